@@ -1,0 +1,320 @@
+"""What a codec and a layout offer. Everything that reads, writes, checks or repairs works through these two protocols.
+
+A codec gives one file format a meaning; a layout gives a directory one. Both are pure: bytes and values in, bytes and values
+out. They never see a path, a file handle or Spark: readers and writers do, and know no byte layout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum, StrEnum
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from logwright.codec.describe import Struct
+from logwright.codec.fault import Fault
+from logwright.codec.option import Option, Options
+from logwright.codec.table import Table
+
+Bytes = npt.NDArray[np.uint8]
+Positions = npt.NDArray[np.int64]
+Chunk = bytes | bytearray | memoryview | Bytes
+
+
+class Match(IntEnum):
+    """How sure a codec is that a file is its own."""
+
+    NO = 0
+    MAYBE = 1  # the first bytes could be
+    NAME = 2  # the name says so
+    SURE = 3  # the name and the first bytes say so
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Some bytes of a file: `data[i]` is byte `offset + i` of a file of `size` bytes. The data is never written to."""
+
+    data: Bytes
+    offset: int
+    size: int
+
+    @property
+    def final(self) -> bool:
+        return self.offset + len(self.data) >= self.size
+
+
+@dataclass(slots=True)
+class Frames:
+    """What a scan found in a window: whole frames, where it stopped, and why.
+
+    `start` and `end` are positions in `window.data`; `header` is the codec's own structured array, one element a frame.
+    `stop` is the first byte not covered. `need` > 0: the frame at `stop` is longer than the window, so many bytes are
+    needed from `stop` on. `damage` is the fault at `stop` that ended the scan (`need` is 0 then). Neither: the end of the file.
+    `faults` are further findings that did not stop the scan. Offsets in faults count from the start of the file.
+    """
+
+    start: Positions
+    end: Positions
+    header: npt.NDArray[Any]
+    stop: int
+    need: int = 0
+    damage: Fault | None = None
+    faults: list[Fault] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    def pick(self, mask: npt.NDArray[np.bool_] | slice) -> Frames:
+        """The same with only some of the frames."""
+        return Frames(self.start[mask], self.end[mask], self.header[mask], self.stop, self.need, self.damage, self.faults)
+
+
+@dataclass(slots=True)
+class Decoded:
+    """Some decoded rows, and the frames among them that could not be decoded: (rows before it, fault)."""
+
+    batch: pa.RecordBatch
+    faults: list[tuple[int, Fault]] = field(default_factory=list)
+
+
+class Codec(Protocol):
+    """One file format."""
+
+    name: str
+    title: str
+    structures: tuple[Struct, ...]
+    tables: Mapping[str, Table]
+    """"rows", "frames" and "file"."""
+    options: tuple[Option, ...]
+    """What decoding and encoding a file of its own takes."""
+    whole: bool
+    """True for small files that are one frame: they are always read as a single window."""
+
+    def recognise(self, name: str, head: bytes) -> Match:
+        """From the file's name (without folders) and its first bytes (up to 4096)."""
+        ...
+
+    def context(self, name: str, options: Options, **hints: Any) -> Any:
+        """What decoding needs to know besides the bytes: topic and base offset from the name, what a view leaves out.
+
+        Picklable; made anew for each stream over a file, and may carry state from window to window (the previous offset).
+        """
+        ...
+
+    def scan(self, window: Window, at: int, context: Any, *, check: bool = True) -> Frames:
+        """Find frames from `window.data[at]` on; with `check` their checksums too."""
+        ...
+
+    def decode(
+        self, window: Window, frames: Frames, table: str, columns: Sequence[str], context: Any
+    ) -> Iterator[Decoded]:
+        """The rows (or frames) of these frames, in order, in pieces of bounded memory; only the columns asked for."""
+        ...
+
+    def describe_file(self, head: Window, size: int, frames: int, tail: bytes, zeros: int, context: Any) -> pa.RecordBatch:
+        """The one row of the file table, all columns. `tail` is what no frame covers at the end, then `zeros` zero bytes."""
+        ...
+
+    def frame_bounds(self, frames: Frames, column: str) -> tuple[Any, Any]:
+        """Arrays of the smallest and largest value that a column can have in each frame; None where not known."""
+        ...
+
+    def resync(self, window: Window, at: int, context: Any) -> tuple[int, int]:
+        """The next place at or after `at` where a frame truly starts: (place, 0); (place, need) when so many bytes are
+        needed from there to be sure; (-1, keep) when there is none in this window but for its last `keep` bytes."""
+        ...
+
+    def encode(
+        self, rows: pa.Table, frames: pa.Table | None, file: pa.Table | None, context: Any
+    ) -> Iterator[Chunk]:
+        """The bytes of a file. From rows alone with upstream's defaults; with the other tables exactly as it was."""
+        ...
+
+
+# Layouts
+
+
+class Role(StrEnum):
+    """What a file is to its directory."""
+
+    PRIMARY = "primary"  # what can't be made again
+    DERIVED = "derived"  # made from primary files
+    METADATA = "metadata"  # small facts of its own
+    LEFTOVER = "leftover"  # of an operation that was cut short; the system removes or finishes it
+    FOREIGN = "foreign"  # not the system's
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One file of a directory."""
+
+    name: str
+    size: int
+
+
+class Listing(Protocol):
+    """A directory as a layout sees it: names, sizes, windows of bytes. Sub-directories are not listed."""
+
+    name: str
+    """The directory's own name, without its parents."""
+
+    def entries(self) -> Sequence[Entry]: ...
+
+    def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
+        """Up to `length` bytes of a file."""
+        ...
+
+    def parent(self) -> Listing | None:
+        """The directory above, where it can be read: what lies above a partition counts too."""
+        ...
+
+
+@dataclass(frozen=True)
+class PlannedFile:
+    """One file in a plan: what it is, and what the plan says of it."""
+
+    name: str
+    size: int
+    role: Role
+    codec: str | None = None
+    hints: Mapping[str, Any] = field(default_factory=dict)
+    """For `Codec.context`."""
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A directory understood: its files in the system's order, and what is wrong with it as a whole.
+
+    `faults` name the file ("" is the directory itself). `facts` are what `inspect` shows.
+    """
+
+    files: tuple[PlannedFile, ...]
+    faults: tuple[tuple[str, Fault], ...] = ()
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    def __getitem__(self, name: str) -> PlannedFile:
+        return next(file for file in self.files if file.name == name)
+
+
+@dataclass(frozen=True)
+class Part:
+    """A stretch of one file to be read for a view: `[start, stop)` owns the frames that start in it."""
+
+    file: str
+    codec: str
+    table: str
+    hints: Mapping[str, Any]
+    start: int = 0
+    stop: int | None = None
+
+
+@dataclass(frozen=True)
+class View:
+    """What a system's users would see through the directory, in their words."""
+
+    name: str
+    codec: str
+    table: str
+    doc: str
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Bytes to be appended to a file of the directory being written. `done` closes the file."""
+
+    name: str
+    data: Chunk
+    done: bool = False
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a builder made, in the system's words."""
+
+    rows: int
+    ids: Mapping[str, Any]
+    warnings: tuple[str, ...] = ()
+    before_you_start: tuple[str, ...] = ()
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """What `Layout.place` needs of it: picklable, of the size of the number of files."""
+
+
+class Builder(Protocol):
+    """Makes the files of a directory from rows."""
+
+    def add(self, rows: pa.RecordBatch) -> Iterator[Piece]: ...
+
+    def finish(self) -> Iterator[Piece]: ...
+
+    def summary(self) -> Summary: ...
+
+
+@dataclass(frozen=True)
+class Patch:
+    """Bytes to be overwritten in a staged file before it is put in place."""
+
+    offset: int
+    data: bytes
+
+
+@dataclass(frozen=True)
+class Placement:
+    """How staged files become the directory: renames in order (staged name -> final name), and files written besides."""
+
+    renames: tuple[tuple[str, str], ...]
+    summary: Summary
+
+
+class Layout(Protocol):
+    """One kind of directory."""
+
+    name: str
+    title: str
+    views: Mapping[str, View]
+    """Named views; "rows", "frames", "file" and "files" exist for all."""
+    default_view: str
+    options: tuple[Option, ...]
+    read_options: tuple[Option, ...]
+    """The ones that reading takes; `options` are for writing."""
+
+    def recognise(self, listing: Listing) -> Match: ...
+
+    def plan(self, listing: Listing, options: Options) -> Plan: ...
+
+    def parts(self, listing: Listing, plan: Plan, view: str, options: Options) -> Sequence[Part]:
+        """What is to be read for a view, in order."""
+        ...
+
+    def lock(self) -> Sequence[str]:
+        """Where the system's own locks lie, relative to the directory (`../.lock`)."""
+        ...
+
+    def staging(self, name: str, token: str) -> str:
+        """The name of a sibling directory of `name` that the system ignores or removes, for files being written."""
+        ...
+
+    def builder(self, listing: Listing | None, name: str, options: Options, *, staged: bool = False) -> Builder:
+        """A builder for a new directory called `name`, or (with a listing) for an append to it.
+
+        `staged`: one of several tasks that write parts of one directory; `place` puts them together.
+        """
+        ...
+
+    def place(
+        self, listing: Listing | None, name: str, staged: Sequence[tuple[str, Listing, Summary]], options: Options
+    ) -> Iterator[Piece | Patch | Placement]:
+        """Put staged parts (token, files, summary) in order: see `writers/stage.py`."""
+        ...
+
+
+def take(pieces: Iterable[Piece]) -> dict[str, bytes]:
+    """All pieces put together, by file name. For small directories and tests."""
+    files: dict[str, bytearray] = {}
+    for piece in pieces:
+        files.setdefault(piece.name, bytearray()).extend(bytes(piece.data))
+    return {name: bytes(data) for name, data in files.items()}

@@ -1,0 +1,523 @@
+"""The description language: each structure is written down once, and everything else comes from that.
+
+A `Struct` is a list of fields in the order of their bytes. From one declaration come scalar `pack` and `unpack` (slow,
+obviously right: the reference that kernels are held to), the NumPy dtype of the fixed-width part and the byte offset of each
+field (what kernels use instead of literals), the smallest and largest encoded size, and the annotated walk over the bytes
+that `explain` and a format's page in the docs are made of.
+
+Values are plain Python: int, bytes or None, list, dict. Errors are `DescriptionError`, with the path through the structure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+UNBOUNDED = (1 << 31) - 1
+"""The largest size of what has no smaller limit of its own: lengths are 32-bit in every format so far."""
+
+Scope = dict[str, Any]
+Buffer = bytes | bytearray | memoryview
+
+
+class DescriptionError(ValueError):
+    """Bytes or values that don't fit the description. `path` is the way through the structure, `offset` the byte."""
+
+    def __init__(self, message: str, offset: int = 0, path: str = "") -> None:
+        super().__init__(message)
+        self.message, self.offset, self.path = message, offset, path
+
+    def within(self, name: str) -> DescriptionError:
+        return DescriptionError(self.message, self.offset, f"{name}/{self.path}".rstrip("/"))
+
+    def __str__(self) -> str:
+        return f"{self.path or 'value'}: {self.message} (at byte {self.offset})"
+
+
+@dataclass(frozen=True)
+class Span:
+    """One field as it lies in the bytes: what `explain` shows."""
+
+    path: str
+    offset: int
+    length: int
+    value: Any
+    meaning: str = ""
+    doc: str = ""
+
+
+class Type:
+    """What a field holds. `dtype` is the NumPy type when the width is fixed, else None."""
+
+    dtype: str | None = None
+    min_size: int = 0
+    max_size: int = UNBOUNDED
+
+    def pack(self, value: Any, scope: Scope) -> bytes:
+        raise NotImplementedError
+
+    def unpack(self, buf: Buffer, at: int, end: int, scope: Scope) -> tuple[Any, int]:
+        raise NotImplementedError
+
+    def walk(self, buf: Buffer, at: int, end: int, scope: Scope, path: str, doc: str) -> Iterator[Span]:
+        value, stop = self.unpack(buf, at, end, scope)
+        yield Span(path, at, stop - at, value, self.meaning(value), doc)
+
+    def meaning(self, value: Any) -> str:
+        return ""
+
+    def label(self) -> str:
+        """How the docs page names the type."""
+        raise NotImplementedError
+
+
+def _left(at: int, end: int, want: int) -> None:
+    if want < 0 or want > end - at:
+        raise DescriptionError(f"{want} bytes wanted, {end - at} left", at)
+
+
+@dataclass(frozen=True)
+class Int(Type):
+    """An integer of 1, 2, 4 or 8 bytes. `values` names the values that mean something."""
+
+    width: int
+    signed: bool = True
+    order: str = ">"
+    values: Mapping[int, str] | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "dtype", f"{self.order}{'i' if self.signed else 'u'}{self.width}")
+        object.__setattr__(self, "min_size", self.width)
+        object.__setattr__(self, "max_size", self.width)
+
+    def pack(self, value: Any, scope: Scope) -> bytes:
+        try:
+            return int(value).to_bytes(self.width, "big" if self.order == ">" else "little", signed=self.signed)
+        except (OverflowError, TypeError, ValueError):
+            raise DescriptionError(f"{value!r} does not fit {self.label()}") from None
+
+    def unpack(self, buf: Buffer, at: int, end: int, scope: Scope) -> tuple[int, int]:
+        _left(at, end, self.width)
+        raw = bytes(buf[at : at + self.width])
+        return int.from_bytes(raw, "big" if self.order == ">" else "little", signed=self.signed), at + self.width
+
+    def meaning(self, value: Any) -> str:
+        return (self.values or {}).get(value, "")
+
+    def label(self) -> str:
+        order = "" if self.width == 1 else (" BE" if self.order == ">" else " LE")
+        return f"{'' if self.signed else 'u'}int{8 * self.width}{order}"
+
+
+@dataclass(frozen=True)
+class Bit:
+    """Some bits of an integer, counted from the lowest."""
+
+    name: str
+    low: int
+    count: int = 1
+    values: Mapping[int, str] | None = None
+    doc: str = ""
+
+    @property
+    def mask(self) -> int:
+        return ((1 << self.count) - 1) << self.low
+
+    def of(self, whole: Any) -> Any:
+        """The bits' value, from an int or an integer array."""
+        return (whole >> self.low) & ((1 << self.count) - 1)
+
+
+@dataclass(frozen=True)
+class Flags(Type):
+    """An integer whose bits have names. The value stays the whole integer, so that unknown bits are not lost."""
+
+    base: Int
+    bits: tuple[Bit, ...]
+
+    def __post_init__(self) -> None:
+        for name in ("dtype", "min_size", "max_size"):
+            object.__setattr__(self, name, getattr(self.base, name))
+
+    def __getitem__(self, name: str) -> Bit:
+        return next(bit for bit in self.bits if bit.name == name)
+
+    def pack(self, value: Any, scope: Scope) -> bytes:
+        return self.base.pack(value, scope)
+
+    def unpack(self, buf: Buffer, at: int, end: int, scope: Scope) -> tuple[int, int]:
+        return self.base.unpack(buf, at, end, scope)
+
+    def meaning(self, value: Any) -> str:
+        said = []
+        for bit in self.bits:
+            part = bit.of(value)
+            if bit.values is not None:
+                said.append(f"{bit.name}={bit.values.get(part, part)}")
+            elif part:
+                said.append(bit.name if bit.count == 1 else f"{bit.name}={part}")
+        rest = value & ~sum(bit.mask for bit in self.bits)
+        return ", ".join([*said, f"unknown bits {rest:#x}"] if rest else said)
+
+    def label(self) -> str:
+        return self.base.label()
+
+
+@dataclass(frozen=True)
+class Varint(Type):
+    """LEB128, low group first, zig-zag or not, of 32 or 64 bits. Over-long forms are read; the shortest is written."""
+
+    bits: int = 32
+    zigzag: bool = True
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "min_size", 1)
+        object.__setattr__(self, "max_size", -(-self.bits // 7))
+
+    def pack(self, value: Any, scope: Scope) -> bytes:
+        number, top = int(value), 1 << self.bits
+        if not (-top // 2 <= number < top // 2 if self.zigzag else 0 <= number < top):
+            raise DescriptionError(f"{value!r} does not fit {self.label()}")
+        left = (number << 1 ^ number >> self.bits - 1) & top - 1 if self.zigzag else number
+        out = bytearray()
+        while left > 0x7F:
+            out.append(left & 0x7F | 0x80)
+            left >>= 7
+        out.append(left)
+        return bytes(out)
+
+    def unpack(self, buf: Buffer, at: int, end: int, scope: Scope) -> tuple[int, int]:
+        number = 0
+        for i in range(self.max_size):
+            _left(at + i, end, 1)
+            byte = buf[at + i]
+            number |= (byte & 0x7F) << 7 * i
+            if byte < 0x80:
+                number &= (1 << self.bits) - 1
+                return (number >> 1 ^ -(number & 1) if self.zigzag else number), at + i + 1
+        raise DescriptionError(f"{self.label()} longer than {self.max_size} bytes", at)
+
+    def label(self) -> str:
+        return ("" if self.zigzag else "u") + ("varint" if self.bits == 32 else "varlong")
+
+
+@dataclass(frozen=True)
+class Bytes(Type):
+    """Bytes with a length before them (`length` is its type), of a fixed length (an int), or all that is left ("rest").
+
+    With `null`, any negative length means None, and None is written as that length.
+    """
+
+    length: Type | int | str = "rest"
+    null: int | None = None
+    text: bool = False
+
+    def __post_init__(self) -> None:
+        if isinstance(self.length, int):
+            object.__setattr__(self, "min_size", self.length)
+            object.__setattr__(self, "max_size", self.length)
+            object.__setattr__(self, "dtype", f"V{self.length}")
+        elif isinstance(self.length, Type):
+            object.__setattr__(self, "min_size", self.length.min_size)
+
+    def pack(self, value: Any, scope: Scope) -> bytes:
+        if isinstance(self.length, Type):
+            if value is None:
+                if self.null is None:
+                    raise DescriptionError("null where null is not allowed")
+                return self.length.pack(self.null, scope)
+            return self.length.pack(len(value), scope) + bytes(value)
+        if value is None or (isinstance(self.length, int) and len(value) != self.length):
+            raise DescriptionError(f"{self.length} bytes wanted, got {value!r}")
+        return bytes(value)
+
+    def unpack(self, buf: Buffer, at: int, end: int, scope: Scope) -> tuple[bytes | None, int]:
+        start, size = at, end - at
+        if isinstance(self.length, Type):
+            size, at = self.length.unpack(buf, at, end, scope)
+            if size < 0:
+                if self.null is None:
+                    raise DescriptionError(f"length {size}, null is not allowed here", start)
+                return None, at
+        elif isinstance(self.length, int):
+            size = self.length
+        _left(at, end, size)
+        return bytes(buf[at : at + size]), at + size
+
+    def walk(self, buf: Buffer, at: int, end: int, scope: Scope, path: str, doc: str) -> Iterator[Span]:
+        if not isinstance(self.length, Type):
+            yield from super().walk(buf, at, end, scope, path, doc)
+            return
+        value, stop = self.unpack(buf, at, end, scope)
+        size, start = self.length.unpack(buf, at, end, scope)
+        yield Span(f"{path}.length", at, start - at, size, "null" if value is None else "", f"length of {path}")
+        if stop > start:
+            yield Span(path, start, stop - start, value, self.meaning(value), doc)
+
+    def meaning(self, value: Any) -> str:
+        return value.decode("utf-8", "replace") if self.text and value is not None else ""
+
+    def label(self) -> str:
+        kind = "string" if self.text else "bytes"
+        if isinstance(self.length, Type):
+            return f"{kind}, length {self.length.label()}" + ("" if self.null is None else ", negative = null")
+        return f"{kind}, {self.length}" if isinstance(self.length, str) else f"{kind}[{self.length}]"
+
+
+@dataclass(frozen=True)
+class Repeated(Type):
+    """Items one after the other. `count` is the type of a count before them, the name of a field before, or "rest"."""
+
+    item: Type
+    count: Type | str = "rest"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "min_size", self.count.min_size if isinstance(self.count, Type) else 0)
+
+    def pack(self, value: Any, scope: Scope) -> bytes:
+        head = self.count.pack(len(value), scope) if isinstance(self.count, Type) else b""
+        if isinstance(self.count, str) and self.count != "rest" and scope[self.count] != len(value):
+            raise DescriptionError(f"{self.count} says {scope[self.count]}, there are {len(value)}")
+        return head + b"".join(self.item.pack(one, scope) for one in value)
+
+    def unpack(self, buf: Buffer, at: int, end: int, scope: Scope) -> tuple[list[Any], int]:
+        out: list[Any] = []
+        for one, stop in self._items(buf, at, end, scope):
+            out.append(one)
+            at = stop
+        if not out and isinstance(self.count, Type):
+            at = self.count.unpack(buf, at, end, scope)[1]
+        return out, at
+
+    def _items(self, buf: Buffer, at: int, end: int, scope: Scope) -> Iterator[tuple[Any, int]]:
+        count, at = self._count(buf, at, end, scope)
+        done = 0
+        while (at < end) if count is None else (done < count):
+            try:
+                one, at = self.item.unpack(buf, at, end, scope)
+            except DescriptionError as error:
+                raise error.within(f"[{done}]") from None
+            yield one, at
+            done += 1
+
+    def _count(self, buf: Buffer, at: int, end: int, scope: Scope) -> tuple[int | None, int]:
+        if self.count == "rest":
+            return None, at
+        start = at
+        if isinstance(self.count, Type):
+            count, at = self.count.unpack(buf, at, end, scope)
+        else:
+            count = scope[self.count]
+        if count < 0 or count * max(self.item.min_size, 1) > end - at:
+            raise DescriptionError(f"count {count}, but {end - at} bytes are left", start)
+        return count, at
+
+    def walk(self, buf: Buffer, at: int, end: int, scope: Scope, path: str, doc: str) -> Iterator[Span]:
+        count, start = self._count(buf, at, end, scope)
+        if isinstance(self.count, Type):
+            yield Span(f"{path}.count", at, start - at, count, "", f"number of {path}")
+        done = 0
+        while (start < end) if count is None else (done < count):
+            yield from self.item.walk(buf, start, end, scope, f"{path}[{done}]", doc)
+            _, start = self.item.unpack(buf, start, end, scope)
+            done += 1
+
+    def label(self) -> str:
+        by = self.count.label() if isinstance(self.count, Type) else self.count
+        return f"repeated {self.item.label()}, count {by}"
+
+
+@dataclass(frozen=True)
+class Switch(Type):
+    """One type or another, by what is read before: `choose(scope)` gives the type."""
+
+    choose: Callable[[Scope], Type]
+    cases: tuple[Type, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "min_size", min(case.min_size for case in self.cases))
+        object.__setattr__(self, "max_size", max(case.max_size for case in self.cases))
+
+    def pack(self, value: Any, scope: Scope) -> bytes:
+        return self.choose(scope).pack(value, scope)
+
+    def unpack(self, buf: Buffer, at: int, end: int, scope: Scope) -> tuple[Any, int]:
+        return self.choose(scope).unpack(buf, at, end, scope)
+
+    def walk(self, buf: Buffer, at: int, end: int, scope: Scope, path: str, doc: str) -> Iterator[Span]:
+        return self.choose(scope).walk(buf, at, end, scope, path, doc)
+
+    def label(self) -> str:
+        return " or ".join(case.label() for case in self.cases)
+
+
+@dataclass(frozen=True)
+class Field:
+    """One field: name (upstream's, in Python spelling), type, one sentence, and what is special about it.
+
+    `sizes`: the value is the number of bytes that follow up to the end of the structure (it bounds them on reading and is
+    computed on writing when None). `checksum`: (algorithm, name of the first field it covers) up to the end of the structure;
+    computed on writing when None. `default` is written when the value is not given.
+    """
+
+    name: str
+    type: Type
+    doc: str = ""
+    default: Any = None
+    sizes: bool = False
+    checksum: tuple[Callable[[bytes], int], str] | None = None
+
+
+class Struct(Type):
+    """Fields in the order of their bytes."""
+
+    def __init__(self, name: str, *fields: Field, doc: str = "", source: str = "") -> None:
+        self.name, self.fields, self.doc, self.source = name, fields, doc, source
+        self.min_size = sum(field.type.min_size for field in fields)
+        self.max_size = min(UNBOUNDED, sum(field.type.max_size for field in fields))
+        fixed: list[Field] = []
+        for field in fields:
+            if field.type.dtype is None:
+                break
+            fixed.append(field)
+        self.head_dtype = np.dtype([(field.name, field.type.dtype) for field in fixed])
+        """The fixed-width fields at the start, as a packed structured dtype."""
+        self._offsets = {n: int(self.head_dtype.fields[n][1]) for n in self.head_dtype.names or ()}  # type: ignore[index]
+        self._offsets |= {fields[len(fixed)].name: self.head_dtype.itemsize} if len(fixed) < len(fields) else {}
+        if len(fixed) == len(fields):
+            self.dtype = self.head_dtype  # type: ignore[assignment]
+
+    def __getitem__(self, name: str) -> Field:
+        return next(field for field in self.fields if field.name == name)
+
+    def offset(self, name: str) -> int:
+        """The byte at which a field of the fixed part (or the first field after it) starts. Kernels take it as a constant."""
+        return self._offsets[name]
+
+    @property
+    def head_size(self) -> int:
+        """Bytes of the fixed-width fields at the start."""
+        return int(self.head_dtype.itemsize)
+
+    def label(self) -> str:
+        return self.name
+
+    # scalar: from values to bytes
+
+    def pack(self, value: Mapping[str, Any], scope: Scope | None = None) -> bytes:
+        unknown = set(value) - {field.name for field in self.fields}
+        if unknown:
+            raise DescriptionError(f"{self.name} has no field {sorted(unknown)[0]!r}")
+        inner: Scope = dict(value)
+        parts: dict[str, bytes] = {}
+        pending: list[Field] = []
+        for field in self.fields:
+            given = value.get(field.name, field.default)
+            inner[field.name] = given
+            if given is None and (field.sizes or field.checksum):
+                pending.append(field)
+                parts[field.name] = b""
+                continue
+            try:
+                parts[field.name] = field.type.pack(given, inner)
+            except DescriptionError as error:
+                raise error.within(field.name) from None
+        names = [field.name for field in self.fields]
+        for field in reversed(pending):
+            if field.sizes:
+                # A fixed-width checksum still to be filled in counts with its width.
+                later = names[names.index(field.name) + 1 :]
+                size = sum(len(parts[n]) or (self[n].type.min_size if self[n] in pending else 0) for n in later)
+                parts[field.name] = field.type.pack(size, inner)
+        for field in reversed(pending):
+            if field.checksum:
+                algorithm, first = field.checksum
+                covered = b"".join(parts[n] for n in names[names.index(first) :])
+                parts[field.name] = field.type.pack(algorithm(covered), inner)
+        return b"".join(parts[n] for n in names)
+
+    # scalar: from bytes to values
+
+    def unpack(
+        self, buf: Buffer, at: int = 0, end: int | None = None, scope: Scope | None = None
+    ) -> tuple[dict[str, Any], int]:
+        inner: Scope = {}
+        stop = len(buf) if end is None else end
+        for field in self.fields:
+            try:
+                inner[field.name], at = field.type.unpack(buf, at, stop, inner)
+                if field.sizes:
+                    _left(at, stop, inner[field.name])
+                    stop = at + inner[field.name]
+            except DescriptionError as error:
+                raise error.within(field.name) from None
+        if any(field.sizes for field in self.fields) and at != stop:
+            raise DescriptionError(f"{stop - at} bytes left at the end of {self.name}", at)
+        return inner, at
+
+    def check(self, buf: Buffer, at: int, end: int) -> list[tuple[str, int, int]]:
+        """The checksums of the structure in `buf[at:end]` that are wrong: (field, stored, computed)."""
+        spans = {span.path: span for span in self.walk(buf, at, end) if "." not in span.path and "[" not in span.path}
+        wrong = []
+        for field in self.fields:
+            if field.checksum:
+                algorithm, first = field.checksum
+                computed = algorithm(bytes(buf[spans[first].offset : end]))
+                if computed != spans[field.name].value:
+                    wrong.append((field.name, spans[field.name].value, computed))
+        return wrong
+
+    def walk(
+        self, buf: Buffer, at: int, end: int, scope: Scope | None = None, path: str = "", doc: str = ""
+    ) -> Iterator[Span]:
+        inner: Scope = {}
+        stop = end
+        prefix = f"{path}." if path else ""
+        for field in self.fields:
+            try:
+                value, after = field.type.unpack(buf, at, stop, inner)
+                inner[field.name] = value
+                yield from field.type.walk(buf, at, stop, inner, prefix + field.name, field.doc)
+            except DescriptionError as error:
+                raise error.within(field.name) from None
+            at = after
+            if field.sizes:
+                _left(at, stop, value)
+                stop = at + value
+
+
+I8 = Int(1)
+I16BE, I32BE, I64BE = Int(2), Int(4), Int(8)
+U8, U16BE, U32BE = Int(1, signed=False), Int(2, signed=False), Int(4, signed=False)
+I32LE, I64LE = Int(4, order="<"), Int(8, order="<")
+U32LE, U64LE = Int(4, signed=False, order="<"), Int(8, signed=False, order="<")
+VARINT, VARLONG = Varint(32), Varint(64)
+UVARINT, UVARLONG = Varint(32, zigzag=False), Varint(64, zigzag=False)
+
+
+def dtype_of(struct: Struct) -> np.dtype[Any]:
+    """The dtype of a structure all of whose fields have a fixed width."""
+    if len(struct.head_dtype.names or ()) != len(struct.fields):
+        raise TypeError(f"{struct.name} has fields of variable width")
+    return struct.head_dtype
+
+
+def structures(of: Sequence[Struct]) -> Iterator[Struct]:
+    """These structures and all they contain, each once, outermost first."""
+    seen: set[int] = set()
+    queue: list[Type] = list(of)
+    while queue:
+        one = queue.pop(0)
+        if isinstance(one, Struct):
+            if id(one) in seen:
+                continue
+            seen.add(id(one))
+            yield one
+            queue += [field.type for field in one.fields]
+        elif isinstance(one, Repeated):
+            queue.append(one.item)
+        elif isinstance(one, Switch):
+            queue += one.cases

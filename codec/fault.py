@@ -1,0 +1,144 @@
+"""Damage as data, and the errors people see.
+
+A `Fault` is a value: a place, a size, a kind. Codecs return faults, readers decide by mode whether to raise, and the
+report keeps all of them. Errors derive from `LogwrightError`; each is also the builtin that a caller would expect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any
+
+
+class Kind(StrEnum):
+    """What is wrong. A small closed set: every codec of every system speaks with these words."""
+
+    TRUNCATED = "truncated"
+    CHECKSUM = "checksum mismatch"
+    LENGTH = "bad length"
+    MAGIC = "bad magic or version"
+    ORDER = "bad order"
+    PAYLOAD = "bad payload"
+    LINK = "missing link to another file"
+    PADDING = "unexpected padding"
+
+
+class Severity(StrEnum):
+    """How bad it is. Only `ERROR` makes a report not ok: preallocated zeros and the torn tail of a running system don't."""
+
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One damaged region of one file.
+
+    `offset` and `length` are bytes of the file. `system` says what the real system would do on meeting it, `lost` what is
+    gone in the system's own words (INTERFACE: `{"first_offset": ..., "last_offset": ...}`), `rows_lost` is None when unknown.
+    """
+
+    codec: str
+    offset: int
+    length: int
+    kind: Kind
+    detail: str
+    severity: Severity = Severity.ERROR
+    system: str = ""
+    rows_lost: int | None = None
+    lost: Mapping[str, Any] = field(default_factory=dict)
+
+    def moved(self, by: int) -> Fault:
+        """The same fault with its place counted from elsewhere."""
+        return replace(self, offset=self.offset + by)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "offset": self.offset,
+            "length": self.length,
+            "kind": str(self.kind),
+            "severity": str(self.severity),
+            "detail": self.detail,
+            "rows_lost": self.rows_lost,
+            "lost": dict(self.lost),
+            **({"system": self.system} if self.system else {}),
+        }
+
+
+class LogwrightError(Exception):
+    """The root of all errors that logwright raises on purpose.
+
+    One paragraph: where (path, byte offset), what was expected and found, and what to do next.
+    """
+
+    def __init__(self, message: str, *, path: str | None = None, offset: int | None = None, advice: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.path = path
+        self.offset = offset
+        self.advice = advice
+
+    def __str__(self) -> str:
+        where = "" if self.path is None else f"{self.path}: "
+        if self.offset is not None:
+            where += f"at byte {self.offset}: "
+        text = f"{where}{self.message}"
+        return f"{text}. {self.advice}" if self.advice else text
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild_error, (type(self), self.message, self.__dict__)
+
+
+def _rebuild_error(kind: type[LogwrightError], message: str, state: dict[str, Any]) -> LogwrightError:
+    error = kind.__new__(kind)
+    Exception.__init__(error, message)
+    error.__dict__.update(state)
+    return error
+
+
+class DamageError(LogwrightError, ValueError):
+    """The bytes are not what the format says (mode `FAILFAST`). `.fault` is the fault."""
+
+    fault: Fault | None = None
+
+    @classmethod
+    def of(cls, fault: Fault, path: str | None) -> DamageError:
+        error = cls(
+            f"{fault.kind}: {fault.detail} ({fault.length} bytes of {fault.codec})",
+            path=path,
+            offset=fault.offset,
+            advice="See all damage with `logwright verify`, or read what is sound with mode=PERMISSIVE or DROPMALFORMED",
+        )
+        error.fault = fault
+        return error
+
+
+class UsageError(LogwrightError, ValueError):
+    """What was asked can't be: an unknown option, column, view or codec, data of the wrong type."""
+
+
+class UnsupportedError(LogwrightError, NotImplementedError):
+    """A legal file of a version that is recognised but not read yet."""
+
+
+class NotFoundError(LogwrightError, FileNotFoundError):
+    """The path does not exist."""
+
+
+class AccessError(LogwrightError, PermissionError):
+    """The operating system said no."""
+
+
+class ExistsError(LogwrightError, FileExistsError):
+    """The target is there already, and the mode does not allow to touch it."""
+
+
+class BusyError(LogwrightError, BlockingIOError):
+    """The real system, or another writer, holds the lock of the target."""
+
+
+class StorageError(LogwrightError, OSError):
+    """The disk or file system failed: full, read error, no such operation."""

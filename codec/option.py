@@ -1,0 +1,117 @@
+"""Options: upstream's own property names, defaults and types, each declared once.
+
+Names are compared without regard to case, `.`, `_` and `-`, so that `segment.bytes`, `segmentBytes`, `segment_bytes` and
+`--segment-bytes` are one option in Python, on the command line and in Spark.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from logwright.codec.fault import UsageError
+
+
+def fold(name: str) -> str:
+    """The form in which option names are compared."""
+    return name.lower().translate({ord(c): None for c in "._-"})
+
+
+def parse_bool(text: Any) -> bool:
+    if isinstance(text, bool):
+        return text
+    if str(text).lower() in ("true", "1", "yes"):
+        return True
+    if str(text).lower() in ("false", "0", "no"):
+        return False
+    raise ValueError("expected true or false")
+
+
+_SCALE = {"": 1, "b": 1, "k": 1 << 10, "kb": 1 << 10, "kib": 1 << 10, "m": 1 << 20, "mb": 1 << 20, "mib": 1 << 20}
+_SCALE |= {"g": 1 << 30, "gb": 1 << 30, "gib": 1 << 30}
+
+
+def parse_int(text: Any) -> int:
+    """An integer; sizes may carry a unit (`64k`, `128MiB`) and a `0x` prefix, underscores are allowed."""
+    if isinstance(text, bool):
+        raise ValueError("expected an integer")
+    if isinstance(text, int):
+        return text
+    word = str(text).strip().lower()
+    if word.startswith("0x"):
+        return int(word, 16)
+    digits = word.rstrip("bkmgi")
+    if word[len(digits) :] not in _SCALE:
+        raise ValueError("expected an integer, with k, m or g at will")
+    return int(digits) * _SCALE[word[len(digits) :]]
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option: its upstream name, default, how to read it from text, and the values allowed."""
+
+    name: str
+    default: Any
+    doc: str
+    parse: Callable[[Any], Any] = parse_int
+    choices: tuple[str, ...] = ()
+    low: int | None = None
+    high: int | None = None
+
+    def read(self, value: Any) -> Any:
+        if value is None:
+            return self.default
+        try:
+            parsed = self.parse(value)
+        except (TypeError, ValueError) as error:
+            raise UsageError(f"option {self.name}: {value!r} is not valid ({error})", advice=self.doc) from None
+        if self.choices and parsed not in self.choices:
+            raise UsageError(f"option {self.name}: {value!r} is none of {', '.join(self.choices)}")
+        if (self.low is not None and parsed < self.low) or (self.high is not None and parsed > self.high):
+            top = "" if self.high is None else f" and at most {self.high}"
+            raise UsageError(f"option {self.name}: {parsed} is out of range, at least {self.low}{top} is needed")
+        return parsed
+
+
+class Options:
+    """The values of a set of options, by upstream name: `options["segment.bytes"]`. Immutable, picklable."""
+
+    def __init__(self, declared: Iterable[Option], given: Mapping[str, Any] | None = None) -> None:
+        by_fold = {fold(option.name): option for option in declared}
+        self._values = {option.name: option.default for option in by_fold.values()}
+        self._given: set[str] = set()
+        for name, value in (given or {}).items():
+            option = by_fold.get(fold(name))
+            if option is None:
+                raise UsageError(f"unknown option {name!r}", advice=_nearest(name, by_fold))
+            self._values[option.name] = option.read(value)
+            if value is not None:
+                self._given.add(option.name)
+
+    def __getitem__(self, name: str) -> Any:
+        return self._values[name]
+
+    def given(self, name: str) -> bool:
+        """Whether the caller said it (rather than the default being used)."""
+        return name in self._given
+
+    def to_dict(self) -> dict[str, Any]:
+        return dict(self._values)
+
+
+def _nearest(name: str, known: Mapping[str, Option]) -> str:
+    near = difflib.get_close_matches(fold(name), known, n=1, cutoff=0.5)
+    if near:
+        return f"Did you mean {known[near[0]].name!r}?"
+    return f"Known here: {', '.join(sorted(option.name for option in known.values()))}" if known else "None are known here"
+
+
+def parse_choice(text: Any) -> str:
+    """A word, compared in lower case."""
+    return str(text).lower()
+
+
+def parse_text(text: Any) -> str:
+    return str(text)

@@ -1,0 +1,74 @@
+"""Tables: the documented Arrow schemas of what a codec decodes to and encodes from.
+
+A column is *core* when it means something to a user; *detail* when it is needed on top to write the same bytes again.
+Types are those that Spark, Parquet, DuckDB and Polars all take: no unsigned, no dictionary, times as timestamp[ms, UTC].
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from logwright.codec.fault import UsageError
+
+TIMESTAMP = pa.timestamp("ms", tz="UTC")
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column. `bounds` names the frame columns (smallest, largest) by which a filter on it prunes whole frames."""
+
+    name: str
+    type: pa.DataType
+    doc: str
+    nullable: bool = True
+    detail: bool = False
+    bounds: tuple[str | None, str | None] | None = None
+
+    def field(self) -> pa.Field:
+        return pa.field(self.name, self.type, self.nullable)
+
+
+@dataclass(frozen=True)
+class Table:
+    """The schema of one table (rows, frames or file) of a codec."""
+
+    name: str
+    columns: tuple[Column, ...]
+    doc: str = ""
+
+    def __getitem__(self, name: str) -> Column:
+        for column in self.columns:
+            if column.name == name:
+                return column
+        raise KeyError(name)
+
+    def names(self, *, detail: bool = False) -> tuple[str, ...]:
+        return tuple(c.name for c in self.columns if detail or not c.detail)
+
+    def select(self, wanted: Sequence[str] | str | None) -> tuple[str, ...]:
+        """The columns asked for, in the order asked: None means the core ones, "*" also the detail ones."""
+        if wanted is None:
+            return self.names()
+        if isinstance(wanted, str):
+            wanted = [part.strip() for part in wanted.split(",") if part.strip()]
+        chosen: list[str] = []
+        for name in wanted:
+            for one in self.names(detail=True) if name == "*" else (name,):
+                if one not in chosen:
+                    chosen.append(self._known(one))
+        return tuple(chosen)
+
+    def schema(self, columns: Iterable[str] | None = None) -> pa.Schema:
+        return pa.schema([self[name].field() for name in (self.names() if columns is None else columns)])
+
+    def _known(self, name: str) -> str:
+        names = self.names(detail=True)
+        if name in names:
+            return name
+        near = difflib.get_close_matches(name, names, n=1)
+        hint = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(names)}"
+        raise UsageError(f"no column {name!r} in table {self.name!r}", advice=hint)
