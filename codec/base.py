@@ -234,39 +234,50 @@ class Piece:
 
 @dataclass(frozen=True)
 class Summary:
-    """What a builder made, in the system's words."""
+    """What a builder made, in the system's words. Picklable: tasks send it to the driver."""
 
     rows: int
-    ids: Mapping[str, Any]
+    ids: Mapping[str, Any] = field(default_factory=dict)
+    """First and last of the system's own numbers: `{"first_offset": 0, "last_offset": 9}`."""
     warnings: tuple[str, ...] = ()
     before_you_start: tuple[str, ...] = ()
+    """What the real system needs before it is started on the result."""
     facts: Mapping[str, Any] = field(default_factory=dict)
-    """What `Layout.place` needs of it: picklable, of the size of the number of files."""
+    """What `Layout.place` needs to know of a staged part; of the size of the number of files at most."""
 
 
 class Builder(Protocol):
-    """Makes the files of a directory from rows."""
+    """Makes the files of a directory from rows, in order; any chunking of the same rows gives the same bytes."""
 
     def add(self, rows: pa.RecordBatch) -> Iterator[Piece]: ...
 
     def finish(self) -> Iterator[Piece]: ...
 
-    def summary(self) -> Summary: ...
+    def summary(self) -> Summary:
+        """After `finish`."""
+        ...
 
 
-@dataclass(frozen=True)
-class Patch:
-    """Bytes to be overwritten in a staged file before it is put in place."""
+class Stage(Listing, Protocol):
+    """A directory of staged files that may still be changed."""
 
-    offset: int
-    data: bytes
+    def write(self, name: str, offset: int, data: Chunk) -> None:
+        """Overwrite bytes of a staged file."""
+        ...
+
+    def append(self, name: str, data: Chunk) -> None:
+        """Add bytes to a staged file, made if absent."""
+        ...
 
 
 @dataclass(frozen=True)
 class Placement:
-    """How staged files become the directory: renames in order (staged name -> final name), and files written besides."""
+    """How staged files become the directory: `(stage, staged name, final name)` in the order of the renames.
 
-    renames: tuple[tuple[str, str], ...]
+    The order is such that the system, started between any two renames, sees a sound directory.
+    """
+
+    renames: tuple[tuple[Stage, str, str], ...]
     summary: Summary
 
 
@@ -290,25 +301,34 @@ class Layout(Protocol):
         """What is to be read for a view, in order."""
         ...
 
-    def lock(self) -> Sequence[str]:
-        """Where the system's own locks lie, relative to the directory (`../.lock`)."""
+    def locks(self) -> Sequence[str]:
+        """The files on which the running system holds an operating-system lock, relative to the directory (`../.lock`)."""
         ...
 
     def staging(self, name: str, token: str) -> str:
-        """The name of a sibling directory of `name` that the system ignores or removes, for files being written."""
+        """The name of a sibling of the directory `name` where a new one is made: one that the system, started at any
+        moment, ignores or removes. `token` is 32 hexadecimal digits."""
+        ...
+
+    inner_staging: str
+    """The name of a sub-directory, ignored by the system, where files to be added to an existing directory are made."""
+
+    def order(self, names: Iterable[str]) -> Sequence[str]:
+        """The order in which new or replaced files are put in place, so that the system, started in between, sees whole
+        files, a prefix of them."""
         ...
 
     def builder(self, listing: Listing | None, name: str, options: Options, *, staged: bool = False) -> Builder:
         """A builder for a new directory called `name`, or (with a listing) for an append to it.
 
-        `staged`: one of several tasks that write parts of one directory; `place` puts them together.
+        `staged`: for one of several tasks, none of which knows its place; `place` puts their files together.
         """
         ...
 
     def place(
-        self, listing: Listing | None, name: str, staged: Sequence[tuple[str, Listing, Summary]], options: Options
-    ) -> Iterator[Piece | Patch | Placement]:
-        """Put staged parts (token, files, summary) in order: see `writers/stage.py`."""
+        self, listing: Listing | None, name: str, parts: Sequence[tuple[Stage, Summary]], extra: Stage, options: Options
+    ) -> Placement:
+        """Put staged parts together, in the order given unless the rows say otherwise; what is made anew goes to `extra`."""
         ...
 
 

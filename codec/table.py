@@ -19,14 +19,14 @@ TIMESTAMP = pa.timestamp("ms", tz="UTC")
 
 @dataclass(frozen=True)
 class Column:
-    """One column. `bounds` names the frame columns (smallest, largest) by which a filter on it prunes whole frames."""
+    """One column. `prunes`: the codec knows its bounds in each frame, so that a filter on it skips whole frames."""
 
     name: str
     type: pa.DataType
     doc: str
     nullable: bool = True
     detail: bool = False
-    bounds: tuple[str | None, str | None] | None = None
+    prunes: bool = False
 
     def field(self) -> pa.Field:
         return pa.field(self.name, self.type, self.nullable)

@@ -1,0 +1,1 @@
+"""Kafka: the files of a partition."""
