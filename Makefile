@@ -1,0 +1,106 @@
+# The front door. Everything happens in .venv/ here beside; nothing is installed anywhere else.
+
+PYTHON ?= python3
+JOBS   ?= 2
+ARGS   ?=
+
+VENV  := .venv
+BIN   := $(VENV)/bin
+STAMP := $(VENV)/.installed
+PIP   := $(BIN)/python -m pip --disable-pip-version-check -q
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+# Recipes share one .venv, one cache and two cores.
+.NOTPARALLEL:
+
+UV_VERSION := 0.13.8
+
+.PHONY: help install test demo bench bench-peers oracle lint format types dist lock docs coverage nightly clean distclean
+
+help: ## list the commands
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo
+	@echo "PYTHON=python3.13 make ... picks the interpreter (3.11 to 3.13); ARGS='-k name' goes to the command behind."
+
+install: $(STAMP) ## set up .venv/ (every other command does so by itself)
+
+$(STAMP): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null || { \
+	  found="$$($(PYTHON) --version 2>&1 | tail -n 1)" || true; \
+	  echo "logwright needs Python 3.11, 3.12 or 3.13, and \`$(PYTHON)\` is: $$found." >&2; \
+	  echo "Name another one: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
+	@if ! $(BIN)/python -c 'import pip' 2>/dev/null; then \
+	  echo "Creating $(VENV) with $$($(PYTHON) --version)."; \
+	  $(PYTHON) -m venv --clear $(VENV) || { \
+	    echo "\`$(PYTHON) -m venv\` failed. On Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }; fi
+	@echo "Installing the locked packages into $(VENV). The first time takes a minute or two; PySpark alone is 400 MB."
+	@# setuptools first: source packages are then built with the locked one, not with whatever is newest today.
+	@awk '/^[^ ]/ { on = /^setuptools==/ } on' requirements.lock > $(VENV)/setuptools.lock
+	@$(PIP) install --require-hashes -r $(VENV)/setuptools.lock
+	@$(PIP) install --require-hashes --no-build-isolation -r requirements.lock
+	@$(PIP) install --no-build-isolation --no-deps -e .
+	@touch $@
+
+test: $(STAMP) ## run the tests (a few minutes; Java 17 for the Spark part, else it is skipped)
+	$(BIN)/python -m pytest tests -q -n $(JOBS) --dist loadfile --ignore=tests/oracle -m "not nightly and not oracle" $(ARGS)
+
+demo: $(STAMP) ## see what it does, in under a minute
+	@$(BIN)/python -m logwright.demo $(ARGS)
+
+oracle: $(STAMP) ## let the real systems judge what we write (Java 17, Maven)
+	$(BIN)/python -m pytest tests/oracle -q $(ARGS)
+
+nightly: $(STAMP) ## the long tests, and the properties with thousands of examples (hours)
+	HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest tests -q -n $(JOBS) -m "nightly or not nightly" $(ARGS)
+
+bench: $(STAMP) ## measure, and print one table
+	$(BIN)/python benchmarks/run.py $(ARGS)
+
+bench-peers: $(STAMP) ## the same, beside what one would use instead (Java 17 for Kafka's own tools)
+	$(BIN)/python benchmarks/run.py --peers $(ARGS)
+
+lint: $(STAMP) ## style, mistakes, format, import contracts
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+
+format: $(STAMP) ## lay the code out, sort imports
+	$(BIN)/ruff check --fix-only -q .
+	$(BIN)/ruff format .
+
+types: $(STAMP) ## mypy --strict
+	$(BIN)/mypy
+
+docs: $(STAMP) ## write the format pages anew from the descriptions
+	$(BIN)/python docs/generate.py $(ARGS)
+
+# Compiled kernels leave no trace for coverage, so the interpreted run counts the kernels and the compiled one the rest.
+coverage: $(STAMP) ## branch coverage over interpreted and compiled kernels together
+	$(BIN)/coverage erase
+	HYPOTHESIS_PROFILE=coverage NUMBA_DISABLE_JIT=1 $(BIN)/coverage run -m pytest tests -q --ignore=tests/oracle -m "not nightly and not oracle and not spark" $(ARGS)
+	$(BIN)/coverage run -m pytest tests -q --ignore=tests/oracle -m "not nightly and not oracle" $(ARGS)
+	$(BIN)/coverage combine -q
+	$(BIN)/coverage report
+
+dist: $(STAMP) ## wheel, sdist, and the zip for spark-submit --py-files, in dist/
+	@rm -rf dist
+	@# The wheel is built from the sdist, so the sdist is known to be whole. Same commit, same bytes.
+	@export SOURCE_DATE_EPOCH="$$(git log -1 --format=%ct 2>/dev/null || echo 315532800)"; \
+	  $(BIN)/python -m build --no-isolation --outdir dist . >/dev/null
+	@$(BIN)/python tools/pyfiles.py dist/*.whl
+	@ls -l dist
+
+lock: ## resolve requirements.lock anew
+	@test -x .cache/uv/bin/uv || { $(PYTHON) -m venv .cache/uv && .cache/uv/bin/python -m pip -q install uv==$(UV_VERSION); }
+	.cache/uv/bin/uv pip compile -q --universal --python-version 3.11 --extra spark --extra dev --generate-hashes \
+	  --no-header --no-annotate $(ARGS) -o requirements.lock pyproject.toml
+
+clean: ## remove what builds, tests and checks left behind
+	rm -rf build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .benchmarks \
+	  .coverage .coverage.* htmlcov spark-warehouse metastore_db derby.log
+	find codec readers writers roundtrip corpora src tests benchmarks tools -name __pycache__ -type d -prune -exec rm -rf {} +
+
+distclean: clean ## remove .venv/ and .cache/ as well
+	rm -rf $(VENV) .cache

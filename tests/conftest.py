@@ -1,0 +1,51 @@
+"""Hypothesis profiles, and the one sentence that stands for the tests that need Java where there is none."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+
+# A cold kernel compiles inside the first example: no deadline, and slow first examples are no ill health.
+settings.register_profile(
+    "dev", max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
+)
+# The same examples at each run, so that a red build is red for its change.
+settings.register_profile("ci", parent=settings.get_profile("dev"), derandomize=True, database=None)
+settings.register_profile("nightly", parent=settings.get_profile("dev"), max_examples=5_000)
+# Interpreted kernels under coverage: a hundredfold slower, and a failure is shrunk by the other profiles.
+settings.register_profile(
+    "coverage", parent=settings.get_profile("ci"), max_examples=25, phases=(Phase.explicit, Phase.reuse, Phase.generate)
+)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "dev"))
+
+
+@functools.cache
+def why_no_java() -> str | None:
+    """Why tests that need Java can't run here, as a sentence; None when they can."""
+    home = os.environ.get("JAVA_HOME")
+    java = shutil.which(str(Path(home, "bin", "java"))) if home else shutil.which("java")
+    if java is None:
+        return "needs Java 17 or newer, and there is none: install a JDK 17 or set JAVA_HOME"
+    try:
+        said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60).stderr
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"needs Java 17 or newer, and {java} does not start ({error}): install a JDK 17 or set JAVA_HOME"
+    version = re.search(r'version "(?:1\.)?(\d+)', said)
+    if version is None or int(version[1]) < 17:
+        found = version[1] if version else "of unknown version"
+        return f"needs Java 17 or newer, and {java} is Java {found}: install a JDK 17 or set JAVA_HOME"
+    return None
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("spark") or item.get_closest_marker("oracle"):
+        reason = why_no_java()
+        if reason:
+            pytest.skip(reason)

@@ -1,0 +1,85 @@
+"""Import contracts that the linter's own kinds can't say without naming each system.
+
+Adding a format is adding a folder and one line in the registry; no contract has to be edited for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from importlinter import Contract, ContractCheck, fields, output
+
+
+def _inside(module: str, package: str) -> bool:
+    return module == package or module.startswith(package + ".")
+
+
+class _ImportContract(Contract):
+    """A contract that judges each import by itself."""
+
+    def faults(self, graph: Any) -> Iterator[tuple[str, str, str]]:
+        raise NotImplementedError
+
+    def check(self, graph: Any, verbose: bool) -> ContractCheck:
+        lines = [
+            f"{importer} -> {imported} (line {detail['line_number']}): {why}"
+            for importer, imported, why in self.faults(graph)
+            for detail in graph.get_import_details(importer=importer, imported=imported)
+        ]
+        return ContractCheck(kept=not lines, metadata={"lines": sorted(lines)})
+
+    def render_broken_contract(self, check: ContractCheck) -> None:
+        for line in check.metadata["lines"]:
+            output.print_error(f"- {line}")
+
+
+def _imports(graph: Any, keep: Callable[[str], bool]) -> Iterator[tuple[str, str]]:
+    for importer in sorted(graph.modules):
+        if keep(importer):
+            for imported in sorted(graph.find_modules_directly_imported_by(importer)):
+                yield importer, imported
+
+
+class HouseContract(_ImportContract):
+    """Whatever lies in `root` but in none of `rooms` is the face: rooms never import it."""
+
+    type_name = "house"
+
+    root = fields.StringField()
+    rooms = fields.ListField(subfield=fields.StringField())
+
+    def faults(self, graph: Any) -> Iterator[tuple[str, str, str]]:
+        def in_a_room(module: str) -> bool:
+            return any(_inside(module, room) for room in self.rooms)
+
+        for importer, imported in _imports(graph, in_a_room):
+            if _inside(imported, self.root) and not in_a_room(imported):
+                yield importer, imported, "only the face may import the face"
+
+
+class SystemsContract(_ImportContract):
+    """Subpackages of `package` are systems: none imports another, and only `registry` knows them.
+
+    `blind` lists further packages that must go through the registry too.
+    """
+
+    type_name = "systems"
+
+    package = fields.StringField()
+    registry = fields.StringField()
+    blind = fields.ListField(subfield=fields.StringField(), required=False, default=[])
+
+    def faults(self, graph: Any) -> Iterator[tuple[str, str, str]]:
+        systems = [child for child in graph.find_children(self.package) if graph.find_children(child)]
+
+        def system_of(module: str) -> str | None:
+            return next((system for system in systems if _inside(module, system)), None)
+
+        bound = (self.package, *self.blind)
+        for importer, imported in _imports(graph, lambda m: any(_inside(m, package) for package in bound)):
+            ours, theirs = system_of(importer), system_of(imported)
+            if theirs and theirs != ours and importer != self.registry:
+                yield importer, imported, "one system never imports another" if ours else "ask the registry"
+            if ours and imported == self.registry:
+                yield importer, imported, "through the registry one system would import another"
