@@ -1,0 +1,91 @@
+"""The command line: one file a verb. Results on stdout, everything else on stderr.
+
+Exit status: 0 fine, 1 could not do it, 2 wrong usage, 3 damage found or rows missing.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+import click
+
+VERBS = ("inspect", "dump", "verify", "convert", "generate", "codecs", "warmup")
+
+
+class Verbs(click.Group):
+    """Imports a verb's module only when the verb is used, so that a small question has a quick answer."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in VERBS:
+            return None
+        command = importlib.import_module(f"logwright.cli.{name}").command
+        assert isinstance(command, click.Command)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in VERBS and not args[0].startswith("-"):
+            import difflib
+
+            near = difflib.get_close_matches(args[0], VERBS, n=1)
+            hint = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(VERBS)}."
+            ctx.fail(f"no command {args[0]!r}. {hint}")
+        return super().resolve_command(ctx, args)
+
+
+@click.command(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(package_name="logwright", message="logwright %(version)s")
+def group() -> None:
+    """Read, write and check the files that storage systems keep on disk, byte for byte."""
+
+
+def main(args: Sequence[str] | None = None) -> None:
+    """The program `logwright`."""
+    from logwright.codec.fault import DamageError, LogwrightError, UsageError
+
+    try:
+        status = group.main(args=args, prog_name="logwright", standalone_mode=False)
+        sys.stdout.flush()
+        sys.exit(status if isinstance(status, int) else 0)
+    except click.exceptions.Abort:
+        sys.exit(130)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except UsageError as error:
+        _say(error)
+        sys.exit(2)
+    except DamageError as error:
+        _say(error)
+        sys.exit(3)
+    except LogwrightError as error:
+        _say(error)
+        sys.exit(1)
+    except BrokenPipeError:
+        # The reader has gone (`| head`): quiet, and no second complaint when Python closes stdout.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except Exception as error:
+        if os.environ.get("LOGWRIGHT_DEBUG"):
+            raise
+        _say(
+            LogwrightError(
+                f"this is a mistake in logwright itself ({type(error).__name__}: {error})",
+                advice="Nothing was half-written. Run it again with LOGWRIGHT_DEBUG=1 and report what it prints",
+            )
+        )
+        sys.exit(1)
+
+
+def _say(error: Exception) -> None:
+    mark = click.style("error:", fg="red", bold=True)
+    click.echo(f"{mark} {error}", err=True)

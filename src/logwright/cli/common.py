@@ -1,0 +1,116 @@
+"""What the verbs share: options by upstream's names, filters from text, progress, and the output stream."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import IO, Any, TypeVar
+
+import click
+
+from logwright.codec.fault import UsageError
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+ANY_OPTION = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": ["-h", "--help"]}
+"""For verbs that take a codec's own options: `--segment-bytes 1m`, `--compression.type=zstd`."""
+
+
+def own_options(ctx: click.Context, known: tuple[str, ...] = ()) -> dict[str, str]:
+    """The options that click does not know, as a mapping; they are checked where the codec is known."""
+    options: dict[str, str] = {}
+    rest = list(ctx.args)
+    while rest:
+        word = rest.pop(0)
+        if not word.startswith("--"):
+            raise click.UsageError(f"unexpected argument {word!r}")
+        name, sign, value = word[2:].partition("=")
+        if not sign:
+            if not rest or rest[0].startswith("--"):
+                raise click.UsageError(f"option --{name} needs a value")
+            value = rest.pop(0)
+        options[name] = value
+    return options
+
+
+def read_options(command: F) -> F:
+    """The options of every verb that reads rows."""
+    for decorate in reversed(
+        [
+            click.option("--codec", help="What it is, when the name and the bytes don't tell; see `logwright codecs`."),
+            click.option("--view", help="What to see of it (rows, frames, read_committed, ...)."),
+            click.option("--columns", help='Comma-separated; "*" is all, detail columns too.'),
+            click.option("--filter", "filters", multiple=True, metavar="COLUMN OP VALUE",
+                         help="Keep rows where it holds (= != < <= > >= in); several: all must hold."),
+            click.option("--limit", type=click.IntRange(min=0), help="Stop after so many rows."),
+            click.option("--mode", default="FAILFAST", show_default=True,
+                         type=click.Choice(["FAILFAST", "PERMISSIVE", "DROPMALFORMED"], case_sensitive=False),
+                         help="On damage: stop, mark it, or drop it."),
+        ]
+    ):  # fmt: skip
+        command = decorate(command)
+    return command
+
+
+def parse_filter(words: tuple[str, ...]) -> list[tuple[str, str, Any]] | None:
+    """`offset >= 5` as a DNF tuple. Values are numbers where they look like numbers."""
+    out: list[tuple[str, str, Any]] = []
+    for text in words:
+        for op in (">=", "<=", "!=", "==", "=", "<", ">", " in "):
+            name, sign, value = text.partition(op)
+            if sign and name.strip():
+                parts = [_value(part.strip()) for part in value.split(",")] if op == " in " else _value(value.strip())
+                out.append((name.strip(), op.strip(), parts))
+                break
+        else:
+            raise UsageError(f"no filter: {text!r}", advice="Write it like `offset >= 5` or `key = user-7`")
+    return out or None
+
+
+def _value(text: str) -> Any:
+    if text in ("true", "false"):
+        return text == "true"
+    for read in (int, float):
+        try:
+            return read(text)
+        except ValueError:
+            continue
+    return text.strip("'\"")
+
+
+@contextmanager
+def output(path: str | None) -> Iterator[IO[bytes]]:
+    """Standard output, or a file that appears whole or not at all."""
+    if path in (None, "-"):
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    from logwright.writers.file import whole_file
+
+    assert path is not None
+    with whole_file(path) as stream:
+        yield stream
+
+
+@contextmanager
+def progress(label: str, total: int | None, unit: str = "bytes") -> Iterator[Callable[[int], None]]:
+    """A bar on stderr when a person watches; the function yielded takes how much is done."""
+    if not sys.stderr.isatty():
+        yield lambda done: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+    bar = Progress(
+        TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn(),
+        console=Console(stderr=True), transient=True,
+    )  # fmt: skip
+    with bar:
+        task = bar.add_task(label, total=total)
+        yield lambda done: bar.update(task, completed=done)
+
+
+def print_json(value: Any) -> None:
+    click.echo(json.dumps(value, indent=2, ensure_ascii=False, default=str))

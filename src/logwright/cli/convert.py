@@ -1,0 +1,41 @@
+"""`logwright convert`: native files to and from Parquet and Arrow."""
+
+from __future__ import annotations
+
+import click
+
+from logwright.cli.common import ANY_OPTION, own_options, parse_filter, read_options
+
+
+@click.command("convert", context_settings=ANY_OPTION)
+@click.argument("source")
+@click.argument("target")
+@click.option("--if-exists", type=click.Choice(["error", "append", "overwrite"]), default="error", show_default=True,
+              help="What to do when the target is there.")
+@click.option("--rows-only", is_flag=True, help="One table file of rows, without what the same bytes need on top.")
+@read_options
+@click.pass_context
+def command(
+    ctx: click.Context, source: str, target: str, if_exists: str, rows_only: bool, codec: str | None, view: str | None,
+    columns: str | None, filters: tuple[str, ...], limit: int | None, mode: str,
+) -> int:  # fmt: skip
+    """Convert SOURCE to TARGET: a .parquet or .arrow file on one side, native files on the other.
+
+    Options of the native side are given by upstream's names: --segment-bytes 64m --compression-type zstd.
+    """
+    from logwright.convert import convert
+
+    done = convert(
+        source, target, codec, view=view, columns=columns, filter=parse_filter(filters), limit=limit, mode=mode.upper(),
+        if_exists=if_exists, rows_only=rows_only, **own_options(ctx),
+    )  # fmt: skip
+    click.echo(f"{done['rows']} rows in {', '.join(str(name) for name in done['files'])}", err=True)
+    if done["written"] is not None:
+        for line in done["written"].warnings:
+            click.echo(f"warning: {line}", err=True)
+        for line in done["written"].before_you_start:
+            click.echo(f"before you start the system: {line}", err=True)
+    report = done["report"]
+    if report is not None and report.faults_total:
+        click.echo(report.text(), err=True)
+    return 0 if report is None or report.ok else 3

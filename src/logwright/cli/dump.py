@@ -1,0 +1,42 @@
+"""`logwright dump`: the rows, in a form for people or programs."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from logwright.cli.common import ANY_OPTION, output, own_options, parse_filter, progress, read_options
+
+
+@click.command("dump", context_settings=ANY_OPTION)
+@click.argument("path", nargs=-1, required=True)
+@click.option("--format", "kind", type=click.Choice(["text", "jsonl", "csv", "parquet", "arrow"]),
+              help="Default: text on a terminal or by the ending of --out, else jsonl.")
+@click.option("-o", "--out", help="A file instead of standard output.")
+@click.option("--bytes", "form", type=click.Choice(["auto", "hex", "base64", "utf8"]), default="auto", show_default=True,
+              help="Bytes in JSON: auto is text where it is UTF-8, else {\"$hex\": ...}.")
+@read_options
+@click.pass_context
+def command(
+    ctx: click.Context, path: tuple[str, ...], kind: str | None, out: str | None, form: str, codec: str | None,
+    view: str | None, columns: str | None, filters: tuple[str, ...], limit: int | None, mode: str,
+) -> int:  # fmt: skip
+    """Print the rows of files or directories."""
+    import logwright as lw
+    from logwright.formats.sink import Sink, format_of
+
+    if kind is None:
+        kind = (format_of(out) if out else None) or ("text" if out is None and sys.stdout.isatty() else "jsonl")
+    scan = lw.scan(
+        list(path) if len(path) > 1 else path[0], codec, view=view, columns=columns, filter=parse_filter(filters),
+        limit=limit, mode=mode.upper(), **own_options(ctx),
+    )  # fmt: skip
+    with output(out) as stream, Sink(stream, kind, scan.schema, form=form) as sink:
+        with progress("dump", scan.bytes_total) as show:
+            for batch in scan:
+                sink.write(batch)
+                show(scan.bytes_done)
+    if scan.report.faults_total:
+        click.echo(scan.report.text(), err=True)
+    return 0 if scan.report.ok else 3

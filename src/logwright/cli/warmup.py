@@ -1,0 +1,17 @@
+"""`logwright warmup`: compile every kernel now, so that the first large file does not wait for it."""
+
+from __future__ import annotations
+
+import click
+
+
+@click.command("warmup")
+def command() -> int:
+    """Compile all kernels into the cache of this user."""
+    from logwright.codec import registry
+    from logwright.codec.kernel import warmup
+
+    registry.codecs()
+    for name in warmup():
+        click.echo(name, err=True)
+    return 0

@@ -1,0 +1,123 @@
+"""Between native files and table files (Parquet, Arrow).
+
+A native file becomes three table files, `x.parquet` (rows), `x.frames.parquet` and `x.file.parquet`, since the rows alone
+don't say everything that is needed to write the same bytes again; a directory becomes one, the rows of a view. The way back
+takes the three where they are there.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from logwright.codec import registry
+from logwright.codec.fault import NotFoundError, UsageError
+from logwright.formats.sink import Sink, format_of
+
+TABLES = ("frames", "file")
+_TABLE_FORMATS = ("parquet", "arrow")
+
+
+def convert(
+    source: str, target: str, codec: str | None = None, *, view: str | None = None, columns: Any = None,
+    filter: Any = None, limit: int | None = None, mode: str = "FAILFAST", if_exists: str = "error",
+    rows_only: bool = False, **options: Any,
+) -> dict[str, Any]:  # fmt: skip
+    """Convert `source` to `target`; what each is, its name tells, or `codec` (of the native side).
+
+    Returns what was written: `{"files": [...], "rows": n, "report": the report of the reading or None, "written": Written}`.
+    Raises `UsageError` when a table file would be made from a table file, `ExistsError` when the target is there.
+    """
+    from_table, to_table = _is_table(source), _is_table(target)
+    if from_table and to_table:
+        raise UsageError("both are table files", advice="One side must be a native file or directory")
+    if to_table:
+        return _to_tables(source, target, codec, if_exists, rows_only, options,
+                          view=view, columns=columns, filter=filter, limit=limit, mode=mode)  # fmt: skip
+    from logwright import api
+
+    data: Any
+    frames = file = None
+    reading = None
+    if from_table:
+        data = open_table(source)
+        if not rows_only and not _is_layout(codec):
+            frames, file = (_optional(beside(source, name)) for name in TABLES)
+    else:
+        data = reading = api.scan(source, view=view, columns=columns, filter=filter, limit=limit, mode=mode)
+    if codec is None:
+        found = registry.detect(os.path.basename(target), b"")
+        if found is None:
+            raise UsageError(f"what {target!r} is to be is not clear from its name", advice="Say it with codec (--codec)")
+        codec = found.name
+    written = api.write(data, target, codec, frames=frames, file=file, mode=if_exists, **options)
+    return {"files": written.files, "rows": written.rows, "report": reading and reading.report, "written": written}
+
+
+def _to_tables(
+    source: str, target: str, codec: str | None, if_exists: str, rows_only: bool, options: dict[str, Any],
+    *, view: str | None, columns: Any, **reading: Any,
+) -> dict[str, Any]:  # fmt: skip
+    from logwright import api
+    from logwright.writers.file import whole_file
+
+    exact = not rows_only and view is None and os.path.isfile(source)
+    kind = format_of(target)
+    assert kind is not None
+    scan = api.scan(source, codec, view=view, columns="*" if exact and columns is None else columns, **reading, **options)
+    parts: list[tuple[str, Any]] = [(target, scan)]
+    if exact:
+        parts += [(beside(target, name), api.scan(source, codec, view=name, columns="*", mode=reading["mode"], **options))
+                  for name in TABLES]  # fmt: skip
+    rows = 0
+    for path, one in parts:
+        with whole_file(path, if_exists=if_exists) as stream, Sink(stream, kind, one.schema) as sink:
+            for batch in one:
+                sink.write(batch)
+                rows += batch.num_rows if path == target else 0
+    return {"files": [path for path, _ in parts], "rows": rows, "report": scan.report, "written": None}
+
+
+def beside(path: str, name: str) -> str:
+    """`x.parquet` and `frames` give `x.frames.parquet`."""
+    stem, dot = os.path.splitext(path)
+    return f"{stem}.{name}{dot}"
+
+
+def open_table(path: str) -> pa.RecordBatchReader:
+    """The rows of a Parquet or Arrow file (or stream), without loading the whole."""
+    if not os.path.exists(path):
+        raise NotFoundError("no such file", path=path)
+    try:
+        if format_of(path) == "parquet":
+            from pyarrow import parquet
+
+            table = parquet.ParquetFile(path)
+            return pa.RecordBatchReader.from_batches(table.schema_arrow, table.iter_batches(64 * 1024))
+        try:
+            reader = pa.ipc.open_file(path)
+        except pa.ArrowInvalid:
+            return pa.ipc.open_stream(path)
+        return pa.RecordBatchReader.from_batches(reader.schema, _batches(reader))
+    except pa.ArrowInvalid as error:
+        raise UsageError(f"not a readable {format_of(path)} file ({error})", path=path) from None
+
+
+def _batches(reader: Any) -> Iterator[pa.RecordBatch]:
+    for i in range(reader.num_record_batches):
+        yield reader.get_batch(i)
+
+
+def _optional(path: str) -> pa.Table | None:
+    return open_table(path).read_all() if os.path.exists(path) else None
+
+
+def _is_table(path: str) -> bool:
+    return format_of(path) in _TABLE_FORMATS and not os.path.isdir(path)
+
+
+def _is_layout(codec: str | None) -> bool:
+    return codec is not None and any(layout.name == codec for layout in registry.layouts())

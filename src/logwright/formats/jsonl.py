@@ -1,0 +1,152 @@
+"""Record batches as JSON lines, column by column: no Python object per row unless a value needs one.
+
+Bytes are, by default, a string where they are valid UTF-8 and `{"$hex": "..."}` where not, so that nothing is lost; `hex`,
+`base64` and `utf8` choose one form throughout. Times are integers in milliseconds, null is null.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+BYTES = ("auto", "hex", "base64", "utf8")
+
+_ESCAPES = (("\\", "\\\\"), ('"', '\\"'), ("\n", "\\n"), ("\r", "\\r"), ("\t", "\\t"))
+
+# What else must be escaped is rare enough to be left to json.dumps.
+_CONTROL = [byte for byte in [*range(32), 127] if byte not in (9, 10, 13)]
+_CONTROL_PATTERN = "[\\x00-\\x08\\x0b\\x0c\\x0e-\\x1f\\x7f]"
+
+
+def to_lines(batch: pa.RecordBatch, form: str = "auto") -> bytes:
+    """The rows of a batch as JSON, one line each."""
+    if batch.num_rows == 0:
+        return b""
+    pieces: list[Any] = []
+    for i, field in enumerate(batch.schema):
+        pieces.append(("{" if i == 0 else ",") + json.dumps(field.name) + ":")
+        pieces.append(_json(batch.column(i), form))
+    if not pieces:
+        return b"{}\n" * batch.num_rows
+    pieces.append("}\n")
+    lines = pc.binary_join_element_wise(*[_large(piece) for piece in pieces], _large(""))
+    return _bytes_of(lines)
+
+
+def _large(piece: Any) -> Any:
+    if isinstance(piece, str):
+        return pa.scalar(piece, pa.large_string())
+    return piece.cast(pa.large_string())
+
+
+def _bytes_of(lines: pa.Array) -> bytes:
+    """The characters of a string array without nulls, joined."""
+    _, offsets, data = lines.buffers()
+    first = int.from_bytes(offsets[8 * lines.offset : 8 * lines.offset + 8].to_pybytes(), "little")
+    at = 8 * (lines.offset + len(lines))
+    last = int.from_bytes(offsets[at : at + 8].to_pybytes(), "little")
+    return data[first:last].to_pybytes() if data is not None else b""
+
+
+def _json(column: pa.Array, form: str) -> pa.Array:
+    """The JSON text of each value, "null" for null."""
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        return _json(column.dictionary_decode(), form)
+    if pa.types.is_null(kind):
+        return pa.array(["null"] * len(column), pa.string())
+    if pa.types.is_boolean(kind) or pa.types.is_integer(kind):
+        text = column.cast(pa.string())
+    elif pa.types.is_timestamp(kind):
+        text = column.cast(pa.timestamp("ms", kind.tz), safe=False).cast(pa.int64()).cast(pa.string())
+    elif pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        text = _quoted(column)
+    elif pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        text = _bytes(column, form)
+    elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        text = _list(column, form)
+    else:
+        text = pa.array([None if v is None else json.dumps(plain(v, form)) for v in column.to_pylist()], pa.string())
+    return pc.fill_null(text, "null")
+
+
+def _quoted(column: pa.Array) -> pa.Array:
+    """Strings in quotes, escaped; nulls stay null."""
+    present = np.bincount(_characters(column), minlength=256) > 0
+    text = column
+    for sign, escaped in _ESCAPES:
+        if present[ord(sign)]:
+            text = pc.replace_substring(text, sign, escaped)
+    quote = pa.scalar('"', text.type)
+    text = pc.binary_join_element_wise(quote, text, quote, pa.scalar("", text.type))
+    if present[_CONTROL].any():
+        text = _replaced(text, pc.match_substring_regex(column, _CONTROL_PATTERN), column, json.dumps)
+    return text
+
+
+def _characters(column: pa.Array) -> npt.NDArray[np.uint8]:
+    """The bytes of a string array (and perhaps of its neighbours in the same buffer)."""
+    data = column.buffers()[2]
+    return np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
+
+
+def _replaced(text: pa.Array, where: pa.Array, column: pa.Array, make: Callable[[Any], str]) -> pa.Array:
+    """`text` with `make(value)` in the places where `where` is true."""
+    if not pc.any(where).as_py():
+        return text
+    values = [make(v) for v in column.filter(where).to_pylist()]
+    return pc.replace_with_mask(text, pc.fill_null(where, False), pa.array(values, text.type))
+
+
+def _bytes(column: pa.Array, form: str) -> pa.Array:
+    if form == "hex":
+        return _quoted(pa.array([None if v is None else v.hex() for v in column.to_pylist()], pa.string()))
+    if form == "base64":
+        values = [None if v is None else base64.b64encode(v).decode() for v in column.to_pylist()]
+        return _quoted(pa.array(values, pa.string()))
+    try:
+        return _quoted(column.cast(pa.large_string()))
+    except pa.ArrowInvalid:
+        pass  # some value is not UTF-8
+    if form == "utf8":
+        values = [None if v is None else v.decode("utf-8", "replace") for v in column.to_pylist()]
+        return _quoted(pa.array(values, pa.string()))
+    return pa.array([None if v is None else json.dumps(plain(v, form), ensure_ascii=False) for v in column.to_pylist()])
+
+
+def _list(column: pa.Array, form: str) -> pa.Array:
+    """Lists are mostly empty (record headers): only the others are made one by one."""
+    full = pc.greater(pc.list_value_length(column), 0)
+    text = pc.if_else(column.is_valid(), pa.scalar("[]"), pa.scalar(None, pa.string()))
+
+    def make(value: Any) -> str:
+        return json.dumps(plain(value, form), ensure_ascii=False)
+
+    return _replaced(text, full, column, make)
+
+
+def plain(value: Any, form: str) -> Any:
+    """A Python value as JSON takes it."""
+    if isinstance(value, bytes):
+        if form == "hex":
+            return value.hex()
+        if form == "base64":
+            return base64.b64encode(value).decode()
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            return value.decode("utf-8", "replace") if form == "utf8" else {"$hex": value.hex()}
+    if isinstance(value, dict):
+        return {name: plain(one, form) for name, one in value.items()}
+    if isinstance(value, list):
+        return [plain(one, form) for one in value]
+    if hasattr(value, "timestamp"):
+        return round(value.timestamp() * 1000)
+    return value

@@ -1,0 +1,58 @@
+"""Rows for the eye: one line each, times in UTC, bytes as text where they are text, control characters escaped."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any
+
+import pyarrow as pa
+
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+
+
+def to_lines(batch: pa.RecordBatch) -> str:
+    """`name=value` for each column that is not null, in the order of the columns."""
+    times = {field.name for field in batch.schema if pa.types.is_timestamp(field.type)}
+    flat = pa.RecordBatch.from_arrays(
+        [c.cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64()) if f.name in times else c
+         for f, c in zip(batch.schema, batch.columns, strict=True)],
+        names=batch.schema.names,
+    )  # fmt: skip
+    lines = []
+    for row in flat.to_pylist():
+        shown = (
+            f"{name}={moment(value) if name in times else show(value)}" for name, value in row.items() if value is not None
+        )
+        lines.append("  ".join(shown))
+    return "\n".join(lines) + "\n" if lines else ""
+
+
+def moment(milliseconds: int) -> str:
+    """A time as people write it; far beyond the calendar, the number."""
+    try:
+        when = _EPOCH + datetime.timedelta(milliseconds=milliseconds)
+    except OverflowError:
+        return f"{milliseconds}ms"
+    return when.strftime("%Y-%m-%dT%H:%M:%S.") + f"{when.microsecond // 1000:03d}Z"
+
+
+def show(value: Any) -> str:
+    """One value on one line, nothing in it that a terminal would obey."""
+    if isinstance(value, bytes):
+        try:
+            return escape(value.decode())
+        except UnicodeDecodeError:
+            return "0x" + value.hex()
+    if isinstance(value, str):
+        return escape(value)
+    if isinstance(value, list):
+        return "[" + ", ".join(show(one) for one in value) + "]"
+    if isinstance(value, dict):
+        if set(value) == {"key", "value"}:
+            return f"{show(value['key'])}: {show(value['value'])}"
+        return "{" + ", ".join(f"{name}: {show(one)}" for name, one in value.items()) + "}"
+    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def escape(text: str) -> str:
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
