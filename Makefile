@@ -63,7 +63,7 @@ bench-peers: $(STAMP) ## the same, beside what one would use instead (Java 17 fo
 
 lint: $(STAMP) ## style, mistakes, format, import contracts
 	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
+	$(BIN)/ruff format --check . || { echo "\`make format\` does it." >&2; exit 1; }
 	$(BIN)/lint-imports
 
 format: $(STAMP) ## lay the code out, sort imports
@@ -85,7 +85,7 @@ coverage: $(STAMP) ## branch coverage over interpreted and compiled kernels toge
 	$(BIN)/coverage report
 
 dist: $(STAMP) ## wheel, sdist, and the zip for spark-submit --py-files, in dist/
-	@rm -rf dist
+	@rm -rf dist build src/logwright.egg-info
 	@# The wheel is built from the sdist, so the sdist is known to be whole. Same commit, same bytes.
 	@export SOURCE_DATE_EPOCH="$$(git log -1 --format=%ct 2>/dev/null || echo 315532800)"; \
 	  $(BIN)/python -m build --no-isolation --outdir dist . >/dev/null

@@ -46,8 +46,8 @@ class HouseContract(_ImportContract):
 
     type_name = "house"
 
-    root = fields.StringField()
-    rooms = fields.ListField(subfield=fields.StringField())
+    root: Any = fields.StringField()
+    rooms: Any = fields.ListField(subfield=fields.StringField())
 
     def faults(self, graph: Any) -> Iterator[tuple[str, str, str]]:
         def in_a_room(module: str) -> bool:
@@ -66,9 +66,9 @@ class SystemsContract(_ImportContract):
 
     type_name = "systems"
 
-    package = fields.StringField()
-    registry = fields.StringField()
-    blind = fields.ListField(subfield=fields.StringField(), required=False, default=[])
+    package: Any = fields.StringField()
+    registry: Any = fields.StringField()
+    blind: Any = fields.ListField(subfield=fields.StringField(), required=False, default=[])
 
     def faults(self, graph: Any) -> Iterator[tuple[str, str, str]]:
         systems = [child for child in graph.find_children(self.package) if graph.find_children(child)]
