@@ -88,7 +88,8 @@ dist: $(STAMP) ## wheel, sdist, and the zip for spark-submit --py-files, in dist
 	@rm -rf dist build src/logwright.egg-info
 	@# The wheel is built from the sdist, so the sdist is known to be whole. Same commit, same bytes.
 	@export SOURCE_DATE_EPOCH="$$(git log -1 --format=%ct 2>/dev/null || echo 315532800)"; \
-	  $(BIN)/python -m build --no-isolation --outdir dist . >/dev/null
+	  mkdir -p dist; $(BIN)/python -m build --no-isolation --outdir dist . >dist/build.log 2>&1 || { cat dist/build.log; exit 1; }; \
+	  rm dist/build.log
 	@$(BIN)/python tools/pyfiles.py dist/*.whl
 	@ls -l dist
 
