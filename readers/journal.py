@@ -1,0 +1,139 @@
+"""The journal of an append: its format, and what a directory looks like once it is committed.
+
+An append to a directory makes its files in a sub-directory that the system ignores, `<directory>/<staging>/<token>/`. Writing
+`commit.json` there, with fsync, is the commit; then the files are renamed into the directory one by one, in order. Whoever looks
+in between sees some of them renamed: readers overlay the rest, so that the append is there as a whole from its commit
+on, and the next writer finishes it. Should the system have been started in between and have changed the directory, then the
+renames that are left must not happen any more: the state is `CHANGED`, and readers show the directory as it is.
+
+    {"journal": 1,
+     "renames": [["staged name", "final name"], ...],      in order
+     "sizes": {"final name": bytes, ...},                  of the new files
+     "fingerprint": {"name": bytes, ...},                  the directory's files before
+     "removes": ["name", ...]}                             to be removed after the renames; may be absent
+
+Pure functions over names and sizes: no I/O here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+COMMIT = "commit.json"
+"""The name of the commit record in `<directory>/<staging>/<token>/`."""
+
+VERSION = 1
+MAX_BYTES = 64 << 20
+"""A commit record is never larger: a hundred bytes a file, and a directory of a hundred thousand files."""
+
+
+class State(Enum):
+    """How far a committed append got."""
+
+    PENDING = "pending"  # some renames or removals are left to do
+    DONE = "done"  # nothing is left but the staging place itself
+    CHANGED = "changed"  # the system changed the directory in between: what is left can't be done any more
+
+
+class JournalError(ValueError):
+    """A commit record that can't be understood."""
+
+
+@dataclass(frozen=True)
+class Journal:
+    """A committed append."""
+
+    renames: tuple[tuple[str, str], ...]
+    sizes: Mapping[str, int]
+    fingerprint: Mapping[str, int]
+    removes: tuple[str, ...] = field(default=())
+
+    def to_json(self) -> str:
+        return json.dumps(
+            {
+                "journal": VERSION,
+                "renames": [list(pair) for pair in self.renames],
+                "sizes": dict(self.sizes),
+                "fingerprint": dict(self.fingerprint),
+                "removes": list(self.removes),
+            },
+            indent=1,
+        )
+
+    def left(self, staged: Mapping[str, int]) -> tuple[tuple[str, str], ...]:
+        """The renames still to be done, in order: `staged` holds the names and sizes of the files in the staging place."""
+        return tuple((source, target) for source, target in self.renames if source in staged)
+
+    def state(self, present: Mapping[str, int], staged: Mapping[str, int]) -> State:
+        """From the names and sizes in the directory and in the staging place."""
+        left = {target: source for source, target in self.left(staged)}
+        for target, source in left.items():
+            if staged[source] != self.sizes[target]:
+                return State.CHANGED  # not what was committed
+        expected = dict(self.fingerprint)
+        for target in self.sizes:
+            if target not in left:
+                expected[target] = self.sizes[target]
+        going = {name for name in self.removes if name not in self.sizes}
+        for name, size in expected.items():
+            if present.get(name) != size and not (name in going and name not in present):
+                return State.CHANGED
+        if any(target in present and target not in self.fingerprint for target in left):
+            return State.CHANGED
+        return State.PENDING if left or any(name in present for name in going) else State.DONE
+
+    def overlay(self, present: Mapping[str, int], staged: Mapping[str, int]) -> dict[str, str | None]:
+        """What the directory holds in truth, where that differs from what is in it: the staged name that stands for a name,
+        or None for a name that is gone. Empty when the append is done or can't be finished any more."""
+        if self.state(present, staged) is not State.PENDING:
+            return {}
+        out: dict[str, str | None] = {name: None for name in self.removes if name in present}
+        out.update({target: source for source, target in self.left(staged)})
+        return out
+
+
+def parse(text: str | bytes) -> Journal:
+    """Read a commit record. Raises `JournalError`: the file comes from a disk, it may hold anything."""
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise JournalError(f"not JSON: {error}") from None
+    if not isinstance(data, dict) or data.get("journal") != VERSION:
+        raise JournalError(f'a record with "journal": {VERSION} is needed')
+    renames = data.get("renames")
+    if not isinstance(renames, list) or not all(_pair(one) for one in renames):
+        raise JournalError("renames: a list of pairs of plain file names is needed")
+    removes = data.get("removes", [])
+    if not isinstance(removes, list) or not all(_plain(one) for one in removes):
+        raise JournalError("removes: a list of plain file names is needed")
+    journal = Journal(
+        renames=tuple((one[0], one[1]) for one in renames),
+        sizes=_sizes(data.get("sizes"), "sizes"),
+        fingerprint=_sizes(data.get("fingerprint"), "fingerprint"),
+        removes=tuple(removes),
+    )
+    if {target for _, target in journal.renames} != set(journal.sizes):
+        raise JournalError("sizes: one for each renamed file is needed")
+    return journal
+
+
+def _plain(name: Any) -> bool:
+    """A file name that can't leave its directory."""
+    return isinstance(name, str) and name not in ("", ".", "..") and "/" not in name and "\0" not in name
+
+
+def _pair(one: Any) -> bool:
+    return isinstance(one, list) and len(one) == 2 and all(_plain(name) for name in one)
+
+
+def _sizes(data: Any, what: str) -> dict[str, int]:
+    if not isinstance(data, dict):
+        raise JournalError(f"{what}: sizes by file name are needed")
+    for name, size in data.items():
+        if not _plain(name) or not isinstance(size, int) or isinstance(size, bool) or size < 0:
+            raise JournalError(f"{what}: sizes by file name are needed, found {name!r}: {size!r}")
+    return data
