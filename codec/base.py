@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -53,7 +53,9 @@ class Frames:
 
     `start` and `end` are positions in `window.data`; `header` is the codec's own structured array, one element a frame.
     `stop` is the first byte not covered. `need` > 0: the frame at `stop` is longer than the window, so many bytes are
-    needed from `stop` on. `damage` is the fault at `stop` that ended the scan (`need` is 0 then). Neither: the end of the file.
+    needed from `stop` on; where the window has 4096 bytes or more from `stop` on, that is the size of the whole frame, so that
+    a walk over the frames may jump. `damage` is the fault at `stop` that ended the scan (`need` is 0 then). Neither: the end
+    of the file.
     `faults` are further findings that did not stop the scan. Offsets in faults count from the start of the file.
     """
 
@@ -102,6 +104,8 @@ class Codec(Protocol):
         """What decoding needs to know besides the bytes: topic and base offset from the name, what a view leaves out.
 
         Picklable; made anew for each stream over a file, and may carry state from window to window (the previous offset).
+        Readers look ahead with a `copy.copy` of it. One hint is given to all codecs: `directory`, the name of the folder
+        that the file lies in ("" when not known).
         """
         ...
 
@@ -120,7 +124,10 @@ class Codec(Protocol):
         ...
 
     def frame_bounds(self, frames: Frames, column: str) -> tuple[Any, Any]:
-        """Arrays of the smallest and largest value that a column can have in each frame; None where not known."""
+        """Arrays of the smallest and largest value that a column can have in each frame; None where not known.
+
+        Times as integers, as they are in Arrow. Rows with null match no comparison, so they need no place in the bounds.
+        """
         ...
 
     def resync(self, window: Window, at: int, context: Any) -> tuple[int, int]:
@@ -132,6 +139,21 @@ class Codec(Protocol):
         self, rows: pa.Table, frames: pa.Table | None, file: pa.Table | None, context: Any
     ) -> Iterator[Chunk]:
         """The bytes of a file. From rows alone with upstream's defaults; with the other tables exactly as it was."""
+        ...
+
+
+@runtime_checkable
+class TellsLoss(Protocol):
+    """What a codec may offer besides: to say in the system's words what is gone where a stretch was skipped."""
+
+    def lost_between(
+        self, before: Frames | None, after: Frames | None, context: Any
+    ) -> tuple[int | None, Mapping[str, Any]]:
+        """For `Fault.rows_lost` (None: not known) and `Fault.lost`, where the fault does not say so itself.
+
+        `before` and `after` hold one frame each, the last good one before the stretch and the first one after it; None where
+        there is none. That is all there is to know.
+        """
         ...
 
 
@@ -211,6 +233,9 @@ class Part:
     hints: Mapping[str, Any]
     start: int = 0
     stop: int | None = None
+    bounds: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
+    """The smallest and largest value that a column can have in it, both included, None where there is no bound: a filter
+    skips the part without opening the file. `{"offset": (0, 4182)}`; times as integers, as they are in Arrow."""
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,14 @@
 """The journal of an append: its format, and what a directory looks like once it is committed.
 
-An append to a directory makes its files in a sub-directory that the system ignores, `<directory>/<staging>/<token>/`. Writing
-`commit.json` there, with fsync, is the commit; then the files are renamed into the directory one by one, in order. Whoever looks
-in between sees some of them renamed: readers overlay the rest, so that the append is there as a whole from its commit
-on, and the next writer finishes it. Should the system have been started in between and have changed the directory, then the
-renames that are left must not happen any more: the state is `CHANGED`, and readers show the directory as it is.
+An append to a directory makes its files in a sub-directory that the system ignores, `<directory>/<staging>/<token>/`.
+Writing `commit.json` there, with fsync, is the commit; then the files are renamed into the directory one by one, in order.
+Whoever looks in between sees some of them renamed: readers overlay the rest, so that the append is there as a whole from
+its commit on, and the next writer finishes it. Should the system have been started in between and have changed the
+directory, then the renames that are left must not happen any more: the state is `CHANGED`, and readers show the directory
+as it is.
 
     {"journal": 1,
-     "renames": [["staged name", "final name"], ...],      in order
+     "renames": [["staged name", "final name"], ...],      in order; staged names may lie in folders ("task-3/0.log")
      "sizes": {"final name": bytes, ...},                  of the new files
      "fingerprint": {"name": bytes, ...},                  the directory's files before
      "removes": ["name", ...]}                             to be removed after the renames; may be absent
@@ -106,7 +107,7 @@ def parse(text: str | bytes) -> Journal:
         raise JournalError(f'a record with "journal": {VERSION} is needed')
     renames = data.get("renames")
     if not isinstance(renames, list) or not all(_pair(one) for one in renames):
-        raise JournalError("renames: a list of pairs of plain file names is needed")
+        raise JournalError("renames: pairs of a staged name and a plain file name are needed")
     removes = data.get("removes", [])
     if not isinstance(removes, list) or not all(_plain(one) for one in removes):
         raise JournalError("removes: a list of plain file names is needed")
@@ -127,7 +128,9 @@ def _plain(name: Any) -> bool:
 
 
 def _pair(one: Any) -> bool:
-    return isinstance(one, list) and len(one) == 2 and all(_plain(name) for name in one)
+    if not isinstance(one, list) or len(one) != 2 or not isinstance(one[0], str):
+        return False
+    return all(_plain(part) for part in one[0].split("/")) and _plain(one[1])
 
 
 def _sizes(data: Any, what: str) -> dict[str, int]:
