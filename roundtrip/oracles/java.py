@@ -1,0 +1,270 @@
+"""Java for the oracles: jars by Maven, classes by javac, and one long-lived JVM that answers JSON lines.
+
+Everything fetched or compiled lands in the user's cache, in a directory named by a hash of what it was made from, and
+appears there by one rename: two runs at once, or one that was killed, leave nothing half done.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import threading
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import platformdirs
+from logwright.codec.fault import LogwrightError
+
+# What every short-lived JVM here wants: quick to start rather than quick for hours, and small.
+QUICK = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-Djava.awt.headless=true")
+
+JAVA_AT_LEAST = 17
+
+
+class OracleError(LogwrightError, RuntimeError):
+    """The real system could not be asked: no Java, no jars, a JVM that ended, an answer that did not come."""
+
+
+class JavaError(OracleError):
+    """The real system threw. `.java_class`, `.java_message`, `.causes` and `.trace` are its own words."""
+
+    def __init__(self, error: dict[str, Any]) -> None:
+        self.java_class: str = error["class"]
+        self.java_message: str = error.get("message") or ""
+        self.causes: list[str] = error.get("causes") or []
+        self.trace: str = error.get("trace") or ""
+        super().__init__(": ".join(filter(None, [self.java_class, self.java_message])))
+
+
+@functools.cache
+def why_not() -> str | None:
+    """Why Java code can't be built and run here, in one sentence; None when it can."""
+    for name in ("java", "javac"):
+        if _tool(name) is None:
+            return f"needs a JDK {JAVA_AT_LEAST} or newer, and there is no `{name}`: install one or set JAVA_HOME"
+    java = command("java")
+    try:
+        said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60).stderr
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"needs Java {JAVA_AT_LEAST} or newer, and {java} does not start ({error})"
+    version = re.search(r'version "(?:1\.)?(\d+)', said)
+    if version is None or int(version[1]) < JAVA_AT_LEAST:
+        return f"needs Java {JAVA_AT_LEAST} or newer, and {java} says: {said.splitlines()[0] if said else 'nothing'}"
+    return None
+
+
+def _tool(name: str) -> str | None:
+    home = os.environ.get("JAVA_HOME")
+    return shutil.which(str(Path(home, "bin", name))) if home else shutil.which(name)
+
+
+def command(name: str) -> str:
+    """The path of `java` or `javac`."""
+    found = _tool(name)
+    if found is None:
+        raise OracleError(f"there is no `{name}`", advice="Install a JDK 17 or set JAVA_HOME")
+    return found
+
+
+def cache_dir() -> Path:
+    return platformdirs.user_cache_path("logwright") / "oracles"
+
+
+class Project:
+    """A `pom.xml` that names jars, and folders of Java sources compiled against them."""
+
+    def __init__(self, pom: Path, *sources: Path) -> None:
+        self._pom = pom
+        self._sources = sources
+
+    def why_not(self) -> str | None:
+        """Why it can't be built, in one sentence; None when it can (it then is, the first time in tens of seconds)."""
+        reason = why_not()
+        if reason is None:
+            try:
+                self.classpath()
+            except OracleError as error:
+                reason = str(error)
+        return reason
+
+    def classpath(self) -> str:
+        """What goes behind `-cp`, fetched and compiled when it is not there yet."""
+        jars = self.jars()
+        return os.pathsep.join([str(self._classes(jars)), *_jars_of(jars)])
+
+    def jars(self) -> Path:
+        target = cache_dir() / _hash([self._pom]) / "jars"
+        if not target.is_dir():
+            maven = shutil.which("mvn")
+            if maven is None:
+                raise OracleError("needs Maven to fetch the jars, and there is no `mvn`: install Maven")
+            with _appearing(target) as (_, made):
+                run = subprocess.run(
+                    [
+                        *(maven, "-q", "-B", "-ntp", "-f", self._pom, "dependency:copy-dependencies"),
+                        *("-DincludeScope=runtime", f"-DoutputDirectory={made}"),
+                    ],
+                    capture_output=True,
+                    text=True,
+                    timeout=1200,
+                )
+                if run.returncode:
+                    said = next(
+                        (line for line in run.stdout.splitlines() if "ERROR" in line), run.stderr.strip()
+                    )
+                    raise OracleError(
+                        f"Maven could not fetch the jars of {self._pom.parent.name} (is there a network?): {said[:300]}"
+                    )
+        return target
+
+    def _classes(self, jars: Path) -> Path:
+        sources = sorted(path for folder in self._sources for path in folder.glob("*.java"))
+        target = jars.parent / f"classes-{_hash(sources)}"
+        if not target.is_dir():
+            with _appearing(target) as (directory, made):
+                classpath = os.pathsep.join(_jars_of(jars))
+                run = subprocess.run(
+                    [command("javac"), "-nowarn", "-proc:none", "-cp", classpath, "-d", made, *sources],
+                    capture_output=True,
+                    text=True,
+                    timeout=600,
+                    cwd=directory,
+                )
+                if run.returncode:
+                    raise OracleError(
+                        f"javac refused {', '.join(path.name for path in sources)}: {run.stderr[-2000:]}"
+                    )
+        return target
+
+
+def _jars_of(folder: Path) -> list[str]:
+    return sorted(map(str, folder.glob("*.jar")))
+
+
+def _hash(paths: Iterable[Path]) -> str:
+    digest = hashlib.sha256()
+    for path in paths:
+        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:16]
+
+
+class _appearing:
+    """A directory made beside its target and renamed to it when the block ends well. Whoever comes first wins."""
+
+    def __init__(self, target: Path) -> None:
+        self._target = target
+
+    def __enter__(self) -> tuple[Path, Path]:
+        self._target.parent.mkdir(parents=True, exist_ok=True)
+        self._work = tempfile.TemporaryDirectory(prefix=".making-", dir=self._target.parent)
+        made = Path(self._work.name, "made")
+        made.mkdir()
+        return Path(self._work.name), made
+
+    def __exit__(self, kind: object, *rest: object) -> None:
+        try:
+            if kind is None:
+                Path(self._work.name, "made").rename(self._target)
+        except OSError:
+            if not self._target.is_dir():
+                raise
+        finally:
+            self._work.cleanup()
+
+
+class Session:
+    """A JVM that answers one JSON line with some JSON lines, started at the first question.
+
+    Its log goes to a file that is quoted when it dies. It ends with this process, because then its stdin ends; a process
+    forked from this one starts its own.
+    """
+
+    def __init__(self, project: Project, main: str, *flags: str) -> None:
+        self._project = project
+        self._main = main
+        self._flags = flags
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._owner = 0
+        self._log: IO[bytes] | None = None
+
+    def ask(self, op: str, *, timeout: float = 120.0, **fields: Any) -> tuple[list[Any], Any]:
+        """The items and the result of an operation. `JavaError` when it threw, `OracleError` when no answer came."""
+        request = json.dumps({"op": op, **fields}).encode() + b"\n"
+        with self._lock:
+            process = self._running()
+            assert process.stdin is not None
+            late = threading.Timer(timeout, process.kill)
+            late.start()
+            try:
+                process.stdin.write(request)
+                process.stdin.flush()
+                items = []
+                for answer in self._answers(process):
+                    if "item" in answer:
+                        items.append(answer["item"])
+                    elif "error" in answer:
+                        raise JavaError(answer["error"])
+                    else:
+                        return items, answer["done"]
+            except OSError:
+                pass
+            finally:
+                late.cancel()
+            process.wait(10)
+            self._process = None
+            raise OracleError(
+                f"the JVM ended, or was ended after {timeout:g} s, in `{op}`. Last words: {self._last_words()}"
+            )
+
+    @staticmethod
+    def _answers(process: subprocess.Popen[bytes]) -> Iterator[dict[str, Any]]:
+        assert process.stdout is not None
+        for line in process.stdout:
+            yield json.loads(line)
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        if self._process is None or self._process.poll() is not None or self._owner != os.getpid():
+            self._log = tempfile.TemporaryFile()  # noqa: SIM115 lives as long as the process
+            self._process = subprocess.Popen(
+                [command("java"), *QUICK, *self._flags, "-cp", self._project.classpath(), self._main],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._log,
+            )
+            self._owner = os.getpid()
+            atexit.register(self.close)
+        return self._process
+
+    def _last_words(self) -> str:
+        assert self._log is not None
+        self._log.seek(0)
+        return self._log.read()[-2000:].decode(errors="replace").strip() or "none"
+
+    def close(self) -> None:
+        """End the JVM; the next question starts another."""
+        process, self._process = self._process, None
+        if process is None or self._owner != os.getpid():
+            return
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            process.stdin.close()
+        except OSError:
+            pass
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        process.stdout.close()
+        if self._log is not None:
+            self._log.close()

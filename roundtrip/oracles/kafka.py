@@ -1,0 +1,238 @@
+"""Kafka 4.3.0 as a judge of files: its readers, builders, loader and tools on local paths.
+
+Bytes are `bytes` here, hex only on the way. Names are Kafka's. Calls take milliseconds once the JVM runs, which the first
+one starts. A broker is in `kafka_broker`.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from logwright.roundtrip.oracles.java import JavaError, OracleError, Project, Session
+
+VERSION = "4.3.0"
+
+_SOURCES = Path(__file__).parent / "java" / "kafka"
+
+PROJECT = Project(_SOURCES / "pom.xml", _SOURCES)
+
+# Log lines as `WARN LogLoader - [LogLoader partition=orders-0] ...`
+LOG_FLAGS = (
+    "-Dorg.slf4j.simpleLogger.showThreadName=false",
+    "-Dorg.slf4j.simpleLogger.showShortLogName=true",
+)
+
+SESSION = Session(
+    PROJECT,
+    "logwright.oracle.kafka.Oracle",
+    "-Xmx1g",
+    *LOG_FLAGS,
+    "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+)
+
+# What a broker derives from the segments; everything else in a partition directory is primary or temporary.
+DERIVED = (".index", ".timeindex", ".txnindex", ".snapshot")
+
+__all__ = [
+    "VERSION",
+    "JavaError",
+    "OracleError",
+    "available",
+    "batches",
+    "build",
+    "dump",
+    "hash_map_order",
+    "load",
+    "read_snapshot",
+    "rebuild",
+    "records",
+    "sanity",
+    "write_snapshot",
+]
+
+
+def available() -> str | None:
+    """None when Kafka can be asked here; else one sentence saying why not. The first call fetches the jars."""
+    return PROJECT.why_not()
+
+
+def batches(path: str | Path, *, records: bool = True) -> list[dict[str, Any]]:
+    """The batches of one `.log` file by Kafka's own `FileRecords`, in file order.
+
+    Each has position, size, magic, base_offset, last_offset, crc, is_valid, attributes, compression, timestamp_type,
+    base_timestamp, max_timestamp, partition_leader_epoch, producer_id, producer_epoch, base_sequence, last_sequence,
+    is_transactional, is_control, records_count, delete_horizon_ms; and `records` (offset, timestamp, sequence, size, key,
+    value, headers as pairs; control_type and coordinator_epoch in control batches). Where Kafka can't read the records of
+    a batch, `error` holds its exception as a dict, and `records` what came before. Raises `JavaError` where it can't go on
+    to the next batch. Like Kafka it ends silently at a tail shorter than what the last header claims.
+    """
+    found, _ = SESSION.ask("batches", path=str(Path(path).absolute()), records=records)
+    for batch in found:
+        for record in batch.get("records", ()):
+            unhex(record)
+    return found
+
+
+def records(path: str | Path) -> list[dict[str, Any]]:
+    """The records of a `.log` file, or of all of them in a directory in name order, flat.
+
+    Each has its own fields (see `batches`) and those of its batch under `batch`; control records are among them. Raises
+    `JavaError` at the first record that Kafka can't read.
+    """
+    path = Path(path)
+    files = sorted(path.glob("*.log")) if path.is_dir() else [path]
+    rows: list[dict[str, Any]] = []
+    for file in files:
+        for batch in batches(file):
+            own = batch.pop("records")
+            if "error" in batch:
+                raise JavaError(batch["error"])
+            rows.extend(
+                {**record, "timestamp_type": batch["timestamp_type"], "batch": batch} for record in own
+            )
+    return rows
+
+
+def build(*specs: Mapping[str, Any]) -> bytes:
+    """Batches by Kafka's own `MemoryRecordsBuilder`, one after the other.
+
+    A spec may have: magic (2), compression ("none", "gzip", "snappy", "lz4", "zstd"), level, timestamp_type ("CreateTime",
+    "LogAppendTime"), log_append_time, base_offset (0), partition_leader_epoch (-1), producer_id, producer_epoch,
+    base_sequence (-1), is_transactional, delete_horizon_ms, last_offset (to end beyond the last record), buffer (the
+    builder's initial size, 1024), and either `records`: dicts of offset (else the next), timestamp (-1), key, value (bytes
+    or None), headers (pairs of bytes; the key must be UTF-8); or `control`: {"type": "COMMIT" | "ABORT", "timestamp",
+    "coordinator_epoch"}, or any other control type with its `value` as bytes.
+    """
+    _, done = SESSION.ask("build", batches=[hexed(spec) for spec in specs])
+    return bytes.fromhex(done)
+
+
+def dump(path: str | Path | Iterable[str | Path], *flags: str, check: bool = True) -> str:
+    """What `DumpLogSegments` prints about one file or several; with `check=False` also what it says on stderr when it fails."""
+    paths = [path] if isinstance(path, str | Path) else list(path)
+    files = ",".join(str(Path(one).absolute()) for one in paths)
+    _, done = SESSION.ask("dump", args=["--files", files, *flags], timeout=600)
+    if check and done["status"]:
+        raise OracleError(
+            f"DumpLogSegments ended with status {done['status']}: {done['err'].strip() or done['out']}"
+        )
+    return str(done["out"] + done["err"])
+
+
+def sanity(directory: str | Path) -> list[dict[str, Any]]:
+    """What Kafka's own checks say against the derived and small files of a partition or log directory: nothing, if all is well.
+
+    `sanityCheck()` of the three indexes, `ProducerStateManager.readSnapshot`, and the readers of the epoch checkpoint,
+    partition.metadata and the log directory's checkpoints. Each error has file, class, message, causes, trace.
+    """
+    checked, _ = SESSION.ask("sanity", dir=str(Path(directory).absolute()))
+    return [item for item in checked if "class" in item]
+
+
+def load(
+    directory: str | Path,
+    *,
+    clean: bool = False,
+    recovery_point: int = 0,
+    log_start_offset: int = 0,
+    index_interval_bytes: int = 4096,
+    segment_index_bytes: int = 10 * 1024 * 1024,
+    producer_id_expiration_ms: int = 2**31 - 1,
+    config: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """Load a partition directory and close it, IN PLACE, exactly as a broker does (`LogLoader`, then a clean close).
+
+    Returns log_start_offset, log_end_offset, first_unstable_offset, segments (base_offset, size). The directory must be
+    named `<topic>-<n>`. Raises `JavaError` where the broker would not open it. No leader is elected, so nothing is added
+    to leader-epoch-checkpoint.
+    """
+    _, done = SESSION.ask(
+        "load",
+        dir=str(Path(directory).absolute()),
+        clean=clean,
+        recovery_point=recovery_point,
+        log_start_offset=log_start_offset,
+        producer_id_expiration_ms=producer_id_expiration_ms,
+        config={
+            "index.interval.bytes": str(index_interval_bytes),
+            "segment.index.bytes": str(segment_index_bytes),
+            **(config or {}),
+        },
+    )
+    return dict(done)
+
+
+def rebuild(
+    directory: str | Path, index_interval_bytes: int = 4096, *, log_start_offset: int = 0, **options: Any
+) -> dict[str, bytes]:
+    """The derived files as Kafka makes them from the `.log` files alone: name to bytes, leader-epoch-checkpoint included.
+
+    Works on a copy. `options` are those of `load`.
+    """
+    directory = Path(directory)
+    with tempfile.TemporaryDirectory(prefix="logwright-oracle-") as temporary:
+        copy = Path(temporary, directory.absolute().name)
+        copy.mkdir()
+        for log in directory.glob("*.log"):
+            shutil.copyfile(log, copy / log.name)
+        load(copy, index_interval_bytes=index_interval_bytes, log_start_offset=log_start_offset, **options)
+        return {
+            path.name: path.read_bytes()
+            for path in sorted(copy.iterdir())
+            if path.suffix in DERIVED or path.name == "leader-epoch-checkpoint"
+        }
+
+
+def hash_map_order(ids: Iterable[int], removed: Iterable[int] = ()) -> list[int]:
+    """The order in which a `java.util.HashMap<Long, ?>` gives `ids` back, put in this order, then `removed` taken out.
+
+    `ProducerStateManager.producers` is such a map (made with the default capacity), so this is the order of the entries
+    in a producer snapshot. Loading a snapshot puts its entries in file order.
+    """
+    _, done = SESSION.ask("hash_map_order", ids=list(ids), removed=list(removed))
+    return list(done)
+
+
+def read_snapshot(path: str | Path) -> list[dict[str, int]]:
+    """The entries of a producer snapshot by `ProducerStateManager.readSnapshot`, in file order.
+
+    producer_id, producer_epoch, last_sequence, last_offset, offset_delta, timestamp, coordinator_epoch,
+    current_txn_first_offset; "none" is -1.
+    """
+    _, done = SESSION.ask("read_snapshot", path=str(Path(path).absolute()))
+    return list(done)
+
+
+def write_snapshot(entries: Iterable[Mapping[str, int]]) -> bytes:
+    """A producer snapshot by `ProducerStateManager.writeSnapshot`, from entries (as of `read_snapshot`) put into its map."""
+    with tempfile.TemporaryDirectory(prefix="logwright-oracle-") as temporary:
+        path = Path(temporary, f"{0:020d}.snapshot")
+        SESSION.ask("write_snapshot", path=str(path), entries=[dict(entry) for entry in entries])
+        return path.read_bytes()
+
+
+def unhex(record: dict[str, Any]) -> dict[str, Any]:
+    """Key, value and headers of a record as bytes instead of hex digits, in place."""
+    for name in ("key", "value"):
+        record[name] = _bytes(record[name])
+    record["headers"] = [(_bytes(key), _bytes(value)) for key, value in record["headers"]]
+    return record
+
+
+def _bytes(digits: str | None) -> bytes | None:
+    return None if digits is None else bytes.fromhex(digits)
+
+
+def hexed(value: Any) -> Any:
+    """JSON of a request: all bytes become hex digits, everything else stays."""
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value).hex()
+    if isinstance(value, Mapping):
+        return {key: hexed(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [hexed(one) for one in value]
+    return value
