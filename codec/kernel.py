@@ -1,0 +1,444 @@
+"""Kernels: plain Python functions that run interpreted, bounds-checked or compiled, and whose source is the same in all three.
+
+`@kernel` makes a wrapper. Importing a module of kernels imports no numba: the wrapper makes its dispatcher when the compiled
+form is first needed, by a call worth compiling for or by a compiled kernel that calls it (numba asks a global it does not
+know for `_numba_type_`). Three modes, by numba's own environment variables, read once:
+
+    NUMBA_DISABLE_JIT=1     interpreted: for debugging, coverage, and the reference that the others are held to
+    NUMBA_BOUNDSCHECK=1     checked: compiled, each index checked; for fuzzing
+    neither                 compiled
+
+In the compiled modes small inputs still run interpreted, since importing numba and compiling cost more than they save; see
+`Kernel._interprets`. `LOGWRIGHT_INTERPRET_BELOW=<bytes>` sets the limit by hand, 0 compiles always.
+
+Compiled kernels are kept in the user's cache directory, or in `LOGWRIGHT_CACHE_DIR`. The key of an entry holds what the
+machine code was made from: versions, processor, mode, argument types, and a digest of the byte code and constants of the
+kernel, of all kernels and intrinsics that it calls, and of the constants those use. So an edited callee, a changed field
+of a description and a changed mode compile anew, an edit elsewhere does not, and no source file is needed: the same works
+from a zip. numba's own cache notices neither edited callees nor the mode. Without a writable place nothing is kept.
+
+Rules for a kernel: arguments are C-contiguous arrays and scalars; integers are int64 throughout (numba makes floats of int64
+mixed with uint64, and NumPy scalars warn where compiled code wraps: write `int(buf[at])`); a global is a number, a tuple, an
+array, a kernel or an intrinsic; a result is a scalar or a tuple of scalars.
+"""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+import os
+import pickle
+import sys
+import tempfile
+import threading
+import time
+import types as python_types
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Generic, ParamSpec, TypeVar, overload
+
+import numpy as np
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+INTERPRETED, CHECKED, COMPILED = "interpreted", "checked", "compiled"
+
+# What is paid for the first compiled call, in seconds, on a laptop of these years; and what interpreting gets through meanwhile.
+IMPORT_COST = 0.4
+COMPILE_COST = 1.0
+LOAD_COST = 0.01
+INTERPRETED_BYTES_PER_SECOND = 2_000_000
+
+
+def _environment_number(name: str) -> int | None:
+    try:
+        return int(os.environ.get(name, ""))
+    except ValueError:
+        return None
+
+
+def _mode() -> str:
+    if _environment_number("NUMBA_DISABLE_JIT"):
+        return INTERPRETED
+    return CHECKED if _environment_number("NUMBA_BOUNDSCHECK") else COMPILED
+
+
+_MODE = _mode()
+_INTERPRET_BELOW = _environment_number("LOGWRIGHT_INTERPRET_BELOW")
+_registry: dict[str, Kernel[..., Any]] = {}
+
+
+class _Local(threading.local):
+    interpreting = False
+
+
+_local = _Local()
+
+
+def mode() -> str:
+    """How kernels run in this process: "interpreted", "checked" or "compiled"."""
+    return _MODE
+
+
+def kernels() -> tuple[Kernel[..., Any], ...]:
+    """All kernels of the modules imported so far."""
+    return tuple(_registry.values())
+
+
+def warmup() -> Iterator[tuple[str, float]]:
+    """Compile each kernel with a signature, of the modules imported so far, or load it from the cache: (name, seconds)."""
+    for one in kernels():
+        if one.signature is not None and _MODE != INTERPRETED:
+            started = time.perf_counter()
+            one.compile()
+            yield one.name, time.perf_counter() - started
+
+
+class Kernel(Generic[P, R]):
+    """One kernel: call it as the function it was made from. `py_func` is that function."""
+
+    def __init__(self, function: Callable[P, R], signature: str | None, python: Callable[P, R] | None) -> None:
+        self.py_func = function
+        self.signature = signature
+        self.name = f"{function.__module__}.{function.__qualname__}"
+        self.__doc__ = function.__doc__
+        self.__name__ = function.__name__
+        self.__qualname__ = function.__qualname__
+        self.__module__ = function.__module__
+        self.__wrapped__ = function
+        self._python = function if python is None else python
+        # What a call runs, once that is settled: never before a call was worth compiling for.
+        self._run: Callable[..., Any] | None = self._python if python is not None or _MODE == INTERPRETED else None
+        self._dispatcher: Any = None
+        self._spent = 0.0
+        _registry[self.name] = self
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        run = self._run
+        if run is None:
+            if _local.interpreting:
+                return self._python(*args, **kwargs)
+            if self._interprets(sum(getattr(value, "nbytes", 0) for value in args)):
+                return self._interpret(*args, **kwargs)
+            run = self._run = self.compile()
+        result: R = run(*args, **kwargs)
+        return result
+
+    def _interprets(self, nbytes: int) -> bool:
+        """Whether a call with arrays of so many bytes in all runs interpreted.
+
+        It does as long as all interpreted calls of this kernel, this one included, cost less than getting the compiled
+        form would: so nobody waits more than twice as long as with the better of the two.
+        """
+        if _INTERPRET_BELOW is not None:
+            return nbytes < _INTERPRET_BELOW
+        expected = self._spent + nbytes / INTERPRETED_BYTES_PER_SECOND
+        numba = 0.0 if "numba" in sys.modules else IMPORT_COST
+        # The digest need not be computed where the answer is the same either way.
+        if expected < numba + LOAD_COST:
+            return True
+        return expected < numba + (LOAD_COST if self.cached() else COMPILE_COST)
+
+    def _interpret(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        _local.interpreting = True
+        started = time.perf_counter()
+        try:
+            return self._python(*args, **kwargs)
+        finally:
+            self._spent += time.perf_counter() - started
+            _local.interpreting = False
+
+    def compile(self) -> Callable[..., Any]:
+        """The numba dispatcher; with a signature, compiled or loaded. The plain function where there is no numba."""
+        if self._dispatcher is None:
+            try:
+                import numba
+            except ImportError:
+                warnings.warn("numba is not installed: logwright runs some hundred times slower", stacklevel=3)
+                return self._python
+            from numba.core.compiler_lock import global_compiler_lock
+
+            # numba's own lock: a compiling thread holds it when it asks for the dispatchers of the kernels it calls.
+            with global_compiler_lock:
+                if self._dispatcher is None:
+                    made = numba.njit(nogil=True, boundscheck=_MODE == CHECKED)(self.py_func)
+                    place = _cache_place()
+                    digest = None if place is None else self._cache_key()
+                    if place is not None and digest is not None:
+                        made._cache = _disk_cache(place, digest)
+                    if self.signature is not None:
+                        made.compile(_numba_signature(self.signature))
+                        # Other types would be compiled one by one: a missing conversion is an error instead.
+                        made.disable_compile()
+                    self._dispatcher = made
+        return self._dispatcher  # type: ignore[no-any-return]
+
+    @property
+    def _numba_type_(self) -> Any:
+        return self.compile()._numba_type_  # type: ignore[attr-defined]
+
+    def _cache_key(self) -> str | None:
+        digest = fingerprint(self.py_func)
+        return None if digest is None else f"{self.name}-{digest}"
+
+    def cached(self) -> bool:
+        """Whether the cache seems to hold this kernel compiled. Without importing numba, so for whatever version of it."""
+        place = _cache_place()
+        key = None if place is None else self._cache_key()
+        if place is None or key is None:
+            return False
+        return any(name.startswith(key) for name in _listing(place))
+
+    def __reduce__(self) -> str:
+        return self.__qualname__
+
+    def __repr__(self) -> str:
+        return f"<kernel {self.name}>"
+
+
+@overload
+def kernel(function: Callable[P, R], /) -> Kernel[P, R]: ...
+@overload
+def kernel(
+    signature: str, /, *, python: Callable[..., Any] | None = None
+) -> Callable[[Callable[P, R]], Kernel[P, R]]: ...
+def kernel(argument: Any, /, *, python: Callable[..., Any] | None = None) -> Any:
+    """Make a kernel, `@kernel` or `@kernel("const u1[], i8, i8")`.
+
+    The signature has the arguments' types: `i8 i4 i2 i1 u8 u4 u2 u1 f8 b1` (b1 is a bool), `T[]` for a C-contiguous array of
+    one dimension, `T[,]` of two, `const T[]` for one that is only read (which takes writable ones as well). With a signature
+    there is one compiled form, made ahead by `logwright warmup`, and arguments are converted to it. Without, there is one for each
+    combination of types that is met, read-only arrays apart from writable ones.
+
+    `python` runs instead of the function when it is called from Python or runs interpreted: for what a package does well.
+    """
+    if isinstance(argument, str):
+        return lambda function: Kernel(function, argument, python)
+    return Kernel(argument, None, None)
+
+
+class Intrinsic(Generic[P, R]):
+    """A function whose compiled form is LLVM code; called from Python it is the plain function it was made from.
+
+    `emit(typing_context, *types)` is what `numba.extending.intrinsic` takes: it returns a signature and a code generator.
+    """
+
+    def __init__(self, function: Callable[P, R], emit: Callable[..., Any]) -> None:
+        self.py_func = function
+        self.emit = emit
+        self.__doc__ = function.__doc__
+        self.__name__ = function.__name__
+        self.__qualname__ = function.__qualname__
+        self.__module__ = function.__module__
+        self.__wrapped__ = function
+        self._type: Any = None
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self.py_func(*args, **kwargs)
+
+    @property
+    def _numba_type_(self) -> Any:
+        # Under numba's lock already: only the compiler asks.
+        if self._type is None:
+            from numba.core.registry import cpu_target
+            from numba.extending import intrinsic as numba_intrinsic
+
+            made = numba_intrinsic(self.emit)
+            cpu_target.typing_context.refresh()
+            self._type = cpu_target.typing_context.resolve_value_type(made)
+        return self._type
+
+    def __reduce__(self) -> str:
+        return self.__qualname__
+
+
+def intrinsic(emit: Callable[..., Any]) -> Callable[[Callable[P, R]], Intrinsic[P, R]]:
+    """Make an intrinsic from its plain form: `@intrinsic(emit)`."""
+    return lambda function: Intrinsic(function, emit)
+
+
+# Signatures
+
+
+def _numba_signature(text: str) -> tuple[Any, ...]:
+    from numba.core import types
+
+    def one(word: str) -> Any:
+        base, bracket, dimensions = word.removeprefix("const ").partition("[")
+        scalar = getattr(types, base.strip())
+        if not bracket:
+            return scalar
+        return types.Array(scalar, dimensions.count(",") + 1, "C", readonly=word.startswith("const "))
+
+    words = text.replace("[,]", "[;]").split(",")
+    return tuple(one(word.strip().replace("[;]", "[,]")) for word in words if word.strip())
+
+
+# What a compiled kernel depends on
+
+
+class _UnknownError(Exception):
+    """A kernel uses something whose content can't be told, so that its compiled form can't be kept."""
+
+
+def fingerprint(function: Callable[..., Any]) -> str | None:
+    """A digest of all that is compiled in: byte code, constants, and those of all that is called. None if that can't be told."""
+    digest = hashlib.sha256()
+    try:
+        _feed_function(digest, function, set())
+    except _UnknownError:
+        return None
+    return digest.hexdigest()[:32]
+
+
+def _feed_function(digest: Any, function: Any, seen: set[int]) -> None:
+    if id(function) in seen:
+        return
+    seen.add(id(function))
+    digest.update(f"function {function.__module__}.{function.__qualname__}".encode())
+    _feed(digest, function.__defaults__, function, seen)
+    for cell in function.__closure__ or ():
+        _feed(digest, cell.cell_contents, function, seen)
+    _feed(digest, function.__code__, function, seen)
+
+
+def _feed(digest: Any, value: Any, function: Any, seen: set[int]) -> None:
+    """Add a value that `function` uses: each kind under its own tag, so that unlike things never feed alike."""
+    if isinstance(value, enum.Enum):
+        value = value.value
+    if value is None or isinstance(value, bool | int | float | complex | str | bytes | np.generic | np.dtype):
+        digest.update(f"{type(value).__name__} {value!r};".encode())
+    elif value is ...:
+        digest.update(b"...;")
+    elif isinstance(value, tuple | list):
+        digest.update(f"{type(value).__name__} {len(value)};".encode())
+        for item in value:
+            _feed(digest, item, function, seen)
+    elif isinstance(value, frozenset):
+        digest.update(f"frozenset {sorted(map(repr, value))};".encode())
+    elif isinstance(value, np.ndarray) and not value.dtype.hasobject:
+        digest.update(f"array {value.dtype!r} {value.shape} {value.flags.writeable};".encode() + value.tobytes())
+    elif isinstance(value, python_types.CodeType):
+        _feed_code(digest, value, function, seen)
+    elif isinstance(value, Kernel):
+        _feed_function(digest, value.py_func, seen)
+    elif isinstance(value, Intrinsic):
+        _feed_function(digest, value.emit, seen)
+    elif isinstance(value, python_types.FunctionType):
+        _feed_function(digest, value, seen)
+    elif isinstance(value, type | python_types.BuiltinFunctionType | np.ufunc):
+        digest.update(f"name {getattr(value, '__module__', '')}.{value.__name__};".encode())
+    elif isinstance(value, python_types.ModuleType):
+        digest.update(f"module {value.__name__};".encode())
+        for name in sorted(function.__code__.co_names):
+            inner = vars(value).get(name)
+            if isinstance(inner, bool | int | float | np.generic | Kernel | Intrinsic):
+                digest.update(name.encode())
+                _feed(digest, inner, function, seen)
+    else:
+        raise _UnknownError(f"{function.__qualname__} uses {value!r}")
+
+
+def _feed_code(digest: Any, code: python_types.CodeType, function: Any, seen: set[int]) -> None:
+    names = (code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars)
+    digest.update(f"code {names!r} {code.co_argcount} {code.co_flags};".encode() + code.co_code + code.co_exceptiontable)
+    # The first constant may be the doc string, which nothing depends on.
+    doc = function.__doc__ if code is function.__code__ else None
+    for constant in code.co_consts:
+        if constant is None or constant != doc:
+            _feed(digest, constant, function, seen)
+    for name in code.co_names:
+        if name in function.__globals__:
+            digest.update(f"global {name} ".encode())
+            _feed(digest, function.__globals__[name], function, seen)
+
+
+# The cache
+
+
+def _cache_places() -> Iterator[Path]:
+    chosen = os.environ.get("LOGWRIGHT_CACHE_DIR")
+    if chosen:
+        yield Path(chosen)
+        return
+    import platformdirs
+
+    yield Path(platformdirs.user_cache_dir("logwright"))
+    # Spark's executors often have no home to write to. The directory is refused below unless it is ours alone.
+    yield Path(tempfile.gettempdir(), f"logwright-{os.getuid()}")
+
+
+_place: tuple[Path | None] | None = None
+
+
+def _cache_place() -> Path | None:
+    """The directory of compiled kernels; None where nothing can be written."""
+    global _place
+    if _place is None:
+        _place = (next((place for place in map(_usable, _cache_places()) if place is not None), None),)
+    return _place[0]
+
+
+def _usable(root: Path) -> Path | None:
+    place = root / "kernels" / f"{sys.implementation.cache_tag}-{_MODE}"
+    try:
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        status = place.stat()
+        # What is loaded from here is run: nobody else may be able to put it there.
+        if status.st_uid != os.getuid() or status.st_mode & 0o022 or not os.access(place, os.W_OK):
+            return None
+    except OSError:
+        return None
+    return place
+
+
+_listings: dict[Path, frozenset[str]] = {}
+
+
+def _listing(place: Path) -> frozenset[str]:
+    if place not in _listings:
+        try:
+            _listings[place] = frozenset(os.listdir(place))
+        except OSError:
+            _listings[place] = frozenset()
+    return _listings[place]
+
+
+def _disk_cache(place: Path, key: str) -> Any:
+    """One kernel's compiled forms on disk, as a dispatcher asks for them."""
+    import llvmlite
+    import numba
+    from numba.core.caching import NullCache
+    from numba.core.compiler import CompileResult
+    from numba.core.serialize import dumps
+
+    class DiskCache(NullCache):  # type: ignore[misc]
+        cache_path = str(place)
+
+        def _path(self, signature: Any, codegen: Any) -> Path:
+            made_by = (numba.__version__, llvmlite.__version__, codegen.magic_tuple(), str(signature))
+            return place / f"{key}-{hashlib.sha256(repr(made_by).encode()).hexdigest()[:16]}"
+
+        def load_overload(self, sig: Any, target_context: Any) -> Any:
+            target_context.refresh()
+            try:
+                stored = self._path(sig, target_context.codegen()).read_bytes()
+                return CompileResult._rebuild(target_context, *pickle.loads(stored))
+            except Exception:
+                # Absent, cut short, of another build: compiling anew is always right.
+                return None
+
+        def save_overload(self, sig: Any, data: Any) -> None:
+            if data.library.has_dynamic_globals or any(not lifted.can_cache for lifted in data.lifted):
+                return
+            path = self._path(sig, data.codegen)
+            beside = path.with_name(f".{path.name[-16:]}-{os.getpid()}-{threading.get_ident()}")
+            try:
+                beside.write_bytes(dumps(data._reduce()))
+                os.replace(beside, path)
+            except OSError:
+                beside.unlink(missing_ok=True)
+
+    return DiskCache()
