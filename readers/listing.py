@@ -1,0 +1,203 @@
+"""Directories as layouts see them: the names and sizes of regular files, windows of their bytes, the directory above.
+
+A local directory with a committed but unfinished append (`readers.journal`) is seen as if the append were finished.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from functools import cache
+
+from logwright.codec import registry
+from logwright.codec.base import Entry
+from logwright.codec.fault import LogwrightError, NotFoundError, UsageError
+from logwright.readers import journal
+from logwright.readers.source import explain, file_system, is_remote, local_path, open_source
+
+
+class Directory:
+    """One directory, listed once: what comes and goes later is not seen. Implements `codec.base.Listing`."""
+
+    path: str
+    """As people see it."""
+    name: str
+    warnings: tuple[str, ...] = ()
+    """What was found on listing that readers should know, sentences."""
+
+    def entries(self) -> Sequence[Entry]:
+        raise NotImplementedError
+
+    def folders(self) -> Sequence[str]:
+        """The names of the sub-directories."""
+        raise NotImplementedError
+
+    def parent(self) -> Directory | None:
+        raise NotImplementedError
+
+    def real(self, name: str) -> str:
+        """The path or URI where the bytes of a file lie now; `open_source` takes it."""
+        raise NotImplementedError
+
+    def shown(self, name: str) -> str:
+        """The path of a file as people see it."""
+        return f"{self.path.rstrip('/')}/{name}" if self.path != "." else name
+
+    def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
+        """Up to `length` bytes of a file."""
+        with open_source(self.real(name), self.shown(name)) as source:
+            return source.pread(offset, source.size - offset if length is None else length).tobytes()
+
+
+class LocalDirectory(Directory):
+    def __init__(self, path: str, shown: str | None = None) -> None:
+        self._path = path
+        self.path = path if shown is None else shown
+        # The name as the user gave it, also where that is a link to elsewhere; "." and ".." have none.
+        given = os.path.basename(path.rstrip("/"))
+        self.name = given if given not in ("", ".", "..") else os.path.basename(os.path.realpath(path))
+        self._sizes: dict[str, int] | None = None
+        self._moved: dict[str, str] = {}
+        self._folders: list[str] = []
+
+    def entries(self) -> Sequence[Entry]:
+        return [Entry(name, size) for name, size in sorted(self._list().items())]
+
+    def folders(self) -> Sequence[str]:
+        self._list()
+        return self._folders
+
+    def parent(self) -> Directory | None:
+        above = os.path.dirname(os.path.abspath(self._path))
+        if above == os.path.abspath(self._path) or not os.access(above, os.R_OK | os.X_OK):
+            return None
+        return LocalDirectory(above)
+
+    def real(self, name: str) -> str:
+        self._list()
+        return self._moved.get(name, os.path.join(self._path, name))
+
+    def _list(self) -> dict[str, int]:
+        if self._sizes is None:
+            sizes, folders = _scan(self._path, self.path)
+            for staging in sorted(_staging_names() & folders):
+                self._overlay(os.path.join(self._path, staging), sizes)
+            self._sizes, self._folders = sizes, sorted(folders)
+        return self._sizes
+
+    def _overlay(self, staging: str, sizes: dict[str, int]) -> None:
+        for token in sorted(_scan(staging, staging)[1]):
+            place = os.path.join(staging, token)
+            try:
+                with open_source(os.path.join(place, journal.COMMIT)) as source:
+                    record = journal.parse(source.pread(0, journal.MAX_BYTES).tobytes())
+            except NotFoundError:
+                continue  # not committed
+            except journal.JournalError as error:
+                self.warnings += (f"{place}/{journal.COMMIT} can't be understood ({error}): read without it",)
+                continue
+            staged = _sizes_below(place)
+            if record.state(sizes, staged) is journal.State.CHANGED:
+                self.warnings += (
+                    f"{place} holds an append that was committed but not finished, and the directory was changed since: "
+                    "read as it is",
+                )
+                continue
+            for name, source_name in record.overlay(sizes, staged).items():
+                if source_name is None:
+                    del sizes[name]
+                else:
+                    sizes[name] = staged[source_name]
+                    self._moved[name] = os.path.join(place, source_name)
+
+
+class RemoteDirectory(Directory):
+    """A directory on a file system of `pyarrow.fs`."""
+
+    def __init__(self, uri: str) -> None:
+        self.path = uri
+        self._system, self._inner = file_system(uri)
+        self.name = self._inner.rstrip("/").rpartition("/")[2]
+        self._entries: list[Entry] | None = None
+        self._folders: list[str] = []
+
+    def entries(self) -> Sequence[Entry]:
+        if self._entries is None:
+            from pyarrow import fs
+
+            try:
+                infos = self._system.get_file_info(fs.FileSelector(self._inner))
+            except OSError as error:
+                raise explain(error, self.path) from error
+            self._entries = sorted(
+                (Entry(info.base_name, info.size) for info in infos if info.type == fs.FileType.File),
+                key=lambda entry: entry.name,
+            )
+            self._folders = sorted(info.base_name for info in infos if info.type == fs.FileType.Directory)
+        return self._entries
+
+    def folders(self) -> Sequence[str]:
+        self.entries()
+        return self._folders
+
+    def parent(self) -> Directory | None:
+        above = self.path.rstrip("/").rpartition("/")[0]
+        if "/" not in self._inner.strip("/") or not is_remote(above):
+            return None
+        try:
+            directory = RemoteDirectory(above)
+            directory.entries()
+        except LogwrightError:
+            return None
+        return directory
+
+    def real(self, name: str) -> str:
+        return f"{self.path.rstrip('/')}/{name}"
+
+
+def open_listing(path: str) -> Directory:
+    """The directory at a path or URI, listed. Raises `NotFoundError`, `AccessError`, or `UsageError` for a file."""
+    directory: Directory = (
+        RemoteDirectory(path) if is_remote(path) else LocalDirectory(local_path(path), path)
+    )
+    directory.entries()
+    return directory
+
+
+@cache
+def _staging_names() -> frozenset[str]:
+    return frozenset(layout.inner_staging for layout in registry.layouts())
+
+
+def _scan(path: str, shown: str) -> tuple[dict[str, int], set[str]]:
+    """Sizes of regular files (also through links), and names of sub-directories."""
+    sizes: dict[str, int] = {}
+    folders: set[str] = set()
+    try:
+        with os.scandir(path) as found:
+            for entry in found:
+                try:
+                    if entry.is_file():
+                        sizes[entry.name] = entry.stat().st_size
+                    elif entry.is_dir():
+                        folders.add(entry.name)
+                except FileNotFoundError:
+                    continue  # gone since it was listed
+    except NotADirectoryError:
+        raise UsageError("is a file, a directory is needed here", path=shown) from None
+    except OSError as error:
+        raise explain(error, shown) from error
+    return sizes, folders
+
+
+def _sizes_below(place: str) -> Mapping[str, int]:
+    """Sizes of all files below a staging place, by their names relative to it."""
+    out: dict[str, int] = {}
+    for folder, _, files in os.walk(place):
+        for name in files:
+            path = os.path.join(folder, name)
+            try:
+                out[os.path.relpath(path, place)] = os.stat(path).st_size
+            except FileNotFoundError:
+                continue
+    return out

@@ -1,0 +1,276 @@
+"""Where bytes come from: local files, any file system that `pyarrow.fs` knows, standard input.
+
+A source gives bytes by position. Local files are read by `pread` and never mapped: a file cut short under a map kills the
+process. Whatever the operating system says on the way becomes one of our errors here, and only here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import errno
+import os
+import re
+import stat
+import sys
+import tempfile
+from types import TracebackType
+from typing import Any, BinaryIO, Protocol
+
+import numpy as np
+
+from logwright.codec.base import Bytes
+from logwright.codec.fault import AccessError, LogwrightError, NotFoundError, StorageError, UsageError
+
+STDIN = "-"
+_SPOOL = 8 << 20
+"""Standard input up to so many bytes is kept in memory, more goes to an unnamed temporary file."""
+_URI = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]+://")
+
+
+class Source(Protocol):
+    """The bytes of one file, by position. `path` is what people see, `size` what it was when it was opened."""
+
+    path: str
+    size: int
+
+    def pread(self, offset: int, length: int) -> Bytes:
+        """So many bytes from there on; fewer only where the file ends. Raises `StorageError` when the disk can't."""
+        ...
+
+    def ahead(self, offset: int, length: int) -> None:
+        """These bytes will be asked for soon."""
+        ...
+
+    def close(self) -> None: ...
+
+    def __enter__(self) -> Source: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None: ...
+
+
+class _Closing:
+    def close(self) -> None: ...
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def ahead(self, offset: int, length: int) -> None: ...
+
+
+class LocalSource(_Closing):
+    """A local file, open for reading only. No lock is taken and nothing is created."""
+
+    def __init__(self, path: str, fd: int, size: int) -> None:
+        self.path, self.size, self._fd = path, size, fd
+
+    def pread(self, offset: int, length: int) -> Bytes:
+        length = max(0, min(length, self.size - offset))
+        out = np.empty(length, np.uint8)
+        view, done = out.data, 0
+        while done < length:
+            try:
+                got = os.preadv(self._fd, [view[done:]], offset + done)
+            except OSError as error:
+                raise explain(error, self.path, offset + done) from error
+            if got == 0:
+                break
+            done += got
+        return out[:done]
+
+    def ahead(self, offset: int, length: int) -> None:
+        with contextlib.suppress(OSError, AttributeError):
+            os.posix_fadvise(self._fd, offset, length, os.POSIX_FADV_WILLNEED)
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class MemorySource(_Closing):
+    """Bytes that are in memory already."""
+
+    def __init__(self, data: bytes | bytearray | memoryview, path: str = "memory") -> None:
+        self.path = path
+        self._data = np.frombuffer(data, np.uint8)
+        self.size = len(self._data)
+
+    def pread(self, offset: int, length: int) -> Bytes:
+        # A copy, since kernels are compiled for arrays that may be written to, like those of files.
+        return self._data[offset : offset + max(0, length)].copy()
+
+
+class ArrowSource(_Closing):
+    """A file on a file system of `pyarrow.fs`."""
+
+    def __init__(self, path: str, file: Any) -> None:
+        self.path, self._file = path, file
+        self.size = int(file.size())
+
+    def pread(self, offset: int, length: int) -> Bytes:
+        length = max(0, min(length, self.size - offset))
+        out, done = np.empty(length, np.uint8), 0
+        while done < length:
+            try:
+                data = self._file.read_at(length - done, offset + done)
+            except OSError as error:
+                raise explain(error, self.path, offset + done) from error
+            if not data:
+                break
+            out[done : done + len(data)] = np.frombuffer(data, np.uint8)
+            done += len(data)
+        return out[:done]
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def is_uri(path: str) -> bool:
+    return bool(_URI.match(path))
+
+
+def local_path(path: str) -> str:
+    """A local path as the operating system takes it: `file://` and `~` are taken away."""
+    if path.startswith("file://"):
+        from urllib.parse import unquote, urlsplit
+
+        return unquote(urlsplit(path).path)
+    return os.path.expanduser(path) if path.startswith("~") and not os.path.lexists(path) else path
+
+
+def is_remote(path: str) -> bool:
+    return is_uri(path) and not path.startswith("file://")
+
+
+def file_system(uri: str) -> tuple[Any, str]:
+    """The `pyarrow.fs` file system of a URI, and the path in it."""
+    from pyarrow import ArrowException, fs
+
+    try:
+        return fs.FileSystem.from_uri(uri)
+    except (ArrowException, OSError) as error:
+        raise UsageError(
+            f"no file system for this URI ({error})",
+            path=uri,
+            advice="Known are those of pyarrow.fs: file, s3, gs, hdfs, abfs",
+        ) from error
+
+
+def open_source(path: str, shown: str | None = None) -> Source:
+    """Open a file for reading. `shown` is the path in messages, where it is not the same."""
+    seen = path if shown is None else shown
+    if path == STDIN:
+        return _spool(sys.stdin.buffer, "stdin" if shown is None else shown)
+    if is_remote(path):
+        system, inner = file_system(path)
+        try:
+            return ArrowSource(seen, system.open_input_file(inner))
+        except OSError as error:
+            raise explain(error, seen) from error
+    return _open_local(local_path(path), seen)
+
+
+def _open_local(path: str, shown: str) -> Source:
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise explain(error, shown) from error
+    try:
+        status = os.fstat(fd)
+        if stat.S_ISDIR(status.st_mode):
+            raise explain(IsADirectoryError(errno.EISDIR, "is a directory"), shown)
+        if stat.S_ISREG(status.st_mode):
+            source = LocalSource(shown, fd, status.st_size)
+            fd = -1
+            return source
+        if stat.S_ISFIFO(status.st_mode):
+            pipe = os.fdopen(fd, "rb")
+            fd = -1
+            with pipe:
+                return _spool(pipe, shown)
+        raise UsageError("is neither a file, a directory nor a pipe", path=shown)
+    finally:
+        if fd >= 0:
+            os.close(fd)
+
+
+def _spool(stream: BinaryIO, shown: str) -> Source:
+    """All of a stream, which can't be read by position: in memory, or in an unnamed temporary file."""
+    try:
+        first = stream.read(_SPOOL)
+        if len(first) < _SPOOL:
+            return MemorySource(first, shown)
+        with tempfile.TemporaryFile(prefix="logwright-") as file:
+            file.write(first)
+            while piece := stream.read(1 << 20):
+                file.write(piece)
+            file.flush()
+            return LocalSource(shown, os.dup(file.fileno()), file.tell())
+    except OSError as error:
+        raise explain(error, shown) from error
+
+
+def explain(error: OSError, path: str, offset: int | None = None) -> LogwrightError:
+    """What the operating system said, as one of our errors, with what to do about it."""
+    if isinstance(error, LogwrightError):
+        return error
+    if isinstance(error, FileNotFoundError):
+        return NotFoundError("there is no such file or directory", path=path, advice=_nearest(path))
+    if isinstance(error, NotADirectoryError):
+        return NotFoundError("a part of this path is a file, not a directory", path=path)
+    if isinstance(error, PermissionError):
+        return AccessError("permission to read it is denied", path=path, advice=_owner(path))
+    if isinstance(error, IsADirectoryError):
+        return UsageError("is a directory, a file is needed here", path=path)
+    text = error.strerror or str(error)
+    advice = ""
+    if error.errno == errno.EIO:
+        advice = "The disk can't read this place: copy what can be read with ddrescue, then read the copy"
+    elif error.errno in (errno.EMFILE, errno.ENFILE):
+        advice = "Too many files are open: raise the limit with `ulimit -n`"
+    return StorageError(f"reading failed: {text}", path=path, offset=offset, advice=advice)
+
+
+def _nearest(path: str) -> str:
+    """What is there instead of a path that is not."""
+    if is_remote(path):
+        return ""
+    path = local_path(path)
+    folder = os.path.dirname(path) or "."
+    if not os.path.isdir(folder):
+        while folder and not os.path.isdir(folder):
+            folder = os.path.dirname(folder)
+        return f"Of this path, {folder or '.'} is there"
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return ""
+    near = difflib.get_close_matches(os.path.basename(path), names, n=1)
+    if near:
+        return f"Did you mean {os.path.join(os.path.dirname(path), near[0])}?"
+    return f"{folder} holds {len(names)} other names" if names else f"{folder} is empty"
+
+
+def _owner(path: str) -> str:
+    try:
+        status = os.stat(local_path(path))
+    except OSError:
+        return "Run it as a user who may look into its folder"
+    try:
+        import pwd
+
+        user = pwd.getpwuid(status.st_uid).pw_name
+    except (ImportError, KeyError):
+        user = str(status.st_uid)
+    return f"It belongs to {user} ({stat.filemode(status.st_mode)}): run it as that user, or copy it"
