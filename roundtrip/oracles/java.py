@@ -7,6 +7,7 @@ appears there by one rename: two runs at once, or one that was killed, leave not
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import hashlib
 import json
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import platformdirs
+
 from logwright.codec.fault import LogwrightError
 
 # What every short-lived JVM here wants: quick to start rather than quick for hours, and small.
@@ -41,7 +43,9 @@ class JavaError(OracleError):
         self.java_message: str = error.get("message") or ""
         self.causes: list[str] = error.get("causes") or []
         self.trace: str = error.get("trace") or ""
-        super().__init__(": ".join(filter(None, [self.java_class, self.java_message])))
+        super().__init__(
+            "; caused by ".join([": ".join(filter(None, [self.java_class, self.java_message])), *self.causes])
+        )
 
 
 @functools.cache
@@ -256,10 +260,8 @@ class Session:
             return
         assert process.stdin is not None
         assert process.stdout is not None
-        try:
+        with contextlib.suppress(OSError):
             process.stdin.close()
-        except OSError:
-            pass
         try:
             process.wait(10)
         except subprocess.TimeoutExpired:

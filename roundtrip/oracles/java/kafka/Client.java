@@ -119,7 +119,7 @@ final class Client {
     static JsonNode produce(JsonNode request, Oracle.Items items) throws Exception {
         Map<String, Object> configs = new HashMap<>();
         configs.put("bootstrap.servers", request.get("bootstrap").asText());
-        configs.put("delivery.timeout.ms", (int) timeout(request).toMillis());
+        configs.put("delivery.timeout.ms", (int) timeout(request).toMillis() + 1000);
         configs.put("request.timeout.ms", (int) timeout(request).toMillis());
         configs.put("max.block.ms", timeout(request).toMillis());
         request.path("configs").properties().forEach(field -> configs.put(field.getKey(), field.getValue().asText()));
