@@ -121,7 +121,7 @@ class _Placed:
     topic: str
     partition: int
     log_dir: Path
-    topic_id: str
+    leader_epoch: int
 
     @property
     def directory(self) -> Path:
@@ -215,13 +215,19 @@ class Broker:
         configs: Mapping[str, str] | None = None,
         clean: bool = False,
         checkpoints: Mapping[str, int] | None = None,
+        leader_epoch: int = 10,
+        keep_metadata: bool = False,
     ) -> str:
         """Put a copy of a partition directory where the next start finds it, under `topic`; returns the topic's name.
 
         The name and number come from the directory's if not given. Before the first start any topic may be placed; after
-        it, those that exist (the broker must be stopped). `partition.metadata` is kept if the topic's id is free to choose
-        and the file is sound, else written anew. `clean`: with the marker of a clean stop, so that nothing is recovered.
-        `checkpoints`: offsets for this partition by file, such as {"recovery-point-offset-checkpoint": 10}.
+        it, those that exist (the broker must be stopped).
+
+        `configs`: the topic's settings, before the first start. `clean`: with the marker of a clean stop, so that nothing is
+        recovered. `checkpoints`: offsets for this partition by file, such as {"recovery-point-offset-checkpoint": 10}.
+        `leader_epoch`: what the controller says before the first start, which raises it by 2; a leader of a lower epoch than
+        the records' would cut their epochs away. `partition.metadata` is kept if the topic's id is free to choose and the
+        file is sound, else written anew; with `keep_metadata` it stays as it is.
         """
         directory = Path(directory)
         if self._process is not None:
@@ -240,11 +246,11 @@ class Broker:
             # The broker's own makes room: two of a name are fatal.
             shutil.rmtree(self.partition_dir(topic, partition))
         log_dir = self.home / f"logs-{topic}-{partition}"
-        placed = _Placed(topic, partition, log_dir, topic_id)
+        placed = _Placed(topic, partition, log_dir, leader_epoch)
         shutil.rmtree(log_dir / f"{topic}-{partition}", ignore_errors=True)
         shutil.copytree(directory, placed.directory)
         metadata = placed.directory / "partition.metadata"
-        if _topic_id(metadata) != topic_id:
+        if not keep_metadata and _topic_id(metadata) != topic_id:
             metadata.write_text(f"version: 0\ntopic_id: {topic_id}")
         for name in (
             *("recovery-point-offset-checkpoint", "replication-offset-checkpoint"),
@@ -314,7 +320,7 @@ class Broker:
     def _format(self) -> None:
         topics: list[dict[str, Any]] = []
         dirs = [str(path) for path in self._log_dirs]
-        request = {
+        request: dict[str, Any] = {
             "node_id": _NODE,
             "cluster_id": self._cluster,
             "metadata_dir": str(self._metadata_dir),
@@ -325,7 +331,10 @@ class Broker:
         if not self._formatted:
             for topic, topic_id in self._topic_ids.items():
                 partitions = {
-                    str(placed.partition): _directory_id(placed.log_dir)
+                    str(placed.partition): {
+                        "directory": _directory_id(placed.log_dir),
+                        "leader_epoch": placed.leader_epoch,
+                    }
                     for placed in self._placed.values()
                     if placed.topic == topic
                 }
@@ -372,8 +381,9 @@ class Broker:
 
     def _ask(self, op: str, wait: float = 15.0, **fields: Any) -> tuple[list[Any], Any]:
         self._running()
+        request: dict[str, Any] = hexed(fields)
         return SESSION.ask(
-            op, bootstrap=self.bootstrap, timeout_ms=int(wait * 1000), timeout=wait * 4 + 60, **hexed(fields)
+            op, bootstrap=self.bootstrap, timeout_ms=int(wait * 1000), timeout=wait * 4 + 60, **request
         )
 
     def consume_all(
@@ -404,7 +414,8 @@ class Broker:
     ) -> list[dict[str, Any]]:
         """The records of a partition, all of them.
 
-        Each has partition, offset, timestamp, timestamp_type, leader_epoch, key, value, headers (pairs). `ConsumeError` when the consumer stopped before the end.
+        Each has partition, offset, timestamp, timestamp_type, leader_epoch, key, value, headers (pairs). `ConsumeError` when
+        the consumer stopped before the end.
         """
         consumed = self.consume_all(topic, isolation, partition=partition, wait=wait)
         if consumed.error is not None:

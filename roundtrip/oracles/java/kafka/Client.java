@@ -13,6 +13,7 @@ import java.util.Map;
 import java.util.Optional;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Future;
+import java.util.concurrent.locks.LockSupport;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.NewTopic;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
@@ -20,7 +21,9 @@ import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.clients.producer.RecordMetadata;
+import org.apache.kafka.common.PartitionInfo;
 import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.errors.LeaderNotAvailableException;
 import org.apache.kafka.common.header.Header;
 import org.apache.kafka.common.header.internals.RecordHeader;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
@@ -28,6 +31,9 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
 
 /** A running broker through the Java clients. Every request has "bootstrap" (host:port) and "timeout_ms". */
 final class Client {
+    /** How long a partition may be without a leader after the broker has started. */
+    private static final Duration LEADERLESS = Duration.ofSeconds(3);
+
     /** {"name", "partitions", "configs"}. Done: the topic id. */
     static JsonNode createTopic(JsonNode request, Oracle.Items items) throws Exception {
         Map<String, String> configs = new HashMap<>();
@@ -48,6 +54,7 @@ final class Client {
         Duration timeout = timeout(request);
         ObjectNode node = Oracle.JSON.createObjectNode();
         try (KafkaConsumer<byte[], byte[]> consumer = consumer(request, "read_uncommitted")) {
+            awaitLeader(consumer, partition, timeout);
             node.put("log_start_offset", consumer.beginningOffsets(List.of(partition), timeout).get(partition));
             node.put("high_watermark", consumer.endOffsets(List.of(partition), timeout).get(partition));
         }
@@ -68,6 +75,7 @@ final class Client {
         long count = 0;
         ObjectNode node = Oracle.JSON.createObjectNode();
         try (KafkaConsumer<byte[], byte[]> consumer = consumer(request, request.path("isolation").asText("read_uncommitted"))) {
+            awaitLeader(consumer, partition, timeout);
             long start = consumer.beginningOffsets(List.of(partition), timeout).get(partition);
             long end = consumer.endOffsets(List.of(partition), timeout).get(partition);
             consumer.assign(List.of(partition));
@@ -164,6 +172,21 @@ final class Client {
 
     private static TopicPartition partition(JsonNode request) {
         return new TopicPartition(request.get("topic").asText(), request.path("partition").asInt(0));
+    }
+
+    /** A partition whose log directory is offline has no leader, and clients wait for one without end. */
+    private static void awaitLeader(KafkaConsumer<byte[], byte[]> consumer, TopicPartition partition, Duration timeout) {
+        long deadline = System.nanoTime() + Math.min(timeout.toNanos(), LEADERLESS.toNanos());
+        while (true) {
+            List<PartitionInfo> known = consumer.partitionsFor(partition.topic(), timeout);
+            if (known.stream().anyMatch(one -> one.partition() == partition.partition() && one.leader() != null)) {
+                return;
+            }
+            if (System.nanoTime() > deadline) {
+                throw new LeaderNotAvailableException("no leader for " + partition + ": its directory is offline or unknown");
+            }
+            LockSupport.parkNanos(Duration.ofMillis(50).toNanos());
+        }
     }
 
     private static Duration timeout(JsonNode request) {

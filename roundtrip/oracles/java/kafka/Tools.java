@@ -56,8 +56,8 @@ final class Tools {
     }
 
     /**
-     * {"node_id", "cluster_id", "metadata_dir", "dirs", "topics": [{"name", "id", "partitions", "configs"}]}: formats the
-     * directories that are not yet. The topics go into the bootstrap records, so that the first start knows them already.
+     * {"node_id", "cluster_id", "metadata_dir", "dirs", "topics": [{"name", "id", "configs",
+     * "partitions": {number: {"directory", "leader_epoch"}}}]}: formats the directories that are not yet. The topics go into the bootstrap records, so that the first start knows them already.
      */
     static JsonNode format(JsonNode request, Oracle.Items items) throws Exception {
         String metadata = request.get("metadata_dir").asText();
@@ -103,9 +103,9 @@ final class Tools {
             .setReplicas(List.of(node))
             .setIsr(List.of(node))
             .setLeader(node)
-            .setLeaderEpoch(0)
+            .setLeaderEpoch(partition.getValue().get("leader_epoch").asInt())
             .setPartitionEpoch(0)
-            .setDirectories(List.of(Uuid.fromString(partition.getValue().asText()))), version.partitionRecordVersion()));
+            .setDirectories(List.of(Uuid.fromString(partition.getValue().get("directory").asText()))), version.partitionRecordVersion()));
     }
 
     private static void add(List<ApiMessageAndVersion> records, ApiMessage message, short version) {
