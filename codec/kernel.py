@@ -17,8 +17,8 @@ kernel, of all kernels and intrinsics that it calls, and of the constants those 
 of a description and a changed mode compile anew, an edit elsewhere does not, and no source file is needed: the same works
 from a zip. numba's own cache notices neither edited callees nor the mode. Without a writable place nothing is kept.
 
-Rules for a kernel: arguments are C-contiguous arrays and scalars; integers are int64 throughout (numba makes floats of int64
-mixed with uint64, and NumPy scalars warn where compiled code wraps: write `int(buf[at])`); a global is a number, a tuple, an
+Rules for a kernel: arguments are C-contiguous arrays and scalars; integers are int64 throughout (numba makes
+floats of int64 mixed with uint64, NumPy scalars are narrow and warn where compiled code wraps: read a byte with `load_u8`); a global is a number, a tuple, an
 array, a kernel or an intrinsic; a result is a scalar or a tuple of scalars.
 """
 

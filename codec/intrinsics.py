@@ -1,0 +1,616 @@
+"""What kernels need of the machine: copies, checksums, unaligned loads and stores, variable-length integers.
+
+Everything here is called inside kernels and from Python alike, on arrays of bytes (uint8, one dimension, contiguous), and
+gives the same in all three modes. Bounds checking by numba does not see what these do, so each checks its ranges itself in
+every mode, and raises `IndexError` before it touches a byte that is not there. A kernel on hostile input checks lengths first;
+the error is for mistakes in kernels.
+
+Integers are int64 in and out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import crc32c as _package
+import numpy as np
+import numpy.typing as npt
+
+from logwright.codec.kernel import intrinsic, kernel
+
+Bytes = npt.NDArray[np.uint8]
+
+
+def _is_bytes(array: Any) -> bool:
+    """Whether a numba type is an array of bytes."""
+    from numba.core import types
+
+    return isinstance(array, types.Array) and array.dtype == types.uint8 and array.ndim == 1 and array.layout == "C"
+
+
+def _view(context: Any, builder: Any, array_type: Any, value: Any) -> tuple[Any, Any]:
+    """Address and length of an array."""
+    array = context.make_array(array_type)(context, builder, value)
+    return array.data, array.nitems
+
+
+def _refuse(context: Any, builder: Any, bad: Any, message: str) -> None:
+    """Leave the kernel with an `IndexError` where `bad`."""
+    with builder.if_then(bad, likely=False):
+        context.call_conv.return_user_exc(builder, IndexError, (message,))
+
+
+def _outside(builder: Any, at: Any, width: Any, length: Any) -> Any:
+    """Whether `[at, at + width)` is not all within `length`; `width` is not negative. Nothing here can overflow."""
+    from llvmlite import ir
+
+    before = builder.icmp_signed("<", at, ir.Constant(at.type, 0))
+    return builder.or_(before, builder.icmp_signed(">", at, builder.sub(length, width)))
+
+
+# Loads and stores of fixed width
+
+
+def _load(name: str, width: int, order: str, *, signed: bool) -> Any:
+    """An intrinsic `(buf, at) -> int64` that reads `width` bytes."""
+    message = f"{name} reads outside of the buffer"
+
+    def emit(typing_context: Any, buf: Any, at: Any) -> Any:
+        from numba.core import types
+
+        if not _is_bytes(buf) or not isinstance(at, types.Integer):
+            return None
+
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            from llvmlite import ir
+
+            data, length = _view(context, builder, signature.args[0], args[0])
+            _refuse(context, builder, _outside(builder, args[1], ir.Constant(args[1].type, width), length), message)
+            return _emit_load(builder, data, args[1], width, order, signed)
+
+        return types.int64(buf, types.int64), generate
+
+    def load(buf: Bytes, at: int) -> int:
+        if at < 0 or at + width > len(buf):
+            raise IndexError(message)
+        if width == 1:
+            return buf.item(at)
+        return int.from_bytes(buf[at : at + width].tobytes(), order, signed=signed)  # type: ignore[arg-type]
+
+    load.__name__ = load.__qualname__ = name
+    load.__doc__ = f"The {8 * width}-bit {order}-endian {'signed' if signed else 'unsigned'} integer at `at`."
+    return intrinsic(emit)(load)
+
+
+def _emit_load(builder: Any, data: Any, at: Any, width: int, order: str, signed: bool) -> Any:
+    import sys
+
+    from llvmlite import ir
+
+    number, wide = ir.IntType(8 * width), ir.IntType(64)
+    pointer = builder.bitcast(builder.gep(data, [at]), number.as_pointer())
+    value = builder.load(pointer, align=1)
+    if order != sys.byteorder and width > 1:
+        value = builder.bswap(value)
+    if width == 8:
+        return value
+    return builder.sext(value, wide) if signed else builder.zext(value, wide)
+
+
+def _store(name: str, width: int, order: str) -> Any:
+    """An intrinsic `(buf, at, value) -> at + width` that writes the low `width` bytes of a value, signed or not."""
+    message = f"{name} writes outside of the buffer"
+    mask = (1 << 8 * width) - 1
+
+    def emit(typing_context: Any, buf: Any, at: Any, value: Any) -> Any:
+        from numba.core import types
+
+        if not _is_bytes(buf) or not buf.mutable or not isinstance(at, types.Integer):
+            return None
+
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            import sys
+
+            from llvmlite import ir
+
+            buffer, at, value = args
+            data, length = _view(context, builder, signature.args[0], buffer)
+            size = ir.Constant(at.type, width)
+            _refuse(context, builder, _outside(builder, at, size, length), message)
+            number = ir.IntType(8 * width)
+            if width < 8:
+                value = builder.trunc(value, number)
+            if order != sys.byteorder and width > 1:
+                value = builder.bswap(value)
+            builder.store(value, builder.bitcast(builder.gep(data, [at]), number.as_pointer()), align=1)
+            return builder.add(at, size)
+
+        return types.int64(buf, types.int64, types.int64), generate
+
+    def store(buf: Bytes, at: int, value: int) -> int:
+        if at < 0 or at + width > len(buf):
+            raise IndexError(message)
+        encoded = (int(value) & mask).to_bytes(width, order)  # type: ignore[arg-type]
+        buf[at : at + width] = np.frombuffer(encoded, np.uint8)
+        return at + width
+
+    store.__name__ = store.__qualname__ = name
+    store.__doc__ = f"Write the low {8 * width} bits of a value at `at`, {order}-endian; returns where they end."
+    return intrinsic(emit)(store)
+
+
+Load = Callable[[Bytes, int], int]
+Store = Callable[[Bytes, int, int], int]
+
+load_u8: Load = _load("load_u8", 1, "big", signed=False)
+load_i64be: Load = _load("load_i64be", 8, "big", signed=True)
+load_i32be: Load = _load("load_i32be", 4, "big", signed=True)
+load_u32be: Load = _load("load_u32be", 4, "big", signed=False)
+load_i16be: Load = _load("load_i16be", 2, "big", signed=True)
+load_u16be: Load = _load("load_u16be", 2, "big", signed=False)
+load_i64le: Load = _load("load_i64le", 8, "little", signed=True)
+load_i32le: Load = _load("load_i32le", 4, "little", signed=True)
+load_u32le: Load = _load("load_u32le", 4, "little", signed=False)
+load_u16le: Load = _load("load_u16le", 2, "little", signed=False)
+
+store_64be: Store = _store("store_64be", 8, "big")
+store_32be: Store = _store("store_32be", 4, "big")
+store_16be: Store = _store("store_16be", 2, "big")
+store_64le: Store = _store("store_64le", 8, "little")
+store_32le: Store = _store("store_32le", 4, "little")
+store_16le: Store = _store("store_16le", 2, "little")
+
+
+# Copies
+
+
+def _emit_copy(typing_context: Any, dst: Any, dst_at: Any, src: Any, src_at: Any, n: Any) -> Any:
+    from numba.core import types
+
+    if not _is_bytes(dst) or not dst.mutable or not _is_bytes(src):
+        return None
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        from llvmlite import ir
+        from numba.core import cgutils
+
+        dst, dst_at, src, src_at, n = args
+        dst_data, dst_length = _view(context, builder, signature.args[0], dst)
+        src_data, src_length = _view(context, builder, signature.args[2], src)
+
+        def constant(value: int) -> Any:
+            return ir.Constant(n.type, value)
+
+        bad = builder.icmp_signed("<", n, constant(0))
+        bad = builder.or_(bad, _outside(builder, dst_at, n, dst_length))
+        bad = builder.or_(bad, _outside(builder, src_at, n, src_length))
+        _refuse(context, builder, bad, "copy outside of a buffer")
+        target, source = builder.gep(dst_data, [dst_at]), builder.gep(src_data, [src_at])
+
+        def two(kind: Any, width: int) -> None:
+            """Copy `width` to `2 * width` bytes: the first ones and the last ones, which may overlap."""
+            last = builder.sub(n, constant(width))
+            places = [(target, source), (builder.gep(target, [last]), builder.gep(source, [last]))]
+            values = [builder.load(builder.bitcast(place, kind.as_pointer()), align=1) for _, place in places]
+            for (place, _), value in zip(places, values, strict=True):
+                builder.store(value, builder.bitcast(place, kind.as_pointer()), align=1)
+
+        # A call to memmove costs more than such a copy itself, and most keys and many values are short.
+        byte = ir.IntType(8)
+        with builder.if_else(builder.icmp_signed("<=", n, constant(16))) as (small, large):
+            with small:
+                with builder.if_else(builder.icmp_signed(">=", n, constant(8))) as (eight, less):
+                    with eight:
+                        two(ir.IntType(64), 8)
+                    with less:
+                        with builder.if_else(builder.icmp_signed(">=", n, constant(4))) as (four, tiny):
+                            with four:
+                                two(ir.IntType(32), 4)
+                            with tiny:
+                                with builder.if_then(builder.icmp_signed(">", n, constant(0))):
+                                    middle = builder.lshr(n, constant(1))
+                                    last = builder.sub(n, constant(1))
+                                    at = [constant(0), middle, last]
+                                    values = [builder.load(builder.gep(source, [i])) for i in at]
+                                    for i, value in zip(at, values, strict=True):
+                                        builder.store(value, builder.gep(target, [i]))
+            with large:
+                with builder.if_else(builder.icmp_signed("<=", n, constant(32))) as (vector, long):
+                    with vector:
+                        two(ir.VectorType(byte, 16), 16)
+                    with long:
+                        # memmove, since both may be the same buffer; it is no slower than memcpy.
+                        cgutils.raw_memmove(builder, target, source, n, constant(1))
+        return context.get_dummy_value()
+
+    return types.none(dst, types.int64, src, types.int64, types.int64), generate
+
+
+@intrinsic(_emit_copy)
+def copy(dst: Bytes, dst_at: int, src: Bytes, src_at: int, n: int) -> None:
+    """Copy `src[src_at : src_at + n]` to `dst[dst_at : dst_at + n]`; they may overlap.
+
+    Raises IndexError, and writes nothing, when `n` is negative or one of the ranges is not within its buffer.
+    """
+    if n < 0 or dst_at < 0 or src_at < 0 or dst_at + n > len(dst) or src_at + n > len(src):
+        raise IndexError("copy outside of a buffer")
+    dst[dst_at : dst_at + n] = src[src_at : src_at + n]
+
+
+# CRC-32C (Castagnoli, RFC 3720 B.4): reflected, as all of its users have it. "Raw" below is the register: all bits
+# inverted before and after.
+
+_POLYNOMIAL = 0x82F63B78
+_ONES = 0xFFFFFFFF
+
+
+def _multiplied(a: int, b: int) -> int:
+    """The product of two polynomials, reflected (the highest bit is x**0), modulo the CRC's."""
+    product = 0
+    for bit in range(31, -1, -1):
+        if a >> bit & 1:
+            product ^= b
+        b = (b >> 1) ^ (_POLYNOMIAL if b & 1 else 0)
+    return product
+
+
+def _powers() -> npt.NDArray[np.int64]:
+    """x**(8 * 2**k) for k from 0 to 62: what appending 2**k zero bytes multiplies a raw checksum by."""
+    powers = [0x00800000]
+    while len(powers) < 63:
+        powers.append(_multiplied(powers[-1], powers[-1]))
+    return np.array(powers, np.int64)
+
+
+def _slicing() -> npt.NDArray[np.int64]:
+    """Row k: what a byte contributes when k more bytes follow it."""
+    row = np.arange(256, dtype=np.uint32)
+    for _ in range(8):
+        row = (row >> 1) ^ np.where(row & 1, np.uint32(_POLYNOMIAL), np.uint32(0))
+    rows = [row]
+    for _ in range(7):
+        rows.append((rows[-1] >> 8) ^ rows[0][rows[-1] & 0xFF])
+    return np.concatenate(rows).astype(np.int64)
+
+
+def _shifting(zeros: int) -> npt.NDArray[np.int64]:
+    """For each of the four bytes of a raw checksum, 256 values: what `zeros` appended zero bytes (a power of two) make of it."""
+    by = int(_POWERS[zeros.bit_length() - 1])
+    basis = [_multiplied(1 << bit, by) for bit in range(32)]
+    table = np.zeros((4, 256), np.int64)
+    values = np.arange(256)
+    for bit, image in enumerate(basis):
+        table[bit // 8] ^= np.where(values >> bit % 8 & 1, image, 0)
+    return table.reshape(-1)
+
+
+_POWERS = _powers()
+_SLICES = _slicing()
+# Three streams side by side keep the CRC instruction busy, which takes three cycles but can start in each. Two sizes: the
+# larger the streams, the fewer the combinations, the longer the rest.
+_LONG, _SHORT = 1024, 128
+_SHIFT_LONG, _SHIFT_LONG_2 = _shifting(_LONG), _shifting(2 * _LONG)
+_SHIFT_SHORT, _SHIFT_SHORT_2 = _shifting(_SHORT), _shifting(2 * _SHORT)
+
+
+def _crc_instruction(width: int) -> str | None:
+    """The name of the processor's instruction for `width` bytes, for the machine that numba compiles for."""
+    from numba.core.registry import cpu_target
+
+    triple, _, features = cpu_target.target_context.codegen().magic_tuple()
+    names = features.split(",")
+    if triple.startswith("x86_64") and "+sse4.2" in names:
+        return "llvm.x86.sse42.crc32.64.64" if width == 8 else f"llvm.x86.sse42.crc32.32.{8 * width}"
+    if triple.startswith(("aarch64", "arm64")) and "+crc" in names:
+        return "llvm.aarch64.crc32c" + {8: "x", 4: "w", 2: "h", 1: "b"}[width]
+    return None
+
+
+def _emit_has_instruction(typing_context: Any) -> Any:
+    from numba.core import types
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return context.get_constant(types.boolean, _crc_instruction(8) is not None)
+
+    return types.boolean(), generate
+
+
+@intrinsic(_emit_has_instruction)
+def _has_instruction() -> bool:
+    """Whether the processor computes CRC-32C; known when a kernel is compiled, so the other branch costs nothing."""
+    return False
+
+
+def _step(name: str, width: int) -> Any:
+    """An intrinsic `(crc, buf, at) -> crc`: the raw checksum after `width` more bytes. Nothing is checked here."""
+
+    def emit(typing_context: Any, crc: Any, buf: Any, at: Any) -> Any:
+        from numba.core import types
+
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            from llvmlite import ir
+            from numba.core import cgutils
+
+            data, _ = _view(context, builder, signature.args[1], args[1])
+            word = _emit_load(builder, data, args[2], width, "little", False)
+            instruction = _crc_instruction(width)
+            if instruction is None:
+                # Compiled in a branch that is never taken.
+                return args[0]
+            i64, i32 = ir.IntType(64), ir.IntType(32)
+            arm = "aarch64" in instruction
+            result = i64 if width == 8 and not arm else i32
+            operand = ir.IntType(64 if width == 8 else 32 if arm else 8 * width)
+            crc = args[0] if result == i64 else builder.trunc(args[0], i32)
+            if operand != i64:
+                word = builder.trunc(word, operand)
+            kind = ir.FunctionType(result, [result, operand])
+            function = cgutils.get_or_insert_function(builder.module, kind, instruction)
+            after = builder.call(function, [crc, word])
+            return after if result == i64 else builder.zext(after, i64)
+
+        return types.int64(types.int64, buf, types.int64), generate
+
+    def step(crc: int, buf: Bytes, at: int) -> int:
+        for byte in buf[at : at + width].tobytes():
+            crc = (crc >> 8) ^ int(_SLICES[(crc ^ byte) & 0xFF])
+        return crc
+
+    step.__name__ = step.__qualname__ = name
+    step.__doc__ = f"The raw checksum after {width} more bytes."
+    return intrinsic(emit)(step)
+
+
+_step_8: Callable[[int, Bytes, int], int] = _step("_step_8", 8)
+_step_4: Callable[[int, Bytes, int], int] = _step("_step_4", 4)
+_step_2: Callable[[int, Bytes, int], int] = _step("_step_2", 2)
+_step_1: Callable[[int, Bytes, int], int] = _step("_step_1", 1)
+
+
+def _load_unchecked(typing_context: Any, buf: Any, at: Any) -> Any:
+    from numba.core import types
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        data, _ = _view(context, builder, signature.args[0], args[0])
+        return _emit_load(builder, data, args[1], 8, "little", True)
+
+    return types.int64(buf, types.int64), generate
+
+
+@intrinsic(_load_unchecked)
+def _word(buf: Bytes, at: int) -> int:
+    """Eight bytes, unchecked."""
+    return int.from_bytes(buf[at : at + 8].tobytes(), "little", signed=True)
+
+
+@kernel("i8, const i8[]")
+def _shifted(crc: int, table: npt.NDArray[np.int64]) -> int:
+    """The raw checksum after as many zero bytes as the table is for."""
+    return (
+        int(table[crc & 0xFF])
+        ^ int(table[256 + (crc >> 8 & 0xFF)])
+        ^ int(table[512 + (crc >> 16 & 0xFF)])
+        ^ int(table[768 + (crc >> 24 & 0xFF)])
+    )
+
+
+@kernel("i8, const u1[], i8, i8")
+def _by_instruction(crc: int, buf: Bytes, at: int, end: int) -> int:
+    """The raw checksum after `buf[at:end]`, by the processor's instruction. The range has been checked."""
+    while end - at >= 3 * _LONG:
+        second = third = 0
+        for i in range(at, at + _LONG, 8):
+            crc = _step_8(crc, buf, i)
+            second = _step_8(second, buf, i + _LONG)
+            third = _step_8(third, buf, i + 2 * _LONG)
+        crc = _shifted(crc, _SHIFT_LONG_2) ^ _shifted(second, _SHIFT_LONG) ^ third
+        at += 3 * _LONG
+    while end - at >= 3 * _SHORT:
+        second = third = 0
+        for i in range(at, at + _SHORT, 8):
+            crc = _step_8(crc, buf, i)
+            second = _step_8(second, buf, i + _SHORT)
+            third = _step_8(third, buf, i + 2 * _SHORT)
+        crc = _shifted(crc, _SHIFT_SHORT_2) ^ _shifted(second, _SHIFT_SHORT) ^ third
+        at += 3 * _SHORT
+    while end - at >= 8:
+        crc = _step_8(crc, buf, at)
+        at += 8
+    if end - at >= 4:
+        crc = _step_4(crc, buf, at)
+        at += 4
+    if end - at >= 2:
+        crc = _step_2(crc, buf, at)
+        at += 2
+    if end > at:
+        crc = _step_1(crc, buf, at)
+    return crc
+
+
+@kernel("i8, const u1[], i8, i8")
+def _by_slicing(crc: int, buf: Bytes, at: int, end: int) -> int:
+    """The same from tables, eight bytes a step, for processors without the instruction."""
+    while end - at >= 8:
+        word = _word(buf, at) ^ crc
+        crc = (
+            int(_SLICES[1792 + (word & 0xFF)])
+            ^ int(_SLICES[1536 + (word >> 8 & 0xFF)])
+            ^ int(_SLICES[1280 + (word >> 16 & 0xFF)])
+            ^ int(_SLICES[1024 + (word >> 24 & 0xFF)])
+            ^ int(_SLICES[768 + (word >> 32 & 0xFF)])
+            ^ int(_SLICES[512 + (word >> 40 & 0xFF)])
+            ^ int(_SLICES[256 + (word >> 48 & 0xFF)])
+            ^ int(_SLICES[word >> 56 & 0xFF])
+        )
+        at += 8
+    while at < end:
+        crc = (crc >> 8) ^ int(_SLICES[(crc ^ load_u8(buf, at)) & 0xFF])
+        at += 1
+    return crc
+
+
+def _update_by_package(crc: int, buf: Bytes, start: int, end: int) -> int:
+    if start < 0 or end < start or end > len(buf):
+        raise IndexError("checksum outside of the buffer")
+    return _package.crc32c(buf[start:end], crc)  # type: ignore[no-any-return]
+
+
+def _crc32c_by_package(buf: Bytes, start: int, end: int) -> int:
+    return _update_by_package(0, buf, start, end)
+
+
+@kernel("i8, const u1[], i8, i8", python=_update_by_package)
+def crc32c_update(crc: int, buf: Bytes, start: int, end: int) -> int:
+    """The checksum of what `crc` is the checksum of, followed by `buf[start:end]`. 0 is the checksum of nothing.
+
+    Raises IndexError when the range is not within the buffer.
+    """
+    if start < 0 or end < start or end > len(buf):
+        raise IndexError("checksum outside of the buffer")
+    if _has_instruction():
+        return _by_instruction(crc ^ _ONES, buf, start, end) ^ _ONES
+    return _by_slicing(crc ^ _ONES, buf, start, end) ^ _ONES
+
+
+@kernel("const u1[], i8, i8", python=_crc32c_by_package)
+def crc32c(buf: Bytes, start: int, end: int) -> int:
+    """The CRC-32C of `buf[start:end]`, from 0 to 2**32 - 1. Raises IndexError when the range is not within the buffer."""
+    return crc32c_update(0, buf, start, end)
+
+
+@kernel("i8, i8, i8")
+def crc32c_combine(crc1: int, crc2: int, len2: int) -> int:
+    """The checksum of A followed by B, from that of A, that of B and the length of B.
+
+    It undoes itself: from the checksums of a prefix and of a longer prefix it makes that of the bytes between, so the
+    checksum of any range comes from two checksums of prefixes: `crc32c_combine(crc[start], crc[end], end - start)`.
+    """
+    # Appending zero bytes is multiplying by a power of x, which is made of the powers for the ones in the length.
+    k = 0
+    while len2 > 0:
+        if len2 & 1:
+            factor = int(_POWERS[k])
+            product = 0
+            for bit in range(31, -1, -1):
+                product ^= factor & -(crc1 >> bit & 1)
+                factor = (factor >> 1) ^ (_POLYNOMIAL & -(factor & 1))
+            crc1 = product
+        len2 >>= 1
+        k += 1
+    return crc1 ^ crc2
+
+
+# Variable-length integers: LEB128, low group first, the high bit of a byte says that more follow; zig-zag for signed ones.
+# Readers take encodings longer than needed, and drop what does not fit the last byte's share, as Kafka does
+# (org.apache.kafka.common.utils.ByteUtils) and Protocol Buffers do; writers make the shortest.
+
+
+@kernel("const u1[], i8, i8")
+def read_uvarint(buf: Bytes, at: int, end: int) -> tuple[int, int]:
+    """Read an unsigned 32-bit integer of 1 to 5 bytes from `buf[at:end]`: (value, where it ends).
+
+    (0, -1) when it does not end before `end`, or not after 5 bytes, or when the range is not within the buffer.
+    """
+    if at < 0 or end > len(buf):
+        return 0, -1
+    value = 0
+    for shift in range(0, 28, 7):
+        if at >= end:
+            return 0, -1
+        byte = load_u8(buf, at)
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+    if at >= end or load_u8(buf, at) >= 0x80:
+        return 0, -1
+    return value | (load_u8(buf, at) & 0x0F) << 28, at + 1
+
+
+@kernel("const u1[], i8, i8")
+def read_uvarlong(buf: Bytes, at: int, end: int) -> tuple[int, int]:
+    """Read 64 bits of 1 to 10 bytes from `buf[at:end]`, as a signed integer of the same bits: (value, where it ends).
+
+    (0, -1) when it does not end before `end`, or not after 10 bytes, or when the range is not within the buffer.
+    """
+    if at < 0 or end > len(buf):
+        return 0, -1
+    value = 0
+    for shift in range(0, 63, 7):
+        if at >= end:
+            return 0, -1
+        byte = load_u8(buf, at)
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+    if at >= end or load_u8(buf, at) >= 0x80:
+        return 0, -1
+    # -1 << 63 rather than 1 << 63: the same bit, and no overflow where integers have no end.
+    return value | -(load_u8(buf, at) & 1) << 63, at + 1
+
+
+@kernel("const u1[], i8, i8")
+def read_varint(buf: Bytes, at: int, end: int) -> tuple[int, int]:
+    """Read a zig-zag 32-bit integer of 1 to 5 bytes from `buf[at:end]`: (value, where it ends); (0, -1) as `read_uvarint`."""
+    value, after = read_uvarint(buf, at, end)
+    return (value >> 1) ^ -(value & 1), after
+
+
+@kernel("const u1[], i8, i8")
+def read_varlong(buf: Bytes, at: int, end: int) -> tuple[int, int]:
+    """Read a zig-zag 64-bit integer of 1 to 10 bytes from `buf[at:end]`: (value, where it ends); (0, -1) as `read_uvarlong`."""
+    value, after = read_uvarlong(buf, at, end)
+    return (value >> 1 & 0x7FFFFFFFFFFFFFFF) ^ -(value & 1), after
+
+
+@kernel("i8")
+def size_uvarlong(value: int) -> int:
+    """How many bytes `write_uvarlong` writes, 1 to 10."""
+    size = 1
+    value = value >> 7 & 0x01FFFFFFFFFFFFFF
+    while value:
+        value >>= 7
+        size += 1
+    return size
+
+
+@kernel("u1[], i8, i8")
+def write_uvarlong(buf: Bytes, at: int, value: int) -> int:
+    """Write 64 bits, a negative value as the unsigned integer of the same bits; returns where they end.
+
+    Raises IndexError when the buffer ends before.
+    """
+    if at < 0 or size_uvarlong(value) > len(buf) - at:
+        raise IndexError("variable-length integer outside of the buffer")
+    rest = value >> 7 & 0x01FFFFFFFFFFFFFF
+    group = value & 0x7F
+    while rest:
+        buf[at] = group | 0x80
+        group = rest & 0x7F
+        rest >>= 7
+        at += 1
+    buf[at] = group
+    return at + 1
+
+
+@kernel("i8")
+def _zigzag(value: int) -> int:
+    """(value << 1) ^ (value >> 63) in 64 bits, signed, without overflow where integers have no end."""
+    return ((value & 0x3FFFFFFFFFFFFFFF) << 1 | -(value >> 62 & 1) << 63) ^ value >> 63
+
+
+@kernel("i8")
+def size_varlong(value: int) -> int:
+    """How many bytes `write_varlong` writes, 1 to 10."""
+    return size_uvarlong(_zigzag(value))
+
+
+@kernel("u1[], i8, i8")
+def write_varlong(buf: Bytes, at: int, value: int) -> int:
+    """Write a zig-zag 64-bit integer; returns where it ends. Raises IndexError when the buffer ends before.
+
+    The 32-bit form of a 32-bit value is the same bytes, so there is no `write_varint`.
+    """
+    return write_uvarlong(buf, at, _zigzag(value))
