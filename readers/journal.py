@@ -11,7 +11,7 @@ as it is.
      "renames": [["staged name", "final name"], ...],      in order; staged names may lie in folders ("task-3/0.log")
      "sizes": {"final name": bytes, ...},                  of the new files
      "fingerprint": {"name": bytes, ...},                  the directory's files before
-     "removes": ["name", ...]}                             to be removed after the renames; may be absent
+     "removes": ["name", ...]}                             to be removed before the renames; may be absent
 
 Pure functions over names and sizes: no I/O here.
 """

@@ -1,0 +1,251 @@
+"""The stream: rows of one file as record batches, by mode past damage, with everything met noted in the report.
+
+Modes have Spark's names and meanings. `FAILFAST` raises on the first error, after the rows before it. `PERMISSIVE` gives all
+undamaged rows and one row for each damaged region: `_corrupt_record` holds its bytes (up to 64 KiB), `_corrupt_offset` and
+`_corrupt_length` say where; the other columns are null. `DROPMALFORMED` gives the undamaged rows only.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping, Sequence
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from logwright.codec.base import Codec, Decoded, Window
+from logwright.codec.fault import DamageError, Fault, Severity, UsageError
+from logwright.codec.table import Table
+from logwright.readers.filter import Filter
+from logwright.readers.report import FileReport
+from logwright.readers.source import Source
+from logwright.readers.walk import WINDOW, Hole, Stretch, Walk
+
+RECORD_LIMIT = 64 << 10
+"""So many bytes of a damaged region go into `_corrupt_record`."""
+_RAW_PIECE = 1 << 20
+CORRUPT = (
+    pa.field("_corrupt_record", pa.binary()),
+    pa.field("_corrupt_offset", pa.int64()),
+    pa.field("_corrupt_length", pa.int64()),
+)
+
+
+class Mode(StrEnum):
+    FAILFAST = "FAILFAST"
+    PERMISSIVE = "PERMISSIVE"
+    DROPMALFORMED = "DROPMALFORMED"
+
+    @classmethod
+    def of(cls, name: str) -> Mode:
+        """By name, in any case. Raises `UsageError`."""
+        try:
+            return cls(str(name).upper())
+        except ValueError:
+            near = difflib.get_close_matches(str(name).upper(), list(cls), n=1)
+            hint = f"Did you mean {str(near[0])!r}?" if near else f"There are: {', '.join(cls)}"
+            raise UsageError(f"no mode {name!r}", advice=hint) from None
+
+
+def output_schema(table: Table, columns: Sequence[str], mode: Mode) -> pa.Schema:
+    """The schema of what a stream gives."""
+    schema = table.schema(columns)
+    if mode is Mode.PERMISSIVE:
+        schema = pa.schema([*(field.with_nullable(True) for field in schema), *CORRUPT])
+    return schema
+
+
+def stream(
+    source: Source,
+    codec: Codec,
+    table: str,
+    columns: Sequence[str],
+    *,
+    context: Any,
+    report: FileReport,
+    mode: Mode = Mode.FAILFAST,
+    start: int = 0,
+    stop: int | None = None,
+    filter: Filter | None = None,
+    limit: int | None = None,
+    window: int = WINDOW,
+) -> Iterator[pa.RecordBatch]:
+    """The rows of `[start, stop)` of a file, at most `limit`, in batches of `output_schema`.
+
+    `start` must be a place where a frame starts (0, or one that `split` gave). Raises `DamageError` in mode `FAILFAST`.
+    """
+    return _Stream(
+        source, codec, table, columns, context, report, mode, start, stop, filter, limit, window
+    ).run()
+
+
+class _Stream:
+    def __init__(
+        self,
+        source: Source,
+        codec: Codec,
+        table: str,
+        columns: Sequence[str],
+        context: Any,
+        report: FileReport,
+        mode: Mode,
+        start: int,
+        stop: int | None,
+        filter: Filter | None,
+        limit: int | None,
+        window: int,
+    ) -> None:
+        self.source, self.codec, self.table, self.columns = source, codec, table, tuple(columns)
+        self.context, self.report, self.mode, self.filter = context, report, mode, filter
+        self.left = limit
+        self.schema = output_schema(codec.tables[table], columns, mode)
+        self.decoded = tuple(dict.fromkeys((*columns, *(filter.columns if filter else ()))))
+        self.walk = Walk(source, codec, context, start=start, stop=stop, step=window)
+        self.frames = 0
+
+    def run(self) -> Iterator[pa.RecordBatch]:
+        if self.left == 0:
+            return
+        seen = self.walk.start
+        for found in self.walk:
+            batches = self._rows(found) if isinstance(found, Stretch) else self._hole(found)
+            for batch in batches:
+                yield from self._give(batch)
+                if self.left == 0:
+                    return
+            if isinstance(found, Stretch):
+                upto = min(found.window.offset + found.frames.stop, self.walk.end)
+            else:
+                upto = found.fault.offset + found.fault.length
+            self.report.bytes += max(0, upto - seen)
+            seen = max(seen, upto)
+        self.report.bytes += max(0, self.walk.end - seen)
+        if self.table == "file" and self.walk.start == 0:
+            yield from self._give(self._file())
+
+    def _give(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        if self.left is not None:
+            batch = batch.slice(0, self.left)
+            self.left -= batch.num_rows
+        if batch.num_rows:
+            yield batch
+
+    # Good frames
+
+    def _rows(self, found: Stretch) -> Iterator[pa.RecordBatch]:
+        first = self._error(found.faults)
+        frames = found.frames
+        if first is not None:
+            frames = frames.pick(frames.start + found.window.offset < first.offset)
+        self.frames += len(frames)
+        self.report.frames += len(frames)
+        if self.table != "file" and len(frames):
+            if self.filter is not None and (wanted := self.filter.frames(self.codec, frames)) is not None:
+                frames = frames if wanted.all() else frames.pick(wanted)
+            if len(frames):
+                for decoded in self.codec.decode(
+                    found.window, frames, self.table, self.decoded, self.context
+                ):
+                    yield from self._decoded(decoded, found.window)
+        for fault in found.faults:
+            self.report.add(fault)
+        if first is not None:
+            raise DamageError.of(first, self.source.path)
+        if found.damage is not None and self._error([found.damage]):
+            self.report.add(found.damage, damaged=True)
+            raise DamageError.of(found.damage, self.source.path)
+
+    def _error(self, faults: Sequence[Fault]) -> Fault | None:
+        """The first fault on which this mode raises."""
+        if self.mode is not Mode.FAILFAST:
+            return None
+        errors = [fault for fault in faults if fault.severity is Severity.ERROR]
+        return min(errors, key=lambda fault: fault.offset, default=None)
+
+    def _decoded(self, decoded: Decoded, window: Window) -> Iterator[pa.RecordBatch]:
+        """Rows, and between them what could not be decoded."""
+        at = 0
+        for before, fault in decoded.faults:
+            yield self._data(decoded.batch.slice(at, before - at))
+            at = before
+            self.report.add(fault, damaged=True)
+            if self._error([fault]):
+                raise DamageError.of(fault, self.source.path)
+            yield from self._corrupt(fault, window)
+        yield self._data(decoded.batch.slice(at) if at else decoded.batch)
+
+    def _data(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        if self.filter is not None:
+            batch = self.filter.apply(batch)
+        rows = batch.num_rows
+        self.report.rows += rows if self.left is None else min(rows, self.left)
+        arrays = [batch.column(name) for name in self.columns]
+        if self.mode is Mode.PERMISSIVE:
+            arrays += [pa.nulls(rows, field.type) for field in CORRUPT]
+        if not arrays:
+            return batch.select([])
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+    # Damage
+
+    def _hole(self, hole: Hole) -> Iterator[pa.RecordBatch]:
+        self.report.add(hole.fault, damaged=True)
+        if self._error([hole.fault]):
+            raise DamageError.of(hole.fault, self.source.path)
+        yield from self._corrupt(hole.fault, None, raw=not hole.tail)
+
+    def _corrupt(self, fault: Fault, window: Window | None, *, raw: bool = False) -> Iterator[pa.RecordBatch]:
+        """The row of a damaged region. With the detail column `raw` of a frames table all its bytes, in as many rows as that
+        takes: what is needed to write the file again as it was."""
+        if self.mode is not Mode.PERMISSIVE or fault.severity is Severity.INFO:
+            return
+        length = min(fault.length, RECORD_LIMIT)
+        row: dict[str, Any] = {
+            "_corrupt_record": self._bytes(fault.offset, length, window),
+            "_corrupt_offset": fault.offset,
+            "_corrupt_length": fault.length,
+        }
+        if not (raw and self.table == "frames" and "raw" in self.columns):
+            yield self._row(row)
+            return
+        for at in range(0, fault.length, _RAW_PIECE):
+            piece = self._bytes(fault.offset + at, min(_RAW_PIECE, fault.length - at), window)
+            yield self._row({**row, "raw": piece, "position": fault.offset + at})
+            row = {}
+
+    def _row(self, values: Mapping[str, Any]) -> pa.RecordBatch:
+        arrays = [pa.array([values.get(field.name)], field.type) for field in self.schema]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+    def _bytes(self, offset: int, length: int, window: Window | None) -> bytes:
+        if (
+            window is not None
+            and window.offset <= offset
+            and offset + length <= window.offset + len(window.data)
+        ):
+            at = offset - window.offset
+            return window.data[at : at + length].tobytes()
+        return self.source.pread(offset, length).tobytes()
+
+    # The file itself
+
+    def _file(self) -> pa.RecordBatch:
+        head = Window(self.source.pread(0, 4096), 0, self.walk.size)
+        tail, zeros = self._tail()
+        batch = self.codec.describe_file(head, self.walk.size, self.frames, tail, zeros, self.context)
+        return self._data(batch)
+
+    def _tail(self) -> tuple[bytes, int]:
+        """What no frame covers at the end, and how many zero bytes follow it."""
+        start = self.walk.covered
+        at = self.walk.size
+        while at > start:
+            low = max(start, at - WINDOW)
+            filled = np.flatnonzero(self.source.pread(low, at - low))
+            if len(filled):
+                at = low + int(filled[-1]) + 1
+                break
+            at = low
+        return self.source.pread(start, at - start).tobytes(), self.walk.size - at
