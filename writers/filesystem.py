@@ -16,6 +16,7 @@ import os
 import stat as stat_bits
 import struct
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -129,6 +130,10 @@ class FileSystem(Protocol):
     def holder(self, path: str) -> str | None:
         """Who holds a lock of the operating system on a file (`process 4711`), tested without taking or making anything;
         None when nobody does or the file does not exist."""
+        ...
+
+    def now(self) -> float:
+        """Seconds since 1970, by the clock of `Stat.modified`."""
         ...
 
     def process(self, pid: int | None = None) -> Mapping[str, Any]:
@@ -288,6 +293,9 @@ class LocalFileSystem:
             return _fcntl_holder(fd)
         finally:
             os.close(fd)
+
+    def now(self) -> float:
+        return time.time()
 
     def process(self, pid: int | None = None) -> Mapping[str, Any]:
         pid = os.getpid() if pid is None else pid

@@ -1,0 +1,603 @@
+"""How new files become the target, whole or not at all, and how what a killed writer left is finished or undone.
+
+Three ways, of which the target decides:
+
+rename     There is no target, or an empty directory: the new one is made beside it and renamed into place.
+exchange   The target is replaced: the new one is made beside it, the two swap names, then the old one is removed.
+journal    Files are added: they are made inside, in `<target>/<inner staging>/<token>/`, and a commit record there
+           (`readers.journal`) says how they get their names. Also where the target can't be renamed: a mount point, or a file
+           system without exchange; then the record also removes the old files.
+
+In each there is one step before which the target is the old one and after which it is the new one, as readers see it. Whatever
+fails before that step is undone here or by the next writer; whatever fails after it is finished by the next writer. What a
+killed writer left is told from the system's own files by the token: a directory beside the target, named
+`layout.staging(name, token)`, is ours when it holds `<inner staging>/<token>`. No rename and no removal relies on another one
+being on the disk unless the directory has been synced in between.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import secrets
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from logwright.codec.base import Layout, Listing, Match, Role
+from logwright.codec.fault import (
+    BusyError,
+    ExistsError,
+    LogwrightError,
+    NotFoundError,
+    StorageError,
+    UsageError,
+)
+from logwright.codec.option import Options
+from logwright.readers.journal import COMMIT, MAX_BYTES, Journal, JournalError, State, parse
+from logwright.writers.filesystem import FileSystem, explained, put_file, remove_tree, sizes
+from logwright.writers.lock import LOCK, WriterLock, claim, claimed, refuse_running
+from logwright.writers.stage import FolderListing, StagedFolder
+
+MODES = ("error", "append", "overwrite")
+
+
+class How(StrEnum):
+    RENAME = "rename"
+    EXCHANGE = "exchange"
+    JOURNAL = "journal"
+
+
+@dataclass(frozen=True)
+class Target:
+    """A directory to be written, which may not exist yet."""
+
+    files: FileSystem
+    layout: Layout
+    path: str
+    name: str
+
+    @classmethod
+    def at(cls, files: FileSystem, layout: Layout, path: str) -> Target:
+        """`name` is the last part of the path as it was given, also where that is a link to elsewhere."""
+        real = files.real(path)
+        given = os.path.basename(path.rstrip("/"))
+        name = os.path.basename(real) if given in ("", ".", "..") else given
+        if not name:
+            raise UsageError("a file system's root can't be written as a directory", path=path)
+        return cls(files, layout, real, name)
+
+    @property
+    def above(self) -> str:
+        return os.path.dirname(self.path)
+
+    @property
+    def inner(self) -> str:
+        return os.path.join(self.path, self.layout.inner_staging)
+
+    def inside(self, token: str) -> str:
+        """Where files to be added are made."""
+        return os.path.join(self.inner, token)
+
+    def beside(self, token: str) -> str:
+        """Where a new directory is made."""
+        return os.path.join(self.above, self.layout.staging(os.path.basename(self.path), token))
+
+    def token_of(self, sibling: str) -> str | None:
+        """The token in the name of a directory beside this one; None when the name is no staging name of this target."""
+        zeros = "0" * 32
+        before, _, after = self.layout.staging(os.path.basename(self.path), zeros).rpartition(zeros)
+        found = re.fullmatch(re.escape(before) + "([0-9a-f]{32})" + re.escape(after), sibling)
+        return found[1] if found else None
+
+    def listing(self) -> FolderListing:
+        return FolderListing(self.files, self.path, self.name)
+
+    def occupied(self) -> bool:
+        """Whether there is anything in the directory that is not ours."""
+        found = self.files.stat(self.path)
+        if found is None:
+            return False
+        return any(item.name != self.layout.inner_staging for item in self.files.listdir(self.path))
+
+
+@dataclass(frozen=True)
+class Ticket:
+    """What another process needs to know of a write that has begun, to stage for it or to finish it. Picklable."""
+
+    path: str
+    name: str
+    mode: str
+    how: How
+    token: str
+    before: Mapping[str, int]
+    adds: bool
+    made: tuple[str, ...] = ()
+
+
+class Transaction:
+    """One write to one directory. `begin`, fill `stage`, then `commit`; `undo` on any error.
+
+    `listing` is the directory that is added to, None when a new one is made. `stage` holds files under their final names;
+    `work` is a directory for whatever else is needed on the way.
+    """
+
+    def __init__(self, target: Target, ticket: Ticket) -> None:
+        self.target = target
+        self.ticket = ticket
+        self.files = target.files
+        self.listing: Listing | None = target.listing() if ticket.adds else None
+        self._beside = target.beside(ticket.token)
+        if ticket.how is How.JOURNAL:
+            self._root = self.work = target.inside(ticket.token)
+        else:
+            self._root = self._beside
+            self.work = os.path.join(self._beside, target.layout.inner_staging, ticket.token)
+        above = FolderListing(self.files, target.above, os.path.basename(target.above))
+        self.stage = StagedFolder(self.files, self._root, target.name, above)
+        self._outer = WriterLock(self.files, os.path.join(self._beside, target.layout.inner_staging))
+        self._inner = WriterLock(self.files, target.inner)
+        self.committed = False
+
+    # begin
+
+    @classmethod
+    def begin(
+        cls,
+        files: FileSystem,
+        layout: Layout,
+        path: str,
+        mode: str,
+        *,
+        many: bool = False,
+        process: int | None = None,
+    ) -> Transaction:
+        """Check everything that can be checked before any work, finish or undo what an earlier writer left, make the
+        staging directory and lock it. `many`: it will be filled and finished by other processes; it belongs to `process`
+        (default: this one) and no lock is held in between.
+        """
+        if mode not in MODES:
+            raise UsageError(f"mode {mode!r} is none of {', '.join(MODES)}")
+        target = Target.at(files, layout, path)
+        at = files.stat(target.path)
+        if at is not None and not at.directory:
+            raise ExistsError(f"it is a file; {layout.name} is a directory", path=path)
+        if mode == "error" and target.occupied():
+            raise _exists(path)
+        refuse_running(files, layout, target.path)
+        lock = WriterLock(files, target.inner)
+        made: tuple[str, ...] = ()
+        transaction: Transaction | None = None
+        try:
+            if at is not None:
+                if not lock.take():
+                    raise _busy(path)
+                recover_inside(target)
+            occupied = target.occupied()
+            if occupied:
+                _refuse_foreign(target, mode)
+            made = _make_above(files, target.above)
+            ticket = Ticket(
+                path=path,
+                name=target.name,
+                mode=mode,
+                how=_way(target, mode, occupied),
+                token="",
+                before=sizes(files, target.path) if occupied else {},
+                adds=mode == "append" and occupied,
+                made=made,
+            )
+            if ticket.how is How.RENAME:
+                lock.release()  # an empty directory is replaced: nothing may be left in it
+            for _ in range(100):
+                transaction = cls(target, replace(ticket, token=secrets.token_hex(16)))
+                transaction._inner = lock
+                if transaction._make(many, process):
+                    break
+            else:
+                raise StorageError("the staging directory is removed again and again", path=path)
+            if recover_beside(target, transaction.ticket.token):
+                raise _busy(path)
+            if many:
+                transaction.pause()
+            return transaction
+        except BaseException:
+            with contextlib.suppress(OSError):
+                if transaction is not None:
+                    transaction.undo()
+                else:
+                    lock.release()
+                    _unmake(files, made)
+            raise
+
+    def _make(self, many: bool, process: int | None) -> bool:
+        """Make the staging directory; False when another writer took it, not locked yet, for one left behind."""
+        files = self.files
+        try:
+            if self.ticket.how is not How.JOURNAL:
+                files.mkdir(self._beside)
+                if not self._outer.take():
+                    return False
+            files.mkdir(self.work)
+            if many:
+                claim(files, self.work, process)
+                files.sync_directory(self.work)
+            # So that what is left after a crash is known as ours.
+            files.sync_directory(os.path.dirname(self.work))
+            files.sync_directory(os.path.dirname(os.path.dirname(self.work)))
+            return True
+        except FileNotFoundError:
+            self._outer.drop()
+            if files.stat(os.path.dirname(self._root)) is None:
+                raise
+            return False
+
+    # between processes
+
+    def pause(self) -> None:
+        """Free the locks; `ticket` is enough to go on elsewhere."""
+        self._outer.release()
+        self._inner.release()
+
+    @classmethod
+    def resume(cls, files: FileSystem, layout: Layout, ticket: Ticket) -> Transaction:
+        """Go on with a write that was begun with `many`: takes the locks."""
+        transaction = cls(Target(files, layout, files.real(ticket.path), ticket.name), ticket)
+        if files.stat(transaction.work) is None:
+            raise NotFoundError(
+                "the staging directory is gone",
+                path=transaction.work,
+                advice="Was it removed by hand, or is this not a shared file system?",
+            )
+        try:
+            if ticket.how is not How.JOURNAL and not transaction._outer.take():
+                raise _busy(ticket.path)
+            if ticket.how is not How.RENAME and not transaction._inner.take():
+                raise _busy(ticket.path)
+        except BaseException:
+            transaction.pause()
+            raise
+        return transaction
+
+    # the end
+
+    def commit(self, order: Iterable[str] | None = None) -> None:
+        """Make the staged files the target's. `order` is that of the renames, the layout's by default.
+
+        After an error the target is the old one and all is undone, unless `committed` says that it is the new one.
+        """
+        self.stage.close()
+        refuse_running(self.files, self.target.layout, self.target.path)
+        self._refuse_changed()
+        staged = self.stage.staged()
+        ordered = tuple(self.target.layout.order(staged) if order is None else order)
+        if sorted(ordered) != sorted(staged):
+            raise LogwrightError(f"layout {self.target.layout.name} orders other files than the staged ones")
+        if self.ticket.how is How.RENAME:
+            self._commit_rename()
+        elif self.ticket.how is How.EXCHANGE:
+            self._commit_exchange(ordered)
+        else:
+            removes = () if self.ticket.mode == "append" else tuple(self.ticket.before)
+            self._commit_journal(ordered, removes)
+
+    def _commit_rename(self) -> None:
+        self.files.rename(self._beside, self.target.path)
+        with self._after():
+            self._outer.moved(self.target.inner)
+            self.files.sync_directory(self.target.above)
+            remove_tree(self.files, self.target.inside(self.ticket.token))
+            self._outer.release()
+
+    def _commit_exchange(self, ordered: tuple[str, ...]) -> None:
+        # By this the old directory is known as ours to remove, once it has the staging name.
+        marker = self.target.inside(self.ticket.token)
+        self.files.mkdir(marker)
+        self.files.sync_directory(self.target.inner)
+        self.files.sync_directory(self.target.path)
+        if not self.files.exchange(self._beside, self.target.path):
+            self.files.rename(self._beside, marker)
+            self._root = marker
+            self._commit_journal(ordered, tuple(self.ticket.before))
+            return
+        with self._after():
+            inner = os.path.join(self._beside, self.target.layout.inner_staging)
+            self._outer.moved(self.target.inner)
+            self._inner.moved(inner)
+            self.files.sync_directory(self.target.above)
+            discard_beside(self.files, self._beside, self.target.layout.inner_staging, self.ticket.token)
+            self._inner.drop()
+            remove_tree(self.files, marker)
+            self._outer.release()
+
+    def _commit_journal(self, ordered: tuple[str, ...], removes: tuple[str, ...]) -> None:
+        staged = self.stage.staged()
+        if ordered or removes:
+            record = Journal(
+                renames=tuple((name, name) for name in ordered),
+                sizes={name: staged[name] for name in ordered},
+                fingerprint=self.ticket.before,
+                removes=tuple(
+                    reversed(self.target.layout.order(name for name in removes if name not in staged))
+                ),
+            )
+            draft = os.path.join(self._root, COMMIT + ".tmp")
+            put_file(self.files, draft, record.to_json().encode())
+            self.files.rename(draft, os.path.join(self._root, COMMIT))
+            self.files.sync_directory(self._root)
+            with self._after():
+                carry_out(self.files, self.target.path, self._root, record)
+                self._tidy()
+        else:
+            with self._after():
+                self._tidy()
+
+    def _tidy(self) -> None:
+        discard_inside(self.files, self._root)
+        self._outer.drop()
+        self._inner.release()
+
+    def _refuse_changed(self) -> None:
+        target = self.target
+        if not self.ticket.before:
+            if target.occupied():
+                raise ExistsError(
+                    "it has come into being while the rows were being staged", path=self.ticket.path
+                )
+        elif self.files.stat(target.path) is None or sizes(self.files, target.path) != self.ticket.before:
+            raise BusyError(
+                "its files have been changed by someone else while the rows were being staged; nothing was written",
+                path=self.ticket.path,
+                advice="Make sure that nothing else writes there, then try again",
+            )
+
+    @contextlib.contextmanager
+    def _after(self) -> Iterator[None]:
+        """What follows the step that decides: it can fail, but not be undone."""
+        self.committed = True
+        try:
+            yield
+        except OSError as error:
+            said = explained(error, self.ticket.path)
+            raise StorageError(
+                f"the rows are committed, but tidying up after that failed: {said}",
+                path=self.ticket.path,
+                advice="The next write to this directory finishes it; do not write the same rows again",
+            ) from error
+
+    def undo(self) -> None:
+        """Leave the target as it was, and nothing else. After `committed` only free the locks. Errors are raised last."""
+        self.stage.abandon()
+        if self.committed:
+            self._outer.drop()
+            self._inner.drop()
+            return
+        files, target, token = self.files, self.target, self.ticket.token
+        with contextlib.ExitStack() as steps:
+            steps.callback(_unmake, files, self.ticket.made)
+            steps.callback(self._inner.release)
+            if self.ticket.how is not How.RENAME:
+                steps.callback(discard_inside, files, target.inside(token))
+            if self.ticket.how is not How.JOURNAL:
+                steps.callback(self._outer.drop)
+                steps.callback(discard_beside, files, self._beside, target.layout.inner_staging, token)
+
+
+def _way(target: Target, mode: str, occupied: bool) -> How:
+    if occupied and mode == "append":
+        return How.JOURNAL
+    at, above = target.files.stat(target.path), target.files.stat(target.above)
+    if at is not None and above is not None and at.device != above.device:
+        return How.JOURNAL  # a mount point has no name to be changed
+    return How.EXCHANGE if occupied else How.RENAME
+
+
+def _make_above(files: FileSystem, path: str) -> tuple[str, ...]:
+    """Make a directory and those above it; returns those made, outermost first."""
+    missing: list[str] = []
+    while files.stat(path) is None:
+        missing.append(path)
+        path = os.path.dirname(path)
+    made = tuple(reversed(missing))
+    for one in made:
+        files.mkdir(one)
+        files.sync_directory(os.path.dirname(one))
+    return made
+
+
+def _unmake(files: FileSystem, made: Iterable[str]) -> None:
+    for path in reversed(tuple(made)):
+        with contextlib.suppress(OSError):
+            files.rmdir(path)
+
+
+def _exists(path: str) -> ExistsError:
+    return ExistsError(
+        "it exists and is not empty",
+        path=path,
+        advice="mode='append' adds to it, mode='overwrite' replaces it",
+    )
+
+
+def _busy(path: str) -> BusyError:
+    return BusyError("another logwright is writing to it", path=path, advice="Try again when that is done")
+
+
+def _refuse_foreign(target: Target, mode: str) -> None:
+    """Only a directory of the same layout is added to, and only one with nothing else in it is replaced."""
+    if mode == "error":
+        raise _exists(target.path)
+    listing = target.listing()
+    if target.layout.recognise(listing) <= Match.NO:
+        raise ExistsError(
+            f"it is not empty and not a {target.layout.name}: nothing is written to it",
+            path=target.path,
+            advice="Name an empty directory or one that does not exist",
+        )
+    if mode == "append":
+        return
+    strange = [
+        item.name
+        for item in target.files.listdir(target.path)
+        if item.directory and item.name != target.layout.inner_staging
+    ]
+    plan = target.layout.plan(listing, Options(target.layout.read_options))
+    strange += [file.name for file in plan.files if file.role is Role.FOREIGN]
+    if strange:
+        raise ExistsError(
+            f"it holds what is no part of a {target.layout.name} and would be lost: {', '.join(strange[:5])}",
+            path=target.path,
+            advice="Move that away first",
+        )
+
+
+# Finishing and undoing
+
+
+def finish_or_undo(files: FileSystem, layout: Layout, path: str) -> None:
+    """Finish what an earlier writer of this directory committed, and undo what it did not. Every writer begins with it.
+
+    Raises `BusyError` when the system or another writer is at work, `StorageError` when something was committed that can't
+    be carried out any more; its rows are kept.
+    """
+    target = Target.at(files, layout, path)
+    if files.stat(target.inner) is not None:
+        refuse_running(files, layout, target.path)
+        lock = WriterLock(files, target.inner)
+        if not lock.take():
+            raise _busy(path)
+        try:
+            recover_inside(target)
+        finally:
+            lock.release()
+    if files.stat(target.above) is not None:
+        recover_beside(target)
+
+
+def recover_inside(target: Target) -> None:
+    """Finish or undo what lies in the inner staging directory; the caller holds its lock."""
+    files = target.files
+    for item in files.listdir(target.inner):
+        place = os.path.join(target.inner, item.name)
+        if not item.directory:
+            continue
+        record = _record(files, place)
+        if record is None:
+            if not claimed(files, place):
+                discard_inside(files, place)
+            continue
+        present, staged = sizes(files, target.path), sizes(files, place)
+        # With nothing left to rename it is finished, whatever the system has made of the files since.
+        if not record.renames or record.left(staged):
+            if record.state(present, staged) is State.CHANGED:
+                raise StorageError(
+                    f"rows committed by an earlier write are still in {place}, and the directory has been changed since, "
+                    "so they can't be put in place any more",
+                    path=target.path,
+                    advice=f"Move {place} away to go on without them; their files are complete",
+                )
+            carry_out(files, target.path, place, record)
+        discard_inside(files, place)
+
+
+def _record(files: FileSystem, place: str) -> Journal | None:
+    path = os.path.join(place, COMMIT)
+    if files.stat(path) is None:
+        return None
+    try:
+        return parse(files.read(path, 0, MAX_BYTES))
+    except JournalError as error:
+        raise StorageError(
+            f"it says that rows were committed, but can't be understood: {error}",
+            path=path,
+            advice=f"Move {place} away to go on without those rows",
+        ) from None
+
+
+def carry_out(files: FileSystem, target: str, place: str, record: Journal) -> None:
+    """Do what is left of a commit record; on the disk when this returns."""
+    left = record.left(sizes(files, place))
+    if len(left) == len(record.renames):
+        # Removals first, and on the disk: what is there once a rename has been done was not there to be removed.
+        present = sizes(files, target)
+        going = [name for name in record.removes if name in present]
+        for name in going:
+            files.remove(os.path.join(target, name))
+        if going:
+            files.sync_directory(target)
+    for source, name in left:
+        files.rename(os.path.join(place, source), os.path.join(target, name))
+    files.sync_directory(target)
+    files.sync_directory(place)
+
+
+def discard_inside(files: FileSystem, place: str) -> None:
+    """Remove a staging directory inside a target. No commit record may outlive the files that it speaks of."""
+    if files.stat(place) is None:
+        return
+    record = os.path.join(place, COMMIT)
+    if files.stat(record) is not None:
+        files.remove(record)
+        files.sync_directory(place)
+    remove_tree(files, place)
+
+
+def recover_beside(target: Target, own: str = "") -> bool:
+    """Remove what killed writers left beside the target, but for the staging directory with the token `own`. Returns whether
+    another one is at work there."""
+    files, inner_name = target.files, target.layout.inner_staging
+    busy = False
+    for item in files.listdir(target.above):
+        token = target.token_of(item.name)
+        if token is None or token == own or not item.directory:
+            continue
+        place = os.path.join(target.above, item.name)
+        inner = os.path.join(place, inner_name)
+        if not _ours(files, place, inner_name, token) or claimed(files, os.path.join(inner, token)):
+            continue
+        lock = WriterLock(files, inner)
+        try:
+            if lock.take():
+                discard_beside(files, place, inner_name, token)
+            else:
+                busy = True
+        except FileNotFoundError:
+            continue  # its own writer has just removed it
+        finally:
+            lock.drop()
+    return busy
+
+
+def _ours(files: FileSystem, place: str, inner_name: str, token: str) -> bool:
+    """Whether a directory with a staging name was made by a writer: it holds the token, or nothing yet."""
+    try:
+        inner = os.path.join(place, inner_name)
+        if files.stat(os.path.join(inner, token)) is not None:
+            return True
+        if any(item.name != inner_name for item in files.listdir(place)):
+            return False
+        return files.stat(inner) is None or all(item.name == LOCK for item in files.listdir(inner))
+    except FileNotFoundError:
+        return False
+
+
+def discard_beside(files: FileSystem, place: str, inner_name: str, token: str) -> None:
+    """Remove a staging directory beside a target: the mark that it is ours goes last."""
+    if files.stat(place) is None:
+        return
+    # The name it has now may be one that an exchange gave it, and the other one must be on the disk before this one goes.
+    files.sync_directory(os.path.dirname(place))
+    for item in files.listdir(place):
+        path = os.path.join(place, item.name)
+        if item.name == inner_name and item.directory:
+            continue
+        if item.directory:
+            remove_tree(files, path)
+        else:
+            with contextlib.suppress(FileNotFoundError):
+                files.remove(path)
+    files.sync_directory(place)
+    remove_tree(files, os.path.join(place, inner_name))
+    with contextlib.suppress(FileNotFoundError):
+        files.rmdir(place)
