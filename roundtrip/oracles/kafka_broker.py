@@ -84,6 +84,9 @@ _STORAGE_LOGGERS = {
     ),
 }
 
+# These two name all log directories.
+_ABOUT_ALL = re.compile(r"INFO LogManager: (Loading logs from log dirs|Loaded \d+ logs) ")
+
 
 class BrokerError(OracleError):
     """The broker did not start, ended by itself, or does not serve a partition. `.lines` is what it logged."""
@@ -479,7 +482,7 @@ class Broker:
             re.sub(r"\b\d+ ?ms\b", "N ms", line.replace(log_dir, "LOGDIR"))
             for entry in self._entries()
             if entry[0].startswith(("WARN", "ERROR")) or entry[0].split(":")[0].split()[1] in _STORAGE_LOGGERS
-            if any(about.search(line) for line in entry)
+            if any(about.search(line) for line in entry) and not _ABOUT_ALL.match(entry[0])
             for line in entry
         ]
 
