@@ -36,7 +36,15 @@ from logwright.codec.fault import (
 )
 from logwright.codec.option import Options
 from logwright.readers.journal import COMMIT, MAX_BYTES, Journal, JournalError, State, parse
-from logwright.writers.filesystem import FileSystem, explained, put_file, remove_tree, sizes
+from logwright.writers.filesystem import (
+    FileSystem,
+    explained,
+    make_above,
+    put_file,
+    remove_tree,
+    sizes,
+    unmake,
+)
 from logwright.writers.lock import LOCK, WriterLock, claim, claimed, refuse_running
 from logwright.writers.stage import FolderListing, StagedFolder
 
@@ -177,7 +185,7 @@ class Transaction:
             occupied = target.occupied()
             if occupied:
                 _refuse_foreign(target, mode)
-            made = _make_above(files, target.above)
+            made = make_above(files, target.above)
             ticket = Ticket(
                 path=path,
                 name=target.name,
@@ -208,7 +216,7 @@ class Transaction:
                     transaction.undo()
                 else:
                     lock.release()
-                    _unmake(files, made)
+                    unmake(files, made)
             raise
 
     def _make(self, many: bool, process: int | None) -> bool:
@@ -366,6 +374,11 @@ class Transaction:
                 advice="The next write to this directory finishes it; do not write the same rows again",
             ) from error
 
+    def fail(self) -> None:
+        """`undo` while an error is on its way: the disk that caused it may not let us, then the next writer does."""
+        with contextlib.suppress(OSError):
+            self.undo()
+
     def undo(self) -> None:
         """Leave the target as it was, and nothing else. After `committed` only free the locks. Errors are raised last."""
         self.stage.abandon()
@@ -375,7 +388,7 @@ class Transaction:
             return
         files, target, token = self.files, self.target, self.ticket.token
         with contextlib.ExitStack() as steps:
-            steps.callback(_unmake, files, self.ticket.made)
+            steps.callback(unmake, files, self.ticket.made)
             steps.callback(self._inner.release)
             if self.ticket.how is not How.RENAME:
                 steps.callback(discard_inside, files, target.inside(token))
@@ -391,25 +404,6 @@ def _way(target: Target, mode: str, occupied: bool) -> How:
     if at is not None and above is not None and at.device != above.device:
         return How.JOURNAL  # a mount point has no name to be changed
     return How.EXCHANGE if occupied else How.RENAME
-
-
-def _make_above(files: FileSystem, path: str) -> tuple[str, ...]:
-    """Make a directory and those above it; returns those made, outermost first."""
-    missing: list[str] = []
-    while files.stat(path) is None:
-        missing.append(path)
-        path = os.path.dirname(path)
-    made = tuple(reversed(missing))
-    for one in made:
-        files.mkdir(one)
-        files.sync_directory(os.path.dirname(one))
-    return made
-
-
-def _unmake(files: FileSystem, made: Iterable[str]) -> None:
-    for path in reversed(tuple(made)):
-        with contextlib.suppress(OSError):
-            files.rmdir(path)
 
 
 def _exists(path: str) -> ExistsError:

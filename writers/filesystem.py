@@ -17,7 +17,7 @@ import stat as stat_bits
 import struct
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -473,3 +473,27 @@ def remove_tree(files: FileSystem, path: str) -> None:
 def sizes(files: FileSystem, path: str) -> dict[str, int]:
     """The files directly in a directory: their sizes by name."""
     return {item.name: item.size for item in files.listdir(path) if not item.directory}
+
+
+def make_above(files: FileSystem, path: str) -> tuple[str, ...]:
+    """Make a directory and those above it; returns those made, outermost first."""
+    missing: list[str] = []
+    while files.stat(path) is None:
+        missing.append(path)
+        path = os.path.dirname(path)
+    made = tuple(reversed(missing))
+    try:
+        for one in made:
+            files.mkdir(one)
+            files.sync_directory(os.path.dirname(one))
+    except BaseException:
+        unmake(files, made)
+        raise
+    return made
+
+
+def unmake(files: FileSystem, made: Iterable[str]) -> None:
+    """Remove those of these directories again that are empty."""
+    for path in reversed(tuple(made)):
+        with contextlib.suppress(OSError):
+            files.rmdir(path)

@@ -1,0 +1,184 @@
+"""A write by many tasks in many processes, in two phases: tasks stage files, one commit puts them together.
+
+Whoever begins it makes the staging directory; tasks, anywhere that the same file system is mounted, stage their parts in
+directories of their own in it. Of all attempts of a task only the one whose message reaches `commit` counts: what failed,
+speculative and forgotten attempts left goes with the staging directory. The object travels by pickling and holds no lock in
+between, so the process that it belongs to is written down: while that runs, other writers leave the staging directory alone.
+Two such writes to one directory don't see each other; the second to commit finds the directory changed, and is refused.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from logwright.codec import registry
+from logwright.codec.base import Builder, Layout, Stage, Summary
+from logwright.codec.fault import LogwrightError, NotFoundError, StorageError
+from logwright.codec.option import Options
+from logwright.readers.journal import COMMIT
+from logwright.readers.source import local_path
+from logwright.writers import rows
+from logwright.writers.commit import Transaction
+from logwright.writers.filesystem import FileSystem, LocalFileSystem, plain_errors, remove_tree, sizes
+from logwright.writers.stage import OWNER, StagedFolder, move
+from logwright.writers.write import Written, refuse_remote
+
+_SHARED = "The driver and all tasks must see the same directory under the same path: use a file system that all nodes mount"
+
+
+@dataclass(frozen=True)
+class TaskMessage:
+    """What one attempt of a task staged: the files in `folder` of the staging directory with their sizes in bytes."""
+
+    task: int
+    folder: str
+    files: Mapping[str, int]
+    summary: Summary
+
+
+class TaskWriter:
+    """One attempt of one task."""
+
+    def __init__(
+        self, files: FileSystem, task: int, path: str, stage: StagedFolder, builder: Builder
+    ) -> None:
+        self._files = files
+        self._task = task
+        self._path = path
+        self._stage = stage
+        self._builder = builder
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        with plain_errors(self._path):
+            for one in rows.batches(batch):
+                self._stage.take(self._builder.add(one))
+
+    def commit(self) -> TaskMessage:
+        """All rows have been added: returns when they are on the disk."""
+        with plain_errors(self._path):
+            self._stage.take(self._builder.finish())
+            self._stage.close()
+            folder = os.path.basename(self._stage.path)
+            return TaskMessage(self._task, folder, self._stage.staged(), self._builder.summary())
+
+    def abort(self) -> None:
+        """Remove what was staged; what can't be removed now goes with the staging directory."""
+        self._stage.abandon()
+        with contextlib.suppress(OSError):
+            remove_tree(self._files, self._stage.path)
+
+
+class StagedWrite:
+    """A write of one directory by many tasks. Made where the write begins; pickled to tasks, and to where it ends.
+
+    `process` is the process number that the write lives and dies with, by default this process's.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        layout: str | Layout,
+        mode: str = "error",
+        options: Mapping[str, Any] | None = None,
+        *,
+        files: FileSystem | None = None,
+        process: int | None = None,
+    ) -> None:
+        refuse_remote(path)
+        self.path = local_path(path)
+        self._layout = layout
+        self._files = LocalFileSystem() if files is None else files
+        with plain_errors(self.path):
+            self._options = Options(self.layout.options, options)
+            begun = Transaction.begin(self._files, self.layout, self.path, mode, many=True, process=process)
+            self._ticket = begun.ticket
+            self._work = begun.work
+
+    @property
+    def layout(self) -> Layout:
+        return registry.get_layout(self._layout) if isinstance(self._layout, str) else self._layout
+
+    def task(self, task: int, attempt: int | str = 0) -> TaskWriter:
+        """Begin an attempt of a task; tasks are numbered in the order of their rows."""
+        with plain_errors(self.path):
+            if self._files.stat(os.path.join(self._work, OWNER)) is None:
+                raise StorageError(
+                    "the staging directory is not to be seen here", path=self._work, advice=_SHARED
+                )
+            folder = os.path.join(self._work, f"task-{task}-{attempt}-{secrets.token_hex(8)}")
+            self._files.mkdir(folder)
+            stage = StagedFolder(self._files, folder, self._ticket.name)
+            builder = self.layout.builder(None, self._ticket.name, self._options, staged=True)
+            return TaskWriter(self._files, task, self.path, stage, builder)
+
+    def commit(self, messages: Sequence[TaskMessage]) -> Written:
+        """Put together what these attempts staged, in the order of their tasks, and make it the target's."""
+        with plain_errors(self.path):
+            transaction = Transaction.resume(self._files, self.layout, self._ticket)
+            try:
+                summary = self._place(transaction, messages)
+                staged = transaction.stage.staged()
+            except BaseException:
+                transaction.fail()
+                raise
+            return Written.of(self.path, staged, summary)
+
+    def abort(self) -> None:
+        """Leave the target as it was. Harmless after a commit, and when repeated."""
+        with plain_errors(self.path):
+            try:
+                transaction = Transaction.resume(self._files, self.layout, self._ticket)
+            except NotFoundError:
+                return
+            # A commit that failed after the step that decides is finished by the next writer.
+            transaction.committed = self._files.stat(os.path.join(self._work, COMMIT)) is not None
+            transaction.undo()
+
+    def _place(self, transaction: Transaction, messages: Sequence[TaskMessage]) -> Summary:
+        ordered = sorted(messages, key=lambda message: message.task)
+        if len({message.task for message in ordered}) < len(ordered):
+            raise LogwrightError("more than one attempt of a task was committed")
+        parts: list[tuple[StagedFolder, Summary]] = []
+        for message in ordered:
+            parts.append((self._staged(message), message.summary))
+        extra = StagedFolder(self._files, os.path.join(self._work, "extra"), self._ticket.name)
+        self._files.mkdir(extra.path)
+        placement = self.layout.place(transaction.listing, self._ticket.name, parts, extra, self._options)
+        places = {id(stage): stage for stage in (*(stage for stage, _ in parts), extra)}
+        for stage in places.values():
+            stage.flush()
+        for place, staged, final in placement.renames:
+            move(self._files, _own(places, place), staged, transaction.stage, final)
+        transaction.commit(final for _, _, final in placement.renames)
+        return placement.summary
+
+    def _staged(self, message: TaskMessage) -> StagedFolder:
+        stage = StagedFolder(self._files, os.path.join(self._work, message.folder), self._ticket.name)
+        try:
+            seen = sizes(self._files, stage.path)
+        except FileNotFoundError:
+            seen = {}
+        for name, size in message.files.items():
+            if seen.get(name) != size:
+                found = "it is not there" if name not in seen else f"it has {seen[name]} bytes here"
+                raise StorageError(
+                    f"not a shared file system: task {message.task} staged {name} with {size} bytes, {found}",
+                    path=stage.path,
+                    advice=_SHARED,
+                )
+            stage.adopt(name, size)
+        return stage
+
+
+def _own(places: Mapping[int, StagedFolder], stage: Stage) -> StagedFolder:
+    found = places.get(id(stage))
+    if found is None:
+        raise LogwrightError("a layout placed files of a stage that is none of the parts")
+    return found

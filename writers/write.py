@@ -1,0 +1,142 @@
+"""`write`: rows into a file or a directory, as the system itself would have made it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeGuard, cast
+
+from logwright.codec import registry
+from logwright.codec.base import Codec, Layout, Summary
+from logwright.codec.fault import UsageError
+from logwright.codec.option import Options
+from logwright.codec.table import Table
+from logwright.readers.source import is_remote, local_path
+from logwright.writers import rows
+from logwright.writers.commit import Transaction
+from logwright.writers.file import put_whole
+from logwright.writers.filesystem import FileSystem, LocalFileSystem, plain_errors
+
+
+@dataclass(frozen=True)
+class Written:
+    """What a write made. `files` are names in the directory `path`, or `path` itself; `ids` the system's own numbers."""
+
+    path: str
+    files: tuple[str, ...]
+    rows: int
+    bytes: int = 0
+    ids: Mapping[str, Any] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+    before_you_start: tuple[str, ...] = ()
+    """What the real system needs before it is started on the result."""
+
+    @classmethod
+    def of(cls, path: str, files: Mapping[str, int], summary: Summary) -> Written:
+        return cls(
+            path=path,
+            files=tuple(sorted(files)),
+            rows=summary.rows,
+            bytes=sum(files.values()),
+            ids=dict(summary.ids),
+            warnings=tuple(summary.warnings),
+            before_you_start=tuple(summary.before_you_start),
+        )
+
+
+def write(
+    data: Any,
+    path: str | os.PathLike[str],
+    codec: str | Codec | Layout,
+    *,
+    frames: Any = None,
+    file: Any = None,
+    mode: str = "error",
+    files: FileSystem | None = None,
+    **options: Any,
+) -> Written:
+    """Write rows to `path`, whole or not at all.
+
+    `data` is anything with an Arrow stream, a list of dicts, or an iterator of record batches, which is never held as a whole
+    when a directory is written. `codec` names a codec or a layout. `mode`: "error" wants nothing there, "append" adds to a
+    directory, "overwrite" replaces a file, or a directory of the same layout. `frames` and `file` are the other two tables
+    of a codec, to write the same bytes again. Nothing is written when an error is raised.
+    """
+    path = os.fspath(path)
+    if is_remote(path):
+        raise UsageError(
+            "only local file systems are written",
+            path=path,
+            advice="Write to a local directory and copy it from there",
+        )
+    path = local_path(path)
+    found = registry.find(codec) if isinstance(codec, str) else codec
+    files = LocalFileSystem() if files is None else files
+    with plain_errors(path):
+        if is_layout(found):
+            if frames is not None or file is not None:
+                raise UsageError(f"frames and file are tables of one file; {found.name} is a directory")
+            return _write_directory(data, path, found, mode, Options(found.options, options), files)
+        one = cast(Codec, found)
+        return _write_file(data, path, one, mode, Options(one.options, options), files, frames, file)
+
+
+def refuse_remote(path: str) -> None:
+    """Stores without rename are not written."""
+    if is_remote(path):
+        raise UsageError(
+            "only local file systems are written",
+            path=path,
+            advice="Write to a local directory and copy it from there",
+        )
+
+
+def is_layout(found: Codec | Layout) -> TypeGuard[Layout]:
+    """Whether it is a layout, told by what only layouts have."""
+    return hasattr(found, "inner_staging")
+
+
+def rows_table(layout: Layout) -> Table:
+    """The table whose rows a layout's builder takes."""
+    view = layout.views[layout.default_view]
+    return registry.get(view.codec).tables[view.table]
+
+
+def _write_directory(
+    data: Any, path: str, layout: Layout, mode: str, options: Options, files: FileSystem
+) -> Written:
+    given = rows.batches(data, rows_table(layout))
+    transaction = Transaction.begin(files, layout, path, mode)
+    try:
+        builder = layout.builder(transaction.listing, transaction.target.name, options)
+        for batch in given:
+            transaction.stage.take(builder.add(batch))
+        transaction.stage.take(builder.finish())
+        summary = builder.summary()
+        transaction.commit()
+    except BaseException:
+        transaction.fail()
+        raise
+    return Written.of(path, transaction.stage.staged(), summary)
+
+
+def _write_file(
+    data: Any,
+    path: str,
+    codec: Codec,
+    mode: str,
+    options: Options,
+    files: FileSystem,
+    frames: Any,
+    file: Any,
+) -> Written:
+    given = rows.whole(data, codec.tables["rows"])
+    others = [
+        None if table is None else rows.whole(table, codec.tables[name])
+        for table, name in ((frames, "frames"), (file, "file"))
+    ]
+    name = path.rstrip("/").rpartition("/")[2]
+    context = codec.context(name, options)
+    size = put_whole(files, path, mode, lambda: codec.encode(given, others[0], others[1], context))
+    return Written(path=path, files=(path,), rows=given.num_rows, bytes=size)
