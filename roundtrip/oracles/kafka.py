@@ -141,15 +141,35 @@ def spec_of(batch: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def dump(path: str | Path | Iterable[str | Path], *flags: str, check: bool = True) -> str:
-    """What `DumpLogSegments` prints about one file or several; with `check=False` also what it says on stderr when it fails."""
-    paths = [path] if isinstance(path, str | Path) else list(path)
-    files = ",".join(str(Path(one).absolute()) for one in paths)
-    _, done = SESSION.ask("dump", args=["--files", files, *flags], timeout=600)
+    """What `DumpLogSegments` prints about one file or several; with `check=False` also what it says on stderr when it fails.
+
+    The tool cuts an index whose length is odd to whole entries, so it gets a copy of indexes.
+    """
+    paths = [Path(path)] if isinstance(path, str | Path) else [Path(one) for one in path]
+    with tempfile.TemporaryDirectory(prefix="logwright-oracle-") as temporary:
+        shown = {}
+        for number, one in enumerate(paths):
+            one = one.absolute()
+            if one.suffix in (".index", ".timeindex"):
+                beside = Path(temporary, str(number))
+                beside.mkdir()
+                for suffix in (".index", ".timeindex"):
+                    if one.with_suffix(suffix).exists():
+                        shutil.copyfile(one.with_suffix(suffix), beside / one.with_suffix(suffix).name)
+                (beside / one.with_suffix(".log").name).symlink_to(one.with_suffix(".log"))
+                shown[str(beside)] = str(one.parent)
+                one = beside / one.name
+            paths[number] = one
+        _, done = SESSION.ask("dump", args=["--files", ",".join(map(str, paths)), *flags], timeout=600)
+    said = str(done["out"])
     if check and done["status"]:
         raise OracleError(
-            f"DumpLogSegments ended with status {done['status']}: {done['err'].strip() or done['out']}"
+            f"DumpLogSegments ended with status {done['status']}: {done['err'].strip() or said}"
         )
-    return str(done["out"] + done["err"])
+    said += str(done["err"])
+    for copy, original in shown.items():
+        said = said.replace(copy, original)
+    return said
 
 
 def sanity(directory: str | Path) -> list[dict[str, Any]]:

@@ -134,7 +134,16 @@ def test_dump_finds_an_index_that_lies(kafka: Any, golden: Any, tmp_path: Path) 
     data = bytearray((copy / name).read_bytes())
     data[3] ^= 1  # the relative offset of the first entry
     (copy / name).write_bytes(data)
-    assert "Mismatch" in kafka.dump(copy / name, "--verify-index-only")
+    said = kafka.dump(copy / name, "--verify-index-only")
+    assert "Mismatch" in said
+    assert str(copy / name) in said
+
+
+def test_dump_changes_nothing(kafka: Any, golden: Any) -> None:
+    path = golden("dmg_index_odd_length").directory / "00000000000000000030.index"
+    before = path.read_bytes()
+    assert "offset: " in kafka.dump(path)
+    assert path.read_bytes() == before
 
 
 @pytest.mark.parametrize(
