@@ -142,3 +142,7 @@ class BusyError(LogwrightError, BlockingIOError):
 
 class StorageError(LogwrightError, OSError):
     """The disk or file system failed: full, read error, no such operation."""
+
+
+class DamageWarning(UserWarning):
+    """What was read is not all that was there, or not all is well with it; the text is that of the report."""

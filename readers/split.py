@@ -1,6 +1,6 @@
 """Cutting a file into stretches that tasks read independently: each frame, and so each row, belongs to exactly one.
 
-Cuts are places where frames start, found by walking their lengths from the start of the file. They are not guessed from the bytes
+Cuts are places where frames start, found by walking their lengths from the start of the file. They are not guessed from bytes
 around an offset: a legal value may hold whole frames with right checksums. Checksums are not looked at, that would be
 reading the file; only where the chain of lengths breaks, the walk goes on as a reader would.
 """

@@ -1,0 +1,76 @@
+"""Decode and encode the native files of storage systems, byte for byte, as Arrow columns.
+
+    import logwright as lw
+
+    lw.read("/data/kafka-logs/orders-0")         a table of records
+    lw.scan(...)                                 the same as a stream, for files larger than memory
+    lw.verify(...), lw.inspect(...)              what is wrong with it, what it is
+
+Nothing is imported before it is used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from logwright.api import Scan, codecs, detect, inspect, read, scan, verify
+    from logwright.codec.fault import (
+        AccessError,
+        BusyError,
+        DamageError,
+        DamageWarning,
+        ExistsError,
+        Fault,
+        LogwrightError,
+        NotFoundError,
+        StorageError,
+        UnsupportedError,
+        UsageError,
+    )
+    from logwright.readers.report import Report
+
+_HOME = {
+    **dict.fromkeys(("Scan", "codecs", "detect", "inspect", "read", "scan", "verify"), "logwright.api"),
+    **dict.fromkeys(
+        (
+            "AccessError",
+            "BusyError",
+            "DamageError",
+            "DamageWarning",
+            "ExistsError",
+            "Fault",
+            "LogwrightError",
+            "NotFoundError",
+            "StorageError",
+            "UnsupportedError",
+            "UsageError",
+        ),
+        "logwright.codec.fault",
+    ),
+    "Report": "logwright.readers.report",
+}
+"""Where each public name lives. A new verb is a line here and one above."""
+
+__all__ = [  # noqa: RUF022
+    "Scan", "codecs", "detect", "inspect", "read", "scan", "verify", "Report", "Fault",
+    "LogwrightError", "DamageError", "UsageError", "UnsupportedError", "NotFoundError", "AccessError", "ExistsError",
+    "BusyError", "StorageError", "DamageWarning",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib import metadata
+
+        return metadata.version("logwright")
+    if name not in _HOME:
+        raise AttributeError(f"module 'logwright' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOME[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, "__version__"})

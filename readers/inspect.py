@@ -1,0 +1,142 @@
+"""What files and directories are, from their headers: nothing is decompressed and no checksum is looked at."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from logwright.codec.base import Codec
+from logwright.readers.resolve import DirectoryTarget, FileTarget, Target
+from logwright.readers.source import Source
+from logwright.readers.task import codec_options
+from logwright.readers.walk import Hole, Walk
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_UNITS = {"s": "seconds", "ms": "milliseconds", "us": "microseconds"}
+_KINDS = 16
+"""A column of so many different values at most is counted by value."""
+
+
+def inspect(target: Target) -> dict[str, Any]:
+    """What lies there: kind, codec, sizes, ranges of ids and times, compression; of a directory its files and facts."""
+    return _directory(target) if isinstance(target, DirectoryTarget) else _file(target)
+
+
+def _directory(target: DirectoryTarget) -> dict[str, Any]:
+    plan, layout = target.plan, target.layout
+    return {
+        "path": target.path,
+        "kind": "directory",
+        "codec": layout.name,
+        "title": layout.title,
+        "live": target.live,
+        "bytes": sum(file.size for file in plan.files),
+        "facts": dict(plan.facts),
+        "files": [
+            {"name": f.name, "size": f.size, "role": str(f.role), "codec": f.codec, "note": f.note}
+            for f in plan.files
+        ],
+        "faults": [{"file": name, **fault.to_dict()} for name, fault in plan.faults],
+        "notes": list(target.directory.warnings),
+        "views": list(layout.views),
+    }
+
+
+def _file(target: FileTarget) -> dict[str, Any]:
+    source = target.open()
+    try:
+        facts = _walk(source, target)
+    finally:
+        if target.source is None:
+            source.close()
+    return {
+        "path": target.path,
+        "kind": "file",
+        "codec": target.codec.name,
+        "title": target.codec.title,
+        "bytes": source.size,
+        **facts,
+        "views": list(target.codec.tables),
+    }
+
+
+def _walk(source: Source, target: FileTarget) -> dict[str, Any]:
+    codec = target.codec
+    context = codec.context(target.name, codec_options(codec, target.options), **target.hints)
+    ranges = {column.name: _Range(column.type) for column in codec.tables["rows"].columns if column.prunes}
+    table = codec.tables["frames"]
+    counted = [name for name in table.names() if pa.types.is_string(table[name].type)]
+    counts: dict[str, Counter[Any]] = {name: Counter() for name in counted}
+    frames, faults = 0, []
+    for found in Walk(source, codec, context, check=False):
+        if isinstance(found, Hole):
+            faults.append(found.fault.to_dict())
+            continue
+        faults += [fault.to_dict() for fault in found.faults]
+        frames += len(found.frames)
+        if not len(found.frames):
+            continue
+        for name, one in ranges.items():
+            one.add(*codec.frame_bounds(found.frames, name))
+        if counts:
+            _count(codec, found.window, found.frames, counts, context)
+    return {
+        "frames": frames,
+        "ranges": {name: one.ends() for name, one in ranges.items() if one.known},
+        "counts": {
+            name: dict(values.most_common()) for name, values in counts.items() if 0 < len(values) <= _KINDS
+        },
+        "faults": faults,
+    }
+
+
+def _count(codec: Codec, window: Any, frames: Any, counts: dict[str, Counter[Any]], context: Any) -> None:
+    for decoded in codec.decode(window, frames, "frames", list(counts), context):
+        for name, counter in counts.items():
+            if len(counter) <= _KINDS:
+                counter.update(decoded.batch.column(name).to_pylist())
+
+
+class _Range:
+    """The smallest and largest value of a column; upstream's "none" (-1) is no time."""
+
+    def __init__(self, kind: pa.DataType) -> None:
+        self.kind = kind
+        self.low: Any = None
+        self.high: Any = None
+
+    @property
+    def known(self) -> bool:
+        return self.low is not None or self.high is not None
+
+    def add(self, low: Any, high: Any) -> None:
+        self.low = self._one(self.low, low, min)
+        self.high = self._one(self.high, high, max)
+
+    def _one(self, known: Any, values: Any, choose: Any) -> Any:
+        if values is None:
+            return known
+        values = np.asarray(values)
+        if pa.types.is_timestamp(self.kind):
+            values = values[values != -1]
+        if not len(values):
+            return known
+        best = (
+            choose(values.tolist()) if values.dtype == object else choose(values.min(), values.max()).item()
+        )
+        return best if known is None else choose(known, best)
+
+    def ends(self) -> list[Any]:
+        return [self._shown(self.low), self._shown(self.high)]
+
+    def _shown(self, value: Any) -> Any:
+        if value is None or not pa.types.is_timestamp(self.kind) or self.kind.unit not in _UNITS:
+            return value
+        try:
+            return _EPOCH + timedelta(**{_UNITS[self.kind.unit]: value})
+        except OverflowError:
+            return value

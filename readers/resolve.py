@@ -1,0 +1,295 @@
+"""What lies at a path: a file and its codec, a directory and its layout, several of them for a list or a glob."""
+
+from __future__ import annotations
+
+import fnmatch
+import glob as globbing
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from logwright.codec import registry
+from logwright.codec.base import Codec, Layout, Match, Plan
+from logwright.codec.fault import NotFoundError, UsageError
+from logwright.codec.option import Option, Options
+from logwright.readers.listing import Directory, open_listing
+from logwright.readers.live import held
+from logwright.readers.source import STDIN, Source, file_system, is_remote, local_path, open_source
+from logwright.readers.task import known_options
+
+HEAD = 4096
+"""So many first bytes are looked at to recognise a file."""
+Path = str | os.PathLike[str]
+
+
+@dataclass(frozen=True)
+class FileTarget:
+    """One file."""
+
+    path: str
+    codec: Codec
+    options: Mapping[str, Any]
+    source: Source | None = None
+    """Of standard input, which can't be opened again."""
+
+    @property
+    def name(self) -> str:
+        return _name(self.path)
+
+    @property
+    def hints(self) -> dict[str, Any]:
+        """What decoding is told: the name of the folder."""
+        if self.path == STDIN:
+            return {"directory": ""}
+        if is_remote(self.path):
+            return {"directory": self.path.rstrip("/").split("/")[-2]}
+        return {"directory": os.path.basename(os.path.dirname(os.path.abspath(local_path(self.path))))}
+
+    def open(self) -> Source:
+        return self.source or open_source(self.path)
+
+
+@dataclass(frozen=True)
+class DirectoryTarget:
+    """One directory, understood."""
+
+    path: str
+    directory: Directory
+    layout: Layout
+    options: Mapping[str, Any]
+    plan: Plan
+    live: bool | None
+
+    @property
+    def layout_options(self) -> Options:
+        return Options(self.layout.read_options, known_options(self.options, self.layout.read_options))
+
+    def hints(self, hints: Mapping[str, Any]) -> dict[str, Any]:
+        """What decoding any file of the directory is told."""
+        return {"directory": self.directory.name, "live": self.live, **hints}
+
+
+Target = FileTarget | DirectoryTarget
+
+
+def kind(target: Target) -> str:
+    """The name of its codec or layout."""
+    return target.codec.name if isinstance(target, FileTarget) else target.layout.name
+
+
+def detect(path: Path) -> str | None:
+    """The name of the codec of a file, or of the layout of a directory; None when it is none that we know."""
+    text = expand(path)[0]
+    if text != STDIN and _is_directory(text):
+        layout = registry.detect_layout(open_listing(text))
+        return None if layout is None else layout.name
+    with open_source(text) as source:
+        codec = registry.detect(_name(text), source.pread(0, HEAD).tobytes())
+    return None if codec is None else codec.name
+
+
+def resolve(
+    path: Path | Sequence[Path], codec: str | None = None, options: Mapping[str, Any] | None = None
+) -> list[Target]:
+    """What lies there: a file, a directory, a list of them, a glob, a URI, "-" for standard input.
+
+    Raises `NotFoundError`, `AccessError`, `UsageError` when it is none that we know, or not what `codec` says.
+    """
+    wanted, layout = _named(codec)
+    targets = [_target(one, wanted, layout, dict(options or {})) for one in expand(path)]
+    _check_options(targets, options or {})
+    return targets
+
+
+def expand(path: Path | Sequence[Path]) -> list[str]:
+    """The paths that a path, a list of paths or a glob stands for. Raises `NotFoundError` for a glob that matches nothing."""
+    if not isinstance(path, str | os.PathLike):
+        out = [found for one in path for found in expand(one)]
+        if not out:
+            raise UsageError("an empty list of paths")
+        return out
+    text = os.fspath(path)
+    if not isinstance(text, str):
+        raise UsageError(f"a path is text, not {text!r}")
+    if not text:
+        raise UsageError("the path is empty")
+    if not globbing.has_magic(text) or (not is_remote(text) and os.path.lexists(local_path(text))):
+        return [text]
+    found = _remote_glob(text) if is_remote(text) else globbing.glob(local_path(text), recursive=True)
+    if not found:
+        raise NotFoundError("nothing matches this pattern", path=text)
+    return sorted(found)
+
+
+def _remote_glob(uri: str) -> list[str]:
+    from pyarrow import fs
+
+    system, pattern = file_system(uri)
+    prefix = uri[: len(uri) - len(pattern)]
+    fixed = re.split(r"[*?\[]", pattern, maxsplit=1)[0].rpartition("/")[0]
+    depth = pattern.count("/")
+    infos = system.get_file_info(fs.FileSelector(fixed, recursive=True, allow_not_found=True))
+    return [
+        prefix + info.path
+        for info in infos
+        if info.path.count("/") == depth
+        and all(
+            fnmatch.fnmatchcase(a, b) for a, b in zip(info.path.split("/"), pattern.split("/"), strict=True)
+        )
+    ]
+
+
+def _named(name: str | None) -> tuple[Codec | None, Layout | None]:
+    if name is None:
+        return None, None
+    if name in {layout.name for layout in registry.layouts()}:
+        return None, registry.get_layout(name)
+    return registry.get(name), None
+
+
+def _target(path: str, wanted: Codec | None, layout: Layout | None, options: dict[str, Any]) -> Target:
+    if path == STDIN:
+        return _file(path, wanted, layout, options, open_source(path))
+    if _is_directory(path):
+        return _directory(path, wanted, layout, options)
+    return _file(path, wanted, layout, options, None)
+
+
+def _is_directory(path: str) -> bool:
+    if not is_remote(path):
+        return os.path.isdir(local_path(path))
+    from pyarrow import fs
+
+    system, inner = file_system(path)
+    return bool(system.get_file_info(inner).type == fs.FileType.Directory)
+
+
+def _file(
+    path: str, wanted: Codec | None, layout: Layout | None, options: dict[str, Any], source: Source | None
+) -> FileTarget:
+    if source is None:
+        with open_source(path) as opened:
+            head, size = opened.pread(0, HEAD).tobytes(), opened.size
+            if opened.path == path and not is_remote(path) and not os.path.isfile(local_path(path)):
+                source = opened  # a pipe: what was read is gone
+    else:
+        head, size = source.pread(0, HEAD).tobytes(), source.size
+    name = _name(path)
+    found = registry.detect(name, head)
+    if layout is not None:
+        if found is not None:
+            advice = f"This file seems to be {found.name}"
+            if folder_of(path):
+                advice += f"; its directory {folder_of(path)} may be what you mean"
+        else:
+            advice = "Name its directory"
+        raise UsageError(
+            f"{layout.name} is the layout of a directory, this is a file", path=path, advice=advice
+        )
+    if wanted is None:
+        if found is None:
+            what = (
+                "is empty, and its name says nothing" if not size else f"is none that we know ({size} bytes)"
+            )
+            raise UsageError(
+                f"this file {what}",
+                path=path,
+                advice="Say what it is with codec=, one of: "
+                + ", ".join(codec.name for codec in registry.codecs()),
+            )
+        return FileTarget(path, found, options, source)
+    if found is not None and found.name != wanted.name and wanted.recognise(name, head) is Match.NO:
+        raise UsageError(
+            f"this does not look like {wanted.name}",
+            path=path,
+            advice=f"It seems to be {found.name}: leave codec away, or say codec={found.name!r}",
+        )
+    return FileTarget(path, wanted, options, source)
+
+
+def _directory(
+    path: str, wanted: Codec | None, layout: Layout | None, options: dict[str, Any]
+) -> DirectoryTarget:
+    directory = open_listing(path)
+    found = registry.detect_layout(directory)
+    if wanted is not None:
+        raise UsageError(
+            f"{wanted.name} is the codec of a file, this is a directory",
+            path=path,
+            advice=f"It seems to be {found.name}: leave codec away, or name one of its files"
+            if found
+            else "Name one of its files",
+        )
+    if layout is not None and layout.recognise(directory) is Match.NO:
+        raise UsageError(
+            f"this directory does not look like {layout.name}: {_holds(directory)}",
+            path=path,
+            advice=f"It seems to be {found.name}" if found else _inside(directory),
+        )
+    layout = layout or found
+    if layout is None:
+        raise UsageError(_unknown(directory), path=path, advice=_inside(directory))
+    live = None
+    if not is_remote(path):
+        live = held(os.path.join(local_path(path), one) for one in layout.locks())
+    plan = layout.plan(directory, Options(layout.read_options, known_options(options, layout.read_options)))
+    return DirectoryTarget(path, directory, layout, options, plan, live)
+
+
+def _name(path: str) -> str:
+    return path.rstrip("/").rpartition("/")[2]
+
+
+def folder_of(path: str) -> str:
+    return os.path.dirname(path) if path != STDIN else ""
+
+
+def _holds(directory: Directory) -> str:
+    names = [entry.name for entry in directory.entries()]
+    if not names:
+        return "it holds no files"
+    more = "" if len(names) <= 4 else f" and {len(names) - 4} more"
+    return f"it holds {', '.join(names[:4])}{more}"
+
+
+def _unknown(directory: Directory) -> str:
+    layouts = ", ".join(f"{layout.name} ({layout.title})" for layout in registry.layouts())
+    return f"this directory is none that we know: {_holds(directory)}; known are {layouts}"
+
+
+def _inside(directory: Directory) -> str:
+    """What could be meant instead of a directory that is none."""
+    known = []
+    for name in directory.folders()[:1000]:
+        try:
+            below = open_listing(f"{directory.path.rstrip('/')}/{name}")
+            layout = registry.detect_layout(below)
+        except OSError:
+            continue
+        if layout is not None:
+            known.append((name, layout.name))
+    if known:
+        first = f"{directory.path.rstrip('/')}/{known[0][0]}"
+        return f"{len(known)} of its folders are: try {first}, a {known[0][1]}, or {directory.path.rstrip('/')}/* for all"
+    for entry in directory.entries():
+        codec = registry.detect(entry.name, directory.read(entry.name, 0, HEAD) if entry.size else b"")
+        if codec is not None:
+            return f"Its files can be read one by one: {directory.shown(entry.name)} is {codec.name}"
+    return ""
+
+
+def _check_options(targets: Sequence[Target], given: Mapping[str, Any]) -> None:
+    """Raise `UsageError` for an option that none of the targets takes."""
+    declared: dict[str, Option] = {}
+    for target in targets:
+        taken: list[Option] = []
+        if isinstance(target, FileTarget):
+            taken += target.codec.options
+        else:
+            taken += target.layout.read_options
+            for name in {view.codec for view in target.layout.views.values()}:
+                taken += registry.get(name).options
+        declared.update({option.name: option for option in taken})
+    Options(declared.values(), given)
