@@ -1,0 +1,113 @@
+"""The frames table: what the headers of batches say, and the stored records where rows alone would not give them again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from logwright.codec.base import Decoded, Frames, Window
+from logwright.codec.kafka.batch import (
+    COMPRESSION,
+    COMPRESSION_NAMES,
+    CONTROL,
+    DELETE_HORIZON,
+    HEAD_SIZE,
+    TIMESTAMP_TYPE,
+    TRANSACTIONAL,
+)
+from logwright.codec.kafka.rows import Read, constant
+from logwright.codec.kafka.sections import PORTION, Sections
+from logwright.codec.table import Table
+
+if TYPE_CHECKING:
+    from logwright.codec.kafka.log import LogContext
+
+_NAMES = pa.array([*COMPRESSION_NAMES, *(f"unknown {codec}" for codec in range(len(COMPRESSION_NAMES), 8))])
+
+Numbers = npt.NDArray[np.int64]
+
+_FROM_HEAD: dict[str, str] = {
+    "base_offset": "base_offset",
+    "records_count": "records_count",
+    "base_timestamp": "base_timestamp",
+    "max_timestamp": "max_timestamp",
+    "producer_id": "producer_id",
+    "producer_epoch": "producer_epoch",
+    "base_sequence": "base_sequence",
+    "partition_leader_epoch": "partition_leader_epoch",
+    "crc": "crc",
+    "magic": "magic",
+    "attributes": "attributes",
+    "last_offset_delta": "last_offset_delta",
+    "batch_length": "batch_length",
+}
+
+
+def decode(
+    window: Window, frames: Frames, table: Table, columns: Sequence[str], context: LogContext
+) -> Iterator[Decoded]:
+    """One row a batch. See `Codec.decode`."""
+    schema = table.schema(columns)
+    ends = np.cumsum(frames.end - frames.start) if "payload" in columns else None
+    at = 0
+    while at < len(frames):
+        stop = len(frames)
+        if ends is not None:
+            below = int(ends[at - 1]) if at else 0
+            stop = max(at + 1, int(np.searchsorted(ends, below + PORTION, "right")))
+        part = frames.pick(slice(at, stop))
+        arrays = [_column(name, window, part, schema.field(name).type) for name in columns]
+        if arrays:
+            yield Decoded(pa.RecordBatch.from_arrays(arrays, schema=schema))
+        else:
+            yield Decoded(pa.RecordBatch.from_struct_array(pa.nulls(stop - at, pa.struct([]))))
+        at = stop
+
+
+def _column(name: str, window: Window, frames: Frames, kind: pa.DataType) -> pa.Array:
+    head = frames.header
+    if name in _FROM_HEAD:
+        values = head[_FROM_HEAD[name]]
+        return pa.array(values.astype(kind.to_pandas_dtype()), kind)
+    if name == "raw":
+        return constant(kind, None, len(frames))
+    if name == "payload":
+        return _payload(window, frames)
+    return _COMPUTED[name](window, frames, head["attributes"].astype(np.int64), kind)
+
+
+def _delete_horizon(window: Window, frames: Frames, flags: Numbers, kind: pa.DataType) -> pa.Array:
+    horizon = frames.header["base_timestamp"].astype(np.int64)
+    return pa.array(horizon, kind, mask=flags & DELETE_HORIZON == 0)
+
+
+_COMPUTED: dict[str, Callable[[Window, Frames, Numbers, pa.DataType], pa.Array]] = {
+    "position": lambda window, frames, flags, kind: pa.array(window.offset + frames.start, kind),
+    "size": lambda window, frames, flags, kind: pa.array((frames.end - frames.start).astype(np.int32), kind),
+    "last_offset": lambda window, frames, flags, kind: pa.array(
+        frames.header["base_offset"].astype(np.int64) + frames.header["last_offset_delta"], kind
+    ),
+    "compression": lambda window, frames, flags, kind: _NAMES.take(pa.array(flags & COMPRESSION)),
+    "timestamp_type": lambda window, frames, flags, kind: pa.array(
+        (flags & TIMESTAMP_TYPE != 0).astype(np.int32), kind
+    ),
+    "is_transactional": lambda window, frames, flags, kind: pa.array(flags & TRANSACTIONAL != 0, kind),
+    "is_control": lambda window, frames, flags, kind: pa.array(flags & CONTROL != 0, kind),
+    "delete_horizon_ms": _delete_horizon,
+}
+
+
+def _payload(window: Window, frames: Frames) -> pa.Array:
+    """The stored records where they are compressed, damaged, or in another form than the shortest."""
+    start = frames.start + HEAD_SIZE
+    flags = frames.header["attributes"].astype(np.int64)
+    read = Read(Sections(slice(0, len(frames)), window.data, start, frames.end), frames.header, 0)
+    keep = (flags & COMPRESSION != 0) | (read.odd != 0) | (read.bad != 0) | (read.left_out != 0)
+    values: list[Any] = [None] * len(frames)
+    for i in np.flatnonzero(keep).tolist():
+        values[i] = window.data[int(start[i]) : int(frames.end[i])].tobytes()
+    return pa.array(values, pa.binary())

@@ -1,0 +1,294 @@
+"""The codec `kafka.log`: segments of a partition, and the KRaft files of the same format (`*.checkpoint`).
+
+A frame is a record batch. The three tables are declared here; what fills them is in `rows` and `frames`, what finds batches in
+`scan` and `resync`, what writes them in `encode`. Source of the format: `DefaultRecordBatch` and `FileRecords` of Kafka.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from logwright.codec.base import Chunk, Decoded, Frames, Match, Window
+from logwright.codec.describe import Struct
+from logwright.codec.fault import UsageError
+from logwright.codec.kafka import encode, frames, rows, scan
+from logwright.codec.kafka.batch import (
+    CONTROL_RECORD_KEY,
+    DELETE_HORIZON,
+    END_TXN_MARKER,
+    HEAD,
+    HEAD_SIZE,
+    MAGIC,
+    MIN_LENGTH,
+    RECORD,
+    RECORD_BATCH,
+    TIMESTAMP_TYPE,
+)
+from logwright.codec.kafka.resync import Damaged, find_batch
+from logwright.codec.option import Option, Options, parse_choice
+from logwright.codec.table import TIMESTAMP, Column, Table
+
+_MAGIC = RECORD_BATCH.offset("magic")
+_FILE = re.compile(r"(\d{20})\.log(?:\.(?:deleted|swap|cleaned))?")
+_CHECKPOINT = re.compile(r"\d{20}-\d{10}\.checkpoint(?:\.deleted)?|bootstrap\.checkpoint")
+_DIRECTORY = re.compile(r"(?P<topic>.+)-(?P<partition>\d+)")
+_MOVED = re.compile(r"(?P<name>\S+)\.[0-9a-f]{32}-(?:delete|future|stray)")
+
+ROWS = Table(
+    "rows",
+    (
+        Column("key", pa.binary(), "the record's key; null and empty differ"),
+        Column("value", pa.binary(), "the record's value; null is a tombstone in a compacted topic"),
+        Column("topic", pa.string(), "from the name of the directory"),
+        Column("partition", pa.int32(), "from the name of the directory"),
+        Column("offset", pa.int64(), "the record's offset", nullable=False, prunes=True),
+        Column("timestamp", TIMESTAMP, "as a consumer sees it; null where it is -1", prunes=True),
+        Column("timestampType", pa.int32(), "0 the producer's time, 1 the broker's on append"),
+        Column(
+            "headers",
+            pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])),
+            "in order, with duplicates; empty when there are none. Keys that are not UTF-8 as a Java consumer gets them",
+        ),
+        Column("position", pa.int64(), "byte of the file where the record's batch starts: its row in frames", detail=True),
+        Column("segment", pa.int64(), "base offset of the file, from its name", detail=True),
+        Column("timestamp_ms", pa.int64(), "the timestamp as a raw number of milliseconds", detail=True),
+        Column(
+            "create_timestamp_ms", pa.int64(), "the producer's time, also where the broker's counts", detail=True
+        ),
+        Column("attributes", pa.int8(), "the record's own attributes: unused, 0", detail=True),
+        Column(
+            "headers_raw",
+            pa.list_(pa.struct([pa.field("key", pa.binary()), pa.field("value", pa.binary())])),
+            "the headers where a key is not UTF-8, else null",
+            detail=True,
+        ),
+        Column("leader_epoch", pa.int32(), "partition_leader_epoch of the batch, -1 for none", detail=True),
+        Column("producer_id", pa.int64(), "of the batch, -1 for none", detail=True),
+        Column("producer_epoch", pa.int16(), "of the batch, -1 for none", detail=True),
+        Column("sequence", pa.int32(), "the record's sequence number, -1 for none", detail=True),
+        Column("is_transactional", pa.bool_(), "of the batch", detail=True),
+        Column("is_control", pa.bool_(), "of the batch: a marker of the system, not data", detail=True),
+        Column("control_type", pa.string(), "ABORT, COMMIT, LEADER_CHANGE, ...; null for data", detail=True),
+    ),
+    "One row a record, in the order of the file.",
+)
+
+FRAMES = Table(
+    "frames",
+    (
+        Column("position", pa.int64(), "byte of the file where the batch starts", nullable=False),
+        Column("size", pa.int32(), "bytes of the whole batch"),
+        Column("base_offset", pa.int64(), "offset of the first record when it was written", prunes=True),
+        Column("last_offset", pa.int64(), "offset of the last record when it was written", prunes=True),
+        Column("records_count", pa.int32(), "records present"),
+        Column("compression", pa.string(), "none, gzip, snappy, lz4 or zstd"),
+        Column("timestamp_type", pa.int32(), "0 CREATE_TIME, 1 LOG_APPEND_TIME"),
+        Column("base_timestamp", pa.int64(), "milliseconds; the delete horizon where there is one"),
+        Column("max_timestamp", pa.int64(), "milliseconds; of the append, under LOG_APPEND_TIME"),
+        Column("is_transactional", pa.bool_(), "written in a transaction"),
+        Column("is_control", pa.bool_(), "holds markers of the system, not data"),
+        Column("delete_horizon_ms", pa.int64(), "when tombstones and markers may go; null without"),
+        Column("producer_id", pa.int64(), "-1 for none"),
+        Column("producer_epoch", pa.int16(), "-1 for none"),
+        Column("base_sequence", pa.int32(), "-1 for none"),
+        Column("partition_leader_epoch", pa.int32(), "-1 for none"),
+        Column("crc", pa.int64(), "the checksum as it is stored"),
+        Column("magic", pa.int8(), "2"),
+        Column("attributes", pa.int16(), "all 16 bits", detail=True),
+        Column("last_offset_delta", pa.int32(), "last_offset less base_offset", detail=True),
+        Column("batch_length", pa.int32(), "size less 12", detail=True),
+        Column(
+            "payload",
+            pa.binary(),
+            "the records as they are stored, where they are compressed or not what would be written from the rows",
+            detail=True,
+        ),
+        Column("raw", pa.binary(), "the bytes of a damaged stretch: the other columns are null then", detail=True),
+    ),
+    "One row a batch.",
+)
+
+FILE = Table(
+    "file",
+    (
+        Column("base_offset", pa.int64(), "from the file's name"),
+        Column("size", pa.int64(), "bytes of the file", nullable=False),
+        Column("frames", pa.int64(), "good batches", nullable=False),
+        Column("trailing", pa.binary(), "what no batch covers at the end, without the zeros after it", nullable=False),
+        Column("trailing_zeros", pa.int64(), "zero bytes at the end", nullable=False),
+    ),
+    "One row.",
+)
+
+MAX_DECOMPRESSED = Option(
+    "max.decompressed.bytes",
+    256 << 20,
+    "Bytes that the records of one batch may take decompressed; a batch with more counts as damaged",
+    low=1,
+    high=1 << 30,
+)
+
+OPTIONS = (MAX_DECOMPRESSED, *encode.OPTIONS)
+
+
+@dataclass
+class LogContext:
+    """What decoding a segment needs to know besides its bytes. See CONTRACT of `Codec.context`: made anew for each stream."""
+
+    options: Options
+    topic: str | None = None
+    partition: int | None = None
+    base_offset: int | None = None
+    """From the name of the file."""
+    next_base: int | None = None
+    """All offsets are below: the base offset of the next segment."""
+    start_offset: int | None = None
+    end_offset: int | None = None
+    """Records are served from `start_offset` on, below `end_offset`."""
+    control: bool = True
+    """Whether records of control batches are served."""
+    aborted: rows.Aborted = field(default_factory=rows.Aborted)
+    """Transactions whose records are not served."""
+    last: bool = False
+    """Whether it is the active segment."""
+    clean: bool | None = None
+    live: bool = False
+    partial: bool = False
+    """Serve the records of a batch that come before a bad one, as a consumer does."""
+
+    # What goes from window to window.
+    last_offset: int | None = None
+    """The highest offset of the batches before `last_end`, a byte of the file."""
+    last_end: int = 0
+    damaged: Damaged | None = None
+    served: int = rows.NOTHING_SERVED
+    """The highest offset of the records before `served_end`, a byte of the file."""
+    served_end: int = 0
+
+
+class KafkaLog:
+    """The codec. See `logwright.codec.base.Codec`."""
+
+    name = scan.NAME
+    title = "Kafka log segment: record batches of magic 2"
+    structures: tuple[Struct, ...] = (RECORD_BATCH, RECORD, CONTROL_RECORD_KEY, END_TXN_MARKER)
+    tables: Mapping[str, Table] = {"rows": ROWS, "frames": FRAMES, "file": FILE}
+    options = OPTIONS
+    whole = False
+
+    def recognise(self, name: str, head: bytes) -> Match:
+        named = bool(_FILE.fullmatch(name) or _CHECKPOINT.fullmatch(name))
+        known = len(head) >= HEAD_SIZE and head[_MAGIC] == MAGIC and _plausible(head)
+        if named:
+            return Match.SURE if known else Match.NAME
+        if name.endswith((".log", ".log.deleted", ".log.swap", ".log.cleaned")) and known:
+            return Match.SURE
+        return Match.MAYBE if known else Match.NO
+
+    def context(self, name: str, options: Options, **hints: Any) -> LogContext:
+        directory = hints.pop("directory", "")
+        moved = _MOVED.fullmatch(directory)
+        parsed = _DIRECTORY.fullmatch(moved["name"] if moved else directory)
+        if parsed is not None:
+            hints.setdefault("topic", parsed["topic"])
+            hints.setdefault("partition", int(parsed["partition"]))
+        named = _FILE.fullmatch(name)
+        if named is not None:
+            hints.setdefault("base_offset", int(named[1]))
+        hints["aborted"] = rows.Aborted(hints.get("aborted") or ())
+        unknown = set(hints) - set(LogContext.__dataclass_fields__)
+        if unknown:
+            raise UsageError(f"{self.name}: no hint {sorted(unknown)[0]!r}")
+        return LogContext(options, **hints)
+
+    def scan(self, window: Window, at: int, context: LogContext, *, check: bool = True) -> Frames:
+        return scan.scan(window, at, context, check=check)
+
+    def decode(
+        self, window: Window, frames_: Frames, table: str, columns: Sequence[str], context: LogContext
+    ) -> Iterator[Decoded]:
+        if table == "rows":
+            return rows.decode(window, frames_, ROWS, columns, context)
+        return frames.decode(window, frames_, FRAMES, columns, context)
+
+    def describe_file(
+        self, head: Window, size: int, frames: int, tail: bytes, zeros: int, context: LogContext
+    ) -> pa.RecordBatch:
+        row = {
+            "base_offset": context.base_offset,
+            "size": size,
+            "frames": frames,
+            "trailing": tail,
+            "trailing_zeros": zeros,
+        }
+        return pa.RecordBatch.from_pylist([row], schema=FILE.schema(FILE.names(detail=True)))
+
+    def frame_bounds(self, frames: Frames, column: str) -> tuple[Any, Any]:
+        head = frames.header
+        if column in ("offset", "base_offset", "last_offset"):
+            base = head["base_offset"].astype(np.int64)
+            return base, base + head["last_offset_delta"]
+        if column == "timestamp":
+            # The broker sees to it that no record is above max_timestamp. Where the first one is (base_timestamp, unless
+            # that is the delete horizon), it was not a broker: then nothing is known. Below there is no bound.
+            flags = head["attributes"].astype(np.int64)
+            append = flags & TIMESTAMP_TYPE != 0
+            top = head["max_timestamp"].astype(np.int64)
+            known = append | (flags & DELETE_HORIZON != 0) | (top >= head["base_timestamp"])
+            info = np.iinfo(np.int64)
+            return np.where(append, top, info.min), np.where(known, top, info.max)
+        return None, None
+
+    def resync(self, window: Window, at: int, context: LogContext) -> tuple[int, int]:
+        return find_batch(window, at, context, context.damaged)
+
+    def lost_between(
+        self, before: Frames | None, after: Frames | None, context: LogContext
+    ) -> tuple[int | None, Mapping[str, Any]]:
+        """The offsets between two good batches. The number of records is not known: offsets may have been unused."""
+        lost: dict[str, Any] = {}
+        if context.topic is not None:
+            lost = {"topic": context.topic, "partition": context.partition}
+        first = last = None
+        if before is not None and len(before):
+            first = int(before.header["base_offset"][-1]) + int(before.header["last_offset_delta"][-1]) + 1
+        elif context.base_offset is not None:
+            first = context.base_offset
+        if after is not None and len(after):
+            last = int(after.header["base_offset"][0]) - 1
+        elif context.next_base is not None:
+            last = context.next_base - 1
+        if first is not None:
+            lost["first_offset"] = first
+        if last is not None:
+            lost["last_offset"] = last
+        if first is not None and last is not None and last < first:
+            return 0, {}
+        return None, lost
+
+    def encode(
+        self, rows: pa.Table, frames: pa.Table | None, file: pa.Table | None, context: LogContext
+    ) -> Iterator[Chunk]:
+        return encode.encode(rows, frames, file, context)
+
+
+def _plausible(head: bytes) -> bool:
+    """Whether the first bytes of a file can be the header of a batch, so that another file with a 2 there is not taken for one."""
+    first = np.frombuffer(head, HEAD, 1)[0]
+    return bool(
+        first["batch_length"] >= MIN_LENGTH
+        and first["base_offset"] >= 0
+        and first["last_offset_delta"] >= 0
+        and first["records_count"] >= 0
+        and 0 <= first["attributes"] < 0x80
+        and first["partition_leader_epoch"] >= -1
+    )
+
+
+CODEC = KafkaLog()

@@ -1,0 +1,513 @@
+"""The rows of batches: which batches are read, their records as Arrow columns, and what could not be read.
+
+What is filtered out by header alone (offsets, control batches, aborted transactions) is never decompressed. Columns that are
+the same in all records of a batch are made without looking at the records.
+"""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from logwright.codec.base import Bytes, Decoded, Frames, Window
+from logwright.codec.fault import Fault, Kind, Severity
+from logwright.codec.kafka import records
+from logwright.codec.kafka.batch import (
+    COMPRESSION,
+    CONTROL,
+    CONTROL_TYPES,
+    HEAD_SIZE,
+    LOG_APPEND_TIME,
+    MIN_RECORD,
+    TIMESTAMP_TYPE,
+    TRANSACTIONAL,
+)
+from logwright.codec.kafka.sections import Sections, sections
+from logwright.codec.table import TIMESTAMP, Table
+
+if TYPE_CHECKING:
+    from logwright.codec.kafka.log import LogContext
+
+NAME = "kafka.log"
+NOTHING_SERVED = records.INT64_MIN
+HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
+HEADER_RAW = pa.struct([pa.field("key", pa.binary()), pa.field("value", pa.binary())])
+
+_WANT = {
+    "offset": records.WANT_OFFSET,
+    "sequence": records.WANT_OFFSET,
+    "timestamp": records.WANT_TIMESTAMP,
+    "timestamp_ms": records.WANT_TIMESTAMP,
+    "create_timestamp_ms": records.WANT_CREATE,
+    "key": records.WANT_KEY,
+    "value": records.WANT_VALUE,
+    "headers": records.WANT_HEADERS,
+    "headers_raw": records.WANT_HEADERS,
+    "attributes": records.WANT_ATTRIBUTES,
+}
+
+
+class Aborted:
+    """Aborted transactions, each `(producer_id, first_offset, last_offset)`, asked by batch."""
+
+    def __init__(self, transactions: Iterable[tuple[int, int, int]] = ()) -> None:
+        by_producer: dict[int, list[tuple[int, int]]] = {}
+        for producer_id, first, last in transactions:
+            by_producer.setdefault(int(producer_id), []).append((int(first), int(last)))
+        self._ranges = {one: np.array(sorted(ranges), np.int64) for one, ranges in by_producer.items()}
+
+    def __bool__(self) -> bool:
+        return bool(self._ranges)
+
+    def mask(self, head: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+        """Which batches hold data of an aborted transaction."""
+        out = np.zeros(len(head), np.bool_)
+        flags = head["attributes"].astype(np.int64)
+        data = (flags & TRANSACTIONAL != 0) & (flags & CONTROL == 0)
+        producers = head["producer_id"].astype(np.int64)
+        base = head["base_offset"].astype(np.int64)
+        for one in np.unique(producers[data]):
+            ranges = self._ranges.get(int(one))
+            if ranges is not None:
+                at = np.searchsorted(ranges[:, 0], base, "right") - 1
+                inside = (at >= 0) & (base <= ranges[np.maximum(at, 0), 1])
+                out |= data & (producers == one) & inside
+        return out
+
+
+def decode(
+    window: Window, frames: Frames, table: Table, columns: Sequence[str], context: LogContext
+) -> Iterator[Decoded]:
+    """The rows of these batches. See `Codec.decode`."""
+    wanted = _wanted(frames.header, context)
+    if wanted is not None:
+        frames = frames.pick(wanted)
+    schema = table.schema(columns)
+    for part in sections(window, frames, context.options["max.decompressed.bytes"]):
+        yield _Piece(window, frames.pick(part.frames), part, context).decode(columns, schema)
+
+
+def _wanted(head: npt.NDArray[Any], context: LogContext) -> npt.NDArray[np.bool_] | None:
+    """Which batches have rows to be served, by their headers; None for all."""
+    wanted: npt.NDArray[np.bool_] | None = None
+    if context.start_offset is not None or context.end_offset is not None:
+        base = head["base_offset"].astype(np.int64)
+        wanted = np.ones(len(head), np.bool_)
+        if context.start_offset is not None:
+            wanted &= base + head["last_offset_delta"] >= context.start_offset
+        if context.end_offset is not None:
+            wanted &= base < context.end_offset
+    if not context.control:
+        data = head["attributes"] & CONTROL == 0
+        wanted = data if wanted is None else wanted & data
+    if context.aborted:
+        served = ~context.aborted.mask(head)
+        wanted = served if wanted is None else wanted & served
+    return None if wanted is None or wanted.all() else wanted
+
+
+_NONE8 = np.empty(0, np.uint8)
+_NONE32 = np.empty(0, np.int32)
+_NONE64 = np.empty(0, np.int64)
+_NONE_ATTRIBUTES = np.empty(0, np.int8)
+
+
+def _bits(rows: int) -> Bytes:
+    return np.full((rows + 7) // 8, 0xFF, np.uint8)
+
+
+class Read:
+    """The records of some batches, read: arrays of what was asked for, and per batch what was met."""
+
+    def __init__(
+        self,
+        part: Sections,
+        head: npt.NDArray[Any],
+        want: int,
+        *,
+        partial: bool = False,
+        served: int = NOTHING_SERVED,
+        low: int = NOTHING_SERVED,
+        high: int = records.INT64_MAX,
+    ) -> None:
+        self.buf = part.buf
+        count = head["records_count"].astype(np.int64)
+        length = part.end - part.start
+        most = length // MIN_RECORD
+        # What the records can be at most: nothing is allocated for a count that the bytes can't hold.
+        rows = int(np.where(count <= most, np.maximum(count, 0), most if partial else 0).sum())
+        size = int(length.sum())
+        attributes = head["attributes"].astype(np.int64)
+        frames = len(head)
+
+        def some(bit: int, array: Callable[[], npt.NDArray[Any]], none: npt.NDArray[Any]) -> npt.NDArray[Any]:
+            return array() if want & bit else none
+
+        self.want = want
+        self.offsets = some(records.WANT_OFFSET, lambda: np.empty(rows, np.int64), _NONE64)
+        self.timestamps = some(records.WANT_TIMESTAMP, lambda: np.empty(rows, np.int64), _NONE64)
+        self.timestamp_bits = some(records.WANT_TIMESTAMP, lambda: _bits(rows), _NONE8)
+        self.creates = some(records.WANT_CREATE, lambda: np.empty(rows, np.int64), _NONE64)
+        self.key_ends = some(records.WANT_KEY, lambda: np.empty(rows + 1, np.int32), _NONE32)
+        self.key_bits = some(records.WANT_KEY, lambda: _bits(rows), _NONE8)
+        self.key_data = some(records.WANT_KEY, lambda: np.empty(size, np.uint8), _NONE8)
+        self.value_ends = some(records.WANT_VALUE, lambda: np.empty(rows + 1, np.int32), _NONE32)
+        self.value_bits = some(records.WANT_VALUE, lambda: _bits(rows), _NONE8)
+        self.value_data = some(records.WANT_VALUE, lambda: np.empty(size, np.uint8), _NONE8)
+        self.header_ends = some(records.WANT_HEADERS, lambda: np.empty(rows + 1, np.int32), _NONE32)
+        self.header_at = some(records.WANT_HEADERS, lambda: np.empty(rows, np.int64), _NONE64)
+        self.attributes = some(records.WANT_ATTRIBUTES, lambda: np.empty(rows, np.int8), _NONE_ATTRIBUTES)
+        for ends in (self.key_ends, self.value_ends, self.header_ends):
+            ends[:1] = 0
+        self.per_frame = np.zeros(frames, np.int64)
+        self.left_out = np.zeros(frames, np.int64)
+        self.odd = np.zeros(frames, np.int64)
+        self.bad = np.zeros(frames, np.int64)
+        self.bad_record = np.zeros(2 * frames, np.int64)
+        self.sums = np.zeros(9, np.int64)
+        self.rows = records.read_records(
+            part.buf,
+            part.start,
+            part.end,
+            count,
+            head["base_offset"].astype(np.int64),
+            head["base_timestamp"].astype(np.int64),
+            head["max_timestamp"].astype(np.int64),
+            (attributes & TIMESTAMP_TYPE != 0).astype(np.uint8),
+            want,
+            int(partial),
+            served,
+            low,
+            high,
+            self.offsets,
+            self.timestamps,
+            self.timestamp_bits,
+            self.creates,
+            self.key_ends,
+            self.key_bits,
+            self.key_data,
+            self.value_ends,
+            self.value_bits,
+            self.value_data,
+            self.header_ends,
+            self.header_at,
+            self.attributes,
+            self.per_frame,
+            self.left_out,
+            self.odd,
+            self.bad,
+            self.bad_record,
+            np.zeros(2, np.int64),
+            self.sums,
+        )
+        # What was allocated for the worst case goes back: a key takes a small part of its record.
+        self.key_data.resize(int(self.sums[3]), refcheck=False)
+        self.value_data.resize(int(self.sums[4]), refcheck=False)
+
+    @property
+    def served(self) -> int:
+        """The last offset that was served."""
+        return int(self.sums[8])
+
+    def key(self) -> pa.Array:
+        return _binary(pa.binary(), self.rows, self.key_bits, self.key_ends, self.key_data, int(self.sums[0]))
+
+    def value(self) -> pa.Array:
+        return _binary(pa.binary(), self.rows, self.value_bits, self.value_ends, self.value_data, int(self.sums[1]))
+
+    def timestamp(self) -> pa.Array:
+        nulls = int(self.sums[2])
+        bits = pa.py_buffer(self.timestamp_bits) if nulls else None
+        return pa.Array.from_buffers(TIMESTAMP, self.rows, [bits, pa.py_buffer(self.timestamps)], nulls)
+
+    def numbers(self, array: npt.NDArray[Any], kind: pa.DataType) -> pa.Array:
+        return pa.Array.from_buffers(kind, self.rows, [None, pa.py_buffer(array)], 0)
+
+    def headers(self) -> tuple[pa.Array, pa.Array | None]:
+        """The columns headers and headers_raw; the latter is None when all keys are UTF-8."""
+        total = int(self.sums[7])
+        ends = pa.py_buffer(self.header_ends)
+        key_ends = np.zeros(total + 1, np.int32)
+        value_ends = np.zeros(total + 1, np.int32)
+        key_data = np.empty(int(self.sums[5]), np.uint8)
+        value_data = np.empty(int(self.sums[6]), np.uint8)
+        bits = _bits(total)
+        sums = np.zeros(2, np.int64)
+        if total:
+            records.read_headers(
+                self.buf,
+                self.header_at,
+                self.header_ends,
+                self.rows,
+                key_ends,
+                key_data,
+                value_ends,
+                bits,
+                value_data,
+                sums,
+            )
+        value = _binary(pa.binary(), total, bits, value_ends, value_data, int(sums[0]))
+        key = _binary(pa.string(), total, _NONE8, key_ends, key_data, 0)
+        raw: pa.Array | None = None
+        if sums[1]:
+            key, wrong = _java_strings(_binary(pa.binary(), total, _NONE8, key_ends, key_data, 0))
+            if wrong is not None:
+                raw = self._raw_headers(key_ends, key_data, value, wrong)
+        return self._list(HEADER, [key, value], ends, None, 0), raw
+
+    def _raw_headers(
+        self, key_ends: npt.NDArray[np.int32], key_data: Bytes, value: pa.Array, wrong: npt.NDArray[np.bool_]
+    ) -> pa.Array:
+        """The headers with raw keys where one is wrong, null elsewhere."""
+        ends = self.header_ends[: self.rows + 1].astype(np.int64)
+        before = np.concatenate(([0], np.cumsum(wrong)))
+        rows = before[ends[1:]] > before[ends[:-1]]
+        key = _binary(pa.binary(), len(wrong), _NONE8, key_ends, key_data, 0)
+        full = self._list(HEADER_RAW, [key, value], pa.py_buffer(self.header_ends), None, 0)
+        # Taking by an index that is null gives null, and leaves out the headers of the rows not wanted.
+        return full.take(pa.array(np.arange(self.rows), mask=~rows))
+
+    def _list(self, kind: pa.DataType, children: list[pa.Array], ends: Any, bits: Any, nulls: int) -> pa.Array:
+        entries = pa.StructArray.from_arrays(children, fields=list(kind))
+        return pa.Array.from_buffers(pa.list_(kind), self.rows, [bits, ends], nulls, children=[entries])
+
+
+def _binary(
+    kind: pa.DataType, rows: int, bits: Bytes, ends: npt.NDArray[np.int32], data: Bytes, nulls: int
+) -> pa.Array:
+    validity = pa.py_buffer(bits) if nulls else None
+    return pa.Array.from_buffers(kind, rows, [validity, pa.py_buffer(ends), pa.py_buffer(data)], nulls)
+
+
+# Header keys
+
+
+def _java_strings(keys: pa.Array) -> tuple[pa.Array, npt.NDArray[np.bool_] | None]:
+    """Bytes as Java decodes them from UTF-8, and which of them are not UTF-8 (None: all are)."""
+    try:
+        text = keys.cast(pa.string())
+        text.validate(full=True)
+        return text, None
+    except pa.ArrowInvalid:
+        pass
+    strings: list[str] = []
+    wrong = np.zeros(len(keys), np.bool_)
+    for i, key in enumerate(keys.to_pylist()):
+        try:
+            strings.append(key.decode())
+        except UnicodeDecodeError:
+            strings.append(java_string(key))
+            wrong[i] = True
+    return pa.array(strings, pa.string()), wrong
+
+
+def java_string(data: bytes) -> str:
+    """What `new String(data, UTF_8)` gives: as Python's "replace", but one U+FFFD for a surrogate encoded in three bytes."""
+    return data.decode("utf-8", "logwright.java")
+
+
+def _java_replace(error: UnicodeError) -> tuple[str, int]:
+    assert isinstance(error, UnicodeDecodeError)
+    data, at = error.object, error.start
+    if data[at] == 0xED and at + 1 < len(data) and 0xA0 <= data[at + 1] <= 0xBF:
+        third = at + 2 < len(data) and 0x80 <= data[at + 2] <= 0xBF
+        return "�", at + (3 if third else 2)
+    return "�", error.end
+
+
+codecs.register_error("logwright.java", _java_replace)
+
+
+# Columns
+
+_constants: dict[tuple[pa.DataType, Any], pa.Array] = {}
+
+
+def constant(kind: pa.DataType, value: Any, rows: int) -> pa.Array:
+    """A column that is the same everywhere: a slice of one kept for the purpose."""
+    if value is None:
+        return pa.nulls(rows, kind)
+    kept = _constants.get((kind, value))
+    if kept is None or len(kept) < rows:
+        if len(_constants) >= 64:
+            _constants.clear()
+        kept = pa.repeat(pa.scalar(value, kind), 1 << max(10, (rows - 1).bit_length()))
+        _constants[kind, value] = kept
+    return kept.slice(0, rows)
+
+
+class _Piece:
+    """Some batches of a window, read into one record batch."""
+
+    def __init__(self, window: Window, frames: Frames, part: Sections, context: LogContext) -> None:
+        self.window, self.frames, self.part, self.context = window, frames, part, context
+        self.head = frames.header
+        self.flags = self.head["attributes"].astype(np.int64)
+
+    def decode(self, columns: Sequence[str], schema: pa.Schema) -> Decoded:
+        context, part = self.context, self.part
+        want = 0
+        for name in columns:
+            want |= _WANT.get(name, 0)
+        has_control = "control_type" in columns and bool((self.flags & CONTROL).any())
+        if has_control:
+            want |= records.WANT_KEY
+        start = self.window.offset + int(self.frames.start[0]) if len(self.frames) else 0
+        self.read = Read(
+            part,
+            self.head,
+            want,
+            partial=context.partial,
+            served=context.served if start >= context.served_end else NOTHING_SERVED,
+            low=NOTHING_SERVED if context.start_offset is None else context.start_offset,
+            high=records.INT64_MAX if context.end_offset is None else context.end_offset,
+        )
+        faults = self._faults()
+        if len(self.frames):
+            context.served, context.served_end = self.read.served, self.window.offset + int(self.frames.end[-1])
+        arrays = [self._column(name) for name in columns]
+        if arrays:
+            batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
+        else:
+            batch = pa.RecordBatch.from_struct_array(pa.nulls(self.read.rows, pa.struct([])))
+        return Decoded(batch, faults)
+
+    # Faults
+
+    def _faults(self) -> list[tuple[int, Fault]]:
+        read = self.read
+        suspect = np.flatnonzero((read.bad != 0) | (read.left_out != 0))
+        if not len(suspect) and not self.part.faults:
+            return []
+        before = np.concatenate(([0], np.cumsum(read.per_frame)))
+        faults: list[tuple[int, Fault]] = []
+        for i in sorted({*suspect.tolist(), *self.part.faults}):
+            text = self.part.faults.get(i)
+            if text is None and read.bad[i]:
+                record, at = int(read.bad_record[2 * i]), int(read.bad_record[2 * i + 1])
+                place = at - int(self.part.start[i])
+                where = "decompressed" if self.flags[i] & COMPRESSION else "stored"
+                reason = records.REASONS[int(read.bad[i])]
+                text = f"record {record}, at byte {place} of the {where} records: {reason}"
+            if text is not None:
+                lost = max(0, int(self.head["records_count"][i])) - int(read.per_frame[i])
+                faults.append((int(before[i + 1]), self._fault(i, Kind.PAYLOAD, text, max(0, lost))))
+            elif read.left_out[i]:
+                lost = int(read.left_out[i])
+                text = f"{lost} records are left out: their offsets are not above those before"
+                faults.append((int(before[i + 1]), self._fault(i, Kind.ORDER, text, lost)))
+        return faults
+
+    def _fault(self, i: int, kind: Kind, text: str, rows_lost: int) -> Fault:
+        base = int(self.head["base_offset"][i])
+        lost: dict[str, Any] = {}
+        if self.context.topic is not None:
+            lost = {"topic": self.context.topic, "partition": self.context.partition}
+        lost |= {"first_offset": base, "last_offset": base + int(self.head["last_offset_delta"][i])}
+        start, end = int(self.frames.start[i]), int(self.frames.end[i])
+        system = "brokers don't look into records: it is kept and replicated, consumers stop here"
+        if kind is Kind.ORDER:
+            system = "consumers skip records whose offset they have passed"
+        return Fault(
+            NAME,
+            self.window.offset + start,
+            end - start,
+            kind,
+            text,
+            Severity.ERROR,
+            system,
+            rows_lost,
+            lost,
+        )
+
+    # Columns
+
+    def _column(self, name: str) -> pa.Array:
+        read, context = self.read, self.context
+        if name == "key":
+            return read.key()
+        if name == "value":
+            return read.value()
+        if name == "offset":
+            return read.numbers(read.offsets, pa.int64())
+        if name == "timestamp":
+            return read.timestamp()
+        if name == "timestamp_ms":
+            return read.numbers(read.timestamps, pa.int64())
+        if name == "create_timestamp_ms":
+            return read.numbers(read.creates, pa.int64())
+        if name == "attributes":
+            return read.numbers(read.attributes, pa.int8())
+        if name in ("headers", "headers_raw"):
+            text, raw = self._headers()
+            if name == "headers":
+                return text
+            return pa.nulls(read.rows, pa.list_(HEADER_RAW)) if raw is None else raw
+        if name == "topic":
+            return constant(pa.string(), context.topic, read.rows)
+        if name == "partition":
+            return constant(pa.int32(), context.partition, read.rows)
+        if name == "segment":
+            return constant(pa.int64(), context.base_offset, read.rows)
+        if name == "sequence":
+            return self._sequence()
+        if name == "control_type":
+            return self._control_type()
+        return self._of_frame(name)
+
+    def _headers(self) -> tuple[pa.Array, pa.Array | None]:
+        if not hasattr(self, "_made_headers"):
+            self._made_headers = self.read.headers()
+        return self._made_headers
+
+    def _of_frame(self, name: str) -> pa.Array:
+        """A column that is the same in all records of a batch."""
+        if name == "position":
+            return self._spread(self.window.offset + self.frames.start, pa.int64())
+        if name == "timestampType":
+            return self._spread((self.flags & TIMESTAMP_TYPE != 0).astype(np.int32) * LOG_APPEND_TIME, pa.int32())
+        if name == "leader_epoch":
+            return self._spread(self.head["partition_leader_epoch"].astype(np.int32), pa.int32())
+        if name == "producer_id":
+            return self._spread(self.head["producer_id"].astype(np.int64), pa.int64())
+        if name == "producer_epoch":
+            return self._spread(self.head["producer_epoch"].astype(np.int16), pa.int16())
+        if name == "is_transactional":
+            return self._spread(self.flags & TRANSACTIONAL != 0, pa.bool_())
+        if name == "is_control":
+            return self._spread(self.flags & CONTROL != 0, pa.bool_())
+        raise KeyError(name)
+
+    def _spread(self, values: npt.NDArray[Any], kind: pa.DataType) -> pa.Array:
+        if len(values) and (values == values[0]).all():
+            return constant(kind, values[0].item(), self.read.rows)
+        return pa.array(np.repeat(values, self.read.per_frame), kind)
+
+    def _sequence(self) -> pa.Array:
+        """Kafka's `DefaultRecordBatch.incrementSequence`: 0 comes after the largest number."""
+        first = np.repeat(self.head["base_sequence"].astype(np.int64), self.read.per_frame)
+        base = np.repeat(self.head["base_offset"].astype(np.int64), self.read.per_frame)
+        ahead = self.read.offsets[: self.read.rows] - base
+        return pa.array(np.where(first < 0, -1, (first + ahead) & 0x7FFFFFFF).astype(np.int32), pa.int32())
+
+    def _control_type(self) -> pa.Array:
+        control = np.repeat(self.flags & CONTROL != 0, self.read.per_frame)
+        if not control.any():
+            return pa.nulls(self.read.rows, pa.string())
+        keys = self.read.key()
+        names: list[str | None] = [None] * self.read.rows
+        for i in np.flatnonzero(control).tolist():
+            names[i] = control_type_name(keys[i].as_py())
+        return pa.array(names, pa.string())
+
+
+def control_type_name(key: bytes | None) -> str:
+    """What the key of a control record says, in upstream's words; UNKNOWN also for types of later versions."""
+    if key is None or len(key) < 4 or key[0] & 0x80:
+        return "MALFORMED"
+    return CONTROL_TYPES.get(int.from_bytes(key[2:4], "big", signed=True), "UNKNOWN")

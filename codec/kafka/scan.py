@@ -1,0 +1,377 @@
+"""Finding record batches: walking from header to header, checksums, and what is wrong where the walk ends.
+
+The rule for the end of a file is that of Kafka's `FileLogInputStream`: fewer bytes than a header's first 17 and one more, or a
+batch longer than what is left, end the log without an error. What that means for the file (a torn tail of a running broker,
+damage, preallocated zeros) is decided here, from what follows.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from logwright.codec.base import Bytes, Frames, Window
+from logwright.codec.fault import Fault, Kind, Severity, UnsupportedError
+from logwright.codec.intrinsics import copy, crc32c, load_i32be
+from logwright.codec.kafka.batch import CRC_START, HEAD, HEAD_SIZE, LENGTH_END, MAGIC, MIN_LENGTH, RECORD_BATCH
+from logwright.codec.kafka.resync import Damaged, find_batch
+from logwright.codec.kernel import kernel
+
+if TYPE_CHECKING:
+    from logwright.codec.kafka.log import LogContext
+
+NAME = "kafka.log"
+
+_LENGTH = RECORD_BATCH.offset("batch_length")
+_MAGIC = RECORD_BATCH.offset("magic")
+_CRC = RECORD_BATCH.offset("crc")
+
+HEAD_UP_TO_MAGIC = _MAGIC + 1
+"""What Kafka reads to know the size of an entry of any magic."""
+LEGACY_MIN = 14
+"""The smallest size that an entry of any magic can have (`LegacyRecord.RECORD_OVERHEAD_V0`)."""
+MAX_OFFSET_DELTA = (1 << 31) - 1
+"""Offsets in a segment are within so many of its base: its indexes hold them in 32 bits."""
+
+FULL, MORE, END, BAD_SIZE, BAD_MAGIC, LEGACY, PARTIAL = range(7)
+
+
+@kernel("const u1[], i8, i8, i8[]")
+def walk(buf: Bytes, at: int, left: int, starts: npt.NDArray[np.int64]) -> tuple[int, int, int, int]:
+    """Follow batch_length from header to header: (frames, where it stopped, why, bytes needed from there).
+
+    `left` are the bytes of the file from `at` on, of which `buf` may hold fewer. Puts where frames start into `starts`, until
+    that is full.
+    """
+    here = len(buf)
+    found = 0
+    while True:
+        if left <= HEAD_UP_TO_MAGIC:
+            return found, at, END, 0
+        if found == len(starts):
+            return found, at, FULL, 0
+        if here - at < HEAD_UP_TO_MAGIC:
+            return found, at, MORE, min(left, HEAD_SIZE)
+        size = load_i32be(buf, at + _LENGTH)
+        magic = int(buf[at + _MAGIC])
+        if size < LEGACY_MIN:
+            return found, at, BAD_SIZE, 0
+        if size > left - LENGTH_END:
+            return found, at, PARTIAL, 0
+        if magic != MAGIC:
+            return found, at, LEGACY if magic < MAGIC else BAD_MAGIC, LENGTH_END + size
+        if size < MIN_LENGTH:
+            return found, at, BAD_SIZE, 0
+        if size > here - at - LENGTH_END:
+            return found, at, MORE, LENGTH_END + size
+        starts[found] = at
+        found += 1
+        at += LENGTH_END + size
+        left -= LENGTH_END + size
+
+
+@kernel("const u1[], const i8[], const i8[]")
+def first_bad(buf: Bytes, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]) -> int:
+    """The first frame whose checksum is wrong, or the number of frames."""
+    for i in range(len(starts)):
+        at = starts[i]
+        stored = load_i32be(buf, at + _CRC) & 0xFFFFFFFF
+        if crc32c(buf, at + CRC_START, ends[i]) != stored:
+            return i
+    return len(starts)
+
+
+@kernel("const u1[], const i8[], u1[]")
+def gather_heads(buf: Bytes, starts: npt.NDArray[np.int64], heads: Bytes) -> None:
+    """Put the headers one after the other, so that they are an array of `HEAD`."""
+    at = 0
+    for i in range(len(starts)):
+        copy(heads, at, buf, starts[i], HEAD_SIZE)
+        at += HEAD_SIZE
+
+
+def heads_at(buf: Bytes, starts: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+    """The headers of the frames that start there, as an array of `HEAD`."""
+    out = np.empty(len(starts) * HEAD_SIZE, np.uint8)
+    gather_heads(buf, starts, out)
+    return out.view(HEAD)
+
+
+def scan(window: Window, at: int, context: LogContext, *, check: bool = True) -> Frames:
+    """Find batches from `window.data[at]` on. See `Codec.scan`.
+
+    Raises UnsupportedError at an entry of message format v0 or v1 whose own checksum is right.
+    """
+    data = window.data
+    left = window.size - window.offset - at
+    # One-record batches are often 70 bytes; a full array of starts is only a reason to make a larger one.
+    starts = np.empty(max(64, (len(data) - at) // 128), np.int64)
+    count, stop, why, need = walk(data, at, left, starts)
+    while why == FULL:
+        more = np.empty(2 * len(starts), np.int64)
+        more[:count] = starts[:count]
+        found, stop, why, need = walk(data, stop, window.size - window.offset - stop, more[count:])
+        starts, count = more, count + found
+    start = starts[:count]
+    end = np.append(start[1:], stop) if count else start
+    damage = None
+    if check:
+        good = first_bad(data, start, end)
+        if good < count:
+            damage = _bad_checksum(window, int(start[good]), int(end[good]))
+            start, end, stop, why, need = start[:good], end[:good], int(start[good]), END, 0
+    if why == LEGACY and need > len(data) - stop:
+        why = MORE
+    frames = Frames(start, end, heads_at(data, start), stop, need if why == MORE else 0, damage)
+    if check:
+        _check_order(window, frames, context)
+    if frames.damage is None and frames.need == 0 and frames.stop == stop:
+        frames.damage = _ending(window, stop, why, context, check)
+    if check:
+        context.damaged = None if frames.damage is None else _damaged(window, frames.stop)
+    return frames
+
+
+def _damaged(window: Window, stop: int) -> Damaged:
+    """The damaged place, and its end if the length there can be one."""
+    offset = window.offset + stop
+    end = -1
+    if len(window.data) - stop >= LENGTH_END:
+        size = load_i32be(window.data, stop + _LENGTH)
+        if MIN_LENGTH <= size <= window.size - offset - LENGTH_END:
+            end = offset + LENGTH_END + size
+    return Damaged(offset, end)
+
+
+def _bad_checksum(window: Window, start: int, end: int) -> Fault:
+    stored = load_i32be(window.data, start + _CRC) & 0xFFFFFFFF
+    computed = crc32c(window.data, start + CRC_START, end)
+    return Fault(
+        NAME,
+        window.offset + start,
+        end - start,
+        Kind.CHECKSUM,
+        f"the batch says crc {stored:#010x}, its bytes have {computed:#010x}",
+        system="after an unclean stop the broker cuts the log here; else consumers stop here (CorruptRecordException)",
+    )
+
+
+# Order
+
+
+def _check_order(window: Window, frames: Frames, context: LogContext) -> None:
+    """Offsets: each batch above the one before, all of them within the file's range.
+
+    A batch out of its place by what it says itself, between neighbours that fit each other, is damage: base_offset is not
+    covered by the checksum. Otherwise a batch that is not above the one before is a finding, and the records that are not
+    are left out when they are read, as the consumer does.
+    """
+    count = len(frames)
+    if count == 0:
+        return
+    base = frames.header["base_offset"].astype(np.int64)
+    delta = frames.header["last_offset_delta"].astype(np.int64)
+    last = base + delta
+    at = window.offset + int(frames.start[0])
+    before = context.last_offset if context.last_offset is not None and at >= context.last_end else None
+    above = np.concatenate(([-1 if before is None else before], np.maximum.accumulate(last)[:-1]))
+    low = 0 if context.base_offset is None else context.base_offset
+    high = low + MAX_OFFSET_DELTA if context.base_offset is not None else (1 << 63) - 1
+    if context.next_base is not None:
+        high = min(high, context.next_base - 1)
+    fine = (base > above) & (last >= low) & (last <= high) & (delta >= 0)
+    gap = base > above + 1
+    if before is None:
+        gap[0] = base[0] != low
+    follows = np.append(base[1:] > last[:-1], False)
+    suspect = ~fine | (gap & ~follows)
+    if suspect.any():
+        count = _judge(window, frames, context, base, last, before, low, high, suspect)
+    if count:
+        context.last_offset = int(last[:count].max() if before is None else max(before, last[:count].max()))
+        context.last_end = window.offset + int(frames.end[count - 1])
+
+
+def _judge(
+    window: Window,
+    frames: Frames,
+    context: LogContext,
+    base: npt.NDArray[np.int64],
+    last: npt.NDArray[np.int64],
+    before: int | None,
+    low: int,
+    high: int,
+    suspect: npt.NDArray[np.bool_],
+) -> int:
+    """Look at the suspect frames one by one: findings, or the damage that ends the scan. Returns how many frames are left."""
+    top = before
+    done = 0
+    for i in np.flatnonzero(suspect):
+        if i > done:
+            top = max(int(last[done:i].max()), -1 if top is None else top)
+        done = int(i)
+        start, end = int(frames.start[i]), int(frames.end[i])
+        offset = window.offset + start
+        mine, mine_last = int(base[i]), int(last[i])
+        jumps = mine > (low if top is None else top + 1)
+        outside = mine_last < low or mine_last > high
+        if mine_last < mine:
+            fault = Fault(
+                NAME, offset, end - start, Kind.ORDER, f"last_offset_delta is {mine_last - mine}, which is negative"
+            )
+            return _end_at(frames, int(i), fault)
+        if jumps or outside:
+            follower = _next_base(window, frames, base, int(i))
+            if follower is _UNKNOWN:
+                frames.need = end - start + HEAD_SIZE
+                return _end_at(frames, int(i), None)
+            if follower is not None and follower <= mine_last and follower > (low - 1 if top is None else top):
+                fault = Fault(
+                    NAME,
+                    offset,
+                    end - start,
+                    Kind.ORDER,
+                    f"offsets {mine} to {mine_last} are out of place: the next batch starts at {follower}",
+                    system="base_offset is not covered by the checksum: the broker and its consumers take it as it is",
+                )
+                return _end_at(frames, int(i), fault)
+        if outside:
+            frames.faults.append(
+                Fault(
+                    NAME,
+                    offset,
+                    end - start,
+                    Kind.ORDER,
+                    f"offsets {mine} to {mine_last} are outside of the file's range, {low} to {high}",
+                    system="below the file's base the broker does not start after an unclean stop",
+                )
+            )
+        if top is not None and mine <= top:
+            frames.faults.append(
+                Fault(
+                    NAME,
+                    offset,
+                    end - start,
+                    Kind.ORDER,
+                    f"offsets {mine} to {mine_last} are not above {top}, the last of the batches before",
+                    system="consumers skip the records whose offset they have passed",
+                )
+            )
+        top = mine_last if top is None else max(top, mine_last)
+        done = int(i) + 1
+    return len(frames)
+
+
+_UNKNOWN = -1 << 63
+
+
+def _next_base(window: Window, frames: Frames, base: npt.NDArray[np.int64], i: int) -> int | None:
+    """base_offset of the batch after frame i; None when there is none, `_UNKNOWN` when the window ends before it."""
+    if i + 1 < len(base):
+        return int(base[i + 1])
+    at = int(frames.end[i])
+    if window.size - window.offset - at < HEAD_SIZE:
+        return None
+    if len(window.data) - at < HEAD_SIZE:
+        return _UNKNOWN
+    head = window.data[at : at + HEAD_SIZE].view(HEAD)[0]
+    if head["magic"] != MAGIC or head["batch_length"] < MIN_LENGTH or head["last_offset_delta"] < 0:
+        return None
+    return int(head["base_offset"])
+
+
+def _end_at(frames: Frames, i: int, damage: Fault | None) -> int:
+    """Leave out frame i and all after it."""
+    frames.stop = int(frames.start[i])
+    if damage is not None:
+        frames.need = 0
+    frames.damage = damage
+    frames.start, frames.end, frames.header = frames.start[:i], frames.end[:i], frames.header[:i]
+    return i
+
+
+# The end
+
+
+def _ending(window: Window, stop: int, why: int, context: LogContext, check: bool) -> Fault | None:
+    """What is wrong at the place where the walk stopped; None at a clean end of the file."""
+    data = window.data
+    offset = window.offset + stop
+    left = window.size - offset
+    if left == 0:
+        return None
+    rest = data[stop:]
+    zeros = len(rest) if not rest.any() else int(np.flatnonzero(rest)[0])
+    if why == LEGACY and _is_legacy(data, stop):
+        magic = int(data[stop + _MAGIC])
+        raise UnsupportedError(
+            f"message format v{magic} (magic {magic}) is recognised, not read yet",
+            offset=offset,
+            advice="Kafka 0.11 and later write record batches (magic 2), which are",
+        )
+    if zeros == len(rest):
+        what = "the file ends in zeros, as one that was preallocated and not closed"
+        return _tail(window, stop, left, Kind.PADDING, what, context, check)
+    if why == END:
+        what = f"{left} bytes at the end are too few for a batch"
+        return _tail(window, stop, left, Kind.TRUNCATED, what, context, check)
+    size = load_i32be(data, stop + _LENGTH)
+    if why == PARTIAL:
+        what = f"the batch takes {LENGTH_END + size} bytes, {left} are left of the file"
+        return _tail(window, stop, left, Kind.TRUNCATED, what, context, check)
+    if zeros >= HEAD_SIZE:
+        length = zeros
+        kind, what = Kind.PADDING, f"{zeros} zero bytes where a batch should start"
+    elif why == BAD_SIZE:
+        length = min(left, HEAD_SIZE)
+        kind, what = Kind.LENGTH, f"batch_length is {size}, at least {MIN_LENGTH} is needed"
+    else:
+        length = LENGTH_END + size
+        magic = int(data[stop + _MAGIC : stop + _MAGIC + 1].view(np.int8)[0])
+        kind, what = Kind.MAGIC, f"magic is {magic}, {MAGIC} is needed"
+    return Fault(
+        NAME,
+        offset,
+        length,
+        kind,
+        what,
+        system="after an unclean stop the broker cuts the log here; else consumers stop here (CorruptRecordException)",
+    )
+
+
+def _tail(
+    window: Window, stop: int, left: int, kind: Kind, what: str, context: LogContext, check: bool
+) -> Fault:
+    """What looks like the end of the log: it is, unless a batch follows."""
+    offset = window.offset + stop
+    after, need = -1, 0
+    if check and len(window.data) - stop > HEAD_SIZE:
+        after, need = find_batch(window, stop + 1, context, _damaged(window, stop))
+    if after >= 0 and need == 0:
+        damage = Kind.LENGTH if kind is Kind.TRUNCATED else kind
+        return Fault(NAME, offset, after - stop, damage, f"{what}, but a batch follows {after - stop} bytes on")
+    severity = Severity.ERROR
+    if context.last:
+        severity = Severity.INFO if context.live else Severity.WARNING
+    return Fault(
+        NAME,
+        offset,
+        left,
+        kind,
+        what,
+        severity,
+        system="the broker cuts it off when it starts after an unclean stop; after a clean one the log becomes corrupt",
+    )
+
+
+def _is_legacy(data: Bytes, at: int) -> bool:
+    """Whether a whole entry of message format v0 or v1 is there, by its own checksum (CRC-32 from its magic on)."""
+    end = at + LENGTH_END + load_i32be(data, at + _LENGTH)
+    if end > len(data):
+        # Rather an entry that goes beyond the window than the damage of a batch: the latter is looked at in smaller steps.
+        return False
+    stored = load_i32be(data, at + LENGTH_END) & 0xFFFFFFFF
+    return zlib.crc32(data[at + _MAGIC : end].tobytes()) == stored
