@@ -129,6 +129,12 @@ class Scan:
         reader: Any = self.to_reader()
         return reader.__arrow_c_stream__(requested_schema)
 
+    @property
+    def size(self) -> int | None:
+        """Bytes that are to be read, which `report.bytes` counts up to; None where that is not known."""
+        sizes = [task.size for task in self._reading.tasks]
+        return None if None in sizes else sum(size for size in sizes if size is not None)
+
     def __repr__(self) -> str:
         return f"<Scan {self._path}: {', '.join(self.schema.names)}>"
 

@@ -10,8 +10,6 @@ from typing import IO, Any, TypeVar
 
 import click
 
-from logwright.codec.fault import UsageError
-
 F = TypeVar("F", bound=Callable[..., Any])
 
 ANY_OPTION = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": ["-h", "--help"]}
@@ -42,8 +40,8 @@ def read_options(command: F) -> F:
             click.option("--codec", help="What it is, when the name and the bytes don't tell; see `logwright codecs`."),
             click.option("--view", help="What to see of it (rows, frames, read_committed, ...)."),
             click.option("--columns", help='Comma-separated; "*" is all, detail columns too.'),
-            click.option("--filter", "filters", multiple=True, metavar="COLUMN OP VALUE",
-                         help="Keep rows where it holds (= != < <= > >= in); several: all must hold."),
+            click.option("--filter", "filters", multiple=True, metavar="EXPRESSION",
+                         help="Keep rows where it holds, like 'offset >= 5 and key == user-7'; several: all must hold."),
             click.option("--limit", type=click.IntRange(min=0), help="Stop after so many rows."),
             click.option("--mode", default="FAILFAST", show_default=True,
                          type=click.Choice(["FAILFAST", "PERMISSIVE", "DROPMALFORMED"], case_sensitive=False),
@@ -54,30 +52,9 @@ def read_options(command: F) -> F:
     return command
 
 
-def parse_filter(words: tuple[str, ...]) -> list[tuple[str, str, Any]] | None:
-    """`offset >= 5` as a DNF tuple. Values are numbers where they look like numbers."""
-    out: list[tuple[str, str, Any]] = []
-    for text in words:
-        for op in (">=", "<=", "!=", "==", "=", "<", ">", " in "):
-            name, sign, value = text.partition(op)
-            if sign and name.strip():
-                parts = [_value(part.strip()) for part in value.split(",")] if op == " in " else _value(value.strip())
-                out.append((name.strip(), op.strip(), parts))
-                break
-        else:
-            raise UsageError(f"no filter: {text!r}", advice="Write it like `offset >= 5` or `key = user-7`")
-    return out or None
-
-
-def _value(text: str) -> Any:
-    if text in ("true", "false"):
-        return text == "true"
-    for read in (int, float):
-        try:
-            return read(text)
-        except ValueError:
-            continue
-    return text.strip("'\"")
+def filter_text(words: tuple[str, ...]) -> str | None:
+    """Several filters must all hold."""
+    return " and ".join(words) or None
 
 
 @contextmanager

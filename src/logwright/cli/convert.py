@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from logwright.cli.common import ANY_OPTION, own_options, parse_filter, read_options
+from logwright.cli.common import ANY_OPTION, filter_text, own_options, read_options
 
 
 @click.command("convert", context_settings=ANY_OPTION)
@@ -26,7 +26,7 @@ def command(
     from logwright.convert import convert
 
     done = convert(
-        source, target, codec, view=view, columns=columns, filter=parse_filter(filters), limit=limit, mode=mode.upper(),
+        source, target, codec, view=view, columns=columns, filter=filter_text(filters), limit=limit, mode=mode.upper(),
         if_exists=if_exists, rows_only=rows_only, **own_options(ctx),
     )  # fmt: skip
     click.echo(f"{done['rows']} rows in {', '.join(str(name) for name in done['files'])}", err=True)

@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from logwright.cli.common import ANY_OPTION, output, own_options, parse_filter, progress, read_options
+from logwright.cli.common import ANY_OPTION, filter_text, output, own_options, progress, read_options
 
 
 @click.command("dump", context_settings=ANY_OPTION)
@@ -29,14 +29,14 @@ def command(
     if kind is None:
         kind = (format_of(out) if out else None) or ("text" if out is None and sys.stdout.isatty() else "jsonl")
     scan = lw.scan(
-        list(path) if len(path) > 1 else path[0], codec, view=view, columns=columns, filter=parse_filter(filters),
+        list(path) if len(path) > 1 else path[0], codec, view=view, columns=columns, filter=filter_text(filters),
         limit=limit, mode=mode.upper(), **own_options(ctx),
     )  # fmt: skip
     with output(out) as stream, Sink(stream, kind, scan.schema, form=form) as sink:
-        with progress("dump", scan.bytes_total) as show:
+        with progress("dump", scan.size) as show:
             for batch in scan:
                 sink.write(batch)
-                show(scan.bytes_done)
+                show(scan.report.bytes)
     if scan.report.faults_total:
         click.echo(scan.report.text(), err=True)
     return 0 if scan.report.ok else 3

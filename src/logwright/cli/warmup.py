@@ -12,6 +12,6 @@ def command() -> int:
     from logwright.codec.kernel import warmup
 
     registry.codecs()
-    for name in warmup():
-        click.echo(name, err=True)
+    for name, seconds in warmup():
+        click.echo(f"{name}  {seconds:.2f} s", err=True)
     return 0

@@ -1,0 +1,64 @@
+"""The data source itself: what Spark asks for when it meets `format("logwright")`."""
+
+from __future__ import annotations
+
+import os
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from logwright.codec import registry
+from logwright.codec.fault import UsageError
+from logwright.codec.option import Options, fold
+from logwright.readers.spark import PushingSource, Request, SparkSource, paths_of, schema_of
+from logwright.writers.spark import SparkSink
+from logwright.writers.staged import StagedWrite
+
+_NOT_OPTIONS = {"path", "paths", "codec"}
+
+
+class DefaultSource(DataSource):
+    """`spark.read.format("logwright")` and `df.write.format("logwright")`."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "logwright"
+
+    def schema(self) -> StructType:
+        return schema_of(Request.of(self.options))
+
+    def reader(self, schema: StructType) -> SparkSource:
+        request = Request.of(self.options)
+        return (PushingSource if request.words["pushFilters"] else SparkSource)(request, schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> SparkSink:
+        (path,) = paths_of(self.options)
+        given = {fold(name): value for name, value in self.options.items()}
+        if "codec" not in given:
+            names = ", ".join(layout.name for layout in registry.layouts())
+            raise UsageError("what to write is not said", path=path, advice=f'Say .option("codec", ...), one of: {names}')
+        layout = registry.get_layout(given["codec"])
+        options = {name: value for name, value in self.options.items() if fold(name) not in _NOT_OPTIONS}
+        # An empty batch of this schema through a builder: wrong types are told now, before any task runs.
+        arrow = to_arrow_schema(schema, timezone="UTC")
+        trial = layout.builder(None, os.path.basename(path.rstrip("/")), Options(layout.options, options), staged=True)
+        list(trial.add(pa.RecordBatch.from_pylist([], schema=arrow)))
+        mode = "overwrite" if overwrite else "append"
+        return SparkSink(StagedWrite(path, layout.name, mode, options, process=_driver()))
+
+
+def _driver() -> int:
+    """The process that a write lives and dies with: the driver's JVM, an ancestor of the worker that plans it."""
+    process = os.getpid()
+    try:
+        while process > 1:
+            with open(f"/proc/{process}/status", encoding="ascii", errors="replace") as file:
+                fields = dict(line.rstrip("\n").split(":\t", 1) for line in file if ":\t" in line)
+            if fields["Name"] == "java":
+                return process
+            process = int(fields["PPid"])
+    except (OSError, KeyError, ValueError):
+        pass  # no /proc here
+    return os.getppid()
