@@ -104,8 +104,7 @@ class Codec(Protocol):
         """What decoding needs to know besides the bytes: topic and base offset from the name, what a view leaves out.
 
         Picklable; made anew for each stream over a file, and may carry state from window to window (the previous offset).
-        Readers look ahead with a `copy.copy` of it. One hint is given to all codecs: `directory`, the name of the folder
-        that the file lies in ("" when not known).
+        One hint is given to all codecs: `directory`, the name of the folder that the file lies in ("" when not known).
         """
         ...
 
@@ -132,7 +131,11 @@ class Codec(Protocol):
 
     def resync(self, window: Window, at: int, context: Any) -> tuple[int, int]:
         """The next place at or after `at` where a frame truly starts: (place, 0); (place, need) when so many bytes are
-        needed from there to be sure; (-1, keep) when there is none in this window but for its last `keep` bytes."""
+        needed from there to be sure; (-1, keep) when there is none in this window but for its last `keep` bytes.
+
+        `at` lies behind the damage at which the last scan with this context stopped; that place is in the window too unless it is
+        far away. Whole frames may be the content of another (a log within a log): such are no frames of this file.
+        """
         ...
 
     def encode(

@@ -55,9 +55,16 @@ OPTIONS = (
     Option("includeMetadata", False, "Add _path and _position (the byte of the frame).", parse_bool),
     Option("maxPartitionBytes", 128 << 20, "Bytes of files that one task reads.", parse_int, low=1),
     Option("pathGlobFilter", None, "Only files and directories with such names.", parse_text),
-    Option("recursiveFileLookup", False, "Take the path as a folder of directories at any depth.", parse_bool),
+    Option(
+        "recursiveFileLookup", False, "Take the path as a folder of directories at any depth.", parse_bool
+    ),
     Option("ignoreMissingFiles", False, "A path that does not exist has no rows.", parse_bool),
-    Option("pushFilters", False, "Skip frames by Spark's filters; needs spark.sql.python.filterPushdown.enabled.", parse_bool),
+    Option(
+        "pushFilters",
+        False,
+        "Skip frames by Spark's filters; needs spark.sql.python.filterPushdown.enabled.",
+        parse_bool,
+    ),
 )
 """What the source takes besides the options of the codec."""
 
@@ -84,11 +91,15 @@ class Request:
         if self.words["ignoreMissingFiles"]:
             paths = [path for path in paths if is_remote(path) or os.path.exists(local_path(path))]
         if pattern := self.words["pathGlobFilter"]:
-            paths = [path for path in paths if fnmatch.fnmatchcase(os.path.basename(path.rstrip("/")), pattern)]
+            paths = [
+                path for path in paths if fnmatch.fnmatchcase(os.path.basename(path.rstrip("/")), pattern)
+            ]
         if not paths:
             if self.words["ignoreMissingFiles"]:
                 return None
-            raise NotFoundError("nothing to read here", path=", ".join(self.paths), advice="Check pathGlobFilter")
+            raise NotFoundError(
+                "nothing to read here", path=", ".join(self.paths), advice="Check pathGlobFilter"
+            )
         return reading(resolve(paths, self.words["codec"], self.options), self.words["view"])
 
     def _below(self, path: str) -> Iterator[str]:
@@ -100,7 +111,9 @@ class Request:
             raise
         for one in found:
             if self.words["recursiveFileLookup"] and not is_remote(one):
-                inner = [os.path.join(base, name) for base, names, _ in os.walk(local_path(one)) for name in names]
+                inner = [
+                    os.path.join(base, name) for base, names, _ in os.walk(local_path(one)) for name in names
+                ]
                 yield from sorted(folder for folder in [one, *inner] if _recognised(folder))
             else:
                 yield one
@@ -128,14 +141,22 @@ def schema_of(request: Request) -> StructType:
     """The schema of what `load` gives when the user gives none."""
     found = request.reading()
     if found is None:
-        raise UsageError("nothing is there, so the columns are not known", advice="Give a schema: .schema(...)")
-    fields = [column.field() for column in map(found.table.__getitem__, found.table.select(request.words["columns"]))]
+        raise UsageError(
+            "nothing is there, so the columns are not known", advice="Give a schema: .schema(...)"
+        )
+    fields = [
+        column.field()
+        for column in map(found.table.__getitem__, found.table.select(request.words["columns"]))
+    ]
     if Mode.of(request.words["mode"]) is Mode.PERMISSIVE:
         fields = [field.with_nullable(True) for field in fields]
         fields += [field.with_name(_outer(field.name, request)) for field in CORRUPT]
     if request.words["includeMetadata"]:
         fields += [pa.field("_path", pa.string(), False), pa.field("_position", pa.int64())]
-    times = [pa.field(f.name, pa.timestamp("us", "UTC"), f.nullable) if pa.types.is_timestamp(f.type) else f for f in fields]
+    times = [
+        pa.field(f.name, pa.timestamp("us", "UTC"), f.nullable) if pa.types.is_timestamp(f.type) else f
+        for f in fields
+    ]
     schema: StructType = from_arrow_schema(pa.schema(times))
     return schema
 
@@ -206,7 +227,11 @@ class SparkSource(DataSourceReader):
         table = self._table
         if table is None:
             return
-        wanted = [n for n in dict.fromkeys(self._columns.values()) if n and n not in corrupt and n in table.names(detail=True)]
+        wanted = [
+            n
+            for n in dict.fromkeys(self._columns.values())
+            if n and n not in corrupt and n in table.names(detail=True)
+        ]
         if self._ready:
             yield from (self._fit(batch, "", schema) for batch in self._ready)
             return
@@ -236,7 +261,14 @@ class PushingSource(SparkSource):
     """The same where Spark hands over its filters. Apart, since a reader with `pushFilters` fails unless Spark is told to."""
 
     def pushFilters(self, filters_: list[Filter]) -> Iterator[Filter]:
-        signs = {EqualTo: "==", GreaterThan: ">", GreaterThanOrEqual: ">=", LessThan: "<", LessThanOrEqual: "<=", In: "in"}
+        signs = {
+            EqualTo: "==",
+            GreaterThan: ">",
+            GreaterThanOrEqual: ">=",
+            LessThan: "<",
+            LessThanOrEqual: "<=",
+            In: "in",
+        }
         terms = []
         for one in filters_:
             sign = signs.get(type(one))

@@ -3,15 +3,11 @@
 Memory is bounded by the window and the largest frame; time is linear in the file, whatever its bytes: a window that has to be
 read again from a place near its own start is read at twice its length, so no byte is read more than a few times.
 
-Where a scan stops at damage, the walk goes on at the next place where a frame truly starts. A wrong checksum leaves a
-question: is the length right? When a good frame follows where the damaged one claims to end, it is, unless good frames lie in
-between that lead there in an unbroken chain (then the length is wrong and they were hidden); frames in between that don't are
-the content of the damaged one (a log within a log) and no frames of this file.
+Where a scan stops at damage, the walk goes on at the next place where, says the codec, a frame truly starts.
 """
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -189,56 +185,25 @@ class Walk:
 
     def _recover(self, fault: Fault) -> int:
         """Where the next good frame after a damaged one starts; the end of what is read where there is none."""
-        after = fault.offset + fault.length
-        if (
-            fault.kind is Kind.CHECKSUM
-            and fault.length > 1
-            and after < self.size
-            and self._starts_at(fault.offset, after)
-        ):
-            hidden = self._resync(fault.offset + 1, after)
-            return hidden if hidden < after and self._leads_to(hidden, after) else min(after, self.end)
-        return self._resync(fault.offset + 1, self.end)
-
-    def _starts_at(self, base: int, at: int) -> bool:
-        """Whether a good frame starts at `at`; the window keeps what lies between `base` and there."""
-        need = min(_HEAD, self.size - at)
-        for _ in range(2):
-            self._cover(base, at - base + need)
-            frames = self._look(at)
-            if len(frames) or not frames.need or at + frames.need > self.size:
-                return len(frames) > 0
-            need = frames.need
-        return False
-
-    def _leads_to(self, at: int, end: int) -> bool:
-        """Whether the frames from `at` on, one after the other, end in `end`; both are in the window."""
-        if not self._window.offset <= at < self._window.offset + len(self._window.data):
-            self._cover(at, end - at)
-        return bool((self._look(at).end == end - self._window.offset).any())
-
-    def _look(self, at: int) -> Frames:
-        """Scan without a trace in the context."""
-        return self.codec.scan(self._window, at - self._window.offset, copy.copy(self.context), check=True)
-
-    def _resync(self, at: int, end: int) -> int:
+        at, end = fault.offset + 1, self.end
         need = 1
         while at < end:
-            inside = self._cover(at, min(need, self.size - at))
+            # What a damaged frame says of its own length helps to judge: it stays in the window while that is no burden.
+            base = fault.offset if at - fault.offset <= self._full else at
+            inside = at - base + self._cover(base, min(at - base + need, self.size - base))
             window = self._window
             place, more = self.codec.resync(window, inside, self.context)
             if place >= 0 and not more:
                 return min(window.offset + place, end)
             if place >= 0:
                 at = window.offset + place
-                left = len(window.data) - place
                 # What wants more bytes than there are is no frame; what has them and wants more never gets enough.
-                if at + more > self.size or more <= left:
+                if at + more > self.size or more <= len(window.data) - place:
                     at, more = at + 1, 1
                 need = more
                 continue
             if window.final:
                 return end
             at = max(at + 1, window.offset + len(window.data) - max(more, 0))
-            need = len(window.data) - (at - window.offset) + 1
+            need = window.offset + len(window.data) - at + 1
         return end
