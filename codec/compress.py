@@ -2,15 +2,15 @@
 
 `decompress("zstd", data, limit=...)` and `compress("zstd", data)`, for these names:
 
-| name         | framing                                                                                                          |
-|--------------|------------------------------------------------------------------------------------------------------------------|
-| `none`       | the bytes as they are                                                                                            |
-| `gzip`       | RFC 1952; several members are read as one, what follows the last is ignored, as java.util.zip.GZIPInputStream does |
-| `snappy`     | the stream of snappy-java (xerial): 16 bytes of header, then length and raw block; a raw block alone is read too |
-| `snappy-raw` | one raw block                                                                                                    |
-| `lz4`        | one LZ4 frame as org.apache.kafka.common.compress.Lz4BlockInputStream takes it: independent blocks, the header's and the blocks' checksums verified, the content's size and checksum skipped, what follows the frame ignored |
-| `lz4-magic0` | the same with the header checksum of Kafka before 0.10, counted over the magic number too; not verified, since both kinds exist |
-| `zstd`       | any number of frames (RFC 8878), skippable ones included                                                         |
+- `none`: the bytes as they are.
+- `gzip`: RFC 1952. Several members are read as one, what follows the last is ignored, as java.util.zip.GZIPInputStream does.
+- `snappy`: the stream of snappy-java (xerial): 16 bytes of header, then lengths and raw blocks. A raw block alone is read too.
+- `snappy-raw`: one raw block.
+- `lz4`: one LZ4 frame, as org.apache.kafka.common.compress.Lz4BlockInputStream takes it: independent blocks, checksums of the
+  header and of blocks verified, size and checksum of the content skipped, what follows the frame ignored.
+- `lz4-magic0`: the same with the header checksum of Kafka before 0.10, which is counted over the magic number too. It is not
+  verified, since files have both.
+- `zstd`: any number of frames (RFC 8878), skippable ones included.
 
 Nothing here trusts a length: no buffer is larger than the limit (and one block), nor than the compressed bytes could fill.
 Written payloads have the layout of the Java clients; compressed bytes themselves depend on the compressor's version.
@@ -37,6 +37,11 @@ if TYPE_CHECKING:
 
 Bytes = npt.NDArray[np.uint8]
 Data = bytes | bytearray | memoryview | Bytes
+_Reader = Callable[[str, memoryview, int], Bytes]
+_Writer = Callable[[memoryview, int], bytes]
+# Arrays are buffers, which the type checker does not know before Python 3.12.
+_snappy_into: Callable[[memoryview, Any], int] = cramjam.snappy.decompress_raw_into
+_lz4_into: Callable[..., int] = cramjam.lz4.decompress_block_into
 
 
 class CompressionError(ValueError):
@@ -51,12 +56,13 @@ class BombError(CompressionError):
         return cls(f"{codec}: decompresses to more than the limit of {limit} bytes")
 
 
-def decompress(codec: str, data: Data, *, limit: int) -> Bytes:
+def decompress(codec: str, data: Data, limit: int) -> Bytes:
     """The decompressed bytes, as an array that may be read-only; at most `limit` of them.
 
     Raises CompressionError where the payload is damaged, BombError where it holds more than `limit` bytes.
     """
-    return _one_of(_READERS, codec)(codec, memoryview(data).cast("B"), limit)
+    read: _Reader = _one_of(_READERS, codec)
+    return read(codec, memoryview(data).cast("B"), limit)  # type: ignore[arg-type]
 
 
 def compress(codec: str, data: Data, *, level: int | None = None) -> bytes:
@@ -68,7 +74,8 @@ def compress(codec: str, data: Data, *, level: int | None = None) -> bytes:
     elif codec not in _LEVELS or not low <= level <= high or (codec == "gzip" and level == 0):
         levels = f"levels from {low} to {high}" if codec in _LEVELS else "no levels"
         raise ValueError(f"{codec} has {levels}, not {level}")
-    return _one_of(_WRITERS, codec)(memoryview(data).cast("B"), level)
+    write: _Writer = _one_of(_WRITERS, codec)
+    return write(memoryview(data).cast("B"), level)  # type: ignore[arg-type]
 
 
 def _one_of(table: dict[str, Any], codec: str) -> Any:
@@ -112,7 +119,9 @@ def _read_gzip(codec: str, data: memoryview, limit: int) -> Bytes:
         piece = _FIRST_PIECE
         while not member.eof:
             if at >= len(data):
-                raise CompressionError(f"gzip: the stream is cut off after {len(data)} bytes, before its end and checksum")
+                raise CompressionError(
+                    f"gzip: the stream is cut off after {len(data)} bytes, before its end and checksum"
+                )
             fed = data[at : at + piece]
             try:
                 # One byte more than allowed tells a bomb from what just fits.
@@ -189,17 +198,23 @@ def _read_snappy(codec: str, data: memoryview, limit: int) -> Bytes:
         (length,) = struct.unpack_from(">i", data, at)
         if length == _XERIAL_AGAIN:
             if at + len(_XERIAL_HEADER) > len(data):
-                raise CompressionError(f"snappy: a second header at byte {at} is cut off after {len(data) - at} bytes")
+                raise CompressionError(
+                    f"snappy: a second header at byte {at} is cut off after {len(data) - at} bytes"
+                )
             if data[at : at + len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:
                 break
             (version,) = struct.unpack_from(">i", data, at + len(_XERIAL_MAGIC))
             if version < 1:
-                raise CompressionError(f"snappy: the header at byte {at} has version {version}; 1 and above are known")
+                raise CompressionError(
+                    f"snappy: the header at byte {at} has version {version}; 1 and above are known"
+                )
             at += len(_XERIAL_HEADER)
             continue
         at += 4
         if not 0 <= length <= len(data) - at:
-            raise CompressionError(f"snappy: a chunk of {length} bytes is announced at byte {at}, where {len(data) - at} are left")
+            raise CompressionError(
+                f"snappy: a chunk of {length} bytes at byte {at}, where {len(data) - at} are left"
+            )
         size = _snappy_length(data[at : at + length], at)
         total += size
         if total > limit:
@@ -230,16 +245,22 @@ def _snappy_length(block: memoryview, at: int) -> int:
         size |= (byte & 0x7F) << 7 * i
         if byte < 0x80:
             if size > _SNAPPY_RATIO * len(block):
-                raise CompressionError(f"snappy: the block at byte {at} claims to make {size} bytes from {len(block)}")
+                raise CompressionError(
+                    f"snappy: the block at byte {at} claims to make {size} bytes from {len(block)}"
+                )
             return size
-    raise CompressionError(f"snappy: the block of {len(block)} bytes at byte {at} does not start with a length")
+    raise CompressionError(
+        f"snappy: the block of {len(block)} bytes at byte {at} does not start with a length"
+    )
 
 
 def _snappy_block(block: memoryview, out: Bytes, at: int) -> None:
     try:
-        made = cramjam.snappy.decompress_raw_into(block, out) if len(out) else _snappy_empty(block)
+        made = _snappy_into(block, out) if len(out) else _snappy_empty(block)
     except cramjam.DecompressionError as error:
-        raise CompressionError(f"snappy: the block at byte {at} is damaged: {_snappy_reason(error)}") from None
+        raise CompressionError(
+            f"snappy: the block at byte {at} is damaged: {_snappy_reason(error)}"
+        ) from None
     if made != len(out):
         raise CompressionError(f"snappy: the block at byte {at} makes {made} bytes, and declares {len(out)}")
 
@@ -272,8 +293,9 @@ _LZ4_BLOCK_SIZES = {4: 1 << 16, 5: 1 << 18, 6: 1 << 20, 7: 1 << 22}
 _LZ4_STORED = 1 << 31
 # The longest match that a byte can lengthen.
 _LZ4_RATIO = 255
-# FLG: version 01, then independent blocks, block checksums, content size, content checksum, and two reserved bits.
-_FLG_VERSION, _FLG_INDEPENDENT, _FLG_BLOCK_CHECKSUM, _FLG_SIZE, _FLG_CHECKSUM, _FLG_RESERVED = 0xC0, 0x20, 0x10, 8, 4, 3
+# The bits of FLG, the first byte of the frame descriptor.
+_FLG_VERSION, _FLG_INDEPENDENT, _FLG_BLOCK_CHECKSUM = 0xC0, 0x20, 0x10
+_FLG_SIZE, _FLG_CHECKSUM, _FLG_RESERVED = 0x08, 0x04, 0x03
 # What is written: version 1, independent blocks of 64 KiB, nothing else.
 _LZ4_DESCRIPTOR = b"\x60\x40"
 _LZ4_BLOCK = 1 << 16
@@ -352,9 +374,13 @@ def _read_lz4(codec: str, data: memoryview, limit: int) -> Bytes:
         stored = length >= _LZ4_STORED
         length &= ~_LZ4_STORED
         if length > block_size:
-            raise CompressionError(f"lz4: a block of {length} bytes at byte {at}, in a frame of blocks of {block_size} at most")
+            raise CompressionError(
+                f"lz4: a block of {length} bytes at byte {at}, in a frame of blocks of {block_size} at most"
+            )
         if at + length + checksum > len(data):
-            raise CompressionError(f"lz4: the block at byte {at} needs {length + checksum} bytes, and {len(data) - at} are left")
+            raise CompressionError(
+                f"lz4: the block at byte {at} takes {length + checksum} bytes, and {len(data) - at} are left"
+            )
         blocks.append((at, length, stored))
         most += length if stored else min(block_size, _LZ4_RATIO * length)
         at += length + checksum
@@ -400,7 +426,9 @@ def _lz4_header(data: memoryview, *, verify: bool) -> tuple[int, int, int]:
     if verify:
         expected = _lz4_header_checksum(bytes(data[4:end]))
         if data[end] != expected:
-            raise CompressionError(f"lz4: the frame header's checksum is {data[end]:#04x}, and {expected:#04x} was expected")
+            raise CompressionError(
+                f"lz4: the frame header's checksum is {data[end]:#04x}, and {expected:#04x} was expected"
+            )
     return end + 1, _LZ4_BLOCK_SIZES[bd >> 4], flags
 
 
@@ -408,12 +436,14 @@ def _lz4_check_block(data: memoryview, at: int, length: int) -> None:
     (found,) = struct.unpack_from("<I", data, at + length)
     expected = xxhash32(_array(data[at : at + length]), 0, length)
     if found != expected:
-        raise CompressionError(f"lz4: the checksum of the block at byte {at} is {found:#010x}, and {expected:#010x} was expected")
+        raise CompressionError(
+            f"lz4: the checksum of the block at byte {at} is {found:#010x}, and {expected:#010x} was expected"
+        )
 
 
 def _lz4_block(block: memoryview, room: Bytes, at: int) -> int:
     try:
-        return cramjam.lz4.decompress_block_into(block, room, output_len=len(room))
+        return _lz4_into(block, room, output_len=len(room))
     except cramjam.DecompressionError:
         # The library says no more than this either.
         raise CompressionError(
@@ -540,7 +570,9 @@ def _read_zstd(codec: str, data: memoryview, limit: int) -> Bytes:
                 # The library takes the declared size at its word, so it is compared first. -1 is "not declared".
                 declared = zstandard.frame_content_size(frame)
                 if declared > most:
-                    raise CompressionError(f"zstd: the frame at byte {at} declares {declared} bytes; its blocks make {most} at most")
+                    raise CompressionError(
+                        f"zstd: the frame at byte {at} declares {declared} bytes, and its blocks make {most} at most"
+                    )
                 if declared > allowed:
                     raise BombError.over(codec, limit)
                 part = _zstd_objects().decompressor.decompress(frame, max_output_size=min(most, allowed + 1))
@@ -572,13 +604,15 @@ def _write_zstd(data: memoryview, level: int) -> bytes:
 
     compressors = _zstd_objects().compressors
     if level not in compressors:
-        compressors[level] = zstandard.ZstdCompressor(level=level, write_content_size=False, write_checksum=False)
+        compressors[level] = zstandard.ZstdCompressor(
+            level=level, write_content_size=False, write_checksum=False
+        )
     stream = compressors[level].compressobj()
     # As zstd-jni closes its stream: what there is as a block that is not the last, then an empty last one.
     return b"".join((stream.compress(data), stream.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK), stream.flush()))
 
 
-_READERS: dict[str, Callable[[str, memoryview, int], Bytes]] = {
+_READERS: dict[str, _Reader] = {
     "none": _read_none,
     "gzip": _read_gzip,
     "snappy": _read_snappy,
@@ -587,7 +621,7 @@ _READERS: dict[str, Callable[[str, memoryview, int], Bytes]] = {
     "lz4-magic0": _read_lz4,
     "zstd": _read_zstd,
 }
-_WRITERS: dict[str, Callable[[memoryview, int], bytes]] = {
+_WRITERS: dict[str, _Writer] = {
     "none": _write_none,
     "gzip": _write_gzip,
     "snappy": _write_snappy,

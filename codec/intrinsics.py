@@ -21,12 +21,20 @@ from logwright.codec.kernel import intrinsic, kernel
 
 Bytes = npt.NDArray[np.uint8]
 
+# Arrays are buffers, which the type checker does not know before Python 3.12.
+_package_crc32c: Callable[[Any, int], int] = _package.crc32c
+
 
 def _is_bytes(array: Any) -> bool:
     """Whether a numba type is an array of bytes."""
     from numba.core import types
 
-    return isinstance(array, types.Array) and array.dtype == types.uint8 and array.ndim == 1 and array.layout == "C"
+    return (
+        isinstance(array, types.Array)
+        and array.dtype == types.uint8
+        and array.ndim == 1
+        and array.layout == "C"
+    )
 
 
 def _view(context: Any, builder: Any, array_type: Any, value: Any) -> tuple[Any, Any]:
@@ -66,7 +74,12 @@ def _load(name: str, width: int, order: str, *, signed: bool) -> Any:
             from llvmlite import ir
 
             data, length = _view(context, builder, signature.args[0], args[0])
-            _refuse(context, builder, _outside(builder, args[1], ir.Constant(args[1].type, width), length), message)
+            _refuse(
+                context,
+                builder,
+                _outside(builder, args[1], ir.Constant(args[1].type, width), length),
+                message,
+            )
             return _emit_load(builder, data, args[1], width, order, signed)
 
         return types.int64(buf, types.int64), generate
@@ -136,7 +149,9 @@ def _store(name: str, width: int, order: str) -> Any:
         return at + width
 
     store.__name__ = store.__qualname__ = name
-    store.__doc__ = f"Write the low {8 * width} bits of a value at `at`, {order}-endian; returns where they end."
+    store.__doc__ = (
+        f"Write the low {8 * width} bits of a value at `at`, {order}-endian; returns where they end."
+    )
     return intrinsic(emit)(store)
 
 
@@ -175,6 +190,7 @@ def _emit_copy(typing_context: Any, dst: Any, dst_at: Any, src: Any, src_at: Any
         from llvmlite import ir
         from numba.core import cgutils
 
+        raw_memmove: Any = cgutils.raw_memmove
         dst, dst_at, src, src_at, n = args
         dst_data, dst_length = _view(context, builder, signature.args[0], dst)
         src_data, src_length = _view(context, builder, signature.args[2], src)
@@ -188,40 +204,47 @@ def _emit_copy(typing_context: Any, dst: Any, dst_at: Any, src: Any, src_at: Any
         _refuse(context, builder, bad, "copy outside of a buffer")
         target, source = builder.gep(dst_data, [dst_at]), builder.gep(src_data, [src_at])
 
-        def two(kind: Any, width: int) -> None:
-            """Copy `width` to `2 * width` bytes: the first ones and the last ones, which may overlap."""
-            last = builder.sub(n, constant(width))
-            places = [(target, source), (builder.gep(target, [last]), builder.gep(source, [last]))]
-            values = [builder.load(builder.bitcast(place, kind.as_pointer()), align=1) for _, place in places]
-            for (place, _), value in zip(places, values, strict=True):
-                builder.store(value, builder.bitcast(place, kind.as_pointer()), align=1)
+        def move(kind: Any, *places: Any) -> None:
+            """Copy a value of a kind at each of these places, which may overlap: all are read before one is written."""
+            pointer = kind.as_pointer()
+            values = [
+                builder.load(builder.bitcast(builder.gep(source, [i]), pointer), align=1) for i in places
+            ]
+            for i, value in zip(places, values, strict=True):
+                builder.store(value, builder.bitcast(builder.gep(target, [i]), pointer), align=1)
+
+        def ends(kind: Any, width: int) -> Callable[[], None]:
+            """For `width` to `2 * width` bytes: the first ones and the last ones."""
+            return lambda: move(kind, constant(0), builder.sub(n, constant(width)))
+
+        def below(limit: int, short: Callable[[], None], other: Callable[[], None]) -> None:
+            with builder.if_else(builder.icmp_signed("<", n, constant(limit))) as (yes, no):
+                with yes:
+                    short()
+                with no:
+                    other()
+
+        byte = ir.IntType(8)
+
+        def one_to_three() -> None:
+            move(byte, constant(0), builder.lshr(n, constant(1)), builder.sub(n, constant(1)))
 
         # A call to memmove costs more than such a copy itself, and most keys and many values are short.
-        byte = ir.IntType(8)
-        with builder.if_else(builder.icmp_signed("<=", n, constant(16))) as (small, large):
-            with small:
-                with builder.if_else(builder.icmp_signed(">=", n, constant(8))) as (eight, less):
-                    with eight:
-                        two(ir.IntType(64), 8)
-                    with less:
-                        with builder.if_else(builder.icmp_signed(">=", n, constant(4))) as (four, tiny):
-                            with four:
-                                two(ir.IntType(32), 4)
-                            with tiny:
-                                with builder.if_then(builder.icmp_signed(">", n, constant(0))):
-                                    middle = builder.lshr(n, constant(1))
-                                    last = builder.sub(n, constant(1))
-                                    at = [constant(0), middle, last]
-                                    values = [builder.load(builder.gep(source, [i])) for i in at]
-                                    for i, value in zip(at, values, strict=True):
-                                        builder.store(value, builder.gep(target, [i]))
-            with large:
-                with builder.if_else(builder.icmp_signed("<=", n, constant(32))) as (vector, long):
-                    with vector:
-                        two(ir.VectorType(byte, 16), 16)
-                    with long:
-                        # memmove, since both may be the same buffer; it is no slower than memcpy.
-                        cgutils.raw_memmove(builder, target, source, n, constant(1))
+        def up_to_seven() -> None:
+            below(4, lambda: below(1, lambda: None, one_to_three), ends(ir.IntType(32), 4))
+
+        def up_to_sixteen() -> None:
+            below(8, up_to_seven, ends(ir.IntType(64), 8))
+
+        def more() -> None:
+            # memmove, since both may be the same buffer; it is no slower than memcpy.
+            below(
+                33,
+                ends(ir.VectorType(byte, 16), 16),
+                lambda: raw_memmove(builder, target, source, n, constant(1)),
+            )
+
+        below(17, up_to_sixteen, more)
         return context.get_dummy_value()
 
     return types.none(dst, types.int64, src, types.int64, types.int64), generate
@@ -265,17 +288,17 @@ def _powers() -> npt.NDArray[np.int64]:
 
 def _slicing() -> npt.NDArray[np.int64]:
     """Row k: what a byte contributes when k more bytes follow it."""
-    row = np.arange(256, dtype=np.uint32)
+    row = np.arange(256, dtype=np.int64)
     for _ in range(8):
-        row = (row >> 1) ^ np.where(row & 1, np.uint32(_POLYNOMIAL), np.uint32(0))
+        row = (row >> 1) ^ (row & 1) * _POLYNOMIAL
     rows = [row]
     for _ in range(7):
         rows.append((rows[-1] >> 8) ^ rows[0][rows[-1] & 0xFF])
-    return np.concatenate(rows).astype(np.int64)
+    return np.concatenate(rows)
 
 
 def _shifting(zeros: int) -> npt.NDArray[np.int64]:
-    """For each of the four bytes of a raw checksum, 256 values: what `zeros` appended zero bytes (a power of two) make of it."""
+    """For each byte of a raw checksum 256 values: what `zeros` appended zero bytes, a power of two, make of it."""
     by = int(_POWERS[zeros.bit_length() - 1])
     basis = [_multiplied(1 << bit, by) for bit in range(32)]
     table = np.zeros((4, 256), np.int64)
@@ -346,7 +369,8 @@ def _step(name: str, width: int) -> Any:
             if operand != i64:
                 word = builder.trunc(word, operand)
             kind = ir.FunctionType(result, [result, operand])
-            function = cgutils.get_or_insert_function(builder.module, kind, instruction)
+            declared: Any = cgutils.get_or_insert_function
+            function = declared(builder.module, kind, instruction)
             after = builder.call(function, [crc, word])
             return after if result == i64 else builder.zext(after, i64)
 
@@ -453,7 +477,7 @@ def _by_slicing(crc: int, buf: Bytes, at: int, end: int) -> int:
 def _update_by_package(crc: int, buf: Bytes, start: int, end: int) -> int:
     if start < 0 or end < start or end > len(buf):
         raise IndexError("checksum outside of the buffer")
-    return _package.crc32c(buf[start:end], crc)  # type: ignore[no-any-return]
+    return _package_crc32c(buf[start:end], crc)
 
 
 def _crc32c_by_package(buf: Bytes, start: int, end: int) -> int:

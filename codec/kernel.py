@@ -17,9 +17,9 @@ kernel, of all kernels and intrinsics that it calls, and of the constants those 
 of a description and a changed mode compile anew, an edit elsewhere does not, and no source file is needed: the same works
 from a zip. numba's own cache notices neither edited callees nor the mode. Without a writable place nothing is kept.
 
-Rules for a kernel: arguments are C-contiguous arrays and scalars; integers are int64 throughout (numba makes
-floats of int64 mixed with uint64, NumPy scalars are narrow and warn where compiled code wraps: read a byte with `load_u8`); a global is a number, a tuple, an
-array, a kernel or an intrinsic; a result is a scalar or a tuple of scalars.
+Rules for a kernel: arguments are C-contiguous arrays and scalars; integers are int64 throughout (numba makes floats of int64
+mixed with uint64; NumPy scalars are narrow, and warn where compiled code wraps: read a byte with `load_u8`); a global is a
+number, a tuple, an array, a kernel or an intrinsic; a result is a scalar or a tuple of scalars.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ R = TypeVar("R")
 
 INTERPRETED, CHECKED, COMPILED = "interpreted", "checked", "compiled"
 
-# What is paid for the first compiled call, in seconds, on a laptop of these years; and what interpreting gets through meanwhile.
+# What is paid for the first compiled call, in seconds, and what interpreting gets through. Roughly: it decides no result.
 IMPORT_COST = 0.4
 COMPILE_COST = 1.0
 LOAD_COST = 0.01
@@ -99,7 +99,9 @@ def warmup() -> Iterator[tuple[str, float]]:
 class Kernel(Generic[P, R]):
     """One kernel: call it as the function it was made from. `py_func` is that function."""
 
-    def __init__(self, function: Callable[P, R], signature: str | None, python: Callable[P, R] | None) -> None:
+    def __init__(
+        self, function: Callable[P, R], signature: str | None, python: Callable[P, R] | None
+    ) -> None:
         self.py_func = function
         self.signature = signature
         self.name = f"{function.__module__}.{function.__qualname__}"
@@ -110,7 +112,9 @@ class Kernel(Generic[P, R]):
         self.__wrapped__ = function
         self._python = function if python is None else python
         # What a call runs, once that is settled: never before a call was worth compiling for.
-        self._run: Callable[..., Any] | None = self._python if python is not None or _MODE == INTERPRETED else None
+        self._run: Callable[..., Any] | None = (
+            self._python if python is not None or _MODE == INTERPRETED else None
+        )
         self._dispatcher: Any = None
         self._spent = 0.0
         _registry[self.name] = self
@@ -156,14 +160,16 @@ class Kernel(Generic[P, R]):
             try:
                 import numba
             except ImportError:
-                warnings.warn("numba is not installed: logwright runs some hundred times slower", stacklevel=3)
+                warnings.warn(
+                    "numba is not installed: logwright runs some hundred times slower", stacklevel=3
+                )
                 return self._python
             from numba.core.compiler_lock import global_compiler_lock
 
             # numba's own lock: a compiling thread holds it when it asks for the dispatchers of the kernels it calls.
             with global_compiler_lock:
                 if self._dispatcher is None:
-                    made = numba.njit(nogil=True, boundscheck=_MODE == CHECKED)(self.py_func)
+                    made: Any = numba.njit(nogil=True, boundscheck=_MODE == CHECKED)(self.py_func)
                     place = _cache_place()
                     digest = None if place is None else self._cache_key()
                     if place is not None and digest is not None:
@@ -209,8 +215,8 @@ def kernel(argument: Any, /, *, python: Callable[..., Any] | None = None) -> Any
 
     The signature has the arguments' types: `i8 i4 i2 i1 u8 u4 u2 u1 f8 b1` (b1 is a bool), `T[]` for a C-contiguous array of
     one dimension, `T[,]` of two, `const T[]` for one that is only read (which takes writable ones as well). With a signature
-    there is one compiled form, made ahead by `logwright warmup`, and arguments are converted to it. Without, there is one for each
-    combination of types that is met, read-only arrays apart from writable ones.
+    there is one compiled form, made ahead by `logwright warmup`, and arguments are converted to it. Without, there is one for
+    each combination of types that is met, read-only arrays apart from writable ones.
 
     `python` runs instead of the function when it is called from Python or runs interpreted: for what a package does well.
     """
@@ -284,7 +290,7 @@ class _UnknownError(Exception):
 
 
 def fingerprint(function: Callable[..., Any]) -> str | None:
-    """A digest of all that is compiled in: byte code, constants, and those of all that is called. None if that can't be told."""
+    """A digest of all that is compiled in: byte code and constants, of all that is called too. None if that can't be told."""
     digest = hashlib.sha256()
     try:
         _feed_function(digest, function, set())
@@ -319,7 +325,9 @@ def _feed(digest: Any, value: Any, function: Any, seen: set[int]) -> None:
     elif isinstance(value, frozenset):
         digest.update(f"frozenset {sorted(map(repr, value))};".encode())
     elif isinstance(value, np.ndarray) and not value.dtype.hasobject:
-        digest.update(f"array {value.dtype!r} {value.shape} {value.flags.writeable};".encode() + value.tobytes())
+        digest.update(
+            f"array {value.dtype!r} {value.shape} {value.flags.writeable};".encode() + value.tobytes()
+        )
     elif isinstance(value, python_types.CodeType):
         _feed_code(digest, value, function, seen)
     elif isinstance(value, Kernel):
@@ -343,7 +351,9 @@ def _feed(digest: Any, value: Any, function: Any, seen: set[int]) -> None:
 
 def _feed_code(digest: Any, code: python_types.CodeType, function: Any, seen: set[int]) -> None:
     names = (code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars)
-    digest.update(f"code {names!r} {code.co_argcount} {code.co_flags};".encode() + code.co_code + code.co_exceptiontable)
+    digest.update(
+        f"code {names!r} {code.co_argcount} {code.co_flags};".encode() + code.co_code + code.co_exceptiontable
+    )
     # The first constant may be the doc string, which nothing depends on.
     doc = function.__doc__ if code is function.__code__ else None
     for constant in code.co_consts:
@@ -414,7 +424,10 @@ def _disk_cache(place: Path, key: str) -> Any:
     from numba.core.compiler import CompileResult
     from numba.core.serialize import dumps
 
-    class DiskCache(NullCache):  # type: ignore[misc]
+    rebuild: Any = CompileResult._rebuild
+    dump: Any = dumps
+
+    class DiskCache(NullCache):
         cache_path = str(place)
 
         def _path(self, signature: Any, codegen: Any) -> Path:
@@ -425,7 +438,7 @@ def _disk_cache(place: Path, key: str) -> Any:
             target_context.refresh()
             try:
                 stored = self._path(sig, target_context.codegen()).read_bytes()
-                return CompileResult._rebuild(target_context, *pickle.loads(stored))
+                return rebuild(target_context, *pickle.loads(stored))
             except Exception:
                 # Absent, cut short, of another build: compiling anew is always right.
                 return None
@@ -436,7 +449,7 @@ def _disk_cache(place: Path, key: str) -> Any:
             path = self._path(sig, data.codegen)
             beside = path.with_name(f".{path.name[-16:]}-{os.getpid()}-{threading.get_ident()}")
             try:
-                beside.write_bytes(dumps(data._reduce()))
+                beside.write_bytes(dump(data._reduce()))
                 os.replace(beside, path)
             except OSError:
                 beside.unlink(missing_ok=True)
