@@ -45,7 +45,7 @@ from logwright.writers.filesystem import (
     sizes,
     unmake,
 )
-from logwright.writers.lock import LOCK, WriterLock, claim, claimed, refuse_running
+from logwright.writers.lock import LOCK, WriterLock, claim, claimed, refuse_running, unclaim
 from logwright.writers.stage import FolderListing, StagedFolder
 
 MODES = ("error", "append", "overwrite")
@@ -263,6 +263,8 @@ class Transaction:
                 raise _busy(ticket.path)
             if ticket.how is not How.RENAME and not transaction._inner.take():
                 raise _busy(ticket.path)
+            # From here on the locks say that it is being worked on.
+            unclaim(files, transaction.work)
         except BaseException:
             transaction.pause()
             raise
@@ -306,6 +308,7 @@ class Transaction:
         self.files.sync_directory(self.target.path)
         if not self.files.exchange(self._beside, self.target.path):
             self.files.rename(self._beside, marker)
+            self.files.sync_directory(self.target.inner)
             self._root = marker
             self._commit_journal(ordered, tuple(self.ticket.before))
             return

@@ -87,6 +87,13 @@ def claim(files: FileSystem, work: str, process: int | None = None) -> None:
     put_file(files, os.path.join(work, OWNER), json.dumps(dict(files.process(process))).encode())
 
 
+def unclaim(files: FileSystem, work: str) -> None:
+    """The staging directory belongs to no process any more."""
+    path = os.path.join(work, OWNER)
+    if files.stat(path) is not None:
+        files.remove(path)
+
+
 def claimed(files: FileSystem, work: str) -> bool:
     """Whether the process that a staging directory belongs to still runs, or may still run."""
     path = os.path.join(work, OWNER)

@@ -1,0 +1,109 @@
+"""Writes of a toy box on a file system in memory, each with what was there before and what is there after."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+
+import pytest
+import toy
+
+from logwright.readers import listing
+from logwright.roundtrip.memory_filesystem import MemoryFileSystem
+from logwright.writers.commit import finish_or_undo
+from logwright.writers.staged import StagedWrite
+from logwright.writers.write import write
+
+LAYOUT = toy.Toy()
+TARGET = "/data/box"
+
+OLD = [1, 2, 3, 4]
+NEW = [10, 11, 12, 13, 14, 15, 16]
+NEXT = [99]
+
+
+@pytest.fixture(autouse=True)
+def known_staging(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Readers overlay what lies in the staging places of registered layouts; the toy is none of these."""
+    monkeypatch.setattr(listing, "_staging_names", lambda: frozenset({LAYOUT.inner_staging}))
+    monkeypatch.setattr("logwright.writers.write.rows_table", lambda layout: toy.TABLE)
+
+
+def put(files: MemoryFileSystem, values: list[int], mode: str = "append") -> None:
+    write([toy.numbers(*values)], TARGET, LAYOUT, mode=mode, files=files)
+
+
+def put_many(files: MemoryFileSystem, values: list[int], mode: str) -> None:
+    """The same by two tasks, one of which runs twice."""
+    staged = StagedWrite(TARGET, LAYOUT, mode, files=files)
+    try:
+        messages = []
+        for attempt in (0, 1):
+            task = staged.task(1, attempt)
+            task.add(toy.numbers(*values[3:]))
+            again = task.commit()
+        messages.append(again)
+        task = staged.task(0)
+        task.add(toy.numbers(*values[:3]))
+        messages.append(task.commit())
+        staged.commit(messages)
+    except BaseException:
+        staged.abort()
+        raise
+
+
+def before(there: str) -> MemoryFileSystem:
+    files = MemoryFileSystem()
+    files.make("/data")
+    if there == "old":
+        put(files, OLD, "error")
+    elif there == "empty":
+        files.make(TARGET)
+    return files.fork()
+
+
+Scenario = tuple[
+    str, str, Callable[[MemoryFileSystem, list[int], str], None], bool, list[int] | None, list[int]
+]
+
+SCENARIOS: dict[str, Scenario] = {
+    "new": ("nothing", "error", put, True, None, NEW),
+    "into an empty directory": ("empty", "error", put, True, None, NEW),
+    "append": ("old", "append", put, True, OLD, OLD + NEW),
+    "overwrite": ("old", "overwrite", put, True, OLD, NEW),
+    "overwrite without exchange": ("old", "overwrite", put, False, OLD, NEW),
+    "new by tasks": ("nothing", "append", put_many, True, None, NEW),
+    "append by tasks": ("old", "append", put_many, True, OLD, OLD + NEW),
+    "overwrite by tasks": ("old", "overwrite", put_many, True, OLD, NEW),
+    "overwrite by tasks without exchange": ("old", "overwrite", put_many, False, OLD, NEW),
+}
+
+
+def prepared(
+    name: str,
+) -> tuple[MemoryFileSystem, Callable[[MemoryFileSystem], None], list[int] | None, list[int]]:
+    there, mode, act, can_exchange, old, new = SCENARIOS[name]
+    files = before(there)
+    files.can_exchange = can_exchange
+    return files, lambda on: act(on, NEW, mode), old, new
+
+
+def seen(files: MemoryFileSystem) -> list[int] | None:
+    """The rows as readers see them; None when there is no directory, or an empty one."""
+    if files.stat(TARGET) is None:
+        return None
+    with tempfile.TemporaryDirectory() as scratch:
+        files.dump(TARGET, scratch)
+        directory = listing.open_listing(scratch)
+        found = {entry.name: directory.read(entry.name) for entry in directory.entries()}
+        assert not directory.warnings
+    return toy.rows(found) if found else None
+
+
+def settled(files: MemoryFileSystem) -> list[int] | None:
+    """The rows as the system sees them, once the next writer has been there. Nothing else may be left."""
+    finish_or_undo(files, LAYOUT, TARGET)
+    beside = set(files.tree("/data"))
+    assert {name for name in beside if "/" not in name} <= {"box"}, f"left behind: {beside}"
+    found = files.tree(TARGET)
+    return toy.rows(found) if found else None
