@@ -86,7 +86,7 @@ class Project:
     """A `pom.xml` that names jars, and folders of Java sources compiled against them."""
 
     def __init__(self, pom: Path, *sources: Path) -> None:
-        self._pom = pom
+        self.pom = pom
         self._sources = sources
 
     def why_not(self) -> str | None:
@@ -105,7 +105,7 @@ class Project:
         return os.pathsep.join([str(self._classes(jars)), *_jars_of(jars)])
 
     def jars(self) -> Path:
-        target = cache_dir() / _hash([self._pom]) / "jars"
+        target = cache_dir() / _hash([self.pom]) / "jars"
         if not target.is_dir():
             maven = shutil.which("mvn")
             if maven is None:
@@ -113,7 +113,7 @@ class Project:
             with _appearing(target) as (_, made):
                 run = subprocess.run(
                     [
-                        *(maven, "-q", "-B", "-ntp", "-f", self._pom, "dependency:copy-dependencies"),
+                        *(maven, "-q", "-B", "-ntp", "-f", self.pom, "dependency:copy-dependencies"),
                         *("-DincludeScope=runtime", f"-DoutputDirectory={made}"),
                     ],
                     capture_output=True,
@@ -125,7 +125,7 @@ class Project:
                         (line for line in run.stdout.splitlines() if "ERROR" in line), run.stderr.strip()
                     )
                     raise OracleError(
-                        f"Maven could not fetch the jars of {self._pom.parent.name} (is there a network?): {said[:300]}"
+                        f"Maven could not fetch the jars of {self.pom.parent.name} (is there a network?): {said[:300]}"
                     )
         return target
 
