@@ -24,6 +24,7 @@ number, a tuple, an array, a kernel or an intrinsic; a result is a scalar or a t
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import hashlib
 import os
@@ -50,6 +51,8 @@ IMPORT_COST = 0.4
 COMPILE_COST = 1.0
 LOAD_COST = 0.01
 INTERPRETED_BYTES_PER_SECOND = 2_000_000
+
+KEPT_SECONDS = 60 * 24 * 3600
 
 
 def _environment_number(name: str) -> int | None:
@@ -116,7 +119,9 @@ class Kernel(Generic[P, R]):
             self._python if python is not None or _MODE == INTERPRETED else None
         )
         self._dispatcher: Any = None
+        self._making: Any = None
         self._spent = 0.0
+        self._cached: bool | None = None
         _registry[self.name] = self
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -140,10 +145,12 @@ class Kernel(Generic[P, R]):
             return nbytes < _INTERPRET_BELOW
         expected = self._spent + nbytes / INTERPRETED_BYTES_PER_SECOND
         numba = 0.0 if "numba" in sys.modules else IMPORT_COST
-        # The digest need not be computed where the answer is the same either way.
         if expected < numba + LOAD_COST:
+            # Whatever the cache holds: no need to look.
             return True
-        return expected < numba + (LOAD_COST if self.cached() else COMPILE_COST)
+        if self._cached is None:
+            self._cached = self.cached()
+        return expected < numba + (LOAD_COST if self._cached else COMPILE_COST)
 
     def _interpret(self, *args: P.args, **kwargs: P.kwargs) -> R:
         _local.interpreting = True
@@ -160,6 +167,7 @@ class Kernel(Generic[P, R]):
             try:
                 import numba
             except ImportError:
+                # As it may be on the nodes of a cluster that was sent a zip: slow is better than nothing.
                 warnings.warn(
                     "numba is not installed: logwright runs some hundred times slower", stacklevel=3
                 )
@@ -169,33 +177,42 @@ class Kernel(Generic[P, R]):
             # numba's own lock: a compiling thread holds it when it asks for the dispatchers of the kernels it calls.
             with global_compiler_lock:
                 if self._dispatcher is None:
-                    made: Any = numba.njit(nogil=True, boundscheck=_MODE == CHECKED)(self.py_func)
-                    place = _cache_place()
-                    digest = None if place is None else self._cache_key()
-                    if place is not None and digest is not None:
-                        made._cache = _disk_cache(place, digest)
-                    if self.signature is not None:
-                        made.compile(_numba_signature(self.signature))
-                        # Other types would be compiled one by one: a missing conversion is an error instead.
-                        made.disable_compile()
-                    self._dispatcher = made
+                    config: Any = numba.config
+                    if config.DISABLE_JIT:
+                        # By numba's configuration file, which only numba reads.
+                        return self._python
+                    if self._making is not None:
+                        # A kernel that calls itself, being compiled.
+                        return self._making  # type: ignore[no-any-return]
+                    self._dispatcher = self._make(numba.njit(nogil=True, boundscheck=_MODE == CHECKED))
         return self._dispatcher  # type: ignore[no-any-return]
+
+    def _make(self, njit: Callable[[Any], Any]) -> Any:
+        made = self._making = njit(self.py_func)
+        try:
+            place = _cache_place()
+            digest = None if place is None else fingerprint(self.py_func)
+            if place is not None and digest is not None:
+                made._cache = _disk_cache(place, self.name, digest)
+            if self.signature is not None:
+                made.compile(_numba_signature(self.signature))
+                # Other types would be compiled one by one: a missing conversion is an error instead.
+                made.disable_compile()
+        finally:
+            self._making = None
+        return made
 
     @property
     def _numba_type_(self) -> Any:
         return self.compile()._numba_type_  # type: ignore[attr-defined]
 
-    def _cache_key(self) -> str | None:
-        digest = fingerprint(self.py_func)
-        return None if digest is None else f"{self.name}-{digest}"
-
     def cached(self) -> bool:
         """Whether the cache seems to hold this kernel compiled. Without importing numba, so for whatever version of it."""
         place = _cache_place()
-        key = None if place is None else self._cache_key()
-        if place is None or key is None:
+        digest = None if place is None else fingerprint(self.py_func)
+        if place is None or digest is None:
             return False
-        return any(name.startswith(key) for name in _listing(place))
+        return any(entry.startswith(f"{self.name}-{digest}-") for entry in _listing(place))
 
     def __reduce__(self) -> str:
         return self.__qualname__
@@ -340,11 +357,12 @@ def _feed(digest: Any, value: Any, function: Any, seen: set[int]) -> None:
         digest.update(f"name {getattr(value, '__module__', '')}.{value.__name__};".encode())
     elif isinstance(value, python_types.ModuleType):
         digest.update(f"module {value.__name__};".encode())
-        for name in sorted(function.__code__.co_names):
-            inner = vars(value).get(name)
-            if isinstance(inner, bool | int | float | np.generic | Kernel | Intrinsic):
-                digest.update(name.encode())
-                _feed(digest, inner, function, seen)
+        # What kernels use of NumPy is numba's own, whose version is in the key anyway.
+        used = () if value.__name__.partition(".")[0] in ("numpy", "math") else function.__code__.co_names
+        for name in used:
+            if name in vars(value):
+                digest.update(f"attribute {name} ".encode())
+                _feed(digest, vars(value)[name], function, seen)
     else:
         raise _UnknownError(f"{function.__qualname__} uses {value!r}")
 
@@ -376,8 +394,18 @@ def _cache_places() -> Iterator[Path]:
     import platformdirs
 
     yield Path(platformdirs.user_cache_dir("logwright"))
-    # Spark's executors often have no home to write to. The directory is refused below unless it is ours alone.
-    yield Path(tempfile.gettempdir(), f"logwright-{os.getuid()}")
+    # Spark's executors often have no home to write to. Anybody could have made this one, so it has to be ours alone.
+    shared = Path(tempfile.gettempdir(), f"logwright-{os.getuid()}")
+    with contextlib.suppress(OSError):
+        shared.mkdir(mode=0o700, exist_ok=True)
+        if not shared.is_symlink() and _is_ours(shared):
+            yield shared
+
+
+def _is_ours(directory: Path) -> bool:
+    """What is loaded from there is run: nobody else may be able to put it there."""
+    status = directory.stat()
+    return status.st_uid == os.getuid() and not status.st_mode & 0o022
 
 
 _place: tuple[Path | None] | None = None
@@ -395,13 +423,9 @@ def _usable(root: Path) -> Path | None:
     place = root / "kernels" / f"{sys.implementation.cache_tag}-{_MODE}"
     try:
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
-        status = place.stat()
-        # What is loaded from here is run: nobody else may be able to put it there.
-        if status.st_uid != os.getuid() or status.st_mode & 0o022 or not os.access(place, os.W_OK):
-            return None
+        return place if _is_ours(place) and os.access(place, os.W_OK) else None
     except OSError:
         return None
-    return place
 
 
 _listings: dict[Path, frozenset[str]] = {}
@@ -416,7 +440,14 @@ def _listing(place: Path) -> frozenset[str]:
     return _listings[place]
 
 
-def _disk_cache(place: Path, key: str) -> Any:
+def _remove_old(place: Path, name: str) -> None:
+    """Remove what was compiled from a kernel long ago: of other versions, or of a day of edits."""
+    for old in place.glob(f"{name}-*"):
+        if time.time() - old.stat().st_mtime > KEPT_SECONDS:
+            old.unlink(missing_ok=True)
+
+
+def _disk_cache(place: Path, name: str, digest: str) -> Any:
     """One kernel's compiled forms on disk, as a dispatcher asks for them."""
     import llvmlite
     import numba
@@ -432,7 +463,7 @@ def _disk_cache(place: Path, key: str) -> Any:
 
         def _path(self, signature: Any, codegen: Any) -> Path:
             made_by = (numba.__version__, llvmlite.__version__, codegen.magic_tuple(), str(signature))
-            return place / f"{key}-{hashlib.sha256(repr(made_by).encode()).hexdigest()[:16]}"
+            return place / f"{name}-{digest}-{hashlib.sha256(repr(made_by).encode()).hexdigest()[:16]}"
 
         def load_overload(self, sig: Any, target_context: Any) -> Any:
             target_context.refresh()
@@ -451,7 +482,9 @@ def _disk_cache(place: Path, key: str) -> Any:
             try:
                 beside.write_bytes(dump(data._reduce()))
                 os.replace(beside, path)
+                _remove_old(place, name)
             except OSError:
-                beside.unlink(missing_ok=True)
+                with contextlib.suppress(OSError):
+                    beside.unlink(missing_ok=True)
 
     return DiskCache()
