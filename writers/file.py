@@ -3,84 +3,194 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import re
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from typing import IO, Any, cast
 
 from logwright.codec import registry
 from logwright.codec.base import Chunk
 from logwright.codec.fault import ExistsError, StorageError, UsageError
-from logwright.writers.filesystem import FileSystem, Lock, explained, make_above, unmake, write_all
+from logwright.writers.filesystem import (
+    FileSystem,
+    LocalFileSystem,
+    Lock,
+    OpenFile,
+    explained,
+    make_above,
+    plain_errors,
+    unmake,
+    write_all,
+)
 from logwright.writers.lock import refuse_running
 from logwright.writers.stage import FolderListing
 
 _SYNC_BYTES = 64 << 20
 """So much is handed to the disk at a time, so that the last sync is short."""
 
+_BUFFER_BYTES = 1 << 20
 
-def put_whole(
-    files: FileSystem, path: str, mode: str, encode: Callable[[], Iterable[Chunk]], *, warm: int = _SYNC_BYTES
-) -> int:
-    """Write one file; returns its size in bytes. Mode "error" wants none there, "overwrite" replaces one.
 
-    `encode` is called when all that can be refused has been.
+class Draft:
+    """A file being made beside its target, under a hidden name, locked; `commit` gives it its name, `undo` removes it.
+
+    Raises, before anything is made, `ExistsError` where mode "error" meets a file, and `BusyError` where the directory is one
+    of a running system.
     """
-    if mode == "append":
-        raise UsageError(
-            "rows can't be appended to a single file",
-            path=path,
-            advice="Append to its directory, by the layout's name",
-        )
-    if mode not in ("error", "overwrite"):
-        raise UsageError(f"mode {mode!r} is none of error, overwrite")
-    target = files.real(path)
-    above, name = os.path.split(target)
-    _refuse(files, path, target, mode)
-    listing = FolderListing(files, above, os.path.basename(above))
-    if files.stat(above) is not None:
-        layout = registry.detect_layout(listing)
-        if layout is not None:
-            refuse_running(files, layout, above)
-    made = make_above(files, above)
-    draft, lock = "", None
-    try:
-        remove_drafts(files, above, name)
-        draft, lock = _draft(files, above, name)
-        size = _fill(files, draft, encode(), warm)
-        if mode == "error":
-            files.rename_new(draft, target)
+
+    def __init__(
+        self, files: FileSystem, path: str, mode: str = "error", *, sync_bytes: int = _SYNC_BYTES
+    ) -> None:
+        self.size = 0
+        self._files = files
+        self._path = path
+        self._mode = mode
+        self._sync_bytes = sync_bytes
+        self._synced = 0
+        self._target = files.real(path)
+        self._above, name = os.path.split(self._target)
+        _refuse(files, path, self._target, mode)
+        _refuse_running_above(files, self._above)
+        self._lock: Lock | None = None
+        self._file: OpenFile | None = None
+        self._made = make_above(files, self._above)
+        try:
+            remove_drafts(files, self._above, name)
+            self._draft, self._lock = _locked(files, self._above, name)
+            # Opened, not created: the lock has made it, so that who looks for what killed writers left finds it locked
+            # from the start.
+            self._file = files.open(self._draft)
+        except BaseException:
+            self.undo()
+            raise
+
+    def write(self, data: Chunk) -> None:
+        assert self._file is not None
+        self.size += write_all(self._file, data, self.size)
+        if self.size - self._synced >= self._sync_bytes:
+            self._file.sync()
+            self._synced = self.size
+
+    def commit(self) -> None:
+        assert self._file is not None
+        self._file.sync()
+        self._close()
+        if self._mode == "error":
+            self._files.rename_new(self._draft, self._target)
         else:
-            files.rename(draft, target)
-    except BaseException:
+            self._files.rename(self._draft, self._target)
+        self._free()
+        try:
+            self._files.sync_directory(self._above)
+        except OSError as error:
+            said = explained(error, self._path)
+            raise StorageError(
+                f"the file is written, but the disk did not confirm its name: {said}"
+            ) from error
+
+    def undo(self) -> None:
+        """Leave nothing. Harmless after `commit`."""
         with contextlib.suppress(OSError):
-            if lock is not None:
-                files.remove(draft)
-        unmake(files, made)
-        raise
-    finally:
-        if lock is not None:
+            self._close()
+        if self._lock is not None:
+            with contextlib.suppress(OSError):
+                self._files.remove(self._draft)
+            self._free()
+            unmake(self._files, self._made)
+
+    def _close(self) -> None:
+        if self._file is not None:
+            file, self._file = self._file, None
+            file.close()
+
+    def _free(self) -> None:
+        if self._lock is not None:
+            lock, self._lock = self._lock, None
             lock.release()
+
+
+def put_whole(files: FileSystem, path: str, mode: str, encode: Callable[[], Iterable[Chunk]]) -> int:
+    """Write one file; returns its size in bytes. `encode` is called when all that can be refused has been."""
+    draft = Draft(files, path, mode)
     try:
-        files.sync_directory(above)
-    except OSError as error:
-        raise StorageError(
-            f"the file is written, but the disk did not confirm its name: {explained(error, path)}", path=path
-        ) from error
-    return size
+        for chunk in encode():
+            draft.write(chunk)
+        draft.commit()
+        return draft.size
+    except BaseException:
+        draft.undo()
+        raise
+
+
+@contextlib.contextmanager
+def whole_file(
+    path: str, *, if_exists: str = "error", files: FileSystem | None = None
+) -> Iterator[IO[bytes]]:
+    """A stream whose content is the file when the block ends, and nothing at all when it raises."""
+    with plain_errors(path):
+        draft = Draft(LocalFileSystem() if files is None else files, path, if_exists)
+    raw = _Stream(draft, path)
+    try:
+        stream = io.BufferedWriter(raw, _BUFFER_BYTES)
+        yield cast(IO[bytes], stream)
+        with plain_errors(path):
+            if not stream.closed:
+                stream.flush()
+            draft.commit()
+    except BaseException:
+        raw.over = True
+        draft.undo()
+        raise
+
+
+class _Stream(io.RawIOBase):
+    """A draft as Python's own kind of stream, which other writers take."""
+
+    def __init__(self, draft: Draft, path: str) -> None:
+        self._to = draft
+        self._path = path
+        self.over = False
+        """What is still buffered when all is undone goes nowhere."""
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        if not self.over:
+            with plain_errors(self._path):
+                self._to.write(data)
+        return len(data)
+
+    def tell(self) -> int:
+        return self._to.size
 
 
 def _refuse(files: FileSystem, path: str, target: str, mode: str) -> None:
+    if mode == "append":
+        raise UsageError(
+            "rows can't be appended to a single file",
+            advice="Append to its directory, by the name of the layout",
+        )
+    if mode not in ("error", "overwrite"):
+        raise UsageError(f"mode {mode!r} is none of error, overwrite")
     found = files.stat(target)
-    if found is None:
-        return
-    if found.directory:
-        raise ExistsError("it is a directory; this codec writes a file", path=path)
-    if mode == "error":
+    if found is not None and found.directory:
+        raise ExistsError("it is a directory; a file is to be written", path=path)
+    if found is not None and mode == "error":
         raise ExistsError("it exists", path=path, advice="mode='overwrite' replaces it")
 
 
-def _draft(files: FileSystem, above: str, name: str) -> tuple[str, Lock]:
+def _refuse_running_above(files: FileSystem, above: str) -> None:
+    if files.stat(above) is None:
+        return
+    layout = registry.detect_layout(FolderListing(files, above, os.path.basename(above)))
+    if layout is not None:
+        refuse_running(files, layout, above)
+
+
+def _locked(files: FileSystem, above: str, name: str) -> tuple[str, Lock]:
     while True:
         # A hidden name that ends in .tmp: no system takes it for one of its own.
         draft = os.path.join(above, f".{name[:200]}.{secrets.token_hex(16)}.tmp")
@@ -89,28 +199,12 @@ def _draft(files: FileSystem, above: str, name: str) -> tuple[str, Lock]:
             return draft, lock
 
 
-def _fill(files: FileSystem, path: str, chunks: Iterable[Chunk], warm: int) -> int:
-    # Opened, not created: the lock has made it, and who looks for what was left behind sees it locked from the start.
-    file = files.open(path)
-    try:
-        size = synced = 0
-        for chunk in chunks:
-            size += write_all(file, chunk, size)
-            if size - synced >= warm:
-                file.sync()
-                synced = size
-        file.sync()
-        return size
-    finally:
-        file.close()
-
-
 def remove_drafts(files: FileSystem, above: str, name: str) -> None:
     """Remove what killed writers of this file left."""
     ours = re.compile(re.escape(f".{name[:200]}.") + r"[0-9a-f]{32}\.tmp")
     for item in files.listdir(above):
         path = os.path.join(above, item.name)
-        if item.directory or not ours.fullmatch(item.name) or files.stat(path) is None:
+        if item.directory or not ours.fullmatch(item.name):
             continue
         lock = files.lock(path)
         if lock is not None:

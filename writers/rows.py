@@ -34,6 +34,10 @@ def batches(data: Any, table: Table | None = None) -> Iterator[pa.RecordBatch]:
     if isinstance(data, pa.RecordBatchReader):
         return _bounded(_read(data))
     if hasattr(data, "__arrow_c_stream__"):
+        # Where there is a reader on this side of the C interface its errors arrive as they were raised.
+        reader = data.to_reader() if hasattr(data, "to_reader") else None
+        if isinstance(reader, pa.RecordBatchReader):
+            return _bounded(_read(reader))
         return _bounded(_read(pa.RecordBatchReader.from_stream(data)))
     if hasattr(data, "__arrow_c_array__"):
         return _bounded([pa.record_batch(data)])
@@ -99,11 +103,13 @@ def _from_dicts(rows: Sequence[Mapping[str, Any]], table: Table | None, seen: in
     return pa.RecordBatch.from_arrays(arrays, names=names)
 
 
-def _column(name: str, values: list[Any], type_: pa.DataType | None, seen: int) -> pa.Array:
+def _column(name: str, values: list[Any], type_: pa.DataType | None, seen: int) -> pa.Array[Any]:
     try:
         if type_ is None:
-            return pa.array(values)
-        return pa.array([_shaped(value, type_) for value in values], type_)
+            found: pa.Array[Any] = pa.array(values)
+        else:
+            found = pa.array([_shaped(value, type_) for value in values], type_)
+        return found
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         why = str(error)
     if type_ is None:

@@ -5,6 +5,7 @@
     lw.read("/data/kafka-logs/orders-0")         a table of records
     lw.scan(...)                                 the same as a stream, for files larger than memory
     lw.verify(...), lw.inspect(...)              what is wrong with it, what it is
+    lw.write(table, "/stage/orders-0", "kafka.partition")
 
 Nothing is imported before it is used.
 """
@@ -15,7 +16,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from logwright.api import Scan, codecs, detect, inspect, read, scan, verify
+    from logwright.api import Scan, codecs, detect, inspect, read, scan, verify, write
     from logwright.codec.fault import (
         AccessError,
         BusyError,
@@ -30,9 +31,12 @@ if TYPE_CHECKING:
         UsageError,
     )
     from logwright.readers.report import Report
+    from logwright.writers.write import Written
 
 _HOME = {
-    **dict.fromkeys(("Scan", "codecs", "detect", "inspect", "read", "scan", "verify"), "logwright.api"),
+    **dict.fromkeys(
+        ("Scan", "codecs", "detect", "inspect", "read", "scan", "verify", "write"), "logwright.api"
+    ),
     **dict.fromkeys(
         (
             "AccessError",
@@ -50,11 +54,12 @@ _HOME = {
         "logwright.codec.fault",
     ),
     "Report": "logwright.readers.report",
+    "Written": "logwright.writers.write",
 }
 """Where each public name lives. A new verb is a line here and one above."""
 
 __all__ = [  # noqa: RUF022
-    "Scan", "codecs", "detect", "inspect", "read", "scan", "verify", "Report", "Fault",
+    "Scan", "codecs", "detect", "inspect", "read", "scan", "verify", "write", "Report", "Fault", "Written",
     "LogwrightError", "DamageError", "UsageError", "UnsupportedError", "NotFoundError", "AccessError", "ExistsError",
     "BusyError", "StorageError", "DamageWarning",
 ]  # fmt: skip

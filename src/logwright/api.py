@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -21,6 +21,9 @@ from logwright.readers.filter import Given, understand
 from logwright.readers.report import MAX_FAULTS, Report
 from logwright.readers.resolve import Path
 from logwright.readers.stream import Mode, output_schema
+
+if TYPE_CHECKING:
+    from logwright.writers.write import Written
 
 Paths = Path | Sequence[Path]
 
@@ -137,6 +140,31 @@ class Scan:
 
     def __repr__(self) -> str:
         return f"<Scan {self._path}: {', '.join(self.schema.names)}>"
+
+
+def write(
+    data: Any,
+    path: Path,
+    codec: str,
+    *,
+    frames: Any = None,
+    file: Any = None,
+    mode: str = "error",
+    **options: Any,
+) -> Written:
+    """Write rows as the system itself would have: a file, or a directory with every file that belongs to it.
+
+    `data`: anything with an Arrow stream (pyarrow, pandas, Polars, DuckDB), a list of dicts, or an iterator of record batches,
+    which is never held as a whole for a directory. `codec` names the codec or layout. `mode`: "error" wants nothing there,
+    "append" adds to a directory, "overwrite" replaces a file, or a directory of the same layout. `frames` and `file`: the
+    other two tables of a codec, to write the same bytes again. Further options are the codec's or layout's own.
+
+    The target is written whole or not at all, whatever happens. Raises `LogwrightError`: `ExistsError`, `BusyError` (the system
+    runs, or another writer), `UsageError`, `AccessError`, `StorageError`.
+    """
+    from logwright.writers.write import write as _write
+
+    return _write(data, path, codec, frames=frames, file=file, mode=mode, **options)
 
 
 def verify(
