@@ -31,7 +31,7 @@ from logwright.codec.kafka.batch import (
     TIMESTAMP_TYPE,
 )
 from logwright.codec.kafka.resync import Damaged, find_batch
-from logwright.codec.option import Option, Options, parse_choice
+from logwright.codec.option import Option, Options
 from logwright.codec.table import TIMESTAMP, Column, Table
 
 _MAGIC = RECORD_BATCH.offset("magic")
@@ -55,11 +55,19 @@ ROWS = Table(
             pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])),
             "in order, with duplicates; empty when there are none. Keys that are not UTF-8 as a Java consumer gets them",
         ),
-        Column("position", pa.int64(), "byte of the file where the record's batch starts: its row in frames", detail=True),
+        Column(
+            "position",
+            pa.int64(),
+            "byte of the file where the record's batch starts: its row in frames",
+            detail=True,
+        ),
         Column("segment", pa.int64(), "base offset of the file, from its name", detail=True),
         Column("timestamp_ms", pa.int64(), "the timestamp as a raw number of milliseconds", detail=True),
         Column(
-            "create_timestamp_ms", pa.int64(), "the producer's time, also where the broker's counts", detail=True
+            "create_timestamp_ms",
+            pa.int64(),
+            "the producer's time, also where the broker's counts",
+            detail=True,
         ),
         Column("attributes", pa.int8(), "the record's own attributes: unused, 0", detail=True),
         Column(
@@ -109,7 +117,9 @@ FRAMES = Table(
             "the records as they are stored, where they are compressed or not what would be written from the rows",
             detail=True,
         ),
-        Column("raw", pa.binary(), "the bytes of a damaged stretch: the other columns are null then", detail=True),
+        Column(
+            "raw", pa.binary(), "the bytes of a damaged stretch: the other columns are null then", detail=True
+        ),
     ),
     "One row a batch.",
 )
@@ -120,7 +130,12 @@ FILE = Table(
         Column("base_offset", pa.int64(), "from the file's name"),
         Column("size", pa.int64(), "bytes of the file", nullable=False),
         Column("frames", pa.int64(), "good batches", nullable=False),
-        Column("trailing", pa.binary(), "what no batch covers at the end, without the zeros after it", nullable=False),
+        Column(
+            "trailing",
+            pa.binary(),
+            "what no batch covers at the end, without the zeros after it",
+            nullable=False,
+        ),
         Column("trailing_zeros", pa.int64(), "zero bytes at the end", nullable=False),
     ),
     "One row.",

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from logwright.codec.base import Bytes
-from logwright.codec.intrinsics import copy
+from logwright.codec.intrinsics import copy, load_u8
 from logwright.codec.kafka.batch import MIN_RECORD
 from logwright.codec.kernel import kernel
 
@@ -18,7 +18,15 @@ Int64s = npt.NDArray[np.int64]
 Int32s = npt.NDArray[np.int32]
 Int8s = npt.NDArray[np.int8]
 
-WANT_OFFSET, WANT_TIMESTAMP, WANT_CREATE, WANT_KEY, WANT_VALUE, WANT_HEADERS, WANT_ATTRIBUTES = 1, 2, 4, 8, 16, 32, 64
+WANT_OFFSET, WANT_TIMESTAMP, WANT_CREATE, WANT_KEY, WANT_VALUE, WANT_HEADERS, WANT_ATTRIBUTES = (
+    1,
+    2,
+    4,
+    8,
+    16,
+    32,
+    64,
+)
 
 (
     BAD_COUNT,
@@ -58,7 +66,7 @@ def varint(buf: Bytes, at: int, end: int) -> tuple[int, int, int]:
     number = 0
     shift = 0
     for i in range(at, min(end, at + 5)):
-        byte = int(buf[i])
+        byte = load_u8(buf, i)
         number |= (byte & 0x7F) << shift
         if byte < 0x80:
             odd = 1 if (byte == 0 and shift > 0) or (shift == 28 and byte > 0x0F) else 0
@@ -76,7 +84,7 @@ def varlong(buf: Bytes, at: int, end: int) -> tuple[int, int, int]:
     high = 0
     shift = 0
     for i in range(at, min(end, at + 10)):
-        byte = int(buf[i])
+        byte = load_u8(buf, i)
         if shift < 56:
             low |= (byte & 0x7F) << shift
         else:
@@ -237,7 +245,7 @@ def read_records(
             if at >= stop:
                 reason = BAD_SECTION
                 break
-            byte = int(buf[at])
+            byte = load_u8(buf, at)
             if byte < 0x80:
                 size = byte >> 1
                 if byte & 1:
@@ -254,9 +262,9 @@ def read_records(
                 reason = BAD_LENGTH
                 break
             end = at + size
-            attribute = int(buf[at])
+            attribute = load_u8(buf, at)
             at += 1
-            byte = int(buf[at])
+            byte = load_u8(buf, at)
             if byte < 0x80:
                 delta = (byte >> 1) if byte & 1 == 0 else -(byte >> 1) - 1
                 at += 1
@@ -269,7 +277,7 @@ def read_records(
             if at >= end:
                 reason = BAD_VARINT
                 break
-            byte = int(buf[at])
+            byte = load_u8(buf, at)
             if byte < 0x80:
                 ahead = (byte >> 1) if byte & 1 == 0 else -(byte >> 1) - 1
                 at += 1
@@ -282,7 +290,7 @@ def read_records(
             if at >= end:
                 reason = BAD_VARINT
                 break
-            byte = int(buf[at])
+            byte = load_u8(buf, at)
             if byte < 0x80:
                 key_size = (byte >> 1) if byte & 1 == 0 else -(byte >> 1) - 1
                 at += 1
@@ -303,7 +311,7 @@ def read_records(
             if at >= end:
                 reason = BAD_VARINT
                 break
-            byte = int(buf[at])
+            byte = load_u8(buf, at)
             if byte < 0x80:
                 value_size = (byte >> 1) if byte & 1 == 0 else -(byte >> 1) - 1
                 at += 1
@@ -323,7 +331,7 @@ def read_records(
                 odd = 1
             header_count = 0
             first_header = at
-            if at < end and buf[at] == 0:
+            if at < end and load_u8(buf, at) == 0:
                 at += 1
                 if at != end:
                     reason = BAD_REST
@@ -450,7 +458,7 @@ def read_headers(
         for _i in range(header_ends[record + 1] - header_ends[record]):
             size, at, _ = varint(buf, at, len(buf))
             for i in range(size):
-                high |= int(buf[at + i])
+                high |= load_u8(buf, at + i)
             copy(key_data, key_end, buf, at, size)
             key_end += size
             at += size

@@ -23,8 +23,23 @@ import numpy as np
 import numpy.typing as npt
 
 from logwright.codec.base import Bytes, Window
-from logwright.codec.intrinsics import crc32c_combine, crc32c_update, load_i16be, load_i32be, load_i64be
-from logwright.codec.kafka.batch import COMPRESSION_NAMES, CRC_START, HEAD_SIZE, LENGTH_END, MAGIC, MIN_LENGTH, RECORD_BATCH
+from logwright.codec.intrinsics import (
+    crc32c_combine,
+    crc32c_update,
+    load_i16be,
+    load_i32be,
+    load_i64be,
+    load_u8,
+)
+from logwright.codec.kafka.batch import (
+    COMPRESSION_NAMES,
+    CRC_START,
+    HEAD_SIZE,
+    LENGTH_END,
+    MAGIC,
+    MIN_LENGTH,
+    RECORD_BATCH,
+)
 from logwright.codec.kernel import kernel
 
 if TYPE_CHECKING:
@@ -62,7 +77,7 @@ def candidate(buf: Bytes, at: int, left: int, low: int, high: int) -> int:
     `left` are the bytes of the file from `at` on.
     """
     for p in range(at, len(buf) - HEAD_SIZE + 1):
-        if int(buf[p + _MAGIC]) != MAGIC:
+        if load_u8(buf, p + _MAGIC) != MAGIC:
             continue
         size = load_i32be(buf, p + _LENGTH)
         if size < MIN_LENGTH or size > left - (p - at) - LENGTH_END or size > LIMIT:
@@ -71,7 +86,11 @@ def candidate(buf: Bytes, at: int, left: int, low: int, high: int) -> int:
         delta = load_i32be(buf, p + _DELTA)
         if offset < low or delta < 0 or offset > high - delta:
             continue
-        if load_i32be(buf, p + _EPOCH) < -1 or load_i64be(buf, p + _PRODUCER) < -1 or load_i32be(buf, p + _COUNT) < 0:
+        if (
+            load_i32be(buf, p + _EPOCH) < -1
+            or load_i64be(buf, p + _PRODUCER) < -1
+            or load_i32be(buf, p + _COUNT) < 0
+        ):
             continue
         return p
     return -1
@@ -117,7 +136,7 @@ def header_points(buf: Bytes, at: int, left: int, last: int, high: int, epoch: i
         points += 1
     if offset == last + 1:
         points += 1
-    if int(buf[at + _MAGIC]) == MAGIC:
+    if load_u8(buf, at + _MAGIC) == MAGIC:
         points += 1
     attributes = load_i16be(buf, at + _ATTRIBUTES)
     if 0 <= attributes < 0x80 and (attributes & 7) < _CODECS:
@@ -204,7 +223,9 @@ class _Search:
         return header_points(self.data, end, left, last, self.high, epoch) >= 6
 
 
-def find_batch(window: Window, at: int, context: LogContext, damaged: Damaged | None = None) -> tuple[int, int]:
+def find_batch(
+    window: Window, at: int, context: LogContext, damaged: Damaged | None = None
+) -> tuple[int, int]:
     """The next batch from `window.data[at]` on, as `Codec.resync` says it."""
     data = window.data
     start, end = (-1, -1) if damaged is None else (damaged.start - window.offset, damaged.end - window.offset)

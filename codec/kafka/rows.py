@@ -7,21 +7,20 @@ the same in all records of a batch are made without looking at the records.
 from __future__ import annotations
 
 import codecs
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from logwright.codec.base import Bytes, Decoded, Frames, Window
+from logwright.codec.base import Decoded, Frames, Window
 from logwright.codec.fault import Fault, Kind, Severity
 from logwright.codec.kafka import records
 from logwright.codec.kafka.batch import (
     COMPRESSION,
     CONTROL,
     CONTROL_TYPES,
-    HEAD_SIZE,
     LOG_APPEND_TIME,
     MIN_RECORD,
     TIMESTAMP_TYPE,
@@ -111,16 +110,6 @@ def _wanted(head: npt.NDArray[Any], context: LogContext) -> npt.NDArray[np.bool_
     return None if wanted is None or wanted.all() else wanted
 
 
-_NONE8 = np.empty(0, np.uint8)
-_NONE32 = np.empty(0, np.int32)
-_NONE64 = np.empty(0, np.int64)
-_NONE_ATTRIBUTES = np.empty(0, np.int8)
-
-
-def _bits(rows: int) -> Bytes:
-    return np.full((rows + 7) // 8, 0xFF, np.uint8)
-
-
 class Read:
     """The records of some batches, read: arrays of what was asked for, and per batch what was met."""
 
@@ -145,24 +134,28 @@ class Read:
         attributes = head["attributes"].astype(np.int64)
         frames = len(head)
 
-        def some(bit: int, array: Callable[[], npt.NDArray[Any]], none: npt.NDArray[Any]) -> npt.NDArray[Any]:
-            return array() if want & bit else none
+        def room(bit: int, kind: Any, length: int) -> tuple[pa.Buffer, npt.NDArray[Any]]:
+            return _room(length if want & bit else 0, kind)
 
         self.want = want
-        self.offsets = some(records.WANT_OFFSET, lambda: np.empty(rows, np.int64), _NONE64)
-        self.timestamps = some(records.WANT_TIMESTAMP, lambda: np.empty(rows, np.int64), _NONE64)
-        self.timestamp_bits = some(records.WANT_TIMESTAMP, lambda: _bits(rows), _NONE8)
-        self.creates = some(records.WANT_CREATE, lambda: np.empty(rows, np.int64), _NONE64)
-        self.key_ends = some(records.WANT_KEY, lambda: np.empty(rows + 1, np.int32), _NONE32)
-        self.key_bits = some(records.WANT_KEY, lambda: _bits(rows), _NONE8)
-        self.key_data = some(records.WANT_KEY, lambda: np.empty(size, np.uint8), _NONE8)
-        self.value_ends = some(records.WANT_VALUE, lambda: np.empty(rows + 1, np.int32), _NONE32)
-        self.value_bits = some(records.WANT_VALUE, lambda: _bits(rows), _NONE8)
-        self.value_data = some(records.WANT_VALUE, lambda: np.empty(size, np.uint8), _NONE8)
-        self.header_ends = some(records.WANT_HEADERS, lambda: np.empty(rows + 1, np.int32), _NONE32)
-        self.header_at = some(records.WANT_HEADERS, lambda: np.empty(rows, np.int64), _NONE64)
-        self.attributes = some(records.WANT_ATTRIBUTES, lambda: np.empty(rows, np.int8), _NONE_ATTRIBUTES)
-        for ends in (self.key_ends, self.value_ends, self.header_ends):
+        offset, timestamp, create = records.WANT_OFFSET, records.WANT_TIMESTAMP, records.WANT_CREATE
+        key, value, headers = records.WANT_KEY, records.WANT_VALUE, records.WANT_HEADERS
+        self._offsets, self.offsets = room(offset, np.int64, rows)
+        self._timestamps, timestamps = room(timestamp, np.int64, rows)
+        self._timestamp_bits, timestamp_bits = room(timestamp, np.uint8, (rows + 7) // 8)
+        self._creates, creates = room(create, np.int64, rows)
+        self._key_ends, key_ends = room(key, np.int32, rows + 1)
+        self._key_bits, key_bits = room(key, np.uint8, (rows + 7) // 8)
+        self._key_data, key_data = room(key, np.uint8, size)
+        self._value_ends, value_ends = room(value, np.int32, rows + 1)
+        self._value_bits, value_bits = room(value, np.uint8, (rows + 7) // 8)
+        self._value_data, value_data = room(value, np.uint8, size)
+        self._header_ends, self.header_ends = room(headers, np.int32, rows + 1)
+        _, self.header_at = room(headers, np.int64, rows)
+        self._attributes, record_attributes = room(records.WANT_ATTRIBUTES, np.int8, rows)
+        for bits in (timestamp_bits, key_bits, value_bits):
+            bits[:] = 0xFF
+        for ends in (key_ends, value_ends, self.header_ends):
             ends[:1] = 0
         self.per_frame = np.zeros(frames, np.int64)
         self.left_out = np.zeros(frames, np.int64)
@@ -185,18 +178,18 @@ class Read:
             low,
             high,
             self.offsets,
-            self.timestamps,
-            self.timestamp_bits,
-            self.creates,
-            self.key_ends,
-            self.key_bits,
-            self.key_data,
-            self.value_ends,
-            self.value_bits,
-            self.value_data,
+            timestamps,
+            timestamp_bits,
+            creates,
+            key_ends,
+            key_bits,
+            key_data,
+            value_ends,
+            value_bits,
+            value_data,
             self.header_ends,
             self.header_at,
-            self.attributes,
+            record_attributes,
             self.per_frame,
             self.left_out,
             self.odd,
@@ -206,8 +199,9 @@ class Read:
             self.sums,
         )
         # What was allocated for the worst case goes back: a key takes a small part of its record.
-        self.key_data.resize(int(self.sums[3]), refcheck=False)
-        self.value_data.resize(int(self.sums[4]), refcheck=False)
+        del key_data, value_data
+        self._key_data.resize(int(self.sums[3]), shrink_to_fit=True)
+        self._value_data.resize(int(self.sums[4]), shrink_to_fit=True)
 
     @property
     def served(self) -> int:
@@ -215,29 +209,45 @@ class Read:
         return int(self.sums[8])
 
     def key(self) -> pa.Array:
-        return _binary(pa.binary(), self.rows, self.key_bits, self.key_ends, self.key_data, int(self.sums[0]))
+        return _binary(
+            pa.binary(), self.rows, self._key_bits, self._key_ends, self._key_data, int(self.sums[0])
+        )
 
     def value(self) -> pa.Array:
-        return _binary(pa.binary(), self.rows, self.value_bits, self.value_ends, self.value_data, int(self.sums[1]))
+        nulls = int(self.sums[1])
+        return _binary(pa.binary(), self.rows, self._value_bits, self._value_ends, self._value_data, nulls)
+
+    def offset(self) -> pa.Array:
+        return self._numbers(pa.int64(), self._offsets)
 
     def timestamp(self) -> pa.Array:
         nulls = int(self.sums[2])
-        bits = pa.py_buffer(self.timestamp_bits) if nulls else None
-        return pa.Array.from_buffers(TIMESTAMP, self.rows, [bits, pa.py_buffer(self.timestamps)], nulls)
+        bits = self._timestamp_bits if nulls else None
+        return pa.Array.from_buffers(TIMESTAMP, self.rows, [bits, self._timestamps], nulls)
 
-    def numbers(self, array: npt.NDArray[Any], kind: pa.DataType) -> pa.Array:
-        return pa.Array.from_buffers(kind, self.rows, [None, pa.py_buffer(array)], 0)
+    def timestamp_ms(self) -> pa.Array:
+        return self._numbers(pa.int64(), self._timestamps)
+
+    def create_timestamp_ms(self) -> pa.Array:
+        return self._numbers(pa.int64(), self._creates)
+
+    def attributes(self) -> pa.Array:
+        return self._numbers(pa.int8(), self._attributes)
+
+    def _numbers(self, kind: pa.DataType, numbers: pa.Buffer) -> pa.Array:
+        return pa.Array.from_buffers(kind, self.rows, [None, numbers], 0)
 
     def headers(self) -> tuple[pa.Array, pa.Array | None]:
         """The columns headers and headers_raw; the latter is None when all keys are UTF-8."""
         total = int(self.sums[7])
-        ends = pa.py_buffer(self.header_ends)
-        key_ends = np.zeros(total + 1, np.int32)
-        value_ends = np.zeros(total + 1, np.int32)
-        key_data = np.empty(int(self.sums[5]), np.uint8)
-        value_data = np.empty(int(self.sums[6]), np.uint8)
-        bits = _bits(total)
         sums = np.zeros(2, np.int64)
+        key_ends_buffer, key_ends = _room(total + 1, np.int32)
+        key_data_buffer, key_data = _room(int(self.sums[5]), np.uint8)
+        value_ends_buffer, value_ends = _room(total + 1, np.int32)
+        value_data_buffer, value_data = _room(int(self.sums[6]), np.uint8)
+        bits_buffer, bits = _room((total + 7) // 8, np.uint8)
+        key_ends[0] = value_ends[0] = 0
+        bits[:] = 0xFF
         if total:
             records.read_headers(
                 self.buf,
@@ -251,37 +261,42 @@ class Read:
                 value_data,
                 sums,
             )
-        value = _binary(pa.binary(), total, bits, value_ends, value_data, int(sums[0]))
-        key = _binary(pa.string(), total, _NONE8, key_ends, key_data, 0)
+        value = _binary(pa.binary(), total, bits_buffer, value_ends_buffer, value_data_buffer, int(sums[0]))
+        key = _binary(pa.string(), total, None, key_ends_buffer, key_data_buffer, 0)
         raw: pa.Array | None = None
         if sums[1]:
-            key, wrong = _java_strings(_binary(pa.binary(), total, _NONE8, key_ends, key_data, 0))
+            stored = _binary(pa.binary(), total, None, key_ends_buffer, key_data_buffer, 0)
+            key, wrong = _java_strings(stored)
             if wrong is not None:
-                raw = self._raw_headers(key_ends, key_data, value, wrong)
-        return self._list(HEADER, [key, value], ends, None, 0), raw
+                raw = self._raw_headers(stored, value, wrong)
+        return self._list(HEADER, [key, value]), raw
 
-    def _raw_headers(
-        self, key_ends: npt.NDArray[np.int32], key_data: Bytes, value: pa.Array, wrong: npt.NDArray[np.bool_]
-    ) -> pa.Array:
+    def _raw_headers(self, key: pa.Array, value: pa.Array, wrong: npt.NDArray[np.bool_]) -> pa.Array:
         """The headers with raw keys where one is wrong, null elsewhere."""
         ends = self.header_ends[: self.rows + 1].astype(np.int64)
         before = np.concatenate(([0], np.cumsum(wrong)))
         rows = before[ends[1:]] > before[ends[:-1]]
-        key = _binary(pa.binary(), len(wrong), _NONE8, key_ends, key_data, 0)
-        full = self._list(HEADER_RAW, [key, value], pa.py_buffer(self.header_ends), None, 0)
         # Taking by an index that is null gives null, and leaves out the headers of the rows not wanted.
-        return full.take(pa.array(np.arange(self.rows), mask=~rows))
+        return self._list(HEADER_RAW, [key, value]).take(pa.array(np.arange(self.rows), mask=~rows))
 
-    def _list(self, kind: pa.DataType, children: list[pa.Array], ends: Any, bits: Any, nulls: int) -> pa.Array:
+    def _list(self, kind: pa.DataType, children: list[pa.Array]) -> pa.Array:
         entries = pa.StructArray.from_arrays(children, fields=list(kind))
-        return pa.Array.from_buffers(pa.list_(kind), self.rows, [bits, ends], nulls, children=[entries])
+        return pa.Array.from_buffers(
+            pa.list_(kind), self.rows, [None, self._header_ends], 0, children=[entries]
+        )
+
+
+def _room(length: int, kind: Any) -> tuple[pa.Buffer, npt.NDArray[Any]]:
+    """Memory for so many numbers, and a view of it. Arrow's allocator is used: malloc gives large blocks back to the system
+    each time, and getting them again costs as much as decoding does."""
+    buffer = pa.allocate_buffer(length * np.dtype(kind).itemsize, resizable=True)
+    return buffer, np.frombuffer(buffer, kind)
 
 
 def _binary(
-    kind: pa.DataType, rows: int, bits: Bytes, ends: npt.NDArray[np.int32], data: Bytes, nulls: int
+    kind: pa.DataType, rows: int, bits: pa.Buffer | None, ends: pa.Buffer, data: pa.Buffer, nulls: int
 ) -> pa.Array:
-    validity = pa.py_buffer(bits) if nulls else None
-    return pa.Array.from_buffers(kind, rows, [validity, pa.py_buffer(ends), pa.py_buffer(data)], nulls)
+    return pa.Array.from_buffers(kind, rows, [bits if nulls else None, ends, data], nulls)
 
 
 # Header keys
@@ -369,7 +384,10 @@ class _Piece:
         )
         faults = self._faults()
         if len(self.frames):
-            context.served, context.served_end = self.read.served, self.window.offset + int(self.frames.end[-1])
+            context.served, context.served_end = (
+                self.read.served,
+                self.window.offset + int(self.frames.end[-1]),
+            )
         arrays = [self._column(name) for name in columns]
         if arrays:
             batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
@@ -434,15 +452,15 @@ class _Piece:
         if name == "value":
             return read.value()
         if name == "offset":
-            return read.numbers(read.offsets, pa.int64())
+            return read.offset()
         if name == "timestamp":
             return read.timestamp()
         if name == "timestamp_ms":
-            return read.numbers(read.timestamps, pa.int64())
+            return read.timestamp_ms()
         if name == "create_timestamp_ms":
-            return read.numbers(read.creates, pa.int64())
+            return read.create_timestamp_ms()
         if name == "attributes":
-            return read.numbers(read.attributes, pa.int8())
+            return read.attributes()
         if name in ("headers", "headers_raw"):
             text, raw = self._headers()
             if name == "headers":
@@ -470,7 +488,9 @@ class _Piece:
         if name == "position":
             return self._spread(self.window.offset + self.frames.start, pa.int64())
         if name == "timestampType":
-            return self._spread((self.flags & TIMESTAMP_TYPE != 0).astype(np.int32) * LOG_APPEND_TIME, pa.int32())
+            return self._spread(
+                (self.flags & TIMESTAMP_TYPE != 0).astype(np.int32) * LOG_APPEND_TIME, pa.int32()
+            )
         if name == "leader_epoch":
             return self._spread(self.head["partition_leader_epoch"].astype(np.int32), pa.int32())
         if name == "producer_id":

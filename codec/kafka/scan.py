@@ -15,8 +15,16 @@ import numpy.typing as npt
 
 from logwright.codec.base import Bytes, Frames, Window
 from logwright.codec.fault import Fault, Kind, Severity, UnsupportedError
-from logwright.codec.intrinsics import copy, crc32c, load_i32be
-from logwright.codec.kafka.batch import CRC_START, HEAD, HEAD_SIZE, LENGTH_END, MAGIC, MIN_LENGTH, RECORD_BATCH
+from logwright.codec.intrinsics import copy, crc32c, load_i32be, load_u8
+from logwright.codec.kafka.batch import (
+    CRC_START,
+    HEAD,
+    HEAD_SIZE,
+    LENGTH_END,
+    MAGIC,
+    MIN_LENGTH,
+    RECORD_BATCH,
+)
 from logwright.codec.kafka.resync import Damaged, find_batch
 from logwright.codec.kernel import kernel
 
@@ -56,7 +64,7 @@ def walk(buf: Bytes, at: int, left: int, starts: npt.NDArray[np.int64]) -> tuple
         if here - at < HEAD_UP_TO_MAGIC:
             return found, at, MORE, min(left, HEAD_SIZE)
         size = load_i32be(buf, at + _LENGTH)
-        magic = int(buf[at + _MAGIC])
+        magic = load_u8(buf, at + _MAGIC)
         if size < LEGACY_MIN:
             return found, at, BAD_SIZE, 0
         if size > left - LENGTH_END:
@@ -220,7 +228,11 @@ def _judge(
         outside = mine_last < low or mine_last > high
         if mine_last < mine:
             fault = Fault(
-                NAME, offset, end - start, Kind.ORDER, f"last_offset_delta is {mine_last - mine}, which is negative"
+                NAME,
+                offset,
+                end - start,
+                Kind.ORDER,
+                f"last_offset_delta is {mine_last - mine}, which is negative",
             )
             return _end_at(frames, int(i), fault)
         if jumps or outside:
@@ -228,7 +240,11 @@ def _judge(
             if follower is _UNKNOWN:
                 frames.need = end - start + HEAD_SIZE
                 return _end_at(frames, int(i), None)
-            if follower is not None and follower <= mine_last and follower > (low - 1 if top is None else top):
+            if (
+                follower is not None
+                and follower <= mine_last
+                and follower > (low - 1 if top is None else top)
+            ):
                 fault = Fault(
                     NAME,
                     offset,
@@ -352,7 +368,9 @@ def _tail(
         after, need = find_batch(window, stop + 1, context, _damaged(window, stop))
     if after >= 0 and need == 0:
         damage = Kind.LENGTH if kind is Kind.TRUNCATED else kind
-        return Fault(NAME, offset, after - stop, damage, f"{what}, but a batch follows {after - stop} bytes on")
+        return Fault(
+            NAME, offset, after - stop, damage, f"{what}, but a batch follows {after - stop} bytes on"
+        )
     severity = Severity.ERROR
     if context.last:
         severity = Severity.INFO if context.live else Severity.WARNING
