@@ -12,6 +12,9 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
+# Tests run what they are about: kernels compiled (or as NUMBA_DISABLE_JIT and NUMBA_BOUNDSCHECK say), however small the input.
+os.environ.setdefault("LOGWRIGHT_INTERPRET_BELOW", "0")
+
 # A cold kernel compiles inside the first example: no deadline, and slow first examples are no ill health.
 settings.register_profile(
     "dev", max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True

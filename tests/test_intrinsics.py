@@ -1,0 +1,425 @@
+"""Copies, checksums, loads and stores, variable-length integers: the same in all modes, and never out of bounds.
+
+Called from Python an intrinsic is its plain form, so each is called through a small kernel here.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import crc32c as package
+import numpy as np
+import pytest
+from hypothesis import assume, example, given
+from hypothesis import strategies as st
+from modes import other_modes
+
+from logwright.codec import intrinsics
+from logwright.codec.intrinsics import (
+    copy,
+    crc32c,
+    crc32c_combine,
+    crc32c_update,
+    load_i16be,
+    load_i32be,
+    load_i32le,
+    load_i64be,
+    load_i64le,
+    load_u8,
+    load_u16be,
+    load_u16le,
+    load_u32be,
+    load_u32le,
+    read_uvarint,
+    read_uvarlong,
+    read_varint,
+    read_varlong,
+    size_uvarlong,
+    size_varlong,
+    store_16be,
+    store_16le,
+    store_32be,
+    store_32le,
+    store_64be,
+    store_64le,
+    write_uvarlong,
+    write_varlong,
+)
+from logwright.codec.kernel import kernel
+
+pytestmark = pytest.mark.kernel_modes
+test_other_modes = other_modes(__file__)
+
+int64s = st.integers(-(1 << 63), (1 << 63) - 1)
+int32s = st.integers(-(1 << 31), (1 << 31) - 1)
+# Near both ends and far beyond them: a sum of a place and a length must not wrap around either.
+places = st.one_of(
+    st.integers(-3, 80), st.sampled_from([-(1 << 63), -(1 << 62), (1 << 31), (1 << 62), (1 << 63) - 1])
+)
+
+
+def array(data: bytes) -> np.ndarray:
+    """Read-only, as files are."""
+    return np.frombuffer(data, np.uint8)
+
+
+# Loads and stores
+
+
+@kernel("const u1[], i8")
+def loads(buf: Any, at: int) -> tuple[int, ...]:
+    return (
+        load_u8(buf, at),
+        load_i16be(buf, at),
+        load_u16be(buf, at),
+        load_i32be(buf, at),
+        load_u32be(buf, at),
+        load_i64be(buf, at),
+        load_u16le(buf, at),
+        load_i32le(buf, at),
+        load_u32le(buf, at),
+        load_i64le(buf, at),
+    )
+
+
+FORMATS = ("B", ">h", ">H", ">i", ">I", ">q", "<H", "<i", "<I", "<q")
+
+
+@given(st.binary(min_size=8, max_size=40), st.integers(0, 40))
+def test_loads_are_what_struct_says(data: bytes, at: int) -> None:
+    assume(at + 8 <= len(data))
+    assert loads(array(data), at) == tuple(struct.unpack_from(code, data, at)[0] for code in FORMATS)
+
+
+# One kernel each, since a kernel that raises does nothing after it.
+@kernel("const u1[], i8")
+def load_1(buf: Any, at: int) -> int:
+    return load_u8(buf, at)
+
+
+@kernel("const u1[], i8")
+def load_2(buf: Any, at: int) -> int:
+    return load_i16be(buf, at)
+
+
+@kernel("const u1[], i8")
+def load_4(buf: Any, at: int) -> int:
+    return load_u32le(buf, at)
+
+
+@kernel("const u1[], i8")
+def load_8(buf: Any, at: int) -> int:
+    return load_i64be(buf, at)
+
+
+@pytest.mark.parametrize(("load", "width"), [(load_1, 1), (load_2, 2), (load_4, 4), (load_8, 8)])
+@given(size=st.integers(0, 12), at=places)
+def test_a_load_outside_raises(load: Callable[[Any, int], int], width: int, size: int, at: int) -> None:
+    # A slice in the middle: what lies around it can be read, but must not be.
+    buf = np.arange(100, dtype=np.uint8)[40 : 40 + size]
+    if 0 <= at <= size - width:
+        load(buf, at)
+    else:
+        with pytest.raises(IndexError, match="outside"):
+            load(buf, at)
+
+
+@kernel("u1[], i8, i8, i8")
+def store(buf: Any, which: int, at: int, value: int) -> int:
+    if which == 0:
+        return store_16be(buf, at, value)
+    if which == 1:
+        return store_32be(buf, at, value)
+    if which == 2:
+        return store_64be(buf, at, value)
+    if which == 3:
+        return store_16le(buf, at, value)
+    if which == 4:
+        return store_32le(buf, at, value)
+    return store_64le(buf, at, value)
+
+
+@given(st.integers(0, 5), st.integers(0, 12), places, int64s)
+def test_stores(which: int, size: int, at: int, value: int) -> None:
+    around = np.full(100, 0xAA, np.uint8)
+    buf = around[40 : 40 + size]
+    width = 2 << which % 3
+    expected = bytearray(around)
+    if 0 <= at <= size - width:
+        order = "big" if which < 3 else "little"
+        expected[40 + at : 40 + at + width] = (value % (1 << 8 * width)).to_bytes(width, order)  # type: ignore[arg-type]
+        assert store(buf, which, at, value) == at + width
+    else:
+        with pytest.raises(IndexError, match="outside"):
+            store(buf, which, at, value)
+    assert bytes(around) == bytes(expected)
+
+
+# Copies
+
+
+@kernel("u1[], i8, const u1[], i8, i8")
+def copied(dst: Any, dst_at: int, src: Any, src_at: int, n: int) -> None:
+    copy(dst, dst_at, src, src_at, n)
+
+
+@pytest.mark.parametrize("n", [*range(70), 100, 1000, 70_000])
+def test_copy(n: int) -> None:
+    """Each length has a way of its own up to 32; one byte on each side stays as it is."""
+    src = np.random.default_rng(n).integers(0, 256, n + 7, np.uint8)
+    dst = np.zeros(n + 9, np.uint8)
+    copied(dst, 5, src, 3, n)
+    assert bytes(dst) == bytes(5) + bytes(src[3 : 3 + n]) + bytes(4)
+
+
+@given(st.integers(0, 60), places, st.integers(0, 60), places, places)
+@example(10, 0, 10, 0, -1)
+@example(10, 5, 10, 0, 6)
+@example(10, 0, 10, 5, 6)
+@example(0, 0, 0, 0, 0)
+def test_copy_never_leaves_its_buffers(size: int, dst_at: int, src_size: int, src_at: int, n: int) -> None:
+    around = np.full(200, 0xAA, np.uint8)
+    source = np.arange(200, dtype=np.uint8)
+    dst, src = around[70 : 70 + size], source[70 : 70 + src_size]
+    expected = bytearray(around)
+    if n >= 0 and 0 <= dst_at <= size - n and 0 <= src_at <= src_size - n:
+        expected[70 + dst_at : 70 + dst_at + n] = bytes(src[src_at : src_at + n])
+        copied(dst, dst_at, src, src_at, n)
+    else:
+        with pytest.raises(IndexError, match="copy outside"):
+            copied(dst, dst_at, src, src_at, n)
+    assert bytes(around) == bytes(expected)
+
+
+@kernel("u1[], i8, i8, i8")
+def moved(buf: Any, to: int, at: int, n: int) -> None:
+    copy(buf, to, buf, at, n)
+
+
+@given(st.integers(0, 100), st.integers(0, 100), st.integers(0, 100))
+def test_copy_within_a_buffer(to: int, at: int, n: int) -> None:
+    buf = np.arange(200, dtype=np.uint8)
+    expected = bytearray(buf)
+    expected[to : to + n] = expected[at : at + n]
+    moved(buf, to, at, n)
+    assert bytes(buf) == bytes(expected)
+
+
+# Checksums
+
+
+@kernel("const u1[], i8, i8")
+def checksum(buf: Any, start: int, end: int) -> int:
+    return crc32c(buf, start, end)
+
+
+@kernel("i8, const u1[], i8, i8")
+def continued(crc: int, buf: Any, start: int, end: int) -> int:
+    return crc32c_update(crc, buf, start, end)
+
+
+DATA = np.random.default_rng(7).integers(0, 256, 20_000, np.uint8)
+
+
+def test_crc32c_of_the_standard() -> None:
+    """RFC 3720, B.4."""
+    known = {
+        bytes(32): 0x8A9136AA,
+        b"\xff" * 32: 0x62A8AB43,
+        bytes(range(32)): 0x46DD794E,
+        b"123456789": 0xE3069283,
+        b"": 0,
+    }
+    assert {data: checksum(array(data), 0, len(data)) for data in known} == known
+
+
+# Around each place where the way of summing changes, and around the next step after it.
+EDGES = sorted(
+    {edge + off for edge in (8, 16, 384, 768, 3072, 3456, 6144, 16384) for off in range(-9, 10)} - {-1}
+)
+
+
+@pytest.mark.parametrize("start", [0, 1, 5])
+def test_crc32c_at_the_edges(start: int) -> None:
+    for size in EDGES:
+        assert checksum(DATA, start, start + size) == package.crc32c(DATA[start : start + size]), size
+
+
+@given(st.integers(0, 20_000), st.integers(0, 20_000), st.integers(0, 20_000))
+def test_crc32c_in_pieces(a: int, b: int, c: int) -> None:
+    a, b, c = sorted((a, b, c))
+    first, second, both = (checksum(DATA, *ends) for ends in ((a, b), (b, c), (a, c)))
+    assert both == package.crc32c(DATA[a:c])
+    assert continued(first, DATA, b, c) == both
+    assert crc32c_combine(first, second, c - b) == both
+    # And backwards: from the checksums of two prefixes.
+    assert crc32c_combine(first, both, c - b) == second
+
+
+@given(
+    st.integers(0, (1 << 32) - 1),
+    st.integers(0, (1 << 32) - 1),
+    st.integers(0, 1 << 62),
+    st.integers(0, 1 << 62),
+)
+def test_crc32c_combine_of_long_lengths(one: int, two: int, n: int, m: int) -> None:
+    """Nobody has that many bytes: appending n and then m is appending n + m."""
+    assert crc32c_combine(crc32c_combine(one, 0, n), two, m) == crc32c_combine(one, two, n + m)
+
+
+@pytest.mark.parametrize("size", [0, 1, 7, 8, 63, 383, 384, 500, 3072, 3500])
+def test_both_ways_of_summing(size: int) -> None:
+    """By the instruction and by tables, also where the processor decides for the other one, and both in plain Python."""
+    ones = 0xFFFFFFFF
+    expected = package.crc32c(DATA[3 : 3 + size]) ^ ones
+    for way in (intrinsics._by_slicing, intrinsics._by_instruction):
+        assert way.py_func(ones, DATA, 3, 3 + size) == expected
+    assert sliced(DATA, 3, 3 + size) == expected
+    assert crc32c.py_func(DATA, 3, 3 + size) == expected ^ ones
+    assert crc32c_update.py_func(0, DATA, 3, 3 + size) == expected ^ ones
+
+
+@kernel("const u1[], i8, i8")
+def sliced(buf: Any, start: int, end: int) -> int:
+    return intrinsics._by_slicing(0xFFFFFFFF, buf, start, end)
+
+
+@given(places, places)
+def test_crc32c_never_leaves_its_buffer(start: int, end: int) -> None:
+    buf = DATA[100:150]
+    if 0 <= start <= end <= 50:
+        assert checksum(buf, start, end) == package.crc32c(buf[start:end])
+        return
+    for refuse in (checksum, crc32c.py_func):
+        with pytest.raises(IndexError, match="checksum outside"):
+            refuse(buf, start, end)
+
+
+# Variable-length integers
+
+
+def unsigned(value: int, bits: int) -> int:
+    return value % (1 << bits)
+
+
+def leb128(value: int, extra: int = 0) -> bytes:
+    """The plain definition, with `extra` bytes more than needed."""
+    groups = []
+    while True:
+        groups.append(value & 0x7F)
+        value >>= 7
+        if not value:
+            break
+    groups += [0] * extra
+    return bytes(group | 0x80 for group in groups[:-1]) + bytes([groups[-1]])
+
+
+def zigzag(value: int) -> int:
+    return 2 * value if value >= 0 else -2 * value - 1
+
+
+# kafka.md, 2.1: what Kafka writes.
+SAMPLES = {
+    0: "00", -1: "01", 1: "02", 63: "7e", -64: "7f", 64: "8001", 300: "d804", -300: "d704",
+    (1 << 31) - 1: "feffffff0f", -(1 << 31): "ffffffff0f", 1_700_000_000_000: "80a0abfef962",
+    (1 << 63) - 1: "feffffffffffffffff01", -(1 << 63): "ffffffffffffffffff01",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("value", SAMPLES)
+def test_varint_samples(value: int) -> None:
+    encoded = bytes.fromhex(SAMPLES[value])
+    assert read_varlong(array(encoded), 0, len(encoded)) == (value, len(encoded))
+    if -(1 << 31) <= value < 1 << 31:
+        assert read_varint(array(encoded), 0, len(encoded)) == (value, len(encoded))
+    buf = np.zeros(12, np.uint8)
+    assert write_varlong(buf, 1, value) == 1 + len(encoded) == 1 + size_varlong(value)
+    assert bytes(buf) == b"\0" + encoded + bytes(11 - len(encoded))
+
+
+READERS = {read_uvarint: (32, 5), read_varint: (32, 5), read_uvarlong: (64, 10), read_varlong: (64, 10)}
+
+
+@given(int64s, st.integers(0, 9), st.integers(0, 5), st.binary(max_size=4))
+def test_read_what_is_written(value: int, extra: int, at: int, after: bytes) -> None:
+    """Each value, in its shortest form and longer ones, wherever it lies."""
+    for read, (bits, most) in READERS.items():
+        number = unsigned(value, bits)
+        encoded = leb128(number, min(extra, most - len(leb128(number))))
+        data = bytes(at) + encoded + after
+        expected = number
+        if read in (read_varint, read_varlong):
+            expected = (number >> 1) ^ -(number & 1)
+        elif read is read_uvarlong:
+            expected = number - (number >> 63 << 64)
+        assert read(array(data), at, len(data)) == (expected, at + len(encoded))
+        # Cut anywhere, there is no value, whatever follows in the buffer.
+        for end in range(at, at + len(encoded)):
+            assert read(array(data), at, end) == (0, -1)
+
+
+@given(st.lists(st.integers(0x80, 0xFF), min_size=12, max_size=12), st.integers(0, 0x7F))
+def test_the_last_byte_drops_what_does_not_fit(groups: list[int], last: int) -> None:
+    """Kafka's ByteUtils shifts the bits beyond 32 or 64 out, and refuses a longer encoding."""
+    for read, (bits, most) in READERS.items():
+        data = bytes([*groups[: most - 1], last])
+        number = unsigned(sum((byte & 0x7F) << 7 * i for i, byte in enumerate(data)), bits)
+        expected = number
+        if read in (read_varint, read_varlong):
+            expected = (number >> 1) ^ -(number & 1)
+        elif read is read_uvarlong:
+            expected = number - (number >> 63 << 64)
+        assert read(array(data), 0, most) == (expected, most)
+        data = bytes([*groups[:most], last])
+        assert read(array(data), 0, len(data)) == (0, -1)
+
+
+@given(st.binary(max_size=12), places, places)
+def test_readers_never_leave_their_range(data: bytes, at: int, end: int) -> None:
+    around = np.zeros(100, np.uint8)
+    buf = around[40 : 40 + len(data)]
+    buf[:] = array(data)
+    for read in READERS:
+        value, after = read(buf, at, end)
+        if after == -1:
+            assert value == 0
+        else:
+            assert 0 <= at < after <= end <= len(data)
+
+
+@given(int64s, st.integers(0, 12), places)
+def test_writers(value: int, size: int, at: int) -> None:
+    for write, measure, encoded in (
+        (write_varlong, size_varlong, leb128(zigzag(value))),
+        (write_uvarlong, size_uvarlong, leb128(unsigned(value, 64))),
+    ):
+        assert measure(value) == len(encoded)
+        around = np.full(100, 0xAA, np.uint8)
+        expected = bytearray(around)
+        buf = around[40 : 40 + size]
+        if 0 <= at <= size - len(encoded):
+            expected[40 + at : 40 + at + len(encoded)] = encoded
+            assert write(buf, at, value) == at + len(encoded)
+        else:
+            with pytest.raises(IndexError, match="outside"):
+                write(buf, at, value)
+        assert bytes(around) == bytes(expected)
+
+
+@given(int32s)
+def test_short_and_long_forms_agree(value: int) -> None:
+    """Which is why there is one writer for both."""
+    buf = np.zeros(10, np.uint8)
+    end = write_varlong(buf, 0, value)
+    assert end <= 5
+    assert read_varint(buf, 0, end) == read_varlong(buf, 0, end) == (value, end)
+
+
+def test_results_are_plain_integers() -> None:
+    """NumPy scalars would be narrow, and warn, in what is computed from them."""
+    buf = DATA[:20]
+    assert {type(value) for value in loads(buf, 0)} == {int}
+    assert {type(value) for read in READERS for value in read(buf, 0, 20)} == {int}
+    assert type(checksum(buf, 0, 20)) is type(crc32c_combine(1, 2, 3)) is int
