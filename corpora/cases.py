@@ -1,0 +1,93 @@
+"""The golden files: what real systems wrote, and what they said of it, case by case.
+
+They lie in `corpora/golden/<system>/<case>/` of the repository (see the README there) and are not part of an installed package.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from logwright.codec.fault import NotFoundError
+
+_HOME = Path(__file__).resolve().parent / "golden"
+"""Resolved: the package is reached through a link."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One folder of golden files."""
+
+    name: str
+    path: Path
+
+    @cached_property
+    def about(self) -> Mapping[str, Any]:
+        """case.json: kind, description, who wrote it, settings; for damage `base` and `changed`."""
+        found: Mapping[str, Any] = json.loads(self._text("case.json") or "{}")
+        return found
+
+    @property
+    def kind(self) -> str:
+        return str(self.about["kind"])
+
+    @property
+    def base(self) -> str | None:
+        """The undamaged case that a damaged one was made from."""
+        return self.about.get("base")
+
+    @property
+    def data(self) -> Path:
+        return self.path / "data"
+
+    @property
+    def partitions(self) -> list[Path]:
+        """The directories of partitions, without those set aside."""
+        return sorted(one for one in self.data.iterdir() if one.is_dir() and "." not in one.name.rpartition("-")[2])
+
+    @property
+    def partition(self) -> Path:
+        """The partition directory of a case that has one."""
+        (one,) = self.partitions
+        return one
+
+    @cached_property
+    def runs(self) -> Mapping[str, Any]:
+        """recovery.json: for each run of a broker on it what happened. Empty where none was made."""
+        return dict(json.loads(self._text("recovery.json") or '{"runs": {}}')["runs"])
+
+    def records(self, *, committed: bool = False) -> list[dict[str, Any]] | None:
+        """What a consumer got, one mapping a record; None where that is not recorded."""
+        text = self._text("records-committed.jsonl") if committed else None
+        if text is None:
+            text = self._text("records.jsonl")
+        return None if text is None else [json.loads(line) for line in text.splitlines()]
+
+    def files(self) -> Iterator[Path]:
+        """All files under `data`, in order."""
+        return iter(sorted(one for one in self.data.rglob("*") if one.is_file()))
+
+    def _text(self, name: str) -> str | None:
+        plain, packed = self.path / name, self.path / f"{name}.gz"
+        if plain.exists():
+            return plain.read_text(encoding="utf-8")
+        if packed.exists():
+            return gzip.decompress(packed.read_bytes()).decode("utf-8")
+        return None
+
+
+def cases(system: str) -> dict[str, Case]:
+    """All golden cases of a system by name. Raises `NotFoundError` where there are none, as in an installed package."""
+    home = _HOME / system
+    if not home.is_dir():
+        raise NotFoundError(
+            f"no golden files of {system}",
+            path=str(home),
+            advice="They are in the repository, not in the installed package",
+        )
+    return {one.name: Case(one.name, one) for one in sorted(home.iterdir()) if one.is_dir()}

@@ -1,0 +1,67 @@
+"""Where two things that should be equal first differ, in a sentence."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+_SHOWN = 80
+
+
+def bytes_differ(expected: bytes, found: bytes) -> tuple[int, str] | None:
+    """The first byte that differs, and what is there; None when all are equal."""
+    if expected == found:
+        return None
+    low, high = 0, min(len(expected), len(found))
+    if expected[:high] == found[:high]:
+        return high, f"{len(expected)} bytes expected, {len(found)} found, equal up to byte {high}"
+    while high - low > 1:
+        middle = (low + high) // 2
+        if expected[low:middle] == found[low:middle]:
+            low = middle
+        else:
+            high = middle
+    here = slice(low, low + 8)
+    return low, f"byte {low}: {expected[here].hex(' ')} expected, {found[here].hex(' ')} found"
+
+
+def tables_differ(expected: pa.Table, found: pa.Table) -> tuple[int, str] | None:
+    """The first row that differs and what is in it, over the columns of `expected`; None when all are equal."""
+    missing = [name for name in expected.schema.names if name not in found.schema.names]
+    if missing:
+        return 0, f"there is no column {missing[0]!r}"
+    found = found.select(expected.schema.names)
+    rows = min(len(expected), len(found))
+    worst: tuple[int, str] | None = None
+    for name in expected.schema.names:
+        one, other = _whole(expected.column(name)), _whole(found.column(name))
+        if one.type != other.type:
+            return 0, f"column {name!r}: type {one.type} expected, {other.type} found"
+        at = _first(one.slice(0, rows), other.slice(0, rows))
+        if at is not None and (worst is None or at < worst[0]):
+            worst = at, f"row {at}, {name}: {_short(one[at])} expected, {_short(other[at])} found"
+    if worst is None and len(expected) != len(found):
+        return rows, f"{len(expected)} rows expected, {len(found)} found, equal up to row {rows}"
+    return worst
+
+
+def _whole(column: pa.ChunkedArray) -> pa.Array:
+    combined = column.combine_chunks()
+    return combined if isinstance(combined, pa.Array) else pa.concat_arrays(combined.chunks)
+
+
+def _first(one: pa.Array, other: pa.Array) -> int | None:
+    if one.equals(other):
+        return None
+    low, high = 0, len(one)
+    while high - low > 1:
+        middle = (low + high) // 2
+        if one.slice(low, middle - low).equals(other.slice(low, middle - low)):
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def _short(value: pa.Scalar) -> str:
+    text = repr(value.as_py())
+    return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
