@@ -1,0 +1,291 @@
+"""Where bytes come from, and what people are told when they can't be had."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from shelf import frame, shelf  # noqa: F401
+
+from logwright.codec.fault import AccessError, NotFoundError, StorageError, UsageError
+from logwright.readers import source as sources
+from logwright.readers.journal import COMMIT, Journal
+from logwright.readers.listing import open_listing
+from logwright.readers.live import held
+from logwright.readers.source import MemorySource, explain, open_source
+
+pytestmark = pytest.mark.usefixtures("shelf")
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "some.log"
+    path.write_bytes(bytes(range(256)) * 4)
+    return path
+
+
+def test_local_file(file: Path) -> None:
+    with open_source(str(file)) as source:
+        assert source.size == 1024
+        assert source.pread(3, 4).tobytes() == bytes([3, 4, 5, 6])
+        assert source.pread(1020, 100).tobytes() == bytes([252, 253, 254, 255])
+        assert len(source.pread(5000, 10)) == 0
+        assert source.pread(0, 4).flags.writeable
+        source.ahead(0, 1024)
+    source.close()
+
+
+def test_uris_read_like_paths(file: Path) -> None:
+    for uri in (f"file://{file}", str(file)):
+        with open_source(uri) as source:
+            assert source.pread(0, 1024).tobytes() == file.read_bytes()
+
+
+def test_arrow_file_systems(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any file system of pyarrow will do; the local one stands for those that are far away."""
+    from pyarrow import fs
+
+    monkeypatch.setattr(sources, "file_system", lambda uri: (fs.LocalFileSystem(), uri.removeprefix("far:/")))
+    with open_source(f"far://{file}") as source:
+        assert source.size == 1024
+        assert source.pread(3, 4).tobytes() == bytes([3, 4, 5, 6])
+        assert source.pread(1020, 100).tobytes() == bytes([252, 253, 254, 255])
+    with pytest.raises(NotFoundError):
+        open_source(f"far://{file}.gone")
+
+
+def test_unknown_file_system() -> None:
+    with pytest.raises(UsageError, match=r"pyarrow\.fs"):
+        open_source("gopher://host/file")
+
+
+def test_memory() -> None:
+    with MemorySource(b"abcdef") as source:
+        assert source.pread(2, 2).tobytes() == b"cd"
+        assert source.pread(5, 9).tobytes() == b"f"
+        assert source.pread(0, 2).flags.writeable
+
+
+@pytest.mark.parametrize("size", [10, 100])
+def test_standard_input(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small input stays in memory, more goes to a temporary file; both are read by position."""
+    monkeypatch.setattr(sources, "_SPOOL", 50)
+    data = bytes(range(size))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+    with open_source("-") as source:
+        assert (source.path, source.size) == ("stdin", size)
+        assert source.pread(5, 3).tobytes() == data[5:8]
+
+
+def test_a_pipe_with_a_name(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_bytes, args=(b"through a pipe",))
+    writer.start()
+    with open_source(str(pipe)) as source:
+        assert source.pread(0, 99).tobytes() == b"through a pipe"
+    writer.join()
+
+
+def test_a_file_that_became_shorter(file: Path) -> None:
+    with open_source(str(file)) as source:
+        os.truncate(file, 100)
+        assert len(source.pread(90, 50)) == 10
+
+
+def test_not_found_names_what_is_there(file: Path) -> None:
+    with pytest.raises(NotFoundError, match=r"Did you mean .*some\.log"):
+        open_source(str(file.parent / "some.lgo"))
+    with pytest.raises(NotFoundError, match="is there"):
+        open_source(str(file.parent / "no" / "such" / "file"))
+    with pytest.raises(NotFoundError, match="holds 1 other"):
+        open_source(str(file.parent / "xyzzy"))
+    with pytest.raises(NotFoundError, match="not a directory"):
+        open_source(str(file / "below"))
+    with pytest.raises(FileNotFoundError):
+        open_source(str(file.parent / "xyzzy"))
+
+
+def test_directories_and_devices(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="is a directory"):
+        open_source(str(tmp_path))
+    with pytest.raises(UsageError, match="neither a file"):
+        open_source("/dev/null")
+
+
+def test_permission_says_whose_it_is(file: Path) -> None:
+    error = explain(PermissionError(errno.EACCES, "no"), str(file))
+    assert isinstance(error, AccessError)
+    assert "It belongs to" in str(error)
+    assert "-rw" in str(error)
+    assert "may look into" in str(explain(PermissionError(errno.EACCES, "no"), "/gone/for/good"))
+
+
+def test_errors_of_the_disk(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with open_source(str(file)) as source:
+
+        def fail(*_: object) -> int:
+            raise OSError(errno.EIO, "Input/output error")
+
+        monkeypatch.setattr(os, "preadv", fail)
+        with pytest.raises(StorageError, match="at byte 7") as caught:
+            source.pread(7, 4)
+    assert "ddrescue" in str(caught.value)
+    assert "ulimit" in str(explain(OSError(errno.EMFILE, "Too many open files"), "x"))
+
+
+# Directories
+
+
+def test_a_directory_lists_files_only(tmp_path: Path) -> None:
+    (tmp_path / "b").write_bytes(b"22")
+    (tmp_path / "a").write_bytes(b"1")
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "b")
+    (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
+    directory = open_listing(str(tmp_path))
+    assert [(entry.name, entry.size) for entry in directory.entries()] == [("a", 1), ("b", 2), ("link", 2)]
+    assert list(directory.folders()) == ["sub"]
+    assert directory.read("b") == b"22"
+    assert directory.read("b", 1, 5) == b"2"
+    assert directory.name == tmp_path.name
+    parent = open_listing(str(tmp_path / "sub")).parent()
+    assert parent is not None
+    assert parent.name == tmp_path.name
+    assert parent.read("a") == b"1"
+
+
+def test_names_of_directories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "orders-0").mkdir()
+    (tmp_path / "link-7").symlink_to(tmp_path / "orders-0")
+    monkeypatch.chdir(tmp_path / "orders-0")
+    assert open_listing(".").name == "orders-0"
+    assert open_listing(f"{tmp_path}/orders-0/").name == "orders-0"
+    assert open_listing(f"{tmp_path}/link-7").name == "link-7"
+    assert open_listing("/").parent() is None
+
+
+def test_what_is_no_directory(file: Path) -> None:
+    with pytest.raises(UsageError, match="a directory is needed"):
+        open_listing(str(file))
+    with pytest.raises(NotFoundError):
+        open_listing(str(file.parent / "gone"))
+
+
+def test_directories_far_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pyarrow import fs
+
+    from logwright.readers import listing
+
+    (tmp_path / "box").mkdir()
+    (tmp_path / "box" / "a").write_bytes(b"123")
+    (tmp_path / "box" / "sub").mkdir()
+    for module in (sources, listing):
+        monkeypatch.setattr(
+            module, "file_system", lambda uri: (fs.LocalFileSystem(), uri.removeprefix("far:/"))
+        )
+    directory = open_listing(f"far://{tmp_path}/box")
+    assert directory.name == "box"
+    assert [(entry.name, entry.size) for entry in directory.entries()] == [("a", 3)]
+    assert list(directory.folders()) == ["sub"]
+    assert directory.read("a", 1) == b"23"
+    parent = directory.parent()
+    assert parent is not None
+    assert list(parent.folders()) == ["box"]
+    with pytest.raises(NotFoundError):
+        open_listing(f"far://{tmp_path}/gone")
+
+
+# A committed append that is not finished
+
+
+def staged(path: Path, journal: str) -> Path:
+    place = path / ".shelf" / "0f"
+    place.mkdir(parents=True)
+    (place / COMMIT).write_text(journal)
+    return place
+
+
+def test_a_committed_append_is_seen(tmp_path: Path) -> None:
+    (tmp_path / "000.toy").write_bytes(b"old")
+    (tmp_path / "count").write_bytes(b"1")
+    journal = Journal(
+        (("1.toy", "001.toy"), ("new", "count")), {"001.toy": 4, "count": 2}, {"000.toy": 3, "count": 1}
+    )
+    place = staged(tmp_path, journal.to_json())
+    (place / "1.toy").write_bytes(b"next")
+    (place / "new").write_bytes(b"22")
+    directory = open_listing(str(tmp_path))
+    assert [(entry.name, entry.size) for entry in directory.entries()] == [
+        ("000.toy", 3),
+        ("001.toy", 4),
+        ("count", 2),
+    ]
+    assert directory.read("001.toy") == b"next"
+    assert directory.read("count") == b"22"
+    assert directory.shown("count") == f"{tmp_path}/count"
+    assert not directory.warnings
+
+
+def test_an_append_without_commit_is_not_seen(tmp_path: Path) -> None:
+    (tmp_path / "000.toy").write_bytes(b"old")
+    place = tmp_path / ".shelf" / "0f"
+    place.mkdir(parents=True)
+    (place / "1.toy").write_bytes(b"next")
+    directory = open_listing(str(tmp_path))
+    assert [entry.name for entry in directory.entries()] == ["000.toy"]
+    assert not directory.warnings
+
+
+def test_an_append_overtaken_by_the_system_is_told(tmp_path: Path) -> None:
+    (tmp_path / "000.toy").write_bytes(b"older")
+    place = staged(tmp_path, Journal((("1.toy", "001.toy"),), {"001.toy": 4}, {"000.toy": 3}).to_json())
+    (place / "1.toy").write_bytes(b"next")
+    directory = open_listing(str(tmp_path))
+    assert [entry.name for entry in directory.entries()] == ["000.toy"]
+    assert "changed since" in directory.warnings[0]
+
+
+def test_a_garbled_commit_is_told(tmp_path: Path) -> None:
+    (tmp_path / "000.toy").write_bytes(frame(0))
+    staged(tmp_path, "{")
+    assert "can't be understood" in open_listing(str(tmp_path)).warnings[0]
+
+
+def test_removed_files_are_gone(tmp_path: Path) -> None:
+    (tmp_path / "000.toy").write_bytes(b"old")
+    (tmp_path / "stale").write_bytes(b"x")
+    staged(tmp_path, Journal((), {}, {"000.toy": 3, "stale": 1}, ("stale",)).to_json())
+    assert [entry.name for entry in open_listing(str(tmp_path)).entries()] == ["000.toy"]
+
+
+# Locks
+
+
+def test_locks_are_seen_and_not_taken(tmp_path: Path) -> None:
+    lock = tmp_path / ".lock"
+    assert held([str(lock)]) is False
+    assert not lock.exists()
+    lock.touch()
+    assert held([str(lock)]) is False
+    code = (
+        "import fcntl, sys; f = open(sys.argv[1], 'r+'); fcntl.lockf(f, fcntl.LOCK_EX); print('held', flush=True);"
+        "sys.stdin.read()"
+    )
+    holder = subprocess.Popen(
+        [sys.executable, "-c", code, str(lock)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        assert held([str(lock)]) is True
+    finally:
+        holder.communicate()
+    assert held([str(lock)]) is False
+    assert held([]) is None
