@@ -17,7 +17,7 @@ import shutil
 import subprocess
 import tempfile
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import IO, Any
 
@@ -29,6 +29,9 @@ from logwright.codec.fault import LogwrightError
 QUICK = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-Djava.awt.headless=true")
 
 JAVA_AT_LEAST = 17
+
+# Seconds that a JVM gets to end by itself.
+PATIENCE = 10.0
 
 
 class OracleError(LogwrightError, RuntimeError):
@@ -96,7 +99,7 @@ class Project:
             try:
                 self.classpath()
             except OracleError as error:
-                reason = str(error)
+                reason = " ".join(str(error).split())
         return reason
 
     def classpath(self) -> str:
@@ -205,38 +208,49 @@ class Session:
         request = json.dumps({"op": op, **fields}).encode() + b"\n"
         with self._lock:
             process = self._running()
-            assert process.stdin is not None
             late = threading.Timer(timeout, process.kill)
             late.start()
             try:
-                process.stdin.write(request)
-                process.stdin.flush()
-                items = []
-                for answer in self._answers(process):
-                    if "item" in answer:
-                        items.append(answer["item"])
-                    elif "error" in answer:
-                        raise JavaError(answer["error"])
-                    else:
-                        return items, answer["done"]
-            except OSError:
-                pass
+                items, last = self._exchange(process, request)
+            except (OSError, EOFError, ValueError):
+                self._drop(process)
+                raise OracleError(
+                    f"the JVM ended, or was ended after {timeout:g} s, in `{op}`. Last words: {self._last_words()}"
+                ) from None
+            except BaseException:
+                # This very wait was interrupted: the rest of the answer must not meet the next question.
+                self._drop(process)
+                raise
             finally:
                 late.cancel()
-            process.wait(10)
-            self._process = None
-            raise OracleError(
-                f"the JVM ended, or was ended after {timeout:g} s, in `{op}`. Last words: {self._last_words()}"
-            )
+        if "error" in last:
+            raise JavaError(last["error"])
+        return items, last["done"]
 
     @staticmethod
-    def _answers(process: subprocess.Popen[bytes]) -> Iterator[dict[str, Any]]:
+    def _exchange(process: subprocess.Popen[bytes], request: bytes) -> tuple[list[Any], dict[str, Any]]:
+        """The items and the last line of an answer. A pipe that breaks, ends, or ends in half a line is an exception."""
+        assert process.stdin is not None
         assert process.stdout is not None
+        process.stdin.write(request)
+        process.stdin.flush()
+        items = []
         for line in process.stdout:
-            yield json.loads(line)
+            answer = json.loads(line)
+            if "item" not in answer:
+                return items, answer
+            items.append(answer["item"])
+        raise EOFError
+
+    def _drop(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = None
+        process.kill()
+        self._release(process)
 
     def _running(self) -> subprocess.Popen[bytes]:
         if self._process is None or self._process.poll() is not None or self._owner != os.getpid():
+            if self._log is not None:
+                self._log.close()
             self._log = tempfile.TemporaryFile()  # noqa: SIM115 lives as long as the process
             self._process = subprocess.Popen(
                 [command("java"), *QUICK, *self._flags, "-cp", self._project.classpath(), self._main],
@@ -253,20 +267,27 @@ class Session:
         self._log.seek(0)
         return self._log.read()[-2000:].decode(errors="replace").strip() or "none"
 
+    @staticmethod
+    def _release(process: subprocess.Popen[bytes]) -> None:
+        """Wait for a process that has ended or is about to, and close its pipes."""
+        assert process.stdin is not None
+        assert process.stdout is not None
+        # Closing flushes, into a pipe that may be broken.
+        with contextlib.suppress(OSError):
+            process.stdin.close()
+        try:
+            process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        process.stdout.close()
+
     def close(self) -> None:
         """End the JVM; the next question starts another."""
         process, self._process = self._process, None
         if process is None or self._owner != os.getpid():
             return
-        assert process.stdin is not None
-        assert process.stdout is not None
-        with contextlib.suppress(OSError):
-            process.stdin.close()
-        try:
-            process.wait(10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        process.stdout.close()
-        if self._log is not None:
-            self._log.close()
+        self._release(process)
+        assert self._log is not None
+        self._log.close()
+        self._log = None

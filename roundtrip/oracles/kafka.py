@@ -247,13 +247,16 @@ def rebuild(
         }
 
 
-def hash_map_order(ids: Iterable[int], removed: Iterable[int] = ()) -> list[int]:
+def hash_map_order(
+    ids: Iterable[int], removed: Iterable[int] = (), *, cleared: Iterable[int] = ()
+) -> list[int]:
     """The order in which a `java.util.HashMap<Long, ?>` gives `ids` back, put in this order, then `removed` taken out.
 
     `ProducerStateManager.producers` is such a map (made with the default capacity), so this is the order of the entries
-    in a producer snapshot. Loading a snapshot puts its entries in file order.
+    in a producer snapshot. Loading a snapshot puts its entries in file order. `cleared` are put first and cleared again:
+    the table keeps the size it has grown to.
     """
-    _, done = SESSION.ask("hash_map_order", ids=list(ids), removed=list(removed))
+    _, done = SESSION.ask("hash_map_order", ids=list(ids), removed=list(removed), cleared=list(cleared))
     return list(done)
 
 

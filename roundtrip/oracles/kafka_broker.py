@@ -285,8 +285,18 @@ class Broker:
         """Format what is not formatted, start, and wait until it serves. `BrokerError` when it ends instead."""
         if self._process is not None:
             raise OracleError("the broker is running already")
-        assert self._log is not None
         self._format()
+        for attempt in range(3):
+            try:
+                self._launch(timeout)
+                return
+            except BrokerError:
+                # Between our choice of a free port and its use, someone else may have taken it.
+                if attempt == 2 or "java.net.BindException" not in self.log_text():
+                    raise
+
+    def _launch(self, timeout: float) -> None:
+        assert self._log is not None
         self._port, controller = _free_ports(2)
         properties = {
             **_PROPERTIES,
@@ -303,9 +313,10 @@ class Broker:
         self._process = subprocess.Popen(
             [
                 *(command("java"), *QUICK, f"-Xmx{self._heap}", f"-Xms{self._heap}", *LOG_FLAGS),
-                *("-cp", PROJECT.classpath(), "kafka.Kafka", str(config)),
+                *("-cp", PROJECT.classpath(), "logwright.oracle.kafka.BrokerMain", str(config)),
             ],
-            stdin=subprocess.DEVNULL,
+            # Held open: its end ends the broker, should this process be killed.
+            stdin=subprocess.PIPE,
             stdout=self._log,
             stderr=self._log,
             cwd=self.home,
@@ -313,12 +324,17 @@ class Broker:
         deadline = time.monotonic() + timeout
         while " Kafka Server started" not in self.log_text():
             if self._process.poll() is not None:
-                self._process = None
+                self._ended()
                 raise BrokerError("the broker ended during its start", self._problems())
             if time.monotonic() > deadline:
                 self.kill()
                 raise BrokerError(f"the broker did not start within {timeout:g} s", self._problems())
             time.sleep(0.02)
+
+    def _ended(self) -> None:
+        process, self._process = self._process, None
+        if process is not None and process.stdin is not None:
+            process.stdin.close()
 
     def _format(self) -> None:
         topics: list[dict[str, Any]] = []
@@ -361,14 +377,14 @@ class Broker:
         except subprocess.TimeoutExpired:
             self.kill()
             raise BrokerError(f"the broker did not stop within {timeout:g} s", self._problems()) from None
-        self._process = None
+        self._ended()
 
     def kill(self) -> None:
         """SIGKILL, as a crash."""
         process = self._running()
         process.send_signal(signal.SIGKILL)
         process.wait()
-        self._process = None
+        self._ended()
 
     def _running(self) -> subprocess.Popen[bytes]:
         if self._process is None:

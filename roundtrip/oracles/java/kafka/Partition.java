@@ -145,9 +145,11 @@ final class Partition {
         }
     }
 
-    /** {"ids", "removed"}: the order in which a HashMap gives the ids back. */
+    /** {"cleared", "ids", "removed"}: the order in which a HashMap gives the ids back. */
     static JsonNode hashMapOrder(JsonNode request, Oracle.Items items) {
         Map<Long, Boolean> map = new HashMap<>();
+        request.path("cleared").forEach(id -> map.put(id.asLong(), true));
+        map.clear();
         request.get("ids").forEach(id -> map.put(id.asLong(), true));
         request.path("removed").forEach(id -> map.remove(id.asLong()));
         ArrayNode order = Oracle.JSON.createArrayNode();
