@@ -234,7 +234,7 @@ class Session:
         assert process.stdout is not None
         process.stdin.write(request)
         process.stdin.flush()
-        items = []
+        items: list[Any] = []
         for line in process.stdout:
             answer = json.loads(line)
             if "item" not in answer:
