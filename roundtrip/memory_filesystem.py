@@ -264,6 +264,9 @@ class MemoryFileSystem:
         self._tick(path)
         return self.busy.get(path) if self._find(path) is not None else None
 
+    def adopt(self, path: str, model: str, *, permissions: bool = False) -> None:
+        self._tick(path)  # there is one user here
+
     def now(self) -> float:
         return 0.0
 

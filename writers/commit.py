@@ -227,7 +227,11 @@ class Transaction:
                 files.mkdir(self._beside)
                 if not self._outer.take():
                     return False
+                exists = files.stat(self.target.path) is not None
+                model = self.target.path if exists else self.target.above
+                files.adopt(self._beside, model, permissions=exists)
             files.mkdir(self.work)
+            files.adopt(self.work, os.path.dirname(os.path.dirname(self.work)))
             if many:
                 claim(files, self.work, process)
                 files.sync_directory(self.work)

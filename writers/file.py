@@ -62,6 +62,8 @@ class Draft:
             # Opened, not created: the lock has made it, so that who looks for what killed writers left finds it locked
             # from the start.
             self._file = files.open(self._draft)
+            exists = files.stat(self._target) is not None
+            files.adopt(self._draft, self._target if exists else self._above, permissions=exists)
         except BaseException:
             self.undo()
             raise

@@ -132,6 +132,11 @@ class FileSystem(Protocol):
         None when nobody does or the file does not exist."""
         ...
 
+    def adopt(self, path: str, model: str, *, permissions: bool = False) -> None:
+        """Give a path the owner and group of another one, on demand its permissions too, as far as this user may. A system
+        that runs under its own user must be able to write what root made for it."""
+        ...
+
     def now(self) -> float:
         """Seconds since 1970, by the clock of `Stat.modified`."""
         ...
@@ -293,6 +298,14 @@ class LocalFileSystem:
             return _fcntl_holder(fd)
         finally:
             os.close(fd)
+
+    def adopt(self, path: str, model: str, *, permissions: bool = False) -> None:
+        wanted, found = os.stat(model), os.stat(path)
+        with contextlib.suppress(PermissionError):
+            if (wanted.st_uid, wanted.st_gid) != (found.st_uid, found.st_gid):
+                os.chown(path, wanted.st_uid, wanted.st_gid)
+            if permissions and wanted.st_mode != found.st_mode:
+                os.chmod(path, stat_bits.S_IMODE(wanted.st_mode))
 
     def now(self) -> float:
         return time.time()

@@ -109,7 +109,10 @@ class StagedFolder(FolderListing):
         found = self._files.stat(path) if name in self._size else None
         if found is None:
             file = self._files.create(os.path.join(self.path, checked(name)))
+            self._open[name] = file
             self._size[name] = 0
+            self._files.adopt(path, self.path)
+            return file
         else:
             file = self._files.open(path)
         self._open[name] = file

@@ -114,6 +114,7 @@ class StagedWrite:
                 )
             folder = os.path.join(self._work, f"task-{task}-{attempt}-{secrets.token_hex(8)}")
             self._files.mkdir(folder)
+            self._files.adopt(folder, self._work)
             stage = StagedFolder(self._files, folder, self._ticket.name)
             builder = self.layout.builder(None, self._ticket.name, self._options, staged=True)
             return TaskWriter(self._files, task, self.path, stage, builder)
@@ -150,6 +151,7 @@ class StagedWrite:
             parts.append((self._staged(message), message.summary))
         extra = StagedFolder(self._files, os.path.join(self._work, "extra"), self._ticket.name)
         self._files.mkdir(extra.path)
+        self._files.adopt(extra.path, self._work)
         placement = self.layout.place(transaction.listing, self._ticket.name, parts, extra, self._options)
         places = {id(stage): stage for stage in (*(stage for stage, _ in parts), extra)}
         for stage in places.values():

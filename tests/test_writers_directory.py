@@ -1,0 +1,377 @@
+"""Writing a directory: what is refused before any work, and what is left where."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import toy
+from test_writers_filesystem import another_process_holds
+
+from logwright.codec.fault import (
+    AccessError,
+    BusyError,
+    ExistsError,
+    LogwrightError,
+    StorageError,
+    UsageError,
+)
+from logwright.readers.journal import COMMIT, Journal
+from logwright.roundtrip.memory_filesystem import MemoryFileSystem
+from logwright.writers.commit import Transaction, finish_or_undo
+from logwright.writers.filesystem import LocalFileSystem
+from logwright.writers.write import Written, write
+
+LAYOUT = toy.Toy()
+FILES = LocalFileSystem()
+
+
+@pytest.fixture(autouse=True)
+def known_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("logwright.writers.write.rows_table", lambda layout: toy.TABLE)
+
+
+def put(path: Path | str, *values: int, **more: Any) -> Written:
+    return write([toy.numbers(*values)], path, LAYOUT, **more)
+
+
+def rows(path: Path) -> list[int]:
+    return toy.rows({one.name: one.read_bytes() if one.is_file() else None for one in path.iterdir()})
+
+
+def test_what_is_said_of_it(tmp_path: Path) -> None:
+    said = put(tmp_path / "box", 1, 2, 3, 4)
+    assert said == Written(
+        path=str(tmp_path / "box"),
+        files=("00000.seg", "00001.seg", "count"),
+        rows=4,
+        bytes=49,
+        ids={"first": 0, "last": 3},
+        warnings=("toys break",),
+        before_you_start=("wind it up",),
+    )
+    more = put(tmp_path / "box", 5, mode="append")
+    assert (more.files, more.rows, more.ids) == (("00002.seg", "count"), 1, {"first": 4, "last": 4})
+    assert rows(tmp_path / "box") == [1, 2, 3, 4, 5]
+    put(tmp_path / "box", 6, mode="overwrite")
+    assert rows(tmp_path / "box") == [6]
+    assert os.listdir(tmp_path) == ["box"]
+
+
+def test_options_and_dicts(tmp_path: Path) -> None:
+    write([{"value": 1}, {"value": 2}], f"file://{tmp_path}/box", LAYOUT, rows_per_segment="1")
+    assert sorted(os.listdir(tmp_path / "box")) == ["00000.seg", "00001.seg", "count"]
+    with pytest.raises(UsageError, match=r"Did you mean 'rows\.per\.segment'"):
+        put(tmp_path / "other", 1, row_per_segments=1)
+    assert os.listdir(tmp_path) == ["box"]
+
+
+def test_directories_above_are_made_and_unmade(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="a null"):
+        write([{"value": None}], tmp_path / "a/b/box", LAYOUT)
+    assert os.listdir(tmp_path) == []
+    put(tmp_path / "a/b/box", 1)
+    assert rows(tmp_path / "a/b/box") == [1]
+
+
+def test_an_existing_one_is_not_touched_unless_told(tmp_path: Path) -> None:
+    put(tmp_path / "box", 1)
+    with pytest.raises(ExistsError, match=r"mode='append' adds to it, mode='overwrite' replaces it"):
+        put(tmp_path / "box", 2)
+    (tmp_path / "file").write_bytes(b"")
+    for mode in ("error", "append", "overwrite"):
+        with pytest.raises(ExistsError, match="is a file"):
+            put(tmp_path / "file", 2, mode=mode)
+    with pytest.raises(UsageError, match="none of error, append, overwrite"):
+        put(tmp_path / "box", 2, mode="replace")
+    assert rows(tmp_path / "box") == [1]
+
+
+@pytest.mark.parametrize("mode", ["append", "overwrite"])
+def test_what_is_something_else_is_not_touched(tmp_path: Path, mode: str) -> None:
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "cat.jpeg").write_bytes(b"cat")
+    with pytest.raises(ExistsError, match=r"not a toy\.box"):
+        put(tmp_path / "photos", 1, mode=mode)
+    assert os.listdir(tmp_path / "photos") == ["cat.jpeg"]
+
+
+@pytest.mark.parametrize("extra", ["notes.txt", "folder/"])
+def test_what_else_lies_in_it_is_not_overwritten(tmp_path: Path, extra: str) -> None:
+    put(tmp_path / "box", 1)
+    path = tmp_path / "box" / extra
+    path.mkdir() if extra.endswith("/") else path.write_bytes(b"")
+    with pytest.raises(ExistsError, match=extra.rstrip("/")):
+        put(tmp_path / "box", 2, mode="overwrite")
+    assert path.exists()
+
+
+def test_an_empty_directory_is_as_good_as_none(tmp_path: Path) -> None:
+    for mode in ("error", "append", "overwrite"):
+        (tmp_path / mode).mkdir()
+        put(tmp_path / mode, 1, mode=mode)
+        assert rows(tmp_path / mode) == [1]
+
+
+def test_through_a_link(tmp_path: Path) -> None:
+    put(tmp_path / "far/box", 1)
+    (tmp_path / "link").symlink_to(tmp_path / "far/box")
+    put(tmp_path / "link", 2, mode="append")
+    put(tmp_path / "link", 3, mode="overwrite")
+    assert rows(tmp_path / "link") == [3]
+    assert (tmp_path / "link").is_symlink()
+    assert os.listdir(tmp_path / "far") == ["box"]
+
+
+@pytest.mark.parametrize("mode", ["error", "append", "overwrite"])
+def test_a_mount_point_is_filled_in_place(mode: str) -> None:
+    files = MemoryFileSystem()
+    files.make("/disk")
+    files.devices["/disk"] = 1
+    write([toy.numbers(1, 2, 3, 4)], "/disk", LAYOUT, files=files)
+    if mode != "error":
+        write([toy.numbers(5)], "/disk", LAYOUT, mode=mode, files=files)
+    assert (
+        toy.rows(files.tree("/disk"))
+        == {"append": [1, 2, 3, 4, 5], "overwrite": [5], "error": [1, 2, 3, 4]}[mode]
+    )
+    assert not any(change.what in ("exchange",) for change in files.trace)
+
+
+def test_the_root_is_no_target() -> None:
+    files = MemoryFileSystem()
+    with pytest.raises(UsageError, match="root"):
+        write([toy.numbers(1)], "/", LAYOUT, files=files)
+
+
+def test_a_running_system_is_refused(tmp_path: Path) -> None:
+    put(tmp_path / "box", 1)
+    (tmp_path / ".running").touch()
+    with another_process_holds(tmp_path / ".running", "lockf") as process:
+        for target, mode in (("box", "append"), ("box", "overwrite"), ("new", "error")):
+            with pytest.raises(BusyError, match=f"toy is running .* locked by process {process.pid}"):
+                put(tmp_path / target, 2, mode=mode)
+        finish_or_undo(FILES, LAYOUT, str(tmp_path / "box"))
+    put(tmp_path / "box", 2, mode="append")
+    assert rows(tmp_path / "box") == [1, 2]
+    assert sorted(os.listdir(tmp_path)) == [".running", "box"]
+
+
+@pytest.mark.parametrize("mode", ["error", "append", "overwrite"])
+def test_a_system_started_meanwhile_is_refused(mode: str) -> None:
+    files = MemoryFileSystem()
+    files.put("/data/.running", b"")
+    if mode != "error":
+        write([toy.numbers(1)], "/data/box", LAYOUT, files=files)
+    before = files.tree()
+
+    def source() -> Iterator[pa.RecordBatch]:
+        yield toy.numbers(1)
+        files.busy["/data/.running"] = "process 7"
+
+    with pytest.raises(BusyError, match="toy is running"):
+        write(source(), "/data/box", LAYOUT, mode=mode, files=files)
+    assert files.tree() == before
+
+
+@pytest.mark.parametrize("mode", ["append", "overwrite"])
+@pytest.mark.parametrize("there", [True, False])
+def test_one_writer_at_a_time(tmp_path: Path, mode: str, there: bool) -> None:
+    if there:
+        put(tmp_path / "box", 1)
+    first = Transaction.begin(FILES, LAYOUT, str(tmp_path / "box"), mode)
+    for other in ("append", "overwrite"):
+        with pytest.raises(BusyError, match="another logwright"):
+            put(tmp_path / "box", 2, mode=other)
+    if there:
+        with pytest.raises(BusyError, match="another logwright"):
+            finish_or_undo(FILES, LAYOUT, str(tmp_path / "box"))
+    put(tmp_path / "another", 3)
+    first.undo()
+    put(tmp_path / "box", 4, mode="append")
+    assert rows(tmp_path / "box") == ([1, 4] if there else [4])
+    assert sorted(os.listdir(tmp_path)) == ["another", "box"]
+
+
+@pytest.mark.parametrize("mode", ["append", "overwrite"])
+def test_a_target_changed_meanwhile_is_refused(tmp_path: Path, mode: str) -> None:
+    put(tmp_path / "box", 1)
+
+    def source() -> Iterator[pa.RecordBatch]:
+        yield toy.numbers(2)
+        (tmp_path / "box" / "00001.seg").write_bytes(b"by someone else")
+
+    with pytest.raises(BusyError, match="nothing was written"):
+        write(source(), tmp_path / "box", LAYOUT, mode=mode)
+    assert sorted(os.listdir(tmp_path / "box")) == ["00000.seg", "00001.seg", "count"]
+    assert os.listdir(tmp_path) == ["box"]
+
+
+def test_a_target_made_meanwhile_is_refused(tmp_path: Path) -> None:
+    def source() -> Iterator[pa.RecordBatch]:
+        yield toy.numbers(2)
+        (tmp_path / "box").mkdir()
+        (tmp_path / "box" / "precious").write_bytes(b"")
+
+    with pytest.raises(ExistsError):
+        write(source(), tmp_path / "box", LAYOUT)
+    assert os.listdir(tmp_path) == ["box"]
+    assert os.listdir(tmp_path / "box") == ["precious"]
+
+
+def test_nothing_is_left_of_a_write_that_is_interrupted(tmp_path: Path) -> None:
+    def source() -> Iterator[pa.RecordBatch]:
+        yield toy.numbers(*range(10))
+        raise KeyboardInterrupt
+
+    for mode in ("error", "append", "overwrite"):
+        with pytest.raises(KeyboardInterrupt):
+            write(source(), tmp_path / "box", LAYOUT, mode=mode)
+        assert os.listdir(tmp_path) == ([] if mode == "error" else ["box"])
+        put(tmp_path / "box", 1, mode="overwrite")
+    assert os.listdir(tmp_path) == ["box"]
+
+
+def test_no_rows(tmp_path: Path) -> None:
+    said = write([], tmp_path / "box", LAYOUT)
+    assert (said.rows, rows(tmp_path / "box")) == (0, [])
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_place_that_cant_be_written(tmp_path: Path) -> None:
+    tmp_path.chmod(0o555)
+    with pytest.raises(AccessError, match="does not allow"):
+        put(tmp_path / "box", 1)
+    tmp_path.chmod(0o755)
+
+
+def commit_by_hand(box: Path) -> Path:
+    place = box / LAYOUT.inner_staging / ("0" * 32)
+    place.mkdir(parents=True)
+    (place / "00001.seg").write_bytes((1).to_bytes(8, "big") + (7).to_bytes(8, "big"))
+    (place / "count").write_bytes(b"2")
+    before = {one.name: one.stat().st_size for one in box.iterdir() if one.is_file()}
+    names = ("00001.seg", "count")
+    record = Journal(tuple((n, n) for n in names), {n: (place / n).stat().st_size for n in names}, before)
+    (place / COMMIT).write_text(record.to_json())
+    return place
+
+
+def test_what_was_committed_is_finished_by_the_next_writer(tmp_path: Path) -> None:
+    put(tmp_path / "box", 1)
+    commit_by_hand(tmp_path / "box")
+    with pytest.raises(ExistsError):
+        put(tmp_path / "box", 8)
+    put(tmp_path / "box", 8, mode="append")
+    assert rows(tmp_path / "box") == [1, 7, 8]
+
+
+def test_what_can_be_finished_no_more_is_kept(tmp_path: Path) -> None:
+    put(tmp_path / "box", 1)
+    place = commit_by_hand(tmp_path / "box")
+    (tmp_path / "box" / "00000.seg").write_bytes(b"the system has been started")
+    for mode in ("append", "overwrite"):
+        with pytest.raises(StorageError, match="changed since") as caught:
+            put(tmp_path / "box", 8, mode=mode)
+        assert f"Move {place} away" in str(caught.value)
+    assert sorted(one.name for one in place.iterdir()) == ["00001.seg", COMMIT, "count"]
+    place.rename(tmp_path / "away")
+    put(tmp_path / "box", 8, mode="overwrite")
+    assert rows(tmp_path / "box") == [8]
+
+
+def test_what_was_finished_is_not_done_again(tmp_path: Path) -> None:
+    """The system has been started on the finished directory; only the record was left."""
+    put(tmp_path / "box", 1)
+    place = commit_by_hand(tmp_path / "box")
+    for name in ("00001.seg", "count"):
+        (place / name).rename(tmp_path / "box" / name)
+    (tmp_path / "box" / "00001.seg").unlink()
+    (tmp_path / "box" / "count").write_bytes(b"1")
+    put(tmp_path / "box", 8, mode="append")
+    assert rows(tmp_path / "box") == [1, 8]
+
+
+def test_a_commit_record_that_cant_be_read_is_kept(tmp_path: Path) -> None:
+    put(tmp_path / "box", 1)
+    place = commit_by_hand(tmp_path / "box")
+    (place / COMMIT).write_text("{}")
+    with pytest.raises(StorageError, match="can't be understood"):
+        put(tmp_path / "box", 8, mode="append")
+    assert (place / "00001.seg").exists()
+
+
+def test_a_killed_writer_leaves_nothing_for_long(tmp_path: Path) -> None:
+    put(tmp_path / "box", 1)
+    code = (
+        "import os, sys; sys.path.insert(0, sys.argv[1])\n"
+        "import toy\n"
+        "from logwright.writers.commit import Transaction\n"
+        "from logwright.writers.filesystem import LocalFileSystem\n"
+        "for name, mode in (('box', 'append'), ('new', 'error')):\n"
+        "    t = Transaction.begin(LocalFileSystem(), toy.Toy(), os.path.join(sys.argv[2], name), mode)\n"
+        "    t.stage.append('00001.seg', b'half')\n"
+        "os.kill(os.getpid(), 9)\n"
+    )
+    command = [sys.executable, "-c", code, os.path.dirname(__file__), str(tmp_path)]
+    assert subprocess.run(command, check=False).returncode == -9
+    assert len(os.listdir(tmp_path)) == 2
+    assert LAYOUT.inner_staging in os.listdir(tmp_path / "box")
+    put(tmp_path / "box", 2, mode="append")
+    put(tmp_path / "new", 3)
+    assert sorted(os.listdir(tmp_path)) == ["box", "new"]
+    assert (rows(tmp_path / "box"), rows(tmp_path / "new")) == ([1, 2], [3])
+
+
+def test_a_layout_cant_leave_its_directory(tmp_path: Path) -> None:
+    class Evil(toy.Toy):
+        def builder(self, *args: Any, **more: Any) -> Any:
+            class Builder(toy.ToyBuilder):
+                def finish(self) -> Iterator[toy.Piece]:
+                    yield toy.Piece("../evil", b"")
+
+            return Builder(0, 0, 3, False)
+
+    with pytest.raises(LogwrightError, match="can't be one"):
+        write([toy.numbers(1)], tmp_path / "box", Evil())
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_layout_must_order_all_files(tmp_path: Path) -> None:
+    class Forgetful(toy.Toy):
+        def order(self, names: Any) -> Any:
+            return sorted(names)[1:]
+
+    with pytest.raises(LogwrightError, match="orders other files"):
+        write([toy.numbers(1)], tmp_path / "box", Forgetful())
+    assert os.listdir(tmp_path) == []
+
+
+def test_tables_of_one_file_are_none_of_a_directory(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="frames and file"):
+        write([toy.numbers(1)], tmp_path / "box", LAYOUT, frames=[])
+
+
+def test_remote_stores_are_not_written() -> None:
+    with pytest.raises(UsageError, match="only local"):
+        write([toy.numbers(1)], "s3://bucket/box", LAYOUT)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_what_root_writes_belongs_to_the_owner_of_the_place(tmp_path: Path) -> None:
+    os.chown(tmp_path, 1234, 1235)
+    tmp_path.chmod(0o777)
+    put(tmp_path / "box", 1)
+    (tmp_path / "box").chmod(0o750)
+    put(tmp_path / "box", 2, mode="append")
+    put(tmp_path / "box", 3, mode="overwrite")
+    put(tmp_path / "box", 4, mode="append")
+    for path in (tmp_path / "box", *(tmp_path / "box").iterdir()):
+        assert (path.stat().st_uid, path.stat().st_gid) == (1234, 1235)
+    assert (tmp_path / "box").stat().st_mode & 0o777 == 0o750

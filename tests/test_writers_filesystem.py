@@ -1,0 +1,328 @@
+"""The local file system does what the interface says, and its errors are sentences."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from logwright.codec.fault import (
+    AccessError,
+    BusyError,
+    ExistsError,
+    LogwrightError,
+    NotFoundError,
+    StorageError,
+)
+from logwright.writers import filesystem
+from logwright.writers.filesystem import (
+    LocalFileSystem,
+    as_view,
+    explained,
+    make_above,
+    plain_errors,
+    put_file,
+    remove_tree,
+    write_all,
+)
+
+FILES = LocalFileSystem()
+
+HOLD = """
+import fcntl, sys
+file = open(sys.argv[1], "r+b")
+fcntl.{call}(file, fcntl.LOCK_EX)
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+@contextmanager
+def another_process_holds(path: Path, call: str) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-c", HOLD.format(call=call), str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        yield process
+        process.kill()
+
+
+def test_a_file_is_written_by_place(tmp_path: Path) -> None:
+    path = str(tmp_path / "a")
+    file = FILES.create(path)
+    assert write_all(file, np.arange(5, dtype=np.uint8), 0) == 5
+    assert write_all(file, np.arange(10, dtype=np.uint8)[::2], 5) == 5
+    file.sync()
+    file.close()
+    file.close()
+    again = FILES.open(path)
+    assert again.pwrite(b"\xff", 1) == 1
+    again.close()
+    assert FILES.read(path) == bytes([0, 255, 2, 3, 4, 0, 2, 4, 6, 8])
+    assert FILES.read(path, 1, 2) == bytes([255, 2])
+    with pytest.raises(FileExistsError):
+        FILES.create(path)
+
+
+def test_names(tmp_path: Path) -> None:
+    one, other = str(tmp_path / "one"), str(tmp_path / "other")
+    FILES.mkdir(one)
+    FILES.mkdir(other)
+    put_file(FILES, f"{one}/a", b"1")
+    put_file(FILES, f"{other}/b", b"22")
+    FILES.sync_directory(one)
+    assert FILES.exchange(one, other)
+    assert [(item.name, item.directory, item.size) for item in FILES.listdir(one)] == [("b", False, 2)]
+    assert [(item.name, item.directory) for item in FILES.listdir(str(tmp_path))] == [
+        ("one", True),
+        ("other", True),
+    ]
+    FILES.rename_new(f"{one}/b", f"{one}/c")
+    with pytest.raises(FileExistsError):
+        FILES.rename_new(f"{one}/c", f"{other}/a")
+    FILES.rename(f"{one}/c", f"{other}/a")
+    assert FILES.read(f"{other}/a") == b"22"
+    assert FILES.stat(f"{one}/c") is None
+    assert FILES.stat(f"{other}/a/deeper") is None
+    found = FILES.stat(f"{other}/a")
+    assert found is not None
+    assert (found.directory, found.size) == (False, 2)
+    remove_tree(FILES, str(tmp_path))
+    remove_tree(FILES, str(tmp_path))
+    assert not tmp_path.exists()
+
+
+def test_without_renameat2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Library:
+        def __init__(self, *_: object, **__: object) -> None: ...
+
+    monkeypatch.setattr(filesystem.ctypes, "CDLL", Library)
+    (tmp_path / "a").write_bytes(b"a")
+    assert not FILES.exchange(str(tmp_path / "a"), str(tmp_path / "b"))
+    FILES.rename_new(str(tmp_path / "a"), str(tmp_path / "b"))
+    (tmp_path / "a").write_bytes(b"a")
+    with pytest.raises(FileExistsError):
+        FILES.rename_new(str(tmp_path / "a"), str(tmp_path / "b"))
+
+
+def test_a_file_system_without_exchange_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for code, answer in ((errno.EINVAL, False), (errno.ENOSYS, False), (errno.EIO, None)):
+        monkeypatch.setattr(filesystem.ctypes, "get_errno", lambda code=code: code)
+        if answer is False:
+            assert not FILES.exchange(str(tmp_path / "absent"), str(tmp_path / "b"))
+        else:
+            with pytest.raises(OSError, match="Input/output"):
+                FILES.exchange(str(tmp_path / "absent"), str(tmp_path / "b"))
+
+
+def test_a_tree_is_not_removed_through_links(tmp_path: Path) -> None:
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "file").write_bytes(b"1")
+    (tmp_path / "gone").mkdir()
+    (tmp_path / "gone" / "link").symlink_to(tmp_path / "kept")
+    (tmp_path / "gone" / "broken").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "gone" / "file").symlink_to(tmp_path / "kept" / "file")
+    assert {i.name: i.size for i in FILES.listdir(str(tmp_path / "gone")) if i.name == "file"} == {"file": 1}
+    remove_tree(FILES, str(tmp_path / "gone"))
+    assert not (tmp_path / "gone").exists()
+    assert (tmp_path / "kept" / "file").read_bytes() == b"1"
+
+
+def test_a_lock_is_held_by_one(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    lock = FILES.lock(str(path))
+    assert lock is not None
+    assert FILES.lock(str(path)) is None
+    lock.release()
+    lock.release()
+    again = FILES.lock(str(path))
+    assert again is not None
+    again.release()
+
+
+def test_a_killed_holder_holds_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    path.touch()
+    with another_process_holds(path, "flock"):
+        assert FILES.lock(str(path)) is None
+    lock = FILES.lock(str(path))
+    assert lock is not None
+    lock.release()
+
+
+def test_a_lock_file_removed_meanwhile_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "lock"
+    real, calls = fcntl.flock, []
+
+    def flock(fd: int, how: int) -> None:
+        if not calls:
+            path.unlink()  # what a writer does that was done between our open and our lock
+        calls.append(how)
+        real(fd, how)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    lock = FILES.lock(str(path))
+    assert lock is not None
+    assert len(calls) == 2
+    assert path.exists()
+    lock.release()
+
+
+def test_a_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def flock(fd: int, how: int) -> None:
+        raise OSError(errno.ENOLCK, "no locks")
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with pytest.raises(StorageError, match="has no locks"), plain_errors("x"):
+        FILES.lock(str(tmp_path / "lock"))
+
+
+def test_the_systems_lock_is_seen_and_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / ".lock"
+    assert FILES.holder(str(path)) is None
+    assert FILES.holder(str(path / "deeper")) is None
+    assert not path.exists()
+    path.touch()
+    path.chmod(0o444)
+    assert FILES.holder(str(path)) is None
+    path.chmod(0o644)
+    # As Java's FileChannel.lock does.
+    with another_process_holds(path, "lockf") as process:
+        assert FILES.holder(str(path)) == f"process {process.pid}"
+        path_only = str(path)
+        monkeypatch.setattr(sys, "platform", "darwin")
+        assert FILES.holder(path_only) == "another process"
+    assert FILES.holder(str(path)) is None
+
+
+def test_processes_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = FILES.process()
+    assert FILES.lives(mine)
+    assert FILES.lives({**mine, "started": 1}) is False
+    assert FILES.lives({**mine, "host": "elsewhere"}) is None
+    assert FILES.lives({"host": mine["host"]}) is None
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        theirs = FILES.process(child.pid)
+        assert FILES.lives(theirs)
+        child.kill()
+    assert FILES.lives(theirs) is False
+
+
+def test_processes_without_proc(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = open
+
+    def no_proc(path: object, *rest: object, **more: object) -> object:
+        if str(path).startswith("/proc"):
+            raise FileNotFoundError(path)
+        return real(path, *rest, **more)  # type: ignore[call-overload]
+
+    monkeypatch.setattr("builtins.open", no_proc)
+    monkeypatch.setattr(os.path, "exists", lambda path: False)
+    mine = FILES.process()
+    assert mine["host"] == os.uname().nodename
+    assert FILES.lives(mine)
+    assert FILES.lives({**mine, "pid": 2**22 + 1}) is False
+
+    def forbidden(pid: int, signal: int) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "kill", forbidden)
+    assert FILES.lives(mine)
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "words"),
+    [
+        (errno.ENOSPC, StorageError, "no space left"),
+        (errno.EDQUOT, StorageError, "quota"),
+        (errno.EIO, StorageError, "input/output"),
+        (errno.EROFS, AccessError, "read-only"),
+        (errno.EACCES, AccessError, "does not allow"),
+        (errno.EPERM, AccessError, "does not allow"),
+        (errno.ENOENT, NotFoundError, "no such file"),
+        (errno.ENOTEMPTY, ExistsError, "not empty"),
+        (errno.EXDEV, StorageError, "ross-device"),
+        (errno.EAGAIN, BusyError, "another process"),
+    ],
+)
+def test_errors_are_sentences(code: int, kind: type[LogwrightError], words: str) -> None:
+    with pytest.raises(kind, match=words) as caught, plain_errors("/target"):
+        raise OSError(code, os.strerror(code), "/somewhere")
+    assert caught.value.path == "/somewhere"
+    with pytest.raises(kind) as caught, plain_errors("/target"):
+        raise OSError(code, os.strerror(code))
+    assert caught.value.path == "/target"
+
+
+def test_errors_of_ours_get_the_path() -> None:
+    with pytest.raises(StorageError) as caught, plain_errors("/target"):
+        raise StorageError("no")
+    assert caught.value.path == "/target"
+    assert explained(caught.value, "/other") is caught.value
+    assert "OSError" in str(explained(OSError(), "/other"))
+
+
+def test_a_descriptor_names_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = FILES.create(str(tmp_path / "a"))
+
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr(os, "pwrite", full)
+    monkeypatch.setattr(os, "fsync", full)
+    for act in (lambda: file.pwrite(b"1", 0), file.sync, lambda: FILES.sync_directory(str(tmp_path))):
+        with pytest.raises(OSError) as caught:
+            act()
+        assert str(caught.value.filename).startswith(str(tmp_path))
+    monkeypatch.setattr(os, "pwrite", lambda *_: 0)
+    with pytest.raises(OSError, match="no more bytes"):
+        write_all(file, b"1", 0)
+    file.close()
+
+
+def test_a_directory_that_cant_be_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def cant(fd: int) -> None:
+        raise OSError(errno.EINVAL, "not here")
+
+    monkeypatch.setattr(os, "fsync", cant)
+    FILES.sync_directory(str(tmp_path))
+
+
+def test_directories_above_are_unmade_when_one_cant_be_made(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    assert make_above(FILES, str(tmp_path / "a")) == ()
+    assert make_above(FILES, str(tmp_path / "a/b/c")) == (str(tmp_path / "a/b"), str(tmp_path / "a/b/c"))
+    with pytest.raises(OSError):
+        make_above(FILES, str(tmp_path / "d" / ("n" * 300)))
+    assert not (tmp_path / "d").exists()
+
+
+def test_views_do_not_copy() -> None:
+    data = np.zeros(4, np.uint8)
+    as_view(data)[0] = 7
+    assert data[0] == 7
+
+
+def test_permissions_are_adopted_on_demand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, other = tmp_path / "one", tmp_path / "other"
+    one.touch(0o600)
+    other.touch(0o640)
+    FILES.adopt(str(one), str(other))
+    assert one.stat().st_mode & 0o777 == 0o600
+    FILES.adopt(str(one), str(other), permissions=True)
+    assert one.stat().st_mode & 0o777 == 0o640
+
+    def forbidden(*_: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "chmod", forbidden)
+    monkeypatch.setattr(os, "chown", forbidden)
+    FILES.adopt(str(one), str(tmp_path), permissions=True)

@@ -1,0 +1,269 @@
+"""A write by many tasks in many processes: what counts, what does not, and what is left."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import toy
+
+from logwright.codec.fault import (
+    BusyError,
+    ExistsError,
+    LogwrightError,
+    NotFoundError,
+    StorageError,
+    UsageError,
+)
+from logwright.roundtrip.memory_filesystem import MemoryFileSystem
+from logwright.writers.commit import finish_or_undo
+from logwright.writers.filesystem import LocalFileSystem
+from logwright.writers.staged import StagedWrite, TaskMessage
+from logwright.writers.write import write
+
+LAYOUT = toy.Toy()
+
+
+@pytest.fixture(autouse=True)
+def known_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("logwright.writers.write.rows_table", lambda layout: toy.TABLE)
+
+
+def travelled(one: Any) -> Any:
+    return pickle.loads(pickle.dumps(one))
+
+
+def staged(write: StagedWrite, task: int, *values: int, attempt: int = 0) -> TaskMessage:
+    writer = write.task(task, attempt)
+    writer.add(toy.numbers(*values))
+    return travelled(writer.commit())
+
+
+def rows(path: Path) -> list[int]:
+    return toy.rows({one.name: one.read_bytes() if one.is_file() else None for one in path.iterdir()})
+
+
+@pytest.mark.parametrize("mode", ["error", "append", "overwrite"])
+def test_parts_are_put_together_in_the_order_of_their_tasks(tmp_path: Path, mode: str) -> None:
+    box = tmp_path / "box"
+    if mode != "error":
+        write([toy.numbers(0)], box, LAYOUT)
+    begun = StagedWrite(str(box), LAYOUT, mode, {"rows.per.segment": "2"})
+    messages = [staged(travelled(begun), task, *range(task * 10, task * 10 + 3)) for task in (2, 1)]
+    said = travelled(begun).commit(messages)
+    new = [10, 11, 12, 20, 21, 22]
+    assert rows(box) == ([0, *new] if mode == "append" else new)
+    assert said.rows == 6
+    assert said.ids == ({"first": 1, "last": 6} if mode == "append" else {"first": 0, "last": 5})
+    assert os.listdir(tmp_path) == ["box"]
+    begun.abort()
+    assert len(rows(box)) == said.ids["last"] + 1
+
+
+def test_only_the_attempts_that_were_committed_count(tmp_path: Path) -> None:
+    begun = StagedWrite(str(tmp_path / "box"), LAYOUT)
+    staged(begun, 0, 1, 2, attempt=0)
+    counts = staged(begun, 0, 3, 4, attempt=1)
+    failed = begun.task(1, 0)
+    failed.add(toy.numbers(5))
+    failed.abort()
+    forgotten = begun.task(1, 1)
+    forgotten.add(toy.numbers(6, 7, 8, 9))
+    said = begun.commit([counts, staged(begun, 1, 10, attempt=2)])
+    assert rows(tmp_path / "box") == [3, 4, 10]
+    assert said.rows == 3
+    assert os.listdir(tmp_path) == ["box"]
+
+
+def test_one_task_does_not_count_twice(tmp_path: Path) -> None:
+    begun = StagedWrite(str(tmp_path / "box"), LAYOUT)
+    with pytest.raises(LogwrightError, match="more than one attempt"):
+        begun.commit([staged(begun, 0, 1), staged(begun, 0, 1, attempt=1)])
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("mode", ["error", "append", "overwrite"])
+def test_abort_leaves_the_target_as_it_was(tmp_path: Path, mode: str) -> None:
+    box = tmp_path / "above" / "box"
+    if mode != "error":
+        write([toy.numbers(0)], box, LAYOUT)
+    begun = StagedWrite(str(box), LAYOUT, mode)
+    staged(begun, 0, 1, 2, 3)
+    travelled(begun).abort()
+    begun.abort()
+    if mode == "error":
+        assert os.listdir(tmp_path) == []
+    else:
+        assert rows(box) == [0]
+        assert os.listdir(box.parent) == ["box"]
+    with pytest.raises(NotFoundError, match="staging directory is gone"):
+        begun.commit([])
+    with pytest.raises(StorageError, match="not to be seen here"):
+        begun.task(1)
+
+
+def test_no_tasks(tmp_path: Path) -> None:
+    assert StagedWrite(str(tmp_path / "box"), LAYOUT).commit([]).rows == 0
+    assert rows(tmp_path / "box") == []
+
+
+@pytest.mark.parametrize("lost", ["a file", "some bytes", "all"])
+def test_a_file_system_that_is_not_shared_is_told(tmp_path: Path, lost: str) -> None:
+    write([toy.numbers(0)], tmp_path / "box", LAYOUT)
+    begun = StagedWrite(str(tmp_path / "box"), LAYOUT, "append")
+    message = staged(begun, 3, 1, 2)
+    (folder,) = tmp_path.glob(f"box/{LAYOUT.inner_staging}/*/{message.folder}")
+    if lost == "all":
+        shutil.rmtree(folder)
+    elif lost == "a file":
+        (folder / "00000.seg").unlink()
+    else:
+        (folder / "00000.seg").write_bytes(b"1234567")
+    with pytest.raises(
+        StorageError, match=r"not a shared file system: task 3 staged 00000\.seg with 24 bytes"
+    ):
+        begun.commit([message])
+    assert rows(tmp_path / "box") == [0]
+
+
+def test_wrong_rows_are_told_by_the_task(tmp_path: Path) -> None:
+    begun = StagedWrite(str(tmp_path / "box"), LAYOUT)
+    with pytest.raises(UsageError, match="a null") as caught:
+        begun.task(0).add(toy.numbers(None))
+    assert caught.value.path == str(tmp_path / "box")
+    begun.abort()
+
+
+def test_wrong_options_are_told_before_any_work(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="unknown option"):
+        StagedWrite(str(tmp_path / "box"), LAYOUT, options={"nonsense": 1})
+    with pytest.raises(UsageError, match="only local"):
+        StagedWrite("s3://bucket/box", LAYOUT)
+    write([toy.numbers(0)], tmp_path / "box", LAYOUT)
+    with pytest.raises(ExistsError):
+        StagedWrite(str(tmp_path / "box"), LAYOUT)
+    assert os.listdir(tmp_path) == ["box"]
+    assert rows(tmp_path / "box") == [0]
+
+
+def test_a_layout_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("logwright.codec.registry.get_layout", {"toy.box": LAYOUT}.__getitem__)
+    begun = StagedWrite(str(tmp_path / "box"), "toy.box")
+    travelled(begun).commit([staged(begun, 0, 1)])
+    assert rows(tmp_path / "box") == [1]
+
+
+@pytest.mark.parametrize("first", ["append", "overwrite"])
+@pytest.mark.parametrize("second", ["append", "overwrite"])
+def test_of_two_at_once_the_second_is_refused(tmp_path: Path, first: str, second: str) -> None:
+    write([toy.numbers(0)], tmp_path / "box", LAYOUT)
+    begun = [StagedWrite(str(tmp_path / "box"), LAYOUT, mode) for mode in (first, second)]
+    messages = [staged(one, 0, number, number) for number, one in enumerate(begun, 1)]
+    begun[0].commit([messages[0]])
+    with pytest.raises((BusyError, NotFoundError)):
+        begun[1].commit([messages[1]])
+    begun[1].abort()
+    assert rows(tmp_path / "box") == ([0, 1, 1] if first == "append" else [1, 1])
+    assert os.listdir(tmp_path) == ["box"]
+
+
+def test_a_new_one_that_came_into_being_meanwhile(tmp_path: Path) -> None:
+    begun = StagedWrite(str(tmp_path / "box"), LAYOUT)
+    write([toy.numbers(7)], tmp_path / "box", LAYOUT)
+    with pytest.raises(ExistsError, match="come into being"):
+        begun.commit([staged(begun, 0, 1)])
+    assert rows(tmp_path / "box") == [7]
+    assert os.listdir(tmp_path) == ["box"]
+
+
+def test_a_commit_waits_for_no_other_writer(tmp_path: Path) -> None:
+    from logwright.writers.commit import Transaction
+
+    write([toy.numbers(0)], tmp_path / "box", LAYOUT)
+    begun = StagedWrite(str(tmp_path / "box"), LAYOUT, "append")
+    message = staged(begun, 0, 1)
+    other = Transaction.begin(LocalFileSystem(), LAYOUT, str(tmp_path / "box"), "append")
+    with pytest.raises(BusyError, match="another logwright"):
+        begun.commit([message])
+    other.undo()
+    begun.commit([message])
+    assert rows(tmp_path / "box") == [0, 1]
+
+
+def test_what_a_killed_driver_staged_goes_with_the_next_write(tmp_path: Path) -> None:
+    write([toy.numbers(0)], tmp_path / "box", LAYOUT)
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1])\n"
+        "import toy\n"
+        "from logwright.writers.staged import StagedWrite\n"
+        "for name in ('box', 'new'):\n"
+        "    StagedWrite(sys.argv[2] + '/' + name, toy.Toy(), 'append').task(0).add(toy.numbers(1, 2, 3, 4))\n"
+        "print('staged', flush=True)\n"
+        "input()\n"
+    )
+    command = [sys.executable, "-c", code, os.path.dirname(__file__), str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as driver:
+        assert driver.stdout is not None
+        assert driver.stdout.readline() == "staged\n"
+        files = LocalFileSystem()
+        for name in ("box", "new"):
+            finish_or_undo(files, LAYOUT, str(tmp_path / name))
+        assert len(os.listdir(tmp_path)) == 2, "it is still running"
+        assert LAYOUT.inner_staging in os.listdir(tmp_path / "box")
+        driver.kill()
+    for name in ("box", "new"):
+        finish_or_undo(files, LAYOUT, str(tmp_path / name))
+    assert os.listdir(tmp_path) == ["box"]
+    assert rows(tmp_path / "box") == [0]
+
+
+def test_what_a_driver_elsewhere_staged_goes_after_a_day(monkeypatch: pytest.MonkeyPatch) -> None:
+    files = MemoryFileSystem()
+    files.make("/data")
+    begun = StagedWrite("/data/box", LAYOUT, files=files)
+    staged_there = set(files.tree())
+    monkeypatch.setattr(files, "lives", lambda process: None)
+    finish_or_undo(files, LAYOUT, "/data/box")
+    assert set(files.tree()) == staged_there
+    monkeypatch.setattr(files, "now", lambda: 25 * 3600.0)
+    finish_or_undo(files, LAYOUT, "/data/box")
+    assert set(files.tree()) == {"data"}
+    begun.abort()
+
+
+def test_an_owner_that_cant_be_read_owns_nothing() -> None:
+    files = MemoryFileSystem()
+    files.make("/data")
+    begun = StagedWrite("/data/box", LAYOUT, files=files)
+    (owner,) = (name for name in files.tree() if name.endswith("owner.json"))
+    files.open(f"/{owner}").pwrite(b"?", 0)
+    finish_or_undo(files, LAYOUT, "/data/box")
+    assert set(files.tree()) == {"data"}
+    begun.abort()
+
+
+def test_a_layout_may_place_only_what_was_staged(tmp_path: Path) -> None:
+    class Odd(toy.Toy):
+        def place(self, *args: Any) -> toy.Placement:
+            found = super().place(*args)
+            return toy.Placement(((object(), "a", "b"), *found.renames), found.summary)  # type: ignore[arg-type]
+
+    begun = StagedWrite(str(tmp_path / "box"), Odd())
+    with pytest.raises(LogwrightError, match="none of the parts"):
+        begun.commit([staged(begun, 0, 1)])
+
+    class Absent(toy.Toy):
+        def place(self, *args: Any) -> toy.Placement:
+            found = super().place(*args)
+            return toy.Placement(((found.renames[0][0], "absent", "b"),), found.summary)
+
+    begun = StagedWrite(str(tmp_path / "box"), Absent())
+    with pytest.raises(StorageError, match="absent is not staged"):
+        begun.commit([staged(begun, 0, 1)])
+    assert os.listdir(tmp_path) == []
