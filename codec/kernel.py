@@ -372,11 +372,10 @@ def _feed_code(digest: Any, code: python_types.CodeType, function: Any, seen: se
     digest.update(
         f"code {names!r} {code.co_argcount} {code.co_flags};".encode() + code.co_code + code.co_exceptiontable
     )
-    # The first constant may be the doc string, which nothing depends on.
-    doc = function.__doc__ if code is function.__code__ else None
-    for constant in code.co_consts:
-        if constant is None or constant != doc:
-            _feed(digest, constant, function, seen)
+    for i, constant in enumerate(code.co_consts):
+        # The first constant may be the doc string, which nothing depends on.
+        is_doc = i == 0 and isinstance(constant, str) and constant == function.__doc__
+        _feed(digest, None if is_doc else constant, function, seen)
     for name in code.co_names:
         if name in function.__globals__:
             digest.update(f"global {name} ".encode())

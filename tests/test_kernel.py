@@ -1,0 +1,600 @@
+"""Kernels: when they compile, what the cache of compiled ones holds and forgets, and that they are the same in each mode."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import math
+import os
+import pickle
+import subprocess
+import sys
+import tempfile
+import textwrap
+import threading
+import time
+import warnings
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import platformdirs
+import pytest
+from modes import MODES, ROOT, environment
+
+from logwright.codec import intrinsics
+from logwright.codec import kernel as module
+from logwright.codec.intrinsics import load_u8
+from logwright.codec.kernel import Kernel, fingerprint, intrinsic, kernel, kernels, mode, warmup
+
+compiled_only = pytest.mark.skipif(mode() == "interpreted", reason="nothing is compiled with the JIT off")
+
+
+@kernel("const u1[], i8")
+def total(buf: Any, times: int) -> int:
+    sum_ = 0
+    for i in range(len(buf)):
+        sum_ += weighed(load_u8(buf, i), times)
+    return sum_
+
+
+@kernel("i8, i8")
+def weighed(value: int, times: int) -> int:
+    return value * times
+
+
+@kernel
+def untyped(values: Any) -> Any:
+    return values[0]
+
+
+@kernel("i8")
+def factorial(n: int) -> int:
+    return 1 if n < 2 else n * factorial(n - 1)
+
+
+# A process of its own
+
+
+def run(script: str, *, mode: str = "compiled", path: str | Path = "", **settings: str) -> Any:
+    """What a script prints, as JSON, in a process of its own."""
+    environ = environment(mode) | {"PYTHONPATH": str(path), "LOGWRIGHT_CACHE_DIR": os.devnull} | settings
+    command = [sys.executable, "-c", textwrap.dedent(script)]
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_importing_and_small_inputs_need_no_numba() -> None:
+    found = run(
+        """
+        import importlib, json, pkgutil, sys, time
+        import logwright.codec, numpy
+        for one in pkgutil.walk_packages(logwright.codec.__path__, "logwright.codec."):
+            importlib.import_module(one.name)
+        from logwright.codec.intrinsics import crc32c, crc32c_combine, read_varint
+        from logwright.codec.kernel import kernels
+        data = numpy.frombuffer(b"\\x02123456789", numpy.uint8)
+        read = read_varint(data, 0, 10)
+        crc = crc32c_combine(crc32c(data, 1, 5), crc32c(data, 5, 10), 5)
+        print(json.dumps([read, crc, len(kernels()) > 10, "numba" in sys.modules]))
+        """,
+        LOGWRIGHT_INTERPRET_BELOW="",
+    )
+    assert found == [[1, 1], 0xE3069283, True, False]
+
+
+@pytest.mark.parametrize("name", MODES)
+def test_mode(name: str) -> None:
+    script = "import json; from logwright.codec.kernel import mode; print(json.dumps(mode()))"
+    assert run(script, mode=name) == name
+
+
+def test_the_settings_are_read_as_numba_reads_them() -> None:
+    script = "import json; from logwright.codec.kernel import mode; print(json.dumps(mode()))"
+    assert run(script, NUMBA_DISABLE_JIT="0", NUMBA_BOUNDSCHECK="0") == "compiled"
+    assert run(script, NUMBA_DISABLE_JIT="", NUMBA_BOUNDSCHECK="no") == "compiled"
+    assert run(script, NUMBA_DISABLE_JIT="1", NUMBA_BOUNDSCHECK="1") == "interpreted"
+
+
+def test_without_numba_kernels_run_all_the_same() -> None:
+    found = run(
+        """
+        import json, sys, warnings
+        sys.modules["numba"] = None
+        from logwright.codec.kernel import kernel
+        @kernel("i8")
+        def twice(x):
+            return 2 * x
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            print(json.dumps([twice(4), twice(5), [str(one.message) for one in caught]]))
+        """
+    )
+    assert found == [8, 10, ["numba is not installed: logwright runs some hundred times slower"]]
+
+
+@compiled_only
+def test_numbas_configuration_file_may_turn_it_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    import numba
+
+    monkeypatch.setattr(numba.config, "DISABLE_JIT", 1)
+    made = kernel("i8")(lambda x: x + 5)
+    assert made.compile() is made.py_func
+
+
+# When to compile
+
+
+@pytest.fixture
+def policy(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Kernel[..., int]]:
+    """Makes a kernel under a policy of its own."""
+
+    def make(*, cached: bool, numba: bool, below: int | None = None) -> Kernel[..., int]:
+        monkeypatch.setattr(module, "_INTERPRET_BELOW", below)
+        monkeypatch.setattr(Kernel, "cached", lambda self: cached)
+        if numba:
+            importlib.import_module("numba")
+        else:
+            monkeypatch.delitem(sys.modules, "numba", raising=False)
+        made = kernel("const u1[]")(lambda buf: len(buf))
+        made._run = None
+        return made
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("cached", "numba", "limit"),
+    [(False, False, 2_800_000), (False, True, 2_000_000), (True, False, 820_000), (True, True, 20_000)],
+)
+def test_a_call_is_interpreted_below_a_size(policy: Any, cached: bool, numba: bool, limit: int) -> None:
+    """The size from which interpreting would take longer than getting the compiled form, about."""
+    made = policy(cached=cached, numba=numba)
+    assert made._interprets(limit - 1000)
+    assert not made._interprets(limit + 1000)
+
+
+def test_what_was_spent_counts(policy: Any) -> None:
+    made = policy(cached=True, numba=False)
+    assert made._interprets(1000)
+    made._spent = 0.42
+    assert not made._interprets(1000)
+
+
+def test_the_limit_can_be_set_by_hand(policy: Any) -> None:
+    made = policy(cached=False, numba=False, below=100)
+    assert made._interprets(99)
+    assert not made._interprets(100)
+    assert not policy(cached=False, numba=False, below=0)._interprets(0)
+
+
+def test_an_interpreted_call_is_measured_and_stays_so_inside(
+    policy: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kernels that an interpreted one calls don't decide anew, however large what they are given."""
+    inner = policy(cached=False, numba=False, below=10)
+    inner.compile = lambda: pytest.fail("compiled")
+
+    def outer_(buf: Any) -> int:
+        time.sleep(0.01)
+        return inner(np.zeros(1000, np.uint8)) + len(buf)
+
+    outer = kernel("const u1[]")(outer_)
+    outer._run = None
+    assert outer(np.zeros(5, np.uint8)) == 1005
+    assert outer._spent >= 0.01
+    assert inner._spent == 0
+    assert not module._local.interpreting
+
+
+@compiled_only
+def test_a_large_call_compiles_and_small_ones_after_it_use_that(policy: Any) -> None:
+    def size(buf: Any) -> int:
+        return len(buf)
+
+    policy(cached=False, numba=True, below=100)
+    made = kernel("const u1[]")(size)
+    assert made(np.zeros(5, np.uint8)) == 5
+    assert made._run is None
+    assert made(np.zeros(500, np.uint8)) == 500
+    assert made._run is made.compile()
+    assert made(np.zeros(5, np.uint8)) == 5
+
+
+# What a kernel is
+
+
+@compiled_only
+def test_one_compiled_form_takes_readonly_and_writable_arrays() -> None:
+    data = bytes(range(10))
+    writable = np.frombuffer(bytearray(data), np.uint8)
+    assert total(np.frombuffer(data, np.uint8), 3) == total(writable, np.int32(3)) == 135
+    assert len(total.compile().overloads) == 1
+    with pytest.raises(TypeError, match="No matching definition"):
+        total(writable.view(np.int8), 3)
+    with pytest.raises(TypeError, match="No matching definition"):
+        total(writable[::2], 3)
+
+
+@compiled_only
+def test_without_a_signature_there_is_one_form_for_each_type() -> None:
+    assert untyped(np.array([4], np.int64)) == 4
+    assert untyped(np.array([0.5])) == 0.5
+    assert len(untyped.compile().overloads) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "types"),
+    [
+        ("i8", "(int64,)"),
+        ("const u1[], i8, b1", "(Array(uint8, 1, 'C', False, aligned=True), int64, bool)"),
+        (
+            "u1[],f8[,]",
+            "(Array(uint8, 1, 'C', True, aligned=True), Array(float64, 2, 'C', True, aligned=True))",
+        ),
+        ("", "()"),
+    ],
+)
+def test_signatures(text: str, types: str) -> None:
+    found = module._numba_signature(text)
+    assert [str(one) for one in found] == [str(one) for one in eval_types(types)]
+
+
+def eval_types(text: str) -> Any:
+    from numba.core import types
+
+    names = {name: getattr(types, name) for name in ("int64", "uint8", "float64")} | {"bool": types.boolean}
+
+    def array(scalar: Any, ndim: int, layout: str, mutable: bool, aligned: bool) -> Any:
+        return types.Array(scalar, ndim, layout, readonly=not mutable, aligned=aligned)
+
+    return eval(text, names | {"Array": array})
+
+
+def test_a_kernel_may_call_itself() -> None:
+    assert factorial(20) == math.factorial(20)
+
+
+def test_a_kernel_is_known_by_its_name() -> None:
+    assert pickle.loads(pickle.dumps(intrinsics.read_varint)) is intrinsics.read_varint
+    assert pickle.loads(pickle.dumps(intrinsics.copy)) is intrinsics.copy
+    assert pickle.loads(pickle.dumps(intrinsics.load_i64be)) is intrinsics.load_i64be
+    assert repr(total) == f"<kernel {__name__}.total>"
+    assert (weighed.__name__, weighed.__wrapped__, weighed.py_func(3, 4)) == ("weighed", weighed.py_func, 12)
+    assert total in kernels()
+    assert weighed(value=3, times=4) == 12
+
+
+def test_a_twin_runs_in_its_place() -> None:
+    made = kernel("i8", python=lambda x: x + 100)(lambda x: x)
+    assert made(1) == 101
+    assert made.py_func(1) == 1
+
+
+@compiled_only
+def test_the_first_compile_of_many_threads_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_cache_place", lambda: None)
+    monkeypatch.setattr(module, "_INTERPRET_BELOW", 0)
+
+    def inner_(x: int) -> int:
+        return x + 1
+
+    inner = kernel("i8")(inner_)
+
+    def outer_(x: int) -> int:
+        return inner(x) * 2
+
+    outer = kernel("i8")(outer_)
+    results: list[tuple[int, Any]] = []
+    start = threading.Barrier(6)
+
+    def call(which: Kernel[..., int], x: int) -> None:
+        start.wait()
+        results.append((which(x), which._run))
+
+    threads = [threading.Thread(target=call, args=((inner, outer)[i % 2], i)) for i in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert sorted(value for value, _ in results) == sorted(
+        i + 1 if i % 2 == 0 else 2 * i + 2 for i in range(6)
+    )
+    assert {id(run) for _, run in results} == {id(inner.compile()), id(outer.compile())}
+
+
+@compiled_only
+def test_warmup_compiles_what_has_a_signature(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_registry", {one.name: one for one in (total, weighed, untyped)})
+    found = dict(warmup())
+    assert set(found) == {total.name, weighed.name}
+    assert all(seconds >= 0 for seconds in found.values())
+
+
+def test_warmup_has_nothing_to_do_with_the_jit_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_MODE", "interpreted")
+    assert list(warmup()) == []
+
+
+# The cache
+
+INNER = """
+from logwright.codec.kernel import kernel
+from tiny.constants import FACTOR
+
+@kernel("i8")
+def inner(x):
+    return FACTOR * x
+"""
+OUTER = """
+from logwright.codec.kernel import kernel
+from tiny import constants
+from tiny.inner import inner
+
+@kernel("const u1[], i8")
+def outer(buf, at):
+    return inner(7) + constants.TABLE[1] + buf[at]
+
+@kernel("const u1[]")
+def another(buf):
+    return len(buf)
+"""
+CONSTANTS = "import numpy as np\nFACTOR = 10\nTABLE = np.array([1, 1000])\n"
+SCRIPT = """
+    import json, numpy, sys
+    from tiny.outer import outer, another
+    buf = numpy.zeros(16, numpy.uint8)
+    try:
+        result = outer(buf[:8], {at})
+    except IndexError:
+        result = "IndexError"
+    hits = sum(outer.compile()._cache_hits.values())
+    import numba
+    print(json.dumps([result, hits, numba.config.CACHE_DIR]))
+"""
+
+
+class Tiny:
+    """A package of two kernels that can be edited, with a cache of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        (folder / "tiny").mkdir()
+        self.texts = {"__init__": "", "inner": INNER, "outer": OUTER, "constants": CONSTANTS}
+        self.edit("__init__", "", "")
+
+    def edit(self, name: str, old: str, new: str) -> None:
+        assert old in self.texts[name]
+        self.texts[name] = self.texts[name].replace(old, new)
+        for name, text in self.texts.items():
+            (self.folder / "tiny" / f"{name}.py").write_text(text)
+
+    def run(
+        self, mode: str = "compiled", at: int = 0, path: Path | None = None, **settings: str
+    ) -> tuple[Any, int]:
+        """The result of `outer(buf, at)`, and how many kernels came from the cache for it."""
+        settings = {
+            "LOGWRIGHT_CACHE_DIR": str(self.folder / "cache"),
+            "PYTHONDONTWRITEBYTECODE": "1",
+        } | settings
+        result, hits, numbas = run(SCRIPT.format(at=at), mode=mode, path=path or self.folder, **settings)
+        assert numbas == "", "numba's own configuration is left alone"
+        return result, hits
+
+    def entries(self) -> list[Path]:
+        return sorted(self.folder.glob("cache/kernels/*/*"))
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> Tiny:
+    return Tiny(tmp_path)
+
+
+def test_a_cached_kernel_is_used_until_something_in_it_changes(tiny: Tiny) -> None:
+    assert tiny.run() == (1070, 0)
+    assert tiny.run() == (1070, 1)
+    # The callee's code, a constant of another module that it uses, and one behind a module's name.
+    tiny.edit("inner", "FACTOR * x", "FACTOR * x + 1")
+    assert tiny.run() == (1071, 0)
+    tiny.edit("constants", "FACTOR = 10", "FACTOR = 20")
+    assert tiny.run() == (1141, 0)
+    tiny.edit("constants", "1000", "2000")
+    assert tiny.run() == (2141, 0)
+    # What is not in it: another kernel of the file, comments, places of lines.
+    tiny.edit("outer", "return len(buf)", "return len(buf) + 1")
+    tiny.edit("outer", "from tiny.inner", "# A comment.\nfrom tiny.inner")
+    assert tiny.run() == (2141, 1)
+
+
+def test_checked_code_is_never_mixed_up_with_unchecked(tiny: Tiny) -> None:
+    # A place outside of the slice, inside of the array: without checks it is read.
+    assert tiny.run(at=12) == (1070, 0)
+    assert tiny.run("checked", at=12) == ("IndexError", 0)
+    assert tiny.run(at=12) == (1070, 1)
+
+
+def test_no_writable_place_is_no_failure(tiny: Tiny) -> None:
+    assert tiny.run(LOGWRIGHT_CACHE_DIR=os.devnull) == (1070, 0)
+    assert tiny.entries() == []
+
+
+def test_from_a_zip(tiny: Tiny) -> None:
+    """As Spark ships a package with --py-files: it compiles, keeps what it compiled, and notices an edit."""
+
+    def pack() -> Path:
+        archive = tiny.folder / "shipped.zip"
+        with zipfile.ZipFile(archive, "w") as out:
+            for name, text in tiny.texts.items():
+                out.writestr(f"tiny/{name}.py", text)
+            out.writestr("logwright/__init__.py", "")
+            for name in ("__init__", "kernel", "intrinsics"):
+                out.write(Path(ROOT, "codec", f"{name}.py"), f"logwright/codec/{name}.py")
+        return archive
+
+    elsewhere = {"PYTHONSAFEPATH": "1"}
+    assert tiny.run(path=pack(), **elsewhere) == (1070, 0)
+    assert tiny.run(path=pack(), **elsewhere) == (1070, 1)
+    tiny.edit("inner", "FACTOR * x", "FACTOR * x + 1")
+    assert tiny.run(path=pack(), **elsewhere) == (1071, 0)
+    script = "import json, logwright.codec.kernel as k; print(json.dumps(k.__file__))"
+    assert run(script, path=pack()).startswith(str(tiny.folder / "shipped.zip"))
+
+
+def test_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one that was chosen, or the user's own, or one of the user's where everybody has theirs."""
+    monkeypatch.setenv("LOGWRIGHT_CACHE_DIR", str(tmp_path / "chosen"))
+    assert list(module._cache_places()) == [tmp_path / "chosen"]
+    monkeypatch.delenv("LOGWRIGHT_CACHE_DIR")
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
+    shared = tmp_path / f"logwright-{os.getuid()}"
+    assert list(module._cache_places()) == [Path(platformdirs.user_cache_dir("logwright")), shared]
+    # What is in the cache is run. So neither what others can write to, nor what may be somewhere else.
+    shared.chmod(0o777)
+    assert list(module._cache_places())[1:] == []
+    shared.rmdir()
+    (tmp_path / "mine").mkdir()
+    shared.symlink_to(tmp_path / "mine")
+    assert list(module._cache_places())[1:] == []
+    shared.unlink()
+    shared.write_bytes(b"")
+    assert list(module._cache_places())[1:] == []
+
+
+def test_a_usable_place_is_ours_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = module._usable(tmp_path)
+    assert place is not None
+    assert place.stat().st_mode & 0o777 == 0o700
+    place.chmod(0o777)
+    assert module._usable(tmp_path) is None
+    (tmp_path / "file").write_bytes(b"")
+    assert module._usable(tmp_path / "file") is None
+    monkeypatch.setattr(module, "_place", None)
+    monkeypatch.setattr(module, "_cache_places", lambda: iter([tmp_path / "file", tmp_path / "new"]))
+    found = module._cache_place()
+    assert found is not None
+    assert found.parent == tmp_path / "new" / "kernels"
+    assert module._cache_place() is found
+
+
+@compiled_only
+def test_a_damaged_entry_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_cache_place", lambda: tmp_path)
+
+    def hits() -> int:
+        made = Kernel(weighed.py_func, "i8, i8", None)
+        assert made.compile()(3, 4) == 12
+        return sum(made.compile()._cache_hits.values())
+
+    assert (hits(), hits()) == (0, 1)
+    (entry,) = tmp_path.iterdir()
+    whole = entry.read_bytes()
+    for damaged in (whole[: len(whole) // 2], b"", b"junk" + whole, pickle.dumps((1, 2))):
+        entry.write_bytes(damaged)
+        assert hits() == 0
+        assert hits() == 1
+
+
+@compiled_only
+def test_a_full_disk_is_no_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_cache_place", lambda: tmp_path)
+
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    made = kernel("i8")(lambda x: x + 3)
+    assert made.compile()(4) == 7
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_entries_of_long_ago_are_removed(tmp_path: Path) -> None:
+    names = ("a.b-old", "a.b-new", "a.c-old")
+    for name in names:
+        (tmp_path / name).write_bytes(b"")
+        if name.endswith("old"):
+            os.utime(tmp_path / name, (0, 0))
+    module._remove_old(tmp_path, "a.b")
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["a.b-new", "a.c-old"]
+
+
+@compiled_only
+def test_cached_tells_without_numba(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_cache_place", lambda: tmp_path)
+    monkeypatch.setattr(module, "_listings", {})
+    made = kernel("i8")(lambda x: x + 4)
+    assert not made.cached()
+    made.compile()
+    monkeypatch.setattr(module, "_listings", {})
+    assert made.cached()
+    monkeypatch.setattr(module, "_listings", {})
+    monkeypatch.setattr(module, "_cache_place", lambda: tmp_path / "gone")
+    assert not made.cached()
+    monkeypatch.setattr(module, "_cache_place", lambda: None)
+    assert not made.cached()
+
+
+# The digest
+
+
+def digest(source: str, **names: Any) -> str | None:
+    """The fingerprint of the function `f` of a source."""
+    scope = {"np": np, "math": math, "__name__": "somewhere", **names}
+    exec(textwrap.dedent(source), scope)
+    return fingerprint(scope["f"])
+
+
+def test_the_digest_is_of_everything_that_is_compiled_in() -> None:
+    def using(value: Any) -> str | None:
+        return digest("def f():\n    return X", X=value)
+
+    values = [
+        1, 2, True, 1.0, "1", b"1", None, ..., (1,), (1, 2), [1], ((1,),), frozenset({1, 2}), np.int8(1), np.uint8(1),
+        np.dtype("u1"), np.array([1]), np.array([2]), np.array([1], np.int8), np.array([[1]]), len, int, np.add, np, math,
+        total, weighed, intrinsics.copy, intrinsics.load_u8, intrinsics.load_i16be, lambda: 1, lambda: 2,
+    ]  # fmt: skip
+    found = [using(value) for value in values]
+    assert None not in found
+    assert len(set(found)) == len(found)
+    assert using(frozenset("abcdef")) == using(frozenset("fedcba"))
+    # What nobody can tell the content of is not kept.
+    assert using(object()) is None
+    assert using({1: 2}) is None
+    assert using(np.array([object()])) is None
+
+
+def test_the_digest_is_of_code_not_of_its_looks() -> None:
+    plain = digest('def f(x, y=1):\n    """Add."""\n    return x + y')
+    assert plain == digest('\n\ndef f(x, y=1):\n    """Add both."""\n    # Really.\n    return x + y')
+    for other in ("x - y", "x + y + 0", "x + 1"):
+        assert plain != digest(f'def f(x, y=1):\n    """Add."""\n    return {other}')
+    assert plain != digest('def f(x, y=2):\n    """Add."""\n    return x + y')
+    assert digest("def f():\n    return 'a'") != digest("def f():\n    return 'b'")
+    closures = [digest(f"def g(y):\n    def f(x): return x + y\n    return f\nf = g({y})") for y in (1, 2)]
+    assert closures[0] != closures[1]
+    inner = [digest(f"def f():\n    def g(): return {y}\n    return g()") for y in (1, 2)]
+    assert inner[0] != inner[1]
+
+
+def test_intrinsics_are_part_of_the_digest() -> None:
+    def using(emit: Any) -> str | None:
+        return digest("def f():\n    return g()", g=intrinsic(emit)(lambda: 0))
+
+    assert using(lambda context: 1) != using(lambda context: 2)
+
+
+def test_every_kernel_can_be_cached() -> None:
+    """Or each process would compile it again."""
+    assert [
+        one.name
+        for one in kernels()
+        if one.__module__.startswith("logwright.") and fingerprint(one.py_func) is None
+    ] == []
+
+
+def test_nothing_here_warns() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert total(np.arange(200, dtype=np.uint8), 1 << 40) == 19900 << 40
