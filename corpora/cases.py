@@ -48,7 +48,9 @@ class Case:
     @property
     def partitions(self) -> list[Path]:
         """The directories of partitions, without those set aside."""
-        return sorted(one for one in self.data.iterdir() if one.is_dir() and "." not in one.name.rpartition("-")[2])
+        return sorted(
+            one for one in self.data.iterdir() if one.is_dir() and "." not in one.name.rpartition("-")[2]
+        )
 
     @property
     def partition(self) -> Path:

@@ -45,7 +45,9 @@ class Specimen:
     hints: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, given: Given, codec: str | Codec | None = None, name: str | None = None, **options: Any) -> Specimen:
+    def of(
+        cls, given: Given, codec: str | Codec | None = None, name: str | None = None, **options: Any
+    ) -> Specimen:
         """A path, or bytes. Raises `UsageError` when it is of no kind that we know, or of another than `codec` says."""
         path: str | None = None
         data, hints = b"", {"directory": ""}
@@ -61,7 +63,9 @@ class Specimen:
         found = registry.get(codec) if isinstance(codec, str) else codec or registry.detect(name, head)
         if found is None:
             known = ", ".join(one.name for one in registry.codecs())
-            raise UsageError("this file is none that we know", path=path, advice=f"Say what it is, one of: {known}")
+            raise UsageError(
+                "this file is none that we know", path=path, advice=f"Say what it is, one of: {known}"
+            )
         Options(found.options, options)
         return cls(found, name, path, data, options, hints)
 

@@ -1,0 +1,327 @@
+"""The laws that every codec keeps, as functions that anyone runs on files of their own.
+
+1. `encode_decode`: rows encoded and decoded again are the same rows.
+2. `decode_encode`: a file decoded and encoded again is the same bytes. `encoded_anew`: the same rows, when no stored payload
+   is used again.
+3. `kernel_equals_description`: the fast kernels read what the written-down structure says.
+4. `any_split`: however a file is cut into parts, each row comes once.
+5. `damage_is_seen`: cut anywhere, flip any bit: no crash, no wrong row, and a fault that names the place, but for bytes that
+   the format's checksums don't cover.
+
+(6, that the real systems agree, is in `oracles`.) A law that does not hold is a `Verdict` that is false and says where;
+nothing is raised for it. What is raised on purpose (`LogwrightError`) is a file that can't be read at all, or of no kind that we know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from logwright.codec.base import Codec, Frames, Window
+from logwright.codec.describe import DescriptionError, Struct
+from logwright.codec.fault import DamageError, LogwrightError, UsageError
+from logwright.readers.stream import Mode
+from logwright.roundtrip import reference
+from logwright.roundtrip.compare import bytes_differ, tables_differ
+from logwright.roundtrip.specimen import Given, Read, Specimen, attempt
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether a law held. `difference` names the first place where not, `at` is its byte or row."""
+
+    law: str
+    what: str
+    checked: int
+    """How much was compared: bytes, rows, frames, sizes or damaged copies."""
+    difference: str = ""
+    at: int | None = None
+
+    def __bool__(self) -> bool:
+        return not self.difference
+
+    def __str__(self) -> str:
+        return f"{self.law}: {self.what}: {self.difference or f'holds ({self.checked} checked)'}"
+
+
+def decode_encode(
+    given: Given, codec: str | Codec | None = None, *, name: str | None = None, **options: Any
+) -> Verdict:
+    """Law 2: decoded and encoded again, the bytes are the same. `given`: a path, or bytes with `codec` or `name`."""
+    specimen = Specimen.of(given, codec, name, **options)
+    before = specimen.all_bytes()
+    differ = bytes_differ(before, specimen.encode(*specimen.tables()))
+    return _verdict("decode_encode", specimen, len(before), differ)
+
+
+STORED = ("payload",)
+"""Columns of a frames table that hold what was stored, to be used again: without them everything is encoded anew."""
+
+
+def encoded_anew(
+    given: Given, codec: str | Codec | None = None, *, name: str | None = None, **options: Any
+) -> Verdict:
+    """Law 2, the other half: encoded without the stored payloads, the rows are the same.
+
+    Places in the file (`position`) may differ: what a compressor makes depends on its version.
+    """
+    specimen = Specimen.of(given, codec, name, **options)
+    rows, frames, file = specimen.tables()
+    frames = frames.select([one for one in frames.schema.names if one not in STORED])
+    again = specimen.with_bytes(specimen.encode(rows, frames, file)).read("rows").table
+    columns = [one for one in rows.schema.names if one != "position"]
+    return _verdict("encoded_anew", specimen, len(rows), tables_differ(rows.select(columns), again))
+
+
+def encode_decode(rows: Any, codec: str | Codec, *, name: str = "memory", **options: Any) -> Verdict:
+    """Law 1: rows, encoded with the upstream's defaults and these options, are decoded to the same rows.
+
+    `rows`: a table. Compared are its columns that the codec has, as the codec's types.
+    """
+    specimen = Specimen.of(b"", codec, name, **options)
+    table = rows if isinstance(rows, pa.Table) else pa.table(rows)
+    wanted = specimen.codec.tables["rows"]
+    known = [one for one in table.schema.names if one in wanted.names(detail=True)]
+    if not known:
+        raise UsageError(
+            f"none of the columns {', '.join(table.schema.names)} is one of {specimen.codec.name}"
+        )
+    expected = table.select(known).cast(wanted.schema(known))
+    found = specimen.with_bytes(specimen.encode(table)).read("rows").table
+    return _verdict("encode_decode", specimen, len(table), tables_differ(expected, found))
+
+
+def any_split(
+    given: Given,
+    codec: str | Codec | None = None,
+    *,
+    sizes: Iterable[int],
+    name: str | None = None,
+    **options: Any,
+) -> Verdict:
+    """Law 4: read in parts of at most so many bytes each, for each of `sizes`, the rows are those of the whole."""
+    specimen = Specimen.of(given, codec, name, **options)
+    whole = specimen.read().table
+    checked = 0
+    done: set[tuple[tuple[int, int], ...]] = set()
+    for size in sizes:
+        parts = specimen.stretches(max(1, size))
+        checked += 1
+        if tuple(parts) in done:
+            continue
+        done.add(tuple(parts))
+        found = pa.concat_tables([specimen.read(start=start, stop=stop).table for start, stop in parts])
+        differ = tables_differ(whole, found)
+        if differ is not None:
+            text = f"in parts of {size} bytes ({len(parts)} parts): {differ[1]}"
+            return Verdict("any_split", _what(specimen), checked, text, differ[0])
+    return Verdict("any_split", _what(specimen), checked)
+
+
+def kernel_equals_description(
+    given: Given, codec: str | Codec | None = None, *, name: str | None = None, **options: Any
+) -> Verdict:
+    """Law 3: for each frame, the columns of the frames table are the fields of the described structure, its checksums are
+    judged alike, its rows are those that the description gives, and packing them again gives the bytes.
+
+    Slow: the description is read field by field.
+    """
+    law = "kernel_equals_description"
+    specimen = Specimen.of(given, codec, name, **options)
+    data = specimen.all_bytes()
+    struct = specimen.codec.structures[0]
+    frames = specimen.read("frames").table
+    context = specimen.context()
+    found = _scan(specimen, data, context)
+    rows_of = reference.ROWS.get(specimen.codec.name)
+    described: list[dict[str, Any]] = []
+    for i in range(len(found)):
+        start, end = int(found.start[i]), int(found.end[i])
+        what = f"frame {i} at byte {start}"
+        try:
+            values, stop = struct.unpack(data, start, end)
+        except DescriptionError as error:
+            # What the description can't read must be a frame whose rows can't be read either.
+            lost = specimen.with_bytes(data[start:end]).read().report.faults
+            if lost:
+                continue
+            return Verdict(
+                law, _what(specimen), i, f"{what}: the description says: {error}; the kernel reads it", start
+            )
+        if stop != end:
+            return Verdict(
+                law, _what(specimen), i, f"{what}: ends at byte {stop} by description, {end} by kernel", start
+            )
+        differ = _fields_differ(struct, values, frames, i)
+        if differ:
+            return Verdict(law, _what(specimen), i, f"{what}: {differ}", start)
+        wrong = struct.check(data, start, end)
+        if wrong:
+            field, stored, computed = wrong[0]
+            text = f"{what}: {field} is {stored}, {computed} by description, and the scan took it for right"
+            return Verdict(law, _what(specimen), i, text, start)
+        described.append(values)
+    if rows_of is not None:
+        rows = list(rows_of(described))
+        kernel = specimen.read("rows").table
+        names = list(rows[0]) if rows else []
+        schema = specimen.codec.tables["rows"].schema(names)
+        differ_rows = (
+            tables_differ(pa.Table.from_pylist(rows, schema), kernel.select(names)) if rows else None
+        )
+        if differ_rows is None and len(rows) != len(kernel):
+            differ_rows = len(rows), f"{len(rows)} rows by description, {len(kernel)} by kernel"
+        if differ_rows is not None:
+            return Verdict(law, _what(specimen), len(found), differ_rows[1], differ_rows[0])
+    return Verdict(law, _what(specimen), len(found))
+
+
+def damage_is_seen(
+    given: Given,
+    codec: str | Codec | None = None,
+    *,
+    name: str | None = None,
+    cuts: Sequence[int] | None = None,
+    flips: Sequence[tuple[int, int]] | None = None,
+    **options: Any,
+) -> Verdict:
+    """Law 5, on a copy in memory: `cuts` are lengths to cut the file to, `flips` (byte, bit) pairs; None means all of them.
+
+    Held is, for each damaged copy and in each mode: only errors made on purpose; no row that the sound file does not have, but
+    from a frame one of whose unchecked bytes was changed; all rows of untouched checksummed frames; and a fault (or, where
+    nothing but unchecked bytes were changed, perhaps none).
+    """
+    law = "damage_is_seen"
+    specimen = Specimen.of(given, codec, name, **options)
+    data = specimen.all_bytes()
+    sound = _Sound(specimen, data)
+    checked = 0
+    for at in range(len(data)) if cuts is None else cuts:
+        checked += 1
+        text = sound.cut(at)
+        if text:
+            return Verdict(law, _what(specimen), checked, f"cut to {at} bytes: {text}", at)
+    every = ((at, bit) for at in range(len(data)) for bit in range(8))
+    for at, bit in every if flips is None else flips:
+        checked += 1
+        text = sound.flip(at, bit)
+        if text:
+            return Verdict(law, _what(specimen), checked, f"bit {bit} of byte {at} flipped: {text}", at)
+    return Verdict(law, _what(specimen), checked)
+
+
+class _Sound:
+    """A sound file, and what damaged copies of it must give."""
+
+    def __init__(self, specimen: Specimen, data: bytes) -> None:
+        self.specimen, self.data = specimen, data
+        found = _scan(specimen, data, specimen.context())
+        self.start, self.end = found.start.tolist(), found.end.tolist()
+        self.rows = [
+            self._rows(specimen.read(columns=None, start=a, stop=b).table) for a, b in self._frames()
+        ]
+        self.every = {row for rows in self.rows for row in rows}
+        self.checks = _checked_from(specimen.codec.structures[0])
+
+    def _frames(self) -> Iterable[tuple[int, int]]:
+        return zip(self.start, self.end, strict=True)
+
+    def _rows(self, table: pa.Table) -> list[str]:
+        # What a stream looks like depends on nothing but its rows: text is a key that any value has.
+        return [repr(row) for row in table.to_pylist()]
+
+    def cut(self, at: int) -> str:
+        whole = [i for i, end in enumerate(self.end) if end <= at]
+        expected = [row for i in whole for row in self.rows[i]]
+        boundary = at == 0 or at in self.end or at == len(self.data)
+        return self._judge(self.data[:at], expected, set(), must_see=not boundary and self.checks is not None)
+
+    def flip(self, at: int, bit: int) -> str:
+        damaged = bytearray(self.data)
+        damaged[at] ^= 1 << bit
+        hit = next((i for i, (start, end) in enumerate(self._frames()) if start <= at < end), None)
+        covered = hit is not None and self.checks is not None and self.checks(at - self.start[hit])
+        others = [row for i, rows in enumerate(self.rows) if i != hit for row in rows]
+        if self.checks is None:
+            return self._judge(bytes(damaged), None, None, must_see=False)
+        allowed = (
+            None if hit is not None and not covered else set(self.rows[hit]) if hit is not None else set()
+        )
+        # Uncovered bytes say where other frames start or come in order: these may be lost, but not in silence.
+        return self._judge(bytes(damaged), others if covered else None, allowed, must_see=covered)
+
+    def _judge(
+        self, data: bytes, expected: list[str] | None, allowed: set[str] | None, *, must_see: bool
+    ) -> str:
+        copy = self.specimen.with_bytes(data)
+        results: dict[Mode, Read | LogwrightError] = {}
+        for mode in (Mode.FAILFAST, Mode.PERMISSIVE, Mode.DROPMALFORMED):
+            try:
+                results[mode] = attempt(copy, mode)
+            except Exception as error:
+                return f"{mode}: {type(error).__name__}: {error}, an error not made on purpose"
+        dropped = results[Mode.DROPMALFORMED]
+        if isinstance(dropped, LogwrightError):
+            return "" if not isinstance(dropped, DamageError) else f"{Mode.DROPMALFORMED} raised: {dropped}"
+        got = self._rows(dropped.table)
+        strange = [row for row in got if row not in self.every]
+        if strange and allowed is not None:
+            return f"a row that was never there: {strange[0]}"
+        if expected is not None:
+            rest = set(got)
+            missing = [row for row in expected if row not in rest]
+            if missing:
+                return f"a row of a sound frame is gone: {missing[0]}"
+        faults = dropped.report.faults_total
+        if must_see and not faults:
+            return "not seen"
+        lost = [row for row in self.every if row not in set(got)] if expected is None and self.checks else []
+        if lost and not faults and not strange:
+            return f"rows are gone and nothing is said: {lost[0]}"
+        failed = results[Mode.FAILFAST]
+        if isinstance(failed, DamageError) and dropped.report.errors == 0:
+            return f"{Mode.FAILFAST} raised, and the report has no error: {failed}"
+        if not isinstance(failed, LogwrightError) and dropped.report.errors:
+            return f"{Mode.FAILFAST} did not raise: {dropped.report.faults[0].detail}"
+        return ""
+
+
+def _checked_from(struct: Struct) -> Callable[[int], bool] | None:
+    """Which bytes of a frame its checksums cover, or are; None when it has none."""
+    spans: list[tuple[int, int | None]] = []
+    for field in struct.fields:
+        if field.checksum:
+            spans.append((struct.offset(field.checksum[1]), None))
+            at = struct.offset(field.name)
+            spans.append((at, at + field.type.min_size))
+    if not spans:
+        return None
+    return lambda at: any(low <= at and (high is None or at < high) for low, high in spans)
+
+
+def _scan(specimen: Specimen, data: bytes, context: Any) -> Frames:
+    window = Window(np.frombuffer(data, np.uint8).copy(), 0, len(data))
+    return specimen.codec.scan(window, 0, context)
+
+
+def _fields_differ(struct: Struct, values: dict[str, Any], frames: pa.Table, i: int) -> str:
+    for field in struct.fields:
+        if field.name in frames.schema.names and isinstance(values[field.name], int):
+            column = frames.column(field.name)[i].as_py()
+            if isinstance(column, int) and column != values[field.name]:
+                return f"{field.name} is {values[field.name]} by description, {column} by kernel"
+    return ""
+
+
+def _what(specimen: Specimen) -> str:
+    return f"{specimen.codec.name} {specimen.path or specimen.name}"
+
+
+def _verdict(law: str, specimen: Specimen, checked: int, differ: tuple[int, str] | None) -> Verdict:
+    if differ is None:
+        return Verdict(law, _what(specimen), checked)
+    return Verdict(law, _what(specimen), checked, differ[1], differ[0])

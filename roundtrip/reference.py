@@ -1,0 +1,80 @@
+"""The rows of frames, from their described values: slow, obviously right, what the kernels are held to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from logwright.codec.compress import decompress
+from logwright.codec.describe import Repeated
+from logwright.codec.kafka.batch import (
+    ATTRIBUTES,
+    COMPRESSION_NAMES,
+    CONTROL_RECORD_KEY,
+    CONTROL_TYPES,
+    RECORD,
+)
+from logwright.codec.kafka.rows import java_string
+
+_LIMIT = 256 << 20
+
+
+def kafka_log(batches: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """The records of batches of magic 2, as a consumer that has the file gets them: it passes over those at or below the
+    highest offset it has seen (`CompletedFetch` of Kafka's clients)."""
+    seen = -(1 << 63)
+    for batch in batches:
+        for row in _records(batch):
+            if row["offset"] > seen:
+                seen = row["offset"]
+                yield row
+
+
+def _records(batch: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    flags = {bit.name: bit.of(batch["attributes"]) for bit in ATTRIBUTES.bits}
+    records = batch["records"]
+    if flags["compression"]:
+        plain = decompress(COMPRESSION_NAMES[flags["compression"]], records, _LIMIT).tobytes()
+        records, _ = Repeated(RECORD, "records_count").unpack(plain, 0, len(plain), dict(batch))
+    for record in records:
+        created = _wrapped(batch["base_timestamp"] + record["timestamp_delta"], 64)
+        yield {
+            "key": record["key"],
+            "value": record["value"],
+            "offset": batch["base_offset"] + record["offset_delta"],
+            "timestamp_ms": batch["max_timestamp"] if flags["timestamp_type"] else created,
+            "create_timestamp_ms": created,
+            "timestampType": flags["timestamp_type"],
+            "headers": [{"key": java_string(one["key"]), "value": one["value"]} for one in record["headers"]],
+            "attributes": record["attributes"],
+            "leader_epoch": batch["partition_leader_epoch"],
+            "producer_id": batch["producer_id"],
+            "producer_epoch": batch["producer_epoch"],
+            "sequence": _sequence(batch["base_sequence"], record["offset_delta"]),
+            "is_transactional": bool(flags["is_transactional"]),
+            "is_control": bool(flags["is_control"]),
+            "control_type": _control_type(record["key"]) if flags["is_control"] else None,
+        }
+
+
+def _sequence(base: int, delta: int) -> int:
+    """After 2147483647 comes 0 (KIP-98)."""
+    return -1 if base < 0 else (base + delta) % (1 << 31)
+
+
+def _wrapped(number: int, bits: int) -> int:
+    """As a signed integer of Java holds it."""
+    return (number + (1 << bits - 1)) % (1 << bits) - (1 << bits - 1)
+
+
+def _control_type(key: bytes | None) -> str:
+    if key is None or len(key) < CONTROL_RECORD_KEY.min_size:
+        return "UNKNOWN"
+    values, _ = CONTROL_RECORD_KEY.unpack(key)
+    return CONTROL_TYPES.get(values["type"], "UNKNOWN")
+
+
+ROWS: Mapping[str, Callable[[Iterable[Mapping[str, Any]]], Iterator[dict[str, Any]]]] = {
+    "kafka.log": kafka_log
+}
+"""By codec. The columns given are compared, others are not."""

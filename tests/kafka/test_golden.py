@@ -1,0 +1,192 @@
+"""Every golden file decodes to what a Kafka consumer got, encodes back to the same bytes, and gives the derived files that a
+broker made from it. Damage is in `test_golden_damage`."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import kafka_golden
+import pyarrow as pa
+import pytest
+from kafka_golden import CASES, COLUMNS, as_recorded, classes_of, of_class
+
+import logwright as lw
+from logwright.codec import registry
+from logwright.corpora.cases import Case
+from logwright.roundtrip.laws import any_split, decode_encode, encoded_anew
+
+SERVED = of_class("healthy", "legal")
+BY_NAME = {"ids": lambda case: case.name if isinstance(case, Case) else None}
+
+
+def test_every_case_is_of_one_class() -> None:
+    assert CASES
+    assert {name: classes_of(name) for name in CASES if len(classes_of(name)) != 1} == {}
+
+
+def test_no_class_names_what_is_not_there() -> None:
+    every = [
+        (pattern, name)
+        for patterns in kafka_golden.CLASSES.values()
+        for pattern in patterns
+        for name in CASES
+    ]
+    used = {pattern for pattern, name in every if fnmatchcase(name, pattern)}
+    assert {pattern for patterns in kafka_golden.CLASSES.values() for pattern in patterns} == used
+
+
+def test_legal_cases_are_those_that_are_served() -> None:
+    """The crafted cases counted as legal are those on which a broker starts and a consumer gets to the end."""
+    for case in CASES.values():
+        if case.kind != "crafted" or classes_of(case.name) == ["old"]:
+            continue
+        run = case.runs["no_marker"]
+        got = run.get("consumer", {}).get("read_uncommitted", {})
+        whole = run["started"] and not got.get("error") and got.get("position") == got.get("end_offset")
+        assert classes_of(case.name) == (["legal"] if whole else ["refused"]), case.name
+
+
+# Rows
+
+
+def first_run(case: Case) -> dict[str, Any]:
+    return dict(next(iter(case.runs.values()))["consumer"])
+
+
+@pytest.mark.parametrize("committed", [False, True], ids=["uncommitted", "committed"])
+@pytest.mark.parametrize("case", SERVED, **BY_NAME)
+def test_rows_are_what_a_consumer_gets(case: Case, committed: bool) -> None:
+    view = "read_committed" if committed else "read_uncommitted"
+    start = first_run(case)["read_uncommitted"]["log_start_offset"]
+    rows = lw.read(case.partition, view=view, columns=COLUMNS, log_start_offset=start)
+    recorded = case.records(committed=committed)
+    assert recorded is not None
+    found = as_recorded(rows)
+    for i, (one, other) in enumerate(zip(recorded, found, strict=False)):
+        assert other == one, f"row {i}"
+    assert len(found) == len(recorded)
+
+
+@pytest.mark.parametrize("case", of_class("healthy"), **BY_NAME)
+def test_healthy_directories_verify(case: Case) -> None:
+    report = lw.verify(case.partition)
+    assert report.ok, report.text()
+
+
+@pytest.mark.parametrize("case", of_class("old"), **BY_NAME)
+def test_old_magic_is_refused_by_name(case: Case) -> None:
+    with pytest.raises(lw.UnsupportedError) as caught:
+        lw.read(case.partition)
+    text = str(caught.value)
+    assert re.search(r"magic [01]", text), text
+    assert ".log" in text, text
+    assert caught.value.offset is not None
+
+
+def test_the_topic_and_partition_come_from_the_directory() -> None:
+    rows = lw.read(CASES["v2.dotted_name-with-dashes-7"].partition)
+    assert rows["topic"].unique().to_pylist() == ["v2.dotted_name-with-dashes-7"]
+    assert rows["partition"].unique().to_pylist() == [0]
+
+
+# Bytes
+
+
+def known_files() -> Iterator[tuple[str, Path]]:
+    """Every file of a kind that we know, of all cases with magic 2; copies of the same file once."""
+    seen = set()
+    for case in of_class("healthy", "legal", "refused", "damaged", "directories"):
+        for file in case.files():
+            head = file.read_bytes()
+            key = file.name, hashlib.sha256(head).digest()
+            if key not in seen and registry.detect(file.name, head[:4096]) is not None:
+                seen.add(key)
+                yield case.name, file
+
+
+@pytest.mark.parametrize("kind", sorted({path.suffix or path.name for _, path in known_files()}))
+def test_decode_and_encode_gives_the_same_bytes(kind: str) -> None:
+    broken = []
+    for name, path in known_files():
+        if (path.suffix or path.name) == kind:
+            verdict = decode_encode(path)
+            if not verdict:
+                broken.append(f"{name}/{path.name}: {verdict.difference}")
+    assert not broken, "\n".join(broken)
+
+
+@pytest.mark.parametrize("case", SERVED, **BY_NAME)
+def test_batches_encoded_anew_hold_the_same_rows(case: Case) -> None:
+    for path in sorted(case.partition.glob("*.log")):
+        verdict = encoded_anew(path)
+        assert verdict, f"{path.name}: {verdict.difference}"
+
+
+EDITED = [
+    "v2_gzip_java",
+    "v2_snappy_java",
+    "v2_lz4_java",
+    "v2_zstd_java",
+    "v2_lz4_librdkafka",
+    "v2_snappy_librdkafka",
+]
+
+
+@pytest.mark.parametrize("name", EDITED)
+def test_an_edit_of_one_compressed_value_is_found_again(name: str) -> None:
+    """Core columns win: a stored payload is used again only where it decodes to the rows given."""
+    path = next(path for path in sorted(CASES[name].partition.glob("*.log")) if path.stat().st_size > 1000)
+    rows = lw.read(path, columns="*", view="rows")
+    frames = lw.read(path, view="frames", columns="*")
+    file = lw.read(path, view="file", columns="*")
+    packed = [i for i, one in enumerate(frames["compression"].to_pylist()) if one != "none"]
+    batch = packed[len(packed) // 2]
+    at = rows["position"].to_pylist().index(frames["position"][batch].as_py())
+    values = rows["value"].to_pylist()
+    values[at] = b"edited by hand"
+    index = rows.schema.get_field_index("value")
+    edited = rows.set_column(
+        index, rows.schema.field("value"), pa.array(values, rows.schema.field("value").type)
+    )
+    codec = registry.get("kafka.log")
+    from logwright.roundtrip.specimen import Specimen
+
+    specimen = Specimen.of(path)
+    data = b"".join(bytes(chunk) for chunk in codec.encode(edited, frames, file, specimen.context()))
+    again = specimen.with_bytes(data)
+    keep = [column for column in rows.schema.names if column != "position"]
+    found = again.read("rows").table
+    assert found.select(keep).equals(edited.select(keep))
+    heads = again.read("frames").table.drop_columns(["position", "payload", "size", "batch_length", "crc"])
+    assert heads.equals(frames.drop_columns(["position", "payload", "size", "batch_length", "crc"]))
+    # All other batches are the bytes they were.
+    before, after = frames.to_pylist(), again.read("frames").table.to_pylist()
+    same = [
+        one["payload"] == other["payload"] and one["crc"] == other["crc"]
+        for one, other in zip(before, after, strict=True)
+    ]
+    assert [i for i, one in enumerate(same) if not one] == [batch]
+
+
+SPLIT = [
+    "craft_embedded",
+    "craft_spec22",
+    "craft_empty_batches",
+    "v2_txn_interleaved",
+    "v2_compacted_producers",
+    "killed_prealloc",
+]
+
+
+@pytest.mark.parametrize("name", SPLIT)
+def test_any_split_gives_each_row_once(name: str) -> None:
+    for path in sorted(CASES[name].partition.glob("*.log")):
+        size = path.stat().st_size
+        step = max(1, size // 200)
+        verdict = any_split(path, sizes=range(1, size + 2, step))
+        assert verdict, f"{path.name}: {verdict.difference}"

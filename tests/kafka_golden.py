@@ -1,0 +1,98 @@
+"""What the tests over the golden files of Kafka share: which case is of which class, and rows as they are recorded there."""
+
+from __future__ import annotations
+
+import hashlib
+from fnmatch import fnmatchcase
+from typing import Any
+
+import pyarrow as pa
+
+from logwright.corpora.cases import Case, cases
+
+CASES = cases("kafka")
+
+# Which class a case is of. A folder that is in none, or in two, fails a test.
+
+HEALTHY = ("v2*", "killed_*", "consumer_offsets*", "share_group_state", "transaction_state*")
+"""Written by a broker, magic 2 throughout."""
+
+OLD = ("v0_*", "v1_*", "mixed_v0_v1*", "craft_v0_*", "craft_v1_*", "craft_magic_mix")
+"""Magic 0 or 1 somewhere: recognised and refused by name."""
+
+LEGAL = (
+    "craft_append_time", "craft_control_no_pid", "craft_control_unknown", "craft_delete_horizon", "craft_delta_beyond",
+    "craft_delta_order", "craft_embedded", "craft_empty_batches", "craft_empty_txn_batch", "craft_epoch_minus1",
+    "craft_first_offset_high", "craft_gzip_name_mtime", "craft_gzip_trailing", "craft_gzip_two_members",
+    "craft_header_key_bytes", "craft_holes", "craft_keylen_minus2", "craft_lz4_4mb_block",
+    "craft_lz4_bad_content_checksum", "craft_lz4_block_checksum", "craft_lz4_size_checksum", "craft_marker_without_txn",
+    "craft_no_files", "craft_nonminimal_varint", "craft_only_empty_segment", "craft_raw_snappy", "craft_record_attr",
+    "craft_seq_wrap", "craft_snappy_two_headers", "craft_spec22", "craft_ts_minus1", "craft_ts_negative_delta",
+    "craft_txn_epoch_back", "craft_txn_open", "craft_zstd_two_frames", "dmg_base", "dmg_tbase",
+)  # fmt: skip
+"""Made by hand, odd or not, and served by the broker to the end: see `test_legal_cases_are_those_that_are_served`."""
+
+REFUSED = (
+    "craft_batch_extra_bytes", "craft_below_base", "craft_compressed_less_records", "craft_compressed_more_records",
+    "craft_gzip_bad_crc", "craft_gzip_truncated", "craft_header_count_neg", "craft_header_key_null", "craft_lz4_bad_hc",
+    "craft_lz4_linked", "craft_lz4_two_frames", "craft_record_extra_bytes", "craft_record_len_short",
+    "craft_txn_then_plain", "craft_zstd_bad_checksum",
+)  # fmt: skip
+"""Made by hand; the broker does not start on them, or its consumer stops with an error."""
+
+DAMAGED = ("dmg_[!bt]*", "dmg_b[!a]*", "dmg_batch*", "dmg_t[!b]*")
+"""Edited after a broker wrote them: all `dmg_*` but the two bases."""
+
+DIRECTORIES = ("logdir_*", "cluster_metadata_*")
+"""Whole log directories and metadata logs: no consumer was run on them."""
+
+CLASSES = {
+    "healthy": HEALTHY, "old": OLD, "legal": LEGAL, "refused": REFUSED, "damaged": DAMAGED, "directories": DIRECTORIES,
+}  # fmt: skip
+
+
+def classes_of(name: str) -> list[str]:
+    return [
+        one for one, patterns in CLASSES.items() if any(fnmatchcase(name, pattern) for pattern in patterns)
+    ]
+
+
+def of_class(*wanted: str) -> list[Case]:
+    return [case for case in CASES.values() if classes_of(case.name)[0] in wanted]
+
+
+# Rows as they are recorded: what a Java consumer got, in JSON.
+
+COLUMNS = "partition,offset,timestamp_ms,timestampType,leader_epoch,key,value,headers"
+LONG = 400
+"""Longer keys and values are recorded by hash and length."""
+_TYPES = {0: "CreateTime", 1: "LogAppendTime"}
+
+
+def as_recorded(table: pa.Table) -> list[dict[str, Any]]:
+    """The rows of a table with `COLUMNS`, in the form of records.jsonl."""
+    return [
+        {
+            "partition": row["partition"],
+            "offset": row["offset"],
+            "timestamp": row["timestamp_ms"],
+            "timestamp_type": _TYPES[row["timestampType"]],
+            **({"leader_epoch": row["leader_epoch"]} if row["leader_epoch"] >= 0 else {}),
+            **_bytes("key", row["key"]),
+            **_bytes("value", row["value"]),
+            "headers": [[one["key"].encode().hex(), _short(one["value"])] for one in row["headers"]],
+        }
+        for row in table.to_pylist()
+    ]
+
+
+def _bytes(name: str, value: bytes | None) -> dict[str, Any]:
+    if value is None or len(value) <= LONG:
+        return {f"{name}_hex": None if value is None else value.hex()}
+    return {f"{name}_sha256": hashlib.sha256(value).hexdigest(), f"{name}_len": len(value)}
+
+
+def _short(value: bytes | None) -> str | None:
+    if value is None or len(value) <= LONG:
+        return None if value is None else value.hex()
+    return f"sha256:{hashlib.sha256(value).hexdigest()}"
