@@ -203,12 +203,13 @@ class Report(Mapping[str, Any]):
         return f"<Report {self.path}: {'ok' if self.ok else 'damaged'}, {_count(self.faults_total, 'fault')}>"
 
     def _headline(self) -> str:
-        said = [_count(len(self._files), "file")] if len(self._files) != 1 else []
-        said += [_size(self.bytes), _count(self.frames, "frame"), _count(self.rows, "row")]
+        size = _size(self.bytes)
+        said = [size if self.ok else f"{_size(self.bytes_damaged)} of {size}"]
+        said += [_count(len(self._files), "file")] if len(self._files) != 1 else []
+        said += [_count(self.frames, "frame"), _count(self.rows, "row")]
         if self.faults_total:
             said.append(_count(self.faults_total, "fault"))
-        word = "ok" if self.ok else f"DAMAGED  {_size(self.bytes_damaged)} of"
-        return f"{self.path}  {word}  {', '.join(said)}"
+        return f"{self.path}  {'ok' if self.ok else 'DAMAGED'}  {', '.join(said)}"
 
     def _next(self) -> str:
         path = shlex.quote(self.path)

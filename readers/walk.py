@@ -124,7 +124,7 @@ class Walk:
                 self._step = min(self._step * 2, self._full)
             if frames.damage is not None:
                 at = self._recover(frames.damage)
-            elif frames.need and place == at and not window.final:
+            elif place == at and frames.need > len(window.data) - inside and not window.final:
                 yield np.array([at], np.int64)
                 at += frames.need
                 self._step = 2 * _HEAD

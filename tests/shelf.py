@@ -131,7 +131,7 @@ class ToyFrames:
         need, damage = 0, None
         while at < len(data):
             here, left = window.offset + at, window.size - window.offset - at
-            if not data[at : at + HEAD.size].any() and left == int((data[at:] == 0).sum()):
+            if not data[at:].any():
                 damage = Fault(self.name, here, left, Kind.PADDING, "zeros to the end", Severity.INFO)
                 break
             if left < HEAD.size:

@@ -1,0 +1,484 @@
+"""The Python face for reading, on a format of no system: read, scan, verify, inspect, detect, codecs."""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+import subprocess
+import sys
+import threading
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from shelf import FRAMES_CODEC, frame, shelf, shuffled  # noqa: F401
+
+import logwright as lw
+from logwright.readers import plan, resolve, task
+from logwright.readers.report import Report
+
+pytestmark = pytest.mark.usefixtures("shelf")
+
+FIRST, SECOND = shuffled(40), [frame(1000 + 10 * i, b"second %d" % i) for i in range(30)]
+
+
+@pytest.fixture
+def box(tmp_path: Path) -> Path:
+    path = tmp_path / "box"
+    path.mkdir()
+    (path / "000.toy").write_bytes(b"".join(FIRST))
+    (path / "1000.toy").write_bytes(b"".join(SECOND))
+    (path / "NOTE").write_bytes(b"note:hello")
+    (path / "README").write_bytes(b"?")
+    return path
+
+
+def flip(path: Path, at: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    path.write_bytes(data)
+
+
+def ids(*args: Any, **rest: Any) -> list[int]:
+    return lw.read(*args, columns="id", **rest).column("id").to_pylist()
+
+
+# Paths
+
+
+def test_a_directory_is_read_in_its_order(box: Path) -> None:
+    table = lw.read(box)
+    assert table.schema.names == ["id", "time", "text", "place", "even", "shelf", "words"]
+    found = table.column("id").to_pylist()
+    assert found == sorted(found)
+    assert found[-30:] == [1000 + 10 * i for i in range(30)]
+    assert set(table.column("shelf").to_pylist()) == {"box"}
+
+
+def test_a_file_a_list_a_glob_a_uri(box: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    second = ids(box / "1000.toy")
+    assert len(second) == 30
+    assert ids([box / "1000.toy", str(box / "1000.toy")]) == second * 2
+    assert ids(f"{box}/1*.toy") == second
+    assert ids(f"file://{box}/1000.toy") == second
+    assert ids(f"file://{box}") == ids(box) == ids(f"{box}/") == ids(f"{tmp_path}/b?x")
+    assert ids([box, box]) == ids(box) * 2
+    monkeypatch.chdir(box)
+    assert ids("1000.toy") == second
+    assert set(lw.read("1000.toy").column("shelf").to_pylist()) == {"box"}
+    assert ids(".") == ids(box)
+
+
+def test_a_glob_of_a_file_system_far_away(box: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pyarrow import fs
+
+    from logwright.readers import listing, source
+
+    for module in (source, listing, resolve):
+        monkeypatch.setattr(
+            module, "file_system", lambda uri: (fs.LocalFileSystem(), uri.removeprefix("far:/"))
+        )
+    assert ids(f"far://{box}") == ids(box)
+    assert ids(f"far://{box}/1*.toy") == ids(box / "1000.toy")
+    assert ids(f"far://{box}/1000.toy") == ids(box / "1000.toy")
+    assert lw.read(f"far://{box}/1000.toy").column("shelf")[0].as_py() == "box"
+    with pytest.raises(lw.NotFoundError, match="nothing matches"):
+        lw.read(f"far://{box}/*.boy")
+
+
+def test_standard_input(box: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = (box / "1000.toy").read_bytes()
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+    found = lw.scan("-", columns="id")
+    assert found.to_table() == found.to_table()
+    assert found.report["path"] == "-"
+
+
+def test_a_pipe(box: Path, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_bytes, args=((box / "1000.toy").read_bytes(),))
+    writer.start()
+    assert len(ids(pipe)) == 30
+    writer.join()
+
+
+def test_partitions_in_a_list_are_told_apart(box: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "000.toy").write_bytes(frame(5, b"x"))
+    found = lw.scan([box, other])
+    assert found.to_table().num_rows == lw.read(box).num_rows + 1
+    assert [file["path"] for file in found.report["files"]] == [
+        f"{box}/000.toy",
+        f"{box}/1000.toy",
+        f"{other}/000.toy",
+    ]
+    assert lw.verify([box, other])["files"][0]["path"] == f"{box}/000.toy"
+
+
+@pytest.mark.parametrize(
+    ("path", "rest", "error", "said"),
+    [
+        ("box/gone.toy", {}, lw.NotFoundError, "no such file"),
+        ("bxo", {}, lw.NotFoundError, "Did you mean .*box"),
+        ("box/*.boy", {}, lw.NotFoundError, "nothing matches"),
+        ("", {}, lw.UsageError, "empty"),
+        ([], {}, lw.UsageError, "empty list"),
+        (b"box", {}, lw.UsageError, "a path is text"),
+        ("box/README", {}, lw.UsageError, "none that we know .*toy.frames, toy.note"),
+        ("empty", {}, lw.UsageError, "its name says nothing"),
+        (".", {}, lw.UsageError, r"known are toy.shelf .*1 of its folders are: try .*box, a toy.shelf"),
+        ("hollow", {}, lw.UsageError, "holds no files"),
+        ("notes", {}, lw.UsageError, "one by one: notes/NOTE is toy.note"),
+        ("plain", {}, lw.UsageError, "it holds a, b, c, d and 2 more"),
+        ("box", {"codec": "toy.frames"}, lw.UsageError, "is the codec of a file.*seems to be toy.shelf"),
+        ("plain", {"codec": "toy.frames"}, lw.UsageError, "Name one of its files"),
+        ("plain", {"codec": "toy.shelf"}, lw.UsageError, "does not look like toy.shelf"),
+        (
+            "box/000.toy",
+            {"codec": "toy.shelf"},
+            lw.UsageError,
+            "layout of a directory.*seems to be toy.frames.*box",
+        ),
+        ("empty", {"codec": "toy.shelf"}, lw.UsageError, "Name its directory"),
+        ("box/000.toy", {"codec": "toy.note"}, lw.UsageError, "seems to be toy.frames"),
+        ("box", {"codec": "toy.shell"}, lw.UsageError, "Did you mean 'toy.shelf'"),
+        ("box", {"view": "text"}, lw.UsageError, "Did you mean 'texts'"),
+        ("box", {"view": "zzz"}, lw.UsageError, "There are: texts, heads, rows, frames, file, files"),
+        ("box/000.toy", {"view": "texts"}, lw.UsageError, "one of a whole directory .*Read box"),
+        ("box/000.toy", {"view": "files"}, lw.UsageError, "no view 'files'"),
+        ("box", {"columns": "idd"}, lw.UsageError, "Did you mean 'id'"),
+        ("box", {"mode": "FASTFAIL"}, lw.UsageError, "FAILFAST"),
+        ("box", {"limit": -1}, lw.UsageError, "negative"),
+        ("box", {"lud": True}, lw.UsageError, "unknown option 'lud'.*'loud'"),
+        ("box", {"from_id": "x"}, lw.UsageError, "from.id"),
+        (["box", "box/NOTE"], {}, lw.UsageError, "different kinds"),
+    ],
+)
+def test_what_can_not_be_read(
+    path: Any, rest: dict[str, Any], error: type[Exception], said: str, box: Path, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    Path("empty").touch()
+    for name in ("hollow", "notes", "plain"):
+        Path(name).mkdir()
+    Path("notes/NOTE").write_bytes(b"note:")
+    for name in "abcdef":
+        Path("plain", name).touch()
+    with pytest.raises(error, match=said):
+        lw.read(path, **rest)
+
+
+def test_a_codec_by_name_where_the_name_says_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "backup.bin"
+    path.write_bytes(frame(7, b"x"))
+    assert ids(path) == [7]
+    assert lw.detect(path) == "toy.frames"
+    path.write_bytes(b"?" + frame(7, b"x"))
+    assert lw.detect(path) is None
+    with pytest.warns(lw.DamageWarning):
+        assert ids(path, "toy.frames", mode="DROPMALFORMED") == [7]
+
+
+def test_links_and_tilde(box: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "link").symlink_to(box)
+    assert set(lw.read(tmp_path / "link").column("shelf").to_pylist()) == {"link"}
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert ids("~/box") == ids(box)
+
+
+# Views, options
+
+
+def test_views(box: Path) -> None:
+    assert lw.read(box, view="texts") == lw.read(box) == lw.read(box, view="rows")
+    assert lw.read(box, view="heads").num_rows == lw.read(box, view="frames").num_rows == 70
+    assert lw.read(box / "000.toy", view="heads").num_rows == 40
+    assert lw.read(box, view="file").column("frames").to_pylist() == [40, 30]
+    files = lw.read(box, view="files", filter=[("role", "!=", "primary")], columns="name,codec,note")
+    assert files.to_pylist() == [
+        {"name": "NOTE", "codec": "toy.note", "note": ""}, {"name": "README", "codec": None, "note": "not a toy"},
+    ]  # fmt: skip
+    assert lw.read([box, box], view="files", limit=5).num_rows == 5
+
+
+def test_options_go_where_they_belong(box: Path) -> None:
+    assert ids(box, from_id=1100) == [1000 + 10 * i for i in range(10, 30)]
+    assert ids(box, **{"from.id": "1100"}) == ids(box, fromId=1100)
+    assert lw.read(box, loud=True).column("text")[-1].as_py() == b"SECOND 29"
+    assert lw.read(box / "1000.toy", Loud="yes").column("text")[-1].as_py() == b"SECOND 29"
+
+
+def test_filters_skip_files(box: Path) -> None:
+    found = lw.scan(box, filter=[("id", ">=", 1000)], columns="id")
+    assert found.to_table().num_rows == 30
+    assert [file["path"] for file in found.report["files"]] == ["1000.toy"]
+    assert ids(box, filter=pc.field("id") > 1200) == ids(box, filter="id > 1200")
+
+
+@pytest.mark.parametrize("limit", [0, 1, 100, 10_000, "3", "1k"])
+def test_limits_go_over_files(box: Path, limit: Any) -> None:
+    number = {"3": 3, "1k": 1024}.get(limit, limit)
+    assert ids(box, limit=limit) == ids(box)[:number]
+
+
+# Scans
+
+
+def test_a_scan_goes_where_arrow_goes(box: Path) -> None:
+    expected = lw.read(box)
+    found = lw.scan(box)
+    assert found.schema == expected.schema
+    assert pa.table(found) == expected
+    assert found.to_reader().read_all() == expected
+    assert pa.Table.from_batches(found) == expected
+    assert found.report["rows"] == expected.num_rows
+    assert "box" in repr(found)
+
+
+def test_pandas_polars_duckdb(box: Path) -> None:
+    import duckdb
+    import polars
+
+    expected = lw.read(box)
+    found = lw.scan(box, columns="id,time,text,even")
+    assert polars.DataFrame(found).height == expected.num_rows
+    assert found.to_reader().read_pandas()["id"].tolist() == expected.column("id").to_pylist()
+    reader = found.to_reader()
+    assert duckdb.sql("select count(*), max(id) from reader").fetchall() == [(expected.num_rows, 1290)]
+    assert reader.schema == found.schema
+
+
+def test_the_report_is_of_the_last_iteration(box: Path) -> None:
+    found = lw.scan(box)
+    assert found.report["rows"] == 0
+    list(found)
+    list(found)
+    assert found.report["rows"] == lw.read(box).num_rows
+
+
+def test_errors_keep_their_kind_on_the_way_through_arrow(box: Path) -> None:
+    flip(box / "000.toy", 700)
+    with pytest.raises(lw.DamageError, match="at byte"):
+        lw.scan(box).to_reader().read_all()
+
+
+# Damage
+
+
+def test_modes(box: Path) -> None:
+    whole = ids(box)
+    flip(box / "000.toy", 700)
+    with pytest.raises(lw.DamageError, match=r"box/000\.toy: at byte 646: checksum mismatch"):
+        lw.read(box)
+    with pytest.warns(lw.DamageWarning, match="000.toy  at 646"):
+        table = lw.read(box, mode="permissive")
+    assert table.column("_corrupt_length").drop_null().to_pylist() == [86]
+    with pytest.warns(lw.DamageWarning):
+        rest = ids(box, mode="DROPMALFORMED")
+    assert set(rest) < set(whole)
+    assert len(rest) == table.num_rows - 1
+
+
+def test_padding_warns_nobody_but_a_torn_tail_does(box: Path) -> None:
+    whole = ids(box)
+    with (box / "1000.toy").open("ab") as file:
+        file.write(b"\0" * 100)
+    assert ids(box) == whole
+    with (box / "1000.toy").open("r+b") as file:
+        file.truncate((box / "1000.toy").stat().st_size - 110)
+    with pytest.warns(lw.DamageWarning, match="truncated"):
+        assert ids(box) == whole[:-1]
+
+
+def test_what_a_layout_finds_wrong(box: Path) -> None:
+    (box / "000.toy").rename(box / "001.toy")
+    with pytest.raises(lw.DamageError, match="is not there"):
+        lw.read(box)
+    with pytest.warns(lw.DamageWarning, match="not there"):
+        lw.read(box, mode="DROPMALFORMED")
+    (box / "001.toy").rename(box / "000.toy")
+    (box / "NOTE").unlink()
+    assert lw.read(box).num_rows  # a note that is missing is no matter of texts
+    with pytest.raises(lw.DamageError, match="note is not there"):
+        lw.read(box, view="files")
+    assert lw.read(box, view="rows").num_rows
+
+
+# Verify
+
+
+def test_verify(box: Path) -> None:
+    report = lw.verify(box)
+    assert isinstance(report, Report)
+    assert report["ok"] is True
+    assert report["codec"] == "toy.shelf"
+    assert report["live"] is False
+    assert [file["path"] for file in report["files"]] == ["000.toy", "1000.toy", "NOTE"]
+    assert report["rows"] == lw.read(box).num_rows + 1
+    assert report["frames"] == 71
+    assert report["bytes"] == sum((box / name).stat().st_size for name in ("000.toy", "1000.toy", "NOTE"))
+
+
+@pytest.mark.parametrize(("depth", "kinds"), [
+    ("structure", ["missing link to another file"]),
+    ("checksums", ["checksum mismatch", "missing link to another file"]),
+    ("records", ["checksum mismatch", "bad payload", "missing link to another file"]),
+])  # fmt: skip
+def test_depths(box: Path, depth: str, kinds: list[str]) -> None:
+    flip(box / "000.toy", 700)
+    with (box / "1000.toy").open("ab") as file:
+        file.write(frame(9000, b"x" * 255))
+    (box / "NOTE").unlink()
+    report = lw.verify(box, depth=depth)
+    assert [fault["kind"] for file in report["files"] for fault in file["faults"]] == kinds
+    assert not report.ok
+
+
+def test_verify_one_file(box: Path) -> None:
+    flip(box / "000.toy", 700)
+    report = lw.verify(box / "000.toy")
+    assert report["files"][0]["path"] == report["path"] == str(box / "000.toy")
+    assert report["files"][0]["faults"][0]["lost"] == {"first_id": 23, "last_id": 31}
+    assert str(report).endswith(f"logwright repair {box}/000.toy --out DIR")
+    with pytest.raises(lw.UsageError, match="Did you mean 'checksums'"):
+        lw.verify(box, depth="checksum")
+    with pytest.raises(lw.UsageError, match="There are"):
+        lw.verify(box, depth="??")
+
+
+def test_verify_standard_input(box: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO((box / "1000.toy").read_bytes())))
+    assert lw.verify("-")["frames"] == 30
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO((box / "1000.toy").read_bytes())))
+    assert lw.inspect("-")["frames"] == 30
+
+
+def test_a_running_system_is_seen(box: Path) -> None:
+    lock = box.parent / ".lock"
+    lock.touch()
+    code = "import fcntl,sys; f=open(sys.argv[1],'r+'); fcntl.lockf(f,fcntl.LOCK_EX); print(flush=True); sys.stdin.read()"
+    holder = subprocess.Popen(
+        [sys.executable, "-c", code, str(lock)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        assert lw.verify(box)["live"] is True
+        assert lw.verify([box, box])["live"] is True
+        assert lw.inspect(box)["live"] is True
+        found = lw.scan(box)
+        assert found.report["live"] is True
+        assert found.to_table().num_rows
+    finally:
+        holder.communicate()
+
+
+# Inspect, detect, codecs
+
+
+def test_inspect_a_directory(box: Path) -> None:
+    found = lw.inspect(box)
+    assert (found["kind"], found["codec"], found["facts"]) == (
+        "directory",
+        "toy.shelf",
+        {"toys": 2, "first_id": 0},
+    )
+    assert [file["role"] for file in found["files"]] == ["primary", "primary", "metadata", "foreign"]
+    assert found["faults"] == []
+    (box / "NOTE").unlink()
+    assert lw.inspect(box)["faults"][0]["file"] == "NOTE"
+
+
+def test_inspect_a_file(box: Path) -> None:
+    found = lw.inspect(box / "1000.toy")
+    assert (found["kind"], found["codec"], found["frames"]) == ("file", "toy.frames", 30)
+    assert found["ranges"]["id"][0] == 1000
+    assert found["ranges"]["time"][0] == datetime(1970, 1, 1, 0, 16, 40, tzinfo=UTC)
+    assert found["counts"] == {"compression": {"none": 30}}
+    flip(box / "1000.toy", 0)
+    assert lw.inspect(box / "1000.toy")["faults"][0]["kind"] == "bad magic or version"
+    flip(box / "1000.toy", 0)
+    flip(box / "1000.toy", 20)  # what only a checksum tells
+    assert lw.inspect(box / "1000.toy")["faults"] == []
+    with pytest.raises(lw.UsageError, match="2 things"):
+        lw.inspect(f"{box}/*.toy")
+
+
+def test_detect(box: Path) -> None:
+    assert lw.detect(box) == "toy.shelf"
+    assert lw.detect(box / "000.toy") == "toy.frames"
+    assert lw.detect(box / "NOTE") == "toy.note"
+    assert lw.detect(box / "README") is None
+    assert lw.detect(box.parent) is None
+    with pytest.raises(FileNotFoundError):
+        lw.detect(box / "gone")
+
+
+def test_codecs() -> None:
+    assert [one["name"] for one in lw.codecs()] == ["toy.shelf", "toy.frames", "toy.note"]
+    (one,) = lw.codecs("toy.frames")
+    assert one["tables"]["rows"]["columns"][0] == {
+        "name": "id", "type": "int64", "nullable": False, "detail": False, "prunes": True,
+        "doc": "the frame's id and the text's place in it",
+    }  # fmt: skip
+    assert one["options"][0]["name"] == "loud"
+    (one,) = lw.codecs("toy.shelf")
+    assert [view["name"] for view in one["views"]] == ["texts", "heads"]
+    with pytest.raises(lw.UsageError, match="Did you mean"):
+        lw.codecs("toy.not")
+
+
+# Tasks
+
+
+def test_tasks_stand_on_their_own(box: Path) -> None:
+    """Cut in pieces, pickled, read in any order elsewhere: the same rows, each once."""
+    found = plan.reading(resolve.resolve(box))
+    for size in (100, 1000, 1 << 20):
+        tasks = pickle.loads(pickle.dumps(task.split_tasks(found.tasks, size)))
+        assert len(tasks) >= 2
+        got: list[int] = []
+        report = Report("box")
+        for one in tasks:
+            part = Report("box")
+            for batch in task.run([one], ("id",), part):
+                got += batch.column("id").to_pylist()
+            report.merge(part)
+        assert got == ids(box)
+        assert report["rows"] == len(got)
+        assert report["bytes"] == sum((box / name).stat().st_size for name in ("000.toy", "1000.toy"))
+
+
+def test_a_file_table_is_never_cut(box: Path) -> None:
+    found = plan.reading(resolve.resolve(box), "file")
+    assert len(task.split_tasks(found.tasks, 10)) == 2
+
+
+# The package
+
+
+def test_importing_is_light() -> None:
+    code = (
+        "import sys, logwright; heavy = {'numpy', 'pyarrow', 'numba', 'pandas', 'pyspark', 'click'};"
+        "print(heavy & set(sys.modules)); logwright.read; print({'numba', 'pandas', 'pyspark', 'click'} & set(sys.modules))"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert said.split() == ["set()", "set()"]
+
+
+def test_names() -> None:
+    assert lw.__version__
+    assert set(lw.__all__) <= set(dir(lw))
+    for name in lw.__all__:
+        assert getattr(lw, name) is not None
+    with pytest.raises(AttributeError, match="rede"):
+        _ = lw.rede
+    assert issubclass(lw.NotFoundError, FileNotFoundError)
+    assert FRAMES_CODEC.name == "toy.frames"

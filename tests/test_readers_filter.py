@@ -1,0 +1,253 @@
+"""Filters: what matches, what need not be read, and what is told when a filter makes no sense."""
+
+from __future__ import annotations
+
+import pickle
+from datetime import UTC, date, datetime, timedelta, timezone
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from shelf import FRAMES_CODEC, ROWS
+
+from logwright.codec.base import Frames
+from logwright.codec.fault import UsageError
+from logwright.readers.filter import Filter, understand
+
+ROW = {"place": 1, "even": True, "shelf": "box", "words": ["a"], "position": 0}
+BATCH = pa.RecordBatch.from_pylist(
+    [
+        {**ROW, "id": 1, "time": 1000, "text": b"a"},
+        {**ROW, "id": 2, "time": 2000, "text": b"", "place": 7, "even": False},
+        {**ROW, "id": 3, "time": None, "text": None, "place": None, "even": None, "shelf": None},
+        {**ROW, "id": 4, "time": 4000, "text": b"\xff", "shelf": "crate"},
+    ],
+    schema=ROWS.schema(ROWS.names(detail=True)),
+)
+
+
+def ids(given: Any) -> list[int]:
+    found = understand(given, ROWS)
+    assert found is not None
+    return found.apply(BATCH).column("id").to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (("id", "=", 2), [2]),
+        (("id", "==", "2"), [2]),
+        (("id", "==", "0x2"), [2]),
+        (("id", "!=", 2), [1, 3, 4]),
+        (("id", "<", 2), [1]),
+        (("id", "<=", 2), [1, 2]),
+        (("id", ">", np.int64(2)), [3, 4]),
+        (("id", ">=", 2.0), [2, 3, 4]),
+        (("id", ">=", 1.5), [2, 3, 4]),
+        (("id", "<", 2.5), [1, 2]),
+        (("id", "==", 2.5), []),
+        (("id", "!=", 2.5), [1, 2, 3, 4]),
+        (("id", "in", [1, 4, 99]), [1, 4]),
+        (("id", "not in", {1, 4}), [2, 3]),
+        (("id", "in", []), []),
+        (("id", "<", 10**30), [1, 2, 3, 4]),
+        (("id", ">", 10**30), []),
+        (("id", ">", -(10**30)), [1, 2, 3, 4]),
+        (("id", "==", 10**30), []),
+        (("id", "!=", 10**30), [1, 2, 3, 4]),
+        (("place", "<", 10**12), [1, 2, 4]),
+        (("place", "not in", [1]), [2]),
+        (("place", "in", [None, 7]), [2, 3]),
+        (("place", "not in", [None, 7]), [1, 4]),
+        (("text", "==", "a"), [1]),
+        (("text", "==", b"\xff"), [4]),
+        (("text", ">=", bytearray(b"a")), [1, 4]),
+        (("text", "==", ""), [2]),
+        (("text", "=", None), [3]),
+        (("text", "!=", None), [1, 2, 4]),
+        (("text", "!=", b"a"), [2, 4]),
+        (("shelf", "=", "crate"), [4]),
+        (("even", "=", "true"), [1, 4]),
+        (("even", "=", False), [2]),
+        (("time", ">=", 2000), [2, 4]),
+        (("time", ">=", "2000"), [2, 4]),
+        (("time", ">", datetime(1970, 1, 1, 0, 0, 2)), [4]),
+        (("time", ">=", datetime(1970, 1, 1, 1, 0, 2, tzinfo=timezone(timedelta(hours=1)))), [2, 4]),
+        (("time", ">=", np.datetime64("1970-01-01T00:00:02")), [2, 4]),
+        (("time", "==", "1970-01-01T00:00:02Z"), [2]),
+        (("time", "==", "1970-01-01T00:00:02.0005Z"), []),
+        (("time", ">", "1970-01-01T00:00:01.9999Z"), [2, 4]),
+        (("time", "<", "1970-01-01T00:00:02.000001+00:00"), [1, 2]),
+        (("time", ">", date(1969, 12, 31)), [1, 2, 4]),
+        (("time", "<", "1970-01-02"), [1, 2, 4]),
+        ([("id", ">", 1), ("even", "=", True)], [4]),
+        ([[("id", "=", 1)], [("even", "=", False)], [("id", "=", 4), ("text", "=", "no")]], [1, 2]),
+        (pc.field("id") > 2, [3, 4]),
+        ((pc.field("id") > 2) & pc.field("text").is_valid(), [4]),
+    ],
+)
+def test_what_matches(given: Any, expected: list[int]) -> None:
+    assert ids(given) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("id >= 2", [2, 3, 4]),
+        ("id>=2 and text = a", []),
+        ("id=1 or id=4", [1, 4]),
+        ("id > 1 AND id < 3 OR shelf == crate", [2, 4]),
+        ("text = null", [3]),
+        ("text != null and id != 1", [2, 4]),
+        ('shelf = "crate"', [4]),
+        ("shelf in (crate, 'a, b (c)')", [4]),
+        ("id not in (1,2)", [3, 4]),
+        ("time >= 1970-01-01T00:00:02Z", [2, 4]),
+    ],
+)
+def test_as_text(text: str, expected: list[int]) -> None:
+    assert ids(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (("ids", "=", 1), "Did you mean 'id'"),
+        (("id", "~", 1), "There are: =="),
+        (("id", "=", "one"), "does not fit int64"),
+        (("id", "=", True), "does not fit int64"),
+        (("even", "=", 3), "does not fit bool"),
+        (("shelf", "=", 3), "does not fit string"),
+        (("text", "=", 3), "does not fit binary"),
+        (("time", "=", "yesterday"), "does not fit timestamp"),
+        (("words", "=", "a"), "can't be compared"),
+        (("id", "in", 3), "needs a list"),
+        (("id", "in", "abc"), "needs a list"),
+        (("id", "<", None), "null can be compared"),
+        ([("id", "=")], "column, operator, value"),
+        ([["id", "=", 1]], "column, operator, value"),
+        ([1, 2], "a filter can't be"),
+        (5, "a filter can't be"),
+        ([[]], "a filter can't be"),
+        ("id", "not understood"),
+        ("id >= 1 id < 4", "is missing before"),
+        ("id >= (1, 2)", "makes no sense"),
+        ("id in 5", "makes no sense"),
+        (pc.field("idd") > 2, "Did you mean 'id'"),
+        (pc.field("zzzzzz") > 2, "no column"),
+        (pc.field("id") == "x", "does not fit the columns"),
+    ],
+)
+def test_what_makes_no_sense(given: Any, said: str) -> None:
+    with pytest.raises(UsageError, match=said.replace("(", r"\(")):
+        understand(given, ROWS)
+
+
+@pytest.mark.parametrize("given", [None, [], (), ""])
+def test_no_filter(given: Any) -> None:
+    assert understand(given, ROWS) is None
+
+
+def test_the_columns_it_reads() -> None:
+    assert Filter([("id", "=", 1), ("text", "=", "x")], ROWS).columns == ("id", "text")
+    assert Filter((pc.field("even") & pc.field("shelf").is_null()), ROWS).columns == ("even", "shelf")
+    found = Filter("id = 1", ROWS)
+    assert understand(found, ROWS) is found
+    assert pickle.loads(pickle.dumps(found)).columns == ("id",)
+    assert found.apply(BATCH.slice(0, 0)).num_rows == 0
+
+
+# Pruning
+
+
+def frames(*ids: int) -> Frames:
+    """Frames of ten bytes: an id can be up to ten above the frame's."""
+    starts = np.arange(len(ids), dtype=np.int64) * 10
+    header = np.array([(id,) for id in ids], dtype=[("id", "i8")])
+    return Frames(starts, starts + 10, header, 0)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (("id", "=", 105), [False, True, False]),
+        (("id", ">", 110), [False, False, True]),
+        (("id", ">=", 110), [False, True, True]),
+        (("id", "<", 100), [True, False, False]),
+        (("id", "<=", 100), [True, True, False]),
+        (("id", "in", [3, 205]), [True, False, True]),
+        (("id", "in", []), [False, False, False]),
+        (("id", "not in", [3]), [True, True, True]),
+        (("id", "!=", 3), [True, True, True]),
+        (("id", "=", None), [True, True, True]),
+        (("id", ">", 10**30), [False, False, False]),
+        (("time", ">=", "1970-01-01T00:03:20Z"), [False, False, True]),
+        ([[("id", "=", 5)], [("time", "=", 205_000)]], [True, False, True]),
+        ([[("id", "=", 5)], [("text", "=", "x")]], [True, True, True]),
+        ([("id", ">", 50), ("text", "=", "x")], [False, True, True]),
+    ],
+)
+def test_frames_that_need_not_be_read(given: Any, expected: list[bool]) -> None:
+    found = Filter(given, ROWS).frames(FRAMES_CODEC, frames(0, 100, 200))
+    assert found is not None
+    assert found.tolist() == expected
+
+
+def test_nothing_is_known_of_other_columns() -> None:
+    assert Filter(("text", "=", "x"), ROWS).frames(FRAMES_CODEC, frames(1)) is None
+    assert Filter(pc.field("id") > 3, ROWS).frames(FRAMES_CODEC, frames(1)) is None
+
+
+@pytest.mark.parametrize(
+    ("given", "bounds", "skipped"),
+    [
+        (("id", ">=", 10), {"id": (0, 9)}, True),
+        (("id", ">=", 9), {"id": (0, 9)}, False),
+        (("id", ">=", 10), {"id": (0, None)}, False),
+        (("id", "<", 0), {"id": (0, None)}, True),
+        (("id", "!=", 4), {"id": (4, 4)}, True),
+        (("id", "!=", 4), {"id": (4, 5)}, False),
+        (("text", "=", "x"), {"id": (0, 9)}, False),
+        ([[("id", "=", 99)], [("text", "=", "x")]], {"id": (0, 9)}, False),
+        (("id", ">=", 10), {}, False),
+        (pc.field("id") > 100, {"id": (0, 9)}, False),
+    ],
+)
+def test_files_that_need_not_be_opened(given: Any, bounds: Any, skipped: bool) -> None:
+    assert Filter(given, ROWS).skips(bounds) is skipped
+
+
+VALUES = st.one_of(st.integers(-5, 25), st.floats(-5, 25, allow_nan=False))
+TERM = st.one_of(
+    st.tuples(st.just("id"), st.sampled_from(["=", "!=", "<", "<=", ">", ">="]), VALUES),
+    st.tuples(st.just("id"), st.sampled_from(["in", "not in"]), st.lists(VALUES, max_size=3)),
+)
+
+
+@given(
+    st.lists(st.lists(TERM, min_size=1, max_size=3), min_size=1, max_size=3),
+    st.integers(0, 20),
+    st.integers(0, 5),
+)
+def test_what_is_skipped_never_matches(groups: Any, low: int, span: int) -> None:
+    found = Filter(groups, ROWS)
+    batch = pa.RecordBatch.from_pylist(
+        [{**ROW, "id": low + i} for i in range(span + 1)], schema=ROWS.schema(ROWS.names(detail=True))
+    )
+    matches = found.apply(batch).column("id").to_pylist()
+    ops = {"=": "==", "!=": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">=", "in": "in", "not in": "not in"}
+    expected = [
+        id for id in range(low, low + span + 1)
+        if any(all(eval(f"id {ops[op]} value", {"id": id, "value": value}) for _, op, value in group) for group in groups)
+    ]  # fmt: skip
+    assert matches == expected
+    if matches:
+        assert not found.skips({"id": (low, low + span)})
+
+
+def test_times_in_utc() -> None:
+    assert ids(("time", "==", datetime(1970, 1, 1, 0, 0, 4, tzinfo=UTC))) == [4]

@@ -1,0 +1,570 @@
+"""The stream over any codec: windows, modes, damage, splits. A toy format shows that nothing here knows a real one."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import pickle
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import shelf as toys
+from hypothesis import given
+from hypothesis import strategies as st
+from shelf import HEAD, ToyNote, frame, shuffled
+
+from logwright.codec.base import Bytes, Frames, Window
+from logwright.codec.fault import DamageError, Fault, Kind, Severity, UsageError
+from logwright.codec.option import Options
+from logwright.readers import walk
+from logwright.readers.filter import understand
+from logwright.readers.report import FileReport
+from logwright.readers.source import MemorySource
+from logwright.readers.split import cut, split
+from logwright.readers.stream import RECORD_LIMIT, Mode, output_schema, stream
+from logwright.readers.walk import Hole, Stretch, Walk
+
+CODEC = toys.FRAMES_CODEC
+SMALL = 4096
+
+
+def context(**hints: Any) -> Any:
+    return CODEC.context("000.toy", Options(CODEC.options), directory="box", **hints)
+
+
+def rows(
+    data: bytes,
+    mode: str = "FAILFAST",
+    *,
+    table: str = "rows",
+    columns: Any = "id,text",
+    report: FileReport | None = None,
+    filter: Any = None,
+    hints: dict[str, Any] | None = None,
+    **rest: Any,
+) -> pa.Table:
+    """All rows of a file, and the report filled."""
+    chosen = CODEC.tables[table].select(columns)
+    entry = FileReport("000.toy", CODEC.name) if report is None else report
+    batches = stream(
+        MemorySource(data, "000.toy"), CODEC, table, chosen, context=context(**(hints or {})), report=entry,
+        mode=Mode.of(mode), filter=understand(filter, CODEC.tables[table]), **rest,
+    )  # fmt: skip
+    return pa.Table.from_batches(batches, output_schema(CODEC.tables[table], chosen, Mode.of(mode)))
+
+
+def ids(data: bytes, mode: str = "DROPMALFORMED", **rest: Any) -> list[int]:
+    return [id for id in rows(data, mode, **rest).column("id").to_pylist() if id is not None]
+
+
+FRAMES = shuffled(120)
+DATA = b"".join(FRAMES)
+ALL = ids(DATA, "FAILFAST")
+OWNER = {}
+"""The frame of each id."""
+for _i, _frame in enumerate(FRAMES):
+    for _id in ids(_frame, "FAILFAST"):
+        OWNER[_id] = _i
+
+
+# Windows
+
+
+@pytest.mark.parametrize("window", [SMALL, 5000, 1 << 20])
+def test_any_window_gives_the_same_rows(window: int) -> None:
+    assert ids(DATA, "FAILFAST", window=window) == ALL
+    report = FileReport("x", "y")
+    rows(DATA, report=report, window=window)
+    assert (report.bytes, report.frames, report.rows, report.bytes_damaged) == (
+        len(DATA),
+        len(FRAMES),
+        len(ALL),
+        0,
+    )
+
+
+def test_a_frame_larger_than_the_window() -> None:
+    big = frame(1000, *[b"x" * 200] * 500)
+    data = frame(1, b"a") + big + frame(2000, b"b")
+    assert ids(data, window=SMALL) == [1, *range(1000, 1500), 2000]
+
+
+def test_nothing() -> None:
+    report = FileReport("x", "y")
+    assert ids(b"", "FAILFAST", report=report) == []
+    assert report.bytes == 0
+
+
+def test_batches_hold_no_more_than_a_window() -> None:
+    batches = stream(
+        MemorySource(DATA * 4),
+        CODEC,
+        "rows",
+        ("id",),
+        context=context(),
+        report=FileReport("x", "y"),
+        window=SMALL,
+    )
+    assert max(batch.num_rows for batch in batches) < 150
+
+
+class Counted(MemorySource):
+    """How many bytes are read, in all and at once."""
+
+    total = largest = 0
+
+    def pread(self, offset: int, length: int) -> Bytes:
+        data = super().pread(offset, length)
+        self.total += len(data)
+        self.largest = max(self.largest, len(data))
+        return data
+
+
+def walked(data: bytes, window: int = SMALL) -> tuple[Counted, list[Stretch | Hole]]:
+    source = Counted(data)
+    return source, list(Walk(source, CODEC, context(), step=window))
+
+
+def test_each_byte_is_read_about_once() -> None:
+    source, _ = walked(DATA * 10)
+    assert source.total < 1.2 * len(DATA) * 10
+    assert source.largest == SMALL
+
+
+@pytest.mark.parametrize("claim", [500, 3000, 100_000, 300_000])
+def test_fake_heads_cost_no_more_than_a_few_readings(claim: int) -> None:
+    """A file full of heads, each claiming much of what follows."""
+    fake = HEAD.pack(b"TY", claim, 5, 0)
+    data = frame(1, b"a") + fake * 20_000 + frame(9, b"b")
+    source, found = walked(data)
+    assert source.total < 8 * len(data) + 20 * claim
+    assert source.largest <= max(16 * walk.WINDOW, 8 * claim)
+    holes = [one for one in found if isinstance(one, Hole)]
+    assert [(hole.fault.offset, hole.fault.length) for hole in holes] == [(20, len(fake) * 20_000)]
+
+
+def test_good_frames_between_fake_heads() -> None:
+    parts = []
+    for i in range(600):
+        parts += [frame(i, b"%d" % i), HEAD.pack(b"TY", 2000 + i, 5, 0)]
+    data = b"".join(parts)
+    assert ids(data, window=SMALL) == list(range(600))
+    source, _ = walked(data)
+    assert source.total < 40 * len(data)
+
+
+class Stuck(toys.ToyFrames):
+    """A codec that asks for more than there is, again and again."""
+
+    def scan(self, window: Window, at: int, context: Any, *, check: bool = True) -> Frames:
+        none = np.empty(0, np.int64)
+        return Frames(none, none, none, at, need=self.asks)
+
+    asks = 0
+
+
+@pytest.mark.parametrize("asks", [0, 1, 100, 10**6])
+def test_a_codec_that_gets_nowhere_ends(asks: int) -> None:
+    codec = Stuck()
+    codec.asks = asks
+    assert not list(Walk(MemorySource(DATA), codec, context(), step=SMALL))
+    assert not list(Walk(MemorySource(DATA), codec, context(), step=SMALL).starts()) or asks > SMALL
+
+
+class Greedy(toys.ToyFrames):
+    """A codec whose resync is never sure."""
+
+    def resync(self, window: Window, at: int, context: Any) -> tuple[int, int]:
+        return at, self.asks
+
+    asks = 0
+
+
+@pytest.mark.parametrize("asks", [1, 50, 10**6])
+def test_a_codec_that_never_finds_its_way_ends(asks: int) -> None:
+    codec = Greedy()
+    codec.asks = asks
+    holes = list(Walk(MemorySource(b"x" * 3000), codec, context(), step=SMALL))
+    assert isinstance(holes[-1], Hole)
+    assert holes[-1].fault.length == 3000
+
+
+def test_a_file_that_becomes_shorter_meanwhile() -> None:
+    class Shrinking(MemorySource):
+        def pread(self, offset: int, length: int) -> Bytes:
+            return super().pread(offset, length)[: max(0, 5000 - offset)]
+
+    found = list(Walk(Shrinking(DATA), CODEC, context(), step=SMALL))
+    assert isinstance(found[-1], Hole)
+    assert found[-1].fault.kind is Kind.TRUNCATED
+    assert found[-1].fault.offset + found[-1].fault.length == 5000
+
+
+# Modes
+
+
+def broken(index: int, at: int = HEAD.size + 1) -> tuple[bytes, int, int]:
+    """All frames with a flipped bit in one of them: bytes, where it is, its length."""
+    frames = list(FRAMES)
+    bad = bytearray(frames[index])
+    bad[at] ^= 1
+    frames[index] = bytes(bad)
+    return b"".join(frames), sum(map(len, FRAMES[:index])), len(bad)
+
+
+def without(*indices: int) -> list[int]:
+    return [id for id in ALL if OWNER[id] not in indices]
+
+
+def test_failfast_raises_after_the_rows_before() -> None:
+    data, where, length = broken(60)
+    report = FileReport("000.toy", "toy.frames")
+    got: list[int] = []
+    batches = stream(
+        MemorySource(data, "000.toy"), CODEC, "rows", ("id",), context=context(), report=report, window=SMALL
+    )
+    with pytest.raises(DamageError) as caught:
+        got.extend(id for batch in batches for id in batch.column("id").to_pylist())
+    assert got == [id for id in ALL if OWNER[id] < 60]
+    assert (caught.value.path, caught.value.offset) == ("000.toy", where)
+    assert "PERMISSIVE" in str(caught.value)
+    assert caught.value.fault is not None
+    assert (report.faults_total, report.errors, report.bytes_damaged) == (1, 1, length)
+    assert pickle.loads(pickle.dumps(caught.value)).offset == where
+
+
+def test_permissive_gives_one_row_for_the_damage() -> None:
+    data, where, length = broken(60)
+    table = rows(data, "PERMISSIVE")
+    assert table.column("id").to_pylist() == [
+        *(id for id in ALL if OWNER[id] < 60), None, *(id for id in ALL if OWNER[id] > 60),
+    ]  # fmt: skip
+    (bad,) = [row for row in table.to_pylist() if row["_corrupt_record"] is not None]
+    assert bad == {
+        "id": None, "text": None, "_corrupt_record": data[where : where + length], "_corrupt_offset": where,
+        "_corrupt_length": length,
+    }  # fmt: skip
+    assert table.schema.field("id").nullable
+
+
+def test_dropmalformed_gives_the_rest() -> None:
+    report = FileReport("x", "y")
+    assert ids(broken(60)[0], report=report) == without(60)
+    assert report.faults[0].lost == {"first_id": report_id(59) + 1, "last_id": report_id(61) - 1}
+    assert report.rows == len(without(60))
+
+
+def report_id(index: int) -> int:
+    return int(HEAD.unpack(FRAMES[index][: HEAD.size])[2])
+
+
+@pytest.mark.parametrize("index", [0, len(FRAMES) - 1])
+def test_the_first_and_the_last(index: int) -> None:
+    data, where, length = broken(index)
+    report = FileReport("x", "y")
+    assert ids(data, report=report) == without(index)
+    (fault,) = report.faults
+    assert (fault.offset, fault.length, fault.severity) == (where, length, Severity.ERROR)
+
+
+def test_two_in_a_row_are_one_region() -> None:
+    first, where, length = broken(60)
+    data = first[: where + length] + broken(61)[0][where + length :]
+    report = FileReport("x", "y")
+    assert ids(data, report=report) == without(60, 61)
+    assert [(f.offset, f.length) for f in report.faults] == [(where, length + len(FRAMES[61]))]
+
+
+def test_a_long_region_is_cut_in_the_row_only() -> None:
+    data = FRAMES[0] + b"\1" * (3 * RECORD_LIMIT) + FRAMES[1]
+    table = rows(data, "PERMISSIVE", window=SMALL)
+    (bad,) = [row for row in table.to_pylist() if row["_corrupt_record"] is not None]
+    assert bad["_corrupt_length"] == 3 * RECORD_LIMIT
+    assert bad["_corrupt_record"] == b"\1" * RECORD_LIMIT
+
+
+def test_what_can_not_be_decoded() -> None:
+    """The checksum is right, the content is not: between the rows before it and those behind."""
+    bad = frame(500, b"x" * 255)
+    data = frame(1, b"a", b"b") + bad + frame(3, b"c")
+    assert rows(data, "PERMISSIVE").column("id").to_pylist() == [1, 2, None, 3]
+    assert ids(data) == [1, 2, 3]
+    report = FileReport("x", "y")
+    with pytest.raises(DamageError, match="at byte 22: bad payload"):
+        rows(data, report=report)
+    assert (report.rows, report.bytes_damaged) == (2, len(bad))
+
+
+def test_padding_and_torn_tails_are_no_error() -> None:
+    for tail, severity in (
+        (b"\0" * 999, Severity.INFO),
+        (FRAMES[3][:30], Severity.WARNING),
+        (b"TY", Severity.WARNING),
+    ):
+        report = FileReport("x", "y")
+        assert ids(DATA + tail, "FAILFAST", report=report, window=SMALL) == ALL
+        (fault,) = report.faults
+        assert (fault.offset, fault.length, fault.severity) == (len(DATA), len(tail), severity)
+        assert report.errors == 0
+        corrupt = rows(DATA + tail, "PERMISSIVE").column("_corrupt_length").drop_null().to_pylist()
+        assert corrupt == ([] if severity is Severity.INFO else [len(tail)])
+
+
+def test_a_torn_tail_with_good_frames_behind_it_is_an_error() -> None:
+    """A length that reaches beyond the end looks like a torn tail; what follows says that it is none."""
+    bad = HEAD.pack(b"TY", 1 << 20, 7, 0)
+    with pytest.raises(DamageError):
+        rows(FRAMES[0] + bad + FRAMES[1])
+    report = FileReport("x", "y")
+    assert ids(FRAMES[0] + bad + FRAMES[1], report=report) == [id for id in ALL if OWNER[id] < 2]
+    assert report.faults[0].severity is Severity.ERROR
+
+
+def test_the_context_knows_that_a_file_is_not_the_last() -> None:
+    with pytest.raises(DamageError):
+        rows(DATA + b"TY", hints={"last": False})
+
+
+def test_findings_that_stop_nothing() -> None:
+    report = FileReport("x", "y")
+    assert ids(frame(5, b"a") + frame(3, b"b"), "FAILFAST", report=report) == [5, 3]
+    (fault,) = report.faults
+    assert (fault.kind, fault.severity) == (Kind.ORDER, Severity.WARNING)
+    assert report.bytes_damaged == 0
+
+
+def test_findings_of_severity_error_raise_after_the_rows_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    scan = toys.ToyFrames.scan
+
+    def stricter(self: Any, window: Window, at: int, context: Any, *, check: bool = True) -> Frames:
+        frames = scan(self, window, at, context, check=check)
+        frames.faults = [dataclasses.replace(fault, severity=Severity.ERROR) for fault in frames.faults]
+        return frames
+
+    monkeypatch.setattr(toys.ToyFrames, "scan", stricter)
+    report = FileReport("x", "y")
+    with pytest.raises(DamageError, match="bad order"):
+        rows(frame(1, b"a") + frame(5, b"a") + frame(3, b"b"), report=report)
+    assert report.rows == 2
+
+
+def test_modes_by_name() -> None:
+    assert Mode.of("permissive") is Mode.PERMISSIVE
+    with pytest.raises(UsageError, match="Did you mean 'PERMISSIVE'"):
+        Mode.of("permisive")
+
+
+# Columns, limits, options
+
+
+def test_columns_in_the_order_asked() -> None:
+    assert rows(DATA, columns="text,id").schema.names == ["text", "id"]
+    assert rows(DATA, columns=["even"]).schema.names == ["even"]
+    assert "position" not in rows(DATA, columns=None).schema.names
+    assert rows(DATA, columns="*").schema.names[-1] == "position"
+
+
+@pytest.mark.parametrize("mode", list(Mode))
+@pytest.mark.parametrize("limit", [0, 1, 7, 10_000])
+def test_limits(mode: str, limit: int) -> None:
+    report = FileReport("x", "y")
+    assert ids(DATA, mode, limit=limit, report=report) == ALL[:limit]
+    assert report.rows == min(limit, len(ALL))
+
+
+def test_a_limit_before_the_damage_meets_none() -> None:
+    data, *_ = broken(60)
+    before = sum(OWNER[id] < 60 for id in ALL)
+    assert ids(data, "FAILFAST", limit=before) == ALL[:before]
+
+
+def test_filters_read_columns_that_are_not_asked_for() -> None:
+    assert rows(DATA, columns="text", filter=[("even", "=", True)]).num_rows == sum(id % 2 == 0 for id in ALL)
+
+
+def test_filters_keep_the_rows_of_damage() -> None:
+    table = rows(broken(60)[0], "PERMISSIVE", filter=[("id", "<", 3)])
+    assert table.column("id").to_pylist() == [*(id for id in ALL if id < 3), None]
+
+
+def test_filters_skip_whole_frames(monkeypatch: pytest.MonkeyPatch) -> None:
+    decoded = []
+    decode = toys.ToyFrames.decode
+
+    def counted(self: Any, window: Window, frames: Frames, *rest: Any) -> Iterator[Any]:
+        decoded.append(len(frames))
+        return decode(self, window, frames, *rest)
+
+    monkeypatch.setattr(toys.ToyFrames, "decode", counted)
+    assert ids(DATA, "FAILFAST", filter=[("id", "==", ALL[50])]) == [ALL[50]]
+    assert sum(decoded) < 30
+    decoded.clear()
+    assert ids(DATA, "FAILFAST", filter=[("id", ">", 10**6)]) == []
+    assert not decoded
+
+
+# The other tables
+
+
+def test_frames_of_damaged_files_hold_all_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the frames and the file as tables every byte of the file is known."""
+    monkeypatch.setattr("logwright.readers.stream._RAW_PIECE", 50)
+    data, _, length = broken(60)
+    data += b"TYxx\0\0\0"
+    table = rows(data, "PERMISSIVE", table="frames", columns="position,size,raw")
+    again = b""
+    for row in table.to_pylist():
+        if row["position"] is not None:
+            assert row["position"] == len(again)
+            again += (
+                row["raw"]
+                if row["raw"] is not None
+                else data[row["position"] : row["position"] + row["size"]]
+            )
+    (file,) = rows(data, "DROPMALFORMED", table="file", columns=None).to_pylist()
+    assert again + file["trailing"] + b"\0" * file["trailing_zeros"] == data
+    assert file == {"size": len(data), "frames": len(FRAMES) - 1, "trailing": b"TYxx", "trailing_zeros": 3}
+    corrupt = table.column("_corrupt_length").drop_null().to_pylist()
+    assert corrupt == [length, 7]
+
+
+@pytest.mark.parametrize(
+    ("tail", "trailing", "zeros"),
+    [
+        (b"", b"", 0),
+        (b"\0" * 70_000, b"", 70_000),
+        (b"TY\0" + b"\0" * 9, b"TY", 10),
+        (b"x" * 9, b"x" * 9, 0),
+    ],
+)
+def test_the_end_of_a_file(tail: bytes, trailing: bytes, zeros: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("logwright.readers.stream.WINDOW", 4096)
+    (file,) = rows(DATA + tail, "PERMISSIVE", table="file", columns="trailing,trailing_zeros").to_pylist()[
+        -1:
+    ]
+    assert (file["trailing"], file["trailing_zeros"]) == (trailing, zeros)
+
+
+def test_only_the_first_stretch_tells_of_the_file() -> None:
+    half = sum(map(len, FRAMES[:50]))
+    assert rows(DATA, table="file", columns=None, start=half).num_rows == 0
+
+
+# Files that are read whole
+
+
+def whole(data: bytes, mode: Mode = Mode.FAILFAST) -> list[dict[str, Any]]:
+    codec = ToyNote()
+    batches = stream(
+        MemorySource(data, "NOTE"), codec, "rows", ("text",), context=None, report=FileReport("NOTE", codec.name),
+        mode=mode, window=SMALL,
+    )  # fmt: skip
+    return [row for batch in batches for row in batch.to_pylist()]
+
+
+def test_whole_files_come_in_one_window(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "x" * 100_000
+    assert whole(b"note:" + text.encode()) == [{"text": text}]
+    with pytest.raises(DamageError, match="no note"):
+        whole(b"")
+    assert [row["_corrupt_length"] for row in whole(b"nothing", Mode.PERMISSIVE)] == [7]
+    monkeypatch.setattr(walk, "WHOLE_LIMIT", 1000)
+    with pytest.raises(DamageError, match="files of this kind are small"):
+        whole(b"note:" + text.encode())
+
+
+# Splits
+
+
+@pytest.mark.parametrize("tail", [b"", b"\0" * 100, FRAMES[1][:25]])
+def test_splits_at_every_size(tail: bytes) -> None:
+    """All stretches together give each row exactly once, whatever their size."""
+    data = b"".join(FRAMES[:16]) + tail
+    expected = ids(data)
+    for size in range(1, len(data) + 2):
+        stretches = split(MemorySource(data), CODEC, context(), size)
+        assert [a for a, _ in stretches] == [0, *(b for _, b in stretches[:-1])]
+        assert stretches[-1][1] == len(data)
+        got = [id for start, stop in stretches for id in ids(data, start=start, stop=stop)]
+        assert got == expected
+        longest = max(map(len, FRAMES[:16]))
+        assert all(b - a <= max(size, longest + len(tail)) for a, b in stretches)
+
+
+@pytest.mark.parametrize("index", [0, 7, 15])
+def test_splits_of_damaged_files(index: int) -> None:
+    whole_data, *_ = broken(index, at=3)
+    data = whole_data[: sum(map(len, FRAMES[:16]))]
+    expected = [id for id in without(index) if OWNER[id] < 16]
+    for size in range(50, len(data) + 2, 37):
+        report = FileReport("x", "y")
+        got = []
+        for start, stop in split(MemorySource(data), CODEC, context(), size):
+            got += ids(data, start=start, stop=stop, report=report)
+        assert got == expected
+        assert report.bytes == len(data)
+        assert report.frames == 15
+        assert report.faults_total == 1
+
+
+@given(st.lists(st.integers(1, 200), min_size=1, max_size=60), st.integers(1, 500), st.integers(1, 7))
+def test_cuts(lengths: list[int], size: int, group: int) -> None:
+    starts = [0, *itertools.accumulate(lengths[:-1])]
+    arrays = [np.array(starts[i : i + group], np.int64) for i in range(0, len(starts), group)]
+    stretches = cut(arrays, sum(lengths), size)
+    assert stretches[0][0] == 0
+    assert stretches[-1][1] == sum(lengths)
+    assert all(a < b for a, b in stretches)
+    assert {a for a, _ in stretches} <= set(starts)
+    assert all(b - a <= size or (a in starts and b - a in lengths) for a, b in stretches)
+
+
+def test_planning_splits_jumps_over_frames() -> None:
+    big = [frame(i * 1000, *[b"x" * 200] * 900) for i in range(30)]
+    source = Counted(b"".join(big))
+    stretches = split(source, CODEC, context(), 500_000)
+    assert len(stretches) == 15
+    assert source.total < 0.2 * source.size
+
+
+def test_small_and_whole_files_are_one_stretch() -> None:
+    assert split(MemorySource(DATA), CODEC, context(), len(DATA)) == [(0, len(DATA))]
+    assert split(MemorySource(b"note:x"), ToyNote(), None, 1) == [(0, 6)]
+
+
+# Any damage
+
+
+@given(st.data())
+def test_no_bytes_hang_crash_or_invent(data: st.DataObject) -> None:
+    """Whatever is done to a file: rows given are rows that were there, and what is missing is in the report."""
+    frames = data.draw(st.lists(st.sampled_from(FRAMES[:20]), max_size=8, unique=True).map(sorted_frames))
+    junk = st.one_of(
+        st.binary(max_size=40), st.just(b"TY"), st.just(b"\0" * 30), st.just(HEAD.pack(b"TY", 50, 1, 2))
+    )
+    edited = bytearray()
+    for one in frames:
+        edited += data.draw(junk) + one
+    edited += data.draw(junk)
+    if edited and data.draw(st.booleans()):
+        edited[data.draw(st.integers(0, len(edited) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    report = FileReport("x", "y")
+    table = rows(bytes(edited), "PERMISSIVE", columns="id,text,position", report=report)
+    known = {(row["id"], row["text"]) for one in frames for row in rows(one).to_pylist()}
+    got = [row for row in table.to_pylist() if row["_corrupt_offset"] is None]
+    assert {(row["id"], row["text"]) for row in got} <= known
+    assert len({row["position"] for row in got}) <= report.frames
+    covered = sum(fault.length for fault in report.faults if fault.kind is not Kind.ORDER)
+    assert report.bytes == len(edited)
+    assert covered <= len(edited)
+
+
+def sorted_frames(frames: list[bytes]) -> list[bytes]:
+    return sorted(frames, key=lambda one: HEAD.unpack(one[: HEAD.size])[2])
+
+
+def test_faults_can_move() -> None:
+    assert Fault("c", 5, 1, Kind.MAGIC, "x").moved(3).offset == 8
