@@ -12,6 +12,7 @@ import pyarrow as pa
 from logwright.codec.base import Codec
 from logwright.readers.resolve import DirectoryTarget, FileTarget, Target
 from logwright.readers.source import Source
+from logwright.readers.stream import named
 from logwright.readers.task import codec_options
 from logwright.readers.walk import Hole, Walk
 
@@ -49,7 +50,8 @@ def _directory(target: DirectoryTarget) -> dict[str, Any]:
 def _file(target: FileTarget) -> dict[str, Any]:
     source = target.open()
     try:
-        facts = _walk(source, target)
+        with named(source):
+            facts = _walk(source, target)
     finally:
         if target.source is None:
             source.close()

@@ -105,7 +105,8 @@ def resolve(
 
 def expand(path: Path | Sequence[Path]) -> list[str]:
     """The paths that a path, a list of paths or a glob stands for. Raises `NotFoundError` for a glob that matches nothing."""
-    if isinstance(path, bytes) or not isinstance(path, str | os.PathLike | Iterable):
+    given: Any = path
+    if isinstance(given, bytes) or not isinstance(given, str | os.PathLike | Iterable):
         raise UsageError(f"a path is text, not {path!r}")
     if not isinstance(path, str | os.PathLike):
         out = [found for one in path for found in expand(one)]

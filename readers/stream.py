@@ -7,6 +7,7 @@ undamaged rows and one row for each damaged region: `_corrupt_record` holds its 
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
@@ -16,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from logwright.codec.base import Codec, Decoded, Window
-from logwright.codec.fault import DamageError, Fault, Severity, UsageError
+from logwright.codec.fault import DamageError, Fault, LogwrightError, Severity, UsageError
 from logwright.codec.table import Table
 from logwright.readers.filter import Filter
 from logwright.readers.report import FileReport
@@ -81,6 +82,17 @@ def stream(
     ).run()
 
 
+@contextlib.contextmanager
+def named(source: Source) -> Iterator[None]:
+    """Codecs know no paths: errors that they raise get that of the source."""
+    try:
+        yield
+    except LogwrightError as error:
+        if error.path is None:
+            error.path = source.path
+        raise
+
+
 class _Stream:
     def __init__(
         self,
@@ -108,6 +120,10 @@ class _Stream:
     def run(self) -> Iterator[pa.RecordBatch]:
         if self.left == 0:
             return
+        with named(self.source):
+            yield from self._run()
+
+    def _run(self) -> Iterator[pa.RecordBatch]:
         seen = self.walk.start
         for found in self.walk:
             batches = self._rows(found) if isinstance(found, Stretch) else self._hole(found)

@@ -13,6 +13,7 @@ from logwright.codec.fault import UsageError
 from logwright.readers.report import FileReport, Report
 from logwright.readers.resolve import FileTarget, Target
 from logwright.readers.source import Source, open_source
+from logwright.readers.stream import named
 from logwright.readers.task import codec_options
 from logwright.readers.walk import Hole, Stretch, Walk
 
@@ -82,11 +83,12 @@ def _file(
     context = codec.context(name, codec_options(codec, options), **hints)
     columns = codec.tables["rows"].select(None)
     entry.bytes += source.size
-    for found in Walk(source, codec, context, check=depth is not Depth.STRUCTURE):
-        if isinstance(found, Hole):
-            entry.add(found.fault, damaged=True)
-        else:
-            _frames(found, codec, columns, context, entry, depth)
+    with named(source):
+        for found in Walk(source, codec, context, check=depth is not Depth.STRUCTURE):
+            if isinstance(found, Hole):
+                entry.add(found.fault, damaged=True)
+            else:
+                _frames(found, codec, columns, context, entry, depth)
 
 
 def _frames(
