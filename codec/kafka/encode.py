@@ -229,10 +229,10 @@ def _compressed(out: Bytes, start: pack.Int64s, end: int, settings: BatchSetting
         compress(settings.compression, out[int(first) + HEAD_SIZE : int(last)], level=settings.level)
         for first, last in zip(start, ends, strict=True)
     ]
-    return _assemble(header, pieces)
+    return assemble(header, pieces)
 
 
-def _assemble(header: npt.NDArray[Any], sections: list[Any]) -> Encoded:
+def assemble(header: npt.NDArray[Any], sections: list[Any]) -> Encoded:
     """Batches of these headers and record sections: lengths and checksums are made here."""
     sizes = np.array([len(section) for section in sections], np.int64) + HEAD_SIZE
     if len(sizes) and int(sizes.max()) > pack.MAX_INT32:
@@ -243,7 +243,7 @@ def _assemble(header: npt.NDArray[Any], sections: list[Any]) -> Encoded:
     for at, section in zip(start.tolist(), sections, strict=True):
         out[at + HEAD_SIZE : at + HEAD_SIZE + len(section)] = np.frombuffer(section, np.uint8)
     header["batch_length"] = sizes - LENGTH_END
-    put_heads(out, start, ends, header.view(np.uint8))
+    put_heads(out, start, ends, np.ascontiguousarray(header).view(np.uint8))
     return Encoded(out, start, heads_at(out, start))
 
 

@@ -19,7 +19,7 @@ from logwright.codec.kafka.batch import (
     TIMESTAMP_TYPE,
     TRANSACTIONAL,
 )
-from logwright.codec.kafka.rows import Read, constant
+from logwright.codec.kafka.rows import NOTHING_SERVED, Read, constant
 from logwright.codec.kafka.sections import PORTION, Sections
 from logwright.codec.table import Table
 
@@ -60,7 +60,7 @@ def decode(
             below = int(ends[at - 1]) if at else 0
             stop = max(at + 1, int(np.searchsorted(ends, below + PORTION, "right")))
         part = frames.pick(slice(at, stop))
-        arrays = [_column(name, window, part, schema.field(name).type) for name in columns]
+        arrays = [_column(name, window, part, schema.field(name).type, context) for name in columns]
         if arrays:
             yield Decoded(pa.RecordBatch.from_arrays(arrays, schema=schema))
         else:
@@ -68,7 +68,7 @@ def decode(
         at = stop
 
 
-def _column(name: str, window: Window, frames: Frames, kind: pa.DataType) -> pa.Array:
+def _column(name: str, window: Window, frames: Frames, kind: pa.DataType, context: LogContext) -> pa.Array:
     head = frames.header
     if name in _FROM_HEAD:
         values = head[_FROM_HEAD[name]]
@@ -76,7 +76,7 @@ def _column(name: str, window: Window, frames: Frames, kind: pa.DataType) -> pa.
     if name == "raw":
         return constant(kind, None, len(frames))
     if name == "payload":
-        return _payload(window, frames)
+        return _payload(window, frames, context)
     return _COMPUTED[name](window, frames, head["attributes"].astype(np.int64), kind)
 
 
@@ -101,12 +101,21 @@ _COMPUTED: dict[str, Callable[[Window, Frames, Numbers, pa.DataType], pa.Array]]
 }
 
 
-def _payload(window: Window, frames: Frames) -> pa.Array:
+def _payload(window: Window, frames: Frames, context: LogContext) -> pa.Array:
     """The stored records where they are compressed, damaged, or in another form than the shortest."""
     start = frames.start + HEAD_SIZE
     flags = frames.header["attributes"].astype(np.int64)
-    read = Read(Sections(slice(0, len(frames)), window.data, start, frames.end), frames.header, 0)
-    keep = (flags & COMPRESSION != 0) | (read.odd != 0) | (read.bad != 0) | (read.left_out != 0)
+    compressed = flags & COMPRESSION != 0
+    # Which records are left out depends on the offsets before, in compressed batches too, but those are kept anyway.
+    place = window.offset + int(frames.start[0])
+    read = Read(
+        Sections(slice(0, len(frames)), window.data, np.where(compressed, frames.end, start), frames.end),
+        frames.header,
+        0,
+        served=context.served if place >= context.served_end else NOTHING_SERVED,
+    )
+    context.served, context.served_end = read.served, window.offset + int(frames.end[-1])
+    keep = compressed | (read.odd != 0) | (read.bad != 0) | (read.left_out != 0)
     values: list[Any] = [None] * len(frames)
     for i in np.flatnonzero(keep).tolist():
         values[i] = window.data[int(start[i]) : int(frames.end[i])].tobytes()

@@ -555,11 +555,11 @@ def _headers(rows: pa.RecordBatch, missing: Rows | None) -> Headers:
         return NO_HEADERS if missing is None else missing.headers
     raw = column(rows, "headers_raw")
     if raw is not None and raw.null_count < len(raw):
-        array = _with_raw(array, raw)
+        array = with_raw(array, raw)
     return headers(array)
 
 
-def _with_raw(array: pa.Array, raw: pa.Array) -> pa.Array:
+def with_raw(array: pa.Array, raw: pa.Array) -> pa.Array:
     """The headers with the raw keys, where these still are what the text was made from."""
     from logwright.codec.kafka.rows import HEADER_RAW, java_string
 
