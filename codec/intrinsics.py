@@ -317,24 +317,49 @@ _SHIFT_LONG, _SHIFT_LONG_2 = _shifting(_LONG), _shifting(2 * _LONG)
 _SHIFT_SHORT, _SHIFT_SHORT_2 = _shifting(_SHORT), _shifting(2 * _SHORT)
 
 
-def _crc_instruction(width: int) -> str | None:
-    """The name of the processor's instruction for `width` bytes, for the machine that numba compiles for."""
+def _crc_instruction(triple: str, features: str, width: int) -> str | None:
+    """LLVM's name of a processor's CRC-32C instruction for `width` bytes, if it has one."""
+    has = features.split(",")
+    if triple.startswith("x86_64") and "+sse4.2" in has:
+        return "llvm.x86.sse42.crc32.64.64" if width == 8 else f"llvm.x86.sse42.crc32.32.{8 * width}"
+    if triple.startswith(("aarch64", "arm64")) and "+crc" in has:
+        return "llvm.aarch64.crc32c" + {8: "x", 4: "w", 2: "h", 1: "b"}[width]
+    return None
+
+
+def _our_crc_instruction(width: int) -> str | None:
+    """The one of the processor that numba compiles for."""
     from numba.core.registry import cpu_target
 
     triple, _, features = cpu_target.target_context.codegen().magic_tuple()
-    names = features.split(",")
-    if triple.startswith("x86_64") and "+sse4.2" in names:
-        return "llvm.x86.sse42.crc32.64.64" if width == 8 else f"llvm.x86.sse42.crc32.32.{8 * width}"
-    if triple.startswith(("aarch64", "arm64")) and "+crc" in names:
-        return "llvm.aarch64.crc32c" + {8: "x", 4: "w", 2: "h", 1: "b"}[width]
-    return None
+    return _crc_instruction(triple, features, width)
+
+
+def _emit_crc(builder: Any, instruction: str, crc: Any, word: Any, width: int) -> Any:
+    """Call the instruction on a checksum and a word, both in 64 bits."""
+    from llvmlite import ir
+    from numba.core import cgutils
+
+    declared: Any = cgutils.get_or_insert_function
+    i64, i32 = ir.IntType(64), ir.IntType(32)
+    # Arm's take and give 32 bits but for the word of eight bytes; Intel's take words as wide as they are.
+    arm = "aarch64" in instruction
+    result = i64 if width == 8 and not arm else i32
+    operand = i64 if width == 8 else i32 if arm else ir.IntType(8 * width)
+    if result != i64:
+        crc = builder.trunc(crc, result)
+    if operand != i64:
+        word = builder.trunc(word, operand)
+    function = declared(builder.module, ir.FunctionType(result, [result, operand]), instruction)
+    after = builder.call(function, [crc, word])
+    return after if result == i64 else builder.zext(after, i64)
 
 
 def _emit_has_instruction(typing_context: Any) -> Any:
     from numba.core import types
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return context.get_constant(types.boolean, _crc_instruction(8) is not None)
+        return context.get_constant(types.boolean, _our_crc_instruction(8) is not None)
 
     return types.boolean(), generate
 
@@ -352,27 +377,13 @@ def _step(name: str, width: int) -> Any:
         from numba.core import types
 
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            from llvmlite import ir
-            from numba.core import cgutils
-
-            data, _ = _view(context, builder, signature.args[1], args[1])
-            word = _emit_load(builder, data, args[2], width, "little", False)
-            instruction = _crc_instruction(width)
+            instruction = _our_crc_instruction(width)
             if instruction is None:
                 # Compiled in a branch that is never taken.
                 return args[0]
-            i64, i32 = ir.IntType(64), ir.IntType(32)
-            arm = "aarch64" in instruction
-            result = i64 if width == 8 and not arm else i32
-            operand = ir.IntType(64 if width == 8 else 32 if arm else 8 * width)
-            crc = args[0] if result == i64 else builder.trunc(args[0], i32)
-            if operand != i64:
-                word = builder.trunc(word, operand)
-            kind = ir.FunctionType(result, [result, operand])
-            declared: Any = cgutils.get_or_insert_function
-            function = declared(builder.module, kind, instruction)
-            after = builder.call(function, [crc, word])
-            return after if result == i64 else builder.zext(after, i64)
+            data, _ = _view(context, builder, signature.args[1], args[1])
+            word = _emit_load(builder, data, args[2], width, "little", False)
+            return _emit_crc(builder, instruction, args[0], word, width)
 
         return types.int64(types.int64, buf, types.int64), generate
 

@@ -5,7 +5,12 @@ Called from Python an intrinsic is its plain form, so each is called through a s
 
 from __future__ import annotations
 
+import functools
+import os
 import struct
+import subprocess
+import sys
+import textwrap
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +19,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
-from modes import other_modes
+from modes import environment, other_modes
 
 from logwright.codec import intrinsics
 from logwright.codec.intrinsics import (
@@ -47,7 +52,7 @@ from logwright.codec.intrinsics import (
     write_uvarlong,
     write_varlong,
 )
-from logwright.codec.kernel import kernel
+from logwright.codec.kernel import kernel, mode
 
 pytestmark = pytest.mark.kernel_modes
 test_other_modes = other_modes(__file__)
@@ -270,7 +275,7 @@ def test_crc32c_combine_of_long_lengths(one: int, two: int, n: int, m: int) -> N
 
 
 @pytest.mark.parametrize("size", [0, 1, 7, 8, 63, 383, 384, 500, 3072, 3500])
-def test_both_ways_of_summing(size: int) -> None:
+def test_both_ways_of_summing(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the instruction and by tables, also where the processor decides for the other one, and both in plain Python."""
     ones = 0xFFFFFFFF
     expected = package.crc32c(DATA[3 : 3 + size]) ^ ones
@@ -278,7 +283,9 @@ def test_both_ways_of_summing(size: int) -> None:
         assert way.py_func(ones, DATA, 3, 3 + size) == expected
     assert sliced(DATA, 3, 3 + size) == expected
     assert crc32c.py_func(DATA, 3, 3 + size) == expected ^ ones
-    assert crc32c_update.py_func(0, DATA, 3, 3 + size) == expected ^ ones
+    for has in (True, False):
+        monkeypatch.setattr(intrinsics, "_has_instruction", lambda has=has: has)
+        assert crc32c_update.py_func(0, DATA, 3, 3 + size) == expected ^ ones
 
 
 @kernel("const u1[], i8, i8")
@@ -292,9 +299,81 @@ def test_crc32c_never_leaves_its_buffer(start: int, end: int) -> None:
     if 0 <= start <= end <= 50:
         assert checksum(buf, start, end) == package.crc32c(buf[start:end])
         return
-    for refuse in (checksum, crc32c.py_func):
+    for refuse in (
+        checksum,
+        crc32c,
+        functools.partial(continued, 0),
+        functools.partial(crc32c_update.py_func, 0),
+    ):
         with pytest.raises(IndexError, match="checksum outside"):
             refuse(buf, start, end)
+
+
+@pytest.mark.parametrize(
+    ("triple", "features", "widest"),
+    [
+        ("x86_64-unknown-linux-gnu", "+sse4.1,+sse4.2", "llvm.x86.sse42.crc32.64.64"),
+        ("aarch64-unknown-linux-gnu", "+neon,+crc", "llvm.aarch64.crc32cx"),
+        ("arm64-apple-darwin23.0.0", "+crc", "llvm.aarch64.crc32cx"),
+        ("x86_64-unknown-linux-gnu", "+sse4.1,-sse4.2", None),
+        ("aarch64-unknown-linux-gnu", "-crc", None),
+        ("powerpc64le-unknown-linux-gnu", "+crc", None),
+    ],
+)
+def test_the_instructions_are_called_as_llvm_declares_them(
+    triple: str, features: str, widest: str | None
+) -> None:
+    """Of other processors too: LLVM knows the types of all."""
+    assert intrinsics._crc_instruction(triple, features, 8) == widest
+    if widest is None:
+        return
+    ir, binding = pytest.importorskip("llvmlite.ir"), pytest.importorskip("llvmlite.binding")
+    for width in (1, 2, 4, 8):
+        name = intrinsics._crc_instruction(triple, features, width)
+        built = ir.Module()
+        i64 = ir.IntType(64)
+        function = ir.Function(built, ir.FunctionType(i64, [i64, i64]), "step")
+        builder = ir.IRBuilder(function.append_basic_block())
+        builder.ret(intrinsics._emit_crc(builder, name, *function.args, width))
+        binding.parse_assembly(str(built)).verify()
+
+
+def test_without_the_instruction() -> None:
+    """Compiled for a processor that lacks it, the checksum comes from the tables."""
+    script = """
+        import numpy, crc32c as package
+        from logwright.codec.kernel import kernel
+        from logwright.codec.intrinsics import _has_instruction, crc32c
+        @kernel("const u1[], i8")
+        def checksum(buf, end):
+            return _has_instruction(), crc32c(buf, 0, end)
+        buf = numpy.arange(5000, dtype=numpy.uint8)
+        assert all(checksum(buf, n) == (False, package.crc32c(buf[:n])) for n in (0, 1, 7, 8, 100, 5000))
+        """
+    settings = {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": "", "LOGWRIGHT_CACHE_DIR": os.devnull}
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)],
+        env=environment("compiled") | settings, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
+def test_only_bytes_are_taken() -> None:
+    """A wider array, or one that must not be written to, is refused when a kernel is compiled."""
+    if mode() == "interpreted":
+        pytest.skip("plain Python has no types")
+    numbers, buf = np.zeros(4, np.int64), array(bytes(8))
+    attempts: list[tuple[Any, tuple[Any, ...]]] = [
+        (lambda a: load_u8(a, 0), (numbers,)),
+        (lambda a: store_16be(a, 0, 1), (numbers,)),
+        (lambda a: store_16be(a, 0, 1), (buf,)),
+        (lambda a, b: copy(a, 0, b, 0, 1), (buf, buf)),
+        (lambda a, b: copy(a, 0, b, 0, 1), (np.zeros(4, np.uint8), numbers)),
+    ]
+    for function, args in attempts:
+        with pytest.raises(Exception, match="No match") as caught:
+            kernel(function)(*args)
+        assert type(caught.value).__name__ == "TypingError"
 
 
 # Variable-length integers

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import importlib
 import json
 import math
@@ -254,7 +255,8 @@ def eval_types(text: str) -> Any:
     return eval(text, names | {"Array": array})
 
 
-def test_a_kernel_may_call_itself() -> None:
+def test_a_kernel_may_call_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_cache_place", lambda: None)
     assert factorial(20) == math.factorial(20)
 
 
@@ -520,6 +522,22 @@ def test_entries_of_long_ago_are_removed(tmp_path: Path) -> None:
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["a.b-new", "a.c-old"]
 
 
+HUGE = np.arange(1 << 18)
+
+
+@kernel("i8")
+def from_huge(i: int) -> int:
+    return HUGE[i]
+
+
+@compiled_only
+def test_what_points_into_this_process_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """numba refers to a large constant array by its address."""
+    monkeypatch.setattr(module, "_cache_place", lambda: tmp_path)
+    assert from_huge.compile()(1234) == 1234
+    assert list(tmp_path.iterdir()) == []
+
+
 @compiled_only
 def test_cached_tells_without_numba(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_cache_place", lambda: tmp_path)
@@ -529,7 +547,7 @@ def test_cached_tells_without_numba(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     made.compile()
     monkeypatch.setattr(module, "_listings", {})
     assert made.cached()
-    monkeypatch.setattr(module, "_listings", {})
+    assert made.cached()
     monkeypatch.setattr(module, "_cache_place", lambda: tmp_path / "gone")
     assert not made.cached()
     monkeypatch.setattr(module, "_cache_place", lambda: None)
@@ -537,6 +555,10 @@ def test_cached_tells_without_numba(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 # The digest
+
+
+class Colour(enum.IntEnum):
+    RED = 77
 
 
 def digest(source: str, **names: Any) -> str | None:
@@ -552,7 +574,8 @@ def test_the_digest_is_of_everything_that_is_compiled_in() -> None:
 
     values = [
         1, 2, True, 1.0, "1", b"1", None, ..., (1,), (1, 2), [1], ((1,),), frozenset({1, 2}), np.int8(1), np.uint8(1),
-        np.dtype("u1"), np.array([1]), np.array([2]), np.array([1], np.int8), np.array([[1]]), len, int, np.add, np, math,
+        np.dtype("u1"), np.array([1]), np.array([2]), np.array([1], np.int8), np.array([[1]]), Colour.RED,
+        len, int, np.add, np, math,
         total, weighed, intrinsics.copy, intrinsics.load_u8, intrinsics.load_i16be, lambda: 1, lambda: 2,
     ]  # fmt: skip
     found = [using(value) for value in values]
