@@ -1,1 +1,16 @@
-"""Kafka: the files of a partition."""
+"""Kafka: the files of a partition and of a log directory."""
+
+from logwright.codec.base import Codec, Layout
+from logwright.codec.kafka import checkpoint, index, log, metadata, snapshot, timeindex, txnindex
+
+CODECS: tuple[Codec, ...] = (
+    log.CODEC,
+    index.CODEC,
+    timeindex.CODEC,
+    txnindex.CODEC,
+    snapshot.CODEC,
+    checkpoint.LEADER_EPOCH_CODEC,
+    checkpoint.OFFSETS_CODEC,
+    metadata.CODEC,
+)
+LAYOUTS: tuple[Layout, ...] = ()

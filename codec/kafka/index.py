@@ -1,0 +1,40 @@
+"""`.index`: from offsets to positions in the log. Source: `OffsetIndex` of Kafka's storage module."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pyarrow as pa
+
+from logwright.codec.describe import I32BE, Field, Struct
+from logwright.codec.fixed import Entries, FixedCodec
+from logwright.codec.table import Column
+
+INDEX_ENTRY = Struct(
+    "OffsetIndexEntry",
+    Field("relative_offset", I32BE, "last offset of the batch, less the number in the file's name"),
+    Field("position", I32BE, "byte of the log where the batch starts"),
+    doc="One batch in every index.interval.bytes of log has an entry.",
+    source="OffsetIndex",
+)
+
+
+def _wrong(entries: Entries) -> tuple[np.ndarray[tuple[int], np.dtype[np.bool_]], str]:
+    offset, position = entries["relative_offset"].astype(np.int64), entries["position"].astype(np.int64)
+    return (np.diff(offset) <= 0) | (np.diff(position) <= 0), "offset or position is not above the entry before"
+
+
+CODEC = FixedCodec(
+    name="kafka.index",
+    title="Kafka offset index",
+    entry=INDEX_ENTRY,
+    pattern=re.compile(r"(\d{20})\.index(?:\.(?:deleted|swap|cleaned))?"),
+    columns=(
+        Column("offset", pa.int64(), "last offset of a batch", nullable=False),
+        Column("position", pa.int32(), "byte of the log where that batch starts", nullable=False),
+    ),
+    relative={"offset": "relative_offset"},
+    wrong=_wrong,
+    system="after an unclean stop the broker rebuilds it; after a clean one it trusts it",
+)

@@ -1,0 +1,47 @@
+"""`.txnindex`: aborted transactions. Source: `AbortedTxn` and `TransactionIndex` of Kafka's storage module."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pyarrow as pa
+
+from logwright.codec.describe import I16BE, I64BE, Field, Struct
+from logwright.codec.fixed import Entries, FixedCodec
+from logwright.codec.table import Column
+
+TXNINDEX_ENTRY = Struct(
+    "AbortedTxn",
+    Field("version", I16BE, "0", default=0),
+    Field("producer_id", I64BE, "who aborted"),
+    Field("first_offset", I64BE, "first offset of the transaction in this partition"),
+    Field("last_offset", I64BE, "offset of the ABORT marker"),
+    Field("last_stable_offset", I64BE, "first offset of the earliest other open transaction, else last_offset + 1"),
+    doc="Lies in the segment that holds the marker.",
+    source="AbortedTxn",
+)
+
+
+def _wrong(entries: Entries) -> tuple[np.ndarray[tuple[int], np.dtype[np.bool_]], str]:
+    last = entries["last_offset"].astype(np.int64)
+    return last[1:] <= last[:-1], "last_offset is not above the entry before"
+
+
+CODEC = FixedCodec(
+    name="kafka.txnindex",
+    title="Kafka index of aborted transactions",
+    entry=TXNINDEX_ENTRY,
+    pattern=re.compile(r"(\d{20})\.txnindex(?:\.(?:deleted|swap|cleaned))?"),
+    columns=(
+        Column("producer_id", pa.int64(), "who aborted", nullable=False),
+        Column("first_offset", pa.int64(), "first offset of the transaction in this partition", nullable=False),
+        Column("last_offset", pa.int64(), "offset of the ABORT marker", nullable=False),
+        Column("last_stable_offset", pa.int64(), "first offset of the earliest other open transaction, else last_offset + 1", nullable=False),
+        Column("version", pa.int16(), "0; only its first byte is looked at", detail=True),
+    ),
+    relative={},
+    wrong=_wrong,
+    system="the broker rebuilds it when an offset lies below the segment's base, and does not start on another version",
+    version="version",
+)  # fmt: skip
