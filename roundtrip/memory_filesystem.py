@@ -16,7 +16,7 @@ from __future__ import annotations
 import errno
 import os
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -102,6 +102,7 @@ class MemoryFileSystem:
         self._boot = boot
         self._fail_at = -1
         self._failure: Failure | None = None
+        self._meanwhile: tuple[int, Callable[[], None]] | None = None
         self.can_exchange = can_exchange
         self.trace: list[Change] = []
         self.ticks = 0
@@ -116,6 +117,10 @@ class MemoryFileSystem:
     def fail(self, at: int, failure: Failure | None = Failure.EIO) -> None:
         """Let operation number `at`, counted from now, fail once; None lets it be interrupted as by Ctrl-C."""
         self._fail_at, self._failure, self.failed = self.ticks + at, failure, False
+
+    def meanwhile(self, at: int, act: Callable[[], None]) -> None:
+        """Let someone else act just before operation number `at`, counted from now."""
+        self._meanwhile = (self.ticks + at, act)
 
     def crash(self, prefix: int, kept: Kept = Kept.NOTHING, seed: int = 0) -> MemoryFileSystem:
         """The disk as found after the machine stopped behind the first `prefix` changes; no process and no lock is left."""
@@ -220,6 +225,15 @@ class MemoryFileSystem:
 
     def rename(self, old: str, new: str) -> None:
         self._tick(old)
+        self._rename(old, new)
+
+    def rename_new(self, old: str, new: str) -> None:
+        self._tick(old)
+        if self._find(new) is not None:
+            raise _error(errno.EEXIST, new)
+        self._rename(old, new)
+
+    def _rename(self, old: str, new: str) -> None:
         inode, replaced = self._find(old), self._find(new)
         if inode is None:
             raise _error(errno.ENOENT, old)
@@ -231,11 +245,6 @@ class MemoryFileSystem:
                 raise _error(errno.EISDIR, new)
         names = ((*self._entry(old), inode, None), (*self._entry(new), replaced, inode))
         self._change(Change("rename", names))
-
-    def rename_new(self, old: str, new: str) -> None:
-        if self._find(new) is not None:
-            raise _error(errno.EEXIST, new)
-        self.rename(old, new)
 
     def exchange(self, one: str, other: str) -> bool:
         self._tick(one)
@@ -299,6 +308,9 @@ class MemoryFileSystem:
         return self.ticks == self._fail_at
 
     def _tick(self, path: str) -> None:
+        if self._meanwhile is not None and self.ticks >= self._meanwhile[0]:
+            act, self._meanwhile = self._meanwhile[1], None
+            act()
         due = self._due()
         self.ticks += 1
         if due and self._failure is not Failure.SHORT:

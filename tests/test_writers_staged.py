@@ -104,7 +104,7 @@ def test_abort_leaves_the_target_as_it_was(tmp_path: Path, mode: str) -> None:
         assert os.listdir(box.parent) == ["box"]
     with pytest.raises(NotFoundError, match="staging directory is gone"):
         begun.commit([])
-    with pytest.raises(StorageError, match="not to be seen here"):
+    with pytest.raises(NotFoundError, match="not to be seen here"):
         begun.task(1)
 
 

@@ -256,19 +256,22 @@ class Transaction:
     def resume(cls, files: FileSystem, layout: Layout, ticket: Ticket) -> Transaction:
         """Go on with a write that was begun with `many`: takes the locks."""
         transaction = cls(Target(files, layout, files.real(ticket.path), ticket.name), ticket)
-        if files.stat(transaction.work) is None:
-            raise NotFoundError(
-                "the staging directory is gone",
-                path=transaction.work,
-                advice="Was it removed by hand, or is this not a shared file system?",
-            )
         try:
             if ticket.how is not How.JOURNAL and not transaction._outer.take():
                 raise _busy(ticket.path)
             if ticket.how is not How.RENAME and not transaction._inner.take():
                 raise _busy(ticket.path)
+            if files.stat(transaction.work) is None:
+                raise FileNotFoundError(transaction.work)
             # From here on the locks say that it is being worked on.
             unclaim(files, transaction.work)
+        except FileNotFoundError:
+            transaction.pause()
+            raise NotFoundError(
+                "the staging directory is gone",
+                path=transaction.work,
+                advice="It has been removed together with the target, or by hand; or is this not a shared file system?",
+            ) from None
         except BaseException:
             transaction.pause()
             raise
@@ -317,6 +320,11 @@ class Transaction:
             self._commit_journal(ordered, tuple(self.ticket.before))
             return
         with self._after():
+            if sizes(self.files, self._beside) != self.ticket.before:
+                # Someone put a file into it after we looked and before it was exchanged.
+                self.files.exchange(self._beside, self.target.path)
+                self.committed = False
+                raise _changed(self.ticket.path)
             inner = os.path.join(self._beside, self.target.layout.inner_staging)
             self._outer.moved(self.target.inner)
             self._inner.moved(inner)
@@ -361,11 +369,7 @@ class Transaction:
                     "it has come into being while the rows were being staged", path=self.ticket.path
                 )
         elif self.files.stat(target.path) is None or sizes(self.files, target.path) != self.ticket.before:
-            raise BusyError(
-                "its files have been changed by someone else while the rows were being staged; nothing was written",
-                path=self.ticket.path,
-                advice="Make sure that nothing else writes there, then try again",
-            )
+            raise _changed(self.ticket.path)
 
     @contextlib.contextmanager
     def _after(self) -> Iterator[None]:
@@ -374,6 +378,8 @@ class Transaction:
         try:
             yield
         except OSError as error:
+            if not self.committed:
+                raise
             said = explained(error, self.ticket.path)
             raise StorageError(
                 f"the rows are committed, but tidying up after that failed: {said}",
@@ -423,6 +429,14 @@ def _exists(path: str) -> ExistsError:
 
 def _busy(path: str) -> BusyError:
     return BusyError("another logwright is writing to it", path=path, advice="Try again when that is done")
+
+
+def _changed(path: str) -> BusyError:
+    return BusyError(
+        "its files have been changed by someone else while the rows were being staged; nothing was written",
+        path=path,
+        advice="Make sure that nothing else writes there, then try again",
+    )
 
 
 def _refuse_foreign(target: Target, mode: str) -> None:
@@ -528,7 +542,11 @@ def carry_out(files: FileSystem, target: str, place: str, record: Journal) -> No
         if going:
             files.sync_directory(target)
     for source, name in left:
-        files.rename(os.path.join(place, source), os.path.join(target, name))
+        old, new = os.path.join(place, source), os.path.join(target, name)
+        if name in record.fingerprint:
+            files.rename(old, new)
+        else:
+            files.rename_new(old, new)  # never over a file that someone else has put there
     files.sync_directory(target)
     files.sync_directory(place)
 

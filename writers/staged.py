@@ -109,8 +109,10 @@ class StagedWrite:
         """Begin an attempt of a task; tasks are numbered in the order of their rows."""
         with plain_errors(self.path):
             if self._files.stat(os.path.join(self._work, OWNER)) is None:
-                raise StorageError(
-                    "the staging directory is not to be seen here", path=self._work, advice=_SHARED
+                raise NotFoundError(
+                    "the staging directory is not to be seen here: it has been removed, or was never here",
+                    path=self._work,
+                    advice=_SHARED,
                 )
             folder = os.path.join(self._work, f"task-{task}-{attempt}-{secrets.token_hex(8)}")
             self._files.mkdir(folder)
