@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from logwright.codec.base import Codec
 from logwright.readers.resolve import DirectoryTarget, FileTarget, Target
 from logwright.readers.source import Source
 from logwright.readers.stream import named
@@ -18,6 +18,8 @@ from logwright.readers.walk import Hole, Walk
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _UNITS = {"s": "seconds", "ms": "milliseconds", "us": "microseconds"}
+_UNKNOWN = float(1 << 62)
+"""Bounds beyond are no bounds."""
 _KINDS = 16
 """A column of so many different values at most is counted by value."""
 
@@ -69,10 +71,20 @@ def _file(target: FileTarget) -> dict[str, Any]:
 def _walk(source: Source, target: FileTarget) -> dict[str, Any]:
     codec = target.codec
     context = codec.context(target.name, codec_options(codec, target.options), **target.hints)
-    ranges = {column.name: _Range(column.type) for column in codec.tables["rows"].columns if column.prunes}
+    pruning = [column for column in codec.tables["rows"].columns if column.prunes]
+    ranges = {column.name: _Range(column.type) for column in pruning}
     table = codec.tables["frames"]
-    counted = [name for name in table.names() if pa.types.is_string(table[name].type)]
-    counts: dict[str, Counter[Any]] = {name: Counter() for name in counted}
+    # Where the bounds of a column are not known, headers may still tell about it: base_timestamp and max_timestamp.
+    about = {
+        name: column
+        for name in table.names()
+        for column in pruning
+        if pa.types.is_integer(table[name].type) and name.endswith(f"_{column.name}")
+    }
+    told = {column.name: _Range(column.type) for column in about.values()}
+    counts: dict[str, Counter[Any]] = {
+        name: Counter() for name in table.names() if pa.types.is_string(table[name].type)
+    }
     frames, faults = 0, []
     for found in Walk(source, codec, context, check=False):
         if isinstance(found, Hole):
@@ -84,8 +96,16 @@ def _walk(source: Source, target: FileTarget) -> dict[str, Any]:
             continue
         for name, one in ranges.items():
             one.add(*codec.frame_bounds(found.frames, name))
-        if counts:
-            _count(codec, found.window, found.frames, counts, context)
+        for decoded in codec.decode(found.window, found.frames, "frames", [*counts, *about], context):
+            for name, counter in counts.items():
+                if len(counter) <= _KINDS:
+                    counted: Any = pc.value_counts(decoded.batch.column(name))
+                    for pair in counted.to_pylist():
+                        counter[pair["values"]] += pair["counts"]
+            for name, column in about.items():
+                values = decoded.batch.column(name).drop_null().to_numpy(zero_copy_only=False)
+                told[column.name].add(values, values)
+    ranges = {name: one if one.known else told.get(name, one) for name, one in ranges.items()}
     return {
         "frames": frames,
         "ranges": {name: one.ends() for name, one in ranges.items() if one.known},
@@ -94,13 +114,6 @@ def _walk(source: Source, target: FileTarget) -> dict[str, Any]:
         },
         "faults": faults,
     }
-
-
-def _count(codec: Codec, window: Any, frames: Any, counts: dict[str, Counter[Any]], context: Any) -> None:
-    for decoded in codec.decode(window, frames, "frames", list(counts), context):
-        for name, counter in counts.items():
-            if len(counter) <= _KINDS:
-                counter.update(decoded.batch.column(name).to_pylist())
 
 
 class _Range:
@@ -113,7 +126,7 @@ class _Range:
 
     @property
     def known(self) -> bool:
-        return self.low is not None or self.high is not None
+        return self.low is not None and self.high is not None
 
     def add(self, low: Any, high: Any) -> None:
         self.low = self._one(self.low, low, min)
@@ -123,6 +136,8 @@ class _Range:
         if values is None:
             return known
         values = np.asarray(values)
+        if values.dtype == np.int64:
+            values = values[abs(values.astype(float)) < _UNKNOWN]
         if pa.types.is_timestamp(self.kind):
             values = values[values != -1]
         if not len(values):

@@ -113,10 +113,10 @@ class Walk:
 
     def starts(self) -> Iterator[Positions]:
         """Where frames start, by their lengths alone: over what does not fit the window the walk jumps. For `split`."""
-        at = self.start
+        at, need, self._step = self.start, _HEAD, min(_CAREFUL, self._full)
         while at < self.end:
-            inside = self._cover(at, min(_HEAD, self.size - at))
-            window = self._window
+            inside = self._cover(at, min(need, self.size - at))
+            window, need = self._window, _HEAD
             frames = self.codec.scan(window, inside, self.context, check=False)
             place = window.offset + frames.stop
             if len(frames):
@@ -124,14 +124,14 @@ class Walk:
                 self._step = min(self._step * 2, self._full)
             if frames.damage is not None:
                 at = self._recover(frames.damage)
-            elif place == at and frames.need > len(window.data) - inside and not window.final:
+            elif place > at and (frames.need or not window.final):
+                at, need = place, frames.need if _HEAD < frames.need <= _CAREFUL else _HEAD
+            elif frames.need > len(window.data) - inside and not window.final:
                 yield np.array([at], np.int64)
                 at += frames.need
                 self._step = 2 * _HEAD
-            elif place <= at or (window.final and not frames.need):
-                return
             else:
-                at = place
+                return
 
     def _own(self, frames: Frames, window: Window) -> Stretch:
         """The frames and faults that lie in this stretch of the file."""
