@@ -143,9 +143,15 @@ class PartitionDeriver:
     """All derived files of a partition. Feed it `begin`, then the batches, of each segment in order; then `finish`."""
 
     def __init__(
-        self, interval: int = 4096, producers: ProducerState | None = None, epochs: EpochCache | None = None
+        self,
+        interval: int = 4096,
+        *,
+        producers: ProducerState | None = None,
+        epochs: EpochCache | None = None,
+        now: int | None = None,
+        producer_expiration: int | None = None,
     ) -> None:
-        self.interval = interval
+        self.interval, self.now, self.producer_expiration = interval, now, producer_expiration
         self.producers = producers or ProducerState()
         self.epochs = epochs or EpochCache()
         self.files: dict[str, bytes] = {}
@@ -155,12 +161,19 @@ class PartitionDeriver:
         self.next_offset = 0
 
     def begin(self, base_offset: int) -> None:
-        """A segment starts. A snapshot is taken there, but for the first segment."""
+        """A segment starts. A snapshot is taken there, but for the first segment.
+
+        A broker takes one after each segment that it recovers, and loads it before the next: what it forgets on loading is
+        still in the snapshot when the next segment starts right there.
+        """
         self._close()
         if self._first is None:
             self._first = base_offset
         else:
-            self.files[segment_name(base_offset, ".snapshot")] = self.producers.snapshot_bytes()
+            before = self.producers
+            self.producers = before.reloaded(self.now, self.producer_expiration)
+            taken = before if base_offset == self.next_offset else self.producers
+            self.files[segment_name(base_offset, ".snapshot")] = taken.snapshot_bytes()
         self.next_offset = max(self.next_offset, base_offset)
         self._segment = SegmentIndexer(base_offset, self.interval)
 
@@ -195,10 +208,17 @@ class PartitionDeriver:
 
 
 def rebuild(
-    segments: Iterable[tuple[int, Iterable[tuple[npt.NDArray[Any], Positions, npt.NDArray[Any]]]]], interval: int = 4096
+    segments: Iterable[tuple[int, Iterable[tuple[npt.NDArray[Any], Positions, npt.NDArray[Any]]]]],
+    interval: int = 4096,
+    *,
+    now: int | None = None,
+    producer_expiration: int | None = None,
 ) -> dict[str, bytes]:
-    """All derived files of a partition from its segments in order: (base offset, its batches as `PartitionDeriver.add` takes them)."""
-    deriver = PartitionDeriver(interval)
+    """All derived files of a partition from its segments in order: (base offset, its batches as `PartitionDeriver.add` takes them).
+
+    `now` and `producer_expiration` in milliseconds: see `ProducerState.reloaded`; without them no producer is forgotten.
+    """
+    deriver = PartitionDeriver(interval, now=now, producer_expiration=producer_expiration)
     for base, batches in segments:
         deriver.begin(base)
         for header, start, markers in batches:

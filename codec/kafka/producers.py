@@ -123,12 +123,17 @@ class ProducerState:
         """In the order of a snapshot."""
         return {key: replace(self._producers[key]) for key in self._order.order()}
 
-    def copy(self) -> ProducerState:
+    def reloaded(self, now: int | None = None, expiration: int | None = None) -> ProducerState:
+        """The state after it went through a snapshot, as between two segments in recovery.
+
+        With both, producers without an open transaction that were last heard of `expiration` milliseconds before `now` or
+        earlier are forgotten, as a broker does (`producer.id.expiration.ms`).
+        """
         other = ProducerState()
-        for key, producer in self._producers.items():
-            other._put(key, replace(producer))
-        other._order = JavaHashMap(self._order.order())
-        other._order._capacity = self._order._capacity
+        for key, producer in self.producers.items():
+            idle = now is not None and expiration is not None and now - producer.timestamp >= expiration
+            if not idle or producer.current_txn_first_offset >= 0:
+                other._put(key, producer)
         other._open, other.problem, other._seen = dict(self._open), self.problem, self._seen
         return other
 
