@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pyarrow as pa
 
 _SHOWN = 80
@@ -44,12 +46,12 @@ def tables_differ(expected: pa.Table, found: pa.Table) -> tuple[int, str] | None
     return worst
 
 
-def _whole(column: pa.ChunkedArray) -> pa.Array:
-    combined = column.combine_chunks()
-    return combined if isinstance(combined, pa.Array) else pa.concat_arrays(combined.chunks)
+def _whole(column: Any) -> Any:
+    chunks = column.chunks
+    return pa.concat_arrays(chunks) if chunks else pa.array([], column.type)
 
 
-def _first(one: pa.Array, other: pa.Array) -> int | None:
+def _first(one: Any, other: Any) -> int | None:
     if one.equals(other):
         return None
     low, high = 0, len(one)
@@ -62,6 +64,6 @@ def _first(one: pa.Array, other: pa.Array) -> int | None:
     return low
 
 
-def _short(value: pa.Scalar) -> str:
+def _short(value: Any) -> str:
     text = repr(value.as_py())
     return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."

@@ -9,7 +9,8 @@
    the format's checksums don't cover.
 
 (6, that the real systems agree, is in `oracles`.) A law that does not hold is a `Verdict` that is false and says where;
-nothing is raised for it. What is raised on purpose (`LogwrightError`) is a file that can't be read at all, or of no kind that we know.
+nothing is raised for it. What is raised on purpose (`LogwrightError`) is a file that can't be read at all, or of no kind
+that we know.
 """
 
 from __future__ import annotations

@@ -1,0 +1,164 @@
+"""The golden files with damage: whatever it is, no crash, no invented row, and a fault that names the file and the byte."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from kafka_golden import CASES, COLUMNS, as_recorded, of_class
+
+import logwright as lw
+from logwright.codec import registry
+from logwright.codec.base import Window
+from logwright.codec.option import Options
+from logwright.corpora.cases import Case
+from logwright.readers.report import Report
+
+BY_NAME: Any = {"ids": lambda case: getattr(case, "name", None)}
+MODES = ("FAILFAST", "PERMISSIVE", "DROPMALFORMED")
+
+ELSEWHERE = {
+    "dmg_epochs_backwards": "leader epochs",
+    "dmg_flip_epoch": "a leader epoch",
+    "dmg_flip_epoch_high": "a leader epoch",
+    "dmg_flip_offset_back": "a base offset",
+    "dmg_flip_offset_bit0": "a base offset",
+    "dmg_flip_offset_neg": "a base offset",
+    "dmg_flip_offset_plus": "a base offset",
+    "dmg_offset_overflow": "a base offset",
+}
+"""What no checksum covers was changed: rows may come with another offset or leader epoch than they had."""
+
+
+def read(
+    case: Case, mode: str, **options: Any
+) -> tuple[list[dict[str, Any]], Report, lw.LogwrightError | None]:
+    """The rows up to an error, if there is one, the report, and the error."""
+    scan = lw.scan(case.partition, columns=COLUMNS, mode=mode, **options)
+    batches = []
+    error = None
+    try:
+        for batch in scan:
+            batches.append(batch)
+    except lw.LogwrightError as raised:
+        error = raised
+    rows = [row for batch in batches for row in as_recorded(sound(batch))]
+    return rows, scan.report, error
+
+
+def sound(batch: Any) -> Any:
+    """Without the rows that stand for damage, and the columns that say so."""
+    if "_corrupt_offset" in batch.schema.names:
+        batch = batch.filter(batch.column("_corrupt_offset").is_null())
+    return batch.select(COLUMNS.split(","))
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("case", of_class("damaged"), **BY_NAME)
+def test_no_row_is_invented(case: Case, mode: str) -> None:
+    assert case.base is not None
+    was = {row["offset"]: row for row in CASES[case.base].records() or []}
+    try:
+        rows, _, error = read(case, mode)
+    except lw.LogwrightError as raised:
+        # The directory as a whole: only the strictest mode may refuse it.
+        assert mode == "FAILFAST", raised
+        return
+    assert mode == "FAILFAST" or error is None, error
+    if case.name in ELSEWHERE:
+        known = {content(row) for row in was.values()}
+        assert [row for row in rows if content(row) not in known] == []
+        return
+    assert [row for row in rows if row != was.get(row["offset"])] == []
+    offsets = [row["offset"] for row in rows]
+    assert len(set(offsets)) == len(offsets)
+
+
+def content(row: dict[str, Any]) -> str:
+    return repr({name: value for name, value in row.items() if name not in ("offset", "leader_epoch")})
+
+
+@pytest.mark.parametrize("case", of_class("refused"), **BY_NAME)
+def test_what_a_consumer_got_is_there(case: Case) -> None:
+    """Where the broker's consumer stops we go on, but all that it got we give."""
+    got = case.records() or []
+    for mode in MODES:
+        rows, _, error = read(case, mode)
+        assert mode == "FAILFAST" or error is None, error
+        offsets = {row["offset"]: row for row in rows}
+        if mode != "FAILFAST" or error is None:
+            assert [row for row in got if offsets.get(row["offset"]) != row] == []
+
+
+# Where the fault is
+
+
+def batches(path: Path) -> Iterator[tuple[int, int]]:
+    codec = registry.get("kafka.log")
+    data = np.fromfile(path, np.uint8)
+    frames = codec.scan(Window(data, 0, len(data)), 0, codec.context(path.name, Options(codec.options)))
+    return zip(frames.start.tolist(), frames.end.tolist(), strict=True)
+
+
+def edits(case: Case) -> dict[str, tuple[int, int]]:
+    """The `.log` files that differ from those of the base case, and between which bytes a fault of it starts: from the start of
+    the batch that holds the first byte that differs to the end of the batch after it."""
+    assert case.base is not None
+    found = {}
+    for name in case.about["changed"]:
+        ours, theirs = case.partition / name, CASES[case.base].partition / name
+        if not (name.endswith(".log") and ours.exists() and theirs.exists()):
+            continue
+        a, b = ours.read_bytes(), theirs.read_bytes()
+        first = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+        start = max((low for low, _ in batches(theirs) if low <= first), default=0)
+        stop = [high for _, high in batches(theirs) if high > first][:2]
+        found[name] = start, stop[-1] if stop else first
+    return found
+
+
+SILENT = {
+    "dmg_batch_removed": "a gap in the offsets is what compaction leaves",
+    "dmg_epochs_backwards": "leader epochs are not covered by the checksum, and are no matter of reading",
+    "dmg_fix_attr_high": "unknown attribute bits are passed over, as by the broker",
+    "dmg_flip_epoch": "a leader epoch that may be",
+    "dmg_flip_epoch_high": "a leader epoch that may be",
+    "dmg_flip_offset_bit0": "a base offset one higher leaves the order as it is",
+    "dmg_index_stale": "the log ends at the end of a batch",
+    "dmg_trunc_boundary": "the log ends at the end of a batch",
+    "dmg_trunc_old_boundary": "a gap in the offsets is what compaction leaves",
+    "dmg_trunc_old_to_zero": "an empty segment may be",
+    "dmg_trunc_to_zero": "an empty segment may be",
+    "dmg_txn_marker_lost": "the log ends at the end of a batch: the transaction is open",
+}
+"""Nothing in the log says that something is wrong."""
+
+
+@pytest.mark.parametrize("case", [case for case in of_class("damaged") if edits(case)], **BY_NAME)
+def test_damage_of_a_log_is_named(case: Case) -> None:
+    _, report, _ = read(case, "DROPMALFORMED")
+    found = [(name, fault.offset) for name, fault in report.faults if name.endswith(".log")]
+    if case.name in SILENT:
+        assert found == []
+        return
+    for name, (low, high) in edits(case).items():
+        assert [one for one in found if one[0] == name and low <= one[1] <= high], (name, low, high, found)
+
+
+@pytest.mark.parametrize("case", of_class("damaged"), **BY_NAME)
+def test_failfast_raises_what_is_an_error(case: Case) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        _, report, _ = read(case, "DROPMALFORMED")
+    if report.ok:
+        assert read(case, "FAILFAST")[2] is None
+        return
+    with pytest.raises(lw.DamageError) as caught:
+        lw.read(case.partition)
+    assert caught.value.path is not None
+    assert caught.value.offset is not None
+    assert case.partition.name in caught.value.path

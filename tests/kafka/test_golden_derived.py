@@ -1,0 +1,97 @@
+"""Derived files rebuilt from the `.log` files alone are those that a broker made: byte for byte, at three index intervals."""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from kafka_golden import of_class
+
+from logwright.codec import registry
+from logwright.codec.base import Window
+from logwright.codec.kafka.derive import EPOCH_FILE, rebuild
+from logwright.codec.kafka.markers import markers
+from logwright.codec.option import Options
+from logwright.corpora.cases import Case
+
+DERIVED = (".index", ".timeindex", ".txnindex", ".snapshot")
+
+IDLE_BEFORE = 1_795_234_000_000 - 2_147_483_647
+"""The brokers' clock at these runs, less their `producer.id.expiration.ms`: milliseconds."""
+ENTRY = struct.Struct(">qhiqiqiq")
+"""An entry of a producer snapshot, written down apart from the product: the sixth is the time of the last batch, the last the
+first offset of the open transaction."""
+
+
+def without_idle(theirs: bytes, ours: bytes) -> bool:
+    """Whether a broker's snapshot is ours less producers idle for so long that it forgot them when it read a snapshot between.
+
+    That depends on the clock, so rebuilding keeps them.
+    """
+    there = list(ENTRY.iter_unpack(theirs[10:]))
+    left = [one for one in ENTRY.iter_unpack(ours[10:]) if one in there]
+    gone = [one for one in ENTRY.iter_unpack(ours[10:]) if one not in there]
+    return left == there and bool(gone) and all(one[5] < IDLE_BEFORE and one[7] < 0 for one in gone)
+
+
+def segments(directory: Path) -> Iterator[tuple[int, Any]]:
+    """The batches of each `.log`, in order."""
+    codec = registry.get("kafka.log")
+    for path in sorted(directory.glob("*.log")):
+        data = np.fromfile(path, np.uint8)
+        window = Window(data, 0, len(data))
+        frames = codec.scan(window, 0, codec.context(path.name, Options(codec.options)))
+        yield int(path.stem), [(frames.header, frames.start, markers(window, frames))]
+
+
+def without_last_line(data: bytes) -> bytes:
+    """The broker adds a line of its own when it becomes leader, and counts it."""
+    version, count, *lines = data.decode().splitlines()
+    return "\n".join([version, str(int(count) - 1), *lines[:-1], ""]).encode()
+
+
+def judged(case: Case, run: str, folder: str, rebuilt: dict[str, bytes]) -> list[str]:
+    """What of the rebuilt files differs from what the broker left after a run: new files, or those it found and kept."""
+    wrong = []
+    left = dict(case.runs[run]["files_after"])
+    theirs = (case.path / folder / EPOCH_FILE).read_bytes()
+    if without_last_line(theirs) != rebuilt[EPOCH_FILE]:
+        wrong.append(
+            f"{EPOCH_FILE}: {theirs!r}, less its last line, is not what was rebuilt: {rebuilt[EPOCH_FILE]!r}"
+        )
+    kept = [] if folder.startswith("after-rebuild") else [path.name for path in case.partition.iterdir()]
+    kept = [name for name in kept if name not in case.runs[run]["files_removed"]]
+    for name in sorted({name for name in [*left, *kept, *rebuilt] if name.endswith(DERIVED)}):
+        path = case.partition / name if name not in left else case.path / folder / name
+        if name not in rebuilt:
+            wrong.append(f"{name}: the broker has one, none was rebuilt")
+        elif name not in left and name not in kept:
+            wrong.append(f"{name}: rebuilt ({len(rebuilt[name])} bytes), the broker has none")
+        elif name in left and hashlib.sha256(rebuilt[name]).hexdigest() == left[name]["sha256"]:
+            continue
+        elif not path.exists() or not (
+            path.read_bytes() == rebuilt[name]
+            or (name.endswith(".snapshot") and without_idle(path.read_bytes(), rebuilt[name]))
+        ):
+            wrong.append(f"{name}: the broker's differs from what was rebuilt ({len(rebuilt[name])} bytes)")
+    return wrong
+
+
+@pytest.mark.parametrize("interval", [4096, 200])
+@pytest.mark.parametrize("case", of_class("healthy"), ids=lambda case: getattr(case, "name", None))
+def test_healthy_partitions(case: Case, interval: int) -> None:
+    rebuilt = rebuild(segments(case.partition), interval)
+    assert judged(case, f"rebuild_{interval}", f"after-rebuild-{interval}", rebuilt) == []
+
+
+@pytest.mark.parametrize("case", of_class("legal"), ids=lambda case: getattr(case, "name", None))
+def test_legal_partitions(case: Case) -> None:
+    """They were served after an unclean stop with an index interval of 250: all that had to be rebuilt was."""
+    if case.name == "craft_no_files":
+        pytest.skip("no .log: a new partition, nothing to rebuild from")
+    assert judged(case, "no_marker", "after", rebuild(segments(case.partition), 250)) == []
