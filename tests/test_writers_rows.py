@@ -156,3 +156,11 @@ def test_a_broken_stream_is_an_error_of_ours() -> None:
 
     with pytest.raises(UsageError, match="cut short"):
         offsets(pa.RecordBatchReader.from_batches(TABLE_OF_3.schema, source()))
+
+
+def test_rows_of_something_else_are_refused() -> None:
+    with pytest.raises(UsageError, match=r"none of the columns is known: keyy\. Did you mean 'key'"):
+        list(rows.batches([{"keyy": b"1"}], TABLE))
+    with pytest.raises(UsageError, match="There are: key, offset"):
+        list(rows.batches(pa.table({"zzz": [1]}), TABLE))
+    assert len(list(rows.batches([{"zzz": 1, "key": b"1"}], TABLE))) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import itertools
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,29 +22,38 @@ _WANTED = "Anything with an Arrow stream is taken (pyarrow, pandas, Polars, Duck
 def batches(data: Any, table: Table | None = None) -> Iterator[pa.RecordBatch]:
     """The rows of `data` in order: anything with an Arrow stream, dicts of values by column, or record batches and tables.
 
-    Dicts are converted to the types of the columns of `table` where it has them. Nothing is read ahead.
+    Dicts are converted to the types of the columns of `table` where it has them. Further columns are let through, as long as
+    one is known. Nothing is read ahead.
     """
+    for batch in _batches(data, table):
+        if table is not None:
+            _refuse_unknown(batch.schema.names, table)
+        for start in range(0, batch.num_rows, BATCH_ROWS):
+            yield batch.slice(start, BATCH_ROWS)
+
+
+def _batches(data: Any, table: Table | None) -> Iterable[pa.RecordBatch]:
     if isinstance(data, (str, bytes, os.PathLike)):
         raise UsageError(
             f"the data is {data!r}, not rows", advice=f"Read it first with logwright.read. {_WANTED}"
         )
     if isinstance(data, pa.Table):
-        return _bounded(data.to_batches())
+        return data.to_batches()
     if isinstance(data, pa.RecordBatch):
-        return _bounded([data])
+        return [data]
     if isinstance(data, pa.RecordBatchReader):
-        return _bounded(_read(data))
+        return _read(data)
     if hasattr(data, "__arrow_c_stream__"):
         # Where there is a reader on this side of the C interface its errors arrive as they were raised.
         reader = data.to_reader() if hasattr(data, "to_reader") else None
         if isinstance(reader, pa.RecordBatchReader):
-            return _bounded(_read(reader))
-        return _bounded(_read(pa.RecordBatchReader.from_stream(data)))
+            return _read(reader)
+        return _read(pa.RecordBatchReader.from_stream(data))
     if hasattr(data, "__arrow_c_array__"):
-        return _bounded([pa.record_batch(data)])
+        return [pa.record_batch(data)]
     if isinstance(data, Mapping) or not isinstance(data, Iterable):
         raise UsageError(f"the data is a {type(data).__name__}, not rows", advice=_WANTED)
-    return _bounded(_mixed(data, table))
+    return _mixed(data, table)
 
 
 def whole(data: Any, table: Table) -> pa.Table:
@@ -57,10 +67,12 @@ def whole(data: Any, table: Table) -> pa.Table:
         raise UsageError(f"the batches have columns of different types: {error}") from None
 
 
-def _bounded(found: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for batch in found:
-        for start in range(0, batch.num_rows, BATCH_ROWS):
-            yield batch.slice(start, BATCH_ROWS)
+def _refuse_unknown(names: Sequence[str], table: Table) -> None:
+    known = table.names(detail=True)
+    if names and not set(names) & set(known):
+        near = difflib.get_close_matches(names[0], known, n=1)
+        hint = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(known)}"
+        raise UsageError(f"none of the columns is known: {', '.join(map(str, names[:5]))}", advice=hint)
 
 
 def _read(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
@@ -117,10 +129,8 @@ def _column(name: str, values: list[Any], type_: pa.DataType | None, seen: int) 
     for number, value in enumerate(values):
         try:
             pa.array([_shaped(value, type_)], type_)
-        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-            raise UsageError(
-                f"row {seen + number}, column {name!r}: {_short(value)} is no {type_} ({error})"
-            ) from None
+        except (pa.ArrowException, TypeError, ValueError, OverflowError):
+            raise UsageError(f"row {seen + number}, column {name!r}: {_short(value)} is no {type_}") from None
     raise UsageError(f"column {name!r}: {why}")
 
 
