@@ -1,0 +1,159 @@
+"""Producer state batch by batch: what transactions, epochs and compaction leave."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from logwright.codec.kafka.batch import CONTROL, HEAD, TRANSACTIONAL
+from logwright.codec.kafka.markers import ABORT, COMMIT, MARKER
+from logwright.codec.kafka.producers import AbortedTxn, Producer, ProducerState, last_sequence
+
+Batch = dict[str, Any]
+
+
+def data(offset: int, producer: int, *, count: int = 1, epoch: int = 0, sequence: int = 0, txn: bool = False) -> Batch:
+    return {
+        "base_offset": offset, "last_offset_delta": count - 1, "producer_id": producer, "producer_epoch": epoch,
+        "base_sequence": sequence, "max_timestamp": 1000 + offset, "attributes": TRANSACTIONAL if txn else 0,
+    }  # fmt: skip
+
+
+def end(offset: int, producer: int, kind: int, *, epoch: int = 0, coordinator: int = 5) -> Batch:
+    return {
+        "base_offset": offset, "producer_id": producer, "producer_epoch": epoch, "base_sequence": -1,
+        "max_timestamp": 1000 + offset, "attributes": TRANSACTIONAL | CONTROL, "marker": (kind, coordinator),
+    }  # fmt: skip
+
+
+def feed(state: ProducerState, batches: list[Batch]) -> list[AbortedTxn]:
+    header = np.zeros(len(batches), HEAD)
+    found = []
+    for i, batch in enumerate(batches):
+        for name, value in batch.items():
+            if name != "marker":
+                header[name][i] = value
+        if "marker" in batch:
+            found.append((i, batch["base_offset"], batch["max_timestamp"], *batch["marker"]))
+    return state.add(header, np.array(found, MARKER))
+
+
+def test_an_idempotent_producer() -> None:
+    state = ProducerState()
+    assert feed(state, [data(0, 7, count=3), data(3, 7, count=2, sequence=3)]) == []
+    assert state.producers == {7: Producer(0, 4, 4, 1, 1003)}
+
+
+def test_sequence_numbers_start_again_after_the_largest() -> None:
+    assert last_sequence(2147483646, 1) == 2147483647
+    assert last_sequence(2147483646, 2) == 0
+    assert last_sequence(2147483647, 3) == 2
+    assert last_sequence(-1, 5) == -1
+
+
+def test_commit_and_abort() -> None:
+    state = ProducerState()
+    aborted = feed(
+        state,
+        [data(0, 1, txn=True), data(1, 2, txn=True), data(2, 1, txn=True, sequence=1), end(3, 1, ABORT), end(4, 2, COMMIT)],
+    )
+    assert aborted == [AbortedTxn(1, 0, 3, 1)], "the other transaction was still open, from offset 1 on"
+    assert state.first_unstable is None
+    assert state.producers[1] == Producer(0, 1, 2, 0, 1003, 5, -1)
+
+
+def test_the_last_stable_offset_behind_a_lone_abort() -> None:
+    assert feed(ProducerState(), [data(4, 1, txn=True), end(5, 1, ABORT)]) == [AbortedTxn(1, 4, 5, 6)]
+
+
+def test_a_marker_without_data_leaves_no_entry() -> None:
+    state = ProducerState()
+    assert feed(state, [end(0, 9, ABORT, epoch=3)]) == []
+    assert state.producers == {9: Producer(3, -1, -1, 0, 1000, 5, -1)}
+
+
+def test_a_new_epoch_forgets_the_batches() -> None:
+    state = ProducerState()
+    feed(state, [data(0, 1, count=4, txn=True), end(4, 1, COMMIT, epoch=1)])
+    assert state.producers[1] == Producer(1, -1, -1, 0, 1004, 5, -1)
+
+
+def test_an_empty_control_batch_only_names_its_producer() -> None:
+    state = ProducerState()
+    batch = end(0, 4, ABORT)
+    del batch["marker"]
+    assert feed(state, [batch]) == []
+    assert state.producers == {4: Producer()}
+
+
+def test_a_plain_batch_within_a_transaction_ends_the_start_of_a_broker() -> None:
+    state = ProducerState()
+    feed(state, [data(0, 1, txn=True), data(1, 1)])
+    assert state.problem is not None
+    assert state.problem.index == 1
+    assert "offset 0" in state.problem.detail
+
+
+def test_an_unknown_marker_ends_the_start_of_a_broker() -> None:
+    state = ProducerState()
+    feed(state, [data(0, 1, txn=True), end(1, 1, 42)])
+    assert state.problem is not None
+    assert state.problem.index == 1
+
+
+def test_snapshots_are_read_again() -> None:
+    from logwright.codec.kafka.snapshot import CODEC
+
+    state = ProducerState()
+    feed(state, [data(0, 1, txn=True), data(1, 2)])
+    again = ProducerState()
+    again.load(CODEC.parse(state.snapshot_bytes()))
+    assert again.producers == state.producers
+    assert again.open_transactions == {1: 0}
+    assert again.snapshot_bytes() == state.snapshot_bytes()
+
+
+def test_idle_producers_are_forgotten_between_segments() -> None:
+    state = ProducerState()
+    feed(state, [data(0, 1), data(1, 2, txn=True), data(500, 3)])
+    assert set(state.reloaded(2000, 600).producers) == {2, 3}, "one has a transaction open, one is young enough"
+    assert set(state.reloaded().producers) == {1, 2, 3}
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.sampled_from(["data", "txn", "abort", "commit"]), st.integers(0, 1)), max_size=40),
+    st.integers(1, 80),
+)
+def test_columns_and_single_batches_say_the_same(steps: list[tuple[int, str, int]], repeat: int) -> None:
+    """Long runs of batches between two markers are handled by column: same result as one by one."""
+    batches: list[Batch] = []
+    opened: set[int] = set()
+    for producer, what, epoch in steps * (1 + repeat // 20):
+        offset = len(batches)
+        if what in ("abort", "commit"):
+            batches.append(end(offset, producer, ABORT if what == "abort" else COMMIT, epoch=epoch))
+            opened.discard(producer)
+        else:
+            txn = what == "txn" or producer in opened
+            opened |= {producer} if txn else set()
+            for i in range(repeat):
+                batches.append(data(offset + i, producer, txn=txn, epoch=epoch, sequence=i))
+    together, single = ProducerState(), ProducerState()
+    aborted = feed(together, batches)
+    one_by_one = [txn for batch in batches for txn in feed(single, [batch])]
+    assert aborted == one_by_one
+    assert together.snapshot_bytes() == single.snapshot_bytes()
+    assert together.open_transactions == single.open_transactions
+    assert together.problem == single.problem
+
+
+@pytest.mark.parametrize("count", [1, 63, 64, 65, 200])
+def test_a_plain_batch_is_found_in_a_long_run(count: int) -> None:
+    state = ProducerState()
+    feed(state, [data(0, 1, txn=True), *[data(i, 1, txn=True) for i in range(1, count)], data(count, 1)])
+    assert state.problem is not None
+    assert state.problem.index == count

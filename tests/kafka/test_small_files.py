@@ -1,0 +1,150 @@
+"""The small files of a partition: what is wrong with them is said, and what is odd but legal comes back as it was."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import logwright as lw
+from logwright.codec import registry
+from logwright.codec.kafka.checkpoint import LEADER_EPOCH, OFFSETS
+from logwright.codec.kafka.metadata import is_topic_id
+from logwright.codec.option import Options
+from logwright.codec.whole import ParseError
+
+INDEX, TIMEINDEX, TXNINDEX = "00000000000000000020.index", "00000000000000000020.timeindex", "00000000000000000020.txnindex"
+
+
+def again(path: Path) -> bytes:
+    """The file decoded to its three tables and encoded from them."""
+    name = lw.detect(path)
+    assert name is not None
+    codec = registry.get(name)
+    tables = [
+        lw.scan(path, view=view, columns="*", mode="DROPMALFORMED").to_table() for view in ("rows", "frames", "file")
+    ]
+    return b"".join(bytes(part) for part in codec.encode(*tables, codec.context(path.name, Options(codec.options))))
+
+
+def put(folder: Path, name: str, content: bytes) -> Path:
+    path = folder / name
+    path.write_bytes(content)
+    return path
+
+
+def entries(*pairs: tuple[int, int], widths: tuple[int, int] = (4, 4)) -> bytes:
+    return b"".join(a.to_bytes(widths[0], "big", signed=True) + b.to_bytes(widths[1], "big") for a, b in pairs)
+
+
+def test_offsets_are_absolute(tmp_path: Path) -> None:
+    path = put(tmp_path, INDEX, entries((3, 153), (5, 303)))
+    assert lw.read(path).to_pylist() == [{"offset": 23, "position": 153}, {"offset": 25, "position": 303}]
+    assert again(path) == path.read_bytes()
+
+
+@pytest.mark.parametrize("zeros", [0, 8, 4096])
+def test_a_preallocated_index_has_the_entries_before_its_zeros(tmp_path: Path, zeros: int) -> None:
+    path = put(tmp_path, INDEX, entries((3, 256), (5, 512)) + bytes(zeros))
+    assert lw.read(path).num_rows == 2
+    report = lw.verify(path)
+    assert report.ok
+    assert again(path) == path.read_bytes()
+
+
+def test_an_index_of_zeros_alone_is_empty(tmp_path: Path) -> None:
+    path = put(tmp_path, INDEX, bytes(80))
+    assert lw.read(path).num_rows == 0
+    assert again(path) == path.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "kind"),
+    [
+        (INDEX, entries((5, 100), (5, 200)), "bad order"),
+        (INDEX, entries((5, 100), (6, 100)), "bad order"),
+        (TIMEINDEX, entries((9, 1), (8, 2), widths=(8, 4)), "bad order"),
+        (TIMEINDEX, entries((8, 3), (9, 2), widths=(8, 4)), "bad order"),
+        (TXNINDEX, b"\x01" + bytes(33), "bad magic or version"),
+        ("00000000000000000020.snapshot", b"\x00\x02" + bytes(8), "bad magic or version"),
+        ("00000000000000000020.snapshot", b"\x00\x01" + bytes(8), "checksum mismatch"),
+        ("00000000000000000020.snapshot", b"\x00\x01", "truncated"),
+        ("leader-epoch-checkpoint", b"1\n0\n", "bad magic or version"),
+        ("leader-epoch-checkpoint", b"0\n2\n0 0\n", "bad length"),
+        ("leader-epoch-checkpoint", b"0\n1\n0 0\n\n", "bad payload"),
+        ("leader-epoch-checkpoint", b"0\n1\n 0 0\n", "bad payload"),
+        ("leader-epoch-checkpoint", b"0\n1\n0 x\n", "bad payload"),
+        ("partition.metadata", b"", "bad payload"),
+        ("partition.metadata", b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAA", "bad payload"),
+        ("partition.metadata", b"version:0\n", "bad payload"),
+    ],
+)
+def test_what_is_wrong_is_said(tmp_path: Path, name: str, content: bytes, kind: str) -> None:
+    path = put(tmp_path, name, content)
+    report = lw.verify(path)
+    assert not report.ok
+    assert [str(fault.kind) for _, fault in report.faults] == [kind]
+    with pytest.raises(lw.DamageError) as error:
+        lw.read(path)
+    assert str(path) in str(error.value)
+
+
+def test_a_partial_entry_at_the_end_is_ignored_as_readers_do(tmp_path: Path) -> None:
+    path = put(tmp_path, INDEX, entries((3, 256)) + b"\x00\x00\x01")
+    assert lw.scan(path).to_table().num_rows == 1
+    assert again(path) == path.read_bytes()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"0\n", b"0\n0\n", b"0\r\n2\r\n0 0\r\n2 5\r\n", b"0\n1\n0 7", b"0\n2\n5 9\n0 3\n", b"0\n1\n+1\t7 \n"],
+)
+def test_odd_but_legal_checkpoints_come_back_as_they_were(tmp_path: Path, content: bytes) -> None:
+    path = put(tmp_path, "leader-epoch-checkpoint", content)
+    assert lw.verify(path).ok
+    assert again(path) == content
+
+
+def test_an_edit_of_a_checkpoint_counts(tmp_path: Path) -> None:
+    path = put(tmp_path, "leader-epoch-checkpoint", b"0\r\n1\r\n0 0\r\n")
+    codec = registry.get("kafka.leader_epoch_checkpoint")
+    frames = lw.read(path, view="frames", columns="*")
+    rows = pa.table({"epoch": pa.array([1], pa.int32()), "start_offset": [7]})
+    assert b"".join(map(bytes, codec.encode(rows, frames, None, None))) == b"0\n1\n1 7\n"
+
+
+@given(st.lists(st.tuples(st.integers(0, 2**31 - 1), st.integers(0, 2**63 - 1))))
+def test_leader_epochs_round_trip(pairs: list[tuple[int, int]]) -> None:
+    assert LEADER_EPOCH.unpack(LEADER_EPOCH.pack(pairs)) == pairs
+
+
+@given(st.lists(st.tuples(st.from_regex(r"[a-zA-Z0-9._-]{1,20}", fullmatch=True), st.integers(0, 9), st.integers(-1, 2**63 - 1))))
+def test_offset_checkpoints_round_trip(lines: list[Any]) -> None:
+    assert OFFSETS.unpack(OFFSETS.pack(lines)) == lines
+
+
+@given(st.binary(max_size=60))
+def test_any_bytes_are_read_or_refused(data: bytes) -> None:
+    try:
+        LEADER_EPOCH.unpack(data)
+    except ParseError as error:
+        assert 0 <= error.offset <= len(data)
+
+
+def test_topic_ids() -> None:
+    assert is_topic_id("q83vASNFZ4mrze8BI0VniQ")
+    assert not is_topic_id("AAAAAAAAAAAAAAAAAAAAAA")
+    assert not is_topic_id("q83vASNFZ4mrze8BI0Vni")
+    assert not is_topic_id("q83vASNFZ4mrze8BI0Vn=Q")
+
+
+def test_offsets_below_the_base_are_refused_on_writing() -> None:
+    codec = registry.get("kafka.index")
+    context = codec.context(INDEX, Options(codec.options))
+    rows = pa.table({"offset": [2**40], "position": pa.array([0], pa.int32())})
+    with pytest.raises(lw.UsageError, match="32 bits"):
+        b"".join(map(bytes, codec.encode(rows, None, None, context)))
