@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from logwright.codec.base import Bytes
-from logwright.codec.intrinsics import copy, load_u8
+from logwright.codec.intrinsics import copy, load_i64le, load_u8
 from logwright.codec.kafka.batch import MIN_RECORD
 from logwright.codec.kernel import kernel
 
@@ -57,7 +57,8 @@ REASONS = {
 }
 
 INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
-_LOW = (1 << 56) - 1
+_FAR = 1 << 62
+"""Sums of two numbers closer to 0 than this don't wrap around."""
 
 
 @kernel("const u1[], i8, i8")
@@ -218,7 +219,9 @@ def read_records(
         count = records_count[frame]
         first_offset = base_offset[frame]
         first_timestamp = base_timestamp[frame]
+        last_timestamp = max_timestamp[frame]
         at_append = append_time[frame] != 0
+        near = -_FAR < first_offset < _FAR and -_FAR < first_timestamp < _FAR
         odd = 0
         left = 0
         reason = 0
@@ -242,59 +245,84 @@ def read_records(
             count = 0 if partial == 0 else (stop - at) // MIN_RECORD + 1
         while record < count:
             start = at
-            if at >= stop:
-                reason = BAD_SECTION
-                break
-            byte = load_u8(buf, at)
-            if byte < 0x80:
-                size = byte >> 1
-                if byte & 1:
-                    reason = BAD_LENGTH
-                    break
-                at += 1
-            else:
+            fits = False
+            size = delta = ahead = key_size = attribute = 0
+            if stop - at >= 16:
+                # The usual record: its fields before the key take two words, read as such. Anything longer goes the long way.
+                word = load_i64le(buf, at)
+                over = 0
+                thin = False
+                if word & 0x80 == 0:
+                    size = word & 0x7F
+                    used = 8
+                else:
+                    size = (word & 0x7F) | (word >> 1 & 0x3F80)
+                    over = word & 0x8000
+                    thin = word & 0x7F00 == 0
+                    used = 16
+                attribute = word >> used & 0xFF
+                used += 8
+                rest = word >> used
+                if rest & 0x80 == 0:
+                    delta = rest & 0x7F
+                    used += 8
+                elif rest & 0x8000 == 0:
+                    delta = (rest & 0x7F) | (rest >> 1 & 0x3F80)
+                    thin |= rest & 0x7F00 == 0
+                    used += 16
+                else:
+                    delta = (rest & 0x7F) | (rest >> 1 & 0x3F80) | (rest >> 2 & 0x1FC000)
+                    over |= rest & 0x800000
+                    thin |= rest & 0x7F0000 == 0
+                    used += 24
+                rest = word >> used
+                if rest & 0x80 == 0:
+                    ahead = rest & 0x7F
+                    used += 8
+                else:
+                    ahead = (rest & 0x7F) | (rest >> 1 & 0x3F80)
+                    over |= rest & 0x8000
+                    thin |= rest & 0x7F00 == 0
+                    used += 16
+                after = at + (used >> 3)
+                word = load_i64le(buf, after)
+                if word & 0x80 == 0:
+                    key_size = word & 0x7F
+                    after += 1
+                else:
+                    key_size = (word & 0x7F) | (word >> 1 & 0x3F80)
+                    over |= word & 0x8000
+                    thin |= word & 0x7F00 == 0
+                    after += 2
+                size = (size >> 1) ^ -(size & 1)
+                end = at + size + (1 if size < 64 and load_u8(buf, at) < 0x80 else 2)
+                fits = over == 0 and not thin and size >= MIN_RECORD - 1 and end <= stop and after < end
+                if fits:
+                    delta = (delta >> 1) ^ -(delta & 1)
+                    ahead = (ahead >> 1) ^ -(ahead & 1)
+                    key_size = (key_size >> 1) ^ -(key_size & 1)
+                    at = after
+            if not fits:
                 size, at, one = varint(buf, at, stop)
                 odd |= one
                 if at < 0:
-                    reason = BAD_VARINT
+                    reason = BAD_VARINT if start < stop else BAD_SECTION
                     break
-            if size < MIN_RECORD - 1 or size > stop - at:
-                reason = BAD_LENGTH
-                break
-            end = at + size
-            attribute = load_u8(buf, at)
-            at += 1
-            byte = load_u8(buf, at)
-            if byte < 0x80:
-                delta = (byte >> 1) if byte & 1 == 0 else -(byte >> 1) - 1
-                at += 1
-            else:
-                delta, at, one = varlong(buf, at, end)
+                if size < MIN_RECORD - 1 or size > stop - at:
+                    reason = BAD_LENGTH
+                    break
+                end = at + size
+                attribute = load_u8(buf, at)
+                delta, at, one = varlong(buf, at + 1, end)
                 odd |= one
                 if at < 0:
                     reason = BAD_VARINT
                     break
-            if at >= end:
-                reason = BAD_VARINT
-                break
-            byte = load_u8(buf, at)
-            if byte < 0x80:
-                ahead = (byte >> 1) if byte & 1 == 0 else -(byte >> 1) - 1
-                at += 1
-            else:
                 ahead, at, one = varint(buf, at, end)
                 odd |= one
                 if at < 0:
                     reason = BAD_VARINT
                     break
-            if at >= end:
-                reason = BAD_VARINT
-                break
-            byte = load_u8(buf, at)
-            if byte < 0x80:
-                key_size = (byte >> 1) if byte & 1 == 0 else -(byte >> 1) - 1
-                at += 1
-            else:
                 key_size, at, one = varint(buf, at, end)
                 odd |= one
                 if at < 0:
@@ -308,13 +336,21 @@ def read_records(
                 at += key_size
             elif key_size < -1:
                 odd = 1
-            if at >= end:
-                reason = BAD_VARINT
-                break
-            byte = load_u8(buf, at)
-            if byte < 0x80:
-                value_size = (byte >> 1) if byte & 1 == 0 else -(byte >> 1) - 1
+            if stop - at >= 8:
+                word = load_i64le(buf, at)
+            else:
+                word = 0x808080
+            if word & 0x80 == 0:
+                value_size = (word >> 1 & 0x3F) ^ -(word & 1)
                 at += 1
+            elif word & 0x8000 == 0 and word & 0x7F00 != 0:
+                value_size = (word & 0x7F) | (word >> 1 & 0x3F80)
+                value_size = (value_size >> 1) ^ -(value_size & 1)
+                at += 2
+            elif word & 0x800000 == 0 and word & 0x7F0000 != 0:
+                value_size = (word & 0x7F) | (word >> 1 & 0x3F80) | (word >> 2 & 0x1FC000)
+                value_size = (value_size >> 1) ^ -(value_size & 1)
+                at += 3
             else:
                 value_size, at, one = varint(buf, at, end)
                 odd |= one
@@ -347,7 +383,7 @@ def read_records(
                 reason = BAD_TAIL
                 record -= 1
                 break
-            offset = add(first_offset, ahead)
+            offset = first_offset + ahead if near else add(first_offset, ahead)
             if offset <= served:
                 left += 1
                 continue
@@ -357,7 +393,12 @@ def read_records(
             if want_offset:
                 offsets[row] = offset
             if want_timestamp:
-                time = max_timestamp[frame] if at_append else add(first_timestamp, delta)
+                if at_append:
+                    time = last_timestamp
+                elif near and -_FAR < delta < _FAR:
+                    time = first_timestamp + delta
+                else:
+                    time = add(first_timestamp, delta)
                 timestamps[row] = time
                 if time == -1:
                     timestamp_bits[row >> 3] &= 0xFF ^ (1 << (row & 7))
