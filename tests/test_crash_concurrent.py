@@ -12,7 +12,8 @@ from boxes import LAYOUT, NEW, SCENARIOS, TARGET, known_staging, prepared, put, 
 
 from logwright.codec.fault import BusyError, ExistsError, NotFoundError, StorageError
 from logwright.roundtrip.memory_filesystem import MemoryFileSystem
-from logwright.writers.commit import finish_or_undo
+from logwright.writers.commit import Transaction, finish_or_undo
+from logwright.writers.lock import WriterLock
 from logwright.writers.write import write
 
 __all__ = ["known_staging"]
@@ -122,3 +123,74 @@ def test_what_someone_else_puts_there_meanwhile_is_not_lost(name: str, intruder:
             kept = [data for path, data in files.tree().items() if path.endswith(f"box/{intruder}")]
             assert kept == [b"precious"], f"operation {at}"
         at += 1
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_cleaning_up_meets_a_writer_that_begins(name: str) -> None:
+    clean, act, _, new = prepared(name)
+    act(clean)
+    # A disk on which a killed writer left as much as can be left.
+    clean = max(
+        (clean.killed(prefix) for prefix in range(len(clean.trace))), key=lambda found: len(found.tree())
+    )
+    at = 0
+    while True:
+        files = clean.fork()
+        begun: list[Transaction | None] = []
+
+        def begins(files: MemoryFileSystem = files, begun: list[Transaction | None] = begun) -> None:
+            try:
+                begun.append(Transaction.begin(files, LAYOUT, TARGET, "append"))
+                begun[0].stage.append("00001.seg", b"12345678")  # type: ignore[union-attr]
+            except BusyError:
+                begun.append(None)
+
+        files.meanwhile(at, begins)
+        with contextlib.suppress(BusyError):
+            finish_or_undo(files, LAYOUT, TARGET)
+        if not begun:
+            break
+        if begun[0] is not None:
+            assert begun[0].stage.read("00001.seg") == b"12345678"
+            begun[0].undo()
+        assert settled(files.fork()) in (None, [1, 2, 3, 4], new)
+        at += 1
+
+
+@pytest.mark.parametrize("name", ["new", "append"])
+def test_a_writer_gives_up_when_its_staging_is_removed_again_and_again(name: str) -> None:
+    files, act, old, _ = prepared(name)
+
+    def cleans() -> None:
+        finish_or_undo(files, LAYOUT, TARGET)
+        files.meanwhile(0, cleans)
+
+    files.meanwhile(0, cleans)
+    with pytest.raises(StorageError, match="again and again"):
+        act(files)
+    files.meanwhile(1 << 40, cleans)
+    assert settled(files.fork()) == old
+
+
+def test_a_staging_directory_that_another_cleans_up_is_left_to_it() -> None:
+    files, act, _, new = prepared("new")
+    taken: list[WriterLock] = []
+
+    def takes() -> None:
+        """As the other does: it locks what it takes for left behind, and removes it."""
+        places = [item.name for item in files.listdir("/data") if item.name != "box"]
+        if places and not taken:
+            lock = WriterLock(files, f"/data/{places[0]}/{LAYOUT.inner_staging}")
+            assert lock.take()
+            taken.append(lock)
+        elif not taken:
+            files.meanwhile(0, takes)
+
+    files.meanwhile(0, takes)
+    with pytest.raises(BusyError):
+        act(files)
+    assert len(files.listdir("/data")) == 1, "its own one is gone, the other's is not touched"
+    taken[0].drop()
+    act(files)
+    assert seen(files) == new
+    assert settled(files.fork()) == new

@@ -26,6 +26,7 @@ from logwright.readers.journal import COMMIT, Journal
 from logwright.roundtrip.memory_filesystem import MemoryFileSystem
 from logwright.writers.commit import Transaction, finish_or_undo
 from logwright.writers.filesystem import LocalFileSystem
+from logwright.writers.stage import FolderListing
 from logwright.writers.write import Written, write
 
 LAYOUT = toy.Toy()
@@ -375,3 +376,65 @@ def test_what_root_writes_belongs_to_the_owner_of_the_place(tmp_path: Path) -> N
     for path in (tmp_path / "box", *(tmp_path / "box").iterdir()):
         assert (path.stat().st_uid, path.stat().st_gid) == (1234, 1235)
     assert (tmp_path / "box").stat().st_mode & 0o777 == 0o750
+
+
+def test_nothing_at_all_to_add(tmp_path: Path) -> None:
+    class Idle(toy.Toy):
+        def builder(self, *args: Any, **more: Any) -> Any:
+            class Builder(toy.ToyBuilder):
+                def finish(self) -> Iterator[toy.Piece]:
+                    return iter(())
+
+            return Builder(0, 0, 3, False)
+
+    put(tmp_path / "box", 1)
+    assert write([], tmp_path / "box", Idle(), mode="append").files == ()
+    assert rows(tmp_path / "box") == [1]
+    assert write([], tmp_path / "empty", Idle()).files == ()
+    assert os.listdir(tmp_path / "empty") == []
+
+
+def test_nothing_to_finish_where_nothing_is(tmp_path: Path) -> None:
+    finish_or_undo(FILES, LAYOUT, str(tmp_path / "absent/box"))
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_staging_directory_goes_with_all_that_is_in_it(tmp_path: Path) -> None:
+    left = tmp_path / LAYOUT.staging("box", "0" * 32)
+    (left / LAYOUT.inner_staging / ("0" * 32)).mkdir(parents=True)
+    (left / "folder").mkdir()
+    (left / "folder" / "file").write_bytes(b"")
+    put(tmp_path / "box", 1)
+    assert os.listdir(tmp_path) == ["box"]
+
+
+def test_what_a_layout_sees() -> None:
+    files = MemoryFileSystem()
+    files.put("/data/.running", b"")
+    write([toy.numbers(1)], "/data/box", LAYOUT, files=files)
+    transaction = Transaction.begin(files, LAYOUT, "/data/box", "append")
+    listing, stage = transaction.listing, transaction.stage
+    assert listing is not None
+    assert (listing.name, stage.name) == ("box", "box")
+    assert [(entry.name, entry.size) for entry in listing.entries()] == [("00000.seg", 16), ("count", 1)]
+    assert listing.read("count") == b"1"
+    for one in (listing, stage):
+        above = one.parent()
+        assert above is not None
+        assert above.name == "data"
+        assert [entry.name for entry in above.entries()] == [".running"]
+        top = above.parent()
+        assert top is not None
+        assert top.parent() is None
+    stage.append("a", b"12345")
+    stage.write("a", 1, b"xy")
+    assert stage.read("a", 1, 3) == b"xy4"
+    for offset in (-1, 4):
+        with pytest.raises(ValueError, match="not all in a, which has 5"):
+            stage.write("a", offset, b"zz")
+    transaction.undo()
+
+    files.fail(1)
+    assert FolderListing(files, "/data/box", "box").parent() is not None
+    files.fail(0)
+    assert FolderListing(files, "/data/box", "box").parent() is None

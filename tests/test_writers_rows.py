@@ -164,3 +164,16 @@ def test_rows_of_something_else_are_refused() -> None:
     with pytest.raises(UsageError, match="There are: key, offset"):
         list(rows.batches(pa.table({"zzz": [1]}), TABLE))
     assert len(list(rows.batches([{"zzz": 1, "key": b"1"}], TABLE))) == 1
+
+
+def test_a_column_that_is_too_large_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = pa.array
+
+    def array(values: list[Any], type_: pa.DataType) -> Any:
+        if len(values) > 1:
+            raise pa.ArrowCapacityError("more than 2 GiB")
+        return real(values, type_)
+
+    monkeypatch.setattr(rows.pa, "array", array)
+    with pytest.raises(UsageError, match="column 'key': more than 2 GiB"):
+        list(rows.batches([{"key": b"1"}, {"key": b"2"}], TABLE))

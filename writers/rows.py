@@ -126,12 +126,18 @@ def _column(name: str, values: list[Any], type_: pa.DataType | None, seen: int) 
         why = str(error)
     if type_ is None:
         raise UsageError(f"column {name!r}: its values have no common type ({why})")
-    for number, value in enumerate(values):
-        try:
-            pa.array([_shaped(value, type_)], type_)
-        except (pa.ArrowException, TypeError, ValueError, OverflowError):
-            raise UsageError(f"row {seen + number}, column {name!r}: {_short(value)} is no {type_}") from None
-    raise UsageError(f"column {name!r}: {why}")
+    at = next((number for number, value in enumerate(values) if not _fits(value, type_)), None)
+    if at is None:
+        raise UsageError(f"column {name!r}: {why}")
+    raise UsageError(f"row {seen + at}, column {name!r}: {_short(values[at])} is no {type_}")
+
+
+def _fits(value: Any, type_: pa.DataType) -> bool:
+    try:
+        pa.array([_shaped(value, type_)], type_)
+        return True
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        return False
 
 
 def _shaped(value: Any, type_: pa.DataType) -> Any:
