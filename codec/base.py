@@ -133,8 +133,8 @@ class Codec(Protocol):
         """The next place at or after `at` where a frame truly starts: (place, 0); (place, need) when so many bytes are
         needed from there to be sure; (-1, keep) when there is none in this window but for its last `keep` bytes.
 
-        `at` lies behind the damage at which the last scan with this context stopped; that place is in the window too unless it is
-        far away. Whole frames may be the content of another (a log within a log): such are no frames of this file.
+        `at` lies behind the damage at which the last scan with this context stopped; that place is in the window too unless
+        it is far away. Whole frames may be the content of another (a log within a log): such are no frames of this file.
         """
         ...
 
