@@ -53,7 +53,7 @@ class BombError(CompressionError):
 
     @classmethod
     def over(cls, codec: str, limit: int) -> BombError:
-        return cls(f"{codec}: decompresses to more than the limit of {limit} bytes")
+        return cls(f"{codec.partition('-')[0]}: decompresses to more than the limit of {limit} bytes")
 
 
 def decompress(codec: str, data: Data, limit: int) -> Bytes:
@@ -494,7 +494,10 @@ _ZSTD_WRONG = {
 
 @kernel("const u1[], i8")
 def _zstd_frame(data: Bytes, at: int) -> tuple[int, int, int]:
-    """Walk the block headers of the frame at `at` (RFC 8878, 3.1.1): (where it ends, the most it can make, what is wrong)."""
+    """Walk the block headers of the frame at `at` (RFC 8878, 3.1.1): (where it ends, the most it can make, what is wrong).
+
+    A skippable frame makes -1 bytes.
+    """
     length = len(data)
     if length - at < 4:
         return at, 0, _CUT
@@ -502,7 +505,7 @@ def _zstd_frame(data: Bytes, at: int) -> tuple[int, int, int]:
     if magic & _ZSTD_SKIPPABLE_MASK == _ZSTD_SKIPPABLE:
         if length - at < 8 or load_u32le(data, at + 4) > length - at - 8:
             return at, 0, _CUT
-        return at + 8 + load_u32le(data, at + 4), 0, _WHOLE
+        return at + 8 + load_u32le(data, at + 4), -1, _WHOLE
     if magic != _ZSTD_MAGIC:
         return at, 0, _NO_MAGIC
     at += 4
@@ -565,7 +568,7 @@ def _read_zstd(codec: str, data: memoryview, limit: int) -> Bytes:
             raise CompressionError(f"zstd: at byte {at} of {len(data)}: {_ZSTD_WRONG[wrong]}")
         allowed = limit - total
         frame = data[at:end]
-        if most:
+        if most >= 0:
             try:
                 # The library takes the declared size at its word, so it is compared first. -1 is "not declared".
                 declared = zstandard.frame_content_size(frame)
@@ -575,7 +578,7 @@ def _read_zstd(codec: str, data: memoryview, limit: int) -> Bytes:
                     )
                 if declared > allowed:
                     raise BombError.over(codec, limit)
-                part = _zstd_objects().decompressor.decompress(frame, max_output_size=min(most, allowed + 1))
+                part = _zstd_objects().decompressor.decompress(frame, max_output_size=min(most, allowed) + 1)
             except zstandard.ZstdError as error:
                 if most > allowed and _zstd_makes_more(frame, allowed):
                     raise BombError.over(codec, limit) from None

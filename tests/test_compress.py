@@ -1,0 +1,626 @@
+"""Compression: the framings of Kafka's clients, what they tolerate and refuse, and that no payload takes more than allowed."""
+
+from __future__ import annotations
+
+import gzip
+import random
+import struct
+import threading
+import time
+import tracemalloc
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import cramjam
+import lz4.block
+import lz4.frame
+import numpy as np
+import pytest
+import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
+from modes import ROOT, other_modes
+
+from logwright.codec.compress import BombError, CompressionError, compress, decompress, xxhash32
+
+kernel_modes = pytest.mark.kernel_modes
+test_other_modes = other_modes(__file__)
+
+CODECS = ("none", "gzip", "snappy", "snappy-raw", "lz4", "lz4-magic0", "zstd")
+FRAMED = CODECS[1:]
+LIMIT = 1 << 20
+
+# kafka.md, 22.7: what Kafka's own builder makes of the same 50 bytes.
+RAW = bytes.fromhex("30000000046b3120") + b"v1" * 8 + bytes.fromhex("0030000202046b3220") + b"v2" * 8 + b"\0"
+BUILT = {
+    "gzip": "1f8b08000000000000ff3360606060c93654283344850c060c4c4c2cd9460a6546a8900100fc58d2e732000000",
+    "snappy": "82534e4150505900000000010000000100 00002a322430000000046b312076313602006400300002 02046b3220"
+    "7632763276327632763276327632763200",
+    "lz4": "04224d186040822100 0000aa30000000046b312076310200b600300002 02046b322076320200507632763200000000 00",
+    "zstd": "28b52ffd0058f40000b030000000046b312076310030000202046b32207632000200 40f6c90e09010000",
+}
+
+
+def plain(codec: str, data: Any, limit: int = LIMIT) -> bytes:
+    return bytes(decompress(codec, data, limit=limit))
+
+
+def sample(size: int, seed: int = 1) -> bytes:
+    """Half noise, half repetition."""
+    noise = random.Random(seed).randbytes(size // 2)
+    return noise + (b"all work and no play " * (size // 40 + 1))[: size - len(noise)]
+
+
+SAMPLES = [
+    b"",
+    b"x",
+    RAW,
+    sample(1000),
+    sample(32768),
+    sample(32769),
+    sample(65536),
+    sample(65537),
+    sample(300_000),
+]
+
+
+# Against Kafka's builder, and against other libraries
+
+
+@kernel_modes
+@pytest.mark.parametrize("codec", BUILT)
+def test_what_kafka_builds(codec: str) -> None:
+    built = bytes.fromhex(BUILT[codec])
+    assert plain(codec, built) == RAW
+    assert plain(codec, compress(codec, RAW)) == RAW
+
+
+@pytest.mark.parametrize("codec", BUILT)
+def test_the_frame_is_kafkas(codec: str) -> None:
+    """What is around the compressed bytes, which are the compressor's own business; and these are equal today."""
+    built, ours = bytes.fromhex(BUILT[codec]), compress(codec, RAW)
+    head = {"gzip": 10, "snappy": 16, "lz4": 7, "zstd": 6}[codec]
+    tail = {"gzip": 8, "snappy": 0, "lz4": 4, "zstd": 3}[codec]
+    assert ours[:head] == built[:head]
+    assert ours[len(ours) - tail :] == built[len(built) - tail :]
+
+
+def test_the_header_checksum_of_magic_0() -> None:
+    """kafka.md, 22.6."""
+    assert compress("lz4-magic0", RAW)[:7].hex() == "04224d1860401a"
+    assert compress("lz4", RAW)[:7].hex() == "04224d18604082"
+    # Written with either, read with either.
+    assert plain("lz4-magic0", compress("lz4", RAW)) == RAW
+    with pytest.raises(CompressionError, match="checksum is 0x1a, and 0x82 was expected"):
+        plain("lz4", compress("lz4-magic0", RAW))
+
+
+@pytest.mark.parametrize("data", SAMPLES, ids=len)
+def test_other_libraries_read_what_is_written(data: bytes) -> None:
+    assert gzip.decompress(compress("gzip", data)) == data
+    assert lz4.frame.decompress(compress("lz4", data)) == data
+    assert zstandard.ZstdDecompressor().stream_reader(compress("zstd", data)).read() == data
+    assert bytes(cramjam.snappy.decompress_raw(compress("snappy-raw", data))) == data
+    chunks, stream = [], compress("snappy", data)[16:]
+    while stream:
+        (length,) = struct.unpack(">i", stream[:4])
+        chunks.append(bytes(cramjam.snappy.decompress_raw(stream[4 : 4 + length])))
+        stream = stream[4 + length :]
+    assert b"".join(chunks) == data
+    assert [len(chunk) for chunk in chunks[:-1]] == [32768] * (len(chunks) - 1)
+
+
+@kernel_modes
+@pytest.mark.parametrize("data", SAMPLES, ids=len)
+def test_what_other_libraries_write_is_read(data: bytes) -> None:
+    assert plain("gzip", gzip.compress(data)) == data
+    assert plain("snappy-raw", bytes(cramjam.snappy.compress_raw(data))) == data
+    assert plain("snappy", bytes(cramjam.snappy.compress_raw(data))) == data
+    for size in (True, False):
+        for checksum in (True, False):
+            options = {"write_content_size": size, "write_checksum": checksum}
+            assert plain("zstd", zstandard.ZstdCompressor(**options).compress(data)) == data
+            options = {"store_size": size, "content_checksum": checksum, "block_checksum": not checksum}
+            for block_size in (4, 5, 6, 7):
+                frame = lz4.frame.compress(data, block_linked=False, block_size=block_size, **options)
+                assert plain("lz4", frame) == data
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@given(data=st.binary(max_size=2000), times=st.integers(1, 100))
+def test_round_trip(codec: str, data: bytes, times: int) -> None:
+    assert plain(codec, compress(codec, data * times)) == data * times
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_any_buffer_will_do(codec: str) -> None:
+    data = compress(codec, RAW)
+    writable = bytearray(data)
+    for one in (
+        data,
+        writable,
+        memoryview(writable),
+        np.frombuffer(data, np.uint8),
+        np.frombuffer(writable, np.uint8),
+    ):
+        found = decompress(codec, one, limit=50)
+        assert found.dtype == np.uint8
+        assert bytes(found) == RAW
+    assert (
+        compress(codec, np.frombuffer(RAW, np.uint8)) == compress(codec, memoryview(bytearray(RAW))) == data
+    )
+
+
+# Levels
+
+LEVELS = {
+    "gzip": (-1, 1, 6, 9),
+    "lz4": (1, 3, 9, 12, 17),
+    "lz4-magic0": (1, 9, 17),
+    "zstd": (-131072, -5, 1, 3, 19, 22),
+}
+
+
+@pytest.mark.parametrize("codec", LEVELS)
+def test_levels(codec: str) -> None:
+    data = sample(5000)
+    for level in LEVELS[codec]:
+        assert plain(codec, compress(codec, data, level=level)) == data
+    default = {"gzip": -1, "zstd": 3}.get(codec, 9)
+    assert compress(codec, data) == compress(codec, data, level=default)
+    for level in (LEVELS[codec][0] - 1, LEVELS[codec][-1] + 1, 0 if codec != "zstd" else 23):
+        with pytest.raises(ValueError, match=f"^{codec} has levels from .* to .*, not {level}$"):
+            compress(codec, data, level=level)
+
+
+def test_level_9_of_lz4_is_the_fast_compressor() -> None:
+    """KIP-390: any other level is one of the slow and dense one."""
+    data = b"".join(b"key=%d;" % (i * i % 977) for i in range(5000))
+    assert compress("lz4", data)[11:-4] == lz4.block.compress(data[: 1 << 16], store_size=False)
+    assert len(compress("lz4", data, level=3)) < len(compress("lz4", data))
+    assert compress("lz4", data, level=12) == compress("lz4", data, level=17)
+
+
+def test_what_has_no_levels_says_so() -> None:
+    for codec in ("none", "snappy", "snappy-raw"):
+        with pytest.raises(ValueError, match=f"^{codec} has no levels, not 3$"):
+            compress(codec, b"", level=3)
+
+
+def test_an_unknown_name_is_told_the_known_ones() -> None:
+    expected = "^compression is one of none, gzip, snappy, snappy-raw, lz4, lz4-magic0, zstd, not 'brotli'$"
+    with pytest.raises(ValueError, match=expected):
+        compress("brotli", b"")
+    with pytest.raises(ValueError, match=expected):
+        decompress("brotli", b"", limit=1)
+
+
+# Golden payloads: what real brokers stored, and payloads made by hand with what Kafka's own consumer made of them
+
+GOLDEN = Path(ROOT, "corpora", "golden", "kafka")
+NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
+
+
+def payloads(case: str) -> Iterator[tuple[str, bytes, int, int]]:
+    """(codec, payload, magic, records) of each compressed batch, or wrapper message, of a case."""
+    for log in sorted(GOLDEN.glob(f"{case}/data/*/*.log")):
+        data, at = log.read_bytes(), 0
+        while len(data) - at > 17:
+            (size,) = struct.unpack_from(">i", data, at + 8)
+            entry, magic = data[at : at + 12 + size], data[at + 16]
+            at += 12 + size
+            if magic == 2:
+                codec, payload, records = entry[22] & 7, entry[61:], struct.unpack_from(">i", entry, 57)[0]
+            else:
+                # offset, size, crc, magic, attributes, in v1 a timestamp, key, value
+                key = 18 + 8 * magic
+                value = key + 4 + max(0, struct.unpack_from(">i", entry, key)[0])
+                codec, payload, records = entry[17] & 7, entry[value + 4 :], -1
+            if codec and payload:
+                yield "lz4-magic0" if (magic, codec) == (0, 3) else NAMES[codec], payload, magic, records
+
+
+def count_records(section: bytes) -> int:
+    """How many length-prefixed records there are, up to the very end."""
+    count = at = 0
+    while at < len(section):
+        length = shift = 0
+        while True:
+            byte = section[at]
+            at += 1
+            length |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                break
+        at += length >> 1
+        count += 1
+    assert at == len(section)
+    return count
+
+
+CASES = sorted({path.parents[1].parent.name for path in GOLDEN.glob("v[012]_*/data/*/*.log")})
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_golden_payloads(case: str) -> None:
+    for codec, payload, magic, records in payloads(case):
+        data = plain(codec, payload, 64 << 20)
+        if magic == 2:
+            assert count_records(data) == records
+        else:
+            # Whole messages, one after the other.
+            at = 0
+            while at < len(data):
+                at += 12 + struct.unpack_from(">i", data, at + 8)[0]
+            assert at == len(data)
+        assert plain(codec, compress(codec, data), len(data)) == data
+
+
+def test_there_are_golden_payloads_of_each_kind() -> None:
+    found = {(codec, magic) for case in CASES for codec, _, magic, _ in payloads(case)}
+    legacy = {("gzip", 0), ("gzip", 1), ("snappy", 0), ("snappy", 1), ("lz4-magic0", 0), ("lz4", 1)}
+    assert found == legacy | {(codec, 2) for codec in NAMES[1:]}
+
+
+TOLERATED = (
+    "craft_gzip_name_mtime", "craft_gzip_trailing", "craft_gzip_two_members", "craft_lz4_4mb_block",
+    "craft_lz4_bad_content_checksum", "craft_lz4_block_checksum", "craft_lz4_size_checksum", "craft_raw_snappy",
+    "craft_snappy_two_headers", "craft_zstd_two_frames",
+)  # fmt: skip
+
+
+@kernel_modes
+@pytest.mark.parametrize("case", TOLERATED)
+def test_what_kafka_tolerates(case: str) -> None:
+    found = list(payloads(case))
+    assert found
+    for codec, payload, _, records in found:
+        assert count_records(plain(codec, payload)) == records
+
+
+REFUSED = {
+    "craft_gzip_bad_crc": "gzip: incorrect data check, at or before byte ",
+    "craft_gzip_truncated": "gzip: the stream is cut off after ",
+    "craft_lz4_bad_hc": "lz4: the frame header's checksum is ",
+    "craft_lz4_linked": "lz4: the frame's blocks depend on each other",
+    "craft_zstd_bad_checksum": "zstd: the frame at byte 0 is damaged: ",
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_kafka_refuses(case: str) -> None:
+    refused = []
+    for codec, payload, _, records in payloads(case):
+        try:
+            assert count_records(plain(codec, payload)) == records
+        except CompressionError as error:
+            refused.append(str(error))
+    assert refused
+    assert all(message.startswith(REFUSED[case]) for message in refused)
+
+
+def test_one_lz4_frame_is_read() -> None:
+    """As Kafka does, whose consumer then misses the records of the second."""
+    ((codec, payload, _, _),) = payloads("craft_lz4_two_frames")
+    first = lz4.frame.LZ4FrameDecompressor()
+    assert plain(codec, payload) == first.decompress(payload) != b""
+    assert first.unused_data.startswith(b"\x04\x22\x4d\x18")
+
+
+def test_the_old_header_checksum_and_the_right_one() -> None:
+    for case in ("v0_lz4", "craft_v0_lz4_right_hc"):
+        found = list(payloads(case))
+        assert {codec for codec, *_ in found} == {"lz4-magic0"}
+        assert all(plain(codec, payload) for codec, payload, *_ in found)
+
+
+# What is between and after frames
+
+
+def test_gzip_members() -> None:
+    one, two = gzip.compress(RAW), gzip.compress(b"more")
+    assert plain("gzip", one + two) == RAW + b"more"
+    # A header with everything: a second member all the same.
+    fields = b"\x1f\x8b\x08\x1e" + bytes(6) + b"\x03\x00abc" + b"name\0" + b"comment\0"
+    header = fields + struct.pack("<H", zlib.crc32(fields) & 0xFFFF)
+    assert plain("gzip", one + header + two[10:]) == RAW + b"more"
+    assert plain("gzip", header + one[10:]) == RAW
+    # Java ignores what is no whole header: so do we. What is one has to be right.
+    wrong_crc = fields + struct.pack("<H", zlib.crc32(fields) & 0xFFFF ^ 1)
+    for junk in (
+        b"", b"junk", two[:9], b"\0" * 40, b"\x1f\x8b\x07" + two[3:], b"\x1f\x8b\x08\xe0" + two[4:], wrong_crc + two[10:],
+        b"\x1f\x8b\x08\x08" + bytes(6) + b"a name without an end", b"\x1f\x8b\x08\x04" + bytes(6) + b"\xff" * 20,
+        b"\x1f\x8b\x08\x04" + bytes(6) + b"\x0a\x00" + bytes(8) + b"\0", b"\x1f\x8b\x08\x02" + bytes(6) + b"\0" * 9,
+        fields,
+    ):  # fmt: skip
+        assert plain("gzip", one + junk) == RAW, junk
+    with pytest.raises(CompressionError, match="incorrect data check"):
+        plain("gzip", one + two[:-8] + bytes(8))
+    with pytest.raises(CompressionError, match="cut off"):
+        plain("gzip", one + two[:-1])
+
+
+def test_snappy_streams_put_together() -> None:
+    one, two = compress("snappy", RAW), compress("snappy", b"more")
+    assert plain("snappy", one + two) == RAW + b"more"
+    assert plain("snappy", one + two + b"\0\0\0") == RAW + b"more"
+    assert plain("snappy", one[:16]) == b""
+    # The first header's version is not looked at; what is nearly a second header ends the stream.
+    assert plain("snappy", one[:8] + bytes(8) + one[16:]) == RAW
+    assert plain("snappy", one + b"\x82SNAPPX\0" + two[8:]) == RAW
+
+
+def test_zstd_frames_and_what_may_be_between() -> None:
+    one, two = compress("zstd", RAW), compress("zstd", b"more")
+    skippable = struct.pack("<II", 0x184D2A5F, 5) + b"12345"
+    assert plain("zstd", one + skippable + two + skippable) == RAW + b"more"
+    assert plain("zstd", skippable) == b""
+    assert plain("zstd", b"") == b""
+    empty = zstandard.ZstdCompressor().compress(b"")
+    assert plain("zstd", empty + one + empty) == RAW
+
+
+# Damage, in words
+
+GZIP, SNAPPY, LZ4, ZSTD = (compress(codec, RAW) for codec in BUILT)
+DAMAGE = [
+    ("gzip", b"", "gzip: the stream is cut off after 0 bytes, before its end and checksum"),
+    ("gzip", GZIP[:20], "gzip: the stream is cut off after 20 bytes, before its end and checksum"),
+    ("gzip", b"\0" + GZIP, "gzip: incorrect header check, at or before byte 46"),
+    ("gzip", GZIP[:-8] + bytes(4) + GZIP[-4:], "gzip: incorrect data check, at or before byte 45"),
+    ("gzip", GZIP[:-4] + bytes(4), "gzip: incorrect length check, at or before byte 45"),
+    ("snappy", b"", "snappy: the block of 0 bytes at byte 0 does not start with a length"),
+    ("snappy", b"\xff" * 9, "snappy: the block of 9 bytes at byte 0 does not start with a length"),
+    ("snappy", SNAPPY[:-1], "snappy: a chunk of 42 bytes at byte 20, where 41 are left"),
+    ("snappy", SNAPPY[:16] + b"\xff" * 8, "snappy: a chunk of -1 bytes at byte 20, where 4 are left"),
+    ("snappy", SNAPPY[:16] + bytes(4), "snappy: the block of 0 bytes at byte 20 does not start with a length"),
+    ("snappy", SNAPPY + SNAPPY[:9], "snappy: a second header at byte 62 is cut off after 9 bytes"),
+    ("snappy", SNAPPY + SNAPPY[:8] + bytes(8), "snappy: the header at byte 62 has version 0; 1 and above are known"),
+    ("snappy", b"\x80\x08abc", "snappy: the block at byte 0 claims to make 1024 bytes from 5"),
+    ("snappy", b"\x05\x01\x09", "snappy: the block at byte 0 is damaged: "),
+    ("snappy", b"\x00\x00a", "snappy: the block at byte 0 is damaged: "),
+    ("lz4", b"", "lz4: a frame header has 7 bytes at least, and there are 0"),
+    ("lz4", b"\x05" + LZ4[1:], "lz4: a frame starts with 04 22 4d 18, not 05 22 4d 18"),
+    ("lz4", LZ4[:4] + b"\xa0" + LZ4[5:], "lz4: frame version 2; 1 is known"),
+    ("lz4", LZ4[:4] + b"\x61" + LZ4[5:], "lz4: reserved bits are set in the frame descriptor 61 40"),
+    ("lz4", LZ4[:5] + b"\x41" + LZ4[6:], "lz4: reserved bits are set in the frame descriptor 60 41"),
+    ("lz4", LZ4[:4] + b"\x40" + LZ4[5:], "lz4: the frame's blocks depend on each other, which Kafka does not read"),
+    ("lz4", LZ4[:5] + b"\x30" + LZ4[6:], "lz4: block size code 3; 4 to 7 are known"),
+    ("lz4", LZ4[:4] + b"\x68" + LZ4[5:10], "lz4: the frame header has 15 bytes, and there are 10"),
+    ("lz4", LZ4[:6] + b"\0" + LZ4[7:], "lz4: the frame header's checksum is 0x00, and 0x82 was expected"),
+    ("lz4", LZ4[:-4], "lz4: the frame is cut off after 44 bytes, before its end mark"),
+    ("lz4", LZ4[:40], "lz4: the block at byte 11 takes 33 bytes, and 29 are left"),
+    ("lz4", LZ4[:7] + b"\x01\x00\x01\x00" + LZ4[11:],
+     "lz4: a block of 65537 bytes at byte 11, in a frame of blocks of 65536 at most"),
+    ("lz4", LZ4[:11] + b"\xff" * 33 + LZ4[44:],
+     "lz4: the block of 33 bytes at byte 11 is damaged, or makes more than 8415 bytes"),
+    ("zstd", b"\0", "zstd: at byte 0 of 1: the frame that starts here is cut off"),
+    ("zstd", b"abcd", "zstd: at byte 0 of 4: neither a frame (28 b5 2f fd) nor a skippable one starts here"),
+    ("zstd", ZSTD + b"junk!", "zstd: at byte 42 of 47: neither a frame (28 b5 2f fd) nor a skippable one starts here"),
+    ("zstd", ZSTD[:4], "zstd: at byte 0 of 4: the frame that starts here is cut off"),
+    ("zstd", ZSTD[:-1], "zstd: at byte 0 of 41: the frame that starts here is cut off"),
+    ("zstd", ZSTD[:-3], "zstd: at byte 0 of 39: the frame that starts here is cut off"),
+    ("zstd", ZSTD[:4] + b"\x08" + ZSTD[5:],
+     "zstd: at byte 0 of 42: the header of the frame that starts here has its reserved bit set"),
+    ("zstd", ZSTD[:6] + b"\x07\0\0", "zstd: at byte 0 of 9: a block of the frame that starts here has the reserved type"),
+    ("zstd", b"\x50\x2a\x4d\x18\x05\0\0\0" + b"1234", "zstd: at byte 0 of 12: the frame that starts here is cut off"),
+    ("zstd", b"\x50\x2a\x4d\x18\x05\0\0", "zstd: at byte 0 of 7: the frame that starts here is cut off"),
+    ("zstd", ZSTD[:9] + b"\xff" * 27 + ZSTD[36:], "zstd: the frame at byte 0 is damaged: "),
+    ("zstd", b"\x28\xb5\x2f\xfd\xe0" + b"\xff" * 8 + b"\x01\0\0", "zstd: the frame at byte 0 is damaged: "),
+]  # fmt: skip
+
+
+@kernel_modes
+@pytest.mark.parametrize(
+    ("codec", "data", "message"), DAMAGE, ids=lambda value: value[:40] if isinstance(value, str) else ""
+)
+def test_damage(codec: str, data: bytes, message: str) -> None:
+    with pytest.raises(CompressionError) as caught:
+        decompress(codec, data, limit=LIMIT)
+    assert type(caught.value) is CompressionError
+    found = str(caught.value)
+    assert found == message or (
+        message.endswith(": ") and found.startswith(message) and len(found) > len(message)
+    )
+
+
+def test_checksums_are_verified_where_kafka_does() -> None:
+    frame = bytearray(lz4.frame.compress(RAW, block_linked=False, block_checksum=True, store_size=False))
+    frame[-5] ^= 1
+    with pytest.raises(
+        CompressionError, match=r"lz4: the checksum of the block at byte 11 is 0x[0-9a-f]{8}, and 0x"
+    ):
+        plain("lz4", frame)
+    frame = bytearray(lz4.frame.compress(RAW, block_linked=False, content_checksum=True, store_size=False))
+    frame[-1] ^= 1
+    assert plain("lz4", frame) == RAW
+    with pytest.raises(CompressionError, match=r"cut off after .* bytes, in its content checksum"):
+        plain("lz4", frame[:-1])
+
+
+@pytest.mark.parametrize("codec", ["gzip", "lz4", "zstd"])
+@pytest.mark.parametrize("data", SAMPLES[1:5], ids=len)
+def test_every_truncation_is_noticed(codec: str, data: bytes) -> None:
+    """Of the codecs that mark their end. Snappy's stream does not: there it is a prefix of the blocks."""
+    whole = compress(codec, data)
+    for size in range(1, len(whole), max(1, len(whole) // 200)):
+        with pytest.raises(CompressionError):
+            plain(codec, whole[:size])
+
+
+def test_a_truncated_snappy_stream_is_noticed_but_between_blocks() -> None:
+    data = sample(100_000)
+    whole = compress("snappy", data)
+    ends = [16]
+    while ends[-1] < len(whole):
+        ends.append(ends[-1] + 4 + struct.unpack_from(">i", whole, ends[-1])[0])
+    for size in {*range(16, len(whole), 997), *(end + i for end in ends[:-1] for i in range(6))}:
+        block = [i for i, end in enumerate(ends) if end <= size < end + 4]
+        if block:
+            assert plain("snappy", whole[:size]) == data[: 32768 * block[0]]
+        else:
+            with pytest.raises(CompressionError):
+                plain("snappy", whole[:size])
+
+
+def attempt(codec: str, data: bytes, limit: int) -> None:
+    """Hostile bytes either decompress within the limit or are refused in a sentence. Anything else fails the test."""
+    try:
+        assert len(decompress(codec, data, limit=limit)) <= limit
+    except CompressionError as error:
+        said = str(error)
+    else:
+        return
+    assert said.startswith(codec.partition("-")[0] + ": ")
+
+
+@kernel_modes
+@pytest.mark.parametrize("codec", CODECS)
+@given(data=st.binary(max_size=60), limit=st.integers(0, 200))
+def test_any_bytes(codec: str, data: bytes, limit: int) -> None:
+    attempt(codec, data, limit)
+    head = compress(codec, b"")
+    attempt(codec, head[: len(head) // 2] + data, limit)
+
+
+STARTS = {codec: [compress(codec, data) for data in (RAW, sample(3000), b"a" * 70_000)] for codec in CODECS}
+STARTS["gzip"].append(gzip.compress(RAW) + gzip.compress(b"more"))
+STARTS["lz4"].append(
+    lz4.frame.compress(RAW * 9, block_linked=False, block_checksum=True, content_checksum=True)
+)
+STARTS["snappy"].append(compress("snappy", RAW) * 2)
+STARTS["zstd"] += [zstandard.ZstdCompressor(write_checksum=True).compress(RAW), compress("zstd", RAW) * 2]
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@given(data=st.data())
+def test_changed_bytes(codec: str, data: st.DataObject) -> None:
+    changed = bytearray(data.draw(st.sampled_from(STARTS[codec])))
+    for _ in range(data.draw(st.integers(1, 3))):
+        changed[data.draw(st.integers(0, len(changed) - 1))] = data.draw(st.integers(0, 255))
+    attempt(codec, bytes(changed), data.draw(st.sampled_from([10, 1000, 100_000])))
+
+
+# Bombs
+
+
+@kernel_modes
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("data", SAMPLES[1:5], ids=len)
+def test_the_limit_is_exact(codec: str, data: bytes) -> None:
+    payload = compress(codec, data)
+    assert plain(codec, payload, len(data)) == data
+    for limit in {len(data) - 1, len(data) // 2, 0}:
+        with pytest.raises(
+            BombError,
+            match=f"^{codec.partition('-')[0]}: decompresses to more than the limit of {limit} bytes$",
+        ):
+            decompress(codec, payload, limit=limit)
+
+
+def bombs() -> Iterator[tuple[str, bytes]]:
+    zeros = bytes(64 << 20)
+    for codec in FRAMED:
+        yield codec, compress(codec, zeros)
+    yield "gzip", gzip.compress(zeros[: 1 << 20]) * 64
+    yield "zstd", zstandard.ZstdCompressor().compress(zeros)
+    yield "zstd", zstandard.ZstdCompressor().compress(zeros[: 1 << 20]) * 64
+    # One byte, repeated, a block of 128 KiB from four bytes.
+    yield "zstd", b"\x28\xb5\x2f\xfd\x00\x58" + b"\x02\x00\x10a" * 512 + b"\x01\0\0"
+    yield "snappy", compress("snappy", zeros[: 1 << 20]) * 64
+    yield "snappy", compress("snappy-raw", zeros)
+
+
+def test_a_bomb_takes_no_more_than_allowed() -> None:
+    limit = 1 << 20
+    for codec, payload in bombs():
+        tracemalloc.start()
+        try:
+            with pytest.raises(BombError):
+                decompress(codec, payload, limit=limit)
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        # What is there so far, and the block that is one too many.
+        assert peak < 3 * limit, (codec, peak)
+
+
+def test_a_bomb_among_bombs_is_told_from_damage() -> None:
+    """A frame that does not declare its size and does not fit is decompressed as far as allowed, to say which it is."""
+    payload = compress("zstd", b"".join(b"%d," % (i * i) for i in range(50_000)))
+    with pytest.raises(BombError):
+        decompress("zstd", payload, limit=200_000)
+    damaged = payload[:9] + b"\xff" * 50 + payload[59:]
+    with pytest.raises(CompressionError, match="damaged") as caught:
+        decompress("zstd", damaged, limit=200_000)
+    assert type(caught.value) is CompressionError
+
+
+def test_a_declared_size_allocates_nothing() -> None:
+    lies = [
+        # Frames and blocks that say 4 GiB and hold a few bytes.
+        ("zstd", b"\x28\xb5\x2f\xfd\xa0\xff\xff\xff\xff\x01\x00\x00"),
+        ("zstd", b"\x28\xb5\x2f\xfd\xa0\xff\xff\xff\xff\x09\x00\x00a"),
+        ("snappy", b"\xff\xff\xff\xff\x0f" + bytes(20)),
+        ("snappy", SNAPPY[:16] + struct.pack(">i", 9) + b"\xff\xff\xff\xff\x0f" + bytes(4)),
+    ]
+    for codec, payload in lies:
+        tracemalloc.start()
+        try:
+            with pytest.raises(CompressionError):
+                decompress(codec, payload, limit=1 << 40)
+            assert tracemalloc.get_traced_memory()[1] < 1 << 20
+        finally:
+            tracemalloc.stop()
+
+
+def test_many_small_pieces_take_linear_time() -> None:
+    """Each of these has some 50,000 of them; it was minutes where each piece copied the rest."""
+    empty = gzip.compress(b"")
+    stored = b"\x01\x00\x00\x80a"
+    started = time.monotonic()
+    assert plain("gzip", empty * 50_000) == b""
+    assert plain("snappy", SNAPPY[:16] + (b"\0\0\0\x03" + b"\x01\x00a") * 50_000) == b"a" * 50_000
+    assert plain("lz4", LZ4[:7] + stored * 50_000 + bytes(4)) == b"a" * 50_000
+    assert plain("zstd", ZSTD[:6] + b"\0\0\0" * 50_000 + b"\x01\0\0") == b""
+    assert plain("zstd", ZSTD * 20_000) == RAW * 20_000
+    assert time.monotonic() - started < 20
+
+
+# Checksums, threads
+
+
+@kernel_modes
+def test_xxhash32() -> None:
+    """The vectors of the xxHash specification's reference implementation."""
+    known = {b"": 0x02CC5D05, b"a": 0x550D7456, b"abc": 0x32D153FF, b"abcd": 0xA3643705,
+             b"Nobody inspects the spammish repetition": 0xE2293B2F}  # fmt: skip
+    for data, expected in known.items():
+        assert xxhash32(np.frombuffer(b"--" + data + b"--", np.uint8), 2, 2 + len(data)) == expected
+
+
+@kernel_modes
+@given(st.binary(min_size=1, max_size=300))
+def test_xxhash32_is_that_of_the_lz4_library(data: bytes) -> None:
+    frame = lz4.frame.compress(data, block_linked=False, content_checksum=True, store_size=False)
+    assert xxhash32(np.frombuffer(data, np.uint8), 0, len(data)) == int.from_bytes(frame[-4:], "little")
+
+
+def test_threads_do_not_get_in_each_others_way() -> None:
+    data = [sample(20_000, seed) for seed in range(8)]
+    wrong: list[str] = []
+
+    def work(one: bytes) -> None:
+        for _ in range(20):
+            for codec in CODECS:
+                if plain(codec, compress(codec, one)) != one:
+                    wrong.append(codec)
+
+    threads = [threading.Thread(target=work, args=(one,)) for one in data]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
