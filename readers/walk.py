@@ -18,8 +18,8 @@ from logwright.codec.base import Codec, Frames, Positions, TellsLoss, Window
 from logwright.codec.fault import Fault, Kind, Severity
 from logwright.readers.source import Source
 
-WINDOW = 2 << 20
-"""Measured: decoding in windows that fit the cache is faster than in larger ones."""
+WINDOW = 4 << 20
+"""Measured on segments of Kafka: smaller windows cost more in calls than they gain in the cache, larger ones gain nothing."""
 _CAREFUL = 64 << 10
 """The window after damage, doubled with each that is sound."""
 _HEAD = 4096
