@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from logwright.codec.base import Bytes
-from logwright.codec.intrinsics import copy, load_i64le, load_u8
-from logwright.codec.kafka.batch import MIN_RECORD
+from logwright.codec.intrinsics import copy, load_i16be, load_i32be, load_i64be, load_i64le, load_u8
+from logwright.codec.kafka.batch import HEAD_SIZE, MIN_RECORD, RECORD_BATCH, TIMESTAMP_TYPE
 from logwright.codec.kernel import kernel
 
 Int64s = npt.NDArray[np.int64]
@@ -55,6 +55,11 @@ REASONS = {
     BAD_REST: "bytes are left at the end of the record",
     BAD_TAIL: "bytes are left after the last record",
 }
+
+_ATTRIBUTES = RECORD_BATCH.offset("attributes")
+_BASE_TIMESTAMP = RECORD_BATCH.offset("base_timestamp")
+_MAX_TIMESTAMP = RECORD_BATCH.offset("max_timestamp")
+_COUNT = RECORD_BATCH.offset("records_count")
 
 INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
 _FAR = 1 << 62
@@ -146,7 +151,7 @@ def walk_headers(buf: Bytes, at: int, end: int, sums: Int64s) -> tuple[int, int,
 
 
 @kernel(
-    "const u1[], const i8[], const i8[], const i8[], const i8[], const i8[], const i8[], const u1[], i8, i8, i8, i8, i8, "
+    "const u1[], const i8[], const i8[], const i8[], const i8[], const i8[], const i8[], const i8[], i8, i8, i8, i8, i8, "
     "i8[], i8[], u1[], i8[], i4[], u1[], u1[], i4[], u1[], u1[], i4[], i8[], i1[], i8[], i8[], i8[], i8[], i8[], i8[], i8[]"
 )
 def read_records(
@@ -157,7 +162,7 @@ def read_records(
     base_offset: Int64s,
     base_timestamp: Int64s,
     max_timestamp: Int64s,
-    append_time: Bytes,
+    append_time: Int64s,
     want: int,
     partial: int,
     served: int,
@@ -469,6 +474,25 @@ def read_records(
     sums[7] = header_end
     sums[8] = served
     return row
+
+
+@kernel("const u1[], i8[], i8[], i8[], i8[], i8[]")
+def split_heads(
+    heads: Bytes,
+    base_offset: Int64s,
+    base_timestamp: Int64s,
+    max_timestamp: Int64s,
+    records_count: Int64s,
+    append_time: Int64s,
+) -> None:
+    """Headers, one after the other, as an array for each field that reading records takes."""
+    for i in range(len(base_offset)):
+        at = i * HEAD_SIZE
+        base_offset[i] = load_i64be(heads, at)
+        base_timestamp[i] = load_i64be(heads, at + _BASE_TIMESTAMP)
+        max_timestamp[i] = load_i64be(heads, at + _MAX_TIMESTAMP)
+        records_count[i] = load_i32be(heads, at + _COUNT)
+        append_time[i] = 1 if load_i16be(heads, at + _ATTRIBUTES) & TIMESTAMP_TYPE else 0
 
 
 @kernel("const u1[], const i8[], const i4[], i8, i4[], u1[], i4[], u1[], u1[], i8[]")

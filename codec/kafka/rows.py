@@ -125,13 +125,12 @@ class Read:
         high: int = records.INT64_MAX,
     ) -> None:
         self.buf = part.buf
-        count = head["records_count"].astype(np.int64)
+        base_offset, base_timestamp, max_timestamp, count, append = fields(head)
         length = part.end - part.start
         most = length // MIN_RECORD
         # What the records can be at most: nothing is allocated for a count that the bytes can't hold.
         rows = int(np.where(count <= most, np.maximum(count, 0), most if partial else 0).sum())
         size = int(length.sum())
-        attributes = head["attributes"].astype(np.int64)
         frames = len(head)
 
         def room(bit: int, kind: Any, length: int) -> tuple[pa.Buffer, npt.NDArray[Any]]:
@@ -168,10 +167,10 @@ class Read:
             part.start,
             part.end,
             count,
-            head["base_offset"].astype(np.int64),
-            head["base_timestamp"].astype(np.int64),
-            head["max_timestamp"].astype(np.int64),
-            (attributes & TIMESTAMP_TYPE != 0).astype(np.uint8),
+            base_offset,
+            base_timestamp,
+            max_timestamp,
+            append,
             want,
             int(partial),
             served,
@@ -284,6 +283,13 @@ class Read:
         return pa.Array.from_buffers(
             pa.list_(kind), self.rows, [None, self._header_ends], 0, children=[entries]
         )
+
+
+def fields(head: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], ...]:
+    """Of each header base_offset, base_timestamp, max_timestamp, records_count, and whether it is append time (0 or 1)."""
+    out = tuple(np.empty(len(head), np.int64) for _ in range(5))
+    records.split_heads(np.ascontiguousarray(head).view(np.uint8), *out)
+    return out
 
 
 def _room(length: int, kind: Any) -> tuple[pa.Buffer, npt.NDArray[Any]]:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from logwright.codec.base import Bytes, Frames, Window
 from logwright.codec.fault import Fault, Kind, Severity, UnsupportedError
-from logwright.codec.intrinsics import copy, crc32c, load_i32be, load_u8
+from logwright.codec.intrinsics import copy, crc32c, load_i32be, load_i64be, load_u8
 from logwright.codec.kafka.batch import (
     CRC_START,
     HEAD,
@@ -36,6 +36,7 @@ NAME = "kafka.log"
 _LENGTH = RECORD_BATCH.offset("batch_length")
 _MAGIC = RECORD_BATCH.offset("magic")
 _CRC = RECORD_BATCH.offset("crc")
+_DELTA = RECORD_BATCH.offset("last_offset_delta")
 
 HEAD_UP_TO_MAGIC = _MAGIC + 1
 """What Kafka reads to know the size of an entry of any magic."""
@@ -43,6 +44,9 @@ LEGACY_MIN = 14
 """The smallest size that an entry of any magic can have (`LegacyRecord.RECORD_OVERHEAD_V0`)."""
 MAX_OFFSET_DELTA = (1 << 31) - 1
 """Offsets in a segment are within so many of its base: its indexes hold them in 32 bits."""
+
+MAX_OFFSET = (1 << 63) - (1 << 32)
+"""Above this, the offsets of a batch might not fit 64 bits."""
 
 FULL, MORE, END, BAD_SIZE, BAD_MAGIC, LEGACY, PARTIAL = range(7)
 
@@ -180,33 +184,55 @@ def _check_order(window: Window, frames: Frames, context: LogContext) -> None:
     count = len(frames)
     if count == 0:
         return
-    base = frames.header["base_offset"].astype(np.int64)
-    delta = frames.header["last_offset_delta"].astype(np.int64)
-    last = base + delta
     at = window.offset + int(frames.start[0])
     before = context.last_offset if context.last_offset is not None and at >= context.last_end else None
-    above = np.concatenate(([-1 if before is None else before], np.maximum.accumulate(last)[:-1]))
     low = 0 if context.base_offset is None else context.base_offset
     high = low + MAX_OFFSET_DELTA if context.base_offset is not None else (1 << 63) - 1
     if context.next_base is not None:
         high = min(high, context.next_base - 1)
+    if not in_order(frames.header.view(np.uint8), count, low - 1 if before is None else before, low, high):
+        count = _look_closer(window, frames, before, low, high)
+    if count:
+        last = frames.header["base_offset"].astype(np.int64) + frames.header["last_offset_delta"]
+        context.last_offset = int(last.max() if before is None else max(before, last.max()))
+        context.last_end = window.offset + int(frames.end[count - 1])
+
+
+@kernel("const u1[], i8, i8, i8, i8")
+def in_order(heads: Bytes, count: int, above: int, low: int, high: int) -> bool:
+    """Whether the offsets of all batches are above those before and within `[low, high]`, and none jumps ahead of the next."""
+    for i in range(count):
+        at = i * HEAD_SIZE
+        base = load_i64be(heads, at)
+        delta = load_i32be(heads, at + _DELTA)
+        if delta < 0 or base > MAX_OFFSET or base <= above or base < low or base + delta > high:
+            return False
+        if base > above + 1 and (i + 1 == count or load_i64be(heads, at + HEAD_SIZE) <= base + delta):
+            return False
+        above = base + delta
+    return True
+
+
+def _look_closer(window: Window, frames: Frames, before: int | None, low: int, high: int) -> int:
+    """Find the batches that are in question, and judge them. Returns how many are left."""
+    base = frames.header["base_offset"].astype(np.int64)
+    delta = frames.header["last_offset_delta"].astype(np.int64)
+    last = base + delta
+    above = np.concatenate(([-1 if before is None else before], np.maximum.accumulate(last)[:-1]))
     fine = (base > above) & (last >= low) & (last <= high) & (delta >= 0)
     gap = base > above + 1
     if before is None:
         gap[0] = base[0] != low
     follows = np.append(base[1:] > last[:-1], False)
     suspect = ~fine | (gap & ~follows)
-    if suspect.any():
-        count = _judge(window, frames, context, base, last, before, low, high, suspect)
-    if count:
-        context.last_offset = int(last[:count].max() if before is None else max(before, last[:count].max()))
-        context.last_end = window.offset + int(frames.end[count - 1])
+    if not suspect.any():
+        return len(frames)
+    return _judge(window, frames, base, last, before, low, high, suspect)
 
 
 def _judge(
     window: Window,
     frames: Frames,
-    context: LogContext,
     base: npt.NDArray[np.int64],
     last: npt.NDArray[np.int64],
     before: int | None,
