@@ -165,6 +165,8 @@ def _task(
 
 def _files(plan: Plan) -> pa.RecordBatch:
     columns = [[getattr(file, name) for file in plan.files] for name in FILES.names()]
+    # Names on disk need not be text.
+    columns[0] = [name.encode(errors="surrogateescape").decode(errors="replace") for name in columns[0]]
     columns[2] = [str(role) for role in columns[2]]
     return pa.RecordBatch.from_arrays(
         [pa.array(column, field.type) for column, field in zip(columns, FILES.schema(), strict=True)],

@@ -205,7 +205,8 @@ class Report(Mapping[str, Any]):
     def _headline(self) -> str:
         size = _size(self.bytes)
         said = [size if self.ok else f"{_size(self.bytes_damaged)} of {size}"]
-        said += [_count(len(self._files), "file")] if len(self._files) != 1 else []
+        files = sum(path != "" for path in self._files)  # "" is the directory itself
+        said += [_count(files, "file")] if files != 1 else []
         said += [_count(self.frames, "frame"), _count(self.rows, "row")]
         if self.faults_total:
             said.append(_count(self.faults_total, "fault"))

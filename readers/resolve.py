@@ -16,7 +16,7 @@ from logwright.codec.fault import NotFoundError, UsageError
 from logwright.codec.option import Option, Options
 from logwright.readers.listing import Directory, open_listing
 from logwright.readers.live import held
-from logwright.readers.source import STDIN, Source, file_system, is_remote, local_path, open_source
+from logwright.readers.source import STDIN, Source, explain, file_system, is_remote, local_path, open_source
 from logwright.readers.task import known_options
 
 HEAD = 4096
@@ -166,19 +166,23 @@ def _is_directory(path: str) -> bool:
     from pyarrow import fs
 
     system, inner = file_system(path)
-    return bool(system.get_file_info(inner).type == fs.FileType.Directory)
+    try:
+        return bool(system.get_file_info(inner).type == fs.FileType.Directory)
+    except OSError as error:
+        raise explain(error, path) from error
 
 
 def _file(
     path: str, wanted: Codec | None, layout: Layout | None, options: dict[str, Any], source: Source | None
 ) -> FileTarget:
-    if source is None:
-        with open_source(path) as opened:
-            head, size = opened.pread(0, HEAD).tobytes(), opened.size
-            if opened.path == path and not is_remote(path) and not os.path.isfile(local_path(path)):
-                source = opened  # a pipe: what was read is gone
-    else:
-        head, size = source.pread(0, HEAD).tobytes(), source.size
+    opened = open_source(path) if source is None else source
+    try:
+        head, size = opened.pread(0, HEAD).tobytes(), opened.size
+        if not is_remote(path) and not os.path.isfile(local_path(path)):
+            source = opened  # standard input or a pipe: what was read can't be read again
+    finally:
+        if opened is not source:
+            opened.close()
     name = _name(path)
     found = registry.detect(name, head)
     if layout is not None:
@@ -275,7 +279,7 @@ def _inside(directory: Directory) -> str:
             known.append((name, layout.name))
     if known:
         first = f"{directory.path.rstrip('/')}/{known[0][0]}"
-        return f"{len(known)} of its folders are: try {first}, a {known[0][1]}, or {directory.path.rstrip('/')}/* for all"
+        return f"{len(known)} of its folders are: try {first}, a {known[0][1]}, or a list of them"
     for entry in directory.entries():
         codec = registry.detect(entry.name, directory.read(entry.name, 0, HEAD) if entry.size else b"")
         if codec is not None:

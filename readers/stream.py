@@ -113,7 +113,10 @@ class _Stream:
         self.context, self.report, self.mode, self.filter = context, report, mode, filter
         self.left = limit
         self.schema = output_schema(codec.tables[table], columns, mode)
-        self.decoded = tuple(dict.fromkeys((*columns, *(filter.columns if filter else ()))))
+        # Without any column nobody would know the number of rows.
+        self.decoded = (
+            tuple(dict.fromkeys((*columns, *(filter.columns if filter else ())))) or self._cheapest()
+        )
         self.walk = Walk(source, codec, context, start=start, stop=stop, step=window)
         self.frames = 0
 
@@ -140,6 +143,10 @@ class _Stream:
         self.report.bytes += max(0, self.walk.end - seen)
         if self.table == "file" and self.walk.start == 0:
             yield from self._give(self._file())
+
+    def _cheapest(self) -> tuple[str, ...]:
+        columns = self.codec.tables[self.table].columns
+        return (next((c.name for c in columns if pa.types.is_primitive(c.type)), columns[0].name),)
 
     def _give(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         if self.left is not None:

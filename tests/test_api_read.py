@@ -98,7 +98,9 @@ def test_standard_input(box: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert found.report["path"] == "-"
 
 
-def test_a_pipe(box: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("spool", [10, 1 << 20])
+def test_a_pipe(spool: int, box: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("logwright.readers.source._SPOOL", spool)
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     writer = threading.Thread(target=pipe.write_bytes, args=((box / "1000.toy").read_bytes(),))
@@ -206,6 +208,16 @@ def test_views(box: Path) -> None:
         {"name": "NOTE", "codec": "toy.note", "note": ""}, {"name": "README", "codec": None, "note": "not a toy"},
     ]  # fmt: skip
     assert lw.read([box, box], view="files", limit=5).num_rows == 5
+
+
+def test_rows_without_columns_are_counted(box: Path) -> None:
+    assert lw.read(box, columns=[]).num_rows == lw.read(box).num_rows
+    assert lw.read(box, columns=[], filter="id < 5", mode="DROPMALFORMED").num_rows == len(ids(box, filter="id < 5"))
+
+
+def test_names_that_are_no_text(box: Path) -> None:
+    Path(os.fsdecode(os.fsencode(box) + b"/\xff")).touch()
+    assert lw.read(box, view="files").column("name").to_pylist()[-1] == "\N{REPLACEMENT CHARACTER}"
 
 
 def test_options_go_where_they_belong(box: Path) -> None:
