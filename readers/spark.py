@@ -190,7 +190,7 @@ class SparkSource(DataSourceReader):
         """The column of the table for each column of Spark."""
         self._table: Table | None = found.table if found is not None else None
         if found is not None:
-            note(found.faults, Report(request.paths[0]), self._mode, request.paths[0])
+            note(found.faults, Report(request.paths[0]), self._mode)
             self._columns = {field.name: self._inner(field.name, found.table) for field in schema}
 
     def _inner(self, name: str, table: Table) -> str:

@@ -1,0 +1,274 @@
+"""`make demo`: a DataFrame becomes Kafka segment files and comes back, and Kafka's own parser agrees.
+
+Without Java the same rows are written and read without Spark, and an independent Python parser is the judge.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+ROWS = 2_000_000
+SEGMENT = "48m"
+console = Console(highlight=False)
+
+
+def main() -> None:
+    place = Path(tempfile.mkdtemp(prefix="logwright-demo-"))
+    target = place / "kafka-logs" / "orders-0"
+    target.parent.mkdir()
+    try:
+        java = _java()
+        if java is None:
+            _with_spark(target)
+        else:
+            console.print(f"[yellow]{java}[/] Spark is left out; the same rows are written without it.")
+            _without_spark(target)
+        _judge(target)
+        _look(target)
+        console.rule("[bold green]done")
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def _java() -> str | None:
+    """Why Spark can't run here; None when it can."""
+    try:
+        import pyspark  # noqa: F401
+    except ImportError:
+        return 'PySpark is not installed (pip install "logwright[spark]").'
+    home = os.environ.get("JAVA_HOME")
+    program = os.path.join(home, "bin", "java") if home else shutil.which("java")
+    if program is None or not os.path.exists(program):
+        return "Java is not installed; Spark needs Java 17 or newer (Debian: apt-get install openjdk-17-jre-headless)."
+    return None
+
+
+# With Spark
+
+
+def _with_spark(target: Path) -> None:
+    from pyspark.sql import SparkSession
+    from pyspark.sql import functions as f
+
+    console.rule("[bold]1. Spark writes a DataFrame as a Kafka partition")
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    with _busy("starting Spark"):
+        spark = (
+            SparkSession.builder.master("local[2]")
+            .config("spark.ui.enabled", "false")
+            .config("spark.ui.showConsoleProgress", "false")
+            .config("spark.log.level", "ERROR")
+            .config("spark.driver.bindAddress", "127.0.0.1")
+            .config("spark.sql.session.timeZone", "UTC")
+            .config("spark.driver.memory", "2g")
+            .getOrCreate()
+        )
+        spark.sparkContext.setLogLevel("ERROR")
+    try:
+        rows = spark.range(0, ROWS, numPartitions=4).select(
+            f.col("id").alias("n"),
+            f.concat(f.lit("order-"), f.col("id") % 50_000).alias("key"),
+            f.concat(f.lit('{"order": '), f.col("id"), f.lit(', "total": '), (f.col("id") * 7919) % 100_000,
+                     f.lit(', "note": "'), f.repeat(f.lit("x"), (f.col("id") % 60).cast("int")), f.lit('"}')).alias("value"),
+            f.timestamp_millis(f.lit(1_700_000_000_000) + f.col("id")).alias("timestamp"),
+            f.when(f.col("id") % 10 == 0, f.array(f.struct(f.lit("source").alias("key"), f.lit("web").cast("binary").alias("value"))))
+            .otherwise(f.expr("array()").cast("array<struct<key:string,value:binary>>")).alias("headers"),
+        )  # fmt: skip
+        console.print(
+            f'df.write.format("logwright").option("codec", "kafka.partition").option("segment.bytes", "{SEGMENT}")'
+            f'.mode("append").save("{target.name}")'
+        )
+        with _jobs(spark, "writing", ROWS):
+            (
+                rows.drop("n")
+                .write.format("logwright")
+                .option("codec", "kafka.partition")
+                .option("segment.bytes", SEGMENT)
+                .option("compression.type", "zstd")
+                .mode("append")
+                .save(str(target))
+            )
+        _list(target)
+
+        console.rule("[bold]2. and reads it back, several tasks to a file")
+        back = (
+            spark.read.format("logwright")
+            .option("maxPartitionBytes", "16m")
+            .load(str(target))
+            .select(f.col("offset").alias("n"), f.col("key").cast("string"), f.col("value").cast("string"), "timestamp", "headers")
+        )  # fmt: skip
+        console.print(f"{back.rdd.getNumPartitions()} tasks for {len(list(target.glob('*.log')))} segments")
+        with _jobs(spark, "comparing", ROWS):
+            written, read = _digest(rows), _digest(back)
+        if written != read:
+            console.print(f"[red]what came back is different: {written} {read}")
+            sys.exit(1)
+        console.print(f"[green]equal:[/] {read[0]:,} rows, digest of all columns and offsets {read[1]:x}")
+    finally:
+        spark.stop()
+
+
+def _digest(frame: Any) -> tuple[int, int]:
+    """The number of rows and a digest of their content, whatever their order."""
+    from pyspark.sql import functions as f
+
+    each = f.xxhash64(*[f.to_json(c) if c == "headers" else c for c in frame.columns]).cast("decimal(38,0)")
+    count, total = frame.agg(f.count("*"), f.sum(each)).first()
+    return int(count), int(total) % (1 << 64)
+
+
+@contextmanager
+def _jobs(spark: Any, label: str, rows: int) -> Iterator[None]:
+    """A bar of the tasks of Spark's running jobs."""
+    tracker = spark.sparkContext.statusTracker()
+    stop = threading.Event()
+    started = time.monotonic()
+
+    def watch(bar: Progress, task: Any) -> None:
+        while not stop.wait(0.2):
+            stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+            done = sum(stage.numCompletedTasks for stage in stages if stage)
+            total = sum(stage.numTasks for stage in stages if stage)
+            if total:
+                bar.update(task, completed=done, total=total)
+
+    with _bar() as bar:
+        task = bar.add_task(label, total=None)
+        watcher = threading.Thread(target=watch, args=(bar, task), daemon=True)
+        watcher.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            watcher.join()
+    seconds = time.monotonic() - started
+    console.print(f"{label}: {rows:,} rows in {seconds:.1f} s")
+
+
+# Without Spark
+
+
+def _without_spark(target: Path) -> None:
+    import pyarrow as pa
+
+    import logwright as lw
+
+    console.rule("[bold]1. rows become a Kafka partition")
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        with _bar() as bar:
+            task = bar.add_task("writing", total=ROWS)
+            for start in range(0, ROWS, 50_000):
+                numbers = range(start, start + 50_000)
+                yield pa.record_batch(
+                    {
+                        "key": pa.array([f"order-{n % 50_000}".encode() for n in numbers]),
+                        "value": pa.array([b'{"order": %d, "total": %d}' % (n, n * 7919 % 100_000) for n in numbers]),
+                        "timestamp": pa.array([1_700_000_000_000 + n for n in numbers], pa.timestamp("ms", "UTC")),
+                    }
+                )
+                bar.update(task, completed=start + 50_000)
+
+    lw.write(rows(), str(target), "kafka.partition", segment_bytes=SEGMENT, compression_type="zstd")
+    _list(target)
+    console.rule("[bold]2. and come back")
+    digest, expected, count = hashlib.sha256(), hashlib.sha256(), 0
+    for batch in lw.scan(str(target), columns=["key", "value"]):
+        count += batch.num_rows
+        for key, value in zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True):
+            digest.update(key + value)
+    for n in range(ROWS):
+        expected.update(b"order-%d" % (n % 50_000) + b'{"order": %d, "total": %d}' % (n, n * 7919 % 100_000))
+    if count != ROWS or digest.digest() != expected.digest():
+        console.print("[red]what came back is different")
+        sys.exit(1)
+    console.print(f"[green]equal:[/] {count:,} rows")
+
+
+# The judges
+
+
+def _judge(target: Path) -> None:
+    console.rule("[bold]3. an independent parser reads the same files")
+    from logwright.roundtrip.oracles import kafka
+
+    reason = kafka.available()
+    if reason is None:
+        with _busy("Kafka's own FileRecords reads every segment"):
+            found = [kafka.summary(path) for path in sorted(target.glob("*.log"))]
+        name = "Kafka's own parser"
+    else:
+        console.print(f"[yellow]{reason}[/] aiokafka is the judge instead.")
+        found = [_aiokafka(path) for path in sorted(target.glob("*.log"))]
+        name = "aiokafka"
+    records, last = sum(one["records"] for one in found), max(one["last_offset"] for one in found)
+    if records != ROWS or last != ROWS - 1 or not all(one["valid"] for one in found):
+        console.print(f"[red]{name} says otherwise: {found}")
+        sys.exit(1)
+    console.print(f"[green]{name} agrees:[/] {records:,} records up to offset {last:,}, every checksum right")
+
+
+def _aiokafka(path: Path) -> dict[str, Any]:
+    from aiokafka.record import MemoryRecords
+
+    records, last, valid = 0, -1, True
+    batches = MemoryRecords(path.read_bytes())
+    while batches.has_next():
+        batch = batches.next_batch()
+        valid = valid and batch.validate_crc()
+        for record in batch:
+            records, last = records + 1, record.offset
+    return {"records": records, "last_offset": last, "valid": valid}
+
+
+def _look(target: Path) -> None:
+    console.rule("[bold]4. the command line")
+    for words in (["inspect", str(target)], ["verify", str(target)], ["dump", str(target), "--limit", "3", "--format", "jsonl"]):
+        console.print(f"[bold]$ logwright {' '.join(words)}")
+        _run(lambda words=words: subprocess.run([sys.executable, "-m", "logwright", *words], check=True))  # type: ignore[misc]
+
+
+def _run(action: Callable[[], Any]) -> None:
+    sys.stdout.flush()
+    action()
+
+
+# What is shown
+
+
+def _list(target: Path) -> None:
+    files = sorted(target.iterdir())
+    for path in files:
+        if path.suffix == ".log":
+            console.print(f"  {path.name}  {path.stat().st_size:>12,} bytes")
+    console.print(f"  and {sum(path.suffix != '.log' for path in files)} more: {', '.join(sorted({p.suffix or p.name for p in files} - {'.log'}))}")
+
+
+def _bar() -> Progress:
+    return Progress(SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
+                    console=console)  # fmt: skip
+
+
+@contextmanager
+def _busy(label: str) -> Iterator[None]:
+    with console.status(label):
+        yield
+
+
+if __name__ == "__main__":
+    main()
