@@ -23,6 +23,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from modes import ROOT, other_modes
 
+from logwright.codec import compress as compress_module
 from logwright.codec.compress import BombError, CompressionError, compress, decompress, xxhash32
 
 kernel_modes = pytest.mark.kernel_modes
@@ -438,6 +439,15 @@ def test_checksums_are_verified_where_kafka_does() -> None:
     assert plain("lz4", frame) == RAW
     with pytest.raises(CompressionError, match=r"cut off after .* bytes, in its content checksum"):
         plain("lz4", frame[:-1])
+
+
+def test_nothing_is_handed_out_that_was_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The buffer is as large as the block says; should the library fill less of it, the rest is other memory."""
+    monkeypatch.setattr(compress_module, "_snappy_into", lambda block, out: 7)
+    with pytest.raises(
+        CompressionError, match=r"^snappy: the block at byte 0 makes 7 bytes, and declares 50$"
+    ):
+        plain("snappy", compress("snappy-raw", RAW))
 
 
 @pytest.mark.parametrize("codec", ["gzip", "lz4", "zstd"])

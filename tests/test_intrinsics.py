@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from modes import environment, other_modes
 
 from logwright.codec import intrinsics
+from logwright.codec import kernel as module
 from logwright.codec.intrinsics import (
     copy,
     crc32c,
@@ -52,7 +53,7 @@ from logwright.codec.intrinsics import (
     write_uvarlong,
     write_varlong,
 )
-from logwright.codec.kernel import kernel, mode
+from logwright.codec.kernel import Kernel, kernel, mode
 
 pytestmark = pytest.mark.kernel_modes
 test_other_modes = other_modes(__file__)
@@ -283,6 +284,7 @@ def test_both_ways_of_summing(size: int, monkeypatch: pytest.MonkeyPatch) -> Non
         assert way.py_func(ones, DATA, 3, 3 + size) == expected
     assert sliced(DATA, 3, 3 + size) == expected
     assert crc32c.py_func(DATA, 3, 3 + size) == expected ^ ones
+    assert not intrinsics._has_instruction()
     for has in (True, False):
         monkeypatch.setattr(intrinsics, "_has_instruction", lambda has=has: has)
         assert crc32c_update.py_func(0, DATA, 3, 3 + size) == expected ^ ones
@@ -494,6 +496,38 @@ def test_short_and_long_forms_agree(value: int) -> None:
     end = write_varlong(buf, 0, value)
     assert end <= 5
     assert read_varint(buf, 0, end) == read_varlong(buf, 0, end) == (value, end)
+
+
+def test_compiled_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With nothing from the cache: what is emitted is what is tested, at each run."""
+    if mode() == "interpreted":
+        pytest.skip("nothing is compiled with the JIT off")
+    monkeypatch.setattr(module, "_cache_place", lambda: None)
+    monkeypatch.setattr(module, "_registry", {})
+
+    def compiled(one: Any) -> Any:
+        return Kernel(one.py_func, one.signature, None).compile()
+
+    data = bytes(range(1, 41))
+    assert compiled(loads)(array(data), 3) == tuple(struct.unpack_from(code, data, 3)[0] for code in FORMATS)
+    for which in range(6):
+        buf = np.zeros(9, np.uint8)
+        assert compiled(store)(buf, which, 1, -2) == 1 + (2 << which % 3)
+        assert sorted(buf)[-1] == 255
+    copied_anew = compiled(copied)
+    for n in range(40):
+        dst = np.zeros(40, np.uint8)
+        copied_anew(dst, 0, array(data), 0, n)
+        assert bytes(dst) == data[:n] + bytes(40 - n)
+    raw = package.crc32c(DATA) ^ 0xFFFFFFFF
+    assert compiled(intrinsics._by_slicing)(0xFFFFFFFF, DATA, 0, len(DATA)) == raw
+    if compiled(has_instruction)():
+        assert compiled(intrinsics._by_instruction)(0xFFFFFFFF, DATA, 0, len(DATA)) == raw
+
+
+@kernel("")
+def has_instruction() -> bool:
+    return intrinsics._has_instruction()
 
 
 def test_results_are_plain_integers() -> None:
