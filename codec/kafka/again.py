@@ -290,7 +290,7 @@ class _Writer:
         return len(was) == len(new) and bool((was == new).all()) and same_times, new
 
     def _compress(self, codec: int, section: Bytes) -> Any:
-        if not codec:
+        if not codec or (codec >= len(COMPRESSION_NAMES) and not len(section)):
             return section
         if codec >= len(COMPRESSION_NAMES):
             raise UsageError(f"compression {codec} is unknown, so its records can't be written anew")

@@ -7,7 +7,10 @@ What decides, in this order:
    offset is wrong. Nothing before that place is a batch.
 2. Where it says that it ends, if a good batch or the end of the file is there. Then a batch before that place counts only
    if good batches lead from it to that very place: it was the length that was wrong, by exactly whole batches.
-3. Otherwise a batch counts if what follows it is the end of the file, zeros, or looks like the header of a batch in all but
+3. What lies within the records of the damaged batch, as their lengths say, is their content, unless good batches lead from
+   there across the end that the damaged one claims. So a torn batch hides what was appended to it, until that is longer; but
+   the content of a torn value is never taken for batches.
+4. Otherwise a batch counts if what follows it is the end of the file, zeros, or looks like the header of a batch in all but
    one or two points: that one may be damaged as well.
 
 Candidates are cheap to refuse by their offsets, which have to be above all before and within the file's range. Checksums of
@@ -32,14 +35,17 @@ from logwright.codec.intrinsics import (
     load_u8,
 )
 from logwright.codec.kafka.batch import (
+    COMPRESSION,
     COMPRESSION_NAMES,
     CRC_START,
     HEAD_SIZE,
     LENGTH_END,
     MAGIC,
     MIN_LENGTH,
+    MIN_RECORD,
     RECORD_BATCH,
 )
+from logwright.codec.kafka.records import varint
 from logwright.codec.kernel import kernel
 
 if TYPE_CHECKING:
@@ -124,6 +130,22 @@ def sound(buf: Bytes, at: int, known: npt.NDArray[np.int64], start: int) -> bool
     return range_crc(buf, at, known, start + CRC_START, end) == stored
 
 
+@kernel("const u1[], i8, i8")
+def records_end(buf: Bytes, at: int, count: int) -> int:
+    """Where `count` records from `at` on end, going by their lengths: beyond the buffer when they don't end in it, and where
+    the first one starts that can't be a record."""
+    for _ in range(count):
+        size, after, _odd = varint(buf, at, len(buf))
+        if after < 0:
+            return len(buf) + 1 if len(buf) - at < 5 else at
+        if size < MIN_RECORD - 1:
+            return at
+        if size > len(buf) - after:
+            return len(buf) + 1
+        at = after + size
+    return at
+
+
 @kernel("const u1[], i8, i8, i8, i8, i8")
 def header_points(buf: Bytes, at: int, left: int, last: int, high: int, epoch: int) -> int:
     """How many of eight points speak for the header of a batch at `at`, after one with the offset `last`."""
@@ -168,6 +190,7 @@ class _Search:
         if context.next_base is not None:
             self.high = min(self.high, context.next_base - 1)
         self._known: npt.NDArray[np.int64] | None = None
+        self._leads: dict[int, int] = {}
 
     @property
     def known(self) -> npt.NDArray[np.int64]:
@@ -196,17 +219,38 @@ class _Search:
 
     def leads_to(self, at: int, end: int) -> bool:
         """Whether good batches lie one after the other from `at` to exactly `end`."""
-        while at < end:
-            if not self.good(at):
-                return False
+        return self._follow(at, end) == end
+
+    def leads_over(self, at: int, end: int) -> bool:
+        """Whether good batches lie one after the other from `at` to beyond `end`."""
+        return self._follow(at, end) > end
+
+    def _follow(self, at: int, end: int) -> int:
+        """Go from batch to batch up to `end` or beyond; where that ends. Each batch is looked at once, however many lead to it."""
+        passed: list[int] = []
+        while at < end and at not in self._leads and self.good(at):
+            passed.append(at)
             at = self.end_of(at)
-        return at == end
+        at = self._leads.get(at, at)
+        self._leads.update(dict.fromkeys(passed, at))
+        return at
 
     def ends_at(self, start: int, end: int) -> bool:
         """Whether the batch at `start` has its checksum when it ends at `end`."""
         if start < self.origin or end - start < HEAD_SIZE or end > len(self.data):
             return False
         return self.crc(start + CRC_START, end) == load_i32be(self.data, start + _CRC) & 0xFFFFFFFF
+
+    def content_end(self, at: int) -> int:
+        """Where the records end of the damaged batch at `at`, as far as its header and their lengths can be believed."""
+        if at < self.origin or len(self.data) - at < HEAD_SIZE or load_u8(self.data, at + _MAGIC) != MAGIC:
+            return at
+        if header_points(self.data, at, 0, self.low - 1, self.high, -1) < 4:
+            return at
+        if load_i16be(self.data, at + _ATTRIBUTES) & COMPRESSION:
+            return at
+        count = load_i32be(self.data, at + _COUNT)
+        return records_end(self.data, at + HEAD_SIZE, min(count, (len(self.data) - at) // MIN_RECORD + 1))
 
     def followed(self, at: int) -> bool:
         """Whether what follows the batch at `at` speaks for it."""
@@ -218,7 +262,7 @@ class _Search:
         last = load_i64be(self.data, at) + load_i32be(self.data, at + _DELTA)
         if left < HEAD_SIZE:
             # A header cut off: all there is of its offset has to be right.
-            return (last + 1).to_bytes(8, "big")[: len(rest)] == rest[:8].tobytes() and len(rest) >= 8
+            return len(rest) >= 8 and (last + 1).to_bytes(8, "big") == rest[:8].tobytes()
         epoch = load_i32be(self.data, at + _EPOCH)
         return header_points(self.data, end, left, last, self.high, epoch) >= 6
 
@@ -237,7 +281,10 @@ def find_batch(
         return -1, 0
     if inside and at <= end <= len(data) and search.ends_at(start, end):
         at = end
-    anchored = at <= end <= len(data) and (end == search.size or search.good(end))
+    anchored = at <= end <= len(data) and (
+        end == search.size or search.good(end) or not data[end : end + HEAD_SIZE].any()
+    )
+    content = search.content_end(start) if inside else -1
     p = search.next(at)
     while p >= 0:
         stop = search.end_of(p)
@@ -248,9 +295,13 @@ def find_batch(
         if sound(data, search.origin, search.known, p):
             if inside and search.ends_at(start, p):
                 return p, 0
-            if search.leads_to(p, end) if anchored and p < end else search.followed(p):
-                return p, 0
-            if anchored and p == end:
+            if anchored and p <= end:
+                accepted = search.leads_to(p, end) and search.good(p)
+            elif p < content:
+                accepted = 0 <= end and search.leads_over(p, end)
+            else:
+                accepted = search.followed(p)
+            if accepted:
                 return p, 0
         p = search.next(p + 1)
     return -1, 0 if window.final else min(len(data) - at, HEAD_SIZE - 1)
