@@ -1,0 +1,251 @@
+"""`generate`: files of a format by recipe and seed, and beside them what must be read from them.
+
+The same recipe, seed, options and version give the same bytes on every machine, but for compressed payloads, whose bytes are
+the compressor's: their content is the same. Beside the target `x` there are
+
+x.expected.jsonl               the rows that reading it must give, as `logwright dump --format jsonl` prints them
+x.expected-read_committed.jsonl    the same for another view, where it differs
+x.manifest.json                recipe, seed, options, version; each file with its size and SHA-256; the number of rows by view
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import hashlib
+import importlib
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import metadata
+from typing import Any
+
+from logwright.codec import registry
+from logwright.codec.base import Layout
+from logwright.codec.fault import ExistsError, UsageError
+from logwright.codec.option import Options, parse_int
+from logwright.corpora.expected import lines
+from logwright.corpora.recipe import Generator, Made, Order, Recipe
+from logwright.readers.source import local_path
+from logwright.writers.commit import Transaction
+from logwright.writers.file import put_whole
+from logwright.writers.filesystem import FileSystem, LocalFileSystem, plain_errors, remove_tree
+from logwright.writers.write import is_layout, refuse_remote, write
+
+SYSTEMS = ("kafka",)
+"""Each is a module beside this one whose `generators()` gives its generators. Adding a system is adding its name."""
+
+MANIFEST, EXPECTED = ".manifest.json", ".expected"
+_PIECE = 4 << 20
+
+
+@dataclass(frozen=True)
+class Generated:
+    """What was made: the target, and the files beside it. `manifest` is what the manifest holds."""
+
+    path: str
+    manifest_path: str
+    expected: Mapping[str, str]
+    """The file with the expected rows of each view."""
+    rows: int
+    bytes: int
+    manifest: Mapping[str, Any] = field(repr=False)
+
+
+def generators() -> list[Generator]:
+    return [
+        one for system in SYSTEMS for one in importlib.import_module(f"{__package__}.{system}").generators()
+    ]
+
+
+def recipes(codec: str) -> Sequence[Recipe]:
+    """The recipes of a codec or layout, the default one first. Raises `UsageError` where there are none."""
+    registry.find(codec)  # raises, with the nearest name
+    for one in generators():
+        if one.name == codec:
+            return one.recipes
+    there = ", ".join(one.name for one in generators())
+    raise UsageError(f"there are no recipes for {codec}", advice=f"There are some for: {there}")
+
+
+def _recipe(codec: str, name: str | None) -> Recipe:
+    known = recipes(codec)
+    if name is None:
+        return known[0]
+    for one in known:
+        if one.name == name:
+            return one
+    near = difflib.get_close_matches(name, [one.name for one in known], n=1)
+    hint = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(one.name for one in known)}"
+    raise UsageError(f"no recipe {name!r} for {codec}", advice=hint)
+
+
+def generate(
+    codec: str,
+    path: str | os.PathLike[str],
+    *,
+    rows: int | str = 1000,
+    seed: int | str = 0,
+    recipe: str | None = None,
+    files: FileSystem | None = None,
+    **options: Any,
+) -> Generated:
+    """Make `rows` rows by a recipe into a new file or directory, and what must be read from it beside it.
+
+    Raises `ExistsError` when any of it is there already; what has been made is removed again when something fails.
+    """
+    path = os.fspath(path)
+    refuse_remote(path)
+    target = local_path(path)
+    chosen = _recipe(codec, recipe)
+    count, start = _number("rows", rows, low=0), _number("seed", seed)
+    folder, name = os.path.split(os.path.abspath(target))
+    order = Order(name, os.path.basename(folder), chosen.name, count, start, Options(chosen.options, options))
+    files = LocalFileSystem() if files is None else files
+    _refuse_existing(files, path, target.rstrip("/"))
+    made = chosen.make(order)
+    done: list[str] = []
+    with plain_errors(path):
+        try:
+            return _make(files, codec, target.rstrip("/"), order, made, done)
+        except BaseException:
+            for one in reversed(done):
+                _remove(files, one)
+            raise
+
+
+def _number(name: str, value: int | str, low: int | None = None) -> int:
+    try:
+        number = parse_int(value)
+    except ValueError as error:
+        raise UsageError(f"{name} {value!r}: {error}") from None
+    if low is not None and number < low:
+        raise UsageError(f"{name} {number} is less than {low}")
+    return number
+
+
+def _refuse_existing(files: FileSystem, path: str, target: str) -> None:
+    above, name = os.path.split(target)
+    if files.stat(target) is not None:
+        raise ExistsError(
+            "it exists", path=path, advice="A new file or directory is made: name one that is not there"
+        )
+    if files.stat(above or ".") is None:
+        return
+    for item in files.listdir(above or "."):
+        if item.name == name + MANIFEST or item.name.startswith(name + EXPECTED):
+            beside = os.path.join(above, item.name)
+            raise ExistsError(
+                "it exists, and is to be made", path=beside, advice="Remove it, or name another target"
+            )
+
+
+def _make(files: FileSystem, codec: str, target: str, order: Order, made: Made, done: list[str]) -> Generated:
+    found = registry.find(codec)
+    done.append(target)
+    if made.batches is not None:
+        write(made.batches(), target, found, files=files, **made.options)
+    elif is_layout(found):
+        _put_directory(files, found, target, made.files or {})
+    else:
+        data = (made.files or {})[""]
+        put_whole(files, target, "error", lambda: [data])
+    entries = list(_entries(files, target, made))
+    counts, expected = _put_expected(files, target, made, done)
+    manifest = {
+        "manifest": 1,
+        "codec": codec,
+        "recipe": order.recipe,
+        "seed": order.seed,
+        "rows": order.rows,
+        "options": {
+            name: value for name, value in order.options.to_dict().items() if order.options.given(name)
+        },
+        "read_options": dict(made.read_options),
+        "logwright": metadata.version("logwright"),
+        "files": entries,
+        "views": {
+            view: {"rows": counts[view], "expected": os.path.basename(expected[view])} for view in counts
+        },
+    }
+    text = json.dumps(manifest, indent=2) + "\n"
+    put_whole(files, target + MANIFEST, "error", lambda: [text.encode()])
+    size = sum(entry["size"] for entry in entries)
+    return Generated(target, target + MANIFEST, expected, order.rows, size, manifest)
+
+
+def _put_directory(files: FileSystem, layout: Layout, target: str, made: Mapping[str, bytes]) -> None:
+    transaction = Transaction.begin(files, layout, target, "error")
+    try:
+        for name in layout.order(made):
+            transaction.stage.append(name, made[name])
+        transaction.commit()
+    except BaseException:
+        transaction.fail()
+        raise
+
+
+def _put_expected(
+    files: FileSystem, target: str, made: Made, done: list[str]
+) -> tuple[dict[str, int], dict[str, str]]:
+    """Write the rows of each view; one file does for views with the same rows. Returns numbers of rows, and paths."""
+    counts: dict[str, int] = {}
+    paths: dict[str, str] = {}
+    digests: dict[str, str] = {}
+    for view, rows in made.expected.items():
+        path = f"{target}{EXPECTED}{'-' + view if paths else ''}.jsonl"
+        same = next((one for one in paths if made.expected[one] is rows), None)
+        if same is not None:
+            counts[view], paths[view] = counts[same], paths[same]
+            continue
+        digest = hashlib.sha256()
+        counts[view] = 0
+
+        def chunks(view: str = view, digest: Any = digest) -> Iterator[bytes]:
+            for batch in made.expected[view]():
+                counts[view] += batch.num_rows
+                data = lines(batch)
+                digest.update(data)
+                yield data
+
+        done.append(path)
+        put_whole(files, path, "error", chunks)
+        paths[view], digests[view] = path, digest.hexdigest()
+        same = next((one for one in digests if one != view and digests[one] == digests[view]), None)
+        if same is not None:
+            files.remove(path)
+            done.remove(path)
+            paths[view] = paths[same]
+    return counts, paths
+
+
+def _entries(files: FileSystem, target: str, made: Made) -> Iterator[dict[str, Any]]:
+    """Each file with its size and hash; with that of its content where its bytes depend on a compressor."""
+    found = files.stat(target)
+    assert found is not None
+    names = (
+        [""]
+        if not found.directory
+        else sorted(item.name for item in files.listdir(target) if not item.directory)
+    )
+    for name in names:
+        path = os.path.join(target, name) if name else target
+        size, digest, at = files.stat(path).size, hashlib.sha256(), 0  # type: ignore[union-attr]
+        while at < size:
+            piece = files.read(path, at, _PIECE)
+            digest.update(piece)
+            at += len(piece)
+        entry = {"name": name or os.path.basename(target), "size": size, "sha256": digest.hexdigest()}
+        content = made.content(name, functools.partial(files.read, path), size)
+        yield entry if content is None else {**entry, "content_sha256": content}
+
+
+def _remove(files: FileSystem, path: str) -> None:
+    found = files.stat(path)
+    if found is None:
+        return
+    if found.directory:
+        remove_tree(files, path)
+    else:
+        files.remove(path)

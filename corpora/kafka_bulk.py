@@ -1,0 +1,91 @@
+"""Rows in bulk, whole columns at a time: millions of them in seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from logwright.codec.kafka import log
+from logwright.codec.option import Option
+from logwright.corpora.kafka_log import topic_partition
+from logwright.corpora.recipe import Order
+from logwright.corpora.rng import text
+
+START_MS = 1_700_000_000_000
+"""The time of the first record: 2023-11-14 22:13:20 UTC."""
+OPTIONS = (
+    Option("value.bytes", 100, "Bytes of a value on average", low=0, high=1 << 20),
+    Option("key.count", 1000, "Different keys", low=1, high=1_000_000),
+)
+_PIECE = 1 << 16
+
+
+def rows(order: Order) -> Iterator[pa.RecordBatch]:
+    """Users, words and growing times; each row depends on nothing but the seed and its number."""
+    size, keys = order.options["value.bytes"], order.options["key.count"]
+    pool = np.frombuffer(text(order.rng("pool"), (1 << 16) + 2 * size), np.uint8)
+    of_key, of_size, of_place, of_time = (order.rng(one) for one in ("key", "size", "place", "time"))
+    for start in range(0, order.rows, _PIECE):
+        count = min(_PIECE, order.rows - start)
+        sizes = size // 2 + of_size.numbers(start, count, size + 1)
+        times = START_MS + 10 * np.arange(start, start + count) + of_time.numbers(start, count, 10)
+        yield pa.RecordBatch.from_arrays(
+            [
+                _numbered(b"user-", of_key.numbers(start, count, keys), len(str(keys - 1))),
+                _cut(pool, of_place.numbers(start, count, 1 << 16), sizes),
+                pa.array(times, log.ROWS["timestamp"].type),
+            ],
+            names=["key", "value", "timestamp"],
+        )
+
+
+def _numbered(prefix: bytes, numbers: Any, digits: int) -> Any:
+    """`user-007`: a prefix and a number with leading zeros."""
+    out = np.empty((len(numbers), len(prefix) + digits), np.uint8)
+    out[:, : len(prefix)] = np.frombuffer(prefix, np.uint8)
+    for i in range(digits):
+        out[:, len(prefix) + i] = ord("0") + numbers // 10 ** (digits - 1 - i) % 10
+    offsets = np.arange(len(numbers) + 1, dtype=np.int32) * out.shape[1]
+    return pa.Array.from_buffers(pa.binary(), len(numbers), [None, _buffer(offsets), _buffer(out)])
+
+
+def _cut(pool: Any, places: Any, sizes: Any) -> Any:
+    """Pieces of the pool."""
+    ends = np.cumsum(sizes)
+    within = np.arange(int(ends[-1])) - np.repeat(ends - sizes, sizes)
+    data = pool[np.repeat(places, sizes) + within]
+    offsets = np.zeros(len(sizes) + 1, np.int32)
+    offsets[1:] = ends
+    return pa.Array.from_buffers(pa.binary(), len(sizes), [None, _buffer(offsets), _buffer(data)])
+
+
+def expected(order: Order, name: str) -> Callable[[], Iterator[pa.RecordBatch]]:
+    topic, partition = topic_partition(name) or (None, None)
+    schema = log.ROWS.schema()
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        at = 0
+        for piece in rows(order):
+            count = piece.num_rows
+            columns: dict[str, Any] = {
+                "topic": pa.repeat(pa.scalar(topic, pa.string()), count),
+                "partition": pa.repeat(pa.scalar(partition, pa.int32()), count),
+                "offset": pa.array(np.arange(at, at + count)),
+                "timestampType": pa.repeat(pa.scalar(0, pa.int32()), count),
+                "headers": pa.array([[]], schema.field("headers").type).take(
+                    pa.array(np.zeros(count, np.int64))
+                ),
+            }
+            yield pa.RecordBatch.from_arrays(
+                [columns[one] if one in columns else piece.column(one) for one in schema.names], schema=schema
+            )
+            at += count
+
+    return batches
+
+
+def _buffer(array: Any) -> pa.Buffer:
+    return pa.py_buffer(np.ascontiguousarray(array).data)

@@ -1,0 +1,313 @@
+"""Batches written one after the other from the structure's description, and what consumers must get of them.
+
+Nothing here uses a kernel, and nothing is read back: the rows expected are those that were put in. Offsets, segments and the
+fates of transactions are counted as a broker counts them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from logwright.codec.compress import compress, decompress
+from logwright.codec.describe import Bytes, Field, Struct
+from logwright.codec.kafka.batch import (
+    ATTRIBUTES,
+    COMPRESSION_NAMES,
+    CONTROL_RECORD_KEY,
+    DELETE_HORIZON,
+    END_TXN_MARKER,
+    HEAD,
+    HEAD_SIZE,
+    LENGTH_END,
+    RECORD,
+    RECORD_BATCH,
+    TIMESTAMP_TYPE,
+    TRANSACTIONAL,
+)
+from logwright.codec.kafka.batch import CONTROL as CONTROL_FLAG
+from logwright.codec.kafka.markers import ABORT, COMMIT, MARKER
+from logwright.corpora.recipe import Reads
+
+_STORED = Struct(
+    RECORD_BATCH.name,
+    *(Field("records", Bytes("rest")) if one.name == "records" else one for one in RECORD_BATCH.fields),
+)
+"""A batch whose records are bytes already."""
+
+_LIMIT = 1 << 31
+_WINDOW = 4 << 20
+
+
+@dataclass(frozen=True)
+class Record:
+    """One record to be written. `delta` is its place in the batch where that is not simply the next.
+
+    `headers` are (key, value) or (key, value, the key as a consumer gets it). `packed` are its bytes where they are odd: the
+    other fields say what they mean.
+    """
+
+    key: bytes | None
+    value: bytes | None
+    timestamp: int
+    headers: tuple[tuple[Any, ...], ...] = ()
+    delta: int | None = None
+    attributes: int = 0
+    packed: bytes | None = None
+
+
+@dataclass
+class Producer:
+    """A producer with an id, its sequence numbers and whether it is in a transaction."""
+
+    id: int
+    epoch: int = 0
+    sequence: int = 0
+
+    def take(self, count: int) -> int:
+        """The base sequence of a batch of so many; after 2147483647 comes 0."""
+        base = self.sequence
+        self.sequence = (base + count) % (1 << 31)
+        return base
+
+
+@dataclass
+class Segment:
+    base: int
+    data: bytearray = field(default_factory=bytearray)
+    starts: list[int] = field(default_factory=list)
+    markers: list[tuple[int, int, int, int, int]] = field(default_factory=list)
+
+
+class Script:
+    """A partition being written. `segment_bytes` as `segment.bytes`: a new segment starts where a batch would not fit."""
+
+    def __init__(
+        self, *, first_offset: int = 0, segment_bytes: int = 1 << 30, one_file: bool = False
+    ) -> None:
+        self.next_offset = first_offset
+        self.segment_bytes, self.one_file = segment_bytes, one_file
+        self.leader_epoch = 0
+        self.segments = [Segment(first_offset)]
+        self.rows: list[dict[str, Any]] = []
+        self.log_start = first_offset
+        self._open: dict[int, int] = {}
+        """First offset of the open transaction of each producer."""
+        self._pending: dict[int, list[int]] = {}
+        """The rows (by index) of open transactions."""
+        self._aborted: set[int] = set()
+
+    # Writing
+
+    def roll(self) -> None:
+        """Start a new segment at the next offset."""
+        if not self.one_file and self.segments[-1].base < self.next_offset:
+            self.segments.append(Segment(self.next_offset))
+
+    def skip(self, offsets: int) -> None:
+        """Offsets that nothing has: compaction removed it."""
+        self.next_offset += offsets
+
+    def batch(
+        self,
+        records: Sequence[Record],
+        *,
+        compression: str = "none",
+        append_time: int | None = None,
+        producer: Producer | None = None,
+        transactional: bool = False,
+        last_delta: int | None = None,
+        delete_horizon: int | None = None,
+        control: bool = False,
+        high_bits: int = 0,
+        max_timestamp: int | None = None,
+        base_sequence: int | None = None,
+        leader_epoch: int | None = None,
+        payload: bytes | None = None,
+    ) -> int:
+        """One batch. Returns its base offset. `payload` is its compressed form where that is not ours to make."""
+        base = self.next_offset
+        deltas: list[int] = []
+        for record in records:
+            deltas.append(record.delta if record.delta is not None else deltas[-1] + 1 if deltas else 0)
+        last = last_delta if last_delta is not None else deltas[-1]
+        times = [record.timestamp for record in records]
+        base_timestamp = delete_horizon if delete_horizon is not None else times[0] if times else -1
+        section = b"".join(
+            self._packed(record, delta, base_timestamp) for record, delta in zip(records, deltas, strict=True)
+        )
+        top = append_time if append_time is not None else max(times, default=-1)
+        flags = COMPRESSION_NAMES.index(compression) | high_bits << 8
+        flags |= TIMESTAMP_TYPE if append_time is not None else 0
+        flags |= TRANSACTIONAL if transactional else 0
+        flags |= CONTROL_FLAG if control else 0
+        flags |= DELETE_HORIZON if delete_horizon is not None else 0
+        if base_sequence is None:
+            base_sequence = -1 if producer is None or control else producer.take(last + 1)
+        data = _STORED.pack(
+            {
+                "base_offset": base,
+                "partition_leader_epoch": self.leader_epoch if leader_epoch is None else leader_epoch,
+                "attributes": flags if flags < 1 << 15 else flags - (1 << 16),
+                "last_offset_delta": last,
+                "base_timestamp": base_timestamp,
+                "max_timestamp": top if max_timestamp is None else max_timestamp,
+                "producer_id": -1 if producer is None else producer.id,
+                "producer_epoch": -1 if producer is None else producer.epoch,
+                "base_sequence": base_sequence,
+                "records_count": len(records),
+                "records": payload or (section if compression == "none" else compress(compression, section)),
+            }
+        )
+        self._append(data, base)
+        self.next_offset = base + last + 1
+        owner = producer.id if transactional and producer is not None else None
+        if owner is not None and not control:
+            self._open.setdefault(owner, base)
+        if not control:
+            self._expect(records, deltas, base, append_time, owner)
+        return base
+
+    def marker(
+        self,
+        producer: Producer,
+        commit: bool,
+        timestamp: int,
+        *,
+        coordinator_epoch: int = 0,
+        horizon: int | None = None,
+    ) -> None:
+        """The end of a producer's transaction. `horizon`: the time after which compaction may remove the marker."""
+        kind = COMMIT if commit else ABORT
+        key = CONTROL_RECORD_KEY.pack({"type": kind})
+        value = END_TXN_MARKER.pack({"coordinator_epoch": coordinator_epoch})
+        record = Record(key, value, timestamp)
+        offset = self.batch(
+            [record], producer=producer, transactional=True, control=True, delete_horizon=horizon
+        )
+        segment = self.segments[-1]
+        segment.markers.append((len(segment.starts) - 1, offset, timestamp, kind, coordinator_epoch))
+        self._open.pop(producer.id, None)
+        ended = self._pending.pop(producer.id, [])
+        if not commit:
+            self._aborted.update(ended)
+
+    def control(self, kind: int, value: bytes, timestamp: int) -> None:
+        """A control record without a producer, as the KRaft log has them."""
+        self.batch([Record(CONTROL_RECORD_KEY.pack({"type": kind}), value, timestamp)], control=True)
+
+    def _packed(self, record: Record, delta: int, base_timestamp: int) -> bytes:
+        if record.packed is not None:
+            return record.packed
+        return RECORD.pack(
+            {
+                "attributes": record.attributes,
+                "timestamp_delta": record.timestamp - base_timestamp,
+                "offset_delta": delta,
+                "key": record.key,
+                "value": record.value,
+                "headers": [{"key": one[0], "value": one[1]} for one in record.headers],
+            }
+        )
+
+    def _append(self, data: bytes, base: int) -> None:
+        size = len(self.segments[-1].data)
+        if size and size + len(data) > self.segment_bytes and not self.one_file:
+            self.segments.append(Segment(base))
+        segment = self.segments[-1]
+        segment.starts.append(len(segment.data))
+        segment.data += data
+
+    # What must be read
+
+    def _expect(
+        self,
+        records: Sequence[Record],
+        deltas: list[int],
+        base: int,
+        append_time: int | None,
+        owner: int | None,
+    ) -> None:
+        for record, delta in zip(records, deltas, strict=True):
+            self.rows.append(
+                {
+                    "key": record.key,
+                    "value": record.value,
+                    "offset": base + delta,
+                    "timestamp": record.timestamp if append_time is None else append_time,
+                    "timestampType": 0 if append_time is None else 1,
+                    "headers": [
+                        {"key": one[2] if len(one) > 2 else one[0].decode(), "value": one[1]}
+                        for one in record.headers
+                    ],
+                }
+            )
+            if owner is not None:
+                self._pending.setdefault(owner, []).append(len(self.rows) - 1)
+
+    def uncommitted(self) -> Iterator[dict[str, Any]]:
+        return (row for row in self.rows if row["offset"] >= self.log_start)
+
+    def committed(self) -> Iterator[dict[str, Any]]:
+        """Up to the first open transaction, without those aborted."""
+        stable = min(self._open.values(), default=self.next_offset)
+        for i, row in enumerate(self.rows):
+            if self.log_start <= row["offset"] < stable and i not in self._aborted:
+                yield row
+
+    # For what is derived
+
+    def batches(
+        self,
+    ) -> Iterator[tuple[int, Iterable[tuple[npt.NDArray[Any], npt.NDArray[np.int64], npt.NDArray[Any]]]]]:
+        """Of each segment its base offset, the heads of its batches, where they start, and the markers among them."""
+        for segment in self.segments:
+            heads = [np.frombuffer(segment.data, HEAD, 1, at) for at in segment.starts]
+            header = np.concatenate(heads) if heads else np.empty(0, HEAD)
+            yield (
+                segment.base,
+                [(header, np.array(segment.starts, np.int64), np.array(segment.markers, MARKER))],
+            )
+
+
+_DIRECTORY = re.compile(r"(?P<topic>.+)-(?P<partition>\d+)")
+
+
+def topic_partition(name: str) -> tuple[str, int] | None:
+    """`orders-0` is partition 0 of the topic orders."""
+    found = _DIRECTORY.fullmatch(name)
+    return None if found is None else (found["topic"], int(found["partition"]))
+
+
+_UNSURE = ("batch_length", "crc")
+"""What changes with the compressor's version, besides the compressed records."""
+
+
+def content_hash(read: Reads, size: int) -> str | None:
+    """SHA-256 of a log with its records decompressed; None where none are compressed. `read` gives its bytes."""
+    digest, at, packed = hashlib.sha256(), 0, False
+    start, window = 0, b""
+    while at < size:
+        if at + HEAD_SIZE > start + len(window):
+            start, window = at, read(at, _WINDOW)
+        head = np.frombuffer(window, HEAD, 1, at - start).copy()
+        end = at + LENGTH_END + int(head["batch_length"][0])
+        if end > start + len(window):
+            start, window = at, read(at, max(_WINDOW, end - at))
+        records: Any = window[at - start + HEAD_SIZE : end - start]
+        codec = int(ATTRIBUTES["compression"].of(int(head["attributes"][0])))
+        if codec:
+            packed = True
+            records = decompress(COMPRESSION_NAMES[codec], records, _LIMIT).tobytes()
+            for name in _UNSURE:
+                head[name] = 0
+        digest.update(head.tobytes())
+        digest.update(records)
+        at = end
+    return digest.hexdigest() if packed else None
