@@ -59,6 +59,7 @@ FRAMES = Table(
         Column("id", pa.int64(), "the first id", prunes=True),
         Column("size", pa.int32(), "bytes"),
         Column("compression", pa.string(), "none"),
+        Column("base_time", pa.int64(), "milliseconds, of the first id"),
         Column("raw", pa.binary(), "the bytes of a damaged stretch", detail=True),
     ),
 )
@@ -187,7 +188,13 @@ class ToyFrames:
             here = window.offset + start
             if table == "frames":
                 rows.append(
-                    {"position": here, "id": int(head["id"]), "size": end - start, "compression": "none"}
+                    {
+                        "position": here,
+                        "id": int(head["id"]),
+                        "size": end - start,
+                        "compression": "none",
+                        "base_time": 1000 * int(head["id"]),
+                    }
                 )
                 continue
             texts = self.texts(window.data[start + HEAD.size : end].tobytes())

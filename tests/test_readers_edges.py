@@ -1,0 +1,308 @@
+"""What seldom happens to a reader: files that go while they are looked at, file systems that fail, values out of range."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import sys
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from shelf import FRAMES_CODEC, ToyFrames, frame, shelf, shuffled  # noqa: F401
+
+import logwright as lw
+from logwright.codec.option import Options
+from logwright.codec.table import TIMESTAMP, Column, Table
+from logwright.readers import inspect, listing, live, report, resolve, source, task
+from logwright.readers.filter import Filter
+from logwright.readers.listing import open_listing
+from logwright.readers.source import ArrowSource, MemorySource, explain, open_source
+from logwright.readers.walk import Walk
+
+pytestmark = pytest.mark.usefixtures("shelf")
+
+
+@pytest.fixture
+def box(tmp_path: Path) -> Path:
+    path = tmp_path / "box"
+    path.mkdir()
+    (path / "000.toy").write_bytes(b"".join(shuffled(30)))
+    return path
+
+
+def failing(error: BaseException) -> Any:
+    def fail(*_: Any, **__: Any) -> Any:
+        raise error
+
+    return fail
+
+
+def far(monkeypatch: pytest.MonkeyPatch, **broken: Any) -> None:
+    """`far://` is the local file system, with some operations broken."""
+    from pyarrow import fs
+
+    class Far:
+        def __init__(self) -> None:
+            self.system = fs.LocalFileSystem()
+
+        def __getattr__(self, name: str) -> Any:
+            return broken.get(name) or getattr(self.system, name)
+
+    for module in (source, listing, resolve):
+        monkeypatch.setattr(module, "file_system", lambda uri: (Far(), uri.removeprefix("far:/")))
+
+
+# Sources
+
+
+def test_a_far_file_that_ends_early_or_fails() -> None:
+    class File:
+        def __init__(self, *pieces: Any) -> None:
+            self.pieces = list(pieces)
+
+        def size(self) -> int:
+            return 10
+
+        def read_at(self, length: int, offset: int) -> bytes:
+            piece = self.pieces.pop(0)
+            if isinstance(piece, OSError):
+                raise piece
+            return bytes(piece)
+
+        def close(self) -> None: ...
+
+    assert ArrowSource("far", File(b"abc", b"de", b"")).pread(0, 9).tobytes() == b"abcde"
+    with pytest.raises(lw.StorageError, match="at byte 3"):
+        ArrowSource("far", File(b"abc", OSError(errno.EIO, "bad"))).pread(0, 9)
+
+
+def test_standard_input_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Broken(io.BytesIO):
+        def read(self, *_: Any) -> bytes:
+            raise OSError(errno.EIO, "bad")
+
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(Broken()))
+    with pytest.raises(lw.StorageError):
+        open_source("-")
+
+
+def test_errors_that_are_ours_already() -> None:
+    ours = lw.NotFoundError("x")
+    assert explain(ours, "y") is ours
+
+
+def test_not_found_where_nobody_may_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "listdir", failing(PermissionError(errno.EACCES, "no")))
+    with pytest.raises(lw.NotFoundError):
+        open_source(str(tmp_path / "gone"))
+
+
+def test_not_found_in_an_empty_folder(tmp_path: Path) -> None:
+    with pytest.raises(lw.NotFoundError, match="is empty"):
+        open_source(str(tmp_path / "gone"))
+
+
+def test_an_owner_without_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import pwd
+
+    monkeypatch.setattr(pwd, "getpwuid", failing(KeyError("no such user")))
+    text = str(explain(PermissionError(errno.EACCES, "no"), str(tmp_path)))
+    assert f"It belongs to {os.getuid()} (d" in text
+
+
+def test_files_that_can_not_be_opened(box: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "open", failing(PermissionError(errno.EACCES, "no")))
+    with pytest.raises(lw.AccessError, match="It belongs to"):
+        lw.read(box / "000.toy")
+
+
+# Directories
+
+
+def test_files_that_go_while_they_are_listed(box: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Entry:
+        name = "gone"
+
+        def is_file(self) -> bool:
+            raise FileNotFoundError(errno.ENOENT, "gone")
+
+    class Found:
+        def __enter__(self) -> Iterator[Any]:
+            return iter([Entry()])
+
+        def __exit__(self, *_: Any) -> None: ...
+
+    monkeypatch.setattr(os, "scandir", lambda path: Found())
+    assert not open_listing(str(box)).entries()
+
+
+def test_directories_that_may_not_be_listed(box: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "scandir", failing(PermissionError(errno.EACCES, "no")))
+    with pytest.raises(lw.AccessError):
+        lw.read(box)
+
+
+def test_staged_files_that_go_meanwhile(box: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = box / ".shelf" / "0f"
+    place.mkdir(parents=True)
+    (place / "commit.json").write_text(
+        '{"journal": 1, "renames": [["a", "b"]], "sizes": {"b": 1}, "fingerprint": {}}'
+    )
+    (place / "a").write_bytes(b"x")
+    stat = os.stat
+
+    def gone(path: Any, **rest: Any) -> Any:
+        if str(path).endswith("0f/a"):
+            raise FileNotFoundError(errno.ENOENT, "gone")
+        return stat(path, **rest)
+
+    monkeypatch.setattr(os, "stat", gone)
+    assert [entry.name for entry in open_listing(str(box)).entries()] == ["000.toy"]
+
+
+def test_far_directories_that_fail(box: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    far(monkeypatch)
+    assert open_listing("far:///").parent() is None
+    below = open_listing(f"far://{box}")
+    far(monkeypatch, get_file_info=failing(OSError(errno.EIO, "no network")))
+    assert below.parent() is None
+    with pytest.raises(lw.StorageError, match="no network"):
+        lw.read(f"far://{box}")
+
+
+def test_folders_that_can_not_be_looked_into(box: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def listed(path: str) -> Any:
+        if path.endswith("box"):
+            raise lw.AccessError("no", path=path)
+        return open_listing(path)
+
+    monkeypatch.setattr(resolve, "open_listing", listed)
+    with pytest.raises(lw.UsageError, match="none that we know"):
+        lw.read(box.parent)
+
+
+def test_paths_that_are_no_text() -> None:
+    class Odd:
+        def __fspath__(self) -> bytes:
+            return b"x"
+
+    with pytest.raises(lw.UsageError, match="a path is text"):
+        lw.read(Odd())  # type: ignore[arg-type]
+
+
+# Locks
+
+
+def test_locks_that_can_not_be_asked_about(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / ".lock").touch()
+    opened = os.open
+    monkeypatch.setattr(os, "open", failing(PermissionError(errno.EACCES, "no")))
+    assert live.held([str(tmp_path / ".lock")]) is None
+    monkeypatch.setattr(os, "open", opened)
+    monkeypatch.setattr(sys, "platform", "plan9")
+    assert live.held([str(tmp_path / ".lock")]) is None
+
+
+# Tables
+
+
+def test_filters_on_numbers_with_a_point() -> None:
+    table = Table("rows", (Column("x", pa.float64(), "a number"),))
+    batch = pa.record_batch({"x": [0.5, 1.5, None]})
+    assert Filter(("x", ">", "1"), table).apply(batch).num_rows == 1
+    assert Filter(("x", ">", 1), table).apply(batch).num_rows == 1
+
+
+def test_ranges() -> None:
+    times = inspect._Range(TIMESTAMP)
+    times.add(np.array([-1, 5000]), np.array([-1, np.iinfo(np.int64).max]))
+    assert (times.known, times.ends()[0].second) == (False, 5)
+    times.add(None, np.array([1 << 60]))
+    assert times.ends()[1] == 1 << 60
+    keys = inspect._Range(pa.binary())
+    keys.add(np.array([b"b", b"a"], object), np.array([b"x"], object))
+    keys.add(np.array([], object), np.array([b"z"], object))
+    assert keys.ends() == [b"a", b"z"]
+    assert keys.known
+
+
+def test_inspect_takes_times_from_headers(box: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ToyFrames, "frame_bounds", lambda self, frames, column: (None, None))
+    found = lw.inspect(box / "000.toy")
+    assert list(found["ranges"]) == ["time"]
+    assert found["ranges"]["time"][0].timestamp() == 0
+
+
+def test_inspect_counts_few_kinds_only(box: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inspect, "_KINDS", 0)
+    (box / "000.toy").write_bytes(b"".join(shuffled(300)))
+    monkeypatch.setattr("logwright.readers.walk.WINDOW", 4096)
+    assert lw.inspect(box / "000.toy")["counts"] == {}
+
+
+def test_inspect_tells_what_stops_nothing(box: Path) -> None:
+    (box / "000.toy").write_bytes(frame(5, b"a") + frame(3, b"b") + b"TY")
+    assert [fault["kind"] for fault in lw.inspect(box / "000.toy")["faults"]] == ["bad order", "truncated"]
+    assert [fault["kind"] for fault in lw.verify(box / "000.toy")["files"][0]["faults"]] == [
+        "bad order",
+        "truncated",
+    ]
+
+
+# The rest
+
+
+def test_reports_name_their_files(box: Path) -> None:
+    found = lw.verify(box)
+    assert [file.path for file in found.files] == ["000.toy", "NOTE"]
+    other = report.Report("x")
+    other.live = False
+    found.live = True
+    assert found.merge(other).live is True
+
+
+def test_the_version_of_a_zip(monkeypatch: pytest.MonkeyPatch) -> None:
+    report._version.cache_clear()
+    monkeypatch.setattr(metadata, "version", failing(metadata.PackageNotFoundError()))
+    assert report.Report("x")["logwright"] == "unknown"
+    report._version.cache_clear()
+
+
+def test_codecs_raise_without_paths_and_people_see_one(box: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ToyFrames, "scan", failing(lw.UnsupportedError("an old version", offset=3)))
+    for verb in (lw.read, lw.verify, lw.inspect):
+        with pytest.raises(lw.UnsupportedError, match=r"000\.toy: at byte 3: an old version"):
+            verb(box / "000.toy")
+    monkeypatch.setattr(ToyFrames, "scan", failing(lw.UnsupportedError("an old version", path="elsewhere")))
+    with pytest.raises(lw.UnsupportedError, match="elsewhere: an old version"):
+        lw.read(box / "000.toy")
+
+
+def test_tasks_of_a_part_are_cut_within_it(box: Path) -> None:
+    """A layout may ask for a stretch of a file only."""
+    data = (box / "000.toy").read_bytes()
+    starts = [int(at) for part in Walk(MemorySource(data), FRAMES_CODEC, context()).starts() for at in part]
+    whole = task.Task(str(box / "000.toy"), str(box / "000.toy"), "000.toy", "toy.frames", "rows", {}, {})
+    part = task.Task(
+        whole.path, whole.real, whole.file, whole.codec, whole.table, {}, {}, start=starts[3], stop=starts[20]
+    )
+    cut = task.split_tasks([part], 200)
+    assert (cut[0].start, cut[-1].stop) == (starts[3], starts[20])
+    assert len(cut) > 3
+
+    def places(tasks: Any) -> list[int]:
+        batches = task.run(tasks, ("position",), report.Report("x"))
+        return sorted({place for batch in batches for place in batch.column("position").to_pylist()})
+
+    assert places(cut) == places([part])
+    assert set(places(cut)) <= set(starts[3:20])
+
+
+def context() -> Any:
+    return FRAMES_CODEC.context("000.toy", Options(FRAMES_CODEC.options))
