@@ -46,11 +46,12 @@ R = TypeVar("R")
 
 INTERPRETED, CHECKED, COMPILED = "interpreted", "checked", "compiled"
 
-# What is paid for the first compiled call, in seconds, and what interpreting gets through. Roughly: it decides no result.
-IMPORT_COST = 0.4
-COMPILE_COST = 1.0
+# What is paid for the first compiled call, in seconds, and what interpreting is taken to get through as long as nothing of
+# a kernel was measured. Roughly: it decides no result.
+IMPORT_COST = 0.3
+COMPILE_COST = 2.0
 LOAD_COST = 0.01
-INTERPRETED_BYTES_PER_SECOND = 2_000_000
+INTERPRETED_BYTES_PER_SECOND = 8_000_000
 
 KEPT_SECONDS = 60 * 24 * 3600
 
@@ -121,6 +122,7 @@ class Kernel(Generic[P, R]):
         self._dispatcher: Any = None
         self._making: Any = None
         self._spent = 0.0
+        self._seen = 0
         self._cached: bool | None = None
         _registry[self.name] = self
 
@@ -129,7 +131,9 @@ class Kernel(Generic[P, R]):
         if run is None:
             if _local.interpreting:
                 return self._python(*args, **kwargs)
-            if self._interprets(sum(getattr(value, "nbytes", 0) for value in args)):
+            nbytes = sum(getattr(value, "nbytes", 0) for value in args)
+            if self._interprets(nbytes):
+                self._seen += nbytes
                 return self._interpret(*args, **kwargs)
             run = self._run = self.compile()
         result: R = run(*args, **kwargs)
@@ -143,7 +147,8 @@ class Kernel(Generic[P, R]):
         """
         if _INTERPRET_BELOW is not None:
             return nbytes < _INTERPRET_BELOW
-        expected = self._spent + nbytes / INTERPRETED_BYTES_PER_SECOND
+        rate = self._spent / self._seen if self._seen else 1 / INTERPRETED_BYTES_PER_SECOND
+        expected = self._spent + nbytes * rate
         numba = 0.0 if "numba" in sys.modules else IMPORT_COST
         if expected < numba + LOAD_COST:
             # Whatever the cache holds: no need to look.

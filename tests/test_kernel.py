@@ -149,7 +149,7 @@ def policy(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Kernel[..., int]]:
 
 @pytest.mark.parametrize(
     ("cached", "numba", "limit"),
-    [(False, False, 2_800_000), (False, True, 2_000_000), (True, False, 820_000), (True, True, 20_000)],
+    [(False, False, 18_400_000), (False, True, 16_000_000), (True, False, 2_480_000), (True, True, 80_000)],
 )
 def test_a_call_is_interpreted_below_a_size(policy: Any, cached: bool, numba: bool, limit: int) -> None:
     """The size from which interpreting would take longer than getting the compiled form, about."""
@@ -161,8 +161,14 @@ def test_a_call_is_interpreted_below_a_size(policy: Any, cached: bool, numba: bo
 def test_what_was_spent_counts(policy: Any) -> None:
     made = policy(cached=True, numba=False)
     assert made._interprets(1000)
-    made._spent = 0.42
+    made._spent = 0.32
     assert not made._interprets(1000)
+    # So does how fast it went.
+    made._spent, made._seen = 0.1, 1_000_000
+    assert made._interprets(2_000_000)
+    assert not made._interprets(2_200_000)
+    made._seen = 10_000_000
+    assert made._interprets(20_000_000)
 
 
 def test_the_limit_can_be_set_by_hand(policy: Any) -> None:
