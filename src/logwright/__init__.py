@@ -16,7 +16,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from logwright.api import Scan, codecs, detect, inspect, read, scan, verify, write
+    from logwright.api import Scan, codecs, detect, generate, inspect, read, scan, verify, write
     from logwright.codec.fault import (
         AccessError,
         BusyError,
@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 
 _HOME = {
     **dict.fromkeys(
-        ("Scan", "codecs", "detect", "inspect", "read", "scan", "verify", "write"), "logwright.api"
+        ("Scan", "codecs", "detect", "generate", "inspect", "read", "scan", "verify", "write"),
+        "logwright.api",
     ),
     **dict.fromkeys(
         (
@@ -59,7 +60,7 @@ _HOME = {
 """Where each public name lives. A new verb is a line here and one above."""
 
 __all__ = [  # noqa: RUF022
-    "Scan", "codecs", "detect", "inspect", "read", "scan", "verify", "write", "Report", "Fault", "Written",
+    "Scan", "codecs", "detect", "generate", "inspect", "read", "scan", "verify", "write", "Report", "Fault", "Written",
     "LogwrightError", "DamageError", "UsageError", "UnsupportedError", "NotFoundError", "AccessError", "ExistsError",
     "BusyError", "StorageError", "DamageWarning",
 ]  # fmt: skip

@@ -23,6 +23,7 @@ from logwright.readers.resolve import Path
 from logwright.readers.stream import Mode, output_schema
 
 if TYPE_CHECKING:
+    from logwright.corpora.generate import Generated
     from logwright.writers.write import Written
 
 Paths = Path | Sequence[Path]
@@ -165,6 +166,28 @@ def write(
     from logwright.writers.write import write as _write
 
     return _write(data, path, codec, frames=frames, file=file, mode=mode, **options)
+
+
+def generate(
+    codec: str,
+    path: Path,
+    *,
+    rows: int | str = 1000,
+    seed: int | str = 0,
+    recipe: str | None = None,
+    **options: Any,
+) -> Generated:
+    """Make a corpus: a new file or directory of so many rows, by recipe and seed, and beside it a manifest and the rows that
+    must be read from it (`path.manifest.json`, `path.expected.jsonl`).
+
+    The same recipe, seed, options and version give the same bytes (compressed: the same content). `recipes(codec)` in
+    `logwright.corpora.generate` lists the recipes. Further options are the recipe's own, and the writer's.
+
+    Raises `ExistsError` when any of it is there already, `UsageError` for a recipe or option that there is not.
+    """
+    from logwright.corpora.generate import generate as _generate
+
+    return _generate(codec, path, rows=rows, seed=seed, recipe=recipe, **options)
 
 
 def verify(
