@@ -185,7 +185,7 @@ class Report(Mapping[str, Any]):
             word = _WORDS[fault.severity]
             head = f"{self.path}  {word}  " if self.faults_total == 1 else f"  {word}  "
             lines.append(
-                f"{head}{where}at {fault.offset}, {_count(fault.length, 'byte')}: {fault.kind}, {fault.detail}"
+                f"{head}{where}at {fault.offset}, {fault.length} bytes: {fault.kind}, {fault.detail}"
             )
             if gone := _lost(fault):
                 lines.append(f"  lost: {gone}")
@@ -269,7 +269,9 @@ def _span(noun: str, low: Any, high: Any) -> str:
         return f"{noun} unknown"
     if "timestamp" in noun:
         low, high = _when(low), _when(high)
-        return f"{low}..{high} UTC" if low != high else f"{low} UTC"
+        if low == high:
+            return f"{low} UTC"
+        return f"{low}..{high[11:] if low[:11] == high[:11] else high} UTC"  # the same day is not said twice
     if low == high:
         return f"{noun} {low}"
     return f"{noun}s {'?' if low is None else low}..{'?' if high is None else high}"

@@ -110,8 +110,8 @@ def test_several_paths() -> None:
 def test_text_of_one_fault() -> None:
     text = report(fault(rows_lost=122, lost=LOST, system="kafka cuts the log here")).text()
     assert text.splitlines() == [
-        "orders-0  DAMAGED  0.log  at 73400320, 16,421 bytes: checksum mismatch, stored 1, computed 2",
-        "  lost: topic orders, partition 0, offsets 4183220..4183341 (122 rows, 2025-11-20 03:11:07..2025-11-20 03:11:09 UTC)",
+        "orders-0  DAMAGED  0.log  at 73400320, 16421 bytes: checksum mismatch, stored 1, computed 2",
+        "  lost: topic orders, partition 0, offsets 4183220..4183341 (122 rows, 2025-11-20 03:11:07..03:11:09 UTC)",
         "  kafka cuts the log here",
         "  logwright repair orders-0 --out DIR",
     ]
