@@ -7,12 +7,12 @@ import glob as globbing
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from logwright.codec import registry
 from logwright.codec.base import Codec, Layout, Match, Plan
-from logwright.codec.fault import NotFoundError, UsageError
+from logwright.codec.fault import LogwrightError, NotFoundError, UsageError
 from logwright.codec.option import Option, Options
 from logwright.readers.listing import Directory, open_listing
 from logwright.readers.live import held
@@ -33,6 +33,8 @@ class FileTarget:
     options: Mapping[str, Any]
     source: Source | None = None
     """Of standard input, which can't be opened again."""
+    around: Mapping[str, Any] = field(default_factory=dict)
+    """What the file's directory says of it, when it is one that we know: whether it is the last of its kind, say."""
 
     @property
     def name(self) -> str:
@@ -40,12 +42,13 @@ class FileTarget:
 
     @property
     def hints(self) -> dict[str, Any]:
-        """What decoding is told: the name of the folder."""
+        """What decoding is told."""
         if self.path == STDIN:
             return {"directory": ""}
         if is_remote(self.path):
             return {"directory": self.path.rstrip("/").split("/")[-2]}
-        return {"directory": os.path.basename(os.path.dirname(os.path.abspath(local_path(self.path))))}
+        folder = os.path.dirname(os.path.abspath(local_path(self.path)))
+        return {"directory": os.path.basename(folder), **self.around}
 
     def open(self) -> Source:
         return self.source or open_source(self.path)
@@ -206,14 +209,37 @@ def _file(
                 advice="Say what it is with codec=, one of: "
                 + ", ".join(codec.name for codec in registry.codecs()),
             )
-        return FileTarget(path, found, options, source)
+        return FileTarget(path, found, options, source, _around(path, found))
     if found is not None and found.name != wanted.name and wanted.recognise(name, head) is Match.NO:
         raise UsageError(
             f"this does not look like {wanted.name}",
             path=path,
             advice=f"It seems to be {found.name}: leave codec away, or say codec={found.name!r}",
         )
-    return FileTarget(path, wanted, options, source)
+    return FileTarget(path, wanted, options, source, _around(path, wanted))
+
+
+def _around(path: str, codec: Codec) -> dict[str, Any]:
+    """What the plan of the directory around a file says of it; nothing where there is no plan."""
+    if path == STDIN or is_remote(path):
+        return {}
+    folder, name = os.path.split(os.path.abspath(local_path(path)))
+    try:
+        directory = open_listing(folder)
+        layout = registry.detect_layout(directory)
+        if layout is None:
+            return {}
+        plan = layout.plan(directory, Options(layout.read_options))
+    except LogwrightError:
+        return {}
+    for file in plan.files:
+        if file.name == name and file.codec == codec.name:
+            return {"live": _live(folder, layout), **file.hints}
+    return {}
+
+
+def _live(path: str, layout: Layout) -> bool | None:
+    return held(os.path.join(path, one) for one in layout.locks())
 
 
 def _directory(
@@ -240,7 +266,7 @@ def _directory(
         raise UsageError(_unknown(directory), path=path, advice=_inside(directory))
     live = None
     if not is_remote(path):
-        live = held(os.path.join(local_path(path), one) for one in layout.locks())
+        live = _live(local_path(path), layout)
     plan = layout.plan(directory, Options(layout.read_options, known_options(options, layout.read_options)))
     return DirectoryTarget(path, directory, layout, options, plan, live)
 
