@@ -1,7 +1,7 @@
 """Kafka: the files of a partition and of a log directory."""
 
 from logwright.codec.base import Codec, Layout
-from logwright.codec.kafka import checkpoint, index, log, metadata, snapshot, timeindex, txnindex
+from logwright.codec.kafka import checkpoint, index, log, metadata, partition, snapshot, timeindex, txnindex
 
 CODECS: tuple[Codec, ...] = (
     log.CODEC,
@@ -13,4 +13,4 @@ CODECS: tuple[Codec, ...] = (
     checkpoint.OFFSETS_CODEC,
     metadata.CODEC,
 )
-LAYOUTS: tuple[Layout, ...] = ()
+LAYOUTS: tuple[Layout, ...] = (partition.LAYOUT,)

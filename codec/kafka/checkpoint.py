@@ -45,7 +45,9 @@ class Checkpoint:
         count = _number(*lines[1], 32)
         entries = [self._entry(*line) for line in lines[2:]]
         if count != len(entries):
-            raise ParseError(f"{count} entries were announced, there are {len(entries)}", lines[1][0], Kind.LENGTH)
+            raise ParseError(
+                f"{count} entries were announced, there are {len(entries)}", lines[1][0], Kind.LENGTH
+            )
         return entries
 
     def _entry(self, at: int, line: str) -> Entry:
@@ -81,7 +83,9 @@ LEADER_EPOCH = Checkpoint((32, 64))
 OFFSETS = Checkpoint((str, 32, 64))
 
 
-def _codec(name: str, title: str, files: str, form: Checkpoint, columns: tuple[Column, ...], system: str) -> WholeCodec:
+def _codec(
+    name: str, title: str, files: str, form: Checkpoint, columns: tuple[Column, ...], system: str
+) -> WholeCodec:
     names = [column.name for column in columns]
 
     def parse(data: bytes) -> Rows:
@@ -113,7 +117,12 @@ OFFSETS_CODEC = _codec(
     (
         Column("topic", pa.string(), "topic", nullable=False),
         Column("partition", pa.int32(), "partition", nullable=False),
-        Column("offset", pa.int64(), "recovery point, high watermark, log start or first dirty offset", nullable=False),
+        Column(
+            "offset",
+            pa.int64(),
+            "recovery point, high watermark, log start or first dirty offset",
+            nullable=False,
+        ),
     ),
     "the broker takes the log directory offline",
 )

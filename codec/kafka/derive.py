@@ -79,7 +79,9 @@ class SegmentIndexer:
         last = header["base_offset"].astype(np.int64) + header["last_offset_delta"]
         out = [np.empty(len(header), np.int64) for _ in range(4)]
         times = header["max_timestamp"].astype(np.int64)
-        entries, timed = _index(last, times, np.ascontiguousarray(start, np.int64), self.interval, self._state, *out)
+        entries, timed = _index(
+            last, times, np.ascontiguousarray(start, np.int64), self.interval, self._state, *out
+        )
         self._index.append(_index_bytes(out[0][:entries] - self.base_offset, out[1][:entries]))
         self._times.append(_time_bytes(out[2][:timed], out[3][:timed] - self.base_offset))
         self.entries += entries
@@ -91,7 +93,11 @@ class SegmentIndexer:
     def timeindex_bytes(self) -> bytes:
         """With the entry that closing a segment adds: the largest timestamp, unless it is there."""
         _, timestamp, offset, timed = self._state.tolist()
-        closing = _time_bytes(np.array([timestamp]), np.array([offset - self.base_offset])) if timestamp > timed else b""
+        closing = (
+            _time_bytes(np.array([timestamp]), np.array([offset - self.base_offset]))
+            if timestamp > timed
+            else b""
+        )
         return b"".join(self._times) + closing
 
 
@@ -224,5 +230,3 @@ def rebuild(
         for header, start, markers in batches:
             deriver.add(header, start, markers)
     return deriver.finish()
-
-

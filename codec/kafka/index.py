@@ -22,7 +22,9 @@ INDEX_ENTRY = Struct(
 
 def _wrong(entries: Entries) -> tuple[np.ndarray[tuple[int], np.dtype[np.bool_]], str]:
     offset, position = entries["relative_offset"].astype(np.int64), entries["position"].astype(np.int64)
-    return (np.diff(offset) <= 0) | (np.diff(position) <= 0), "offset or position is not above the entry before"
+    return (np.diff(offset) <= 0) | (
+        np.diff(position) <= 0
+    ), "offset or position is not above the entry before"
 
 
 CODEC = FixedCodec(

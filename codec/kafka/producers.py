@@ -190,7 +190,11 @@ class ProducerState:
         if transactional and key not in self._open:
             self._open[key] = producer.current_txn_first_offset = base
         elif not transactional and key in self._open:
-            self._stop(batches, i, f"producer {key} writes outside of the transaction it has open since offset {self._open[key]}")
+            self._stop(
+                batches,
+                i,
+                f"producer {key} writes outside of the transaction it has open since offset {self._open[key]}",
+            )
 
     def _control(self, batches: _Columns, i: int, marker: Any) -> list[AbortedTxn]:
         key = int(batches.producer_id[i])
@@ -198,7 +202,9 @@ class ProducerState:
         if marker is None:
             return []  # compacted: the whole transaction is gone
         if marker["type"] not in (ABORT, COMMIT):
-            self._stop(batches, i, f"a control record of type {marker['type']} where a transaction's end is expected")
+            self._stop(
+                batches, i, f"a control record of type {marker['type']} where a transaction's end is expected"
+            )
             return []
         producer.epoch(int(batches.producer_epoch[i]))
         producer.coordinator_epoch = int(marker["coordinator_epoch"])
@@ -224,9 +230,7 @@ class ProducerState:
 
     def snapshot_bytes(self) -> bytes:
         """The content of a `.snapshot` file."""
-        entries = [
-            {"producer_id": key, **vars(producer)} for key, producer in self.producers.items()
-        ]
+        entries = [{"producer_id": key, **vars(producer)} for key, producer in self.producers.items()]
         return PRODUCER_SNAPSHOT.pack({"count": len(entries), "entries": entries})
 
     def load(self, entries: Sequence[dict[str, int]]) -> None:

@@ -298,7 +298,7 @@ def find_batch(
             if anchored and p <= end:
                 accepted = search.leads_to(p, end) and search.good(p)
             elif p < content:
-                accepted = 0 <= end and search.leads_over(p, end)
+                accepted = end >= 0 and search.leads_over(p, end)
             else:
                 accepted = search.followed(p)
             if accepted:

@@ -22,7 +22,9 @@ _FIELDS = (
     Field("coordinator_epoch", I32BE, "of the coordinator that ended its last transaction, -1 for none"),
     Field("current_txn_first_offset", I64BE, "first offset of the transaction it has open, -1 for none"),
 )
-PRODUCER_ENTRY = Struct("ProducerEntry", *_FIELDS, doc="The state of one producer.", source="ProducerStateEntry")
+PRODUCER_ENTRY = Struct(
+    "ProducerEntry", *_FIELDS, doc="The state of one producer.", source="ProducerStateEntry"
+)
 VERSION = 1
 PRODUCER_SNAPSHOT = Struct(
     "ProducerSnapshot",
@@ -49,7 +51,9 @@ def _parse(data: bytes) -> Rows:
         raise ParseError(f"crc {stored:#010x} is stored, {computed:#010x} computed", 2, Kind.CHECKSUM)
     count = int.from_bytes(data[6:10], "big", signed=True)
     if head + count * entry != len(data):
-        raise ParseError(f"{count} entries take {head + count * entry} bytes, there are {len(data)}", 6, Kind.LENGTH)
+        raise ParseError(
+            f"{count} entries take {head + count * entry} bytes, there are {len(data)}", 6, Kind.LENGTH
+        )
     value, _ = PRODUCER_SNAPSHOT.unpack(data)
     rows: Rows = value["entries"]
     return rows
@@ -63,7 +67,9 @@ CODEC = WholeCodec(
     name="kafka.producer_snapshot",
     title="Kafka producer state snapshot",
     pattern=re.compile(r"\d{20}\.snapshot(?:\.deleted)?"),
-    columns=tuple(Column(field.name, _TYPES[field.type.min_size], field.doc, nullable=False) for field in _FIELDS),
+    columns=tuple(
+        Column(field.name, _TYPES[field.type.min_size], field.doc, nullable=False) for field in _FIELDS
+    ),
     parse=_parse,
     form=_form,
     system="the broker deletes it and goes back to the one before",

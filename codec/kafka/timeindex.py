@@ -14,7 +14,11 @@ from logwright.codec.table import Column
 TIMEINDEX_ENTRY = Struct(
     "TimeIndexEntry",
     Field("timestamp", I64BE, "largest timestamp of the segment so far, in milliseconds"),
-    Field("relative_offset", I32BE, "last offset of the first batch that has it, less the number in the file's name"),
+    Field(
+        "relative_offset",
+        I32BE,
+        "last offset of the first batch that has it, less the number in the file's name",
+    ),
     doc="The last entry of a closed segment holds its largest timestamp.",
     source="TimeIndex",
 )
@@ -23,7 +27,9 @@ TIMEINDEX_ENTRY = Struct(
 def _wrong(entries: Entries) -> tuple[np.ndarray[tuple[int], np.dtype[np.bool_]], str]:
     timestamp, offset = entries["timestamp"].astype(np.int64), entries["relative_offset"].astype(np.int64)
     # Compared, not subtracted: far timestamps would wrap.
-    return (timestamp[1:] <= timestamp[:-1]) | (np.diff(offset) < 0), "timestamp or offset is below the entry before"
+    return (timestamp[1:] <= timestamp[:-1]) | (
+        np.diff(offset) < 0
+    ), "timestamp or offset is below the entry before"
 
 
 CODEC = FixedCodec(

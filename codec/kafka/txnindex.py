@@ -17,7 +17,11 @@ TXNINDEX_ENTRY = Struct(
     Field("producer_id", I64BE, "who aborted"),
     Field("first_offset", I64BE, "first offset of the transaction in this partition"),
     Field("last_offset", I64BE, "offset of the ABORT marker"),
-    Field("last_stable_offset", I64BE, "first offset of the earliest other open transaction, else last_offset + 1"),
+    Field(
+        "last_stable_offset",
+        I64BE,
+        "first offset of the earliest other open transaction, else last_offset + 1",
+    ),
     doc="Lies in the segment that holds the marker.",
     source="AbortedTxn",
 )

@@ -1,0 +1,66 @@
+"""Names in a log directory. Source: `LogFileUtils`, `UnifiedLog.parseTopicPartitionName` and `Topic` of Kafka."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+EPOCH_FILE = "leader-epoch-checkpoint"
+METADATA_FILE = "partition.metadata"
+CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
+LOG_START_FILE = "log-start-offset-checkpoint"
+
+_SEGMENT_FILE = re.compile(
+    r"(?P<base>\d{20})(?P<suffix>\.(?:log|index|timeindex|txnindex|snapshot))(?P<leftover>\.(?:deleted|swap|cleaned))?"
+)
+_KAFKA_SUFFIX = re.compile(r"(?P<prefix>[^.]*)\..*?(?:log|index|timeindex|txnindex|snapshot|swap|cleaned)")
+_PARTITION = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<partition>\d{1,10})")
+_MOVED = re.compile(r"(?P<name>\S+-\S+)\.(?P<id>\S+)-(?P<why>delete|future|stray)")
+MAX_NAME = 255
+"""Bytes of a file name on the usual file systems."""
+
+
+class SegmentFile(NamedTuple):
+    """A file that belongs to a segment, or a snapshot."""
+
+    base_offset: int
+    suffix: str
+    leftover: str
+
+
+def segment_name(base_offset: int, suffix: str) -> str:
+    """`segment_name(42, ".log")` is `00000000000000000042.log`."""
+    return f"{base_offset:020d}{suffix}"
+
+
+def parse_segment(name: str) -> SegmentFile | None:
+    found = _SEGMENT_FILE.fullmatch(name)
+    return (
+        None if found is None else SegmentFile(int(found["base"]), found["suffix"], found["leftover"] or "")
+    )
+
+
+def claims_to_be_kafkas(name: str) -> bool:
+    """Whether the broker takes the name for one of its own although it is none: it then parses the number in it."""
+    return _KAFKA_SUFFIX.fullmatch(name) is not None and parse_segment(name) is None
+
+
+class TopicPartition(NamedTuple):
+    topic: str
+    partition: int
+
+
+def parse_directory(name: str) -> TopicPartition | None:
+    """Topic and partition from the name of a directory, which may be one that is to be deleted, future or stray."""
+    moved = _MOVED.fullmatch(name)
+    found = _PARTITION.fullmatch(moved["name"] if moved else name)
+    if found is None or found["topic"] in (".", "..") or int(found["partition"]) >= 1 << 31:
+        return None
+    return TopicPartition(found["topic"], int(found["partition"]))
+
+
+def delete_directory(name: str, token: str) -> str:
+    """The name under which a broker would delete the directory `name`. Source: `UnifiedLog.logDeleteDirName`."""
+    suffix = f".{token}-delete"
+    topic, _, partition = name.rpartition("-")
+    return f"{topic[: MAX_NAME - len(suffix) - len(partition) - 1]}-{partition}{suffix}"

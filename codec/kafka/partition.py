@@ -1,0 +1,345 @@
+"""The layout `kafka.partition`: the directory of one partition, and what its readers see.
+
+Source of the rules: `LogLoader`, `LogSegments` and `UnifiedLog` of Kafka's storage module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from logwright.codec.base import (
+    Builder,
+    Entry,
+    Listing,
+    Match,
+    Part,
+    Placement,
+    Plan,
+    PlannedFile,
+    Role,
+    Stage,
+    Summary,
+    View,
+)
+from logwright.codec.describe import DescriptionError
+from logwright.codec.fault import Fault, Kind, Severity, UsageError
+from logwright.codec.kafka import metadata
+from logwright.codec.kafka.batch import COMPRESSION, COMPRESSION_NAMES
+from logwright.codec.kafka.builder import OPTIONS, PartitionBuilder
+from logwright.codec.kafka.checkpoint import OFFSETS
+from logwright.codec.kafka.markers import markers
+from logwright.codec.kafka.names import (
+    CLEAN_SHUTDOWN_FILE,
+    EPOCH_FILE,
+    LOG_START_FILE,
+    METADATA_FILE,
+    SegmentFile,
+    claims_to_be_kafkas,
+    delete_directory,
+    parse_directory,
+    parse_segment,
+    segment_name,
+)
+from logwright.codec.kafka.place import place
+from logwright.codec.kafka.producers import ProducerState
+from logwright.codec.kafka.resume import resume, stored_epochs
+from logwright.codec.kafka.walk import transactions, walk
+from logwright.codec.option import Option, Options
+
+NAME = "kafka.partition"
+MAX_SEGMENT = (1 << 31) - 1
+_CODECS = {
+    ".log": "kafka.log", ".index": "kafka.index", ".timeindex": "kafka.timeindex", ".txnindex": "kafka.txnindex",
+    ".snapshot": "kafka.producer_snapshot",
+}  # fmt: skip
+_SUFFIXES = tuple(_CODECS)
+
+LOG_START_OFFSET = Option(
+    "log.start.offset",
+    None,
+    "Records below are not served; by default what log-start-offset-checkpoint in the directory above says",
+    low=0,
+)
+
+VIEWS = {
+    view.name: view
+    for view in (
+        View("read_uncommitted", "kafka.log", "rows", "the records that a consumer gets by default"),
+        View("read_committed", "kafka.log", "rows", "without aborted transactions, up to the first open one"),
+        View("log", "kafka.log", "rows", "every record on disk, markers of the system too"),
+        View("batches", "kafka.log", "frames", "record batches"),
+    )
+}
+
+
+class KafkaPartition:
+    """See `logwright.codec.base.Layout`."""
+
+    name = NAME
+    title = "Kafka partition: segments with their indexes"
+    views: Mapping[str, View] = VIEWS
+    default_view = "read_uncommitted"
+    options: tuple[Option, ...] = OPTIONS
+    read_options: tuple[Option, ...] = (LOG_START_OFFSET,)
+    inner_staging = ".logwright"
+    # A broker looks at the regular files of a partition's directory only.
+
+    def recognise(self, listing: Listing) -> Match:
+        named = parse_directory(listing.name) is not None
+        names = [entry.name for entry in listing.entries()]
+        segments = any(found is not None and found.suffix == ".log" for found in map(parse_segment, names))
+        if segments:
+            return Match.SURE if named else Match.NAME
+        return Match.NAME if named and METADATA_FILE in names else Match.NO
+
+    # Reading
+
+    def plan(self, listing: Listing, options: Options) -> Plan:
+        entries = {entry.name: entry for entry in listing.entries()}
+        parsed = {name: parse_segment(name) for name in entries}
+        bases = sorted(
+            f.base_offset for f in parsed.values() if f is not None and f.suffix == ".log" and not f.leftover
+        )
+        start, faults = _log_start(listing, options)
+        clean = _is_clean(listing)
+        files = [
+            self._planned(name, entries[name].size, parsed[name], bases, clean)
+            for name in sorted(entries, key=lambda name: _rank(name, parsed[name]))
+        ]
+        faults += [(file.name, fault) for file in files for fault in _faults(file, parsed[file.name])]
+        return Plan(tuple(files), tuple(faults), self._facts(listing, entries, bases, start, clean))
+
+    def _planned(
+        self, name: str, size: int, found: SegmentFile | None, bases: list[int], clean: bool | None
+    ) -> PlannedFile:
+        if found is None:
+            if name == EPOCH_FILE:
+                return PlannedFile(name, size, Role.DERIVED, "kafka.leader_epoch_checkpoint")
+            if name == METADATA_FILE:
+                return PlannedFile(name, size, Role.METADATA, metadata.CODEC.name)
+            return PlannedFile(name, size, Role.FOREIGN, note="not Kafka's, ignored by it")
+        codec = _CODECS[found.suffix]
+        if found.leftover:
+            return PlannedFile(name, size, Role.LEFTOVER, codec, note=_LEFTOVERS[found.leftover])
+        if found.suffix == ".log":
+            later = [base for base in bases if base > found.base_offset]
+            hints = {
+                "base_offset": found.base_offset, "next_base": later[0] if later else None, "last": not later, "clean": clean,
+            }  # fmt: skip
+            return PlannedFile(name, size, Role.PRIMARY, codec, hints)
+        if found.suffix != ".snapshot" and found.base_offset not in bases:
+            return PlannedFile(name, size, Role.LEFTOVER, codec, note="without a log; the broker deletes it")
+        last = bool(bases) and found.base_offset == bases[-1]
+        return PlannedFile(name, size, Role.DERIVED, codec, {"last": last, "clean": clean})
+
+    def _facts(
+        self,
+        listing: Listing,
+        entries: Mapping[str, Entry],
+        bases: list[int],
+        start: int | None,
+        clean: bool | None,
+    ) -> dict[str, Any]:
+        where = parse_directory(listing.name)
+        facts: dict[str, Any] = {}
+        if where is not None:
+            facts |= {"topic": where.topic, "partition": where.partition}
+        facts["topic_id"] = _topic_id(listing, entries)
+        facts["segments"] = len(bases)
+        facts["log_bytes"] = sum(entries[segment_name(base, ".log")].size for base in bases)
+        facts["first_segment"], facts["last_segment"] = (bases[0], bases[-1]) if bases else (None, None)
+        facts["log_start_offset"] = start if start is not None else (bases[0] if bases else 0)
+        facts["leader_epochs"] = [
+            {"epoch": epoch, "start_offset": offset} for epoch, offset in stored_epochs(listing)
+        ]
+        facts["clean_shutdown"] = clean
+        return facts
+
+    def parts(self, listing: Listing, plan: Plan, view: str, options: Options) -> Sequence[Part]:
+        segments = [file for file in plan.files if file.role is Role.PRIMARY]
+        table = self.views[view].table
+        shared: dict[str, Any] = {}
+        if view in ("read_uncommitted", "read_committed"):
+            shared = {"control": False, "start_offset": _log_start(listing, options)[0]}
+        if view == "read_committed":
+            aborted, stable = transactions(listing, segments)
+            shared |= {"aborted": tuple(txn[:3] for txn in aborted), "end_offset": stable}
+        out = []
+        for file in segments:
+            low, high = file.hints["base_offset"], file.hints["next_base"]
+            if shared.get("end_offset") is not None and low >= shared["end_offset"]:
+                break
+            if shared.get("start_offset") is not None and high is not None and high <= shared["start_offset"]:
+                continue
+            bounds = {"offset": (low, None if high is None else high - 1)} if table == "rows" else {}
+            out.append(Part(file.name, "kafka.log", table, {**file.hints, **shared}, bounds=bounds))
+        return out
+
+    def facts(self, listing: Listing, plan: Plan) -> Mapping[str, Any]:
+        """What the headers of the batches say: where the log ends, times, sizes, transactions that are open."""
+        segments = [file for file in plan.files if file.role is Role.PRIMARY]
+        state, batches, records, end = ProducerState(), 0, 0, None
+        kinds: dict[str, int] = {}
+        low, high = None, None
+        for file in segments:
+            end = file.hints["base_offset"] if end is None else max(end, file.hints["base_offset"])
+            for window, frames in walk(listing, file):
+                head = frames.header
+                state.add(head, markers(window, frames))
+                batches += len(frames)
+                records += int(head["records_count"].astype(np.int64).sum())
+                end = int(head["base_offset"][-1]) + int(head["last_offset_delta"][-1]) + 1
+                for number, count in zip(
+                    *np.unique(head["attributes"] & COMPRESSION, return_counts=True), strict=True
+                ):
+                    name = COMPRESSION_NAMES[number] if number < len(COMPRESSION_NAMES) else f"codec {number}"
+                    kinds[name] = kinds.get(name, 0) + int(count)
+                times = head["max_timestamp"].astype(np.int64)
+                times = times[times >= 0]
+                if len(times):
+                    low = int(times.min()) if low is None else min(low, int(times.min()))
+                    high = int(times.max()) if high is None else max(high, int(times.max()))
+        return {
+            "log_end_offset": end,
+            "batches": batches,
+            "records": records,
+            "compression": kinds,
+            "max_timestamp_ms": [low, high] if low is not None else None,
+            "open_transactions": [
+                {"producer_id": key, "first_offset": first} for key, first in state.open_transactions.items()
+            ],
+        }
+
+    # Writing
+
+    def locks(self) -> Sequence[str]:
+        return ("../.lock",)
+
+    def staging(self, name: str, token: str) -> str:
+        """A directory that a broker, started while it is there, takes for one to be deleted; any other name it does not
+        understand in a log directory would keep it from starting (`LogManager.loadLogs`)."""
+        if parse_directory(name) is None:
+            # Not within a log directory, or the broker would not start already.
+            return f".{name[:150]}.{token}-logwright"
+        return delete_directory(name, token)
+
+    def order(self, names: Iterable[str]) -> Sequence[str]:
+        """The epochs first: entries behind the log end are dropped by a broker that starts before the logs are there. Then by
+        segment, the log before what is derived from it: without a log an index is deleted as an orphan, while a log without
+        its index is recovered, and everything up to there is a sound partition."""
+        return sorted(names, key=lambda name: _rank(name, parse_segment(name), writing=True))
+
+    def builder(
+        self, listing: Listing | None, name: str, options: Options, *, staged: bool = False
+    ) -> Builder:
+        if parse_directory(name) is None:
+            raise UsageError(
+                f"{name!r} is no name of a partition", advice="Name the directory TOPIC-NUMBER, like orders-0"
+            )
+        return PartitionBuilder(
+            options,
+            None if listing is None else resume(listing, self.plan(listing, Options(self.read_options))),
+            staged=staged,
+        )
+
+    def place(
+        self,
+        listing: Listing | None,
+        name: str,
+        parts: Sequence[tuple[Stage, Summary]],
+        extra: Stage,
+        options: Options,
+    ) -> Placement:
+        return place(
+            None if listing is None else resume(listing, self.plan(listing, Options(self.read_options))),
+            parts,
+            extra,
+            options,
+        )
+
+
+_LEFTOVERS = {
+    ".deleted": "removed by the broker when it starts",
+    ".swap": "of a compaction or split that the broker finishes when it starts",
+    ".cleaned": "of a compaction that was cut short; the broker removes it when it starts",
+}
+
+
+def _rank(name: str, found: SegmentFile | None, *, writing: bool = False) -> tuple[int, int, int, str]:
+    """Segments in order, each with its log first; then the epochs and the topic id, which are written first."""
+    if found is None:
+        early = -1 if writing else 1
+        return (early if name in (EPOCH_FILE, METADATA_FILE) else 3, 0, name == EPOCH_FILE, name)
+    if found.leftover:
+        return (2, found.base_offset, 0, name)
+    return (0, found.base_offset, _SUFFIXES.index(found.suffix), name)
+
+
+def _faults(file: PlannedFile, found: SegmentFile | None) -> Iterator[Fault]:
+    if found is None and claims_to_be_kafkas(file.name):
+        number = file.name.partition(".")[0]
+        if number.isdigit():
+            text = f"{number} is not 20 digits long: the broker opens an empty segment {int(number):020d} beside it"
+            yield Fault(NAME, 0, 0, Kind.LINK, text, Severity.WARNING)
+        else:
+            text = "the broker takes the name for one of its own, and does not start since it has no number"
+            yield Fault(NAME, 0, 0, Kind.LINK, text, Severity.WARNING)
+    elif file.role is Role.LEFTOVER:
+        yield Fault(NAME, 0, 0, Kind.LINK, file.note, Severity.INFO)
+    elif file.role is Role.PRIMARY and file.size > MAX_SEGMENT:
+        yield Fault(
+            NAME, 0, file.size, Kind.LENGTH, f"{file.size} bytes, a segment has at most {MAX_SEGMENT}"
+        )
+
+
+def _log_start(listing: Listing, options: Options) -> tuple[int | None, list[tuple[str, Fault]]]:
+    """The first offset that is served, by option or by the checkpoint above; and what is wrong with that."""
+    if options["log.start.offset"] is not None:
+        return options["log.start.offset"], []
+    where, above = parse_directory(listing.name), listing.parent()
+    if where is None or above is None:
+        return None, []
+    try:
+        if LOG_START_FILE not in {entry.name for entry in above.entries()}:
+            return None, []
+        for topic, partition, offset in OFFSETS.unpack(above.read(LOG_START_FILE)):
+            if (topic, partition) == where:
+                return int(offset), []
+    except DescriptionError as error:
+        text = f"../{LOG_START_FILE}: {error.message}"
+        return None, [
+            (
+                "",
+                Fault(
+                    NAME,
+                    0,
+                    0,
+                    Kind.LINK,
+                    text,
+                    Severity.WARNING,
+                    "the broker takes the log directory offline",
+                ),
+            )
+        ]
+    return None, []
+
+
+def _is_clean(listing: Listing) -> bool | None:
+    above = listing.parent()
+    return None if above is None else any(entry.name == CLEAN_SHUTDOWN_FILE for entry in above.entries())
+
+
+def _topic_id(listing: Listing, entries: Mapping[str, Entry]) -> str | None:
+    if METADATA_FILE not in entries:
+        return None
+    try:
+        rows = metadata.CODEC.parse(listing.read(METADATA_FILE, 0, 4096))
+    except DescriptionError:
+        return None
+    return str(rows[0]["topic_id"])
+
+
+LAYOUT = KafkaPartition()
