@@ -208,6 +208,7 @@ def test_views(box: Path) -> None:
         {"name": "NOTE", "codec": "toy.note", "note": ""}, {"name": "README", "codec": None, "note": "not a toy"},
     ]  # fmt: skip
     assert lw.read([box, box], view="files", limit=5).num_rows == 5
+    assert lw.read(box, view="files", mode="PERMISSIVE") == lw.read(box, view="files")
 
 
 def test_rows_without_columns_are_counted(box: Path) -> None:

@@ -102,7 +102,9 @@ class Scan:
         self._filter = understand(filter, table)
         self._path, self._max_faults = _shown(path), max_faults
         self._codec = _codec_of(targets)
-        self.schema: pa.Schema = output_schema(table, self._columns, self._mode)
+        # What is known without reading a file holds no damaged rows.
+        mode_of_rows = Mode.FAILFAST if self._reading.ready else self._mode
+        self.schema: pa.Schema = output_schema(table, self._columns, mode_of_rows)
         self.report: Report = self._new_report()
 
     def _new_report(self) -> Report:
