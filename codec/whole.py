@@ -124,7 +124,8 @@ class WholeCodec:
             for column in self.columns:
                 if row[column.name] is None and not column.nullable:
                     raise UsageError(f"{self.name}: null in column {column.name!r}, where none is allowed")
-        stored = frames["payload"][0].as_py() if frames is not None and frames.num_rows else None
+        kept = frames is not None and frames.num_rows > 0 and "payload" in frames.schema.names
+        stored = frames["payload"][0].as_py() if kept and frames is not None else None
         if stored is not None and self.parse(stored) == given:
             yield stored
         elif file is not None and file.num_rows and file["frames"][0].as_py() == 0 and not given:
