@@ -360,6 +360,15 @@ class Layout(Protocol):
         ...
 
 
+@runtime_checkable
+class TellsFacts(Protocol):
+    """What a layout may offer besides: facts that the headers in its files tell, for `inspect`."""
+
+    def facts(self, listing: Listing, plan: Plan) -> Mapping[str, Any]:
+        """In the system's words, as `Plan.facts`; the headers of all primary files are read for it, nothing is decoded."""
+        ...
+
+
 def take(pieces: Iterable[Piece]) -> dict[str, bytes]:
     """All pieces put together, by file name. For small directories and tests."""
     files: dict[str, bytearray] = {}

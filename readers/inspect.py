@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from logwright.codec.base import TellsFacts
 from logwright.readers.resolve import DirectoryTarget, FileTarget, Target
 from logwright.readers.source import Source
 from logwright.readers.stream import named
@@ -31,6 +32,7 @@ def inspect(target: Target) -> dict[str, Any]:
 
 def _directory(target: DirectoryTarget) -> dict[str, Any]:
     plan, layout = target.plan, target.layout
+    told = layout.facts(target.directory, plan) if isinstance(layout, TellsFacts) else {}
     return {
         "path": target.path,
         "kind": "directory",
@@ -38,7 +40,7 @@ def _directory(target: DirectoryTarget) -> dict[str, Any]:
         "title": layout.title,
         "live": target.live,
         "bytes": sum(file.size for file in plan.files),
-        "facts": dict(plan.facts),
+        "facts": {**plan.facts, **told},
         "files": [
             {"name": f.name, "size": f.size, "role": str(f.role), "codec": f.codec, "note": f.note}
             for f in plan.files

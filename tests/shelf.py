@@ -362,6 +362,13 @@ class Shelf:
             for file, end in itertools.zip_longest(toys, ends)
         ]
 
+    def facts(self, listing: Listing, plan: Plan) -> Mapping[str, Any]:
+        return {
+            "heads": sum(
+                listing.read(file.name).count(b"TY") for file in plan.files if file.role is Role.PRIMARY
+            )
+        }
+
     def locks(self) -> Sequence[str]:
         return ("../.lock",)
 

@@ -213,7 +213,9 @@ def test_views(box: Path) -> None:
 
 def test_rows_without_columns_are_counted(box: Path) -> None:
     assert lw.read(box, columns=[]).num_rows == lw.read(box).num_rows
-    assert lw.read(box, columns=[], filter="id < 5", mode="DROPMALFORMED").num_rows == len(ids(box, filter="id < 5"))
+    assert lw.read(box, columns=[], filter="id < 5", mode="DROPMALFORMED").num_rows == len(
+        ids(box, filter="id < 5")
+    )
 
 
 def test_names_that_are_no_text(box: Path) -> None:
