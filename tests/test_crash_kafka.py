@@ -1,0 +1,183 @@
+"""The bytes of a Kafka partition through every crash, kill and failure of a write, read back as anyone reads them."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import logwright as lw
+from logwright.codec import registry
+from logwright.roundtrip.memory_filesystem import Failure, Kept, MemoryFileSystem
+from logwright.writers.commit import finish_or_undo
+from logwright.writers.staged import StagedWrite
+from logwright.writers.write import write
+
+TARGET = "/logs/orders-0"
+LAYOUT = registry.get_layout("kafka.partition")
+OPTIONS = {"segment.bytes": 200, "batch.size": 110, "topic.id": "AAAAAAAAAAAAAAAAAAAAAQ"}
+OLD = [b"old-%d" % number for number in range(9)]
+NEW = [b"new-%d" % number for number in range(12)]
+
+Rows = list[tuple[int, bytes]]
+
+
+def put(files: MemoryFileSystem, values: list[bytes], mode: str) -> None:
+    rows = [{"key": b"k", "value": value, "timestamp": 1_700_000_000_000} for value in values]
+    write(rows, TARGET, LAYOUT, mode=mode, files=files, **OPTIONS)
+
+
+def put_many(files: MemoryFileSystem, values: list[bytes], mode: str) -> None:
+    import pyarrow as pa
+
+    staged = StagedWrite(TARGET, LAYOUT.name, mode, OPTIONS, files=files)
+    messages = []
+    for number in range(2):
+        task = staged.task(number)
+        half = values[number * 6 : number * 6 + 6]
+        task.add(pa.record_batch({"value": half, "timestamp": pa.array([1_700_000_000_000] * 6, pa.int64())}))
+        messages.append(task.commit())
+    staged.commit(messages)
+
+
+SCENARIOS: dict[str, tuple[list[bytes] | None, str, Callable[..., None], bool, list[bytes]]] = {
+    "new": (None, "error", put, True, NEW),
+    "append": (OLD, "append", put, True, OLD + NEW),
+    "overwrite": (OLD, "overwrite", put, True, NEW),
+    "overwrite without exchange": (OLD, "overwrite", put, False, NEW),
+    "append by tasks": (OLD, "append", put_many, True, OLD + NEW),
+}
+
+
+def prepared(name: str) -> tuple[MemoryFileSystem, Callable[[MemoryFileSystem], None], Rows | None, Rows]:
+    old, mode, act, can_exchange, new = SCENARIOS[name]
+    files = MemoryFileSystem()
+    files.make("/logs")
+    if old is not None:
+        put(files, old, "error")
+    files = files.fork()
+    files.can_exchange = can_exchange
+    return (
+        files,
+        lambda on: act(on, NEW, mode),
+        None if old is None else list(enumerate(old)),
+        list(enumerate(new)),
+    )
+
+
+class Reader:
+    """Reads partitions out of a file system in memory; the same bytes only once."""
+
+    def __init__(self, scratch: Path) -> None:
+        self._place = scratch / "orders-0"
+        self._known: dict[object, Rows | None] = {}
+
+    def rows(self, files: MemoryFileSystem, *, overlay: bool = True) -> Rows | None:
+        """The rows in the directory, None when there is none; without `overlay` as the broker sees it."""
+        if files.stat(TARGET) is None:
+            return None
+        known = (overlay, tuple(sorted(files.tree(TARGET).items())))
+        if known not in self._known:
+            self._place.mkdir()
+            files.dump(TARGET, str(self._place))
+            if not overlay:
+                shutil.rmtree(self._place / LAYOUT.inner_staging, ignore_errors=True)
+            report = lw.verify(self._place)
+            assert report.ok, report.text()
+            table = lw.read(self._place)
+            self._known[known] = list(
+                zip(table["offset"].to_pylist(), table["value"].to_pylist(), strict=True)
+            )
+            shutil.rmtree(self._place)
+        return self._known[known]
+
+
+@pytest.fixture
+def reader(tmp_path: Path) -> Reader:
+    return Reader(tmp_path)
+
+
+def settled(files: MemoryFileSystem, reader: Reader) -> Rows | None:
+    finish_or_undo(files, LAYOUT, TARGET)
+    assert [item.name for item in files.listdir("/logs")] in ([], ["orders-0"])
+    assert not any(item.directory for item in files.listdir(TARGET)) if files.stat(TARGET) else True
+    return reader.rows(files, overlay=False)
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_a_crash_leaves_the_old_or_the_new(name: str, reader: Reader) -> None:
+    files, act, old, new = prepared(name)
+    act(files)
+    assert reader.rows(files) == new
+    finals = {}
+    for prefix in range(len(files.trace) + 1):
+        for kept, seed in [*((kept, 0) for kept in Kept), (Kept.SOME, 1), (Kept.SOME, 2)]:
+            found = files.crash(prefix, kept, seed)
+            rows = reader.rows(found)
+            assert rows in (old, new), f"behind change {prefix}, with {kept} kept"
+            assert settled(found, reader) == rows
+            finals.setdefault(rows == new, found.tree("/logs"))
+            assert found.tree("/logs") == finals[rows == new], "the same files, wherever it was cut off"
+    assert set(finals) == {False, True}
+
+
+@pytest.mark.parametrize("name", ["append", "append by tasks", "new"])
+def test_a_broker_started_in_between_sees_a_sound_prefix(name: str, reader: Reader) -> None:
+    files, act, old, new = prepared(name)
+    act(files)
+    seen = []
+    for prefix in range(len(files.trace) + 1):
+        rows = reader.rows(files.killed(prefix), overlay=False) or []
+        assert rows == new[: len(rows)]
+        assert len(rows) >= len(old or [])
+        seen.append(len(rows))
+    assert seen == sorted(seen)
+    if old is not None:
+        assert len(set(seen)) > 2, "segment by segment"
+
+
+@pytest.mark.parametrize("failure", [Failure.EIO, Failure.SHORT, None])
+@pytest.mark.parametrize("name", ["append", "overwrite"])
+def test_any_operation_may_fail(name: str, failure: Failure | None, reader: Reader) -> None:
+    clean, act, old, new = prepared(name)
+    at = 0
+    while True:
+        files = clean.fork()
+        files.fail(at, failure)
+        raised = None
+        try:
+            act(files)
+        except BaseException as error:
+            raised = error
+        if files.ticks <= at:
+            break
+        assert raised is None or not failure or isinstance(raised, lw.LogwrightError)
+        rows = reader.rows(files)
+        assert rows == new if raised is None else rows in (old, new)
+        assert settled(files.fork(), reader) == rows
+        at += 1
+
+
+def test_written_appended_and_replaced_on_a_real_disk(tmp_path: Path) -> None:
+    path = tmp_path / "orders-0"
+    said = lw.write([{"key": "a", "value": b"1"}, {"value": "2"}], path, "kafka.partition")
+    assert (said.rows, said.ids) == (2, {"first_offset": 0, "last_offset": 1})
+    assert set(said.files) == {one.name for one in path.iterdir()}
+    said = lw.write(lw.scan(path), path, "kafka.partition", mode="append", offsets="assign")
+    assert said.ids == {"first_offset": 2, "last_offset": 3}
+    table = lw.read(path)
+    assert table["value"].to_pylist() == [b"1", b"2"] * 2
+    lw.write(table.slice(1, 2), path, "kafka.partition", mode="overwrite", compression_type="zstd")
+    assert lw.read(path).equals(table.slice(1, 2))
+    assert lw.verify(path).ok
+    assert [one.name for one in tmp_path.iterdir()] == ["orders-0"]
+
+
+def test_a_partition_is_not_overwritten_by_something_that_is_none(tmp_path: Path) -> None:
+    with pytest.raises(lw.UsageError, match="no name of a partition"):
+        lw.write([{"value": "2"}], tmp_path / "orders", "kafka.partition")
+    with pytest.raises(lw.UsageError):
+        lw.write([{"value": 1.5}], tmp_path / "orders-0", "kafka.partition")
+    assert list(tmp_path.iterdir()) == []
