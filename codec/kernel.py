@@ -19,7 +19,8 @@ from a zip. numba's own cache notices neither edited callees nor the mode. Witho
 
 Rules for a kernel: arguments are C-contiguous arrays and scalars; integers are int64 throughout (numba makes floats of int64
 mixed with uint64; NumPy scalars are narrow, and warn where compiled code wraps: read a byte with `load_u8`); a global is a
-number, a tuple, an array, a kernel or an intrinsic; a result is a scalar or a tuple of scalars.
+number, a tuple, an array, a kernel or an intrinsic; a result is a scalar or a tuple of scalars. Nothing is allocated: what a
+kernel fills, it is given.
 """
 
 from __future__ import annotations
@@ -189,20 +190,27 @@ class Kernel(Generic[P, R]):
                     if self._making is not None:
                         # A kernel that calls itself, being compiled.
                         return self._making  # type: ignore[no-any-return]
-                    self._dispatcher = self._make(numba.njit(nogil=True, boundscheck=_MODE == CHECKED))
+                    self._dispatcher = self._make(numba.njit)
         return self._dispatcher  # type: ignore[no-any-return]
 
-    def _make(self, njit: Callable[[Any], Any]) -> Any:
-        made = self._making = njit(self.py_func)
+    def _make(self, njit: Any) -> Any:
+        options = {"nogil": True, "boundscheck": _MODE == CHECKED}
+        if self.signature is not None:
+            # Without the reference counts that numba keeps of arrays: two atomic operations for each call of a kernel from a
+            # kernel, which take longer than reading a varint, for arrays that outlive the call anyway.
+            options["_nrt"] = False
+        made = self._making = njit(**options)(self.py_func)
         try:
             place = _cache_place()
             digest = None if place is None else fingerprint(self.py_func)
             if place is not None and digest is not None:
-                made._cache = _disk_cache(place, self.name, digest)
+                made._cache = _disk_cache(place, self.name, digest, options)
             if self.signature is not None:
                 made.compile(_numba_signature(self.signature))
                 # Other types would be compiled one by one: a missing conversion is an error instead.
                 made.disable_compile()
+                for form in made.overloads.values():
+                    _check_result(self.name, form.signature.return_type)
         finally:
             self._making = None
         return made
@@ -302,6 +310,14 @@ def _numba_signature(text: str) -> tuple[Any, ...]:
 
     words = text.replace("[,]", "[;]").split(",")
     return tuple(one(word.strip().replace("[;]", "[,]")) for word in words if word.strip())
+
+
+def _check_result(name: str, result: Any) -> None:
+    """An array without a reference count can't be handed out: another one would be, in silence."""
+    from numba.core import types
+
+    if any(isinstance(one, types.Array) for one in (result, *getattr(result, "types", ()))):
+        raise TypeError(f"the kernel {name} returns an array: it has to fill one that it is given")
 
 
 # What a compiled kernel depends on
@@ -451,7 +467,7 @@ def _remove_old(place: Path, name: str) -> None:
             old.unlink(missing_ok=True)
 
 
-def _disk_cache(place: Path, name: str, digest: str) -> Any:
+def _disk_cache(place: Path, name: str, digest: str, options: dict[str, bool]) -> Any:
     """One kernel's compiled forms on disk, as a dispatcher asks for them."""
     import llvmlite
     import numba
@@ -466,7 +482,13 @@ def _disk_cache(place: Path, name: str, digest: str) -> Any:
         cache_path = str(place)
 
         def _path(self, signature: Any, codegen: Any) -> Path:
-            made_by = (numba.__version__, llvmlite.__version__, codegen.magic_tuple(), str(signature))
+            made_by = (
+                numba.__version__,
+                llvmlite.__version__,
+                codegen.magic_tuple(),
+                str(signature),
+                options,
+            )
             return place / f"{name}-{digest}-{hashlib.sha256(repr(made_by).encode()).hexdigest()[:16]}"
 
         def load_overload(self, sig: Any, target_context: Any) -> Any:

@@ -233,6 +233,35 @@ def test_without_a_signature_there_is_one_form_for_each_type() -> None:
     assert len(untyped.compile().overloads) == 2
 
 
+@compiled_only
+def test_a_kernel_with_a_signature_returns_no_array() -> None:
+    with pytest.raises(TypeError, match="returns an array: it has to fill one that it is given"):
+        kernel("const u1[]")(lambda buf: (1, buf[1:])).compile()
+    with pytest.raises(
+        Exception, match="Only accept returning of array passed into the function as argument"
+    ):
+        kernel("const u1[]")(lambda buf: buf[1:]).compile()
+
+
+@compiled_only
+def test_arrays_may_be_sliced_inside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And nothing is left of the slices, nor of the arrays, whose references are not counted."""
+    monkeypatch.setattr(module, "_cache_place", lambda: None)
+
+    def sliced_(buf: Any, times: int) -> int:
+        sum_ = 0
+        for _ in range(times):
+            part = buf[1:]
+            sum_ += total(part, 1) + len(part[1:-1])
+        return sum_
+
+    sliced = kernel("const u1[], i8")(sliced_).compile()
+    buf = np.ones(10, np.uint8)
+    before = sys.getrefcount(buf)
+    assert sliced(buf, 1000) == 1000 * (9 + 7)
+    assert sys.getrefcount(buf) == before
+
+
 @pytest.mark.parametrize(
     ("text", "types"),
     [
