@@ -253,13 +253,19 @@ def _lost(fault: Fault) -> str:
     said: list[str] = []
     lost = fault.lost
     extra = [] if fault.rows_lost is None else [_count(fault.rows_lost, "row")]
-    for name, value in fault.lost.items():
+    for name, value in lost.items():
         if name.startswith("first_") and f"last_{name[6:]}" in lost:
             noun, top = name[6:], lost[f"last_{name[6:]}"]
             span = _span(noun, value, top)
             (extra if "timestamp" in noun else said).append(span)
-        elif not (name.startswith("last_") and f"first_{name[5:]}" in lost) and value is not None:
+        elif value is None:
+            continue
+        elif name.startswith("first_"):
+            said.append(f"{name[6:]}s from {value} on")
+        elif not name.startswith("last_"):
             said.append(f"{name} {value}")
+        elif f"first_{name[5:]}" not in lost:
+            said.append(f"{name[5:]}s up to {value}")
     text = ", ".join(said)
     return f"{text} ({', '.join(extra)})" if text and extra else text or ", ".join(extra)
 

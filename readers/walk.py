@@ -147,7 +147,10 @@ class Walk:
         if not tail and fault.severity is not Severity.ERROR:
             # A torn tail or padding with good frames behind it is neither.
             fault = replace(fault, severity=Severity.ERROR)
-        if isinstance(self.codec, TellsLoss) and not fault.lost and fault.severity is not Severity.INFO:
+        padding = tail and fault.kind is Kind.PADDING
+        if isinstance(self.codec, TellsLoss) and not (
+            fault.lost or padding or fault.severity is Severity.INFO
+        ):
             first = after.pick(slice(0, 1)) if after is not None and len(after) else None
             rows, lost = self.codec.lost_between(self._before, first, self.context)
             fault = replace(fault, rows_lost=rows if fault.rows_lost is None else fault.rows_lost, lost=lost)

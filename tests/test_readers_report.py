@@ -152,6 +152,8 @@ def test_text_of_what_is_not_known() -> None:
     }
     text = report(fault(lost=lost)).text()
     assert "ids ?..9, x unknown (?..4611686018427387904 UTC)" in text
+    assert "lost: ids from 3 on" in report(fault(lost={"first_id": 3})).text()
+    assert "lost: ids up to 3\n" in report(fault(lost={"last_id": 3})).text()
     assert "5 rows" in report(fault(rows_lost=5)).text()
 
 
