@@ -36,6 +36,8 @@ class FileReport:
     faults_total: int = 0
     errors: int = 0
     max_faults: int = MAX_FAULTS
+    primary: bool = True
+    """Whether its frames and rows count in the report's: those of files that are made from others don't."""
 
     def add(self, fault: Fault, *, damaged: bool = False) -> None:
         """Note a fault. `damaged`: its bytes are not among what was read."""
@@ -105,11 +107,11 @@ class Report(Mapping[str, Any]):
 
     @property
     def frames(self) -> int:
-        return sum(file.frames for file in self._files.values())
+        return sum(file.frames for file in self._files.values() if file.primary)
 
     @property
     def rows(self) -> int:
-        return sum(file.rows for file in self._files.values())
+        return sum(file.rows for file in self._files.values() if file.primary)
 
     @property
     def faults_total(self) -> int:
@@ -134,7 +136,9 @@ class Report(Mapping[str, Any]):
     def merge(self, other: Report) -> Report:
         """Add the numbers and faults of another report to this one."""
         for theirs in other._files.values():
-            self.file(theirs.path, theirs.codec).merge(theirs)
+            ours = self.file(theirs.path, theirs.codec)
+            ours.merge(theirs)
+            ours.primary = theirs.primary
         self.notes += [note for note in other.notes if note not in self.notes]
         if self.live is None or other.live:
             self.live = other.live

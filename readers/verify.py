@@ -64,6 +64,7 @@ def verify(targets: Sequence[Target], report: Report, depth: Depth = Depth.RECOR
                 continue
             codec = registry.get(file.codec)
             entry = report.file(inside + file.name, codec.name)
+            entry.primary = file.role is Role.PRIMARY
             with open_source(target.directory.real(file.name), target.directory.shown(file.name)) as source:
                 _file(source, codec, target.options, target.hints(file.hints), entry, depth)
         for name, fault in target.plan.faults:
