@@ -282,7 +282,8 @@ def folder_of(path: str) -> str:
 def _holds(directory: Directory) -> str:
     names = [entry.name for entry in directory.entries()]
     if not names:
-        return "it holds no files"
+        folders = len(directory.folders())
+        return f"it holds no files, {folders} folders" if folders else "it is empty"
     more = "" if len(names) <= 4 else f" and {len(names) - 4} more"
     return f"it holds {', '.join(names[:4])}{more}"
 
@@ -305,7 +306,8 @@ def _inside(directory: Directory) -> str:
             known.append((name, layout.name))
     if known:
         first = f"{directory.path.rstrip('/')}/{known[0][0]}"
-        return f"{len(known)} of its folders are: try {first}, a {known[0][1]}, or a list of them"
+        more = "" if len(known) == 1 else f", or another of the {len(known)} folders that we know in it"
+        return f"Try {first}, a {known[0][1]}{more}"
     for entry in directory.entries():
         codec = registry.detect(entry.name, directory.read(entry.name, 0, HEAD) if entry.size else b"")
         if codec is not None:

@@ -161,7 +161,7 @@ def file_system(uri: str) -> tuple[Any, str]:
         return fs.FileSystem.from_uri(uri)
     except (ArrowException, OSError) as error:
         raise UsageError(
-            f"no file system for this URI ({error})",
+            f"no file system for this URI ({_first_line(error)})",
             path=uri,
             advice="Known are those of pyarrow.fs: file, s3, gs, hdfs, abfs",
         ) from error
@@ -233,7 +233,7 @@ def explain(error: OSError, path: str, offset: int | None = None) -> LogwrightEr
         return AccessError("permission to read it is denied", path=path, advice=_owner(path))
     if isinstance(error, IsADirectoryError):
         return UsageError("is a directory, a file is needed here", path=path)
-    text = error.strerror or str(error)
+    text = error.strerror or _first_line(error)
     advice = ""
     if error.errno == errno.EIO:
         advice = "The disk can't read this place: copy what can be read with ddrescue, then read the copy"
@@ -259,7 +259,12 @@ def _nearest(path: str) -> str:
     near = difflib.get_close_matches(os.path.basename(path), names, n=1)
     if near:
         return f"Did you mean {os.path.join(os.path.dirname(path), near[0])}?"
-    return f"{folder} holds {len(names)} other names" if names else f"{folder} is empty"
+    shown = "the current directory" if folder == "." else folder
+    return f"Nothing in {shown} has a name like it" if names else f"{shown} is empty"
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 def _owner(path: str) -> str:

@@ -104,7 +104,7 @@ def test_not_found_names_what_is_there(file: Path) -> None:
         open_source(str(file.parent / "some.lgo"))
     with pytest.raises(NotFoundError, match="is there"):
         open_source(str(file.parent / "no" / "such" / "file"))
-    with pytest.raises(NotFoundError, match="holds 1 other"):
+    with pytest.raises(NotFoundError, match="has a name like it"):
         open_source(str(file.parent / "xyzzy"))
     with pytest.raises(NotFoundError, match="not a directory"):
         open_source(str(file / "below"))
