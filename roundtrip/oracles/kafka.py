@@ -84,6 +84,13 @@ def batches(path: str | Path, *, records: bool = True) -> list[dict[str, Any]]:
     return found
 
 
+def summary(path: str | Path) -> dict[str, Any]:
+    """A `.log` file counted by Kafka's own `FileRecords`, every record read: records, batches, last_offset, valid (every
+    checksum is right), and digest, the CRC-32C of all keys and values one after the other."""
+    _, done = SESSION.ask("summary", path=str(Path(path).absolute()))
+    return dict(done)
+
+
 def records(path: str | Path) -> list[dict[str, Any]]:
     """The records of a `.log` file, or of all of them in a directory in name order, flat.
 

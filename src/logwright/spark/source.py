@@ -27,9 +27,9 @@ def _plainly(method: Callable[..., R]) -> Callable[..., R]:
     """Our errors without the way through our code: Spark prints every line of it."""
 
     @functools.wraps(method)
-    def call(*args: Any) -> R:
+    def call(*args: Any, **named: Any) -> R:
         try:
-            return method(*args)
+            return method(*args, **named)
         except LogwrightError as error:
             said = error
         raise said.with_traceback(None) from None
@@ -62,12 +62,17 @@ class DefaultSource(DataSource):
             raise UsageError("what to write is not said", path=path, advice=f'Say .option("codec", ...), one of: {names}')
         layout = registry.get_layout(given["codec"])
         options = {name: value for name, value in self.options.items() if fold(name) not in _NOT_OPTIONS}
-        # An empty batch of this schema through a builder: wrong types are told now, before any task runs.
-        arrow = to_arrow_schema(schema, timezone="UTC")
+        # A row of nulls through a builder: wrong types and names are told now, before any task runs.
         trial = layout.builder(None, os.path.basename(path.rstrip("/")), Options(layout.options, options), staged=True)
-        list(trial.add(pa.RecordBatch.from_pylist([], schema=arrow)))
+        list(trial.add(_nulls(to_arrow_schema(schema, timezone="UTC"))))
         mode = "overwrite" if overwrite else "append"
         return SparkSink(StagedWrite(path, layout.name, mode, options, process=_driver()))
+
+
+def _nulls(schema: pa.Schema) -> pa.RecordBatch:
+    """One row of nulls, but for whole numbers: where a null is refused, a number would not be."""
+    arrays = [pa.array([0], f.type) if pa.types.is_integer(f.type) else pa.nulls(1, f.type) for f in schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([f.with_nullable(True) for f in schema]))
 
 
 def _driver() -> int:

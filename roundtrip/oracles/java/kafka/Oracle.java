@@ -47,6 +47,7 @@ public final class Oracle {
 
     private static final Map<String, Operation> OPERATIONS = Map.ofEntries(
         Map.entry("batches", Segments::batches),
+        Map.entry("summary", Segments::summary),
         Map.entry("build", Segments::build),
         Map.entry("dump", Tools::dump),
         Map.entry("format", Tools::format),
