@@ -6,6 +6,7 @@ Source of the rules: `LogLoader`, `LogSegments` and `UnifiedLog` of Kafka's stor
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import numpy as np
@@ -56,6 +57,8 @@ _CODECS = {
     ".snapshot": "kafka.producer_snapshot",
 }  # fmt: skip
 _SUFFIXES = tuple(_CODECS)
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 LOG_START_OFFSET = Option(
     "log.start.offset",
@@ -207,7 +210,7 @@ class KafkaPartition:
             "batches": batches,
             "records": records,
             "compression": kinds,
-            "max_timestamp_ms": [low, high] if low is not None else None,
+            "max_timestamp": [_moment(low), _moment(high)] if low is not None and high is not None else None,
             "open_transactions": [
                 {"producer_id": key, "first_offset": first} for key, first in state.open_transactions.items()
             ],
@@ -259,6 +262,14 @@ class KafkaPartition:
             extra,
             options,
         )
+
+
+def _moment(milliseconds: int) -> Any:
+    """As a time, where the calendar goes so far."""
+    try:
+        return EPOCH + timedelta(milliseconds=milliseconds)
+    except OverflowError:
+        return milliseconds
 
 
 _LEFTOVERS = {

@@ -13,7 +13,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+import warnings
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,8 +23,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 ROWS = 2_000_000
-SEGMENT = "48m"
-console = Console(highlight=False)
+SEGMENT = "4m"
+console = Console(highlight=False, soft_wrap=True)
 
 
 def main() -> None:
@@ -65,6 +66,7 @@ def _with_spark(target: Path) -> None:
     from pyspark.sql import functions as f
 
     console.rule("[bold]1. Spark writes a DataFrame as a Kafka partition")
+    warnings.filterwarnings("ignore", category=FutureWarning, module="pyspark")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     with _busy("starting Spark"):
@@ -108,7 +110,7 @@ def _with_spark(target: Path) -> None:
         console.rule("[bold]2. and reads it back, several tasks to a file")
         back = (
             spark.read.format("logwright")
-            .option("maxPartitionBytes", "16m")
+            .option("maxPartitionBytes", "2m")
             .load(str(target))
             .select(f.col("offset").alias("n"), f.col("key").cast("string"), f.col("value").cast("string"), "timestamp", "headers")
         )  # fmt: skip
@@ -238,14 +240,9 @@ def _aiokafka(path: Path) -> dict[str, Any]:
 
 def _look(target: Path) -> None:
     console.rule("[bold]4. the command line")
-    for words in (["inspect", str(target)], ["verify", str(target)], ["dump", str(target), "--limit", "3", "--format", "jsonl"]):
+    for words in (["inspect", str(target)], ["verify", str(target)], ["dump", str(target), "--limit", "3", "--format", "text"]):
         console.print(f"[bold]$ logwright {' '.join(words)}")
-        _run(lambda words=words: subprocess.run([sys.executable, "-m", "logwright", *words], check=True))  # type: ignore[misc]
-
-
-def _run(action: Callable[[], Any]) -> None:
-    sys.stdout.flush()
-    action()
+        subprocess.run([sys.executable, "-m", "logwright", *words], check=True)
 
 
 # What is shown
