@@ -141,7 +141,7 @@ class _Stream:
             self.report.bytes += max(0, upto - seen)
             seen = max(seen, upto)
         self.report.bytes += max(0, self.walk.end - seen)
-        if self.table == "file" and self.walk.start == 0:
+        if self.table == "file" and self.walk.start == 0 and not self.walk.refused:
             yield from self._give(self._file())
 
     def _cheapest(self) -> tuple[str, ...]:

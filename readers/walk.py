@@ -77,11 +77,19 @@ class Walk:
     def end(self) -> int:
         return self.size if self.stop is None else min(self.stop, self.size)
 
+    @property
+    def refused(self) -> bool:
+        """Whether the file is too large to be read in one window, as it would have to be."""
+        return self.codec.whole and self.size > WHOLE_LIMIT
+
     def __iter__(self) -> Iterator[Stretch | Hole]:
-        if self.codec.whole and self.size > WHOLE_LIMIT:
+        if self.refused:
             text = f"{self.size} bytes; files of this kind are small, at most {WHOLE_LIMIT} bytes are read"
             yield Hole(Fault(self.codec.name, 0, self.size, Kind.LENGTH, text), tail=True)
-            return
+        else:
+            yield from self._walk()
+
+    def _walk(self) -> Iterator[Stretch | Hole]:
         at, need = self.start, 0
         hole: Fault | None = None
         while at < self.end or (self.codec.whole and not self._fetched and self.size == 0):
@@ -163,8 +171,6 @@ class Walk:
         window = self._window
         inside = at - window.offset
         if self._fetched and inside >= 0 and inside + need <= len(window.data):
-            return inside
-        if self._fetched and 0 <= inside < len(window.data) and window.final:
             return inside
         length = self._step if self.stop is None else min(self._step, max(self.stop - at, _HEAD))
         if self.codec.whole:

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from shelf import FRAMES_CODEC, ToyFrames, frame, shelf, shuffled  # noqa: F401
+import shelf as shelves
+from shelf import FRAMES_CODEC, ToyFrames, frame, shuffled
 
 import logwright as lw
 from logwright.codec.option import Options
@@ -26,6 +27,7 @@ from logwright.readers.source import ArrowSource, MemorySource, explain, open_so
 from logwright.readers.walk import Walk
 
 pytestmark = pytest.mark.usefixtures("shelf")
+shelf = shelves.shelf
 
 
 @pytest.fixture
@@ -194,6 +196,25 @@ def test_paths_that_are_no_text() -> None:
 
     with pytest.raises(lw.UsageError, match="a path is text"):
         lw.read(Odd())  # type: ignore[arg-type]
+
+
+def test_a_layout_is_none_of_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(frame(1, b"x"))))
+    with pytest.raises(lw.UsageError, match=r"this is a file\. This file seems to be toy\.frames$"):
+        lw.read("-", "toy.shelf")
+
+
+def test_what_the_directory_says_of_a_file_read_alone(box: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A torn tail is less of a matter in the last file. Without a plan nothing is known."""
+    for name in ("000.toy", "500.toy"):
+        (box / name).write_bytes(frame(1, b"x") + b"TY")
+    with pytest.raises(lw.DamageError, match="truncated"):
+        lw.read(box / "000.toy")
+    assert lw.scan(box / "500.toy").to_table().num_rows == 1
+    (box / "README").write_bytes(frame(1, b"x"))
+    assert lw.read(box / "README").num_rows == 1
+    monkeypatch.setattr(shelves.Shelf, "plan", failing(lw.UsageError("no plan")))
+    assert lw.scan(box / "000.toy").to_table().num_rows == 1
 
 
 # Locks

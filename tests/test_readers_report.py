@@ -154,6 +154,8 @@ def test_text_of_what_is_not_known() -> None:
     assert "ids ?..9, x unknown (?..4611686018427387904 UTC)" in text
     assert "lost: ids from 3 on" in report(fault(lost={"first_id": 3})).text()
     assert "lost: ids up to 3\n" in report(fault(lost={"last_id": 3})).text()
+    same = {"first_id": 3, "last_id": 4, "first_timestamp": 5000, "last_timestamp": 5000}
+    assert "lost: ids 3..4 (1970-01-01 00:00:05 UTC)" in report(fault(lost=same)).text()
     assert "5 rows" in report(fault(rows_lost=5)).text()
 
 

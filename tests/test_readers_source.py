@@ -137,6 +137,10 @@ def test_errors_of_the_disk(file: Path, monkeypatch: pytest.MonkeyPatch) -> None
         with pytest.raises(StorageError, match="at byte 7") as caught:
             source.pread(7, 4)
     assert "ddrescue" in str(caught.value)
+    assert (
+        str(explain(OSError(errno.EBADF, "Bad file descriptor"), "x"))
+        == "x: reading failed: Bad file descriptor"
+    )
     assert "ulimit" in str(explain(OSError(errno.EMFILE, "Too many open files"), "x"))
 
 

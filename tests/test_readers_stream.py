@@ -474,6 +474,7 @@ def test_whole_files_come_in_one_window(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(walk, "WHOLE_LIMIT", 1000)
     with pytest.raises(DamageError, match="files of this kind are small"):
         whole(b"note:" + text.encode())
+    assert [row["_corrupt_length"] for row in whole(b"note:" + text.encode(), Mode.PERMISSIVE)] == [100_005]
 
 
 # Splits
@@ -528,6 +529,18 @@ def test_planning_splits_jumps_over_frames() -> None:
     stretches = split(source, CODEC, context(), 500_000)
     assert len(stretches) == 15
     assert source.total < 0.2 * source.size
+
+
+@pytest.mark.parametrize("size", [7_000, 100_000])
+def test_planning_splits_over_many_windows(size: int) -> None:
+    data = b"".join(shuffled(6000, seed=2))
+    source = Counted(data)
+    stretches = split(source, CODEC, context(), size)
+    assert [a for a, _ in stretches] == [0, *(b for _, b in stretches[:-1])]
+    assert all(b - a <= size for a, b in stretches)
+    assert source.total < 1.1 * len(data)
+    starts = set(rows(data, columns="position").column("position").to_pylist())
+    assert {a for a, _ in stretches} <= starts
 
 
 def test_small_and_whole_files_are_one_stretch() -> None:
