@@ -1,0 +1,395 @@
+"""Rows: each column against what the description says, what is left out and why, and records that can't be read.
+
+Invariant of the file: a batch whose records can't all be read gives no rows and one fault that names the record.
+"""
+
+from __future__ import annotations
+
+import gzip
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kafka_log import Got, T, batch, compressed, context, raw_batch, record, section, window
+
+from logwright.codec.compress import compress
+from logwright.codec.describe import VARINT, VARLONG
+from logwright.codec.fault import Kind
+from logwright.codec.kafka import records
+from logwright.codec.kafka.log import CODEC
+from logwright.codec.kafka.markers import MALFORMED, markers
+from logwright.codec.kafka.rows import Aborted, java_string
+
+
+def row(data: bytes, **hints: Any) -> dict[str, Any]:
+    (one,) = Got(data, **hints).rows.to_pylist()
+    return one  # type: ignore[no-any-return]
+
+
+# Columns
+
+
+def test_all_columns_of_a_plain_record() -> None:
+    data = batch(40, [record(2, b"k", b"v", timestamp_delta=5, attributes=-3, headers=[("h", b"x"), ("h", None), ("", b"")])],
+                 last_offset_delta=2, max_timestamp=T + 5, producer_id=7, producer_epoch=3, base_sequence=9,
+                 attributes=0x10, partition_leader_epoch=4)  # fmt: skip
+    got = row(data)
+    assert got.pop("timestamp").timestamp() * 1000 == T + 5
+    assert got == {
+        "key": b"k", "value": b"v", "topic": "orders", "partition": 0, "offset": 42, "timestampType": 0,
+        "headers": [{"key": "h", "value": b"x"}, {"key": "h", "value": None}, {"key": "", "value": b""}],
+        "position": 0, "segment": 0, "timestamp_ms": T + 5, "create_timestamp_ms": T + 5, "attributes": -3,
+        "headers_raw": None, "leader_epoch": 4, "producer_id": 7, "producer_epoch": 3, "sequence": 11,
+        "is_transactional": True, "is_control": False, "control_type": None,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("key", [None, b"", b"k"])
+@pytest.mark.parametrize("value", [None, b"", b"v" * 300])
+def test_null_and_empty_differ(key: bytes | None, value: bytes | None) -> None:
+    got = Got(batch(0, [record(0, b"x", b"y"), record(1, key, value), record(2)])).rows
+    assert got.column("key").to_pylist() == [b"x", key, b"k"]
+    assert got.column("value").to_pylist() == [b"y", value, b"v"]
+
+
+def test_append_time_counts_for_all_and_the_producers_time_stays() -> None:
+    got = Got(
+        batch(0, [record(0), record(1, timestamp_delta=-7)], attributes=0x08, max_timestamp=T + 99)
+    ).rows
+    assert got.column("timestamp_ms").to_pylist() == [T + 99] * 2
+    assert got.column("create_timestamp_ms").to_pylist() == [T, T - 7]
+    assert got.column("timestampType").to_pylist() == [1, 1]
+
+
+def test_no_timestamp_is_null_and_kept_raw() -> None:
+    got = Got(batch(0, [record(0), record(1, timestamp_delta=1)], base_timestamp=-1, max_timestamp=0)).rows
+    assert got.column("timestamp").null_count == 1
+    assert got.column("timestamp")[0].as_py() is None
+    assert got.column("timestamp_ms").to_pylist() == [-1, 0]
+
+
+def test_times_wrap_around_as_in_java() -> None:
+    top = (1 << 63) - 1
+    got = Got(
+        batch(0, [record(0, timestamp_delta=1), record(1, timestamp_delta=-1)], base_timestamp=top)
+    ).rows
+    assert got.column("timestamp_ms").to_pylist() == [-(1 << 63), top - 1]
+    low = Got(batch(0, [record(0, timestamp_delta=-1)], base_timestamp=-(1 << 63))).rows
+    assert low.column("timestamp_ms").to_pylist() == [top]
+
+
+def test_sequence_numbers_start_again_at_0() -> None:
+    got = Got(
+        batch(5, [record(i) for i in range(4)], producer_id=1, producer_epoch=0, base_sequence=(1 << 31) - 2)
+    )
+    assert got.rows.column("sequence").to_pylist() == [(1 << 31) - 2, (1 << 31) - 1, 0, 1]
+
+
+def test_batches_that_differ_share_a_record_batch() -> None:
+    got = Got(
+        batch(0, attributes=0x10, producer_id=5)
+        + batch(1, partition_leader_epoch=3)
+        + batch(2, attributes=0x08)
+    )
+    assert got.rows.column("producer_id").to_pylist() == [5, -1, -1]
+    assert got.rows.column("leader_epoch").to_pylist() == [0, 3, 0]
+    assert got.rows.column("is_transactional").to_pylist() == [True, False, False]
+    assert got.rows.column("timestampType").to_pylist() == [0, 0, 1]
+
+
+@pytest.mark.parametrize(
+    "columns", [(), ("offset",), ("value",), ("headers_raw", "key"), ("control_type",), ("topic",)]
+)
+def test_only_the_columns_asked_for(columns: tuple[str, ...]) -> None:
+    data = batch(0, [record(0, headers=[("h", b"")]), record(1)]) + batch(2)
+    found = CODEC.scan(window(data), 0, context())
+    (decoded,) = CODEC.decode(window(data), found, "rows", columns, context())
+    assert decoded.batch.schema == CODEC.tables["rows"].schema(columns)
+    assert decoded.batch.num_rows == 3
+    whole = Got(data).rows
+    for name in columns:
+        assert decoded.batch.column(name).to_pylist() == whole.column(name).to_pylist()
+
+
+# Header keys
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [
+        (b"plain", "plain"),
+        ("käse".encode(), "käse"),
+        (b"\xff", "\ufffd"),
+        (b"a\xc3", "a\ufffd"),
+        (b"\xe2\x82", "\ufffd"),
+        (b"\xe2\x82x", "\ufffdx"),
+        (b"\xe0\x80\x80", "\ufffd\ufffd\ufffd"),
+        (b"\xed\xa0\x80", "\ufffd"),
+        (b"\xed\xa0", "\ufffd"),
+        (b"\xed\xa0x", "\ufffdx"),
+        (b"\xf4\x90\x80\x80", "\ufffd\ufffd\ufffd\ufffd"),
+        (b"\xf0\x9f\x98", "\ufffd"),
+        (b"\xf5\x80", "\ufffd\ufffd"),
+    ],
+)
+def test_header_keys_are_what_java_makes_of_them(key: bytes, text: str) -> None:
+    """Expected values: `new String(key, UTF_8)` of a JDK 17."""
+    assert java_string(key) == text
+    utf8 = section([record(headers=[("xxxxx", b"1")])])
+    size = VARINT.pack(len(key), {})
+    stored = utf8.replace(b"\x0axxxxx", size + key)
+    stored = VARINT.pack(len(stored) - 1, {}) + stored[1:]
+    got = Got(batch(0) + raw_batch(1, stored, 1) + batch(2, [record(headers=[("a", b"2")])]))
+    assert got.rows.column("headers").to_pylist() == [
+        [],
+        [{"key": text, "value": b"1"}],
+        [{"key": "a", "value": b"2"}],
+    ]
+    raw = [{"key": key, "value": b"1"}] if java_string(key).encode() != key else None
+    assert got.rows.column("headers_raw").to_pylist() == [None, raw, None]
+    assert got.encoded() == got.data
+
+
+# What is left out
+
+
+def test_offsets_that_are_asked_for() -> None:
+    data = batch(0, [record(i) for i in range(4)]) + batch(4, [record(i) for i in range(4)]) + batch(8)
+    assert Got(data, start_offset=2, end_offset=6).offsets == [2, 3, 4, 5]
+    assert Got(data, start_offset=9).offsets == []
+    assert Got(data, start_offset=6).rows.column("key").to_pylist() == [b"k"] * 3
+    # Batches outside are not looked into.
+    bad = raw_batch(9, b"\xff" * 20, 1)
+    assert not Got(data + bad, end_offset=9).faults
+
+
+def control(base: int, key: bytes | None, producer: int = 1, value: bytes | None = b"\0\0\0\0\0\7") -> bytes:
+    return batch(base, [record(0, key, value)], attributes=0x30, producer_id=producer, producer_epoch=0)
+
+
+def test_control_records() -> None:
+    keys = [b"\0\0\0\0", b"\0\0\0\1", b"\0\0\0\2", b"\0\0\0\x2a", b"\0\0", None, b"\xff\0\0\0"]
+    data = b"".join(control(i, key) for i, key in enumerate(keys)) + batch(len(keys))
+    got = Got(data)
+    names = ["ABORT", "COMMIT", "LEADER_CHANGE", "UNKNOWN", "MALFORMED", "MALFORMED", "MALFORMED", None]
+    assert got.rows.column("control_type").to_pylist() == names
+    assert Got(data, control=False).offsets == [len(keys)]
+    found = CODEC.scan(window(data), 0, context())
+    made = markers(window(data), found)
+    assert made["type"].tolist() == [0, 1, 2, 42, MALFORMED, MALFORMED, MALFORMED]
+    assert made["coordinator_epoch"].tolist() == [7, 7, -1, -1, -1, -1, -1]
+    assert made["frame"].tolist() == made["offset"].tolist() == list(range(7))
+
+
+def test_markers_without_a_producer_are_none_and_bad_ones_are_malformed() -> None:
+    data = control(0, b"\0\0\0\1", producer=-1) + control(1, b"\0\0\0\0", value=b"\0")
+    data += raw_batch(2, b"\xff" * 12, 1, attributes=0x30, producer_id=4)
+    data += compressed(3, compress("gzip", section([record(0, b"\0\0\0\1", b"\0\0\0\0\0\1")])), "gzip", 1,
+                       attributes=0x31, producer_id=4)  # fmt: skip
+    found = CODEC.scan(window(data), 0, context())
+    assert markers(window(data), found)[["frame", "type"]].tolist() == [
+        (1, MALFORMED),
+        (2, MALFORMED),
+        (3, 1),
+    ]
+
+
+def test_aborted_transactions_are_left_out() -> None:
+    def data(base: int, producer: int, attributes: int = 0x10) -> bytes:
+        return batch(base, attributes=attributes, producer_id=producer, producer_epoch=0)
+
+    log = (
+        data(0, 1) + data(1, 2) + data(2, 1) + control(3, b"\0\0\0\0") + data(4, 1) + data(5, 1, 0) + batch(6)
+    )
+    aborted = ((1, 0, 3), (2, 9, 10))
+    assert Got(log, aborted=aborted).offsets == [1, 3, 4, 5, 6]
+    assert Got(log, aborted=aborted, control=False).offsets == [1, 4, 5, 6]
+    assert not Aborted()
+
+
+# Records that can't be read
+
+
+def only(records_: bytes, count: int = 1, **fields: Any) -> Got:
+    return Got(raw_batch(0, records_, count, **fields) + batch(9))
+
+
+GOOD = section([record(0)])
+
+
+def of(*fields: bytes) -> bytes:
+    body = b"".join(fields)
+    return VARINT.pack(len(body), {}) + body
+
+
+ZERO = b"\0"
+BAD = {
+    "negative count": (GOOD, -1, records.BAD_COUNT),
+    "more records than bytes": (GOOD, 1000, records.BAD_SECTION),
+    "one record more": (GOOD * 2, 3, records.BAD_SECTION),
+    "no count, but records": (GOOD, 0, records.BAD_TAIL),
+    "bytes after the last": (GOOD + b"\0" * 9, 1, records.BAD_TAIL),
+    "negative length": (b"\x01" * 8, 1, records.BAD_LENGTH),
+    "length of 5": (VARINT.pack(5, {}) + b"\0" * 9, 1, records.BAD_LENGTH),
+    "length beyond": (VARINT.pack(99, {}) + b"\0" * 9, 1, records.BAD_LENGTH),
+    "length without end": (b"\xff" * 9, 1, records.BAD_VARINT),
+    "time without end": (of(ZERO, b"\xff" * 12), 1, records.BAD_VARINT),
+    "offset without end": (of(ZERO, ZERO, b"\xff" * 12), 1, records.BAD_VARINT),
+    "key length without end": (of(ZERO, ZERO, ZERO, b"\xff" * 12), 1, records.BAD_VARINT),
+    "key beyond": (of(ZERO, ZERO, ZERO, b"\x10", b"k", ZERO, ZERO), 1, records.BAD_KEY),
+    "value beyond": (of(ZERO, ZERO, ZERO, ZERO, b"\x10", b"v", ZERO), 1, records.BAD_VALUE),
+    "value length without end": (of(ZERO, ZERO, ZERO, ZERO, b"\xff" * 12), 1, records.BAD_VARINT),
+    "no value": (of(ZERO, ZERO, ZERO, b"\x04", b"kk"), 1, records.BAD_VARINT),
+    "no headers": (of(ZERO, ZERO, ZERO, ZERO, b"\x02", b"v"), 1, records.BAD_VARINT),
+    "negative headers": (of(ZERO, ZERO, ZERO, ZERO, ZERO, b"\x01"), 1, records.BAD_HEADERS),
+    "many headers": (of(ZERO, ZERO, ZERO, ZERO, ZERO, b"\x7e", b"\0" * 9), 1, records.BAD_HEADERS),
+    "header key null": (of(ZERO, ZERO, ZERO, ZERO, ZERO, b"\x02\x01\x00"), 1, records.BAD_HEADER_KEY),
+    "header key beyond": (of(ZERO, ZERO, ZERO, ZERO, ZERO, b"\x02\x7e\x00"), 1, records.BAD_HEADER_KEY),
+    "header key without end": (of(ZERO, ZERO, ZERO, ZERO, ZERO, b"\x02\xff\xff"), 1, records.BAD_VARINT),
+    "header value beyond": (of(ZERO, ZERO, ZERO, ZERO, ZERO, b"\x02\x00\x7e"), 1, records.BAD_HEADER_VALUE),
+    "header value without end": (of(ZERO, ZERO, ZERO, ZERO, ZERO, b"\x02\x00\xff"), 1, records.BAD_VARINT),
+    "bytes after the headers": (of(ZERO, ZERO, ZERO, ZERO, ZERO, ZERO, b"x"), 1, records.BAD_REST),
+    "bytes after a header": (of(ZERO, ZERO, ZERO, ZERO, ZERO, b"\x02\x00\x01", b"x"), 1, records.BAD_REST),
+}
+
+
+def test_every_reason_is_tested() -> None:
+    assert {reason for _, _, reason in BAD.values()} == set(records.REASONS)
+
+
+@pytest.mark.parametrize("padding", [0, 16], ids=["at the end of the buffer", "with room"])
+@pytest.mark.parametrize("what", BAD)
+def test_a_bad_record_costs_its_batch_and_is_named(what: str, padding: int) -> None:
+    stored, count, reason = BAD[what]
+    data = raw_batch(0, stored, count)
+    got = Got(data if not padding else data + batch(2000))
+    assert got.offsets == ([] if not padding else [2000])
+    (fault,) = got.faults
+    assert (fault.kind, fault.offset, fault.length) == (Kind.PAYLOAD, 0, len(data))
+    assert records.REASONS[reason] in fault.detail
+    assert fault.lost["first_offset"] == 0
+    assert got.encoded() == got.data
+
+
+def test_the_fault_says_which_record() -> None:
+    good = section([record(0), record(1)])
+    got = only(good + of(ZERO, ZERO, ZERO, b"\x10", b"k", ZERO, ZERO), 3)
+    assert f"record 2, at byte {len(good)} of the stored records" in got.faults[0].detail
+    assert got.faults[0].rows_lost == 3
+    assert got.offsets == [9]
+    # A consumer gets those before it.
+    served = Got(got.data, partial=True)
+    assert served.offsets == [0, 1, 9]
+    assert served.faults[0].rows_lost == 1
+
+
+def test_a_bad_batch_leaves_no_trace_among_good_ones() -> None:
+    nulls = section([record(0, None, None, headers=[("h", None)]), record(1, None, b"")])
+    bad = raw_batch(1, nulls + b"\x01" * 8, 3, base_timestamp=-1)
+    got = Got(batch(0) + bad + batch(5, [record(0, headers=[("a", b"b")])]))
+    assert got.rows.select(["offset", "key", "value", "headers"]).to_pylist() == [
+        {"offset": 0, "key": b"k", "value": b"v", "headers": []},
+        {"offset": 5, "key": b"k", "value": b"v", "headers": [{"key": "a", "value": b"b"}]},
+    ]
+    assert got.rows.column("timestamp").null_count == 0
+
+
+def test_records_out_of_order_are_left_out_as_a_consumer_does() -> None:
+    got = Got(batch(0, [record(1), record(0), record(2)]))
+    assert got.offsets == [1, 2]
+    assert [(fault.kind, fault.rows_lost) for fault in got.faults] == [(Kind.ORDER, 1)]
+    beyond = Got(batch(0, [record(0), record(7)]) + batch(2) + batch(8))
+    assert beyond.offsets == [0, 7, 8]
+    assert beyond.encoded() == beyond.data
+
+
+def test_rows_before_a_fault_are_counted() -> None:
+    data = batch(0, [record(0), record(1)]) + raw_batch(2, b"\1" * 9, 1) + batch(3)
+    found = CODEC.scan(window(data), 0, context())
+    (decoded,) = CODEC.decode(window(data), found, "rows", ("offset",), context())
+    assert [(before, fault.offset) for before, fault in decoded.faults] == [
+        (2, len(batch(0, [record(0), record(1)])))
+    ]
+
+
+# Compression
+
+
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+def test_compressed_and_plain_batches_in_turn(codec: str) -> None:
+    plain = section([record(0), record(1, None, b"x" * 3000)])
+    data = batch(0) + compressed(1, compress(codec, plain), codec, 2) + batch(3)
+    got = Got(data)
+    assert got.offsets == [0, 1, 2, 3]
+    assert got.rows.column("value").to_pylist() == [b"v", b"v", b"x" * 3000, b"v"]
+    assert got.frames.column("compression").to_pylist() == ["none", codec, "none"]
+    assert got.encoded() == data
+
+
+def test_a_bomb_is_a_bad_payload() -> None:
+    plain = section([record(0, value=bytes(100_000))])
+    data = compressed(0, gzip.compress(plain), "gzip", 1) + batch(1)
+    got = Got(data, options={"max.decompressed.bytes": 50_000})
+    assert got.offsets == [1]
+    assert "limit of 50000 bytes" in got.faults[0].detail
+    assert Got(data, options={"max.decompressed.bytes": "100kb"}).offsets == [0, 1]
+
+
+@pytest.mark.parametrize("codec", [5, 6, 7])
+def test_unknown_compression_is_a_bad_payload(codec: int) -> None:
+    got = Got(raw_batch(0, b"anything", 1, attributes=codec) + batch(1))
+    assert got.offsets == [1]
+    assert f"compression {codec} is unknown" in got.faults[0].detail
+    assert got.frames.column("compression")[0].as_py() == f"unknown {codec}"
+    assert got.encoded() == got.data
+
+
+def test_many_compressed_batches_come_in_portions(monkeypatch: pytest.MonkeyPatch) -> None:
+    from logwright.codec.kafka import sections
+
+    monkeypatch.setattr(sections, "PORTION", 1000)
+    stored = compress("zstd", section([record(0, value=bytes(600))]))
+    data = b"".join(compressed(i, stored, "zstd", 1) for i in range(7)) + b"".join(
+        batch(7 + i, [record(0, value=bytes(400))]) for i in range(7)
+    )
+    found = CODEC.scan(window(data), 0, context())
+    pieces = [one.batch.num_rows for one in CODEC.decode(window(data), found, "rows", ("offset",), context())]
+    assert sum(pieces) == 14
+    assert max(pieces) <= 3
+    assert Got(data).encoded() == data
+
+
+# Varints, against their description
+
+
+@given(st.one_of(st.integers(-(1 << 31), (1 << 31) - 1), st.integers(-70, 70)), st.integers(0, 4))
+def test_varint(value: int, extra: int) -> None:
+    stored = bytearray(VARINT.pack(value, {}))
+    longer = min(extra, 5 - len(stored))
+    for _ in range(longer):
+        stored[-1] |= 0x80
+        stored.append(0)
+    buf = window(bytes(stored) + b"\0").data
+    assert records.varint(buf, 0, len(stored)) == (value, len(stored), int(longer > 0))
+    assert records.varint(buf, 0, len(stored) - 1)[1] == -1
+
+
+@given(st.one_of(st.integers(-(1 << 63), (1 << 63) - 1), st.integers(-9000, 9000)), st.integers(0, 9))
+def test_varlong(value: int, extra: int) -> None:
+    stored = bytearray(VARLONG.pack(value, {}))
+    longer = min(extra, 10 - len(stored))
+    for _ in range(longer):
+        stored[-1] |= 0x80
+        stored.append(0)
+    buf = window(bytes(stored) + b"\0").data
+    assert records.varlong(buf, 0, len(stored)) == (value, len(stored), int(longer > 0))
+    assert records.varlong(buf, 0, len(stored) - 1)[1] == -1
+
+
+def test_bits_that_do_not_fit_are_dropped_and_noticed() -> None:
+    buf = window(b"\x80\x80\x80\x80\x7f").data
+    assert records.varint(buf, 0, 5) == (VARINT.unpack(b"\x80\x80\x80\x80\x7f", 0, 5, {})[0], 5, 1)
+    buf = window(b"\x80" * 9 + b"\x7f").data
+    assert records.varlong(buf, 0, 10) == (VARLONG.unpack(b"\x80" * 9 + b"\x7f", 0, 10, {})[0], 10, 1)
+    assert records.varlong(window(b"\x80" * 10).data, 0, 10)[1] == -1

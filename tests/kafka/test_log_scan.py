@@ -1,0 +1,360 @@
+"""Scanning: where batches are, what ends a file, which damage is which, and where the next batch starts.
+
+Invariant of the file: whatever window a scan gets, the frames it gives are those of the whole file, and it asks for more
+rather than guess.
+"""
+
+from __future__ import annotations
+
+import time
+import zlib
+from typing import Any
+
+import numpy as np
+import pytest
+from kafka_log import NAME, Got, batch, compressed, context, record, reseal, window
+
+from logwright.codec.base import Match
+from logwright.codec.fault import Kind, Severity, UnsupportedError, UsageError
+from logwright.codec.kafka.batch import HEAD_SIZE, RECORD_BATCH
+from logwright.codec.kafka.log import CODEC
+
+THREE = [batch(0, [record(i) for i in range(3)]), batch(3), batch(4, [record(0), record(1)])]
+FILE = b"".join(THREE)
+
+
+def starts(data: bytes, **hints: Any) -> list[int]:
+    return CODEC.scan(window(data), 0, context(**hints)).start.tolist()  # type: ignore[no-any-return]
+
+
+# Windows
+
+
+@pytest.mark.parametrize("check", [True, False])
+def test_a_window_cut_anywhere_asks_for_more_and_then_gives_the_same(check: bool) -> None:
+    whole = CODEC.scan(window(FILE), 0, context(), check=check)
+    assert whole.start.tolist() == [0, len(THREE[0]), len(THREE[0]) + len(THREE[1])]
+    assert (whole.stop, whole.need, whole.damage) == (len(FILE), 0, None)
+    for cut in range(len(FILE)):
+        first = CODEC.scan(window(FILE[:cut], size=len(FILE)), 0, context(), check=check)
+        assert first.damage is None
+        assert first.need > cut - first.stop, "more than there is"
+        assert first.start.tolist() == whole.start[: len(first)].tolist()
+        rest = CODEC.scan(window(FILE[first.stop :], first.stop), 0, context(), check=check)
+        assert (rest.start + first.stop).tolist() == whole.start[len(first) :].tolist()
+
+
+def test_need_is_the_size_of_the_frame_for_a_walk_that_jumps() -> None:
+    big = batch(0, [record(0, value=bytes(20_000))])
+    found = CODEC.scan(window(big[:4096], size=len(big)), 0, context(), check=False)
+    assert (found.stop, found.need) == (0, len(big))
+
+
+def test_headers_are_those_of_the_description() -> None:
+    found = CODEC.scan(window(FILE), 0, context())
+    for start, end, head in zip(found.start, found.end, found.header, strict=True):
+        values, stop = RECORD_BATCH.unpack(FILE, int(start), int(end))
+        assert stop == end
+        assert {name: head[name].item() for name in head.dtype.names} == {
+            name: value for name, value in values.items() if name != "records"
+        }
+
+
+def test_many_small_batches_are_more_than_the_first_guess() -> None:
+    empty = [batch(i, [], records_count=0) for i in range(1000)]
+    assert len(starts(b"".join(empty))) == 1000
+
+
+def test_an_empty_file_is_whole() -> None:
+    found = CODEC.scan(window(b""), 0, context())
+    assert (len(found), found.stop, found.need, found.damage) == (0, 0, 0, None)
+
+
+# The end of a file
+
+
+@pytest.mark.parametrize(
+    ("hints", "severity"),
+    [
+        ({}, Severity.ERROR),
+        ({"last": True}, Severity.WARNING),
+        ({"last": True, "live": True}, Severity.INFO),
+        ({"live": True}, Severity.ERROR),
+    ],
+)
+@pytest.mark.parametrize(
+    ("tail", "kind"),
+    [
+        (THREE[1][:40], Kind.TRUNCATED),
+        (b"\1\2\3", Kind.TRUNCATED),
+        (bytes(17), Kind.PADDING),
+        (bytes(5000), Kind.PADDING),
+    ],
+)
+def test_a_torn_tail_is_an_error_only_in_an_older_segment(
+    hints: dict[str, Any], severity: Severity, tail: bytes, kind: Kind
+) -> None:
+    data = THREE[0] + tail
+    found = CODEC.scan(window(data), 0, context(**hints))
+    assert found.damage is not None
+    assert (found.damage.kind, found.damage.severity) == (kind, severity)
+    assert (found.damage.offset, found.damage.length) == (len(THREE[0]), len(tail))
+    assert found.stop == len(THREE[0])
+
+
+def test_what_looks_torn_is_damage_when_a_batch_follows() -> None:
+    wrong = bytearray(FILE)
+    wrong[len(THREE[0]) + 8] = 1  # a length beyond the end of the file
+    got = Got(bytes(wrong), last=True, live=True)
+    assert [(fault.kind, fault.severity) for fault in got.damage] == [(Kind.LENGTH, Severity.ERROR)]
+    assert got.offsets == [0, 1, 2, 4, 5]
+
+
+def test_zeros_in_the_middle_are_damage() -> None:
+    got = Got(THREE[0] + bytes(len(THREE[1])) + THREE[2], last=True)
+    assert [(fault.kind, fault.severity) for fault in got.damage] == [(Kind.PADDING, Severity.ERROR)]
+    assert got.offsets == [0, 1, 2, 4, 5]
+
+
+# Damage to a header
+
+
+def flipped(data: bytes, field: str, value: int, at: int = 0) -> bytes:
+    place = at + RECORD_BATCH.offset(field)
+    return (
+        data[:place]
+        + RECORD_BATCH[field].type.pack(value, {})
+        + data[place + RECORD_BATCH[field].type.min_size :]
+    )
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "kind"),
+    [
+        ("batch_length", 0, Kind.LENGTH),
+        ("batch_length", -1, Kind.LENGTH),
+        ("batch_length", 48, Kind.LENGTH),
+        ("magic", 3, Kind.MAGIC),
+        ("magic", -126, Kind.MAGIC),
+        ("magic", 0, Kind.MAGIC),
+        ("magic", 1, Kind.MAGIC),
+        ("crc", 1, Kind.CHECKSUM),
+        ("attributes", 0x10, Kind.CHECKSUM),
+        ("records_count", 2, Kind.CHECKSUM),
+        ("base_offset", 1 << 40, Kind.ORDER),
+    ],
+)
+def test_a_wrong_field_is_a_fault_of_its_kind_and_costs_no_other_batch(
+    field: str, value: int, kind: Kind
+) -> None:
+    got = Got(flipped(FILE, field, value, len(THREE[0])))
+    assert [(fault.kind, fault.offset) for fault in got.damage] == [(kind, len(THREE[0]))]
+    assert got.offsets == [0, 1, 2, 4, 5]
+    assert got.encoded() == got.data
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_older_formats_are_named_not_called_damage(magic: int) -> None:
+    body = bytes([magic, 0]) + bytes(8 * magic) + b"\xff\xff\xff\xff" + b"\0\0\0\1v"
+    entry = (
+        (5).to_bytes(8, "big")
+        + (4 + len(body)).to_bytes(4, "big")
+        + zlib.crc32(body).to_bytes(4, "big")
+        + body
+    )
+    with pytest.raises(
+        UnsupportedError, match=f"message format v{magic} .*recognised, not read yet"
+    ) as raised:
+        CODEC.scan(window(THREE[0] + entry + bytes(40)), 0, context())
+    assert raised.value.offset == len(THREE[0])
+    # In a window that ends within it, it is asked for.
+    cut = CODEC.scan(window((THREE[0] + entry)[:-3], size=len(THREE[0] + entry)), 0, context())
+    assert (cut.damage, cut.need) == (None, len(entry))
+
+
+# Order
+
+
+def test_a_batch_again_is_a_finding_and_gives_no_row_twice() -> None:
+    got = Got(THREE[0] + THREE[1] + THREE[1] + THREE[2])
+    assert got.offsets == [0, 1, 2, 3, 4, 5]
+    assert {fault.kind for fault in got.faults} == {Kind.ORDER}
+    assert not got.damage
+    assert got.encoded() == got.data
+
+
+def test_offsets_outside_of_the_file_are_a_finding() -> None:
+    got = Got(batch(3) + batch(4), name=f"{4:020}.log")
+    assert [fault.kind for fault in got.faults] == [Kind.ORDER]
+    assert "outside of the file's range, 4 to" in got.faults[0].detail
+    assert got.offsets == [3, 4]
+    assert "to 9" in Got(batch(10), next_base=10).faults[0].detail
+
+
+def test_a_negative_last_offset_delta_is_damage() -> None:
+    got = Got(batch(5, [record()], last_offset_delta=-2) + batch(6))
+    assert [fault.kind for fault in got.damage] == [Kind.ORDER]
+    assert got.offsets == [6]
+
+
+def test_order_is_kept_from_window_to_window() -> None:
+    one = context()
+    assert len(CODEC.scan(window(THREE[0], size=1000), 0, one)) == 1
+    found = CODEC.scan(window(batch(2), len(THREE[0])), 0, one)
+    assert [fault.kind for fault in found.faults] == [Kind.ORDER]
+    # Reading the same place again is no step back.
+    assert not CODEC.scan(window(THREE[0], size=1000), 0, one).faults
+
+
+def test_a_gap_at_the_end_of_a_window_is_looked_at_with_what_follows() -> None:
+    first, second = batch(0), batch(50)
+    data = first + second + batch(60)
+    found = CODEC.scan(window((first + second), size=len(data)), 0, context())
+    assert (len(found), found.stop, found.need) == (1, len(first), len(second) + HEAD_SIZE)
+    assert starts(data) == [0, len(first), len(first) + len(second)]
+
+
+# The next batch
+
+
+def inside(payload: bytes, **fields: Any) -> bytes:
+    return batch(1, [record(0, value=payload)], **fields)
+
+
+def test_batches_within_a_value_are_no_batches() -> None:
+    log = b"".join(batch(2 + i) for i in range(3))
+    data = batch(0) + inside(log) + batch(7)
+    assert Got(data).offsets == [0, 1, 7]
+    hurt = bytearray(data)
+    hurt[len(batch(0)) + HEAD_SIZE] ^= 0x40  # the checksum is wrong, the length is right
+    assert Got(bytes(hurt)).offsets == [0, 7]
+    longer = flipped(data, "batch_length", len(data), len(batch(0)))
+    assert Got(longer).offsets == [0, 7]
+    for cut in range(len(batch(0)), len(data) - len(batch(7))):
+        assert Got(data[:cut]).offsets == [0]
+
+
+def test_batches_hidden_by_a_wrong_length_are_found() -> None:
+    same = [batch(i) for i in range(6)]
+    data = b"".join(same)
+    # The second claims to take the third and fourth as well, and a good one follows there.
+    wrong = flipped(data, "batch_length", 3 * len(same[0]) - 12, len(same[0]))
+    assert Got(wrong).offsets == [0, 2, 3, 4, 5]
+
+
+def test_a_good_batch_between_two_damaged_ones_is_found() -> None:
+    same = [batch(i, [record(value=bytes([i]) * 30)]) for i in range(5)]
+    hurt = bytearray(b"".join(same))
+    size = len(same[0])
+    for i in (1, 3):
+        hurt[i * size + 70] ^= 1
+    hurt[3 * size + 9] ^= 8
+    assert Got(bytes(hurt)).offsets == [0, 2, 4]
+
+
+def test_resync_asks_for_the_bytes_it_wants() -> None:
+    big = batch(9, [record(0, value=bytes(500))])
+    data = b"junk" * 20 + big + batch(10)
+    for cut in range(90, len(data)):
+        place, need = CODEC.resync(window(data[:cut], size=len(data)), 0, context())
+        if place >= 0:
+            assert place == 80
+            assert (need == 0) == (cut >= 80 + len(big) + HEAD_SIZE)
+            assert not need or cut - 80 < need <= len(data) - 80
+        else:
+            assert 0 < need <= cut, "what may still be the start of a batch is kept"
+    assert CODEC.resync(window(b"junk" * 20), 0, context()) == (-1, 0)
+
+
+@pytest.mark.parametrize("what", ["fakes", "batches in a value", "noise", "zeros"])
+def test_salvage_takes_linear_time(what: str) -> None:
+    size = 1 << 20
+    if what == "fakes":
+        # Headers, each of which claims all the rest.
+        head = bytearray(batch(1)[:HEAD_SIZE])
+        pieces = []
+        for at in range(0, size, HEAD_SIZE):
+            head[8:12] = (size + 200 - at - 12).to_bytes(4, "big")
+            pieces.append(bytes(head))
+        body = b"".join(pieces)
+    elif what == "batches in a value":
+        body = inside(b"".join(batch(2 + i, [], records_count=0) for i in range(size // HEAD_SIZE)))
+        body = body[:70] + b"\xff" + body[71:]
+    elif what == "noise":
+        body = np.random.default_rng(1).integers(0, 256, size, np.uint8).tobytes()
+    else:
+        body = bytes(size)
+    data = batch(0) + body + b"\0" * 61 + batch(1 << 20)
+    CODEC.resync(window(FILE), 1, context())  # kernels are compiled
+    started = time.process_time()
+    place = CODEC.resync(window(data), len(batch(0)) + 1, context())[0]
+    assert time.process_time() - started < 5
+    if what != "batches in a value":
+        assert place == len(data) - len(batch(1 << 20))
+
+
+# Names and hints
+
+
+@pytest.mark.parametrize(
+    ("name", "head", "match"),
+    [
+        (NAME, b"", Match.NAME),
+        (NAME, FILE, Match.SURE),
+        (f"{NAME}.swap", FILE, Match.SURE),
+        ("00000000000000000010-0000000001.checkpoint", FILE, Match.SURE),
+        ("copy.log", FILE, Match.SURE),
+        ("copy.log", b"2025-11-21 INFO started", Match.NO),
+        ("copy.bin", FILE, Match.MAYBE),
+        ("00000000000000000000.index", b"", Match.NO),
+    ],
+)
+def test_recognise(name: str, head: bytes, match: Match) -> None:
+    assert CODEC.recognise(name, head) == match
+
+
+@pytest.mark.parametrize(
+    ("directory", "topic", "partition"),
+    [("orders-0", "orders", 0), ("a.b-c-12", "a.b-c", 12), ("data", None, None),
+     (f"orders-3.{'0' * 32}-delete", "orders", 3)],
+)  # fmt: skip
+def test_topic_and_partition_come_from_the_directory(
+    directory: str, topic: str | None, partition: int | None
+) -> None:
+    got = context(directory=directory)
+    assert (got.topic, got.partition, got.base_offset) == (topic, partition, 0)
+
+
+def test_unknown_hints_are_refused() -> None:
+    with pytest.raises(UsageError, match="no hint 'colour'"):
+        context(colour="red")
+
+
+def test_what_is_lost_is_what_lies_between() -> None:
+    found = CODEC.scan(window(FILE), 0, context())
+    one = found.pick(slice(0, 1)), found.pick(slice(2, 3))
+    assert CODEC.lost_between(*one, context()) == (
+        None,
+        {"topic": "orders", "partition": 0, "first_offset": 3, "last_offset": 3},
+    )
+    assert CODEC.lost_between(found.pick(slice(0, 1)), found.pick(slice(1, 2)), context()) == (0, {})
+    assert CODEC.lost_between(None, None, context(next_base=9))[1]["last_offset"] == 8
+
+
+def test_bounds_of_frames() -> None:
+    append = batch(9, [record(0), record(1)], attributes=0x08, max_timestamp=77)
+    found = CODEC.scan(window(THREE[0] + append), 0, context())
+    low, high = CODEC.frame_bounds(found, "offset")
+    assert (low.tolist(), high.tolist()) == ([0, 9], [2, 10])
+    low, high = CODEC.frame_bounds(found, "timestamp")
+    assert (low[1], high[1]) == (77, 77)
+    assert high[0] == 1_700_000_000_000
+    assert CODEC.frame_bounds(found, "key") == (None, None)
+    # A first record above the largest: then nothing is known.
+    odd = CODEC.scan(window(batch(0, max_timestamp=5)), 0, context())
+    assert CODEC.frame_bounds(odd, "timestamp")[1][0] == (1 << 63) - 1
+
+
+def test_compressed_batches_scan_alike() -> None:
+    one = compressed(0, b"whatever", "zstd", 1)
+    assert starts(one + reseal(one.replace(b"\0" * 8, (9).to_bytes(8, "big"), 1))) == [0, len(one)]
