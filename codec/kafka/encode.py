@@ -19,7 +19,7 @@ import pyarrow as pa
 from logwright.codec.base import Bytes, Chunk
 from logwright.codec.compress import compress
 from logwright.codec.fault import UsageError
-from logwright.codec.intrinsics import crc32c, load_i64be, store_64be
+from logwright.codec.intrinsics import copy, crc32c, load_i32be, load_i64be, store_32be, store_64be
 from logwright.codec.kafka import pack
 from logwright.codec.kafka.batch import (
     COMPRESSION_NAMES,
@@ -29,6 +29,7 @@ from logwright.codec.kafka.batch import (
     HEAD_SIZE,
     LENGTH_END,
     LOG_APPEND_TIME,
+    RECORD_BATCH,
 )
 from logwright.codec.kafka.scan import heads_at
 from logwright.codec.kernel import kernel
@@ -37,6 +38,8 @@ from logwright.codec.option import Option, Options, parse_choice, parse_text
 if TYPE_CHECKING:
     from logwright.codec.kafka.log import LogContext
 
+_LENGTH = RECORD_BATCH.offset("batch_length")
+_CRC = RECORD_BATCH.offset("crc")
 _QUEUE = 64 << 10
 """Rows are taken up when they are so many bytes, so that many small additions cost no more than few large ones."""
 
@@ -252,8 +255,8 @@ def put_heads(out: Bytes, starts: pack.Int64s, ends: pack.Int64s, heads: Bytes) 
     """Put headers where batches start, with the checksums of what follows."""
     for i in range(len(starts)):
         at = starts[i]
-        pack.copy(out, at, heads, i * HEAD_SIZE, HEAD_SIZE)
-        pack.store_32be(out, at + pack._CRC, crc32c(out, at + CRC_START, ends[i]))
+        copy(out, at, heads, i * HEAD_SIZE, HEAD_SIZE)
+        store_32be(out, at + _CRC, crc32c(out, at + CRC_START, ends[i]))
 
 
 @kernel("u1[], i8, i8, i8")
@@ -261,7 +264,7 @@ def rebase(data: Bytes, at: int, end: int, delta: int) -> None:
     """Add `delta` to the base offset of each batch in `data[at:end]`, which the checksums don't cover."""
     while end - at >= HEAD_SIZE:
         store_64be(data, at, load_i64be(data, at) + delta)
-        size = LENGTH_END + pack.load_i32be(data, at + pack._LENGTH)
+        size = LENGTH_END + load_i32be(data, at + _LENGTH)
         if size < HEAD_SIZE:
             return
         at += size
