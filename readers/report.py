@@ -219,14 +219,10 @@ class Report(Mapping[str, Any]):
     def _next(self) -> str:
         path = shlex.quote(self.path)
         if not self.ok:
-            return f"logwright repair {path} --out DIR"
-        if not self.faults_total:
-            return f"logwright dump {path} --limit 10"
-        where, fault = self.faults[0]
-        inside = where and where != self.path
-        return (
-            f"logwright explain {shlex.quote(f'{self.path}/{where}') if inside else path} --at {fault.offset}"
-        )
+            return f"logwright dump {path} --mode DROPMALFORMED   gets every row that is sound"
+        if self.faults_total:
+            return f"logwright verify {path} --json   says all of it"
+        return f"logwright dump {path} --limit 10"
 
 
 _WORDS = {Severity.ERROR: "DAMAGED", Severity.WARNING: "warning", Severity.INFO: "note"}

@@ -113,7 +113,7 @@ def test_text_of_one_fault() -> None:
         "orders-0  DAMAGED  0.log  at 73400320, 16421 bytes: checksum mismatch, stored 1, computed 2",
         "  lost: topic orders, partition 0, offsets 4183220..4183341 (122 rows, 2025-11-20 03:11:07..03:11:09 UTC)",
         "  kafka cuts the log here",
-        "  logwright repair orders-0 --out DIR",
+        "  logwright dump orders-0 --mode DROPMALFORMED   gets every row that is sound",
     ]
 
 
@@ -138,7 +138,7 @@ def test_text_of_a_warning_leads_to_the_bytes() -> None:
     text = report(fault(12, severity=Severity.WARNING, lost={"first_id": 3, "last_id": 3, "of": None})).text()
     assert "warning  0.log  at 12" in text
     assert "lost: id 3" in text
-    assert text.splitlines()[-1] == "  logwright explain orders-0/0.log --at 12"
+    assert text.splitlines()[-1] == "  logwright verify orders-0 --json   says all of it"
 
 
 def test_text_of_what_is_not_known() -> None:

@@ -16,21 +16,31 @@ ANY_OPTION = {"ignore_unknown_options": True, "allow_extra_args": True, "help_op
 """For verbs that take a codec's own options: `--segment-bytes 1m`, `--compression.type=zstd`."""
 
 
-def own_options(ctx: click.Context, known: tuple[str, ...] = ()) -> dict[str, str]:
+def own_options(ctx: click.Context) -> dict[str, str]:
     """The options that click does not know, as a mapping; they are checked where the codec is known."""
+    paths, options = paths_and_options(tuple(ctx.args))
+    if paths:
+        raise click.UsageError(f"unexpected argument {paths[0]!r}")
+    return options
+
+
+def paths_and_options(words: tuple[str, ...]) -> tuple[list[str], dict[str, str]]:
+    """Words of the command line that click left: paths, and options it does not know with their values."""
+    paths: list[str] = []
     options: dict[str, str] = {}
-    rest = list(ctx.args)
+    rest = list(words)
     while rest:
         word = rest.pop(0)
         if not word.startswith("--"):
-            raise click.UsageError(f"unexpected argument {word!r}")
+            paths.append(word)
+            continue
         name, sign, value = word[2:].partition("=")
         if not sign:
             if not rest or rest[0].startswith("--"):
                 raise click.UsageError(f"option --{name} needs a value")
             value = rest.pop(0)
         options[name] = value
-    return options
+    return paths, options
 
 
 def read_options(command: F) -> F:

@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from logwright.cli.common import ANY_OPTION, filter_text, output, own_options, progress, read_options
+from logwright.cli.common import ANY_OPTION, filter_text, output, paths_and_options, progress, read_options
 
 
 @click.command("dump", context_settings=ANY_OPTION)
@@ -17,20 +17,23 @@ from logwright.cli.common import ANY_OPTION, filter_text, output, own_options, p
 @click.option("--bytes", "form", type=click.Choice(["auto", "hex", "base64", "utf8"]), default="auto", show_default=True,
               help="Bytes in JSON: auto is text where it is UTF-8, else {\"$hex\": ...}.")
 @read_options
-@click.pass_context
 def command(
-    ctx: click.Context, path: tuple[str, ...], kind: str | None, out: str | None, form: str, codec: str | None,
+    path: tuple[str, ...], kind: str | None, out: str | None, form: str, codec: str | None,
     view: str | None, columns: str | None, filters: tuple[str, ...], limit: int | None, mode: str,
 ) -> int:  # fmt: skip
     """Print the rows of files or directories."""
     import logwright as lw
     from logwright.formats.sink import Sink, format_of
 
+    paths, options = paths_and_options(path)
+    if not paths:
+        raise click.UsageError("a path is missing")
+
     if kind is None:
         kind = (format_of(out) if out else None) or ("text" if out is None and sys.stdout.isatty() else "jsonl")
     scan = lw.scan(
-        list(path) if len(path) > 1 else path[0], codec, view=view, columns=columns, filter=filter_text(filters),
-        limit=limit, mode=mode.upper(), **own_options(ctx),
+        paths if len(paths) > 1 else paths[0], codec, view=view, columns=columns, filter=filter_text(filters),
+        limit=limit, mode=mode.upper(), **options,
     )  # fmt: skip
     with output(out) as stream, Sink(stream, kind, scan.schema, form=form) as sink:
         with progress("dump", scan.size) as show:

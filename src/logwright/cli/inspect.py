@@ -7,19 +7,22 @@ from typing import Any
 
 import click
 
-from logwright.cli.common import ANY_OPTION, own_options, print_json
+from logwright.cli.common import ANY_OPTION, paths_and_options, print_json
 
 
 @click.command("inspect", context_settings=ANY_OPTION)
 @click.argument("path", nargs=-1, required=True)
 @click.option("--codec", help="What it is, when the name and the bytes don't tell; see `logwright codecs`.")
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
-@click.pass_context
-def command(ctx: click.Context, path: tuple[str, ...], codec: str | None, as_json: bool) -> int:
+def command(path: tuple[str, ...], codec: str | None, as_json: bool) -> int:
     """Say what files or directories are: kind, files, ranges of ids and times, sizes."""
     import logwright as lw
 
-    found = [lw.inspect(one, codec, **own_options(ctx)) for one in path]
+    paths, options = paths_and_options(path)
+    if not paths:
+        raise click.UsageError("a path is missing")
+
+    found = [lw.inspect(one, codec, **options) for one in paths]
     if as_json:
         print_json(found if len(found) > 1 else found[0])
     else:
