@@ -21,11 +21,14 @@ from logwright.codec.intrinsics import (
     load_u8,
     size_varlong,
     store_16be,
+    store_16le,
     store_32be,
     store_64be,
+    store_64le,
     write_varlong,
 )
 from logwright.codec.kafka.batch import CRC_START, HEAD_SIZE, LENGTH_END, MAGIC, RECORD_BATCH, TIMESTAMP_TYPE
+from logwright.codec.kafka.records import INT64_MAX, INT64_MIN
 from logwright.codec.kernel import kernel
 
 Int64s = npt.NDArray[np.int64]
@@ -47,7 +50,7 @@ _COUNT = RECORD_BATCH.offset("records_count")
 
 MAX_INT32 = (1 << 31) - 1
 MAX_OVERHEAD = 36
-"""What a record takes besides its key, value and headers: a length of 5 bytes, attributes, times of up to 10, four more varints."""
+"""What a record takes besides its key, value and headers: a length of 5 bytes, attributes, a time of up to 10, four more of 5."""
 MAX_HEADER_OVERHEAD = 10
 
 NO_NULLS, SOME_NULLS, ALL_NULL = range(3)
@@ -75,29 +78,32 @@ def null_at(mode: int, bits: Bytes, first: int, i: int) -> bool:
     return (load_u8(bits, at >> 3) >> (at & 7)) & 1 == 0
 
 
-@kernel("u1[], i8, i8")
-def put(out: Bytes, at: int, value: int) -> int:
-    """Write a zig-zag varint."""
-    return write_varlong(out, at, value)
+@kernel("i8, i8")
+def difference(a: int, b: int) -> int:
+    """`a - b` as Java has it: it wraps around at 64 bits."""
+    if b < 0 and a > INT64_MAX + b:
+        return INT64_MIN + (a - (INT64_MAX + b) - 1)
+    if b > 0 and a < INT64_MIN + b:
+        return INT64_MAX - ((INT64_MIN + b) - a - 1)
+    return a - b
 
 
 @kernel("u1[], i8, i8[], i8, i8, i8")
 def close_batch(out: Bytes, end: int, state: Int64s, epoch: int, codec: int, check: int) -> None:
     """Write the header of the open batch, which ends at `end`; with `check` its checksum."""
-    at = state[OPEN]
-    delta = state[LAST_OFFSET] - state[BASE_OFFSET]
-    store_64be(out, at, state[BASE_OFFSET])
+    at = int(state[OPEN])
+    store_64be(out, at, int(state[BASE_OFFSET]))
     store_32be(out, at + _LENGTH, end - at - LENGTH_END)
     store_32be(out, at + _EPOCH, epoch)
     out[at + _MAGIC] = MAGIC
-    store_16be(out, at + _ATTRIBUTES, codec | state[KIND] * TIMESTAMP_TYPE)
-    store_32be(out, at + _DELTA, delta)
-    store_64be(out, at + _BASE_TIMESTAMP, state[BASE_TIMESTAMP])
-    store_64be(out, at + _MAX_TIMESTAMP, state[TOP_TIMESTAMP])
+    store_16be(out, at + _ATTRIBUTES, codec | int(state[KIND]) * TIMESTAMP_TYPE)
+    store_32be(out, at + _DELTA, int(state[LAST_OFFSET]) - int(state[BASE_OFFSET]))
+    store_64be(out, at + _BASE_TIMESTAMP, int(state[BASE_TIMESTAMP]))
+    store_64be(out, at + _MAX_TIMESTAMP, int(state[TOP_TIMESTAMP]))
     store_64be(out, at + _PRODUCER, -1)
     store_16be(out, at + _PRODUCER_EPOCH, -1)
     store_32be(out, at + _SEQUENCE, -1)
-    store_32be(out, at + _COUNT, state[COUNT])
+    store_32be(out, at + _COUNT, int(state[COUNT]))
     store_32be(out, at + _CRC, crc32c(out, at + CRC_START, end) if check else 0)
     state[OPEN] = -1
 
@@ -157,15 +163,27 @@ def write_records(
     """
     given = len(cuts) > 0
     cut = 0
+    batches = int(state[BATCHES])
+    first = int(state[OPEN])
+    count = int(state[COUNT])
+    base_offset = int(state[BASE_OFFSET])
+    base_timestamp = int(state[BASE_TIMESTAMP])
+    top = int(state[TOP_TIMESTAMP])
+    batch_kind = int(state[KIND])
+    last_offset = int(state[LAST_OFFSET])
     for i in range(rows):
-        key_null = null_at(key_mode, key_bits, key_bit, i)
-        value_null = null_at(value_mode, value_bits, value_bit, i)
-        key_size = 0 if key_null else int(key_ends[i + 1]) - int(key_ends[i])
-        value_size = 0 if value_null else int(value_ends[i + 1]) - int(value_ends[i])
-        fixed = 1 + key_size + size_varlong(-1 if key_null else key_size)
-        fixed += value_size + size_varlong(-1 if value_null else value_size)
+        key_size = -1
+        if not null_at(key_mode, key_bits, key_bit, i):
+            key_size = int(key_ends[i + 1]) - int(key_ends[i])
+        value_size = -1
+        if not null_at(value_mode, value_bits, value_bit, i):
+            value_size = int(value_ends[i + 1]) - int(value_ends[i])
         header_first = 0
         header_count = 0
+        # All after the offset: of the sizes, the usual short ones are told here, the others by a call.
+        fixed = 1 if key_size < 64 else 2 if key_size < 8192 else size_varlong(key_size)
+        fixed += 1 if value_size < 64 else 2 if value_size < 8192 else size_varlong(value_size)
+        fixed += max(key_size, 0) + max(value_size, 0)
         if len(header_ends) > 0:
             header_first = int(header_ends[i])
             header_count = int(header_ends[i + 1]) - header_first
@@ -177,72 +195,135 @@ def write_records(
                 else:
                     size = int(content_ends[h + 1]) - int(content_ends[h])
                     fixed += size + size_varlong(size)
-        fixed += size_varlong(header_count)
+        fixed += 1 if header_count < 64 else size_varlong(header_count)
         kind = load_u8(kinds, i)
+        offset = int(offsets[i])
+        time = int(times[i])
+        create = int(creates[i])
         while given and cut < len(cuts) and cuts[cut] == i:
             starts[cut] = at
             at += HEAD_SIZE
-            state[BASE_OFFSET] = cut_offsets[cut]
-            state[BASE_TIMESTAMP] = cut_times[cut]
+            base_offset = int(cut_offsets[cut])
+            base_timestamp = int(cut_times[cut])
             cut += 1
-        body = 0
-        if given or state[OPEN] >= 0:
-            body = fixed + size_varlong(creates[i] - state[BASE_TIMESTAMP])
-            body += size_varlong(offsets[i] - state[BASE_OFFSET])
-            if not given and (
-                at - state[OPEN] + body + size_varlong(body) > batch_size
-                or offsets[i] - state[BASE_OFFSET] > MAX_INT32
-                or kind != state[KIND]
-                or (kind == 1 and times[i] != state[TOP_TIMESTAMP])
-            ):
+        delta = difference(create, base_timestamp)
+        ahead = difference(offset, base_offset)
+        body = 1 + fixed
+        body += 1 if -64 <= delta < 64 else 2 if -8192 <= delta < 8192 else size_varlong(delta)
+        body += 1 if -64 <= ahead < 64 else 2 if -8192 <= ahead < 8192 else size_varlong(ahead)
+        if not given and (
+            first < 0
+            or at - first + body + size_varlong(body) > batch_size
+            or ahead > MAX_INT32
+            or kind != batch_kind
+            or (kind == 1 and time != top)
+        ):
+            if first >= 0:
+                state[OPEN] = first
+                state[COUNT] = count
+                state[BASE_OFFSET] = base_offset
+                state[BASE_TIMESTAMP] = base_timestamp
+                state[TOP_TIMESTAMP] = top
+                state[KIND] = batch_kind
+                state[LAST_OFFSET] = last_offset
                 close_batch(out, at, state, epoch, codec, check)
-        if not given and state[OPEN] < 0:
-            starts[state[BATCHES]] = at
-            state[BATCHES] += 1
-            state[OPEN] = at
-            state[COUNT] = 0
-            state[BASE_OFFSET] = offsets[i]
-            state[BASE_TIMESTAMP] = creates[i]
-            state[TOP_TIMESTAMP] = times[i]
-            state[KIND] = kind
+            starts[batches] = at
+            batches += 1
+            first = at
+            count = 0
+            base_offset = offset
+            base_timestamp = create
+            top = time
+            batch_kind = kind
             at += HEAD_SIZE
-            body = fixed + 2
+            delta = 0
+            ahead = 0
+            body = fixed + 3
         if body > MAX_INT32 - HEAD_SIZE - 5:
             state[TOO_LARGE] = i
             return at
-        at = put(out, at, body)
-        out[at] = (int(attributes[i]) & 0xFF) if len(attributes) > 0 else 0
-        at = put(out, at + 1, creates[i] - state[BASE_TIMESTAMP])
-        at = put(out, at, offsets[i] - state[BASE_OFFSET])
-        at = put(out, at, -1 if key_null else key_size)
+        attribute = (int(attributes[i]) & 0xFF) if len(attributes) > 0 else 0
+        if body < 8192 and -8192 <= delta < 8192 and -8192 <= ahead < 8192:
+            # Length, attributes, both deltas: at most seven bytes, put together in a word. There is room for eight, since a
+            # record may take more than it does here.
+            word = body << 1
+            used = 8
+            if word > 0x7F:
+                word = (word & 0x7F) | 0x80 | word >> 7 << 8
+                used = 16
+            word |= attribute << used
+            used += 8
+            number = (delta << 1) ^ (delta >> 63)
+            if number > 0x7F:
+                word |= ((number & 0x7F) | 0x80 | number >> 7 << 8) << used
+                used += 16
+            else:
+                word |= number << used
+                used += 8
+            number = (ahead << 1) ^ (ahead >> 63)
+            if number > 0x7F:
+                word |= ((number & 0x7F) | 0x80 | number >> 7 << 8) << used
+                used += 16
+            else:
+                word |= number << used
+                used += 8
+            store_64le(out, at, word)
+            at += used >> 3
+        else:
+            at = write_varlong(out, at, body)
+            out[at] = attribute
+            at = write_varlong(out, at + 1, delta)
+            at = write_varlong(out, at, ahead)
+        if key_size < 64:
+            out[at] = 1 if key_size < 0 else key_size << 1
+            at += 1
+        else:
+            at = write_varlong(out, at, key_size)
         if key_size > 0:
             copy(out, at, key_data, int(key_ends[i]), key_size)
             at += key_size
-        at = put(out, at, -1 if value_null else value_size)
+        if value_size < 64:
+            out[at] = 1 if value_size < 0 else value_size << 1
+            at += 1
+        elif value_size < 8192:
+            at = store_16le(out, at, (value_size << 1 & 0x7F) | 0x80 | value_size >> 6 << 8)
+        else:
+            at = write_varlong(out, at, value_size)
         if value_size > 0:
             copy(out, at, value_data, int(value_ends[i]), value_size)
             at += value_size
-        at = put(out, at, header_count)
-        for h in range(header_first, header_first + header_count):
-            size = int(name_ends[h + 1]) - int(name_ends[h])
-            at = put(out, at, size)
-            copy(out, at, name_data, int(name_ends[h]), size)
-            at += size
-            if null_at(content_mode, content_bits, content_bit, h):
-                at = put(out, at, -1)
-            else:
-                size = int(content_ends[h + 1]) - int(content_ends[h])
-                at = put(out, at, size)
-                copy(out, at, content_data, int(content_ends[h]), size)
+        if header_count == 0:
+            out[at] = 0
+            at += 1
+        else:
+            at = write_varlong(out, at, header_count)
+            for h in range(header_first, header_first + header_count):
+                size = int(name_ends[h + 1]) - int(name_ends[h])
+                at = write_varlong(out, at, size)
+                copy(out, at, name_data, int(name_ends[h]), size)
                 at += size
-        state[COUNT] += 1
-        state[LAST_OFFSET] = offsets[i]
-        if times[i] > state[TOP_TIMESTAMP]:
-            state[TOP_TIMESTAMP] = times[i]
+                if null_at(content_mode, content_bits, content_bit, h):
+                    at = write_varlong(out, at, -1)
+                else:
+                    size = int(content_ends[h + 1]) - int(content_ends[h])
+                    at = write_varlong(out, at, size)
+                    copy(out, at, content_data, int(content_ends[h]), size)
+                    at += size
+        count += 1
+        last_offset = offset
+        top = max(top, time)
     while given and cut < len(cuts):
         starts[cut] = at
         at += HEAD_SIZE
         cut += 1
+    state[OPEN] = first
+    state[COUNT] = count
+    state[BASE_OFFSET] = base_offset
+    state[BASE_TIMESTAMP] = base_timestamp
+    state[TOP_TIMESTAMP] = top
+    state[KIND] = batch_kind
+    state[LAST_OFFSET] = last_offset
+    state[BATCHES] = batches
     return at
 
 
@@ -375,7 +456,7 @@ def _without_nulls(array: pa.Array) -> pa.Array:
     ends = np.concatenate(([0], np.cumsum(np.where(valid, lengths, 0)))).astype(np.int32)
     # Flattening leaves out what lies under null lists.
     if pa.types.is_map(array.type):
-        keep = np.repeat(valid, lengths)
+        keep = np.repeat(valid, lengths.astype(np.intp))
         first, last = int(array.offsets[0].as_py()), int(array.offsets[-1].as_py())
         mask = pa.array(keep)
         return pa.MapArray.from_arrays(
