@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,8 +18,6 @@ from logwright.codec.describe import DescriptionError, Struct
 from logwright.codec.fault import Fault, Kind, UsageError
 from logwright.codec.option import Option, Options
 from logwright.codec.table import Column, Table
-
-Rows = list[dict[str, Any]]
 
 FRAMES = Table(
     "frames",
@@ -44,31 +41,41 @@ FILE = Table(
 
 
 class ParseError(DescriptionError):
-    """Bytes that are no such file, with the kind of fault that is."""
+    """Bytes that are no such file, with the kind of fault that is, and what the system does if not the usual."""
 
     def __init__(self, message: str, offset: int = 0, kind: Kind = Kind.PAYLOAD, system: str = "") -> None:
         super().__init__(message, offset)
         self.kind, self.system = kind, system
 
 
-@dataclass(frozen=True)
 class WholeCodec:
-    """A codec of a small file: `parse` raises `ParseError` or `DescriptionError`; `form` is its mirror."""
+    """A codec of a small file: `parse` gives its rows, or raises `ParseError`; `form` is its mirror.
 
-    name: str
-    title: str
-    pattern: re.Pattern[str]
-    columns: tuple[Column, ...]
-    parse: Callable[[bytes], Rows]
-    form: Callable[[Rows], bytes]
-    system: str = ""
-    structures: tuple[Struct, ...] = ()
-    options: tuple[Option, ...] = ()
-    whole: bool = True
+    Both have a table with all columns. `form` raises `DescriptionError` for rows that make no file.
+    """
 
-    @property
-    def tables(self) -> Mapping[str, Table]:
-        return {"rows": Table("rows", self.columns), "frames": FRAMES, "file": FILE}
+    whole = True
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        title: str,
+        pattern: re.Pattern[str],
+        columns: tuple[Column, ...],
+        parse: Callable[[bytes], pa.Table],
+        form: Callable[[pa.Table], bytes],
+        system: str,
+        structures: tuple[Struct, ...] = (),
+    ) -> None:
+        self.name, self.title, self.pattern, self.columns = name, title, pattern, columns
+        self.parse, self.form, self.system, self.structures = parse, form, system, structures
+        self.options: tuple[Option, ...] = ()
+        self.tables: Mapping[str, Table] = {
+            "rows": Table("rows", columns, "One row an entry."),
+            "frames": FRAMES,
+            "file": FILE,
+        }
 
     def recognise(self, name: str, head: bytes) -> Match:
         return Match.NAME if self.pattern.fullmatch(name) else Match.NO
@@ -81,15 +88,17 @@ class WholeCodec:
         empty, one = np.empty(0, np.int64), np.zeros(1, np.int64)
         try:
             self.parse(data)
-        except ParseError as error:
-            return Frames(empty, empty, empty, 0, 0, self._fault(error.kind, error, len(data), error.system))
         except DescriptionError as error:
-            return Frames(empty, empty, empty, 0, 0, self._fault(Kind.PAYLOAD, error, len(data), ""))
+            return Frames(empty, empty, empty, 0, 0, self._fault(error, len(data)))
         return Frames(one, np.array([len(data)], np.int64), one, len(data))
 
-    def _fault(self, kind: Kind, error: DescriptionError, size: int, system: str) -> Fault:
+    def _fault(self, error: DescriptionError, size: int) -> Fault:
+        """The whole file is lost, whatever byte of it is wrong."""
         detail = f"{error.message} (at byte {error.offset})" if error.offset else error.message
-        return Fault(self.name, 0, size, kind, detail, system=system or self.system)
+        kind, system = Kind.PAYLOAD, self.system
+        if isinstance(error, ParseError):
+            kind, system = error.kind, error.system or system
+        return Fault(self.name, 0, size, kind, detail, system=system)
 
     def decode(
         self, window: Window, frames: Frames, table: str, columns: Sequence[str], context: None
@@ -97,8 +106,13 @@ class WholeCodec:
         if not len(frames):
             return
         data = window.data.tobytes()
-        rows = self.parse(data) if table == "rows" else [{"position": 0, "size": len(data), "payload": data}]
-        yield Decoded(pa.RecordBatch.from_pylist(rows, schema=self.tables[table].schema(columns)))
+        if table == "rows":
+            found = self.parse(data)
+        else:
+            row = {"position": 0, "size": len(data), "payload": data}
+            found = pa.Table.from_pylist([row], schema=FRAMES.schema(FRAMES.names(detail=True)))
+        for batch in found.select(list(columns)).cast(self.tables[table].schema(columns)).to_batches():
+            yield Decoded(batch)
 
     def describe_file(
         self, head: Window, size: int, frames: int, tail: bytes, zeros: int, context: None
@@ -115,23 +129,52 @@ class WholeCodec:
     def encode(
         self, rows: pa.Table, frames: pa.Table | None, file: pa.Table | None, context: None
     ) -> Iterator[Chunk]:
-        for column in self.columns:
-            if column.name not in rows.schema.names:
-                raise UsageError(f"{self.name} needs a column {column.name!r}")
-        schema = self.tables["rows"].schema()
-        given = rows.select(schema.names).cast(schema).to_pylist()
-        for row in given:
-            for column in self.columns:
-                if row[column.name] is None and not column.nullable:
-                    raise UsageError(f"{self.name}: null in column {column.name!r}, where none is allowed")
-        kept = frames is not None and frames.num_rows > 0 and "payload" in frames.schema.names
-        stored = frames["payload"][0].as_py() if kept and frames is not None else None
-        if stored is not None and self.parse(stored) == given:
+        given = exactly(self.name, rows, self.tables["rows"])
+        stored = kept(frames, "payload")
+        if stored is not None and self._says(stored, given):
             yield stored
-        elif file is not None and file.num_rows and file["frames"][0].as_py() == 0 and not given:
-            yield file["trailing"][0].as_py() + bytes(file["trailing_zeros"][0].as_py())
+        elif kept(file, "frames") == 0 and not given.num_rows:
+            yield kept(file, "trailing") or b""
+            yield bytes(kept(file, "trailing_zeros") or 0)
         else:
             try:
                 yield self.form(given)
             except DescriptionError as error:
                 raise UsageError(f"{self.name}: {error}") from None
+
+    def _says(self, stored: bytes, rows: pa.Table) -> bool:
+        try:
+            return bool(self.parse(stored).cast(rows.schema).equals(rows))
+        except DescriptionError:
+            return False
+
+
+def exactly(codec: str, rows: pa.Table, table: Table) -> pa.Table:
+    """The rows with just the columns of a table, in their types. Detail columns may be absent: null then.
+
+    Raises `UsageError` for a column that is missing or of the wrong type, and for null where none is allowed.
+    """
+    arrays = []
+    for column in table.columns:
+        places = rows.schema.get_all_field_indices(column.name)
+        if len(places) > 1:
+            raise UsageError(f"{codec}: there are {len(places)} columns {column.name!r}")
+        if not places and not column.detail:
+            raise UsageError(f"{codec} needs a column {column.name!r}")
+        try:
+            array = (
+                rows.column(places[0]).cast(column.type) if places else pa.nulls(rows.num_rows, column.type)
+            )
+        except pa.ArrowException as error:
+            raise UsageError(f"{codec}: column {column.name!r} is not {column.type}: {error}") from None
+        if array.null_count and not column.nullable:
+            raise UsageError(f"{codec}: null in column {column.name!r}, where none is allowed")
+        arrays.append(array)
+    return pa.Table.from_arrays(arrays, schema=table.schema(table.names(detail=True)))
+
+
+def kept(table: pa.Table | None, column: str) -> Any:
+    """A value of a table of one row; None when there is no such table, row or column."""
+    if table is None or not table.num_rows or column not in table.schema.names:
+        return None
+    return table[column][0].as_py()

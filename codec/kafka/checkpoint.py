@@ -6,96 +6,133 @@ Read as `BufferedReader.readLine` and `split("\\s+")` would: any line end, no bl
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 
 from logwright.codec.fault import Kind
-from logwright.codec.table import Column
-from logwright.codec.whole import ParseError, Rows, WholeCodec
+from logwright.codec.table import Column, Table
+from logwright.codec.whole import ParseError, WholeCodec
 
 _LINE_END = re.compile(rb"\r\n|\r|\n")
 _SPACE = re.compile(r"[ \t\n\x0b\f\r]+")
-_NUMBER = re.compile(r"[+-]?\d+", re.ASCII)
+_NUMBER = re.compile(r"([+-]?)0*(\d{1,19})", re.ASCII)
 Entry = tuple[str | int, ...]
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """One kind of checkpoint: the types of the words of a line (`str` or the bits of an integer)."""
+    """One kind of checkpoint: the types of the words of a line (`str` or the bits of an integer).
+
+    `low` is the smallest number of an entry that the broker takes; `no_number` what it does where one can't be read.
+    """
 
     words: tuple[type[str] | int, ...]
+    low: int | None = None
+    no_number: str = ""
     version: int = 0
 
-    def pack(self, entries: list[Entry] | list[tuple[int, int]]) -> bytes:
+    def pack(self, entries: Sequence[Entry] | Sequence[tuple[int, int]]) -> bytes:
         lines = [str(self.version), str(len(entries)), *(" ".join(map(str, entry)) for entry in entries)]
         return "".join(f"{line}\n" for line in lines).encode()
 
     def unpack(self, data: bytes) -> list[Entry]:
         """The entries. Raises `ParseError`. A file that ends before the first entry has none."""
-        lines = _lines(data)
-        if not lines:
+        found = lines(data)
+        if not found:
             return []
-        version = _number(*lines[0], 32)
+        version = number(*found[0], 32)
         if version != self.version:
             raise ParseError(f"version {version}, {self.version} was expected", kind=Kind.MAGIC)
-        if len(lines) == 1:
+        if len(found) == 1:
             return []
-        count = _number(*lines[1], 32)
-        entries = [self._entry(*line) for line in lines[2:]]
+        count = number(*found[1], 32)
+        entries = [self._entry(*line) for line in found[2:]]
         if count != len(entries):
             raise ParseError(
-                f"{count} entries were announced, there are {len(entries)}", lines[1][0], Kind.LENGTH
+                f"{count} entries were announced, there are {len(entries)}", found[1][0], Kind.LENGTH
             )
         return entries
 
     def _entry(self, at: int, line: str) -> Entry:
-        words = _SPACE.split(line)
-        while words and not words[-1]:
-            words.pop()  # as Java's split does
-        if len(words) != len(self.words):
+        parts = words(_SPACE, line)
+        if len(parts) != len(self.words):
             raise ParseError(f"{len(self.words)} words were expected in a line, found {line[:80]!r}", at)
-        return tuple(
-            word if kind is str else _number(at, word, kind)  # type: ignore[arg-type]
-            for word, kind in zip(words, self.words, strict=True)
+        entry = tuple(
+            part if kind is str else number(at, part, kind, self.no_number)  # type: ignore[arg-type]
+            for part, kind in zip(parts, self.words, strict=True)
         )
+        if self.low is not None and any(isinstance(one, int) and one < self.low for one in entry):
+            raise ParseError(
+                f"numbers from {self.low} on were expected, found {line[:80]!r}", at, system=self.no_number
+            )
+        return entry
 
 
-def _lines(data: bytes) -> list[tuple[int, str]]:
-    """Lines with the byte where each starts; what follows the last line end is a line unless it is empty."""
+def lines(data: bytes) -> list[tuple[int, str]]:
+    """Lines with the byte where each starts; what follows the last line end is a line unless it is empty.
+
+    Raises `ParseError` where the bytes are not UTF-8, as Java's reader does.
+    """
+    ends = [(end.start(), end.end()) for end in _LINE_END.finditer(data)]
+    if not ends or ends[-1][1] < len(data):
+        ends.append((len(data), len(data)))
     out, at = [], 0
-    for end in _LINE_END.finditer(data):
-        out.append((at, data[at : end.start()].decode("utf-8", "replace")))
-        at = end.end()
-    if at < len(data):
-        out.append((at, data[at:].decode("utf-8", "replace")))
-    return out
+    for stop, after in ends:
+        try:
+            out.append((at, data[at:stop].decode()))
+        except UnicodeDecodeError as error:
+            raise ParseError(
+                f"text in UTF-8 was expected, found {data[at:stop][:80]!r}", at + error.start
+            ) from None
+        at = after
+    return out if data else []
 
 
-def _number(at: int, word: str, bits: int) -> int:
-    if not _NUMBER.fullmatch(word) or not -(1 << bits - 1) <= int(word) < 1 << bits - 1:
-        raise ParseError(f"a number was expected, found {word[:80]!r}", at)
-    return int(word)
+def words(between: re.Pattern[str], line: str) -> list[str]:
+    """The line split as Java's `split` does: without empty words at the end."""
+    parts = between.split(line)
+    while parts and not parts[-1]:
+        parts.pop()
+    return parts
 
 
-LEADER_EPOCH = Checkpoint((32, 64))
-OFFSETS = Checkpoint((str, 32, 64))
+def number(at: int, word: str, bits: int, system: str = "") -> int:
+    """An integer as `Integer.parseInt` and `Long.parseLong` read it. Raises `ParseError`."""
+    found = _NUMBER.fullmatch(word)
+    value = int(found[1] + found[2]) if found is not None else 1 << 63
+    if not -(1 << bits - 1) <= value < 1 << bits - 1:
+        raise ParseError(f"a number of {bits} bits was expected, found {word[:80]!r}", at, system=system)
+    return value
+
+
+LEADER_EPOCH = Checkpoint((32, 64), low=0, no_number="the broker does not start")
+OFFSETS = Checkpoint((str, 32, 64), no_number="the broker warns, and takes the file for empty")
 
 
 def _codec(
     name: str, title: str, files: str, form: Checkpoint, columns: tuple[Column, ...], system: str
 ) -> WholeCodec:
-    names = [column.name for column in columns]
+    schema = Table("rows", columns).schema()
 
-    def parse(data: bytes) -> Rows:
-        return [dict(zip(names, entry, strict=True)) for entry in form.unpack(data)]
+    def parse(data: bytes) -> pa.Table:
+        entries = form.unpack(data)
+        arrays = [pa.array([entry[i] for entry in entries], one.type) for i, one in enumerate(schema)]
+        return pa.Table.from_arrays(arrays, schema=schema)
 
-    def write(rows: Rows) -> bytes:
-        return form.pack([tuple(row[name] for name in names) for row in rows])
+    def write(rows: pa.Table) -> bytes:
+        return form.pack(list(zip(*(rows[one.name].to_pylist() for one in schema), strict=True)))
 
-    made: Callable[[bytes], Rows] = parse
-    return WholeCodec(name, title, re.compile(files), columns, made, write, system)
+    return WholeCodec(
+        name=name,
+        title=title,
+        pattern=re.compile(files),
+        columns=columns,
+        parse=parse,
+        form=write,
+        system=system,
+    )
 
 
 LEADER_EPOCH_CODEC = _codec(
@@ -107,7 +144,7 @@ LEADER_EPOCH_CODEC = _codec(
         Column("epoch", pa.int32(), "leader epoch", nullable=False),
         Column("start_offset", pa.int64(), "first offset written in it", nullable=False),
     ),
-    "the broker takes the log directory offline, or does not start",
+    "the broker does not load the partition and takes the log directory offline",
 )
 OFFSETS_CODEC = _codec(
     "kafka.offset_checkpoint",

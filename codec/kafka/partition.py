@@ -164,21 +164,25 @@ class KafkaPartition:
     def parts(self, listing: Listing, plan: Plan, view: str, options: Options) -> Sequence[Part]:
         segments = [file for file in plan.files if file.role is Role.PRIMARY]
         table = self.views[view].table
-        shared: dict[str, Any] = {}
-        if view in ("read_uncommitted", "read_committed"):
-            shared = {"control": False, "start_offset": _log_start(listing, options)[0]}
-        if view == "read_committed":
-            aborted, stable = transactions(listing, segments)
-            shared |= {"aborted": tuple(txn[:3] for txn in aborted), "end_offset": stable}
+        served = view in ("read_uncommitted", "read_committed")
+        start = _log_start(listing, options)[0] if served else None
+        aborted, stable = transactions(listing, segments) if view == "read_committed" else ([], None)
         out = []
         for file in segments:
             low, high = file.hints["base_offset"], file.hints["next_base"]
-            if shared.get("end_offset") is not None and low >= shared["end_offset"]:
+            if stable is not None and low >= stable:
                 break
-            if shared.get("start_offset") is not None and high is not None and high <= shared["start_offset"]:
+            if start is not None and high is not None and high <= start:
                 continue
+            hints = dict(file.hints)
+            if served:
+                # What lies beyond the next segment's base is served from there, if at all.
+                end = min((one for one in (stable, high) if one is not None), default=None)
+                first = low if start is None else max(start, low)
+                hints |= {"control": False, "partial": True, "start_offset": first, "end_offset": end}
+                hints["aborted"] = tuple(txn[:3] for txn in aborted)
             bounds = {"offset": (low, None if high is None else high - 1)} if table == "rows" else {}
-            out.append(Part(file.name, "kafka.log", table, {**file.hints, **shared}, bounds=bounds))
+            out.append(Part(file.name, "kafka.log", table, hints, bounds=bounds))
         return out
 
     def facts(self, listing: Listing, plan: Plan) -> Mapping[str, Any]:
@@ -347,10 +351,9 @@ def _topic_id(listing: Listing, entries: Mapping[str, Entry]) -> str | None:
     if METADATA_FILE not in entries:
         return None
     try:
-        rows = metadata.CODEC.parse(listing.read(METADATA_FILE, 0, 4096))
+        return metadata.unpack(listing.read(METADATA_FILE, 0, 4096))[1]
     except DescriptionError:
         return None
-    return str(rows[0]["topic_id"])
 
 
 LAYOUT = KafkaPartition()

@@ -6,21 +6,36 @@ batches that are read from the log (append origin REPLICATION): sequence numbers
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from logwright.codec.kafka.batch import CONTROL, TRANSACTIONAL
+from logwright.codec.kafka.java_map import hash_map_order
 from logwright.codec.kafka.markers import ABORT, COMMIT
-from logwright.codec.kafka.snapshot import PRODUCER_SNAPSHOT
+from logwright.codec.kafka.snapshot import ENTRY, pack, unpack
+from logwright.codec.kernel import kernel
 
 NONE = -1
 _INT_MAX = (1 << 31) - 1
-_SHORT = 64
-"""Up to so many batches between two markers are handled one by one; more of them by column."""
+
+Matrix = npt.NDArray[np.int64]
+Numbers = npt.NDArray[np.int64]
+
+# What is kept of a producer: the columns of `ProducerState._state`, and their names in a snapshot.
+_EPOCH, _SEQUENCE, _OFFSET, _DELTA, _TIMESTAMP, _COORDINATOR, _FIRST = range(7)
+_KEPT = ENTRY.names[1:] if ENTRY.names else ()
+_NEW = (NONE, NONE, NONE, 0, NONE, NONE, NONE)
+
+# What counts of a batch: the columns of a matrix.
+_SLOT, _FLAGS, _OF_EPOCH, _BASE, _LAST_DELTA, _BASE_SEQUENCE, _MAX_TIMESTAMP, _MARKER = range(8)
+_TYPE, _MARKER_EPOCH, _MARKER_TIMESTAMP = range(3)
+
+# Slots of the counters of `_apply`.
+_HEAP, _WHERE, _WHAT, _DETAIL = range(4)
+_PLAIN, _BAD_MARKER = 1, 2
 
 
 class AbortedTxn(NamedTuple):
@@ -33,13 +48,13 @@ class AbortedTxn(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """A batch on which a broker ends its start."""
+    """A batch on which a broker ends its start. `batch` counts all batches since the beginning."""
 
-    index: int
+    batch: int
     detail: str
 
 
-@dataclass
+@dataclass(frozen=True)
 class Producer:
     """The state of one producer, as a snapshot holds it. -1 is none throughout."""
 
@@ -51,46 +66,8 @@ class Producer:
     coordinator_epoch: int = NONE
     current_txn_first_offset: int = NONE
 
-    def epoch(self, epoch: int) -> None:
-        """Another epoch forgets the batches of the one before."""
-        if epoch != self.producer_epoch:
-            self.producer_epoch = epoch
-            self.last_sequence, self.last_offset, self.offset_delta = NONE, NONE, 0
 
-
-class JavaHashMap:
-    """The order in which a `java.util.HashMap<Long, ?>` iterates: by bucket, in a bucket by insertion.
-
-    The table only grows: when it is three quarters full, and, while it has fewer than 64 buckets, when a bucket with eight keys
-    gets a ninth. (From 64 buckets on such a bucket becomes a tree, which may move one key to its front: not emulated.)
-    """
-
-    def __init__(self, keys: Iterable[int] = ()) -> None:
-        self._capacity = 16
-        self._keys: dict[int, None] = {}
-        for key in keys:
-            self.add(key)
-
-    def add(self, key: int) -> None:
-        if key in self._keys:
-            return
-        if self._capacity < 64 and sum(self._bucket(one) == self._bucket(key) for one in self._keys) >= 8:
-            self._capacity *= 2
-        self._keys[key] = None
-        if len(self._keys) > self._capacity * 3 // 4:
-            self._capacity *= 2
-
-    def remove(self, key: int) -> None:
-        self._keys.pop(key, None)
-
-    def _bucket(self, key: int) -> int:
-        code = (key ^ key >> 32) & 0xFFFFFFFF
-        return (code ^ code >> 16) & (self._capacity - 1)
-
-    def order(self) -> list[int]:
-        return sorted(self._keys, key=self._bucket)
-
-
+@kernel("i8, i8")
 def last_sequence(base: int, delta: int) -> int:
     """The sequence number of a batch's last record: after the largest int comes 0 (`DefaultRecordBatch.incrementSequence`)."""
     if base == NONE:
@@ -98,30 +75,143 @@ def last_sequence(base: int, delta: int) -> int:
     return base + delta if base + delta <= _INT_MAX else base + delta - _INT_MAX - 1
 
 
+@kernel("i8[,], i8")
+def _heap_rise(heap: Matrix, at: int) -> None:
+    """Row `at`, the last, has just been put: move it to its place. Rows are (first offset, slot), the smallest on top."""
+    while at > 0:
+        above = (at - 1) // 2
+        if heap[above, 0] <= heap[at, 0]:
+            return
+        for column in range(2):
+            heap[above, column], heap[at, column] = heap[at, column], heap[above, column]
+        at = above
+
+
+@kernel("i8[,], i8")
+def _heap_pop(heap: Matrix, size: int) -> None:
+    """Take the top row away: afterwards there are `size - 1`."""
+    size -= 1
+    heap[0, 0] = heap[size, 0]
+    heap[0, 1] = heap[size, 1]
+    at = 0
+    while True:
+        small = 2 * at + 1
+        if small >= size:
+            return
+        if small + 1 < size and heap[small + 1, 0] < heap[small, 0]:
+            small += 1
+        if heap[at, 0] <= heap[small, 0]:
+            return
+        for column in range(2):
+            heap[small, column], heap[at, column] = heap[at, column], heap[small, column]
+        at = small
+
+
+@kernel("i8[,], i8, i8")
+def _enter_epoch(state: Matrix, slot: int, epoch: int) -> None:
+    """Another epoch forgets the batches of the one before."""
+    if state[slot, _EPOCH] != epoch:
+        state[slot, _EPOCH] = epoch
+        state[slot, _SEQUENCE] = NONE
+        state[slot, _OFFSET] = NONE
+        state[slot, _DELTA] = 0
+
+
+@kernel("const i8[,], const i8[,], i8[,], i8[,], i8[], i8[,]")
+def _apply(
+    batches: Matrix, markers: Matrix, state: Matrix, heap: Matrix, counters: Numbers, aborted: Matrix
+) -> int:
+    """Take batches one by one. Returns the number of rows put into `aborted`: (slot, first, last, last stable offset).
+
+    `heap` has the open transactions, and closed ones that have not come up yet, with room for all that may be opened.
+    """
+    found = 0
+    for i in range(batches.shape[0]):
+        slot = batches[i, _SLOT]
+        base = batches[i, _BASE]
+        flags = batches[i, _FLAGS]
+        if flags & CONTROL:
+            marker = batches[i, _MARKER]
+            if marker < 0:
+                # Compacted: the whole transaction is gone.
+                continue
+            kind = markers[marker, _TYPE]
+            if kind != ABORT and kind != COMMIT:
+                if counters[_WHAT] == 0:
+                    counters[_WHERE] = i
+                    counters[_WHAT] = _BAD_MARKER
+                    counters[_DETAIL] = kind
+                continue
+            _enter_epoch(state, slot, batches[i, _OF_EPOCH])
+            state[slot, _COORDINATOR] = markers[marker, _MARKER_EPOCH]
+            state[slot, _TIMESTAMP] = markers[marker, _MARKER_TIMESTAMP]
+            first = state[slot, _FIRST]
+            state[slot, _FIRST] = NONE
+            if first < 0:
+                continue
+            while counters[_HEAP] > 0 and state[heap[0, 1], _FIRST] != heap[0, 0]:
+                _heap_pop(heap, counters[_HEAP])
+                counters[_HEAP] -= 1
+            if kind == ABORT:
+                aborted[found, 0] = slot
+                aborted[found, 1] = first
+                aborted[found, 2] = base
+                aborted[found, 3] = heap[0, 0] if counters[_HEAP] > 0 else base + 1
+                found += 1
+            continue
+        _enter_epoch(state, slot, batches[i, _OF_EPOCH])
+        delta = batches[i, _LAST_DELTA]
+        state[slot, _SEQUENCE] = last_sequence(batches[i, _BASE_SEQUENCE], delta)
+        state[slot, _OFFSET] = base + delta
+        state[slot, _DELTA] = delta
+        state[slot, _TIMESTAMP] = batches[i, _MAX_TIMESTAMP]
+        first = state[slot, _FIRST]
+        if flags & TRANSACTIONAL:
+            if first < 0:
+                state[slot, _FIRST] = base
+                size = counters[_HEAP]
+                heap[size, 0] = base
+                heap[size, 1] = slot
+                _heap_rise(heap, size)
+                counters[_HEAP] += 1
+        elif first >= 0 and counters[_WHAT] == 0:
+            counters[_WHERE] = i
+            counters[_WHAT] = _PLAIN
+            counters[_DETAIL] = first
+    return found
+
+
 class ProducerState:
     """The producers of a partition. Feed it all batches in order; `problem` is the first that a broker would not accept."""
 
     def __init__(self) -> None:
-        self._producers: dict[int, Producer] = {}
-        self._order = JavaHashMap()
-        self._open: dict[int, int] = {}
+        self._slots: dict[int, int] = {}
+        """The row of each producer id in `_state`, in the order in which they were seen first."""
+        self._state: Matrix = np.empty((0, len(_NEW)), np.int64)
+        self._heap: Matrix = np.empty((0, 2), np.int64)
+        self._open = 0
+        """Rows of the heap that count."""
         self.problem: Problem | None = None
         self._seen = 0
 
     @property
     def first_unstable(self) -> int | None:
         """The first offset of the earliest open transaction: a `read_committed` consumer stops there."""
-        return min(self._open.values(), default=None)
+        first = self._rows[:, _FIRST]
+        return int(first[first >= 0].min()) if (first >= 0).any() else None
 
     @property
     def open_transactions(self) -> dict[int, int]:
         """The first offset of each open transaction, by producer id."""
-        return dict(self._open)
+        first = self._rows[:, _FIRST]
+        ids = self._ids()
+        return {int(ids[slot]): int(first[slot]) for slot in np.flatnonzero(first >= 0)}
 
     @property
     def producers(self) -> dict[int, Producer]:
         """In the order of a snapshot."""
-        return {key: replace(self._producers[key]) for key in self._order.order()}
+        ids, state = self._ordered()
+        return {key: Producer(*row) for key, row in zip(ids.tolist(), state.tolist(), strict=True)}
 
     def reloaded(self, now: int | None = None, expiration: int | None = None) -> ProducerState:
         """The state after it went through a snapshot, as between two segments in recovery.
@@ -129,12 +219,14 @@ class ProducerState:
         With both, producers without an open transaction that were last heard of `expiration` milliseconds before `now` or
         earlier are forgotten, as a broker does (`producer.id.expiration.ms`).
         """
+        ids, state = self._ordered()
+        if now is not None and expiration is not None:
+            # Compared this way round, far timestamps don't overflow.
+            keep = (state[:, _TIMESTAMP] > now - expiration) | (state[:, _FIRST] >= 0)
+            ids, state = ids[keep], state[keep]
         other = ProducerState()
-        for key, producer in self.producers.items():
-            idle = now is not None and expiration is not None and now - producer.timestamp >= expiration
-            if not idle or producer.current_txn_first_offset >= 0:
-                other._put(key, producer)
-        other._open, other.problem, other._seen = dict(self._open), self.problem, self._seen
+        other.problem, other._seen = self.problem, self._seen
+        other._put(ids, state)
         return other
 
     def add(self, header: npt.NDArray[Any], markers: npt.NDArray[Any]) -> list[AbortedTxn]:
@@ -143,116 +235,127 @@ class ProducerState:
         Returns the transactions that were aborted, in order.
         """
         seen, self._seen = self._seen, self._seen + len(header)
-        of_producers = np.flatnonzero(header["producer_id"] >= 0)
-        if not len(of_producers):
+        places = np.flatnonzero(header["producer_id"] >= 0)
+        if not len(places):
             return []
-        batches = _Columns(header[of_producers], of_producers, seen)
-        first_of = {int(frame): i for i, frame in reversed(list(enumerate(markers["frame"])))}
-        aborted: list[AbortedTxn] = []
-        controls = np.flatnonzero(batches.flags & CONTROL)
-        start = 0
-        for at in [*controls.tolist(), len(of_producers)]:
-            self._data(batches, start, at)
-            if at < len(of_producers):
-                i = first_of.get(int(of_producers[at]))
-                aborted += self._control(batches, at, None if i is None else markers[i])
-            start = at + 1
-        return aborted
-
-    def _data(self, batches: _Columns, start: int, stop: int) -> None:
-        """Data batches, of which only each producer's first in a transaction and last matter."""
-        if stop - start <= _SHORT:
-            for i in range(start, stop):
-                self._batch(batches, i)
-            return
-        ids = batches.producer_id[start:stop]
-        _, first = np.unique(ids, return_index=True)
-        _, last = np.unique(ids[::-1], return_index=True)
-        transactional = batches.flags[start:stop] & TRANSACTIONAL != 0
-        begins = np.flatnonzero(transactional)
-        _, opens = np.unique(ids[begins], return_index=True)
-        plain = np.flatnonzero(~transactional)
-        _, plains = np.unique(ids[plain[::-1]], return_index=True)
-        wanted = {*first.tolist(), *(stop - start - 1 - last).tolist(), *begins[opens].tolist()}
-        wanted |= set(plain[::-1][plains].tolist())
-        for i in sorted(wanted):
-            self._batch(batches, start + i)
-
-    def _batch(self, batches: _Columns, i: int) -> None:
-        key = int(batches.producer_id[i])
-        producer = self._producers.get(key) or self._put(key, Producer())
-        producer.epoch(int(batches.producer_epoch[i]))
-        base, delta = int(batches.base_offset[i]), int(batches.last_offset_delta[i])
-        producer.last_sequence = last_sequence(int(batches.base_sequence[i]), delta)
-        producer.last_offset, producer.offset_delta = base + delta, delta
-        producer.timestamp = int(batches.max_timestamp[i])
-        transactional = bool(batches.flags[i] & TRANSACTIONAL)
-        if transactional and key not in self._open:
-            self._open[key] = producer.current_txn_first_offset = base
-        elif not transactional and key in self._open:
-            self._stop(
-                batches,
-                i,
-                f"producer {key} writes outside of the transaction it has open since offset {self._open[key]}",
-            )
-
-    def _control(self, batches: _Columns, i: int, marker: Any) -> list[AbortedTxn]:
-        key = int(batches.producer_id[i])
-        producer = self._producers.get(key) or self._put(key, Producer())
-        if marker is None:
-            return []  # compacted: the whole transaction is gone
-        if marker["type"] not in (ABORT, COMMIT):
-            self._stop(
-                batches, i, f"a control record of type {marker['type']} where a transaction's end is expected"
-            )
-            return []
-        producer.epoch(int(batches.producer_epoch[i]))
-        producer.coordinator_epoch = int(marker["coordinator_epoch"])
-        producer.timestamp = int(marker["timestamp"])
-        producer.current_txn_first_offset = NONE
-        first = self._open.pop(key, None)
-        if first is None or marker["type"] == COMMIT:
-            return []
-        last = int(batches.base_offset[i])
-        stable = self.first_unstable
-        return [AbortedTxn(key, first, last, last + 1 if stable is None else stable)]
-
-    def _put(self, key: int, producer: Producer) -> Producer:
-        self._producers[key] = producer
-        self._order.add(key)
-        return producer
-
-    def _stop(self, batches: _Columns, i: int, detail: str) -> None:
-        if self.problem is None:
-            self.problem = Problem(batches.seen + int(batches.index[i]), detail)
+        if len(places) < len(header):
+            header = header[places]
+        batches = np.empty((len(places), 8), np.int64)
+        batches[:, _SLOT] = self._slots_of(header["producer_id"].astype(np.int64))
+        batches[:, _FLAGS] = flags = header["attributes"].astype(np.int64)
+        batches[:, _OF_EPOCH] = header["producer_epoch"]
+        batches[:, _BASE] = header["base_offset"]
+        batches[:, _LAST_DELTA] = header["last_offset_delta"]
+        batches[:, _BASE_SEQUENCE] = header["base_sequence"]
+        batches[:, _MAX_TIMESTAMP] = header["max_timestamp"]
+        batches[:, _MARKER] = _first_markers(markers, places)
+        marks = np.empty((len(markers), 3), np.int64)
+        marks[:, _TYPE] = markers["type"]
+        marks[:, _MARKER_EPOCH] = markers["coordinator_epoch"]
+        marks[:, _MARKER_TIMESTAMP] = markers["timestamp"]
+        control = flags & CONTROL != 0
+        self._make_room(int(np.count_nonzero(~control & (flags & TRANSACTIONAL != 0))))
+        counters = np.array([self._open, 0, 0, 0], np.int64)
+        aborted = np.empty((int(np.count_nonzero(control)), 4), np.int64)
+        found = _apply(batches, marks, self._state, self._heap, counters, aborted)
+        self._open = int(counters[_HEAP])
+        if counters[_WHAT] and self.problem is None:
+            at = int(counters[_WHERE])
+            self.problem = _problem(seen + int(places[at]), int(header["producer_id"][at]), counters)
+        ids = self._ids() if found else np.empty(0, np.int64)
+        return [
+            AbortedTxn(int(ids[slot]), first, last, stable)
+            for slot, first, last, stable in aborted[:found].tolist()
+        ]
 
     # Snapshots
 
     def snapshot_bytes(self) -> bytes:
         """The content of a `.snapshot` file."""
-        entries = [{"producer_id": key, **vars(producer)} for key, producer in self.producers.items()]
-        return PRODUCER_SNAPSHOT.pack({"count": len(entries), "entries": entries})
+        ids, state = self._ordered()
+        entries = np.empty(len(ids), ENTRY)
+        entries["producer_id"] = ids
+        for column, name in enumerate(_KEPT):
+            entries[name] = state[:, column]
+        return pack(entries)
 
-    def load(self, entries: Sequence[dict[str, int]]) -> None:
-        """Take over the entries of a snapshot, as `PRODUCER_SNAPSHOT` unpacks them."""
-        for entry in entries:
-            values = dict(entry)
-            key = values.pop("producer_id")
-            producer = Producer(**values)
-            self._put(key, producer)
-            if producer.current_txn_first_offset >= 0:
-                self._open[key] = producer.current_txn_first_offset
+    def load(self, data: bytes) -> None:
+        """Take over the entries of a snapshot. Raises `ParseError`; nothing is taken over then."""
+        entries = unpack(data)
+        state = np.stack([entries[name].astype(np.int64) for name in _KEPT], axis=1)
+        # As `ProducerStateManager.readSnapshot` does: without a last offset there is no batch, negative is none.
+        state[state[:, _OFFSET] < 0, _SEQUENCE : _DELTA + 1] = _NEW[_SEQUENCE : _DELTA + 1]
+        state[state[:, _FIRST] < 0, _FIRST] = NONE
+        self._put(entries["producer_id"].astype(np.int64), state)
+
+    # Slots
+
+    @property
+    def _rows(self) -> Matrix:
+        return self._state[: len(self._slots)]
+
+    def _ids(self) -> Numbers:
+        return np.fromiter(self._slots, np.int64, len(self._slots))
+
+    def _ordered(self) -> tuple[Numbers, Matrix]:
+        """Ids and state in the order of the broker's HashMap."""
+        ids = hash_map_order(self._ids())
+        slots = np.fromiter((self._slots[key] for key in ids.tolist()), np.int64, len(ids))
+        return ids, self._state[slots]
+
+    def _slots_of(self, ids: Numbers) -> Numbers:
+        """The rows of producers; those not seen before get one, in the order in which they come."""
+        unique, first, inverse = np.unique(ids, return_index=True, return_inverse=True)
+        keys = unique.tolist()
+        for i in np.argsort(first).tolist():
+            self._slots.setdefault(keys[i], len(self._slots))
+        count = len(self._slots)
+        if count > len(self._state):
+            grown = np.empty((max(16, 2 * count), len(_NEW)), np.int64)
+            grown[: len(self._state)] = self._state
+            grown[len(self._state) :] = _NEW
+            self._state = grown
+        slots = np.fromiter((self._slots[key] for key in keys), np.int64, len(keys))
+        taken: Numbers = slots[inverse]
+        return taken
+
+    def _put(self, ids: Numbers, state: Matrix) -> None:
+        """Entries of a snapshot: of those with the same id the last counts."""
+        if len(ids):
+            slots = self._slots_of(ids)
+            self._state[slots] = state
+        self._rebuild_heap(0)
+
+    def _make_room(self, more: int) -> None:
+        """For so many transactions to be opened. Closed ones are thrown out when they are the most."""
+        if self._open + more > len(self._heap):
+            self._rebuild_heap(more)
+
+    def _rebuild_heap(self, more: int) -> None:
+        slots = np.flatnonzero(self._rows[:, _FIRST] >= 0)
+        slots = slots[np.argsort(self._rows[slots, _FIRST], kind="stable")]
+        self._open = len(slots)
+        self._heap = np.empty((2 * (self._open + more), 2), np.int64)
+        self._heap[: self._open, 0] = self._rows[slots, _FIRST]
+        self._heap[: self._open, 1] = slots
 
 
-class _Columns:
-    """The columns of batches that have a producer, in the machine's byte order."""
+def _first_markers(markers: npt.NDArray[Any], places: Numbers) -> Numbers:
+    """For each batch the index of its first marker, -1 for none: only that one counts."""
+    out = np.full(len(places), -1, np.int64)
+    if len(markers):
+        frames, first = np.unique(markers["frame"], return_index=True)
+        at = np.searchsorted(places, frames)
+        there = at < len(places)
+        there[there] = places[at[there]] == frames[there]
+        out[at[there]] = first[there]
+    return out
 
-    def __init__(self, header: npt.NDArray[Any], index: npt.NDArray[np.int64], seen: int) -> None:
-        self.index, self.seen = index, seen
-        self.flags = header["attributes"].astype(np.int64)
-        self.producer_id = header["producer_id"].astype(np.int64)
-        self.producer_epoch = header["producer_epoch"].astype(np.int64)
-        self.base_offset = header["base_offset"].astype(np.int64)
-        self.last_offset_delta = header["last_offset_delta"].astype(np.int64)
-        self.base_sequence = header["base_sequence"].astype(np.int64)
-        self.max_timestamp = header["max_timestamp"].astype(np.int64)
+
+def _problem(batch: int, producer_id: int, counters: Numbers) -> Problem:
+    detail = int(counters[_DETAIL])
+    if counters[_WHAT] == _PLAIN:
+        text = f"producer {producer_id} writes outside of the transaction it has open since offset {detail}"
+    else:
+        text = f"a control record of type {detail} where a transaction's end is expected"
+    return Problem(batch, text)

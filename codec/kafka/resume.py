@@ -112,7 +112,7 @@ def _latest_snapshot(
         if parsed is None or parsed.leftover or parsed.base_offset not in bases:
             continue
         try:
-            state.load(snapshot.CODEC.parse(listing.read(name)))
+            state.load(listing.read(name))
         except DescriptionError:
             continue
         return state, parsed.base_offset

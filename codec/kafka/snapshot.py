@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from crc32c import crc32c
 
-from logwright.codec.describe import I16BE, I32BE, I64BE, U32BE, Field, Repeated, Struct
+from logwright.codec.describe import I16BE, I32BE, I64BE, U32BE, Field, Repeated, Struct, dtype_of
 from logwright.codec.fault import Kind
 from logwright.codec.table import Column
-from logwright.codec.whole import ParseError, Rows, WholeCodec
+from logwright.codec.whole import ParseError, WholeCodec
 
 _FIELDS = (
     Field("producer_id", I64BE, "the producer"),
@@ -35,32 +38,55 @@ PRODUCER_SNAPSHOT = Struct(
     doc="Producer state as of an offset.",
     source="ProducerStateManager.writeSnapshot",
 )
+
+ENTRY = dtype_of(PRODUCER_ENTRY)
+Entries = npt.NDArray[Any]
+"""Of `ENTRY`: there may be a million, so they stay columns."""
+
+_HEAD = PRODUCER_SNAPSHOT.head_size
+_CRC, _COVERED = PRODUCER_SNAPSHOT.offset("crc"), PRODUCER_SNAPSHOT.offset("count")
 _TYPES = {2: pa.int16(), 4: pa.int32(), 8: pa.int64()}
 
 
-def _parse(data: bytes) -> Rows:
-    head, entry = PRODUCER_SNAPSHOT.offset("entries"), PRODUCER_ENTRY.min_size
-    if len(data) < head:
-        raise ParseError(f"{len(data)} bytes, the head alone has {head}", kind=Kind.TRUNCATED)
-    version = int.from_bytes(data[:2], "big", signed=True)
-    if version != VERSION:
-        raise ParseError(f"version {version}, {VERSION} was expected", kind=Kind.MAGIC)
-    stored = int.from_bytes(data[2:6], "big")
-    computed = crc32c(data[PRODUCER_SNAPSHOT.offset("count") :])
-    if stored != computed:
-        raise ParseError(f"crc {stored:#010x} is stored, {computed:#010x} computed", 2, Kind.CHECKSUM)
-    count = int.from_bytes(data[6:10], "big", signed=True)
-    if head + count * entry != len(data):
+def unpack(data: bytes) -> Entries:
+    """The entries of a snapshot. Raises `ParseError`."""
+    if len(data) < _HEAD:
+        raise ParseError(f"{len(data)} bytes, the head alone has {_HEAD}", kind=Kind.TRUNCATED)
+    head = np.frombuffer(data, PRODUCER_SNAPSHOT.head_dtype, 1)[0]
+    if head["version"] != VERSION:
+        raise ParseError(f"version {head['version']}, {VERSION} was expected", kind=Kind.MAGIC)
+    computed = crc32c(memoryview(data)[_COVERED:])
+    if head["crc"] != computed:
         raise ParseError(
-            f"{count} entries take {head + count * entry} bytes, there are {len(data)}", 6, Kind.LENGTH
+            f"crc {int(head['crc']):#010x} is stored, {computed:#010x} computed", _CRC, Kind.CHECKSUM
         )
-    value, _ = PRODUCER_SNAPSHOT.unpack(data)
-    rows: Rows = value["entries"]
-    return rows
+    count = int(head["count"])
+    size = _HEAD + count * ENTRY.itemsize
+    if count < 0 or size != len(data):
+        raise ParseError(f"{count} entries take {size} bytes, there are {len(data)}", _COVERED, Kind.LENGTH)
+    return np.frombuffer(data, ENTRY, count, _HEAD)
 
 
-def _form(rows: Rows) -> bytes:
-    return PRODUCER_SNAPSHOT.pack({"count": len(rows), "entries": rows})
+def pack(entries: Entries) -> bytes:
+    """The content of the file."""
+    covered = PRODUCER_SNAPSHOT["count"].type.pack(len(entries), {}) + entries.tobytes()
+    head = np.array((VERSION, crc32c(covered), 0), PRODUCER_SNAPSHOT.head_dtype)
+    return head.tobytes()[:_COVERED] + covered
+
+
+def _parse(data: bytes) -> pa.Table:
+    entries = unpack(data)
+    arrays = [
+        pa.array(entries[name].astype(entries.dtype[name].newbyteorder("="))) for name in ENTRY.names or ()
+    ]
+    return pa.Table.from_arrays(arrays, names=list(ENTRY.names or ()))
+
+
+def _form(rows: pa.Table) -> bytes:
+    entries = np.empty(rows.num_rows, ENTRY)
+    for name in ENTRY.names or ():
+        entries[name] = rows[name].to_numpy()
+    return pack(entries)
 
 
 CODEC = WholeCodec(
