@@ -17,7 +17,7 @@ import pyarrow as pa
 from logwright.codec.base import Chunk, Decoded, Frames, Match, Window
 from logwright.codec.describe import Struct
 from logwright.codec.fault import UsageError
-from logwright.codec.kafka import encode, frames, rows, scan
+from logwright.codec.kafka import encode, frames, markers, rows, scan
 from logwright.codec.kafka.batch import (
     CONTROL_RECORD_KEY,
     DELETE_HORIZON,
@@ -194,7 +194,7 @@ class KafkaLog:
     title = "Kafka log segment: record batches of magic 2"
     structures: tuple[Struct, ...] = (RECORD_BATCH, RECORD, CONTROL_RECORD_KEY, END_TXN_MARKER)
     tables: Mapping[str, Table] = {"rows": ROWS, "frames": FRAMES, "file": FILE}
-    options = OPTIONS
+    options: tuple[Option, ...] = OPTIONS
     whole = False
 
     def recognise(self, name: str, head: bytes) -> Match:
@@ -223,7 +223,10 @@ class KafkaLog:
         return LogContext(options, **hints)
 
     def scan(self, window: Window, at: int, context: LogContext, *, check: bool = True) -> Frames:
-        return scan.scan(window, at, context, check=check)
+        found = scan.scan(window, at, context, check=check)
+        if check and len(found):
+            found.faults += markers.bad_markers(window, found)
+        return found
 
     def decode(
         self, window: Window, frames_: Frames, table: str, columns: Sequence[str], context: LogContext

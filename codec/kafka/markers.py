@@ -14,6 +14,7 @@ import numpy.typing as npt
 from logwright.codec.base import Frames, Window
 from logwright.codec.compress import CompressionError
 from logwright.codec.describe import DescriptionError
+from logwright.codec.fault import Fault, Kind
 from logwright.codec.kafka.batch import (
     COMPRESSION,
     CONTROL,
@@ -22,6 +23,7 @@ from logwright.codec.kafka.batch import (
     HEAD_SIZE,
     RECORD,
 )
+from logwright.codec.kafka.scan import NAME
 from logwright.codec.kafka.sections import expand
 
 MARKER = np.dtype(
@@ -45,6 +47,18 @@ def markers(window: Window, frames: Frames) -> npt.NDArray[Any]:
         # One record a batch, 78 bytes in all: the description reads it as fast as a kernel would be called.
         out += _of_batch(window, frames, i, int(flags[i]) & COMPRESSION)
     return np.array(out, MARKER)
+
+
+def bad_markers(window: Window, frames: Frames) -> list[Fault]:
+    """Control records that should end a transaction and can't: a broker does not start on them."""
+    found = markers(window, frames)
+    out = []
+    for marker in found[(found["type"] != ABORT) & (found["type"] != COMMIT)]:
+        start, end = int(frames.start[marker["frame"]]), int(frames.end[marker["frame"]])
+        kind = "can't be parsed" if marker["type"] == MALFORMED else f"has type {marker['type']}"
+        text = f"the control record at offset {marker['offset']} {kind}, ABORT or COMMIT was expected of a producer"
+        out.append(Fault(NAME, window.offset + start, end - start, Kind.PAYLOAD, text, system="the broker does not start"))
+    return out
 
 
 def _of_batch(window: Window, frames: Frames, i: int, codec: int) -> list[tuple[int, int, int, int, int]]:

@@ -435,15 +435,16 @@ class _Piece:
         lost |= {"first_offset": base, "last_offset": base + int(self.head["last_offset_delta"][i])}
         start, end = int(self.frames.start[i]), int(self.frames.end[i])
         system = "brokers don't look into records: it is kept and replicated, consumers stop here"
+        severity = Severity.ERROR
         if kind is Kind.ORDER:
-            system = "consumers skip records whose offset they have passed"
+            system, severity = "consumers skip records whose offset they have passed", Severity.WARNING
         return Fault(
             NAME,
             self.window.offset + start,
             end - start,
             kind,
             text,
-            Severity.ERROR,
+            severity,
             system,
             rows_lost,
             lost,

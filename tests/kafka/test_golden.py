@@ -58,6 +58,11 @@ def first_run(case: Case) -> dict[str, Any]:
     return dict(next(iter(case.runs.values()))["consumer"])
 
 
+PASSED_OVER = ("craft_delta_beyond", "craft_delta_order")
+"""A consumer leaves records out in silence, whose offsets are not above those before: here that is a warning."""
+
+
+@pytest.mark.filterwarnings("ignore::logwright.DamageWarning")
 @pytest.mark.parametrize("committed", [False, True], ids=["uncommitted", "committed"])
 @pytest.mark.parametrize("case", SERVED, **BY_NAME)
 def test_rows_are_what_a_consumer_gets(case: Case, committed: bool) -> None:
@@ -70,6 +75,12 @@ def test_rows_are_what_a_consumer_gets(case: Case, committed: bool) -> None:
     for i, (one, other) in enumerate(zip(recorded, found, strict=False)):
         assert other == one, f"row {i}"
     assert len(found) == len(recorded)
+
+
+@pytest.mark.parametrize("name", PASSED_OVER)
+def test_records_left_out_are_reported(name: str) -> None:
+    with pytest.warns(lw.DamageWarning, match="bad order, 1 records are left out"):
+        lw.read(CASES[name].partition)
 
 
 @pytest.mark.parametrize("case", of_class("healthy"), **BY_NAME)
