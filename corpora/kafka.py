@@ -20,10 +20,11 @@ from logwright.codec.kafka import log, metadata
 from logwright.codec.kafka.batch import COMPRESSION_NAMES
 from logwright.codec.kafka.derive import rebuild
 from logwright.codec.kafka.encode import OPTIONS as ENCODING
+from logwright.codec.kafka.names import parse_directory, segment_name
 from logwright.codec.option import Option
 from logwright.corpora import kafka_bulk
 from logwright.corpora.kafka_bulk import START_MS
-from logwright.corpora.kafka_log import Producer, Record, Script, content_hash, topic_partition
+from logwright.corpora.kafka_log import Producer, Record, Script, content_hash
 from logwright.corpora.recipe import Generator, Made, Order, Reads, Recipe
 from logwright.corpora.rng import Rng, text
 
@@ -431,7 +432,7 @@ def _expected(
 ) -> Callable[[], Iterator[pa.RecordBatch]]:
     """The rows with topic and partition, in batches with the core columns."""
     schema = log.ROWS.schema()
-    topic, partition = topic_partition(name) or (None, None)
+    topic, partition = parse_directory(name) or (None, None)
 
     def batches() -> Iterator[pa.RecordBatch]:
         piece: list[dict[str, Any]] = []
@@ -462,7 +463,7 @@ def _topic_id(order: Order) -> str:
 
 
 def _named(order: Order) -> str:
-    if topic_partition(order.name) is None:
+    if parse_directory(order.name) is None:
         raise UsageError(
             f"{order.name!r} is no name of a partition's directory",
             advice="It is topic-partition, like orders-0",
@@ -477,7 +478,7 @@ def _hash(name: str, read: Reads, size: int) -> str | None:
 def _small_partition(order: Order) -> Made:
     name = _named(order)
     script = _script(order, one_file=False)
-    files = {f"{one.base:020d}.log": bytes(one.data) for one in script.segments}
+    files = {segment_name(one.base, ".log"): bytes(one.data) for one in script.segments}
     files |= rebuild(script.batches(), order.options["index.interval.bytes"])
     files[metadata.FILE] = metadata.pack(_topic_id(order))
     first = script.segments[0].base
@@ -504,8 +505,8 @@ def _small_log(order: Order) -> Made:
 # The large one
 
 
-_CLOCK = ("message.timestamp.type",)
-"""With LogAppendTime the rows would be those of the moment."""
+_LEFT_OUT = ("message.timestamp.type", "offsets")
+"""With LogAppendTime the times would be those of the moment; offsets there are none to keep."""
 
 
 def _plain(order: Order) -> Made:
@@ -526,9 +527,9 @@ def _plain(order: Order) -> Made:
 def _plain_partition(order: Order) -> Made:
     _named(order)
     made = _plain(order)
-    expected = kafka_bulk.expected(order, order.name)
+    expected = kafka_bulk.expected(order, order.name, order.options["first.offset"] or 0)
     made.expected = {"read_uncommitted": expected, "read_committed": expected}
-    made.options = {"topic.id": _topic_id(order), **made.options}
+    made.options = {**made.options, "topic.id": _topic_id(order)}
     return made
 
 
@@ -540,7 +541,7 @@ def generators() -> tuple[Generator, ...]:
     layout = registry.get_layout(_LAYOUT)
     bulk = kafka_bulk.OPTIONS
     written, encoded = (
-        tuple(one for one in options if one.name not in _CLOCK) for options in (layout.options, ENCODING)
+        tuple(one for one in options if one.name not in _LEFT_OUT) for options in (layout.options, ENCODING)
     )
     return (
         Generator(

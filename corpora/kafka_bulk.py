@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from logwright.codec.kafka import log
+from logwright.codec.kafka.names import parse_directory
 from logwright.codec.option import Option
-from logwright.corpora.kafka_log import topic_partition
 from logwright.corpora.recipe import Order
 from logwright.corpora.rng import text
 
@@ -62,12 +62,13 @@ def _cut(pool: Any, places: Any, sizes: Any) -> Any:
     return pa.Array.from_buffers(pa.binary(), len(sizes), [None, _buffer(offsets), _buffer(data)])
 
 
-def expected(order: Order, name: str) -> Callable[[], Iterator[pa.RecordBatch]]:
-    topic, partition = topic_partition(name) or (None, None)
+def expected(order: Order, name: str, first_offset: int = 0) -> Callable[[], Iterator[pa.RecordBatch]]:
+    """The rows as they are read: `name` is that of the partition's directory."""
+    topic, partition = parse_directory(name) or (None, None)
     schema = log.ROWS.schema()
 
     def batches() -> Iterator[pa.RecordBatch]:
-        at = 0
+        at = first_offset
         for piece in rows(order):
             count = piece.num_rows
             columns: dict[str, Any] = {

@@ -7,7 +7,6 @@ fates of transactions are counted as a broker counts them.
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -274,15 +273,6 @@ class Script:
                 segment.base,
                 [(header, np.array(segment.starts, np.int64), np.array(segment.markers, MARKER))],
             )
-
-
-_DIRECTORY = re.compile(r"(?P<topic>.+)-(?P<partition>\d+)")
-
-
-def topic_partition(name: str) -> tuple[str, int] | None:
-    """`orders-0` is partition 0 of the topic orders."""
-    found = _DIRECTORY.fullmatch(name)
-    return None if found is None else (found["topic"], int(found["partition"]))
 
 
 _UNSURE = ("batch_length", "crc")

@@ -74,7 +74,31 @@ def _control_type(key: bytes | None) -> str:
     return CONTROL_TYPES.get(values["type"], "UNKNOWN")
 
 
-ROWS: Mapping[str, Callable[[Iterable[Mapping[str, Any]]], Iterator[dict[str, Any]]]] = {
-    "kafka.log": kafka_log
+def _entries(*names: str) -> Described:
+    """A frame is a row: these fields of it."""
+
+    def rows(frames: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+        return ({name: frame[name] for name in names} for frame in frames)
+
+    return rows
+
+
+def _within(name: str) -> Described:
+    """The rows are the items of a field."""
+
+    def rows(frames: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+        return (dict(item) for frame in frames for item in frame[name])
+
+    return rows
+
+
+Described = Callable[[Iterable[Mapping[str, Any]]], Iterator[dict[str, Any]]]
+
+ROWS: Mapping[str, Described] = {
+    "kafka.log": kafka_log,
+    "kafka.index": _entries("position"),
+    "kafka.timeindex": _entries("timestamp"),
+    "kafka.txnindex": _entries("version", "producer_id", "first_offset", "last_offset", "last_stable_offset"),
+    "kafka.producer_snapshot": _within("entries"),
 }
-"""By codec. The columns given are compared, others are not."""
+"""By codec: from the described values of all frames to the rows. The columns given are compared, others are not."""

@@ -40,7 +40,7 @@ REFUSED = (
 )  # fmt: skip
 """Made by hand; the broker does not start on them, or its consumer stops with an error."""
 
-DAMAGED = ("dmg_[!bt]*", "dmg_b[!a]*", "dmg_batch*", "dmg_t[!b]*")
+DAMAGED = ("dmg_[!bt]*", "dmg_batch*", "dmg_t[!b]*")
 """Edited after a broker wrote them: all `dmg_*` but the two bases."""
 
 DIRECTORIES = ("logdir_*", "cluster_metadata_*")
