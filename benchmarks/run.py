@@ -166,9 +166,12 @@ def _spark(place: Path) -> list[str]:
 
 
 def _machine() -> str:
-    cpu = next((line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines()
-                if line.startswith("model name")), platform.processor()) if Path("/proc/cpuinfo").exists() else platform.processor()  # fmt: skip
-    return f"{cpu}, {os.cpu_count()} cores, Python {platform.python_version()}. Medians; one core unless said otherwise."
+    cpu, facts = platform.processor(), Path("/proc/cpuinfo")
+    if facts.exists():
+        named = [line.split(":")[1].strip() for line in facts.read_text().splitlines() if line.startswith("model name")]
+        cpu = named[0] if named else cpu
+    cores = os.cpu_count()
+    return f"{cpu}, {cores} cores, Python {platform.python_version()}. Medians; one core unless said otherwise."
 
 
 if __name__ == "__main__":

@@ -83,7 +83,7 @@ def place(
     for piece in whole_partition(epochs, resumed, options, first is not None):
         renames.append(_new(extra, piece.name, bytes(piece.data)))
     oldest = [summary.facts["oldest"] for _, summary in filled if summary.facts["oldest"] is not None]
-    warnings = ()
+    warnings: tuple[str, ...] = ()
     if small > _MANY:
         warnings = (
             f"{small} of {count} segments are smaller than 1 MiB, since each task makes at least one: fewer tasks make larger ones"

@@ -20,7 +20,14 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
 
 ROWS = 2_000_000
 SEGMENT = "4m"
@@ -250,10 +257,13 @@ def _look(target: Path) -> None:
 
 def _list(target: Path) -> None:
     files = sorted(target.iterdir())
-    for path in files:
-        if path.suffix == ".log":
-            console.print(f"  {path.name}  {path.stat().st_size:>12,} bytes")
-    console.print(f"  and {sum(path.suffix != '.log' for path in files)} more: {', '.join(sorted({p.suffix or p.name for p in files} - {'.log'}))}")
+    logs = [path for path in files if path.suffix == ".log"]
+    for path in logs[:6]:
+        console.print(f"  {path.name}  {path.stat().st_size:>12,} bytes")
+    if len(logs) > 6:
+        console.print(f"  ... {len(logs)} segments in all")
+    others = [path for path in files if path.suffix != ".log"]
+    console.print(f"  and {len(others)} more: {', '.join(sorted({path.suffix or path.name for path in others}))}")
 
 
 def _bar() -> Progress:

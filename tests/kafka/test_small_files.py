@@ -130,9 +130,13 @@ def test_offset_checkpoints_round_trip(lines: list[Any]) -> None:
 @given(st.binary(max_size=60))
 def test_any_bytes_are_read_or_refused(data: bytes) -> None:
     try:
-        LEADER_EPOCH.unpack(data)
+        found = LEADER_EPOCH.unpack(data)
     except ParseError as error:
-        assert 0 <= error.offset <= len(data)
+        place = error.offset
+    else:
+        place = 0
+        assert LEADER_EPOCH.unpack(LEADER_EPOCH.pack(found)) == found
+    assert 0 <= place <= len(data)
 
 
 def test_topic_ids() -> None:

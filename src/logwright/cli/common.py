@@ -16,7 +16,7 @@ ANY_OPTION = {"ignore_unknown_options": True, "allow_extra_args": True, "help_op
 """For verbs that take a codec's own options: `--segment-bytes 1m`, `--compression.type=zstd`."""
 
 
-def own_options(ctx: click.Context) -> dict[str, str]:
+def own_options(ctx: click.Context) -> dict[str, Any]:
     """The options that click does not know, as a mapping; they are checked where the codec is known."""
     paths, options = paths_and_options(tuple(ctx.args))
     if paths:
@@ -24,10 +24,10 @@ def own_options(ctx: click.Context) -> dict[str, str]:
     return options
 
 
-def paths_and_options(words: tuple[str, ...]) -> tuple[list[str], dict[str, str]]:
+def paths_and_options(words: tuple[str, ...]) -> tuple[list[str], dict[str, Any]]:
     """Words of the command line that click left: paths, and options it does not know with their values."""
     paths: list[str] = []
-    options: dict[str, str] = {}
+    options: dict[str, Any] = {}
     rest = list(words)
     while rest:
         word = rest.pop(0)
@@ -88,7 +88,14 @@ def progress(label: str, total: int | None, unit: str = "bytes") -> Iterator[Cal
         yield lambda done: None
         return
     from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+        TransferSpeedColumn,
+    )
 
     bar = Progress(
         TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn(),

@@ -35,11 +35,10 @@ def command(
         paths if len(paths) > 1 else paths[0], codec, view=view, columns=columns, filter=filter_text(filters),
         limit=limit, mode=mode.upper(), **options,
     )  # fmt: skip
-    with output(out) as stream, Sink(stream, kind, scan.schema, form=form) as sink:
-        with progress("dump", scan.size) as show:
-            for batch in scan:
-                sink.write(batch)
-                show(scan.report.bytes)
+    with output(out) as stream, Sink(stream, kind, scan.schema, form=form) as sink, progress("dump", scan.size) as show:
+        for batch in scan:
+            sink.write(batch)
+            show(scan.report.bytes)
     if scan.report.faults_total:
         click.echo(scan.report.text(), err=True)
     return 0 if scan.report.ok else 3
