@@ -158,7 +158,8 @@ def file_system(uri: str) -> tuple[Any, str]:
     from pyarrow import ArrowException, fs
 
     try:
-        return fs.FileSystem.from_uri(uri)
+        system, inner = fs.FileSystem.from_uri(uri)
+        return system, str(inner)
     except (ArrowException, OSError) as error:
         raise UsageError(
             f"no file system for this URI ({_first_line(error)})",

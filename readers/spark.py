@@ -197,7 +197,7 @@ class SparkSource(DataSourceReader):
         permissive = self._mode is Mode.PERMISSIVE
         corrupt = {_outer(field.name, self._request): field.name for field in CORRUPT} if permissive else {}
         extra = {"_path": "", "_position": "position"} if self._request.words["includeMetadata"] else {}
-        known = {**{n: n for n in table.names(detail=True)}, **corrupt, **extra}
+        known: dict[str, str] = {**{n: n for n in table.names(detail=True)}, **corrupt, **extra}
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1)
             hint = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(known)}"
@@ -272,7 +272,7 @@ class PushingSource(SparkSource):
         terms = []
         for one in filters_:
             sign = signs.get(type(one))
-            attribute = getattr(one, "attribute", ())
+            attribute: tuple[str, ...] = getattr(one, "attribute", ())
             column = self._prunable(attribute[0]) if len(attribute) == 1 else None
             if sign is None or column is None:
                 yield one

@@ -38,7 +38,7 @@ def _batches(data: Any, table: Table | None) -> Iterable[pa.RecordBatch]:
             f"the data is {data!r}, not rows", advice=f"Read it first with logwright.read. {_WANTED}"
         )
     if isinstance(data, pa.Table):
-        return data.to_batches()
+        return list(data.to_batches())
     if isinstance(data, pa.RecordBatch):
         return [data]
     if isinstance(data, pa.RecordBatchReader):
@@ -99,7 +99,7 @@ def _mixed(items: Iterable[Any], table: Table | None) -> Iterator[pa.RecordBatch
                 seen += len(rows)
 
 
-def _kind(item: Any) -> type:
+def _kind(item: Any) -> Any:
     for kind in (pa.RecordBatch, pa.Table):
         if isinstance(item, kind):
             return kind

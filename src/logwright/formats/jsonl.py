@@ -52,7 +52,7 @@ def _bytes_of(lines: pa.Array) -> bytes:
     first = int.from_bytes(offsets[8 * lines.offset : 8 * lines.offset + 8].to_pybytes(), "little")
     at = 8 * (lines.offset + len(lines))
     last = int.from_bytes(offsets[at : at + 8].to_pybytes(), "little")
-    return data[first:last].to_pybytes() if data is not None else b""
+    return bytes(data[first:last]) if data is not None else b""
 
 
 def _json(column: pa.Array, form: str) -> pa.Array:
