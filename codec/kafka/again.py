@@ -25,10 +25,12 @@ from logwright.codec.kafka.batch import (
     DELETE_HORIZON,
     HEAD,
     HEAD_SIZE,
+    LENGTH_END,
+    MAGIC,
     TIMESTAMP_TYPE,
     TRANSACTIONAL,
 )
-from logwright.codec.kafka.encode import assemble
+from logwright.codec.kafka.encode import assemble, put_heads
 from logwright.codec.kafka.rows import NOTHING_SERVED, Read
 from logwright.codec.kafka.sections import Sections, expand
 
@@ -149,6 +151,16 @@ class _Writer:
         plain, ends = _plain(made, cuts, base, frames.head["base_timestamp"].astype(np.int64))
         starts = ends[0]
         served = np.maximum.accumulate(np.concatenate(([self.served], offsets)))
+        self.served = int(served[-1])
+        plain_only = (
+            not (frames.head["attributes"] & COMPRESSION).any() and (frames.head["magic"] == MAGIC).all()
+        )
+        if plain_only and not any(frames.payload) and not any(frames.raw):
+            frames.head["records_count"] = counts
+            frames.head["batch_length"] = ends[1] - starts - LENGTH_END
+            put_heads(plain, starts, ends[1], frames.head.view(np.uint8))
+            yield plain
+            return
         sections: list[Any] = []
         for i in range(len(base)):
             if frames.raw[i] is not None or frames.head["magic"][i] == 0:
@@ -174,8 +186,6 @@ class _Writer:
                     continue
             frames.head["records_count"][i] = counts[i]
             sections.append(self._compress(codec, section))
-        if len(served):
-            self.served = int(served[-1])
         yield from _emit(frames, sections)
 
     def _offsets(

@@ -493,7 +493,9 @@ class _Piece:
     def _of_frame(self, name: str) -> pa.Array:
         """A column that is the same in all records of a batch."""
         if name == "position":
-            return self._spread(self.window.offset + self.frames.start, pa.int64())
+            return pa.array(
+                np.repeat(self.window.offset + self.frames.start, self.read.per_frame), pa.int64()
+            )
         if name == "timestampType":
             return self._spread(
                 (self.flags & TIMESTAMP_TYPE != 0).astype(np.int32) * LOG_APPEND_TIME, pa.int32()

@@ -8,6 +8,7 @@ damage, preallocated zeros) is decided here, from what follows.
 from __future__ import annotations
 
 import zlib
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from logwright.codec.base import Bytes, Frames, Window
 from logwright.codec.fault import Fault, Kind, Severity, UnsupportedError
 from logwright.codec.intrinsics import copy, crc32c, load_i32be, load_i64be, load_u8
 from logwright.codec.kafka.batch import (
+    CONTROL,
     CRC_START,
     HEAD,
     HEAD_SIZE,
@@ -25,7 +27,7 @@ from logwright.codec.kafka.batch import (
     MIN_LENGTH,
     RECORD_BATCH,
 )
-from logwright.codec.kafka.resync import Damaged, find_batch
+from logwright.codec.kafka.resync import LIMIT, Damaged, find_batch
 from logwright.codec.kernel import kernel
 
 if TYPE_CHECKING:
@@ -137,9 +139,15 @@ def scan(window: Window, at: int, context: LogContext, *, check: bool = True) ->
             start, end, stop, why, need = start[:good], end[:good], int(start[good]), END, 0
     if why == LEGACY and need > len(data) - stop:
         why = MORE
+    if check and why == MORE and need > LIMIT:
+        damage = _too_long(window, stop, need, context)
     frames = Frames(start, end, heads_at(data, start), stop, need if why == MORE else 0, damage)
+    if frames.damage is not None:
+        frames.need = 0
     if check:
         _check_order(window, frames, context)
+    if damage is not None and frames.damage is damage and damage.kind is Kind.CHECKSUM:
+        frames.damage = _with_loss(window, frames.stop, damage, context)
     if frames.damage is None and frames.need == 0 and frames.stop == stop:
         frames.damage = _ending(window, stop, why, context, check)
     if check:
@@ -169,6 +177,29 @@ def _bad_checksum(window: Window, start: int, end: int) -> Fault:
         f"the batch says crc {stored:#010x}, its bytes have {computed:#010x}",
         system="after an unclean stop the broker cuts the log here; else consumers stop here (CorruptRecordException)",
     )
+
+
+def _with_loss(window: Window, start: int, damage: Fault, context: LogContext) -> Fault:
+    """The number of rows of a damaged batch, where both neighbours bear out what its header says."""
+    head = window.data[start : start + HEAD_SIZE].view(HEAD)[0]
+    end = start + damage.length
+    count, delta, base = int(head["records_count"]), int(head["last_offset_delta"]), int(head["base_offset"])
+    expected = context.base_offset if context.last_offset is None else context.last_offset + 1
+    if count != delta + 1 or base != expected or len(window.data) - end < HEAD_SIZE:
+        return damage
+    after = window.data[end : end + HEAD_SIZE].view(HEAD)[0]
+    if after["magic"] != MAGIC or int(after["base_offset"]) != base + count:
+        return damage
+    return replace(damage, rows_lost=0 if head["attributes"] & CONTROL else count)
+
+
+def _too_long(window: Window, stop: int, need: int, context: LogContext) -> Fault | None:
+    """A batch larger than almost all: before so much is read, see whether others lie where it would be."""
+    after, more = find_batch(window, stop + 1, context, _damaged(window, stop))
+    if after < 0 or more:
+        return None
+    text = f"the batch takes {need} bytes, but others follow from {after - stop} bytes on"
+    return Fault(NAME, window.offset + stop, after - stop, Kind.LENGTH, text)
 
 
 # Order
