@@ -11,13 +11,15 @@ CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
 LOG_START_FILE = "log-start-offset-checkpoint"
 
 _SEGMENT_FILE = re.compile(
-    r"(?P<base>\d{20})(?P<suffix>\.(?:log|index|timeindex|txnindex|snapshot))(?P<leftover>\.(?:deleted|swap|cleaned))?"
+    r"(?P<base>[0-9]{20})(?P<suffix>\.(?:log|index|timeindex|txnindex|snapshot))(?P<leftover>\.(?:deleted|swap|cleaned))?"
 )
 _KAFKA_SUFFIX = re.compile(r"(?P<prefix>[^.]*)\..*?(?:log|index|timeindex|txnindex|snapshot|swap|cleaned)")
-_PARTITION = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<partition>\d{1,10})")
+_PARTITION = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<partition>[0-9]{1,10})")
+_NO_TOPIC = re.compile(r"[^a-zA-Z0-9._-]")
 _MOVED = re.compile(r"(?P<name>\S+-\S+)\.(?P<id>\S+)-(?P<why>delete|future|stray)")
 MAX_NAME = 255
 """Bytes of a file name on the usual file systems."""
+_MAX_LONG = (1 << 63) - 1
 
 
 class SegmentFile(NamedTuple):
@@ -34,10 +36,11 @@ def segment_name(base_offset: int, suffix: str) -> str:
 
 
 def parse_segment(name: str) -> SegmentFile | None:
+    """What the name of a file of a partition says; None for any other, also where the number is beyond 64 bits."""
     found = _SEGMENT_FILE.fullmatch(name)
-    return (
-        None if found is None else SegmentFile(int(found["base"]), found["suffix"], found["leftover"] or "")
-    )
+    if found is None or int(found["base"]) > _MAX_LONG:
+        return None
+    return SegmentFile(int(found["base"]), found["suffix"], found["leftover"] or "")
 
 
 def claims_to_be_kafkas(name: str) -> bool:
@@ -59,8 +62,18 @@ def parse_directory(name: str) -> TopicPartition | None:
     return TopicPartition(found["topic"], int(found["partition"]))
 
 
+def is_partition(name: str) -> bool:
+    """Whether a broker would give a partition this very name: not one set aside, no zeros before the number."""
+    found = parse_directory(name)
+    return found is not None and name == f"{found.topic}-{found.partition}"
+
+
 def delete_directory(name: str, token: str) -> str:
-    """The name under which a broker would delete the directory `name`. Source: `UnifiedLog.logDeleteDirName`."""
-    suffix = f".{token}-delete"
-    topic, _, partition = name.rpartition("-")
-    return f"{topic[: MAX_NAME - len(suffix) - len(partition) - 1]}-{partition}{suffix}"
+    """A name under which a broker would delete the directory `name`: one that it understands, whatever `name` is.
+
+    `token` is 32 hexadecimal digits. Source: `UnifiedLog.logDeleteDirName`, which cuts the topic so that the name fits.
+    """
+    found = parse_directory(name)
+    topic, partition = (_NO_TOPIC.sub("_", name), 0) if found is None else found
+    suffix = f"-{partition}.{token}-delete"
+    return topic[: MAX_NAME - len(suffix)] + suffix

@@ -5,7 +5,7 @@ Source of the rules: `LogLoader`, `LogSegments` and `UnifiedLog` of Kafka's stor
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -26,7 +26,7 @@ from logwright.codec.base import (
     View,
 )
 from logwright.codec.describe import DescriptionError
-from logwright.codec.fault import Fault, Kind, Severity, UsageError
+from logwright.codec.fault import Fault, Kind, Severity, UnsupportedError, UsageError
 from logwright.codec.kafka import metadata
 from logwright.codec.kafka.batch import COMPRESSION, COMPRESSION_NAMES
 from logwright.codec.kafka.builder import OPTIONS, PartitionBuilder
@@ -40,6 +40,7 @@ from logwright.codec.kafka.names import (
     SegmentFile,
     claims_to_be_kafkas,
     delete_directory,
+    is_partition,
     parse_directory,
     parse_segment,
     segment_name,
@@ -57,6 +58,7 @@ _CODECS = {
     ".snapshot": "kafka.producer_snapshot",
 }  # fmt: skip
 _SUFFIXES = tuple(_CODECS)
+_WRITTEN = (".log", ".timeindex", ".txnindex", ".index", ".snapshot")
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -103,20 +105,29 @@ class KafkaPartition:
     def plan(self, listing: Listing, options: Options) -> Plan:
         entries = {entry.name: entry for entry in listing.entries()}
         parsed = {name: parse_segment(name) for name in entries}
-        bases = sorted(
-            f.base_offset for f in parsed.values() if f is not None and f.suffix == ".log" and not f.leftover
-        )
+        logs, replaced = _logs(listing, entries, parsed)
+        bases = sorted(logs)
         start, faults = _log_start(listing, options)
         clean = _is_clean(listing)
         files = [
-            self._planned(name, entries[name].size, parsed[name], bases, clean)
-            for name in sorted(entries, key=lambda name: _rank(name, parsed[name]))
+            self._planned(name, entries[name].size, parsed[name], logs, bases, clean, replaced.get(name))
+            for name in sorted(entries, key=lambda name: _rank(name, parsed[name], read=logs.values()))
         ]
         faults += [(file.name, fault) for file in files for fault in _faults(file, parsed[file.name])]
-        return Plan(tuple(files), tuple(faults), self._facts(listing, entries, bases, start, clean))
+        faults += _missing(files, entries, bases, clean)
+        if start is not None and bases and start > bases[-1]:
+            faults += _beyond_end(listing, [file for file in files if file.role is Role.PRIMARY], start)
+        return Plan(tuple(files), tuple(faults), self._facts(listing, entries, logs, start, clean))
 
     def _planned(
-        self, name: str, size: int, found: SegmentFile | None, bases: list[int], clean: bool | None
+        self,
+        name: str,
+        size: int,
+        found: SegmentFile | None,
+        logs: Mapping[int, str],
+        bases: list[int],
+        clean: bool | None,
+        replaced: str | None,
     ) -> PlannedFile:
         if found is None:
             if name == EPOCH_FILE:
@@ -125,15 +136,21 @@ class KafkaPartition:
                 return PlannedFile(name, size, Role.METADATA, metadata.CODEC.name)
             return PlannedFile(name, size, Role.FOREIGN, note="not Kafka's, ignored by it")
         codec = _CODECS[found.suffix]
-        if found.leftover:
-            return PlannedFile(name, size, Role.LEFTOVER, codec, note=_LEFTOVERS[found.leftover])
-        if found.suffix == ".log":
+        if replaced is not None:
+            return PlannedFile(
+                name, size, Role.LEFTOVER, codec, note=f"the broker puts {replaced} in its place"
+            )
+        if logs.get(found.base_offset) == name:
             later = [base for base in bases if base > found.base_offset]
             hints = {
                 "base_offset": found.base_offset, "next_base": later[0] if later else None, "last": not later, "clean": clean,
             }  # fmt: skip
-            return PlannedFile(name, size, Role.PRIMARY, codec, hints)
-        if found.suffix != ".snapshot" and found.base_offset not in bases:
+            return PlannedFile(
+                name, size, Role.PRIMARY, codec, hints, note=_LEFTOVERS.get(found.leftover, "")
+            )
+        if found.leftover:
+            return PlannedFile(name, size, Role.LEFTOVER, codec, note=_LEFTOVERS[found.leftover])
+        if found.suffix != ".snapshot" and found.base_offset not in logs:
             return PlannedFile(name, size, Role.LEFTOVER, codec, note="without a log; the broker deletes it")
         last = bool(bases) and found.base_offset == bases[-1]
         return PlannedFile(name, size, Role.DERIVED, codec, {"last": last, "clean": clean})
@@ -142,17 +159,18 @@ class KafkaPartition:
         self,
         listing: Listing,
         entries: Mapping[str, Entry],
-        bases: list[int],
+        logs: Mapping[int, str],
         start: int | None,
         clean: bool | None,
     ) -> dict[str, Any]:
+        bases = sorted(logs)
         where = parse_directory(listing.name)
         facts: dict[str, Any] = {}
         if where is not None:
             facts |= {"topic": where.topic, "partition": where.partition}
         facts["topic_id"] = _topic_id(listing, entries)
         facts["segments"] = len(bases)
-        facts["log_bytes"] = sum(entries[segment_name(base, ".log")].size for base in bases)
+        facts["log_bytes"] = sum(entries[name].size for name in logs.values())
         facts["first_segment"], facts["last_segment"] = (bases[0], bases[-1]) if bases else (None, None)
         facts["log_start_offset"] = start if start is not None else (bases[0] if bases else 0)
         facts["leader_epochs"] = [
@@ -228,21 +246,23 @@ class KafkaPartition:
     def staging(self, name: str, token: str) -> str:
         """A directory that a broker, started while it is there, takes for one to be deleted; any other name it does not
         understand in a log directory would keep it from starting (`LogManager.loadLogs`)."""
-        if parse_directory(name) is None:
-            # Not within a log directory, or the broker would not start already.
-            return f".{name[:150]}.{token}-logwright"
         return delete_directory(name, token)
 
     def order(self, names: Iterable[str]) -> Sequence[str]:
-        """The epochs first: entries behind the log end are dropped by a broker that starts before the logs are there. Then by
-        segment, the log before what is derived from it: without a log an index is deleted as an orphan, while a log without
-        its index is recovered, and everything up to there is a sound partition."""
+        """The epochs and the topic id first: entries behind the log end are dropped by a broker that starts before the logs are
+        there. Then by segment: the log, its `.index` last of what is derived from it. Without a log an index is deleted as an
+        orphan; a log without `.index` is recovered, after a clean stop too, so that up to there everything is made anew. With
+        `.index` but without `.timeindex` the broker would take an empty one, and find nothing of the segment by time.
+
+        A snapshot of the producers comes behind the segment that starts at its offset: where offsets are kept there may be a gap
+        before that segment, and what lies beyond the log end is removed.
+        """
         return sorted(names, key=lambda name: _rank(name, parse_segment(name), writing=True))
 
     def builder(
         self, listing: Listing | None, name: str, options: Options, *, staged: bool = False
     ) -> Builder:
-        if parse_directory(name) is None:
+        if not is_partition(name):
             raise UsageError(
                 f"{name!r} is no name of a partition", advice="Name the directory TOPIC-NUMBER, like orders-0"
             )
@@ -283,28 +303,121 @@ _LEFTOVERS = {
 }
 
 
-def _rank(name: str, found: SegmentFile | None, *, writing: bool = False) -> tuple[int, int, int, str]:
-    """Segments in order, each with its log first; then the epochs and the topic id, which are written first."""
+def _rank(
+    name: str, found: SegmentFile | None, *, read: Collection[str] = (), writing: bool = False
+) -> tuple[int, int, int, str]:
+    """Segments in order, each with its log first; then the epochs and the topic id. See `KafkaPartition.order` for writing.
+
+    `read` are the names of logs, which may be `.log.swap`.
+    """
     if found is None:
         early = -1 if writing else 1
         return (early if name in (EPOCH_FILE, METADATA_FILE) else 3, 0, name == EPOCH_FILE, name)
-    if found.leftover:
+    if found.leftover and name not in read:
         return (2, found.base_offset, 0, name)
-    return (0, found.base_offset, _SUFFIXES.index(found.suffix), name)
+    return (0, found.base_offset, (_WRITTEN if writing else _SUFFIXES).index(found.suffix), name)
+
+
+def _logs(
+    listing: Listing, entries: Mapping[str, Entry], parsed: Mapping[str, SegmentFile | None]
+) -> tuple[dict[int, str], dict[str, str]]:
+    """The segments: names of files by base offset; and names of files that a `.log.swap` takes the place of.
+
+    A compaction (or split) renames its result to `.swap` before the segments that it came from are removed, the first one first.
+    As long as that one is there nothing is missing, and it is read. Later the rows of those removed are in the `.swap` only: it is
+    read as the broker would have it, which deletes what lies in its range (`LogLoader.load`).
+    """
+    known = {name: found for name, found in parsed.items() if found is not None}
+    logs = {
+        found.base_offset: name
+        for name, found in known.items()
+        if found.suffix == ".log" and not found.leftover
+    }
+    cleaned = [found.base_offset for found in known.values() if found.leftover == ".cleaned"]
+    replaced: dict[str, str] = {}
+    for name, found in sorted(known.items()):
+        base = found.base_offset
+        if (
+            found.suffix != ".log"
+            or found.leftover != ".swap"
+            or base in logs
+            or base >= min(cleaned, default=base + 1)
+        ):
+            continue
+        end = _end(listing, PlannedFile(name, entries[name].size, Role.PRIMARY, hints={"base_offset": base}))
+        for other, one in known.items():
+            if one.leftover == "" and base <= one.base_offset < (base + 1 if end is None else end):
+                replaced[other] = name
+                if logs.get(one.base_offset) == other:
+                    del logs[one.base_offset]
+        logs[base] = name
+    return logs, replaced
+
+
+def _end(listing: Listing, segment: PlannedFile) -> int | None:
+    """The offset behind the last batch of a segment; None where it is of an older format."""
+    end = int(segment.hints["base_offset"])
+    try:
+        for _, frames in walk(listing, segment):
+            last = frames.header["base_offset"].astype(np.int64) + frames.header["last_offset_delta"]
+            end = max(end, int(last.max()) + 1)
+    except UnsupportedError:
+        return None
+    return end
+
+
+def _beyond_end(listing: Listing, segments: Sequence[PlannedFile], start: int) -> list[tuple[str, Fault]]:
+    """What a broker does where the log ends before its start. Only asked where the last segment begins before it."""
+    end = _end(listing, segments[-1])
+    if end is None or start <= end:
+        return []
+    text = f"the log start offset is {start}, the log ends at {end}"
+    system = "the broker deletes all segments, and goes on with an empty one at the log start offset"
+    return [("", Fault(NAME, 0, 0, Kind.LINK, text, Severity.WARNING, system))]
+
+
+def _missing(
+    files: Sequence[PlannedFile], entries: Mapping[str, Entry], bases: Sequence[int], clean: bool | None
+) -> list[tuple[str, Fault]]:
+    """Files that a broker would have: what it does without them. They are not needed for reading."""
+    found = []
+
+    def absent(name: str, system: str, severity: Severity = Severity.INFO) -> None:
+        found.append((name, Fault(NAME, 0, 0, Kind.LINK, "the file is not there", severity, system)))
+
+    for base in bases:
+        if segment_name(base, ".index") not in entries:
+            absent(segment_name(base, ".index"), "the broker recovers the segment when it starts")
+        elif segment_name(base, ".timeindex") not in entries:
+            absent(
+                segment_name(base, ".timeindex"),
+                "after a clean stop the broker makes an empty one: lookups by time pass over the segment",
+            )
+    if METADATA_FILE not in entries:
+        absent(METADATA_FILE, "a KRaft broker sets the partition aside as stray", Severity.WARNING)
+    filled = any(file.role is Role.PRIMARY and file.size for file in files)
+    if filled and EPOCH_FILE not in entries:
+        absent(EPOCH_FILE, "after a clean stop the broker goes on without knowing the leader epochs")
+    if filled and clean and not any(file.codec == _CODECS[".snapshot"] for file in files):
+        said = "the broker forgets all producers, and does not look for them in the log after a clean stop"
+        found.append(
+            ("", Fault(NAME, 0, 0, Kind.LINK, "no snapshot of the producers is there", Severity.INFO, said))
+        )
+    return found
 
 
 def _faults(file: PlannedFile, found: SegmentFile | None) -> Iterator[Fault]:
     if found is None and claims_to_be_kafkas(file.name):
         number = file.name.partition(".")[0]
-        if number.isdigit():
+        if number.isascii() and number.isdigit() and int(number) < 1 << 63:
             text = f"{number} is not 20 digits long: the broker opens an empty segment {int(number):020d} beside it"
             yield Fault(NAME, 0, 0, Kind.LINK, text, Severity.WARNING)
         else:
-            text = "the broker takes the name for one of its own, and does not start since it has no number"
+            text = "the broker takes the name for one of its own, and does not start since it has no number of 64 bits"
             yield Fault(NAME, 0, 0, Kind.LINK, text, Severity.WARNING)
-    elif file.role is Role.LEFTOVER:
+    elif file.role is Role.LEFTOVER or file.note:
         yield Fault(NAME, 0, 0, Kind.LINK, file.note, Severity.INFO)
-    elif file.role is Role.PRIMARY and file.size > MAX_SEGMENT:
+    if file.role is Role.PRIMARY and file.size > MAX_SEGMENT:
         yield Fault(
             NAME, 0, file.size, Kind.LENGTH, f"{file.size} bytes, a segment has at most {MAX_SEGMENT}"
         )
