@@ -17,7 +17,7 @@ SHELL := /bin/bash
 
 UV_VERSION := 0.13.8
 
-.PHONY: help install test demo bench bench-peers oracle lint format types dist lock docs coverage nightly clean distclean
+.PHONY: help install test demo bench bench-peers oracle lint format types dist lock coverage nightly clean distclean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -72,9 +72,6 @@ format: $(STAMP) ## lay the code out, sort imports
 
 types: $(STAMP) ## mypy --strict
 	$(BIN)/mypy
-
-docs: $(STAMP) ## write the format pages anew from the descriptions
-	$(BIN)/python docs/generate.py $(ARGS)
 
 # Compiled kernels leave no trace for coverage, so the interpreted run counts the kernels and the compiled one the rest.
 coverage: $(STAMP) ## branch coverage over interpreted and compiled kernels together

@@ -34,7 +34,7 @@ def to_lines(batch: pa.RecordBatch, form: str = "auto") -> bytes:
         pieces.append(("{" if i == 0 else ",") + json.dumps(field.name) + ":")
         pieces.append(_json(batch.column(i), form))
     if not pieces:
-        return b"{}\n" * batch.num_rows
+        return bytes(b"{}\n" * batch.num_rows)
     pieces.append("}\n")
     lines = pc.binary_join_element_wise(*[_large(piece) for piece in pieces], _large(""))
     return _bytes_of(lines)

@@ -1,0 +1,88 @@
+"""The codecs of Kafka in all three modes of their kernels: the laws on specimens, damage, writing, rebuilding."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from modes import other_modes
+
+import logwright as lw
+from logwright.codec import registry
+from logwright.codec.base import Window
+from logwright.codec.kafka.derive import rebuild
+from logwright.codec.kafka.markers import markers
+from logwright.codec.option import Options
+from logwright.corpora.cases import cases
+from logwright.roundtrip import laws
+
+pytestmark = pytest.mark.kernel_modes
+test_other_modes = other_modes(__file__)
+
+CASES = cases("kafka")
+SMALL = (
+    "v2_none_java", "v2_headers", "v2_txn_interleaved", "v2_compacted_producers", "v2_append_time_lz4", "v2_zstd_librdkafka",
+    "craft_nonminimal_varint", "craft_header_key_bytes", "craft_keylen_minus2", "craft_embedded", "craft_empty_batches",
+    "craft_snappy_two_headers", "craft_gzip_two_members",
+)  # fmt: skip
+LOGS = [log for name in SMALL for log in sorted(CASES[name].partition.glob("*.log"))[:2]]
+
+
+@pytest.mark.parametrize("path", LOGS, ids=lambda path: path.parent.name + "/" + path.name[-8:])
+def test_laws(path: Path) -> None:
+    for law in (laws.decode_encode, laws.encoded_anew, laws.kernel_equals_description):
+        verdict = law(path)
+        assert verdict, str(verdict)
+    size = path.stat().st_size
+    verdict = laws.any_split(path, sizes=[1, 100, size // 3 + 1, size])
+    assert verdict, str(verdict)
+
+
+@pytest.mark.parametrize("name", ["dmg_flip_payload", "dmg_flip_len_plus", "dmg_garbage_mid", "dmg_zero_old_page", "dmg_fix_garbage"])
+def test_damage_is_passed(name: str) -> None:
+    case = CASES[name]
+    found = lw.scan(case.partition, mode="PERMISSIVE")
+    table = found.to_table()
+    assert not found.report.ok
+    assert 0 < table["_corrupt_offset"].null_count < table.num_rows
+
+
+def test_every_flip_of_a_specimen() -> None:
+    path = CASES["craft_spec22"].partition / f"{0:020d}.log"
+    verdict = laws.damage_is_seen(path)
+    assert verdict, str(verdict)
+
+
+@pytest.mark.parametrize("compression", ["none", "lz4"])
+def test_rows_are_written_and_read_again(tmp_path: Path, compression: str) -> None:
+    count = 300
+    table = pa.table(
+        {
+            "key": pa.array([None if n % 5 == 0 else b"k%d" % n for n in range(count)], pa.binary()),
+            "value": pa.array([b"v" * (n % 90) for n in range(count)], pa.binary()),
+            "timestamp": pa.array(range(count), pa.timestamp("ms", "UTC")),
+            "headers": [[{"key": "h", "value": b"x" * n}] * (n % 3) for n in range(count)],
+        }
+    )
+    lw.write(table, tmp_path / "t-0", "kafka.partition", batch_size=700, segment_bytes=9000, compression_type=compression)
+    again = lw.read(tmp_path / "t-0")
+    assert again["offset"].to_pylist() == list(range(count))
+    for name in table.schema.names:
+        assert again[name].to_pylist() == table[name].to_pylist()
+
+
+def test_derived_files() -> None:
+    case = CASES["v2_txn_interleaved"]
+    codec = registry.get("kafka.log")
+    segments = []
+    for path in sorted(case.partition.glob("*.log")):
+        data = np.fromfile(path, np.uint8)
+        window = Window(data, 0, len(data))
+        frames = codec.scan(window, 0, codec.context(path.name, Options(codec.options)))
+        segments.append((int(path.stem), [(frames.header, frames.start, markers(window, frames))]))
+    rebuilt = rebuild(segments, 200)
+    for path in (case.path / "after-rebuild-200").iterdir():
+        if path.suffix != "" and path.name in rebuilt:
+            assert rebuilt[path.name] == path.read_bytes(), path.name
