@@ -1,4 +1,4 @@
-"""Files that are arrays of entries of one fixed width: no header, no checksum, perhaps a preallocated tail of zeros.
+"""Files that are arrays of entries of one fixed width: no header, no checksum, perhaps a tail of zeros allocated ahead.
 
 A codec of such a file is its entry's description, the columns that its fields become, and the order that entries must have.
 """
@@ -6,7 +6,7 @@ A codec of such a file is its entry's description, the columns that its fields b
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,13 +14,24 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from logwright.codec.base import Chunk, Decoded, Frames, Match, Window
+from logwright.codec.base import Bytes, Chunk, Decoded, Frames, Match, Window
 from logwright.codec.describe import Struct, dtype_of
 from logwright.codec.fault import Fault, Kind, Severity, UsageError
 from logwright.codec.option import Option, Options
 from logwright.codec.table import Column, Table
+from logwright.codec.whole import exactly, kept
 
 Entries = npt.NDArray[Any]
+Mask = npt.NDArray[np.bool_]
+Findings = Iterable[tuple[Mask, str]]
+"""Masks over all entries of what is wrong with each, and the sentence that says so."""
+
+_MOST_FAULTS = 100
+"""So many findings of a kind are told one by one."""
+_PIECE = 1 << 20
+"""Entries that are decoded at a time."""
+_STEP = 1 << 16
+_INT64_MAX = (1 << 63) - 1
 
 FRAMES = Table(
     "frames",
@@ -37,161 +48,227 @@ FILE = Table(
         Column("size", pa.int64(), "bytes of the file", nullable=False),
         Column("frames", pa.int64(), "entries", nullable=False),
         Column("trailing", pa.binary(), "what is no entry at the end, without the zeros after it", nullable=False),
-        Column("trailing_zeros", pa.int64(), "zero bytes at the end: the file was allocated ahead", nullable=False),
+        Column("trailing_zeros", pa.int64(), "zero bytes at the end: allocated ahead", nullable=False),
     ),
     "One row.",
-)
+)  # fmt: skip
 
 
 @dataclass
 class FixedContext:
-    """`base`: the number in the file's name."""
+    """`base`: the number in the file's name. `last`: the file is the one being written; None where not known."""
 
     base: int | None = None
-    live: bool | None = None
-    last: bool = False
-    clean: bool | None = None
+    last: bool | None = None
 
 
-@dataclass(frozen=True)
 class FixedCodec:
     """A codec of fixed-width entries.
 
-    `relative` maps columns to the field that is the column less the number in the file's name. `wrong(entries)` gives a mask of
-    entries that contradict the one before them, and the sentence that says so; `version` a field that must be 0.
+    `relative` maps columns to the field that is the column less the number in the file's name. `wrong(entries, base)` finds
+    entries that contradict their file; `version` is a field whose first byte must not be above 0. `allocated`: the system
+    makes the file larger than it is, filled with zeros; elsewhere zeros at the end are damage.
     """
 
-    name: str
-    title: str
-    entry: Struct
-    pattern: re.Pattern[str]
-    columns: tuple[Column, ...]
-    relative: Mapping[str, str]
-    wrong: Callable[[Entries], tuple[npt.NDArray[np.bool_], str]]
-    system: str
-    version: str | None = None
-    options: tuple[Option, ...] = ()
-    whole: bool = True
+    whole = True
 
-    @property
-    def structures(self) -> tuple[Struct, ...]:
-        return (self.entry,)
-
-    @property
-    def tables(self) -> Mapping[str, Table]:
-        return {"rows": Table("rows", self.columns, "One row an entry."), "frames": FRAMES, "file": FILE}
+    def __init__(
+        self,
+        *,
+        name: str,
+        title: str,
+        entry: Struct,
+        pattern: re.Pattern[str],
+        columns: tuple[Column, ...],
+        wrong: Callable[[Entries, int], Findings],
+        system: str,
+        relative: Mapping[str, str] | None = None,
+        version: str | None = None,
+        allocated: bool = True,
+    ) -> None:
+        self.name, self.title, self.pattern, self.columns = name, title, pattern, columns
+        self.wrong, self.system, self.relative = wrong, system, dict(relative or {})
+        self.version, self.allocated = version, allocated
+        self.structures: tuple[Struct, ...] = (entry,)
+        self.options: tuple[Option, ...] = ()
+        self.dtype = dtype_of(entry)
+        self.tables: Mapping[str, Table] = {
+            "rows": Table("rows", columns, "One row an entry."),
+            "frames": FRAMES,
+            "file": FILE,
+        }
 
     def recognise(self, name: str, head: bytes) -> Match:
         return Match.NAME if self.pattern.fullmatch(name) else Match.NO
 
     def context(self, name: str, options: Options, **hints: Any) -> FixedContext:
         found = self.pattern.fullmatch(name)
-        base = int(found[1]) if found and found.groups() else None
-        known = {key: value for key, value in hints.items() if key in ("live", "last", "clean")}
-        return FixedContext(hints.get("base_offset", base), **known)
+        base = hints.get("base_offset", int(found[1]) if found else None)
+        return FixedContext(base if base is None or base <= _INT64_MAX else None, hints.get("last"))
 
     def scan(self, window: Window, at: int, context: FixedContext, *, check: bool = True) -> Frames:
-        dtype = dtype_of(self.entry)
-        size = dtype.itemsize
-        used = _without_zeros(window.data, size)
-        count = -(-used // size) if -(-used // size) * size <= len(window.data) else used // size
-        entries = window.data[: count * size].view(dtype)
-        faults: list[Fault] = []
-        if self.version is not None and count:
+        size = self.dtype.itemsize
+        data = window.data[at:]
+        used = _without_zeros(data)
+        count = -(-used // size)
+        if count * size > len(data):
+            count -= 1
+        if not count and len(data) == size and self.allocated and not at:
+            # A file of one entry that is zero: it was not allocated ahead.
+            count, used = 1, size
+        entries = data[: count * size].view(self.dtype)
+        first = window.offset + at
+        damage = self._ending(
+            context, first + count * size, max(used - count * size, 0), len(data) - count * size
+        )
+        if self.version is not None:
             # Kafka's reader looks at the first byte only.
             odd = np.flatnonzero(entries[self.version].astype(np.int64) >> 8 > 0)
             if len(odd):
                 count = int(odd[0])
                 text = f"version {int(entries[self.version][count])}, 0 was expected"
-                stop = count * size
-                fault = Fault(self.name, stop, len(window.data) - stop, Kind.MAGIC, text, system=self.system)
-                return self._frames(entries[:count], size, stop, fault, faults)
-        if count > 1:
-            mask, text = self.wrong(entries)
-            for i in np.flatnonzero(mask)[:100].tolist():
-                faults.append(Fault(self.name, (i + 1) * size, size, Kind.ORDER, text, system=self.system))
-        damage = None
-        if used > count * size:
-            text = f"{used - count * size} bytes at the end are no whole entry of {size} bytes"
-            damage = Fault(self.name, count * size, used - count * size, Kind.TRUNCATED, text, Severity.WARNING, self.system)
-        elif len(window.data) - count * size:
-            text = f"{len(window.data) - count * size} zero bytes allocated ahead"
-            faults.append(Fault(self.name, count * size, len(window.data) - count * size, Kind.PADDING, text, Severity.INFO))
-        return self._frames(entries, size, count * size, damage, faults)
-
-    def _frames(self, entries: Entries, size: int, stop: int, damage: Fault | None, faults: list[Fault]) -> Frames:
-        start = np.arange(len(entries), dtype=np.int64) * size
+                damage = Fault(self.name, first + count * size, size, Kind.MAGIC, text, system=self.system)
+                entries = entries[:count]
+        faults = list(self._order(entries, first, context.base or 0)) if check else []
+        if self.relative and context.base is None and not first:
+            text = "the file's name has no offset to count from: 0 is taken"
+            faults.append(Fault(self.name, 0, 0, Kind.LINK, text, Severity.INFO))
+        if damage is not None and damage.kind is Kind.PADDING and self.allocated:
+            # Nothing is lost with them.
+            faults.append(damage)
+            damage = None
+        stop = at + count * size
+        start = np.arange(at, stop, size, dtype=np.int64)
         return Frames(start, start + size, entries, stop, 0, damage, faults)
+
+    def _ending(self, context: FixedContext, offset: int, odd: int, left: int) -> Fault | None:
+        """What is wrong with the bytes that are no entries: `odd` of them, and zeros up to `left`."""
+        if odd:
+            text = f"{odd} bytes at the end are no whole entry of {self.dtype.itemsize} bytes"
+            return Fault(self.name, offset, left, Kind.TRUNCATED, text, Severity.WARNING, self.system)
+        if not left:
+            return None
+        if not self.allocated:
+            text = f"{left} zero bytes at the end, where the system puts none"
+            return Fault(self.name, offset, left, Kind.PADDING, text, system=self.system)
+        text, severity, system = f"{left} zero bytes allocated ahead", Severity.INFO, ""
+        if left % self.dtype.itemsize:
+            text += f", not a multiple of {self.dtype.itemsize}"
+            severity, system = Severity.WARNING, self.system
+        elif context.last is False:
+            text += ", in a file that is not the last of its kind"
+            severity, system = Severity.WARNING, "the system takes them for entries where it trusts the file"
+        return Fault(self.name, offset, left, Kind.PADDING, text, severity, system)
+
+    def _order(self, entries: Entries, first: int, base: int) -> Iterator[Fault]:
+        size = self.dtype.itemsize
+        for mask, text in (*self._range(entries, base), *self.wrong(entries, base)):
+            found = np.flatnonzero(mask)
+            for i in found[:_MOST_FAULTS].tolist():
+                yield Fault(self.name, first + i * size, size, Kind.ORDER, text, system=self.system)
+            if len(found) > _MOST_FAULTS:
+                at, end = (first + int(found[i]) * size for i in (_MOST_FAULTS, -1))
+                more = f"{text}: {len(found) - _MOST_FAULTS} more entries of which that is true"
+                yield Fault(self.name, at, end + size - at, Kind.ORDER, more, system=self.system)
+
+    def _range(self, entries: Entries, base: int) -> Findings:
+        for column, field in self.relative.items():
+            number = entries[field].astype(np.int64)
+            yield number < 0, f"{column} is below {base}, the number in the file's name"
+            yield number > _INT64_MAX - base, f"{column} is above what 64 bits hold"
 
     def decode(
         self, window: Window, frames: Frames, table: str, columns: Sequence[str], context: FixedContext
     ) -> Iterator[Decoded]:
-        arrays = []
-        for name in columns:
-            column = self.tables[table][name]
-            if table == "frames":
-                values = frames.start + window.offset if name == "position" else frames.end - frames.start
-            else:
-                field = self.relative.get(name, name)
-                values = frames.header[field].astype(np.int64)
-                if name in self.relative:
-                    values = values + (context.base or 0)
-            arrays.append(pa.array(values).cast(column.type))
         schema = self.tables[table].schema(columns)
-        if not arrays:
-            return
-        yield Decoded(pa.RecordBatch.from_arrays(arrays, schema=schema))
+        for at in range(0, len(frames), _PIECE):
+            piece = frames.pick(slice(at, at + _PIECE))
+            arrays = [
+                pa.array(self._values(window, piece, table, one.name, context)).cast(one.type)
+                for one in schema
+            ]
+            yield Decoded(pa.RecordBatch.from_arrays(arrays, schema=schema))
+
+    def _values(
+        self, window: Window, frames: Frames, table: str, column: str, context: FixedContext
+    ) -> npt.NDArray[np.int64]:
+        if table == "frames":
+            return frames.start + window.offset if column == "position" else frames.end - frames.start
+        values: npt.NDArray[np.int64] = frames.header[self.relative.get(column, column)].astype(np.int64)
+        if column not in self.relative:
+            return values
+        # Where that wraps, the scan has found a fault, and encoding wraps back.
+        return values + np.int64(context.base or 0)
 
     def describe_file(
         self, head: Window, size: int, frames: int, tail: bytes, zeros: int, context: FixedContext
     ) -> pa.RecordBatch:
-        row = {"base": context.base, "size": size, "frames": frames, "trailing": tail, "trailing_zeros": zeros}
+        row = {
+            "base": context.base,
+            "size": size,
+            "frames": frames,
+            "trailing": tail,
+            "trailing_zeros": zeros,
+        }
         return pa.RecordBatch.from_pylist([row], schema=FILE.schema())
 
     def frame_bounds(self, frames: Frames, column: str) -> tuple[Any, Any]:
         return None, None
 
     def resync(self, window: Window, at: int, context: FixedContext) -> tuple[int, int]:
-        return -1, 0
+        """The next entry: one that is bad says nothing about others."""
+        size = self.dtype.itemsize
+        place = -(-at // size) * size
+        return (place, 0) if place < _without_zeros(window.data) else (-1, 0)
 
     def encode(
         self, rows: pa.Table, frames: pa.Table | None, file: pa.Table | None, context: FixedContext
     ) -> Iterator[Chunk]:
-        base = context.base or 0
-        if file is not None and file.num_rows and file["base"][0].as_py() is not None:
-            base = file["base"][0].as_py()
-        out = np.zeros(rows.num_rows, dtype_of(self.entry))
+        given = exactly(self.name, rows, self.tables["rows"])
+        base = kept(file, "base")
+        if base is None:
+            base = context.base or 0
+        out = np.zeros(given.num_rows, self.dtype)
         for column in self.columns:
-            if column.name not in rows.schema.names:
-                if column.nullable:
-                    continue
-                raise UsageError(f"{self.name} needs a column {column.name!r}")
-            values = rows[column.name].combine_chunks().cast(column.type).cast(pa.int64())
-            if values.null_count:
-                raise UsageError(f"{self.name}: null in column {column.name!r}, where none is allowed")
+            values = given[column.name].fill_null(0).cast(pa.int64()).to_numpy()
             field = self.relative.get(column.name, column.name)
-            numbers = values.to_numpy() - (base if column.name in self.relative else 0)
-            _fits(self.name, column.name, numbers, out.dtype[field])
-            out[field] = numbers
+            if column.name in self.relative:
+                values = values - np.int64(base)
+                # Below its base no file should have any, but a damaged one is written as it was.
+                _fits(self.name, column.name, values, out.dtype[field], 0 if file is None else None, base)
+            else:
+                _fits(self.name, column.name, values, out.dtype[field])
+            out[field] = values
         yield out.tobytes()
-        if file is not None and file.num_rows:
-            yield file["trailing"][0].as_py() or b""
-            yield bytes(file["trailing_zeros"][0].as_py() or 0)
+        yield kept(file, "trailing") or b""
+        yield bytes(kept(file, "trailing_zeros") or 0)
 
 
-def _fits(codec: str, column: str, numbers: npt.NDArray[np.int64], dtype: np.dtype[Any]) -> None:
+def _fits(
+    codec: str,
+    column: str,
+    numbers: npt.NDArray[np.int64],
+    dtype: np.dtype[Any],
+    low: int | None = None,
+    base: int | None = None,
+) -> None:
     info = np.iinfo(dtype)
-    bad = np.flatnonzero((numbers < info.min) | (numbers > info.max))
+    bad = np.flatnonzero((numbers < (info.min if low is None else low)) | (numbers > info.max))
     if len(bad):
+        i = int(bad[0])
+        less = "" if base is None else f" less {base}, the number in the file's name"
         raise UsageError(
-            f"{codec}: {column} of row {int(bad[0])} does not fit {8 * dtype.itemsize} bits",
-            advice="Is the number in the file's name right?",
+            f"{codec}: {column} of row {i}{less}, {numbers[i]}, does not fit {8 * dtype.itemsize} bits",
+            advice="" if base is None else "Is the file named after the segment that the rows are of?",
         )
 
 
-def _without_zeros(data: npt.NDArray[np.uint8], size: int) -> int:
-    """Bytes up to the last that is not zero. A single entry of zeros is one."""
-    filled = np.flatnonzero(data)
-    if len(filled):
-        return int(filled[-1]) + 1
-    return size if len(data) == size else 0
+def _without_zeros(data: Bytes) -> int:
+    """Bytes up to the last that is not zero."""
+    end = len(data)
+    while end:
+        block = np.flatnonzero(data[max(0, end - _STEP) : end])
+        if len(block):
+            return max(0, end - _STEP) + int(block[-1]) + 1
+        end = max(0, end - _STEP)
+    return 0

@@ -6,53 +6,80 @@ storage module (4.x: an index entry is considered for each batch).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from logwright.codec.base import Positions
+from logwright.codec.fault import Fault, Kind
+from logwright.codec.kafka.batch import LENGTH_END
 from logwright.codec.kafka.checkpoint import LEADER_EPOCH
 from logwright.codec.kafka.index import INDEX_ENTRY
-from logwright.codec.kafka.producers import ProducerState
+from logwright.codec.kafka.names import EPOCH_FILE, segment_name
+from logwright.codec.kafka.producers import AbortedTxn, Problem, ProducerState
 from logwright.codec.kafka.timeindex import TIMEINDEX_ENTRY
 from logwright.codec.kafka.txnindex import TXNINDEX_ENTRY
 from logwright.codec.kernel import kernel
 
 NO_TIMESTAMP = -1
-EPOCH_FILE = "leader-epoch-checkpoint"
+_INT_MAX = (1 << 31) - 1
 
 
-@kernel("const i8[], const i8[], const i8[], i8, i8[], i8[], i8[], i8[], i8[]")
+_INDEXED, _TIMESTAMP, _TIMESTAMP_OFFSET, _TIMED, _LAST, _PROBLEM = range(6)
+"""What the kernel keeps of a segment: position of the last entry, the largest timestamp so far and its offset, the timestamp of
+the last time entry, the offset of the last entry, and what is wrong."""
+_RANGE, _BACKWARDS, _POSITION = 1, 2, 3
+_PROBLEMS = {
+    _RANGE: (
+        "last offset {last} is not within 2147483647 of {base}, the number in the file's name",
+        "a broker that recovers the segment does not start; if it is the last batch that is too far, it splits the segment",
+    ),
+    _BACKWARDS: (
+        "last offset {last} is not above {before}, that of the index entry before",
+        "a broker that recovers the segment empties it and deletes all that follow; or does not start, without the .index",
+    ),
+    _POSITION: ("it starts beyond byte 2147483647", "the broker opens no log that is so large"),
+}
+_PRODUCERS = "a broker that has no newer snapshot of its producers does not start (InvalidTxnStateException or the like)"
+
+
+@kernel("const i8[], const i8[], const i8[], i8, i8, i8[], i8[], i8[], i8[], i8[]")
 def _index(
-    last_offset: Positions, max_timestamp: Positions, position: Positions, interval: int, state: Positions,
+    last_offset: Positions, max_timestamp: Positions, position: Positions, base: int, interval: int, state: Positions,
     out_offset: Positions, out_position: Positions, out_timestamp: Positions, out_time_offset: Positions,
-) -> tuple[int, int]:  # fmt: skip
-    """Entries for batches in order. `state`: position of the last entry, largest timestamp so far, its offset, last time entry's."""
-    indexed, timestamp, timestamp_offset, timed = int(state[0]), int(state[1]), int(state[2]), int(state[3])
+) -> tuple[int, int, int]:  # fmt: skip
+    """Entries for batches in order: how many, how many time entries, and how many batches were taken until a problem."""
     entries = 0
     times = 0
     for i in range(len(position)):
-        at = int(position[i])
-        if int(max_timestamp[i]) > timestamp:
-            timestamp = int(max_timestamp[i])
-            timestamp_offset = int(last_offset[i])
-        if at - indexed > interval:
-            out_offset[entries] = last_offset[i]
+        at = position[i]
+        last = last_offset[i]
+        if last < base or last - base > _INT_MAX:
+            state[_PROBLEM] = _RANGE
+            return entries, times, i
+        if at > _INT_MAX:
+            state[_PROBLEM] = _POSITION
+            return entries, times, i
+        if max_timestamp[i] > state[_TIMESTAMP]:
+            state[_TIMESTAMP] = max_timestamp[i]
+            state[_TIMESTAMP_OFFSET] = last
+        if at - state[_INDEXED] > interval:
+            if last <= state[_LAST]:
+                state[_PROBLEM] = _BACKWARDS
+                return entries, times, i
+            out_offset[entries] = last
             out_position[entries] = at
             entries += 1
-            if timestamp > timed:
-                out_timestamp[times] = timestamp
-                out_time_offset[times] = timestamp_offset
+            if state[_TIMESTAMP] > state[_TIMED]:
+                out_timestamp[times] = state[_TIMESTAMP]
+                out_time_offset[times] = state[_TIMESTAMP_OFFSET]
                 times += 1
-                timed = timestamp
-            indexed = at
-    state[0] = indexed
-    state[1] = timestamp
-    state[2] = timestamp_offset
-    state[3] = timed
-    return entries, times
+                state[_TIMED] = state[_TIMESTAMP]
+            state[_INDEXED] = at
+            state[_LAST] = last
+    return entries, times, len(position)
 
 
 class SegmentIndexer:
@@ -60,44 +87,54 @@ class SegmentIndexer:
 
     def __init__(self, base_offset: int, interval: int = 4096) -> None:
         self.base_offset, self.interval = base_offset, interval
-        self._state = np.array([0, NO_TIMESTAMP, -1, NO_TIMESTAMP], np.int64)
+        self._state = np.array([0, NO_TIMESTAMP, -1, NO_TIMESTAMP, -1, 0], np.int64)
         self._index: list[bytes] = []
         self._times: list[bytes] = []
+        self._seen = 0
         self.entries = 0
         self.time_entries = 0
         """Entries so far, without the one that closing may add."""
+        self.problem: Problem | None = None
+        """The first batch that a broker would not index: none after it is."""
+        self.system = ""
+        """What the broker does about it."""
 
     @property
     def max_timestamp(self) -> int:
         """The largest timestamp of any batch so far, -1 when there is none."""
-        return int(self._state[1])
+        return int(self._state[_TIMESTAMP])
 
     def add(self, header: npt.NDArray[Any], start: Positions) -> None:
         """Take batches: an array of `HEAD`, and the byte of the file where each starts."""
-        if not len(header):
+        seen, self._seen = self._seen, self._seen + len(header)
+        if not len(header) or self.problem is not None:
             return
         last = header["base_offset"].astype(np.int64) + header["last_offset_delta"]
         out = [np.empty(len(header), np.int64) for _ in range(4)]
         times = header["max_timestamp"].astype(np.int64)
-        entries, timed = _index(
-            last, times, np.ascontiguousarray(start, np.int64), self.interval, self._state, *out
+        places = np.ascontiguousarray(start, np.int64)
+        entries, timed, taken = _index(
+            last, times, places, self.base_offset, self.interval, self._state, *out
         )
         self._index.append(_index_bytes(out[0][:entries] - self.base_offset, out[1][:entries]))
         self._times.append(_time_bytes(out[2][:timed], out[3][:timed] - self.base_offset))
         self.entries += entries
         self.time_entries += timed
+        if taken < len(header):
+            text, self.system = _PROBLEMS[int(self._state[_PROBLEM])]
+            before = int(self._state[_LAST])
+            self.problem = Problem(
+                seen + taken, text.format(last=last[taken], base=self.base_offset, before=before)
+            )
 
     def index_bytes(self) -> bytes:
         return b"".join(self._index)
 
     def timeindex_bytes(self) -> bytes:
         """With the entry that closing a segment adds: the largest timestamp, unless it is there."""
-        _, timestamp, offset, timed = self._state.tolist()
-        closing = (
-            _time_bytes(np.array([timestamp]), np.array([offset - self.base_offset]))
-            if timestamp > timed
-            else b""
-        )
+        timestamp, offset, timed = self._state[[_TIMESTAMP, _TIMESTAMP_OFFSET, _TIMED]]
+        more = int(timestamp > timed)
+        closing = _time_bytes(np.full(more, timestamp), np.full(more, offset - self.base_offset))
         return b"".join(self._times) + closing
 
 
@@ -110,6 +147,15 @@ def _index_bytes(relative: Positions, position: Positions) -> bytes:
 def _time_bytes(timestamp: Positions, relative: Positions) -> bytes:
     out = np.empty(len(timestamp), TIMEINDEX_ENTRY.head_dtype)
     out["timestamp"], out["relative_offset"] = timestamp, relative
+    return out.tobytes()
+
+
+def txnindex_bytes(aborted: Sequence[AbortedTxn]) -> bytes:
+    """The content of a `.txnindex`."""
+    out = np.zeros(len(aborted), TXNINDEX_ENTRY.head_dtype)
+    columns = np.array(aborted, np.int64).reshape(len(aborted), len(AbortedTxn._fields))
+    for i, name in enumerate(AbortedTxn._fields):
+        out[name] = columns[:, i]
     return out.tobytes()
 
 
@@ -129,20 +175,22 @@ class EpochCache:
             self.assign(int(epochs[i]), int(header["base_offset"][i]))
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """A new epoch starts there; what contradicts that is dropped."""
-        self.entries = [one for one in self.entries if one[0] < epoch and one[1] < start_offset]
+        """An epoch starts there; what contradicts that is dropped. The latest one is only ever moved back."""
+        if self.entries and self.entries[-1][0] == epoch and self.entries[-1][1] <= start_offset:
+            return
+        while self.entries and (self.entries[-1][0] >= epoch or self.entries[-1][1] >= start_offset):
+            self.entries.pop()
         self.entries.append((epoch, start_offset))
 
     def to_bytes(self) -> bytes:
         return LEADER_EPOCH.pack(self.entries)
 
     def load(self, data: bytes) -> None:
-        """From the bytes of the file. Raises `DescriptionError`."""
-        self.entries = [(int(epoch), int(offset)) for epoch, offset in LEADER_EPOCH.unpack(data)]
-
-
-def segment_name(base_offset: int, suffix: str) -> str:
-    return f"{base_offset:020d}{suffix}"
+        """From the bytes of the file. Raises `ParseError`."""
+        found = LEADER_EPOCH.unpack(data)
+        self.entries = []
+        for epoch, offset in found:
+            self.assign(int(epoch), int(offset))
 
 
 class PartitionDeriver:
@@ -162,9 +210,12 @@ class PartitionDeriver:
         self.epochs = epochs or EpochCache()
         self.files: dict[str, bytes] = {}
         self._segment: SegmentIndexer | None = None
-        self._aborted: list[bytes] = []
+        self._aborted: list[AbortedTxn] = []
         self._first: int | None = None
+        self._batches = 0
         self.next_offset = 0
+        self.faults: list[tuple[str, Fault]] = []
+        """The batches, each in its `.log`, on which a broker that has to rebuild would end its start."""
 
     def begin(self, base_offset: int) -> None:
         """A segment starts. A snapshot is taken there, but for the first segment.
@@ -185,14 +236,34 @@ class PartitionDeriver:
 
     def add(self, header: npt.NDArray[Any], start: Positions, markers: npt.NDArray[Any]) -> None:
         """Batches of the segment: `HEAD`, the byte where each starts, and their `MARKER`s by index in `header`."""
-        assert self._segment is not None
+        if self._segment is None:
+            raise ValueError("batches before the first segment")
         if not len(header):
             return
-        self._segment.add(header, start)
+        before, self._batches = self._batches, self._batches + len(header)
+        segment = self._segment
+        if segment.problem is None:
+            indexed = segment._seen
+            segment.add(header, start)
+            if segment.problem is not None:
+                self._fault(segment.problem, indexed, header, start, segment.system)
         self.epochs.add(header)
-        for txn in self.producers.add(header, markers):
-            self._aborted.append(TXNINDEX_ENTRY.pack({"version": 0, **txn._asdict()}))
+        sound = self.producers.problem is None
+        found = self.producers.add(header, markers)
+        problem = self.producers.problem
+        if sound and problem is not None:
+            self._fault(problem, before, header, start, _PRODUCERS)
+        self._aborted += found
         self.next_offset = int(header["base_offset"][-1]) + int(header["last_offset_delta"][-1]) + 1
+
+    def _fault(
+        self, problem: Problem, before: int, header: npt.NDArray[Any], start: Positions, system: str
+    ) -> None:
+        assert self._segment is not None
+        at = problem.batch - before
+        size = LENGTH_END + int(header["batch_length"][at])
+        fault = Fault("kafka.log", int(start[at]), size, Kind.ORDER, problem.detail, system=system)
+        self.faults.append((segment_name(self._segment.base_offset, ".log"), fault))
 
     def finish(self) -> dict[str, bytes]:
         """All derived files by name. The snapshot at the end is only taken when there is something before it."""
@@ -209,7 +280,7 @@ class PartitionDeriver:
         self.files[segment_name(base, ".index")] = self._segment.index_bytes()
         self.files[segment_name(base, ".timeindex")] = self._segment.timeindex_bytes()
         if self._aborted:
-            self.files[segment_name(base, ".txnindex")] = b"".join(self._aborted)
+            self.files[segment_name(base, ".txnindex")] = txnindex_bytes(self._aborted)
         self._segment, self._aborted = None, []
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from logwright.codec.describe import I32BE, Field, Struct
-from logwright.codec.fixed import Entries, FixedCodec
+from logwright.codec.fixed import Entries, Findings, FixedCodec
 from logwright.codec.table import Column
 
 INDEX_ENTRY = Struct(
@@ -20,11 +20,13 @@ INDEX_ENTRY = Struct(
 )
 
 
-def _wrong(entries: Entries) -> tuple[np.ndarray[tuple[int], np.dtype[np.bool_]], str]:
+def _wrong(entries: Entries, base: int) -> Findings:
     offset, position = entries["relative_offset"].astype(np.int64), entries["position"].astype(np.int64)
-    return (np.diff(offset) <= 0) | (
-        np.diff(position) <= 0
-    ), "offset or position is not above the entry before"
+    yield position < 0, "position is negative"
+    yield (
+        np.r_[False, (np.diff(offset) <= 0) | (np.diff(position) <= 0)][: len(entries)],
+        "offset or position is not above that of the entry before",
+    )
 
 
 CODEC = FixedCodec(

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from logwright.codec.describe import I32BE, I64BE, Field, Struct
-from logwright.codec.fixed import Entries, FixedCodec
+from logwright.codec.fixed import Entries, Findings, FixedCodec
 from logwright.codec.table import Column
 
 TIMEINDEX_ENTRY = Struct(
@@ -24,12 +24,13 @@ TIMEINDEX_ENTRY = Struct(
 )
 
 
-def _wrong(entries: Entries) -> tuple[np.ndarray[tuple[int], np.dtype[np.bool_]], str]:
+def _wrong(entries: Entries, base: int) -> Findings:
     timestamp, offset = entries["timestamp"].astype(np.int64), entries["relative_offset"].astype(np.int64)
-    # Compared, not subtracted: far timestamps would wrap.
-    return (timestamp[1:] <= timestamp[:-1]) | (
-        np.diff(offset) < 0
-    ), "timestamp or offset is below the entry before"
+    yield (
+        # Compared, not subtracted: far timestamps would wrap.
+        np.r_[False, (timestamp[1:] <= timestamp[:-1]) | (offset[1:] < offset[:-1])][: len(entries)],
+        "timestamp is not above, or offset below, that of the entry before",
+    )
 
 
 CODEC = FixedCodec(

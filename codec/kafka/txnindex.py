@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from logwright.codec.describe import I16BE, I64BE, Field, Struct
-from logwright.codec.fixed import Entries, FixedCodec
+from logwright.codec.fixed import Entries, Findings, FixedCodec
 from logwright.codec.table import Column
 
 TXNINDEX_ENTRY = Struct(
@@ -27,9 +27,14 @@ TXNINDEX_ENTRY = Struct(
 )
 
 
-def _wrong(entries: Entries) -> tuple[np.ndarray[tuple[int], np.dtype[np.bool_]], str]:
-    last = entries["last_offset"].astype(np.int64)
-    return last[1:] <= last[:-1], "last_offset is not above the entry before"
+def _wrong(entries: Entries, base: int) -> Findings:
+    first, last = entries["first_offset"].astype(np.int64), entries["last_offset"].astype(np.int64)
+    yield last < base, f"last_offset is below {base}, the number in the file's name"
+    yield first > last, "first_offset is above last_offset"
+    yield (
+        np.r_[False, last[1:] <= last[:-1]][: len(entries)],
+        "last_offset is not above that of the entry before",
+    )
 
 
 CODEC = FixedCodec(
@@ -44,7 +49,7 @@ CODEC = FixedCodec(
         Column("last_stable_offset", pa.int64(), "first offset of the earliest other open transaction, else last_offset + 1", nullable=False),
         Column("version", pa.int16(), "0; only its first byte is looked at", detail=True),
     ),
-    relative={},
+    allocated=False,
     wrong=_wrong,
     system="the broker rebuilds it when an offset lies below the segment's base, and does not start on another version",
     version="version",
