@@ -20,7 +20,7 @@ from logwright.codec.kafka import log, metadata
 from logwright.codec.kafka.batch import COMPRESSION_NAMES
 from logwright.codec.kafka.derive import rebuild
 from logwright.codec.kafka.encode import OPTIONS as ENCODING
-from logwright.codec.kafka.names import parse_directory, segment_name
+from logwright.codec.kafka.names import parse_directory, parse_segment, segment_name
 from logwright.codec.option import Option
 from logwright.corpora import kafka_bulk
 from logwright.corpora.kafka_bulk import START_MS
@@ -422,6 +422,9 @@ def _script(order: Order, *, one_file: bool) -> Script:
     given = dict(settings)
     if not one_file and order.options["segment.bytes"] is not None:
         given["segment_bytes"] = order.options["segment.bytes"]
+    named = parse_segment(order.name) if one_file else None
+    if named is not None:
+        given["first_offset"] = named.base_offset
     script = Script(one_file=one_file, **given)
     recipe(script, _Source(order.rng(order.recipe), order.rows))
     return script

@@ -27,7 +27,7 @@ from logwright.codec.describe import DescriptionError, Struct
 from logwright.codec.fault import DamageError, LogwrightError, UsageError
 from logwright.readers.stream import Mode
 from logwright.roundtrip import reference
-from logwright.roundtrip.compare import bytes_differ, tables_differ
+from logwright.roundtrip.compare import bytes_differ, plain_times, tables_differ
 from logwright.roundtrip.specimen import Given, Read, Specimen, attempt
 
 
@@ -235,8 +235,8 @@ class _Sound:
         return zip(self.start, self.end, strict=True)
 
     def _rows(self, table: pa.Table) -> list[str]:
-        # What a stream looks like depends on nothing but its rows: text is a key that any value has.
-        return [repr(row) for row in table.to_pylist()]
+        # Text is a key that any value has; times as numbers, since Python's end with the year 9999.
+        return [repr(row) for row in plain_times(table).to_pylist()]
 
     def cut(self, at: int) -> str:
         whole = [i for i, end in enumerate(self.end) if end <= at]

@@ -1,0 +1,286 @@
+"""The round-trip laws: they hold on generated rows and files of every codec, and they notice when one does not."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from logwright.codec import registry
+from logwright.codec.base import Codec, Decoded
+from logwright.codec.fault import DamageError, LogwrightError, UsageError
+from logwright.readers.stream import Mode
+from logwright.roundtrip import laws, strategies
+from logwright.roundtrip.compare import bytes_differ, tables_differ
+from logwright.roundtrip.specimen import Specimen, attempt
+
+NAMES = {
+    "kafka.log": "any.log",
+    "kafka.index": "00000000000000000000.index",
+    "kafka.timeindex": "00000000000000000000.timeindex",
+    "kafka.txnindex": "00000000000000000000.txnindex",
+    "kafka.producer_snapshot": "00000000000000000000.snapshot",
+    "kafka.leader_epoch_checkpoint": "leader-epoch-checkpoint",
+    "kafka.offset_checkpoint": "recovery-point-offset-checkpoint",
+    "kafka.partition_metadata": "partition.metadata",
+}
+DESCRIBED = sorted(strategies._FILES)
+
+
+def test_every_codec_has_strategies() -> None:
+    assert {codec.name for codec in registry.codecs()} == set(NAMES) == set(strategies._ROWS)
+    described = {codec.name for codec in registry.codecs() if codec.structures}
+    assert described == set(DESCRIBED)
+
+
+# They hold
+
+
+@pytest.mark.parametrize("codec", sorted(NAMES))
+@given(data=st.data())
+def test_rows_encode_and_decode(codec: str, data: Any) -> None:
+    rows = data.draw(strategies.rows(codec))
+    verdict = laws.encode_decode(rows, codec, name=NAMES[codec], **data.draw(strategies.options(codec)))
+    assert verdict, verdict
+
+
+@pytest.mark.parametrize("codec", DESCRIBED)
+@given(data=st.data())
+def test_files_of_the_description(codec: str, data: Any) -> None:
+    """Decoded and encoded they are the same bytes, the kernels read what the description says, and no split matters."""
+    file = data.draw(strategies.files(codec))
+    for law in (laws.decode_encode, laws.encoded_anew, laws.kernel_equals_description):
+        verdict = law(file, codec, name=NAMES[codec])
+        assert verdict, verdict
+    sizes = data.draw(st.lists(st.integers(1, len(file) + 1), max_size=4))
+    verdict = laws.any_split(file, codec, sizes=sizes, name=NAMES[codec])
+    assert verdict, verdict
+
+
+@pytest.mark.parametrize("codec", DESCRIBED)
+@given(data=st.data())
+def test_whatever_the_bytes_it_is_reported(codec: str, data: Any) -> None:
+    """No crash, in any mode; and where damaged stretches are kept, the file comes back as it is."""
+    file = data.draw(strategies.damaged(codec))
+    specimen = Specimen.of(file, codec, NAMES[codec])
+    for mode in (Mode.PERMISSIVE, Mode.DROPMALFORMED):
+        assert not isinstance(attempt(specimen, mode), LogwrightError)
+    strict = attempt(specimen, Mode.FAILFAST)
+    assert not isinstance(strict, LogwrightError) or isinstance(strict, DamageError)
+    if "raw" in specimen.codec.tables["frames"].names(detail=True):
+        verdict = laws.decode_encode(file, codec, name=NAMES[codec])
+        assert verdict, verdict
+
+
+@pytest.mark.parametrize("codec", DESCRIBED)
+@settings(max_examples=10)
+@given(data=st.data())
+def test_damage_is_seen(codec: str, data: Any) -> None:
+    file = data.draw(strategies.files(codec))
+    if not file:
+        return
+    cuts = data.draw(st.lists(st.integers(0, len(file) - 1), max_size=8))
+    flips = data.draw(st.lists(st.tuples(st.integers(0, len(file) - 1), st.integers(0, 7)), max_size=12))
+    verdict = laws.damage_is_seen(file, codec, name=NAMES[codec], cuts=cuts, flips=flips)
+    assert verdict, verdict
+
+
+# They notice
+
+
+class Broken:
+    """A codec like another, but for what a test changes."""
+
+    def __init__(self, codec: Codec, **changed: Any) -> None:
+        self._codec, self._changed = codec, changed
+
+    def __getattr__(self, name: str) -> Any:
+        return self._changed[name] if name in self._changed else getattr(self._codec, name)
+
+
+LOG = registry.get("kafka.log")
+ROWS = pa.table({"key": [b"a", b"b", None], "value": [b"1", b"2", b"3"]}).append_column(
+    "timestamp_ms", pa.array([5, 6, 7], pa.int64())
+)
+
+
+def log(**options: Any) -> bytes:
+    """Three batches of one record."""
+    specimen = Specimen.of(b"", "kafka.log", **{"batch.size": 0, **options})
+    return specimen.encode(ROWS)
+
+
+def test_a_wrong_encoder_is_found() -> None:
+    def encode(*args: Any) -> Iterator[bytes]:
+        data = b"".join(bytes(one) for one in LOG.encode(*args))
+        yield data[:-1] + b"!"
+
+    broken: Any = Broken(LOG, encode=encode)
+    verdict = laws.decode_encode(log(), broken, name="x.log")
+    assert not verdict
+    assert verdict.at == len(log()) - 1
+    assert f"byte {verdict.at}: 00 expected, 21 found" in str(verdict)
+    assert not laws.encode_decode(ROWS, broken)
+    assert not laws.encoded_anew(log(), broken)
+
+
+def test_a_wrong_row_is_found() -> None:
+    def decode(*args: Any) -> Iterator[Decoded]:
+        for one in LOG.decode(*args):
+            if args[2] == "rows" and "value" in one.batch.schema.names:
+                at = one.batch.schema.get_field_index("value")
+                changed = pa.array([b"wrong"] * one.batch.num_rows, pa.binary())
+                one = Decoded(one.batch.set_column(at, one.batch.schema.field(at), changed), one.faults)
+            yield one
+
+    broken: Any = Broken(LOG, decode=decode)
+    assert "row 0, value: b'1' expected, b'wrong' found" in str(laws.encode_decode(ROWS, broken))
+    assert "row 0, value: b'1' expected, b'wrong' found" in str(laws.kernel_equals_description(log(), broken))
+
+
+def test_a_wrong_split_is_found() -> None:
+    def decode(*args: Any) -> Iterator[Decoded]:
+        if args[0].offset == 0:
+            yield from LOG.decode(*args)
+
+    broken: Any = Broken(LOG, decode=decode)
+    assert laws.any_split(log(), LOG, sizes=[1, 80, 1000])
+    assert laws.any_split(log(), broken, sizes=[10_000])
+    verdict = laws.any_split(log(), broken, sizes=[10_000, 1])
+    assert "in parts of 1 bytes (3 parts): 3 rows expected, 1 found, equal up to row 1" in str(verdict)
+
+
+def test_a_scan_without_checksums_is_found() -> None:
+    def scan(window: Any, at: int, context: Any, *, check: bool = True) -> Any:
+        return LOG.scan(window, at, context, check=False)
+
+    broken: Any = Broken(LOG, scan=scan)
+    data = log()
+    assert laws.damage_is_seen(data, LOG, cuts=[100], flips=[(70, 0)])
+    verdict = laws.damage_is_seen(data, broken, cuts=[], flips=[(len(data) - 2, 0)])
+    assert not verdict
+    assert verdict.at == len(data) - 2
+    wrong = bytearray(data)
+    wrong[20] ^= 1
+    assert "crc is" in str(laws.kernel_equals_description(bytes(wrong), broken))
+
+
+def test_a_crash_is_found() -> None:
+    def decode(*args: Any) -> Iterator[Decoded]:
+        head = args[1].header
+        if (head["records_count"] != 1).any() or (head["partition_leader_epoch"] != 0).any():
+            raise IndexError("out of range")
+        yield from LOG.decode(*args)
+
+    broken: Any = Broken(LOG, decode=decode)
+    verdict = laws.damage_is_seen(log(), broken, cuts=[], flips=[(15, 0)])
+    assert "IndexError: out of range, an error not made on purpose" in str(verdict)
+
+
+def test_a_header_read_wrongly_is_found() -> None:
+    def scan(window: Any, at: int, context: Any, *, check: bool = True) -> Any:
+        frames = LOG.scan(window, at, context, check=check)
+        header = frames.header.copy()
+        header["producer_id"] = 7
+        frames.header = header
+        return frames
+
+    verdict = laws.kernel_equals_description(log(), Broken(LOG, scan=scan))  # type: ignore[arg-type]
+    assert "frame 0 at byte 0: producer_id is -1 by description, 7 by kernel" in str(verdict)
+
+
+# Verdicts and what is given
+
+
+def test_a_verdict_says_what_was_checked() -> None:
+    verdict = laws.decode_encode(log(), name=NAMES["kafka.log"])
+    assert verdict
+    assert str(verdict) == f"decode_encode: kafka.log {NAMES['kafka.log']}: holds ({len(log())} checked)"
+
+
+def test_a_path_is_taken(tmp_path: Any) -> None:
+    path = tmp_path / "orders-0" / "00000000000000000000.log"
+    path.parent.mkdir()
+    path.write_bytes(log())
+    assert laws.decode_encode(path)
+    assert Specimen.of(path).read("rows", columns="topic,partition").table.to_pylist()[0] == {
+        "topic": "orders",
+        "partition": 0,
+    }
+
+
+def test_what_is_no_file_of_ours_is_refused() -> None:
+    with pytest.raises(UsageError, match="none that we know"):
+        laws.decode_encode(b"hello", name="x.txt")
+    with pytest.raises(UsageError, match="none of the columns foo"):
+        laws.encode_decode(pa.table({"foo": [1]}), "kafka.log")
+    with pytest.raises(UsageError, match="unknown option"):
+        laws.decode_encode(log(), "kafka.log", nonsense=1)
+    with pytest.raises(UsageError, match="no codec or layout"):
+        strategies.rows("kafka.lag")
+    with pytest.raises(UsageError, match="no strategy for"):
+        strategies.files("kafka.partition_metadata")
+
+
+def test_a_text_without_structures_has_nothing_to_compare() -> None:
+    verdict = laws.kernel_equals_description(b"0\n0\n", name="leader-epoch-checkpoint")
+    assert verdict
+    assert verdict.checked == 0
+    assert laws.damage_is_seen(b"0\n1\n0 0\n", name="leader-epoch-checkpoint")
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "said"),
+    [
+        (b"abc", b"abc", None),
+        (b"abc", b"abd", "byte 2: 63 expected, 64 found"),
+        (b"abc", b"ab", "3 bytes expected, 2 found, equal up to byte 2"),
+        (b"", b"x", "0 bytes expected, 1 found, equal up to byte 0"),
+    ],
+)
+def test_the_first_byte_that_differs(one: bytes, other: bytes, said: str | None) -> None:
+    found = bytes_differ(one, other)
+    assert (found and found[1]) == said
+
+
+def test_the_first_row_that_differs() -> None:
+    one = pa.table({"a": [1, 2, 3], "b": [["x"], [], None]})
+    assert tables_differ(one, one) is None
+    assert tables_differ(one, pa.concat_tables([one.slice(0, 1), one.slice(1)])) is None
+    assert tables_differ(one, one.slice(0, 2)) == (2, "3 rows expected, 2 found, equal up to row 2")
+    assert tables_differ(one, one.drop_columns(["b"])) == (0, "there is no column 'b'")
+    other = one.set_column(1, "b", pa.array([["x"], None, None], one.schema.field("b").type))
+    assert tables_differ(one, other) == (1, "row 1, b: [] expected, None found")
+    wider = one.set_column(0, "a", pa.array([1, 2, 3], pa.int32()))
+    assert tables_differ(one, wider) == (0, "column 'a': type int64 expected, int32 found")
+
+
+def test_the_strategies_say_what_they_need() -> None:
+    """Hypothesis is not installed with the product."""
+    code = "import sys; sys.modules['hypothesis'] = None; import logwright.roundtrip.strategies"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == (
+        "ImportError: logwright.roundtrip.strategies needs Hypothesis: pip install hypothesis"
+    )
+
+
+def test_laws_need_no_hypothesis() -> None:
+    code = "import sys; sys.modules['hypothesis'] = None; import logwright.roundtrip.laws"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_bits_are_flipped_where_they_are_said_to_be() -> None:
+    data = np.arange(16, dtype=np.uint8).tobytes()
+    assert strategies._edited(data, [("flip", 3, 0), ("cut", 8, 0)]) == bytes([0, 1, 2, 2, 4, 5, 6, 7])
+    assert strategies._edited(data, [("drop", 2, 12), ("repeat", 0, 2)]) == bytes([0, 1, 0, 1, 14, 15])
+    assert strategies._edited(data, [("zero", 1, 13), ("insert", 1, b"x"), ("put", 2, b"yy")]) == (
+        b"\0xyy" + bytes(11) + b"\x0e\x0f"
+    )
