@@ -155,7 +155,7 @@ class _Writer:
         plain_only = (
             not (frames.head["attributes"] & COMPRESSION).any() and (frames.head["magic"] == MAGIC).all()
         )
-        if plain_only and not any(frames.payload) and not any(frames.raw):
+        if plain_only and all(one is None for one in (*frames.payload, *frames.raw)):
             frames.head["records_count"] = counts
             frames.head["batch_length"] = ends[1] - starts - LENGTH_END
             put_heads(plain, starts, ends[1], frames.head.view(np.uint8))

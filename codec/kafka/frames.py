@@ -20,7 +20,7 @@ from logwright.codec.kafka.batch import (
     TRANSACTIONAL,
 )
 from logwright.codec.kafka.rows import NOTHING_SERVED, Read, constant
-from logwright.codec.kafka.sections import PORTION, Sections
+from logwright.codec.kafka.sections import PORTION, sections
 from logwright.codec.table import Table
 
 if TYPE_CHECKING:
@@ -102,20 +102,19 @@ _COMPUTED: dict[str, Callable[[Window, Frames, Numbers, pa.DataType], pa.Array]]
 
 
 def _payload(window: Window, frames: Frames, context: LogContext) -> pa.Array:
-    """The stored records where they are compressed, damaged, or in another form than the shortest."""
+    """The stored records where they are compressed, damaged, or in another form than the shortest.
+
+    Which records a reader leaves out depends on the offsets of those before, so compressed ones are read for that too.
+    """
     start = frames.start + HEAD_SIZE
-    flags = frames.header["attributes"].astype(np.int64)
-    compressed = flags & COMPRESSION != 0
-    # Which records are left out depends on the offsets before, in compressed batches too, but those are kept anyway.
+    keep = frames.header["attributes"] & COMPRESSION != 0
     place = window.offset + int(frames.start[0])
-    read = Read(
-        Sections(slice(0, len(frames)), window.data, np.where(compressed, frames.end, start), frames.end),
-        frames.header,
-        0,
-        served=context.served if place >= context.served_end else NOTHING_SERVED,
-    )
-    context.served, context.served_end = read.served, window.offset + int(frames.end[-1])
-    keep = compressed | (read.odd != 0) | (read.bad != 0) | (read.left_out != 0)
+    served = context.served if place >= context.served_end else NOTHING_SERVED
+    for part in sections(window, frames, context.options["max.decompressed.bytes"]):
+        read = Read(part, frames.header[part.frames], 0, served=served)
+        keep[part.frames] |= (read.odd != 0) | (read.bad != 0) | (read.left_out != 0)
+        served = read.served
+    context.served, context.served_end = served, window.offset + int(frames.end[-1])
     values: list[Any] = [None] * len(frames)
     for i in np.flatnonzero(keep).tolist():
         values[i] = window.data[int(start[i]) : int(frames.end[i])].tobytes()

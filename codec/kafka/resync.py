@@ -4,12 +4,12 @@ A value may hold whole batches with right checksums (a log of Kafka kept in Kafk
 What decides, in this order:
 
 1. Where the damaged batch truly ends, if that can be told: its own checksum says so when only its length, its magic or its
-   offset is wrong. Nothing before that place is a batch.
+   offset is wrong, at the end that its records have. Nothing before that place is a batch.
 2. Where it says that it ends, if a good batch or the end of the file is there. Then a batch before that place counts only
    if good batches lead from it to that very place: it was the length that was wrong, by exactly whole batches.
-3. What lies within the records of the damaged batch, as their lengths say, is their content, unless good batches lead from
-   there across the end that the damaged one claims. So a torn batch hides what was appended to it, until that is longer; but
-   the content of a torn value is never taken for batches.
+3. What lies within what the damaged batch claims (or, where that is more than the file has, within its records by their
+   lengths) is its content, unless good batches lead from there across the end that it claims. So a torn batch hides what was
+   appended to it, until that is longer; but the content of a torn value is never taken for batches.
 4. Otherwise a batch counts if what follows it is the end of the file, zeros, or looks like the header of a batch in all but
    one or two points: that one may be damaged as well.
 
@@ -279,12 +279,18 @@ def find_batch(
         end = -1
     if inside and search.ends_at(start, search.size):
         return -1, 0
-    if inside and at <= end <= len(data) and search.ends_at(start, end):
-        at = end
+    barrier = -1
+    if inside:
+        content = search.content_end(start)
+        if at <= end <= len(data) and search.ends_at(start, end):
+            at, end = end, -1
+        elif content <= len(data) and search.ends_at(start, content):
+            at, end = max(at, content), -1
+        else:
+            barrier = end if end >= 0 else content
     anchored = at <= end <= len(data) and (
         end == search.size or search.good(end) or not data[end : end + HEAD_SIZE].any()
     )
-    content = search.content_end(start) if inside else -1
     p = search.next(at)
     while p >= 0:
         stop = search.end_of(p)
@@ -297,7 +303,7 @@ def find_batch(
                 return p, 0
             if anchored and p <= end:
                 accepted = search.leads_to(p, end) and search.good(p)
-            elif p < content:
+            elif p < barrier:
                 accepted = end >= 0 and search.leads_over(p, end)
             else:
                 accepted = search.followed(p)

@@ -1,0 +1,165 @@
+"""Damage of any kind to small logs: nothing crashes, no row is invented, nothing sound is lost, and everything is reported.
+
+Invariant of the file: whatever the bytes, what is read is a part of what was written, and what is written again is the bytes.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kafka_log import Got, T, batch, compressed, raw_batch, record, reseal, section
+
+from logwright.codec.compress import compress
+from logwright.codec.kafka.batch import HEAD_SIZE, RECORD_BATCH
+from logwright.corpora.cases import cases
+from logwright.roundtrip.laws import damage_is_seen
+
+PLAIN = [record(0, headers=[("h", b"x")]), record(1, None, b"")]
+
+
+def specimen() -> bytes:
+    """A batch of each sort."""
+    embedded = batch(3) + batch(4)
+    return b"".join(
+        [
+            batch(0, PLAIN),
+            compressed(2, compress("lz4", section([record(0)])), "lz4", 1, base_timestamp=T, max_timestamp=T),
+            batch(3, [record(0, embedded, embedded)]),
+            batch(
+                5, [record(0, b"\0\0\0\1", b"\0\0\0\0\0\1")], attributes=0x30, producer_id=1, producer_epoch=0
+            ),
+            batch(6, [], records_count=0, last_offset_delta=2),
+            batch(9, attributes=8, max_timestamp=T + 1),
+        ]
+    )
+
+
+def rows(got: Got) -> list[str]:
+    return [repr(row) for row in got.rows.drop_columns(["position"]).to_pylist()]
+
+
+WHOLE = specimen()
+SOUND = Got(WHOLE)
+COVERED = RECORD_BATCH.offset("attributes")
+
+
+def judge(damaged: bytes, hit: set[int], *, exact: bool) -> None:
+    """`hit`: which batches were touched. With `exact`, all others have to be there."""
+    got = Got(damaged)
+    found = rows(got)
+    positions = SOUND.frames.column("position").to_pylist()
+    expected = [
+        row for row, at in zip(rows(SOUND), SOUND.rows.column("position").to_pylist(), strict=True)
+        if positions.index(at) not in hit
+    ]  # fmt: skip
+    if exact:
+        assert [row for row in found if row in expected] == expected
+        assert not set(found) - set(rows(SOUND))
+    assert got.encoded() == damaged
+    if damaged != WHOLE and exact:
+        assert got.damage or got.faults or len(got.frames) < len(SOUND.frames)
+
+
+def batch_of(at: int) -> tuple[int, int]:
+    """Which batch a byte is in, and where in it."""
+    starts = SOUND.frames.column("position").to_pylist()
+    which = int(np.searchsorted(starts, at, "right")) - 1
+    return which, at - starts[which]
+
+
+@pytest.mark.parametrize("bit", [0, 4])
+def test_a_flip_at_every_byte(bit: int) -> None:
+    for at in range(len(WHOLE)):
+        which, inside = batch_of(at)
+        damaged = bytearray(WHOLE)
+        damaged[at] ^= 1 << bit
+        length = RECORD_BATCH.offset("batch_length") <= inside < RECORD_BATCH.offset("partition_leader_epoch")
+        judge(bytes(damaged), {which}, exact=inside >= COVERED or length)
+
+
+def test_a_cut_at_every_byte() -> None:
+    starts = [*SOUND.frames.column("position").to_pylist(), len(WHOLE)]
+    for cut in range(len(WHOLE)):
+        got = Got(WHOLE[:cut])
+        whole = [i for i in range(len(starts) - 1) if starts[i + 1] <= cut]
+        assert (
+            got.frames.column("base_offset").to_pylist()
+            == SOUND.frames.column("base_offset").to_pylist()[: len(whole)]
+        )
+        assert rows(got) == rows(SOUND)[: len(got.rows)]
+        assert bool(got.damage) == (cut not in starts)
+        assert got.encoded() == got.data
+
+
+@given(st.integers(0, 1 << 32), st.integers(1, 4))
+def test_stretches_overwritten_moved_and_taken_away(seed: int, times: int) -> None:
+    rnd = random.Random(seed)
+    damaged = bytearray(WHOLE)
+    for _ in range(times):
+        at, size = rnd.randrange(len(damaged)), rnd.choice([1, 7, 61, 200])
+        kind = rnd.choice(["noise", "zeros", "cut", "insert", "again"])
+        if kind == "noise":
+            damaged[at : at + size] = rnd.randbytes(len(damaged[at : at + size]))
+        elif kind == "zeros":
+            damaged[at : at + size] = bytes(len(damaged[at : at + size]))
+        elif kind == "cut" and len(damaged) > size + 1:
+            del damaged[at : at + size]
+        elif kind == "insert":
+            damaged[at:at] = rnd.randbytes(size)
+        else:
+            damaged[at:at] = damaged[at : at + size]
+    got = Got(bytes(damaged))
+    assert got.encoded() == got.data
+    offsets = got.offsets
+    assert offsets == sorted(set(offsets))
+
+
+@given(st.binary(max_size=300), st.integers(-2, 20), st.integers(0, 0x7F))
+def test_any_bytes_as_records(stored: bytes, count: int, attributes: int) -> None:
+    got = Got(raw_batch(0, stored, count, attributes=attributes, last_offset_delta=30) + batch(31))
+    assert got.offsets[-1:] == [31] or attributes & 0x08
+    assert got.encoded() == got.data
+
+
+FIELDS = [
+    field.name for field in RECORD_BATCH.fields[:-1] if field.name not in ("batch_length", "crc", "magic")
+]
+
+
+@given(st.sampled_from(FIELDS), st.data())
+def test_any_header_with_a_right_checksum(field: str, data: Any) -> None:
+    kind = RECORD_BATCH[field].type
+    bits = 8 * kind.min_size - 1
+    value = data.draw(st.one_of(st.integers(-(1 << bits), (1 << bits) - 1), st.integers(-2, 3)))
+    one = bytearray(batch(0, PLAIN))
+    at = RECORD_BATCH.offset(field)
+    one[at : at + kind.min_size] = kind.pack(value, {})
+    got = Got(reseal(bytes(one)) + batch(2))
+    assert got.encoded() == got.data
+    assert not got.offsets or got.offsets[-1] >= 2 or got.faults
+
+
+@given(st.binary(max_size=400))
+def test_any_bytes_as_a_log(data: bytes) -> None:
+    got = Got(data)
+    assert got.offsets == []
+    assert bool(got.damage) == bool(data)
+    assert got.encoded() == data
+
+
+@pytest.mark.parametrize("name", ["craft_embedded", "craft_holes", "craft_spec22"])
+def test_golden_logs_cut_and_flipped(name: str) -> None:
+    for path in sorted(cases("kafka")[name].data.rglob("*.log")):
+        size = path.stat().st_size
+        flips = [(at, at * 5 % 8) for at in range(0, size, 2)]
+        assert damage_is_seen(str(path), cuts=range(0, size, 3), flips=flips)
+
+
+def test_a_header_alone_is_no_batch() -> None:
+    for size in range(1, HEAD_SIZE):
+        assert Got(batch(0)[:size]).damage
