@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from logwright.codec.base import Frames, Listing, PlannedFile, Window
-from logwright.codec.fault import UsageError
+from logwright.codec.fault import Severity, UsageError
 from logwright.codec.kafka import log
 from logwright.codec.kafka.markers import markers
 from logwright.codec.kafka.producers import AbortedTxn, ProducerState
+from logwright.codec.kafka.scan import first_bad
 from logwright.codec.option import Options
 
 _WINDOW = 1 << 20
@@ -25,14 +26,11 @@ def walk(listing: Listing, file: PlannedFile, *, check: bool = False) -> Iterato
         data = np.frombuffer(listing.read(file.name, at, length), np.uint8)
         window = Window(data, at, file.size)
         frames = log.CODEC.scan(window, 0, context, check=check)
+        if check:
+            _refuse(file, frames)
         if len(frames):
             yield window, frames
         if frames.damage is not None:
-            if check:
-                raise UsageError(
-                    f"{file.name} is damaged at byte {frames.damage.offset}: {frames.damage.detail}",
-                    advice="Nothing is appended behind damage. See it with `logwright verify`",
-                )
             at = _beyond(listing, file, at + frames.stop + 1, context)
         elif frames.need:
             if frames.need <= length and frames.stop == 0:
@@ -44,6 +42,19 @@ def walk(listing: Listing, file: PlannedFile, *, check: bool = False) -> Iterato
         else:
             at += frames.stop
         length = _WINDOW
+
+
+def _refuse(file: PlannedFile, frames: Frames) -> None:
+    """Raise for damage, whatever its severity: what follows a torn tail or zeros is out of a broker's sight too."""
+    faults = [fault for fault in frames.faults if fault.severity is Severity.ERROR]
+    if frames.damage is not None:
+        faults.append(frames.damage)
+    if faults:
+        first = min(faults, key=lambda fault: fault.offset)
+        raise UsageError(
+            f"{file.name} is damaged at byte {first.offset}: {first.detail}",
+            advice="Nothing is appended behind damage. See it with `logwright verify`",
+        )
 
 
 def _beyond(listing: Listing, file: PlannedFile, at: int, context: Any) -> int:
@@ -71,5 +82,22 @@ def transactions(listing: Listing, segments: Sequence[PlannedFile]) -> tuple[lis
     state, aborted = ProducerState(), []
     for file in segments:
         for window, frames in walk(listing, file):
-            aborted += state.add(frames.header, markers(window, frames))
+            sound = frames.pick(_sound(window, frames))
+            aborted += state.add(sound.header, markers(window, sound))
     return aborted, state.first_unstable
+
+
+def _sound(window: Window, frames: Frames) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Which batches say what was written: those of a producer by their checksums. A flipped bit opens no transaction, and ends none.
+
+    The others count for nothing here, so theirs are left to whoever reads their records.
+    """
+    sound = frames.header["producer_id"] < 0
+    asked = np.flatnonzero(~sound)
+    start, end = frames.start[asked], frames.end[asked]
+    done = 0
+    while done < len(asked):
+        bad = done + first_bad(window.data, start[done:], end[done:])
+        sound[asked[done:bad]] = True
+        done = bad + 1
+    return sound
