@@ -48,7 +48,7 @@ def _json(column: Any) -> Any:
         quoted = pc.binary_join_element_wise(quote, column.cast(pa.string()), quote, pa.scalar(""))
         return pc.fill_null(quoted, "null")
     return pa.array(
-        [json.dumps(_value(one), ensure_ascii=False, separators=(",", ":")) for one in column.to_pylist()]
+        [json.dumps(_value(one), ensure_ascii=False) for one in column.to_pylist()]
     )
 
 
