@@ -37,7 +37,8 @@ FRAMES = Table(
     "frames",
     (
         Column("position", pa.int64(), "byte of the file where the entry starts", nullable=False),
-        Column("size", pa.int32(), "bytes of the entry", nullable=False),
+        Column("size", pa.int32(), "bytes of the entry"),
+        Column("raw", pa.binary(), "the bytes of a damaged stretch: size is null then", detail=True),
     ),
     "One row an entry.",
 )
@@ -184,7 +185,9 @@ class FixedCodec:
         for at in range(0, len(frames), _PIECE):
             piece = frames.pick(slice(at, at + _PIECE))
             arrays = [
-                pa.array(self._values(window, piece, table, one.name, context)).cast(one.type)
+                pa.nulls(len(piece), one.type)
+                if one.name == "raw"
+                else pa.array(self._values(window, piece, table, one.name, context)).cast(one.type)
                 for one in schema
             ]
             yield Decoded(pa.RecordBatch.from_arrays(arrays, schema=schema))
@@ -239,7 +242,7 @@ class FixedCodec:
             else:
                 _fits(self.name, column.name, values, out.dtype[field])
             out[field] = values
-        yield out.tobytes()
+        yield from _around(out.tobytes(), self.dtype.itemsize, frames)
         yield kept(file, "trailing") or b""
         yield bytes(kept(file, "trailing_zeros") or 0)
 
@@ -261,6 +264,25 @@ def _fits(
             f"{codec}: {column} of row {i}{less}, {numbers[i]}, does not fit {8 * dtype.itemsize} bits",
             advice="" if base is None else "Is the file named after the segment that the rows are of?",
         )
+
+
+def _around(entries: bytes, size: int, frames: pa.Table | None) -> Iterator[bytes]:
+    """The entries, with the damaged stretches of the frames table between them."""
+    if (
+        frames is None
+        or not {"raw", "size"} <= set(frames.schema.names)
+        or frames["raw"].null_count == len(frames)
+    ):
+        yield entries
+        return
+    at = 0
+    before_each = np.cumsum(frames["size"].is_valid().to_numpy()) * size
+    for i in np.flatnonzero(frames["raw"].is_valid().to_numpy()).tolist():
+        before = int(before_each[i])
+        yield entries[at:before]
+        yield frames["raw"][i].as_py()
+        at = before
+    yield entries[at:]
 
 
 def _without_zeros(data: Bytes) -> int:

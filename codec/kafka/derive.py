@@ -90,7 +90,7 @@ class SegmentIndexer:
         self._state = np.array([0, NO_TIMESTAMP, -1, NO_TIMESTAMP, -1, 0], np.int64)
         self._index: list[bytes] = []
         self._times: list[bytes] = []
-        self._seen = 0
+        self.batches = 0
         self.entries = 0
         self.time_entries = 0
         """Entries so far, without the one that closing may add."""
@@ -104,11 +104,11 @@ class SegmentIndexer:
         """The largest timestamp of any batch so far, -1 when there is none."""
         return int(self._state[_TIMESTAMP])
 
-    def add(self, header: npt.NDArray[Any], start: Positions) -> None:
-        """Take batches: an array of `HEAD`, and the byte of the file where each starts."""
-        seen, self._seen = self._seen, self._seen + len(header)
+    def add(self, header: npt.NDArray[Any], start: Positions) -> Problem | None:
+        """Take batches: an array of `HEAD`, and the byte of the file where each starts. Returns the problem if it is new."""
+        seen, self.batches = self.batches, self.batches + len(header)
         if not len(header) or self.problem is not None:
-            return
+            return None
         last = header["base_offset"].astype(np.int64) + header["last_offset_delta"]
         out = [np.empty(len(header), np.int64) for _ in range(4)]
         times = header["max_timestamp"].astype(np.int64)
@@ -126,6 +126,7 @@ class SegmentIndexer:
             self.problem = Problem(
                 seen + taken, text.format(last=last[taken], base=self.base_offset, before=before)
             )
+        return self.problem
 
     def index_bytes(self) -> bytes:
         return b"".join(self._index)
@@ -212,7 +213,6 @@ class PartitionDeriver:
         self._segment: SegmentIndexer | None = None
         self._aborted: list[AbortedTxn] = []
         self._first: int | None = None
-        self._batches = 0
         self.next_offset = 0
         self.faults: list[tuple[str, Fault]] = []
         """The batches, each in its `.log`, on which a broker that has to rebuild would end its start."""
@@ -240,20 +240,18 @@ class PartitionDeriver:
             raise ValueError("batches before the first segment")
         if not len(header):
             return
-        before, self._batches = self._batches, self._batches + len(header)
         segment = self._segment
-        if segment.problem is None:
-            indexed = segment._seen
-            segment.add(header, start)
-            if segment.problem is not None:
-                self._fault(segment.problem, indexed, header, start, segment.system)
+        indexed = segment.batches
+        found = segment.add(header, start)
+        if found is not None:
+            self._fault(found, indexed, header, start, segment.system)
         self.epochs.add(header)
-        sound = self.producers.problem is None
-        found = self.producers.add(header, markers)
+        sound, before = self.producers.problem is None, self.producers.batches
+        aborted = self.producers.add(header, markers)
         problem = self.producers.problem
         if sound and problem is not None:
             self._fault(problem, before, header, start, _PRODUCERS)
-        self._aborted += found
+        self._aborted += aborted
         self.next_offset = int(header["base_offset"][-1]) + int(header["last_offset_delta"][-1]) + 1
 
     def _fault(

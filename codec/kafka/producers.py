@@ -192,7 +192,8 @@ class ProducerState:
         self._open = 0
         """Rows of the heap that count."""
         self.problem: Problem | None = None
-        self._seen = 0
+        self.batches = 0
+        """How many were taken so far, those without a producer too."""
 
     @property
     def first_unstable(self) -> int | None:
@@ -225,7 +226,7 @@ class ProducerState:
             keep = (state[:, _TIMESTAMP] > now - expiration) | (state[:, _FIRST] >= 0)
             ids, state = ids[keep], state[keep]
         other = ProducerState()
-        other.problem, other._seen = self.problem, self._seen
+        other.problem, other.batches = self.problem, self.batches
         other._put(ids, state)
         return other
 
@@ -234,7 +235,7 @@ class ProducerState:
 
         Returns the transactions that were aborted, in order.
         """
-        seen, self._seen = self._seen, self._seen + len(header)
+        seen, self.batches = self.batches, self.batches + len(header)
         places = np.flatnonzero(header["producer_id"] >= 0)
         if not len(places):
             return []
