@@ -16,9 +16,11 @@ import pyarrow as pa
 from logwright.codec import registry
 from logwright.codec.fault import NotFoundError, UsageError
 from logwright.formats.sink import Sink, format_of
+from logwright.readers.stream import CORRUPT
 
 TABLES = ("frames", "file")
 _TABLE_FORMATS = ("parquet", "arrow")
+_CORRUPT = {field.name for field in CORRUPT}
 
 
 def convert(
@@ -67,16 +69,31 @@ def _to_tables(
     exact = not rows_only and view is None and os.path.isfile(source)
     kind = format_of(target)
     assert kind is not None
-    scan = api.scan(source, codec, view=view, columns="*" if exact and columns is None else columns, **reading, **options)
+    mode = reading.pop("mode")
+    # Of three tables the frames hold damaged stretches, as they are; rows for them have no place in the rows.
+    permissive = mode.upper() == "PERMISSIVE"
+    scan = api.scan(
+        source, codec, view=view, columns="*" if exact and columns is None else columns,
+        mode="DROPMALFORMED" if exact and permissive else mode, **reading, **options,
+    )  # fmt: skip
     parts: list[tuple[str, Any]] = [(target, scan)]
     if exact:
-        parts += [(beside(target, name), api.scan(source, codec, view=name, columns="*", mode=reading["mode"], **options))
-                  for name in TABLES]  # fmt: skip
+        modes = {"frames": mode, "file": "DROPMALFORMED" if permissive else mode}
+        parts += [
+            (beside(target, name), api.scan(source, codec, view=name, columns="*", mode=modes[name], **options))
+            for name in TABLES
+        ]
     rows = 0
     for path, one in parts:
-        with whole_file(path, if_exists=if_exists) as stream, Sink(stream, kind, one.schema) as sink:
+        schema = one.schema
+        if exact:
+            schema = pa.schema([field for field in schema if field.name not in _CORRUPT])
+        with whole_file(path, if_exists=if_exists) as stream, Sink(stream, kind, schema) as sink:
             for batch in one:
-                sink.write(batch)
+                if exact and permissive and "position" in schema.names:
+                    # A damaged end is in the file table.
+                    batch = batch.filter(batch.column("position").is_valid())
+                sink.write(batch.select(schema.names))
                 rows += batch.num_rows if path == target else 0
     return {"files": [path for path, _ in parts], "rows": rows, "report": scan.report, "written": None}
 

@@ -15,6 +15,10 @@ import click
 VERBS = ("inspect", "dump", "verify", "convert", "generate", "codecs", "warmup")
 
 
+class _ReaderGone(Exception):
+    """Nobody reads standard output any more (`| head`)."""
+
+
 class Verbs(click.Group):
     """Imports a verb's module only when the verb is used, so that a small question has a quick answer."""
 
@@ -27,6 +31,12 @@ class Verbs(click.Group):
         command = importlib.import_module(f"logwright.cli.{name}").command
         assert isinstance(command, click.Command)
         return command
+
+    def invoke(self, ctx: click.Context) -> object:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            raise _ReaderGone from None  # click would end with status 1
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -68,8 +78,8 @@ def main(args: Sequence[str] | None = None) -> None:
     except LogwrightError as error:
         _say(error)
         sys.exit(1)
-    except BrokenPipeError:
-        # The reader has gone (`| head`): quiet, and no second complaint when Python closes stdout.
+    except (_ReaderGone, BrokenPipeError):
+        # Quiet, and no second complaint when Python closes stdout.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
     except KeyboardInterrupt:

@@ -35,7 +35,7 @@ def _print(one: dict[str, Any]) -> None:
             _head("views")
         default = " (default)" if view["name"] == one["default_view"] else ""
         click.echo(f"  {view['name']:<20}{view['doc']}{default}  [{view['codec']}: {view['table']}]")
-    for name, table in one.get("tables", {}).items():
+    for name, table in _tables(one).items():
         _head(f"columns of {name}")
         for column in table["columns"]:
             kind = "detail" if column["detail"] else "core"
@@ -46,6 +46,17 @@ def _print(one: dict[str, Any]) -> None:
         for option in options:
             choices = f" [{', '.join(option['choices'])}]" if option["choices"] else ""
             click.echo(f"  {option['name']:<30}{option['default']!s:<14}{option['doc']}{choices}")
+
+
+def _tables(one: dict[str, Any]) -> dict[str, Any]:
+    """The tables of a codec; of a layout those that its views show."""
+    import logwright as lw
+
+    if "views" not in one:
+        found: dict[str, Any] = one["tables"]
+        return found
+    shown = dict.fromkeys((view["codec"], view["table"]) for view in one["views"])
+    return {f"{codec}: {table}": lw.codecs(codec)[0]["tables"][table] for codec, table in shown}
 
 
 def _head(text: str) -> None:

@@ -1,0 +1,211 @@
+"""The command line, as a person or a script meets it: what is printed where, and the exit status."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import logwright as lw
+from logwright.cli import VERBS, main
+from logwright.corpora.cases import cases
+
+CASES = cases("kafka")
+Out = pytest.CaptureFixture[str]
+
+
+def run(*words: str) -> int:
+    with pytest.raises(SystemExit) as ended:
+        main(list(words))
+    return int(ended.value.code or 0)
+
+
+@pytest.fixture
+def partition(tmp_path: Path) -> Path:
+    target = tmp_path / "orders-0"
+    rows = pa.table(
+        {
+            "key": pa.array([b"a", None, b"\xff\x00", b'q"\\\n\x07'], pa.binary()),
+            "value": pa.array([b"1", b"", None, "ü".encode()], pa.binary()),
+            "timestamp": pa.array([0, None, 1, 1_700_000_000_123], pa.timestamp("ms", "UTC")),
+            "headers": [[], [{"key": "h", "value": b"\xfe"}], [], [{"key": "", "value": None}]],
+        }
+    )
+    lw.write(rows, target, "kafka.partition", topic_id="q83vASNFZ4mrze8BI0VniQ")
+    return target
+
+
+def test_every_verb_has_help(capsys: Out) -> None:
+    for verb in VERBS:
+        assert run(verb, "--help") == 0
+        assert "Usage:" in capsys.readouterr().out
+    assert run("--version") == 0
+    assert run("--help") == 0
+
+
+def test_a_misspelt_verb_is_named(capsys: Out) -> None:
+    assert run("dmp") == 2
+    assert "Did you mean 'dump'" in capsys.readouterr().err
+
+
+def test_json_lines_lose_nothing(partition: Path, capsys: Out) -> None:
+    assert run("dump", str(partition), "--format", "jsonl", "--columns", "key,value,timestamp,headers") == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert rows[0] == {"key": "a", "value": "1", "timestamp": 0, "headers": []}
+    assert rows[1] == {"key": None, "value": "", "timestamp": None, "headers": [{"key": "h", "value": {"$hex": "fe"}}]}
+    assert rows[2] == {"key": {"$hex": "ff00"}, "value": None, "timestamp": 1, "headers": []}
+    assert rows[3] == {"key": 'q"\\\n\x07', "value": "ü", "timestamp": 1_700_000_000_123, "headers": [{"key": "", "value": None}]}
+
+
+@pytest.mark.parametrize(("form", "key"), [("hex", "ff00"), ("base64", "/wA="), ("utf8", "\ufffd\x00")])
+def test_one_form_of_bytes_throughout(partition: Path, capsys: Out, form: str, key: str) -> None:
+    assert run("dump", str(partition), "--format", "jsonl", "--bytes", form) == 0
+    assert [json.loads(line)["key"] for line in capsys.readouterr().out.splitlines()][2] == key
+
+
+def test_text_has_nothing_that_a_terminal_obeys(partition: Path, capsys: Out) -> None:
+    assert run("dump", str(partition), "--format", "text") == 0
+    out = capsys.readouterr().out
+    assert len(out.splitlines()) == 4
+    assert all(c.isprintable() or c == "\n" for c in out)
+    assert "timestamp=2023-11-14T22:13:20.123Z" in out
+
+
+def test_filter_columns_limit_and_view(partition: Path, capsys: Out) -> None:
+    words = ["dump", str(partition), "--format", "jsonl", "--columns", "offset"]
+    assert run(*words, "--filter", "offset >= 1", "--filter", "offset != 2", "--limit", "1") == 0
+    assert capsys.readouterr().out == '{"offset":1}\n'
+    assert run("dump", str(partition), "--format", "jsonl", "--view", "batches", "--columns", "records_count") == 0
+    assert capsys.readouterr().out == '{"records_count":4}\n'
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet", "arrow", "jsonl", "text"])
+def test_into_a_file_whole_or_not_at_all(partition: Path, tmp_path: Path, kind: str) -> None:
+    out = tmp_path / f"out.{'txt' if kind == 'text' else kind}"
+    assert run("dump", str(partition), "-o", str(out)) == 0
+    assert out.stat().st_size > 0
+    if kind == "parquet":
+        from pyarrow import parquet
+
+        assert parquet.read_table(out).num_rows == 4
+    assert run("dump", str(partition / "nothing"), "-o", str(tmp_path / "no.parquet")) == 1
+    assert not (tmp_path / "no.parquet").exists()
+
+
+def test_verify_tells_by_its_status(partition: Path, capsys: Out) -> None:
+    assert run("verify", str(partition)) == 0
+    damaged = CASES["dmg_flip_payload"].partition
+    assert run("verify", str(damaged), "--json") == 3
+    out = capsys.readouterr().out
+    report = json.loads(out[out.index("{") :])
+    assert report["report"] == 1
+    assert report["ok"] is False
+    assert run("dump", str(damaged), "--mode", "dropmalformed", "--format", "jsonl") == 3
+    shown = capsys.readouterr()
+    assert len(shown.out.splitlines()) == 95
+    assert "checksum mismatch" in shown.err
+    assert run("dump", str(damaged), "--format", "jsonl") == 3
+    assert "at byte 327" in capsys.readouterr().err
+
+
+def test_inspect(partition: Path, capsys: Out) -> None:
+    assert run("inspect", str(partition)) == 0
+    out = capsys.readouterr().out
+    assert "orders" in out
+    assert "log_end_offset" in out
+    assert run("inspect", str(partition / f"{0:020d}.log"), "--json") == 0
+    assert json.loads(capsys.readouterr().out)["codec"] == "kafka.log"
+
+
+def test_codecs(capsys: Out) -> None:
+    assert run("codecs") == 0
+    assert "kafka.partition" in capsys.readouterr().out
+    assert run("codecs", "kafka.log") == 0
+    assert "headers_raw" in capsys.readouterr().out
+    assert run("codecs", "kafka.log", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["name"] == "kafka.log"
+    assert run("codecs", "kafka.lgo") == 2
+
+
+def test_a_segment_through_parquet_is_the_same_bytes(tmp_path: Path, capsys: Out) -> None:
+    for case in ("v2_txn_interleaved", "v2_compacted_zstd", "killed_prealloc", "craft_nonminimal_varint"):
+        source = sorted(CASES[case].partition.glob("*.log"))[-1]
+        table = tmp_path / f"{case}.parquet"
+        back = tmp_path / case / source.name
+        back.parent.mkdir()
+        assert run("convert", str(source), str(table), "--mode", "permissive") in (0, 3)
+        assert {path.name for path in tmp_path.glob(f"{case}.*")} == {f"{case}{x}.parquet" for x in ("", ".frames", ".file")}
+        assert run("convert", str(table), str(back)) == 0
+        assert back.read_bytes() == source.read_bytes(), case
+    capsys.readouterr()
+
+
+def test_partitions_through_arrow(partition: Path, tmp_path: Path, capsys: Out) -> None:
+    assert run("convert", str(partition), str(tmp_path / "rows.arrow")) == 0
+    again = tmp_path / "again-0"
+    words = ["convert", str(tmp_path / "rows.arrow"), str(again), "--codec", "kafka.partition", "--compression-type", "zstd"]
+    assert run(*words) == 0
+    assert "before you start" in capsys.readouterr().err
+    columns = ["key", "value", "offset", "timestamp", "headers"]
+    assert lw.read(again, columns=columns).equals(lw.read(partition, columns=columns))
+    assert run(*words) == 1
+    assert "append" in capsys.readouterr().err
+    assert run(*words, "--segment-byts", "3") == 2
+    assert "segment.bytes" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "said"),
+    [
+        (["dump", "nowhere"], 1, "no such file"),
+        (["dump"], 2, "Missing argument"),
+        (["verify", "{orders}", "--dpeth", "x"], 2, "unknown option 'dpeth'"),
+        (["dump", "{orders}", "--segment-bytes"], 2, "needs a value"),
+        (["dump", "{orders}", "--columns", "ofset"], 2, "Did you mean 'offset'"),
+        (["dump", "{orders}", "--filter", "ofset > 3"], 2, "Did you mean 'offset'"),
+        (["dump", "{orders}", "--view", "read_comitted"], 2, "Did you mean 'read_committed'"),
+        (["dump", "{orders}", "--codec", "kafka.log"], 2, "directory"),
+        (["convert", "{orders}", "x"], 2, "--codec"),
+        (["generate", "kafka.partition", "{orders}"], 1, "exists"),
+    ],
+)
+def test_errors_are_one_paragraph(partition: Path, capsys: Out, words: list[str], status: int, said: str) -> None:
+    assert run(*[word.format(orders=partition) for word in words]) == status
+    shown = capsys.readouterr()
+    assert said in shown.err
+    assert shown.out == ""
+    assert "Traceback" not in shown.err
+
+
+def test_a_mistake_of_ours_is_said_to_be_one(monkeypatch: pytest.MonkeyPatch, capsys: Out) -> None:
+    monkeypatch.setattr(lw, "inspect", lambda *_: 1 / 0, raising=False)
+    assert run("inspect", "x") == 1
+    assert "a mistake in logwright itself (ZeroDivisionError" in capsys.readouterr().err
+
+
+def test_a_broken_pipe_is_quiet(tmp_path: Path) -> None:
+    assert run("generate", "kafka.partition", str(tmp_path / "big-0"), "--rows", "50000") == 0
+    dump = subprocess.Popen(
+        [sys.executable, "-m", "logwright", "dump", str(tmp_path / "big-0"), "--format", "jsonl"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )  # fmt: skip
+    assert dump.stdout is not None
+    assert dump.stderr is not None
+    assert dump.stdout.readline()
+    dump.stdout.close()
+    assert dump.wait(60) == 0
+    assert dump.stderr.read() == b""
+
+
+def test_standard_input(partition: Path) -> None:
+    data = (partition / f"{0:020d}.log").read_bytes()
+    done = subprocess.run(
+        [sys.executable, "-m", "logwright", "dump", "-", "--codec", "kafka.log", "--format", "jsonl", "--columns", "offset"],
+        input=data, capture_output=True, check=True,
+    )  # fmt: skip
+    assert done.stdout.splitlines() == [b'{"offset":%d}' % n for n in range(4)]
