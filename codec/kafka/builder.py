@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import base64
 import secrets
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,9 @@ OPTIONS = (
 """What writing a partition takes."""
 
 NO_MARKERS = np.empty(0, MARKER)
+_ASSIGN = "Pass offsets=assign to have the rows numbered in the order in which they come"
+_RETENTION_MS = 604_800_000
+"""The default of retention.ms: a broker deletes segments whose largest timestamp is so old."""
 
 
 @dataclass
@@ -53,8 +57,10 @@ class Resumed:
     next_offset: int
     producers: ProducerState = field(default_factory=ProducerState)
     epochs: EpochCache = field(default_factory=EpochCache)
+    stored_epochs: Sequence[tuple[int, int]] = ()
+    """What leader-epoch-checkpoint holds of them."""
     rebuilt: Mapping[str, bytes] = field(default_factory=dict)
-    """Indexes of the last segment that a killed broker left as they were allocated."""
+    """Indexes of the last segment, where those that are there don't fit the log."""
     topic_id: str | None = None
     has_segments: bool = False
     ends_empty: bool = False
@@ -82,30 +88,22 @@ class PartitionBuilder:
 
     def __init__(self, options: Any, resumed: Resumed | None = None, *, staged: bool = False) -> None:
         self.options, self.resumed, self.staged = options, resumed, staged
-        self.settings = BatchSettings.of(options)
+        self.settings = _bounded(BatchSettings.of(options), options)
         self.epochs = EpochCache()
         self.producers = ProducerState()
+        check_options(options, resumed)
         first = options["first.offset"] or 0
         if resumed is not None:
-            if options["first.offset"] is not None:
-                raise UsageError(
-                    "first.offset is for a new partition", advice=f"This one goes on at {resumed.next_offset}"
-                )
             first = resumed.next_offset
             self.epochs.entries = list(resumed.epochs.entries)
             self.producers = resumed.producers
-            self.settings = _epoch_of(self.settings, options, resumed)
-        if options["topic.id"] is not None and not metadata.is_topic_id(options["topic.id"]):
-            raise UsageError(
-                f"topic.id: {options['topic.id']!r} is no UUID in URL-safe base64 (22 characters)"
-            )
+            self.settings = replace(self.settings, leader_epoch=epoch_of(options, resumed))
         self.encoder = BatchEncoder(self.settings, 0 if staged else first)
         self.kept: bool | None = None
         self.segments: list[Segment] = []
         self.rows = 0
         self.places: set[tuple[Any, Any]] = set()
         self._low = self.encoder.next_offset
-        self._oldest: int | None = None
         self._limits = (
             options["segment.index.bytes"] // INDEX_ENTRY.min_size,
             # One time entry is kept for closing.
@@ -140,15 +138,20 @@ class PartitionBuilder:
             "segments": [(one.base, one.last_offset, one.rows) for one in self.segments],
             "kept": bool(self.kept),
             "places": sorted(self.places, key=str),
-            "oldest": self._oldest,
+            "oldest": self._oldest(),
         }
         ids = {}
         if self.rows:
             ids = {"first_offset": self._first, "last_offset": self.segments[-1].last_offset}
         if self.staged:
             return Summary(self.rows, ids, facts=facts)
-        advice = before_you_start(self.resumed, self.options, self._oldest, self.settings.leader_epoch)
-        return Summary(self.rows, ids, before_you_start=advice, facts=facts)
+        advice = before_you_start(self.resumed, self.options, self._oldest(), self.settings.leader_epoch)
+        return Summary(self.rows, ids, open_transactions(self.resumed), advice, facts)
+
+    def _oldest(self) -> int | None:
+        """The largest timestamp of the segment where that is smallest, which is the first to be deleted; None without times."""
+        times = [one.indexer.max_timestamp for one in self.segments]
+        return min((one for one in times if one >= 0), default=None)
 
     def _one_partition(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Rows of several partitions are not written into one."""
@@ -177,14 +180,31 @@ class PartitionBuilder:
         self.kept = kept
         if not kept:
             return rows.drop_columns(["offset"]) if here else rows
-        if self.resumed is not None and rows.num_rows and not self.rows and not self.staged:
-            first = rows.column("offset")[0].as_py()
-            if first is not None and first < self.resumed.next_offset:
-                raise UsageError(
-                    f"offset {first} is below the end of the partition, {self.resumed.next_offset}",
-                    advice="Pass offsets=assign to have the rows numbered on from there",
-                )
+        self._increasing(rows.column("offset"))
         return rows
+
+    def _increasing(self, column: Any) -> None:
+        """Offsets that are kept are never changed, so they have to be such as a log can have."""
+        if not pa.types.is_integer(column.type):
+            raise UsageError(f"column 'offset' has type {column.type}, int64 is needed")
+        if column.null_count:
+            row = self.rows + pc.index(pc.is_null(column), True).as_py()
+            raise UsageError(f"row {row}: the offset is null", advice=_ASSIGN)
+        if not len(column):
+            return
+        offsets = np.asarray(column.cast(pa.int64()))
+        before = np.concatenate(([self.encoder.next_offset - 1], offsets[:-1]))
+        if (offsets > before).all():
+            return
+        at = int(np.argmax(offsets <= before))
+        found = f"row {self.rows + at}: offset {int(offsets[at])}"
+        if self.rows + at:
+            raise UsageError(f"{found} is not above {int(before[at])}, the one before", advice=_ASSIGN)
+        if self.resumed is not None:
+            raise UsageError(
+                f"{found} is below the end of the partition, {self.resumed.next_offset}", advice=_ASSIGN
+            )
+        raise UsageError(f"{found} is negative", advice=_ASSIGN)
 
     # Batches
 
@@ -198,9 +218,6 @@ class PartitionBuilder:
         self._check_sizes(head, sizes)
         last = head["base_offset"].astype(np.int64) + head["last_offset_delta"]
         times = head["max_timestamp"].astype(np.int64)
-        valid = times[times >= 0]
-        if len(valid):
-            self._oldest = int(valid.min()) if self._oldest is None else min(self._oldest, int(valid.min()))
         if not self.segments:
             self._first = int(head["base_offset"][0])
             yield from self._roll(int(head["base_offset"][0]))
@@ -285,17 +302,39 @@ def check_places(places: set[tuple[Any, Any]]) -> None:
             )
 
 
+def check_options(options: Any, resumed: Resumed | None) -> None:
+    """Raise for options that are wrong, or don't go with the partition that is appended to."""
+    given = options["topic.id"]
+    if given is not None and not metadata.is_topic_id(given):
+        raise UsageError(f"topic.id: {given!r} is no UUID in URL-safe base64 (22 characters)")
+    if resumed is None:
+        return
+    if options["first.offset"] is not None:
+        raise UsageError(
+            "first.offset is for a new partition", advice=f"This one goes on at {resumed.next_offset}"
+        )
+    if resumed.topic_id is not None and given not in (None, resumed.topic_id):
+        raise UsageError(f"topic.id {given} is not that of the partition, {resumed.topic_id}")
+
+
+def _bounded(settings: BatchSettings, options: Any) -> BatchSettings:
+    """No batch of more than one row is larger than a broker takes: only a row may be."""
+    limit = min(options["max.message.bytes"], options["segment.bytes"])
+    return replace(settings, batch_size=min(settings.batch_size, limit))
+
+
 def whole_partition(
     epochs: EpochCache, resumed: Resumed | None, options: Any, wrote: bool
 ) -> Iterator[Piece]:
-    """The files that there is one of in a partition; in an append only where they change."""
-    if resumed is None or (wrote and epochs.entries != resumed.epochs.entries):
+    """The files that there is one of in a partition; in an append only where they change.
+
+    A partition without a topic id is one of before Kafka 2.8, or of a broker that must not find one: none is made up for it.
+    """
+    if resumed is None or (wrote and epochs.entries != list(resumed.stored_epochs)):
         yield Piece(EPOCH_FILE, epochs.to_bytes(), done=True)
     known = None if resumed is None else resumed.topic_id
     given = options["topic.id"]
-    if known is not None and given not in (None, known):
-        raise UsageError(f"topic.id {given} is not that of the partition, {known}")
-    if known is None:
+    if known is None and (resumed is None or given is not None):
         yield Piece(METADATA_FILE, metadata.pack(given or new_topic_id()), done=True)
 
 
@@ -310,14 +349,24 @@ def new_topic_id() -> str:
             return text
 
 
-def _epoch_of(settings: BatchSettings, options: Any, resumed: Resumed) -> BatchSettings:
+def epoch_of(options: Any, resumed: Resumed) -> int:
     """The leader epoch of an append: the latest, unless a later one is given."""
     latest = resumed.epochs.entries[-1][0] if resumed.epochs.entries else 0
-    epoch = options["partition.leader.epoch"] if options.given("partition.leader.epoch") else latest
+    epoch: int = options["partition.leader.epoch"] if options.given("partition.leader.epoch") else latest
     if epoch < latest:
         raise UsageError(f"partition.leader.epoch {epoch} is below the latest of the partition, {latest}")
-    return BatchSettings(
-        settings.compression, settings.level, settings.batch_size, settings.timestamp_type, epoch
+    return epoch
+
+
+def open_transactions(resumed: Resumed | None) -> tuple[str, ...]:
+    """What is to be said of transactions that are open at the end of the partition that is appended to."""
+    found = {} if resumed is None else resumed.producers.open_transactions
+    if not found:
+        return ()
+    first = min(found.values())
+    return (
+        f"{len(found)} transaction(s) are open, from offset {first} on: read_committed consumers stop there, and see none of"
+        " these rows until they are ended (kafka-transactions abort)",
     )
 
 
@@ -344,7 +393,11 @@ def before_you_start(
         said.append(
             "The other replicas of the partition don't have these records: a leader elsewhere would cut them off."
         )
-    if oldest is not None:
+    if resumed is not None and resumed.topic_id is None and options["topic.id"] is None:
+        said.append(
+            "There is no partition.metadata: a KRaft broker sets the partition aside as stray. Pass topic.id to have it written."
+        )
+    if oldest is not None and time.time_ns() // 1_000_000 - oldest > _RETENTION_MS:
         said.append(
             "Set retention.ms=-1 and retention.bytes=-1 on the topic: records as old as these are else deleted minutes after"
             " the start."

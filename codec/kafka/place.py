@@ -13,10 +13,18 @@ from typing import Any
 import numpy as np
 
 from logwright.codec.base import Bytes, Placement, Stage, Summary
-from logwright.codec.fault import UsageError
+from logwright.codec.fault import LogwrightError, UsageError
 from logwright.codec.intrinsics import load_i32be, load_i64be, store_32be, store_64be
 from logwright.codec.kafka.batch import HEAD_SIZE, LENGTH_END
-from logwright.codec.kafka.builder import Resumed, before_you_start, check_places, whole_partition
+from logwright.codec.kafka.builder import (
+    Resumed,
+    before_you_start,
+    check_options,
+    check_places,
+    epoch_of,
+    open_transactions,
+    whole_partition,
+)
 from logwright.codec.kafka.derive import EpochCache
 from logwright.codec.kafka.encode import BatchSettings
 from logwright.codec.kafka.names import segment_name
@@ -32,6 +40,7 @@ def place(
     resumed: Resumed | None, parts: Sequence[tuple[Stage, Summary]], extra: Stage, options: Any
 ) -> Placement:
     """See `Layout.place`. Raises `UsageError` where kept offsets overlap."""
+    check_options(options, resumed)
     filled = [(stage, summary) for stage, summary in parts if summary.rows]
     check_places({tuple(one) for _, summary in parts for one in summary.facts["places"]})
     kept = {summary.facts["kept"] for _, summary in filled}
@@ -46,11 +55,7 @@ def place(
     epoch = staged_epoch = BatchSettings.of(options).leader_epoch
     if resumed is not None:
         epochs.entries, producers = list(resumed.epochs.entries), resumed.producers
-        latest = epochs.entries[-1][0] if epochs.entries else 0
-        if not options.given("partition.leader.epoch"):
-            epoch = latest
-        elif epoch < latest:
-            raise UsageError(f"partition.leader.epoch {epoch} is below the latest of the partition, {latest}")
+        epoch = epoch_of(options, resumed)
     renames: list[tuple[Stage, str, str]] = []
     begun = resumed is not None and resumed.has_segments
     offset, small, count, first = start, 0, 0, None
@@ -80,12 +85,13 @@ def place(
             renames.append(_new(extra, segment_name(start, suffix), b""))
     elif first is not None:
         renames.append(_new(extra, segment_name(offset, ".snapshot"), producers.snapshot_bytes()))
+        renames += [_new(extra, name, data) for name, data in (resumed.rebuilt if resumed else {}).items()]
     for piece in whole_partition(epochs, resumed, options, first is not None):
         renames.append(_new(extra, piece.name, bytes(piece.data)))
     oldest = [summary.facts["oldest"] for _, summary in filled if summary.facts["oldest"] is not None]
-    warnings: tuple[str, ...] = ()
+    warnings = open_transactions(resumed)
     if small > _MANY:
-        warnings = (
+        warnings += (
             f"{small} of {count} segments are smaller than 1 MiB, since each task makes at least one: fewer tasks make larger ones"
             " (coalesce before writing).",
         )
@@ -118,6 +124,8 @@ def _shift(stage: Stage, name: str, size: int, delta: int, epoch: int) -> None:
     while at < size:
         data = np.frombuffer(bytearray(stage.read(name, at, _WINDOW)), np.uint8)
         done = rebase(data, delta, epoch)
+        if not 0 < done <= size - at:
+            raise LogwrightError("a staged segment is not what its task wrote", path=name, offset=at)
         stage.write(name, at, data[:done].tobytes())
         at += done
 
@@ -125,10 +133,13 @@ def _shift(stage: Stage, name: str, size: int, delta: int, epoch: int) -> None:
 @kernel("u1[], i8, i8")
 def rebase(data: Bytes, delta: int, epoch: int) -> int:
     """Add `delta` to the base offset of each batch whose header is in `data`, and put the leader epoch. Returns the byte where
-    the next header starts, which may lie behind the end."""
+    the next header starts, which may lie behind the end; -1 where a batch can't be so short."""
     at = 0
     while at + HEAD_SIZE <= len(data):
         store_64be(data, at, load_i64be(data, at) + delta)
         store_32be(data, at + LENGTH_END, epoch)
-        at += LENGTH_END + load_i32be(data, at + LENGTH_END - 4)
+        length = load_i32be(data, at + LENGTH_END - 4)
+        if length < HEAD_SIZE - LENGTH_END:
+            return -1
+        at += LENGTH_END + length
     return at

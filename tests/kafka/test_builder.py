@@ -1,0 +1,480 @@
+"""Rows become a partition as a broker would have made it: how segments are rolled, what is beside them, what is refused.
+
+The derived files are held against `derive.rebuild`, which the golden tests hold against the broker.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kafka_golden import CASES
+
+import logwright as lw
+from logwright.codec import registry
+from logwright.codec.base import Summary, Window, take
+from logwright.codec.kafka import log
+from logwright.codec.kafka.derive import rebuild
+from logwright.codec.kafka.markers import markers
+from logwright.codec.option import Options
+
+LAYOUT = registry.get_layout("kafka.partition")
+TOPIC_ID = "q83vASNFZ4mrze8BI0VniQ"
+OTHER_ID = "EjRWeJCrze8SNFZ4kKvN7w"
+T = 1_700_000_000_000
+DAY = 86_400_000
+
+Files = dict[str, bytes]
+
+
+def rows(
+    count: int, *, size: int = 20, step: int = 1, start: int = T, offsets: Sequence[int] | None = None
+) -> pa.RecordBatch:
+    """Rows of values of `size` bytes, `step` milliseconds apart."""
+    columns: dict[str, Any] = {
+        "key": pa.array([b"%d" % i for i in range(count)]),
+        "value": pa.array([b"%d" % (i % 10) * size for i in range(count)], pa.binary()),
+        "timestamp": pa.array([start + i * step for i in range(count)], pa.timestamp("ms", "UTC")),
+    }
+    if offsets is not None:
+        columns["offset"] = pa.array(offsets, pa.int64())
+    return pa.record_batch(columns)
+
+
+def build(*batches: pa.RecordBatch, **options: Any) -> tuple[Files, Summary]:
+    """The files of a new partition."""
+    builder = LAYOUT.builder(None, "orders-0", Options(LAYOUT.options, {"topic.id": TOPIC_ID, **options}))
+    pieces = [piece for batch in batches for piece in builder.add(batch)]
+    return take([*pieces, *builder.finish()]), builder.summary()
+
+
+def logs(files: Files) -> dict[int, bytes]:
+    return {int(name[:20]): data for name, data in sorted(files.items()) if name.endswith(".log")}
+
+
+def batches_of(data: bytes) -> Any:
+    window = Window(np.frombuffer(data, np.uint8), 0, len(data))
+    frames = log.CODEC.scan(window, 0, log.CODEC.context("x.log", Options(log.CODEC.options)))
+    assert frames.damage is None
+    assert not frames.faults
+    return window, frames
+
+
+def derived(files: Files, interval: int = 4096) -> Files:
+    """What a broker would derive from the logs alone."""
+
+    def walked(data: bytes) -> Any:
+        window, frames = batches_of(data)
+        yield frames.header, frames.start, markers(window, frames)
+
+    return rebuild([(base, walked(data)) for base, data in logs(files).items()], interval)
+
+
+# Files
+
+
+def test_the_files_of_a_small_partition() -> None:
+    files, said = build(rows(3))
+    assert sorted(files) == [
+        "00000000000000000000.index",
+        "00000000000000000000.log",
+        "00000000000000000000.timeindex",
+        "00000000000000000003.snapshot",
+        "leader-epoch-checkpoint",
+        "partition.metadata",
+    ]
+    assert files["partition.metadata"] == b"version: 0\ntopic_id: " + TOPIC_ID.encode()
+    assert files["leader-epoch-checkpoint"] == b"0\n1\n0 0\n"
+    assert files["00000000000000000003.snapshot"].hex() == "000148674bc700000000"
+    assert files["00000000000000000000.index"] == b""
+    assert files["00000000000000000000.timeindex"] == (T + 2).to_bytes(8, "big") + (2).to_bytes(4, "big")
+    assert said.rows == 3
+    assert said.ids == {"first_offset": 0, "last_offset": 2}
+
+
+def test_no_rows_make_an_empty_partition() -> None:
+    for batches in ([], [rows(0)]):
+        files, said = build(*batches, first_offset=77)
+        assert {name: data for name, data in files.items() if data and "." in name and name[0] == "0"} == {}
+        assert sorted(files)[:3] == [f"{77:020}{suffix}" for suffix in (".index", ".log", ".timeindex")]
+        assert files["leader-epoch-checkpoint"] == b"0\n0\n"
+        assert not any(name.endswith(".snapshot") for name in files)
+        assert (said.rows, said.ids) == (0, {})
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"segment.bytes": 3000, "batch.size": 300},
+        {"segment.bytes": 5000, "batch.size": 100, "index.interval.bytes": 0, "first.offset": 1 << 40},
+        {"segment.index.bytes": 96, "index.interval.bytes": 200, "batch.size": 150},
+        {"segment.ms": 100, "batch.size": 200},
+        {"segment.bytes": 3000, "compression.type": "zstd", "batch.size": 1000, "partition.leader.epoch": 7},
+        {"message.timestamp.type": "LogAppendTime", "batch.size": 150, "index.interval.bytes": 500},
+    ],
+    ids=str,
+)
+def test_derived_files_are_those_that_a_broker_would_rebuild(options: dict[str, Any]) -> None:
+    files, _ = build(rows(500, size=30), **options)
+    wanted = derived(files, options.get("index.interval.bytes", 4096))
+    assert {name: data for name, data in files.items() if name in wanted} == wanted
+    assert set(files) - set(wanted) == {f"{base:020}.log" for base in logs(files)} | {"partition.metadata"}
+
+
+@given(st.lists(st.integers(0, 60), min_size=1, max_size=8), st.sampled_from(["none", "gzip"]))
+def test_any_chunking_gives_the_same_bytes(counts: list[int], compression: str) -> None:
+    options = {
+        "segment.bytes": 900,
+        "batch.size": 250,
+        "index.interval.bytes": 100,
+        "compression.type": compression,
+    }
+    whole = rows(sum(counts), size=9)
+    ends = np.cumsum(counts).tolist()
+    pieces = [whole.slice(end - count, count) for end, count in zip(ends, counts, strict=True)]
+    assert build(*pieces, **options) == build(whole, **options)
+
+
+# Rolling
+
+
+def test_a_segment_is_rolled_before_it_would_be_too_large() -> None:
+    files, _ = build(rows(200), **{"segment.bytes": 2000, "batch.size": 300})
+    sizes = [len(data) for data in logs(files).values()]
+    assert len(sizes) > 3
+    assert max(sizes) <= 2000
+    first = [int(batches_of(data)[1].end[0]) for data in logs(files).values()]
+    for size, incoming in zip(sizes, first[1:], strict=False):
+        assert size > 2000 - incoming, "it would have fitted"
+    exact, _ = build(rows(200), **{"segment.bytes": sizes[0], "batch.size": 300})
+    assert len(next(iter(logs(exact).values()))) == sizes[0]
+
+
+def test_a_segment_is_rolled_by_the_age_of_its_first_batch() -> None:
+    hours = rows(48, step=3_600_000)
+    for hour, wanted in ((10, [0, 11, 22, 33, 44]), (24, [0, 25]), (48, [0])):
+        files, _ = build(hours, **{"segment.ms": hour * 3_600_000, "batch.size": 0})
+        assert list(logs(files)) == wanted, "rolled when more than so many hours have gone by"
+    assert len(logs(build(rows(20, step=DAY), **{"batch.size": 0})[0])) == 3, "after 7 days by default"
+
+
+def test_rows_without_a_time_roll_nothing_by_age() -> None:
+    none = pa.record_batch({"value": [b"x"] * 9, "timestamp": pa.nulls(9, pa.timestamp("ms"))})
+    late = rows(3, start=T + 400 * DAY)
+    assert list(logs(build(none, late, **{"segment.ms": 1, "batch.size": 0})[0])) == [0]
+
+
+def test_a_segment_is_rolled_when_an_index_is_full() -> None:
+    # 8 entries of 8 bytes; of the time index 5 of 12 bytes, one of which is kept for closing.
+    options = {"segment.index.bytes": 64, "index.interval.bytes": 0, "batch.size": 0}
+    files, _ = build(rows(50), **options)
+    assert list(logs(files))[:3] == [0, 5, 10]
+    assert all(len(data) <= 60 for name, data in files.items() if name.endswith(".timeindex"))
+    files, _ = build(rows(50, step=0), **options)
+    assert list(logs(files))[:3] == [0, 9, 18], "all of one time: the offset index is full first"
+    assert {len(files[f"{base:020}.index"]) for base in (0, 9, 18)} == {64}
+    assert len(logs(build(rows(5), **{**options, "segment.index.bytes": 12})[0])) == 5
+
+
+def test_offsets_of_a_segment_fit_its_index() -> None:
+    top = (1 << 31) - 1
+    files, said = build(rows(4, offsets=[5, 5 + top, 6 + top, 9 + 2 * top]), **{"batch.size": 0})
+    assert list(logs(files)) == [5, 6 + top, 9 + 2 * top]
+    assert said.ids == {"first_offset": 5, "last_offset": 9 + 2 * top}
+    wanted = derived(files)
+    assert {name: data for name, data in files.items() if name in wanted} == wanted
+
+
+def test_a_row_that_is_too_large_is_refused_and_no_batch_is() -> None:
+    with pytest.raises(lw.UsageError, match=r"offset 1 takes .* max\.message\.bytes allows 200"):
+        build(rows(1), rows(1, size=300), **{"max.message.bytes": 200})
+    with pytest.raises(lw.UsageError, match=r"segment\.bytes allows 200"):
+        build(rows(1, size=300), **{"segment.bytes": 200})
+    files, _ = build(rows(100), **{"max.message.bytes": 200, "batch.size": 1 << 20})
+    assert max(batches_of(files[f"{0:020}.log"])[1].header["batch_length"]) <= 188
+    files, _ = build(rows(100), **{"segment.bytes": 300})
+    assert max(map(len, logs(files).values())) <= 300
+
+
+# Offsets
+
+
+def test_offsets_are_kept_where_they_increase() -> None:
+    files, said = build(rows(3, offsets=[100, 105, 106]), rows(1, offsets=[1000]))
+    assert said.ids == {"first_offset": 100, "last_offset": 1000}
+    assert list(logs(files)) == [100]
+    assert f"{1001:020}.snapshot" in files
+    head = batches_of(files[f"{100:020}.log"])[1].header
+    assert (
+        int(head["base_offset"][0]),
+        int(head["last_offset_delta"][0]),
+        int(head["records_count"][0]),
+    ) == (100, 900, 4)
+
+
+@pytest.mark.parametrize(
+    ("chunks", "said"),
+    [
+        ([[0, 2, 1]], "row 2: offset 1 is not above 2"),
+        ([[0, 0]], "row 1: offset 0 is not above 0"),
+        ([[0, 5], [5]], "row 2: offset 5 is not above 5"),
+        ([[-1]], "row 0: offset -1 is negative"),
+        ([[0, None]], "row 1: the offset is null"),
+    ],
+)
+def test_offsets_that_do_not_increase_are_never_renumbered_in_silence(chunks: Any, said: str) -> None:
+    batches = [rows(len(offsets), offsets=offsets) for offsets in chunks]
+    with pytest.raises(lw.UsageError, match=said) as caught:
+        build(*batches)
+    assert "offsets=assign" in str(caught.value)
+    files, summary = build(*batches, offsets="assign", first_offset=7)
+    count = sum(map(len, chunks))
+    assert summary.ids == {"first_offset": 7, "last_offset": 6 + count}
+    assert list(logs(files)) == [7]
+
+
+def test_offsets_said_one_way_and_given_another() -> None:
+    with pytest.raises(lw.UsageError, match="no column 'offset'"):
+        build(rows(1), offsets="keep")
+    with pytest.raises(lw.UsageError, match=r"first\.offset"):
+        build(rows(1, offsets=[3]), first_offset=3)
+    with pytest.raises(lw.UsageError, match="some rows have offsets"):
+        build(rows(1, offsets=[3]), rows(1))
+    with pytest.raises(lw.UsageError, match="type string"):
+        build(pa.record_batch({"value": [b"x"], "offset": ["1"]}))
+    assert build(pa.record_batch({"value": [b"x"], "offset": pa.nulls(1)}), **{"batch.size": 0})[1].rows == 1
+
+
+# Columns
+
+
+def test_rows_of_several_partitions_are_refused() -> None:
+    def of(topic: Any, partition: Any) -> pa.RecordBatch:
+        return pa.record_batch(
+            {"value": [b"x"] * 2, "topic": topic, "partition": pa.array(partition, pa.int32())}
+        )
+
+    assert build(of(["a", "a"], [1, 1]), of([None, "a"], [None, None]))[1].rows == 4
+    for batches in (
+        [of(["a", "b"], [0, 0])],
+        [of(["a", "a"], [0, 1])],
+        [of(["a", "a"], [0, 0]), of(["b", "b"], [0, 0])],
+    ):
+        with pytest.raises(lw.UsageError, match="directory of one partition"):
+            build(*batches)
+
+
+def test_other_columns_are_ignored() -> None:
+    plain, _ = build(rows(3))
+    batch = rows(3)
+    assert build(batch.append_column("colour", pa.array(["red"] * 3)))[0] == plain
+
+
+@pytest.mark.parametrize("topic_id", ["", "orders", "A" * 22, TOPIC_ID + "="])
+def test_a_topic_id_is_a_uuid(topic_id: str) -> None:
+    with pytest.raises(lw.UsageError, match=r"topic\.id"):
+        build(rows(1), **{"topic.id": topic_id})
+
+
+def test_a_topic_id_is_made_up_and_that_is_said() -> None:
+    made = set()
+    for _ in range(20):
+        builder = LAYOUT.builder(None, "orders-0", Options(LAYOUT.options))
+        files = take([*builder.add(rows(1)), *builder.finish()])
+        made.add(files["partition.metadata"][-22:].decode())
+        assert any("partition.metadata" in one for one in builder.summary().before_you_start)
+    assert len(made) == 20
+    assert not any(one.startswith("-") for one in made)
+
+
+# Before you start
+
+
+def test_only_what_applies_is_said_before_the_start() -> None:
+    def told(word: str, *batches: pa.RecordBatch, **options: Any) -> bool:
+        return any(word in one for one in build(*batches, **options)[1].before_you_start)
+
+    now = pa.record_batch({"value": [b"x"]})
+    assert told("retention.ms", rows(3))
+    assert not told("retention.ms", now)
+    assert not told("retention.ms", rows(3), now), "what counts is the newest row of a segment"
+    assert told("retention.ms", rows(20), now, **{"segment.bytes": 200})
+    assert told("leader epoch", now, **{"partition.leader.epoch": 3})
+    assert not told("leader epoch", now)
+    assert told(TOPIC_ID, now)
+
+
+# Appending
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Any:
+    def copied(name: str) -> Path:
+        """A log directory with the golden partition in it, which may be changed."""
+        shutil.copytree(CASES[name].data, tmp_path / "logs")
+        for path in (tmp_path / "logs").rglob("*"):
+            path.chmod(0o755 if path.is_dir() else 0o644)
+        return tmp_path / "logs" / CASES[name].partition.name
+
+    return copied
+
+
+def contents(directory: Path) -> Files:
+    return {path.name: path.read_bytes() for path in directory.iterdir()}
+
+
+def append(directory: Path, data: Any, **options: Any) -> Any:
+    return lw.write(data, directory, "kafka.partition", mode="append", **options)
+
+
+def test_an_append_goes_on_where_the_log_ends_and_changes_nothing(copy: Any) -> None:
+    path = copy("v2_rolled")
+    before, old = contents(path), lw.read(path)
+    end = old["offset"][-1].as_py() + 1
+    said = append(path, rows(5))
+    assert said.ids == {"first_offset": end, "last_offset": end + 4}
+    after = contents(path)
+    assert {name: after[name] for name in before} == before
+    assert sorted(set(after) - set(before)) == [
+        *(f"{end:020}{suffix}" for suffix in (".index", ".log", ".timeindex")),
+        f"{end + 5:020}.snapshot",
+    ]
+    assert lw.read(path).slice(0, len(old)).equals(old)
+    assert lw.verify(path).ok
+
+
+def test_producers_and_epochs_are_carried_on(copy: Any) -> None:
+    path = copy("v2_txn_interleaved")
+    end = lw.read(path, view="log")["offset"][-1].as_py() + 1
+    append(path, rows(5), **{"segment.bytes": 200, "batch.size": 100})
+    files = contents(path)
+    wanted = derived(files)
+    snapshots = [name for name in wanted if name.endswith(".snapshot") and int(name[:20]) >= end]
+    assert len(snapshots) > 2
+    assert {name: files[name] for name in snapshots} == {name: wanted[name] for name in snapshots}
+    assert (
+        files["leader-epoch-checkpoint"]
+        == contents(CASES[path.name[:-2]].partition)["leader-epoch-checkpoint"]
+    )
+
+
+def test_an_append_has_the_latest_leader_epoch_or_a_later_one(copy: Any) -> None:
+    path = copy("v2_epochs")
+    stored = (path / "leader-epoch-checkpoint").read_text()
+    latest = int(stored.split()[-2])
+    assert latest > 1
+    end = append(path, rows(1)).ids["last_offset"] + 1
+    assert (path / "leader-epoch-checkpoint").read_text() == stored
+    assert lw.read(path, columns="leader_epoch")["leader_epoch"][-1].as_py() == latest
+    with pytest.raises(lw.UsageError, match="below the latest"):
+        append(path, rows(1), **{"partition.leader.epoch": 1})
+    append(path, rows(1), **{"partition.leader.epoch": latest + 3})
+    assert (path / "leader-epoch-checkpoint").read_text().splitlines()[2:] == [
+        *stored.splitlines()[2:],
+        f"{latest + 3} {end}",
+    ]
+
+
+def test_an_append_without_leader_epochs_finds_them_in_the_logs(copy: Any) -> None:
+    path = copy("v2_epochs")
+    stored = (path / "leader-epoch-checkpoint").read_text().splitlines()[2:]
+    (path / "leader-epoch-checkpoint").unlink()
+    end = append(path, rows(1)).ids["first_offset"]
+    found = (path / "leader-epoch-checkpoint").read_text().splitlines()[2:]
+    # One that a leader began, and in which nothing was written, is in the file alone.
+    assert found == [one for one in stored if int(one.split()[1]) < end]
+
+
+def test_kept_offsets_of_an_append_are_behind_the_end(copy: Any) -> None:
+    path = copy("v2_none_java")
+    end = lw.read(path)["offset"][-1].as_py() + 1
+    before = contents(path)
+    with pytest.raises(lw.UsageError, match=f"below the end of the partition, {end}"):
+        append(path, rows(1, offsets=[end - 1]))
+    with pytest.raises(lw.UsageError, match=r"first\.offset"):
+        append(path, rows(1), first_offset=end + 9)
+    assert contents(path) == before
+    append(path, rows(2, offsets=[end + 1000, end + 1001]))
+    assert lw.read(path)["offset"].to_pylist()[-3:] == [end - 1, end + 1000, end + 1001]
+    assert f"{end + 1000:020}.log" in contents(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "end"), [("v2_empty", 0), ("craft_only_empty_segment", 77), ("craft_no_files", 0)]
+)
+def test_an_empty_last_segment_is_replaced(copy: Any, name: str, end: int) -> None:
+    path = copy(name)
+    assert append(path, rows(2)).ids == {"first_offset": end, "last_offset": end + 1}
+    assert list(logs(contents(path))) == [end]
+    assert lw.read(path)["offset"].to_pylist() == [end, end + 1]
+
+
+def test_an_append_of_nothing_changes_nothing(copy: Any) -> None:
+    path = copy("v2_none_java")
+    before = contents(path)
+    assert append(path, []).rows == 0
+    assert contents(path) == before
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("killed_prealloc", "zeros"),
+        ("dmg_trunc_body", "damaged at byte"),
+        ("dmg_garbage_tail_10", "damaged at byte"),
+        ("dmg_flip_payload", "crc"),
+        ("dmg_left_swap", r"log\.swap"),
+        ("dmg_left_cleaned", r"\.cleaned"),
+        ("dmg_epoch_garbage", "leader-epoch-checkpoint"),
+        ("dmg_pm_garbage", r"partition\.metadata"),
+        ("dmg_seg_alpha", r"foo\.log"),
+        ("dmg_seg_unpadded", r"5\.log"),
+        ("dmg_ck_logstart_beyond", "log-start-offset-checkpoint"),
+    ],
+)
+def test_nothing_is_appended_behind_damage(copy: Any, name: str, said: str) -> None:
+    path = copy(name)
+    before = contents(path)
+    with pytest.raises(lw.UsageError, match=said) as caught:
+        append(path, rows(1))
+    assert path.name in str(caught.value)
+    assert contents(path) == before
+
+
+def test_what_a_broker_removes_is_no_obstacle(copy: Any) -> None:
+    path = copy("dmg_left_deleted")
+    assert append(path, rows(1)).ids["first_offset"] == 97
+
+
+def test_indexes_that_a_killed_broker_left_allocated_are_rebuilt(copy: Any) -> None:
+    path = copy("killed_plain")
+    append(path, rows(1))
+    files = contents(path)
+    last = sorted(logs(files))[-2]
+    for suffix in (".index", ".timeindex"):
+        assert files[f"{last:020}{suffix}"] == derived(files)[f"{last:020}{suffix}"]
+
+
+def test_open_transactions_are_told(copy: Any) -> None:
+    said = append(copy("v2_txn_open"), rows(1))
+    assert any("open" in one and "read_committed" in one for one in said.warnings)
+
+
+def test_a_topic_id_is_kept_and_none_is_made_up(copy: Any) -> None:
+    path = copy("v2_none_java")
+    with pytest.raises(lw.UsageError, match=r"topic\.id"):
+        append(path, rows(1), topic_id=OTHER_ID)
+    (path / "partition.metadata").unlink()
+    said = append(path, rows(1))
+    assert not (path / "partition.metadata").exists()
+    assert any("partition.metadata" in one for one in said.before_you_start)
+    append(path, rows(1), topic_id=OTHER_ID)
+    assert (path / "partition.metadata").read_text().endswith(OTHER_ID)
