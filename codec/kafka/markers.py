@@ -22,6 +22,7 @@ from logwright.codec.kafka.batch import (
     END_TXN_MARKER,
     HEAD_SIZE,
     RECORD,
+    TIMESTAMP_TYPE,
 )
 from logwright.codec.kafka.scan import NAME
 from logwright.codec.kafka.sections import expand
@@ -42,11 +43,49 @@ def markers(window: Window, frames: Frames) -> npt.NDArray[Any]:
     """The records of control batches that have a producer id, as an array of `MARKER`."""
     flags = frames.header["attributes"].astype(np.int64)
     wanted = np.flatnonzero((flags & CONTROL != 0) & (frames.header["producer_id"] >= 0))
+    usual, rest = _usual(window, frames, wanted)
     out: list[tuple[int, int, int, int, int]] = []
-    for i in wanted.tolist():
-        # One record a batch, 78 bytes in all: the description reads it as fast as a kernel would be called.
-        out += _of_batch(window, frames, i, int(flags[i]) & COMPRESSION)
-    return np.array(out, MARKER)
+    for i in rest.tolist():
+        out += _of_batch(window, frames, i, int(flags[i]))
+    if not out:
+        return usual
+    found = np.concatenate([usual, np.array(out, MARKER)])
+    return found[np.argsort(found["frame"], kind="stable")]
+
+
+_USUAL = np.frombuffer(
+    RECORD.pack({"key": bytes(CONTROL_RECORD_KEY.min_size), "value": bytes(END_TXN_MARKER.min_size)}),
+    np.uint8,
+)
+"""What a broker writes, there may be millions: only the type and the coordinator's epoch differ."""
+_TYPE_AT = len(_USUAL) - END_TXN_MARKER.min_size - 3  # its low byte
+_EPOCH_AT = len(_USUAL) - 5
+
+
+def _usual(
+    window: Window, frames: Frames, wanted: npt.NDArray[np.int64]
+) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
+    """The markers of batches that are such as a broker writes them, and which of the batches are not."""
+    head = frames.header[wanted]
+    start, end = frames.start[wanted] + HEAD_SIZE, frames.end[wanted]
+    plain = (
+        (head["attributes"] & COMPRESSION == 0) & (head["records_count"] == 1) & (end - start == len(_USUAL))
+    )
+    content = window.data[start[plain, None] + np.arange(len(_USUAL))]
+    same = content == _USUAL
+    same[:, _EPOCH_AT : _EPOCH_AT + 4] = True
+    same[:, _TYPE_AT] = content[:, _TYPE_AT] <= COMMIT
+    good = same.all(axis=1)
+    plain[plain] = good
+    head, content = head[plain], content[good]
+    out = np.empty(len(head), MARKER)
+    out["frame"], out["offset"] = wanted[plain], head["base_offset"]
+    out["timestamp"] = np.where(
+        head["attributes"] & TIMESTAMP_TYPE, head["max_timestamp"], head["base_timestamp"]
+    )
+    out["type"] = content[:, _TYPE_AT]
+    out["coordinator_epoch"] = np.ascontiguousarray(content[:, _EPOCH_AT : _EPOCH_AT + 4]).view(">i4")[:, 0]
+    return out, wanted[~plain]
 
 
 def bad_markers(window: Window, frames: Frames) -> list[Fault]:
@@ -57,12 +96,21 @@ def bad_markers(window: Window, frames: Frames) -> list[Fault]:
         start, end = int(frames.start[marker["frame"]]), int(frames.end[marker["frame"]])
         kind = "can't be parsed" if marker["type"] == MALFORMED else f"has type {marker['type']}"
         text = f"the control record at offset {marker['offset']} {kind}, ABORT or COMMIT was expected of a producer"
-        out.append(Fault(NAME, window.offset + start, end - start, Kind.PAYLOAD, text, system="the broker does not start"))
+        out.append(
+            Fault(
+                NAME,
+                window.offset + start,
+                end - start,
+                Kind.PAYLOAD,
+                text,
+                system="the broker does not start",
+            )
+        )
     return out
 
 
-def _of_batch(window: Window, frames: Frames, i: int, codec: int) -> list[tuple[int, int, int, int, int]]:
-    head = frames.header[i]
+def _of_batch(window: Window, frames: Frames, i: int, flags: int) -> list[tuple[int, int, int, int, int]]:
+    head, codec = frames.header[i], flags & COMPRESSION
     base, base_timestamp = int(head["base_offset"]), int(head["base_timestamp"])
     stored = window.data[int(frames.start[i]) + HEAD_SIZE : int(frames.end[i])]
     found: list[tuple[int, int, int, int, int]] = []
@@ -72,11 +120,18 @@ def _of_batch(window: Window, frames: Frames, i: int, codec: int) -> list[tuple[
         for _ in range(int(head["records_count"])):
             record, at = RECORD.unpack(buf, at, len(buf))
             kind, epoch = _parse(record["key"], record["value"])
-            offset, timestamp = base + record["offset_delta"], base_timestamp + record["timestamp_delta"]
-            found.append((i, offset, timestamp, kind, epoch))
+            timestamp = _wrapped(base_timestamp + record["timestamp_delta"])
+            if flags & TIMESTAMP_TYPE:
+                timestamp = int(head["max_timestamp"])
+            found.append((i, _wrapped(base + record["offset_delta"]), timestamp, kind, epoch))
     except (DescriptionError, CompressionError):
         found.append((i, base, base_timestamp, MALFORMED, -1))
     return found
+
+
+def _wrapped(number: int) -> int:
+    """As a long of Java holds it."""
+    return (number + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
 def _parse(key: bytes | None, value: bytes | None) -> tuple[int, int]:
