@@ -1,0 +1,621 @@
+"""The layout `kafka.partition`: what it takes a directory for, what it says is wrong with it, and what its views leave out."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kafka_golden import CASES
+
+import logwright as lw
+from logwright.codec import registry
+from logwright.codec.base import Entry, Listing, Match, Plan, Role
+from logwright.codec.fault import Severity
+from logwright.codec.kafka.names import (
+    MAX_NAME,
+    claims_to_be_kafkas,
+    delete_directory,
+    is_partition,
+    parse_directory,
+    parse_segment,
+    segment_name,
+)
+from logwright.codec.option import Options
+
+LAYOUT = registry.get_layout("kafka.partition")
+TOKEN = "0123456789abcdef0123456789abcdef"
+FIRST, SECOND, LAST = 0, 30, 86
+"""Base offsets of segments of `dmg_base`, which has four: 0, 30, 58, 86; its log ends at 97."""
+
+
+@dataclass
+class Memory:
+    """A directory in memory. Implements `codec.base.Listing`."""
+
+    name: str = "orders-0"
+    files: dict[str, bytes] = field(default_factory=dict)
+    above: Memory | None = None
+
+    def entries(self) -> Sequence[Entry]:
+        return [Entry(name, len(data)) for name, data in self.files.items()]
+
+    def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
+        data = self.files[name]
+        return data[offset : len(data) if length is None else offset + length]
+
+    def parent(self) -> Listing | None:
+        return self.above
+
+    @classmethod
+    def of(cls, case: str) -> Memory:
+        place = CASES[case].partition
+        return cls(place.name, {one.name: one.read_bytes() for one in place.iterdir()})
+
+    def plan(self, **options: Any) -> Plan:
+        return LAYOUT.plan(self, Options(LAYOUT.read_options, options))
+
+
+def faults(plan: Plan) -> dict[str, tuple[Severity, str]]:
+    """By file: how bad, and all that is said."""
+    return {name: (fault.severity, f"{fault.detail}: {fault.system}") for name, fault in plan.faults}
+
+
+def on_disk(case: str, tmp_path: Path) -> Path:
+    """A copy that may be changed."""
+    target = tmp_path / CASES[case].partition.name
+    shutil.copytree(CASES[case].partition, target)
+    for one in target.iterdir():
+        one.chmod(0o644)
+    return target
+
+
+# Names
+
+
+@pytest.mark.parametrize(
+    ("name", "topic", "partition"),
+    [
+        ("orders-0", "orders", 0),
+        ("a-b.c_d-12", "a-b.c_d", 12),
+        (f"{'t' * 249}-2147483647", "t" * 249, 2147483647),
+        (f"orders-3.{TOKEN}-delete", "orders", 3),
+        (f"orders-3.{TOKEN}-future", "orders", 3),
+        (f"a-b-3.{TOKEN}-stray", "a-b", 3),
+    ],
+)
+def test_directories_have_a_topic_and_a_partition(name: str, topic: str, partition: int) -> None:
+    assert parse_directory(name) == (topic, partition)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "orders", "orders-", "-0", "orders-x", "..-0", ".-0", "or ders-0", "ordérs-0", "orders-٣", "orders-2147483648",
+        f"{'t' * 250}-0", f"orders.{TOKEN}-delete", "orders-0\n", "",
+    ],
+)  # fmt: skip
+def test_other_directories_are_none(name: str) -> None:
+    assert parse_directory(name) is None
+    assert not is_partition(name)
+
+
+def test_a_partition_is_written_under_its_own_name_only() -> None:
+    assert is_partition("a-b-10")
+    assert not any(
+        is_partition(name) for name in ("orders-007", f"orders-0.{TOKEN}-future", f"orders-0.{TOKEN}-delete")
+    )
+
+
+@pytest.mark.parametrize("suffix", [".log", ".index", ".timeindex", ".txnindex", ".snapshot"])
+def test_files_of_segments(suffix: str) -> None:
+    for base in (0, 42, (1 << 63) - 1):
+        name = segment_name(base, suffix)
+        assert parse_segment(name) == (base, suffix, "")
+        assert parse_segment(f"{name}.swap") == (base, suffix, ".swap")
+        assert not claims_to_be_kafkas(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "5.log",
+        "foo.log",
+        "foo.swap",
+        "foo.cleaned",
+        f"{'9' * 20}.log",
+        f"{1 << 63:020d}.snapshot",
+        "٣" * 20 + ".log",
+    ],
+)
+def test_names_that_a_broker_takes_for_its_own(name: str) -> None:
+    assert parse_segment(name) is None
+    assert claims_to_be_kafkas(name)
+
+
+@pytest.mark.parametrize(
+    "name", ["README", "leader-epoch-checkpoint", "partition.metadata", "foo.deleted", "log", "x.txt"]
+)
+def test_names_that_it_passes_over(name: str) -> None:
+    assert parse_segment(name) is None
+    assert not claims_to_be_kafkas(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "orders-0",
+        "a-b-7",
+        "t" * 249 + "-1234567890",
+        "orders",
+        "lost+found",
+        "x" * 255,
+        "é" * 120,
+        f"orders-0.{TOKEN}-future",
+        "",
+    ],
+)
+def test_staging_is_a_directory_that_a_broker_deletes(name: str) -> None:
+    """Of whatever name the target is: one that a broker can't parse would keep it from starting."""
+    staged = LAYOUT.staging(name, TOKEN)
+    assert staged == delete_directory(name, TOKEN)
+    assert len(staged.encode()) <= MAX_NAME
+    assert staged.endswith(f".{TOKEN}-delete")
+    before = staged.removesuffix(f".{TOKEN}-delete")
+    assert before.rpartition("-")[2].isdecimal()
+    if is_partition(name):
+        assert parse_directory(staged) is not None
+        assert parse_directory(staged)[1] == parse_directory(name)[1]  # type: ignore[index]
+
+
+# What a directory is taken for
+
+
+def test_recognised_by_name_and_content() -> None:
+    log, metadata = segment_name(0, ".log"), "partition.metadata"
+    assert LAYOUT.recognise(Memory("orders-0", {log: b""})) is Match.SURE
+    assert LAYOUT.recognise(Memory("backup", {log: b""})) is Match.NAME
+    assert LAYOUT.recognise(Memory("orders-0", {metadata: b""})) is Match.NAME
+    assert LAYOUT.recognise(Memory("backup", {metadata: b""})) is Match.NO
+    assert LAYOUT.recognise(Memory("orders-0", {"5.log": b"", segment_name(0, ".index"): b""})) is Match.NO
+    assert LAYOUT.recognise(Memory("orders-0")) is Match.NO
+
+
+def test_files_come_in_the_order_of_loading_each_with_its_role() -> None:
+    directory = Memory.of("dmg_base")
+    directory.files |= {
+        "README": b"",
+        f"{segment_name(0, '.log')}.deleted": b"",
+        segment_name(7, ".index"): b"",
+    }
+    plan = directory.plan()
+    roles = [(file.name, file.role) for file in plan.files]
+    assert roles[:4] == [
+        (segment_name(0, ".log"), Role.PRIMARY),
+        (segment_name(0, ".index"), Role.DERIVED),
+        (segment_name(0, ".timeindex"), Role.DERIVED),
+        (segment_name(7, ".index"), Role.LEFTOVER),
+    ]
+    assert roles[-4:] == [
+        ("partition.metadata", Role.METADATA),
+        ("leader-epoch-checkpoint", Role.DERIVED),
+        (f"{segment_name(0, '.log')}.deleted", Role.LEFTOVER),
+        ("README", Role.FOREIGN),
+    ]
+    assert {file.name for file in plan.files} == set(directory.files)
+    logs = [file for file in plan.files if file.role is Role.PRIMARY]
+    assert [(log.hints["base_offset"], log.hints["next_base"], log.hints["last"]) for log in logs] == [
+        (0, 30, False), (30, 58, False), (58, 86, False), (86, None, True),
+    ]  # fmt: skip
+    assert plan[segment_name(7, ".index")].note == "without a log; the broker deletes it"
+
+
+def test_facts_of_a_plan() -> None:
+    plan = Memory.of("dmg_base").plan()
+    assert {name: plan.facts[name] for name in ("topic", "partition", "segments", "first_segment", "last_segment")} == {
+        "topic": "dmg_base", "partition": 0, "segments": 4, "first_segment": 0, "last_segment": 86,
+    }  # fmt: skip
+    assert plan.facts["leader_epochs"] == [{"epoch": 0, "start_offset": 0}, {"epoch": 2, "start_offset": 51}]
+    assert plan.facts["log_bytes"] == sum(file.size for file in plan.files if file.name.endswith(".log"))
+    assert len(plan.facts["topic_id"]) == 22
+    assert plan.facts["clean_shutdown"] is None, "nothing can be seen above"
+
+
+@pytest.mark.parametrize("clean", [False, True])
+def test_a_clean_stop_is_told_by_the_directory_above(clean: bool) -> None:
+    directory = Memory.of("dmg_base")
+    directory.above = Memory("logs", {".kafka_cleanshutdown": b""} if clean else {})
+    plan = directory.plan()
+    assert plan.facts["clean_shutdown"] is clean
+    assert all(file.hints["clean"] is clean for file in plan.files if file.role in (Role.PRIMARY,))
+
+
+def test_a_partition_of_no_segments_is_an_empty_one() -> None:
+    place = CASES["craft_no_files"].partition
+    assert [one.name for one in place.iterdir()] == ["partition.metadata"]
+    assert lw.read(place).num_rows == 0
+    assert lw.read(place, view="read_committed").num_rows == 0
+    assert lw.verify(place).ok
+    plan = Memory.of("craft_no_files").plan()
+    assert plan.faults == ()
+    assert (plan.facts["segments"], plan.facts["first_segment"]) == (0, None)
+
+
+# What is wrong with a directory as a whole
+
+
+def test_nothing_is_wrong_with_a_sound_one() -> None:
+    assert Memory.of("dmg_base").plan().faults == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "severity", "said"),
+    [
+        (segment_name(SECOND, ".index"), Severity.INFO, "recovers the segment"),
+        (segment_name(SECOND, ".timeindex"), Severity.INFO, "lookups by time"),
+        ("partition.metadata", Severity.WARNING, "stray"),
+        ("leader-epoch-checkpoint", Severity.INFO, "leader epochs"),
+    ],
+)
+def test_what_is_missing_is_named(name: str, severity: Severity, said: str) -> None:
+    directory = Memory.of("dmg_base")
+    del directory.files[name]
+    found = faults(directory.plan())
+    assert list(found) == [name]
+    assert found[name][0] is severity
+    assert said in found[name][1]
+
+
+def test_without_any_snapshot_producers_are_forgotten_after_a_clean_stop() -> None:
+    directory = Memory.of("dmg_base")
+    directory.files = {name: data for name, data in directory.files.items() if not name.endswith(".snapshot")}
+    assert directory.plan().faults == ()
+    directory.above = Memory("logs", {".kafka_cleanshutdown": b""})
+    assert "forgets all producers" in faults(directory.plan())[""][1]
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("5.log", "opens an empty segment 00000000000000000005"),
+        ("foo.swap", "does not start"),
+        (f"{'9' * 20}.log", "does not start"),
+        (f"{1 << 63}.snapshot", "does not start"),
+    ],
+)
+def test_names_that_confuse_a_broker_are_named(name: str, said: str) -> None:
+    directory = Memory.of("dmg_base")
+    directory.files[name] = b""
+    severity, text = faults(directory.plan())[name]
+    assert (severity, said in text) == (Severity.WARNING, True), text
+    assert directory.plan()[name].role is Role.FOREIGN
+
+
+def log_start(offset: int) -> Memory:
+    return Memory("logs", {"log-start-offset-checkpoint": f"0\n2\nother 0 5\ndmg_base 0 {offset}\n".encode()})
+
+
+def test_a_log_that_ends_before_its_start_is_named() -> None:
+    directory = Memory.of("dmg_base")
+    for offset in (0, 45, 86, 97):
+        directory.above = log_start(offset)
+        assert directory.plan().faults == ()
+        assert directory.plan().facts["log_start_offset"] == offset
+    directory.above = log_start(98)
+    severity, text = faults(directory.plan())[""]
+    assert severity is Severity.WARNING
+    assert "starts" not in text
+    assert text.startswith("the log start offset is 98, the log ends at 97: the broker deletes all segments")
+
+
+def test_a_checkpoint_above_that_cant_be_read_is_named() -> None:
+    directory = Memory.of("dmg_base")
+    directory.above = Memory("logs", {"log-start-offset-checkpoint": b"0\n7\nx"})
+    (text,) = [said for _, said in faults(directory.plan()).values()]
+    assert "log-start-offset-checkpoint" in text
+    assert "offline" in text
+    assert directory.plan(log_start_offset=5).faults == (), "the option counts, and the file is not looked at"
+
+
+# Compactions that were cut short
+
+
+def interrupted(*gone: int) -> Memory:
+    """A compaction of the segments 0 and 30 into `0.log.swap`, of whose sources those are removed already."""
+    directory = Memory.of("dmg_base")
+    first, second = segment_name(FIRST, ".log"), segment_name(SECOND, ".log")
+    directory.files[f"{first}.swap"] = directory.files[first] + directory.files[second]
+    for base in gone:
+        for suffix in (".log", ".index", ".timeindex"):
+            name = segment_name(base, suffix)
+            directory.files[f"{name}.deleted"] = directory.files.pop(name)
+    return directory
+
+
+@pytest.mark.parametrize("gone", [(), (FIRST,), (FIRST, SECOND)], ids=str)
+@pytest.mark.parametrize("view", ["read_uncommitted", "read_committed", "log", "batches"])
+def test_no_row_is_lost_wherever_a_compaction_was_cut_short(
+    gone: tuple[int, ...], view: str, tmp_path: Path
+) -> None:
+    place = tmp_path / "dmg_base-0"
+    place.mkdir()
+    for name, data in interrupted(*gone).files.items():
+        (place / name).write_bytes(data)
+    column = "base_offset" if view == "batches" else "offset"
+    expected = lw.read(CASES["dmg_base"].partition, view=view, columns=column)
+    assert lw.read(place, view=view, columns=column).equals(expected)
+
+
+def test_a_swap_counts_when_the_first_of_its_sources_is_gone() -> None:
+    swap = f"{segment_name(FIRST, '.log')}.swap"
+    plan = interrupted().plan()
+    assert plan[swap].role is Role.LEFTOVER
+    plan = interrupted(FIRST).plan()
+    assert plan[swap].role is Role.PRIMARY
+    assert plan.files[0].name == swap, "in its place among the segments"
+    assert plan[swap].hints["next_base"] == 58
+    assert plan[segment_name(SECOND, ".log")].role is Role.LEFTOVER
+    assert faults(plan)[segment_name(SECOND, ".index")][1].startswith(f"the broker puts {swap} in its place")
+    assert plan[segment_name(58, ".log")].role is Role.PRIMARY
+
+
+def test_a_swap_of_a_split_that_is_undone_does_not_count() -> None:
+    """With a `.cleaned` at or below it the split had not got far: the broker removes both (`LogLoader`)."""
+    directory = interrupted(FIRST)
+    directory.files[f"{segment_name(0, '.log')}.cleaned"] = b""
+    assert directory.plan()[f"{segment_name(FIRST, '.log')}.swap"].role is Role.LEFTOVER
+
+
+# Views
+
+
+@pytest.mark.filterwarnings("ignore::logwright.DamageWarning")
+def test_the_log_start_offset_cuts_records_and_skips_segments() -> None:
+    place = CASES["dmg_base"].partition
+    every = lw.read(place, columns="offset")["offset"].to_pylist()
+    for start in (0, 1, 29, 30, 31, 58, 96, 97, 1000):
+        found = lw.read(place, columns="offset", log_start_offset=start)["offset"].to_pylist()
+        assert found == [offset for offset in every if offset >= start]
+        directory = Memory.of("dmg_base")
+        options = Options(LAYOUT.read_options, {"log.start.offset": start})
+        parts = LAYOUT.parts(directory, LAYOUT.plan(directory, options), "read_uncommitted", options)
+        assert len(parts) == sum(end > start for end in (30, 58, 86)) + 1
+    assert lw.read(place, view="log", columns="offset", log_start_offset=50).num_rows == 97, (
+        "all that is on the disk"
+    )
+
+
+def test_the_option_wins_over_the_checkpoint_above(tmp_path: Path) -> None:
+    place = on_disk("dmg_base", tmp_path)
+    (tmp_path / "log-start-offset-checkpoint").write_text("0\n1\ndmg_base 0 90\n")
+    assert lw.read(place, columns="offset")["offset"].to_pylist() == list(range(90, 97))
+    assert lw.read(place, columns="offset", log_start_offset=95)["offset"].to_pylist() == [95, 96]
+
+
+def test_parts_say_which_offsets_they_hold() -> None:
+    directory = Memory.of("dmg_base")
+    options = Options(LAYOUT.read_options)
+    for view in ("read_uncommitted", "read_committed", "log"):
+        parts = LAYOUT.parts(directory, directory.plan(), view, options)
+        assert [part.bounds["offset"] for part in parts] == [(0, 29), (30, 57), (58, 85), (86, None)]
+
+
+def test_committed_rows_end_before_the_first_open_transaction() -> None:
+    place = CASES["v2_txn_open"].partition
+    facts = LAYOUT.facts(Memory.of("v2_txn_open"), Memory.of("v2_txn_open").plan())  # type: ignore[attr-defined]
+    first = min(one["first_offset"] for one in facts["open_transactions"])
+    committed = lw.read(place, view="read_committed", columns="offset")["offset"].to_pylist()
+    assert max(committed) < first
+    assert max(lw.read(place, columns="offset")["offset"].to_pylist()) >= first
+
+
+def test_committed_rows_do_not_hang_on_the_transaction_index(tmp_path: Path) -> None:
+    place = on_disk("dmg_tbase", tmp_path)
+    before = lw.read(place, view="read_committed")
+    assert before.num_rows < lw.read(place).num_rows
+    removed = list(place.glob("*.txnindex"))
+    assert removed
+    for one in removed:
+        one.write_bytes(b"")
+    assert lw.read(place, view="read_committed").equals(before)
+
+
+PRODUCER_ID = 43
+"""Byte of a batch where its producer id starts."""
+
+
+@pytest.mark.filterwarnings("ignore::logwright.DamageWarning")
+def test_a_flipped_bit_opens_and_ends_no_transaction(tmp_path: Path) -> None:
+    """Rows of sound batches stay whatever another batch says whose checksum is wrong."""
+    place = on_disk("dmg_tbase", tmp_path)
+    frames = lw.read(
+        place, view="batches", columns="position,base_offset,last_offset,is_transactional,is_control"
+    )
+    before = lw.read(place, view="read_committed", columns="offset")["offset"].to_pylist()
+    batches = [one for one in frames.to_pylist() if one["is_transactional"] and not one["is_control"]]
+    bases = sorted(int(one.name[:20]) for one in place.glob("*.log"))
+    checked = 0
+    for one in batches:
+        base = max(base for base in bases if base <= one["base_offset"])
+        path = place / segment_name(base, ".log")
+        data = bytearray(path.read_bytes())
+        # A producer that is none: as if it had begun a transaction here, and never ended it.
+        data[one["position"] + PRODUCER_ID + 7] ^= 0x40
+        path.write_bytes(data)
+        found = lw.read(place, view="read_committed", columns="offset", mode="DROPMALFORMED")[
+            "offset"
+        ].to_pylist()
+        lost = range(one["base_offset"], one["last_offset"] + 1)
+        assert found == [offset for offset in before if offset not in lost]
+        data[one["position"] + PRODUCER_ID + 7] ^= 0x40
+        path.write_bytes(data)
+        checked += 1
+    assert checked > 3
+
+
+# Order of the files of a write
+
+
+def test_files_are_put_in_place_segment_by_segment_with_the_index_last() -> None:
+    new = [
+        segment_name(base, suffix)
+        for base in (0, 9)
+        for suffix in (".index", ".log", ".timeindex", ".txnindex")
+    ]
+    new += [
+        segment_name(9, ".snapshot"),
+        segment_name(20, ".snapshot"),
+        "leader-epoch-checkpoint",
+        "partition.metadata",
+    ]
+    assert LAYOUT.order(new) == [
+        "partition.metadata",
+        "leader-epoch-checkpoint",
+        *(segment_name(0, suffix) for suffix in (".log", ".timeindex", ".txnindex", ".index")),
+        *(segment_name(9, suffix) for suffix in (".log", ".timeindex", ".txnindex", ".index", ".snapshot")),
+        segment_name(20, ".snapshot"),
+    ]
+
+
+# Appends that are refused
+
+
+@pytest.mark.parametrize(
+    ("case", "said"),
+    [
+        ("dmg_trunc_body", "damaged at byte"),
+        ("dmg_trunc_hdr_5", "damaged at byte"),
+        ("dmg_zero_tail_12", "ends in zeros"),
+        ("dmg_garbage_tail_10", "too few for a batch"),
+        ("dmg_flip_payload", "damaged at byte"),
+        ("dmg_txn_marker_type", "control record"),
+        ("killed_prealloc", "ends in zeros"),
+        ("dmg_seg_alpha", r"foo\.log"),
+        ("dmg_seg_unpadded", r"5\.log"),
+        ("dmg_left_swap", "cut short"),
+        ("dmg_left_cleaned", "cut short"),
+        ("dmg_left_split", "cut short"),
+        ("dmg_epoch_garbage", "leader-epoch-checkpoint can't be understood"),
+        ("dmg_epoch_count", "leader-epoch-checkpoint can't be understood"),
+        ("dmg_pm_empty", "partition.metadata can't be understood"),
+        ("dmg_pm_zero_id", "partition.metadata can't be understood"),
+    ],
+)
+def test_nothing_is_appended_to_what_is_damaged(case: str, said: str, tmp_path: Path) -> None:
+    place = on_disk(case, tmp_path)
+    before = {one.name: one.read_bytes() for one in place.iterdir()}
+    with pytest.raises(lw.UsageError, match=said):
+        lw.write([{"value": b"x"}], place, "kafka.partition", mode="append")
+    assert {one.name: one.read_bytes() for one in place.iterdir()} == before
+    assert [one.name for one in tmp_path.iterdir()] == [place.name]
+
+
+def test_nothing_is_appended_to_a_log_that_a_broker_would_delete(tmp_path: Path) -> None:
+    place = on_disk("dmg_base", tmp_path)
+    (tmp_path / "log-start-offset-checkpoint").write_text("0\n1\ndmg_base 0 98\n")
+    with pytest.raises(lw.UsageError, match="the log ends at 97, below its start"):
+        lw.write([{"value": b"x"}], place, "kafka.partition", mode="append")
+
+
+def test_the_format_before_0_11_is_not_appended_to(tmp_path: Path) -> None:
+    with pytest.raises(lw.UnsupportedError, match="magic 0"):
+        lw.write([{"value": b"x"}], on_disk("v0_none", tmp_path), "kafka.partition", mode="append")
+
+
+# What an append goes on from
+
+
+def test_a_partition_without_segments_goes_on_at_its_start(tmp_path: Path) -> None:
+    place = on_disk("craft_no_files", tmp_path)
+    (tmp_path / "log-start-offset-checkpoint").write_text("0\n1\ncraft_no_files 0 57\n")
+    said = lw.write([{"value": b"x"}], place, "kafka.partition", mode="append")
+    assert said.ids == {"first_offset": 57, "last_offset": 57}
+    assert (place / segment_name(57, ".log")).exists()
+
+
+def append(place: Path) -> set[str]:
+    """Append a row; the names of the files that were there before and are not as they were, or came beside the new segment."""
+    before = {one.name: one.read_bytes() for one in place.iterdir()}
+    first = lw.write([{"value": b"x"}], place, "kafka.partition", mode="append").ids["first_offset"]
+    after = {one.name: one.read_bytes() for one in place.iterdir()}
+    assert set(before) <= set(after)
+    new = {segment_name(first, suffix) for suffix in (".log", ".index", ".timeindex", ".snapshot")}
+    return (
+        {name for name in after if after[name] != before.get(name)}
+        - new
+        - {segment_name(first + 1, ".snapshot")}
+    )
+
+
+@pytest.mark.parametrize(
+    "case", ["dmg_base", "v2_rolled", "v2_txn_interleaved", "v2_by_28", "v2_index_full", "v2_epochs"]
+)
+def test_sound_indexes_of_the_last_segment_stay(case: str, tmp_path: Path) -> None:
+    assert {name for name in append(on_disk(case, tmp_path)) if "index" in name} == set()
+
+
+ZEROS = 10 << 10
+
+
+@pytest.mark.parametrize(
+    "kind", ["stale", "padded", "odd", "garbage", "unsorted", "no times", "times padded", "times odd"]
+)
+def test_indexes_that_do_not_fit_the_log_are_made_anew(kind: str, tmp_path: Path) -> None:
+    """From now on the broker trusts them: only those of its last segment are looked at when it starts."""
+    place = on_disk("v2_rolled_4096", tmp_path)
+    base = max(int(one.name[:20]) for one in place.glob("*.log"))
+    # A segment long enough for entries, and their truth.
+    rows = [{"value": b"v" * 500, "timestamp": 1_700_000_000_000 + i} for i in range(60)]
+    base = lw.write(rows, place, "kafka.partition", mode="append", batch_size=1000).ids["first_offset"]
+    index, times = place / segment_name(base, ".index"), place / segment_name(base, ".timeindex")
+    good = index.read_bytes(), times.read_bytes()
+    assert len(good[0]) > 24
+    if kind == "stale":
+        index.write_bytes(good[0] + (99).to_bytes(4, "big") + (1 << 20).to_bytes(4, "big"))
+    elif kind == "padded":
+        index.write_bytes(good[0] + bytes(ZEROS))
+    elif kind == "odd":
+        index.write_bytes(good[0][:-3])
+    elif kind == "garbage":
+        index.write_bytes(good[0][:12] + b"\x00\x00\x10\x01" + good[0][16:])
+    elif kind == "unsorted":
+        index.write_bytes(good[0][8:16] + good[0][:8] + good[0][16:])
+    elif kind == "no times":
+        times.unlink()
+    elif kind == "times padded":
+        times.write_bytes(good[1] + bytes(ZEROS * 12))
+    else:
+        times.write_bytes(good[1][:-1])
+    assert append(place) >= (
+        {index.name} if kind not in ("no times", "times padded", "times odd") else {times.name}
+    )
+    assert (index.read_bytes(), times.read_bytes()) == good
+
+
+def test_epochs_that_are_not_there_are_put_there(tmp_path: Path) -> None:
+    place = on_disk("dmg_base", tmp_path)
+    path = place / "leader-epoch-checkpoint"
+    before = path.read_bytes()
+    path.unlink()
+    assert append(place) == {path.name}
+    assert path.read_bytes() == before
+
+
+def test_epochs_that_stay_the_same_are_not_written_again(tmp_path: Path) -> None:
+    assert append(on_disk("dmg_base", tmp_path)) == set()
+
+
+def test_producers_are_carried_over(tmp_path: Path) -> None:
+    place = on_disk("dmg_tbase", tmp_path)
+    last = max(place.glob("*.snapshot"), key=lambda one: one.name)
+    before = last.read_bytes()
+    said = lw.write([{"value": b"x"}], place, "kafka.partition", mode="append")
+    assert (place / segment_name(said.ids["last_offset"] + 1, ".snapshot")).read_bytes() == before
+    for one in place.glob("*.snapshot"):
+        if int(one.name[:20]) < said.ids["first_offset"]:
+            one.unlink()
+    rebuilt = lw.write([{"value": b"x"}], place, "kafka.partition", mode="append")
+    assert (place / segment_name(rebuilt.ids["last_offset"] + 1, ".snapshot")).read_bytes() == before
