@@ -1,0 +1,277 @@
+"""Parts that tasks wrote, put together to one partition: the same as if one had written it, but for where segments end."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from kafka_golden import CASES
+
+import logwright as lw
+from logwright.codec.base import Window
+from logwright.codec.kafka import log, place
+from logwright.codec.kafka.batch import HEAD
+from logwright.codec.kafka.derive import rebuild
+from logwright.codec.kafka.markers import markers
+from logwright.codec.option import Options
+from logwright.writers.staged import StagedWrite
+from logwright.writers.write import Written
+
+T = 1_700_000_000_000
+TOPIC_ID = "q83vASNFZ4mrze8BI0VniQ"
+Task = Sequence[pa.RecordBatch]
+
+
+def rows(
+    values: Sequence[int], offsets: Sequence[int] | None = None, size: int = 1, **columns: Any
+) -> pa.RecordBatch:
+    """A row a number, that much after T."""
+    made = {
+        "value": pa.array([b"%d" % value * size for value in values]),
+        "timestamp": pa.array([T + value for value in values], pa.int64()),
+        **columns,
+    }
+    if offsets is not None:
+        made["offset"] = pa.array(offsets, pa.int64())
+    return pa.record_batch(made)
+
+
+def write(path: Path, tasks: Sequence[Task], mode: str = "error", **options: Any) -> Written:
+    staged = StagedWrite(str(path), "kafka.partition", mode, options)
+    try:
+        messages = []
+        for number, batches in enumerate(tasks):
+            task = staged.task(number)
+            for batch in batches:
+                task.add(batch)
+            messages.append(task.commit())
+        return staged.commit(messages)
+    finally:
+        staged.abort()
+
+
+def contents(path: Path) -> dict[str, bytes]:
+    return {one.name: one.read_bytes() for one in path.iterdir()}
+
+
+def heads(data: bytes) -> Any:
+    window = Window(np.frombuffer(data, np.uint8), 0, len(data))
+    frames = log.CODEC.scan(window, 0, log.CODEC.context("x.log", Options(log.CODEC.options)))
+    assert frames.damage is None
+    assert not frames.faults
+    return frames.header, frames.start, markers(window, frames)
+
+
+def assert_as_rebuilt(path: Path, since: int = 0, interval: int = 4096) -> None:
+    """The derived files from an offset on are those that a broker would make of the logs."""
+    files = contents(path)
+    logs = {int(name[:20]): data for name, data in sorted(files.items()) if name.endswith(".log")}
+    made = rebuild([(base, [heads(data)]) for base, data in logs.items()], interval)
+    for name, data in made.items():
+        if not name[:20].isdigit() or int(name[:20]) >= since:
+            assert files[name] == data, name
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "orders-0"
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Any:
+    def copied(name: str) -> Path:
+        shutil.copytree(CASES[name].data, tmp_path / "logs")
+        for one in (tmp_path / "logs").rglob("*"):
+            one.chmod(0o755 if one.is_dir() else 0o644)
+        return tmp_path / "logs" / CASES[name].partition.name
+
+    return copied
+
+
+OPTIONS = {"segment.bytes": 300, "batch.size": 120, "index.interval.bytes": 100, "topic.id": TOPIC_ID}
+
+
+def test_tasks_follow_one_another(path: Path) -> None:
+    said = write(
+        path, [[rows(range(10))], [], [rows(range(10, 12)), rows(range(12, 30))], [rows([])]], **OPTIONS
+    )
+    assert said.ids == {"first_offset": 0, "last_offset": 29}
+    assert said.rows == 30
+    table = lw.read(path)
+    assert table["offset"].to_pylist() == list(range(30))
+    assert table["value"].to_pylist() == [b"%d" % number for number in range(30)]
+    assert lw.verify(path).ok
+    assert_as_rebuilt(path, interval=100)
+    alone = path.with_name("orders-1")
+    lw.write(rows(range(10)), alone, "kafka.partition", **OPTIONS)
+    first = contents(alone)
+    assert {name: data for name, data in contents(path).items() if name in first and name[-4:] == ".log"} == {
+        name: data for name, data in first.items() if name[-4:] == ".log"
+    }
+
+
+@pytest.mark.parametrize("window", [61, 64, 100, 137, 4096])
+def test_batches_are_moved_whatever_the_window(
+    path: Path, window: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(place, "_WINDOW", window)
+    tasks = [[rows(range(5), size=40)], [rows(range(5, 30))], [rows(range(30, 33), size=300)]]
+    write(path, tasks, first_offset=1 << 33, **{**OPTIONS, "segment.bytes": 2000})
+    table = lw.read(path)
+    assert table["offset"].to_pylist() == list(range(1 << 33, (1 << 33) + 33))
+    assert lw.verify(path).ok
+    assert_as_rebuilt(path, interval=100)
+
+
+def test_no_rows_in_any_task(path: Path) -> None:
+    for tasks in ([], [[], [rows([])]]):
+        said = write(path, tasks, first_offset=5, topic_id=TOPIC_ID)
+        assert (said.rows, said.ids) == (0, {})
+        assert {name for name, data in contents(path).items() if name[0] == "0" and data} == set()
+        assert lw.read(path).num_rows == 0
+        assert [one.name for one in path.glob("*.log")] == [f"{5:020}.log"]
+        shutil.rmtree(path)
+
+
+def test_an_append_of_nothing_by_tasks_changes_nothing(copy: Any) -> None:
+    path = copy("v2_none_java")
+    before = contents(path)
+    write(path, [[], []], "append")
+    assert contents(path) == before
+
+
+# Offsets
+
+
+def test_kept_offsets_decide_the_order(path: Path) -> None:
+    tasks = [[rows([5, 6], [500, 600])], [], [rows([1, 2], [100, 101])], [rows([3], [102])]]
+    said = write(path, tasks, **OPTIONS)
+    assert said.ids == {"first_offset": 100, "last_offset": 600}
+    table = lw.read(path)
+    assert table["offset"].to_pylist() == [100, 101, 102, 500, 600]
+    assert table["value"].to_pylist() == [b"1", b"2", b"3", b"5", b"6"]
+    assert lw.verify(path).ok
+    assert_as_rebuilt(path, interval=100)
+
+
+def test_kept_offsets_of_two_tasks_may_not_overlap(path: Path) -> None:
+    with pytest.raises(lw.UsageError, match="overlap") as caught:
+        write(path, [[rows([1, 2], [1, 5])], [rows([3], [5])]])
+    assert "offsets=assign" in str(caught.value)
+    assert not path.exists()
+    assert write(path, [[rows([1, 2], [1, 5])], [rows([3], [5])]], offsets="assign").ids["last_offset"] == 2
+
+
+def test_all_tasks_have_offsets_or_none(path: Path) -> None:
+    with pytest.raises(lw.UsageError, match="some rows have offsets"):
+        write(path, [[rows([1], [1])], [rows([3])]])
+    assert list(path.parent.iterdir()) == []
+
+
+def test_tasks_may_not_be_of_several_partitions(path: Path) -> None:
+    tasks = [[rows([1], topic=["a"])], [rows([2], topic=["b"])]]
+    with pytest.raises(lw.UsageError, match="2 topics"):
+        write(path, tasks)
+    assert list(path.parent.iterdir()) == []
+
+
+# Appends
+
+
+def test_tasks_append_behind_the_end(copy: Any) -> None:
+    path = copy("v2_txn_interleaved")
+    before, old = contents(path), lw.read(path, view="log")
+    end = old["offset"][-1].as_py() + 1
+    said = write(path, [[rows(range(10))], [rows(range(10, 25))]], "append", **{**OPTIONS, "topic.id": None})
+    assert said.ids == {"first_offset": end, "last_offset": end + 24}
+    after = contents(path)
+    assert {name: after[name] for name in before} == before
+    assert lw.read(path, view="log").slice(0, len(old)).equals(old)
+    assert lw.read(path)["offset"].to_pylist()[-25:] == list(range(end, end + 25))
+    assert lw.verify(path).ok
+    assert_as_rebuilt(path, end, 100)
+
+
+def test_tasks_append_in_the_latest_leader_epoch(copy: Any) -> None:
+    path = copy("v2_epochs")
+    stored = (path / "leader-epoch-checkpoint").read_text()
+    latest = int(stored.split()[-2])
+    assert latest > 1
+    end = write(path, [[rows([1, 2])], [rows([3])]], "append").ids["first_offset"]
+    assert (path / "leader-epoch-checkpoint").read_text() == stored
+    assert lw.read(path, columns="leader_epoch")["leader_epoch"].to_pylist()[-3:] == [latest] * 3
+    assert lw.verify(path).ok
+    with pytest.raises(lw.UsageError, match="below the latest"):
+        write(path, [[rows([1])]], "append", **{"partition.leader.epoch": 1})
+    write(path, [[rows([4], [end + 10])]], "append", **{"partition.leader.epoch": latest + 1})
+    assert (path / "leader-epoch-checkpoint").read_text().splitlines()[-1] == f"{latest + 1} {end + 10}"
+    assert lw.read(path, columns="leader_epoch")["leader_epoch"].to_pylist()[-2:] == [latest, latest + 1]
+
+
+def test_what_does_not_go_with_the_partition_is_refused(copy: Any) -> None:
+    path = copy("v2_none_java")
+    end = lw.read(path)["offset"][-1].as_py() + 1
+    before = contents(path)
+    for options, said in (({"topic.id": TOPIC_ID}, "topic.id"), ({"first.offset": end}, "first.offset")):
+        with pytest.raises(lw.UsageError, match=said):
+            write(path, [[rows([1])]], "append", **options)
+    with pytest.raises(lw.UsageError, match="below the end"):
+        write(path, [[rows([1], [end - 1])]], "append")
+    assert contents(path) == before
+
+
+def test_an_empty_last_segment_is_replaced(copy: Any) -> None:
+    path = copy("craft_only_empty_segment")
+    write(path, [[rows([1])], [rows([2])]], "append")
+    assert lw.read(path)["offset"].to_pylist() == [77, 78]
+    assert sorted(one.name for one in path.glob("*.log")) == [f"{77:020}.log", f"{78:020}.log"]
+    assert_as_rebuilt(path)
+
+
+def test_indexes_left_allocated_are_rebuilt(copy: Any) -> None:
+    path = copy("killed_txn")
+    said = write(path, [[rows([1])]], "append")
+    assert any("open" in one for one in said.warnings)
+    assert_as_rebuilt(path, 50)
+
+
+# What is said
+
+
+def test_many_small_segments_are_told(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(place, "_MANY", 3)
+    few = write(path, [[rows([1])]] * 3)
+    assert not any("segments" in one for one in few.warnings)
+    many = write(path, [[rows([1])]] * 4, "append")
+    assert any("4 of 4 segments" in one for one in many.warnings)
+
+
+def test_what_is_needed_before_the_start(path: Path) -> None:
+    said = write(path, [[rows([1])]], **OPTIONS)
+    assert any(TOPIC_ID in one for one in said.before_you_start)
+    assert any("retention.ms" in one for one in said.before_you_start)
+
+
+# Hostile
+
+
+@pytest.mark.parametrize("length", [-1, 0, 48, 1 << 30])
+def test_a_staged_segment_that_was_changed_is_no_endless_loop(path: Path, length: int) -> None:
+    staged = StagedWrite(str(path), "kafka.partition", "error", {})
+    messages = []
+    for number in range(2):
+        task = staged.task(number)
+        task.add(rows([1, 2]))
+        messages.append(task.commit())
+    (log_file,) = path.parent.glob(f"*/.logwright/*/{messages[1].folder}/*.log")
+    data = np.fromfile(log_file, np.uint8)
+    data[: HEAD.itemsize].view(HEAD)["batch_length"] = length
+    data.tofile(log_file)
+    with pytest.raises(lw.LogwrightError, match="not what its task wrote"):
+        staged.commit(messages)
+    assert list(path.parent.iterdir()) == []
