@@ -43,6 +43,9 @@ _CRC = RECORD_BATCH.offset("crc")
 _QUEUE = 64 << 10
 """Rows are taken up when they are so many bytes, so that many small additions cost no more than few large ones."""
 
+_MOST = 256 << 20
+"""Rows are taken up in portions of so many bytes at most."""
+
 OPTIONS = (
     Option(
         "compression.type",
@@ -110,6 +113,14 @@ class Encoded:
 _NOTHING = Encoded(np.empty(0, np.uint8), np.empty(0, np.int64), np.empty(0, HEAD))
 
 
+def _joined(one: Encoded, other: Encoded) -> Encoded:
+    return Encoded(
+        np.concatenate((one.data, other.data)),
+        np.concatenate((one.start, other.start + len(one.data))),
+        np.concatenate((one.header, other.header)),
+    )
+
+
 @dataclass(slots=True)
 class BatchEncoder:
     """Rows into batches, as Kafka's producer makes them. Any chunking of the same rows gives the same bytes.
@@ -136,6 +147,10 @@ class BatchEncoder:
         """
         if rows.num_rows == 0:
             return _NOTHING
+        if rows.nbytes > _MOST and rows.num_rows > 1:
+            half = rows.num_rows // 2
+            second = None if first_offset is None else first_offset + half
+            return _joined(self.add(rows.slice(0, half), first_offset), self.add(rows.slice(half), second))
         offsets = self._offsets(rows, first_offset)
         now = time.time_ns() // 1_000_000
         _refuse_control(rows, self.rows)
@@ -207,8 +222,7 @@ class BatchEncoder:
             )
         batches = int(state[pack.BATCHES])
         if finish:
-            if state[pack.OPEN] >= 0:
-                pack.close_batch(out, at, state, settings.leader_epoch, codec, int(check))
+            pack.close_batch(out, at, state, settings.leader_epoch, codec, int(check))
             end = at
             self._open = np.empty(0, np.uint8)
         else:

@@ -357,15 +357,16 @@ def binary(array: pa.Array, what: str) -> Binary:
     kind = array.type
     if pa.types.is_null(kind) or array.null_count == len(array):
         return NOTHING
+    if not _is_bytes(kind):
+        raise UsageError(f"column {what!r} has type {kind}, bytes or text is needed")
+    if array.nbytes > MAX_INT32:
+        raise UsageError(
+            f"column {what!r} takes {array.nbytes} bytes in one batch of rows, 2 GiB is the most"
+        )
     if pa.types.is_dictionary(kind):
         array = array.dictionary_decode()
     if array.type != pa.binary():
-        try:
-            array = array.cast(pa.binary())
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-            raise UsageError(f"column {what!r} has type {kind}, bytes or text is needed") from None
-    if not _is_bytes(kind):
-        raise UsageError(f"column {what!r} has type {kind}, bytes or text is needed")
+        array = array.cast(pa.binary())
     bits, ends, data = array.buffers()
     mode = SOME_NULLS if array.null_count else NO_NULLS
     return Binary(

@@ -378,7 +378,7 @@ class _Piece:
         has_control = "control_type" in columns and bool((self.flags & CONTROL).any())
         if has_control:
             want |= records.WANT_KEY
-        start = self.window.offset + int(self.frames.start[0]) if len(self.frames) else 0
+        start = self.window.offset + int(self.frames.start[0])
         self.read = Read(
             part,
             self.head,
@@ -389,11 +389,8 @@ class _Piece:
             high=records.INT64_MAX if context.end_offset is None else context.end_offset,
         )
         faults = self._faults()
-        if len(self.frames):
-            context.served, context.served_end = (
-                self.read.served,
-                self.window.offset + int(self.frames.end[-1]),
-            )
+        context.served = self.read.served
+        context.served_end = self.window.offset + int(self.frames.end[-1])
         arrays = [self._column(name) for name in columns]
         if arrays:
             batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
@@ -421,7 +418,7 @@ class _Piece:
             if text is not None:
                 lost = max(0, int(self.head["records_count"][i])) - int(read.per_frame[i])
                 faults.append((int(before[i + 1]), self._fault(i, Kind.PAYLOAD, text, max(0, lost))))
-            elif read.left_out[i]:
+            else:
                 lost = int(read.left_out[i])
                 text = f"{lost} records are left out: their offsets are not above those before"
                 faults.append((int(before[i + 1]), self._fault(i, Kind.ORDER, text, lost)))
@@ -508,9 +505,8 @@ class _Piece:
             return self._spread(self.head["producer_epoch"].astype(np.int16), pa.int16())
         if name == "is_transactional":
             return self._spread(self.flags & TRANSACTIONAL != 0, pa.bool_())
-        if name == "is_control":
-            return self._spread(self.flags & CONTROL != 0, pa.bool_())
-        raise KeyError(name)
+        assert name == "is_control", name
+        return self._spread(self.flags & CONTROL != 0, pa.bool_())
 
     def _spread(self, values: npt.NDArray[Any], kind: pa.DataType) -> pa.Array:
         if len(values) and (values == values[0]).all():

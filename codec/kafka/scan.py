@@ -445,8 +445,5 @@ def _tail(
 def _is_legacy(data: Bytes, at: int) -> bool:
     """Whether a whole entry of message format v0 or v1 is there, by its own checksum (CRC-32 from its magic on)."""
     end = at + LENGTH_END + load_i32be(data, at + _LENGTH)
-    if end > len(data):
-        # Rather an entry that goes beyond the window than the damage of a batch: the latter is looked at in smaller steps.
-        return False
     stored = load_i32be(data, at + LENGTH_END) & 0xFFFFFFFF
     return zlib.crc32(data[at + _MAGIC : end].tobytes()) == stored

@@ -72,12 +72,11 @@ def batch_of(at: int) -> tuple[int, int]:
     return which, at - starts[which]
 
 
-@pytest.mark.parametrize("bit", [0, 4])
-def test_a_flip_at_every_byte(bit: int) -> None:
+def test_a_flip_at_every_byte() -> None:
     for at in range(len(WHOLE)):
         which, inside = batch_of(at)
         damaged = bytearray(WHOLE)
-        damaged[at] ^= 1 << bit
+        damaged[at] ^= 1 << (at * 3 % 8)
         length = RECORD_BATCH.offset("batch_length") <= inside < RECORD_BATCH.offset("partition_leader_epoch")
         judge(bytes(damaged), {which}, exact=inside >= COVERED or length)
 

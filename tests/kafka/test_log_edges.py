@@ -1,0 +1,238 @@
+"""What seldom happens to a log: each test a branch that no ordinary file takes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from kafka_log import Got, T, batch, compressed, context, encoded, raw_batch, record, section, window
+
+from logwright.codec.compress import compress
+from logwright.codec.fault import Kind, UsageError
+from logwright.codec.kafka import encode, pack, scan
+from logwright.codec.kafka.batch import HEAD_SIZE
+from logwright.codec.kafka.encode import BatchEncoder, BatchSettings
+from logwright.codec.kafka.log import CODEC
+from logwright.codec.kafka.markers import MALFORMED, markers
+
+TOP, LOW = (1 << 63) - 1, -(1 << 63)
+
+
+# Reading
+
+
+def test_frames_without_columns_are_counted() -> None:
+    data = batch(0) + batch(1)
+    found = CODEC.scan(window(data), 0, context())
+    (decoded,) = CODEC.decode(window(data), found, "frames", (), context())
+    assert (decoded.batch.num_rows, decoded.batch.num_columns) == (2, 0)
+
+
+def test_a_first_batch_that_reaches_into_the_file_is_no_finding() -> None:
+    got = Got(batch(3, [record(i) for i in range(3)]) + batch(6), name=f"{4:020}.log")
+    assert not got.faults
+    assert got.offsets == [3, 4, 5, 6]
+
+
+def test_a_file_of_another_name_has_no_base() -> None:
+    got = Got(batch(70) + b"x" * 70 + batch(80), name="copy.log", directory="")
+    assert got.offsets == [70, 80]
+    assert (
+        got.rows.select(["topic", "partition", "segment"]).to_pylist()
+        == [{"topic": None, "partition": None, "segment": None}] * 2
+    )
+    bad = Got(raw_batch(0, b"\1" * 8, 1), name="copy.log", directory="")
+    assert bad.faults[0].lost == {"first_offset": 0, "last_offset": 0}
+    assert CODEC.lost_between(None, None, bad.context) == (None, {})
+
+
+def test_rows_lost_are_told_where_both_neighbours_agree() -> None:
+    three = [batch(0), batch(1, [record(i) for i in range(4)]), batch(5)]
+    hurt = bytearray(b"".join(three))
+    hurt[len(three[0]) + 70] ^= 1
+    assert Got(bytes(hurt)).damage[0].rows_lost == 4
+    gap = bytearray(three[0] + three[1] + batch(9))
+    gap[len(three[0]) + 70] ^= 1
+    assert Got(bytes(gap)).damage[0].rows_lost is None
+    marker = bytearray(three[0] + batch(1, attributes=0x30, producer_id=1) + batch(2))
+    marker[len(three[0]) + 65] ^= 1
+    assert Got(bytes(marker)).damage[0].rows_lost == 0
+    assert Got(bytes(hurt[: -len(three[2])])).damage[0].rows_lost is None
+
+
+def test_a_length_beyond_reason_is_not_read_when_batches_follow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scan, "LIMIT", 10_000)
+    one = bytearray(batch(1))
+    one[10:12] = b"\x4e\x20"
+    data = batch(0) + bytes(one) + batch(2) + batch(3) + batch(4)
+    found = CODEC.scan(window(data, size=1 << 20), 0, context())
+    assert found.damage is not None
+    assert (found.need, found.damage.kind, found.damage.length) == (0, Kind.LENGTH, len(one))
+    # Nothing there that would speak against it.
+    alone = CODEC.scan(window(batch(0) + bytes(one), size=1 << 20), 0, context())
+    assert (alone.need, alone.damage) == (12 + 0x4E20, None)
+
+
+def test_a_value_of_a_length_below_minus_1_is_null_and_stays() -> None:
+    stored = bytes([16, 0, 0, 0, 2]) + b"k" + bytes([5, 0]) + b""
+    stored = bytes([(len(stored) - 1) << 1]) + stored[1:]
+    got = Got(raw_batch(0, stored, 1) + batch(1))
+    assert got.rows.column("value").to_pylist() == [None, b"v"]
+    assert got.encoded() == got.data
+
+
+def test_a_marker_of_a_negative_version_is_malformed() -> None:
+    data = batch(0, [record(0, b"\0\0\0\1", b"\xff\xff\0\0\0\1")], attributes=0x30, producer_id=1)
+    found = CODEC.scan(window(data), 0, context())
+    assert markers(window(data), found)["type"].tolist() == [MALFORMED]
+
+
+def test_after_damage_the_rest_of_a_header_speaks_for_a_batch() -> None:
+    data = batch(0) + b"?" * 80 + batch(1) + batch(2)[:30]
+    assert Got(data).offsets == [0, 1]
+    other = batch(0) + b"?" * 80 + batch(1) + batch(7)[:30]
+    assert Got(other).offsets == [0]
+    bounded = batch(0) + b"?" * 80 + batch(1) + batch(900) + batch(2)
+    assert Got(bounded, next_base=100).offsets == [0, 1, 2]
+
+
+def test_a_magic_alone_makes_no_header() -> None:
+    fake = bytearray(b"\xff" * HEAD_SIZE * 2)
+    fake[8:12] = (HEAD_SIZE * 4).to_bytes(4, "big")
+    fake[16] = 2
+    assert Got(batch(0) + bytes(fake) + batch(1) + batch(2)).offsets == [0, 1, 2]
+
+
+# Writing
+
+
+def test_differences_wrap_around_as_in_java() -> None:
+    for a, b in ((5, 3), (TOP, -1), (LOW, 1), (TOP, LOW), (LOW, TOP), (-1, LOW), (0, LOW)):
+        assert pack.difference(a, b) == (a - b - LOW) % (1 << 64) + LOW
+
+
+def test_times_that_wrapped_are_written_again() -> None:
+    far = batch(
+        0, [record(0, timestamp_delta=5), record(1, timestamp_delta=-1)], base_timestamp=TOP, max_timestamp=0
+    )
+    low = batch(2, [record(0, timestamp_delta=-5)], base_timestamp=LOW, max_timestamp=0)
+    got = Got(far + low)
+    assert got.encoded() == got.data
+
+
+def test_a_record_larger_than_a_batch_can_be() -> None:
+    huge = pack.Binary(
+        np.array([0, TOP >> 32], np.int32), np.empty(0, np.uint8), pack.NO_NULLS, np.empty(0, np.uint8), 0
+    )
+    numbers = np.zeros(1, np.int64)
+    rows = pack.Rows(
+        1, huge, huge, pack.NO_HEADERS, numbers, numbers, np.zeros(1, np.uint8), numbers, np.empty(0, np.int8)
+    )
+    with pytest.raises(UsageError, match="row 0: the record is larger than a batch can be"):
+        rows.write(np.empty(1000, np.uint8), 0, pack.closed(), np.empty(2, np.int64), batch_size=100)
+
+
+def test_what_is_more_than_2_gib_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pack, "MAX_INT32", 3)
+    kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    with pytest.raises(UsageError, match="'headers': 4 headers in one batch of rows"):
+        pack.headers(pa.array([[{"key": "", "value": None}] * 4], kind))
+    with pytest.raises(UsageError, match=r"'key' takes \d+ bytes in one batch of rows"):
+        pack.binary(pa.array([b"four"]), "key")
+    with pytest.raises(UsageError, match="a batch is larger than 2 GiB"):
+        encode.assemble(np.zeros(1, encode.HEAD), [b"four"])
+
+
+def test_many_rows_are_taken_up_in_portions(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = pa.record_batch({"value": [bytes(1000)] * 9, "timestamp": [T] * 9})
+    settings = BatchSettings(batch_size=3000)
+    whole = BatchEncoder(settings)
+    expected = whole.add(rows, 5).data.tobytes() + whole.flush().data.tobytes()
+    monkeypatch.setattr(encode, "_MOST", 2000)
+    monkeypatch.setattr(encode, "_QUEUE", 0)
+    encoder = BatchEncoder(settings)
+    first, rest = encoder.add(rows, 5), encoder.flush()
+    assert first.data.tobytes() + rest.data.tobytes() == expected
+    assert len(first.start) == len(first.header) == 4
+    assert [first.data[at + 16] for at in first.start] == [2] * 4
+    assert len(encoder.add(rows.slice(0, 0)).data) == 0
+
+
+def test_a_file_larger_than_the_queue_comes_in_pieces() -> None:
+    rows = pa.table({"value": [bytes(70_000)] * 3, "is_control": [False, None, False]})
+    assert Got(encoded(rows)).rows.column("value").to_pylist() == [bytes(70_000)] * 3
+
+
+def test_no_headers_of_any_type() -> None:
+    assert pack.headers(pa.array([[], []], pa.list_(pa.null()))) is pack.NO_HEADERS
+    assert pack.headers(pa.nulls(2)) is pack.NO_HEADERS
+
+
+# A file again
+
+
+def test_frames_of_few_columns_are_plain_batches() -> None:
+    got = Got(batch(0, [record(0), record(1)], producer_id=9) + batch(2))
+    again = Got(got.encoded(frames=got.frames.select(["position", "base_offset"])))
+    assert again.offsets == [0, 1, 2]
+    assert again.frames.column("producer_id").to_pylist() == [-1, -1]
+
+
+def test_rows_without_offsets_count_within_their_frames() -> None:
+    got = Got(batch(5, [record(0), record(1)]) + batch(9))
+    assert got.encoded(got.rows.drop_columns(["offset"])) == got.data
+    nulls = got.rows.set_column(4, "offset", pa.array([5, None, 9]))
+    with pytest.raises(UsageError, match="'offset' has nulls"):
+        got.encoded(nulls)
+
+
+def test_frames_alone_are_batches_without_records() -> None:
+    got = Got(batch(0, [], records_count=0, last_offset_delta=4) + batch(5, [], records_count=0))
+    assert got.encoded(got.rows.drop_columns(["position", "offset"])) == got.data
+
+
+def test_a_row_of_nothing_stands_for_the_tail() -> None:
+    got = Got(batch(0) + b"torn")
+    nothing = pa.Table.from_arrays(
+        [pa.nulls(1, field.type) for field in got.frames.schema], schema=got.frames.schema
+    )
+    assert got.encoded(frames=pa.concat_tables([got.frames, nothing])) == got.data
+
+
+def test_unknown_compression_can_not_be_made() -> None:
+    got = Got(batch(0))
+    frames = got.frames.set_column(5, "compression", pa.array(["unknown 6"]))
+    with pytest.raises(UsageError, match="compression 6 is unknown"):
+        got.encoded(frames=frames)
+
+
+def test_rows_for_a_payload_that_can_not_be_read_replace_it() -> None:
+    got = Got(compressed(0, b"no zstd", "zstd", 1, base_timestamp=T, max_timestamp=T))
+    assert got.offsets == []
+    row = Got(batch(0)).rows
+    assert Got(got.encoded(row)).rows.column("value").to_pylist() == [b"v"]
+
+
+def test_raw_header_keys_in_a_payload_stay() -> None:
+    stored = section([record(0, headers=[("x", b"1")])]).replace(b"\2x", b"\2\xff")
+    got = Got(compressed(0, compress("gzip", stored + stored.replace(b"\0\0\0\2k", b"\0\0\2\2k")), "gzip", 2))
+    assert got.offsets == [0, 1]
+    assert got.encoded() == got.data
+    values = got.rows.set_column(1, "value", pa.array([b"v", b"edited"]))
+    again = Got(got.encoded(values))
+    assert again.rows.column("headers_raw").to_pylist() == got.rows.column("headers_raw").to_pylist()
+    assert again.rows.column("value").to_pylist() == [b"v", b"edited"]
+    # Without the detail column, what is stored still says which keys they were.
+    assert got.encoded(got.rows.drop_columns(["value"])) == got.data
+
+
+def test_a_row_taken_from_a_compressed_batch_is_gone() -> None:
+    got = Got(compressed(0, compress("snappy", section([record(i, b"%d" % i) for i in range(3)])), "snappy", 3))
+    fewer = Got(got.encoded(got.rows.slice(1)))
+    assert fewer.rows.column("key").to_pylist() == [b"1", b"2"]
+    assert fewer.frames.select(["records_count", "last_offset"]).to_pylist() == [{"records_count": 2, "last_offset": 2}]
+
+
+def test_transactions_of_others_are_served() -> None:
+    log = batch(0, attributes=0x10, producer_id=1, producer_epoch=0) + batch(1, attributes=0x10, producer_id=2)
+    assert Got(log, aborted=((3, 0, 9), (2, 0, 9))).offsets == [0]
