@@ -280,12 +280,15 @@ class KafkaPartition:
         extra: Stage,
         options: Options,
     ) -> Placement:
-        return place(
+        placement = place(
             None if listing is None else resume(listing, self.plan(listing, Options(self.read_options))),
             parts,
             extra,
             options,
         )
+        order = {name: i for i, name in enumerate(self.order({final for _, _, final in placement.renames}))}
+        renames = sorted(placement.renames, key=lambda rename: order[rename[2]])
+        return Placement(tuple(renames), placement.summary)
 
 
 def _moment(milliseconds: int) -> Any:

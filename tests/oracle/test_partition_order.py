@@ -1,0 +1,33 @@
+"""The order in which an append's files get their names: Kafka's loader, started in between after a clean stop, is missing nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_crash_kafka import TARGET, prepared
+
+pytestmark = pytest.mark.oracle
+
+
+@pytest.mark.parametrize("name", ["append", "append by tasks"])
+def test_every_log_has_its_indexes_by_offset_and_by_time(name: str, kafka: Any, tmp_path: Path) -> None:
+    """A `.index` in place before the `.timeindex` would have the broker make an empty one, in which no time is found."""
+    files, act, _, _ = prepared(name)
+    act(files)
+    final = {path: data for path, data in files.tree(TARGET).items() if "/" not in path}
+    states = {}
+    for prefix in range(len(files.trace) + 1):
+        found = files.killed(prefix)
+        states.setdefault(frozenset(path for path in found.tree(TARGET) if "/" not in path), found)
+    assert len(states) > 6
+    for number, found in enumerate(states.values()):
+        path = tmp_path / str(number) / "orders-0"
+        path.mkdir(parents=True)
+        found.dump(TARGET, str(path))
+        kafka.load(path, clean=True)
+        for log in path.glob("*.log"):
+            if log.stat().st_size:
+                for one in (log.with_suffix(".index"), log.with_suffix(".timeindex")):
+                    assert one.read_bytes() == final[one.name], f"state {number}: {one.name}"
