@@ -19,14 +19,16 @@ from logwright.codec.kafka.batch import (
     TIMESTAMP_TYPE,
     TRANSACTIONAL,
 )
-from logwright.codec.kafka.rows import NOTHING_SERVED, Read, constant
+from logwright.codec.kafka.columns import constant, contents, numbers
+from logwright.codec.kafka.rows import NOTHING_SERVED, Read
 from logwright.codec.kafka.sections import PORTION, sections
 from logwright.codec.table import Table
 
 if TYPE_CHECKING:
     from logwright.codec.kafka.log import LogContext
 
-_NAMES = pa.array([*COMPRESSION_NAMES, *(f"unknown {codec}" for codec in range(len(COMPRESSION_NAMES), 8))])
+_UNKNOWN = tuple(f"unknown {codec}" for codec in range(len(COMPRESSION_NAMES), COMPRESSION + 1))
+_NAMES = contents(pa.string(), [name.encode() for name in (*COMPRESSION_NAMES, *_UNKNOWN)])
 
 Numbers = npt.NDArray[np.int64]
 
@@ -72,7 +74,7 @@ def _column(name: str, window: Window, frames: Frames, kind: pa.DataType, contex
     head = frames.header
     if name in _FROM_HEAD:
         values = head[_FROM_HEAD[name]]
-        return pa.array(values.astype(kind.to_pandas_dtype()), kind)
+        return numbers(kind, values)
     if name == "raw":
         return constant(kind, None, len(frames))
     if name == "payload":
@@ -82,21 +84,19 @@ def _column(name: str, window: Window, frames: Frames, kind: pa.DataType, contex
 
 def _delete_horizon(window: Window, frames: Frames, flags: Numbers, kind: pa.DataType) -> pa.Array:
     horizon = frames.header["base_timestamp"].astype(np.int64)
-    return pa.array(horizon, kind, mask=flags & DELETE_HORIZON == 0)
+    return numbers(kind, horizon, flags & DELETE_HORIZON == 0)
 
 
 _COMPUTED: dict[str, Callable[[Window, Frames, Numbers, pa.DataType], pa.Array]] = {
-    "position": lambda window, frames, flags, kind: pa.array(window.offset + frames.start, kind),
-    "size": lambda window, frames, flags, kind: pa.array((frames.end - frames.start).astype(np.int32), kind),
-    "last_offset": lambda window, frames, flags, kind: pa.array(
-        frames.header["base_offset"].astype(np.int64) + frames.header["last_offset_delta"], kind
+    "position": lambda window, frames, flags, kind: numbers(kind, window.offset + frames.start),
+    "size": lambda window, frames, flags, kind: numbers(kind, frames.end - frames.start),
+    "last_offset": lambda window, frames, flags, kind: numbers(
+        kind, frames.header["base_offset"].astype(np.int64) + frames.header["last_offset_delta"]
     ),
-    "compression": lambda window, frames, flags, kind: _NAMES.take(pa.array(flags & COMPRESSION)),
-    "timestamp_type": lambda window, frames, flags, kind: pa.array(
-        (flags & TIMESTAMP_TYPE != 0).astype(np.int32), kind
-    ),
-    "is_transactional": lambda window, frames, flags, kind: pa.array(flags & TRANSACTIONAL != 0, kind),
-    "is_control": lambda window, frames, flags, kind: pa.array(flags & CONTROL != 0, kind),
+    "compression": lambda window, frames, flags, kind: _NAMES.take(numbers(pa.int64(), flags & COMPRESSION)),
+    "timestamp_type": lambda window, frames, flags, kind: numbers(kind, flags & TIMESTAMP_TYPE != 0),
+    "is_transactional": lambda window, frames, flags, kind: numbers(kind, flags & TRANSACTIONAL != 0),
+    "is_control": lambda window, frames, flags, kind: numbers(kind, flags & CONTROL != 0),
     "delete_horizon_ms": _delete_horizon,
 }
 
@@ -118,4 +118,4 @@ def _payload(window: Window, frames: Frames, context: LogContext) -> pa.Array:
     values: list[Any] = [None] * len(frames)
     for i in np.flatnonzero(keep).tolist():
         values[i] = window.data[int(start[i]) : int(frames.end[i])].tobytes()
-    return pa.array(values, pa.binary())
+    return contents(pa.binary(), values)

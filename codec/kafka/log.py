@@ -30,6 +30,7 @@ from logwright.codec.kafka.batch import (
     RECORD_BATCH,
     TIMESTAMP_TYPE,
 )
+from logwright.codec.kafka.columns import constant, contents, numbers
 from logwright.codec.kafka.resync import Damaged, find_batch
 from logwright.codec.option import Option, Options
 from logwright.codec.table import TIMESTAMP, Column, Table
@@ -238,14 +239,14 @@ class KafkaLog:
     def describe_file(
         self, head: Window, size: int, frames: int, tail: bytes, zeros: int, context: LogContext
     ) -> pa.RecordBatch:
-        row = {
-            "base_offset": context.base_offset,
-            "size": size,
-            "frames": frames,
-            "trailing": tail,
-            "trailing_zeros": zeros,
-        }
-        return pa.RecordBatch.from_pylist([row], schema=FILE.schema(FILE.names(detail=True)))
+        arrays = [
+            constant(pa.int64(), context.base_offset, 1),
+            numbers(pa.int64(), np.array([size])),
+            numbers(pa.int64(), np.array([frames])),
+            contents(pa.binary(), [tail]),
+            numbers(pa.int64(), np.array([zeros])),
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=FILE.schema(FILE.names(detail=True)))
 
     def frame_bounds(self, frames: Frames, column: str) -> tuple[Any, Any]:
         head = frames.header

@@ -26,6 +26,7 @@ from logwright.codec.kafka.batch import (
     TIMESTAMP_TYPE,
     TRANSACTIONAL,
 )
+from logwright.codec.kafka.columns import constant, contents, numbers
 from logwright.codec.kafka.sections import Sections, sections
 from logwright.codec.table import TIMESTAMP, Table
 
@@ -276,7 +277,7 @@ class Read:
         before = np.concatenate(([0], np.cumsum(wrong)))
         rows = before[ends[1:]] > before[ends[:-1]]
         # Taking by an index that is null gives null, and leaves out the headers of the rows not wanted.
-        return self._list(HEADER_RAW, [key, value]).take(pa.array(np.arange(self.rows), mask=~rows))
+        return self._list(HEADER_RAW, [key, value]).take(numbers(pa.int64(), np.arange(self.rows), ~rows))
 
     def _list(self, kind: pa.DataType, children: list[pa.Array]) -> pa.Array:
         entries = pa.StructArray.from_arrays(children, fields=list(kind))
@@ -316,15 +317,16 @@ def _java_strings(keys: pa.Array) -> tuple[pa.Array, npt.NDArray[np.bool_] | Non
         return text, None
     except pa.ArrowInvalid:
         pass
-    strings: list[str] = []
+    strings: list[bytes] = []
     wrong = np.zeros(len(keys), np.bool_)
     for i, key in enumerate(keys.to_pylist()):
         try:
-            strings.append(key.decode())
+            key.decode()
+            strings.append(key)
         except UnicodeDecodeError:
-            strings.append(java_string(key))
+            strings.append(java_string(key).encode())
             wrong[i] = True
-    return pa.array(strings, pa.string()), wrong
+    return contents(pa.string(), strings), wrong
 
 
 def java_string(data: bytes) -> str:
@@ -345,21 +347,6 @@ codecs.register_error("logwright.java", _java_replace)
 
 
 # Columns
-
-_constants: dict[tuple[pa.DataType, Any], pa.Array] = {}
-
-
-def constant(kind: pa.DataType, value: Any, rows: int) -> pa.Array:
-    """A column that is the same everywhere: a slice of one kept for the purpose."""
-    if value is None:
-        return pa.nulls(rows, kind)
-    kept = _constants.get((kind, value))
-    if kept is None or len(kept) < rows:
-        if len(_constants) >= 64:
-            _constants.clear()
-        kept = pa.repeat(pa.scalar(value, kind), 1 << max(10, (rows - 1).bit_length()))
-        _constants[kind, value] = kept
-    return kept.slice(0, rows)
 
 
 class _Piece:
@@ -490,9 +477,7 @@ class _Piece:
     def _of_frame(self, name: str) -> pa.Array:
         """A column that is the same in all records of a batch."""
         if name == "position":
-            return pa.array(
-                np.repeat(self.window.offset + self.frames.start, self.read.per_frame), pa.int64()
-            )
+            return numbers(pa.int64(), np.repeat(self.window.offset + self.frames.start, self.read.per_frame))
         if name == "timestampType":
             return self._spread(
                 (self.flags & TIMESTAMP_TYPE != 0).astype(np.int32) * LOG_APPEND_TIME, pa.int32()
@@ -511,24 +496,24 @@ class _Piece:
     def _spread(self, values: npt.NDArray[Any], kind: pa.DataType) -> pa.Array:
         if len(values) and (values == values[0]).all():
             return constant(kind, values[0].item(), self.read.rows)
-        return pa.array(np.repeat(values, self.read.per_frame), kind)
+        return numbers(kind, np.repeat(values, self.read.per_frame))
 
     def _sequence(self) -> pa.Array:
         """Kafka's `DefaultRecordBatch.incrementSequence`: 0 comes after the largest number."""
         first = np.repeat(self.head["base_sequence"].astype(np.int64), self.read.per_frame)
         base = np.repeat(self.head["base_offset"].astype(np.int64), self.read.per_frame)
         ahead = self.read.offsets[: self.read.rows] - base
-        return pa.array(np.where(first < 0, -1, (first + ahead) & 0x7FFFFFFF).astype(np.int32), pa.int32())
+        return numbers(pa.int32(), np.where(first < 0, -1, (first + ahead) & 0x7FFFFFFF))
 
     def _control_type(self) -> pa.Array:
         control = np.repeat(self.flags & CONTROL != 0, self.read.per_frame)
         if not control.any():
             return pa.nulls(self.read.rows, pa.string())
         keys = self.read.key()
-        names: list[str | None] = [None] * self.read.rows
+        names: list[bytes | None] = [None] * self.read.rows
         for i in np.flatnonzero(control).tolist():
-            names[i] = control_type_name(keys[i].as_py())
-        return pa.array(names, pa.string())
+            names[i] = control_type_name(keys[i].as_py()).encode()
+        return contents(pa.string(), names)
 
 
 def control_type_name(key: bytes | None) -> str:
