@@ -215,6 +215,9 @@ class _Stream:
 
     def _hole(self, hole: Hole) -> Iterator[pa.RecordBatch]:
         self.report.add(hole.fault, damaged=True)
+        if not hole.tail:
+            # Its bytes are among the frames: they are not at the end, also where nothing good follows.
+            self.walk.covered = max(self.walk.covered, hole.fault.offset + hole.fault.length)
         if self._error([hole.fault]):
             raise DamageError.of(hole.fault, self.source.path)
         yield from self._corrupt(hole.fault, None, raw=not hole.tail)
