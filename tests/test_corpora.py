@@ -17,6 +17,7 @@ import pytest
 import logwright as lw
 from logwright.cli import main
 from logwright.codec.kafka.batch import ATTRIBUTES
+from logwright.corpora import cases, kafka, kafka_log
 from logwright.corpora import generate as module
 from logwright.corpora.expected import lines
 from logwright.corpora.generate import generators, recipes
@@ -199,6 +200,24 @@ def test_again_is_the_same(recipe: str, tmp_path: Path) -> None:
     assert digest(other) != digest(made[0])
 
 
+def test_how_it_is_cut_does_not_matter(tmp_path: Path, monkeypatch: Any) -> None:
+    """Neither to the expected rows nor to the hash of the content."""
+    made = []
+    for folder, piece in (("a", 1 << 16), ("b", 70)):
+        monkeypatch.setattr(kafka, "_PIECE", piece)
+        monkeypatch.setattr(kafka_log, "_WINDOW", piece)
+        path = tmp_path / folder / "orders-0"
+        made.append(
+            lw.generate(
+                "kafka.partition", path, rows=200, recipe="compressed", topic_id="AAAAAAAAAAAAAAAAAAAAAQ"
+            )
+        )
+    assert made[0].manifest == made[1].manifest
+    one, other = (Path(each.expected["read_committed"]).read_bytes() for each in made)
+    assert one == other
+    assert b"AAAAAAAAAAAAAAAAAAAAAQ" in (tmp_path / "a" / "orders-0" / "partition.metadata").read_bytes()
+
+
 def test_compressed_content_is_what_counts(tmp_path: Path) -> None:
     """Other bytes of a compressor, the same content."""
     made = [
@@ -280,6 +299,16 @@ def test_nothing_is_left_when_it_fails(number: int, tmp_path: Path, monkeypatch:
         return put(*args)
 
     monkeypatch.setattr(module, "put_whole", full)
+    with pytest.raises(lw.StorageError):
+        lw.generate("kafka.partition", tmp_path / "orders-0", rows=30, recipe="transactions")
+    assert listing(tmp_path) == []
+
+
+def test_nothing_is_left_when_the_directory_fails(tmp_path: Path, monkeypatch: Any) -> None:
+    def full(self: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(module.Transaction, "commit", full)
     with pytest.raises(lw.StorageError):
         lw.generate("kafka.partition", tmp_path / "orders-0", rows=30, recipe="transactions")
     assert listing(tmp_path) == []
@@ -394,3 +423,8 @@ def test_many_rows_take_seconds(tmp_path: Path) -> None:
     lw.generate("kafka.partition", tmp_path / "orders-0", rows=2_000_000)
     assert time.monotonic() - start < 60
     assert sum(1 for _ in one_by_one(tmp_path / "orders-0.expected.jsonl")) == 2_000_000
+
+
+def test_golden_cases_are_of_the_repository() -> None:
+    with pytest.raises(lw.NotFoundError, match="in the repository, not in the installed package"):
+        cases.cases("nosuch")

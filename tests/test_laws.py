@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 
 from logwright.codec import registry
 from logwright.codec.base import Codec, Decoded
-from logwright.codec.fault import DamageError, LogwrightError, UsageError
+from logwright.codec.describe import I64BE, Field, Repeated, Struct
+from logwright.codec.fault import DamageError, Fault, Kind, LogwrightError, UsageError
+from logwright.codec.kafka.batch import RECORD_BATCH
 from logwright.readers.stream import Mode
 from logwright.roundtrip import laws, strategies
 from logwright.roundtrip.compare import bytes_differ, tables_differ
@@ -111,6 +113,9 @@ ROWS = pa.table({"key": [b"a", b"b", None], "value": [b"1", b"2", b"3"]}).append
 )
 
 
+RECORD_BATCH_OF_NOTHING = RECORD_BATCH.pack({"attributes": 1, "records_count": 1, "records": b"no gzip"})
+
+
 def log(**options: Any) -> bytes:
     """Three batches of one record."""
     specimen = Specimen.of(b"", "kafka.log", **{"batch.size": 0, **options})
@@ -194,6 +199,111 @@ def test_a_header_read_wrongly_is_found() -> None:
 
     verdict = laws.kernel_equals_description(log(), Broken(LOG, scan=scan))  # type: ignore[arg-type]
     assert "frame 0 at byte 0: producer_id is -1 by description, 7 by kernel" in str(verdict)
+
+
+def test_a_description_that_says_otherwise_is_found() -> None:
+    one = Specimen.of(b"", "kafka.log").encode(ROWS.slice(0, 1))
+    numbers = Struct("Numbers", *RECORD_BATCH.fields[:-1], Field("records", Repeated(I64BE, "records_count")))
+    longer: Any = Broken(LOG, structures=(numbers,))
+    assert "frame 0 at byte 0: the description says: " in str(laws.kernel_equals_description(one, longer))
+    half: Any = Broken(LOG, structures=(Struct("Half", RECORD_BATCH.fields[0]),))
+    said = str(laws.kernel_equals_description(one, half))
+    assert f"frame 0 at byte 0: ends at byte 8 by description, {len(one)} by kernel" in said
+
+
+def test_records_that_nobody_can_read_are_no_contradiction() -> None:
+    """A right checksum over records that are none."""
+    assert laws.kernel_equals_description(RECORD_BATCH_OF_NOTHING, "kafka.log")
+
+
+def test_rows_from_nowhere_are_found() -> None:
+    def decode(*args: Any) -> Iterator[Decoded]:
+        if args[2] != "rows":
+            yield from LOG.decode(*args)
+            return
+        row = {name: 0 if name == "offset" else None for name in args[3]}
+        yield Decoded(pa.RecordBatch.from_pylist([row], LOG.tables["rows"].schema(args[3])))
+
+    empty = RECORD_BATCH.pack({"records_count": 0, "records": []})
+    assert laws.kernel_equals_description(empty, "kafka.log")
+    broken: Any = Broken(LOG, decode=decode)
+    assert "0 rows by description, 1 by kernel" in str(laws.kernel_equals_description(empty, broken))
+
+
+def test_a_codec_that_is_not_known_by_its_rows() -> None:
+    """Then its frames are compared."""
+    assert laws.kernel_equals_description(log(), Broken(LOG, name="kafka.other"))  # type: ignore[arg-type]
+
+
+def judged(
+    broken: dict[str, Any], *, cuts: list[int] | None = None, flips: list[tuple[int, int]] | None = None
+) -> str:
+    codec: Any = Broken(LOG, **broken)
+    return laws.damage_is_seen(log(), codec, cuts=cuts or [], flips=flips or []).difference
+
+
+def test_rows_that_get_lost_are_found() -> None:
+    whole = len(log())
+
+    def forgets(*args: Any) -> Iterator[Decoded]:
+        if args[0].size == whole:
+            yield from LOG.decode(*args)
+
+    assert "cut to 200 bytes: a row of a sound frame is gone: {'key': b'a'" in judged(
+        {"decode": forgets}, cuts=[200]
+    )
+
+    def skips(*args: Any) -> Iterator[Decoded]:
+        window, frames, *rest = args
+        yield from LOG.decode(window, frames.pick(frames.header["partition_leader_epoch"] == 0), *rest)
+
+    said = judged({"decode": skips}, flips=[(15, 0)])
+    assert "bit 0 of byte 15 flipped: rows are gone and nothing is said" in said
+
+
+def test_damage_that_nobody_sees_is_found() -> None:
+    def blind(window: Any, at: int, context: Any, *, check: bool = True) -> Any:
+        return LOG.scan(window, at, context, check=False)
+
+    assert judged({"scan": blind}, flips=[(18, 0)]) == "bit 0 of byte 18 flipped: not seen"
+
+
+def test_modes_that_disagree_are_found() -> None:
+    def always(*args: Any) -> Iterator[Decoded]:
+        if not args[0].offset and args[0].data[18] != log()[18]:
+            raise DamageError("no")
+        yield from LOG.decode(*args)
+
+    assert "DROPMALFORMED raised: memory: no" in judged(
+        {"decode": always, "scan": unchecked}, flips=[(18, 0)]
+    )
+
+    calls = []
+
+    def first(*args: Any) -> Iterator[Decoded]:
+        calls.append(1)
+        if args[1].header["partition_leader_epoch"].any() and not calls[100:]:
+            calls.extend([1] * 100)
+            raise DamageError("once")
+        yield from LOG.decode(*args)
+
+    assert "FAILFAST raised, and the report has no error: memory: once" in judged(
+        {"decode": first}, flips=[(15, 0)]
+    )
+
+    def last(window: Any, at: int, context: Any, *, check: bool = True) -> Any:
+        frames = LOG.scan(window, at, context, check=check)
+        if frames.header["partition_leader_epoch"].any():
+            calls.append(2)
+            if calls.count(2) > 1:
+                frames.faults.append(Fault("kafka.log", 0, 1, Kind.ORDER, "late"))
+        return frames
+
+    assert "FAILFAST did not raise: late" in judged({"scan": last}, flips=[(15, 0)])
+
+
+def unchecked(window: Any, at: int, context: Any, *, check: bool = True) -> Any:
+    return LOG.scan(window, at, context, check=False)
 
 
 # Verdicts and what is given

@@ -18,7 +18,7 @@ from kafka_golden import CASES, COLUMNS, as_recorded, classes_of, of_class
 import logwright as lw
 from logwright.codec import registry
 from logwright.corpora.cases import Case
-from logwright.roundtrip.laws import any_split, decode_encode, encoded_anew
+from logwright.roundtrip.laws import any_split, decode_encode, encoded_anew, kernel_equals_description
 
 SERVED = of_class("healthy", "legal")
 BY_NAME = {"ids": lambda case: case.name if isinstance(case, Case) else None}
@@ -136,6 +136,14 @@ def test_batches_encoded_anew_hold_the_same_rows(case: Case) -> None:
     for path in sorted(case.partition.glob("*.log")):
         verdict = encoded_anew(path)
         assert verdict, f"{path.name}: {verdict.difference}"
+
+
+@pytest.mark.parametrize("case", SERVED, **BY_NAME)
+def test_kernels_read_what_the_description_says(case: Case) -> None:
+    for path in sorted(case.partition.iterdir()):
+        if registry.detect(path.name, b"") is not None:
+            verdict = kernel_equals_description(path)
+            assert verdict, f"{path.name}: {verdict.difference}"
 
 
 EDITED = [
