@@ -1,0 +1,67 @@
+"""What Spark wrote, served by a real broker; and a broker started beside what a killed writer left."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import logwright as lw
+
+pytestmark = [pytest.mark.oracle, pytest.mark.spark]
+
+WRITE = """
+import sys
+from pyspark.sql import SparkSession, functions as f
+spark = (SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").config("spark.log.level", "OFF")
+         .config("spark.driver.bindAddress", "127.0.0.1").config("spark.ui.showConsoleProgress", "false").getOrCreate())
+frame = spark.range(0, 5000, numPartitions=3).select(
+    f.concat(f.lit("key-"), f.col("id")).alias("key"), f.repeat(f.col("id").cast("string"), 5).alias("value"),
+    f.timestamp_millis(f.lit(1_700_000_000_000) + f.col("id")).alias("timestamp"))
+(frame.write.format("logwright").option("codec", "kafka.partition").option("segment.bytes", "20k").option("batch.size", "4k")
+ .option("compression.type", "lz4").mode("append").save(sys.argv[1]))
+spark.stop()
+"""
+
+
+def test_a_broker_serves_what_spark_wrote(broker: Any, kafka: Any, tmp_path: Path) -> None:
+    target = tmp_path / "orders-0"
+    env = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
+    subprocess.run([sys.executable, "-c", WRITE, str(target)], check=True, env=env, capture_output=True)
+    assert len(list(target.glob("*.log"))) > 3
+    assert kafka.sanity(target) == []
+    broker.place(target, configs={"retention.ms": "-1"})
+    broker.start()
+    found = broker.consume("orders")
+    assert [r["offset"] for r in found] == list(range(5000))
+    assert [r["key"] for r in found] == [b"key-%d" % n for n in range(5000)]
+    assert [r["value"] for r in found] == [b"%d" % n * 5 for n in range(5000)]
+    assert [r["timestamp"] for r in found] == [1_700_000_000_000 + n for n in range(5000)]
+    rows = lw.read(target, columns=["offset", "key", "value"]).to_pylist()
+    assert [(r["offset"], r["key"], r["value"]) for r in found] == [tuple(row.values()) for row in rows]
+
+
+def test_a_broker_starts_beside_what_is_staged(broker: Any, tmp_path: Path) -> None:
+    """A new partition that was never committed, and an append that was neither: the broker serves what there was before."""
+    from logwright.writers.staged import StagedWrite
+
+    old = tmp_path / "orders-0"
+    lw.write(pa.table({"value": [b"old %d" % n for n in range(50)]}), old, "kafka.partition")
+    broker.place(old, configs={"retention.ms": "-1"})
+    served = broker.partition_dir("orders")
+    for target, mode in ((served, "append"), (served.parent / "other-0", "append")):
+        write = StagedWrite(str(target), "kafka.partition", mode)
+        task = write.task(0, 0)
+        task.add(pa.record_batch({"value": [b"new"] * 20}))
+        task.commit()
+    assert any(path.name.startswith("other-0.") and path.name.endswith("-delete") for path in served.parent.iterdir())
+    broker.start()
+    assert [r["value"] for r in broker.consume("orders")] == [b"old %d" % n for n in range(50)]
+    broker.stop()
+    shutil.rmtree(tmp_path / "orders-0")
