@@ -192,7 +192,10 @@ class PartitionBuilder:
             raise UsageError(f"row {row}: the offset is null", advice=_ASSIGN)
         if not len(column):
             return
-        offsets = np.asarray(column.cast(pa.int64()))
+        try:
+            offsets = np.asarray(column.cast(pa.int64()))
+        except pa.ArrowInvalid:
+            raise UsageError(f"an offset is above {(1 << 63) - 1}, the largest", advice=_ASSIGN) from None
         before = np.concatenate(([self.encoder.next_offset - 1], offsets[:-1]))
         if (offsets > before).all():
             return

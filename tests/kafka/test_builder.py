@@ -248,6 +248,9 @@ def test_offsets_said_one_way_and_given_another() -> None:
         build(rows(1, offsets=[3]), first_offset=3)
     with pytest.raises(lw.UsageError, match="some rows have offsets"):
         build(rows(1, offsets=[3]), rows(1))
+    with pytest.raises(lw.UsageError, match="the largest"):
+        build(pa.record_batch({"value": [b"x"], "offset": pa.array([1 << 63], pa.uint64())}))
+    assert build(rows(0, offsets=[]), rows(1, offsets=[3]))[1].ids == {"first_offset": 3, "last_offset": 3}
     with pytest.raises(lw.UsageError, match="type string"):
         build(pa.record_batch({"value": [b"x"], "offset": ["1"]}))
     assert build(pa.record_batch({"value": [b"x"], "offset": pa.nulls(1)}), **{"batch.size": 0})[1].rows == 1
@@ -461,6 +464,13 @@ def test_indexes_that_a_killed_broker_left_allocated_are_rebuilt(copy: Any) -> N
     last = sorted(logs(files))[-2]
     for suffix in (".index", ".timeindex"):
         assert files[f"{last:020}{suffix}"] == derived(files)[f"{last:020}{suffix}"]
+
+
+def test_an_append_after_a_clean_stop_tells_of_other_replicas(copy: Any) -> None:
+    path = copy("v2_none_java")
+    assert not any("replicas" in one for one in append(path, rows(1)).before_you_start)
+    (path.parent / ".kafka_cleanshutdown").touch()
+    assert any("replicas" in one for one in append(path, rows(1)).before_you_start)
 
 
 def test_open_transactions_are_told(copy: Any) -> None:
