@@ -1,0 +1,124 @@
+"""Markers read by column are those that the description reads one by one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from logwright.codec.base import Window
+from logwright.codec.compress import compress
+from logwright.codec.describe import Repeated
+from logwright.codec.kafka import log
+from logwright.codec.kafka.batch import (
+    CONTROL,
+    CONTROL_RECORD_KEY,
+    END_TXN_MARKER,
+    RECORD,
+    RECORD_BATCH,
+    TIMESTAMP_TYPE,
+    TRANSACTIONAL,
+)
+from logwright.codec.kafka.markers import MALFORMED, markers
+from logwright.codec.option import Options
+
+GZIP = 1
+INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
+
+
+def record(kind: int, epoch: int, **others: Any) -> dict[str, Any]:
+    key = CONTROL_RECORD_KEY.pack({"version": 0, "type": kind})
+    value = END_TXN_MARKER.pack({"version": 0, "coordinator_epoch": epoch})
+    return {"key": key, "value": value, **others}
+
+
+def batch(offset: int, records: list[dict[str, Any]], flags: int = 0, **others: Any) -> bytes:
+    stored: Any = records
+    if flags & GZIP:
+        stored = compress("gzip", Repeated(RECORD).pack(records, {}))
+    return RECORD_BATCH.pack(
+        {
+            "base_offset": offset,
+            "attributes": TRANSACTIONAL | CONTROL | flags,
+            "producer_id": 7,
+            "base_timestamp": 1000,
+            "max_timestamp": 5000,
+            "records_count": len(records),
+            "records": stored,
+            **others,
+        }
+    )
+
+
+def found(data: bytes) -> list[tuple[int, ...]]:
+    window = Window(np.frombuffer(data, np.uint8), 0, len(data))
+    context = log.CODEC.context(f"{0:020d}.log", Options(log.CODEC.options))
+    return markers(window, log.CODEC.scan(window, 0, context)).tolist()
+
+
+def test_a_marker_as_a_broker_writes_it() -> None:
+    assert found(batch(3, [record(0, 9)])) == [(0, 3, 1000, 0, 9)]
+    assert found(batch(3, [record(1, -1)])) == [(0, 3, 1000, 1, -1)]
+
+
+def test_the_time_of_the_append_counts() -> None:
+    """`DefaultRecord.readFrom` gives records of such batches the batch's largest timestamp."""
+    assert found(batch(3, [record(1, 9)], TIMESTAMP_TYPE)) == [(0, 3, 5000, 1, 9)]
+    assert found(batch(3, [record(1, 9, timestamp_delta=2)], TIMESTAMP_TYPE)) == [(0, 3, 5000, 1, 9)]
+    assert found(batch(3, [record(1, 9, timestamp_delta=2)])) == [(0, 3, 1002, 1, 9)]
+
+
+def test_far_timestamps_wrap_as_in_java() -> None:
+    data = batch(3, [record(1, 9, timestamp_delta=1)], base_timestamp=(1 << 63) - 1)
+    assert found(data) == [(0, 3, -(1 << 63), 1, 9)]
+
+
+def test_what_is_no_marker() -> None:
+    assert found(batch(0, [record(1, 0)], producer_id=-1)) == []
+    assert found(batch(0, [])) == []
+    assert found(batch(0, [record(2, 0)]))[0][3] == 2
+    for key, value in (
+        (b"\0\0\0", b"\0" * 6),
+        (b"\0\0\0\1", b"\0" * 5),
+        (None, None),
+        (b"\x80\0\0\1", b"\0" * 6),
+    ):
+        assert found(batch(0, [{"key": key, "value": value}]))[0][3] == MALFORMED
+    assert found(batch(0, [{"key": b"\0\0\0\1", "value": b"\x80" + b"\0" * 5}]))[0][3] == MALFORMED
+
+
+BATCHES = st.lists(
+    st.tuples(
+        st.sampled_from([0, 0, 0, TIMESTAMP_TYPE, GZIP]),
+        st.lists(
+            st.tuples(
+                st.integers(-3, 4),
+                st.integers(-(1 << 31), (1 << 31) - 1),
+                st.sampled_from([0, 0, 0, 1, -5, 1 << 40]),
+                st.sampled_from([0, 0, 0, 1]),
+            ),
+            max_size=2,
+        ),
+    ),
+    max_size=12,
+)
+
+
+@given(BATCHES)
+def test_any_markers(some: list[Any]) -> None:
+    data, expected = b"", []
+    for i, (flags, records) in enumerate(some):
+        base = 10 * i
+        data += batch(
+            base,
+            [record(kind, epoch, timestamp_delta=late, attributes=odd) for kind, epoch, late, odd in records],
+            flags,
+            last_offset_delta=1,
+        )
+        expected += [
+            (i, base, 5000 if flags & TIMESTAMP_TYPE else 1000 + late, kind, epoch if kind in (0, 1) else -1)
+            for kind, epoch, late, _ in records
+        ]
+    assert found(data) == expected
