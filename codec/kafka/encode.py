@@ -241,7 +241,8 @@ class BatchEncoder:
 def _compressed(out: Bytes, start: pack.Int64s, end: int, settings: BatchSettings) -> Encoded:
     """The same batches with their records compressed."""
     header = heads_at(out, start)
-    ends = np.append(start[1:], end)
+    # There may be none: what was added may still fill no batch.
+    ends = np.append(start[1:], end)[: len(start)]
     pieces = [
         compress(settings.compression, out[int(first) + HEAD_SIZE : int(last)], level=settings.level)
         for first, last in zip(start, ends, strict=True)

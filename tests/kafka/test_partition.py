@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from kafka_golden import CASES
 
@@ -478,6 +479,25 @@ def test_files_are_put_in_place_segment_by_segment_with_the_index_last() -> None
         *(segment_name(9, suffix) for suffix in (".log", ".timeindex", ".txnindex", ".index", ".snapshot")),
         segment_name(20, ".snapshot"),
     ]
+
+
+# Written and read again
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_rows_come_in_any_chunks(compression: str, tmp_path: Path) -> None:
+    """Also when many are taken up before a batch is full, and whether they are compressed or not."""
+    rows = pa.table(
+        {"value": [b"v%d" % i for i in range(1500)], "timestamp": pa.array([1_700_000_000_000] * 1500)}
+    )
+    written = {}
+    for chunk in (1, 100, 667, 1500):
+        place = tmp_path / str(chunk) / "orders-0"
+        reader = pa.RecordBatchReader.from_batches(rows.schema, rows.to_batches(chunk))
+        lw.write(reader, place, "kafka.partition", compression_type=compression, batch_size=16384)
+        assert lw.read(place)["value"].to_pylist() == rows["value"].to_pylist()
+        written[chunk] = (place / segment_name(0, ".log")).read_bytes()
+    assert len(set(written.values())) == 1
 
 
 # Appends that are refused
