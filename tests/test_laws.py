@@ -17,9 +17,9 @@ from logwright.codec import registry
 from logwright.codec.base import Codec, Decoded
 from logwright.codec.describe import I64BE, Field, Repeated, Struct
 from logwright.codec.fault import DamageError, Fault, Kind, LogwrightError, UsageError
-from logwright.codec.kafka.batch import RECORD_BATCH
+from logwright.codec.kafka.batch import RECORD, RECORD_BATCH
 from logwright.readers.stream import Mode
-from logwright.roundtrip import laws, strategies
+from logwright.roundtrip import laws, reference, strategies
 from logwright.roundtrip.compare import bytes_differ, tables_differ
 from logwright.roundtrip.specimen import Specimen, attempt
 
@@ -339,6 +339,17 @@ def test_what_is_no_file_of_ours_is_refused() -> None:
         strategies.files("kafka.partition_metadata")
 
 
+@pytest.mark.parametrize(("key", "said"), [(b"", "UNKNOWN"), (b"\0\0", "UNKNOWN"), (b"\0\0\0\1", "COMMIT")])
+def test_control_records_of_the_reference(key: bytes, said: str) -> None:
+    record = RECORD.pack({"key": key, "value": b"\0\0\0\0\0\0"})
+    values, _ = RECORD.unpack(record)
+    batch = {
+        "base_offset": 0, "attributes": 0x20, "base_timestamp": 0, "max_timestamp": 0, "producer_id": -1, "producer_epoch": -1,
+        "base_sequence": -1, "partition_leader_epoch": 0, "records_count": 1, "records": [values],
+    }  # fmt: skip
+    assert [row["control_type"] for row in reference.kafka_log([batch])] == [said]
+
+
 def test_a_text_without_structures_has_nothing_to_compare() -> None:
     verdict = laws.kernel_equals_description(b"0\n0\n", name="leader-epoch-checkpoint")
     assert verdict
@@ -351,6 +362,7 @@ def test_a_text_without_structures_has_nothing_to_compare() -> None:
     [
         (b"abc", b"abc", None),
         (b"abc", b"abd", "byte 2: 63 expected, 64 found"),
+        (b"abcdefgh", b"abcdefgX", "byte 7: 68 expected, 58 found"),
         (b"abc", b"ab", "3 bytes expected, 2 found, equal up to byte 2"),
         (b"", b"x", "0 bytes expected, 1 found, equal up to byte 0"),
     ],
