@@ -47,9 +47,7 @@ def _json(column: Any) -> Any:
         quote = pa.scalar('"')
         quoted = pc.binary_join_element_wise(quote, column.cast(pa.string()), quote, pa.scalar(""))
         return pc.fill_null(quoted, "null")
-    return pa.array(
-        [json.dumps(_value(one), ensure_ascii=False) for one in column.to_pylist()]
-    )
+    return pa.array([json.dumps(_value(one), ensure_ascii=False) for one in column.to_pylist()])
 
 
 def _plain(column: Any) -> bool:
