@@ -29,6 +29,8 @@ from logwright.codec.kafka.timeindex import TIMEINDEX_ENTRY
 from logwright.codec.option import Option, parse_choice, parse_text
 
 _INT_MAX = (1 << 31) - 1
+LARGEST_OFFSET = (1 << 63) - 2
+"""A log ends one behind its last offset, and files are named by that: the largest int64 can't be one."""
 
 OPTIONS = (
     *encode.OPTIONS,
@@ -195,7 +197,9 @@ class PartitionBuilder:
         try:
             offsets = np.asarray(column.cast(pa.int64()))
         except pa.ArrowInvalid:
-            raise UsageError(f"an offset is above {(1 << 63) - 1}, the largest", advice=_ASSIGN) from None
+            raise UsageError(f"an offset is above {LARGEST_OFFSET}, the largest", advice=_ASSIGN) from None
+        if int(offsets.max()) > LARGEST_OFFSET:
+            raise UsageError(f"offset {int(offsets.max())} is above {LARGEST_OFFSET}, the largest", advice=_ASSIGN)
         before = np.concatenate(([self.encoder.next_offset - 1], offsets[:-1]))
         if (offsets > before).all():
             return

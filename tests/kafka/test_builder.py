@@ -256,6 +256,15 @@ def test_offsets_said_one_way_and_given_another() -> None:
     assert build(pa.record_batch({"value": [b"x"], "offset": pa.nulls(1)}), **{"batch.size": 0})[1].rows == 1
 
 
+def test_the_largest_offset_leaves_room_for_the_end(tmp_path: Path) -> None:
+    """A broker does not start where the end of the log is beyond int64."""
+    rows = pa.table({"value": [b"x"], "offset": [(1 << 63) - 1]})
+    with pytest.raises(lw.UsageError, match="the largest"):
+        lw.write(rows, tmp_path / "orders-0", "kafka.partition")
+    lw.write(rows.set_column(1, "offset", pa.array([(1 << 63) - 2])), tmp_path / "orders-0", "kafka.partition")
+    assert lw.read(tmp_path / "orders-0")["offset"].to_pylist() == [(1 << 63) - 2]
+
+
 # Columns
 
 
