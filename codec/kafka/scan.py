@@ -218,7 +218,9 @@ def _check_order(window: Window, frames: Frames, context: LogContext) -> None:
     at = window.offset + int(frames.start[0])
     before = context.last_offset if context.last_offset is not None and at >= context.last_end else None
     low = 0 if context.base_offset is None else context.base_offset
-    high = low + MAX_OFFSET_DELTA if context.base_offset is not None else (1 << 63) - 1
+    high = (1 << 63) - 1
+    if context.base_offset is not None:
+        high = min(high, low + MAX_OFFSET_DELTA)
     if context.next_base is not None:
         high = min(high, context.next_base - 1)
     if not in_order(frames.header.view(np.uint8), count, low - 1 if before is None else before, low, high):
