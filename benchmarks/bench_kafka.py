@@ -85,7 +85,11 @@ def test_memcpy(benchmark: Any, segments: dict[str, Path]) -> None:
 
 def test_read_file(benchmark: Any, segments: dict[str, Path]) -> None:
     with open_source(str(segments["none"])) as source:
-        measure(benchmark, lambda: [len(source.pread(at, WINDOW)) for at in range(0, source.size, WINDOW)], size=source.size)
+        measure(
+            benchmark,
+            lambda: [len(source.pread(at, WINDOW)) for at in range(0, source.size, WINDOW)],
+            size=source.size,
+        )
 
 
 def test_scan_crc(benchmark: Any, segments: dict[str, Path]) -> None:
@@ -94,7 +98,9 @@ def test_scan_crc(benchmark: Any, segments: dict[str, Path]) -> None:
     def walk() -> int:
         with open_source(str(segments["none"])) as source:
             context = codec.context(NAME, Options(codec.options))
-            return sum(len(found.frames) for found in Walk(source, codec, context) if isinstance(found, Stretch))
+            return sum(
+                len(found.frames) for found in Walk(source, codec, context) if isinstance(found, Stretch)
+            )
 
     measure(benchmark, walk, size=segments["none"].stat().st_size)
 

@@ -64,7 +64,9 @@ def null_batch(schema: pa.Schema) -> pa.RecordBatch:
         "partition": pa.array([0] * BATCH, pa.int32()), "offset": pa.array(range(BATCH), pa.int64()),
         "timestamp": pa.array(range(BATCH), pa.timestamp("us", "UTC")), "timestampType": pa.array([0] * BATCH, pa.int32()),
     }  # fmt: skip
-    arrays = [values[field.name] if field.name in values else pa.array([[]] * BATCH, field.type) for field in schema]
+    arrays = [
+        values[field.name] if field.name in values else pa.array([[]] * BATCH, field.type) for field in schema
+    ]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
@@ -86,7 +88,11 @@ def main() -> None:
     )  # fmt: skip
     try:
         spark.dataSource.register(NullSource)
-        ours = spark.read.format("logwright").option("maxPartitionBytes", "64m").load(str(target / f"{0:020d}.log"))
+        ours = (
+            spark.read.format("logwright")
+            .option("maxPartitionBytes", "64m")
+            .load(str(target / f"{0:020d}.log"))
+        )
         shares = max(1, -(-(target / f"{0:020d}.log").stat().st_size // (64 << 20)))
         null = spark.read.format("null_rows").schema(ours.schema).option("shares", shares).load()
         seconds: dict[str, list[float]] = {"logwright": [], "null": []}

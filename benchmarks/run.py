@@ -27,7 +27,9 @@ Rates = dict[str, float]
 
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--peers", action="store_true", help="also Kafka's own classes in a JVM, and aiokafka")
+    options.add_argument(
+        "--peers", action="store_true", help="also Kafka's own classes in a JVM, and aiokafka"
+    )
     options.add_argument("--no-spark", action="store_true")
     given = options.parse_args()
     with tempfile.TemporaryDirectory(prefix="logwright-bench-") as folder:
@@ -98,14 +100,27 @@ def _table(ours: Rates, peers: dict[str, dict[str, Rates]]) -> list[str]:
         of(kafka, "read_copied", "none"), of(aio, "read_copied", "none"))  # fmt: skip
     row("one record a batch", ours["read_singles"], 1e6, "M rows/s", None, None)
     for codec in COMPRESSIONS:
-        row(f"encode: {codec}", ours[f"encode[{codec}]"], 1e6, "M rows/s", of(kafka, "build", codec), of(aio, "build", codec))
+        row(
+            f"encode: {codec}",
+            ours[f"encode[{codec}]"],
+            1e6,
+            "M rows/s",
+            of(kafka, "build", codec),
+            of(aio, "build", codec),
+        )
     row("write a partition, synced", ours["write_partition"], 1e6, "M rows/s", None, None)
     for kind in ("parquet", "jsonl", "csv"):
         row(f"dump to {kind} (beside DumpLogSegments, cold)", ours[f"dump[{kind}]"], 1e6, "M rows/s",
             of(kafka, "dump_cold", "none"), None)  # fmt: skip
     lines += ["", "Of the measured floor (read, CRC, decompress, copy), decoding to Arrow takes:", ""]
-    lines += [f"- {codec}: {ours[f'floor[{codec}]'] / ours[f'read_four[{codec}]']:.2f} times" for codec in COMPRESSIONS]
-    lines += ["", f"One record a batch costs {ours['read_four[none]'] / ours['read_singles']:.2f} times as much a record."]
+    lines += [
+        f"- {codec}: {ours[f'floor[{codec}]'] / ours[f'read_four[{codec}]']:.2f} times"
+        for codec in COMPRESSIONS
+    ]
+    lines += [
+        "",
+        f"One record a batch costs {ours['read_four[none]'] / ours['read_singles']:.2f} times as much a record.",
+    ]
     return lines
 
 
@@ -129,11 +144,17 @@ def _memory(place: Path) -> list[str]:
         folder = place / f"memory-{times}"
         folder.mkdir()
         table = rows()
-        lw.write([batch for _ in range(times) for batch in table.to_batches(50_000)], folder / NAME, "kafka.log")
-        said = subprocess.run([sys.executable, "-c", _PEAK, str(folder / NAME)], check=True, capture_output=True, text=True)
+        lw.write(
+            [batch for _ in range(times) for batch in table.to_batches(50_000)], folder / NAME, "kafka.log"
+        )
+        said = subprocess.run(
+            [sys.executable, "-c", _PEAK, str(folder / NAME)], check=True, capture_output=True, text=True
+        )
         peaks.append((folder.joinpath(NAME).stat().st_size >> 20, int(said.stdout.split()[1])))
         shutil.rmtree(folder)
-    return [f"Peak memory of a scan: {', '.join(f'{peak} MiB for a file of {size} MiB' for size, peak in peaks)}."]
+    return [
+        f"Peak memory of a scan: {', '.join(f'{peak} MiB for a file of {size} MiB' for size, peak in peaks)}."
+    ]
 
 
 def _cold(place: Path) -> list[str]:
@@ -155,9 +176,13 @@ def _spark(place: Path) -> list[str]:
     """The Spark source beside one of the same rows that does nothing."""
     if shutil.which("java") is None:
         return ["Spark was not measured: Java 17 is not installed."]
-    run = subprocess.run([sys.executable, str(HERE / "null_source.py"), str(place / "spark")], capture_output=True, text=True)
+    run = subprocess.run(
+        [sys.executable, str(HERE / "null_source.py"), str(place / "spark")], capture_output=True, text=True
+    )
     if run.returncode:
-        return [f"Spark was not measured: {run.stderr.strip().splitlines()[-1] if run.stderr else 'it failed'}"]
+        return [
+            f"Spark was not measured: {run.stderr.strip().splitlines()[-1] if run.stderr else 'it failed'}"
+        ]
     found: dict[str, Any] = json.loads(run.stdout.strip().splitlines()[-1])
     return [
         f"Spark, one core: {found['logwright'] / 1e6:.2f} M rows/s, a source of the same rows that does nothing"
@@ -168,10 +193,16 @@ def _spark(place: Path) -> list[str]:
 def _machine() -> str:
     cpu, facts = platform.processor(), Path("/proc/cpuinfo")
     if facts.exists():
-        named = [line.split(":")[1].strip() for line in facts.read_text().splitlines() if line.startswith("model name")]
+        named = [
+            line.split(":")[1].strip()
+            for line in facts.read_text().splitlines()
+            if line.startswith("model name")
+        ]
         cpu = named[0] if named else cpu
     cores = os.cpu_count()
-    return f"{cpu}, {cores} cores, Python {platform.python_version()}. Medians; one core unless said otherwise."
+    return (
+        f"{cpu}, {cores} cores, Python {platform.python_version()}. Medians; one core unless said otherwise."
+    )
 
 
 if __name__ == "__main__":

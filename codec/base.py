@@ -72,7 +72,15 @@ class Frames:
 
     def pick(self, mask: npt.NDArray[np.bool_] | slice) -> Frames:
         """The same with only some of the frames."""
-        return Frames(self.start[mask], self.end[mask], self.header[mask], self.stop, self.need, self.damage, self.faults)
+        return Frames(
+            self.start[mask],
+            self.end[mask],
+            self.header[mask],
+            self.stop,
+            self.need,
+            self.damage,
+            self.faults,
+        )
 
 
 @dataclass(slots=True)
@@ -118,7 +126,9 @@ class Codec(Protocol):
         """The rows (or frames) of these frames, in order, in pieces of bounded memory; only the columns asked for."""
         ...
 
-    def describe_file(self, head: Window, size: int, frames: int, tail: bytes, zeros: int, context: Any) -> pa.RecordBatch:
+    def describe_file(
+        self, head: Window, size: int, frames: int, tail: bytes, zeros: int, context: Any
+    ) -> pa.RecordBatch:
         """The one row of the file table, all columns. `tail` is what no frame covers at the end, then `zeros` zero bytes."""
         ...
 
@@ -346,7 +356,9 @@ class Layout(Protocol):
         files, a prefix of them."""
         ...
 
-    def builder(self, listing: Listing | None, name: str, options: Options, *, staged: bool = False) -> Builder:
+    def builder(
+        self, listing: Listing | None, name: str, options: Options, *, staged: bool = False
+    ) -> Builder:
         """A builder for a new directory called `name`, or (with a listing) for an append to it.
 
         `staged`: for one of several tasks, none of which knows its place; `place` puts their files together.
@@ -354,7 +366,12 @@ class Layout(Protocol):
         ...
 
     def place(
-        self, listing: Listing | None, name: str, parts: Sequence[tuple[Stage, Summary]], extra: Stage, options: Options
+        self,
+        listing: Listing | None,
+        name: str,
+        parts: Sequence[tuple[Stage, Summary]],
+        extra: Stage,
+        options: Options,
     ) -> Placement:
         """Put staged parts together, in the order given unless the rows say otherwise; what is made anew goes to `extra`."""
         ...

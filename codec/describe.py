@@ -95,14 +95,18 @@ class Int(Type):
 
     def pack(self, value: Any, scope: Scope) -> bytes:
         try:
-            return int(value).to_bytes(self.width, "big" if self.order == ">" else "little", signed=self.signed)
+            return int(value).to_bytes(
+                self.width, "big" if self.order == ">" else "little", signed=self.signed
+            )
         except (OverflowError, TypeError, ValueError):
             raise DescriptionError(f"{value!r} does not fit {self.label()}") from None
 
     def unpack(self, buf: Buffer, at: int, end: int, scope: Scope) -> tuple[int, int]:
         _left(at, end, self.width)
         raw = bytes(buf[at : at + self.width])
-        return int.from_bytes(raw, "big" if self.order == ">" else "little", signed=self.signed), at + self.width
+        return int.from_bytes(
+            raw, "big" if self.order == ">" else "little", signed=self.signed
+        ), at + self.width
 
     def meaning(self, value: Any) -> str:
         return (self.values or {}).get(value, "")
@@ -253,7 +257,9 @@ class Bytes(Type):
             return
         value, stop = self.unpack(buf, at, end, scope)
         size, start = self.length.unpack(buf, at, end, scope)
-        yield Span(f"{path}.length", at, start - at, size, "null" if value is None else "", f"length of {path}")
+        yield Span(
+            f"{path}.length", at, start - at, size, "null" if value is None else "", f"length of {path}"
+        )
         if stop > start:
             yield Span(path, start, stop - start, value, self.meaning(value), doc)
 
@@ -263,7 +269,9 @@ class Bytes(Type):
     def label(self) -> str:
         kind = "string" if self.text else "bytes"
         if isinstance(self.length, Type):
-            return f"{kind}, length {self.length.label()}" + ("" if self.null is None else ", negative = null")
+            return f"{kind}, length {self.length.label()}" + (
+                "" if self.null is None else ", negative = null"
+            )
         return f"{kind}, {self.length}" if isinstance(self.length, str) else f"{kind}[{self.length}]"
 
 
@@ -386,7 +394,9 @@ class Struct(Type):
         self.head_dtype = np.dtype([(field.name, field.type.dtype) for field in fixed])
         """The fixed-width fields at the start, as a packed structured dtype."""
         self._offsets = {n: int(self.head_dtype.fields[n][1]) for n in self.head_dtype.names or ()}  # type: ignore[index]
-        self._offsets |= {fields[len(fixed)].name: self.head_dtype.itemsize} if len(fixed) < len(fields) else {}
+        self._offsets |= (
+            {fields[len(fixed)].name: self.head_dtype.itemsize} if len(fixed) < len(fields) else {}
+        )
         if len(fixed) == len(fields):
             self.dtype = self.head_dtype  # type: ignore[assignment]
 
@@ -430,7 +440,9 @@ class Struct(Type):
             if field.sizes:
                 # A fixed-width checksum still to be filled in counts with its width.
                 later = names[names.index(field.name) + 1 :]
-                size = sum(len(parts[n]) or (self[n].type.min_size if self[n] in pending else 0) for n in later)
+                size = sum(
+                    len(parts[n]) or (self[n].type.min_size if self[n] in pending else 0) for n in later
+                )
                 parts[field.name] = field.type.pack(size, inner)
         for field in reversed(pending):
             if field.checksum:
@@ -460,7 +472,11 @@ class Struct(Type):
 
     def check(self, buf: Buffer, at: int, end: int) -> list[tuple[str, int, int]]:
         """The checksums of the structure in `buf[at:end]` that are wrong: (field, stored, computed)."""
-        spans = {span.path: span for span in self.walk(buf, at, end) if "." not in span.path and "[" not in span.path}
+        spans = {
+            span.path: span
+            for span in self.walk(buf, at, end)
+            if "." not in span.path and "[" not in span.path
+        }
         wrong = []
         for field in self.fields:
             if field.checksum:

@@ -74,7 +74,9 @@ class LogwrightError(Exception):
     One paragraph: where (path, byte offset), what was expected and found, and what to do next.
     """
 
-    def __init__(self, message: str, *, path: str | None = None, offset: int | None = None, advice: str = "") -> None:
+    def __init__(
+        self, message: str, *, path: str | None = None, offset: int | None = None, advice: str = ""
+    ) -> None:
         super().__init__(message)
         self.message = message
         self.path = path

@@ -29,7 +29,16 @@ def parse_bool(text: Any) -> bool:
     raise ValueError("expected true or false")
 
 
-_SCALE = {"": 1, "b": 1, "k": 1 << 10, "kb": 1 << 10, "kib": 1 << 10, "m": 1 << 20, "mb": 1 << 20, "mib": 1 << 20}
+_SCALE = {
+    "": 1,
+    "b": 1,
+    "k": 1 << 10,
+    "kb": 1 << 10,
+    "kib": 1 << 10,
+    "m": 1 << 20,
+    "mb": 1 << 20,
+    "mib": 1 << 20,
+}
 _SCALE |= {"g": 1 << 30, "gb": 1 << 30, "gib": 1 << 30}
 
 
@@ -66,12 +75,16 @@ class Option:
         try:
             parsed = self.parse(value)
         except (TypeError, ValueError) as error:
-            raise UsageError(f"option {self.name}: {value!r} is not valid ({error})", advice=self.doc) from None
+            raise UsageError(
+                f"option {self.name}: {value!r} is not valid ({error})", advice=self.doc
+            ) from None
         if self.choices and parsed not in self.choices:
             raise UsageError(f"option {self.name}: {value!r} is none of {', '.join(self.choices)}")
         if (self.low is not None and parsed < self.low) or (self.high is not None and parsed > self.high):
             top = "" if self.high is None else f" and at most {self.high}"
-            raise UsageError(f"option {self.name}: {parsed} is out of range, at least {self.low}{top} is needed")
+            raise UsageError(
+                f"option {self.name}: {parsed} is out of range, at least {self.low}{top} is needed"
+            )
         return parsed
 
 
@@ -105,7 +118,11 @@ def _nearest(name: str, known: Mapping[str, Option]) -> str:
     near = difflib.get_close_matches(fold(name), known, n=1, cutoff=0.5)
     if near:
         return f"Did you mean {known[near[0]].name!r}?"
-    return f"Known here: {', '.join(sorted(option.name for option in known.values()))}" if known else "None are known here"
+    return (
+        f"Known here: {', '.join(sorted(option.name for option in known.values()))}"
+        if known
+        else "None are known here"
+    )
 
 
 def parse_choice(text: Any) -> str:

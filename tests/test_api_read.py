@@ -363,7 +363,9 @@ def test_verify_one_file(box: Path) -> None:
     report = lw.verify(box / "000.toy")
     assert report["files"][0]["path"] == report["path"] == str(box / "000.toy")
     assert report["files"][0]["faults"][0]["lost"] == {"first_id": 23, "last_id": 31}
-    assert str(report).endswith(f"logwright dump {box}/000.toy --mode DROPMALFORMED   gets every row that is sound")
+    assert str(report).endswith(
+        f"logwright dump {box}/000.toy --mode DROPMALFORMED   gets every row that is sound"
+    )
     with pytest.raises(lw.UsageError, match="Did you mean 'checksums'"):
         lw.verify(box, depth="checksum")
     with pytest.raises(lw.UsageError, match="There are"):

@@ -57,9 +57,19 @@ def test_json_lines_lose_nothing(partition: Path, capsys: Out) -> None:
     assert run("dump", str(partition), "--format", "jsonl", "--columns", "key,value,timestamp,headers") == 0
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert rows[0] == {"key": "a", "value": "1", "timestamp": 0, "headers": []}
-    assert rows[1] == {"key": None, "value": "", "timestamp": None, "headers": [{"key": "h", "value": {"$hex": "fe"}}]}
+    assert rows[1] == {
+        "key": None,
+        "value": "",
+        "timestamp": None,
+        "headers": [{"key": "h", "value": {"$hex": "fe"}}],
+    }
     assert rows[2] == {"key": {"$hex": "ff00"}, "value": None, "timestamp": 1, "headers": []}
-    assert rows[3] == {"key": 'q"\\\n\x07', "value": "ü", "timestamp": 1_700_000_000_123, "headers": [{"key": "", "value": None}]}
+    assert rows[3] == {
+        "key": 'q"\\\n\x07',
+        "value": "ü",
+        "timestamp": 1_700_000_000_123,
+        "headers": [{"key": "", "value": None}],
+    }
 
 
 @pytest.mark.parametrize(("form", "key"), [("hex", "ff00"), ("base64", "/wA="), ("utf8", "\ufffd\x00")])
@@ -80,7 +90,10 @@ def test_filter_columns_limit_and_view(partition: Path, capsys: Out) -> None:
     words = ["dump", str(partition), "--format", "jsonl", "--columns", "offset"]
     assert run(*words, "--filter", "offset >= 1", "--filter", "offset != 2", "--limit", "1") == 0
     assert capsys.readouterr().out == '{"offset":1}\n'
-    assert run("dump", str(partition), "--format", "jsonl", "--view", "batches", "--columns", "records_count") == 0
+    assert (
+        run("dump", str(partition), "--format", "jsonl", "--view", "batches", "--columns", "records_count")
+        == 0
+    )
     assert capsys.readouterr().out == '{"records_count":4}\n'
 
 
@@ -139,7 +152,9 @@ def test_a_segment_through_parquet_is_the_same_bytes(tmp_path: Path, capsys: Out
         back = tmp_path / case / source.name
         back.parent.mkdir()
         assert run("convert", str(source), str(table), "--mode", "permissive") in (0, 3)
-        assert {path.name for path in tmp_path.glob(f"{case}.*")} == {f"{case}{x}.parquet" for x in ("", ".frames", ".file")}
+        assert {path.name for path in tmp_path.glob(f"{case}.*")} == {
+            f"{case}{x}.parquet" for x in ("", ".frames", ".file")
+        }
         assert run("convert", str(table), str(back)) == 0
         assert back.read_bytes() == source.read_bytes(), case
     capsys.readouterr()
@@ -148,7 +163,15 @@ def test_a_segment_through_parquet_is_the_same_bytes(tmp_path: Path, capsys: Out
 def test_partitions_through_arrow(partition: Path, tmp_path: Path, capsys: Out) -> None:
     assert run("convert", str(partition), str(tmp_path / "rows.arrow")) == 0
     again = tmp_path / "again-0"
-    words = ["convert", str(tmp_path / "rows.arrow"), str(again), "--codec", "kafka.partition", "--compression-type", "zstd"]
+    words = [
+        "convert",
+        str(tmp_path / "rows.arrow"),
+        str(again),
+        "--codec",
+        "kafka.partition",
+        "--compression-type",
+        "zstd",
+    ]
     assert run(*words) == 0
     assert "before you start" in capsys.readouterr().err
     columns = ["key", "value", "offset", "timestamp", "headers"]
@@ -174,7 +197,9 @@ def test_partitions_through_arrow(partition: Path, tmp_path: Path, capsys: Out) 
         (["generate", "kafka.partition", "{orders}"], 1, "exists"),
     ],
 )
-def test_errors_are_one_paragraph(partition: Path, capsys: Out, words: list[str], status: int, said: str) -> None:
+def test_errors_are_one_paragraph(
+    partition: Path, capsys: Out, words: list[str], status: int, said: str
+) -> None:
     assert run(*[word.format(orders=partition) for word in words]) == status
     shown = capsys.readouterr()
     assert said in shown.err

@@ -199,7 +199,9 @@ class PartitionBuilder:
         except pa.ArrowInvalid:
             raise UsageError(f"an offset is above {LARGEST_OFFSET}, the largest", advice=_ASSIGN) from None
         if int(offsets.max()) > LARGEST_OFFSET:
-            raise UsageError(f"offset {int(offsets.max())} is above {LARGEST_OFFSET}, the largest", advice=_ASSIGN)
+            raise UsageError(
+                f"offset {int(offsets.max())} is above {LARGEST_OFFSET}, the largest", advice=_ASSIGN
+            )
         before = np.concatenate(([self.encoder.next_offset - 1], offsets[:-1]))
         if (offsets > before).all():
             return

@@ -53,10 +53,17 @@ def convert(
     if codec is None:
         found = registry.detect(os.path.basename(target), b"")
         if found is None:
-            raise UsageError(f"what {target!r} is to be is not clear from its name", advice="Say it with codec (--codec)")
+            raise UsageError(
+                f"what {target!r} is to be is not clear from its name", advice="Say it with codec (--codec)"
+            )
         codec = found.name
     written = api.write(data, target, codec, frames=frames, file=file, mode=if_exists, **options)
-    return {"files": written.files, "rows": written.rows, "report": reading and reading.report, "written": written}
+    return {
+        "files": written.files,
+        "rows": written.rows,
+        "report": reading and reading.report,
+        "written": written,
+    }
 
 
 def _to_tables(
@@ -80,7 +87,10 @@ def _to_tables(
     if exact:
         modes = {"frames": mode, "file": "DROPMALFORMED" if permissive else mode}
         parts += [
-            (beside(target, name), api.scan(source, codec, view=name, columns="*", mode=modes[name], **options))
+            (
+                beside(target, name),
+                api.scan(source, codec, view=name, columns="*", mode=modes[name], **options),
+            )
             for name in TABLES
         ]
     rows = 0

@@ -187,8 +187,12 @@ def _without_spark(target: Path) -> None:
                 yield pa.record_batch(
                     {
                         "key": pa.array([f"order-{n % 50_000}".encode() for n in numbers]),
-                        "value": pa.array([b'{"order": %d, "total": %d}' % (n, n * 7919 % 100_000) for n in numbers]),
-                        "timestamp": pa.array([1_700_000_000_000 + n for n in numbers], pa.timestamp("ms", "UTC")),
+                        "value": pa.array(
+                            [b'{"order": %d, "total": %d}' % (n, n * 7919 % 100_000) for n in numbers]
+                        ),
+                        "timestamp": pa.array(
+                            [1_700_000_000_000 + n for n in numbers], pa.timestamp("ms", "UTC")
+                        ),
                     }
                 )
                 bar.update(task, completed=start + 50_000)
@@ -247,7 +251,11 @@ def _aiokafka(path: Path) -> dict[str, Any]:
 
 def _look(target: Path) -> None:
     console.rule("[bold]4. the command line")
-    for words in (["inspect", str(target)], ["verify", str(target)], ["dump", str(target), "--limit", "3", "--format", "text"]):
+    for words in (
+        ["inspect", str(target)],
+        ["verify", str(target)],
+        ["dump", str(target), "--limit", "3", "--format", "text"],
+    ):
         console.print(f"[bold]$ logwright {' '.join(words)}")
         subprocess.run([sys.executable, "-m", "logwright", *words], check=True)
 
@@ -263,7 +271,9 @@ def _list(target: Path) -> None:
     if len(logs) > 6:
         console.print(f"  ... {len(logs)} segments in all")
     others = [path for path in files if path.suffix != ".log"]
-    console.print(f"  and {len(others)} more: {', '.join(sorted({path.suffix or path.name for path in others}))}")
+    console.print(
+        f"  and {len(others)} more: {', '.join(sorted({path.suffix or path.name for path in others}))}"
+    )
 
 
 def _bar() -> Progress:

@@ -261,7 +261,9 @@ def test_the_largest_offset_leaves_room_for_the_end(tmp_path: Path) -> None:
     rows = pa.table({"value": [b"x"], "offset": [(1 << 63) - 1]})
     with pytest.raises(lw.UsageError, match="the largest"):
         lw.write(rows, tmp_path / "orders-0", "kafka.partition")
-    lw.write(rows.set_column(1, "offset", pa.array([(1 << 63) - 2])), tmp_path / "orders-0", "kafka.partition")
+    lw.write(
+        rows.set_column(1, "offset", pa.array([(1 << 63) - 2])), tmp_path / "orders-0", "kafka.partition"
+    )
     assert lw.read(tmp_path / "orders-0")["offset"].to_pylist() == [(1 << 63) - 2]
 
 

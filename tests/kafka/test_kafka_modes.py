@@ -40,7 +40,10 @@ def test_laws(path: Path) -> None:
     assert verdict, str(verdict)
 
 
-@pytest.mark.parametrize("name", ["dmg_flip_payload", "dmg_flip_len_plus", "dmg_garbage_mid", "dmg_zero_old_page", "dmg_fix_garbage"])
+@pytest.mark.parametrize(
+    "name",
+    ["dmg_flip_payload", "dmg_flip_len_plus", "dmg_garbage_mid", "dmg_zero_old_page", "dmg_fix_garbage"],
+)
 def test_damage_is_passed(name: str) -> None:
     case = CASES[name]
     found = lw.scan(case.partition, mode="PERMISSIVE")
@@ -66,7 +69,14 @@ def test_rows_are_written_and_read_again(tmp_path: Path, compression: str) -> No
             "headers": [[{"key": "h", "value": b"x" * n}] * (n % 3) for n in range(count)],
         }
     )
-    lw.write(table, tmp_path / "t-0", "kafka.partition", batch_size=700, segment_bytes=9000, compression_type=compression)
+    lw.write(
+        table,
+        tmp_path / "t-0",
+        "kafka.partition",
+        batch_size=700,
+        segment_bytes=9000,
+        compression_type=compression,
+    )
     again = lw.read(tmp_path / "t-0")
     assert again["offset"].to_pylist() == list(range(count))
     for name in table.schema.names:

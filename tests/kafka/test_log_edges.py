@@ -227,12 +227,18 @@ def test_raw_header_keys_in_a_payload_stay() -> None:
 
 
 def test_a_row_taken_from_a_compressed_batch_is_gone() -> None:
-    got = Got(compressed(0, compress("snappy", section([record(i, b"%d" % i) for i in range(3)])), "snappy", 3))
+    got = Got(
+        compressed(0, compress("snappy", section([record(i, b"%d" % i) for i in range(3)])), "snappy", 3)
+    )
     fewer = Got(got.encoded(got.rows.slice(1)))
     assert fewer.rows.column("key").to_pylist() == [b"1", b"2"]
-    assert fewer.frames.select(["records_count", "last_offset"]).to_pylist() == [{"records_count": 2, "last_offset": 2}]
+    assert fewer.frames.select(["records_count", "last_offset"]).to_pylist() == [
+        {"records_count": 2, "last_offset": 2}
+    ]
 
 
 def test_transactions_of_others_are_served() -> None:
-    log = batch(0, attributes=0x10, producer_id=1, producer_epoch=0) + batch(1, attributes=0x10, producer_id=2)
+    log = batch(0, attributes=0x10, producer_id=1, producer_epoch=0) + batch(
+        1, attributes=0x10, producer_id=2
+    )
     assert Got(log, aborted=((3, 0, 9), (2, 0, 9))).offsets == [0]

@@ -17,7 +17,11 @@ from logwright.codec.kafka.metadata import is_topic_id
 from logwright.codec.option import Options
 from logwright.codec.whole import ParseError
 
-INDEX, TIMEINDEX, TXNINDEX = "00000000000000000020.index", "00000000000000000020.timeindex", "00000000000000000020.txnindex"
+INDEX, TIMEINDEX, TXNINDEX = (
+    "00000000000000000020.index",
+    "00000000000000000020.timeindex",
+    "00000000000000000020.txnindex",
+)
 
 
 def again(path: Path) -> bytes:
@@ -26,9 +30,12 @@ def again(path: Path) -> bytes:
     assert name is not None
     codec = registry.get(name)
     tables = [
-        lw.scan(path, view=view, columns="*", mode="DROPMALFORMED").to_table() for view in ("rows", "frames", "file")
+        lw.scan(path, view=view, columns="*", mode="DROPMALFORMED").to_table()
+        for view in ("rows", "frames", "file")
     ]
-    return b"".join(bytes(part) for part in codec.encode(*tables, codec.context(path.name, Options(codec.options))))
+    return b"".join(
+        bytes(part) for part in codec.encode(*tables, codec.context(path.name, Options(codec.options)))
+    )
 
 
 def put(folder: Path, name: str, content: bytes) -> Path:
@@ -38,7 +45,9 @@ def put(folder: Path, name: str, content: bytes) -> Path:
 
 
 def entries(*pairs: tuple[int, int], widths: tuple[int, int] = (4, 4)) -> bytes:
-    return b"".join(a.to_bytes(widths[0], "big", signed=True) + b.to_bytes(widths[1], "big") for a, b in pairs)
+    return b"".join(
+        a.to_bytes(widths[0], "big", signed=True) + b.to_bytes(widths[1], "big") for a, b in pairs
+    )
 
 
 def test_offsets_are_absolute(tmp_path: Path) -> None:
@@ -101,7 +110,15 @@ def test_a_partial_entry_at_the_end_is_ignored_as_readers_do(tmp_path: Path) -> 
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"0\n", b"0\n0\n", b"0\r\n2\r\n0 0\r\n2 5\r\n", b"0\n1\n0 7", b"0\n2\n5 9\n0 3\n", b"0\n1\n+1\t7 \n"],
+    [
+        b"",
+        b"0\n",
+        b"0\n0\n",
+        b"0\r\n2\r\n0 0\r\n2 5\r\n",
+        b"0\n1\n0 7",
+        b"0\n2\n5 9\n0 3\n",
+        b"0\n1\n+1\t7 \n",
+    ],
 )
 def test_odd_but_legal_checkpoints_come_back_as_they_were(tmp_path: Path, content: bytes) -> None:
     path = put(tmp_path, "leader-epoch-checkpoint", content)
@@ -122,7 +139,15 @@ def test_leader_epochs_round_trip(pairs: list[tuple[int, int]]) -> None:
     assert LEADER_EPOCH.unpack(LEADER_EPOCH.pack(pairs)) == pairs
 
 
-@given(st.lists(st.tuples(st.from_regex(r"[a-zA-Z0-9._-]{1,20}", fullmatch=True), st.integers(0, 9), st.integers(-1, 2**63 - 1))))
+@given(
+    st.lists(
+        st.tuples(
+            st.from_regex(r"[a-zA-Z0-9._-]{1,20}", fullmatch=True),
+            st.integers(0, 9),
+            st.integers(-1, 2**63 - 1),
+        )
+    )
+)
 def test_offset_checkpoints_round_trip(lines: list[Any]) -> None:
     assert OFFSETS.unpack(OFFSETS.pack(lines)) == lines
 

@@ -60,7 +60,9 @@ def test_a_broker_starts_beside_what_is_staged(broker: Any, tmp_path: Path) -> N
         task = write.task(0, 0)
         task.add(pa.record_batch({"value": [b"new"] * 20}))
         task.commit()
-    assert any(path.name.startswith("other-0.") and path.name.endswith("-delete") for path in served.parent.iterdir())
+    assert any(
+        path.name.startswith("other-0.") and path.name.endswith("-delete") for path in served.parent.iterdir()
+    )
     broker.start()
     assert [r["value"] for r in broker.consume("orders")] == [b"old %d" % n for n in range(50)]
     broker.stop()

@@ -42,7 +42,9 @@ def as_kafka_says(table: pa.Table, first_offset: int = 0) -> list[tuple[Any, ...
 
 
 def as_read(found: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
-    return [(r["offset"], r["timestamp"], r["key"], r["value"], [tuple(h) for h in r["headers"]]) for r in found]
+    return [
+        (r["offset"], r["timestamp"], r["key"], r["value"], [tuple(h) for h in r["headers"]]) for r in found
+    ]
 
 
 @pytest.mark.parametrize("compression", COMPRESSIONS)
@@ -57,7 +59,11 @@ def test_records_indexes_and_tool(kafka: Any, tmp_path: Path, compression: str) 
     assert written.ids == {"first_offset": 0, "last_offset": 3999}
     assert as_read(kafka.records(target)) == as_kafka_says(table)
     assert kafka.sanity(target) == []
-    derived = {p.name: p.read_bytes() for p in target.iterdir() if p.suffix != ".log" and p.name != "partition.metadata"}
+    derived = {
+        p.name: p.read_bytes()
+        for p in target.iterdir()
+        if p.suffix != ".log" and p.name != "partition.metadata"
+    }
     assert kafka.rebuild(target, 500) == derived, "Kafka rebuilds the very files that we wrote"
     said = kafka.dump(sorted(target.glob("*.log"))[0], "--print-data-log")
     assert "isvalid: true" in said
@@ -67,7 +73,11 @@ def test_records_indexes_and_tool(kafka: Any, tmp_path: Path, compression: str) 
 @pytest.mark.parametrize("compression", COMPRESSIONS)
 def test_batches_are_those_of_kafkas_builder(kafka: Any, compression: str) -> None:
     """Byte for byte where nothing is compressed, by content where the compressor may differ."""
-    table = rows(50).drop_columns("timestamp").append_column("timestamp", pa.array([START + n for n in range(50)]))
+    table = (
+        rows(50)
+        .drop_columns("timestamp")
+        .append_column("timestamp", pa.array([START + n for n in range(50)]))
+    )
     encoder = BatchEncoder(BatchSettings(compression, batch_size=1 << 20, leader_epoch=3))
     parts = [encoder.add(batch) for batch in table.to_batches()] + [encoder.flush()]
     ours = b"".join(part.data.tobytes() for part in parts)
@@ -89,10 +99,21 @@ def test_batches_are_those_of_kafkas_builder(kafka: Any, compression: str) -> No
 def test_append_and_overwrite(kafka: Any, tmp_path: Path) -> None:
     target = tmp_path / "orders-0"
     for start in (0, 300, 600):
-        lw.write(rows(300, first=start), target, "kafka.partition", mode="append", batch_size=900, topic_id=TOPIC_ID)
+        lw.write(
+            rows(300, first=start),
+            target,
+            "kafka.partition",
+            mode="append",
+            batch_size=900,
+            topic_id=TOPIC_ID,
+        )
     assert as_read(kafka.records(target)) == as_kafka_says(rows(900))
     assert kafka.sanity(target) == []
-    derived = {p.name: p.read_bytes() for p in target.iterdir() if p.suffix != ".log" and p.name != "partition.metadata"}
+    derived = {
+        p.name: p.read_bytes()
+        for p in target.iterdir()
+        if p.suffix != ".log" and p.name != "partition.metadata"
+    }
     assert kafka.rebuild(target, 4096) == derived
     assert kafka.load(target, clean=True)["log_end_offset"] == 900
     lw.write(rows(5), target, "kafka.partition", mode="overwrite")
@@ -103,7 +124,14 @@ def test_appending_to_what_a_broker_wrote(kafka: Any, golden: Any, tmp_path: Pat
     """Transactions, several segments, epochs: Kafka's loader accepts the whole and rebuilds the same files."""
     import shutil
 
-    for name in ("v2_txn_interleaved", "v2_epochs", "v2_rolled", "v2_empty", "killed_plain", "craft_only_empty_segment"):
+    for name in (
+        "v2_txn_interleaved",
+        "v2_epochs",
+        "v2_rolled",
+        "v2_empty",
+        "killed_plain",
+        "craft_only_empty_segment",
+    ):
         case = golden(name)
         target = tmp_path / case.directory.name
         shutil.copytree(case.directory, target)
@@ -128,4 +156,8 @@ def test_a_broker_serves_it(kafka: Any, broker: Any, tmp_path: Path) -> None:
     broker.start()
     for compression in COMPRESSIONS:
         assert as_read(broker.consume(f"topic-{compression}")) == as_kafka_says(table)
-        assert not [line for line in broker.log_lines(f"topic-{compression}") if "ERROR" in line or "truncat" in line.lower()]
+        assert not [
+            line
+            for line in broker.log_lines(f"topic-{compression}")
+            if "ERROR" in line or "truncat" in line.lower()
+        ]

@@ -34,7 +34,9 @@ def rows(spark: Any, count: int = ROWS, parts: int = 3, first: int = 0) -> Any:
 
 
 def write(frame: Any, path: Path, mode: str = "append", **options: Any) -> None:
-    frame.write.format("logwright").option("codec", "kafka.partition").options(**options).mode(mode).save(str(path))
+    frame.write.format("logwright").option("codec", "kafka.partition").options(**options).mode(mode).save(
+        str(path)
+    )
 
 
 def read(spark: Any, path: Path | str, **options: Any) -> Any:
@@ -79,7 +81,9 @@ def left(folder: Path) -> list[str]:
 @pytest.mark.parametrize("compression", ["none", "zstd"])
 def test_there_and_back(spark: Any, tmp_path: Path, compression: str) -> None:
     target = tmp_path / "orders-0"
-    write(rows(spark), target, **{"compression.type": compression, "segment.bytes": "20k", "batch.size": "2k"})
+    write(
+        rows(spark), target, **{"compression.type": compression, "segment.bytes": "20k", "batch.size": "2k"}
+    )
     back = read(spark, target)
     assert [(f.name, f.dataType.simpleString()) for f in back.schema] == [
         ("key", "binary"), ("value", "binary"), ("topic", "string"), ("partition", "int"), ("offset", "bigint"),
@@ -118,9 +122,13 @@ def test_append_and_overwrite(spark: Any, tmp_path: Path) -> None:
 
 def test_offsets_are_kept_or_assigned(spark: Any, tmp_path: Path) -> None:
     f = functions
-    kept = spark.range(0, 300, numPartitions=3).select((f.col("id") * 2 + 10).alias("offset"), f.lit("v").alias("value"))
+    kept = spark.range(0, 300, numPartitions=3).select(
+        (f.col("id") * 2 + 10).alias("offset"), f.lit("v").alias("value")
+    )
     write(kept, tmp_path / "kept-0")
-    assert [r[0] for r in read(spark, tmp_path / "kept-0").select("offset").orderBy("offset").collect()] == list(range(10, 610, 2))
+    assert [
+        r[0] for r in read(spark, tmp_path / "kept-0").select("offset").orderBy("offset").collect()
+    ] == list(range(10, 610, 2))
     write(kept, tmp_path / "assigned-0", offsets="assign")
     assert read(spark, tmp_path / "assigned-0").agg(f.max("offset")).first()[0] == 299
     mixed = kept.withColumn("offset", functions.col("offset") % 100)
@@ -148,7 +156,12 @@ def test_modes_on_a_damaged_copy(spark: Any) -> None:
     assert read(spark, path, mode="DROPMALFORMED").count() == 95
     marked = read(spark, path, mode="PERMISSIVE", columnNameOfCorruptRecord="_bad")
     (bad,) = marked.filter("_corrupt_offset is not null").collect()
-    assert (bad["_corrupt_offset"], bad["_corrupt_length"], bad["offset"], len(bad["_bad"])) == (327, 125, None, 125)
+    assert (bad["_corrupt_offset"], bad["_corrupt_length"], bad["offset"], len(bad["_bad"])) == (
+        327,
+        125,
+        None,
+        125,
+    )
     assert marked.count() == 96
     with pytest.raises(Exception, match=r"86\.log: at byte 327: checksum mismatch"):
         read(spark, path).collect()
@@ -161,8 +174,13 @@ def test_only_the_columns_of_the_schema(spark: Any, tmp_path: Path) -> None:
     assert few.filter("offset = 3").first()["value"] == bytearray(b"3")
     with pytest.raises(Exception, match="Did you mean 'offset'"):
         spark.read.format("logwright").schema("ofset long").load(str(tmp_path / "orders-0")).collect()
-    meta = read(spark, tmp_path / "orders-0", includeMetadata="true").select("_path", "_position").distinct().collect()
-    assert [(os.path.basename(r[0]), r[1]) for r in meta][0] == (f"{0:020d}.log", 0)
+    meta = (
+        read(spark, tmp_path / "orders-0", includeMetadata="true")
+        .select("_path", "_position")
+        .distinct()
+        .collect()
+    )
+    assert next((os.path.basename(r[0]), r[1]) for r in meta) == (f"{0:020d}.log", 0)
 
 
 def test_several_paths(spark: Any, tmp_path: Path) -> None:
@@ -178,7 +196,12 @@ def test_several_paths(spark: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"), [({"segmnet": "1"}, "unknown option 'segmnet'"), ({"mode": "odd"}, "no mode"), ({"codec": "kafka.lgo"}, "Did you mean")]
+    ("options", "said"),
+    [
+        ({"segmnet": "1"}, "unknown option 'segmnet'"),
+        ({"mode": "odd"}, "no mode"),
+        ({"codec": "kafka.lgo"}, "Did you mean"),
+    ],
 )
 def test_wrong_words(spark: Any, options: dict[str, str], said: str) -> None:
     with pytest.raises(Exception, match=said) as caught:
@@ -197,7 +220,9 @@ def test_a_failed_task_leaves_nothing(spark: Any, tmp_path: Path) -> None:
     write(rows(spark, 30), target)
     before = {path.name: path.read_bytes() for path in target.iterdir()}
     fails = spark.range(0, 100, numPartitions=4).select(
-        functions.when(functions.col("id") == 90, functions.raise_error(functions.lit("no"))).otherwise(functions.lit("v")).alias("value")
+        functions.when(functions.col("id") == 90, functions.raise_error(functions.lit("no")))
+        .otherwise(functions.lit("v"))
+        .alias("value")
     )
     for mode in ("append", "overwrite"):
         with pytest.raises(Exception, match="no"):
@@ -212,8 +237,7 @@ def test_a_task_that_is_tried_again_counts_once(spark: Any, tmp_path: Path) -> N
     flag = tmp_path / "failed-once"
 
     def first_time_fails(batches: Any) -> Any:
-        for batch in batches:
-            yield batch
+        yield from batches
         if not flag.exists():
             flag.write_text("x")
             raise RuntimeError("the first attempt fails behind its last row")
@@ -241,7 +265,9 @@ def test_two_attempts_of_one_task(tmp_path: Path) -> None:
 def test_times_beyond_microseconds(spark: Any, tmp_path: Path) -> None:
     far = pa.table({"value": [b"x", b"y"], "timestamp": pa.array([1 << 60, 5], pa.timestamp("ms", "UTC"))})
     lw.write(far, tmp_path / "far-0", "kafka.partition")
-    found = read(spark, tmp_path / "far-0", columns="offset,timestamp,timestamp_ms").orderBy("offset").collect()
+    found = (
+        read(spark, tmp_path / "far-0", columns="offset,timestamp,timestamp_ms").orderBy("offset").collect()
+    )
     assert found[0]["timestamp"] is None
     assert found[0]["timestamp_ms"] == 1 << 60
     assert found[1]["timestamp"].microsecond == 5000
@@ -251,7 +277,9 @@ def test_filters_are_pushed_where_spark_is_told_to(spark: Any, tmp_path: Path) -
     write(rows(spark, 1000, 1), tmp_path / "orders-0", **{"batch.size": "1k"})
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     try:
-        found = read(spark, tmp_path / "orders-0", pushFilters="true").filter("offset >= 990 and offset < 995")
+        found = read(spark, tmp_path / "orders-0", pushFilters="true").filter(
+            "offset >= 990 and offset < 995"
+        )
         assert sorted(r["offset"] for r in found.collect()) == [990, 991, 992, 993, 994]
     finally:
         spark.conf.unset("spark.sql.python.filterPushdown.enabled")
@@ -259,6 +287,10 @@ def test_filters_are_pushed_where_spark_is_told_to(spark: Any, tmp_path: Path) -
 
 def test_generated_rows_are_what_the_manifest_says(spark: Any, tmp_path: Path) -> None:
     lw.generate("kafka.partition", tmp_path / "corpus-0", rows=200, seed=3, recipe="everything")
-    wanted = [json.loads(line)["offset"] for line in (tmp_path / "corpus-0.expected.jsonl").read_text().splitlines()]
+    wanted = [
+        json.loads(line)["offset"] for line in (tmp_path / "corpus-0.expected.jsonl").read_text().splitlines()
+    ]
     shutil.rmtree(tmp_path / "corpus-0" / ".logwright", ignore_errors=True)
-    assert sorted(r[0] for r in read(spark, tmp_path / "corpus-0").select("offset").collect()) == sorted(wanted)
+    assert sorted(r[0] for r in read(spark, tmp_path / "corpus-0").select("offset").collect()) == sorted(
+        wanted
+    )

@@ -10,9 +10,16 @@ from logwright.cli.common import ANY_OPTION, filter_text, own_options, read_opti
 @click.command("convert", context_settings=ANY_OPTION)
 @click.argument("source")
 @click.argument("target")
-@click.option("--if-exists", type=click.Choice(["error", "append", "overwrite"]), default="error", show_default=True,
-              help="What to do when the target is there.")
-@click.option("--rows-only", is_flag=True, help="One table file of rows, without what the same bytes need on top.")
+@click.option(
+    "--if-exists",
+    type=click.Choice(["error", "append", "overwrite"]),
+    default="error",
+    show_default=True,
+    help="What to do when the target is there.",
+)
+@click.option(
+    "--rows-only", is_flag=True, help="One table file of rows, without what the same bytes need on top."
+)
 @read_options
 @click.pass_context
 def command(

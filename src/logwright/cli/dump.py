@@ -11,11 +11,21 @@ from logwright.cli.common import ANY_OPTION, filter_text, output, paths_and_opti
 
 @click.command("dump", context_settings=ANY_OPTION)
 @click.argument("path", nargs=-1, required=True)
-@click.option("--format", "kind", type=click.Choice(["text", "jsonl", "csv", "parquet", "arrow"]),
-              help="Default: text on a terminal or by the ending of --out, else jsonl.")
+@click.option(
+    "--format",
+    "kind",
+    type=click.Choice(["text", "jsonl", "csv", "parquet", "arrow"]),
+    help="Default: text on a terminal or by the ending of --out, else jsonl.",
+)
 @click.option("-o", "--out", help="A file instead of standard output.")
-@click.option("--bytes", "form", type=click.Choice(["auto", "hex", "base64", "utf8"]), default="auto", show_default=True,
-              help="Bytes in JSON: auto is text where it is UTF-8, else {\"$hex\": ...}.")
+@click.option(
+    "--bytes",
+    "form",
+    type=click.Choice(["auto", "hex", "base64", "utf8"]),
+    default="auto",
+    show_default=True,
+    help='Bytes in JSON: auto is text where it is UTF-8, else {"$hex": ...}.',
+)
 @read_options
 def command(
     path: tuple[str, ...], kind: str | None, out: str | None, form: str, codec: str | None,
@@ -30,12 +40,18 @@ def command(
         raise click.UsageError("a path is missing")
 
     if kind is None:
-        kind = (format_of(out) if out else None) or ("text" if out is None and sys.stdout.isatty() else "jsonl")
+        kind = (format_of(out) if out else None) or (
+            "text" if out is None and sys.stdout.isatty() else "jsonl"
+        )
     scan = lw.scan(
         paths if len(paths) > 1 else paths[0], codec, view=view, columns=columns, filter=filter_text(filters),
         limit=limit, mode=mode.upper(), **options,
     )  # fmt: skip
-    with output(out) as stream, Sink(stream, kind, scan.schema, form=form) as sink, progress("dump", scan.size) as show:
+    with (
+        output(out) as stream,
+        Sink(stream, kind, scan.schema, form=form) as sink,
+        progress("dump", scan.size) as show,
+    ):
         for batch in scan:
             sink.write(batch)
             show(scan.report.bytes)

@@ -47,10 +47,14 @@ def render(found: dict[str, Any]) -> str:
         lines.append("  files")
         for file in files:
             note = f"  {file['note']}" if file["note"] else ""
-            lines.append(f"    {file['name'].ljust(wide)}  {file['size']:>14,}  {file['role']:<9}  {file['codec'] or '-'}{note}")
+            lines.append(
+                f"    {file['name'].ljust(wide)}  {file['size']:>14,}  {file['role']:<9}  {file['codec'] or '-'}{note}"
+            )
     for fault in faults:
         where = f"{fault['file']} " if fault.get("file") else ""
-        lines.append(f"  {fault['severity']}: {where}at {fault['offset']}: {fault['kind']}, {fault['detail']}")
+        lines.append(
+            f"  {fault['severity']}: {where}at {fault['offset']}: {fault['kind']}, {fault['detail']}"
+        )
     return "\n".join(lines)
 
 

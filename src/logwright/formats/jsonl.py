@@ -73,7 +73,9 @@ def _json(column: pa.Array, form: str) -> pa.Array:
     elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
         text = _list(column, form)
     else:
-        text = pa.array([None if v is None else json.dumps(plain(v, form)) for v in column.to_pylist()], pa.string())
+        text = pa.array(
+            [None if v is None else json.dumps(plain(v, form)) for v in column.to_pylist()], pa.string()
+        )
     return pc.fill_null(text, "null")
 
 
@@ -118,7 +120,9 @@ def _bytes(column: pa.Array, form: str) -> pa.Array:
     if form == "utf8":
         values = [None if v is None else v.decode("utf-8", "replace") for v in column.to_pylist()]
         return _quoted(pa.array(values, pa.string()))
-    return pa.array([None if v is None else json.dumps(plain(v, form), ensure_ascii=False) for v in column.to_pylist()])
+    return pa.array(
+        [None if v is None else json.dumps(plain(v, form), ensure_ascii=False) for v in column.to_pylist()]
+    )
 
 
 def _list(column: pa.Array, form: str) -> pa.Array:

@@ -85,7 +85,9 @@ def _csv_batch(batch: pa.RecordBatch, form: str) -> pa.RecordBatch:
         elif not _csv_plain(field.type):
             column = pa.array([_csv_text(value, form) for value in column.to_pylist()], pa.string())
         columns.append(column)
-    return pa.RecordBatch.from_arrays(columns, schema=pa.schema([_csv_field(field) for field in batch.schema]))
+    return pa.RecordBatch.from_arrays(
+        columns, schema=pa.schema([_csv_field(field) for field in batch.schema])
+    )
 
 
 def _csv_text(value: Any, form: str) -> str | None:

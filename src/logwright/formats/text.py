@@ -21,7 +21,9 @@ def to_lines(batch: pa.RecordBatch) -> str:
     lines = []
     for row in flat.to_pylist():
         shown = (
-            f"{name}={moment(value) if name in times else show(value)}" for name, value in row.items() if value is not None
+            f"{name}={moment(value) if name in times else show(value)}"
+            for name, value in row.items()
+            if value is not None
         )
         lines.append("  ".join(shown))
     return "\n".join(lines) + "\n" if lines else ""

@@ -15,7 +15,9 @@ from logwright.codec.fault import UsageError
 try:
     import pyspark
 except ImportError:
-    raise ImportError('the Spark part needs PySpark: pip install "logwright[spark]", and Java 17 or newer') from None
+    raise ImportError(
+        'the Spark part needs PySpark: pip install "logwright[spark]", and Java 17 or newer'
+    ) from None
 
 if tuple(int(part) for part in pyspark.__version__.split(".")[:2]) < (4, 1):
     raise ImportError(f"the Spark part needs PySpark 4.1 or newer, this is {pyspark.__version__}")
@@ -34,5 +36,7 @@ def register(spark: SparkSession | None = None) -> None:
 
     session = spark or SparkSession.getActiveSession()
     if session is None:
-        raise UsageError("there is no active Spark session", advice="Pass one: logwright.spark.register(spark)")
+        raise UsageError(
+            "there is no active Spark session", advice="Pass one: logwright.spark.register(spark)"
+        )
     session.dataSource.register(DefaultSource)

@@ -59,11 +59,15 @@ class DefaultSource(DataSource):
         given = {fold(name): value for name, value in self.options.items()}
         if "codec" not in given:
             names = ", ".join(layout.name for layout in registry.layouts())
-            raise UsageError("what to write is not said", path=path, advice=f'Say .option("codec", ...), one of: {names}')
+            raise UsageError(
+                "what to write is not said", path=path, advice=f'Say .option("codec", ...), one of: {names}'
+            )
         layout = registry.get_layout(given["codec"])
         options = {name: value for name, value in self.options.items() if fold(name) not in _NOT_OPTIONS}
         # A row of nulls through a builder: wrong types and names are told now, before any task runs.
-        trial = layout.builder(None, os.path.basename(path.rstrip("/")), Options(layout.options, options), staged=True)
+        trial = layout.builder(
+            None, os.path.basename(path.rstrip("/")), Options(layout.options, options), staged=True
+        )
         list(trial.add(_nulls(to_arrow_schema(schema, timezone="UTC"))))
         mode = "overwrite" if overwrite else "append"
         return SparkSink(StagedWrite(path, layout.name, mode, options, process=_driver()))
