@@ -157,6 +157,14 @@ def _memory(place: Path) -> list[str]:
     ]
 
 
+_TIMED = """
+import subprocess, time
+started = time.perf_counter()
+subprocess.run({words!r}, check=True, stdout=subprocess.DEVNULL)
+print(time.perf_counter() - started)
+"""
+
+
 def _cold(place: Path) -> list[str]:
     """Seconds of the whole process, with no kernel compiled."""
     said = []
@@ -164,7 +172,7 @@ def _cold(place: Path) -> list[str]:
         seconds = []
         for i in range(5):
             cache = place / f"cold-{verb}-{i}"
-            code = f"import time,subprocess,sys;t=time.perf_counter();subprocess.run([sys.executable,'-m','logwright','{verb}',{str(GOLDEN)!r}],check=True,stdout=subprocess.DEVNULL);print(time.perf_counter()-t)"
+            code = _TIMED.format(words=[sys.executable, "-m", "logwright", verb, str(GOLDEN)])
             run = subprocess.run([sys.executable, "-c", code], env={**os.environ, "LOGWRIGHT_CACHE_DIR": str(cache)},
                                  check=True, capture_output=True, text=True)  # fmt: skip
             seconds.append(float(run.stdout))

@@ -132,7 +132,7 @@ def test_offsets_are_kept_or_assigned(spark: Any, tmp_path: Path) -> None:
     write(kept, tmp_path / "assigned-0", offsets="assign")
     assert read(spark, tmp_path / "assigned-0").agg(f.max("offset")).first()[0] == 299
     mixed = kept.withColumn("offset", functions.col("offset") % 100)
-    with pytest.raises(Exception, match="offsets=assign|have to increase|assigned"):
+    with pytest.raises(Exception, match=r"offsets=assign|have to increase|assigned"):
         write(mixed, tmp_path / "mixed-0")
     assert left(tmp_path) == ["assigned-0", "kept-0"]
 
