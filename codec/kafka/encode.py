@@ -19,7 +19,7 @@ import pyarrow as pa
 from logwright.codec.base import Bytes, Chunk
 from logwright.codec.compress import compress
 from logwright.codec.fault import UsageError
-from logwright.codec.intrinsics import copy, crc32c, load_i32be, load_i64be, store_32be, store_64be
+from logwright.codec.intrinsics import copy, crc32c, store_32be
 from logwright.codec.kafka import pack
 from logwright.codec.kafka.batch import (
     COMPRESSION_NAMES,
@@ -272,17 +272,6 @@ def put_heads(out: Bytes, starts: pack.Int64s, ends: pack.Int64s, heads: Bytes) 
         at = starts[i]
         copy(out, at, heads, i * HEAD_SIZE, HEAD_SIZE)
         store_32be(out, at + _CRC, crc32c(out, at + CRC_START, ends[i]))
-
-
-@kernel("u1[], i8, i8, i8")
-def rebase(data: Bytes, at: int, end: int, delta: int) -> None:
-    """Add `delta` to the base offset of each batch in `data[at:end]`, which the checksums don't cover."""
-    while end - at >= HEAD_SIZE:
-        store_64be(data, at, load_i64be(data, at) + delta)
-        size = LENGTH_END + load_i32be(data, at + _LENGTH)
-        if size < HEAD_SIZE:
-            return
-        at += size
 
 
 def _refuse_control(rows: pa.RecordBatch, first_row: int) -> None:

@@ -21,8 +21,9 @@ from kafka_log import Got, T, batch, compressed, context, encoded, raw_batch, re
 from logwright.codec.compress import compress, decompress
 from logwright.codec.fault import UnsupportedError, UsageError
 from logwright.codec.kafka.batch import COMPRESSION_NAMES, HEAD, HEAD_SIZE, RECORD, RECORD_BATCH
-from logwright.codec.kafka.encode import BatchEncoder, BatchSettings, rebase
+from logwright.codec.kafka.encode import BatchEncoder, BatchSettings
 from logwright.codec.kafka.log import CODEC
+from logwright.codec.kafka.place import rebase
 from logwright.corpora.cases import cases
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -336,13 +337,13 @@ def test_options() -> None:
     assert BatchSettings.of(context(options={"compression.type": "snappy"}).options).level is None
 
 
-def test_rebase_moves_offsets_and_nothing_else() -> None:
+def test_rebase_moves_offsets_and_puts_the_epoch_and_nothing_else() -> None:
     data = np.frombuffer(batch(0) + batch(1) + batch(2), np.uint8).copy()
-    rebase(data, 0, len(data), 1000)
+    epoch = int.from_bytes(batch(0)[12:16], "big", signed=True)
+    assert rebase(data, 1000, epoch) == len(data)
     assert Got(data.tobytes(), name="x.log").offsets == [1000, 1001, 1002]
     assert data.tobytes() == batch(1000) + batch(1001) + batch(1002)
-    broken = np.zeros(100, np.uint8)
-    rebase(broken, 0, 100, 1)  # a batch of no length is no endless loop
+    assert rebase(np.zeros(100, np.uint8), 1, 0) == -1, "a batch of no length is no endless loop"
 
 
 def test_what_kafka_writes() -> None:
