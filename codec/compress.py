@@ -384,8 +384,10 @@ def _read_lz4(codec: str, data: memoryview, limit: int) -> Bytes:
         at += length + checksum
     if flags & _FLG_CHECKSUM and at + 4 > len(data):
         raise CompressionError(f"lz4: the frame is cut off after {len(data)} bytes, in its content checksum")
-    # What one block more than the limit takes is enough to notice a bomb.
-    out = np.empty(min(most, limit + block_size), np.uint8)
+    # What one block more than the limit takes is enough to notice a bomb. The usual frame is one block that fills a part of what it
+    # may: it is made where the last one was, and copied, since fresh memory of so many sizes costs more than the copy.
+    room = min(most, limit + block_size)
+    out = _scratch(room) if room <= _SCRATCH else np.empty(room, np.uint8)
     made = 0
     for at, length, stored in blocks:
         block = data[at : at + length]
@@ -398,7 +400,19 @@ def _read_lz4(codec: str, data: memoryview, limit: int) -> Bytes:
             made += _lz4_block(block, out[made : made + block_size], at)
         if made > limit:
             raise BombError.over(codec, limit)
-    return out[:made]
+    return out[:made].copy() if room <= _SCRATCH else out[:made]
+
+
+_SCRATCH = 256 << 10
+_own = threading.local()
+
+
+def _scratch(size: int) -> Bytes:
+    """Memory of this thread, the same each time."""
+    found: Bytes | None = getattr(_own, "scratch", None)
+    if found is None:
+        found = _own.scratch = np.empty(_SCRATCH, np.uint8)
+    return found[:size]
 
 
 def _lz4_header(data: memoryview, *, verify: bool) -> tuple[int, int, int]:
