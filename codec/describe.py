@@ -457,7 +457,7 @@ class Struct(Type):
         self, buf: Buffer, at: int = 0, end: int | None = None, scope: Scope | None = None
     ) -> tuple[dict[str, Any], int]:
         inner: Scope = {}
-        stop = len(buf) if end is None else end
+        stop = len(buf) if end is None else min(end, len(buf))
         for field in self.fields:
             try:
                 inner[field.name], at = field.type.unpack(buf, at, stop, inner)
@@ -490,7 +490,7 @@ class Struct(Type):
         self, buf: Buffer, at: int, end: int, scope: Scope | None = None, path: str = "", doc: str = ""
     ) -> Iterator[Span]:
         inner: Scope = {}
-        stop = end
+        stop = min(end, len(buf))
         prefix = f"{path}." if path else ""
         for field in self.fields:
             try:

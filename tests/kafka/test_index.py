@@ -1,0 +1,111 @@
+"""Indexes of segments: the names they have, and entries that contradict their file."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from logwright.codec.base import Match, Window
+from logwright.codec.fault import Kind, Severity
+from logwright.codec.fixed import FixedCodec
+from logwright.codec.kafka import index, timeindex, txnindex
+from logwright.codec.option import Options
+
+BASE = 20
+CODECS = (index.CODEC, timeindex.CODEC, txnindex.CODEC)
+
+
+def faults(codec: FixedCodec, *entries: dict[str, int], tail: bytes = b"") -> list[tuple[int, str]]:
+    (entry,) = codec.structures
+    data = b"".join(entry.pack(one) for one in entries) + tail
+    name = f"{BASE:020d}.{codec.name.removeprefix('kafka.')}"
+    found = codec.scan(
+        Window(np.frombuffer(data, np.uint8), 0, len(data)), 0, codec.context(name, Options(()))
+    )
+    every = [*found.faults, *([found.damage] if found.damage else [])]
+    assert all(
+        fault.system
+        for fault in every
+        if fault.severity is not Severity.INFO and fault.kind is not Kind.PADDING
+    )
+    return [(fault.offset, fault.detail) for fault in every if fault.severity is not Severity.INFO]
+
+
+def at(offset: int, position: int) -> dict[str, int]:
+    return {"relative_offset": offset, "position": position}
+
+
+def when(timestamp: int, offset: int) -> dict[str, int]:
+    return {"timestamp": timestamp, "relative_offset": offset}
+
+
+def txn(first: int, last: int, **others: int) -> dict[str, int]:
+    return {
+        "producer_id": 7,
+        "first_offset": first,
+        "last_offset": last,
+        "last_stable_offset": last + 1,
+        **others,
+    }
+
+
+@pytest.mark.parametrize("codec", CODECS, ids=lambda codec: codec.name)
+def test_names(codec: Any) -> None:
+    suffix = codec.name.removeprefix("kafka.")
+    for end in ("", ".deleted", ".swap", ".cleaned"):
+        assert codec.recognise(f"{BASE:020d}.{suffix}{end}", b"") is Match.NAME
+        assert codec.context(f"{BASE:020d}.{suffix}{end}", Options(())).base == BASE
+    for other in (f"20.{suffix}", f"{BASE:020d}.{suffix}.tmp", f"x{BASE:020d}.{suffix}", f"{BASE:020d}.log"):
+        assert codec.recognise(other, b"") is Match.NO
+
+
+@pytest.mark.parametrize(
+    ("codec", "entries"),
+    [
+        (index.CODEC, [at(0, 0)]),
+        (index.CODEC, [at(3, 153), at(5, 303)]),
+        (timeindex.CODEC, [when(0, 0)]),
+        (timeindex.CODEC, [when(-(1 << 63), 3), when((1 << 63) - 1, 3)]),
+        (txnindex.CODEC, [txn(4, 21), txn(5, 22)]),
+        (txnindex.CODEC, [txn(4, 21, version=255)]),
+    ],
+)
+def test_what_is_right(codec: Any, entries: list[dict[str, int]]) -> None:
+    assert faults(codec, *entries) == []
+
+
+@pytest.mark.parametrize(
+    ("codec", "entries", "place", "text"),
+    [
+        (index.CODEC, [at(3, 153), at(3, 303)], 8, "not above"),
+        (index.CODEC, [at(3, 153), at(5, 153)], 8, "not above"),
+        (index.CODEC, [at(3, -1)], 0, "position is negative"),
+        (index.CODEC, [at(-1, 153)], 0, "below 20"),
+        (timeindex.CODEC, [when(5, 3), when(5, 4)], 12, "not above"),
+        (timeindex.CODEC, [when(5, 3), when(6, 2)], 12, "offset below"),
+        (timeindex.CODEC, [when((1 << 63) - 1, 3), when(-(1 << 63), 4)], 12, "not above"),
+        (txnindex.CODEC, [txn(4, 19)], 0, "last_offset is below 20"),
+        (txnindex.CODEC, [txn(22, 21)], 0, "first_offset is above"),
+        (txnindex.CODEC, [txn(4, 21), txn(5, 21)], 34, "not above"),
+        (txnindex.CODEC, [txn(4, 21), txn(5, 22, version=256)], 34, "version 256"),
+    ],
+)
+def test_what_is_wrong(codec: Any, entries: list[dict[str, int]], place: int, text: str) -> None:
+    ((offset, detail),) = faults(codec, *entries)
+    assert offset == place
+    assert text in detail
+
+
+def test_only_the_mapped_indexes_are_allocated_ahead() -> None:
+    assert faults(index.CODEC, at(3, 153), tail=bytes(80)) == []
+    assert faults(timeindex.CODEC, when(5, 3), tail=bytes(120)) == []
+    ((offset, detail),) = faults(txnindex.CODEC, txn(4, 21), tail=bytes(34))
+    assert offset == 34
+    assert "zero bytes" in detail
+
+
+def test_full_size_as_a_broker_allocates_it() -> None:
+    assert faults(index.CODEC, at(3, 153), tail=bytes(10_485_760 - 8)) == []
+    assert faults(timeindex.CODEC, when(5, 3), tail=bytes(10_485_756 - 12)) == []

@@ -1,0 +1,226 @@
+"""The description language: what is packed is unpacked, walked without a gap, and bytes that don't fit are refused in words."""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from logwright.codec.describe import (
+    I8,
+    I16BE,
+    I32BE,
+    I64BE,
+    I64LE,
+    U8,
+    U32BE,
+    U32LE,
+    UVARINT,
+    UVARLONG,
+    VARINT,
+    VARLONG,
+    Bit,
+    Bytes,
+    DescriptionError,
+    Field,
+    Flags,
+    Int,
+    Repeated,
+    Struct,
+    Switch,
+    Type,
+    Varint,
+    dtype_of,
+    structures,
+)  # fmt: skip
+
+INTS = (I8, U8, I16BE, I32BE, I64BE, I64LE, U32BE, U32LE)
+VARINTS = (VARINT, VARLONG, UVARINT, UVARLONG)
+
+
+def numbers(kind: Int | Varint) -> st.SearchStrategy[int]:
+    bits = kind.bits if isinstance(kind, Varint) else 8 * kind.width
+    signed = kind.zigzag if isinstance(kind, Varint) else kind.signed
+    return st.integers(-(1 << bits - 1) if signed else 0, (1 << bits - signed) - 1)
+
+
+@pytest.mark.parametrize("kind", [*INTS, *VARINTS], ids=lambda kind: kind.label())
+@given(st.data())
+def test_numbers(kind: Any, data: st.DataObject) -> None:
+    value = data.draw(numbers(kind))
+    packed = kind.pack(value, {})
+    assert kind.min_size <= len(packed) <= kind.max_size
+    assert kind.unpack(b"x" + packed + b"y", 1, len(packed) + 1, {}) == (value, len(packed) + 1)
+    for cut in range(len(packed)):
+        with pytest.raises(DescriptionError):
+            kind.unpack(packed[:cut], 0, cut, {})
+
+
+@pytest.mark.parametrize("kind", [*INTS, *VARINTS], ids=lambda kind: kind.label())
+def test_numbers_out_of_range_are_refused(kind: Any) -> None:
+    for value in (1 << 64, -(1 << 64)):
+        with pytest.raises(DescriptionError, match="does not fit"):
+            kind.pack(value, {})
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "packed"),
+    [
+        (VARINT, -1, "01"), (VARINT, 63, "7e"), (VARINT, -64, "7f"), (VARINT, 64, "8001"), (VARINT, 300, "d804"),
+        (VARINT, 2**31 - 1, "feffffff0f"), (VARINT, -(2**31), "ffffffff0f"),
+        (VARLONG, 1_700_000_000_000, "80a0abfef962"), (VARLONG, -(2**63), "ffffffffffffffffff01"),
+        (UVARINT, 300, "ac02"), (UVARINT, 16384, "808001"),
+    ],
+)  # fmt: skip
+def test_varints_of_the_documentation(kind: Varint, value: int, packed: str) -> None:
+    assert kind.pack(value, {}).hex() == packed
+
+
+def test_longer_forms_of_varints_are_read_and_too_long_ones_refused() -> None:
+    assert VARINT.unpack(bytes.fromhex("8000"), 0, 2, {}) == (0, 2)
+    with pytest.raises(DescriptionError, match="longer than 5"):
+        VARINT.unpack(b"\x80" * 6, 0, 6, {})
+
+
+def test_flags() -> None:
+    flags = Flags(I16BE, (Bit("codec", 0, 3, {1: "gzip"}), Bit("control", 5)))
+    assert flags["codec"].of(0x21) == 1
+    assert (flags["codec"].of(np.array([0x21, 2])) == [1, 2]).all()
+    assert flags["control"].mask == 0x20
+    assert flags.meaning(0x21) == "codec=gzip, control"
+    assert flags.meaning(0x85) == "codec=5, unknown bits 0x80"
+    assert flags.unpack(flags.pack(0x85, {}), 0, 2, {})[0] == 0x85, "bits that are not known are not lost"
+
+
+# Structures
+
+HEADER = Struct("Header", Field("key", Bytes(VARINT, text=True)), Field("value", Bytes(VARINT, null=-1)))
+
+
+def by_kind(scope: dict[str, Any]) -> Type:
+    return I64BE if scope["kind"] & 1 else Bytes(UVARINT)
+
+
+SAMPLE = Struct(
+    "Sample",
+    Field("id", I64BE, "first"),
+    Field("size", I32BE, "bytes that follow", sizes=True),
+    Field("crc", U32BE, checksum=(zlib.crc32, "kind")),
+    Field("kind", U8, default=0),
+    Field("count", I32BE),
+    Field("odd", Switch(by_kind, (I64BE, Bytes(UVARINT)))),
+    Field("fixed", Bytes(3)),
+    Field("headers", Repeated(HEADER, VARINT), default=()),
+    Field("items", Repeated(I16BE, "count")),
+    Field("rest", Bytes("rest"), default=b""),
+)
+
+VALUES = st.builds(
+    lambda kind, odd, blob, items, **rest: {
+        "kind": kind, "odd": odd if kind & 1 else blob, "items": items, "count": len(items), **rest,
+    },
+    kind=st.integers(0, 255),
+    odd=st.integers(-(1 << 63), (1 << 63) - 1),
+    blob=st.binary(max_size=5),
+    items=st.lists(st.integers(-9, 9), max_size=4),
+    id=st.integers(-9, 9),
+    fixed=st.binary(min_size=3, max_size=3),
+    headers=st.lists(
+        st.fixed_dictionaries({"key": st.binary(max_size=3), "value": st.none() | st.binary(max_size=3)}), max_size=3
+    ),
+    rest=st.binary(max_size=4),
+)  # fmt: skip
+
+
+@given(VALUES, st.binary(max_size=3), st.binary(max_size=3))
+def test_structures(value: dict[str, Any], before: bytes, after: bytes) -> None:
+    packed = SAMPLE.pack(value)
+    assert SAMPLE.min_size <= len(packed) <= SAMPLE.max_size
+    buf, at, end = before + packed + after, len(before), len(before) + len(packed)
+    found, stop = SAMPLE.unpack(buf, at)
+    assert stop == end
+    assert {name: found[name] for name in value} == value
+    assert found["size"] == len(packed) - 12
+    assert SAMPLE.check(buf, at, end) == []
+    assert SAMPLE.pack(found) == packed, "sizes and checksums that are given are written as they are"
+    spans = [span for span in SAMPLE.walk(buf, at, end) if span.length]
+    assert [span.offset for span in spans] == [at, *(span.offset + span.length for span in spans[:-1])]
+    assert spans[-1].offset + spans[-1].length == end
+
+
+@given(VALUES, st.data())
+def test_what_does_not_fit_is_refused_in_words(value: dict[str, Any], data: st.DataObject) -> None:
+    packed = bytearray(SAMPLE.pack(value))
+    for _ in range(data.draw(st.integers(1, 3))):
+        packed[data.draw(st.integers(0, len(packed) - 1))] = data.draw(st.integers(0, 255))
+    cut = data.draw(st.integers(0, len(packed)))
+    try:
+        SAMPLE.unpack(packed[:cut])
+    except DescriptionError as caught:
+        error = caught
+    else:
+        return
+    assert 0 <= error.offset <= len(packed)
+    assert error.path.partition("/")[0] in {field.name for field in SAMPLE.fields} | {""}
+    assert str(error.offset) in str(error)
+
+
+def test_a_wrong_checksum_is_told() -> None:
+    packed = bytearray(
+        SAMPLE.pack({"id": 1, "count": 0, "odd": b"", "fixed": b"abc", "items": [], "rest": b"z"})
+    )
+    assert SAMPLE.check(packed, 0, len(packed)) == []
+    packed[-1] ^= 1
+    ((name, stored, computed),) = SAMPLE.check(packed, 0, len(packed))
+    assert name == "crc"
+    assert stored != computed
+
+
+def test_an_end_behind_the_buffer_is_no_licence() -> None:
+    """A length that a caller took from the bytes themselves, say."""
+    with pytest.raises(DescriptionError):
+        Struct("One", Field("number", I64BE)).unpack(b"\1\2\3", 0, 8)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ({"key": None, "value": b""}, "key: null"),
+        ({"key": b"", "value": b"", "other": 1}, "no field 'other'"),
+    ],
+)
+def test_values_that_do_not_fit(value: dict[str, Any], text: str) -> None:
+    with pytest.raises(DescriptionError, match=text):
+        HEADER.pack(value)
+
+
+def test_a_count_that_can_not_be_is_refused_before_anything_is_allocated() -> None:
+    packed = VARINT.pack((1 << 31) - 1, {}) + b"\0" * 20
+    with pytest.raises(DescriptionError, match="count 2147483647, but 20 bytes are left"):
+        Repeated(I64BE, VARINT).unpack(packed, 0, len(packed), {})
+
+
+def test_where_fields_are() -> None:
+    assert SAMPLE.head_size == 8 + 4 + 4 + 1 + 4
+    assert [SAMPLE.offset(name) for name in ("id", "size", "crc", "kind", "count", "odd")] == [
+        0,
+        8,
+        12,
+        16,
+        17,
+        21,
+    ]
+    assert SAMPLE.head_dtype["id"] == np.dtype(">i8")
+    with pytest.raises(TypeError, match="variable width"):
+        dtype_of(SAMPLE)
+    pair = Struct("Pair", Field("a", I16BE), Field("b", I64LE))
+    assert dtype_of(pair).itemsize == pair.min_size == pair.max_size == 10
+    assert np.frombuffer(pair.pack({"a": -2, "b": 5}), dtype_of(pair))[0].tolist() == (-2, 5)
+
+
+def test_structures_within_structures() -> None:
+    assert list(structures([SAMPLE, HEADER])) == [SAMPLE, HEADER]

@@ -1,0 +1,198 @@
+"""Files of fixed-width entries: any bytes are read or refused, come back as they were, and only what is true is said of them."""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from logwright.codec.base import Match, Window
+from logwright.codec.describe import I16BE, I32BE, Field, Struct
+from logwright.codec.fault import Kind, Severity, UsageError
+from logwright.codec.fixed import Entries, FixedCodec, Mask
+from logwright.codec.option import Options
+from logwright.codec.table import Column
+
+PAIR = Struct("Pair", Field("version", I16BE, default=0), Field("near", I32BE))
+
+
+def ascending(entries: Entries, base: int) -> Iterator[tuple[Mask, str]]:
+    near = entries["near"].astype(np.int64)
+    yield np.r_[False, np.diff(near) <= 0][: len(near)], "near is not above the one before"
+
+
+def codec(**others: Any) -> FixedCodec:
+    return FixedCodec(
+        name="toy.pairs",
+        title="Pairs",
+        entry=PAIR,
+        pattern=re.compile(r"(\d{20})\.pairs"),
+        columns=(
+            Column("far", pa.int64(), "near and the number in the name", nullable=False),
+            Column("version", pa.int16(), "0", detail=True),
+        ),
+        relative={"far": "near"},
+        wrong=ascending,
+        system="it minds",
+        version="version",
+        **others,
+    )
+
+
+ALLOCATED, EXACT = codec(), codec(allocated=False)
+NAME = f"{20:020d}.pairs"
+
+
+def pairs(*near: int, version: int = 0) -> bytes:
+    return b"".join(PAIR.pack({"version": version, "near": one}) for one in near)
+
+
+def scanned(one: FixedCodec, data: bytes, at: int = 0, **hints: Any) -> Any:
+    context = one.context(NAME, Options(()), **hints)
+    window = Window(np.frombuffer(data, np.uint8), 0, len(data))
+    return window, one.scan(window, at, context), context
+
+
+def far(one: FixedCodec, data: bytes) -> list[int]:
+    window, frames, context = scanned(one, data)
+    return [
+        n
+        for part in one.decode(window, frames, "rows", ["far"], context)
+        for n in part.batch["far"].to_pylist()
+    ]
+
+
+def kinds(one: FixedCodec, data: bytes, **hints: Any) -> list[tuple[Kind, Severity, int, int]]:
+    _, frames, _ = scanned(one, data, **hints)
+    found = [*frames.faults, *([frames.damage] if frames.damage else [])]
+    return [(fault.kind, fault.severity, fault.offset, fault.length) for fault in found]
+
+
+def test_names() -> None:
+    assert ALLOCATED.recognise(NAME, b"") is Match.NAME
+    assert ALLOCATED.recognise("20.pairs", b"") is Match.NO
+    assert ALLOCATED.context("99999999999999999999.pairs", Options(())).base is None, "no 64-bit offset"
+    assert ALLOCATED.context(NAME, Options(()), base_offset=7).base == 7
+
+
+def test_numbers_count_from_the_name() -> None:
+    assert far(ALLOCATED, pairs(1, 5)) == [21, 25]
+    _, frames, _ = scanned(ALLOCATED, pairs(1), base_offset=None)
+    ((fault),) = frames.faults
+    assert (fault.kind, fault.severity) == (Kind.LINK, Severity.INFO)
+
+
+def test_zeros_at_the_end() -> None:
+    data = pairs(1, 256)
+    info = (Kind.PADDING, Severity.INFO, 12, 600)
+    assert far(ALLOCATED, data + bytes(600)) == [21, 276], "the last entry itself ends in a zero"
+    assert kinds(ALLOCATED, data + bytes(600)) == [info]
+    assert kinds(ALLOCATED, data + bytes(600), last=True) == [info]
+    assert kinds(ALLOCATED, data + bytes(600), last=False) == [(Kind.PADDING, Severity.WARNING, 12, 600)]
+    assert kinds(ALLOCATED, data + bytes(601)) == [(Kind.PADDING, Severity.WARNING, 12, 601)]
+    assert kinds(EXACT, data + bytes(600)) == [(Kind.PADDING, Severity.ERROR, 12, 600)]
+    assert far(EXACT, data + bytes(600)) == [21, 276]
+
+
+def test_zeros_alone() -> None:
+    assert far(ALLOCATED, bytes(600)) == []
+    assert far(ALLOCATED, bytes(6)) == [20], "one entry of zeros is one"
+    assert far(EXACT, bytes(6)) == []
+    assert far(ALLOCATED, b"") == []
+    assert kinds(ALLOCATED, b"") == []
+
+
+def test_a_partial_entry() -> None:
+    assert kinds(ALLOCATED, pairs(1) + b"\0\0\1") == [(Kind.TRUNCATED, Severity.WARNING, 6, 3)]
+
+
+def test_order_and_range() -> None:
+    assert kinds(ALLOCATED, pairs(5, 5, 9)) == [(Kind.ORDER, Severity.ERROR, 6, 6)]
+    assert kinds(ALLOCATED, pairs(-1, 5)) == [(Kind.ORDER, Severity.ERROR, 0, 6)]
+    assert kinds(ALLOCATED, pairs(1, 2), base_offset=(1 << 63) - 2) == [(Kind.ORDER, Severity.ERROR, 6, 6)]
+
+
+def test_many_findings_are_summed_up() -> None:
+    found = kinds(ALLOCATED, pairs(*[7] * 500))
+    assert len(found) == 101
+    assert found[-1] == (Kind.ORDER, Severity.ERROR, 6 * 101, 6 * 399)
+
+
+def test_an_entry_of_another_version_is_passed_over() -> None:
+    data = pairs(1) + pairs(2, version=0x100) + pairs(3)
+    window, frames, context = scanned(ALLOCATED, data)
+    assert frames.damage is not None
+    assert (frames.damage.kind, frames.damage.offset, frames.damage.length) == (Kind.MAGIC, 6, 6)
+    place, need = ALLOCATED.resync(window, 7, context)
+    assert (place, need) == (12, 0)
+    assert ALLOCATED.scan(window, place, context).start.tolist() == [12]
+    assert ALLOCATED.resync(window, 13, context) == (-1, 0)
+    assert far(ALLOCATED, pairs(1, version=5)) == [21], "only the first byte of the version counts"
+
+
+@given(st.binary(max_size=80), st.integers(0, 40), st.sampled_from([ALLOCATED, EXACT]))
+def test_any_bytes_come_back(data: bytes, zeros: int, one: FixedCodec) -> None:
+    data += bytes(zeros)
+    window, frames, context = scanned(one, data)
+    tables = [
+        pa.Table.from_batches(
+            [part.batch for part in one.decode(window, frames, name, table.names(detail=True), context)],
+            table.schema(table.names(detail=True)),
+        )
+        for name, table in one.tables.items()
+        if name != "file"
+    ]
+    rest = data[frames.stop :]
+    tail = rest.rstrip(b"\0")
+    file = one.describe_file(window, len(data), len(frames), tail, len(rest) - len(tail), context)
+    again = one.encode(*tables, pa.Table.from_batches([file]), context)
+    assert b"".join(map(bytes, again)) == data
+
+
+def encoded(rows: pa.Table, *others: Any) -> bytes:
+    frames, file = (*others, None, None)[:2]
+    return b"".join(map(bytes, ALLOCATED.encode(rows, frames, file, ALLOCATED.context(NAME, Options(())))))
+
+
+def test_rows_alone() -> None:
+    assert encoded(pa.table({"far": [21, 25]})) == pairs(1, 5)
+    assert encoded(pa.table({"far": pa.array([21], pa.int32()), "other": ["x"]})) == pairs(1)
+
+
+@pytest.mark.parametrize(
+    ("rows", "text"),
+    [
+        (pa.table({"other": [1]}), "needs a column 'far'"),
+        (pa.table({"far": [None, 1]}), "null in column 'far'"),
+        (pa.table({"far": ["x"]}), "not int64"),
+        (pa.table({"far": [19]}), "far of row 0 less 20"),
+        (pa.table({"far": [21, 20 + (1 << 31)]}), "far of row 1 less 20"),
+        (pa.table({"far": [21], "version": [1 << 15]}), "not int16"),
+        (pa.Table.from_arrays([pa.array([1]), pa.array([2])], ["far", "far"]), "2 columns 'far'"),
+    ],
+)
+def test_rows_that_make_no_file(rows: pa.Table, text: str) -> None:
+    with pytest.raises(UsageError, match=text):
+        encoded(rows)
+
+
+def test_damaged_stretches_between_entries_are_written_again() -> None:
+    frames = pa.table({"size": pa.array([6, None, 6], pa.int32()), "raw": [None, b"\1\0damage", None]})
+    assert encoded(pa.table({"far": [21, 25]}), frames) == pairs(1) + b"\1\0damage" + pairs(5)
+
+
+def test_large_files_in_pieces() -> None:
+    count = (1 << 20) + 5
+    out = np.zeros(count, ALLOCATED.dtype)
+    out["near"] = np.arange(count)
+    window, frames, context = scanned(ALLOCATED, out.tobytes())
+    parts = [part.batch for part in ALLOCATED.decode(window, frames, "rows", ["far"], context)]
+    assert [part.num_rows for part in parts] == [1 << 20, 5]
+    assert zlib.crc32(encoded(pa.Table.from_batches(parts))) == zlib.crc32(out.tobytes())
