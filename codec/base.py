@@ -386,6 +386,167 @@ class TellsFacts(Protocol):
         ...
 
 
+# What the real system would do, and mending
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the real system would do with a directory if it were started on it now. Nothing is started for it.
+
+    `scope` says what does not come up where `opens` is False: the whole "process", the "log_dir" (or what the system calls a
+    disk of its own), or the "partition" (or ledger, or queue) alone. `error` is what it would say, `error_class` its exception.
+    """
+
+    name: str
+    version: str
+    clean: bool
+    """Whether the last stop counts as a clean one, and `clean_from` how that is known."""
+    clean_from: str
+    opens: bool = True
+    scope: str | None = None
+    error: str | None = None
+    error_class: str | None = None
+    rows: int | None = None
+    """So many rows does a client get by the default view; `rows_lost` are undamaged ones that it does not get."""
+    rows_lost: int | None = None
+    lost: tuple[Mapping[str, Any], ...] = ()
+    serves: Mapping[str, Any] = field(default_factory=dict)
+    """First and last of the system's own numbers that are served, and where its client stops with an error (or None)."""
+    truncates: Mapping[str, int] = field(default_factory=dict)
+    """File by the size that it is cut to."""
+    removes: tuple[str, ...] = ()
+    rewrites: tuple[str, ...] = ()
+    creates: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """As the report has it."""
+        return {
+            "name": self.name,
+            "version": self.version,
+            "clean": self.clean,
+            "clean_from": self.clean_from,
+            "opens": self.opens,
+            "scope": self.scope,
+            "error": self.error,
+            "error_class": self.error_class,
+            "rows": self.rows,
+            "rows_lost": self.rows_lost,
+            "lost": [dict(one) for one in self.lost],
+            "serves": dict(self.serves),
+            "truncates": dict(self.truncates),
+            "removes": list(self.removes),
+            "rewrites": list(self.rewrites),
+            "creates": list(self.creates),
+            "warnings": list(self.warnings),
+        }
+
+
+class Opened(Protocol):
+    """A directory as the real system would leave it after its start."""
+
+    verdict: Verdict
+    after: Listing
+    """The directory with everything cut, removed, renamed and made anew; the one asked about is as it was."""
+
+    def parts(self, view: str) -> Sequence[Part]:
+        """What its clients get, in order; files are names in `after`. What lies behind the place where a client stops with
+        an error is not among them."""
+        ...
+
+
+@runtime_checkable
+class Predicts(Protocol):
+    """What a layout may offer besides: to say what the real system would do."""
+
+    versions: Sequence[str]
+    """The versions that can be asked about, the newest first."""
+
+    def open_as(
+        self, listing: Listing, plan: Plan, options: Options, *, version: str | None, clean: bool | None
+    ) -> Opened:
+        """Start the system on the directory, in thought. `version` None: the newest; `clean` None: the system's own marker says."""
+        ...
+
+
+class Strategy(StrEnum):
+    """How a directory is mended."""
+
+    SALVAGE = "salvage"  # every undamaged frame is kept
+    PREFIX = "prefix"  # all before the first damage
+    SYSTEM = "system"  # what the real system would leave
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Bytes `[start, stop)` of a file of one of the copies given, which go into the result as they are."""
+
+    file: str
+    start: int
+    stop: int
+    copy: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Bytes of a primary file that are not in the result. `lost` as in `Fault`."""
+
+    file: str
+    offset: int
+    length: int
+    why: str
+    copy: int = 0
+    rows_lost: int | None = None
+    lost: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Mended:
+    """A file of the result, and the pieces that it is made of, in order. One piece that is a whole file of that name: untouched."""
+
+    name: str
+    pieces: Sequence[Kept | bytes]
+    like: str | None = None
+    """The file of the first copy whose owner and mode it takes; None: those of the directory's primary files."""
+
+
+class Mending(Protocol):
+    """A directory being mended or rebuilt. `files` is run once; the rest is known when it is exhausted."""
+
+    cut: Sequence[Cut]
+    removes: Sequence[str]
+    """Files of the first copy that are not in the result."""
+
+    def files(self) -> Iterator[Mended]:
+        """Every file of the result, untouched ones too, in the order in which they are put in place. Files are made when they
+        are asked for: what is derived from a primary file comes soon after it, and is in memory only until the next one."""
+        ...
+
+    def summary(self) -> Summary:
+        """Rows kept, first and last ids, warnings, and what the system needs before it is started."""
+        ...
+
+
+@runtime_checkable
+class Repairs(Protocol):
+    """What a layout may offer besides: to mend a directory, and to make its derived files anew."""
+
+    repair_options: tuple[Option, ...]
+    rebuilds: Sequence[str]
+    """What `rebuild` can make anew, in the system's words."""
+
+    def repair(
+        self, copies: Sequence[Listing], plans: Sequence[Plan], strategy: Strategy, options: Options
+    ) -> Mending:
+        """Mend a directory. Several `copies` are replicas: each frame is taken from whichever verifies. Raises `UsageError` where
+        copies diverged, saying where."""
+        ...
+
+    def rebuild(self, listing: Listing, plan: Plan, what: Sequence[str], options: Options) -> Mending:
+        """Make derived files anew from the primary ones. Raises `DamageError` where a primary is damaged."""
+        ...
+
+
 def take(pieces: Iterable[Piece]) -> dict[str, bytes]:
     """All pieces put together, by file name. For small directories and tests."""
     files: dict[str, bytearray] = {}

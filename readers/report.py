@@ -79,6 +79,12 @@ class Report(Mapping[str, Any]):
         self.codec, self.live, self.max_faults = codec, live, max_faults
         self.notes: list[str] = []
         """Sentences on what was met, besides damage."""
+        self.system: Mapping[str, Any] | None = None
+        """What the real system would do (`Verdict.to_dict`), where that was asked."""
+        self.kept: list[Mapping[str, Any]] | None = None
+        """After a repair: stretches of primary files that are in the result, `{"file", "offset", "length"}`."""
+        self.cut: list[Mapping[str, Any]] | None = None
+        """After a repair: `{"file", "offset", "length", "saved_to", "why"}`."""
         self._files: dict[str, FileReport] = {}
 
     def file(self, path: str, codec: str | None) -> FileReport:
@@ -167,6 +173,9 @@ class Report(Mapping[str, Any]):
             "rows": self.rows,
             "faults_total": self.faults_total,
             "files": files,
+            **({} if self.system is None else {"system": dict(self.system)}),
+            **({} if self.kept is None else {"kept": [dict(one) for one in self.kept]}),
+            **({} if self.cut is None else {"cut": [dict(one) for one in self.cut]}),
         }
 
     def __getitem__(self, key: str) -> Any:
