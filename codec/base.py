@@ -386,6 +386,46 @@ class TellsFacts(Protocol):
         ...
 
 
+class Checker(Protocol):
+    """Holds the files of one directory against each other, from the frames of its primary files."""
+
+    def add(self, file: PlannedFile, window: Window, frames: Frames) -> None:
+        """Good frames of a primary file, in the order of the plan and of the file. What lies between them is damaged, or can't
+        be read."""
+        ...
+
+    def finish(self) -> Iterator[tuple[str, Fault]]:
+        """What does not fit, by file ("" is the directory itself)."""
+        ...
+
+
+@runtime_checkable
+class Checks(Protocol):
+    """What a layout may offer besides: to say what can't be seen in a single file."""
+
+    def checker(
+        self, listing: Listing, plan: Plan, options: Options, *, clean: bool | None, live: bool | None
+    ) -> Checker:
+        """`clean`: whether the last stop counts as a clean one; None: the system's own marker says."""
+        ...
+
+
+@runtime_checkable
+class Advises(Protocol):
+    """What a layout may offer besides: words for people."""
+
+    nouns: tuple[str, str]
+    """What the system calls a row, and a primary file: ("record", "segment")."""
+
+    def advice(self, plan: Plan) -> Sequence[str]:
+        """Sentences for whoever has a damaged directory: what could be done with the system's own means."""
+        ...
+
+    def discards(self, name: str) -> bool:
+        """Whether a directory of that name is one that the system is about to delete: nobody misses anything in it."""
+        ...
+
+
 # What the real system would do, and mending
 
 
