@@ -189,8 +189,7 @@ class _Bucket:
     def _balance(self, node: _Node) -> None:
         while (parent := node.parent) is not None and parent.red:
             above = parent.parent
-            if above is None:
-                break
+            assert above is not None  # the root is black
             first = parent is above.left
             uncle = above.right if first else above.left
             if uncle is not None and uncle.red:
