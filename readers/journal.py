@@ -13,6 +13,9 @@ as it is.
      "fingerprint": {"name": bytes, ...},                  the directory's files before
      "removes": ["name", ...]}                             to be removed before the renames; may be absent
 
+A name may be among both: the old file goes before the first rename, the new one comes in its turn. So a repair takes away what was
+derived from a damaged file before it puts another file in its place.
+
 Pure functions over names and sizes: no I/O here.
 """
 
@@ -79,7 +82,7 @@ class Journal:
         for target in self.sizes:
             if target not in left:
                 expected[target] = self.sizes[target]
-        going = {name for name in self.removes if name not in self.sizes}
+        going = {name for name in self.removes if name in left or name not in self.sizes}
         for name, size in expected.items():
             if present.get(name) != size and not (name in going and name not in present):
                 return State.CHANGED
@@ -92,7 +95,8 @@ class Journal:
         or None for a name that is gone. Empty when the append is done or can't be finished any more."""
         if self.state(present, staged) is not State.PENDING:
             return {}
-        out: dict[str, str | None] = {name: None for name in self.removes if name in present}
+        gone = (name for name in self.removes if name in present and name not in self.sizes)
+        out: dict[str, str | None] = dict.fromkeys(gone)
         out.update({target: source for source, target in self.left(staged)})
         return out
 

@@ -13,7 +13,7 @@ from logwright.codec import registry
 from logwright.codec.base import Entry
 from logwright.codec.fault import LogwrightError, NotFoundError, UsageError
 from logwright.readers import journal
-from logwright.readers.source import explain, file_system, is_remote, local_path, open_source
+from logwright.readers.source import Source, explain, file_system, is_remote, local_path, open_source
 
 
 class Directory:
@@ -43,9 +43,13 @@ class Directory:
         """The path of a file as people see it."""
         return f"{self.path.rstrip('/')}/{name}" if self.path != "." else name
 
+    def open(self, name: str) -> Source:
+        """A file, open for reading."""
+        return open_source(self.real(name), self.shown(name))
+
     def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
         """Up to `length` bytes of a file."""
-        with open_source(self.real(name), self.shown(name)) as source:
+        with self.open(name) as source:
             return source.pread(offset, source.size - offset if length is None else length).tobytes()
 
 

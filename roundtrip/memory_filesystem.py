@@ -269,12 +269,17 @@ class MemoryFileSystem:
         self._locks[inode] = lock = _Lock(self, inode)
         return lock
 
+    def locked(self, path: str) -> bool:
+        self._tick(path)
+        return self._find(path) in self._locks
+
     def holder(self, path: str) -> str | None:
         self._tick(path)
         return self.busy.get(path) if self._find(path) is not None else None
 
-    def adopt(self, path: str, model: str, *, permissions: bool = False) -> None:
-        self._tick(path)  # there is one user here
+    def adopt(self, path: str, model: str, *, permissions: bool = False, times: bool = False) -> bool:
+        self._tick(path)  # there is one user here, and no time
+        return True
 
     def now(self) -> float:
         return 0.0

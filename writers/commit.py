@@ -147,6 +147,9 @@ class Transaction:
         self._outer = WriterLock(self.files, os.path.join(self._beside, target.layout.inner_staging))
         self._inner = WriterLock(self.files, target.inner)
         self.committed = False
+        self.done = "the rows are committed"
+        """What is true after the commit, and what not to do then, for errors that come too late to undo it."""
+        self.then = "The next write to this directory finishes it; do not write the same rows again"
 
     # begin
 
@@ -279,8 +282,9 @@ class Transaction:
 
     # the end
 
-    def commit(self, order: Iterable[str] | None = None) -> None:
-        """Make the staged files the target's. `order` is that of the renames, the layout's by default.
+    def commit(self, order: Iterable[str] | None = None, removes: Iterable[str] = ()) -> None:
+        """Make the staged files the target's. `order` is that of the renames, the layout's by default. `removes` are files of a
+        directory that is added to: they are gone before the first rename, also those that a staged file takes the place of.
 
         After an error the target is the old one and all is undone, unless `committed` says that it is the new one.
         """
@@ -296,8 +300,7 @@ class Transaction:
         elif self.ticket.how is How.EXCHANGE:
             self._commit_exchange(ordered)
         else:
-            removes = () if self.ticket.mode == "append" else tuple(self.ticket.before)
-            self._commit_journal(ordered, removes)
+            self._commit_journal(ordered, tuple(removes) if self.ticket.adds else self._replaced(staged))
 
     def _commit_rename(self) -> None:
         self.files.rename(self._beside, self.target.path)
@@ -317,7 +320,7 @@ class Transaction:
             self.files.rename(self._beside, marker)
             self.files.sync_directory(self.target.inner)
             self._root = marker
-            self._commit_journal(ordered, tuple(self.ticket.before))
+            self._commit_journal(ordered, self._replaced(ordered))
             return
         with self._after():
             if sizes(self.files, self._beside) != self.ticket.before:
@@ -334,6 +337,10 @@ class Transaction:
             remove_tree(self.files, marker)
             self._outer.release()
 
+    def _replaced(self, staged: Iterable[str]) -> tuple[str, ...]:
+        """The old files whose names no new one takes."""
+        return tuple(name for name in self.ticket.before if name not in set(staged))
+
     def _commit_journal(self, ordered: tuple[str, ...], removes: tuple[str, ...]) -> None:
         staged = self.stage.staged()
         if ordered or removes:
@@ -341,9 +348,7 @@ class Transaction:
                 renames=tuple((name, name) for name in ordered),
                 sizes={name: staged[name] for name in ordered},
                 fingerprint=self.ticket.before,
-                removes=tuple(
-                    reversed(self.target.layout.order(name for name in removes if name not in staged))
-                ),
+                removes=tuple(reversed(self.target.layout.order(removes))),
             )
             draft = os.path.join(self._root, COMMIT + ".tmp")
             put_file(self.files, draft, record.to_json().encode())
@@ -382,9 +387,9 @@ class Transaction:
                 raise
             said = explained(error, self.ticket.path)
             raise StorageError(
-                f"the rows are committed, but tidying up after that failed: {said}",
+                f"{self.done}, but tidying up after that failed: {said}",
                 path=self.ticket.path,
-                advice="The next write to this directory finishes it; do not write the same rows again",
+                advice=self.then,
             ) from error
 
     def fail(self) -> None:

@@ -17,7 +17,7 @@ import stat as stat_bits
 import struct
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -127,14 +127,18 @@ class FileSystem(Protocol):
         """Lock a file, made if absent; None when someone else holds it."""
         ...
 
+    def locked(self, path: str) -> bool:
+        """Whether someone holds `lock` of a file; nothing is made, and a file that is not there is not locked."""
+        ...
+
     def holder(self, path: str) -> str | None:
         """Who holds a lock of the operating system on a file (`process 4711`), tested without taking or making anything;
         None when nobody does or the file does not exist."""
         ...
 
-    def adopt(self, path: str, model: str, *, permissions: bool = False) -> None:
-        """Give a path the owner and group of another one, on demand its permissions too, as far as this user may. A system
-        that runs under its own user must be able to write what root made for it."""
+    def adopt(self, path: str, model: str, *, permissions: bool = False, times: bool = False) -> bool:
+        """Give a path the owner and group of another one, on demand its permissions and times too, as far as this user may;
+        returns whether it has them now. A system that runs under its own user must be able to write what root made for it."""
         ...
 
     def now(self) -> float:
@@ -288,6 +292,19 @@ class LocalFileSystem:
                 if fd >= 0:
                     os.close(fd)
 
+    def locked(self, path: str) -> bool:
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(fd)
+        return False
+
     def holder(self, path: str) -> str | None:
         try:
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -299,13 +316,19 @@ class LocalFileSystem:
         finally:
             os.close(fd)
 
-    def adopt(self, path: str, model: str, *, permissions: bool = False) -> None:
+    def adopt(self, path: str, model: str, *, permissions: bool = False, times: bool = False) -> bool:
         wanted, found = os.stat(model), os.stat(path)
-        with contextlib.suppress(PermissionError):
-            if (wanted.st_uid, wanted.st_gid) != (found.st_uid, found.st_gid):
-                os.chown(path, wanted.st_uid, wanted.st_gid)
-            if permissions and wanted.st_mode != found.st_mode:
-                os.chmod(path, stat_bits.S_IMODE(wanted.st_mode))
+        whole = True
+        if (wanted.st_uid, wanted.st_gid) != (found.st_uid, found.st_gid):
+            whole = _allowed(lambda: os.chown(path, wanted.st_uid, wanted.st_gid))
+            found = os.stat(path)  # a new owner clears the bits for running as that user
+        if permissions and wanted.st_mode != found.st_mode:
+            # To run as its user is nothing to be given away with a file that has another one now.
+            mode = stat_bits.S_IMODE(wanted.st_mode) & (0o7777 if whole else 0o777)
+            whole = _allowed(lambda: os.chmod(path, mode)) and whole
+        if times:
+            whole = _allowed(lambda: os.utime(path, ns=(wanted.st_atime_ns, wanted.st_mtime_ns))) and whole
+        return whole
 
     def now(self) -> float:
         return time.time()
@@ -320,6 +343,14 @@ class LocalFileSystem:
             return None
         started = _started(pid)
         return started is not None and started == process.get("started")
+
+
+def _allowed(act: Callable[[], None]) -> bool:
+    try:
+        act()
+    except PermissionError:
+        return False
+    return True
 
 
 def _renameat2(old: str, new: str, flags: int) -> bool:

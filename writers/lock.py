@@ -21,8 +21,9 @@ _STALE_SECONDS = 24 * 3600
 """A staging directory whose driver ran on another machine counts as left behind when it is so old."""
 
 
-def refuse_running(files: FileSystem, layout: Layout, target: str) -> None:
-    """Raise `BusyError` when the system that owns such directories runs on this one. Takes and creates nothing."""
+def refuse_running(files: FileSystem, layout: Layout, target: str, instead: str = "") -> None:
+    """Raise `BusyError` when the system that owns such directories runs on this one. Takes and creates nothing. `instead` is
+    what may be done instead of stopping it."""
     for relative in layout.locks():
         path = os.path.normpath(os.path.join(target, relative))
         holder = files.holder(path)
@@ -31,7 +32,7 @@ def refuse_running(files: FileSystem, layout: Layout, target: str) -> None:
             raise BusyError(
                 f"{system} is running on this directory: {path} is locked by {holder}",
                 path=target,
-                advice=f"Stop it first, or write to a directory that no running {system} uses",
+                advice=f"Stop it first, or {instead or f'write to a directory that no running {system} uses'}",
             )
 
 

@@ -3,18 +3,43 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
 
-from logwright.codec.base import Chunk, Entry, Listing, Piece
+import numpy as np
+
+from logwright.codec.base import Bytes, Chunk, Entry, Listing, Piece
 from logwright.codec.fault import LogwrightError, StorageError
 from logwright.readers.journal import COMMIT
+from logwright.readers.source import Source
 from logwright.writers.filesystem import FileSystem, OpenFile, write_all
 
 OWNER = "owner.json"
 """The file in a staging directory of many tasks that says which process its driver is."""
 
 _RESERVED = frozenset({COMMIT, COMMIT + ".tmp", OWNER})
+
+
+class FileSource(AbstractContextManager["FileSource"]):
+    """`readers.source.Source` over a file of the injected file system."""
+
+    def __init__(self, files: FileSystem, path: str) -> None:
+        found = files.stat(path)
+        if found is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        self.path, self.size, self._files = path, found.size, files
+
+    def pread(self, offset: int, length: int) -> Bytes:
+        # A copy, since kernels are compiled for arrays that may be written to.
+        return np.frombuffer(self._files.read(self.path, offset, length), np.uint8).copy()
+
+    def ahead(self, offset: int, length: int) -> None: ...
+
+    def close(self) -> None: ...
+
+    def __exit__(self, *_: object) -> None: ...
 
 
 class FolderListing:
@@ -30,6 +55,14 @@ class FolderListing:
 
     def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
         return self._files.read(os.path.join(self.path, name), offset, length)
+
+    def real(self, name: str) -> str:
+        """The path of a file."""
+        return os.path.join(self.path, name)
+
+    def open(self, name: str) -> Source:
+        """A file, open for reading."""
+        return FileSource(self._files, self.real(name))
 
     def parent(self) -> Listing | None:
         above = os.path.dirname(self.path)
