@@ -146,5 +146,44 @@ class StorageError(LogwrightError, OSError):
     """The disk or file system failed: full, read error, no such operation."""
 
 
+class UnreadableError(StorageError):
+    """The disk can't read `[offset, offset + length)` of a file, as far as that was found out. What lies before can be read."""
+
+    length: int = 0
+
+    @classmethod
+    def of(cls, offset: int, length: int, why: str, path: str | None) -> UnreadableError:
+        error = cls(
+            f"the disk can't read {length} bytes ({why})",
+            path=path,
+            offset=offset,
+            advice="Read what is sound with mode=PERMISSIVE or DROPMALFORMED. Better, copy the disk with ddrescue before it "
+            "gets worse, and read the copy with option ddrescue.map",
+        )
+        error.length = length
+        return error
+
+    @property
+    def start(self) -> int:
+        """Where the bytes begin that can't be read."""
+        return self.offset or 0
+
+    @property
+    def stop(self) -> int:
+        """Where they end."""
+        return self.start + self.length
+
+    @property
+    def detail(self) -> str:
+        """For a fault, whose place is that of the frame."""
+        return f"{self.message} at byte {self.start}"
+
+    def fault(self, codec: str, offset: int | None = None) -> Fault:
+        """As damage of a file, from `offset` on, where the frame starts that it is in."""
+        start = self.start if offset is None else offset
+        system = "it gets the same error from the disk"
+        return Fault(codec, start, self.stop - start, Kind.PAYLOAD, self.detail, system=system)
+
+
 class DamageWarning(UserWarning):
     """What was read is not all that was there, or not all is well with it; the text is that of the report."""

@@ -1,7 +1,8 @@
 """Where bytes come from: local files, any file system that `pyarrow.fs` knows, standard input.
 
 A source gives bytes by position. Local files are read by `pread` and never mapped: a file cut short under a map kills the
-process. Whatever the operating system says on the way becomes one of our errors here, and only here.
+process. Whatever the operating system says on the way becomes one of our errors here, and only here. What a failing disk can't
+read is found out by `readers.rescue`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,16 @@ from typing import Any, BinaryIO, Protocol
 import numpy as np
 
 from logwright.codec.base import Bytes
-from logwright.codec.fault import AccessError, LogwrightError, NotFoundError, StorageError, UsageError
+from logwright.codec.fault import (
+    AccessError,
+    LogwrightError,
+    NotFoundError,
+    StorageError,
+    UnreadableError,
+    UsageError,
+)
+from logwright.readers import rescue
+from logwright.readers.rescue import Memory, Rescue, Rescuer
 
 STDIN = "-"
 _SPOOL = 8 << 20
@@ -35,7 +45,8 @@ class Source(Protocol):
     size: int
 
     def pread(self, offset: int, length: int) -> Bytes:
-        """So many bytes from there on; fewer only where the file ends. Raises `StorageError` when the disk can't."""
+        """So many bytes from there on; fewer only where the file ends. Raises `UnreadableError`, with the first region among
+        them that the disk can't read (what lies before it can be asked for), and `StorageError` for other failures."""
         ...
 
     def ahead(self, offset: int, length: int) -> None:
@@ -65,25 +76,32 @@ class _Closing:
     def ahead(self, offset: int, length: int) -> None: ...
 
 
-class LocalSource(_Closing):
-    """A local file, open for reading only. No lock is taken and nothing is created."""
+class _Rescued(_Closing):
+    """A file whose reads are tried again, and in smaller pieces, where they fail. `path`, `size` and `_read` are its children's."""
 
-    def __init__(self, path: str, fd: int, size: int) -> None:
-        self.path, self.size, self._fd = path, size, fd
+    path: str
+    size: int
+    _rescuer: Rescuer
 
     def pread(self, offset: int, length: int) -> Bytes:
-        length = max(0, min(length, self.size - offset))
-        out = np.empty(length, np.uint8)
-        view, done = out.data, 0
-        while done < length:
-            try:
-                got = os.preadv(self._fd, [view[done:]], offset + done)
-            except OSError as error:
-                raise explain(error, self.path, offset + done) from error
-            if got == 0:
-                break
-            done += got
-        return out[:done]
+        try:
+            return self._rescuer.pread(offset, length)
+        except LogwrightError:
+            raise
+        except OSError as error:
+            raise explain(error, self.path, offset) from error
+
+
+class LocalSource(_Rescued):
+    """A local file, open for reading only. No lock is taken and nothing is created."""
+
+    def __init__(self, path: str, fd: int, size: int, how: Rescue = rescue.STANDARD) -> None:
+        self.path, self.size, self._fd = path, size, -1
+        self._rescuer = Rescuer(path, size, self._read, rescue.memory(os.fstat(fd)), how)
+        self._fd = fd
+
+    def _read(self, view: memoryview, offset: int) -> int:
+        return os.preadv(self._fd, [view], offset)
 
     def ahead(self, offset: int, length: int) -> None:
         with contextlib.suppress(OSError, AttributeError):
@@ -111,26 +129,18 @@ class MemorySource(_Closing):
         return self._data[offset : offset + max(0, length)].copy()
 
 
-class ArrowSource(_Closing):
+class ArrowSource(_Rescued):
     """A file on a file system of `pyarrow.fs`."""
 
-    def __init__(self, path: str, file: Any) -> None:
+    def __init__(self, path: str, file: Any, how: Rescue = rescue.STANDARD) -> None:
         self.path, self._file = path, file
         self.size = int(file.size())
+        self._rescuer = Rescuer(path, self.size, self._read, Memory(), how)
 
-    def pread(self, offset: int, length: int) -> Bytes:
-        length = max(0, min(length, self.size - offset))
-        out, done = np.empty(length, np.uint8), 0
-        while done < length:
-            try:
-                data = self._file.read_at(length - done, offset + done)
-            except OSError as error:
-                raise explain(error, self.path, offset + done) from error
-            if not data:
-                break
-            out[done : done + len(data)] = np.frombuffer(data, np.uint8)
-            done += len(data)
-        return out[:done]
+    def _read(self, view: memoryview, offset: int) -> int:
+        data = self._file.read_at(len(view), offset)
+        view[: len(data)] = data
+        return len(data)
 
     def close(self) -> None:
         self._file.close()
@@ -168,21 +178,21 @@ def file_system(uri: str) -> tuple[Any, str]:
         ) from error
 
 
-def open_source(path: str, shown: str | None = None) -> Source:
-    """Open a file for reading. `shown` is the path in messages, where it is not the same."""
+def open_source(path: str, shown: str | None = None, how: Rescue = rescue.STANDARD) -> Source:
+    """Open a file for reading. `shown` is the path in messages, where it is not the same; `how` is how a failing disk is read."""
     seen = path if shown is None else shown
     if path == STDIN:
         return _spool(sys.stdin.buffer, "stdin" if shown is None else shown)
     if is_remote(path):
         system, inner = file_system(path)
         try:
-            return ArrowSource(seen, system.open_input_file(inner))
+            return ArrowSource(seen, system.open_input_file(inner), how)
         except OSError as error:
             raise explain(error, seen) from error
-    return _open_local(local_path(path), seen)
+    return _open_local(local_path(path), seen, how)
 
 
-def _open_local(path: str, shown: str) -> Source:
+def _open_local(path: str, shown: str, how: Rescue) -> Source:
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
@@ -192,7 +202,7 @@ def _open_local(path: str, shown: str) -> Source:
         if stat.S_ISDIR(status.st_mode):
             raise explain(IsADirectoryError(errno.EISDIR, "is a directory"), shown)
         if stat.S_ISREG(status.st_mode):
-            source = LocalSource(shown, fd, status.st_size)
+            source = LocalSource(shown, fd, status.st_size, how)
             fd = -1
             return source
         if stat.S_ISFIFO(status.st_mode):
@@ -222,6 +232,31 @@ def _spool(stream: BinaryIO, shown: str) -> Source:
         raise explain(error, shown) from error
 
 
+def patched(source: Source, offset: int, length: int) -> tuple[Bytes, list[UnreadableError]]:
+    """As `pread`, with zeros where the disk can't read, and these regions. The zeros are no bytes of the file."""
+    length = max(0, min(length, source.size - offset))
+    out, at, unreadable = np.zeros(length, np.uint8), 0, []
+    while at < length:
+        try:
+            data = source.pread(offset + at, length - at)
+        except UnreadableError as error:
+            before = error.start - (offset + at)
+            if before <= 0:
+                unreadable.append(error)
+                at = min(error.stop - offset, length)
+                continue
+            # Here too the file may end meanwhile.
+            data = source.pread(offset + at, before)
+            out[at : at + len(data)] = data
+            at += len(data)
+            if len(data) == before:
+                continue
+            return out[:at], unreadable
+        out[at : at + len(data)] = data
+        return out[: at + len(data)], unreadable
+    return out, unreadable
+
+
 def explain(error: OSError, path: str, offset: int | None = None) -> LogwrightError:
     """What the operating system said, as one of our errors, with what to do about it."""
     if isinstance(error, LogwrightError):
@@ -237,7 +272,9 @@ def explain(error: OSError, path: str, offset: int | None = None) -> LogwrightEr
     text = error.strerror or _first_line(error)
     advice = ""
     if error.errno == errno.EIO:
-        advice = "The disk can't read this place: copy what can be read with ddrescue, then read the copy"
+        advice = (
+            "The disk fails: copy what can be read with ddrescue, then read the copy with option ddrescue.map"
+        )
     elif error.errno in (errno.EMFILE, errno.ENFILE):
         advice = "Too many files are open: raise the limit with `ulimit -n`"
     return StorageError(f"reading failed: {text}", path=path, offset=offset, advice=advice)

@@ -21,7 +21,7 @@ from logwright.codec.fault import DamageError, Fault, LogwrightError, Severity, 
 from logwright.codec.table import Table
 from logwright.readers.filter import Filter
 from logwright.readers.report import FileReport
-from logwright.readers.source import Source
+from logwright.readers.source import Source, patched
 from logwright.readers.walk import WINDOW, Hole, Stretch, Walk
 
 RECORD_LIMIT = 64 << 10
@@ -229,7 +229,7 @@ class _Stream:
             return
         length = min(fault.length, RECORD_LIMIT)
         row: dict[str, Any] = {
-            "_corrupt_record": self._bytes(fault.offset, length, window),
+            "_corrupt_record": self._readable(fault.offset, length, window),
             "_corrupt_offset": fault.offset,
             "_corrupt_length": fault.length,
         }
@@ -245,6 +245,13 @@ class _Stream:
         arrays = [pa.array([values.get(field.name)], field.type) for field in self.schema]
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
+    def _readable(self, offset: int, length: int, window: Window | None) -> bytes:
+        """Its bytes up to the first one that the disk can't read."""
+        if window is None:
+            data, bad = patched(self.source, offset, length)
+            return data[: bad[0].start - offset if bad else None].tobytes()
+        return self._bytes(offset, length, window)
+
     def _bytes(self, offset: int, length: int, window: Window | None) -> bytes:
         if (
             window is not None
@@ -253,12 +260,13 @@ class _Stream:
         ):
             at = offset - window.offset
             return window.data[at : at + length].tobytes()
-        return self.source.pread(offset, length).tobytes()
+        # A disk that can't read it all: what is needed to write the file again keeps its place, with zeros.
+        return patched(self.source, offset, length)[0].tobytes()
 
     # The file itself
 
     def _file(self) -> pa.RecordBatch:
-        head = Window(self.source.pread(0, 4096), 0, self.walk.size)
+        head = Window(patched(self.source, 0, 4096)[0], 0, self.walk.size)
         tail, zeros = self._tail()
         batch = self.codec.describe_file(head, self.walk.size, self.frames, tail, zeros, self.context)
         return self._data(batch)
@@ -269,9 +277,9 @@ class _Stream:
         at = self.walk.size
         while at > start:
             low = max(start, at - WINDOW)
-            filled = np.flatnonzero(self.source.pread(low, at - low))
+            filled = np.flatnonzero(patched(self.source, low, at - low)[0])
             if len(filled):
                 at = low + int(filled[-1]) + 1
                 break
             at = low
-        return self.source.pread(start, at - start).tobytes(), self.walk.size - at
+        return patched(self.source, start, at - start)[0].tobytes(), self.walk.size - at

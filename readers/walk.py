@@ -4,19 +4,22 @@ Memory is bounded by the window and the largest frame; time is linear in the fil
 read again from a place near its own start is read at twice its length, so no byte is read more than a few times.
 
 Where a scan stops at damage, the walk goes on at the next place where, says the codec, a frame truly starts.
+
+What the disk can't read is damage: a scan sees the bytes before it only, and the frame that reaches into it is lost whole. To find
+the next frame, and only for that, the codec gets zeros in its place, so that what the lost frame says of itself still helps.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from logwright.codec.base import Codec, Frames, Positions, TellsLoss, Window
-from logwright.codec.fault import Fault, Kind, Severity
-from logwright.readers.source import Source
+from logwright.codec.base import Bytes, Codec, Frames, Positions, TellsLoss, Window
+from logwright.codec.fault import Fault, Kind, Severity, UnreadableError
+from logwright.readers.source import Source, patched
 
 WINDOW = 4 << 20
 """Measured on segments of Kafka: smaller windows cost more in calls than they gain in the cache, larger ones gain nothing."""
@@ -26,6 +29,10 @@ _HEAD = 4096
 """With so many bytes a scan knows the length of the frame (`Frames`)."""
 WHOLE_LIMIT = 1 << 30
 """A file that has to be read as one window (`Codec.whole`) is refused when it is larger."""
+_PATCH_LIMIT = 64 << 20
+"""A frame longer than this is not looked at once more when the disk can't read all of it."""
+_NAMED = 4
+"""So many unreadable regions are named in one fault."""
 
 
 @dataclass(slots=True)
@@ -44,7 +51,7 @@ class Hole:
 
     fault: Fault
     tail: bool
-    """It reaches to the end of the file."""
+    """It reaches to the end of the file, and all of it can be read."""
 
 
 class Walk:
@@ -72,6 +79,10 @@ class Walk:
         self._window = Window(np.empty(0, np.uint8), start, self.size)
         self._fetched = False
         self._before: Frames | None = None
+        # The window ends where the disk can't read; or it has zeros there.
+        self._bad: UnreadableError | None = None
+        self._patches: list[UnreadableError] = []
+        self._met: dict[int, UnreadableError] = {}
 
     @property
     def end(self) -> int:
@@ -86,8 +97,15 @@ class Walk:
         if self.refused:
             text = f"{self.size} bytes; files of this kind are small, at most {WHOLE_LIMIT} bytes are read"
             yield Hole(Fault(self.codec.name, 0, self.size, Kind.LENGTH, text), tail=True)
-        else:
-            yield from self._walk()
+            return
+        if self.codec.whole:
+            data, bad = patched(self.source, 0, self.size)
+            self.size = len(data)  # it may have become shorter
+            self._window, self._fetched = Window(data, 0, self.size), bool(self.size)
+            if bad:
+                yield from self._islands(self._window, bad)
+                return
+        yield from self._walk()
 
     def _walk(self) -> Iterator[Stretch | Hole]:
         at, need = self.start, 0
@@ -96,6 +114,8 @@ class Walk:
             frames = self._scan(at, need)
             window = self._window
             place = window.offset + frames.stop
+            if self._bad is not None and frames.damage is None:
+                frames = self._stopped(frames, self._bad)
             if hole is not None and (len(frames) or not frames.need):
                 yield self._hole(hole, frames)
                 hole = None
@@ -130,7 +150,14 @@ class Walk:
             if len(frames):
                 yield frames.start + window.offset
                 self._step = min(self._step * 2, self._full)
-            if frames.damage is not None:
+            if self._bad is not None and frames.damage is None:
+                left = len(window.data) - frames.stop
+                if frames.need > left >= _HEAD:
+                    yield np.array([place], np.int64)
+                    at = place + frames.need
+                else:
+                    at = self._recover(self._bad.fault(self.codec.name, place))
+            elif frames.damage is not None:
                 at = self._recover(frames.damage)
             elif place > at and (frames.need or not window.final):
                 at, need = place, frames.need if _HEAD < frames.need <= _CAREFUL else _HEAD
@@ -151,7 +178,8 @@ class Walk:
         return Stretch(window, frames, faults, damage)
 
     def _hole(self, fault: Fault, after: Frames | None) -> Hole:
-        tail = fault.offset + fault.length >= self.size
+        tail = fault.offset + fault.length >= self.size and not self._met
+        fault, self._met = _naming(fault, self._met.values()), {}
         if not tail and fault.severity is not Severity.ERROR:
             # A torn tail or padding with good frames behind it is neither.
             fault = replace(fault, severity=Severity.ERROR)
@@ -164,13 +192,57 @@ class Walk:
             fault = replace(fault, rows_lost=rows if fault.rows_lost is None else fault.rows_lost, lost=lost)
         return Hole(fault, tail)
 
+    # What the disk can't read
+
+    def _stopped(self, frames: Frames, bad: UnreadableError) -> Frames:
+        """What a scan found before bytes that the disk can't read, and these as its damage."""
+        place = self._window.offset + frames.stop
+        self._met[bad.start] = bad
+        if 0 < frames.need <= _PATCH_LIMIT:
+            # The codec takes note of what the lost frame says of itself, its length above all; `resync` asks for it.
+            data, _ = patched(self.source, place, frames.need)
+            self.codec.scan(Window(data, place, self.size), 0, self.context)
+        return replace(frames, need=0, damage=bad.fault(self.codec.name, place))
+
+    def _islands(self, window: Window, bad: list[UnreadableError]) -> Iterator[Stretch | Hole]:
+        """Of a file that is read as one window, the frames between what the disk can't read."""
+        frames = self.codec.scan(window, 0, self.context, check=self.check)
+        lost = [_whole_frames(frames, one.fault(self.codec.name)) for one in bad]
+        if frames.damage is not None and all(one.offset < frames.damage.offset for one in lost):
+            lost.append(replace(frames.damage, length=self.size - frames.damage.offset))
+        elif frames.damage is not None:
+            lost.append(
+                replace(lost[-1], offset=frames.damage.offset, length=self.size - frames.damage.offset)
+            )
+        at = 0
+        for fault in _merged(lost):
+            self._met = {
+                one.start: one for one in bad if fault.offset <= one.start < fault.offset + fault.length
+            }
+            yield self._between(frames, window, at, fault.offset, fault)
+            at = min(fault.offset + fault.length, self.size)
+            yield self._hole(replace(fault, length=at - fault.offset), None)
+        yield self._between(frames, window, at, self.size, None)
+
+    def _between(self, frames: Frames, window: Window, low: int, high: int, damage: Fault | None) -> Stretch:
+        found = frames.pick((frames.start >= low) & (frames.end <= high))
+        found.stop = high
+        if len(found):
+            self.covered, self._before = int(found.end[-1]), found.pick(slice(-1, None))
+        faults = [one for one in frames.faults if low <= one.offset and one.offset + one.length <= high]
+        return Stretch(window, found, faults, damage)
+
     # Windows
 
-    def _cover(self, at: int, need: int = 1) -> int:
-        """Have the window hold `need` bytes from `at` on, or all up to the end of the file; where `at` is in it."""
+    def _cover(self, at: int, need: int = 1, *, patch: bool = False) -> int:
+        """Have the window hold `need` bytes from `at` on, or all up to the end of the file; where `at` is in it.
+
+        What the disk can't read ends the window, or is zeros with `patch`.
+        """
         window = self._window
         inside = at - window.offset
-        if self._fetched and inside >= 0 and inside + need <= len(window.data):
+        fits = self._fetched and inside >= 0 and inside + need <= len(window.data)
+        if fits and (patch or not self._patches):
             return inside
         length = self._step if self.stop is None else min(self._step, max(self.stop - at, _HEAD))
         if self.codec.whole:
@@ -178,16 +250,34 @@ class Walk:
         length = max(length, need)
         if self._fetched and 0 <= inside < len(window.data) // 2 and need > len(window.data) - inside:
             length = max(length, 2 * len(window.data))
-        data = self.source.pread(at, length)
-        if len(data) < min(length, self.size - at):
+        length = min(length, self.size - at)
+        data = self._read(at, length, patch)
+        if len(data) < length and self._bad is None:
             self.size = at + len(data)  # it became shorter while it was read
         elif at + length < self.end:
             self.source.ahead(at + length, 2 * self._step)
         self._window, self._fetched = Window(data, at, self.size), True
         return 0
 
+    def _read(self, at: int, length: int, patch: bool) -> Bytes:
+        self._bad, self._patches = None, []
+        if patch:
+            data, self._patches = patched(self.source, at, length)
+            return data
+        try:
+            return self.source.pread(at, length)
+        except UnreadableError as error:
+            before = max(error.start - at, 0)
+            data = self.source.pread(at, before)
+            if len(data) == before:
+                self._bad = error
+            return data
+
     def _scan(self, at: int, need: int) -> Frames:
         inside = self._cover(at, max(need, 1))
+        if not len(self._window.data) and self._bad is not None:
+            empty = np.empty(0, np.int64)
+            return Frames(empty, empty, empty, 0)
         return self.codec.scan(self._window, inside, self.context, check=self.check)
 
     # Past damage
@@ -199,7 +289,12 @@ class Walk:
         while at < end:
             # What a damaged frame says of its own length helps to judge: it stays in the window while that is no burden.
             base = fault.offset if at - fault.offset <= self._full else at
-            inside = at - base + self._cover(base, min(at - base + need, self.size - base))
+            inside = at - base + self._cover(base, min(at - base + need, self.size - base), patch=True)
+            bad = next((one for one in self._patches if one.start <= at < one.stop), None)
+            if bad is not None:
+                self._met[bad.start] = bad
+                at, need = bad.stop, 1
+                continue
             window = self._window
             place, more = self.codec.resync(window, inside, self.context)
             if place >= 0 and not more:
@@ -216,3 +311,36 @@ class Walk:
             at = max(at + 1, window.offset + len(window.data) - max(more, 0))
             need = window.offset + len(window.data) - at + 1
         return end
+
+
+def _naming(fault: Fault, met: Iterable[UnreadableError]) -> Fault:
+    """The fault of a stretch, with what the disk can't read in it."""
+    more = [one.detail for one in met if one.detail not in fault.detail]
+    if len(more) > _NAMED:
+        more[_NAMED:] = [f"and {len(more) - _NAMED} more such places"]
+    return replace(fault, detail="; ".join([fault.detail, *more])) if more else fault
+
+
+def _whole_frames(frames: Frames, fault: Fault) -> Fault:
+    """The fault extended to all of the frames that it touches."""
+    stop = fault.offset + fault.length
+    hit = (frames.start < stop) & (frames.end > fault.offset)
+    if not hit.any():
+        return fault
+    low, high = min(fault.offset, int(frames.start[hit].min())), max(stop, int(frames.end[hit].max()))
+    return replace(fault, offset=low, length=high - low)
+
+
+def _merged(faults: list[Fault]) -> Iterator[Fault]:
+    """In order, with those that overlap made one."""
+    last: Fault | None = None
+    for fault in sorted(faults, key=lambda one: one.offset):
+        if last is not None and fault.offset < last.offset + last.length:
+            stop = max(last.offset + last.length, fault.offset + fault.length)
+            last = replace(last, length=stop - last.offset)
+            continue
+        if last is not None:
+            yield last
+        last = fault
+    if last is not None:
+        yield last

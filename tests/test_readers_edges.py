@@ -72,7 +72,7 @@ def test_a_far_file_that_ends_early_or_fails() -> None:
             return 10
 
         def read_at(self, length: int, offset: int) -> bytes:
-            piece = self.pieces.pop(0)
+            piece = self.pieces.pop(0) if len(self.pieces) > 1 else self.pieces[0]
             if isinstance(piece, OSError):
                 raise piece
             return bytes(piece)
@@ -80,8 +80,10 @@ def test_a_far_file_that_ends_early_or_fails() -> None:
         def close(self) -> None: ...
 
     assert ArrowSource("far", File(b"abc", b"de", b"")).pread(0, 9).tobytes() == b"abcde"
-    with pytest.raises(lw.StorageError, match="at byte 3"):
+    with pytest.raises(lw.StorageError, match="at byte 0: the disk can't read 10 bytes"):
         ArrowSource("far", File(b"abc", OSError(errno.EIO, "bad"))).pread(0, 9)
+    with pytest.raises(lw.StorageError, match="reading failed: no route"):
+        ArrowSource("far", File(OSError("no route"))).pread(0, 9)
 
 
 def test_standard_input_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,429 @@
+"""Bytes from a disk that fails: what can't be read is found out with few failing reads, each of which may take half a minute.
+
+A read that fails is tried again, then in smaller pieces, down to sectors of 512 bytes. Behind a bad sector the next good one is
+looked for in growing steps, as ddrescue does; then the edge of the bad region is trimmed, and what lies between the places that
+were tried is looked into while the care for one region lasts. A file has a budget of failing reads (`read.errors`): when it is
+spent, what fails is skipped by steps that double with each failure, so their number stays below the budget, the care for one
+region and the logarithm of the size, whatever the disk does.
+
+A copy made by GNU ddrescue has zeros where it could not read. Its map file says where (option `ddrescue.map`), and these
+regions are as unreadable as those of the disk itself.
+"""
+
+from __future__ import annotations
+
+import bisect
+import errno
+import itertools
+import os
+import re
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from logwright.codec.base import Bytes
+from logwright.codec.fault import LogwrightError, NotFoundError, UnreadableError, UsageError
+from logwright.codec.option import Option, Options, fold, parse_int, parse_text
+
+SECTOR = 512
+"""Pieces are not made smaller than that, and start at multiples of it."""
+_CARE = 64
+"""So many failing reads are spent on what lies within one bad region."""
+_SKIP = 64 << 10
+"""The first step once the budget is spent; it doubles."""
+_FORGET = 600.0
+"""Seconds for which is known what could not be read: a command opens a file many times."""
+
+MEDIUM = frozenset(
+    {
+        errno.EIO,
+        errno.ENODATA,
+        errno.EBADMSG,
+        errno.EUCLEAN,
+        errno.EILSEQ,
+        errno.EREMOTEIO,
+        errno.ETIMEDOUT,
+    }
+)
+"""What a read says when it is this place that can't be read: Linux' `blk_errors` for the medium (ENODATA), its checksums (EILSEQ),
+the target (EREMOTEIO) and timeouts, and the checksums of file systems (EBADMSG, EUCLEAN)."""
+
+OPTIONS = (
+    Option(
+        "read.errors",
+        1000,
+        "So many failing reads of a file are spent on finding what a failing disk can still read; then it is skipped in growing steps.",
+        parse_int,
+        low=0,
+    ),
+    Option("read.retries", 1, "How often a read that failed is tried again.", parse_int, low=0, high=100),
+    Option(
+        "ddrescue.map",
+        None,
+        "What ddrescue could not read: the map file of the copy, or a directory with NAME.map for each copied file NAME.",
+        parse_text,
+    ),
+)
+"""What every reading takes, besides the options of codecs and layouts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """Bytes `[offset, stop)` of a file that can't be read, and why."""
+
+    offset: int
+    stop: int
+    why: str
+
+
+class Regions:
+    """Regions in order, none of which touches another of the same reason."""
+
+    def __init__(self) -> None:
+        self._all: list[Region] = []
+
+    def __iter__(self) -> Any:
+        return iter(self._all)
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def first(self, offset: int, stop: int) -> Region | None:
+        """The first one that has bytes in `[offset, stop)`."""
+        at = bisect.bisect_right(self._all, offset, key=lambda region: region.stop)
+        found = self._all[at] if at < len(self._all) else None
+        return found if found is not None and found.offset < stop and offset < stop else None
+
+    def add(self, offset: int, stop: int, why: str) -> None:
+        """What is known already stays as it is."""
+        while offset < stop:
+            known = self.first(offset, stop)
+            end = stop if known is None else known.offset
+            if offset < end:
+                self._insert(Region(offset, end, why))
+            offset = stop if known is None else known.stop
+
+    def _insert(self, new: Region) -> None:
+        at = bisect.bisect_left(self._all, new.offset, key=lambda region: region.offset)
+        low, high = at, at
+        if at and self._all[at - 1].stop == new.offset and self._all[at - 1].why == new.why:
+            low = at - 1
+        if at < len(self._all) and self._all[at].offset == new.stop and self._all[at].why == new.why:
+            high = at + 1
+        whole = self._all[low:high]
+        offset = min([new.offset, *(one.offset for one in whole)])
+        stop = max([new.stop, *(one.stop for one in whole)])
+        self._all[low:high] = [Region(offset, stop, new.why)]
+
+
+@dataclass
+class Memory:
+    """What is known of one file: where it can't be read, and how many reads have failed."""
+
+    regions: Regions = field(default_factory=Regions)
+    failed: int = 0
+    skip: int = _SKIP
+    since: float = field(default_factory=time.monotonic)
+
+
+_memories: dict[tuple[int, ...], Memory] = {}
+
+
+def memory(status: os.stat_result) -> Memory:
+    """What is known of a file, by its identity, size and time of change."""
+    now = time.monotonic()
+    for key in [key for key, one in _memories.items() if now - one.since > _FORGET]:
+        del _memories[key]
+    return _memories.setdefault((status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns), Memory())
+
+
+@dataclass(frozen=True)
+class Rescue:
+    """How hard to try, and what is known from a map."""
+
+    errors: int = OPTIONS[0].default
+    retries: int = OPTIONS[1].default
+    map: str | None = None
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> Rescue:
+        """From all options that were given; those of others are left out. Raises `UsageError`."""
+        names = {fold(option.name) for option in OPTIONS}
+        options = Options(OPTIONS, {name: value for name, value in given.items() if fold(name) in names})
+        return cls(options["read.errors"], options["read.retries"], options["ddrescue.map"])
+
+    def mapped(self, path: str, size: int) -> Regions:
+        """What the map says of a file. Raises `UsageError` for a map that is none, or is of another file."""
+        if self.map is None:
+            return Regions()
+        place = self.map
+        if os.path.isdir(place):
+            place = os.path.join(place, os.path.basename(path) + ".map")
+            if not os.path.exists(place):
+                return Regions()
+        return map_regions(place, size)
+
+
+STANDARD = Rescue()
+
+
+class Rescuer:
+    """Reads one file: `read(view, offset)` is the bare operation, which reads some bytes or raises `OSError`."""
+
+    def __init__(
+        self, path: str, size: int, read: Callable[[memoryview, int], int], known: Memory, how: Rescue
+    ) -> None:
+        self.path, self.size, self._read, self._known, self._how = path, size, read, known, how
+        self._mapped = how.mapped(path, size)
+
+    def pread(self, offset: int, length: int) -> Bytes:
+        """As `Source.pread`. Raises `UnreadableError` with the first region that has bytes of what was asked for, and
+        `OSError` for what is no fault of the place."""
+        length = max(0, min(length, self.size - offset))
+        self._refuse(offset, length)
+        out = np.empty(length, np.uint8)
+        view = out.data
+        done, error = self._fill(view, offset, 0)
+        if error is None:
+            return out[:done]
+        for _ in range(self._how.retries):
+            done, error = self._fill(view, offset, done)
+            if error is None:
+                return out[:done]
+        done = self._pieces(view, offset, done, error)
+        self._refuse(offset, length)
+        return out[:done]
+
+    def _refuse(self, offset: int, length: int) -> None:
+        found = [
+            region
+            for known in (self._mapped, self._known.regions)
+            if (region := known.first(offset, offset + length)) is not None
+        ]
+        if found:
+            first = min(found, key=lambda region: region.offset)
+            raise UnreadableError.of(first.offset, first.stop - first.offset, first.why, self.path)
+
+    def _fill(self, view: memoryview, offset: int, done: int) -> tuple[int, OSError | None]:
+        """Read on from `done`: how far that came, and the error of the place where it stopped."""
+        while done < len(view):
+            try:
+                got = self._read(view[done:], offset + done)
+            except OSError as error:
+                if error.errno not in MEDIUM:
+                    raise
+                self._known.failed += 1
+                return done, error
+            if got == 0:
+                break
+            done += got
+        return done, None
+
+    def _pieces(self, view: memoryview, offset: int, done: int, error: OSError) -> int:
+        """Read on piece by piece after a failure: to the end, or to the first sector that fails, whose region is noted."""
+        # The kernel reads on to the first bad page, so the sector where it stopped is the likely one.
+        edge = min(_up(offset + done + 1) - offset, len(view))
+        todo = [(edge, len(view))] if edge < len(view) else []
+        todo.append((done, edge))
+        while todo:
+            start, stop = todo.pop()
+            if not self._left():
+                self._skip(offset + start, error.strerror or "read error")
+                return start
+            sector = _down(offset + start) == _down(offset + stop - 1)
+            got, failure = self._fill(view[:stop], offset, start)
+            for _ in range(self._how.retries if sector else 0):
+                if failure is None:
+                    break
+                got, failure = self._fill(view[:stop], offset, got)
+            if failure is None:
+                if got < stop:
+                    return got
+            elif sector:
+                self._extent(_down(offset + got), failure)
+                return got
+            else:
+                todo += self._cut(offset, start, got, stop)
+        return len(view)
+
+    @staticmethod
+    def _cut(offset: int, start: int, got: int, stop: int) -> list[tuple[int, int]]:
+        """Pieces of what failed, the last one to be read first: the sector where it failed, or halves."""
+        edge = _up(offset + got + 1) - offset
+        if got == start and stop - start > 2 * SECTOR:
+            edge = _up(offset + (start + stop) // 2) - offset
+        return [(edge, stop), (got, edge)] if edge < stop else [(got, stop)]
+
+    # How far a bad region goes
+
+    def _left(self) -> bool:
+        return self._known.failed < self._how.errors
+
+    def _skip(self, offset: int, why: str) -> None:
+        known = self._known
+        text = f"{why}; skipped after {known.failed} failing reads"
+        known.regions.add(_down(offset), min(_down(offset) + known.skip, self.size), text)
+        known.skip *= 2
+
+    def _probe(self, at: int) -> bool:
+        """Whether the sector at `at` can be read."""
+        length = min(SECTOR, self.size - at)
+        _, error = self._fill(memoryview(bytearray(length)), at, 0)
+        return error is None
+
+    def _extent(self, start: int, error: OSError) -> None:
+        """Note the region that begins with the bad sector at `start`."""
+        why = error.strerror or "read error"
+        bad, step = [start], SECTOR
+        while True:
+            stop = min(start + step, _up(self.size))
+            if stop >= self.size or self._probe(stop):
+                break
+            bad.append(stop)
+            step *= 2
+        stop = self._first_good(bad, bad[-1] + SECTOR, stop)
+        good = self._inside(bad, stop)
+        at = start
+        for low, high in [*sorted(good), (stop, stop)]:
+            self._known.regions.add(at, min(low, self.size), why)
+            at = high
+
+    def _first_good(self, bad: list[int], low: int, high: int) -> int:
+        """An edge between the bad sector before `low` and the good one at `high` (or the end of the file)."""
+        while low < high and self._left():
+            middle = _down((low + high) // 2)
+            if self._probe(middle):
+                high = middle
+            else:
+                bad.append(middle)
+                low = middle + SECTOR
+        return high
+
+    def _last_good(self, bad: list[int], low: int, high: int) -> int:
+        """The other edge: where the good sectors from `low` on end, before the bad one at `high`."""
+        low += SECTOR
+        while low < high and self._left():
+            middle = _down((low + high) // 2)
+            if self._probe(middle):
+                low = middle + SECTOR
+            else:
+                bad.append(middle)
+                high = middle
+        return low
+
+    def _inside(self, bad: list[int], stop: int) -> list[tuple[int, int]]:
+        """Stretches among the bad sectors that seem to be good: whether they are, reading them will show."""
+        good: list[tuple[int, int]] = []
+        spent = self._known.failed + _CARE
+        while self._left() and self._known.failed < spent:
+            edges = sorted([*((at, at + SECTOR) for at in bad), *good, (stop, stop)])
+            low, high = max(
+                ((a[1], b[0]) for a, b in itertools.pairwise(edges)),
+                key=lambda gap: gap[1] - gap[0],
+            )
+            if high <= low:
+                break
+            middle = _down((low + high) // 2)
+            if not self._probe(middle):
+                bad.append(middle)
+                continue
+            left = self._first_good(bad, low, middle)
+            good.append((left, self._last_good(bad, middle, high)))
+        return good
+
+
+def _down(at: int) -> int:
+    return at // SECTOR * SECTOR
+
+
+def _up(at: int) -> int:
+    return -(-at // SECTOR) * SECTOR
+
+
+# Maps of ddrescue
+
+_STATUS = {
+    "?": "ddrescue did not try it",
+    "*": "ddrescue did not trim it",
+    "/": "ddrescue did not scrape it",
+    "-": "ddrescue found a bad sector",
+}
+_COMMENT = re.compile(r"(?:^|\s)#")
+_CURRENT = frozenset("?*/-FG+")
+_MAP_LIMIT = 64 << 20
+
+
+def map_regions(path: str, size: int) -> Regions:
+    """What a map file of GNU ddrescue ("Mapfile structure" in its manual) says can't be read of a file of `size` bytes.
+
+    Raises `NotFoundError`, or `UsageError` that names the line.
+    """
+    try:
+        with open(path, "rb") as file:
+            data = file.read(_MAP_LIMIT + 1)
+    except FileNotFoundError:
+        raise NotFoundError("there is no such map file", path=path) from None
+    except OSError as error:
+        raise UsageError(f"the map can't be read: {error.strerror}", path=path) from error
+    if len(data) > _MAP_LIMIT:
+        raise UsageError(f"is no map of ddrescue: more than {_MAP_LIMIT} bytes", path=path)
+    return parse_map(data.decode("ascii", "replace"), size, path)
+
+
+def parse_map(text: str, size: int, path: str = "map") -> Regions:
+    """As `map_regions`, from the text."""
+    regions = Regions()
+    at: int | None = None
+    current = False
+    for number, line in enumerate(text.splitlines(), 1):
+        words = _COMMENT.split(line, maxsplit=1)[0].split()
+        if not words:
+            continue
+        if not current:
+            # The position and status ddrescue was at, and since version 1.20 the pass.
+            _number(words[0], number, path)
+            if not 2 <= len(words) <= 3 or words[1] not in _CURRENT:
+                raise _wrong(number, path, "expected a position, one of ? * / - F G + and a pass", line)
+            current = True
+            continue
+        if len(words) != 3:
+            raise _wrong(number, path, "expected a position, a size and a status", line)
+        start, length = _number(words[0], number, path), _number(words[1], number, path)
+        if words[2] not in (*_STATUS, "+"):
+            raise _wrong(number, path, "expected a status, one of ? * / - +", words[2])
+        if at is not None and start != at:
+            raise _wrong(number, path, f"expected the block at {at}, where the one before ends", line)
+        if at is None:
+            regions.add(0, min(start, size), "it is not in the map of ddrescue")
+        at = start + length
+        if words[2] != "+":
+            regions.add(min(start, size), min(at, size), _STATUS[words[2]])
+        elif at > size and length:
+            raise UsageError(
+                f"the map is of another file: line {number} says that bytes up to {at} were read, of {size} there are",
+                path=path,
+                advice="Option ddrescue.map takes the map of this very copy",
+            )
+    if not current:
+        raise UsageError("is no map of ddrescue: it has no lines but comments", path=path)
+    regions.add(min(at or 0, size), size, "it is not in the map of ddrescue")
+    return regions
+
+
+def _number(word: str, line: int, path: str) -> int:
+    try:
+        # As strtoll reads it: 0x is hexadecimal, a leading 0 octal.
+        octal = len(word) > 1 and word[0] == "0" and word[1].isdigit()
+        value = int(word, 8 if octal else 0)
+    except ValueError:
+        raise _wrong(line, path, "expected a number", word) from None
+    if not 0 <= value < 1 << 63:
+        raise _wrong(line, path, "expected a number from 0 to 2^63 - 1", word)
+    return value
+
+
+def _wrong(line: int, path: str, expected: str, found: str) -> LogwrightError:
+    return UsageError(f"line {line} of the map: {expected}, found {found.strip()[:60]!r}", path=path)

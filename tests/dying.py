@@ -1,0 +1,62 @@
+"""A disk of which some places can't be read: `os.preadv` fails there, as the kernel's does."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from logwright.readers import rescue
+
+
+@dataclass
+class Disk:
+    """Bad places are `(start, stop)` in the file of a name. `partial`: what lies before one in a request is read, as Linux
+    does; otherwise the request fails as a whole. `heals`: after so many failures of a place it can be read."""
+
+    bad: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+    partial: bool = True
+    heals: int | None = None
+    code: int = errno.EIO
+    failures: int = 0
+    reads: int = 0
+    hits: dict[int, int] = field(default_factory=dict)
+
+    def preadv(self, real: Callable[..., int], fd: int, views: Sequence[memoryview], offset: int) -> int:
+        self.reads += 1
+        name = os.path.basename(os.readlink(f"/proc/self/fd/{fd}"))
+        stop = offset + len(views[0])
+        places = [one for one in self.bad.get(name, ()) if one[0] < stop and one[1] > offset]
+        if self.heals is not None:
+            places = [one for one in places if self.hits.get(one[0], 0) < self.heals]
+        if not places:
+            return real(fd, views, offset)
+        first = min(places)
+        if self.partial and first[0] > offset:
+            return real(fd, [views[0][: first[0] - offset]], offset)
+        self.failures += 1
+        self.hits[first[0]] = self.hits.get(first[0], 0) + 1
+        raise OSError(self.code, os.strerror(self.code))
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
+    """Nothing fails yet: set `bad`."""
+    dying, real = Disk(), os.preadv
+    monkeypatch.setattr(os, "preadv", lambda fd, views, at: dying.preadv(real, fd, views, at))
+    monkeypatch.setattr(rescue, "_memories", {})
+    return dying
+
+
+def forget() -> None:
+    """Reads are tried again as if by another process."""
+    rescue._memories.clear()
+
+
+def put(path: Path, data: bytes) -> Path:
+    path.write_bytes(data)
+    return path
