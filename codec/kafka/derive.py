@@ -183,6 +183,17 @@ class EpochCache:
             self.entries.pop()
         self.entries.append((epoch, start_offset))
 
+    def truncate_from_end(self, end_offset: int) -> None:
+        """Entries from an offset on are dropped (`truncateFromEnd`)."""
+        if end_offset >= 0:
+            self.entries = [entry for entry in self.entries if entry[1] < end_offset]
+
+    def truncate_from_start(self, start_offset: int) -> None:
+        """The entries up to an offset become one that starts there (`truncateFromStart`)."""
+        before = [entry for entry in self.entries if entry[1] <= start_offset]
+        if start_offset >= 0 and before:
+            self.entries = [(before[-1][0], start_offset), *self.entries[len(before) :]]
+
     def to_bytes(self) -> bytes:
         return LEADER_EPOCH.pack(self.entries)
 

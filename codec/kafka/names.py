@@ -9,6 +9,12 @@ EPOCH_FILE = "leader-epoch-checkpoint"
 METADATA_FILE = "partition.metadata"
 CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
 LOG_START_FILE = "log-start-offset-checkpoint"
+RECOVERY_POINT_FILE = "recovery-point-offset-checkpoint"
+HIGH_WATERMARK_FILE = "replication-offset-checkpoint"
+RECOVERY_POINT_FILE = "recovery-point-offset-checkpoint"
+
+DELETE_SUFFIX = "-delete"
+"""Of a directory that the broker is about to delete."""
 
 _SEGMENT_FILE = re.compile(
     r"(?P<base>[0-9]{20})(?P<suffix>\.(?:log|index|timeindex|txnindex|snapshot))(?P<leftover>\.(?:deleted|swap|cleaned))?"

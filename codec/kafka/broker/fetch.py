@@ -1,0 +1,390 @@
+"""What a consumer gets of a log that is loaded: fetch by fetch, each looked up through the indexes.
+
+Source: `LocalLog.read`, `LogSegment.read`, `ByteBufferLogInputStream`, and the Java client's `CompletedFetch`. The fetches are as large
+as the client asks for by default (`max.partition.fetch.bytes`), since where one ends can matter in a log out of order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from logwright.codec.describe import DescriptionError
+from logwright.codec.fault import Fault, Severity
+from logwright.codec.kafka import log
+from logwright.codec.kafka.batch import COMPRESSION, COMPRESSION_NAMES, CONTROL, CONTROL_RECORD_KEY, LENGTH_END, MAGIC, TRANSACTIONAL
+from logwright.codec.kafka.broker.disk import Disk
+from logwright.codec.kafka.broker.entries import Entries, entries
+from logwright.codec.kafka.broker.errors import BrokerError, CorruptRecord
+from logwright.codec.kafka.broker.loader import Loaded
+from logwright.codec.kafka.broker.segment import LogSegment
+from logwright.codec.kafka.markers import ABORT, MALFORMED, markers
+from logwright.codec.kafka.scan import LEGACY_MIN
+from logwright.codec.kafka.txnindex import TXNINDEX_ENTRY
+from logwright.codec.option import Options
+
+FETCH_BYTES = 1 << 20
+POLL_RECORDS = 500
+"""`max.poll.records`."""
+_KAFKA_EXCEPTION = "org.apache.kafka.common.KafkaException"
+_NEXT_RECORD = (
+    "Received exception when fetching the next record from {}. If needed, please seek past the record to continue consumption."
+)
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Batches of one file that a consumer gets, one after the other, and the offsets that it gets of them."""
+
+    file: str
+    base_offset: int
+    start: int
+    stop: int
+    first_offset: int
+    next_offset: int
+    aborted: tuple[tuple[int, int, int], ...] = ()
+
+
+@dataclass
+class Served:
+    """What a consumer gets from the log's start on, and how that ends. `position` is where it stops."""
+
+    stretches: list[Stretch] = field(default_factory=list)
+    rows: int = 0
+    first: int | None = None
+    last: int | None = None
+    position: int = 0
+    error: str | None = None
+    error_class: str | None = None
+    file: str | None = None
+    """Where the batch is at which it stops with an error."""
+    place: int | None = None
+    warning: str | None = None
+    """The error that it would meet next, where it has got all there is."""
+
+    def covers(self, offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Which offsets lie in what it gets."""
+        out = np.zeros(len(offsets), np.bool_)
+        for one in self.stretches:
+            out |= (offsets >= one.first_offset) & (offsets < one.next_offset)
+        return out
+
+
+class _Stop(Exception):
+    """The consumer can't go on: with an error of its own, or since it gets nothing more."""
+
+    def __init__(
+        self, text: str, java: str = _KAFKA_EXCEPTION, place: int | None = None, *, unexpected: bool = False
+    ) -> None:
+        super().__init__(text)
+        self.java, self.place, self.unexpected = java, place, unexpected
+
+
+class Consumer:
+    """A consumer that starts at the log's start (`auto.offset.reset=earliest`). `topic` and `partition` as in the file's rows."""
+
+    def __init__(
+        self, disk: Disk, loaded: Loaded, partition: str, options: Options, *, committed: bool = False
+    ) -> None:
+        self.disk, self.loaded, self.partition, self.options, self.committed = (
+            disk, loaded, partition, options, committed,
+        )  # fmt: skip
+        stable = loaded.producers.state.first_unstable if committed else None
+        self.end = loaded.log_end_offset if stable is None else min(stable, loaded.log_end_offset)
+        self.limit = self._limit(stable)
+        self.served = Served(position=loaded.log_start_offset)
+        self._got: list[npt.NDArray[np.int64]] = []
+        """Offsets of what the fetch under way has delivered."""
+
+    def run(self) -> Served:
+        """Raises `UnsupportedError` where there are entries of an older format."""
+        served = self.served
+        seen: set[int] = set()
+        file = None
+        try:
+            while served.position < self.end:
+                if served.position in seen:
+                    raise _Stop(f"no progress at offset {served.position} (end offset {self.end})", "")
+                seen.add(served.position)
+                segment, start, stop = self._read(served.position)
+                file = segment.log
+                self._take(segment, start, stop)
+        except _Stop as error:
+            if served.position >= self.end:
+                # It has all there is; what follows would stop it when it goes on.
+                served.warning = str(error)
+                return served
+            served.error, served.error_class = str(error), error.java or None
+            served.file, served.place = file, error.place
+        return served
+
+    # The broker's side
+
+    def _limit(self, stable: int | None) -> tuple[int, int]:
+        """Segment and position up to which is served: the high watermark, which without followers is the log's end."""
+        active = self.loaded.segments[max(self.loaded.segments)]
+        if stable is not None and stable < self.loaded.log_end_offset:
+            segment = self.loaded.floor(stable)
+            while segment is not None:
+                place = segment.translate(stable)
+                if place is not None:
+                    return segment.base_offset, place[0]
+                segment = self.loaded.higher(segment.base_offset)
+        return active.base_offset, active.size
+
+    def _read(self, offset: int) -> tuple[LogSegment, int, int]:
+        segment = self.loaded.floor(offset)
+        while segment is not None:
+            base, position = self.limit
+            if segment.base_offset > base:
+                break
+            try:
+                place = segment.translate(offset)
+            except CorruptRecord as error:
+                raise _Stop(
+                    f"Encountered corrupt message when fetching offset {offset} for topic-partition {self.partition}"
+                ) from error
+            except BrokerError as error:
+                raise _Stop(f"the broker can't read at offset {offset}: {error.message}", error.java) from error
+            if place is not None:
+                most = (segment.size if segment.base_offset < base else position) - place[0]
+                return segment, place[0], place[0] + min(most, max(FETCH_BYTES, place[1]))
+            segment = self.loaded.higher(segment.base_offset)
+        raise _Stop(f"no progress at offset {offset} (end offset {self.end})", "")
+
+    def _aborted(self, segment: LogSegment, offset: int) -> list[tuple[int, int]]:
+        """First offset and producer of the transactions that the broker says were aborted, the earliest first."""
+        out = []
+        one: LogSegment | None = segment
+        while one is not None:
+            if one.txnindex_file in self.disk:
+                content = self.disk.read(one.txnindex_file)
+                found = np.frombuffer(
+                    content, TXNINDEX_ENTRY.head_dtype, len(content) // TXNINDEX_ENTRY.head_size
+                )
+                for entry in found[found["last_offset"] >= offset]:
+                    out.append((int(entry["first_offset"]), int(entry["producer_id"])))
+            one = self.loaded.higher(one.base_offset)
+        return sorted(out)
+
+    # The consumer's side
+
+    def _take(self, segment: LogSegment, start: int, stop: int) -> None:
+        """One fetch: the records of its batches, and the offset behind the last."""
+        served, position = self.served, self.served.position
+        aborted = _Aborted(self._aborted(segment, position) if self.committed else [])
+        context = log.CODEC.context(
+            segment.log,
+            self.options,
+            topic="",
+            partition=0,
+            base_offset=segment.base_offset,
+            start_offset=position,
+            control=False,
+            partial=True,
+        )
+        self._got = []
+        upto, after = start, None
+        failed: _Stop | None = None
+        try:
+            for found in self._batches(segment.log, start, stop):
+                good, failed = self._some(found, segment.log, aborted, context)
+                if len(good):
+                    upto = int(good.position[-1] + good.end[-1] - good.start[-1])
+                    after = int(good.last_offset[-1]) + 1
+                if failed is not None:
+                    break
+        except CorruptRecord as error:
+            failed = self._stop(error.message, error.java, upto)
+        got = np.concatenate([np.empty(0, np.int64), *self._got])
+        if failed is not None and failed.unexpected:
+            got = got[: len(got) // POLL_RECORDS * POLL_RECORDS]
+            after = None
+        covered = after
+        if len(got):
+            served.rows += len(got)
+            served.first = int(got[0]) if served.first is None else served.first
+            served.last = int(got[-1])
+            covered = max(after or 0, served.last + 1)
+            # Some records of the batch at which it stops may be among them.
+            after = covered if failed is not None else after
+        if covered is not None:
+            self._add(
+                Stretch(
+                    segment.log, segment.base_offset, start, max(upto, start), position, covered, aborted.ranges()
+                )
+            )
+        if failed is not None:
+            served.position = max(position, after or 0)
+            raise failed
+        if after is None or after == position:
+            raise _Stop(f"no progress at offset {position} (end offset {self.end})", "")
+        served.position = after
+
+    def _some(
+        self, found: Entries, file: str, aborted: _Aborted, context: Any
+    ) -> tuple[Entries, _Stop | None]:
+        """Deliver the records of some batches. Returns those that were read to their end, and why not the next one."""
+        bad = found.invalid(file)
+        good = found if bad is None else found.pick(slice(bad[0]))
+        if len(good):
+            cut = self._records(good, aborted, context)
+            if cut is not None:
+                return good.pick(slice(cut[0])), cut[1]
+        if bad is None:
+            return good, None
+        base = int(found.header["base_offset"][bad[0]])
+        text = f"Record batch for partition {self.partition} at offset {base} is invalid, cause: {bad[1].message}"
+        return good, self._stop(text, _KAFKA_EXCEPTION, int(found.position[bad[0]]))
+
+    def _add(self, new: Stretch) -> None:
+        stretches = self.served.stretches
+        if stretches and stretches[-1].file == new.file and stretches[-1].stop == new.start:
+            before = stretches.pop()
+            new = replace(
+                new,
+                start=before.start,
+                first_offset=before.first_offset,
+                next_offset=max(before.next_offset, new.next_offset),
+                aborted=before.aborted + new.aborted,
+            )
+        stretches.append(new)
+
+    def _stop(self, cause: str, java: str, place: int) -> _Stop:
+        return _Stop(f"{_NEXT_RECORD.format(self.partition)} <- {java.rpartition('.')[2]}: {cause}", place=place)
+
+    def _batches(self, file: str, start: int, stop: int) -> Iterator[Entries]:
+        """Batches of a fetch as the client finds them. Raises `CorruptRecord` for a length or magic that can't be."""
+        at = start
+        for found in entries(self.disk, file, start, stop, check=True):
+            magic = found.header["magic"].astype(np.int64)
+            odd = np.flatnonzero((magic > MAGIC) | (magic < 0))
+            if len(odd):
+                if odd[0]:
+                    yield found.pick(slice(int(odd[0])))
+                raise CorruptRecord(f"Invalid magic found in record: {magic[odd[0]]}")
+            yield found
+            at = int(found.position[-1] + found.end[-1] - found.start[-1])
+        if stop - at >= LENGTH_END:
+            size = int.from_bytes(self.disk.read(file, at + 8, 4), "big", signed=True)
+            if size < LEGACY_MIN:
+                raise CorruptRecord(
+                    f"Record size {size} is less than the minimum record overhead ({LEGACY_MIN})"
+                )
+
+    def _records(
+        self, found: Entries, aborted: _Aborted, context: Any
+    ) -> tuple[int, _Stop] | None:
+        """Deliver the records of batches; the first batch that can't be read to its end, and the error."""
+        unknown = self._unknown_compression(found)
+        if unknown is not None:
+            cut = self._records(found.pick(slice(unknown)), aborted, context) if unknown else None
+            return cut if cut is not None else (unknown, self._thrown(found, unknown))
+        skip, refused = aborted.take(found) if self.committed else (np.zeros(len(found), np.bool_), None)
+        upto = len(found) if refused is None else refused
+        wanted = np.flatnonzero(~skip[:upto])
+        picked = found.pick(wanted)
+        if len(picked):
+            for decoded in log.CODEC.decode(picked.window, picked.frames(), "rows", ("offset",), context):
+                offsets = decoded.batch.column(0).to_numpy()
+                errors = [one for one in decoded.faults if self._stops(found, one[1])]
+                if errors:
+                    before, fault = errors[0]
+                    self._deliver(offsets[:before])
+                    at = int(np.flatnonzero(found.position == fault.offset)[0])
+                    return at, self._undecodable(found, at, fault)
+                self._deliver(offsets)
+        if refused is not None:
+            return refused, self._stop(
+                "Invalid value size found for control record key. Must have at least 4 bytes, but found less",
+                "org.apache.kafka.common.InvalidRecordException",
+                int(found.position[refused]),
+            )
+        return None
+
+    @staticmethod
+    def _stops(found: Entries, fault: Fault) -> bool:
+        """Whether the client can't go on: what is passed over, since its offset is not above the one before, is no error to
+        it, and neither is what lies in a batch that says it has no records."""
+        count = found.header["records_count"][found.position == fault.offset]
+        return fault.severity is Severity.ERROR and not (len(count) and count[0] == 0)
+
+    def _undecodable(self, found: Entries, at: int, fault: Fault) -> _Stop:
+        return self._stop(
+            fault.detail, "org.apache.kafka.common.InvalidRecordException", int(found.position[at])
+        )
+
+    @staticmethod
+    def _unknown_compression(found: Entries) -> int | None:
+        flags = found.header["attributes"].astype(np.int64) & COMPRESSION
+        bad = np.flatnonzero((flags >= len(COMPRESSION_NAMES)) & (found.header["records_count"] > 0))
+        return int(bad[0]) if len(bad) else None
+
+    @staticmethod
+    def _thrown(found: Entries, at: int) -> _Stop:
+        """An exception that the client does not expect: the records that the same call of `poll` has collected are gone."""
+        kind = int(found.header["attributes"][at]) & COMPRESSION
+        return _Stop(
+            f"Unknown compression type id: {kind}",
+            "java.lang.IllegalArgumentException",
+            int(found.position[at]),
+            unexpected=True,
+        )
+
+    def _deliver(self, offsets: npt.NDArray[np.int64]) -> None:
+        self._got.append(offsets)
+
+
+class _Aborted:
+    """The producers whose records are passed over, through one fetch. Source: `CompletedFetch.nextFetchedRecord`."""
+
+    def __init__(self, transactions: list[tuple[int, int]]) -> None:
+        self._waiting, self._active = transactions, set[int]()
+        self._skipped: list[tuple[int, int, int]] = []
+
+    def take(self, found: Entries) -> tuple[npt.NDArray[np.bool_], int | None]:
+        """Which batches are passed over, and the first control batch whose key can't be parsed."""
+        skip = np.zeros(len(found), np.bool_)
+        flags = found.header["attributes"].astype(np.int64)
+        producers = found.header["producer_id"].astype(np.int64)
+        last = found.last_offset
+        frames = found.frames()
+        marks = markers(found.window, frames)
+        kinds = {int(mark["frame"]): int(mark["type"]) for mark in marks[::-1]}
+        for at in np.flatnonzero(producers >= 0).tolist():
+            while self._waiting and self._waiting[0][0] <= last[at]:
+                self._active.add(self._waiting.pop(0)[1])
+            producer = int(producers[at])
+            if flags[at] & CONTROL:
+                kind = kinds.get(at)
+                if kind == MALFORMED and (kind := _key_type(found, at)) is None:
+                    return skip, at
+                if kind == ABORT:
+                    self._active.discard(producer)
+                    continue
+            if flags[at] & TRANSACTIONAL and producer in self._active:
+                skip[at] = True
+                base = int(found.header["base_offset"][at])
+                self._skipped.append((producer, base, base))
+        return skip, None
+
+    def ranges(self) -> tuple[tuple[int, int, int], ...]:
+        return tuple(self._skipped)
+
+
+def _key_type(found: Entries, at: int) -> int | None:
+    """The type that the key of a control batch's first record tells; None where it can't be parsed."""
+    context = log.CODEC.context("", Options(log.CODEC.options), topic="", partition=0)
+    one = found.pick(slice(at, at + 1))
+    for decoded in log.CODEC.decode(one.window, one.frames(), "rows", ("key",), context):
+        for key in decoded.batch.column(0).to_pylist()[:1]:
+            try:
+                name: Mapping[str, Any] = CONTROL_RECORD_KEY.unpack(key or b"")[0]
+            except DescriptionError:
+                return None
+            return int(name["type"]) if name["version"] >= 0 else None
+    return None

@@ -1,0 +1,270 @@
+"""Starting a broker on a partition, in thought: what it reads above the partition, the load, and what its consumers then get.
+
+Source: `LogManager.loadLogs`, `UnifiedLog.create`, `LeaderEpochFileCache`, `PartitionMetadataFile`; the exceptions decide how far
+the damage goes: an `IOException` takes the log directory offline, any other one ends the start of the whole broker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from logwright.codec.base import Entry, Listing, Part, Verdict
+from logwright.codec.fault import UsageError
+from logwright.codec.kafka import log, metadata
+from logwright.codec.kafka.broker.disk import Disk
+from logwright.codec.kafka.broker.errors import BrokerError, Offline, Stray
+from logwright.codec.kafka.broker.fetch import Consumer, Served
+from logwright.codec.kafka.broker.loader import Config, Loaded, LogLoader
+from logwright.codec.kafka.broker.lost import Lost, lost
+from logwright.codec.kafka.checkpoint import OFFSETS
+from logwright.codec.kafka.derive import EpochCache
+from logwright.codec.kafka.names import (
+    CLEAN_SHUTDOWN_FILE,
+    EPOCH_FILE,
+    HIGH_WATERMARK_FILE,
+    LOG_START_FILE,
+    METADATA_FILE,
+    RECOVERY_POINT_FILE,
+    parse_directory,
+)
+from logwright.codec.option import Option, Options
+from logwright.codec.whole import ParseError
+
+VERSIONS = ("4.3",)
+
+LOG_START_OFFSET = Option(
+    "log.start.offset",
+    None,
+    "Records below are not served; by default what log-start-offset-checkpoint in the directory above says",
+    low=0,
+)
+RECOVERY_POINT = Option(
+    "recovery.point",
+    None,
+    "After an unclean stop the segment that holds this offset and those behind it are recovered; by default what "
+    "recovery-point-offset-checkpoint in the directory above says, else 0",
+    low=0,
+)
+INDEX_INTERVAL_BYTES = Option("index.interval.bytes", 4096, "Bytes of log between entries of an index", low=0)
+SEGMENT_INDEX_BYTES = Option("segment.index.bytes", 10 << 20, "The size of a full index", low=4, high=(1 << 31) - 1)
+TOPIC_ID = Option("topic.id", None, "The topic's id in the cluster's metadata; by default that in partition.metadata")
+
+OPTIONS = (LOG_START_OFFSET, RECOVERY_POINT, INDEX_INTERVAL_BYTES, SEGMENT_INDEX_BYTES, TOPIC_ID)
+
+_IO_EXCEPTION = "java.io.IOException"
+_FATAL = "java.lang.NumberFormatException"
+
+
+def version_of(asked: str | None) -> str:
+    """The version asked about: "4.3", "4.3.0" or "kafka 4.3" are one. Raises `UsageError`."""
+    if asked is None or asked.lower() in ("", "kafka", "true"):
+        return VERSIONS[0]
+    number = asked.lower().removeprefix("kafka").strip(" -=")
+    for one in VERSIONS:
+        if number == one or number.startswith(f"{one}."):
+            return one
+    raise UsageError(
+        f"what Kafka {asked!r} would do is not known", advice=f"Versions that can be asked about: {', '.join(VERSIONS)}"
+    )
+
+
+class Started:
+    """A partition after a start. See `logwright.codec.base.Opened`."""
+
+    def __init__(self, verdict: Verdict, disk: Disk, loaded: Loaded | None, partition: str, options: Options) -> None:
+        self.verdict, self.after = verdict, disk
+        self._loaded, self._partition, self._options = loaded, partition, options
+
+    def parts(self, view: str) -> Sequence[Part]:
+        if self._loaded is None:
+            return []
+        if view in ("read_uncommitted", "read_committed"):
+            served = consume(
+                self.after, self._loaded, self._partition, committed=view == "read_committed"
+            )
+            return [self._part(one, served) for one in served.stretches]
+        table = "frames" if view == "batches" else "rows"
+        return [
+            Part(segment.log, "kafka.log", table, self._hints(base))
+            for base, segment in sorted(self._loaded.segments.items())
+        ]
+
+    def _hints(self, base: int) -> dict[str, Any]:
+        assert self._loaded is not None
+        later = [one for one in self._loaded.segments if one > base]
+        return {"base_offset": base, "next_base": min(later, default=None), "last": not later}
+
+    def _part(self, one: Any, served: Served) -> Part:
+        # A batch at which the consumer stops is read for the records before the bad one.
+        stop = one.stop
+        if served.file == one.file and served.place is not None and served.place >= one.start:
+            stop = served.place + 1 if served.place == one.stop and served.last == one.next_offset - 1 else stop
+        hints = {
+            "base_offset": one.base_offset,
+            "control": False,
+            "partial": True,
+            "start_offset": one.first_offset,
+            "end_offset": one.next_offset,
+            "aborted": one.aborted,
+        }
+        bounds = {"offset": (one.first_offset, one.next_offset - 1)}
+        return Part(one.file, "kafka.log", "rows", hints, one.start, stop, bounds)
+
+
+def consume(disk: Disk, loaded: Loaded, partition: str, *, committed: bool = False) -> Served:
+    """What a consumer gets."""
+    return Consumer(disk, loaded, partition, Options(log.CODEC.options), committed=committed).run()
+
+
+def start(listing: Listing, options: Options, *, version: str | None, clean: bool | None) -> Started:
+    """Start a broker on a partition. See `logwright.codec.base.Predicts`."""
+    release = version_of(version)
+    above = Above(listing)
+    was_clean, clean_from = above.clean(clean)
+    disk = Disk(listing)
+    verdict = Verdict("kafka", release, was_clean, clean_from)
+    loaded: Loaded | None = None
+    try:
+        config = above.config(options, was_clean)
+        loaded = load(disk, listing.name, config)
+        above.high_watermark()
+        _topic(disk, options["topic.id"])
+    except BrokerError as error:
+        kept = loaded if isinstance(error, Stray) else None
+        verdict = replace(
+            verdict,
+            opens=False,
+            scope=error.scope,
+            error=error.message,
+            error_class=error.java or None,
+            rows=0,
+            serves={"first": None, "last": None, "stops_at": None},
+        )
+        warnings = [*above.warnings, *(kept.warnings if kept else [])]
+        gone = lost(listing, Served(), parse_directory(listing.name))
+        return Started(_changes(verdict, disk, warnings, gone), disk, None, listing.name, options)
+    served = consume(disk, loaded, listing.name)
+    verdict = replace(
+        verdict,
+        rows=served.rows,
+        serves={"first": served.first, "last": served.last, "stops_at": None if served.error is None else served.position},
+        error=served.error,
+        error_class=served.error_class,
+    )
+    gone = lost(listing, served, parse_directory(listing.name), after=disk)
+    return Started(
+        _changes(verdict, disk, [*above.warnings, *loaded.warnings], gone), disk, loaded, listing.name, options
+    )
+
+
+def load(disk: Disk, partition: str, config: Config) -> Loaded:
+    """Load the log, and write down what the broker would. Raises `BrokerError`."""
+    epochs = _epochs(disk)
+    loaded = LogLoader(disk, partition, config, epochs).load()
+    disk.put(EPOCH_FILE, epochs.to_bytes() if epochs.entries or not _empty(disk, EPOCH_FILE) else b"")
+    return loaded
+
+
+def _empty(disk: Disk, name: str) -> bool:
+    return name not in disk or not disk.size(name)
+
+
+def _epochs(disk: Disk) -> EpochCache:
+    epochs = EpochCache()
+    if EPOCH_FILE in disk:
+        try:
+            epochs.load(disk.read(EPOCH_FILE))
+        except ParseError as error:
+            raise _text_error(EPOCH_FILE, error) from error
+    return epochs
+
+
+def _text_error(name: str, error: ParseError) -> BrokerError:
+    text = f"{name}: {error.message}"
+    return BrokerError(text, _FATAL) if error.system else Offline(text, _IO_EXCEPTION)
+
+
+def _topic(disk: Disk, topic_id: str | None) -> None:
+    """The topic id of the partition, which the cluster's metadata must know."""
+    if METADATA_FILE not in disk:
+        raise Stray("partition.metadata is not there: the broker takes the log for a stray one and renames its directory")
+    try:
+        found = metadata.unpack(disk.read(METADATA_FILE))[1]
+    except ParseError as error:
+        raise _text_error(METADATA_FILE, error) from error
+    if topic_id is not None and topic_id != found:
+        raise Stray(
+            f"the topic's id is {topic_id}, partition.metadata has {found}: the broker takes the log for a stray one and "
+            "renames its directory"
+        )
+
+
+class Above:
+    """The log directory that a partition lies in, where it can be read: what of it counts for the partition."""
+
+    def __init__(self, listing: Listing) -> None:
+        self.where = parse_directory(listing.name)
+        self.parent = listing.parent()
+        entries: Sequence[Entry] = [] if self.parent is None else self.parent.entries()
+        self.names = {entry.name for entry in entries}
+        self.warnings: list[str] = []
+
+    def clean(self, asked: bool | None) -> tuple[bool, str]:
+        """Whether the last stop counts as clean, and how that is known."""
+        if asked is not None:
+            return asked, "option"
+        if self.parent is None:
+            return False, "assumed: the directory above can't be read"
+        if CLEAN_SHUTDOWN_FILE in self.names:
+            return True, f"{CLEAN_SHUTDOWN_FILE} is there"
+        return False, f"{CLEAN_SHUTDOWN_FILE} is not there"
+
+    def config(self, options: Options, clean: bool) -> Config:
+        """Raises `BrokerError`."""
+        recovery = self._offset(RECOVERY_POINT_FILE)
+        start = self._offset(LOG_START_FILE)
+        return Config(
+            clean=clean,
+            log_start_offset=_given(options["log.start.offset"], start),
+            recovery_point=_given(options["recovery.point"], recovery),
+            index_interval_bytes=options["index.interval.bytes"],
+            segment_index_bytes=options["segment.index.bytes"],
+        )
+
+    def high_watermark(self) -> None:
+        """Read when the partition gets its leader; without other replicas the log's end counts. Raises `BrokerError`."""
+        self._offset(HIGH_WATERMARK_FILE)
+
+    def _offset(self, name: str) -> int | None:
+        """The partition's entry in a checkpoint. A number that can't be parsed is a warning, anything else takes the disk offline."""
+        if self.parent is None or name not in self.names:
+            return None
+        try:
+            found: Mapping[Any, int] = {
+                (topic, partition): int(offset) for topic, partition, offset in OFFSETS.unpack(self.parent.read(name))
+            }
+        except ParseError as error:
+            if not error.system:
+                raise Offline(f"Error while reading checkpoint file {name}: {error.message}") from error
+            self.warnings.append(f"Error occurred while reading {name} file, resetting it to 0: {error.message}")
+            return None
+        return found.get(self.where)
+
+
+def _given(option: int | None, checkpoint: int | None) -> int:
+    return next((one for one in (option, checkpoint) if one is not None), 0)
+
+
+def _changes(verdict: Verdict, disk: Disk, warnings: Sequence[str], gone: Lost) -> Verdict:
+    return replace(
+        verdict,
+        truncates=disk.truncates,
+        removes=tuple(disk.removes),
+        rewrites=tuple(disk.rewrites),
+        creates=tuple(disk.creates),
+        warnings=tuple(warnings),
+        rows_lost=gone.rows,
+        lost=tuple(gone.ranges),
+    )
