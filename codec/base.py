@@ -485,9 +485,13 @@ class Verdict:
 class Opened(Protocol):
     """A directory as the real system would leave it after its start."""
 
-    verdict: Verdict
-    after: Listing
-    """The directory with everything cut, removed, renamed and made anew; the one asked about is as it was."""
+    @property
+    def verdict(self) -> Verdict: ...
+
+    @property
+    def after(self) -> Listing:
+        """The directory with everything cut, removed, renamed and made anew; the one asked about is as it was."""
+        ...
 
     def parts(self, view: str) -> Sequence[Part]:
         """What its clients get, in order; files are names in `after`. What lies behind the place where a client stops with

@@ -13,9 +13,11 @@ import numpy as np
 
 from logwright.codec.base import (
     Builder,
+    Checker,
     Entry,
     Listing,
     Match,
+    Opened,
     Part,
     Placement,
     Plan,
@@ -26,14 +28,18 @@ from logwright.codec.base import (
     View,
 )
 from logwright.codec.describe import DescriptionError
-from logwright.codec.fault import Fault, Kind, Severity, UnsupportedError, UsageError
+from logwright.codec.fault import Fault, Kind, Severity, UnreadableError, UnsupportedError, UsageError
 from logwright.codec.kafka import metadata
 from logwright.codec.kafka.batch import COMPRESSION, COMPRESSION_NAMES
+from logwright.codec.kafka.broker.start import OPTIONS as START_OPTIONS
+from logwright.codec.kafka.broker.start import VERSIONS, start_broker
 from logwright.codec.kafka.builder import OPTIONS, PartitionBuilder
+from logwright.codec.kafka.check import PartitionChecker
 from logwright.codec.kafka.checkpoint import OFFSETS
 from logwright.codec.kafka.markers import markers
 from logwright.codec.kafka.names import (
     CLEAN_SHUTDOWN_FILE,
+    DELETE_SUFFIX,
     EPOCH_FILE,
     LOG_START_FILE,
     METADATA_FILE,
@@ -62,13 +68,6 @@ _WRITTEN = (".log", ".timeindex", ".txnindex", ".index", ".snapshot")
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
-LOG_START_OFFSET = Option(
-    "log.start.offset",
-    None,
-    "Records below are not served; by default what log-start-offset-checkpoint in the directory above says",
-    low=0,
-)
-
 VIEWS = {
     view.name: view
     for view in (
@@ -88,7 +87,8 @@ class KafkaPartition:
     views: Mapping[str, View] = VIEWS
     default_view = "read_uncommitted"
     options: tuple[Option, ...] = OPTIONS
-    read_options: tuple[Option, ...] = (LOG_START_OFFSET,)
+    read_options: tuple[Option, ...] = START_OPTIONS
+    versions: Sequence[str] = VERSIONS
     inner_staging = ".logwright"
     # A broker looks at the regular files of a partition's directory only.
 
@@ -237,6 +237,28 @@ class KafkaPartition:
                 {"producer_id": key, "first_offset": first} for key, first in state.open_transactions.items()
             ],
         }
+
+    def checker(
+        self, listing: Listing, plan: Plan, options: Options, *, clean: bool | None, live: bool | None
+    ) -> Checker:
+        return PartitionChecker(listing, plan, clean, live)
+
+    # Words for people
+
+    nouns = ("record", "segment")
+
+    def advice(self, plan: Plan) -> Sequence[str]:
+        return (
+            "another in-sync replica? Moving this directory away and letting it re-replicate loses nothing.",
+        )
+
+    def discards(self, name: str) -> bool:
+        return name.endswith(DELETE_SUFFIX)
+
+    def open_as(
+        self, listing: Listing, plan: Plan, options: Options, *, version: str | None, clean: bool | None
+    ) -> Opened:
+        return start_broker(listing, options, version=version, clean=clean)
 
     # Writing
 
@@ -439,7 +461,7 @@ def _log_start(listing: Listing, options: Options) -> tuple[int | None, list[tup
         for topic, partition, offset in OFFSETS.unpack(above.read(LOG_START_FILE)):
             if (topic, partition) == where:
                 return int(offset), []
-    except DescriptionError as error:
+    except (DescriptionError, UnreadableError) as error:
         text = f"../{LOG_START_FILE}: {error.message}"
         return None, [
             (
@@ -468,7 +490,7 @@ def _topic_id(listing: Listing, entries: Mapping[str, Entry]) -> str | None:
         return None
     try:
         return metadata.unpack(listing.read(METADATA_FILE, 0, 4096))[1]
-    except DescriptionError:
+    except (DescriptionError, UnreadableError):
         return None
 
 

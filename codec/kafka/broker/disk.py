@@ -88,7 +88,11 @@ class Disk:
     def origin(self, name: str) -> tuple[str, int, int] | None:
         """The file underneath, and the stretch of it, that a file is; None for one whose content was made."""
         content = self._files[name]
-        return None if isinstance(content, bytes) else (content.name, content.start, content.start + content.size)
+        return (
+            None
+            if isinstance(content, bytes)
+            else (content.name, content.start, content.start + content.size)
+        )
 
     def _same(self, name: str) -> bool:
         return self._files[name] == _Stretch(name, 0, self._before[name])

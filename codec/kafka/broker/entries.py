@@ -68,7 +68,9 @@ class Entries:
         if self.legacy:
             kind = int(self.window.data[int(self.start[0]) + _LEGACY_ATTRIBUTES]) & 7
             if kind > _KNOWN_COMPRESSIONS:
-                raise BrokerError(f"Unknown compression type id: {kind}", "java.lang.IllegalArgumentException")
+                raise BrokerError(
+                    f"Unknown compression type id: {kind}", "java.lang.IllegalArgumentException"
+                )
             if kind:
                 raise CorruptRecord(
                     "a compressed message of an older format can't be opened",
@@ -84,7 +86,7 @@ class Entries:
     def frames(self) -> Frames:
         return Frames(self.start, self.end, self.header, int(self.end[-1]) if len(self) else 0)
 
-    def pick(self, which: slice | npt.NDArray[np.bool_]) -> Entries:
+    def pick(self, which: slice | npt.NDArray[Any]) -> Entries:
         return Entries(
             self.window, self.start[which], self.end[which], self.header[which], self.legacy, self.whole
         )
@@ -103,9 +105,7 @@ class Entries:
             start, end = int(self.start[bad]), int(self.end[bad])
             stored = int.from_bytes(self.window.data[start + _CRC : start + _CRC + 4].tobytes(), "big")
             computed = crc32c(self.window.data, start + CRC_START, end)
-            return bad, CorruptRecord(
-                f"Record is corrupt (stored crc = {stored}, computed crc = {computed})"
-            )
+            return bad, CorruptRecord(f"Record is corrupt (stored crc = {stored}, computed crc = {computed})")
         if upto < len(self):
             size = int(self.end[upto] - self.start[upto])
             return upto, CorruptRecord(
@@ -121,18 +121,14 @@ class Entries:
         stored = int.from_bytes(content[_LEGACY_CRC : _LEGACY_CRC + 4], "big")
         computed = zlib.crc32(content[_LEGACY_CRC + 4 :])
         if stored != computed:
-            return 0, CorruptRecord(
-                f"Record is corrupt (stored crc = {stored}, computed crc = {computed})"
-            )
+            return 0, CorruptRecord(f"Record is corrupt (stored crc = {stored}, computed crc = {computed})")
         raise UnsupportedError(
             f"{int(content[_MAGIC_AT])} is the message format of an entry at byte {int(self.position[0])}: "
             "what a broker does with such is not predicted yet"
         )
 
 
-def entries(
-    listing: Listing, file: str, start: int, end: int, *, check: bool = False
-) -> Iterator[Entries]:
+def entries(listing: Listing, file: str, start: int, end: int, *, check: bool = False) -> Iterator[Entries]:
     """The entries in bytes `[start, end)` of a log, in order; a torn one ends them. With `check` each is in its window whole.
 
     Raises `CorruptRecord` where a length is too small for an entry.
@@ -182,12 +178,18 @@ def _single(listing: Listing, file: str, at: int, size: int, end: int, check: bo
     if len(data) < HEAD_SIZE:
         if not legacy:
             raise BrokerError(
-                f"Failed to load record batch at position {at} from {file}", "org.apache.kafka.common.KafkaException"
+                f"Failed to load record batch at position {at} from {file}",
+                "org.apache.kafka.common.KafkaException",
             )
         data = np.concatenate([data, np.zeros(HEAD_SIZE - len(data), np.uint8)])
     start = np.zeros(1, np.int64)
     return Entries(
-        Window(data, at, end), start, np.array([size], np.int64), data[:HEAD_SIZE].view(HEAD).copy(), legacy, whole
+        Window(data, at, end),
+        start,
+        np.array([size], np.int64),
+        data[:HEAD_SIZE].view(HEAD).copy(),
+        legacy,
+        whole,
     )
 
 

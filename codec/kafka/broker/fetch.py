@@ -16,7 +16,15 @@ import numpy.typing as npt
 from logwright.codec.describe import DescriptionError
 from logwright.codec.fault import Fault, Severity
 from logwright.codec.kafka import log
-from logwright.codec.kafka.batch import COMPRESSION, COMPRESSION_NAMES, CONTROL, CONTROL_RECORD_KEY, LENGTH_END, MAGIC, TRANSACTIONAL
+from logwright.codec.kafka.batch import (
+    COMPRESSION,
+    COMPRESSION_NAMES,
+    CONTROL,
+    CONTROL_RECORD_KEY,
+    LENGTH_END,
+    MAGIC,
+    TRANSACTIONAL,
+)
 from logwright.codec.kafka.broker.disk import Disk
 from logwright.codec.kafka.broker.entries import Entries, entries
 from logwright.codec.kafka.broker.errors import BrokerError, CorruptRecord
@@ -31,9 +39,7 @@ FETCH_BYTES = 1 << 20
 POLL_RECORDS = 500
 """`max.poll.records`."""
 _KAFKA_EXCEPTION = "org.apache.kafka.common.KafkaException"
-_NEXT_RECORD = (
-    "Received exception when fetching the next record from {}. If needed, please seek past the record to continue consumption."
-)
+_NEXT_RECORD = "Received exception when fetching the next record from {}. If needed, please seek past the record to continue consumption."
 
 
 @dataclass(frozen=True)
@@ -149,7 +155,9 @@ class Consumer:
                     f"Encountered corrupt message when fetching offset {offset} for topic-partition {self.partition}"
                 ) from error
             except BrokerError as error:
-                raise _Stop(f"the broker can't read at offset {offset}: {error.message}", error.java) from error
+                raise _Stop(
+                    f"the broker can't read at offset {offset}: {error.message}", error.java
+                ) from error
             if place is not None:
                 most = (segment.size if segment.base_offset < base else position) - place[0]
                 return segment, place[0], place[0] + min(most, max(FETCH_BYTES, place[1]))
@@ -215,7 +223,13 @@ class Consumer:
         if covered is not None:
             self._add(
                 Stretch(
-                    segment.log, segment.base_offset, start, max(upto, start), position, covered, aborted.ranges()
+                    segment.log,
+                    segment.base_offset,
+                    start,
+                    max(upto, start),
+                    position,
+                    covered,
+                    aborted.ranges(),
                 )
             )
         if failed is not None:
@@ -255,7 +269,9 @@ class Consumer:
         stretches.append(new)
 
     def _stop(self, cause: str, java: str, place: int) -> _Stop:
-        return _Stop(f"{_NEXT_RECORD.format(self.partition)} <- {java.rpartition('.')[2]}: {cause}", place=place)
+        return _Stop(
+            f"{_NEXT_RECORD.format(self.partition)} <- {java.rpartition('.')[2]}: {cause}", place=place
+        )
 
     def _batches(self, file: str, start: int, stop: int) -> Iterator[Entries]:
         """Batches of a fetch as the client finds them. Raises `CorruptRecord` for a length or magic that can't be."""
@@ -276,9 +292,7 @@ class Consumer:
                     f"Record size {size} is less than the minimum record overhead ({LEGACY_MIN})"
                 )
 
-    def _records(
-        self, found: Entries, aborted: _Aborted, context: Any
-    ) -> tuple[int, _Stop] | None:
+    def _records(self, found: Entries, aborted: _Aborted, context: Any) -> tuple[int, _Stop] | None:
         """Deliver the records of batches; the first batch that can't be read to its end, and the error."""
         unknown = self._unknown_compression(found)
         if unknown is not None:

@@ -162,7 +162,9 @@ class LogLoader:
                     if not segment.sanity_check(new):
                         self._recover_segment(segment)
                 except CorruptIndex as error:
-                    self.warnings.append(f"Found a corrupted index file corresponding to {name} due to {error.message}")
+                    self.warnings.append(
+                        f"Found a corrupted index file corresponding to {name} due to {error.message}"
+                    )
                     self._recover_segment(segment)
                 self.segments[base] = segment
         return 0
@@ -247,7 +249,13 @@ class LogLoader:
         for first, start, stop in new:
             self.disk.cut_out(segment_name(first, ".log"), source, start, stop)
             made.append(first)
-        for name in (segment.index_file, segment.timeindex_file, segment.txnindex_file, segment.log, f"{segment.log}.split"):
+        for name in (
+            segment.index_file,
+            segment.timeindex_file,
+            segment.txnindex_file,
+            segment.log,
+            f"{segment.log}.split",
+        ):
             if name != segment_name(base, ".log") or base not in made:
                 self.disk.delete(name)
         assert sum(stop - start for _, start, stop in new) == size
@@ -272,12 +280,14 @@ class LogLoader:
                 base = first if base is None else base
                 if not 0 <= last - base < 1 << 31:
                     raise BrokerError(
-                        f"Failed to append records from position {at} in {segment.log}", "java.lang.IllegalStateException"
+                        f"Failed to append records from position {at} in {segment.log}",
+                        "java.lang.IllegalStateException",
                     )
                 stop = at + size
         if stop < segment.size:
             raise BrokerError(
-                f"Failed to append records from position {stop} in {segment.log}", "java.lang.IllegalStateException"
+                f"Failed to append records from position {stop} in {segment.log}",
+                "java.lang.IllegalStateException",
             )
         if base is not None:
             yield base, start, stop
@@ -339,4 +349,3 @@ class LogLoader:
                 raise refused[1]
             producers.add(found.header, marks)
         producers.map_end = end
-

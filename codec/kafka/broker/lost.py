@@ -64,7 +64,9 @@ def lost(listing: Listing, served: Served, where: TopicPartition | None, after: 
     return out
 
 
-def _runs(mask: np.ndarray[Any, Any], new: np.ndarray[Any, Any]) -> Iterator[tuple[bool, np.ndarray[Any, Any]]]:
+def _runs(
+    mask: np.ndarray[Any, Any], new: np.ndarray[Any, Any]
+) -> Iterator[tuple[bool, np.ndarray[Any, Any]]]:
     """Stretches of equal values of the mask, among the rows that are new."""
     places = np.flatnonzero(new)
     values = mask[places]

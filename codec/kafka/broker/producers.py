@@ -15,7 +15,7 @@ from logwright.codec.kafka.batch import CONTROL, TRANSACTIONAL
 from logwright.codec.kafka.broker.disk import Disk
 from logwright.codec.kafka.broker.errors import BrokerError, CorruptRecord
 from logwright.codec.kafka.broker.names import offset_of
-from logwright.codec.kafka.markers import ABORT, COMMIT, MALFORMED
+from logwright.codec.kafka.markers import MALFORMED
 from logwright.codec.kafka.names import segment_name
 from logwright.codec.kafka.producers import AbortedTxn, ProducerState
 
@@ -80,9 +80,7 @@ class ProducerStateManager:
     def _list(self) -> None:
         """Raises `BrokerError` for a name without a number."""
         self.snapshots = {
-            offset_of(entry.name): entry.name
-            for entry in self.disk.entries()
-            if entry.name.endswith(_SUFFIX)
+            offset_of(entry.name): entry.name for entry in self.disk.entries() if entry.name.endswith(_SUFFIX)
         }
 
     def add(self, header: npt.NDArray[Any], markers: npt.NDArray[Any]) -> list[AbortedTxn]:

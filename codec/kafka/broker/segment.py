@@ -173,7 +173,10 @@ class LogSegment:
                         f"Detected offset overflow at offset {last} in segment {self.log}", self.base_offset
                     )
                 )
-            if indexer.entries > self.max_index // _INDEX_ENTRY or indexer.time_entries > self.max_index // _TIME_ENTRY:
+            if (
+                indexer.entries > self.max_index // _INDEX_ENTRY
+                or indexer.time_entries > self.max_index // _TIME_ENTRY
+            ):
                 raised = BrokerError(
                     f"Attempt to append to a full index (size = {self.max_index // _INDEX_ENTRY}).",
                     "java.lang.IllegalArgumentException",
@@ -181,7 +184,9 @@ class LogSegment:
             taken = sound.pick(slice(upto))
             if len(taken):
                 frames = taken.frames()
-                refused = check(producers.state, taken.header, markers(taken.window, frames), producers.partition)
+                refused = check(
+                    producers.state, taken.header, markers(taken.window, frames), producers.partition
+                )
                 if refused is not None:
                     # A marker that can't be parsed is behind the bytes that count as valid: they were counted before.
                     upto, stop, raised = refused[0] + 1, None, refused[1]

@@ -12,7 +12,7 @@ from typing import Any
 
 from logwright.codec.base import Entry, Listing, Part, Verdict
 from logwright.codec.fault import UsageError
-from logwright.codec.kafka import log, metadata
+from logwright.codec.kafka import builder, log, metadata
 from logwright.codec.kafka.broker.disk import Disk
 from logwright.codec.kafka.broker.errors import BrokerError, Offline, Stray
 from logwright.codec.kafka.broker.fetch import Consumer, Served
@@ -29,7 +29,7 @@ from logwright.codec.kafka.names import (
     RECOVERY_POINT_FILE,
     parse_directory,
 )
-from logwright.codec.option import Option, Options
+from logwright.codec.option import Option, Options, parse_text
 from logwright.codec.whole import ParseError
 
 VERSIONS = ("4.3",)
@@ -47,9 +47,16 @@ RECOVERY_POINT = Option(
     "recovery-point-offset-checkpoint in the directory above says, else 0",
     low=0,
 )
-INDEX_INTERVAL_BYTES = Option("index.interval.bytes", 4096, "Bytes of log between entries of an index", low=0)
-SEGMENT_INDEX_BYTES = Option("segment.index.bytes", 10 << 20, "The size of a full index", low=4, high=(1 << 31) - 1)
-TOPIC_ID = Option("topic.id", None, "The topic's id in the cluster's metadata; by default that in partition.metadata")
+_WRITING = {option.name: option for option in builder.OPTIONS}
+INDEX_INTERVAL_BYTES, SEGMENT_INDEX_BYTES = (
+    _WRITING[name] for name in ("index.interval.bytes", "segment.index.bytes")
+)
+TOPIC_ID = Option(
+    "topic.id",
+    None,
+    "The topic's id in the cluster's metadata; by default that in partition.metadata",
+    parse_text,
+)
 
 OPTIONS = (LOG_START_OFFSET, RECOVERY_POINT, INDEX_INTERVAL_BYTES, SEGMENT_INDEX_BYTES, TOPIC_ID)
 
@@ -66,14 +73,17 @@ def version_of(asked: str | None) -> str:
         if number == one or number.startswith(f"{one}."):
             return one
     raise UsageError(
-        f"what Kafka {asked!r} would do is not known", advice=f"Versions that can be asked about: {', '.join(VERSIONS)}"
+        f"what Kafka {asked!r} would do is not known",
+        advice=f"Versions that can be asked about: {', '.join(VERSIONS)}",
     )
 
 
 class Started:
     """A partition after a start. See `logwright.codec.base.Opened`."""
 
-    def __init__(self, verdict: Verdict, disk: Disk, loaded: Loaded | None, partition: str, options: Options) -> None:
+    def __init__(
+        self, verdict: Verdict, disk: Disk, loaded: Loaded | None, partition: str, options: Options
+    ) -> None:
         self.verdict, self.after = verdict, disk
         self._loaded, self._partition, self._options = loaded, partition, options
 
@@ -81,9 +91,7 @@ class Started:
         if self._loaded is None:
             return []
         if view in ("read_uncommitted", "read_committed"):
-            served = consume(
-                self.after, self._loaded, self._partition, committed=view == "read_committed"
-            )
+            served = consume(self.after, self._loaded, self._partition, committed=view == "read_committed")
             return [self._part(one, served) for one in served.stretches]
         table = "frames" if view == "batches" else "rows"
         return [
@@ -100,7 +108,9 @@ class Started:
         # A batch at which the consumer stops is read for the records before the bad one.
         stop = one.stop
         if served.file == one.file and served.place is not None and served.place >= one.start:
-            stop = served.place + 1 if served.place == one.stop and served.last == one.next_offset - 1 else stop
+            stop = (
+                served.place + 1 if served.place == one.stop and served.last == one.next_offset - 1 else stop
+            )
         hints = {
             "base_offset": one.base_offset,
             "control": False,
@@ -118,7 +128,7 @@ def consume(disk: Disk, loaded: Loaded, partition: str, *, committed: bool = Fal
     return Consumer(disk, loaded, partition, Options(log.CODEC.options), committed=committed).run()
 
 
-def start(listing: Listing, options: Options, *, version: str | None, clean: bool | None) -> Started:
+def start_broker(listing: Listing, options: Options, *, version: str | None, clean: bool | None) -> Started:
     """Start a broker on a partition. See `logwright.codec.base.Predicts`."""
     release = version_of(version)
     above = Above(listing)
@@ -149,13 +159,21 @@ def start(listing: Listing, options: Options, *, version: str | None, clean: boo
     verdict = replace(
         verdict,
         rows=served.rows,
-        serves={"first": served.first, "last": served.last, "stops_at": None if served.error is None else served.position},
+        serves={
+            "first": served.first,
+            "last": served.last,
+            "stops_at": None if served.error is None else served.position,
+        },
         error=served.error,
         error_class=served.error_class,
     )
     gone = lost(listing, served, parse_directory(listing.name), after=disk)
     return Started(
-        _changes(verdict, disk, [*above.warnings, *loaded.warnings], gone), disk, loaded, listing.name, options
+        _changes(verdict, disk, [*above.warnings, *loaded.warnings], gone),
+        disk,
+        loaded,
+        listing.name,
+        options,
     )
 
 
@@ -189,7 +207,9 @@ def _text_error(name: str, error: ParseError) -> BrokerError:
 def _topic(disk: Disk, topic_id: str | None) -> None:
     """The topic id of the partition, which the cluster's metadata must know."""
     if METADATA_FILE not in disk:
-        raise Stray("partition.metadata is not there: the broker takes the log for a stray one and renames its directory")
+        raise Stray(
+            "partition.metadata is not there: the broker takes the log for a stray one and renames its directory"
+        )
     try:
         found = metadata.unpack(disk.read(METADATA_FILE))[1]
     except ParseError as error:
@@ -243,12 +263,15 @@ class Above:
             return None
         try:
             found: Mapping[Any, int] = {
-                (topic, partition): int(offset) for topic, partition, offset in OFFSETS.unpack(self.parent.read(name))
+                (topic, partition): int(offset)
+                for topic, partition, offset in OFFSETS.unpack(self.parent.read(name))
             }
         except ParseError as error:
             if not error.system:
                 raise Offline(f"Error while reading checkpoint file {name}: {error.message}") from error
-            self.warnings.append(f"Error occurred while reading {name} file, resetting it to 0: {error.message}")
+            self.warnings.append(
+                f"Error occurred while reading {name} file, resetting it to 0: {error.message}"
+            )
             return None
         return found.get(self.where)
 
