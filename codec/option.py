@@ -49,12 +49,11 @@ def parse_int(text: Any) -> int:
     if isinstance(text, int):
         return text
     word = str(text).strip().lower()
-    if word.startswith("0x"):
-        return int(word, 16)
-    digits = word.rstrip("bkmgi")
-    if word[len(digits) :] not in _SCALE:
-        raise ValueError("expected an integer, with k, m or g at will")
-    return int(digits) * _SCALE[word[len(digits) :]]
+    digits = word if word.startswith("0x") else word.rstrip("bkmgi")
+    try:
+        return int(digits, 16 if digits.startswith("0x") else 10) * _SCALE[word[len(digits) :]]
+    except (KeyError, ValueError):
+        raise ValueError("expected an integer, with k, m or g at will") from None
 
 
 @dataclass(frozen=True)

@@ -434,6 +434,11 @@ def test_checksums_are_verified_where_kafka_does() -> None:
         CompressionError, match=r"lz4: the checksum of the block at byte 11 is 0x[0-9a-f]{8}, and 0x"
     ):
         plain("lz4", frame)
+    checked = zstandard.ZstdCompressor(write_checksum=True).compress(RAW)
+    assert plain("zstd", checked) == RAW
+    for cut in range(1, 5):
+        with pytest.raises(CompressionError, match="the frame that starts here is cut off"):
+            plain("zstd", checked[:-cut])
     frame = bytearray(lz4.frame.compress(RAW, block_linked=False, content_checksum=True, store_size=False))
     frame[-1] ^= 1
     assert plain("lz4", frame) == RAW

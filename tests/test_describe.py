@@ -224,3 +224,63 @@ def test_where_fields_are() -> None:
 
 def test_structures_within_structures() -> None:
     assert list(structures([SAMPLE, HEADER])) == [SAMPLE, HEADER]
+
+
+@pytest.mark.parametrize(
+    ("kind", "label"),
+    [
+        (I64LE, "int64 LE"),
+        (UVARLONG, "uvarlong"),
+        (Flags(I16BE, (Bit("control", 5),)), "int16 BE"),
+        (Bytes("rest"), "bytes, rest"),
+        (Bytes(3), "bytes[3]"),
+        (Bytes(VARINT, text=True), "string, length varint"),
+        (Bytes(VARINT, null=-1), "bytes, length varint, negative = null"),
+        (Repeated(HEADER, VARINT), "repeated Header, count varint"),
+        (Repeated(I16BE, "count"), "repeated int16 BE, count count"),
+        (Repeated(I16BE), "repeated int16 BE, count rest"),
+        (SAMPLE["odd"].type, "int64 BE or bytes, length uvarint"),
+        (SAMPLE, "Sample"),
+    ],
+)
+def test_labels(kind: Type, label: str) -> None:
+    assert kind.label() == label
+
+
+@pytest.mark.parametrize(("kind", "value"), [(Bytes(3), b"ab"), (Bytes(3), None), (Bytes("rest"), None)])
+def test_bytes_of_another_length_are_refused(kind: Bytes, value: bytes | None) -> None:
+    with pytest.raises(DescriptionError, match="bytes wanted, got"):
+        kind.pack(value, {})
+
+
+def test_null_is_refused_on_reading_where_none_is_allowed() -> None:
+    assert Bytes(VARINT, null=-1).unpack(b"\x01", 0, 1, {}) == (None, 1)
+    with pytest.raises(DescriptionError, match="length -1, null is not allowed here"):
+        Bytes(VARINT).unpack(b"\x01", 0, 1, {})
+
+
+def test_items_up_to_the_end() -> None:
+    numbers = Struct("Numbers", Field("numbers", Repeated(I16BE)))
+    packed = numbers.pack({"numbers": [1, -2, 3]})
+    assert numbers.unpack(packed) == ({"numbers": [1, -2, 3]}, 6)
+    assert [(span.path, span.value) for span in numbers.walk(packed, 0, 6)] == [
+        ("numbers[0]", 1),
+        ("numbers[1]", -2),
+        ("numbers[2]", 3),
+    ]
+    with pytest.raises(DescriptionError, match=r"numbers/\[2\]: 2 bytes wanted, 1 left"):
+        numbers.unpack(packed[:5])
+
+
+def test_a_count_has_to_be_that_of_the_items() -> None:
+    counted = Struct("Counted", Field("count", U8), Field("items", Repeated(I16BE, "count")))
+    with pytest.raises(DescriptionError, match="items: count says 3, there are 2"):
+        counted.pack({"count": 3, "items": [1, 2]})
+
+
+def test_a_walk_into_what_does_not_fit_says_where() -> None:
+    two = Struct("Two", Field("first", I16BE), Field("second", I16BE))
+    walk = two.walk(b"\0\1\0", 0, 3)
+    assert next(walk).value == 1
+    with pytest.raises(DescriptionError, match=r"second: 2 bytes wanted, 1 left \(at byte 2\)"):
+        next(walk)

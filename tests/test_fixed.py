@@ -101,6 +101,11 @@ def test_zeros_at_the_end() -> None:
     assert far(EXACT, data + bytes(600)) == [21, 276]
 
 
+def test_no_column_has_bounds_that_a_filter_could_use() -> None:
+    _, frames, _ = scanned(ALLOCATED, pairs(1, 5))
+    assert ALLOCATED.frame_bounds(frames, "far") == (None, None)
+
+
 def test_zeros_alone() -> None:
     assert far(ALLOCATED, bytes(600)) == []
     assert far(ALLOCATED, bytes(6)) == [20], "one entry of zeros is one"

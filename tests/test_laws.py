@@ -363,6 +363,7 @@ def test_a_text_without_structures_has_nothing_to_compare() -> None:
         (b"abc", b"abc", None),
         (b"abc", b"abd", "byte 2: 63 expected, 64 found"),
         (b"abcdefgh", b"abcdefgX", "byte 7: 68 expected, 58 found"),
+        (b"abcdefgh", b"aXcdXfgh", "byte 1: 62 63 64 65 66 67 68 expected, 58 63 64 58 66 67 68 found"),
         (b"abc", b"ab", "3 bytes expected, 2 found, equal up to byte 2"),
         (b"", b"x", "0 bytes expected, 1 found, equal up to byte 0"),
     ],

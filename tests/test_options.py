@@ -1,0 +1,167 @@
+"""Names that people type: options, columns, codecs, layouts; and the values of options as text."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from logwright.codec import registry
+from logwright.codec.fault import UsageError
+from logwright.codec.option import Option, Options, fold, parse_bool, parse_choice, parse_int, parse_text
+from logwright.codec.table import Column, Table
+
+DECLARED = (
+    Option("segment.bytes", 1 << 30, "Bytes of a segment.", low=14),
+    Option("max.age", None, "In seconds.", low=0, high=60),
+    Option("compression.type", "none", "How.", parse_choice, ("none", "zstd")),
+    Option("preallocate", False, "Ahead of time.", parse_bool),
+    Option("name", "", "Any.", parse_text),
+)
+
+
+@pytest.mark.parametrize(
+    "name", ["segment.bytes", "segmentBytes", "segment_bytes", "--segment-bytes", "SEGMENTBYTES"]
+)
+def test_an_option_has_one_name_however_it_is_written(name: str) -> None:
+    assert fold(name) == "segmentbytes"
+    options = Options(DECLARED, {name: "64k"})
+    assert options["segment.bytes"] == 65536
+    assert options.given("segment.bytes")
+    assert Options(DECLARED, {"Name": 5})["name"] == "5"
+    assert not options.given("name")
+
+
+def test_defaults() -> None:
+    options = Options(DECLARED, {"max.age": None})
+    assert options.to_dict() == {
+        "segment.bytes": 1 << 30, "max.age": None, "compression.type": "none", "preallocate": False, "name": "",
+    }  # fmt: skip
+    assert not options.given("max.age"), "None is not said"
+    assert pickle.loads(pickle.dumps(options)).to_dict() == options.to_dict()
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("12", 12), (12, 12), ("1_000", 1000), ("-3", -3), ("0x1F", 31), (" 64K ", 65536), ("2kib", 2048),
+        ("1MB", 1 << 20), ("1g", 1 << 30), ("5b", 5),
+    ],
+)  # fmt: skip
+def test_numbers(text: Any, number: int) -> None:
+    assert parse_int(text) == number
+
+
+@pytest.mark.parametrize("text", ["", "k", "1.5", "1kk", "1bk", "ten", True, False, "0xk", None])
+def test_what_is_no_number(text: Any) -> None:
+    with pytest.raises(ValueError):
+        parse_int(text)
+
+
+@pytest.mark.parametrize("text", ["true", "True", "yes", "1", 1, True])
+def test_yes(text: Any) -> None:
+    assert parse_bool(text) is True
+
+
+@pytest.mark.parametrize("text", ["false", "NO", "0", 0, False])
+def test_no(text: Any) -> None:
+    assert parse_bool(text) is False
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        (
+            "segment.bytes",
+            "x",
+            r"segment\.bytes: 'x' is not valid \(expected an integer, with k, m or g at will\)",
+        ),
+        ("segment.bytes", True, r"segment\.bytes: True is not valid \(expected an integer\)"),
+        ("segment.bytes", [1], r"is not valid"),
+        ("segment.bytes", 13, r"13 is out of range, at least 14 is needed"),
+        ("max.age", 61, r"61 is out of range, at least 0 and at most 60 is needed"),
+        ("max.age", -1, r"-1 is out of range"),
+        ("preallocate", "perhaps", r"'perhaps' is not valid \(expected true or false\)\. Ahead of time"),
+        ("compression.type", "LZMA", r"'LZMA' is none of none, zstd"),
+        ("segment.byte", 1, r"unknown option 'segment\.byte'\. Did you mean 'segment\.bytes'"),
+        (
+            "q",
+            1,
+            r"unknown option 'q'\. Known here: compression\.type, max\.age, name, preallocate, segment\.bytes",
+        ),
+    ],
+)
+def test_options_that_are_refused(name: str, value: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        Options(DECLARED, {name: value})
+
+
+def test_where_there_are_no_options() -> None:
+    with pytest.raises(UsageError, match="None are known here"):
+        Options((), {"q": 1})
+
+
+# Columns
+
+TABLE = Table(
+    "rows", (Column("key", pa.binary(), ""), Column("value", pa.binary(), ""), Column("raw", pa.binary(), "", detail=True))
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("wanted", "columns"),
+    [
+        (None, ("key", "value")),
+        ("*", ("key", "value", "raw")),
+        ("value, key", ("value", "key")),
+        (["raw", "key", "raw"], ("raw", "key")),
+        (["value", "*"], ("value", "key", "raw")),
+        ("", ()),
+    ],
+)
+def test_columns_asked_for(wanted: Any, columns: tuple[str, ...]) -> None:
+    assert TABLE.select(wanted) == columns
+    assert TABLE.schema(columns).names == list(columns)
+
+
+def test_columns_that_are_not_there() -> None:
+    with pytest.raises(UsageError, match=r"no column 'keys' in table 'rows'\. Did you mean 'key'"):
+        TABLE.select("keys")
+    with pytest.raises(UsageError, match="There are: key, value, raw"):
+        TABLE.select(["xyz"])
+    with pytest.raises(KeyError):
+        TABLE["xyz"]
+
+
+# Codecs and layouts
+
+
+def test_codecs_and_layouts_by_name() -> None:
+    assert registry.get("kafka.log").name == "kafka.log"
+    assert registry.get_layout("kafka.partition").name == "kafka.partition"
+    assert registry.find("kafka.partition") is registry.get_layout("kafka.partition")
+    assert {one.name for one in registry.codecs()}.isdisjoint(one.name for one in registry.layouts())
+
+
+@pytest.mark.parametrize(
+    ("call", "name", "message"),
+    [
+        (registry.get, "kafka.partition", "kafka.partition is a layout of a directory, a codec of a file is needed here"),
+        (registry.get_layout, "kafka.log", "kafka.log is a codec of a file, a layout of a directory is needed here"),
+        (registry.get, "kafka.logs", "no codec or layout 'kafka.logs'. Did you mean 'kafka.log'"),
+        (registry.get_layout, "kafka.partitions", "Did you mean 'kafka.partition'"),
+        (registry.find, "x", "no codec or layout 'x'. Known: kafka.log"),
+    ],
+)  # fmt: skip
+def test_names_of_another_kind(call: Any, name: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        call(name)
+
+
+def test_a_file_that_nobody_knows() -> None:
+    assert registry.detect("holiday.jpg", b"\xff\xd8\xff\xe0") is None
+    found = registry.detect("00000000000000000000.timeindex", b"")
+    assert found is not None
+    assert found.name == "kafka.timeindex"
