@@ -43,6 +43,8 @@ def markers(window: Window, frames: Frames) -> npt.NDArray[Any]:
     """The records of control batches that have a producer id, as an array of `MARKER`."""
     flags = frames.header["attributes"].astype(np.int64)
     wanted = np.flatnonzero((flags & CONTROL != 0) & (frames.header["producer_id"] >= 0))
+    if not len(wanted):
+        return np.empty(0, MARKER)
     usual, rest = _usual(window, frames, wanted)
     out: list[tuple[int, int, int, int, int]] = []
     for i in rest.tolist():

@@ -1,17 +1,29 @@
 """Finding the next batch after damage.
 
 A value may hold whole batches with right checksums (a log of Kafka kept in Kafka), so a right checksum alone is not enough.
-What decides, in this order:
+What a damaged batch says of itself is believed where its header speaks for itself: all but two of eight points
+(`header_points`) hold. What decides then, in this order:
 
-1. Where the damaged batch truly ends, if that can be told: its own checksum says so when only its length, its magic or its
-   offset is wrong, at the end that its records have. Nothing before that place is a batch.
-2. Where it says that it ends, if a good batch or the end of the file is there. Then a batch before that place counts only
-   if good batches lead from it to that very place: it was the length that was wrong, by exactly whole batches.
-3. What lies within what the damaged batch claims (or, where that is more than the file has, within its records by their
-   lengths) is its content, unless good batches lead from there across the end that it claims. So a torn batch hides what was
-   appended to it, until that is longer; but the content of a torn value is never taken for batches.
-4. Otherwise a batch counts if what follows it is the end of the file, zeros, or looks like the header of a batch in all but
-   one or two points: that one may be damaged as well.
+1. Where it truly ends, if that can be told: its own checksum says so when only its length, its magic or its offset is wrong,
+   at the end that it claims, that its records have, or where the next batch starts. Nothing before that place is a batch, and
+   nothing behind it is hidden.
+2. The end that it claims, if a good batch with a fitting offset, the end of the file or zeros are there. A batch before that
+   place counts only if good batches lead from it to that very place, and their offsets fit between what the damaged batch
+   takes and what follows: it was the length that was wrong, by exactly whole batches.
+3. What lies within what it claims (or, where that is more than the file has or than `LIMIT`, within its records by their
+   lengths) is its content. A batch in there counts only if good batches lead from it across the end that is claimed; or if
+   its offset is exactly the one that follows the last good batch (what a broker appended behind a torn batch) or the damaged
+   one (what follows a batch whose length is wrong), no length stands before it that would take it in as a value, and the
+   good batches from there on lead to the end of the file, to zeros or to the header of another batch.
+
+Where the header of the damaged batch is gone, or behind what it claims, a batch counts unless something says that it is the
+content of a value: a length before it that ends exactly where a batch ends, or the rest of a record after the good batches
+that start with it.
+
+So no batch that is whole is passed over because of one damaged place, and no content is taken for batches because of one.
+With several in a row either may happen: a batch in a value is taken for one of the log when the header of the record's own
+batch is gone and the value holds more than batches; a good batch is passed over when it lies between two damaged ones, the
+first of which claims it and takes offsets that are not known to end before it.
 
 Candidates are cheap to refuse by their offsets, which have to be above all before and within the file's range. Checksums of
 candidates come from those of prefixes, so a file full of headers that each claim the rest of it takes no longer than others.
@@ -33,6 +45,8 @@ from logwright.codec.intrinsics import (
     load_i32be,
     load_i64be,
     load_u8,
+    read_varint,
+    read_varlong,
 )
 from logwright.codec.kafka.batch import (
     COMPRESSION,
@@ -45,7 +59,6 @@ from logwright.codec.kafka.batch import (
     MIN_RECORD,
     RECORD_BATCH,
 )
-from logwright.codec.kafka.records import varint
 from logwright.codec.kernel import kernel
 
 if TYPE_CHECKING:
@@ -62,35 +75,79 @@ _COUNT = RECORD_BATCH.offset("records_count")
 _CODECS = len(COMPRESSION_NAMES)
 
 LIMIT = 64 << 20
-"""A batch larger than this is not looked for after damage: `max.message.bytes` is 1 MiB unless someone raised it."""
+"""A batch that is larger is looked for after damage only with the very offset that is due, and hides nothing when it is damaged:
+`max.message.bytes` is 1 MiB unless someone raised it."""
 _STEP = 1024
 """Bytes between two checksums of prefixes."""
+_CHAIN = 256 << 10
+"""So far are good batches followed to see whether what comes after them is the rest of a record."""
+_FAR = 16 << 20
+"""A length before a batch that is larger is none."""
+_NEAR = 1 << 20
+"""So far is the true end looked for of a batch whose length is wrong, when there is something before it that may be a batch."""
+_CREDIBLE = 6
+"""Of eight points."""
 _END_OF_LOG = 1 << 62
+
+BROKEN, CUT, OVER = range(3)
+"""Why a chain of good batches is followed no further: no good one is there, the window ends, or it leads to where it was to."""
 
 
 @dataclass(frozen=True, slots=True)
 class Damaged:
-    """The place where a scan stopped: offsets in the file of its first byte, and of its end as it says itself (or -1)."""
+    """The place where a scan stopped: the offset in the file of its first byte; of its end as it says itself, and the offset of
+    a record that follows, both -1 where its header is not to be believed."""
 
     start: int
     end: int
+    after: int
 
 
-@kernel("const u1[], i8, i8, i8, i8")
-def candidate(buf: Bytes, at: int, left: int, low: int, high: int) -> int:
+def offset_range(context: LogContext) -> tuple[int, int]:
+    """The offsets that a batch can have that is yet to come, both included."""
+    low = 0 if context.base_offset is None else context.base_offset
+    high = _END_OF_LOG if context.base_offset is None else low + (1 << 31) - 1
+    if context.last_offset is not None:
+        low = max(low, context.last_offset + 1)
+    if context.next_base is not None:
+        high = min(high, context.next_base - 1)
+    return low, high
+
+
+def damaged_at(window: Window, stop: int, context: LogContext) -> Damaged:
+    """What is to be believed of what is at `window.data[stop]`, where a scan stopped."""
+    offset = window.offset + stop
+    data = window.data
+    if len(data) - stop < HEAD_SIZE:
+        return Damaged(offset, -1, -1)
+    low, high = offset_range(context)
+    left = window.size - offset
+    if header_points(data, stop, left, low - 1, high, -1) < _CREDIBLE:
+        return Damaged(offset, -1, -1)
+    size = load_i32be(data, stop + _LENGTH)
+    end = offset + LENGTH_END + size if MIN_LENGTH <= size <= left - LENGTH_END else -1
+    base, delta = load_i64be(data, stop), load_i32be(data, stop + _DELTA)
+    after = base + delta + 1 if low <= base <= high - delta and delta >= 0 else -1
+    return Damaged(offset, end, after)
+
+
+@kernel("const u1[], i8, i8, i8, i8, i8")
+def candidate(buf: Bytes, at: int, left: int, low: int, high: int, after: int) -> int:
     """The next place from `at` on where the header of a batch with offsets in `[low, high]` may be; -1 if there is none.
 
-    `left` are the bytes of the file from `at` on.
+    `left` are the bytes of the file from `at` on. A batch of more than `LIMIT` has to have the offset `low` or `after`.
     """
     for p in range(at, len(buf) - HEAD_SIZE + 1):
         if load_u8(buf, p + _MAGIC) != MAGIC:
             continue
         size = load_i32be(buf, p + _LENGTH)
-        if size < MIN_LENGTH or size > left - (p - at) - LENGTH_END or size > LIMIT:
+        if size < MIN_LENGTH or size > left - (p - at) - LENGTH_END:
             continue
         offset = load_i64be(buf, p)
         delta = load_i32be(buf, p + _DELTA)
         if offset < low or delta < 0 or offset > high - delta:
+            continue
+        if size > LIMIT and offset != low and offset != after:
             continue
         if (
             load_i32be(buf, p + _EPOCH) < -1
@@ -102,32 +159,113 @@ def candidate(buf: Bytes, at: int, left: int, low: int, high: int) -> int:
     return -1
 
 
-@kernel("const u1[], i8, i8[]")
-def prefixes(buf: Bytes, at: int, out: npt.NDArray[np.int64]) -> None:
-    """The checksum of `buf[at : at + k * _STEP]` for each k."""
-    crc = 0
-    out[0] = 0
-    for k in range(1, len(out)):
-        crc = crc32c_update(crc, buf, at + (k - 1) * _STEP, at + k * _STEP)
-        out[k] = crc
+@kernel("const u1[], i8, i8[], i8[], i8")
+def prefixes(
+    buf: Bytes, origin: int, known: npt.NDArray[np.int64], filled: npt.NDArray[np.int64], end: int
+) -> None:
+    """Have the checksum of `buf[origin : origin + k * _STEP]` in `known` for each such place up to `end`. `filled` is how many
+    there are; the first one is 0."""
+    upto = (end - origin) // _STEP + 1
+    k = filled[0]
+    if k >= upto:
+        return
+    crc = known[k - 1]
+    while k < upto:
+        crc = crc32c_update(crc, buf, origin + (k - 1) * _STEP, origin + k * _STEP)
+        known[k] = crc
+        k += 1
+    filled[0] = k
 
 
-@kernel("const u1[], i8, const i8[], i8, i8")
-def range_crc(buf: Bytes, at: int, known: npt.NDArray[np.int64], start: int, end: int) -> int:
-    """The checksum of `buf[start:end]`, from those of the prefixes that start `at`."""
-    k = (start - at) // _STEP
-    first = crc32c_update(known[k], buf, at + k * _STEP, start)
-    k = (end - at) // _STEP
-    second = crc32c_update(known[k], buf, at + k * _STEP, end)
+@kernel("const u1[], i8, i8[], i8[], i8, i8")
+def range_crc(
+    buf: Bytes,
+    origin: int,
+    known: npt.NDArray[np.int64],
+    filled: npt.NDArray[np.int64],
+    start: int,
+    end: int,
+) -> int:
+    """The checksum of `buf[start:end]`, from those of the prefixes that start at `origin`."""
+    prefixes(buf, origin, known, filled, end)
+    k = (start - origin) // _STEP
+    first = crc32c_update(known[k], buf, origin + k * _STEP, start)
+    k = (end - origin) // _STEP
+    second = crc32c_update(known[k], buf, origin + k * _STEP, end)
     return crc32c_combine(first, second, end - start)
 
 
-@kernel("const u1[], i8, const i8[], i8")
-def sound(buf: Bytes, at: int, known: npt.NDArray[np.int64], start: int) -> bool:
+@kernel("const u1[], i8, i8[], i8[], i8")
+def sound(
+    buf: Bytes, origin: int, known: npt.NDArray[np.int64], filled: npt.NDArray[np.int64], start: int
+) -> bool:
     """Whether the batch at `start`, which is within `buf`, has its checksum."""
     end = start + LENGTH_END + load_i32be(buf, start + _LENGTH)
     stored = load_i32be(buf, start + _CRC) & 0xFFFFFFFF
-    return range_crc(buf, at, known, start + CRC_START, end) == stored
+    return range_crc(buf, origin, known, filled, start + CRC_START, end) == stored
+
+
+@kernel("const u1[], i8, i8, i8, i8, i8, i8, i8[], i8[]")
+def next_sound(
+    buf: Bytes,
+    at: int,
+    left: int,
+    low: int,
+    high: int,
+    after: int,
+    origin: int,
+    known: npt.NDArray[np.int64],
+    filled: npt.NDArray[np.int64],
+) -> tuple[int, bool]:
+    """The next batch from `at` on that has its checksum, and True; or the next one that `buf` has too little of to judge, and
+    False; -1 where there is neither. Arguments as those of `candidate` and `range_crc`."""
+    while True:
+        p = candidate(buf, at, left, low, high, after)
+        if p < 0:
+            return -1, False
+        left -= p - at
+        end = p + LENGTH_END + load_i32be(buf, p + _LENGTH)
+        if min(p + left, end + HEAD_SIZE) > len(buf):
+            return p, False
+        if sound(buf, origin, known, filled, p):
+            return p, True
+        left -= 1
+        at = p + 1
+
+
+@kernel("const u1[], i8, i8, i8, i8, i8, i8, i8[], i8[]")
+def follow(
+    buf: Bytes,
+    at: int,
+    end: int,
+    left: int,
+    low: int,
+    high: int,
+    origin: int,
+    known: npt.NDArray[np.int64],
+    filled: npt.NDArray[np.int64],
+) -> tuple[int, int, int]:
+    """Go over good batches with growing offsets from `at` to `end` or beyond: (where that ends, why, the offset due there)."""
+    while at < end:
+        if len(buf) - at < HEAD_SIZE:
+            return at, CUT if left > len(buf) - at else BROKEN, low
+        if load_u8(buf, at + _MAGIC) != MAGIC:
+            return at, BROKEN, low
+        size = load_i32be(buf, at + _LENGTH)
+        offset = load_i64be(buf, at)
+        delta = load_i32be(buf, at + _DELTA)
+        if size < MIN_LENGTH or size > left - LENGTH_END:
+            return at, BROKEN, low
+        if offset < low or delta < 0 or offset > high - delta:
+            return at, BROKEN, low
+        if size > len(buf) - at - LENGTH_END:
+            return at, CUT, low
+        if not sound(buf, origin, known, filled, at):
+            return at, BROKEN, low
+        low = offset + delta + 1
+        at += LENGTH_END + size
+        left -= LENGTH_END + size
+    return at, OVER, low
 
 
 @kernel("const u1[], i8, i8")
@@ -135,7 +273,7 @@ def records_end(buf: Bytes, at: int, count: int) -> int:
     """Where `count` records from `at` on end, going by their lengths: beyond the buffer when they don't end in it, and where
     the first one starts that can't be a record."""
     for _ in range(count):
-        size, after, _odd = varint(buf, at, len(buf))
+        size, after = read_varint(buf, at, len(buf))
         if after < 0:
             return len(buf) + 1 if len(buf) - at < 5 else at
         if size < MIN_RECORD - 1:
@@ -144,6 +282,41 @@ def records_end(buf: Bytes, at: int, count: int) -> int:
             return len(buf) + 1
         at = after + size
     return at
+
+
+@kernel("const u1[], i8, i8")
+def headers_end(buf: Bytes, at: int, end: int) -> int:
+    """Where the headers of a record, starting with their number at `at`, end; -1 where they can't be such, or not before `end`."""
+    count, at = read_varint(buf, at, end)
+    if at < 0 or count < 0 or count > end - at:
+        return -1
+    for i in range(2 * count):
+        size, at = read_varint(buf, at, end)
+        if at < 0 or size > end - at or size < -(i & 1):
+            return -1
+        at += max(size, 0)
+    return at
+
+
+@kernel("const u1[], i8")
+def is_record(buf: Bytes, at: int) -> bool:
+    """Whether a whole record is at `at`, after another one of its batch."""
+    size, at = read_varint(buf, at, len(buf))
+    if at < 0 or size < MIN_RECORD - 1 or size > len(buf) - at or load_u8(buf, at) != 0:
+        return False
+    end = at + size
+    _, at = read_varlong(buf, at + 1, end)
+    if at < 0:
+        return False
+    delta, at = read_varint(buf, at, end)
+    if at < 0 or delta < 1:
+        return False
+    for _ in range(2):
+        length, at = read_varint(buf, at, end)
+        if at < 0 or length < -1 or length > end - at:
+            return False
+        at += max(length, 0)
+    return headers_end(buf, at, end) == end
 
 
 @kernel("const u1[], i8, i8, i8, i8, i8")
@@ -163,7 +336,8 @@ def header_points(buf: Bytes, at: int, left: int, last: int, high: int, epoch: i
     attributes = load_i16be(buf, at + _ATTRIBUTES)
     if 0 <= attributes < 0x80 and (attributes & 7) < _CODECS:
         points += 1
-    if epoch <= load_i32be(buf, at + _EPOCH) <= epoch + 1:
+    leader = load_i32be(buf, at + _EPOCH)
+    if leader >= -1 and (epoch < 0 or epoch <= leader <= epoch + 1):
         points += 1
     delta = load_i32be(buf, at + _DELTA)
     count = load_i32be(buf, at + _COUNT)
@@ -175,139 +349,217 @@ def header_points(buf: Bytes, at: int, left: int, last: int, high: int, epoch: i
 
 
 class _Search:
-    """One search through a window, with the checksums of its prefixes."""
+    """One search through a window, with the checksums of its prefixes from `origin` on, made as far as they are asked for."""
 
-    def __init__(self, window: Window, origin: int, context: LogContext) -> None:
-        self.window, self.data, self.origin = window, window.data, origin
+    def __init__(self, window: Window, origin: int, context: LogContext, after: int) -> None:
+        self.data, self.origin, self.after = window.data, origin, after
         self.size = window.size - window.offset
         """Where the file ends, as a position in the window."""
-        self.low = 0 if context.base_offset is None else context.base_offset
-        if context.last_offset is not None:
-            self.low = max(self.low, context.last_offset + 1)
-        self.high = _END_OF_LOG
-        if context.base_offset is not None:
-            self.high = context.base_offset + (1 << 31) - 1
-        if context.next_base is not None:
-            self.high = min(self.high, context.next_base - 1)
-        self._known: npt.NDArray[np.int64] | None = None
-        self._leads: dict[int, int] = {}
+        self.low, self.high = offset_range(context)
+        self.known = np.empty((len(self.data) - origin) // _STEP + 1, np.int64)
+        self.known[0] = 0
+        self.filled = np.ones(1, np.int64)
 
-    @property
-    def known(self) -> npt.NDArray[np.int64]:
-        if self._known is None:
-            self._known = np.empty((len(self.data) - self.origin) // _STEP + 1, np.int64)
-            prefixes(self.data, self.origin, self._known)
-        return self._known
+    def next(self, at: int) -> tuple[int, bool]:
+        return next_sound(
+            self.data,
+            at,
+            self.size - at,
+            self.low,
+            self.high,
+            self.after,
+            self.origin,
+            self.known,
+            self.filled,
+        )
 
-    def crc(self, start: int, end: int) -> int:
-        return range_crc(self.data, self.origin, self.known, start, end)
+    def follow(self, at: int, end: int) -> tuple[int, int, int]:
+        left = self.size - at
+        return follow(self.data, at, end, left, self.low, self.high, self.origin, self.known, self.filled)
 
     def end_of(self, at: int) -> int:
         return at + LENGTH_END + load_i32be(self.data, at + _LENGTH)
 
-    def next(self, at: int) -> int:
-        return candidate(self.data, at, self.size - at, self.low, self.high)
-
-    def good(self, at: int) -> bool:
-        """Whether a batch with a right checksum is at `at`, all of it in the window."""
-        if at < self.origin or len(self.data) - at < HEAD_SIZE:
-            return False
-        head = self.data[at : at + HEAD_SIZE]
-        if candidate(head, 0, self.size - at, self.low, self.high) != 0 or self.end_of(at) > len(self.data):
-            return False
-        return sound(self.data, self.origin, self.known, at)
-
-    def leads_to(self, at: int, end: int) -> bool:
-        """Whether good batches lie one after the other from `at` to exactly `end`."""
-        return self._follow(at, end) == end
-
-    def leads_over(self, at: int, end: int) -> bool:
-        """Whether good batches lie one after the other from `at` to beyond `end`."""
-        return self._follow(at, end) > end
-
-    def _follow(self, at: int, end: int) -> int:
-        """Go from batch to batch up to `end` or beyond; where that ends. Each batch is looked at once, however many lead to it."""
-        passed: list[int] = []
-        while at < end and at not in self._leads and self.good(at):
-            passed.append(at)
-            at = self.end_of(at)
-        at = self._leads.get(at, at)
-        self._leads.update(dict.fromkeys(passed, at))
-        return at
+    def offset(self, at: int) -> int:
+        return load_i64be(self.data, at)
 
     def ends_at(self, start: int, end: int) -> bool:
         """Whether the batch at `start` has its checksum when it ends at `end`."""
         if start < self.origin or end - start < HEAD_SIZE or end > len(self.data):
             return False
-        return self.crc(start + CRC_START, end) == load_i32be(self.data, start + _CRC) & 0xFFFFFFFF
+        stored = load_i32be(self.data, start + _CRC) & 0xFFFFFFFF
+        return range_crc(self.data, self.origin, self.known, self.filled, start + CRC_START, end) == stored
+
+    def zeros_at(self, at: int) -> bool:
+        return at < len(self.data) and not self.data[at : at + HEAD_SIZE].any()
 
     def content_end(self, at: int) -> int:
-        """Where the records end of the damaged batch at `at`, as far as its header and their lengths can be believed."""
-        if at < self.origin or len(self.data) - at < HEAD_SIZE or load_u8(self.data, at + _MAGIC) != MAGIC:
-            return at
-        if header_points(self.data, at, 0, self.low - 1, self.high, -1) < 4:
-            return at
+        """Where the records end of the damaged batch at `at`, as far as they can be read; `at` where that can't be told."""
         if load_i16be(self.data, at + _ATTRIBUTES) & COMPRESSION:
             return at
         count = load_i32be(self.data, at + _COUNT)
         return records_end(self.data, at + HEAD_SIZE, min(count, (len(self.data) - at) // MIN_RECORD + 1))
 
-    def followed(self, at: int) -> bool:
-        """Whether what follows the batch at `at` speaks for it."""
-        end = self.end_of(at)
-        left = self.size - end
-        rest = self.data[end : end + HEAD_SIZE]
-        if left == 0 or not rest.any():
+    def lengths_before(self, at: int) -> list[int]:
+        """Where the value would end that starts with the batch at `at`, for each length that can be read before it: a varint,
+        zig-zag as Kafka's or not, or one more than the length, or four bytes."""
+        data, size = self.data, self.end_of(at) - at
+        found = []
+        if at >= 4:
+            found.append(load_i32be(data, at - 4))
+        if at and data[at - 1] < 0x80:
+            number = int(data[at - 1])
+            for p in range(at - 2, max(-1, at - 6), -1):
+                found += (number, number >> 1, number - 1)
+                if data[p] < 0x80:
+                    break
+                number = number << 7 | int(data[p]) & 0x7F
+            found += (number, number >> 1, number - 1)
+        return [at + length for length in found if size <= length <= _FAR]
+
+    def goes_on(self, at: int) -> bool:
+        """Whether what is at `at` is the rest of a record whose value ended there: its headers, then a record or a batch."""
+        after = headers_end(self.data, at, len(self.data))
+        if after < 0:
+            return False
+        return is_record(self.data, after) or self.follow(after, after + 1)[1] == OVER
+
+    def ends_well(self, at: int, due: int) -> bool:
+        """Whether the file ends at `at`, or zeros or the header of a batch after which `due` comes are there."""
+        if at == self.size or self.zeros_at(at):
             return True
-        last = load_i64be(self.data, at) + load_i32be(self.data, at + _DELTA)
-        if left < HEAD_SIZE:
+        if len(self.data) - at < HEAD_SIZE:
             # A header cut off: all there is of its offset has to be right.
-            return len(rest) >= 8 and (last + 1).to_bytes(8, "big") == rest[:8].tobytes()
-        epoch = load_i32be(self.data, at + _EPOCH)
-        return header_points(self.data, end, left, last, self.high, epoch) >= 6
+            return len(self.data) - at >= 8 and self.offset(at) == due
+        return header_points(self.data, at, self.size - at, due - 1, self.high, -1) >= _CREDIBLE
+
+    def anchored(self, end: int) -> bool:
+        """Whether what is at `end` bears out that the damaged batch ends there."""
+        if end > len(self.data):
+            return False
+        if self.after >= 0:
+            return self.ends_well(end, self.after)
+        return end == self.size or self.follow(end, end + 1)[1] == OVER
+
+    def before_anchor(self, at: int, end: int) -> int:
+        """The first batch from `at` on from which good ones lead to exactly `end`, with offsets that fit in; else `end`."""
+        top = (
+            self.offset(end)
+            if len(self.data) - end >= HEAD_SIZE and not self.zeros_at(end)
+            else self.high + 1
+        )
+        if self.after == top:
+            return end
+        low = max(self.low, self.after)
+        while True:
+            p, _ = next_sound(
+                self.data[:end], at, end - at, low, top - 1, -1, self.origin, self.known, self.filled
+            )
+            if p < 0:
+                return end
+            at, _, due = self.follow(p, end)
+            if at == end and due <= top:
+                return p
+
+    def at(self, place: int) -> tuple[int, int, bool]:
+        """What there is to say where a batch has to start, or the file to end."""
+        if place == self.size:
+            return -1, 0, False
+        _, why, _ = self.follow(place, place + 1)
+        if why != CUT:
+            return place, 0, why == BROKEN
+        size = HEAD_SIZE if len(self.data) - place < HEAD_SIZE else self.end_of(place) - place + HEAD_SIZE
+        return place, min(self.size - place, size), False
+
+    def judge(self, p: int, barrier: int, end: int) -> tuple[int, int]:
+        """What is to be thought of the good batch at `p`: `_YES`, `_NO` or `_MORE`, and where the chain of good ones from it ends,
+        or what is content in any case."""
+        if p < barrier:
+            at, why, due = self.follow(p, barrier)
+            if why == OVER and at > end >= 0:
+                return _YES, at
+            due_here = self.offset(p) in (self.low, self.after) and not self.lengths_before(p)
+            if due_here and (why != BROKEN or self.ends_well(at, due)):
+                return _YES, at
+            return (_MORE if why == CUT and end >= 0 else _NO), at
+        for end in self.lengths_before(p):
+            at, why, _ = self.follow(p, end)
+            if why == CUT:
+                return _MORE, at
+            if why == OVER and at == end:
+                return _NO, at
+        at, why, _ = self.follow(p, p + _CHAIN)
+        return (_NO if why == BROKEN and self.goes_on(at) else _YES), at
+
+    def own_end(self, start: int, at: int) -> int:
+        """The good batch from `at` on, not too far away, at which the damaged one ends by its own checksum; -1 if there is none."""
+        while True:
+            p, whole = self.next(at)
+            if p < 0 or not whole or p - start > _NEAR:
+                return -1
+            if self.ends_at(start, p):
+                return p
+            at, _, _ = self.follow(p, self.size)
+
+
+_NO, _YES, _MORE = range(3)
 
 
 def find_batch(
     window: Window, at: int, context: LogContext, damaged: Damaged | None = None
 ) -> tuple[int, int]:
-    """The next batch from `window.data[at]` on, as `Codec.resync` says it."""
-    data = window.data
-    start, end = (-1, -1) if damaged is None else (damaged.start - window.offset, damaged.end - window.offset)
-    inside = damaged is not None and 0 <= start <= at
-    search = _Search(window, start if inside else at, context)
-    if damaged is None or damaged.end < 0:
-        end = -1
-    if inside and search.ends_at(start, search.size):
-        return -1, 0
-    barrier = -1
-    if inside:
+    """The next batch from `window.data[at]` on, as `Codec.resync` says it.
+
+    Where the end of the damaged batch is known and another damaged one is there, that becomes the one in question
+    (`context.damaged`), and so on.
+    """
+    while True:
+        place, need, known = _find(window, at, context, damaged)
+        if not known:
+            return place, need
+        at, damaged = place + 1, damaged_at(window, place, context)
+        context.damaged = damaged
+
+
+def _find(window: Window, at: int, context: LogContext, damaged: Damaged | None) -> tuple[int, int, bool]:
+    """The same, and whether it is no good batch but what is there where one has to start."""
+    start, end, after = -1, -1, -1
+    if damaged is not None and damaged.start < window.offset + at:
+        start, after = damaged.start - window.offset, damaged.after
+        if 0 <= damaged.end - damaged.start <= LIMIT:
+            end = damaged.end - window.offset
+    search = _Search(window, start if start >= 0 else at, context, after)
+    # Whether it is here, and to be believed.
+    told = start >= 0 and damaged is not None and (damaged.end >= 0 or after >= 0)
+    barrier = end
+    if at <= end:
+        if told and search.ends_at(start, end):
+            return search.at(end)
+        if search.anchored(end):
+            return search.at(search.before_anchor(at, end))
+    if told:
         content = search.content_end(start)
-        if at <= end <= len(data) and search.ends_at(start, end):
-            at, end = end, -1
-        elif content <= len(data) and search.ends_at(start, content):
-            at, end = max(at, content), -1
-        else:
-            barrier = end if end >= 0 else content
-    anchored = at <= end <= len(data) and (
-        end == search.size or search.good(end) or not data[end : end + HEAD_SIZE].any()
-    )
-    p = search.next(at)
-    while p >= 0:
-        stop = search.end_of(p)
-        follow = min(search.size, stop + HEAD_SIZE)
-        if follow > len(data):
+        if at <= content <= len(window.data) and search.ends_at(start, content):
+            return search.at(content)
+        if end < 0:
+            barrier = content
+    while True:
+        p, whole = search.next(at)
+        if p < 0:
+            return -1, 0 if window.final else min(len(window.data) - at, HEAD_SIZE - 1), False
+        if not whole:
             # More than needed, so that many that ask do not each ask for a little more.
-            return p, min(search.size - p, follow - p + (stop - p) // 2)
-        if sound(data, search.origin, search.known, p):
-            if inside and search.ends_at(start, p):
-                return p, 0
-            if anchored and p <= end:
-                accepted = search.leads_to(p, end) and search.good(p)
-            elif p < barrier:
-                accepted = end >= 0 and search.leads_over(p, end)
-            else:
-                accepted = search.followed(p)
-            if accepted:
-                return p, 0
-        p = search.next(p + 1)
-    return -1, 0 if window.final else min(len(data) - at, HEAD_SIZE - 1)
+            stop = search.end_of(p)
+            return p, min(search.size - p, stop - p + HEAD_SIZE + (stop - p) // 2), False
+        if told and search.ends_at(start, p):
+            return p, 0, False
+        verdict, at = search.judge(p, barrier, end)
+        if verdict == _MORE:
+            return p, min(search.size - p, 2 * (len(window.data) - p)), False
+        if verdict == _YES:
+            if told and at - p < _CHAIN:
+                if at == search.size and search.ends_at(start, at):
+                    return -1, 0, False
+                other = search.own_end(start, at)
+                p = p if other < 0 else other
+            return p, 0, False

@@ -8,7 +8,7 @@ damage, preallocated zeros) is decided here, from what follows.
 from __future__ import annotations
 
 import zlib
-from dataclasses import replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,13 +27,24 @@ from logwright.codec.kafka.batch import (
     MIN_LENGTH,
     RECORD_BATCH,
 )
-from logwright.codec.kafka.resync import LIMIT, Damaged, find_batch
+from logwright.codec.kafka.resync import LIMIT, damaged_at, find_batch
 from logwright.codec.kernel import kernel
 
 if TYPE_CHECKING:
     from logwright.codec.kafka.log import LogContext
 
 NAME = "kafka.log"
+
+
+@dataclass(frozen=True, slots=True)
+class Believed:
+    """What damaged batches say of themselves: rows, and the timestamps. `torn`: the last of them is not whole."""
+
+    rows: int
+    first_timestamp: int
+    last_timestamp: int
+    torn: bool
+
 
 _LENGTH = RECORD_BATCH.offset("batch_length")
 _MAGIC = RECORD_BATCH.offset("magic")
@@ -50,7 +61,10 @@ MAX_OFFSET_DELTA = (1 << 31) - 1
 MAX_OFFSET = (1 << 63) - (1 << 32)
 """Above this, the offsets of a batch might not fit 64 bits."""
 
-FULL, MORE, END, BAD_SIZE, BAD_MAGIC, LEGACY, PARTIAL = range(7)
+FULL, MORE, END, BAD_SIZE, BAD_MAGIC, LEGACY, PARTIAL, BAD_CRC = range(8)
+_SOME = 16
+"""Frames that are walked over before their checksums are looked at: their headers are in the cache still, and behind damage
+there is little that was looked at in vain."""
 
 
 @kernel("const u1[], i8, i8, i8[]")
@@ -98,6 +112,41 @@ def first_bad(buf: Bytes, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.in
     return len(starts)
 
 
+@kernel("const u1[], i8, i8, i8[]")
+def walk_sound(buf: Bytes, at: int, left: int, starts: npt.NDArray[np.int64]) -> tuple[int, int, int, int]:
+    """As `walk`, and stops at the first frame whose checksum is wrong: `BAD_CRC`, its start and its size."""
+    found = 0
+    while True:
+        some, stop, why, need = walk(buf, at, left, starts[found : found + _SOME])
+        for i in range(found, found + some):
+            at = starts[i]
+            end = stop if i + 1 == found + some else starts[i + 1]
+            if crc32c(buf, at + CRC_START, end) != load_i32be(buf, at + _CRC) & 0xFFFFFFFF:
+                return i, at, BAD_CRC, end - at
+            left -= end - at
+        found += some
+        if why != FULL or found == len(starts):
+            return found, stop, why, need
+        at = stop
+
+
+def _zeros_at(buf: Bytes, at: int) -> int:
+    filled = np.flatnonzero(buf[at : at + HEAD_SIZE])
+    if len(filled) == 0:
+        filled = np.flatnonzero(buf[at:])
+    return int(filled[0]) if len(filled) else len(buf) - at
+
+
+@kernel("const u1[], i8", python=_zeros_at)
+def zeros_at(buf: Bytes, at: int) -> int:
+    """How many zero bytes there are from `at` on."""
+    end = len(buf)
+    p = at
+    while p < end and load_u8(buf, p) == 0:
+        p += 1
+    return p - at
+
+
 @kernel("const u1[], const i8[], u1[]")
 def gather_heads(buf: Bytes, starts: npt.NDArray[np.int64], heads: Bytes) -> None:
     """Put the headers one after the other, so that they are an array of `HEAD`."""
@@ -123,20 +172,19 @@ def scan(window: Window, at: int, context: LogContext, *, check: bool = True) ->
     left = window.size - window.offset - at
     # One-record batches are often 70 bytes; a full array of starts is only a reason to make a larger one.
     starts = np.empty(max(64, (len(data) - at) // 128), np.int64)
-    count, stop, why, need = walk(data, at, left, starts)
+    step = walk_sound if check else walk
+    count, stop, why, need = step(data, at, left, starts)
     while why == FULL:
         more = np.empty(2 * len(starts), np.int64)
         more[:count] = starts[:count]
-        found, stop, why, need = walk(data, stop, window.size - window.offset - stop, more[count:])
+        found, stop, why, need = step(data, stop, window.size - window.offset - stop, more[count:])
         starts, count = more, count + found
     start = starts[:count]
     end = np.append(start[1:], stop) if count else start
     damage = None
-    if check:
-        good = first_bad(data, start, end)
-        if good < count:
-            damage = _bad_checksum(window, int(start[good]), int(end[good]))
-            start, end, stop, why, need = start[:good], end[:good], int(start[good]), END, 0
+    if why == BAD_CRC:
+        damage = _bad_checksum(window, stop, stop + need)
+        why, need = END, 0
     if why == LEGACY and need > len(data) - stop:
         why = MORE
     if check and why == MORE and need > LIMIT:
@@ -146,24 +194,12 @@ def scan(window: Window, at: int, context: LogContext, *, check: bool = True) ->
         frames.need = 0
     if check:
         _check_order(window, frames, context)
-    if damage is not None and frames.damage is damage and damage.kind is Kind.CHECKSUM:
-        frames.damage = _with_loss(window, frames.stop, damage, context)
     if frames.damage is None and frames.need == 0 and frames.stop == stop:
         frames.damage = _ending(window, stop, why, context, check)
-    if check:
-        context.damaged = None if frames.damage is None else _damaged(window, frames.stop)
+    context.damaged = None if frames.damage is None else damaged_at(window, frames.stop, context)
+    if check and frames.damage is not None:
+        _believe(window, frames.stop, context)
     return frames
-
-
-def _damaged(window: Window, stop: int) -> Damaged:
-    """The damaged place, and its end if the length there can be one."""
-    offset = window.offset + stop
-    end = -1
-    if len(window.data) - stop >= LENGTH_END:
-        size = load_i32be(window.data, stop + _LENGTH)
-        if MIN_LENGTH <= size <= window.size - offset - LENGTH_END:
-            end = offset + LENGTH_END + size
-    return Damaged(offset, end)
 
 
 def _bad_checksum(window: Window, start: int, end: int) -> Fault:
@@ -179,23 +215,39 @@ def _bad_checksum(window: Window, start: int, end: int) -> Fault:
     )
 
 
-def _with_loss(window: Window, start: int, damage: Fault, context: LogContext) -> Fault:
-    """The number of rows of a damaged batch, where both neighbours bear out what its header says."""
-    head = window.data[start : start + HEAD_SIZE].view(HEAD)[0]
-    end = start + damage.length
-    count, delta, base = int(head["records_count"]), int(head["last_offset_delta"]), int(head["base_offset"])
+_BELIEVED = 1024
+"""So many damaged batches in a row are asked for what they hold."""
+
+
+def _believe(window: Window, at: int, context: LogContext) -> None:
+    """Note what damaged batches say of themselves, as long as each fits the ones around it: its offsets go on where those before
+    end, and it has a record for each of them. `lost_between` uses that where good batches go on right behind one of them."""
     expected = context.base_offset if context.last_offset is None else context.last_offset + 1
-    if count != delta + 1 or base != expected or len(window.data) - end < HEAD_SIZE:
-        return damage
-    after = window.data[end : end + HEAD_SIZE].view(HEAD)[0]
-    if after["magic"] != MAGIC or int(after["base_offset"]) != base + count:
-        return damage
-    return replace(damage, rows_lost=0 if head["attributes"] & CONTROL else count)
+    left = window.size - window.offset
+    start, rows, low, high = expected, 0, None, None
+    if len(context.believed) > 2 * _BELIEVED:
+        context.believed = dict(list(context.believed.items())[-_BELIEVED:])
+    for _ in range(_BELIEVED):
+        if len(window.data) - at < HEAD_SIZE:
+            return
+        head = window.data[at : at + HEAD_SIZE].view(HEAD)[0]
+        count, base, size = int(head["records_count"]), int(head["base_offset"]), int(head["batch_length"])
+        fits = head["magic"] == MAGIC and size >= MIN_LENGTH and base == expected
+        if not fits or count < 1 or count != int(head["last_offset_delta"]) + 1:
+            return
+        rows += 0 if head["attributes"] & CONTROL else count
+        first, last = int(head["base_timestamp"]), int(head["max_timestamp"])
+        low, high = (first, last) if low is None or high is None else (min(low, first), max(high, last))
+        expected = base + count
+        at += LENGTH_END + size
+        context.believed[start, expected] = Believed(rows, low, high, at > left)
+        if at > left:
+            return
 
 
 def _too_long(window: Window, stop: int, need: int, context: LogContext) -> Fault | None:
     """A batch larger than almost all: before so much is read, see whether others lie where it would be."""
-    after, more = find_batch(window, stop + 1, context, _damaged(window, stop))
+    after, more = find_batch(window, stop + 1, context, damaged_at(window, stop, context))
     if after < 0 or more:
         return None
     text = f"the batch takes {need} bytes, but others follow from {after - stop} bytes on"
@@ -378,8 +430,7 @@ def _ending(window: Window, stop: int, why: int, context: LogContext, check: boo
     left = window.size - offset
     if left == 0:
         return None
-    rest = data[stop:]
-    zeros = len(rest) if not rest.any() else int(np.flatnonzero(rest)[0])
+    zeros = zeros_at(data, stop)
     if why == LEGACY and _is_legacy(data, stop):
         magic = int(data[stop + _MAGIC])
         raise UnsupportedError(
@@ -387,7 +438,7 @@ def _ending(window: Window, stop: int, why: int, context: LogContext, check: boo
             offset=offset,
             advice="Kafka 0.11 and later write record batches (magic 2), which are",
         )
-    if zeros == len(rest):
+    if zeros == len(data) - stop:
         what = "the file ends in zeros, as one that was preallocated and not closed"
         return _tail(window, stop, left, Kind.PADDING, what, context, check)
     if why == END:
@@ -424,15 +475,18 @@ def _tail(
     offset = window.offset + stop
     after, need = -1, 0
     if check and len(window.data) - stop > HEAD_SIZE:
-        after, need = find_batch(window, stop + 1, context, _damaged(window, stop))
+        after, need = find_batch(window, stop + 1, context, damaged_at(window, stop, context))
     if after >= 0 and need == 0:
         damage = Kind.LENGTH if kind is Kind.TRUNCATED else kind
         return Fault(
             NAME, offset, after - stop, damage, f"{what}, but a batch follows {after - stop} bytes on"
         )
     severity = Severity.ERROR
-    if context.last:
-        severity = Severity.INFO if context.live else Severity.WARNING
+    if context.last and context.live:
+        severity = Severity.INFO
+    elif context.last and context.clean is not True:
+        # What a broker that was killed leaves: it preallocates files where it is told to.
+        severity = Severity.INFO if kind is Kind.PADDING else Severity.WARNING
     return Fault(
         NAME,
         offset,
