@@ -6,9 +6,11 @@ one logical schema, Arrow's own and this one.
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import fnmatch
 import json
+import logging
 import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,13 +33,15 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
-from logwright.codec.fault import NotFoundError, UsageError
+from logwright.codec.fault import Fault, NotFoundError, Severity, UsageError
 from logwright.codec.option import Option, Options, fold, parse_bool, parse_int, parse_text
 from logwright.codec.table import Column, Table
 from logwright.readers import filter as filters
+from logwright.readers.plainly import plainly
 from logwright.readers.plan import Reading, reading
+from logwright.readers.record import HeardReport, Recorder, Write, described
 from logwright.readers.report import Report
-from logwright.readers.resolve import expand, resolve
+from logwright.readers.resolve import Target, expand, resolve
 from logwright.readers.source import is_remote, local_path
 from logwright.readers.stream import CORRUPT, Mode
 from logwright.readers.task import Task, note, run, split_tasks
@@ -45,13 +49,29 @@ from logwright.readers.task import Task, note, run, split_tasks
 BATCH_ROWS = 100_000
 """Measured: a source is about twice as fast with such batches as with Spark's usual 10,000 rows."""
 _MAX_MICROSECONDS = (1 << 63) // 1000
+_RECORD = CORRUPT[0].name
+_METADATA = (pa.field("_path", pa.string(), False), pa.field("_position", pa.int64()))
+_log = logging.getLogger("logwright")
+"""Where nobody set up logging this is standard error: of the driver for what planning finds, of an executor for what a task
+meets. With `spark.sql.pyspark.worker.logging.enabled` Spark collects it."""
 
 OPTIONS = (
     Option("codec", None, "What lies at the path; recognised when left away.", parse_text),
     Option("view", None, "What to see of it.", parse_text),
     Option("mode", "FAILFAST", "FAILFAST, PERMISSIVE or DROPMALFORMED.", parse_text),
     Option("columns", None, 'Comma-separated; "*" is all, detail columns too.', parse_text),
-    Option("columnNameOfCorruptRecord", "_corrupt_record", "Its name in mode PERMISSIVE.", parse_text),
+    Option(
+        "columnNameOfCorruptRecord",
+        "_corrupt_record",
+        "The name of the column with the bytes of a damaged region, in mode PERMISSIVE.",
+        parse_text,
+    ),
+    Option(
+        "badRecordsPath",
+        None,
+        "A folder where every fault met is written down: a dated folder for each read, JSON lines, a file for each task.",
+        parse_text,
+    ),
     Option("includeMetadata", False, "Add _path and _position (the byte of the frame).", parse_bool),
     Option("maxPartitionBytes", 128 << 20, "Bytes of files that one task reads.", parse_int, low=1),
     Option("pathGlobFilter", None, "Only files and directories with such names.", parse_text),
@@ -100,7 +120,18 @@ class Request:
             raise NotFoundError(
                 "nothing to read here", path=", ".join(self.paths), advice="Check pathGlobFilter"
             )
-        return reading(resolve(paths, self.words["codec"], self.options), self.words["view"])
+        return reading(self._resolve(paths), self.words["view"])
+
+    def _resolve(self, paths: Sequence[str]) -> list[Target]:
+        try:
+            return resolve(paths, self.words["codec"], self.options)
+        except UsageError as error:
+            for name in self.options:
+                ours = {fold(option.name): option.name for option in OPTIONS}
+                near = difflib.get_close_matches(fold(name), ours, n=1, cutoff=0.7)
+                if near and error.message == f"unknown option {name!r}":
+                    error.advice = f"Did you mean {ours[near[0]]!r}?"
+            raise
 
     def _below(self, path: str) -> Iterator[str]:
         try:
@@ -148,11 +179,13 @@ def schema_of(request: Request) -> StructType:
         column.field()
         for column in map(found.table.__getitem__, found.table.select(request.words["columns"]))
     ]
-    if Mode.of(request.words["mode"]) is Mode.PERMISSIVE:
+    # What is known without reading a file holds no damaged rows.
+    if Mode.of(request.words["mode"]) is Mode.PERMISSIVE and not found.ready:
+        _check_corrupt_name(request, found.table)
         fields = [field.with_nullable(True) for field in fields]
         fields += [field.with_name(_outer(field.name, request)) for field in CORRUPT]
     if request.words["includeMetadata"]:
-        fields += [pa.field("_path", pa.string(), False), pa.field("_position", pa.int64())]
+        fields += _METADATA
     times = [
         pa.field(f.name, pa.timestamp("us", "UTC"), f.nullable) if pa.types.is_timestamp(f.type) else f
         for f in fields
@@ -162,64 +195,119 @@ def schema_of(request: Request) -> StructType:
 
 
 def _outer(name: str, request: Request) -> str:
-    return request.words["columnNameOfCorruptRecord"] if name == "_corrupt_record" else name
+    return request.words["columnNameOfCorruptRecord"] if name == _RECORD else name
+
+
+def _check_corrupt_name(request: Request, table: Table) -> None:
+    name = request.words["columnNameOfCorruptRecord"]
+    if name in {*table.names(detail=True), "_path", "_position", *(field.name for field in CORRUPT[1:])}:
+        raise UsageError(
+            f"columnNameOfCorruptRecord: {name!r} is a column already", advice="Give it another name"
+        )
 
 
 @dataclass
 class Stretch(InputPartition):
     """What one Spark task reads: neighbours of at most `maxPartitionBytes` together."""
 
+    number: int
     tasks: tuple[Task, ...]
+    faults: tuple[tuple[str, Fault], ...]
+    """What planning found in these files, for `badRecordsPath`: they are written down by the task that reads the first of it."""
 
-    def __init__(self, tasks: Sequence[Task]) -> None:
+    def __init__(self, number: int, tasks: Sequence[Task], faults: Sequence[tuple[str, Fault]] = ()) -> None:
         super().__init__(None)
-        self.tasks = tuple(tasks)
+        self.number, self.tasks, self.faults = number, tuple(tasks), tuple(faults)
 
 
 class SparkSource(DataSourceReader):
-    """Reads the columns of `schema`, which may be fewer than there are, in any order."""
+    """Reads the columns of `schema`, which may be fewer than there are, in any order.
 
-    def __init__(self, request: Request, schema: StructType) -> None:
-        self._request, self._schema = request, schema
+    As in Spark's own sources a column for damaged records is filled in mode PERMISSIVE only, and null in others; where the
+    schema has none, the row of a damaged region is all null.
+    """
+
+    def __init__(self, request: Request, schema: StructType, recorder: Recorder | None = None) -> None:
+        self._request, self._schema, self._recorder = request, schema, recorder
         found = request.reading()
         self._mode = Mode.of(request.words["mode"])
         self._tasks: tuple[Task, ...] = found.tasks if found is not None else ()
         self._ready: tuple[pa.RecordBatch, ...] = found.ready if found is not None else ()
+        self._faults: tuple[tuple[str, Fault], ...] = found.faults if found is not None else ()
         self._filter: filters.Filter | None = None
         self._columns: dict[str, str] = {}
         """The column of the table for each column of Spark."""
         self._table: Table | None = found.table if found is not None else None
         if found is not None:
-            note(found.faults, Report(request.paths[0]), self._mode)
-            self._columns = {field.name: self._inner(field.name, found.table) for field in schema}
+            report = Report(self._shown())
+            note(found.faults, report, self._mode)
+            _tell(report, {task.file: task.path for task in found.tasks})
+            for said in found.notes:
+                _log.warning("logwright: %s", said)
+            for field in to_arrow_schema(schema, timezone="UTC"):
+                self._columns[field.name] = self._inner(field, found.table)
 
-    def _inner(self, name: str, table: Table) -> str:
-        permissive = self._mode is Mode.PERMISSIVE
-        corrupt = {_outer(field.name, self._request): field.name for field in CORRUPT} if permissive else {}
-        extra = {"_path": "", "_position": "position"} if self._request.words["includeMetadata"] else {}
-        known: dict[str, str] = {**{n: n for n in table.names(detail=True)}, **corrupt, **extra}
+    def _shown(self) -> str:
+        return ", ".join(self._request.paths)
+
+    def _inner(self, wanted: pa.Field, table: Table) -> str:
+        """The column that a column of the schema stands for."""
+        permissive = self._mode is Mode.PERMISSIVE and not self._ready
+        if permissive:
+            _check_corrupt_name(self._request, table)
+        known = {_outer(field.name, self._request): (field.name, field) for field in CORRUPT}
+        known |= {
+            column.name: (column.name, column.field())
+            for column in map(table.__getitem__, table.names(detail=True))
+        }
+        if self._request.words["includeMetadata"]:
+            known |= {
+                field.name: (inner, field) for field, inner in zip(_METADATA, ("", "position"), strict=True)
+            }
+        name = wanted.name
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(known)}"
+            lower = {one.lower(): one for one in known}
+            near = difflib.get_close_matches(name.lower(), lower, n=1)
+            hint = f"Did you mean {lower[near[0]]!r}?" if near else f"There are: {', '.join(known)}"
             raise UsageError(f"no column {name!r}", advice=hint)
-        return known[name]
+        inner: str = known[name][0]
+        field = known[name][1]
+        if not (_castable(field.type, wanted.type) or (inner == _RECORD and pa.types.is_string(wanted.type))):
+            raise UsageError(
+                f"column {name!r} is {_said(field.type)}, the schema says {_said(wanted.type)}",
+                advice=f"Say {_said(field.type)}, and cast it with Spark",
+            )
+        empty = permissive and field is not _METADATA[0]
+        if not wanted.nullable and (field.nullable or empty):
+            why = "" if field.nullable else " where a region is damaged"
+            raise UsageError(
+                f"column {name!r} can be null{why}, the schema says NOT NULL", advice="Leave NOT NULL away"
+            )
+        return inner
 
+    @plainly
     def partitions(self) -> Sequence[InputPartition]:
         limit = self._request.words["maxPartitionBytes"]
-        out: list[Stretch] = []
-        held: list[Task] = []
+        groups: list[list[Task]] = [[]]
         size = 0
         for task in split_tasks(self._tasks, limit):
             length = (task.stop if task.stop is not None else task.size or 0) - task.start
-            if held and size + length > limit:
-                out.append(Stretch(held))
-                held, size = [], 0
-            held.append(task)
+            if groups[-1] and size + length > limit:
+                groups.append([])
+                size = 0
+            groups[-1].append(task)
             size += length
-        if held or not out:
-            out.append(Stretch(held))
-        return out
+        faults = self._faults if self._recorder is not None else ()
+        first: dict[str, int] = {}
+        for number, group in enumerate(groups):
+            for task in group:
+                first.setdefault(task.file, number)
+        return [
+            Stretch(number, group, [one for one in faults if first.get(one[0], 0) == number])
+            for number, group in enumerate(groups)
+        ]
 
+    @plainly
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Stretch)
         schema = to_arrow_schema(self._schema, timezone="UTC")
@@ -230,16 +318,37 @@ class SparkSource(DataSourceReader):
         wanted = [
             n
             for n in dict.fromkeys(self._columns.values())
-            if n and n not in corrupt and n in table.names(detail=True)
+            if n not in corrupt and n in table.names(detail=True)
         ]
         if self._ready:
             yield from (self._fit(batch, "", schema) for batch in self._ready)
             return
-        report = Report(self._request.paths[0])
-        for task in partition.tasks:
-            batches = run([task], wanted, report, mode=self._mode, filter=self._filter)
-            for batch in _larger(batches):
-                yield self._fit(batch, task.path, schema)
+        report = HeardReport(self._shown())
+        shown = {task.file: task.path for task in partition.tasks}
+        with contextlib.ExitStack() as stack:
+            if self._mode is not Mode.FAILFAST:
+                stack.callback(_tell, report, shown)
+            if self._recorder is not None:
+                self._write_down(
+                    partition, report, stack.enter_context(self._recorder.task(partition.number))
+                )
+            for task in partition.tasks:
+                batches = run([task], wanted, report, mode=self._mode, filter=self._filter)
+                for batch in _larger(batches):
+                    yield self._fit(batch, task.path, schema)
+
+    def _write_down(self, partition: Stretch, report: HeardReport, write: Write) -> None:
+        """What planning found is written down now, the rest as it is met."""
+        places = {task.file: (task.path, task.real) for task in partition.tasks}
+
+        def hear(file: str, fault: Fault) -> None:
+            path, real = places.get(file, (file or self._shown(), None))
+            if fault.severity is not Severity.INFO:
+                write(described(path, real, fault))
+
+        for file, fault in partition.faults:
+            hear(file, fault)
+        report.hear = hear
 
     def _fit(self, batch: pa.RecordBatch, path: str, schema: pa.Schema) -> pa.RecordBatch:
         """The same rows in Spark's form."""
@@ -251,7 +360,7 @@ class SparkSource(DataSourceReader):
             elif inner not in batch.schema.names:
                 arrays.append(pa.nulls(batch.num_rows, field.type))
             else:
-                arrays.append(_fit(batch.column(inner), field, inner))
+                arrays.append(_fit(batch.column(inner), field, inner, path))
         if not arrays:
             return pa.RecordBatch.from_struct_array(pa.array([{}] * batch.num_rows, pa.struct([])))
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
@@ -291,7 +400,51 @@ class PushingSource(SparkSource):
         return column if column.prunes else None
 
 
-def _fit(array: pa.Array, field: pa.Field, name: str) -> pa.Array:
+def _tell(report: Report, shown: Mapping[str, str]) -> None:
+    """Say what was met, a line for each file by its path, where nobody looks at reports."""
+    for file in report.files:
+        faults = [fault for fault in file.faults if fault.severity is not Severity.INFO]
+        if not faults:
+            continue
+        first = min(faults, key=lambda fault: (fault.severity is not Severity.ERROR, fault.offset))
+        lost = "" if first.rows_lost is None else f", {first.rows_lost} rows lost"
+        more = "" if file.faults_total == 1 else f"; it has {file.faults_total} faults"
+        _log.warning(
+            "logwright: %s: at byte %d, %d bytes: %s: %s%s%s",
+            shown.get(file.path, file.path or report.path), first.offset, first.length, first.kind, first.detail, lost, more,
+        )  # fmt: skip
+
+
+def _castable(have: pa.DataType, want: pa.DataType) -> bool:
+    """Whether values of a column can be given as another type without a change of what they mean."""
+    if have == want:
+        return True
+    is_ = pa.types
+    if is_.is_list(have) and is_.is_list(want):
+        return _castable(have.value_type, want.value_type)
+    if is_.is_struct(have) and is_.is_struct(want):
+        return [one.name for one in have] == [one.name for one in want] and all(
+            _castable(a.type, b.type) for a, b in zip(have, want, strict=True)
+        )
+    if is_.is_timestamp(have):
+        return bool(is_.is_timestamp(want) and want.tz)
+    if is_.is_integer(have):
+        return bool(
+            is_.is_integer(want) or is_.is_floating(want) or is_.is_decimal(want) or is_.is_string(want)
+        )
+    bytes_ = (is_.is_binary, is_.is_string)
+    return any(one(have) for one in bytes_) and any(one(want) for one in bytes_)
+
+
+def _said(kind: pa.DataType) -> str:
+    """A type as Spark writes it."""
+    if pa.types.is_timestamp(kind):
+        return "timestamp" if kind.tz else "timestamp_ntz"
+    said: str = from_arrow_schema(pa.schema([pa.field("x", kind)]))[0].dataType.simpleString()
+    return said
+
+
+def _fit(array: pa.Array, field: pa.Field, name: str, path: str) -> pa.Array:
     if pa.types.is_timestamp(field.type) and pa.types.is_timestamp(array.type) and array.type.unit == "ms":
         raw = array.cast(pa.int64())
         beyond = pc.greater(pc.abs(raw), _MAX_MICROSECONDS)
@@ -301,7 +454,20 @@ def _fit(array: pa.Array, field: pa.Field, name: str) -> pa.Array:
                 stacklevel=2,
             )
             array = pc.if_else(beyond, pa.scalar(None, array.type), array)
-    return array if array.type == field.type else array.cast(field.type)
+    if array.type == field.type:
+        return array
+    if name == _RECORD:
+        # Text was asked for, what is there may be anything: none of it gets lost.
+        said = [None if one is None else one.decode(errors="backslashreplace") for one in array.to_pylist()]
+        return pa.array(said, field.type)
+    try:
+        return array.cast(field.type)
+    except pa.ArrowInvalid as error:
+        raise UsageError(
+            f"column {field.name!r} can't be given as {_said(field.type)}: {str(error).splitlines()[0]}",
+            path=path,
+            advice=f"Say {_said(array.type)} in the schema, and convert it with Spark",
+        ) from None
 
 
 def _larger(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

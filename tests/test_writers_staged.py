@@ -23,7 +23,7 @@ from logwright.codec.fault import (
 )
 from logwright.roundtrip.memory_filesystem import MemoryFileSystem
 from logwright.writers.commit import finish_or_undo
-from logwright.writers.filesystem import LocalFileSystem
+from logwright.writers.filesystem import Item, LocalFileSystem
 from logwright.writers.staged import StagedWrite, TaskMessage
 from logwright.writers.write import write
 
@@ -267,3 +267,42 @@ def test_a_layout_may_place_only_what_was_staged(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="absent is not staged"):
         begun.commit([staged(begun, 0, 1)])
     assert os.listdir(tmp_path) == []
+
+
+class Stopping(LocalFileSystem):
+    """Where a task that is being stopped adds a file to its folder, so often, while that is being removed."""
+
+    def __init__(self, times: int) -> None:
+        self.times = times
+
+    def listdir(self, path: str) -> list[Item]:
+        found = super().listdir(path)
+        if self.times and os.path.basename(path).startswith("task-"):
+            self.times -= 1
+            self.create(os.path.join(path, f"late-{self.times}")).close()
+        return found
+
+
+@pytest.mark.parametrize("mode", ["error", "append", "overwrite"])
+@pytest.mark.parametrize("times", [1, 3, 99])
+def test_an_abort_waits_for_tasks_that_are_being_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str, times: int
+) -> None:
+    monkeypatch.setattr("logwright.writers.staged._PATIENCE", (0.0, 0.0, 0.0))
+    box = tmp_path / "box"
+    if mode != "error":
+        write([toy.numbers(0)], box, LAYOUT)
+    begun = StagedWrite(str(box), LAYOUT, mode, files=Stopping(times))
+    staged(begun, 0, 1)
+    if times < 99:
+        begun.abort()
+    else:
+        with pytest.raises(LogwrightError, match="not empty"):
+            begun.abort()
+        write(
+            [toy.numbers(0)], box, LAYOUT, mode="overwrite"
+        )  # takes away what was left, though its driver runs
+    assert sorted(one.name for one in tmp_path.iterdir()) == (
+        [] if mode == "error" and times < 99 else ["box"]
+    )
+    assert mode == "error" or rows(box) == [0]

@@ -14,6 +14,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
+from logwright.readers.plainly import plainly
 from logwright.writers.staged import StagedWrite, TaskMessage
 
 BATCH_ROWS = 100_000
@@ -33,6 +34,7 @@ class SparkSink(DataSourceArrowWriter):
     def __init__(self, write: StagedWrite) -> None:
         self._write = write
 
+    @plainly
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Message:
         context = TaskContext.get()
         assert context is not None
@@ -45,9 +47,11 @@ class SparkSink(DataSourceArrowWriter):
             task.abort()
             raise
 
+    @plainly
     def commit(self, messages: list[Any]) -> None:
         self._write.commit([message.task for message in messages if message is not None])
 
+    @plainly
     def abort(self, messages: list[Any]) -> None:
         self._write.abort()
 

@@ -10,8 +10,10 @@ Two such writes to one directory don't see each other; the second to commit find
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import secrets
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -31,6 +33,9 @@ from logwright.writers.stage import OWNER, StagedFolder, move
 from logwright.writers.write import Written, refuse_remote
 
 _SHARED = "The driver and all tasks must see the same directory under the same path: use a file system that all nodes mount"
+
+_PATIENCE = (0.05, 0.2, 0.5, 1.0, 2.0)
+"""Seconds between attempts to remove what tasks that are being stopped still add to."""
 
 
 @dataclass(frozen=True)
@@ -134,15 +139,29 @@ class StagedWrite:
             return Written.of(self.path, staged, summary)
 
     def abort(self) -> None:
-        """Leave the target as it was. Harmless after a commit, and when repeated."""
+        """Leave the target as it was. Harmless after a commit, and when repeated.
+
+        Tasks that are being stopped may still stage files while theirs are removed: then it is tried again for a while. What is
+        left even so belongs to nobody, and goes with the next write.
+        """
         with plain_errors(self.path):
-            try:
-                transaction = Transaction.resume(self._files, self.layout, self._ticket)
-            except NotFoundError:
-                return
-            # A commit that failed after the step that decides is finished by the next writer.
-            transaction.committed = self._files.stat(os.path.join(self._work, COMMIT)) is not None
-            transaction.undo()
+            for wait in _PATIENCE:
+                try:
+                    return self._undo()
+                except OSError as error:
+                    if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                        raise
+                    time.sleep(wait)
+            self._undo()
+
+    def _undo(self) -> None:
+        try:
+            transaction = Transaction.resume(self._files, self.layout, self._ticket)
+        except NotFoundError:
+            return
+        # A commit that failed after the step that decides is finished by the next writer.
+        transaction.committed = self._files.stat(os.path.join(self._work, COMMIT)) is not None
+        transaction.undo()
 
     def _place(self, transaction: Transaction, messages: Sequence[TaskMessage]) -> Summary:
         ordered = sorted(messages, key=lambda message: message.task)

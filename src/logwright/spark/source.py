@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import functools
 import os
-from collections.abc import Callable
-from typing import Any, TypeVar
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource
@@ -13,28 +10,15 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from logwright.codec import registry
-from logwright.codec.fault import LogwrightError, UsageError
+from logwright.codec.fault import UsageError
 from logwright.codec.option import Options, fold
+from logwright.readers.plainly import plainly
 from logwright.readers.spark import PushingSource, Request, SparkSource, paths_of, schema_of
+from logwright.writers.bad_records import BadRecords
 from logwright.writers.spark import SparkSink
 from logwright.writers.staged import StagedWrite
 
 _NOT_OPTIONS = {"path", "paths", "codec"}
-R = TypeVar("R")
-
-
-def _plainly(method: Callable[..., R]) -> Callable[..., R]:
-    """Our errors without the way through our code: Spark prints every line of it."""
-
-    @functools.wraps(method)
-    def call(*args: Any, **named: Any) -> R:
-        try:
-            return method(*args, **named)
-        except LogwrightError as error:
-            said = error
-        raise said.with_traceback(None) from None
-
-    return call
 
 
 class DefaultSource(DataSource):
@@ -44,16 +28,18 @@ class DefaultSource(DataSource):
     def name(cls) -> str:
         return "logwright"
 
-    @_plainly
+    @plainly
     def schema(self) -> StructType:
         return schema_of(Request.of(self.options))
 
-    @_plainly
+    @plainly
     def reader(self, schema: StructType) -> SparkSource:
         request = Request.of(self.options)
-        return (PushingSource if request.words["pushFilters"] else SparkSource)(request, schema)
+        bad = request.words["badRecordsPath"]
+        kind = PushingSource if request.words["pushFilters"] else SparkSource
+        return kind(request, schema, None if bad is None else BadRecords.at(bad))
 
-    @_plainly
+    @plainly
     def writer(self, schema: StructType, overwrite: bool) -> SparkSink:
         (path,) = paths_of(self.options)
         given = {fold(name): value for name, value in self.options.items()}

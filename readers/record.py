@@ -1,0 +1,70 @@
+"""Faults as they are met: a report that hands each on, and what is written down of one.
+
+A report keeps a bounded number of faults; whoever wants them all listens.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from logwright.codec.fault import Fault, LogwrightError
+from logwright.readers.report import FileReport, Report
+from logwright.readers.source import open_source
+from logwright.readers.stream import RECORD_LIMIT
+
+Write = Callable[[Mapping[str, Any]], None]
+"""Takes what is written down of one fault."""
+
+
+class Recorder(Protocol):
+    """Where the faults of a read by many tasks go. Picklable."""
+
+    def task(self, number: int) -> AbstractContextManager[Write]:
+        """For an attempt of a task; left without an error when the task has met all there is."""
+        ...
+
+
+@dataclass
+class _Heard(FileReport):
+    hear: Callable[[Fault], None] | None = None
+
+    def add(self, fault: Fault, *, damaged: bool = False) -> None:
+        super().add(fault, damaged=damaged)
+        if self.hear is not None:
+            self.hear(fault)
+
+
+class HeardReport(Report):
+    """A report that hands on every fault that is added, with the file's name."""
+
+    hear: Callable[[str, Fault], None] | None = None
+
+    def file(self, path: str, codec: str | None) -> FileReport:
+        found = self._files.get(path)
+        if found is None:
+            found = self._files[path] = _Heard(
+                path, codec, max_faults=self.max_faults, hear=lambda fault: self._heard(path, fault)
+            )
+        return found
+
+    def _heard(self, path: str, fault: Fault) -> None:
+        if self.hear is not None:
+            self.hear(path, fault)
+
+
+def described(path: str, real: str | None, fault: Fault) -> dict[str, Any]:
+    """What is written down of a fault in the file `path`, whose bytes are at `real`: `record` is up to 64 KiB of them in base64,
+    None where there are none, or the disk can't read them."""
+    out = {"path": path, **fault.to_dict(), "record": None}
+    if real is not None and fault.length:
+        try:
+            with open_source(real, path) as source:
+                data = source.pread(fault.offset, min(fault.length, RECORD_LIMIT)).tobytes()
+            out["record"] = base64.b64encode(data).decode()
+        except LogwrightError:
+            pass  # what can't be read is no record
+    return out

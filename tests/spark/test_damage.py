@@ -1,0 +1,243 @@
+"""Damaged partitions through Spark: what comes of the rows, of the faults, and of the errors."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import logwright as lw
+from logwright.corpora.cases import cases
+
+pytestmark = pytest.mark.spark
+pytest.importorskip("pyspark")
+
+CASES = cases("kafka")
+FLIPPED = CASES["dmg_flip_payload"].partition
+SOUND = 95
+"""So many rows of it are sound; one batch of 125 bytes at byte 327 of one file is not."""
+
+
+def read(spark: Any, path: Path | str, schema: str = "", **options: Any) -> Any:
+    reader = spark.read.format("logwright").options(**options)
+    return (reader.schema(schema) if schema else reader).load(str(path))
+
+
+def bad_records(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for path in folder.glob("*/bad_records/*.json") for line in path.open()]
+
+
+@pytest.fixture(scope="module")
+def two_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A partition of several files and batches, damaged in two places of the first and one of the last."""
+    path = tmp_path_factory.mktemp("damaged") / "orders-0"
+    rows = pa.table({"value": [b"%05d" % n * 20 for n in range(600)]})
+    lw.write(rows, path, "kafka.partition", **{"segment.bytes": "40k", "batch.size": "1k"})
+    first, *_, last = sorted(path.glob("*.log"))
+    for file, places in ((first, (300, 20_000)), (last, (2_000,))):
+        data = bytearray(file.read_bytes())
+        for place in places:
+            data[place] ^= 1
+        file.write_bytes(data)
+    return path
+
+
+# The column of damaged records, as in Spark's CSV and JSON sources
+
+
+def test_a_schema_with_the_column(spark: Any) -> None:
+    marked = read(
+        spark, FLIPPED, "offset long, _bad binary", mode="PERMISSIVE", columnNameOfCorruptRecord="_bad"
+    )
+    assert marked.columns == ["offset", "_bad"]
+    found = marked.collect()
+    assert len(found) == SOUND + 1
+    (bad,) = [row for row in found if row["_bad"] is not None]
+    assert (bad["offset"], len(bad["_bad"])) == (None, 125)
+
+
+def test_a_schema_without_the_column(spark: Any) -> None:
+    """The row of a damaged region is there, and all null."""
+    found = read(spark, FLIPPED, "value binary, offset long", mode="PERMISSIVE").collect()
+    assert len(found) == SOUND + 1
+    assert [tuple(row) for row in found if row["offset"] is None] == [(None, None)]
+
+
+def test_the_column_in_other_modes(spark: Any) -> None:
+    dropped = read(spark, FLIPPED, "_corrupt_record binary, offset long", mode="DROPMALFORMED").collect()
+    assert len(dropped) == SOUND
+    assert {row["_corrupt_record"] for row in dropped} == {None}
+    sound = read(spark, CASES["v2_headers"].partition, "_corrupt_record string, offset long").collect()
+    assert {row["_corrupt_record"] for row in sound} == {None}
+
+
+def test_the_column_as_text(spark: Any) -> None:
+    """Spark's own sources want a string there."""
+    found = read(spark, FLIPPED, "_corrupt_record string", mode="PERMISSIVE").collect()
+    (text,) = [row[0] for row in found if row[0] is not None]
+    wanted = Path(FLIPPED, next(FLIPPED.glob("*86.log"))).read_bytes()[327 : 327 + 125]
+    assert text == wanted.decode(errors="backslashreplace")
+
+
+@pytest.mark.parametrize(
+    ("schema", "options", "said"),
+    [
+        ("", {"columnNameOfCorruptRecord": "key"}, "'key' is a column already"),
+        ("offset long not null", {}, "can be null where a region is damaged, the schema says NOT NULL"),
+        ("key binary not null", {}, "'key' can be null, the schema says NOT NULL"),
+        ("offset timestamp", {}, "column 'offset' is bigint, the schema says timestamp"),
+        ("headers string", {}, "the schema says string"),
+        ("timestamp timestamp_ntz", {}, "is timestamp, the schema says timestamp_ntz"),
+        ("OFFSET long", {}, "Did you mean 'offset'"),
+    ],
+)
+def test_schemas_that_cant_be(spark: Any, schema: str, options: dict[str, str], said: str) -> None:
+    with pytest.raises(Exception, match=said):
+        read(spark, FLIPPED, schema, mode="PERMISSIVE", **options).collect()
+
+
+def test_other_types_of_the_same_meaning(spark: Any, tmp_path: Path) -> None:
+    lw.write(pa.table({"key": [b"k"], "value": [b"\xff"]}), tmp_path / "a-0", "kafka.partition")
+    (row,) = read(spark, tmp_path / "a-0", "key string, offset int, partition string").collect()
+    assert tuple(row) == ("k", 0, "0")
+    with pytest.raises(Exception, match="column 'value' can't be given as string: Invalid UTF8") as caught:
+        read(spark, tmp_path / "a-0", "value string").collect()
+    assert one_paragraph(caught.value)
+
+
+# badRecordsPath
+
+
+def test_faults_are_written_down(spark: Any, two_files: Path, tmp_path: Path) -> None:
+    mode = "DROPMALFORMED"
+    frame = read(spark, two_files, mode=mode, badRecordsPath=str(tmp_path / "bad"), maxPartitionBytes="10k")
+    assert frame.rdd.getNumPartitions() > 3
+    rows = frame.count()
+    found = bad_records(tmp_path / "bad")
+    wanted = lw.scan(two_files, mode=mode)
+    assert rows == wanted.to_table().num_rows
+    names = sorted(path.name for path in two_files.glob("*.log"))
+    assert [
+        (Path(one["path"]).name, one["offset"], one["length"])
+        for one in sorted(found, key=lambda one: (one["path"], one["offset"]))
+    ] == [
+        (file, fault.offset, fault.length)
+        for file, fault in sorted(wanted.report.faults, key=lambda one: (one[0], one[1].offset))
+    ]
+    assert [Path(one["path"]).name for one in found].count(names[0]) == 2
+    for one in found:
+        assert Path(one["path"]).parent == two_files
+        data = Path(one["path"]).read_bytes()[one["offset"] : one["offset"] + one["length"]]
+        assert base64.b64decode(one["record"]) == data
+        assert (one["kind"], one["severity"]) == ("checksum mismatch", "error")
+        assert one["rows_lost"] == one["lost"]["last_offset"] - one["lost"]["first_offset"] + 1 > 1
+    # A second action on the same frame, and Spark itself as the reader.
+    frame.count()
+    assert spark.read.json(str(tmp_path / "bad" / "*" / "bad_records")).count() == 3
+    (folder,) = (tmp_path / "bad").iterdir()
+    assert re.fullmatch(r"\d{8}T\d{6}", folder.name)
+
+
+def test_several_reads_in_one_query(spark: Any, two_files: Path, tmp_path: Path) -> None:
+    one, two = (
+        read(spark, path, mode="DROPMALFORMED", badRecordsPath=str(tmp_path / "bad")).select("offset")
+        for path in (two_files, FLIPPED)
+    )
+    assert one.union(two).union(one).count() == 2 * one.count() + SOUND
+    assert len(bad_records(tmp_path / "bad")) == 3 + 1
+
+
+def test_what_raises_is_written_down_too(spark: Any, two_files: Path, tmp_path: Path) -> None:
+    """And attempts of a task leave one line."""
+    with pytest.raises(Exception, match="checksum mismatch"):
+        read(spark, two_files, badRecordsPath=str(tmp_path / "bad")).collect()
+    assert len(bad_records(tmp_path / "bad")) == 1
+
+
+def test_what_planning_finds_is_written_down_once(spark: Any, tmp_path: Path) -> None:
+    path = tmp_path / "orders-0"
+    rows = pa.table({"value": [b"%05d" % n * 20 for n in range(600)]})
+    lw.write(rows, path, "kafka.partition", **{"segment.bytes": "20k", "batch.size": "1k"})
+    for file in path.glob(sorted(path.glob("*.log"))[1].stem + "*"):
+        file.unlink()
+    frame = read(
+        spark, path, mode="DROPMALFORMED", badRecordsPath=str(tmp_path / "bad"), maxPartitionBytes="10k"
+    )
+    assert frame.count() < 600
+    scan = lw.scan(path, mode="DROPMALFORMED")
+    scan.to_table()
+    assert sorted(one["detail"] for one in bad_records(tmp_path / "bad")) == sorted(
+        fault.detail for _, fault in scan.report.faults if fault.severity != "info"
+    )
+
+
+def test_a_sound_partition_leaves_nothing(spark: Any, tmp_path: Path) -> None:
+    read(spark, CASES["v2_headers"].partition, badRecordsPath=str(tmp_path / "bad")).count()
+    assert not (tmp_path / "bad").exists()
+    with pytest.raises(Exception, match="only local file systems are written"):
+        read(spark, FLIPPED, badRecordsPath="s3://bucket/bad").count()
+
+
+# Errors
+
+
+def one_paragraph(error: BaseException) -> bool:
+    """Spark's own line, one frame of ours, the paragraph."""
+    text = str(error)
+    return text.count("\n") <= 5 and text.count("  File ") <= 1 and len(text) < 1500 and "\tat " not in text
+
+
+def test_errors_are_one_paragraph(spark: Any, tmp_path: Path) -> None:
+    for path, options, said in (
+        (
+            FLIPPED,
+            {},
+            r"86\.log: at byte 327: checksum mismatch: .*\. See all damage with `logwright verify`",
+        ),
+        (FLIPPED, {"mdoe": "PERMISSIVE"}, "unknown option 'mdoe'. Did you mean 'mode'"),
+        (FLIPPED, {"mode": "PERMISIVE"}, "no mode 'PERMISIVE'. Did you mean 'PERMISSIVE'"),
+        (FLIPPED, {"maxPartitionBytes": "many"}, "option maxPartitionBytes: 'many' is not valid"),
+        (tmp_path / "orders-0", {}, "orders-0: there is no such file or directory"),
+    ):
+        with pytest.raises(Exception, match=said) as caught:
+            read(spark, path, **options).collect()
+        assert one_paragraph(caught.value), str(caught.value)
+
+
+def test_errors_of_writing_are_one_paragraph(spark: Any, tmp_path: Path) -> None:
+    shutil.copytree(FLIPPED, tmp_path / FLIPPED.name)
+    rows = spark.range(4).selectExpr("cast(id as string) value", "id % 2 as offset").coalesce(1)
+    for target, options, said in (
+        ("new-0", {"segmnt.bytes": "1"}, "unknown option 'segmnt.bytes'. Did you mean 'segment.bytes'"),
+        ("new-0", {}, "new-0: row 2: offset 0 is not above 1, the one before"),
+        (f"{FLIPPED.name}/{next(FLIPPED.glob('*.log')).name}/x-0", {}, "is not a directory|is a file"),
+    ):
+        with pytest.raises(Exception, match=said) as caught:
+            rows.write.format("logwright").options(codec="kafka.partition", **options).mode("append").save(
+                str(tmp_path / target)
+            )
+        assert one_paragraph(caught.value), str(caught.value)
+    assert [path.name for path in tmp_path.iterdir()] == [FLIPPED.name]
+
+
+def test_the_write_belongs_to_the_driver(spark: Any, tmp_path: Path) -> None:
+    """What a killed driver leaves is known by its process: that of the JVM, not of the worker that planned it."""
+    driver = spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid()
+    seen = str(tmp_path / "seen")
+
+    def look(batches: Any) -> Any:
+        (owner,) = tmp_path.glob("new-0.*-delete/**/owner.json")
+        shutil.copy(owner, seen)
+        yield from batches
+
+    frame = spark.range(1).selectExpr("cast(id as string) value")
+    frame.mapInArrow(look, frame.schema).write.format("logwright").option("codec", "kafka.partition").mode(
+        "append"
+    ).save(str(tmp_path / "new-0"))
+    assert json.loads(Path(seen).read_text())["pid"] == driver

@@ -1,0 +1,136 @@
+"""`badRecordsPath`: what is written down of the faults of a read by many tasks, and when."""
+
+from __future__ import annotations
+
+import base64
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from logwright.codec.fault import DamageError, Fault, Kind, LogwrightError, Severity, UsageError
+from logwright.readers.record import HeardReport, described
+from logwright.readers.stream import RECORD_LIMIT
+from logwright.roundtrip.memory_filesystem import Failure, MemoryFileSystem
+from logwright.writers.bad_records import BadRecords
+
+LINE = {"path": "a\udc80", "offset": 1}
+
+
+def lines(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for path in sorted(folder.glob("*/bad_records/*.json")) for line in path.open()]
+
+
+def test_a_file_for_each_task_that_met_some(tmp_path: Path) -> None:
+    records = pickle.loads(pickle.dumps(BadRecords.at(str(tmp_path / "new" / "bad"))))
+    for task, count in enumerate((2, 0, 1)):
+        with records.task(task) as write:
+            for number in range(count):
+                write({"path": f"{task}", "offset": number})
+    (folder,) = (tmp_path / "new" / "bad").glob("*/bad_records")
+    assert len(folder.parent.name) == len("20261121T095911")
+    assert [path.name[:11] for path in sorted(folder.iterdir())] == ["part-00000-", "part-00002-"]
+    assert [(one["path"], one["offset"]) for one in lines(tmp_path / "new" / "bad")] == [
+        ("0", 0),
+        ("0", 1),
+        ("2", 0),
+    ]
+
+
+def test_two_reads_of_one_second_do_not_meet(tmp_path: Path) -> None:
+    for _ in range(3):
+        with BadRecords.at(f"file://{tmp_path}").task(0) as write:
+            write(LINE)
+    assert len(lines(tmp_path)) == 3
+    assert lines(tmp_path)[0] == LINE
+
+
+def test_attempts_of_a_task_leave_one_file(tmp_path: Path) -> None:
+    records = BadRecords.at(str(tmp_path))
+
+    def attempt(*offsets: int, error: type[BaseException] | None = None) -> None:
+        with records.task(0) as write:
+            for offset in offsets:
+                write({"offset": offset})
+            if error is not None:
+                raise error("ended")
+
+    def found() -> list[int]:
+        return [one["offset"] for one in lines(tmp_path)]
+
+    for error in (DamageError, GeneratorExit):
+        with pytest.raises(error):
+            attempt(1, error=error)
+        assert found() == [1], "what was met before it ended"
+    attempt(1, 2)
+    assert found() == [1, 2]
+    with pytest.raises(GeneratorExit):
+        attempt(1, error=GeneratorExit)
+    assert found() == [1, 2], "one cut short does not replace one that met all"
+    attempt(1, 2)
+    assert found() == [1, 2]
+    assert (
+        len(list(tmp_path.glob("*/bad_records/*"))) == len(list(tmp_path.glob("*/bad_records/.*"))) + 1 == 1
+    )
+
+
+def test_only_local_paths() -> None:
+    with pytest.raises(UsageError, match="only local file systems are written"):
+        BadRecords.at("s3://bucket/bad")
+
+
+@pytest.mark.parametrize("how", [Failure.EIO, Failure.ENOSPC])
+def test_a_disk_that_fails_leaves_no_half_lines(how: Failure) -> None:
+    """Whichever operation fails: an error, and a whole file or none under the final name."""
+    for at in range(100):
+        files = MemoryFileSystem()
+        files.mkdir("/bad")
+        records = BadRecords("/bad/now/bad_records", "0", files)
+        files.fail(at, how)
+        ended = False
+        try:
+            with records.task(0) as write:
+                write(LINE)
+                write(LINE)
+            ended = True
+        except LogwrightError:
+            assert files.failed
+        if not files.failed:
+            break
+        there = files.stat("/bad/now/bad_records") is not None
+        names = [item.name for item in files.listdir("/bad/now/bad_records")] if there else []
+        shown = [name for name in names if not name.startswith(".")]
+        for name in shown:
+            assert files.read(f"/bad/now/bad_records/{name}").count(b"\n") == 2
+        assert shown or not ended
+    assert at > 8
+
+
+def test_what_is_written_down_of_a_fault(tmp_path: Path) -> None:
+    path = tmp_path / "x.log"
+    path.write_bytes(bytes(100) + b"bad" + bytes(RECORD_LIMIT))
+    fault = Fault("kafka.log", 100, 3, Kind.CHECKSUM, "no", rows_lost=2, lost={"first_offset": 7})
+    assert described("shown", str(path), fault) == {
+        "path": "shown", "offset": 100, "length": 3, "kind": "checksum mismatch", "severity": "error", "detail": "no",
+        "rows_lost": 2, "lost": {"first_offset": 7}, "record": base64.b64encode(b"bad").decode(),
+    }  # fmt: skip
+    long = Fault("kafka.log", 100, RECORD_LIMIT + 3, Kind.CHECKSUM, "no")
+    assert len(base64.b64decode(described("shown", str(path), long)["record"])) == RECORD_LIMIT
+    missing = Fault("kafka.log", 0, 0, Kind.LINK, "no", Severity.WARNING)
+    assert described("shown", None, fault)["record"] is None
+    assert described("shown", str(path), missing)["record"] is None
+    assert described("shown", str(tmp_path / "gone"), fault)["record"] is None
+
+
+def test_a_report_that_is_heard_keeps_a_bounded_number() -> None:
+    report = HeardReport("x", max_faults=2)
+    heard: list[tuple[str, int]] = []
+    report.file("deaf", None).add(Fault("c", 9, 1, Kind.ORDER, ""))
+    report.hear = lambda name, fault: heard.append((name, fault.offset))
+    for offset in range(5):
+        report.file("a", None).add(Fault("c", offset, 1, Kind.ORDER, ""))
+    assert heard == [("a", offset) for offset in range(5)]
+    assert [len(file.faults) for file in report.files] == [1, 2]
+    assert report.faults_total == 6
