@@ -494,8 +494,8 @@ class Opened(Protocol):
         ...
 
     def parts(self, view: str) -> Sequence[Part]:
-        """What its clients get, in order; files are names in `after`. What lies behind the place where a client stops with
-        an error is not among them."""
+        """What its clients get, in order, as stretches of the files as they are now. What lies behind the place where a client
+        stops with an error is not among them."""
         ...
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 
 from logwright.codec import registry
-from logwright.codec.base import Plan, Role
-from logwright.codec.fault import Fault, UsageError
+from logwright.codec.base import Plan, Predicts, Role
+from logwright.codec.fault import DamageError, Fault, UsageError
 from logwright.codec.table import Column, Table
 from logwright.readers.filter import Filter
 from logwright.readers.resolve import DirectoryTarget, FileTarget, Target, folder_of, kind
@@ -44,11 +44,26 @@ class Reading:
     ready: tuple[pa.RecordBatch, ...] = ()
     """Rows that are known without reading a file (view "files"), with all columns."""
     live: bool | None = None
+    systems: tuple[Mapping[str, Any], ...] = ()
+    """What the real system would do with each directory, where that was asked (`Verdict.to_dict`)."""
 
 
-def reading(targets: Sequence[Target], view: str | None = None) -> Reading:
-    """What is to be read for a view of these targets. Raises `UsageError` for a view that one of them does not have."""
-    parts = [_of_file(t, view) if isinstance(t, FileTarget) else _of_directory(t, view) for t in targets]
+@dataclass(frozen=True)
+class Started:
+    """Read what the real system would serve: the version asked about (None: the newest), and whether its last stop was clean
+    (None: its own marker says)."""
+
+    version: str | None = None
+    clean: bool | None = None
+
+
+def reading(targets: Sequence[Target], view: str | None = None, started: Started | None = None) -> Reading:
+    """What is to be read for a view of these targets. Raises `UsageError` for a view that one of them does not have, and with
+    `started` `DamageError` where the system would not open it."""
+    parts = [
+        _of_file(t, view, started) if isinstance(t, FileTarget) else _of_directory(t, view, started)
+        for t in targets
+    ]
     if len(targets) > 1:
         parts = [_named(part, target) for part, target in zip(parts, targets, strict=True)]
     if len({id(part.table) for part in parts}) > 1:
@@ -64,6 +79,7 @@ def reading(targets: Sequence[Target], view: str | None = None) -> Reading:
         tuple(note for part in parts for note in part.notes),
         tuple(batch for part in parts for batch in part.ready),
         next((one for one in (True, False) if one in live), None),
+        tuple(system for part in parts for system in part.systems),
     )
 
 
@@ -78,7 +94,13 @@ def _named(part: Reading, target: Target) -> Reading:
     return replace(part, tasks=tasks, faults=faults)
 
 
-def _of_file(target: FileTarget, view: str | None) -> Reading:
+def _of_file(target: FileTarget, view: str | None, started: Started | None) -> Reading:
+    if started is not None:
+        raise UsageError(
+            "what the real system would serve is asked of a directory, this is one file",
+            path=target.path,
+            advice=f"Read {folder_of(target.path) or '.'}, or take another mode",
+        )
     table = _table_of(target, view or "rows")
     task = Task(
         target.path,
@@ -120,10 +142,12 @@ def _no_view(view: str, known: Sequence[str], path: str) -> UsageError:
     return UsageError(f"no view {view!r}", path=path, advice=hint)
 
 
-def _of_directory(target: DirectoryTarget, view: str | None) -> Reading:
+def _of_directory(target: DirectoryTarget, view: str | None, started: Started | None) -> Reading:
     layout, plan, directory = target.layout, target.plan, target.directory
     view = view or layout.default_view
     shown = directory.warnings
+    if started is not None:
+        return _as_system(target, view, started)
     if view == "files":
         return Reading(FILES, (), plan.faults, shown, (_files(plan),), target.live)
     if view in layout.views:
@@ -144,6 +168,38 @@ def _of_directory(target: DirectoryTarget, view: str | None) -> Reading:
     return Reading(
         table, tuple(tasks), tuple(one for one in plan.faults if one[0] in read), shown, (), target.live
     )
+
+
+def _as_system(target: DirectoryTarget, view: str, started: Started) -> Reading:
+    """What the real system would serve. That the rest of the directory is damaged is said in what it would do, not as faults."""
+    layout = target.layout
+    if not isinstance(layout, Predicts):
+        raise UsageError(
+            f"what the real system would serve of a {layout.name} is not known", path=target.path
+        )
+    if view not in layout.views:
+        raise _no_view(view, tuple(layout.views), target.path)
+    opened = layout.open_as(
+        target.directory, target.plan, target.layout_options, version=started.version, clean=started.clean
+    )
+    verdict = opened.verdict
+    if not verdict.opens:
+        said = f"{verdict.error_class}: {verdict.error}" if verdict.error_class else str(verdict.error)
+        raise DamageError(
+            f"{verdict.name} {verdict.version}, after {'a clean' if verdict.clean else 'an unclean'} stop, does not open it ({said})",
+            path=target.path,
+            advice="See all of it with `logwright verify --as-system`, or read what is sound with mode=DROPMALFORMED",
+        )
+    named = layout.views[view]
+    tasks = tuple(
+        _task(target, p.file, p.codec, p.table, p.hints, start=p.start, stop=p.stop, bounds=p.bounds)
+        for p in opened.parts(view)
+    )
+    table = registry.get(named.codec).tables[named.table]
+    notes = target.directory.warnings
+    if verdict.error is not None:
+        notes += (f"its client stops at {verdict.serves.get('stops_at')}: {verdict.error}",)
+    return Reading(table, tasks, (), notes, (), target.live, (verdict.to_dict(),))
 
 
 def _task(

@@ -2,7 +2,8 @@
 
 Modes have Spark's names and meanings. `FAILFAST` raises on the first error, after the rows before it. `PERMISSIVE` gives all
 undamaged rows and one row for each damaged region: `_corrupt_record` holds its bytes (up to 64 KiB), `_corrupt_offset` and
-`_corrupt_length` say where; the other columns are null. `DROPMALFORMED` gives the undamaged rows only.
+`_corrupt_length` say where; the other columns are null. `DROPMALFORMED` gives the undamaged rows only. `AS_SYSTEM`, for directories,
+gives what the real system would serve: which stretches that are is planned before (`readers.plan`), here it is as the one before.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ class Mode(StrEnum):
     FAILFAST = "FAILFAST"
     PERMISSIVE = "PERMISSIVE"
     DROPMALFORMED = "DROPMALFORMED"
+    AS_SYSTEM = "AS_SYSTEM"
 
     @classmethod
     def of(cls, name: str) -> Mode:

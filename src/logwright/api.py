@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -38,13 +38,26 @@ def read(
     filter: Given = None,
     limit: int | None = None,
     mode: str = "FAILFAST",
+    as_system: str | None = None,
+    clean: bool | None = None,
     **options: Any,
 ) -> pa.Table:
     """A file, a directory, or several, as a table. Arguments as for `scan`.
 
     Warns (`DamageWarning`) when something was met that is worth knowing and did not raise.
     """
-    found = scan(path, codec, view=view, columns=columns, filter=filter, limit=limit, mode=mode, **options)
+    found = scan(
+        path,
+        codec,
+        view=view,
+        columns=columns,
+        filter=filter,
+        limit=limit,
+        mode=mode,
+        as_system=as_system,
+        clean=clean,
+        **options,
+    )
     table = found.to_table()
     if found.report.worst in (Severity.ERROR, Severity.WARNING):
         warnings.warn(found.report.text(), DamageWarning, stacklevel=2)
@@ -60,6 +73,8 @@ def scan(
     filter: Given = None,
     limit: int | None = None,
     mode: str = "FAILFAST",
+    as_system: str | None = None,
+    clean: bool | None = None,
     max_faults: int = MAX_FAULTS,
     **options: Any,
 ) -> Scan:
@@ -69,11 +84,14 @@ def scan(
     `codec`: the format's name, found out when None. `view`: what of it; `codecs(name)` lists them. `columns`: None for the
     core ones, "*" for all, names, or text with commas. `filter`: `[("offset", ">=", 5), ("key", "==", b"x")]`, a list of such
     lists of which one must hold, text ("offset >= 5 and key == x"), or a pyarrow expression. `limit`: so many rows at most.
-    `mode`: FAILFAST, PERMISSIVE or DROPMALFORMED. Further options are the codec's and the layout's own.
+    `mode`: FAILFAST, PERMISSIVE, DROPMALFORMED, or AS_SYSTEM for exactly what the real system would serve of a directory: of
+    version `as_system` (None: the newest known), started after a clean stop or an unclean one (`clean`; None: its own marker
+    says). Further options are the codec's and the layout's own.
 
-    Raises `LogwrightError`: `NotFoundError`, `AccessError`, `UsageError` at once, `DamageError` on the way.
+    Raises `LogwrightError`: `NotFoundError`, `AccessError`, `UsageError` at once, `DamageError` on the way, or at once where
+    the system would not open what it is asked about.
     """
-    return Scan(path, codec, view, columns, filter, limit, mode, max_faults, options)
+    return Scan(path, codec, view, columns, filter, limit, mode, max_faults, options, as_system, clean)
 
 
 class Scan:
@@ -90,13 +108,20 @@ class Scan:
         mode: str,
         max_faults: int,
         options: dict[str, Any],
+        as_system: str | None = None,
+        clean: bool | None = None,
     ) -> None:
         self._mode = Mode.of(mode)
+        if self._mode is not Mode.AS_SYSTEM and (as_system is not None or clean is not None):
+            raise UsageError(
+                "as_system and clean say which system is asked", advice="They go with mode=AS_SYSTEM, and with verify"
+            )
+        started = plan.Started(as_system, clean) if self._mode is Mode.AS_SYSTEM else None
         self._limit = None if limit is None else parse_int(limit)
         if self._limit is not None and self._limit < 0:
             raise UsageError(f"limit {limit} is negative")
         targets = resolve.resolve(path, codec, options)
-        self._reading = plan.reading(targets, view)
+        self._reading = plan.reading(targets, view, started)
         table = self._reading.table
         self._columns = table.select(columns)
         self._filter = understand(filter, table)
@@ -110,6 +135,8 @@ class Scan:
     def _new_report(self) -> Report:
         report = Report(self._path, self._codec, live=self._reading.live, max_faults=self._max_faults)
         report.notes += self._reading.notes
+        if len(self._reading.systems) == 1:
+            report.system = self._reading.systems[0]
         return report
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
@@ -197,17 +224,98 @@ def verify(
     codec: str | None = None,
     *,
     depth: str = "records",
+    as_system: str | bool | None = None,
+    clean: bool | None = None,
+    jobs: int | str = 1,
     max_faults: int = MAX_FAULTS,
     **options: Any,
 ) -> Report:
     """Check files and directories: what is damaged, where, and what is lost. Never raises for damage.
 
-    `depth`: "structure" (lengths and what headers say), "checksums", or "records" (everything is decoded).
+    A directory that is none that we know itself stands for all those in it (a broker's log directory for its partitions).
+    `depth`: "structure" (lengths and what headers say), "checksums", or "records" (everything is decoded). `as_system`: what the
+    real system would do with it, of this version (True: the newest known), in `report["system"]`, or for several things in each
+    of `report["targets"]`; without it that is told of what is damaged only. `clean`: whether the last stop was a clean one; None:
+    the system's own marker says. `jobs`: so many processes share the work.
     """
-    wanted = _verify.Depth.of(depth)
-    targets = resolve.resolve(path, codec, options)
+    wish = _verify.Wish(
+        _verify.Depth.of(depth),
+        ("" if as_system is True else str(as_system)) if as_system not in (None, False) else None,
+        clean,
+        max_faults,
+    )
+    passed: list[str] = []
+    targets = resolve.resolve(path, codec, options, passed=passed)
     report = Report(_shown(path), _codec_of(targets), max_faults=max_faults)
-    return _verify.verify(targets, report, wanted)
+    report.notes += passed
+    return _verify.verify(targets, report, wish, jobs=parse_int(jobs))
+
+
+def repair(
+    path: Paths,
+    out: Path | None = None,
+    *,
+    codec: str | None = None,
+    strategy: str = "salvage",
+    in_place: bool = False,
+    backup: Path | None = None,
+    dry_run: bool = False,
+    max_faults: int = MAX_FAULTS,
+    show: Callable[[int], None] | None = None,
+    **options: Any,
+) -> Report:
+    """Mend a damaged directory, or a single file, and say what was kept and what was cut.
+
+    `path`: one directory or file; several directories are replicas of one, and each frame is taken from whichever is sound.
+    `strategy`: "salvage" keeps every undamaged frame, "prefix" all before the first damage, "system" what the real system would
+    leave. The result goes to `out`, absent or empty, and the input stays as it is; or (`in_place`) the input is changed, and the
+    originals of all files that change are saved in the directory `backup`, outside of the data. `dry_run` only tells what would
+    be done. Either way the result is checked, then put in place as a whole. `show` is called with the bytes
+    written so far. Further options are the layout's own.
+
+    The report has the faults of the input, then `kept`, `cut`, and in `rows` the rows of the result; `incomplete` says that
+    something is lost. Raises `BusyError` where the system or another writer is at work, `ExistsError`, `UsageError`,
+    `DamageError` where the result would not be sound, `StorageError`.
+    """
+    from logwright.writers.repair import Request, repair
+
+    request = Request(_text(out), in_place, _text(backup), dry_run, show=show or _unseen)
+    return repair(path, codec, strategy, request, lambda targets: _report(targets, max_faults), options)
+
+
+def rebuild(
+    path: Path,
+    out: Path | None = None,
+    *,
+    codec: str | None = None,
+    what: str | Sequence[str] | None = None,
+    in_place: bool = False,
+    backup: Path | None = None,
+    dry_run: bool = False,
+    max_faults: int = MAX_FAULTS,
+    show: Callable[[int], None] | None = None,
+    **options: Any,
+) -> Report:
+    """Make the derived files of a directory anew from the primary ones, as the system would have made them.
+
+    `what`: names with commas, or a list; None for all that the layout can. The other arguments as for `repair`. Raises
+    `DamageError` where a primary file is damaged: repair it first.
+    """
+    from logwright.writers.repair import Request, rebuild
+
+    request = Request(_text(out), in_place, _text(backup), dry_run, show=show or _unseen)
+    return rebuild(path, codec, what, request, lambda targets: _report(targets, max_faults), options)
+
+
+def _unseen(done: int) -> None: ...
+
+
+def _text(path: Path | None) -> str | None:
+    return None if path is None else os.fspath(path)
+
+
+def _report(targets: Sequence[resolve.Target], max_faults: int) -> Report:
+    return Report(_shown([target.path for target in targets]), _codec_of(targets), max_faults=max_faults)
 
 
 def inspect(path: Path, codec: str | None = None, **options: Any) -> dict[str, Any]:

@@ -53,6 +53,8 @@ class Stretch:
     first_offset: int
     next_offset: int
     aborted: tuple[tuple[int, int, int], ...] = ()
+    partial: bool = False
+    """The batch that starts at `stop` gives its first records, up to `next_offset`."""
 
 
 @dataclass
@@ -212,8 +214,9 @@ class Consumer:
         if failed is not None and failed.unexpected:
             got = got[: len(got) // POLL_RECORDS * POLL_RECORDS]
             after = None
-        covered = after
+        covered, partial = after, False
         if len(got):
+            partial = failed is not None and int(got[-1]) >= (position if after is None else after)
             served.rows += len(got)
             served.first = int(got[0]) if served.first is None else served.first
             served.last = int(got[-1])
@@ -230,6 +233,7 @@ class Consumer:
                     position,
                     covered,
                     aborted.ranges(),
+                    partial,
                 )
             )
         if failed is not None:

@@ -6,7 +6,7 @@ the damage goes: an `IOException` takes the log directory offline, any other one
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,9 +15,10 @@ from logwright.codec.fault import UsageError
 from logwright.codec.kafka import builder, log, metadata
 from logwright.codec.kafka.broker.disk import Disk
 from logwright.codec.kafka.broker.errors import BrokerError, Offline, Stray
-from logwright.codec.kafka.broker.fetch import Consumer, Served
+from logwright.codec.kafka.broker.fetch import Consumer, Served, Stretch
 from logwright.codec.kafka.broker.loader import Config, Loaded, LogLoader
 from logwright.codec.kafka.broker.lost import Lost, lost
+from logwright.codec.kafka.broker.segment import LogSegment
 from logwright.codec.kafka.checkpoint import OFFSETS
 from logwright.codec.kafka.derive import EpochCache
 from logwright.codec.kafka.names import (
@@ -92,25 +93,20 @@ class Started:
             return []
         if view in ("read_uncommitted", "read_committed"):
             served = consume(self.after, self._loaded, self._partition, committed=view == "read_committed")
-            return [self._part(one, served) for one in served.stretches]
-        table = "frames" if view == "batches" else "rows"
-        return [
-            Part(segment.log, "kafka.log", table, self._hints(base))
-            for base, segment in sorted(self._loaded.segments.items())
-        ]
+            return [part for one in served.stretches for part in self._served(one)]
+        return [part for segment in self._segments() for part in self._whole(segment, view)]
 
-    def _hints(self, base: int) -> dict[str, Any]:
+    def _segments(self) -> Sequence[LogSegment]:
         assert self._loaded is not None
-        later = [one for one in self._loaded.segments if one > base]
-        return {"base_offset": base, "next_base": min(later, default=None), "last": not later}
+        return [segment for _, segment in sorted(self._loaded.segments.items())]
 
-    def _part(self, one: Any, served: Served) -> Part:
-        # A batch at which the consumer stops is read for the records before the bad one.
-        stop = one.stop
-        if served.file == one.file and served.place is not None and served.place >= one.start:
-            stop = (
-                served.place + 1 if served.place == one.stop and served.last == one.next_offset - 1 else stop
-            )
+    def _whole(self, segment: LogSegment, view: str) -> Iterator[Part]:
+        later = [one.base_offset for one in self._segments() if one.base_offset > segment.base_offset]
+        hints = {"base_offset": segment.base_offset, "next_base": min(later, default=None), "last": not later}
+        table = "frames" if view == "batches" else "rows"
+        yield from self._where(segment.log, table, hints, 0, segment.size)
+
+    def _served(self, one: Stretch) -> Iterator[Part]:
         hints = {
             "base_offset": one.base_offset,
             "control": False,
@@ -120,7 +116,16 @@ class Started:
             "aborted": one.aborted,
         }
         bounds = {"offset": (one.first_offset, one.next_offset - 1)}
-        return Part(one.file, "kafka.log", "rows", hints, one.start, stop, bounds)
+        for part in self._where(one.file, "rows", hints, one.start, one.stop + one.partial):
+            yield replace(part, bounds=bounds)
+
+    def _where(
+        self, file: str, table: str, hints: Mapping[str, Any], start: int, stop: int
+    ) -> Iterator[Part]:
+        """The stretch in the directory as it is, before anything was renamed or split."""
+        origin = self.after.origin(file)
+        if origin is not None and start < stop:
+            yield Part(origin[0], log.CODEC.name, table, hints, origin[1] + start, origin[1] + stop)
 
 
 def consume(disk: Disk, loaded: Loaded, partition: str, *, committed: bool = False) -> Served:
