@@ -11,8 +11,9 @@ from functools import cache
 
 from logwright.codec import registry
 from logwright.codec.base import Entry
-from logwright.codec.fault import LogwrightError, NotFoundError, UsageError
+from logwright.codec.fault import LogwrightError, NotFoundError, UnreadableError, UsageError
 from logwright.readers import journal
+from logwright.readers.rescue import STANDARD, Rescue
 from logwright.readers.source import Source, explain, file_system, is_remote, local_path, open_source
 
 
@@ -24,6 +25,8 @@ class Directory:
     name: str
     warnings: tuple[str, ...] = ()
     """What was found on listing that readers should know, sentences."""
+    how: Rescue = STANDARD
+    """How a failing disk is read."""
 
     def entries(self) -> Sequence[Entry]:
         raise NotImplementedError
@@ -45,7 +48,7 @@ class Directory:
 
     def open(self, name: str) -> Source:
         """A file, open for reading."""
-        return open_source(self.real(name), self.shown(name))
+        return open_source(self.real(name), self.shown(name), self.how)
 
     def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
         """Up to `length` bytes of a file."""
@@ -54,8 +57,8 @@ class Directory:
 
 
 class LocalDirectory(Directory):
-    def __init__(self, path: str, shown: str | None = None) -> None:
-        self._path = path
+    def __init__(self, path: str, shown: str | None = None, how: Rescue = STANDARD) -> None:
+        self._path, self.how = path, how
         self.path = path if shown is None else shown
         # The name as the user gave it, also where that is a link to elsewhere; "." and ".." have none.
         given = os.path.basename(path.rstrip("/"))
@@ -97,7 +100,7 @@ class LocalDirectory(Directory):
                     record = journal.parse(source.pread(0, journal.MAX_BYTES).tobytes())
             except NotFoundError:
                 continue  # not committed
-            except journal.JournalError as error:
+            except (journal.JournalError, UnreadableError) as error:
                 self.warnings += (f"{place}/{journal.COMMIT} can't be understood ({error}): read without it",)
                 continue
             staged = _sizes_below(place)
@@ -118,8 +121,8 @@ class LocalDirectory(Directory):
 class RemoteDirectory(Directory):
     """A directory on a file system of `pyarrow.fs`."""
 
-    def __init__(self, uri: str) -> None:
-        self.path = uri
+    def __init__(self, uri: str, how: Rescue = STANDARD) -> None:
+        self.path, self.how = uri, how
         self._system, self._inner = file_system(uri)
         self.name = self._inner.rstrip("/").rpartition("/")[2]
         self._entries: list[Entry] | None = None
@@ -159,10 +162,10 @@ class RemoteDirectory(Directory):
         return f"{self.path.rstrip('/')}/{name}"
 
 
-def open_listing(path: str) -> Directory:
+def open_listing(path: str, how: Rescue = STANDARD) -> Directory:
     """The directory at a path or URI, listed. Raises `NotFoundError`, `AccessError`, or `UsageError` for a file."""
     directory: Directory = (
-        RemoteDirectory(path) if is_remote(path) else LocalDirectory(local_path(path), path)
+        RemoteDirectory(path, how) if is_remote(path) else LocalDirectory(local_path(path), path, how)
     )
     directory.entries()
     return directory

@@ -7,7 +7,8 @@ spent, what fails is skipped by steps that double with each failure, so their nu
 region and the logarithm of the size, whatever the disk does.
 
 A copy made by GNU ddrescue has zeros where it could not read. Its map file says where (option `ddrescue.map`), and these
-regions are as unreadable as those of the disk itself.
+regions are as unreadable as those of the disk itself. A map is of one file; for directories the option names one of maps.
+A file without a map there was copied whole.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import itertools
 import os
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -63,7 +64,7 @@ OPTIONS = (
     Option(
         "ddrescue.map",
         None,
-        "What ddrescue could not read: the map file of the copy, or a directory with NAME.map for each copied file NAME.",
+        "What ddrescue could not read: the map of the copied file, or a directory with NAME.map or FOLDER/NAME.map for each copied file.",
         parse_text,
     ),
 )
@@ -155,16 +156,47 @@ class Rescue:
         options = Options(OPTIONS, {name: value for name, value in given.items() if fold(name) in names})
         return cls(options["read.errors"], options["read.retries"], options["ddrescue.map"])
 
+    def check(self, path: str, *, folder: bool = False) -> None:
+        """Raise `UsageError` or `NotFoundError` where the map has nothing to do with the file, or the directory, at a path."""
+        if self.map is None:
+            return
+        if not os.path.isdir(self.map):
+            if folder:
+                raise UsageError(
+                    "option ddrescue.map: a map file is of one copied file, this is a directory",
+                    path=path,
+                    advice="Name a directory that has NAME.map for each copied file NAME",
+                )
+        elif not (any(_maps(self.map)) if folder else self._place(path)):
+            name = "NAME" if folder else os.path.basename(path)
+            raise NotFoundError(
+                f"option ddrescue.map: there is no {name}.map in this directory",
+                path=self.map,
+                advice="It takes the map of a copied file, or a directory with NAME.map, or FOLDER/NAME.map, for each copied file",
+            )
+
+    def _place(self, path: str) -> str | None:
+        """The map of a file; None where there is none."""
+        if self.map is None or not os.path.isdir(self.map):
+            return self.map
+        folder, name = os.path.split(os.path.abspath(path))
+        places = (os.path.basename(folder), name + ".map"), (name + ".map",)
+        return next(
+            (one for one in (os.path.join(self.map, *parts) for parts in places) if os.path.exists(one)), None
+        )
+
     def mapped(self, path: str, size: int) -> Regions:
         """What the map says of a file. Raises `UsageError` for a map that is none, or is of another file."""
-        if self.map is None:
-            return Regions()
-        place = self.map
-        if os.path.isdir(place):
-            place = os.path.join(place, os.path.basename(path) + ".map")
-            if not os.path.exists(place):
-                return Regions()
-        return map_regions(place, size)
+        place = self._place(path)
+        return Regions() if place is None else map_regions(place, size)
+
+
+def _maps(folder: str) -> Iterator[str]:
+    """All maps in a directory and those in it."""
+    for place, folders, names in os.walk(folder):
+        yield from (name for name in names if name.endswith(".map"))
+        if place != folder:
+            folders.clear()
 
 
 STANDARD = Rescue()

@@ -11,12 +11,23 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from logwright.codec import registry
-from logwright.codec.base import Codec, Layout, Match, Plan
-from logwright.codec.fault import LogwrightError, NotFoundError, UsageError
+from logwright.codec.base import Advises, Codec, Layout, Match, Plan
+from logwright.codec.fault import AccessError, LogwrightError, NotFoundError, UsageError
 from logwright.codec.option import Option, Options
 from logwright.readers.listing import Directory, open_listing
 from logwright.readers.live import held
-from logwright.readers.source import STDIN, Source, explain, file_system, is_remote, local_path, open_source
+from logwright.readers.rescue import OPTIONS as RESCUE_OPTIONS
+from logwright.readers.rescue import Rescue
+from logwright.readers.source import (
+    STDIN,
+    Source,
+    explain,
+    file_system,
+    is_remote,
+    local_path,
+    open_source,
+    patched,
+)
 from logwright.readers.task import known_options
 
 HEAD = 4096
@@ -51,7 +62,7 @@ class FileTarget:
         return {"directory": os.path.basename(folder), **self.around}
 
     def open(self) -> Source:
-        return self.source or open_source(self.path)
+        return self.source or open_source(self.path, how=Rescue.of(self.options))
 
 
 @dataclass(frozen=True)
@@ -89,19 +100,28 @@ def detect(path: Path) -> str | None:
         layout = registry.detect_layout(open_listing(text))
         return None if layout is None else layout.name
     with open_source(text) as source:
-        codec = registry.detect(_name(text), source.pread(0, HEAD).tobytes())
+        codec = registry.detect(_name(text), patched(source, 0, HEAD)[0].tobytes())
     return None if codec is None else codec.name
 
 
 def resolve(
-    path: Path | Sequence[Path], codec: str | None = None, options: Mapping[str, Any] | None = None
+    path: Path | Sequence[Path],
+    codec: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    *,
+    passed: list[str] | None = None,
 ) -> list[Target]:
     """What lies there: a file, a directory, a list of them, a glob, a URI, "-" for standard input.
 
-    Raises `NotFoundError`, `AccessError`, `UsageError` when it is none that we know, or not what `codec` says.
+    With `passed`, a directory that is none itself stands for all in it that we know (a log directory for its partitions); what
+    was passed over is put there, in sentences. Raises `NotFoundError`, `AccessError`, `UsageError` when it is none that we know,
+    or not what `codec` says.
     """
     wanted, layout = _named(codec)
-    targets = [_target(one, wanted, layout, dict(options or {})) for one in expand(path)]
+    targets: list[Target] = []
+    for one in expand(path):
+        below = None if passed is None else _below(one, wanted, layout, dict(options or {}), passed)
+        targets += below or [_target(one, wanted, layout, dict(options or {}))]
     _check_options(targets, options or {})
     return targets
 
@@ -178,9 +198,12 @@ def _is_directory(path: str) -> bool:
 def _file(
     path: str, wanted: Codec | None, layout: Layout | None, options: dict[str, Any], source: Source | None
 ) -> FileTarget:
-    opened = open_source(path) if source is None else source
+    how = Rescue.of(options)
+    how.check(path)
+    opened = open_source(path, how=how) if source is None else source
     try:
-        head, size = opened.pread(0, HEAD).tobytes(), opened.size
+        # Where the disk can't read it, the name has to say what it is.
+        head, size = patched(opened, 0, HEAD)[0].tobytes(), opened.size
         if not is_remote(path) and not os.path.isfile(local_path(path)):
             source = opened  # standard input or a pipe: what was read can't be read again
     finally:
@@ -245,7 +268,9 @@ def _live(path: str, layout: Layout) -> bool | None:
 def _directory(
     path: str, wanted: Codec | None, layout: Layout | None, options: dict[str, Any]
 ) -> DirectoryTarget:
-    directory = open_listing(path)
+    how = Rescue.of(options)
+    directory = open_listing(path, how)
+    how.check(path, folder=True)
     found = registry.detect_layout(directory)
     if wanted is not None:
         raise UsageError(
@@ -269,6 +294,37 @@ def _directory(
         live = _live(local_path(path), layout)
     plan = layout.plan(directory, Options(layout.read_options, known_options(options, layout.read_options)))
     return DirectoryTarget(path, directory, layout, options, plan, live)
+
+
+def _below(
+    path: str, wanted: Codec | None, layout: Layout | None, options: dict[str, Any], passed: list[str]
+) -> list[Target]:
+    """All that we know in a directory that is none itself; nothing where it is one, or holds none."""
+    if path == STDIN or wanted is not None or not _is_directory(path):
+        return []
+    directory = open_listing(path)
+    if registry.detect_layout(directory) is not None or not directory.folders():
+        return []
+    found: list[Target] = []
+    for name in directory.folders():
+        inner = f"{path.rstrip('/')}/{name}"
+        try:
+            what = registry.detect_layout(open_listing(inner))
+            if what is None or (layout is not None and what is not layout):
+                continue
+            if isinstance(what, Advises) and what.discards(name):
+                passed.append(f"{inner} is about to be deleted by the system: passed over")
+            else:
+                found.append(_directory(inner, None, what, options))
+        except (AccessError, NotFoundError) as error:
+            passed.append(f"{error}: passed over")
+    if not found:
+        return []
+    for entry in directory.entries():
+        codec = registry.detect(entry.name, b"")
+        if codec is not None and layout is None and codec.recognise(entry.name, b"") >= Match.NAME:
+            found.append(FileTarget(directory.shown(entry.name), codec, options))
+    return found
 
 
 def _name(path: str) -> str:
@@ -317,7 +373,7 @@ def _inside(directory: Directory) -> str:
 
 def _check_options(targets: Sequence[Target], given: Mapping[str, Any]) -> None:
     """Raise `UsageError` for an option that none of the targets takes."""
-    declared: dict[str, Option] = {}
+    declared: dict[str, Option] = {option.name: option for option in RESCUE_OPTIONS}
     for target in targets:
         taken: list[Option] = []
         if isinstance(target, FileTarget):

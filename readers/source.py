@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import errno
+import functools
 import os
 import re
 import stat
@@ -77,7 +78,7 @@ class _Closing:
 
 
 class _Rescued(_Closing):
-    """A file whose reads are tried again, and in smaller pieces, where they fail. `path`, `size` and `_read` are its children's."""
+    """A file whose reads are tried again, and in smaller pieces, where they fail."""
 
     path: str
     size: int
@@ -96,24 +97,28 @@ class LocalSource(_Rescued):
     """A local file, open for reading only. No lock is taken and nothing is created."""
 
     def __init__(self, path: str, fd: int, size: int, how: Rescue = rescue.STANDARD) -> None:
-        self.path, self.size, self._fd = path, size, -1
-        self._rescuer = Rescuer(path, size, self._read, rescue.memory(os.fstat(fd)), how)
-        self._fd = fd
-
-    def _read(self, view: memoryview, offset: int) -> int:
-        return os.preadv(self._fd, [view], offset)
+        self.path, self.size = path, size
+        # The rescuer must not keep the source alive, which closes the file when it goes.
+        self._open = [fd]
+        read = functools.partial(_preadv, self._open)
+        self._rescuer = Rescuer(path, size, read, rescue.memory(os.fstat(fd)), how)
 
     def ahead(self, offset: int, length: int) -> None:
         with contextlib.suppress(OSError, AttributeError):
-            os.posix_fadvise(self._fd, offset, length, os.POSIX_FADV_WILLNEED)
+            os.posix_fadvise(self._open[0], offset, length, os.POSIX_FADV_WILLNEED)
 
     def close(self) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        if self._open[0] >= 0:
+            os.close(self._open[0])
+            self._open[0] = -1
 
     def __del__(self) -> None:
-        self.close()
+        if hasattr(self, "_rescuer"):
+            self.close()
+
+
+def _preadv(opened: list[int], view: memoryview, offset: int) -> int:
+    return os.preadv(opened[0], [view], offset)
 
 
 class MemorySource(_Closing):
@@ -135,15 +140,16 @@ class ArrowSource(_Rescued):
     def __init__(self, path: str, file: Any, how: Rescue = rescue.STANDARD) -> None:
         self.path, self._file = path, file
         self.size = int(file.size())
-        self._rescuer = Rescuer(path, self.size, self._read, Memory(), how)
-
-    def _read(self, view: memoryview, offset: int) -> int:
-        data = self._file.read_at(len(view), offset)
-        view[: len(data)] = data
-        return len(data)
+        self._rescuer = Rescuer(path, self.size, functools.partial(_read_at, file), Memory(), how)
 
     def close(self) -> None:
         self._file.close()
+
+
+def _read_at(file: Any, view: memoryview, offset: int) -> int:
+    data = file.read_at(len(view), offset)
+    view[: len(data)] = data
+    return len(data)
 
 
 def is_uri(path: str) -> bool:

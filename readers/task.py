@@ -14,6 +14,7 @@ from logwright.codec.fault import DamageError, Fault, Severity
 from logwright.codec.option import Option, Options, fold
 from logwright.readers.filter import Filter
 from logwright.readers.report import Report
+from logwright.readers.rescue import Rescue
 from logwright.readers.source import Source, open_source
 from logwright.readers.split import split
 from logwright.readers.stream import Mode, stream
@@ -41,7 +42,7 @@ class Task:
     source: Source | None = None
 
     def open(self) -> Source:
-        return self.source or open_source(self.real, self.path)
+        return self.source or open_source(self.real, self.path, Rescue.of(self.options))
 
     def context(self, codec: Codec) -> Any:
         name = self.path.rstrip("/").rpartition("/")[2]
@@ -106,7 +107,7 @@ def split_tasks(tasks: Sequence[Task], max_bytes: int) -> list[Task]:
         if task.table == "file" or codec.whole or (task.size is not None and task.size <= max_bytes):
             out.append(task)
             continue
-        with open_source(task.real, task.path) as source:
+        with open_source(task.real, task.path, Rescue.of(task.options)) as source:
             stretches = split(source, codec, task.context(codec), max_bytes)
         for start, stop in stretches:
             start, stop = max(start, task.start), stop if task.stop is None else min(stop, task.stop)

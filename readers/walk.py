@@ -24,7 +24,7 @@ from logwright.readers.source import Source, patched
 WINDOW = 4 << 20
 """Measured on segments of Kafka: smaller windows cost more in calls than they gain in the cache, larger ones gain nothing."""
 _CAREFUL = 64 << 10
-"""The window after damage, doubled with each that is sound."""
+"""The smallest window after damage, doubled with each that is sound; a larger one where damage is rare."""
 _HEAD = 4096
 """With so many bytes a scan knows the length of the frame (`Frames`)."""
 WHOLE_LIMIT = 1 << 30
@@ -79,6 +79,7 @@ class Walk:
         self._window = Window(np.empty(0, np.uint8), start, self.size)
         self._fetched = False
         self._before: Frames | None = None
+        self._teller = codec if isinstance(codec, TellsLoss) else None
         # The window ends where the disk can't read; or it has zeros there.
         self._bad: UnreadableError | None = None
         self._patches: list[UnreadableError] = []
@@ -109,16 +110,17 @@ class Walk:
 
     def _walk(self) -> Iterator[Stretch | Hole]:
         at, need = self.start, 0
+        resumed = at
         hole: Fault | None = None
         while at < self.end or (self.codec.whole and not self._fetched and self.size == 0):
             frames = self._scan(at, need)
             window = self._window
             place = window.offset + frames.stop
-            if self._bad is not None and frames.damage is None:
-                frames = self._stopped(frames, self._bad)
-            if hole is not None and (len(frames) or not frames.need):
+            if hole is not None and (len(frames) or not frames.need or self._bad is not None):
                 yield self._hole(hole, frames)
                 hole = None
+            if self._bad is not None and frames.damage is None:
+                frames = self._stopped(frames, self._bad)
             stretch = self._own(frames, window)
             if stretch.frames or stretch.faults or stretch.damage:
                 if len(frames):
@@ -126,8 +128,9 @@ class Walk:
                     self._before = frames.pick(slice(-1, None))
                 yield stretch
             if stretch.damage is not None:
-                self._step = min(_CAREFUL, self._full)
-                at, need = self._recover(stretch.damage), 0
+                self._step = min(max(_CAREFUL, 4 * (place - resumed)), self._full)
+                at = resumed = self._recover(stretch.damage)
+                need = 0
                 hole = replace(stretch.damage, length=at - stretch.damage.offset)
                 continue
             if window.final and (place <= at or not frames.need):
@@ -184,11 +187,9 @@ class Walk:
             # A torn tail or padding with good frames behind it is neither.
             fault = replace(fault, severity=Severity.ERROR)
         padding = tail and fault.kind is Kind.PADDING
-        if isinstance(self.codec, TellsLoss) and not (
-            fault.lost or padding or fault.severity is Severity.INFO
-        ):
+        if self._teller is not None and not (fault.lost or padding or fault.severity is Severity.INFO):
             first = after.pick(slice(0, 1)) if after is not None and len(after) else None
-            rows, lost = self.codec.lost_between(self._before, first, self.context)
+            rows, lost = self._teller.lost_between(self._before, first, self.context)
             fault = replace(fault, rows_lost=rows if fault.rows_lost is None else fault.rows_lost, lost=lost)
         return Hole(fault, tail)
 
@@ -284,15 +285,22 @@ class Walk:
 
     def _recover(self, fault: Fault) -> int:
         """Where the next good frame after a damaged one starts; the end of what is read where there is none."""
+        seen: dict[int, UnreadableError] = {}
+        place = self._find(fault, seen)
+        self._met.update((at, one) for at, one in seen.items() if at < place and one.stop > fault.offset)
+        return place
+
+    def _find(self, fault: Fault, seen: dict[int, UnreadableError]) -> int:
+        """As `_recover`; what the disk could not read meanwhile goes to `seen`."""
         at, end = fault.offset + 1, self.end
         need = 1
         while at < end:
             # What a damaged frame says of its own length helps to judge: it stays in the window while that is no burden.
             base = fault.offset if at - fault.offset <= self._full else at
             inside = at - base + self._cover(base, min(at - base + need, self.size - base), patch=True)
+            seen.update((one.start, one) for one in self._patches)
             bad = next((one for one in self._patches if one.start <= at < one.stop), None)
             if bad is not None:
-                self._met[bad.start] = bad
                 at, need = bad.stop, 1
                 continue
             window = self._window

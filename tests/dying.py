@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
+from logwright.codec.base import Bytes
 from logwright.readers import rescue
+from logwright.readers.rescue import Memory, Rescue, Rescuer
+from logwright.readers.source import MemorySource
 
 
 @dataclass
@@ -60,3 +63,29 @@ def forget() -> None:
 def put(path: Path, data: bytes) -> Path:
     path.write_bytes(data)
     return path
+
+
+class Platter(MemorySource):
+    """Bytes in memory of which some places can't be read."""
+
+    def __init__(
+        self, data: bytes, bad: Iterable[tuple[int, int]], name: str = "memory", how: Rescue | None = None
+    ) -> None:
+        super().__init__(data, name)
+        self.bad = sorted(bad)
+        self._rescuer = Rescuer(name, len(data), self._bare, Memory(), how or Rescue())
+
+    def _bare(self, view: memoryview, offset: int) -> int:
+        stop = offset + len(view)
+        for start, end in self.bad:
+            if start < stop and end > offset:
+                if start > offset:
+                    stop = start
+                    break
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+        data = super().pread(offset, stop - offset)
+        view[: len(data)] = data.data
+        return len(data)
+
+    def pread(self, offset: int, length: int) -> Bytes:
+        return self._rescuer.pread(offset, length)

@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import errno
+import itertools
 from pathlib import Path
 from typing import Any
 
+import kafka_log
 import numpy as np
+import pyarrow as pa
 import pytest
 import shelf as toys
-from dying import Disk, disk, forget, put
+from dying import Disk, Platter, disk, forget, put
 from hypothesis import given
 from hypothesis import strategies as st
 from shelf import shuffled
 
 import logwright as lw
-from logwright.codec.fault import Kind, StorageError, UnreadableError, UsageError
+from logwright.codec.fault import DamageError, Kind, Severity, StorageError, UnreadableError, UsageError
+from logwright.codec.option import Options
+from logwright.readers.report import FileReport
 from logwright.readers.rescue import MEDIUM, SECTOR, Memory, Regions, Rescue, Rescuer, parse_map
-from logwright.readers.source import open_source, patched
+from logwright.readers.source import MemorySource, open_source, patched
+from logwright.readers.split import split
+from logwright.readers.stream import Mode, stream
 
 __all__ = ["disk"]
-
-shelf = toys.shelf
-
 
 # Finding out what can't be read
 
@@ -295,3 +299,308 @@ def test_maps_of_other_extents() -> None:
 def test_what_is_no_map(text: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         parse_map(text, 100)
+
+
+# Streams
+
+CODEC = toys.FRAMES_CODEC
+FRAMES = shuffled(150, seed=4)
+DATA = b"".join(FRAMES)
+STARTS = np.cumsum([0, *map(len, FRAMES)]).tolist()
+
+
+def ids(source: Any, mode: str = "DROPMALFORMED", report: FileReport | None = None, **rest: Any) -> list[Any]:
+    context = CODEC.context("000.toy", Options(CODEC.options), directory="box")
+    batches = stream(
+        source, CODEC, "rows", ("id",), context=context, report=report or FileReport("x", "y"),
+        mode=Mode.of(mode), **rest,
+    )  # fmt: skip
+    return [one for batch in batches for one in batch.column("id").to_pylist()]
+
+
+IDS = [ids(MemorySource(one)) for one in FRAMES]
+sectors = st.sets(st.integers(0, len(DATA) // SECTOR), max_size=8)
+
+
+def spoilt(bad: set[int]) -> tuple[list[tuple[int, int]], list[int], int]:
+    """The places of bad sectors, the ids of frames that have no byte in one, and the number of bytes of the others."""
+    places = [(one * SECTOR, min((one + 1) * SECTOR, len(DATA))) for one in bad]
+    hit = [
+        any(start < stop and end > begin for start, end in places)
+        for begin, stop in itertools.pairwise(STARTS)
+    ]
+    good = [id for some, lost in zip(IDS, hit, strict=True) if not lost for id in some]
+    return places, good, sum(len(one) for one, lost in zip(FRAMES, hit, strict=True) if lost)
+
+
+@given(bad=sectors, window=st.sampled_from([4096, 6000, 1 << 20]))
+def test_every_frame_that_can_be_read_is_given(bad: set[int], window: int) -> None:
+    places, good, damaged = spoilt(bad)
+    report = FileReport("x", "y")
+    assert ids(Platter(DATA, places), report=report, window=window) == good
+    assert report.bytes == len(DATA)
+    assert report.bytes_damaged == damaged
+    assert {fault.kind for fault in report.faults} <= {Kind.PAYLOAD}
+    said = " ".join(fault.detail for fault in report.faults)
+    if len(bad) <= 4:
+        joined = Regions()
+        for start, stop in places:
+            joined.add(start, stop, "")
+        for one in joined:
+            assert (
+                f"can't read {one.stop - one.offset} bytes (Input/output error) at byte {one.offset}" in said
+            )
+
+
+@given(bad=sectors, window=st.sampled_from([4096, 1 << 20]))
+def test_damaged_rows_cover_what_is_lost(bad: set[int], window: int) -> None:
+    places, _, damaged = spoilt(bad)
+    context = CODEC.context("000.toy", Options(CODEC.options), directory="box")
+    source = Platter(DATA, places)
+    batches = stream(
+        source, CODEC, "frames", ("id", "raw"), context=context, report=FileReport("x", "y"),
+        mode=Mode.PERMISSIVE, window=window,
+    )  # fmt: skip
+    rows = [row for batch in batches for row in batch.to_pylist()]
+    lost = [row for row in rows if row["_corrupt_offset"] is not None]
+    assert sum(row["_corrupt_length"] for row in lost) == damaged
+    for row in lost:
+        record, offset = row["_corrupt_record"], row["_corrupt_offset"]
+        first = min(start for start, stop in places if stop > offset)
+        # No zeros are made up: it ends where the disk can't be read.
+        assert record == DATA[offset : max(first, offset)]
+    raw = [len(row["raw"]) for row in rows if row["raw"] is not None]
+    assert sum(raw) == damaged
+
+
+@given(bad=sectors, size=st.integers(1, 9000))
+def test_any_split_gives_each_row_once(bad: set[int], size: int) -> None:
+    places, good, _ = spoilt(bad)
+    source = Platter(DATA, places)
+    context = CODEC.context("000.toy", Options(CODEC.options), directory="box")
+    found = []
+    for start, stop in split(source, CODEC, context, size):
+        found += ids(source, start=start, stop=stop)
+    assert found == good
+
+
+def test_the_first_error_is_raised_with_its_place() -> None:
+    places, _, _ = spoilt({9})
+    found: list[int] = []
+    with pytest.raises(
+        DamageError, match=r"can't read 512 bytes \(Input/output error\) at byte 4608"
+    ) as caught:
+        found += ids(Platter(DATA, places, "some.toy"), "FAILFAST")
+    assert caught.value.path == "some.toy"
+    assert caught.value.offset == max(start for start in STARTS if start <= 4608)
+
+
+def test_a_damaged_frame_before_an_unreadable_place() -> None:
+    data = bytearray(DATA)
+    at = STARTS[20]
+    data[at + 30] ^= 1
+    report = FileReport("x", "y")
+    start = (STARTS[21] + 511) // 512 * 512
+    found = ids(Platter(bytes(data), [(start, start + 512)]), report=report)
+    assert not set(found) & set(IDS[20])
+    text = "; ".join(fault.detail for fault in report.faults)
+    assert "wrong crc" in text
+    assert f"at byte {start}" in text
+
+
+def test_a_file_whose_end_can_not_be_read() -> None:
+    """What is not known is neither padding nor a torn tail."""
+    data = DATA + bytes(3000)
+    start = -(-len(DATA) // 512) * 512
+    report = FileReport("x", "y")
+    source = Platter(data, [(start, len(data))])
+    context = CODEC.context("000.toy", Options(CODEC.options), directory="box")
+    batches = stream(source, CODEC, "file", ("trailing", "trailing_zeros"), context=context, report=report,
+                     mode=Mode.PERMISSIVE)  # fmt: skip
+    rows = [row for batch in batches for row in batch.to_pylist() if row["trailing_zeros"] is not None]
+    assert rows[0]["trailing_zeros"] == 0
+    assert report.errors == 1
+
+
+# Files that are read as one window
+
+
+def test_an_index_keeps_its_other_entries(disk: Disk, tmp_path: Path) -> None:
+    entries = np.zeros(600, np.dtype([("offset", ">i4"), ("position", ">i4")]))
+    entries["offset"], entries["position"] = range(1, 601), range(0, 6000, 10)
+    file = put(tmp_path / f"{0:020d}.index", entries.tobytes() + bytes(2000))
+    disk.bad[file.name] = [(1024, 1536), (4096, 4608)]
+    found = lw.scan(file, mode="DROPMALFORMED")
+    offsets = found.to_table()["offset"].to_pylist()
+    assert offsets == [i for i in range(1, 601) if not (1024 < i * 8 <= 1536 or i > 512) or i > 576]
+    faults = [(one.offset, one.length) for _, one in found.report.faults if one.severity is Severity.ERROR]
+    assert faults == [(1024, 512), (4096, 512)]
+    assert lw.scan(file, mode="PERMISSIVE").to_table().num_rows == len(offsets) + 2
+    with pytest.raises(lw.DamageError, match=r"can't read 512 bytes .* at byte 1024"):
+        lw.read(file)
+    assert not lw.verify(file).ok
+
+
+def test_a_text_is_lost_as_a_whole(disk: Disk, tmp_path: Path) -> None:
+    text = "0\n300\n" + "".join(f"{i} {i * 10}\n" for i in range(300))
+    file = put(tmp_path / "leader-epoch-checkpoint", text.encode())
+    assert lw.read(file).num_rows == 300
+    forget()
+    disk.bad[file.name] = [(1024, 1536)]
+    found = lw.scan(file, mode="DROPMALFORMED")
+    assert found.to_table().num_rows == 0
+    assert [(one.offset, one.length) for _, one in found.report.faults] == [(0, len(text))]
+
+
+# Directories
+
+
+@pytest.fixture
+def partition(tmp_path: Path) -> Path:
+    place = tmp_path / "orders-0"
+    rows = pa.table({"value": pa.array([b"v%05d" % i * 10 for i in range(2000)], pa.binary())})
+    lw.write(rows, place, "kafka.partition", batch_size=2000, segment_bytes=60_000)
+    return place
+
+
+def offsets(path: Path, mode: str = "DROPMALFORMED", **options: Any) -> list[int]:
+    return lw.scan(path, mode=mode, **options).to_table()["offset"].to_pylist()
+
+
+def spoil(disk: Disk, partition: Path) -> tuple[str, list[int]]:
+    """A page of the second log fails. Its name, and the offsets that are gone."""
+    log = sorted(partition.glob("*.log"))[1]
+    frames = lw.read(log, view="frames").to_pylist()
+    forget()
+    disk.bad[log.name] = [(8192, 12288)]
+    lost = [row for row in frames if row["position"] < 12288 and row["position"] + row["size"] > 8192]
+    return log.name, [n for row in lost for n in range(row["base_offset"], row["last_offset"] + 1)]
+
+
+@pytest.mark.parametrize("view", ["read_uncommitted", "read_committed", "log"])
+def test_a_partition_on_a_bad_disk(disk: Disk, partition: Path, view: str) -> None:
+    name, lost = spoil(disk, partition)
+    assert offsets(partition, view=view) == [n for n in range(2000) if n not in lost]
+    with pytest.raises(DamageError, match="can't read 4096 bytes") as caught:
+        lw.read(partition, view=view)
+    assert str(caught.value.path).endswith(name)
+    assert disk.failures < 30
+
+
+def test_verify_inspect_and_transactions_go_past_it(disk: Disk, partition: Path) -> None:
+    name, lost = spoil(disk, partition)
+    report = lw.verify(partition)
+    assert not report.ok
+    assert report.rows == 2000 - len(lost)
+    (fault,) = [one for file, one in report.faults if file == name and one.kind is Kind.PAYLOAD]
+    assert "can't read 4096 bytes (Input/output error) at byte 8192" in fault.detail
+    assert fault.lost["first_offset"] == lost[0]
+    assert fault.lost["last_offset"] == lost[-1]
+    assert lw.inspect(partition)["codec"] == "kafka.partition"
+    shown = lw.inspect(partition / name)
+    assert "can't read" in shown["faults"][0]["detail"]
+
+
+def test_small_files_that_can_not_be_read(disk: Disk, partition: Path) -> None:
+    for name in ("partition.metadata", "leader-epoch-checkpoint"):
+        disk.bad[name] = [(0, 512)]
+    above = put(partition.parent / "log-start-offset-checkpoint", b"0\n1\norders 0 7\n")
+    assert offsets(partition, "FAILFAST") == list(range(7, 2000))
+    forget()
+    disk.bad[above.name] = [(0, 512)]
+    found = lw.scan(partition)
+    assert found.to_table().num_rows == 2000
+    assert "can't read" in str([fault.detail for _, fault in found.report.faults])
+    report = lw.verify(partition)
+    assert {"partition.metadata", "leader-epoch-checkpoint"} <= {file for file, _ in report.faults}
+
+
+def test_a_batch_in_a_value_is_not_taken_for_one(disk: Disk, tmp_path: Path) -> None:
+    """The disk can't read the middle of a batch whose value holds a whole log."""
+    inner = b"".join(kafka_log.batch(i, [kafka_log.record(value=b"inner")]) for i in range(200))
+    outer = [
+        kafka_log.batch(0, [kafka_log.record(value=inner)]),
+        kafka_log.batch(1, [kafka_log.record(value=b"last")]),
+    ]
+    file = put(tmp_path / kafka_log.NAME, b"".join(outer))
+    disk.bad[file.name] = [(1024, 1536)]
+    assert lw.scan(file, mode="DROPMALFORMED").to_table()["value"].to_pylist() == [b"last"]
+
+
+# Copies by ddrescue
+
+
+def copied(partition: Path, name: str) -> None:
+    """A copy with zeros where the disk could not be read, and the map beside it."""
+    data = bytearray((partition / name).read_bytes())
+    data[8192:12288] = bytes(4096)
+    (partition / name).write_bytes(data)
+    rest = len(data) - 12288
+    put(
+        partition / f"{name}.map",
+        b"# Mapfile. Created by GNU ddrescue version 1.27\n0x3000 + 1\n0 0x2000 +\n0x2000 0x1000 -\n0x3000 %d +\n"
+        % rest,
+    )
+
+
+def test_the_map_of_a_copied_file(disk: Disk, partition: Path) -> None:
+    name, lost = spoil(disk, partition)
+    disk.bad.clear()
+    copied(partition, name)
+    for place in (partition, partition / f"{name}.map"):
+        found = lw.scan(partition / name, mode="DROPMALFORMED", ddrescue_map=str(place))
+        assert not set(found.to_table()["offset"].to_pylist()) & set(lost)
+        assert "found a bad sector" in found.report.faults[0][1].detail
+    index = name.replace(".log", ".index")
+    data = (partition / index).read_bytes()
+    put(partition / f"{index}.map", b"0 + 1\n0 8 ?\n8 %d +\n" % (len(data) - 8))
+    rows = lw.scan(partition / index, mode="DROPMALFORMED", ddrescue_map=str(partition)).to_table()
+    assert rows.num_rows == len(data) // 8 - 1
+
+
+def test_maps_of_a_copied_directory(disk: Disk, partition: Path, tmp_path: Path) -> None:
+    name, lost = spoil(disk, partition)
+    disk.bad.clear()
+    copied(partition, name)
+    maps = tmp_path / "maps"
+    maps.mkdir()
+    (partition / f"{name}.map").rename(maps / f"{name}.map")
+    assert offsets(partition, ddrescue_map=str(maps)) == [n for n in range(2000) if n not in lost]
+    assert offsets(partition, view="read_committed", ddrescue_map=str(maps)) == [
+        n for n in range(2000) if n not in lost
+    ]
+    assert "bad sector" in str(lw.verify(partition, ddrescue_map=str(maps)).to_dict())
+    with pytest.raises(UsageError, match="a map file is of one copied file"):
+        lw.read(partition, ddrescue_map=str(maps / f"{name}.map"))
+    with pytest.raises(lw.NotFoundError, match=r"there is no partition\.metadata\.map"):
+        lw.read(partition / "partition.metadata", ddrescue_map=str(maps))
+    with pytest.raises(lw.NotFoundError, match=r"there is no NAME\.map"):
+        lw.read(partition, ddrescue_map=str(partition))
+    with pytest.raises(lw.NotFoundError, match="there is no such map"):
+        lw.read(partition / name, ddrescue_map=str(maps / "gone"))
+    (maps / partition.name).mkdir()
+    (maps / f"{name}.map").rename(maps / partition.name / f"{name}.map")
+    assert offsets(partition, ddrescue_map=str(maps)) == [n for n in range(2000) if n not in lost]
+    (maps / partition.name / f"{name}.map").write_text("0 + 1\n0 5 x\n")
+    with pytest.raises(UsageError, match="line 2 of the map"):
+        lw.read(partition, ddrescue_map=str(maps))
+
+
+def test_a_map_that_can_not_be_read(partition: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = next(iter(partition.glob("*.log")))
+    place = put(tmp_path / "map", b"0 + 1\n" + b"# x\n" * 100)
+    monkeypatch.setattr("logwright.readers.rescue._MAP_LIMIT", 100)
+    with pytest.raises(UsageError, match="no map of ddrescue: more than"):
+        lw.read(log, ddrescue_map=str(place))
+    place.unlink()
+    place.symlink_to(place)
+    with pytest.raises(UsageError, match="the map can't be read"):
+        lw.read(log, ddrescue_map=str(place))
+
+
+def test_options_of_reading_are_known(partition: Path) -> None:
+    assert len(offsets(partition, read_errors=5, read_retries=0)) == 2000
+    with pytest.raises(UsageError, match=r"read\.errors"):
+        lw.read(partition, read_errors=-1)
+    with pytest.raises(UsageError, match=r"Did you mean 'ddrescue\.map'"):
+        lw.read(partition, ddrescue_mapp="x")

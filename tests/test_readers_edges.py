@@ -181,7 +181,7 @@ def test_far_directories_that_fail(box: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_folders_that_can_not_be_looked_into(box: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def listed(path: str) -> Any:
+    def listed(path: str, *rest: Any) -> Any:
         if path.endswith("box"):
             raise lw.AccessError("no", path=path)
         return open_listing(path)

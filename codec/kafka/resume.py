@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from logwright.codec.base import Entry, Listing, Plan, PlannedFile, Positions, Role
 from logwright.codec.describe import DescriptionError
-from logwright.codec.fault import Severity, UsageError
+from logwright.codec.fault import Severity, UnreadableError, UsageError
 from logwright.codec.kafka import metadata, snapshot
 from logwright.codec.kafka.builder import Resumed
 from logwright.codec.kafka.checkpoint import LEADER_EPOCH
@@ -107,7 +107,7 @@ def _refuse(listing: Listing, plan: Plan) -> None:
                 parse_epochs(listing)
             elif file.name == METADATA_FILE:
                 metadata.unpack(listing.read(file.name, 0, _LARGEST))
-        except DescriptionError as error:
+        except (DescriptionError, UnreadableError) as error:
             raise UsageError(
                 f"{file.name} can't be understood: {error.message}",
                 advice="A broker does not open the partition as it is. Set the file right or delete it first",
@@ -181,7 +181,7 @@ def stored_epochs(listing: Listing) -> list[tuple[int, int]]:
         return []
     try:
         return parse_epochs(listing)
-    except DescriptionError:
+    except (DescriptionError, UnreadableError):
         return []
 
 
@@ -205,7 +205,7 @@ def _latest_snapshot(
             continue
         try:
             state.load(listing.read(name))
-        except DescriptionError:
+        except (DescriptionError, UnreadableError):
             continue
         return state, parsed.base_offset
     return state, segments[0].hints["base_offset"] if segments else 0
