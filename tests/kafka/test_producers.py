@@ -113,6 +113,30 @@ def test_an_unknown_marker_ends_the_start_of_a_broker() -> None:
     assert state.problem.batch == 1
 
 
+def test_the_first_problem_is_the_one_that_counts() -> None:
+    state = ProducerState()
+    feed(state, [data(0, 1, txn=True), end(1, 1, 42), end(2, 1, 43), data(3, 1), end(4, 1, COMMIT)])
+    assert state.problem is not None
+    assert (state.problem.batch, "type 42" in state.problem.detail) == (1, True)
+    feed(state, [end(5, 1, 44)])
+    assert state.problem.batch == 1
+    assert state.first_unstable is None, "what follows it is still taken"
+
+
+@pytest.mark.parametrize("opened", [(40, 30, 20, 10), (20, 40, 10, 30), (10, 40, 30, 20)])
+def test_the_last_stable_offset_where_offsets_go_backwards(opened: tuple[int, ...]) -> None:
+    """As in a damaged log: it is still the first offset of the earliest of all that are open."""
+    state = ProducerState()
+    batches = [data(offset, offset, txn=True) for offset in opened]
+    aborted = feed(state, [*batches, *(end(50 + 10 * n, 10 * n, ABORT) for n in (4, 1, 3, 2))])
+    assert aborted == [
+        AbortedTxn(40, 40, 90, 10),
+        AbortedTxn(10, 10, 60, 20),
+        AbortedTxn(30, 30, 80, 20),
+        AbortedTxn(20, 20, 70, 71),
+    ]
+
+
 def test_snapshots_are_read_again() -> None:
     state = ProducerState()
     feed(state, [data(0, 1, txn=True), data(1, 2)])
