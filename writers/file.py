@@ -44,6 +44,7 @@ class Draft:
         self, files: FileSystem, path: str, mode: str = "error", *, sync_bytes: int = _SYNC_BYTES
     ) -> None:
         self.size = 0
+        self.committed = False
         self._files = files
         self._path = path
         self._mode = mode
@@ -68,6 +69,11 @@ class Draft:
             self.undo()
             raise
 
+    @property
+    def path(self) -> str:
+        """Where it is before `commit`."""
+        return self._draft
+
     def write(self, data: Chunk) -> None:
         assert self._file is not None
         self.size += write_all(self._file, data, self.size)
@@ -83,6 +89,7 @@ class Draft:
             self._files.rename_new(self._draft, self._target)
         else:
             self._files.rename(self._draft, self._target)
+        self.committed = True
         self._free()
         try:
             self._files.sync_directory(self._above)

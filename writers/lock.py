@@ -109,3 +109,13 @@ def claimed(files: FileSystem, work: str) -> bool:
     if lives is None:
         return files.now() - found.modified < _STALE_SECONDS
     return lives
+
+
+def busy_inside(files: FileSystem, layout: Layout, target: str) -> bool:
+    """Whether another writer is at work in a directory. Takes and creates nothing."""
+    inner = os.path.join(target, layout.inner_staging)
+    if files.stat(inner) is None:
+        return False
+    return files.locked(os.path.join(inner, LOCK)) or any(
+        claimed(files, os.path.join(inner, item.name)) for item in files.listdir(inner) if item.directory
+    )

@@ -96,7 +96,7 @@ class StagedFolder(FolderListing):
         for piece in pieces:
             self.append(piece.name, piece.data)
             if piece.done:
-                self._close(piece.name)
+                self.close_file(piece.name)
 
     def append(self, name: str, data: Chunk) -> None:
         file = self._file(name)
@@ -117,10 +117,16 @@ class StagedFolder(FolderListing):
         """Count in a file that came here by a rename."""
         self._size[name] = size
 
+    def drop(self, name: str) -> None:
+        """Make a staged file not to have been."""
+        self._open.pop(name).close()
+        del self._size[name]
+        self._files.remove(self.real(name))
+
     def flush(self) -> None:
         """Put the data of all files on the disk."""
         for name in list(self._open):
-            self._close(name)
+            self.close_file(name)
 
     def close(self) -> None:
         """Put the data and the names of all files on the disk."""
@@ -151,7 +157,8 @@ class StagedFolder(FolderListing):
         self._open[name] = file
         return file
 
-    def _close(self, name: str) -> None:
+    def close_file(self, name: str) -> None:
+        """Put the data of a file that is being made on the disk."""
         file = self._open.pop(name)
         try:
             file.sync()

@@ -6,6 +6,7 @@
     lw.scan(...)                                 the same as a stream, for files larger than memory
     lw.verify(...), lw.inspect(...)              what is wrong with it, what it is
     lw.write(table, "/stage/orders-0", "kafka.partition")
+    lw.repair(damaged, "/stage/orders-0")        every undamaged frame, as a directory that the system opens
 
 Nothing is imported before it is used.
 """
@@ -16,7 +17,19 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from logwright.api import Scan, codecs, detect, generate, inspect, read, scan, verify, write
+    from logwright.api import (
+        Scan,
+        codecs,
+        detect,
+        generate,
+        inspect,
+        read,
+        rebuild,
+        repair,
+        scan,
+        verify,
+        write,
+    )
     from logwright.codec.fault import (
         AccessError,
         BusyError,
@@ -35,7 +48,19 @@ if TYPE_CHECKING:
 
 _HOME = {
     **dict.fromkeys(
-        ("Scan", "codecs", "detect", "generate", "inspect", "read", "scan", "verify", "write"),
+        (
+            "Scan",
+            "codecs",
+            "detect",
+            "generate",
+            "inspect",
+            "read",
+            "rebuild",
+            "repair",
+            "scan",
+            "verify",
+            "write",
+        ),
         "logwright.api",
     ),
     **dict.fromkeys(
@@ -60,7 +85,8 @@ _HOME = {
 """Where each public name lives. A new verb is a line here and one above."""
 
 __all__ = [  # noqa: RUF022
-    "Scan", "codecs", "detect", "generate", "inspect", "read", "scan", "verify", "write", "Report", "Fault", "Written",
+    "Scan", "codecs", "detect", "generate", "inspect", "read", "rebuild", "repair", "scan", "verify", "write",
+    "Report", "Fault", "Written",
     "LogwrightError", "DamageError", "UsageError", "UnsupportedError", "NotFoundError", "AccessError", "ExistsError",
     "BusyError", "StorageError", "DamageWarning",
 ]  # fmt: skip

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import click
 
-VERBS = ("inspect", "dump", "verify", "convert", "generate", "codecs", "warmup")
+VERBS = ("inspect", "dump", "verify", "repair", "rebuild", "convert", "generate", "codecs", "warmup")
 
 
 class _ReaderGone(Exception):

@@ -6,9 +6,12 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import IO, Any, TypeVar
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import click
+
+if TYPE_CHECKING:
+    from logwright.readers.report import Report
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -62,6 +65,21 @@ def read_options(command: F) -> F:
     return command
 
 
+def mending_options(command: F) -> F:
+    """The options of the verbs that mend: where the result goes."""
+    for decorate in reversed(
+        [
+            click.option("-o", "--out", metavar="PATH", help="Where the result goes: absent or empty."),
+            click.option("--in-place", is_flag=True, help="Change PATH itself; needs --backup."),
+            click.option("--backup", metavar="DIR", help="Where the originals go: outside of the data, absent or empty."),
+            click.option("--dry-run", is_flag=True, help="Only say what would be done."),
+            click.option("--json", "as_json", is_flag=True, help="The whole report as JSON."),
+        ]
+    ):  # fmt: skip
+        command = decorate(command)
+    return command
+
+
 def filter_text(words: tuple[str, ...]) -> str | None:
     """Several filters must all hold."""
     return " and ".join(words) or None
@@ -104,6 +122,14 @@ def progress(label: str, total: int | None, unit: str = "bytes") -> Iterator[Cal
     with bar:
         task = bar.add_task(label, total=total)
         yield lambda done: bar.update(task, completed=done)
+
+
+def print_report(report: Report, as_json: bool) -> None:
+    """A report, for people or programs."""
+    if as_json:
+        print_json(report.to_dict())
+    else:
+        click.echo(report.text())
 
 
 def print_json(value: Any) -> None:

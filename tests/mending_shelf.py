@@ -1,0 +1,230 @@
+"""A shelf that can be mended: beside each `NNN.toy` lies `NNN.ids`, made from it, the ids of its frames in 8 bytes each.
+
+The system of these shelves trusts an `.ids` where there is one, and makes it where there is none.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pytest
+from shelf import FRAMES_CODEC, HEAD, Shelf, ToyNote, frame
+
+from logwright.codec import registry
+from logwright.codec.base import (
+    Cut,
+    Kept,
+    Listing,
+    Mended,
+    Plan,
+    Role,
+    Strategy,
+    Summary,
+    Window,
+)
+from logwright.codec.fault import DamageError, Fault, UsageError
+from logwright.codec.option import Option, Options, parse_bool
+from logwright.readers import listing
+
+Spans = list[tuple[int, int, int]]
+"""Good frames: id, start, stop."""
+
+
+def ids(*numbers: int) -> bytes:
+    return b"".join(struct.pack(">q", number) for number in numbers)
+
+
+def good_and_bad(data: bytes) -> tuple[Spans, list[Fault]]:
+    """The good frames of a file, and the damage between them."""
+    whole = Window(np.frombuffer(data, np.uint8).copy(), 0, len(data))
+    context = FRAMES_CODEC.context("x.toy", Options(FRAMES_CODEC.options))
+    good: Spans = []
+    bad: list[Fault] = []
+    at = 0
+    while at < len(data):
+        frames = FRAMES_CODEC.scan(whole, at, context)
+        good += zip(
+            frames.header["id"].tolist() if len(frames) else [],
+            frames.start.tolist(),
+            frames.end.tolist(),
+            strict=True,
+        )
+        if frames.damage is None:
+            break
+        place, _ = FRAMES_CODEC.resync(whole, frames.stop + 1, context)
+        at = len(data) if place < 0 else place
+        bad.append(replace(frames.damage, length=at - frames.stop))
+    return good, bad
+
+
+@dataclass
+class ShelfMending:
+    mended: list[Mended] = field(default_factory=list)
+    cut: list[Cut] = field(default_factory=list)
+    removes: list[str] = field(default_factory=list)
+    rows: int = 0
+
+    def files(self) -> Iterator[Mended]:
+        yield from self.mended
+
+    def summary(self) -> Summary:
+        return Summary(self.rows, {"first_id": 0}, ("a warning",), ("dust it",))
+
+
+class MendingShelf(Shelf):
+    """See `logwright.codec.base.Repairs`."""
+
+    repair_options = (Option("drop.readme", False, "Leave what is no toy away.", parse_bool),)
+    rebuilds: Sequence[str] = ("ids", "nothing")
+
+    def plan(self, listing: Listing, options: Options) -> Plan:
+        plan = super().plan(listing, options)
+        files = [
+            replace(file, role=Role.DERIVED, note="") if file.name.endswith(".ids") else file
+            for file in plan.files
+        ]
+        return replace(plan, files=tuple(files))
+
+    def staging(self, name: str, token: str) -> str:
+        return f"{name}.{token}-gone"
+
+    def order(self, names: Iterable[str]) -> Sequence[str]:
+        return sorted(names, key=lambda name: (name.partition(".")[0], name.endswith(".ids")))
+
+    def repair(
+        self, copies: Sequence[Listing], plans: Sequence[Plan], strategy: Strategy, options: Options
+    ) -> ShelfMending:
+        mending = ShelfMending()
+        names = [file.name for file in plans[0].files if file.role is Role.PRIMARY]
+        over = False
+        for name in names:
+            if over:
+                mending.removes += [name, *self._beside(copies[0], name)]
+                mending.cut.append(Cut(name, 0, len(copies[0].read(name)), "behind the damage"))
+                continue
+            over = self._mend(mending, copies, plans, name, strategy) and strategy is Strategy.PREFIX
+        self._others(mending, plans[0], options["drop.readme"])
+        return mending
+
+    def _mend(
+        self,
+        mending: ShelfMending,
+        copies: Sequence[Listing],
+        plans: Sequence[Plan],
+        name: str,
+        strategy: Strategy,
+    ) -> bool:
+        """Put the file together; whether there was damage in it."""
+        held = [
+            good_and_bad(copy.read(name)) if any(file.name == name for file in plan.files) else ([], [])
+            for copy, plan in zip(copies, plans, strict=True)
+        ]
+        taken: dict[int, tuple[int, int, int]] = {}
+        for copy, (good, bad) in enumerate(held):
+            for id, start, stop in good:
+                if strategy is Strategy.SALVAGE or not bad or start < bad[0].offset:
+                    if (
+                        id in taken
+                        and copies[copy].read(name)[start:stop]
+                        != copies[taken[id][0]].read(name)[slice(*taken[id][1:])]
+                    ):
+                        raise UsageError(f"the copies diverged at id {id}")
+                    taken.setdefault(id, (copy, start, stop))
+        pieces = [Kept(name, start, stop, copy) for _, (copy, start, stop) in sorted(taken.items())]
+        mending.mended += [Mended(name, pieces, name), Mended(f"{name[:-4]}.ids", [ids(*sorted(taken))])]
+        mending.rows += len(taken)
+        lost = 0 if len(copies) > 1 else None
+        mending.cut += [
+            Cut(name, bad.offset, bad.length, str(bad.kind), rows_lost=lost) for bad in held[0][1]
+        ]
+        return bool(held[0][1])
+
+    def rebuild(self, listing: Listing, plan: Plan, what: Sequence[str], options: Options) -> ShelfMending:
+        mending = ShelfMending()
+        for file in plan.files:
+            if file.role is not Role.PRIMARY:
+                continue
+            good, bad = good_and_bad(listing.read(file.name))
+            if bad:
+                raise DamageError.of(bad[0], file.name)
+            made = Mended(f"{file.name[:-4]}.ids", [ids(*(id for id, _, _ in good))], file.name)
+            mending.mended += [
+                Mended(file.name, [Kept(file.name, 0, file.size)]),
+                *([made] if "ids" in what else []),
+            ]
+            mending.rows += len(good)
+        self._others(mending, plan, False)
+        return mending
+
+    def _others(self, mending: ShelfMending, plan: Plan, drop_readme: bool) -> None:
+        there = {one.name for one in mending.mended} | set(mending.removes)
+        for file in plan.files:
+            if file.name == "README" and drop_readme:
+                mending.removes.append(file.name)
+            elif file.name not in there and file.name.endswith(".ids"):
+                mending.removes.append(file.name)  # of no file that is there
+            elif file.name not in there:
+                mending.mended.append(Mended(file.name, [Kept(file.name, 0, file.size)]))
+
+    def _beside(self, listing: Listing, name: str) -> list[str]:
+        beside = f"{name[:-4]}.ids"
+        return [beside] if any(entry.name == beside for entry in listing.entries()) else []
+
+
+LAYOUT = MendingShelf()
+
+
+@pytest.fixture
+def mending(monkeypatch: pytest.MonkeyPatch) -> MendingShelf:
+    """The toy codecs and layout are the ones that the registry knows."""
+    known = ({"toy.frames": FRAMES_CODEC, "toy.note": ToyNote()}, {"toy.shelf": LAYOUT})
+    monkeypatch.setattr(registry, "_all", lambda: known)
+    monkeypatch.setattr(listing, "_staging_names", lambda: frozenset({".shelf"}))
+    return LAYOUT
+
+
+def broken(data: bytes, at: int) -> bytes:
+    """One byte of it is another."""
+    return data[:at] + bytes([data[at] ^ 0x55]) + data[at + 1 :]
+
+
+FRAMES = {id: frame(id, b"text %d" % id) for id in range(12)}
+SIZE = len(FRAMES[0])
+
+
+def joined(*numbers: int) -> bytes:
+    return b"".join(FRAMES[number] for number in numbers)
+
+
+DAMAGED: Mapping[str, bytes] = {
+    "000.toy": joined(0, 1, 2),
+    "000.ids": ids(0, 1, 2),
+    "003.toy": broken(joined(3, 4, 5, 6), SIZE + HEAD.size),
+    "003.ids": ids(3, 4, 5, 6),
+    "007.toy": joined(7, 8),
+    "009.ids": ids(9),
+    "NOTE": b"note:mine",
+    "README": b"not a toy",
+}
+"""Frame 4 is damaged, an index is missing, and another one is of no file."""
+
+REST = {"NOTE": b"note:mine", "README": b"not a toy"}
+SALVAGED: Mapping[str, bytes] = {
+    "000.toy": joined(0, 1, 2),
+    "000.ids": ids(0, 1, 2),
+    "003.toy": joined(3, 5, 6),
+    "003.ids": ids(3, 5, 6),
+    "007.toy": joined(7, 8),
+    "007.ids": ids(7, 8),
+    **REST,
+}
+PREFIX: Mapping[str, bytes] = {
+    "000.toy": joined(0, 1, 2),
+    "000.ids": ids(0, 1, 2),
+    "003.toy": joined(3),
+    "003.ids": ids(3),
+    **REST,
+}

@@ -1,0 +1,414 @@
+"""`repair` and `rebuild`: what is asked for is checked, carried out by `writers.mend`, and told in the report.
+
+A directory in which the real system runs, or into which another writer writes, is left alone, also as the input of a repair out of
+place: what is read of it would be torn.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import shlex
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from logwright.codec.base import Cut, Layout, Listing, Mending, Plan, Repairs, Strategy
+from logwright.codec.fault import BusyError, ExistsError, UsageError
+from logwright.codec.option import Option, Options, fold
+from logwright.readers.listing import open_listing
+from logwright.readers.report import Report
+from logwright.readers.resolve import DirectoryTarget, FileTarget, Target, kind, resolve
+from logwright.readers.source import STDIN, is_remote, local_path
+from logwright.readers.task import known_options
+from logwright.readers.verify import Wish, verify
+from logwright.writers.backup import refuse_backup_inside
+from logwright.writers.commit import Target as Place
+from logwright.writers.filesystem import FileSystem, LocalFileSystem, plain_errors
+from logwright.writers.lock import busy_inside, refuse_running
+from logwright.writers.mend import Copy, Done, Make, Mender
+from logwright.writers.repair_file import repair_file
+from logwright.writers.write import refuse_remote
+
+Show = Callable[[int], None]
+"""Told how many bytes are written so far."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """Where the result goes. Exactly one of `out` and `in_place` with `backup`; neither is needed for a `dry_run`."""
+
+    out: str | None = None
+    in_place: bool = False
+    backup: str | None = None
+    dry_run: bool = False
+    files: FileSystem = field(default_factory=LocalFileSystem)
+    show: Show = lambda done: None
+
+    def check(self) -> None:
+        """Raise `UsageError` for what does not go together."""
+        if self.out is not None and self.in_place:
+            raise UsageError("the result goes either to `out` or in place, not both")
+        if self.backup is not None and not self.in_place:
+            raise UsageError(
+                "a backup is made where a directory is changed in place", advice="Say in_place too"
+            )
+        if self.dry_run:
+            return
+        if self.in_place and self.backup is None:
+            raise UsageError(
+                "in place needs a backup",
+                advice="backup names a directory outside of the data, absent or empty, which gets the originals of all files that "
+                "change",
+            )
+        if self.out is None and not self.in_place:
+            raise UsageError(
+                "where to?",
+                advice="out=DIR (--out DIR) writes the result there and leaves the input as it is; in_place and backup=DIR (--in-place "
+                "--backup DIR) change the input; dry_run (--dry-run) only shows what would be done",
+            )
+        for path in (self.out, self.backup):
+            if path is not None:
+                refuse_remote(path)
+
+
+def repair(
+    paths: Any, codec: str | None, strategy: str, request: Request, report_of: Callable[[Sequence[Target]], Report],
+    options: Mapping[str, Any],
+) -> Report:  # fmt: skip
+    """See `logwright.repair`."""
+    wanted = _strategy(strategy)
+    request.check()
+    targets, mending = _resolve(paths, codec, options)
+    first = targets[0]
+    if isinstance(first, FileTarget):
+        if len(targets) > 1:
+            raise UsageError(
+                "one file can be repaired at a time; several paths are replicas of one directory"
+            )
+        _refuse_busy(request, targets)
+        report = verify(targets, report_of(targets), Wish())
+        repair_file(first, wanted, request.out, request.backup, request.dry_run, request.files, report)
+        return report
+    copies = _copies(targets)
+    layout = _repairs(first, "repaired")
+
+    def make(found: Sequence[Copy], plans: Sequence[Plan]) -> Mending:
+        return layout.repair(found, plans, wanted, mending)
+
+    return _carry_out(copies, make, request, report_of, "repair", wanted is Strategy.SYSTEM)
+
+
+def rebuild(
+    paths: Any, codec: str | None, what: str | Sequence[str] | None, request: Request,
+    report_of: Callable[[Sequence[Target]], Report], options: Mapping[str, Any],
+) -> Report:  # fmt: skip
+    """See `logwright.rebuild`."""
+    request.check()
+    targets, mending = _resolve(paths, codec, options)
+    first = targets[0]
+    if len(targets) > 1:
+        raise UsageError("one directory can be rebuilt at a time")
+    if isinstance(first, FileTarget):
+        raise UsageError(
+            "what is derived from a file lies beside it: a directory is rebuilt, not a file",
+            path=first.path,
+            advice=f"Name its directory, {os.path.dirname(os.path.abspath(first.path))}",
+        )
+    layout = _repairs(first, "rebuilt")
+    wanted = _what(what, layout.rebuilds)
+
+    def make(found: Sequence[Copy], plans: Sequence[Plan]) -> Mending:
+        return layout.rebuild(found[0], plans[0], wanted, mending)
+
+    return _carry_out([first], make, request, report_of, "rebuild", False)
+
+
+# What was asked for
+
+
+def _strategy(name: str) -> Strategy:
+    try:
+        return Strategy(str(name).lower())
+    except ValueError:
+        raise UsageError(f"no strategy {name!r}", advice=_nearest(str(name), list(Strategy))) from None
+
+
+def _what(what: str | Sequence[str] | None, known: Sequence[str]) -> list[str]:
+    """What is to be rebuilt, in the layout's order; everything when nothing is said."""
+    if what is None:
+        return list(known)
+    asked = what.split(",") if isinstance(what, str) else list(what)
+    asked = [one.strip().lower() for one in asked if one.strip()]
+    if not asked:
+        raise UsageError("nothing is asked to be rebuilt", advice=f"There are: {', '.join(known)}")
+    for one in asked:
+        if one not in known:
+            raise UsageError(f"{one!r} can't be rebuilt", advice=_nearest(one, known))
+    return [one for one in known if one in asked]
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    known = [str(one) for one in known]
+    near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.5)
+    return f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(known)}"
+
+
+def _resolve(paths: Any, codec: str | None, options: Mapping[str, Any]) -> tuple[list[Target], Options]:
+    """What lies there, and the options of mending it; the others are those of reading it."""
+    targets = resolve(paths, codec, {})
+    declared: tuple[Option, ...] = ()
+    own: dict[str, str] = {}
+    first = targets[0]
+    if isinstance(first, DirectoryTarget) and isinstance(first.layout, Repairs):
+        declared = first.layout.repair_options
+        shared = {fold(option.name) for option in first.layout.read_options}
+        own = {fold(option.name): option.name for option in declared if fold(option.name) not in shared}
+    reading = {name: value for name, value in options.items() if fold(name) not in own}
+    mending = Options(declared, known_options(options, declared))
+    try:
+        return (resolve(paths, codec, reading) if reading else targets), mending
+    except UsageError as error:
+        # Those that reading takes are told of there; what is meant may be one of ours.
+        for name in reading:
+            near = difflib.get_close_matches(fold(name), own, n=1, cutoff=0.6)
+            if near and repr(name) in error.message:
+                raise UsageError(error.message, advice=f"Did you mean {own[near[0]]!r}?") from None
+        raise
+
+
+def _copies(targets: Sequence[Target]) -> list[DirectoryTarget]:
+    copies = [target for target in targets if isinstance(target, DirectoryTarget)]
+    if len(copies) < len(targets) or len({kind(target) for target in targets}) > 1:
+        raise UsageError(
+            f"several paths are replicas of one directory, these are {', '.join(kind(target) for target in targets)}",
+            advice="Repair other things one by one",
+        )
+    if len({os.path.realpath(local_path(copy.path)) for copy in copies}) < len(copies):
+        raise UsageError("the same directory is named twice")
+    return copies
+
+
+def _repairs(target: DirectoryTarget, done: str) -> Repairs:
+    if not isinstance(target.layout, Repairs):
+        raise UsageError(f"a {target.layout.name} can't be {done}", path=target.path)
+    return target.layout
+
+
+# Where it goes
+
+
+def _refuse_busy(request: Request, targets: Sequence[Target]) -> None:
+    """Raise `BusyError` for a directory, or one of a file, in which the system runs or another writer is at work."""
+    for target in targets:
+        if target.path == STDIN or is_remote(target.path):
+            continue
+        path = request.files.real(local_path(target.path))
+        if isinstance(target, DirectoryTarget):
+            instead = "make a copy of the directory and mend that"
+            refuse_running(request.files, target.layout, path, instead)
+            if not request.in_place and busy_inside(request.files, target.layout, path):
+                raise BusyError(
+                    "another logwright is writing to it",
+                    path=target.path,
+                    advice="Try again when that is done",
+                )
+        live = target.live if isinstance(target, DirectoryTarget) else target.hints.get("live")
+        if live:
+            raise BusyError(
+                "the system that it belongs to is running",
+                path=target.path,
+                advice="Stop it first, or make a copy and mend that",
+            )
+
+
+def _refuse_places(copies: Sequence[DirectoryTarget], request: Request) -> None:
+    files, layout, first = request.files, copies[0].layout, copies[0]
+    roots = {root for copy in copies for root in _roots(files, layout, copy)}
+    if request.backup is not None:
+        refuse_backup_inside(files, local_path(request.backup), sorted(roots))
+    if request.in_place and is_remote(first.path):
+        refuse_remote(first.path)
+    if request.out is None:
+        return
+    out = local_path(request.out)
+    real = files.real(out)
+    for copy in copies:
+        if not is_remote(copy.path) and f"{real}/".startswith(f"{files.real(local_path(copy.path))}/"):
+            raise UsageError("the result can't go into the directory that it is made from", path=out)
+    place = Place.at(files, layout, out)
+    if place.occupied():
+        raise ExistsError(
+            "it exists and is not empty", path=out, advice="Name a directory that is absent or empty"
+        )
+    above = {os.path.dirname(lock) for lock in _locks(files, layout, real)}
+    if os.path.dirname(real) in above and place.name != first.directory.name:
+        system = layout.name.partition(".")[0]
+        raise UsageError(
+            f"its folder is a data directory of {system}, which expects nothing there called {place.name}",
+            path=out,
+            advice="Write the result to another folder, under its own name",
+        )
+
+
+def _locks(files: FileSystem, layout: Layout, real: str) -> list[str]:
+    """The lock files of the system that are there."""
+    paths = [os.path.normpath(os.path.join(real, relative)) for relative in layout.locks()]
+    return [path for path in paths if files.stat(path) is not None]
+
+
+def _roots(files: FileSystem, layout: Layout, copy: DirectoryTarget) -> set[str]:
+    """A directory, and the system's data directory that it lies in."""
+    if is_remote(copy.path):
+        return set()
+    real = files.real(local_path(copy.path))
+    return {real, *(os.path.dirname(lock) for lock in _locks(files, layout, real))}
+
+
+# Carrying it out
+
+
+def _carry_out(
+    copies: Sequence[DirectoryTarget], make: Make, request: Request, report_of: Callable[[Sequence[Target]], Report],
+    verb: str, tolerant: bool,
+) -> Report:  # fmt: skip
+    first = copies[0]
+    report = report_of([first])
+    with plain_errors(first.path):
+        if not request.dry_run:
+            _refuse_busy(request, copies)
+        elif any(copy.live for copy in copies):
+            report.notes.append("the system is running: this is what was to be seen at this moment")
+        _refuse_places(copies, request)
+    verify([first], report, Wish())
+    for copy in copies[1:]:
+        found = verify([copy], report_of([copy]), Wish())
+        report.notes.append(
+            f"replica {copy.path}: {_count(found.faults_total, 'fault') if found.faults_total else 'ok'}"
+        )
+
+    written = 0
+
+    def show(more: int) -> None:
+        nonlocal written
+        written += more
+        request.show(written)
+
+    mender = Mender(
+        request.files, first.layout, lambda: [open_listing(copy.path) for copy in copies], make, first.layout_options,
+        tolerant=tolerant, show=show,
+    )  # fmt: skip
+    if request.dry_run:
+        done = mender.dry()
+    elif request.out is not None:
+        done = mender.beside(local_path(request.out))
+    else:
+        assert request.backup is not None
+        done = mender.in_place(local_path(first.path), local_path(request.backup))
+    _tell(report, done, copies, request, verb)
+    return report
+
+
+def _tell(report: Report, done: Done, copies: Sequence[DirectoryTarget], request: Request, verb: str) -> None:
+    """Put what was done into the report: as lists for programs, as sentences for people."""
+    several = len(copies) > 1
+    summary = done.summary
+
+    def where(copy: int) -> dict[str, str]:
+        return {"copy": copies[copy].path} if several else {}
+
+    def saved_to(cut: Cut) -> str:
+        copy = copies[cut.copy]
+        if request.in_place and request.backup is not None and not request.dry_run and cut.copy == 0:
+            return os.path.join(request.backup, cut.file)
+        return copy.directory.shown(cut.file)
+
+    report.kept = [
+        {"file": one.file, "offset": one.start, "length": one.stop - one.start, **where(one.copy)}
+        for one in done.kept
+    ]
+    report.cut = [
+        {
+            "file": cut.file, "offset": cut.offset, "length": cut.length, "saved_to": saved_to(cut), "why": cut.why,
+            "rows_lost": cut.rows_lost, "lost": dict(cut.lost), **where(cut.copy),
+        }
+        for cut in done.cut
+    ]  # fmt: skip
+    report.rows_kept = summary.rows
+    report.incomplete = any(cut.rows_lost != 0 for cut in done.cut)
+    report.notes += _sentences(done, request, copies)
+    report.next = _next(report, copies, request, verb)
+
+
+def _sentences(done: Done, request: Request, copies: Sequence[DirectoryTarget]) -> list[str]:
+    said: list[str] = []
+    would = "would be " if request.dry_run else ""
+    nothing = not (done.written or done.removed)
+    summary = done.summary
+    ids = ", ".join(f"{name} {value}" for name, value in summary.ids.items())
+    lost = sum(cut.length for cut in done.cut)
+    if done.cut:
+        known = [cut.rows_lost for cut in done.cut]
+        rows = sum(one or 0 for one in known)
+        unknown = ", more where it is not known how many" if None in known else ""
+        said.append(
+            f"{would}cut: {_count(lost, 'byte')} in {_count(len(done.cut), 'stretch', 'stretches')}, "
+            f"{_count(rows, 'row')} lost{unknown}"
+        )
+    said.append(f"{would}kept: {_count(summary.rows, 'row')}{f' ({ids})' if ids else ''}")
+    if nothing and request.out is None:
+        said.append(
+            "nothing needs to be changed"
+            if request.dry_run
+            else "nothing needed to be changed, and nothing was"
+        )
+    else:
+        made = [name for name in done.written if name not in done.changed]
+        for word, names in (
+            ("changed", [n for n in done.written if n in done.changed]),
+            ("made", made),
+            ("removed", done.removed),
+        ):
+            if names:
+                more = f" and {len(names) - 4:,} more" if len(names) > 4 else ""
+                said.append(f"{would}{word}: {', '.join(list(names)[:4])}{more}")
+        if request.backup is not None and (done.changed or done.removed):
+            said.append(f"the originals {'would be' if request.dry_run else 'are'} in {request.backup}")
+    said += [
+        f"still: {name and name + ' '}at {fault.offset}, {fault.kind}, {fault.detail}"
+        for name, fault in done.faults[:4]
+    ]
+    said += [*done.warnings, *summary.warnings]
+    system = copies[0].layout.name.partition(".")[0]
+    before = list(summary.before_you_start)
+    if request.out is not None and _name_matters(copies[0], request.out):
+        before.append(f"call the directory {copies[0].directory.name} again: its name is part of the data")
+    return said + [f"before you start {system}: {line}" for line in before]
+
+
+@dataclass(frozen=True)
+class _Renamed:
+    """A directory under another name, as far as a layout looks at it to recognise it."""
+
+    name: str
+    of: Listing
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.of, name)
+
+
+def _name_matters(copy: DirectoryTarget, out: str) -> bool:
+    """Whether the layout knows the directory less well under the name of the result."""
+    renamed: Any = _Renamed(os.path.basename(os.path.realpath(local_path(out))), copy.directory)
+    return copy.layout.recognise(renamed) < copy.layout.recognise(copy.directory)
+
+
+def _next(report: Report, copies: Sequence[DirectoryTarget], request: Request, verb: str) -> str:
+    paths = " ".join(shlex.quote(copy.path) for copy in copies)
+    if request.dry_run:
+        return f"logwright {verb} {paths} --out DIR"
+    return f"logwright verify {shlex.quote(request.out or copies[0].path)}"
+
+
+def _count(number: int, noun: str, plural: str | None = None) -> str:
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
