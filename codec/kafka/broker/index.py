@@ -30,7 +30,10 @@ class OffsetIndex:
         """The index of a segment, made empty where there is none."""
         if name not in disk:
             disk.put(name, b"")
-        return cls(base_offset, disk.read(name), max_size)
+        content = disk.read(name)
+        whole = content[: len(content) // _ENTRY * _ENTRY]
+        disk.put(name, whole)  # when it is closed
+        return cls(base_offset, whole, max_size)
 
     def __len__(self) -> int:
         return len(self._offset)

@@ -121,7 +121,11 @@ class LogLoader:
         for name in swaps:
             if name.removesuffix(".swap").endswith(".log"):
                 segment = self._open(offset_of(name), ".swap")
+                indexed = segment.index_file in self.disk
                 low, high = min(low, segment.base_offset), max(high, segment.next_offset())
+                if not indexed:
+                    # An index that is made is as large as a full one until it is closed, and this one is not closed.
+                    self.disk.put(segment.index_file, bytes(self.config.segment_index_bytes // 8 * 8))
         for entry in self.disk.entries():
             if entry.name.endswith(".swap"):
                 continue

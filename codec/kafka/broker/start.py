@@ -6,18 +6,19 @@ the damage goes: an `IOException` takes the log directory offline, any other one
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from logwright.codec.base import Entry, Listing, Part, Verdict
-from logwright.codec.fault import UsageError
+from logwright.codec.fault import UnreadableError, UsageError
 from logwright.codec.kafka import builder, log, metadata
 from logwright.codec.kafka.broker.disk import Disk
 from logwright.codec.kafka.broker.errors import BrokerError, Offline, Stray
 from logwright.codec.kafka.broker.fetch import Consumer, Served, Stretch
 from logwright.codec.kafka.broker.loader import Config, Loaded, LogLoader
-from logwright.codec.kafka.broker.lost import Lost, lost
+from logwright.codec.kafka.broker.lost import lost
 from logwright.codec.kafka.broker.segment import LogSegment
 from logwright.codec.kafka.checkpoint import OFFSETS
 from logwright.codec.kafka.derive import EpochCache
@@ -59,7 +60,23 @@ TOPIC_ID = Option(
     parse_text,
 )
 
-OPTIONS = (LOG_START_OFFSET, RECOVERY_POINT, INDEX_INTERVAL_BYTES, SEGMENT_INDEX_BYTES, TOPIC_ID)
+PRODUCER_ID_EXPIRATION_MS = Option(
+    "producer.id.expiration.ms",
+    None,
+    "Producers that were idle for so many milliseconds are forgotten; by default none are",
+    low=1,
+)
+NOW = Option("now", None, "The time of the start in milliseconds; by default that of the clock", low=0)
+
+OPTIONS = (
+    LOG_START_OFFSET,
+    RECOVERY_POINT,
+    INDEX_INTERVAL_BYTES,
+    SEGMENT_INDEX_BYTES,
+    TOPIC_ID,
+    PRODUCER_ID_EXPIRATION_MS,
+    NOW,
+)
 
 _IO_EXCEPTION = "java.io.IOException"
 _FATAL = "java.lang.NumberFormatException"
@@ -82,11 +99,9 @@ def version_of(asked: str | None) -> str:
 class Started:
     """A partition after a start. See `logwright.codec.base.Opened`."""
 
-    def __init__(
-        self, verdict: Verdict, disk: Disk, loaded: Loaded | None, partition: str, options: Options
-    ) -> None:
+    def __init__(self, verdict: Verdict, disk: Disk, loaded: Loaded | None, partition: str) -> None:
         self.verdict, self.after = verdict, disk
-        self._loaded, self._partition, self._options = loaded, partition, options
+        self._loaded, self._partition = loaded, partition
 
     def parts(self, view: str) -> Sequence[Part]:
         if self._loaded is None:
@@ -140,45 +155,57 @@ def start_broker(listing: Listing, options: Options, *, version: str | None, cle
     was_clean, clean_from = above.clean(clean)
     disk = Disk(listing)
     verdict = Verdict("kafka", release, was_clean, clean_from)
+    where = parse_directory(listing.name)
     loaded: Loaded | None = None
     try:
-        config = above.config(options, was_clean)
-        loaded = load(disk, listing.name, config)
+        loaded = load(disk, listing.name, above.config(options, was_clean))
         above.high_watermark()
         _topic(disk, options["topic.id"])
-    except BrokerError as error:
-        kept = loaded if isinstance(error, Stray) else None
+        served = consume(disk, loaded, listing.name)
+    except (BrokerError, UnreadableError) as error:
+        verdict = _refused(verdict, error)
+        gone = lost(listing, Served(), where)
+        loaded = None
+    else:
         verdict = replace(
             verdict,
-            opens=False,
-            scope=error.scope,
-            error=error.message,
-            error_class=error.java or None,
-            rows=0,
-            serves={"first": None, "last": None, "stops_at": None},
+            rows=served.rows,
+            serves={
+                "first": served.first,
+                "last": served.last,
+                "stops_at": None if served.error is None else served.position,
+            },
+            error=served.error,
+            error_class=served.error_class,
+            warnings=(*loaded.warnings, *([] if served.warning is None else [served.warning])),
         )
-        warnings = [*above.warnings, *(kept.warnings if kept else [])]
-        gone = lost(listing, Served(), parse_directory(listing.name))
-        return Started(_changes(verdict, disk, warnings, gone), disk, None, listing.name, options)
-    served = consume(disk, loaded, listing.name)
+        gone = lost(listing, served, where, after=disk)
     verdict = replace(
         verdict,
-        rows=served.rows,
-        serves={
-            "first": served.first,
-            "last": served.last,
-            "stops_at": None if served.error is None else served.position,
-        },
-        error=served.error,
-        error_class=served.error_class,
+        truncates=disk.truncates,
+        removes=tuple(disk.removes),
+        rewrites=tuple(disk.rewrites),
+        creates=tuple(disk.creates),
+        warnings=(*above.warnings, *verdict.warnings),
+        rows_lost=gone.rows,
+        lost=tuple(gone.ranges),
     )
-    gone = lost(listing, served, parse_directory(listing.name), after=disk)
-    return Started(
-        _changes(verdict, disk, [*above.warnings, *loaded.warnings], gone),
-        disk,
-        loaded,
-        listing.name,
-        options,
+    return Started(verdict, disk, loaded, listing.name)
+
+
+def _refused(verdict: Verdict, error: BrokerError | UnreadableError) -> Verdict:
+    """It does not open: the exception says how far that goes."""
+    if isinstance(error, UnreadableError):
+        # Where batches are iterated over, the exception of the disk becomes one that nothing catches.
+        error = BrokerError(f"{error.path}: {error.message}", "org.apache.kafka.common.KafkaException")
+    return replace(
+        verdict,
+        opens=False,
+        scope=error.scope,
+        error=error.message,
+        error_class=error.java or None,
+        rows=0,
+        serves={"first": None, "last": None, "stops_at": None},
     )
 
 
@@ -186,6 +213,7 @@ def load(disk: Disk, partition: str, config: Config) -> Loaded:
     """Load the log, and write down what the broker would. Raises `BrokerError`."""
     epochs = _epochs(disk)
     loaded = LogLoader(disk, partition, config, epochs).load()
+    disk.delete(f"{EPOCH_FILE}.tmp")
     disk.put(EPOCH_FILE, epochs.to_bytes() if epochs.entries or not _empty(disk, EPOCH_FILE) else b"")
     return loaded
 
@@ -256,6 +284,8 @@ class Above:
             recovery_point=_given(options["recovery.point"], recovery),
             index_interval_bytes=options["index.interval.bytes"],
             segment_index_bytes=options["segment.index.bytes"],
+            producer_id_expiration_ms=options["producer.id.expiration.ms"],
+            now=round(time.time() * 1000) if options["now"] is None else options["now"],
         )
 
     def high_watermark(self) -> None:
@@ -283,16 +313,3 @@ class Above:
 
 def _given(option: int | None, checkpoint: int | None) -> int:
     return next((one for one in (option, checkpoint) if one is not None), 0)
-
-
-def _changes(verdict: Verdict, disk: Disk, warnings: Sequence[str], gone: Lost) -> Verdict:
-    return replace(
-        verdict,
-        truncates=disk.truncates,
-        removes=tuple(disk.removes),
-        rewrites=tuple(disk.rewrites),
-        creates=tuple(disk.creates),
-        warnings=tuple(warnings),
-        rows_lost=gone.rows,
-        lost=tuple(gone.ranges),
-    )
