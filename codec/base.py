@@ -426,6 +426,19 @@ class Advises(Protocol):
         ...
 
 
+@runtime_checkable
+class Replicates(Protocol):
+    """What a layout may offer besides: to know copies of one thing, on several disks or machines."""
+
+    def copy_of(self, listing: Listing, plan: Plan) -> tuple[str, str | None] | None:
+        """The name of what a directory is a copy of, and the id that tells it from others of this name; None where not known."""
+        ...
+
+    def reaches(self, listing: Listing, plan: Plan) -> int:
+        """How far a copy reaches, in the system's own numbers."""
+        ...
+
+
 # What the real system would do, and mending
 
 

@@ -13,6 +13,7 @@ from logwright.codec import registry
 from logwright.codec.base import Plan, Predicts, Role
 from logwright.codec.fault import DamageError, Fault, UsageError
 from logwright.codec.table import Column, Table
+from logwright.readers.copies import one_of_each
 from logwright.readers.filter import Filter
 from logwright.readers.resolve import DirectoryTarget, FileTarget, Target, folder_of, kind
 from logwright.readers.task import Task
@@ -58,8 +59,10 @@ class Started:
 
 
 def reading(targets: Sequence[Target], view: str | None = None, started: Started | None = None) -> Reading:
-    """What is to be read for a view of these targets. Raises `UsageError` for a view that one of them does not have, and with
-    `started` `DamageError` where the system would not open it."""
+    """What is to be read for a view of these targets. Raises `UsageError` for a view that one of them does not have, and for
+    copies of one thing where option `replicas` chooses none; with `started` `DamageError` where the system would not open it."""
+    if view != "files":
+        targets = one_of_each(targets)
     parts = [
         _of_file(t, view, started) if isinstance(t, FileTarget) else _of_directory(t, view, started)
         for t in targets

@@ -13,7 +13,7 @@ from typing import Any
 from logwright.codec import registry
 from logwright.codec.base import Advises, Codec, Layout, Match, Plan
 from logwright.codec.fault import AccessError, LogwrightError, NotFoundError, UsageError
-from logwright.codec.option import Option, Options
+from logwright.codec.option import Option, Options, parse_choice
 from logwright.readers.listing import Directory, open_listing
 from logwright.readers.live import held
 from logwright.readers.rescue import OPTIONS as RESCUE_OPTIONS
@@ -33,6 +33,16 @@ from logwright.readers.task import known_options
 HEAD = 4096
 """So many first bytes are looked at to recognise a file."""
 Path = str | os.PathLike[str]
+COPIES_OPTIONS = (
+    Option(
+        "replicas",
+        None,
+        "Where copies of the same thing are found (replicas of a partition): read the first, or the longest.",
+        parse_choice,
+        ("first", "longest"),
+    ),
+)
+"""For `readers.copies`."""
 
 
 @dataclass(frozen=True)
@@ -373,7 +383,7 @@ def _inside(directory: Directory) -> str:
 
 def _check_options(targets: Sequence[Target], given: Mapping[str, Any]) -> None:
     """Raise `UsageError` for an option that none of the targets takes."""
-    declared: dict[str, Option] = {option.name: option for option in RESCUE_OPTIONS}
+    declared: dict[str, Option] = {option.name: option for option in (*RESCUE_OPTIONS, *COPIES_OPTIONS)}
     for target in targets:
         taken: list[Option] = []
         if isinstance(target, FileTarget):

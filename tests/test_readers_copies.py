@@ -1,0 +1,109 @@
+"""The same partition found twice: an error, or one of the copies by option `replicas`."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import logwright as lw
+from logwright.codec.fault import UsageError
+
+ID, OTHER = "q83vASNFZ4mrze8BI0VniQ", "AAAAAAAAAAAAAAAAAAAAAQ"
+
+
+def partition(path: Path, rows: int, **options: Any) -> Path:
+    table = pa.table({"value": [b"%d" % n for n in range(rows)]})
+    lw.write(table, path, "kafka.partition", **options)
+    return path
+
+
+def count(*paths: Path | str, **options: Any) -> int:
+    return int(lw.read([str(path) for path in paths], **options).num_rows)
+
+
+@pytest.fixture
+def disks(tmp_path: Path) -> Path:
+    """Three copies of one partition, the second the longest, and another partition."""
+    for disk, rows in (("a", 5), ("b", 9), ("c", 7)):
+        (tmp_path / disk).mkdir()
+        partition(tmp_path / disk / "orders-0", rows, topic_id=ID)
+    partition(tmp_path / "c" / "orders-1", 100, topic_id=ID)
+    return tmp_path
+
+
+def test_copies_are_an_error(disks: Path) -> None:
+    with pytest.raises(
+        UsageError,
+        match=r"orders-0 is found 3 times: .*a/orders-0, .*b/orders-0, .*c/orders-0\. Say replicas=first",
+    ):
+        count(str(disks / "*" / "orders-*"))
+    with pytest.raises(UsageError, match="orders-0 is found 2 times"):
+        count(disks / "a" / "orders-0", disks / "a" / "orders-0", view="batches")
+    assert count(disks / "b" / "orders-0", disks / "c" / "orders-1") == 109
+
+
+@pytest.mark.parametrize(("how", "rows"), [("first", 105), ("longest", 109), ("LONGEST", 109)])
+def test_one_of_the_copies(disks: Path, how: str, rows: int) -> None:
+    assert count(str(disks / "*" / "orders-*"), replicas=how) == rows
+    found = lw.read(str(disks / "*" / "orders-*"), replicas=how)
+    assert sorted(set(zip(found["topic"].to_pylist(), found["partition"].to_pylist(), strict=True))) == [
+        ("orders", 0),
+        ("orders", 1),
+    ]
+
+
+def test_the_rest_keeps_its_order(disks: Path) -> None:
+    paths = [disks / "c" / "orders-1", disks / "a" / "orders-0", disks / "b" / "orders-0"]
+    found = lw.read(paths, replicas="longest")["partition"].to_pylist()
+    assert found == [1] * 100 + [0] * 9
+
+
+def test_only_what_there_is_to_choose(disks: Path) -> None:
+    with pytest.raises(UsageError, match="option replicas: 'last' is none of first, longest"):
+        count(disks / "a" / "orders-0", disks / "b" / "orders-0", replicas="last")
+    assert count(disks / "a" / "orders-0", replicas="first") == 5
+    assert count(str(disks / "*" / "orders-0"), view="files") > 9, "files are no copies"
+    log = f"orders-0/{0:020d}.log"
+    assert count(disks / "a" / log, disks / "b" / log) == 14, "nor are files that are named one by one"
+
+
+def test_a_topic_of_the_same_name_is_another_one(disks: Path) -> None:
+    (disks / "d").mkdir()
+    other = partition(disks / "d" / "orders-0", 3, topic_id=OTHER)
+    assert count(disks / "a" / "orders-0", other) == 8
+    (other / "partition.metadata").unlink()
+    with pytest.raises(UsageError, match="orders-0 is found 2 times"):
+        count(disks / "a" / "orders-0", other)
+
+
+def test_a_copy_on_its_way_is_a_copy(disks: Path) -> None:
+    moved = disks / "a" / f"orders-0.{'0' * 32}-future"
+    shutil.copytree(disks / "b" / "orders-0", moved)
+    with pytest.raises(UsageError, match="orders-0 is found 2 times"):
+        count(disks / "a" / "orders-0", moved)
+    assert count(disks / "a" / "orders-0", moved, replicas="longest") == 9
+
+
+def test_the_longest_is_so_by_its_offsets(tmp_path: Path) -> None:
+    """Not by its bytes: segments may have been deleted or compacted in one, and a new one is empty."""
+    for disk in "ab":
+        (tmp_path / disk).mkdir()
+        partition(tmp_path / disk / "orders-0", 100, topic_id=ID, segment_bytes=1000, batch_size=200)
+    long, short = tmp_path / "a" / "orders-0", tmp_path / "b" / "orders-0"
+    for file in sorted(short.glob("*.log"))[-1:]:
+        file.write_bytes(b"")
+    for file in sorted(long.glob("*.log"))[:-1]:
+        for each in long.glob(file.stem + ".*"):
+            each.unlink()
+    assert sum(file.stat().st_size for file in long.glob("*.log")) < sum(
+        file.stat().st_size for file in short.glob("*.log")
+    )
+    last = int(sorted(long.glob("*.log"))[0].stem)
+    assert count(long, short, replicas="longest", mode="DROPMALFORMED") == 100 - last
+    (empty := tmp_path / "c" / "orders-0").mkdir(parents=True)
+    shutil.copy(long / "partition.metadata", empty)
+    assert count(empty, short, replicas="longest", mode="DROPMALFORMED") == last
