@@ -24,7 +24,7 @@ from logwright.readers.source import Source, patched
 WINDOW = 4 << 20
 """Measured on segments of Kafka: smaller windows cost more in calls than they gain in the cache, larger ones gain nothing."""
 _CAREFUL = 64 << 10
-"""The smallest window after damage, doubled with each that is sound; a larger one where damage is rare."""
+"""The window after damage that is no farther from the one before, doubled with each that is sound."""
 _HEAD = 4096
 """With so many bytes a scan knows the length of the frame (`Frames`)."""
 WHOLE_LIMIT = 1 << 30
@@ -128,7 +128,8 @@ class Walk:
                     self._before = frames.pick(slice(-1, None))
                 yield stretch
             if stretch.damage is not None:
-                self._step = min(max(_CAREFUL, 4 * (place - resumed)), self._full)
+                if place - resumed < _CAREFUL:
+                    self._step = min(_CAREFUL, self._full)
                 at = resumed = self._recover(stretch.damage)
                 need = 0
                 hole = replace(stretch.damage, length=at - stretch.damage.offset)

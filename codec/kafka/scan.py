@@ -131,10 +131,13 @@ def walk_sound(buf: Bytes, at: int, left: int, starts: npt.NDArray[np.int64]) ->
 
 
 def _zeros_at(buf: Bytes, at: int) -> int:
-    filled = np.flatnonzero(buf[at : at + HEAD_SIZE])
-    if len(filled) == 0:
-        filled = np.flatnonzero(buf[at:])
-    return int(filled[0]) if len(filled) else len(buf) - at
+    done, size = at, HEAD_SIZE
+    while done < len(buf):
+        filled = np.flatnonzero(buf[done : done + size])
+        if len(filled):
+            return done - at + int(filled[0])
+        done, size = done + size, min(2 * size, 1 << 16)
+    return len(buf) - at
 
 
 @kernel("const u1[], i8", python=_zeros_at)
@@ -224,11 +227,13 @@ def _believe(window: Window, at: int, context: LogContext) -> None:
     end, and it has a record for each of them. `lost_between` uses that where good batches go on right behind one of them."""
     expected = context.base_offset if context.last_offset is None else context.last_offset + 1
     left = window.size - window.offset
+    if expected is None:
+        return
     start, rows, low, high = expected, 0, None, None
     if len(context.believed) > 2 * _BELIEVED:
         context.believed = dict(list(context.believed.items())[-_BELIEVED:])
-    for _ in range(_BELIEVED):
-        if len(window.data) - at < HEAD_SIZE:
+    for i in range(_BELIEVED):
+        if len(window.data) - at < HEAD_SIZE or (i and _good(window, at)):
             return
         head = window.data[at : at + HEAD_SIZE].view(HEAD)[0]
         count, base, size = int(head["records_count"]), int(head["base_offset"]), int(head["batch_length"])
@@ -243,6 +248,13 @@ def _believe(window: Window, at: int, context: LogContext) -> None:
         context.believed[start, expected] = Believed(rows, low, high, at > left)
         if at > left:
             return
+
+
+def _good(window: Window, at: int) -> bool:
+    """Whether the batch whose header is there has its checksum."""
+    end = at + LENGTH_END + load_i32be(window.data, at + _LENGTH)
+    stored = load_i32be(window.data, at + _CRC) & 0xFFFFFFFF
+    return at + HEAD_SIZE <= end <= len(window.data) and crc32c(window.data, at + CRC_START, end) == stored
 
 
 def _too_long(window: Window, stop: int, need: int, context: LogContext) -> Fault | None:
