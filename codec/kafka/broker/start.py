@@ -79,7 +79,6 @@ OPTIONS = (
 )
 
 _IO_EXCEPTION = "java.io.IOException"
-_FATAL = "java.lang.NumberFormatException"
 
 
 def version_of(asked: str | None) -> str:
@@ -228,13 +227,13 @@ def _epochs(disk: Disk) -> EpochCache:
         try:
             epochs.load(disk.read(EPOCH_FILE))
         except ParseError as error:
-            raise _text_error(EPOCH_FILE, error) from error
+            raise _text_error(EPOCH_FILE, error, "java.lang.NumberFormatException") from error
     return epochs
 
 
-def _text_error(name: str, error: ParseError) -> BrokerError:
+def _text_error(name: str, error: ParseError, java: str) -> BrokerError:
     text = f"{name}: {error.message}"
-    return BrokerError(text, _FATAL) if error.system else Offline(text, _IO_EXCEPTION)
+    return BrokerError(text, java) if error.system else Offline(text, _IO_EXCEPTION)
 
 
 def _topic(disk: Disk, topic_id: str | None) -> None:
@@ -243,10 +242,12 @@ def _topic(disk: Disk, topic_id: str | None) -> None:
         raise Stray(
             "partition.metadata is not there: the broker takes the log for a stray one and renames its directory"
         )
+    content = disk.read(METADATA_FILE)
     try:
-        found = metadata.unpack(disk.read(METADATA_FILE))[1]
+        found = metadata.unpack(content)[1]
     except ParseError as error:
-        raise _text_error(METADATA_FILE, error) from error
+        java = "NullPointerException" if len(content.splitlines()) < 2 else "IllegalArgumentException"
+        raise _text_error(METADATA_FILE, error, f"java.lang.{java}") from error
     if topic_id is not None and topic_id != found:
         raise Stray(
             f"the topic's id is {topic_id}, partition.metadata has {found}: the broker takes the log for a stray one and "

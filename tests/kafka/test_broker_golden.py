@@ -1,0 +1,234 @@
+"""What a real broker did with the golden partitions, clean and unclean, and what is said that it would do."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kafka_golden import CASES, of_class
+
+import logwright as lw
+from logwright.codec.base import Opened
+from logwright.codec.fault import UnsupportedError
+from logwright.codec.kafka.names import EPOCH_FILE, METADATA_FILE
+from logwright.codec.kafka.partition import LAYOUT
+from logwright.codec.option import Options
+from logwright.corpora.cases import Case
+from logwright.readers.listing import LocalDirectory
+
+SETTINGS = {
+    "index.interval.bytes": 250,
+    "segment.index.bytes": 4096,
+    "producer.id.expiration.ms": 2147483647,
+    "now": 1795300000000,
+}
+"""Of the broker that judged."""
+RUNS = {"no_marker": False, "marker": True}
+
+OUTSIDE = {"dmg_pm_other": "another topic id than the cluster's metadata has: with option topic.id it is told"}
+"""What is not in the files."""
+CHANGES_AFTERWARDS = {
+    "dmg_pm_missing": "renamed, and served anew without a record",
+    "dmg_batch_swapped": "its consumer gets the same records over and over",
+}
+
+MINE = [
+    (case, run)
+    for case in of_class("legal", "refused", "damaged")
+    for run in RUNS
+    if case.name not in OUTSIDE and run in case.runs
+]
+IDS = [f"{case.name}-{run}" for case, run in MINE]
+
+
+def opened(directory: Path, clean: bool | None, **options: Any) -> Opened:
+    listing = LocalDirectory(str(directory))
+    given = Options(LAYOUT.read_options, {**SETTINGS, **options})
+    return LAYOUT.open_as(listing, LAYOUT.plan(listing, given), given, version=None, clean=clean)
+
+
+def consumed(case: Case, run: str, view: str) -> list[int]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", lw.DamageWarning)
+        table = lw.read(
+            case.partition, view=view, columns="offset", mode="AS_SYSTEM", clean=RUNS[run], **SETTINGS
+        )
+    return list(table["offset"].to_pylist())
+
+
+def ranges(offsets: list[int]) -> list[list[int]]:
+    out: list[list[int]] = []
+    for one in offsets:
+        if out and out[-1][1] + 1 == one:
+            out[-1][1] = one
+        else:
+            out.append([one, one])
+    return out
+
+
+def scope(run: Mapping[str, Any], directory: str) -> str | None:
+    """How far the damage went."""
+    if not run["started"]:
+        return "process"
+    if run["log_dir_offline"]:
+        return "log_dir"
+    return None if directory in run["partition_dirs_after"] else "partition"
+
+
+@pytest.mark.parametrize(("case", "run"), MINE, ids=IDS)
+def test_whether_it_opens(case: Case, run: str) -> None:
+    verdict = opened(case.partition, RUNS[run]).verdict
+    expected = scope(case.runs[run], case.partition.name)
+    assert (verdict.opens, verdict.scope) == (expected is None, expected), verdict.error
+    assert verdict.clean is RUNS[run]
+    if expected is not None:
+        said = "\n".join(case.runs[run]["log"])
+        # A stray partition is told of by the broker, not by an exception.
+        assert verdict.error
+        assert verdict.error_class is None or verdict.error_class in said
+
+
+@pytest.mark.parametrize(("case", "run"), MINE, ids=IDS)
+def test_what_is_left_of_the_files(case: Case, run: str) -> None:
+    """Names, and every byte of what it cut and made anew, the leader epochs apart: a broker that leads adds its own."""
+    found, real = opened(case.partition, RUNS[run]), case.runs[run]
+    if not found.verdict.opens:
+        return
+    before = {one.name: one.read_bytes() for one in case.partition.iterdir()}
+    expected = set(before) - set(real["files_removed"])
+    expected |= {name for name in real["files_after"] if not name.endswith(".deleted")}
+    names = {entry.name for entry in found.after.entries()}
+    assert names == expected
+    for name in sorted(names - {EPOCH_FILE}):
+        content = found.after.read(name)
+        if name in real["files_after"]:
+            assert hashlib.sha256(content).hexdigest() == real["files_after"][name]["sha256"], name
+        else:
+            assert content == before[name], name
+    assert found.verdict.truncates == {
+        name: len(found.after.read(name))
+        for name in before
+        if name in names
+        and len(found.after.read(name)) < len(before[name])
+        and before[name].startswith(found.after.read(name))
+        and name in found.verdict.truncates
+    }
+    logs = {name for name in before if name.endswith(".log") and name in names}
+    cut = {name for name in logs if len(found.after.read(name)) < len(before[name])}
+    assert cut <= set(found.verdict.truncates) | set(found.verdict.rewrites)
+
+
+@pytest.mark.parametrize(("case", "run"), MINE, ids=IDS)
+def test_what_a_consumer_gets(case: Case, run: str) -> None:
+    for view, real in (case.runs[run].get("consumer") or {}).items():
+        if case.name in CHANGES_AFTERWARDS or scope(case.runs[run], case.partition.name) is not None:
+            continue
+        assert ranges(consumed(case, run, view)) == real["offset_ranges"], view
+        if view != "read_uncommitted":
+            continue
+        verdict = opened(case.partition, RUNS[run]).verdict
+        assert verdict.rows == real["count"]
+        assert (verdict.serves["stops_at"] is not None) == bool(real.get("error"))
+        if real.get("error"):
+            assert verdict.serves["stops_at"] == real["position"]
+
+
+def test_records_over_and_over() -> None:
+    """The consumer of this one makes no end; told is where, and each record once."""
+    case = CASES["dmg_batch_swapped"]
+    verdict = opened(case.partition, True).verdict
+    assert verdict.opens
+    assert verdict.serves["stops_at"] is not None
+    assert "no progress" in str(verdict.error)
+    real = case.runs["marker"]["consumer"]["read_uncommitted"]["offset_ranges"]
+    assert ranges(consumed(case, "marker", "read_uncommitted"))[:2] == real[:2]
+
+
+def test_a_topic_of_another_id_is_set_aside() -> None:
+    case = CASES["dmg_pm_other"]
+    assert opened(case.partition, True).verdict.opens
+    verdict = opened(case.partition, True, **{"topic.id": "AAAAAAAAAAAAAAAAAAAAAQ"}).verdict
+    assert (verdict.opens, verdict.scope) == (False, "partition")
+    assert scope(case.runs["marker"], case.partition.name) == "partition"
+
+
+@pytest.mark.parametrize("case", of_class("healthy"), ids=lambda case: case.name)
+def test_healthy_partitions_lose_nothing(case: Case, tmp_path: Path) -> None:
+    for given in case.partitions:
+        directory = tmp_path / given.name
+        shutil.copytree(given, directory)
+        if not (directory / METADATA_FILE).exists():
+            # Written before there were topic ids.
+            verdict = opened(directory, True).verdict
+            assert (verdict.opens, verdict.scope) == (False, "partition")
+            (directory / METADATA_FILE).write_text("version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ")
+        for clean in (False,) if case.about.get("unclean") else (True, False):
+            verdict = opened(directory, clean, **start_of(case)).verdict
+            assert verdict.opens, verdict.error
+            assert verdict.rows_lost == 0
+            assert not [name for name in verdict.removes if name.endswith(".log")]
+            if not case.about.get("unclean"):
+                assert not verdict.truncates
+        records = case.records()
+        if records is not None and len(case.partitions) == 1:
+            assert verdict.rows == len(records)
+
+
+def start_of(case: Case) -> dict[str, int]:
+    """Where a partition's first records were deleted."""
+    served = case.runs.get("served", {}).get("consumer", {}).get("read_uncommitted")
+    return {} if served is None else {"log.start.offset": served["log_start_offset"]}
+
+
+@pytest.mark.parametrize("case", of_class("old"), ids=lambda case: case.name)
+def test_older_formats_are_refused(case: Case) -> None:
+    with pytest.raises(UnsupportedError, match="message format"):
+        opened(case.partition, False)
+
+
+def test_what_is_lost_is_told() -> None:
+    """The broker cuts an old segment and deletes the later ones: all that was good behind the damage is told of, with times."""
+    case = CASES["dmg_zero_old_tail"]
+    verdict = opened(case.partition, False).verdict
+    assert verdict.truncates == {"00000000000000000030.log": 1871}
+    assert {"00000000000000000058.log", "00000000000000000086.log"} <= {*verdict.removes}
+    assert verdict.rows_lost == 39
+    (gone,) = verdict.lost
+    assert (gone["topic"], gone["first_offset"], gone["last_offset"]) == (case.name, 58, 96)
+    assert 0 < gone["first_timestamp"] <= gone["last_timestamp"]
+
+
+def test_the_marker_above_counts(tmp_path: Path) -> None:
+    case = CASES["dmg_flip_payload"]
+    place = tmp_path / case.partition.name
+    shutil.copytree(case.partition, place)
+    verdict = opened(place, None).verdict
+    assert (verdict.clean, verdict.clean_from) == (False, ".kafka_cleanshutdown is not there")
+    (tmp_path / ".kafka_cleanshutdown").write_text("{}")
+    verdict = opened(place, None).verdict
+    assert (verdict.clean, verdict.clean_from) == (True, ".kafka_cleanshutdown is there")
+    assert opened(place, False).verdict.clean_from == "option"
+
+
+def test_a_version_that_is_not_known() -> None:
+    with pytest.raises(lw.UsageError, match=r"4\.3"):
+        lw.read(CASES["dmg_base"].partition, mode="AS_SYSTEM", as_system="0.8")
+
+
+def test_a_file_has_no_system(tmp_path: Path) -> None:
+    log = next(CASES["dmg_base"].partition.glob("*.log"))
+    with pytest.raises(lw.UsageError, match="one file"):
+        lw.read(log, mode="AS_SYSTEM")
+    with pytest.raises(lw.UsageError, match="AS_SYSTEM"):
+        lw.read(CASES["dmg_base"].partition, clean=True)
+
+
+def test_where_it_does_not_open_that_is_raised_in_its_words() -> None:
+    case = CASES["dmg_seg_alpha"]
+    with pytest.raises(lw.DamageError, match=r'NumberFormatException: For input string: "foo"'):
+        lw.read(case.partition, mode="AS_SYSTEM")
