@@ -1,0 +1,233 @@
+"""Sound batches in the order of their offsets: what is there twice goes, what is out of its place goes where it belongs.
+
+A log's offsets ascend, from batch to batch and from segment to segment. base_offset is covered by no checksum, so a batch that
+does not fit may be whole, and its offset wrong: where it lies between two others that leave exactly as many offsets free as it
+takes, it gets these. A batch that fits elsewhere in its file is put there. What is left is cut.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from logwright.codec.base import Cut
+from logwright.codec.kafka import log
+from logwright.codec.kafka.batch import HEAD_SIZE, LENGTH_END
+from logwright.codec.kafka.mend_examine import Examined, reseal
+from logwright.codec.kafka.mend_runs import Copies, Numbers, Run, cut_of, lost, offsets
+
+_TOP = (1 << 63) - 1
+
+
+@dataclass
+class Order:
+    """The runs of one copy in the order of their offsets, which don't overlap; and what had to be done for that."""
+
+    runs: list[Run] = field(default_factory=list)
+    cut: list[Cut] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class _Heads:
+    """All batches of a run."""
+
+    header: npt.NDArray[Any]
+    start: Numbers
+    stop: Numbers
+    base: Numbers
+    last: Numbers
+
+
+def arrange(copies: Copies, examined: Sequence[Examined]) -> Order:
+    """Put the segments of one copy together."""
+    return _Arranger(copies, examined).run()
+
+
+class _Arranger:
+    def __init__(self, copies: Copies, examined: Sequence[Examined]) -> None:
+        self.copies, self.examined = copies, examined
+        self.order = Order()
+        self.runs = self.order.runs
+        self._known: tuple[Run, _Heads] | None = None
+
+    def run(self) -> Order:
+        odd: list[tuple[int, Run]] = []
+        for number, one in enumerate(self.examined):
+            self.order.cut += one.cut
+            for run in one.good:
+                odd += [(number, early) for early in self._append(run)]
+            odd += [(number, run) for run in one.odd]
+        for number, run in odd:
+            self._odd(number, run)
+        return self.order
+
+    def _append(self, run: Run) -> list[Run]:
+        """Put a run behind all others. Returns what of it is not above them."""
+        end = self.runs[-1].last if self.runs else -1
+        if run.first > end:
+            self.runs.append(run)
+            return []
+        above = self.copies.cut(run, end + 1, _TOP)
+        if not above:
+            return [run]
+        self.runs += above
+        return [replace(run, stop=above[0].start, last=min(run.last, above[0].first - 1))]
+
+    # What is not in its place
+
+    def _odd(self, number: int, run: Run) -> None:
+        for one, head in self.copies.single(run):
+            if (
+                self._fits_between(number, one, head)
+                or self._is_free(number, one)
+                or self._reaches_over(one, head)
+            ):
+                continue
+            self._refuse(one, head)
+
+    def _fits_between(self, number: int, one: Run, head: Any) -> bool:
+        """Give a batch the offsets that its neighbours in the file leave free, if these are as many as it takes."""
+        if one.patch:
+            return False
+        segment = self.examined[number]
+        before = next((run.last for run in self._of_file(one) if run.stop == one.start), None)
+        after = next((run.first for run in self._of_file(one) if run.begin == one.stop), None)
+        if one.start == 0:
+            before = segment.base - 1
+        if one.stop >= segment.file.size:
+            after = segment.file.hints.get("next_base")
+        if before is None or after is None or after - before - 1 != one.last - one.first + 1:
+            return False
+        if one.first == before + 1:
+            return self._insert(one)
+        patch = (before + 1).to_bytes(8, "big")
+        moved = replace(
+            one, first=before + 1, last=after - 1, start=one.start + len(patch), patch=patch, origin=one.start
+        )
+        if not self._insert(moved):
+            return False
+        self.order.notes.append(
+            f"{one.file}: base_offset of the batch at byte {one.begin} is set from {one.first} to {before + 1}: the batches"
+            f" around it leave just these offsets (no checksum covers the field)."
+        )
+        return True
+
+    def _is_free(self, number: int, one: Run) -> bool:
+        """Put a batch where its offsets belong, if that is in its own file, or at the end of the log."""
+        if one.first < 0:
+            return False
+        at = bisect_left(self.runs, one.first, key=lambda run: run.first)
+        beside = [run for run in self.runs[max(0, at - 1) : at + 1] if run.file == one.file]
+        if beside or not self._of_file(one):
+            if at == len(self.runs) and not self._is_last(number, one):
+                return False
+            return self._insert(one)
+        return False
+
+    def _is_last(self, number: int, one: Run) -> bool:
+        """Whether nothing of the log lies behind a batch."""
+        later = any(segment.good for segment in self.examined[number + 1 :])
+        return not later and all(run.begin < one.begin for run in self._of_file(one))
+
+    def _reaches_over(self, one: Run, head: Any) -> bool:
+        """Where the batch before claims more offsets than its records have, and this one starts within these."""
+        at = bisect_right(self.runs, one.first, key=lambda run: run.first) - 1
+        if at < 0 or one.patch:
+            return False
+        run = self.runs[at]
+        above = self.runs[at + 1].first if at + 1 < len(self.runs) else _TOP
+        if run.patch or run.file != one.file or run.copy != one.copy or run.stop != one.start:
+            return False
+        heads = self._heads(run)
+        base, last = int(heads.base[-1]), int(heads.last[-1])
+        if not base < one.first <= last < one.last < above:
+            return False
+        start = int(heads.start[-1])
+        data = self.copies.listings[run.copy].read(run.file, start, run.stop - start)
+        shorter = _ending(data, heads.header[-1:], base, one.first - 1)
+        if shorter is None:
+            # Broker and consumers take both; the records that are there twice are skipped.
+            self.order.notes.append(
+                f"{one.file}: the batch at byte {one.begin} starts at offset {one.first}, the one before ends at {last}."
+            )
+            return self._insert(replace(one, first=last + 1))
+        tail = Run(
+            run.copy, run.file, run.base, start + HEAD_SIZE, run.stop, base, one.first - 1, shorter, start
+        )
+        rest = [] if len(heads.base) == 1 else [replace(run, stop=start, last=int(heads.last[-2]))]
+        self.runs[at : at + 1] = [*rest, tail, one]
+        self.order.notes.append(
+            f"{one.file}: the batch at byte {start} claimed offsets up to {last}, its records and the next batch say"
+            f" {one.first - 1}: last_offset_delta is set to that."
+        )
+        return True
+
+    def _refuse(self, one: Run, head: Any) -> None:
+        listing = self.copies.listings[one.copy]
+        at = max(0, bisect_right(self.runs, one.first, key=lambda run: run.first) - 1)
+        for run in self.runs[at : at + 2]:
+            if run.first <= one.first and one.last <= run.last:
+                heads = self._heads(run)
+                i = int(np.searchsorted(heads.base, one.first))
+                if (
+                    i < len(heads.base)
+                    and (heads.base[i], heads.last[i]) == (one.first, one.last)
+                    and heads.header["crc"][i] == head["crc"]
+                ):
+                    why = f"bad order: offsets {one.first} to {one.last} are there twice, kept at byte {heads.start[i]} of {run.file}"
+                    self.order.cut.append(cut_of(one, why, 0, {}))
+                    return
+        rows, what = lost(listing, np.array([head]))
+        why = f"bad order: offsets {one.first} to {one.last} are not in the place of the batch, and others have them or lie around"
+        self.order.cut.append(cut_of(one, why, rows, what))
+
+    # The runs kept
+
+    def _insert(self, one: Run) -> bool:
+        """Put a run among the others, if its offsets are free."""
+        at = bisect_left(self.runs, one.first, key=lambda run: run.first)
+        if at and self.runs[at - 1].last >= one.first:
+            return False
+        if at < len(self.runs) and self.runs[at].first <= one.last:
+            return False
+        self.runs.insert(at, one)
+        return True
+
+    def _of_file(self, one: Run) -> list[Run]:
+        return [run for run in self.runs if run.file == one.file and run.copy == one.copy]
+
+    def _heads(self, run: Run) -> _Heads:
+        """The headers of one run are kept: whoever asks, asks for its neighbour next."""
+        if self._known is None or self._known[0] is not run:
+            found = list(self.copies.batches(run))
+            header = np.concatenate([some.frames.header for some in found])
+            begin = run.begin if run.patch else run.start
+            start = np.concatenate([some.at for some in found]) + begin
+            size = np.concatenate([some.frames.end - some.frames.start for some in found])
+            base, last = offsets(header)
+            self._known = (run, _Heads(header, start, start + size, base, last))
+        return self._known[1]
+
+
+def _ending(data: bytes, head: npt.NDArray[Any], base: int, end: int) -> bytes | None:
+    """The header of a batch that ends at another offset; None where a record of it lies beyond."""
+    from logwright.codec.base import Frames, Window
+    from logwright.codec.option import Options
+
+    window = Window(np.frombuffer(data, np.uint8), 0, len(data))
+    one = Frames(np.array([0], np.int64), np.array([len(data)], np.int64), head, len(data))
+    context = log.CODEC.context("", Options(log.CODEC.options))
+    for decoded in log.CODEC.decode(window, one, "rows", ["offset"], context):
+        found = np.asarray(decoded.batch.column("offset"))
+        if decoded.faults or (len(found) and int(found.max()) > end):
+            return None
+    new = head.copy()
+    new["last_offset_delta"] = end - base
+    assert LENGTH_END
+    return reseal(new, data[HEAD_SIZE:])

@@ -1,0 +1,176 @@
+"""What mending moves about: runs of sound batches, by the bytes of a file they lie in and the offsets they take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from logwright.codec.base import Bytes, Cut, Frames, Kept, Listing, Window
+from logwright.codec.fault import LogwrightError
+from logwright.codec.kafka import log
+from logwright.codec.kafka.batch import CONTROL, HEAD_SIZE
+from logwright.codec.kafka.names import parse_directory
+from logwright.codec.option import Options
+
+_WINDOW = 4 << 20
+
+Numbers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Sound batches one after the other: bytes `[start, stop)` of a file of one of the copies, their offsets ascending.
+
+    `patch` are bytes that come before these: the header of a batch, or all of it, where something in it was set right. Then
+    the run is one batch. `origin` is where its first batch starts in the file.
+    """
+
+    copy: int
+    file: str
+    base: int
+    """The number in the file's name."""
+    start: int
+    stop: int
+    first: int
+    last: int
+    patch: bytes = b""
+    origin: int = field(default=-1)
+
+    @property
+    def begin(self) -> int:
+        """Where its first batch starts in the file, as it was found."""
+        return self.start if self.origin < 0 else self.origin
+
+    @property
+    def size(self) -> int:
+        return len(self.patch) + self.stop - self.start
+
+    def pieces(self, start: int, stop: int) -> Iterator[Kept | bytes]:
+        """Bytes `[start, stop)` of the run itself."""
+        done = len(self.patch)
+        if start < done:
+            yield self.patch[start : min(stop, done)]
+        if stop > done:
+            yield Kept(self.file, self.start + max(start, done) - done, self.start + stop - done, self.copy)
+
+
+@dataclass(frozen=True, slots=True)
+class Batches:
+    """Some batches of a run: their window, and where they start in the run."""
+
+    window: Window
+    frames: Frames
+    at: Numbers
+
+
+class Copies:
+    """The directories given, to read runs from."""
+
+    def __init__(self, listings: Sequence[Listing]) -> None:
+        self.listings = listings
+        self._options = Options(log.CODEC.options)
+
+    def batches(self, run: Run) -> Iterator[Batches]:
+        """The batches of a run, window by window."""
+        listing = self.listings[run.copy]
+        if run.patch:
+            data = run.patch + listing.read(run.file, run.start, run.stop - run.start)
+            window = Window(np.frombuffer(data, np.uint8), 0, len(data))
+            frames = self._scan(window, run)
+            yield Batches(window, frames, frames.start)
+            return
+        at, length = run.start, _WINDOW
+        while at < run.stop:
+            data = listing.read(run.file, at, min(length, run.stop - at))
+            window = Window(np.frombuffer(data, np.uint8), at, run.stop)
+            frames = self._scan(window, run)
+            if len(frames):
+                yield Batches(window, frames, frames.start + (at - run.start))
+            elif frames.need <= length:
+                raise LogwrightError(
+                    "the file was changed while it was read", path=run.file, offset=at, advice="Try again"
+                )
+            at += frames.stop
+            length = max(_WINDOW, frames.need)
+
+    def _scan(self, window: Window, run: Run) -> Frames:
+        context = log.CODEC.context("", self._options, base_offset=None)
+        return log.CODEC.scan(window, 0, context, check=False)
+
+    def cut(self, run: Run, low: int, high: int) -> list[Run]:
+        """The batches of a run whose offsets are all within `[low, high]`, as runs."""
+        if low <= run.first and run.last <= high:
+            return [run]
+        if run.last < low or run.first > high or run.patch:
+            return []
+        start = stop = -1
+        first = last = 0
+        for some in self.batches(run):
+            base, top = offsets(some.frames.header)
+            inside = np.flatnonzero((base >= low) & (top <= high))
+            if not len(inside):
+                continue
+            if start < 0:
+                start, first = int(some.at[inside[0]]), int(base[inside[0]])
+            begin = int(inside[-1])
+            stop = int(some.at[begin]) + int(some.frames.end[begin] - some.frames.start[begin])
+            last = int(top[begin])
+        if start < 0:
+            return []
+        return [Run(run.copy, run.file, run.base, run.start + start, run.start + stop, first, last)]
+
+    def single(self, run: Run) -> Iterator[tuple[Run, npt.NDArray[Any]]]:
+        """Each batch of a run as a run of its own, and its header."""
+        for some in self.batches(run):
+            base, top = offsets(some.frames.header)
+            for i in range(len(some.frames)):
+                head = some.frames.header[i]
+                if run.patch:
+                    yield run, head
+                    continue
+                start = run.start + int(some.at[i])
+                stop = start + int(some.frames.end[i] - some.frames.start[i])
+                yield Run(run.copy, run.file, run.base, start, stop, int(base[i]), int(top[i])), head
+
+
+def offsets(header: npt.NDArray[Any]) -> tuple[Numbers, Numbers]:
+    """The first and the last offset of each batch."""
+    base = header["base_offset"].astype(np.int64)
+    return base, base + header["last_offset_delta"]
+
+
+def lost(listing: Listing, header: npt.NDArray[Any]) -> tuple[int, Mapping[str, Any]]:
+    """For `Cut.rows_lost` and `Cut.lost`: records that are gone with batches whose headers are right, in Kafka's words."""
+    if not len(header):
+        return 0, {}
+    base, last = offsets(header)
+    data = header["attributes"] & CONTROL == 0
+    rows = int(np.maximum(header["records_count"].astype(np.int64), 0)[data].sum())
+    out: dict[str, Any] = dict(place(listing))
+    out |= {"first_offset": int(base.min()), "last_offset": int(last.max())}
+    times = np.concatenate([header["base_timestamp"], header["max_timestamp"]]).astype(np.int64)
+    times = times[times >= 0]
+    if len(times):
+        out |= {"first_timestamp": int(times.min()), "last_timestamp": int(times.max())}
+    return rows, out
+
+
+def place(listing: Listing) -> Mapping[str, Any]:
+    """Topic and partition, where the directory's name says them."""
+    found = parse_directory(listing.name)
+    return {} if found is None else {"topic": found.topic, "partition": found.partition}
+
+
+def cut_of(run: Run, why: str, rows_lost: int | None, what: Mapping[str, Any]) -> Cut:
+    """All of a run, not kept."""
+    length = max(run.stop - run.begin, HEAD_SIZE)
+    return Cut(run.file, run.begin, length, why, run.copy, rows_lost, what)
+
+
+def only(data: Bytes, start: int, end: int, header: npt.NDArray[Any]) -> Frames:
+    """One batch of a window as frames."""
+    return Frames(np.array([start], np.int64), np.array([end], np.int64), header, end)

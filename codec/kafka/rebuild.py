@@ -1,0 +1,84 @@
+"""The derived files of a partition made anew from its logs, which stay as they are."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from logwright.codec.base import Kept, Listing, Mended, Mending, Plan, Role
+from logwright.codec.fault import UsageError
+from logwright.codec.kafka.derive import PartitionDeriver
+from logwright.codec.kafka.intervals import interval_of
+from logwright.codec.kafka.mend_examine import examine
+from logwright.codec.kafka.mend_runs import Copies
+from logwright.codec.kafka.mend_write import PartitionMending, Segment, damage, kind_of
+from logwright.codec.kafka.names import EPOCH_FILE, segment_name
+from logwright.codec.option import Options
+
+REBUILDS = ("index", "timeindex", "txnindex", "snapshot", EPOCH_FILE)
+_ALL = "all"
+
+
+def rebuild(listing: Listing, plan: Plan, what: Sequence[str], options: Options) -> Mending:
+    """See `codec.base.Repairs`. Raises `DamageError` where a log is damaged."""
+    wanted = _wanted(what)
+    reader = Copies([listing])
+    segments, said = [], []
+    for file in plan.files:
+        if file.role is not Role.PRIMARY:
+            continue
+        base = file.hints["base_offset"]
+        if file.name != segment_name(base, ".log"):
+            raise UsageError(
+                f"{file.name} is left of an operation that was cut short",
+                advice="Start the broker on it once, which finishes the operation, or repair the partition",
+            )
+        found = examine(listing, 0, file, options)
+        if found.error is not None:
+            raise damage(found.error)
+        for cut in found.cut:
+            said.append(
+                f"{file.name} ends in {cut.length} bytes that are no batch ({cut.why}): a broker cuts them off after an"
+                " unclean stop."
+            )
+        segments.append(Segment(base, found.good, file.name))
+    if not segments:
+        raise UsageError("there is no log to rebuild anything from")
+    start = options["log.start.offset"]
+    start = plan.facts["log_start_offset"] if start is None else start
+    if start > 0 and {"txnindex", "snapshot"} & wanted:
+        said.append(
+            f"What was before offset {segments[0].base} is gone: producers that wrote nothing since are not in the snapshots, and"
+            " of transactions begun there the records still in the log count from their first one here."
+        )
+    whole = [
+        Mended(file.name, [Kept(file.name, 0, file.size)], file.name)
+        for file in plan.files
+        if file.role is not Role.PRIMARY and not (file.role is Role.DERIVED and kind_of(file.name) in wanted)
+    ]
+    return PartitionMending(
+        reader,
+        segments,
+        deriver=PartitionDeriver(
+            interval_of(listing, plan, options),
+            now=time.time_ns() // 1_000_000,
+            producer_expiration=options["producer.id.expiration.ms"],
+        ),
+        warnings=said,
+        before_you_start=["Put it in place while the broker is stopped."],
+        whole=whole,
+        log_start=start,
+        only=wanted,
+    )
+
+
+def _wanted(what: Sequence[str]) -> set[str]:
+    names = {str(one).strip().lower().lstrip(".") for one in what} or {_ALL}
+    if _ALL in names:
+        return set(REBUILDS)
+    unknown = sorted(names - set(REBUILDS))
+    if unknown:
+        raise UsageError(
+            f"{unknown[0]!r} can't be rebuilt", advice=f"What can be: {', '.join((*REBUILDS, _ALL))}"
+        )
+    return names

@@ -1,0 +1,255 @@
+"""Mending a partition: which batches are kept, and what stands around them.
+
+SALVAGE keeps every batch that is sound, PREFIX those before the first damage, SYSTEM what a broker would leave. A broker that is
+started on the result, after an unclean stop too, finds nothing to cut, to delete or to write anew: for what it does on meeting
+what is not here see `broker`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from logwright.codec.base import Cut, Kept, Listing, Mended, Mending, Plan, Role, Strategy
+from logwright.codec.describe import DescriptionError
+from logwright.codec.fault import UsageError
+from logwright.codec.kafka import log, metadata
+from logwright.codec.kafka.broker.start import OPTIONS as START_OPTIONS
+from logwright.codec.kafka.derive import PartitionDeriver
+from logwright.codec.kafka.intervals import interval_of
+from logwright.codec.kafka.mend_examine import Examined, examine
+from logwright.codec.kafka.mend_order import arrange
+from logwright.codec.kafka.mend_runs import Copies, Run, place
+from logwright.codec.kafka.mend_system import SystemMending
+from logwright.codec.kafka.mend_write import PartitionMending, Segment, name_segments
+from logwright.codec.kafka.names import EPOCH_FILE, METADATA_FILE, claims_to_be_kafkas, segment_name
+from logwright.codec.kafka.replicas import merge
+from logwright.codec.option import Option, Options, parse_bool, parse_choice, parse_text
+
+PRODUCER_EXPIRATION = Option(
+    "producer.id.expiration.ms",
+    86_400_000,
+    "Producers without an open transaction that were not heard of for so long are forgotten, as by a broker on its start",
+    low=1,
+)
+_OWN = (
+    Option(
+        "open.transactions",
+        "keep",
+        "What becomes of transactions that are open at the end: kept (and named), or aborted by markers as a broker writes them",
+        parse_choice,
+        ("keep", "abort"),
+    ),
+    Option(
+        "replicas",
+        "merge",
+        "Where replicas differ: `merge` refuses, `first` believes the first one given from there on",
+        parse_choice,
+        ("merge", "first"),
+    ),
+    Option(
+        "version",
+        None,
+        "Strategy system: the version whose start is thought of; by default the newest",
+        parse_text,
+    ),
+    Option(
+        "clean",
+        None,
+        "Strategy system: whether the last stop was clean; by default as .kafka_cleanshutdown says",
+        parse_bool,
+    ),
+    PRODUCER_EXPIRATION,
+    log.MAX_DECOMPRESSED,
+)
+REPAIR_OPTIONS = (*START_OPTIONS, *_OWN)
+
+_LARGEST = 1 << 20
+_TEMPORARY = (f"{EPOCH_FILE}.tmp", f"{METADATA_FILE}.tmp")
+"""Left of writing that was cut short: a broker writes the file beside anew, and renames it."""
+
+
+def repair(copies: Sequence[Listing], plans: Sequence[Plan], strategy: Strategy, options: Options) -> Mending:
+    """See `codec.base.Repairs`."""
+    if strategy is not Strategy.SALVAGE and len(copies) > 1:
+        raise UsageError(
+            f"strategy {strategy} takes one copy, there are {len(copies)}",
+            advice="Replicas are merged by strategy salvage",
+        )
+    check_copies(copies)
+    if strategy is Strategy.SYSTEM:
+        return SystemMending(copies[0], plans[0], options)
+    return _mend(copies, plans, strategy, options)
+
+
+def check_copies(copies: Sequence[Listing]) -> None:
+    """Replicas are of one partition."""
+    found = [dict(place(one)) for one in copies]
+    for one, where in zip(copies[1:], found[1:], strict=True):
+        if where and found[0] and where != found[0]:
+            raise UsageError(
+                f"{one.name} is no replica of {copies[0].name}",
+                advice="Replicas of one partition have directories of the same name",
+            )
+
+
+def _mend(
+    copies: Sequence[Listing], plans: Sequence[Plan], strategy: Strategy, options: Options
+) -> PartitionMending:
+    reader = Copies(copies)
+    examined = [
+        [examine(listing, number, file, options) for file in plan.files if file.role is Role.PRIMARY]
+        for number, (listing, plan) in enumerate(zip(copies, plans, strict=True))
+    ]
+    notes: list[str] = []
+    cut: list[Cut] = []
+    if strategy is Strategy.PREFIX:
+        runs, cut = prefix(examined[0])
+        kept = [(run, run.base) for run in runs]
+        bases = [one.base for one in examined[0]]
+        last = kept[-1][1] if kept else bases[0] if bases else 0
+        damage = next((one.base for one in examined[0] if one.first_damage is not None), None)
+        bases = [base for base in bases if damage is None or base <= max(last, damage)]
+    else:
+        orders = [arrange(reader, one) for one in examined]
+        merged = merge(
+            reader, orders, [[one.base for one in found] for found in examined], options["replicas"]
+        )
+        kept, bases = merged.runs, [one.base for one in examined[0]]
+        cut, notes = merged.cut, merged.notes
+    start = options["log.start.offset"]
+    start = plans[0].facts["log_start_offset"] if start is None else start
+    segments = name_segments(kept, bases, start)
+    whole, said, advice = surroundings(copies, plans, options)
+    notes += renamed(segments) + said
+    end = kept[-1][0].last + 1 if kept else segments[-1].base
+    beyond = start > end
+    if beyond:
+        advice.append(
+            f"The log ends at {end} now, log-start-offset-checkpoint says that it starts at {start}: take the partition's line out"
+            " of that file (and correct its count), else the broker deletes all of it."
+        )
+    return PartitionMending(
+        reader,
+        segments,
+        deriver=PartitionDeriver(
+            interval_of(copies[0], plans[0], options),
+            now=time.time_ns() // 1_000_000,
+            producer_expiration=options["producer.id.expiration.ms"],
+        ),
+        cut=cut,
+        warnings=notes,
+        before_you_start=advice,
+        whole=whole,
+        log_start=0 if beyond else start,
+        abort=options["open.transactions"] == "abort",
+        stop_at_damage=strategy is Strategy.PREFIX,
+    )
+
+
+def prefix(examined: Sequence[Examined]) -> tuple[list[Run], list[Cut]]:
+    """What lies before the first damage, and what is cut."""
+    runs: list[Run] = []
+    cut: list[Cut] = []
+    end = -1
+    broken = False
+    for one in examined:
+        if broken:
+            low, high = one.base, one.file.hints.get("next_base")
+            what = {"first_offset": low} | ({} if high is None else {"last_offset": high - 1})
+            if one.file.size:
+                cut.append(
+                    Cut(one.file.name, 0, one.file.size, "behind the first damage", one.copy, None, what)
+                )
+            continue
+        stop = one.first_damage
+        for run in one.good:
+            if run.first <= end:
+                stop = run.begin if stop is None else min(stop, run.begin)
+            if stop is not None and run.begin >= stop:
+                break
+            runs.append(run)
+            end = run.last
+        if stop is not None:
+            cut += [each for each in one.cut if each.offset == stop]
+            done = max((each.offset + each.length for each in one.cut if each.offset == stop), default=stop)
+            if done < one.file.size:
+                first = end + 1
+                cut.append(
+                    Cut(
+                        one.file.name,
+                        done,
+                        one.file.size - done,
+                        "behind the first damage"
+                        if done > stop
+                        else "bad order: offsets that don't fit those before",
+                        one.copy,
+                        None,
+                        {"first_offset": first},
+                    )
+                )
+            # The torn end of the log is no reason to give up what does not follow it.
+            broken = True
+    return runs, cut
+
+
+def renamed(segments: Sequence[Segment]) -> list[str]:
+    out = []
+    for one in segments:
+        name = segment_name(one.base, ".log")
+        if one.like is not None and one.like != name:
+            out.append(
+                f"{one.like} is called {name} now: its batches don't fit the old name, or the segment before reaches beyond it."
+            )
+    return out
+
+
+def surroundings(
+    copies: Sequence[Listing], plans: Sequence[Plan], options: Options
+) -> tuple[list[Mended], list[str], list[str]]:
+    """The files that are not made of batches, which come first; what is to be said of them; and what the broker needs."""
+    plan = plans[0]
+    whole: list[Mended] = []
+    said: list[str] = []
+    advice = ["Put it in place while the broker is stopped."]
+    topic = _topic_id(copies)
+    given = options["topic.id"]
+    if given is not None and not metadata.is_topic_id(given):
+        raise UsageError(f"topic.id: {given!r} is no UUID in URL-safe base64 (22 characters)")
+    here = next((file for file in plan.files if file.name == METADATA_FILE), None)
+    if given is not None and given != topic[0]:
+        whole.append(Mended(METADATA_FILE, [metadata.pack(given)], METADATA_FILE if here else None))
+    elif topic[0] is not None and topic[1] == 0 and here is not None:
+        whole.append(Mended(METADATA_FILE, [Kept(METADATA_FILE, 0, here.size)], METADATA_FILE))
+    elif topic[0] is not None:
+        whole.append(Mended(METADATA_FILE, [metadata.pack(topic[0])], METADATA_FILE if here else None))
+        said.append("partition.metadata is taken from a replica.")
+    else:
+        what = "is damaged and left out" if here else "is not there"
+        said.append(f"partition.metadata {what}: the topic's id is not known.")
+        advice.append(
+            "Without partition.metadata a KRaft broker sets the partition aside as stray: pass topic.id (kafka-topics --describe"
+            " prints it) to have the file written, or copy it from another partition of the topic."
+        )
+    for file in plan.files:
+        if file.role is not Role.FOREIGN:
+            continue
+        if file.name in _TEMPORARY:
+            continue
+        if claims_to_be_kafkas(file.name) or file.name.endswith(".deleted"):
+            said.append(f"{file.name} is left out: the broker takes the name for one of its own.")
+            continue
+        whole.append(Mended(file.name, [Kept(file.name, 0, file.size)], file.name))
+    return whole, said, advice
+
+
+def _topic_id(copies: Sequence[Listing]) -> tuple[str | None, int]:
+    """The topic's id and the copy that has it."""
+    for number, listing in enumerate(copies):
+        if METADATA_FILE not in {entry.name for entry in listing.entries()}:
+            continue
+        try:
+            return metadata.unpack(listing.read(METADATA_FILE, 0, _LARGEST))[1], number
+        except DescriptionError:
+            continue
+    return None, 0

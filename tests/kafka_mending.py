@@ -1,0 +1,77 @@
+"""Mending in memory, for tests: a directory as a mapping of names to bytes, and what a mending makes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from logwright.codec.base import Entry, Kept, Listing, Mending, Strategy
+from logwright.codec.kafka.partition import LAYOUT
+from logwright.codec.option import Options
+
+
+class Memory:
+    """A `Listing` of bytes."""
+
+    def __init__(
+        self, files: Mapping[str, bytes], name: str = "orders-0", above: Listing | None = None
+    ) -> None:
+        self.name, self.files, self.above = name, dict(files), above
+
+    def entries(self) -> Sequence[Entry]:
+        return [Entry(name, len(data)) for name, data in sorted(self.files.items())]
+
+    def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
+        data = self.files[name]
+        return data[offset:] if length is None else data[offset : offset + length]
+
+    def parent(self) -> Listing | None:
+        return self.above
+
+
+def memory(path: Path) -> Memory:
+    """A partition directory, and the files of the log directory that it lies in."""
+    above = Memory(
+        {one.name: one.read_bytes() for one in path.parent.iterdir() if one.is_file()}, path.parent.name
+    )
+    return Memory({one.name: one.read_bytes() for one in path.iterdir() if one.is_file()}, path.name, above)
+
+
+def options(**given: Any) -> Options:
+    return Options(LAYOUT.repair_options, {name.replace("__", "-"): value for name, value in given.items()})
+
+
+def repair(*copies: Memory, strategy: str = "salvage", **given: Any) -> tuple[Memory, Mending]:
+    """The directory that comes out, and the mending after it was carried out."""
+    plans = [LAYOUT.plan(one, Options(LAYOUT.read_options)) for one in copies]
+    mending = LAYOUT.repair(copies, plans, Strategy(strategy), options(**given))
+    return execute(copies, mending), mending
+
+
+def rebuild(copy: Memory, *what: str, **given: Any) -> tuple[Memory, Mending]:
+    mending = LAYOUT.rebuild(copy, LAYOUT.plan(copy, Options(LAYOUT.read_options)), what, options(**given))
+    return execute([copy], mending), mending
+
+
+def execute(copies: Sequence[Memory], mending: Mending) -> Memory:
+    made: dict[str, bytes] = {}
+    for mended in mending.files():
+        assert mended.name not in made, f"{mended.name} comes twice"
+        parts = []
+        for piece in mended.pieces:
+            if isinstance(piece, Kept):
+                assert 0 <= piece.start <= piece.stop <= len(copies[piece.copy].files[piece.file]), piece
+                parts.append(copies[piece.copy].files[piece.file][piece.start : piece.stop])
+            else:
+                parts.append(piece)
+        made[mended.name] = b"".join(parts)
+        assert mended.like is None or mended.like in copies[0].files, mended
+    assert sorted(mending.removes) == sorted(set(copies[0].files) - set(made))
+    return Memory(made, copies[0].name, copies[0].above)
+
+
+def started(directory: Memory, *, clean: bool = False, **given: Any) -> Any:
+    """What a broker would do with a directory (`Opened`)."""
+    wanted = Options(LAYOUT.read_options, given)
+    return LAYOUT.open_as(directory, LAYOUT.plan(directory, wanted), wanted, version=None, clean=clean)
