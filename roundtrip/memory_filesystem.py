@@ -229,16 +229,18 @@ class MemoryFileSystem:
 
     def rename_new(self, old: str, new: str) -> None:
         self._tick(old)
+        self._there(old)
         if self._find(new) is not None:
             raise _error(errno.EEXIST, new)
         self._rename(old, new)
 
     def _rename(self, old: str, new: str) -> None:
-        inode, replaced = self._find(old), self._find(new)
-        if inode is None:
-            raise _error(errno.ENOENT, old)
-        if replaced is not None:
-            if inode in self._state.folders:
+        inode, replaced = self._there(old), self._find(new)
+        if f"{new}/".startswith(f"{old}/") and new != old:
+            # Nothing can be put below itself.
+            raise _error(errno.EINVAL if inode in self._state.folders else errno.ENOTDIR, new)
+        if replaced is not None and replaced != inode:
+            if inode in self._state.folders or f"{old}/".startswith(f"{new}/"):
                 if self._state.folders[self._folder(new)]:
                     raise _error(errno.ENOTEMPTY, new)
             elif replaced in self._state.folders:
@@ -248,9 +250,9 @@ class MemoryFileSystem:
 
     def exchange(self, one: str, other: str) -> bool:
         self._tick(one)
-        if not self.can_exchange:
+        first, second = self._there(one), self._there(other)
+        if not self.can_exchange or one != other and os.path.commonpath([one, other]) in (one, other):
             return False
-        first, second = self._folder(one), self._folder(other)
         names = ((*self._entry(one), first, second), (*self._entry(other), second, first))
         self._change(Change("exchange", names))
         return True
@@ -261,9 +263,7 @@ class MemoryFileSystem:
 
     def lock(self, path: str) -> Lock | None:
         self._tick(path)
-        inode = self._find(path)
-        if inode is None:
-            inode = self._create(path)
+        inode = self._create(path) if self._find(path) is None else self._file(path)
         if inode in self._locks:
             return None
         self._locks[inode] = lock = _Lock(self, inode)
@@ -352,18 +352,23 @@ class MemoryFileSystem:
                 inode = self._state.folders.get(inode, {}).get(part) if inode is not None else None
         return inode
 
-    def _folder(self, path: str) -> int:
+    def _there(self, path: str) -> int:
         inode = self._find(path)
         if inode is None:
-            raise _error(errno.ENOENT, path)
+            above = os.path.dirname(path)
+            while self._find(above) is None:
+                above = os.path.dirname(above)
+            raise _error(errno.ENOTDIR if self._find(above) in self._state.contents else errno.ENOENT, path)
+        return inode
+
+    def _folder(self, path: str) -> int:
+        inode = self._there(path)
         if inode not in self._state.folders:
             raise _error(errno.ENOTDIR, path)
         return inode
 
     def _file(self, path: str) -> int:
-        inode = self._find(path)
-        if inode is None:
-            raise _error(errno.ENOENT, path)
+        inode = self._there(path)
         if inode in self._state.folders:
             raise _error(errno.EISDIR, path)
         return inode

@@ -1,0 +1,151 @@
+"""The file system in memory does, and refuses, what the real one does: what is proved on the one holds on the other."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+import tempfile
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from logwright.roundtrip.memory_filesystem import Failure, Interrupted, MemoryFileSystem
+from logwright.writers.filesystem import FileSystem, LocalFileSystem
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the error numbers are those of Linux")
+
+Step = tuple[str, str, str]
+NAMES = st.sampled_from(["a", "b", "a/c", "b/c", "a/c/d"])
+ONE = (
+    "mkdir",
+    "create",
+    "write",
+    "read",
+    "stat",
+    "listdir",
+    "remove",
+    "rmdir",
+    "sync_directory",
+    "lock",
+    "locked",
+    "holder",
+)
+TWO = ("rename", "rename_new", "exchange", "adopt")
+STEPS = st.lists(st.tuples(st.sampled_from(ONE + TWO), NAMES, NAMES), min_size=1, max_size=12)  # fmt: skip
+
+
+def done(files: FileSystem, step: Step, root: str) -> Any:
+    """What an operation gives, or the number of its error."""
+    what, one, other = step[0], os.path.join(root, step[1]), os.path.join(root, step[2])
+    try:
+        match what:
+            case "stat":
+                found = files.stat(one)
+                return found and (found.directory, 0 if found.directory else found.size)
+            case "listdir":
+                return [(item.name, item.directory, item.size) for item in files.listdir(one)]
+            case "create" | "write":
+                file = files.create(one) if what == "create" else files.open(one)
+                taken = file.pwrite(step[1].encode(), 2)
+                file.close()
+                return taken
+            case "read":
+                return files.read(one), files.read(one, 1, 3), files.read(one, 9)
+            case "lock":
+                lock = files.lock(one)
+                assert lock is not None
+                held = files.locked(one), files.lock(one)
+                lock.release()
+                return held
+            case "adopt":
+                return files.adopt(one, one) if files.stat(one) else None
+            case _:
+                return getattr(files, what)(*((one, other) if what in TWO else (one,)))
+    except OSError as error:
+        if what in TWO and error.errno in (errno.ENOENT, errno.ENOTDIR) and files.stat(one) is None:
+            return "not there"  # where both are wrong, either may be told
+        return error.errno
+
+
+def tree(root: str) -> dict[str, bytes | None]:
+    found: dict[str, bytes | None] = {}
+    for folder, folders, names in os.walk(root):
+        for name in (*folders, *names):
+            path = os.path.join(folder, name)
+            found[os.path.relpath(path, root)] = None if name in folders else open(path, "rb").read()  # noqa: SIM115
+    return found
+
+
+BEFORE: list[Step] = [
+    ("mkdir", "empty", ""), ("mkdir", "full", ""), ("mkdir", "full/inner", ""), ("write", "full/inner", ""),
+    ("create", "full/file", ""), ("create", "file", ""),
+]  # fmt: skip
+PLACES = ("empty", "full", "full/inner", "full/file", "file", "gone", "gone/x", "file/x", "empty/new")
+
+
+@pytest.mark.parametrize("what", ONE + TWO)
+@pytest.mark.parametrize("one", PLACES)
+def test_every_operation_everywhere(what: str, one: str) -> None:
+    for other in PLACES if what in TWO else ("",):
+        same([*BEFORE, (what, one, other)])
+
+
+@given(STEPS)
+def test_operations_in_any_order(steps: list[Step]) -> None:
+    same(steps)
+
+
+def same(steps: list[Step]) -> None:
+    memory, local = MemoryFileSystem(), LocalFileSystem()
+    memory.make("/root")
+    with tempfile.TemporaryDirectory() as root:
+        for step in steps:
+            assert done(memory, step, "/root") == done(local, step, root), step
+        assert memory.tree("/root") == tree(root)
+        assert memory.fork().tree("/root") == tree(root)
+
+
+def test_the_tree_can_be_looked_at_elsewhere(tmp_path: Any) -> None:
+    memory = MemoryFileSystem()
+    memory.put("/a/b/file", b"content")
+    memory.put("/a/other", b"")
+    memory.make("/a/empty")
+    memory.dump("/a", str(tmp_path))
+    assert tree(str(tmp_path)) == memory.tree("/a")
+    assert memory.tree("/nowhere") == {}
+    assert memory.real("/a/../b/./c") == "/b/c"
+
+
+def test_what_tests_may_order() -> None:
+    memory = MemoryFileSystem(can_exchange=False)
+    memory.make("/a")
+    memory.make("/b")
+    assert memory.exchange("/a", "/b") is False
+    memory.devices["/a"] = 7
+    found = memory.stat("/a")
+    assert found is not None
+    assert found.device == 7
+    memory.busy["/a/lock"] = "process 1"
+    assert memory.holder("/a/lock") is None, "a file that is not there"
+    memory.put("/a/lock", b"")
+    assert memory.holder("/a/lock") == "process 1"
+    memory.fail(1, None)
+    memory.stat("/a")
+    with pytest.raises(Interrupted):
+        memory.stat("/a")
+    assert memory.failed
+    file = memory.create("/a/file")
+    memory.fail(0, Failure.SHORT)
+    assert file.pwrite(b"1234", 0) == 2
+    assert file.pwrite(b"1", 0) == 1
+    seen: list[int] = []
+    memory.meanwhile(1, lambda: seen.append(memory.ticks))
+    memory.stat("/a")
+    assert not seen
+    memory.stat("/a")
+    assert len(seen) == 1
+    assert memory.lives(memory.process())
+    assert not memory.crash(0).lives(memory.process())
