@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from logwright.codec.fault import Fault, LogwrightError
 from logwright.readers.report import FileReport, Report
-from logwright.readers.source import open_source
+from logwright.readers.source import Source, patched
 from logwright.readers.stream import RECORD_LIMIT
 
 Write = Callable[[Mapping[str, Any]], None]
@@ -56,15 +56,18 @@ class HeardReport(Report):
             self.hear(path, fault)
 
 
-def described(path: str, real: str | None, fault: Fault) -> dict[str, Any]:
-    """What is written down of a fault in the file `path`, whose bytes are at `real`: `record` is up to 64 KiB of them in base64,
-    None where there are none, or the disk can't read them."""
+def described(path: str, fault: Fault, open: Callable[[], Source] | None) -> dict[str, Any]:
+    """What is written down of a fault in the file `path`: `record` is up to 64 KiB of its bytes in base64, up to the first that the
+    disk can't read, None where there are none."""
     out = {"path": path, **fault.to_dict(), "record": None}
-    if real is not None and fault.length:
+    if open is not None and fault.length:
         try:
-            with open_source(real, path) as source:
-                data = source.pread(fault.offset, min(fault.length, RECORD_LIMIT)).tobytes()
-            out["record"] = base64.b64encode(data).decode()
+            with open() as source:
+                data, unreadable = patched(source, fault.offset, min(fault.length, RECORD_LIMIT))
         except LogwrightError:
-            pass  # what can't be read is no record
+            return out  # it is gone, say: that is told elsewhere
+        if unreadable:
+            data = data[: unreadable[0].start - fault.offset]
+        if len(data):
+            out["record"] = base64.b64encode(data.tobytes()).decode()
     return out

@@ -38,7 +38,7 @@ from logwright.codec.option import Option, Options, fold, parse_bool, parse_int,
 from logwright.codec.table import Column, Table
 from logwright.readers import filter as filters
 from logwright.readers.plainly import plainly
-from logwright.readers.plan import Reading, reading
+from logwright.readers.plan import Reading, Started, reading
 from logwright.readers.record import HeardReport, Recorder, Write, described
 from logwright.readers.report import Report
 from logwright.readers.resolve import Target, expand, resolve
@@ -58,7 +58,16 @@ meets. With `spark.sql.pyspark.worker.logging.enabled` Spark collects it."""
 OPTIONS = (
     Option("codec", None, "What lies at the path; recognised when left away.", parse_text),
     Option("view", None, "What to see of it.", parse_text),
-    Option("mode", "FAILFAST", "FAILFAST, PERMISSIVE or DROPMALFORMED.", parse_text),
+    Option("mode", "FAILFAST", "FAILFAST, PERMISSIVE, DROPMALFORMED or AS_SYSTEM.", parse_text),
+    Option(
+        "as_system",
+        None,
+        "The version of the system asked about, in mode AS_SYSTEM; the newest known.",
+        parse_text,
+    ),
+    Option(
+        "clean", None, "Whether its last stop was a clean one; by default its own marker says.", parse_bool
+    ),
     Option("columns", None, 'Comma-separated; "*" is all, detail columns too.', parse_text),
     Option(
         "columnNameOfCorruptRecord",
@@ -120,7 +129,23 @@ class Request:
             raise NotFoundError(
                 "nothing to read here", path=", ".join(self.paths), advice="Check pathGlobFilter"
             )
-        return reading(self._resolve(paths), self.words["view"])
+        return reading(self._resolve(paths), self.words["view"], self.started)
+
+    @property
+    def mode(self) -> Mode:
+        return Mode.of(self.words["mode"])
+
+    @property
+    def started(self) -> Started | None:
+        """The system that is asked what it would serve, in mode `AS_SYSTEM`."""
+        asked = Started(self.words["as_system"], self.words["clean"])
+        if self.mode is Mode.AS_SYSTEM:
+            return asked
+        if asked != Started():
+            raise UsageError(
+                "as_system and clean say which system is asked", advice="They go with mode=AS_SYSTEM"
+            )
+        return None
 
     def _resolve(self, paths: Sequence[str]) -> list[Target]:
         try:
@@ -180,7 +205,7 @@ def schema_of(request: Request) -> StructType:
         for column in map(found.table.__getitem__, found.table.select(request.words["columns"]))
     ]
     # What is known without reading a file holds no damaged rows.
-    if Mode.of(request.words["mode"]) is Mode.PERMISSIVE and not found.ready:
+    if request.mode is Mode.PERMISSIVE and not found.ready:
         _check_corrupt_name(request, found.table)
         fields = [field.with_nullable(True) for field in fields]
         fields += [field.with_name(_outer(field.name, request)) for field in CORRUPT]
@@ -230,7 +255,7 @@ class SparkSource(DataSourceReader):
     def __init__(self, request: Request, schema: StructType, recorder: Recorder | None = None) -> None:
         self._request, self._schema, self._recorder = request, schema, recorder
         found = request.reading()
-        self._mode = Mode.of(request.words["mode"])
+        self._mode = request.mode
         self._tasks: tuple[Task, ...] = found.tasks if found is not None else ()
         self._ready: tuple[pa.RecordBatch, ...] = found.ready if found is not None else ()
         self._faults: tuple[tuple[str, Fault], ...] = found.faults if found is not None else ()
@@ -339,12 +364,13 @@ class SparkSource(DataSourceReader):
 
     def _write_down(self, partition: Stretch, report: HeardReport, write: Write) -> None:
         """What planning found is written down now, the rest as it is met."""
-        places = {task.file: (task.path, task.real) for task in partition.tasks}
+        tasks = {task.file: task for task in partition.tasks}
 
         def hear(file: str, fault: Fault) -> None:
-            path, real = places.get(file, (file or self._shown(), None))
+            task = tasks.get(file)
             if fault.severity is not Severity.INFO:
-                write(described(path, real, fault))
+                path = file or self._shown() if task is None else task.path
+                write(described(path, fault, None if task is None else task.open))
 
         for file, fault in partition.faults:
             hear(file, fault)

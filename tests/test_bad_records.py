@@ -10,8 +10,17 @@ from typing import Any
 
 import pytest
 
-from logwright.codec.fault import DamageError, Fault, Kind, LogwrightError, Severity, UsageError
+from logwright.codec.fault import (
+    DamageError,
+    Fault,
+    Kind,
+    LogwrightError,
+    Severity,
+    UnreadableError,
+    UsageError,
+)
 from logwright.readers.record import HeardReport, described
+from logwright.readers.source import MemorySource, open_source
 from logwright.readers.stream import RECORD_LIMIT
 from logwright.roundtrip.memory_filesystem import Failure, MemoryFileSystem
 from logwright.writers.bad_records import BadRecords
@@ -112,16 +121,28 @@ def test_what_is_written_down_of_a_fault(tmp_path: Path) -> None:
     path = tmp_path / "x.log"
     path.write_bytes(bytes(100) + b"bad" + bytes(RECORD_LIMIT))
     fault = Fault("kafka.log", 100, 3, Kind.CHECKSUM, "no", rows_lost=2, lost={"first_offset": 7})
-    assert described("shown", str(path), fault) == {
+    assert described("shown", fault, lambda: open_source(str(path))) == {
         "path": "shown", "offset": 100, "length": 3, "kind": "checksum mismatch", "severity": "error", "detail": "no",
         "rows_lost": 2, "lost": {"first_offset": 7}, "record": base64.b64encode(b"bad").decode(),
     }  # fmt: skip
     long = Fault("kafka.log", 100, RECORD_LIMIT + 3, Kind.CHECKSUM, "no")
-    assert len(base64.b64decode(described("shown", str(path), long)["record"])) == RECORD_LIMIT
+    assert (
+        len(base64.b64decode(described("shown", long, lambda: open_source(str(path)))["record"]))
+        == RECORD_LIMIT
+    )
     missing = Fault("kafka.log", 0, 0, Kind.LINK, "no", Severity.WARNING)
-    assert described("shown", None, fault)["record"] is None
-    assert described("shown", str(path), missing)["record"] is None
-    assert described("shown", str(tmp_path / "gone"), fault)["record"] is None
+    assert described("shown", fault, None)["record"] is None
+    assert described("shown", missing, lambda: open_source(str(path)))["record"] is None
+    assert described("shown", fault, lambda: open_source(str(tmp_path / "gone")))["record"] is None
+
+    class Dying(MemorySource):
+        def pread(self, offset: int, length: int) -> Any:
+            if offset <= 101 < offset + length:
+                raise UnreadableError.of(101, 1, "no", "shown")
+            return super().pread(offset, length)
+
+    cut = described("shown", fault, lambda: Dying(path.read_bytes()))["record"]
+    assert base64.b64decode(cut) == b"b", "zeros are not what the disk can't read"
 
 
 def test_a_report_that_is_heard_keeps_a_bounded_number() -> None:

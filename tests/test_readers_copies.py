@@ -74,10 +74,11 @@ def test_only_what_there_is_to_choose(disks: Path) -> None:
 def test_a_topic_of_the_same_name_is_another_one(disks: Path) -> None:
     (disks / "d").mkdir()
     other = partition(disks / "d" / "orders-0", 3, topic_id=OTHER)
-    assert count(disks / "a" / "orders-0", other) == 8
+    for options in ({}, {"replicas": "first"}):
+        with pytest.raises(UsageError, match=f"called orders-0, but are no copies .*{ID}.*{OTHER}"):
+            count(disks / "a" / "orders-0", other, **options)
     (other / "partition.metadata").unlink()
-    with pytest.raises(UsageError, match="orders-0 is found 2 times"):
-        count(disks / "a" / "orders-0", other)
+    assert count(disks / "a" / "orders-0", other, replicas="first") == 5
 
 
 def test_a_copy_on_its_way_is_a_copy(disks: Path) -> None:

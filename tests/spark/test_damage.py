@@ -111,6 +111,32 @@ def test_other_types_of_the_same_meaning(spark: Any, tmp_path: Path) -> None:
     assert one_paragraph(caught.value)
 
 
+# What the real system would serve, and copies
+
+
+@pytest.mark.parametrize("clean", ["true", "false"])
+def test_as_the_system_would(spark: Any, clean: str) -> None:
+    wanted = lw.read(FLIPPED, mode="AS_SYSTEM", as_system="4.3", clean=clean == "true")["offset"].to_pylist()
+    found = read(spark, FLIPPED, "offset long", mode="AS_SYSTEM", as_system="4.3", clean=clean)
+    assert sorted(row[0] for row in found.collect()) == wanted
+    assert 0 < len(wanted) < SOUND
+    with pytest.raises(Exception, match="They go with mode=AS_SYSTEM"):
+        read(spark, FLIPPED, clean=clean).count()
+
+
+def test_the_same_partition_found_twice(spark: Any, tmp_path: Path) -> None:
+    for disk, rows in (("a", 5), ("b", 9)):
+        (tmp_path / disk).mkdir()
+        table = pa.table({"value": [b"v"] * rows})
+        lw.write(table, tmp_path / disk / "orders-0", "kafka.partition", topic_id="q83vASNFZ4mrze8BI0VniQ")
+    for path, options in ((tmp_path / "*" / "orders-0", {}), (tmp_path, {"recursiveFileLookup": "true"})):
+        with pytest.raises(Exception, match=r"orders-0 is found 2 times: .*Say replicas=first") as caught:
+            read(spark, path, **options)
+        assert one_paragraph(caught.value)
+        assert read(spark, path, replicas="longest", **options).count() == 9
+    assert read(spark, tmp_path / "*" / "orders-0", replicas="first").count() == 5
+
+
 # badRecordsPath
 
 
