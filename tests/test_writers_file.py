@@ -174,6 +174,24 @@ def test_drafts_of_killed_writers_go_and_those_of_others_stay(tmp_path: Path) ->
     assert os.listdir(tmp_path) == ["numbers"]
 
 
+def test_a_draft_that_a_cleaner_is_looking_at_is_left_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another writer, which removes what killed ones left, was faster to lock the file that was just made."""
+    files = MemoryFileSystem()
+    files.make("/data")
+    lock, tried = files.lock, []
+
+    def second(path: str) -> Any:
+        tried.append(path)
+        return None if len(tried) == 1 else lock(path)
+
+    monkeypatch.setattr(files, "lock", second)
+    draft = Draft(files, PATH)
+    assert draft.path == tried[1] != tried[0]
+    draft.write(b"abc")
+    draft.commit()
+    assert files.tree() == {"data": None, "data/numbers": b"abc"}
+
+
 def test_a_large_file_is_synced_on_the_way() -> None:
     files = MemoryFileSystem()
     files.make("/data")

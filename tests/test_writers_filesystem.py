@@ -21,6 +21,7 @@ from logwright.codec.fault import (
     LogwrightError,
     NotFoundError,
     StorageError,
+    UsageError,
 )
 from logwright.writers import filesystem
 from logwright.writers.filesystem import (
@@ -249,6 +250,11 @@ def test_processes_without_proc(monkeypatch: pytest.MonkeyPatch) -> None:
         (errno.EPERM, AccessError, "does not allow"),
         (errno.ENOENT, NotFoundError, "no such file"),
         (errno.ENOTEMPTY, ExistsError, "not empty"),
+        (errno.EEXIST, ExistsError, "it exists already"),
+        (errno.ENOTDIR, UsageError, "a part of the path is not a directory"),
+        (errno.EISDIR, UsageError, "a file is needed"),
+        (errno.ENAMETOOLONG, UsageError, "too long"),
+        (errno.ENOLCK, StorageError, "has no locks"),
         (errno.EXDEV, StorageError, "ross-device"),
         (errno.EAGAIN, BusyError, "another process"),
     ],
@@ -257,6 +263,7 @@ def test_errors_are_sentences(code: int, kind: type[LogwrightError], words: str)
     with pytest.raises(kind, match=words) as caught, plain_errors("/target"):
         raise OSError(code, os.strerror(code), "/somewhere")
     assert caught.value.path == "/somewhere"
+    assert not isinstance(caught.value, OSError) or caught.value.errno == code
     with pytest.raises(kind) as caught, plain_errors("/target"):
         raise OSError(code, os.strerror(code))
     assert caught.value.path == "/target"

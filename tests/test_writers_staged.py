@@ -182,18 +182,19 @@ def test_a_new_one_that_came_into_being_meanwhile(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["box"]
 
 
-def test_a_commit_waits_for_no_other_writer(tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", ["append", "overwrite"])
+def test_a_commit_waits_for_no_other_writer(tmp_path: Path, mode: str) -> None:
     from logwright.writers.commit import Transaction
 
     write([toy.numbers(0)], tmp_path / "box", LAYOUT)
-    begun = StagedWrite(str(tmp_path / "box"), LAYOUT, "append")
+    begun = StagedWrite(str(tmp_path / "box"), LAYOUT, mode)
     message = staged(begun, 0, 1)
-    other = Transaction.begin(LocalFileSystem(), LAYOUT, str(tmp_path / "box"), "append")
+    other = Transaction.begin(LocalFileSystem(), LAYOUT, str(tmp_path / "box"), mode)
     with pytest.raises(BusyError, match="another logwright"):
         begun.commit([message])
     other.undo()
     begun.commit([message])
-    assert rows(tmp_path / "box") == [0, 1]
+    assert rows(tmp_path / "box") == ([0, 1] if mode == "append" else [1])
 
 
 def test_what_a_killed_driver_staged_goes_with_the_next_write(tmp_path: Path) -> None:

@@ -115,9 +115,9 @@ class Draft:
             file.close()
 
     def _free(self) -> None:
-        if self._lock is not None:
-            lock, self._lock = self._lock, None
-            lock.release()
+        assert self._lock is not None
+        lock, self._lock = self._lock, None
+        lock.release()
 
 
 def put_whole(files: FileSystem, path: str, mode: str, encode: Callable[[], Iterable[Chunk]]) -> int:

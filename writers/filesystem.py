@@ -281,16 +281,14 @@ class LocalFileSystem:
                 # The holder before may have removed the file between our open and our lock.
                 with contextlib.suppress(FileNotFoundError):
                     if os.path.samestat(os.fstat(fd), os.stat(path)):
-                        lock, fd = LocalLock(fd), -1
-                        return lock
+                        return LocalLock(os.dup(fd))
             except BlockingIOError:
                 return None
             except OSError as error:
                 error.filename = path
                 raise
             finally:
-                if fd >= 0:
-                    os.close(fd)
+                os.close(fd)
 
     def locked(self, path: str) -> bool:
         try:
