@@ -1,15 +1,14 @@
-"""The report: what was met while reading, by file, in numbers and as faults. For programs a mapping, for people a short text.
+"""The report: what was met while reading, by file, in numbers and as faults. For programs a mapping, for people a short text
+(`readers.words`).
 
 Numbers are exact; the list of faults is capped (`max_faults`). Reports of parts of one file or of several files add up
-(`merge`), so that tasks send theirs to the driver.
+(`merge`), so that tasks send theirs to the driver. Where several things were looked at each has a report of its own (`parts`).
 """
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import metadata
 from typing import Any
@@ -18,8 +17,6 @@ from logwright.codec.fault import Fault, Severity
 
 VERSION = 1
 MAX_FAULTS = 1000
-_SHOWN = 8
-"""So many faults are written out for people."""
 
 
 @dataclass
@@ -85,7 +82,25 @@ class Report(Mapping[str, Any]):
         """After a repair: stretches of primary files that are in the result, `{"file", "offset", "length"}`."""
         self.cut: list[Mapping[str, Any]] | None = None
         """After a repair: `{"file", "offset", "length", "saved_to", "why"}`."""
+        self.rows_kept: int | None = None
+        """After a repair: rows in the result, where nothing was decoded to count them."""
+        self.incomplete = False
+        """After a repair: something that was there is not in the result."""
+        self.parts: list[Report] = []
+        """Where several things were looked at, what was met in each."""
         self._files: dict[str, FileReport] = {}
+
+        # For people
+        self.next: str | None = None
+        """The command line that the text ends in; by default one that fits what was met."""
+        self.nouns = ("row", "file")
+        """What a row and a primary file are called."""
+        self.known: Mapping[str, Any] = {}
+        """What is true of all that was looked at, like its topic: it is not said again of each fault."""
+        self.advice: tuple[str, ...] = ()
+        """What could be done about damage with the system's own means."""
+        self.repairs = False
+        """Whether `logwright repair` takes it."""
 
     def file(self, path: str, codec: str | None) -> FileReport:
         """The entry of one file, made when it is not there yet."""
@@ -96,39 +111,54 @@ class Report(Mapping[str, Any]):
 
     @property
     def files(self) -> list[FileReport]:
-        return list(self._files.values())
+        """Those of the parts are named by their paths."""
+        return [*self._files.values(), *(replace(file, path=path) for path, file in self._below())]
+
+    def _below(self) -> Iterator[tuple[str, FileReport]]:
+        for part in self.parts:
+            for file in part.files:
+                yield part.shown(file.path), file
+
+    def shown(self, file: str) -> str:
+        """The path of one of the files, which is named within what was looked at; "" is that itself."""
+        return self.path if file in ("", self.path) else f"{self.path.rstrip('/')}/{file}"
+
+    def _all(self) -> Iterator[FileReport]:
+        yield from self._files.values()
+        for part in self.parts:
+            yield from part._all()
 
     @property
     def ok(self) -> bool:
         """Whether there is no fault of severity error."""
-        return not any(file.errors for file in self._files.values())
+        return not any(file.errors for file in self._all())
 
     @property
     def bytes(self) -> int:
-        return sum(file.bytes for file in self._files.values())
+        return sum(file.bytes for file in self._all())
 
     @property
     def bytes_damaged(self) -> int:
-        return sum(file.bytes_damaged for file in self._files.values())
+        return sum(file.bytes_damaged for file in self._all())
 
     @property
     def frames(self) -> int:
-        return sum(file.frames for file in self._files.values() if file.primary)
+        return sum(file.frames for file in self._all() if file.primary)
 
     @property
     def rows(self) -> int:
-        return sum(file.rows for file in self._files.values() if file.primary)
+        if self.rows_kept is not None:
+            return self.rows_kept
+        return sum(file.rows for file in self._all() if file.primary)
 
     @property
     def faults_total(self) -> int:
-        return sum(file.faults_total for file in self._files.values())
+        return sum(file.faults_total for file in self._all())
 
     @property
     def faults(self) -> list[tuple[str, Fault]]:
         """Every fault kept, with its file."""
-        return [(file.path, fault) for file in self._files.values() for fault in file.faults][
-            : self.max_faults
-        ]
+        return [(file.path, fault) for file in self.files for fault in file.faults][: self.max_faults]
 
     @property
     def worst(self) -> Severity | None:
@@ -136,8 +166,23 @@ class Report(Mapping[str, Any]):
         if not self.ok:
             return Severity.ERROR
         order = [Severity.WARNING, Severity.INFO]
-        met = {fault.severity for _, fault in self.faults}
+        met = {fault.severity for file in self._all() for fault in file.faults}
         return next((one for one in order if one in met), None)
+
+    @property
+    def safe(self) -> bool:
+        """Whether the real system, asked about, opens all of it and loses nothing: damage in what it makes anew does not count."""
+        if self.parts:
+            return all(part.safe for part in self.parts)
+        said = self.system
+        return (
+            said is not None
+            and bool(said["opens"])
+            and not said["rows_lost"]
+            and not said["lost"]
+            and said["serves"].get("stops_at") is None
+            and not any(file.errors for file in self._all() if file.primary)
+        )
 
     def merge(self, other: Report) -> Report:
         """Add the numbers and faults of another report to this one."""
@@ -145,17 +190,22 @@ class Report(Mapping[str, Any]):
             ours = self.file(theirs.path, theirs.codec)
             ours.merge(theirs)
             ours.primary = theirs.primary
+        self.parts += other.parts
         self.notes += [note for note in other.notes if note not in self.notes]
         if self.live is None or other.live:
             self.live = other.live
         return self
+
+    def become(self, other: Report) -> None:
+        """Take over all that another report says."""
+        self.__dict__.update(other.__dict__)
 
     # For programs
 
     def to_dict(self) -> dict[str, Any]:
         room = self.max_faults
         files = []
-        for file in self._files.values():
+        for file in self.files:
             entry = file.to_dict()
             entry["faults"] = entry["faults"][:room]
             room -= len(entry["faults"])
@@ -163,20 +213,30 @@ class Report(Mapping[str, Any]):
         return {
             "report": VERSION,
             "logwright": _version(),
+            **self._summary(),
+            "files": files,
+            **({} if self.system is None else {"system": dict(self.system)}),
+            **({} if not self.parts else {"targets": [part._target() for part in self.parts]}),
+            **({} if self.kept is None else {"kept": [dict(one) for one in self.kept]}),
+            **({} if self.cut is None else {"cut": [dict(one) for one in self.cut]}),
+        }
+
+    def _summary(self) -> dict[str, Any]:
+        return {
             "path": self.path,
             "codec": self.codec,
             "ok": self.ok,
-            "live": self.live,
+            "live": self.live if not self.parts else _alive([part.live for part in self.parts]),
             "bytes": self.bytes,
             "bytes_damaged": self.bytes_damaged,
             "frames": self.frames,
             "rows": self.rows,
             "faults_total": self.faults_total,
-            "files": files,
-            **({} if self.system is None else {"system": dict(self.system)}),
-            **({} if self.kept is None else {"kept": [dict(one) for one in self.kept]}),
-            **({} if self.cut is None else {"cut": [dict(one) for one in self.cut]}),
         }
+
+    def _target(self) -> dict[str, Any]:
+        """As one of several: its files are among all."""
+        return {**self._summary(), **({} if self.system is None else {"system": dict(self.system)})}
 
     def __getitem__(self, key: str) -> Any:
         return self.to_dict()[key]
@@ -191,62 +251,20 @@ class Report(Mapping[str, Any]):
 
     def text(self) -> str:
         """A few lines that end in the next command to type."""
-        lines = [self._headline()] if self.faults_total != 1 else []
-        faults = sorted(self.faults, key=lambda one: _RANK[one[1].severity])
-        for path, fault in faults[:_SHOWN]:
-            where = f"{path}  " if path and path != self.path else ""
-            word = _WORDS[fault.severity]
-            head = f"{self.path}  {word}  " if self.faults_total == 1 else f"  {word}  "
-            lines.append(
-                f"{head}{where}at {fault.offset}, {fault.length} bytes: {fault.kind}, {fault.detail}"
-            )
-            if gone := _lost(fault):
-                lines.append(f"  lost: {gone}")
-            if fault.system:
-                lines.append(f"  {fault.system}")
-        if self.faults_total > _SHOWN:
-            lines.append(f"  and {self.faults_total - _SHOWN:,} more")
-        lines += [f"  {note}" for note in self.notes]
-        lines.append(f"  {self._next()}")
-        return "\n".join(lines)
+        from logwright.readers import words
 
-    __str__ = text
+        return words.text(self)
+
+    def __str__(self) -> str:
+        return self.text()
 
     def __repr__(self) -> str:
-        return f"<Report {self.path}: {'ok' if self.ok else 'damaged'}, {_count(self.faults_total, 'fault')}>"
-
-    def _headline(self) -> str:
-        size = _size(self.bytes)
-        said = [size if self.ok else f"{_size(self.bytes_damaged)} of {size}"]
-        files = sum(path != "" for path in self._files)  # "" is the directory itself
-        said += [_count(files, "file")] if files != 1 else []
-        said += [_count(self.frames, "frame"), _count(self.rows, "row")]
-        if self.faults_total:
-            said.append(_count(self.faults_total, "fault"))
-        return f"{self.path}  {'ok' if self.ok else 'DAMAGED'}  {', '.join(said)}"
-
-    def _next(self) -> str:
-        path = shlex.quote(self.path)
-        if not self.ok:
-            return f"logwright dump {path} --mode DROPMALFORMED   gets every row that is sound"
-        if self.faults_total:
-            return f"logwright verify {path} --json   says all of it"
-        return f"logwright dump {path} --limit 10"
+        faults = f"{self.faults_total} fault{'' if self.faults_total == 1 else 's'}"
+        return f"<Report {self.path}: {'ok' if self.ok else 'damaged'}, {faults}>"
 
 
-_WORDS = {Severity.ERROR: "DAMAGED", Severity.WARNING: "warning", Severity.INFO: "note"}
-_RANK = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.INFO: 2}
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
-def _size(number: int) -> str:
-    for power, unit in ((4, "TB"), (3, "GB"), (2, "MB"), (1, "kB")):
-        if number >= 1000**power:
-            return f"{number / 1000**power:.1f} {unit}"
-    return _count(number, "byte")
+def _alive(parts: Sequence[bool | None]) -> bool | None:
+    return next((one for one in (True, False) if one in parts), None)
 
 
 @cache
@@ -255,45 +273,3 @@ def _version() -> str:
         return metadata.version("logwright")
     except metadata.PackageNotFoundError:
         return "unknown"  # run from a zip
-
-
-def _lost(fault: Fault) -> str:
-    """`lost` in words: pairs of `first_x` and `last_x` (or smallest and largest) as ranges, times as dates."""
-    said: list[str] = []
-    lost = fault.lost
-    extra = [] if fault.rows_lost is None else [_count(fault.rows_lost, "row")]
-    for name, value in lost.items():
-        if name.startswith("first_") and f"last_{name[6:]}" in lost:
-            noun, top = name[6:], lost[f"last_{name[6:]}"]
-            span = _span(noun, value, top)
-            (extra if "timestamp" in noun else said).append(span)
-        elif value is None:
-            continue
-        elif name.startswith("first_"):
-            said.append(f"{name[6:]}s from {value} on")
-        elif not name.startswith("last_"):
-            said.append(f"{name} {value}")
-        elif f"first_{name[5:]}" not in lost:
-            said.append(f"{name[5:]}s up to {value}")
-    text = ", ".join(said)
-    return f"{text} ({', '.join(extra)})" if text and extra else text or ", ".join(extra)
-
-
-def _span(noun: str, low: Any, high: Any) -> str:
-    if low is None and high is None:
-        return f"{noun} unknown"
-    if "timestamp" in noun:
-        low, high = _when(low), _when(high)
-        if low == high:
-            return f"{low} UTC"
-        return f"{low}..{high[11:] if low[:11] == high[:11] else high} UTC"  # the same day is not said twice
-    if low == high:
-        return f"{noun} {low}"
-    return f"{noun}s {'?' if low is None else low}..{'?' if high is None else high}"
-
-
-def _when(value: Any) -> str:
-    try:
-        return datetime.fromtimestamp(value / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
-    except (OverflowError, OSError, TypeError, ValueError):
-        return "?" if value is None else str(value)

@@ -1,21 +1,51 @@
-"""Checking files and directories: every fault, nothing decoded for anybody."""
+"""Checking files and directories: every fault, nothing decoded for anybody.
+
+A directory is looked at file by file; what can't be seen in one file, its layout says from the frames that went by (`Checks`). What
+the real system would do with it is asked for where that was wanted, and where something is wrong (`Predicts`).
+"""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
 from logwright.codec import registry
-from logwright.codec.base import Codec, Role
-from logwright.codec.fault import UsageError
+from logwright.codec.base import (
+    Advises,
+    Checker,
+    Checks,
+    Codec,
+    Frames,
+    PlannedFile,
+    Predicts,
+    Repairs,
+    Role,
+    Window,
+)
+from logwright.codec.fault import (
+    AccessError,
+    Fault,
+    Kind,
+    LogwrightError,
+    NotFoundError,
+    Severity,
+    StorageError,
+    UnsupportedError,
+    UsageError,
+)
+from logwright.readers import jobs as _jobs
 from logwright.readers.report import FileReport, Report
-from logwright.readers.resolve import FileTarget, Target
-from logwright.readers.source import Source, open_source
+from logwright.readers.resolve import DirectoryTarget, FileTarget, Target, kind, resolve
+from logwright.readers.source import STDIN, Source
 from logwright.readers.stream import named
 from logwright.readers.task import codec_options
 from logwright.readers.walk import Hole, Stretch, Walk
+
+_SMALL = 64 << 20
+"""A directory with fewer bytes is one piece of work for several processes, in a larger one each file is."""
 
 
 class Depth(StrEnum):
@@ -35,50 +65,172 @@ class Depth(StrEnum):
             raise UsageError(f"no depth {name!r}", advice=hint) from None
 
 
-def verify(targets: Sequence[Target], report: Report, depth: Depth = Depth.RECORDS) -> Report:
-    """Look at all that lies at some targets, and at what their layouts say of them; everything is noted in the report."""
-    for target in targets:
-        if isinstance(target, FileTarget):
-            source = target.open()
-            try:
-                _file(
-                    source,
-                    target.codec,
-                    target.options,
-                    target.hints,
-                    report.file(target.path, target.codec.name),
-                    depth,
-                )
-            finally:
-                if target.source is None:
-                    source.close()
-            continue
-        inside = "" if len(targets) == 1 else f"{target.path.rstrip('/')}/"
-        report.notes += target.directory.warnings
-        if target.live:
-            report.live = True
-        elif report.live is None:
-            report.live = target.live
-        for file in target.plan.files:
-            if file.codec is None or file.role in (Role.LEFTOVER, Role.FOREIGN):
-                continue
-            codec = registry.get(file.codec)
-            entry = report.file(inside + file.name, codec.name)
-            entry.primary = file.role is Role.PRIMARY
-            with open_source(target.directory.real(file.name), target.directory.shown(file.name)) as source:
-                _file(source, codec, target.options, target.hints(file.hints), entry, depth)
-        for name, fault in target.plan.faults:
-            report.file(inside + name, fault.codec).add(fault)
+@dataclass(frozen=True)
+class Wish:
+    """What is wanted of a check. `system`: what the real system would do, too, of this version ("": the newest)."""
+
+    depth: Depth = Depth.RECORDS
+    system: str | None = None
+    clean: bool | None = None
+    max_faults: int = 1000
+
+
+def verify(targets: Sequence[Target], report: Report, wish: Wish = Wish(), *, jobs: int = 1) -> Report:
+    """Look at all that lies at some targets; everything is noted in the report, one target or not in reports of their own.
+
+    With `jobs` above 1 that many processes share the work; the report is the same. Raises `UsageError` where it was asked what
+    a system would do that is not known.
+    """
+    if wish.system is not None:
+        for target in targets:
+            _predicts(target, wish.system)
+    alone = len(targets) == 1
+    parts = [report] if alone else [_report(target, wish) for target in targets]
+    if not alone:
+        report.parts = parts
+    if jobs > 1:
+        _shared(targets, parts, wish, jobs, alone)
+    else:
+        for target, part in zip(targets, parts, strict=True):
+            _one(target, part, wish, alone)
     return report
 
 
-def _file(
+def _report(target: Target, wish: Wish) -> Report:
+    return Report(target.path, kind(target), max_faults=wish.max_faults)
+
+
+def _one(target: Target, report: Report, wish: Wish, alone: bool) -> Report:
+    """One target, whole. What keeps it from being read is raised where it is alone, else noted."""
+    try:
+        if isinstance(target, FileTarget):
+            _lone(target, report, wish)
+        else:
+            _directory(target, report, wish)
+    except LogwrightError as error:
+        if alone:
+            raise
+        entry = report.file(target.path if isinstance(target, FileTarget) else "", kind(target))
+        entry.add(_unread(error, kind(target), 0, 0))
+    return report
+
+
+def _lone(target: FileTarget, report: Report, wish: Wish) -> None:
+    source = target.open()
+    try:
+        entry = report.file(target.path, target.codec.name)
+        _walk(source, target.codec, target.options, target.hints, entry, wish.depth)
+    finally:
+        if target.source is None:
+            source.close()
+
+
+def _directory(target: DirectoryTarget, report: Report, wish: Wish) -> None:
+    checker = _checker(target, wish)
+    _begin(target, report)
+    for file in _files(target):
+        _take(report, look(target, file, wish, checker))
+    _end(target, report, wish, [] if checker is None else list(checker.finish()))
+
+
+def _files(target: DirectoryTarget) -> list[PlannedFile]:
+    """The files that are looked at."""
+    return [
+        file
+        for file in target.plan.files
+        if file.codec is not None and file.role not in (Role.LEFTOVER, Role.FOREIGN)
+    ]
+
+
+def _checker(target: DirectoryTarget, wish: Wish) -> Checker | None:
+    if not isinstance(target.layout, Checks):
+        return None
+    return target.layout.checker(
+        target.directory, target.plan, target.layout_options, clean=wish.clean, live=target.live
+    )
+
+
+def _begin(target: DirectoryTarget, report: Report) -> None:
+    """What is known before a file is read."""
+    layout = target.layout
+    report.live = target.live
+    report.notes += target.directory.warnings
+    report.known = dict(target.plan.facts)
+    report.repairs = isinstance(layout, Repairs)
+    if isinstance(layout, Advises):
+        report.nouns = layout.nouns
+        report.advice = tuple(layout.advice(target.plan))
+
+
+def _take(report: Report, found: FileReport) -> None:
+    entry = report.file(found.path, found.codec)
+    entry.merge(found)
+    entry.primary = found.primary
+
+
+def _end(target: DirectoryTarget, report: Report, wish: Wish, checked: Sequence[tuple[str, Fault]]) -> None:
+    """What is known when all files were read."""
+    for name, fault in (*target.plan.faults, *checked):
+        report.file(name, fault.codec).add(fault)
+    wrong = report.worst in (Severity.ERROR, Severity.WARNING)
+    if wish.system is not None or (wrong and not target.live and isinstance(target.layout, Predicts)):
+        try:
+            report.system = _predict(target, wish)
+        except LogwrightError as error:
+            if wish.system is not None:
+                raise
+            report.notes.append(f"what the system would do with it can't be told: {error.message}")
+
+
+def look(
+    target: DirectoryTarget, file: PlannedFile, wish: Wish, checker: Checker | None = None
+) -> FileReport:
+    """One file of a directory. What keeps it from being read is noted: the others are looked at all the same."""
+    assert file.codec is not None
+    codec = registry.get(file.codec)
+    entry = FileReport(file.name, codec.name, max_faults=wish.max_faults, primary=file.role is Role.PRIMARY)
+    hints = target.hints(file.hints)
+    if wish.clean is not None and "clean" in hints:
+        hints["clean"] = wish.clean
+    add = None if checker is None or not entry.primary else _Feed(checker, file)
+    try:
+        with target.directory.open(file.name) as source:
+            _walk(source, codec, target.options, hints, entry, wish.depth, add)
+    except (UnsupportedError, AccessError, NotFoundError, StorageError) as error:
+        fault = _unread(error, codec.name, error.offset or 0, max(0, file.size - (error.offset or 0)))
+        if isinstance(error, NotFoundError) and target.live:
+            fault = replace(fault, severity=Severity.INFO)
+        entry.add(fault)
+    return entry
+
+
+@dataclass(frozen=True)
+class _Feed:
+    """Gives the frames of a file to what holds the files against each other."""
+
+    checker: Checker
+    file: PlannedFile
+
+    def __call__(self, window: Window, frames: Frames) -> None:
+        self.checker.add(self.file, window, frames)
+
+
+def _unread(error: LogwrightError, codec: str, offset: int, length: int) -> Fault:
+    """What can't be read is not checked: that is no damage where only we don't know the format."""
+    if isinstance(error, UnsupportedError):
+        text = f"not checked from there on: {error.message}"
+        return Fault(codec, offset, length, Kind.MAGIC, text, Severity.WARNING)
+    return Fault(codec, offset, length, Kind.LINK, f"can't be read: {error.message}")
+
+
+def _walk(
     source: Source,
     codec: Codec,
     options: Mapping[str, Any],
     hints: Mapping[str, Any],
     entry: FileReport,
     depth: Depth,
+    add: Callable[[Window, Frames], None] | None = None,
 ) -> None:
     name = source.path.rstrip("/").rpartition("/")[2]
     context = codec.context(name, codec_options(codec, options), **hints)
@@ -88,8 +240,10 @@ def _file(
         for found in Walk(source, codec, context, check=depth is not Depth.STRUCTURE):
             if isinstance(found, Hole):
                 entry.add(found.fault, damaged=True)
-            else:
-                _frames(found, codec, columns, context, entry, depth)
+                continue
+            _frames(found, codec, columns, context, entry, depth)
+            if add is not None:
+                add(found.window, found.frames)
 
 
 def _frames(
@@ -103,3 +257,156 @@ def _frames(
             entry.rows += decoded.batch.num_rows
             for _, fault in decoded.faults:
                 entry.add(fault, damaged=True)
+
+
+# What the real system would do
+
+
+def _predicts(target: Target, version: str) -> Predicts:
+    """The layout of a target, where it can say what its system would do. Raises `UsageError`."""
+    if isinstance(target, FileTarget):
+        raise UsageError(
+            "what a system would do is known of whole directories, this is a file",
+            path=target.path,
+            advice="Name its directory",
+        )
+    layout = target.layout
+    if not isinstance(layout, Predicts):
+        raise UsageError(f"what its system would do with a {layout.name} is not known", path=target.path)
+    if version and version not in layout.versions:
+        raise UsageError(
+            f"no version {version!r} of the system is known",
+            path=target.path,
+            advice=f"There are: {', '.join(layout.versions)}",
+        )
+    return layout
+
+
+def _predict(target: DirectoryTarget, wish: Wish) -> Mapping[str, Any]:
+    opened = _predicts(target, wish.system or "").open_as(
+        target.directory,
+        target.plan,
+        target.layout_options,
+        version=wish.system or None,
+        clean=wish.clean,
+    )
+    return opened.verdict.to_dict()
+
+
+# Several processes
+
+
+@dataclass(frozen=True)
+class _Spec:
+    """A target as another process finds it."""
+
+    path: str
+    codec: str
+    options: Mapping[str, Any]
+
+    def target(self) -> Target:
+        return resolve(self.path, self.codec, self.options)[0]
+
+    def directory(self) -> DirectoryTarget:
+        target = self.target()
+        assert isinstance(target, DirectoryTarget)
+        return target
+
+
+@dataclass(frozen=True)
+class _Whole:
+    """A piece of work: one target."""
+
+    spec: _Spec
+    wish: Wish
+    alone: bool
+
+    def __call__(self) -> Report:
+        target = self.spec.target()
+        return _one(target, _report(target, self.wish), self.wish, self.alone)
+
+
+@dataclass(frozen=True)
+class _File:
+    """A piece of work: one file of a directory."""
+
+    spec: _Spec
+    name: str
+    wish: Wish
+
+    def __call__(self) -> FileReport:
+        target = self.spec.directory()
+        return look(target, target.plan[self.name], self.wish)
+
+
+@dataclass(frozen=True)
+class _Held:
+    """A piece of work: the files of a directory held against each other. The frames are found again, nothing is decoded."""
+
+    spec: _Spec
+    wish: Wish
+
+    def __call__(self) -> list[tuple[str, Fault]]:
+        target = self.spec.directory()
+        wish = replace(self.wish, depth=min(self.wish.depth, Depth.CHECKSUMS, key=list(Depth).index))
+        checker = _checker(target, wish)
+        if checker is None:
+            return []
+        for file in _files(target):
+            if file.role is Role.PRIMARY:
+                look(target, file, wish, checker)
+        return list(checker.finish())
+
+
+@dataclass(frozen=True)
+class _Predicted:
+    """A piece of work: a directory whose files were read, to its end."""
+
+    spec: _Spec
+    wish: Wish
+    report: Report
+    checked: Sequence[tuple[str, Fault]]
+
+    def __call__(self) -> Report:
+        _end(self.spec.directory(), self.report, self.wish, self.checked)
+        return self.report
+
+
+def _shared(targets: Sequence[Target], parts: Sequence[Report], wish: Wish, jobs: int, alone: bool) -> None:
+    """As `_one` for each target, by several processes: large directories file by file."""
+    work: list[tuple[int, int, Callable[[], Any]]] = []
+    large: list[int] = []
+    for i, target in enumerate(targets):
+        if target.path == STDIN or (isinstance(target, FileTarget) and target.source is not None):
+            _one(target, parts[i], wish, alone)
+            continue
+        spec = _Spec(target.path, kind(target), target.options)
+        size = sum(file.size for file in _files(target)) if isinstance(target, DirectoryTarget) else 0
+        if isinstance(target, FileTarget) or (size < _SMALL and not alone):
+            work.append((i, size, _Whole(spec, wish, alone)))
+            continue
+        large.append(i)
+        work.append((i, size, _Held(spec, wish)))
+        work += [(i, file.size, _File(spec, file.name, wish)) for file in _files(target)]
+    # The largest first, so that none is left for the end.
+    order = sorted(range(len(work)), key=lambda one: -work[one][1])
+    done = dict(zip(order, _jobs.run([work[one][2] for one in order], jobs), strict=True))
+    checked: dict[int, list[tuple[str, Fault]]] = {}
+    for i in large:
+        target = targets[i]
+        assert isinstance(target, DirectoryTarget)
+        _begin(target, parts[i])
+    for one, (i, _, _) in enumerate(work):
+        found = done[one]
+        if isinstance(found, Report):
+            parts[i].become(found)
+        elif isinstance(found, FileReport):
+            _take(parts[i], found)
+        else:
+            checked[i] = found
+    ends = [
+        _Predicted(_Spec(targets[i].path, kind(targets[i]), targets[i].options), wish, parts[i], checked[i])
+        for i in large
+    ]
+    for i, report in zip(large, _jobs.run(ends, jobs), strict=True):
+        parts[i].become(report)

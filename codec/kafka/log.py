@@ -174,6 +174,8 @@ class LogContext:
     last: bool = False
     """Whether it is the active segment."""
     clean: bool | None = None
+    known_end: int | None = None
+    """The log once went up to there, says another file."""
     live: bool = False
     partial: bool = False
     """Serve the records of a batch that come before a bad one, as a consumer does."""
@@ -183,6 +185,8 @@ class LogContext:
     """The highest offset of the batches before `last_end`, a byte of the file."""
     last_end: int = 0
     damaged: Damaged | None = None
+    believed: dict[tuple[int, int], scan.Believed] = field(default_factory=dict)
+    """What damaged batches say of themselves, by the first offset and the one behind."""
     served: int = rows.NOTHING_SERVED
     """The highest offset of the records before `served_end`, a byte of the file."""
     served_end: int = 0
@@ -270,31 +274,55 @@ class KafkaLog:
     def lost_between(
         self, before: Frames | None, after: Frames | None, context: LogContext
     ) -> tuple[int | None, Mapping[str, Any]]:
-        """The offsets between two good batches. The number of records is not known: offsets may have been unused."""
+        """The offsets between two good batches. The number of records is only known where the damaged ones bear it out: offsets
+        may have been unused."""
         lost: dict[str, Any] = {}
         if context.topic is not None:
             lost = {"topic": context.topic, "partition": context.partition}
-        first = last = None
+        first = behind = None
         if before is not None and len(before):
             first = int(before.header["base_offset"][-1]) + int(before.header["last_offset_delta"][-1]) + 1
         elif context.base_offset is not None:
             first = context.base_offset
         if after is not None and len(after):
-            last = int(after.header["base_offset"][0]) - 1
+            behind = int(after.header["base_offset"][0])
         elif context.next_base is not None:
-            last = context.next_base - 1
+            behind = context.next_base
+        elif first is not None:
+            # The end of the log: what a torn batch says of itself, or another file of what was there.
+            torn = [end for (start, end), said in context.believed.items() if said.torn and start == first]
+            behind = max([*torn, context.known_end or 0])
+            behind = behind if behind > first else None
         if first is not None:
             lost["first_offset"] = first
-        if last is not None:
-            lost["last_offset"] = last
-        if first is not None and last is not None and last < first:
+        if behind is not None:
+            lost["last_offset"] = behind - 1
+        if first is not None and behind is not None and behind <= first:
             return 0, {}
-        return None, lost
+        if after is None and behind is None and context.clean is True and context.known_end == first:
+            return 0, {}  # the log went no further when it was closed
+        said = None if first is None or behind is None else context.believed.get((first, behind))
+        if said is None:
+            return None, lost
+        if _plausible_times(said, [one.header for one in (before, after) if one is not None and len(one)]):
+            lost["first_timestamp"], lost["last_timestamp"] = said.first_timestamp, said.last_timestamp
+        return said.rows, lost
 
     def encode(
         self, rows: pa.Table, frames: pa.Table | None, file: pa.Table | None, context: LogContext
     ) -> Iterator[Chunk]:
         return encode.encode(rows, frames, file, context)
+
+
+_YEAR = 366 * 86_400_000
+
+
+def _plausible_times(said: scan.Believed, around: Sequence[Any]) -> bool:
+    """Whether the timestamps of damaged batches can be: not far from those of the batches around them, in milliseconds."""
+    times = [int(time) for head in around for time in (head["base_timestamp"][0], head["max_timestamp"][0])]
+    low, high = min(times, default=said.first_timestamp), max(times, default=said.last_timestamp)
+    in_order = 0 <= said.first_timestamp <= said.last_timestamp
+    return in_order and low - _YEAR <= said.first_timestamp and said.last_timestamp <= high + _YEAR
 
 
 def _plausible(head: bytes) -> bool:

@@ -5,6 +5,7 @@ Source of the rules: `LogLoader`, `LogSegments` and `UnifiedLog` of Kafka's stor
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -17,6 +18,7 @@ from logwright.codec.base import (
     Entry,
     Listing,
     Match,
+    Mending,
     Opened,
     Part,
     Placement,
@@ -24,12 +26,13 @@ from logwright.codec.base import (
     PlannedFile,
     Role,
     Stage,
+    Strategy,
     Summary,
     View,
 )
 from logwright.codec.describe import DescriptionError
 from logwright.codec.fault import Fault, Kind, Severity, UnreadableError, UnsupportedError, UsageError
-from logwright.codec.kafka import metadata
+from logwright.codec.kafka import copies, metadata
 from logwright.codec.kafka.batch import COMPRESSION, COMPRESSION_NAMES
 from logwright.codec.kafka.broker.start import OPTIONS as START_OPTIONS
 from logwright.codec.kafka.broker.start import VERSIONS, start_broker
@@ -42,6 +45,7 @@ from logwright.codec.kafka.names import (
     DELETE_SUFFIX,
     EPOCH_FILE,
     LOG_START_FILE,
+    META_PROPERTIES_FILE,
     METADATA_FILE,
     SegmentFile,
     claims_to_be_kafkas,
@@ -53,6 +57,8 @@ from logwright.codec.kafka.names import (
 )
 from logwright.codec.kafka.place import place
 from logwright.codec.kafka.producers import ProducerState
+from logwright.codec.kafka.rebuild import REBUILDS, rebuild
+from logwright.codec.kafka.repair import REPAIR_OPTIONS, repair
 from logwright.codec.kafka.resume import resume, stored_epochs
 from logwright.codec.kafka.walk import transactions, walk
 from logwright.codec.option import Option, Options
@@ -66,6 +72,7 @@ _CODECS = {
 _SUFFIXES = tuple(_CODECS)
 _WRITTEN = (".log", ".timeindex", ".txnindex", ".index", ".snapshot")
 
+_KRAFT = re.compile(rb"^\s*version\s*[=:]\s*1\s*$", re.MULTILINE)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 VIEWS = {
@@ -110,11 +117,11 @@ class KafkaPartition:
         start, faults = _log_start(listing, options)
         clean = _is_clean(listing)
         files = [
-            self._planned(name, entries[name].size, parsed[name], logs, bases, clean, replaced.get(name))
+            self._planned(name, entries[name].size, parsed, logs, bases, clean, replaced.get(name))
             for name in sorted(entries, key=lambda name: _rank(name, parsed[name], read=logs.values()))
         ]
         faults += [(file.name, fault) for file in files for fault in _faults(file, parsed[file.name])]
-        faults += _missing(files, entries, bases, clean)
+        faults += _missing(files, entries, bases, clean, _is_kraft(listing))
         if start is not None and bases and start > bases[-1]:
             faults += _beyond_end(listing, [file for file in files if file.role is Role.PRIMARY], start)
         return Plan(tuple(files), tuple(faults), self._facts(listing, entries, logs, start, clean))
@@ -123,12 +130,13 @@ class KafkaPartition:
         self,
         name: str,
         size: int,
-        found: SegmentFile | None,
+        parsed: Mapping[str, SegmentFile | None],
         logs: Mapping[int, str],
         bases: list[int],
         clean: bool | None,
         replaced: str | None,
     ) -> PlannedFile:
+        found = parsed[name]
         if found is None:
             if name == EPOCH_FILE:
                 return PlannedFile(name, size, Role.DERIVED, "kafka.leader_epoch_checkpoint")
@@ -145,6 +153,8 @@ class KafkaPartition:
             hints = {
                 "base_offset": found.base_offset, "next_base": later[0] if later else None, "last": not later, "clean": clean,
             }  # fmt: skip
+            if not later:
+                hints["known_end"] = _known_end(parsed)
             return PlannedFile(
                 name, size, Role.PRIMARY, codec, hints, note=_LEFTOVERS.get(found.leftover, "")
             )
@@ -259,6 +269,25 @@ class KafkaPartition:
         self, listing: Listing, plan: Plan, options: Options, *, version: str | None, clean: bool | None
     ) -> Opened:
         return start_broker(listing, options, version=version, clean=clean)
+
+    def copy_of(self, listing: Listing, plan: Plan) -> tuple[str, str | None] | None:
+        return copies.copy_of(listing, plan)
+
+    def reaches(self, listing: Listing, plan: Plan) -> int:
+        return copies.reaches(listing, plan)
+
+    # Mending
+
+    repair_options: tuple[Option, ...] = REPAIR_OPTIONS
+    rebuilds: Sequence[str] = REBUILDS
+
+    def repair(
+        self, copies: Sequence[Listing], plans: Sequence[Plan], strategy: Strategy, options: Options
+    ) -> Mending:
+        return repair(copies, plans, strategy, options)
+
+    def rebuild(self, listing: Listing, plan: Plan, what: Sequence[str], options: Options) -> Mending:
+        return rebuild(listing, plan, what, options)
 
     # Writing
 
@@ -379,6 +408,12 @@ def _logs(
     return logs, replaced
 
 
+def _known_end(parsed: Mapping[str, SegmentFile | None]) -> int | None:
+    """Up to where the log once went: a snapshot of the producers is named after the end of the log when it was taken."""
+    taken = [one.base_offset for one in parsed.values() if one is not None and one[1:] == (".snapshot", "")]
+    return max(taken, default=None)
+
+
 def _end(listing: Listing, segment: PlannedFile) -> int | None:
     """The offset behind the last batch of a segment; None where it is of an older format."""
     end = int(segment.hints["base_offset"])
@@ -402,7 +437,11 @@ def _beyond_end(listing: Listing, segments: Sequence[PlannedFile], start: int) -
 
 
 def _missing(
-    files: Sequence[PlannedFile], entries: Mapping[str, Entry], bases: Sequence[int], clean: bool | None
+    files: Sequence[PlannedFile],
+    entries: Mapping[str, Entry],
+    bases: Sequence[int],
+    clean: bool | None,
+    kraft: bool,
 ) -> list[tuple[str, Fault]]:
     """Files that a broker would have: what it does without them. They are not needed for reading."""
     found = []
@@ -419,7 +458,9 @@ def _missing(
                 "after a clean stop the broker makes an empty one: lookups by time pass over the segment",
             )
     if METADATA_FILE not in entries:
-        absent(METADATA_FILE, "a KRaft broker sets the partition aside as stray", Severity.WARNING)
+        # Brokers before 2.8 have none.
+        severity = Severity.ERROR if kraft else Severity.INFO
+        absent(METADATA_FILE, "a KRaft broker sets the partition aside as stray", severity)
     filled = any(file.role is Role.PRIMARY and file.size for file in files)
     if filled and EPOCH_FILE not in entries:
         absent(EPOCH_FILE, "after a clean stop the broker goes on without knowing the leader epochs")
@@ -439,7 +480,7 @@ def _faults(file: PlannedFile, found: SegmentFile | None) -> Iterator[Fault]:
             yield Fault(NAME, 0, 0, Kind.LINK, text, Severity.WARNING)
         else:
             text = "the broker takes the name for one of its own, and does not start since it has no number of 64 bits"
-            yield Fault(NAME, 0, 0, Kind.LINK, text, Severity.WARNING)
+            yield Fault(NAME, 0, 0, Kind.LINK, text)
     elif file.role is Role.LEFTOVER or file.note:
         yield Fault(NAME, 0, 0, Kind.LINK, file.note, Severity.INFO)
     if file.role is Role.PRIMARY and file.size > MAX_SEGMENT:
@@ -483,6 +524,14 @@ def _log_start(listing: Listing, options: Options) -> tuple[int | None, list[tup
 def _is_clean(listing: Listing) -> bool | None:
     above = listing.parent()
     return None if above is None else any(entry.name == CLEAN_SHUTDOWN_FILE for entry in above.entries())
+
+
+def _is_kraft(listing: Listing) -> bool:
+    """Whether the log directory is one of a KRaft broker, by its `meta.properties`: with ZooKeeper their version is 0."""
+    above = listing.parent()
+    if above is None or META_PROPERTIES_FILE not in {entry.name for entry in above.entries()}:
+        return False
+    return _KRAFT.search(above.read(META_PROPERTIES_FILE, 0, 4096)) is not None
 
 
 def _topic_id(listing: Listing, entries: Mapping[str, Entry]) -> str | None:

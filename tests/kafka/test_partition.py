@@ -257,7 +257,7 @@ def test_nothing_is_wrong_with_a_sound_one() -> None:
     [
         (segment_name(SECOND, ".index"), Severity.INFO, "recovers the segment"),
         (segment_name(SECOND, ".timeindex"), Severity.INFO, "lookups by time"),
-        ("partition.metadata", Severity.WARNING, "stray"),
+        ("partition.metadata", Severity.INFO, "stray"),
         ("leader-epoch-checkpoint", Severity.INFO, "leader epochs"),
     ],
 )
@@ -270,6 +270,14 @@ def test_what_is_missing_is_named(name: str, severity: Severity, said: str) -> N
     assert said in found[name][1]
 
 
+def test_what_a_kraft_broker_needs_is_an_error() -> None:
+    directory = Memory.of("dmg_base")
+    del directory.files["partition.metadata"]
+    for version, severity in ((0, Severity.INFO), (1, Severity.ERROR)):
+        directory.above = Memory("logs", {"meta.properties": f"#\n#\nversion={version}\n".encode()})
+        assert faults(directory.plan())["partition.metadata"][0] is severity
+
+
 def test_without_any_snapshot_producers_are_forgotten_after_a_clean_stop() -> None:
     directory = Memory.of("dmg_base")
     directory.files = {name: data for name, data in directory.files.items() if not name.endswith(".snapshot")}
@@ -279,19 +287,19 @@ def test_without_any_snapshot_producers_are_forgotten_after_a_clean_stop() -> No
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "wanted", "said"),
     [
-        ("5.log", "opens an empty segment 00000000000000000005"),
-        ("foo.swap", "does not start"),
-        (f"{'9' * 20}.log", "does not start"),
-        (f"{1 << 63}.snapshot", "does not start"),
+        ("5.log", Severity.WARNING, "opens an empty segment 00000000000000000005"),
+        ("foo.swap", Severity.ERROR, "does not start"),
+        (f"{'9' * 20}.log", Severity.ERROR, "does not start"),
+        (f"{1 << 63}.snapshot", Severity.ERROR, "does not start"),
     ],
 )
-def test_names_that_confuse_a_broker_are_named(name: str, said: str) -> None:
+def test_names_that_confuse_a_broker_are_named(name: str, wanted: Severity, said: str) -> None:
     directory = Memory.of("dmg_base")
     directory.files[name] = b""
     severity, text = faults(directory.plan())[name]
-    assert (severity, said in text) == (Severity.WARNING, True), text
+    assert (severity, said in text) == (wanted, True), text
     assert directory.plan()[name].role is Role.FOREIGN
 
 

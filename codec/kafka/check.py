@@ -1,0 +1,304 @@
+"""What can't be seen in a single file of a partition: derived files against the logs, and the segments against each other.
+
+Severity: what makes a broker serve wrong data or lose data is an error, what it mends by itself a warning. A derived file is made
+anew for the segments that a broker recovers, those from the recovery point on after an unclean stop; else it is trusted.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from logwright.codec.base import Frames, Listing, Plan, PlannedFile, Role, Window
+from logwright.codec.describe import DescriptionError
+from logwright.codec.fault import Fault, Kind, LogwrightError, Severity
+from logwright.codec.kafka.batch import CONTROL, HEAD_SIZE
+from logwright.codec.kafka.check_epochs import EpochCheck
+from logwright.codec.kafka.check_indexes import Batches, IndexCheck, TimeIndexCheck
+from logwright.codec.kafka.check_producers import ProducerCheck, TxnIndexCheck
+from logwright.codec.kafka.checkpoint import LEADER_EPOCH, OFFSETS
+from logwright.codec.kafka.markers import markers
+from logwright.codec.kafka.names import (
+    EPOCH_FILE,
+    RECOVERY_POINT_FILE,
+    parse_directory,
+    parse_segment,
+    segment_name,
+)
+
+LAYOUT, _LOG = "kafka.partition", "kafka.log"
+
+
+class PartitionChecker:
+    """See `logwright.codec.base.Checker`."""
+
+    def __init__(self, listing: Listing, plan: Plan, clean: bool | None, live: bool | None) -> None:
+        self._listing, self._live = listing, bool(live)
+        self._clean = plan.facts.get("clean_shutdown") if clean is None else clean
+        self._orphans = [
+            parsed.base_offset
+            for file in plan.files
+            if file.role is Role.LEFTOVER
+            and file.size
+            and (parsed := parse_segment(file.name)) is not None
+            and parsed[1:] in ((".index", ""), (".timeindex", ""), (".txnindex", ""))
+        ]
+        """Where segments began of which the indexes are left."""
+        self._segments = [file for file in plan.files if file.role is Role.PRIMARY]
+        self._derived = {file.name: file for file in plan.files if file.role is Role.DERIVED}
+        self._recovery_point = _recovery_point(listing)
+        self._partition: Mapping[str, Any] = {
+            name: plan.facts[name] for name in ("topic", "partition") if name in plan.facts
+        }
+        snapshots = {
+            parsed.base_offset: data
+            for name in self._derived
+            if (parsed := parse_segment(name)) is not None
+            and parsed.suffix == ".snapshot"
+            and (data := _content(listing, name)) is not None
+        }
+        first = self._segments[0].hints["base_offset"] if self._segments else None
+        self._taken = sorted(snapshots)
+        self._producers = ProducerCheck(first, snapshots)
+        self._epochs = EpochCheck(_epochs(listing, self._derived))
+        self._next = 0
+        """Index of the segment that comes after the one at hand."""
+        self._at: _Segment | None = None
+        self._end: int | None = None
+        """Offset behind the last batch; None before the first segment."""
+        self._gaps: list[tuple[str, int, int]] = []
+        self._found: list[tuple[str, Fault]] = []
+        self._compacted = False
+        """Whether records are missing within a batch, as compaction leaves it."""
+        self._torn = False
+        """The segment before ended in damage."""
+
+    def add(self, file: PlannedFile, window: Window, frames: Frames) -> None:
+        if not len(frames):
+            return
+        while self._at is None or self._at.file.name != file.name:
+            self._begin()
+        segment = self._at
+        start, end = frames.start + window.offset, frames.end + window.offset
+        head = frames.header
+        base = head["base_offset"].astype(np.int64)
+        last = base + head["last_offset_delta"]
+        batches = Batches(base, last, head["max_timestamp"].astype(np.int64), start, end)
+        self._gaps_of(segment, batches)
+        self._producers.compacted |= bool(self._gaps)
+        for check in (segment.index, segment.times):
+            if check is not None:
+                check.add(batches)
+        records = head["attributes"].astype(np.int64) & CONTROL == 0
+        self._compacted |= bool((head["records_count"] <= head["last_offset_delta"])[records].any())
+        self._epochs.add(file.name, head, start, end)
+        marks = markers(window, frames)
+        holes = np.flatnonzero(np.r_[segment.end, end[:-1]] != start).tolist()
+        cuts = sorted({0, *holes, len(frames)})
+        for low, high in itertools.pairwise(cuts):
+            if low in holes:
+                self._producers.lose()
+            mine = marks[(marks["frame"] >= low) & (marks["frame"] < high)].copy()
+            mine["frame"] -= low
+            self._producers.add(file.name, head[low:high], start[low:high], mine, segment.transactions)
+        segment.whole = segment.whole and not holes
+        segment.end, segment.last = int(end[-1]), max(int(last.max()), segment.last)
+        self._end = max(segment.last + 1, self._end or 0)
+
+    def _begin(self) -> None:
+        """The next segment, which the one before may overlap."""
+        self._close()
+        file = self._segments[self._next]
+        self._next += 1
+        base, after = file.hints["base_offset"], file.hints["next_base"]
+        trusted = self._clean is not False or (after is not None and after <= self._recovery_point)
+        parts = {suffix: self._read(base, suffix) for suffix in (".index", ".timeindex", ".txnindex")}
+        self._at = _Segment(
+            file,
+            None if parts[".index"] is None else IndexCheck(parts[".index"], base, trusted),
+            None if parts[".timeindex"] is None else TimeIndexCheck(parts[".timeindex"], base, trusted),
+            TxnIndexCheck(parts[".txnindex"], base, trusted),
+        )
+        if self._end is None:
+            self._end = base
+        elif base > self._end:
+            if not self._torn and not self._missing(self._end, base):
+                self._gaps.append((file.name, self._end, base))
+            self._end = base
+        self._producers.begin(base)
+
+    def _missing(self, first: int, after: int) -> bool:
+        """Whether a segment is missing between two: what it had besides is there. Else compaction may have left the gap."""
+        base = min((one for one in self._orphans if first <= one < after), default=None)
+        if base is None:
+            return False
+        text = f"the file is not there, but other files of the segment are: offsets {base} to {after - 1} are gone"
+        self._gone(base, after, text, Severity.ERROR)
+        self._producers.lose()
+        return True
+
+    def _gone(self, base: int, after: int, text: str, severity: Severity) -> None:
+        lost = {**self._partition, "first_offset": base, "last_offset": after - 1}
+        system = "the broker takes it for a gap in the offsets, and starts"
+        fault = Fault(_LOG, 0, 0, Kind.LINK, text, severity, system=system, lost=lost)
+        self._found.append((segment_name(base, ".log"), fault))
+
+    def _read(self, base: int, suffix: str) -> bytes | None:
+        name = segment_name(base, suffix)
+        return _content(self._listing, name) if name in self._derived else None
+
+    def _gaps_of(self, segment: _Segment, batches: Batches) -> None:
+        """Offsets that no batch has, where no damage lies between."""
+        before_end = np.r_[segment.end, batches.end[:-1]]
+        before_last = np.r_[segment.last, batches.last[:-1]]
+        for i in np.flatnonzero((batches.start == before_end) & (batches.base > before_last + 1)).tolist():
+            self._gaps.append((segment.file.name, int(before_last[i]) + 1, int(batches.base[i])))
+
+    def _close(self) -> None:
+        segment, self._at = self._at, None
+        if segment is None:
+            return
+        file, active = segment.file, self._next == len(self._segments)
+        base = file.hints["base_offset"]
+        torn = segment.end < file.size and not self._zeros(segment)
+        if torn:
+            segment.whole = False
+            self._producers.lose()
+        last = segment.last if segment.last >= base else None
+        if segment.index is not None:
+            end = file.size if torn else segment.end
+            segment.index.finish(end, last, live=self._live, active=active)
+        if segment.times is not None:
+            closed = not active or self._clean is True
+            segment.times.finish(closed=closed, whole=segment.whole, live=self._live)
+        if not torn:
+            self._producers.reach(segment.last + 1)
+        known = self._producers.known
+        self._torn = torn or (not (active and self._live) and self._cut_short(segment, active))
+        if self._torn:
+            self._producers.lose()
+        for check, suffix in ((segment.index, ".index"), (segment.times, ".timeindex")):
+            if check is not None:
+                if self._torn:
+                    check.explained()
+                self._note(segment, suffix, check.faults())
+        if known:
+            self._note(segment, ".txnindex", segment.transactions.faults(segment.last + 1, self._live))
+
+    def _note(self, segment: _Segment, suffix: str, faults: Iterator[Fault]) -> None:
+        name = segment_name(segment.file.hints["base_offset"], suffix)
+        self._found += [(name, fault) for fault in faults]
+
+    def _zeros(self, segment: _Segment) -> bool:
+        """Whether the file goes on with zeros, as one that was preallocated."""
+        return not any(_content(self._listing, segment.file.name, segment.end, HEAD_SIZE) or b"\1")
+
+    def _cut_short(self, segment: _Segment, active: bool) -> bool:
+        """The segment ends with a whole batch: whether other files know of more."""
+        end, once, name = segment.last + 1, *self._evidence(segment, active)
+        if once <= end:
+            return False
+        what = "log" if active else "segment"
+        ends = f"ends with offset {segment.last}" if segment.end or (active and end) else "is empty"
+        text = f"the {what} {ends}, but {name} says that it went up to {once - 1}"
+        lost = {**self._partition, "first_offset": end, "last_offset": once - 1}
+        severity, system = Severity.ERROR, "the broker goes on with the next segment"
+        if active:
+            # What was not flushed when the machine failed is lost like that, and the broker's replicas have it.
+            severity = Severity.ERROR if self._clean is True else Severity.WARNING
+            system = f"the broker goes on at offset {end} or before: offsets are used again"
+        fault = Fault(_LOG, segment.file.size, 0, Kind.TRUNCATED, text, severity, system=system, lost=lost)
+        self._found.append((segment.file.name, fault))
+        return True
+
+    def _evidence(self, segment: _Segment, active: bool) -> tuple[int, str]:
+        """The offset at which the segment once ended, by the file that says the most."""
+        base, after = segment.file.hints["base_offset"], segment.file.hints["next_base"]
+        known = [(0, "")]
+        for check, suffix in ((segment.index, ".index"), (segment.times, ".timeindex")):
+            if check is not None and check.plausible:
+                known.append((check.highest + 1, segment_name(base, suffix)))
+        if segment.transactions.entries:
+            last = segment.transactions.entries[-1].last_offset
+            known.append((last + 1, segment_name(base, ".txnindex")))
+        if active:
+            known += [(offset, segment_name(offset, ".snapshot")) for offset in self._producers.waiting[-1:]]
+        return max(one for one in known if after is None or one[0] <= after)
+
+    def finish(self) -> Iterator[tuple[str, Fault]]:
+        while self._next < len(self._segments):
+            self._begin()
+        self._close()
+        end = self._end or 0
+        self._gap_faults()
+        yield from self._found
+        yield from self._producers.finish(end, self._live)
+        first = self._segments[0].hints["base_offset"] if self._segments else None
+        yield from self._epochs.finish(first, end, clean=self._clean is True, live=self._live)
+
+    def _gap_faults(self) -> None:
+        """Offsets that are in no batch, for which there is no better reason."""
+        if len(self._gaps) == 1 and not self._compacted and self._gaps[0][1] in self._taken:
+            # Else the log is whole, and a snapshot is taken where a segment begins.
+            _, first, after = self._gaps[0]
+            text = f"a segment seems to be missing: a snapshot of the producers was taken at offset {first}, where one began"
+            self._gone(first, after, text, Severity.WARNING)
+        elif self._gaps:
+            name, first, after = self._gaps[0]
+            missing = sum(high - low for _, low, high in self._gaps)
+            text = f"offsets {first} to {after - 1} are in no batch ({name})"
+            if len(self._gaps) > 1:
+                text += f", {missing} offsets in {len(self._gaps)} gaps in all"
+            text += ": compacted away, or lost"
+            self._found.append(("", Fault(LAYOUT, 0, 0, Kind.ORDER, text, Severity.INFO)))
+
+
+class _Segment:
+    """A segment as it goes by."""
+
+    def __init__(
+        self,
+        file: PlannedFile,
+        index: IndexCheck | None,
+        times: TimeIndexCheck | None,
+        transactions: TxnIndexCheck,
+    ) -> None:
+        self.file, self.index, self.times, self.transactions = file, index, times, transactions
+        self.end = 0
+        """Byte behind the last good batch."""
+        self.last: int = file.hints["base_offset"] - 1
+        self.whole = True
+
+
+def _content(listing: Listing, name: str, offset: int = 0, length: int | None = None) -> bytes | None:
+    """Bytes of a file; None where it can't be read, which whoever looks at the file itself says."""
+    try:
+        return listing.read(name, offset, length)
+    except LogwrightError:
+        return None
+
+
+def _epochs(listing: Listing, derived: Mapping[str, PlannedFile]) -> list[tuple[int, int]]:
+    """The entries of the file as they stand there; none where it can't be read, which its codec says."""
+    if EPOCH_FILE not in derived:
+        return []
+    try:
+        found = LEADER_EPOCH.unpack(_content(listing, EPOCH_FILE) or b"")
+        return [(int(epoch), int(start)) for epoch, start in found]
+    except DescriptionError:
+        return []
+
+
+def _recovery_point(listing: Listing) -> int:
+    """Up to where the broker takes the log for sound after an unclean stop, by the checkpoint above; 0 without."""
+    where, above = parse_directory(listing.name), listing.parent()
+    if where is None or above is None or RECOVERY_POINT_FILE not in {entry.name for entry in above.entries()}:
+        return 0
+    try:
+        found = OFFSETS.unpack(_content(above, RECOVERY_POINT_FILE) or b"")
+    except DescriptionError:
+        return 0
+    return next((int(offset) for topic, partition, offset in found if (topic, partition) == where), 0)

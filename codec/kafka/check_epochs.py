@@ -1,0 +1,97 @@
+"""Holding `leader-epoch-checkpoint` against the epochs that the batches carry. Source: `LeaderEpochFileCache` of Kafka."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from logwright.codec.fault import Fault, Kind, Severity
+from logwright.codec.kafka.names import EPOCH_FILE
+
+_MOST = 100
+"""So many batches are named one by one."""
+_TAKEN = "the broker takes it as it is: a replica that asks where an epoch ends may be cut in the wrong place"
+
+
+class EpochCheck:
+    """The entries of the file (empty where there is none that can be read), and what the batches say of them.
+
+    A batch that contradicts its entry while others bear it out is odd itself: its epoch is not covered by the checksum. An entry
+    that all batches contradict is wrong. Offsets before the first entry are what a broker leaves that recovered a part of the log.
+    """
+
+    def __init__(self, entries: list[tuple[int, int]]) -> None:
+        # As a broker loads them: what contradicts a later line is dropped.
+        kept: list[tuple[int, int]] = []
+        for epoch, start in entries:
+            while kept and (kept[-1][0] >= epoch or kept[-1][1] >= start):
+                kept.pop()
+            kept.append((epoch, start))
+        self.dropped = len(entries) - len(kept)
+        self.entries = kept
+        self._epochs = np.array([-1, *(epoch for epoch, _ in kept)], np.int64)
+        self._starts = np.array([start for _, start in kept], np.int64)
+        self._agree = np.zeros(len(kept) + 1, np.int64)
+        self._differ = np.zeros(len(kept) + 1, np.int64)
+        self._odd: dict[int, list[tuple[str, Fault]]] = {}
+        self._highest = -1
+
+    def add(self, name: str, header: npt.NDArray[Any], start: Any, end: Any) -> None:
+        """Batches of the segment `name`; `start` and `end` are bytes of the file."""
+        epoch = header["partition_leader_epoch"].astype(np.int64)
+        base = header["base_offset"].astype(np.int64)
+        known = epoch >= 0
+        if not self.entries:
+            top = np.maximum.accumulate(np.maximum(epoch, self._highest))
+            self._highest = int(top[-1])
+            for i in np.flatnonzero(known & (epoch < top)).tolist():
+                text = f"leader epoch {epoch[i]} after {top[i]}"
+                self._note(0, name, int(start[i]), int(end[i]), text)
+            return
+        entry = np.searchsorted(self._starts, base, "right")
+        odd = known & (entry > 0) & (self._epochs[entry] != epoch)
+        np.add.at(self._differ, entry[odd], 1)
+        np.add.at(self._agree, entry[known & (entry > 0) & ~odd], 1)
+        for i in np.flatnonzero(odd).tolist():
+            text = f"leader epoch {epoch[i]} of offset {base[i]}, {EPOCH_FILE} says {self._epochs[entry[i]]}"
+            self._note(int(entry[i]), name, int(start[i]), int(end[i]), text)
+
+    def _note(self, entry: int, name: str, start: int, end: int, text: str) -> None:
+        odd = self._odd.setdefault(entry, [])
+        if len(odd) < _MOST:
+            fault = Fault("kafka.log", start, end - start, Kind.ORDER, text, Severity.WARNING, system=_TAKEN)
+            odd.append((name, fault))
+
+    def finish(
+        self, first: int | None, log_end: int, *, clean: bool, live: bool
+    ) -> Iterator[tuple[str, Fault]]:
+        """`first`: the offset at which the first segment begins."""
+        for entry, odd in [] if self.dropped else sorted(self._odd.items()):
+            if not entry or self._agree[entry]:
+                yield from odd
+                continue
+            epoch, start = self.entries[entry - 1]
+            text = (
+                f"epoch {epoch} from offset {start} on: {odd[0][1].detail.partition(', ')[0]} in {odd[0][0]}"
+            )
+            yield EPOCH_FILE, _of_file(text, _TAKEN)
+        beyond = [] if live else [one for one in self.entries if one[1] > log_end]
+        if beyond:
+            text = f"epoch {beyond[0][0]} from offset {beyond[0][1]} on, the log ends at {log_end}"
+            yield EPOCH_FILE, _of_file(text, "the broker drops what lies beyond the end when it starts")
+        if self.entries and first is not None and self.entries[0][1] < first and not live:
+            text = f"it goes back to offset {self.entries[0][1]}, the first segment begins at {first}: is one missing?"
+            # A broker that was killed may not have written it since it deleted old segments.
+            fault = _of_file(text, "the broker begins at the first segment that is there")
+            yield EPOCH_FILE, fault if clean else replace(fault, severity=Severity.INFO)
+        if self.dropped:
+            text = f"{self.dropped} of its entries contradict later ones"
+            yield EPOCH_FILE, _of_file(text, "the broker drops them when it starts")
+
+
+def _of_file(text: str, system: str) -> Fault:
+    return Fault("kafka.leader_epoch_checkpoint", 0, 0, Kind.LINK, text, Severity.WARNING, system=system)

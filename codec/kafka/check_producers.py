@@ -1,0 +1,235 @@
+"""Holding `.txnindex` and `.snapshot` against what the batches and markers of the log say of their producers.
+
+After damage that is not known any more, until the next snapshot. Compaction leaves empty batches, removes the data of aborted
+transactions and later their markers, and keeps in `.txnindex` what still has data: so an entry is asked to name an ABORT marker and
+to begin no later than the data, and only transactions with records are missed. Source: `CleanedTransactionMetadata`,
+`TransactionIndex.collectAbortedTxns`, `ProducerStateManager` of Kafka.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from logwright.codec.base import Positions
+from logwright.codec.describe import DescriptionError
+from logwright.codec.fault import Fault, Kind, Severity
+from logwright.codec.kafka.batch import CONTROL, LENGTH_END
+from logwright.codec.kafka.markers import ABORT
+from logwright.codec.kafka.names import segment_name
+from logwright.codec.kafka.producers import AbortedTxn, ProducerState
+from logwright.codec.kafka.snapshot import unpack
+from logwright.codec.kafka.txnindex import TXNINDEX_ENTRY
+
+_WIDTH = TXNINDEX_ENTRY.head_dtype.itemsize
+_CODEC, _SNAPSHOT = "kafka.txnindex", "kafka.producer_snapshot"
+_REBUILT = "the broker makes it anew when it starts after an unclean stop"
+_SEEN = "the broker trusts it: read_committed consumers get records of aborted transactions"
+_HIDDEN = "the broker trusts it: read_committed consumers miss records of committed transactions"
+_COMPARED = ("producer_epoch", "last_sequence", "last_offset", "current_txn_first_offset")
+_REFUSED = "a broker that has no newer snapshot of its producers does not start (InvalidTxnStateException or the like)"
+
+
+class TxnIndexCheck:
+    """One `.txnindex`; without data where there is none."""
+
+    def __init__(self, data: bytes | None, base: int, trusted: bool) -> None:
+        self.there, self.base, self.trusted = data is not None, base, trusted
+        data = data or b""
+        entries = np.frombuffer(data, TXNINDEX_ENTRY.head_dtype, len(data) // _WIDTH)
+        self.entries = [AbortedTxn(*(int(entry[name]) for name in AbortedTxn._fields)) for entry in entries]
+        self.aborted: list[AbortedTxn] = []
+        """What the log says."""
+        self.markers: dict[tuple[int, int], int] = {}
+        """By producer and offset of an ABORT marker: offset of its marker before, -1 where not known."""
+
+    def faults(self, log_end: int, live: bool) -> Iterator[Fault]:
+        for i, one in enumerate(self.entries):
+            if live and one.last_offset >= log_end:
+                continue
+            yield from self._entry(i, one)
+        missing = [one for one in self.aborted if not self._covered(one)]
+        if missing:
+            first = missing[0]
+            more = "" if len(missing) == 1 else f", and {len(missing) - 1} more"
+            text = f"producer {first.producer_id} aborted offsets {first.first_offset} to {first.last_offset}"
+            text += (
+                f": no entry says so{more}" if self.there else f"{more}: the file that says so is not there"
+            )
+            yield self._fault(len(self.entries), 0, text, _SEEN)
+
+    def _covered(self, one: AbortedTxn) -> bool:
+        return any(
+            entry.producer_id == one.producer_id
+            and entry.first_offset <= one.first_offset
+            and entry.last_offset == one.last_offset
+            for entry in self.entries
+        )
+
+    def _entry(self, i: int, one: AbortedTxn) -> Iterator[Fault]:
+        if one.last_offset < self.base or one.first_offset > one.last_offset:
+            return  # what the codec says already
+        before = self.markers.get((one.producer_id, one.last_offset))
+        said = f"entry {i} says that producer {one.producer_id} aborted offsets {one.first_offset} to {one.last_offset}"
+        if before is None:
+            yield self._fault(i, 1, f"{said}: no marker there says so", _HIDDEN)
+        elif one.first_offset <= before:
+            yield self._fault(i, 1, f"{said}: it ended another transaction at {before}", _HIDDEN)
+        elif one.last_stable_offset > one.last_offset + 1:
+            text = f"{said}, and that all was stable up to {one.last_stable_offset}"
+            yield self._fault(i, 1, text, _SEEN)
+
+    def _fault(self, entry: int, entries: int, text: str, system: str) -> Fault:
+        severity = Severity.ERROR if self.trusted else Severity.WARNING
+        system = system if self.trusted else _REBUILT
+        return Fault(_CODEC, entry * _WIDTH, entries * _WIDTH, Kind.LINK, text, severity, system=system)
+
+
+class ProducerCheck:
+    """The producers of a partition as its log goes by. `snapshots` are the bytes of those that are there, by offset."""
+
+    def __init__(self, first: int | None, snapshots: Mapping[int, bytes]) -> None:
+        self._snapshots = {}
+        for offset, data in sorted(snapshots.items()):
+            try:
+                self._snapshots[offset] = unpack(data)
+            except DescriptionError:
+                continue  # what the codec says
+        self._data = snapshots
+        self.known = first == 0
+        """Whether the state of the producers is what the log says."""
+        self._state = ProducerState()
+        self._full = ProducerState()
+        """Without the empty batches."""
+        self._waiting = sorted(self._snapshots)
+        self._ended: dict[int, int] = {}
+        """The last marker of each producer."""
+        self._problem = False
+        self.compacted = False
+        """Whether batches are missing, or records from batches: then older snapshots know more of producers than the log."""
+        self.found: list[tuple[str, Fault]] = []
+        self._differ: dict[int, Fault] = {}
+        """What snapshots say of producers and the log does not."""
+
+    def begin(self, base: int) -> None:
+        """A segment starts: where nothing is known, the snapshot taken there tells."""
+        if not self.known and base in self._snapshots:
+            self._state, self._full = ProducerState(), ProducerState()
+            self._state.load(self._data[base])
+            self._full.load(self._data[base])
+            self._ended.clear()
+            self.known, self._problem = True, False
+        self.reach(base)
+
+    def lose(self) -> None:
+        """Something is damaged: what producers did there is not known."""
+        self.known = False
+
+    def add(
+        self, name: str, header: npt.NDArray[Any], start: Positions, markers: npt.NDArray[Any], index: TxnIndexCheck
+    ) -> None:  # fmt: skip
+        """Batches of the segment `name`, bytes of the file where they start, and their markers."""
+        for marker in markers[markers["type"] == ABORT].tolist() if len(markers) else []:
+            self._marker(header, marker, index)
+        if len(markers):
+            self._ended.update(
+                zip(header["producer_id"][markers["frame"]].tolist(), markers["offset"].tolist(), strict=True)
+            )
+        if not self.known:
+            return
+        base = header["base_offset"].astype(np.int64)
+        cuts = [0]
+        if (np.diff(base) > 0).all():
+            due = [offset for offset in self._waiting if offset <= base[-1]]
+            cuts += np.searchsorted(base, due).tolist()
+        cuts = sorted({*cuts, len(header)})
+        for low, high in itertools.pairwise(cuts):
+            self.reach(int(base[low]))
+            self._take(name, header, start, markers, low, high, index)
+
+    def _marker(self, header: npt.NDArray[Any], marker: tuple[int, ...], index: TxnIndexCheck) -> None:
+        producer = int(header["producer_id"][marker[0]])
+        index.markers[producer, marker[1]] = self._ended.get(producer, -1)
+        self._ended[producer] = marker[1]
+
+    def _take(
+        self, name: str, header: npt.NDArray[Any], start: Positions, markers: npt.NDArray[Any], low: int, high: int,
+        index: TxnIndexCheck,
+    ) -> None:  # fmt: skip
+        mine = markers[(markers["frame"] >= low) & (markers["frame"] < high)].copy()
+        mine["frame"] -= low
+        piece = header[low:high]
+        before = self._state.batches
+        self._state.add(piece, mine)
+        problem = self._state.problem
+        at = low if problem is None else low + problem.batch - before
+        if problem is not None and int(header["attributes"][at]) & CONTROL:
+            # Of a bad marker the codec tells. What it ended is not known.
+            self.known = False
+            return
+        if problem is not None and not self._problem:
+            self._problem = True
+            size = LENGTH_END + int(header["batch_length"][at])
+            fault = Fault("kafka.log", int(start[at]), size, Kind.ORDER, problem.detail, system=_REFUSED)
+            self.found.append((name, fault))
+        full = (piece["records_count"] > 0) | (piece["attributes"].astype(np.int64) & CONTROL != 0)
+        if not full.all():
+            self.compacted = True
+            places = np.cumsum(full) - 1
+            mine = mine[full[mine["frame"]]]
+            mine["frame"] = places[mine["frame"]]
+        index.aborted += self._full.add(piece[full], mine)
+
+    def reach(self, offset: int) -> None:
+        """The log is at an offset: the snapshots taken up to there can be judged."""
+        while self._waiting and self._waiting[0] <= offset:
+            taken = self._waiting.pop(0)
+            if self.known and self._state.problem is None:
+                self._compare(taken)
+
+    def _compare(self, offset: int) -> None:
+        theirs = self._snapshots[offset]
+        ours = unpack(self._state.snapshot_bytes())
+        ids = theirs["producer_id"].astype(np.int64), ours["producer_id"].astype(np.int64)
+        _, at, mine = np.intersect1d(*ids, return_indices=True)
+        theirs_, ours_ = theirs[at], ours[mine]
+        for column in _COMPARED:
+            differ = np.flatnonzero(theirs_[column] != ours_[column])
+            if len(differ):
+                i = int(differ[0])
+                text = f"{column} of producer {int(theirs_['producer_id'][i])} is {int(theirs_[column][i])}"
+                self._note(offset, f"{text}, the log has {int(ours_[column][i])}", len(differ))
+                return
+        opened = ours[~np.isin(ids[1], ids[0]) & (ours["current_txn_first_offset"] >= 0)]
+        if len(opened):
+            one = opened[0]
+            text = (
+                f"producer {int(one['producer_id'])} is not in it, which has a transaction open since offset "
+            )
+            self._note(offset, text + str(int(one["current_txn_first_offset"])), len(opened))
+
+    def _note(self, offset: int, text: str, count: int) -> None:
+        more = "" if count == 1 else f", and {count - 1} more"
+        system = "the broker starts with the newest one, and trusts it"
+        fault = Fault(_SNAPSHOT, 0, 0, Kind.LINK, text + more, Severity.WARNING, system=system)
+        self._differ[offset] = fault
+
+    @property
+    def waiting(self) -> list[int]:
+        """Offsets of snapshots that the log has not reached."""
+        return self._waiting
+
+    def finish(self, end: int, live: bool) -> Iterator[tuple[str, Fault]]:
+        yield from self.found
+        for offset, fault in self._differ.items():
+            if not self.compacted or offset == max(self._snapshots):
+                yield segment_name(offset, ".snapshot"), fault
+        for offset in [] if live else self._waiting:
+            text = f"taken at offset {offset}, the log ends at {end}"
+            system = "the broker deletes it when it starts"
+            fault = Fault(_SNAPSHOT, 0, 0, Kind.LINK, text, Severity.INFO, system=system)
+            yield segment_name(offset, ".snapshot"), fault

@@ -1,0 +1,177 @@
+"""Pieces of work done by several processes at once.
+
+The workers are started as programs of their own, not by `multiprocessing`: that would run the caller's script once more in each of
+them. They speak through their standard input and output, a pickle at a time. Kernels come from the cache on disk.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import signal
+import struct
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, BinaryIO
+
+from logwright.codec.fault import LogwrightError
+
+_SIZE = struct.Struct(">Q")
+_START = "import pickle,sys; sys.path[:] = pickle.load(sys.stdin.buffer); from logwright.readers.jobs import serve; serve()"
+
+
+def run(work: Sequence[Callable[[], Any]], jobs: int) -> Iterator[Any]:
+    """What each piece of work returns, in order. A piece is picklable and stands on its own.
+
+    Raises what a piece raised, the first in order; `LogwrightError` where a worker ended.
+    """
+    if jobs < 2 or len(work) < 2:
+        for piece in work:
+            yield piece()
+        return
+    shared = _Shared(work)
+    workers = [_Worker(shared) for _ in range(min(jobs, len(work)))]
+    try:
+        for worker in workers:
+            worker.start()
+        for i in range(len(work)):
+            yield shared.wait(i)
+    finally:
+        shared.stopped = True
+        for worker in workers:
+            worker.stop()
+
+
+class _Shared:
+    """The work, who is at which piece, and what came of it."""
+
+    def __init__(self, work: Sequence[Callable[[], Any]]) -> None:
+        self.work = work
+        self.stopped = False
+        self._next = 0
+        self._done: dict[int, tuple[bool, Any]] = {}
+        self._news = threading.Condition()
+
+    def take(self) -> int | None:
+        with self._news:
+            if self.stopped or self._next >= len(self.work):
+                return None
+            self._next += 1
+            return self._next - 1
+
+    def give(self, i: int, fine: bool, result: Any) -> None:
+        with self._news:
+            self._done[i] = (fine, result)
+            self._news.notify_all()
+
+    def wait(self, i: int) -> Any:
+        with self._news:
+            while i not in self._done:
+                # With a limit, so that the main thread hears of Ctrl-C.
+                self._news.wait(0.5)
+            fine, result = self._done.pop(i)
+        if not fine:
+            raise result
+        return result
+
+
+class _Worker(threading.Thread):
+    """A process, and the thread that feeds it."""
+
+    def __init__(self, shared: _Shared) -> None:
+        super().__init__(daemon=True)
+        self._shared = shared
+        self._process: subprocess.Popen[bytes] | None = None
+        self._start_lock = threading.Lock()
+
+    def run(self) -> None:
+        while (i := self._shared.take()) is not None:
+            try:
+                fine, result = self._ask(self._shared.work[i])
+            except (OSError, EOFError) as error:
+                fine, result = False, self._ended(error)
+                self.stop()
+            except Exception as error:
+                fine, result = False, error
+            self._shared.give(i, fine, result)
+        self.stop()
+
+    def _ask(self, piece: Callable[[], Any]) -> tuple[bool, Any]:
+        with self._start_lock:
+            if self._shared.stopped:
+                raise EOFError
+            if self._process is None:
+                # Of a session of its own: Ctrl-C is for us, we end the workers.
+                self._process = subprocess.Popen(
+                    [sys.executable, "-c", _START],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    start_new_session=True,
+                )
+                assert self._process.stdin is not None
+                self._process.stdin.write(pickle.dumps(sys.path))
+            process = self._process
+        assert process.stdin is not None
+        assert process.stdout is not None
+        _put(process.stdin, piece)
+        answer: tuple[bool, Any] = _get(process.stdout)
+        return answer
+
+    def _ended(self, error: Exception) -> LogwrightError:
+        code = None if self._process is None else self._process.wait()
+        if code is not None and code < 0:
+            name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
+            text = f"a worker process was ended by {name}"
+            advice = "Is there enough memory? Try fewer jobs" if -code == signal.SIGKILL else "Try jobs=1"
+            return LogwrightError(text, advice=advice)
+        return LogwrightError(f"a worker process ended (status {code}): {error}", advice="Try jobs=1")
+
+    def stop(self) -> None:
+        with self._start_lock:
+            process, self._process = self._process, None
+        if process is None:
+            return
+        if self._shared.stopped:
+            process.kill()
+        with contextlib.suppress(OSError):
+            assert process.stdin is not None
+            process.stdin.close()
+        process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
+
+
+def serve() -> None:
+    """The worker: does the pieces that come in until there are no more."""
+    source, sink = sys.stdin.buffer, sys.stdout.buffer
+    # What anybody prints must not get among the answers.
+    sys.stdout = sys.stderr
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    while (piece := _get(source, None)) is not None:
+        try:
+            answer = (True, piece())
+        except Exception as error:
+            answer = (False, error)
+        _put(sink, answer)
+
+
+def _put(stream: Any, value: Any) -> None:
+    data = pickle.dumps(value)
+    stream.write(_SIZE.pack(len(data)) + data)
+    stream.flush()
+
+
+_RAISE = object()
+
+
+def _get(stream: BinaryIO | Any, end: Any = _RAISE) -> Any:
+    """The next value; `end` where the stream ends before it, or `EOFError`."""
+    head = stream.read(_SIZE.size)
+    if len(head) < _SIZE.size:
+        if end is _RAISE:
+            raise EOFError("no answer")
+        return end
+    return pickle.loads(stream.read(_SIZE.unpack(head)[0]))

@@ -1,0 +1,95 @@
+"""What is lost with a damaged stretch of a log: offsets always, records and times where the batches bear them out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from kafka_log import T, batch, record
+
+import logwright as lw
+from logwright.codec.fault import Fault
+
+NAME = f"{0:020}.log"
+
+
+def only_fault(tmp_path: Path, data: bytes, *others: str) -> Fault:
+    folder = tmp_path / "orders-0"
+    folder.mkdir()
+    (folder / NAME).write_bytes(data)
+    for name in others:
+        (folder / name).write_bytes(b"\x00\x01\x48\x67\x4b\xc7\x00\x00\x00\x00")
+    ((_, fault),) = lw.verify(folder / NAME).faults
+    return fault
+
+
+def hurt(data: bytes, *places: int) -> bytes:
+    out = bytearray(data)
+    for place in places:
+        out[place] ^= 1
+    return bytes(out)
+
+
+def lost(first: int, last: int, **times: int) -> dict[str, Any]:
+    return {"topic": "orders", "partition": 0, "first_offset": first, "last_offset": last, **times}
+
+
+THREE = [batch(0), batch(1, [record(i) for i in range(4)], base_timestamp=T, max_timestamp=T + 4000), batch(5)]
+
+
+def test_both_neighbours_agree(tmp_path: Path) -> None:
+    fault = only_fault(tmp_path, hurt(b"".join(THREE), len(THREE[0]) + 70))
+    assert fault.rows_lost == 4
+    assert fault.lost == lost(1, 4, first_timestamp=T, last_timestamp=T + 4000)
+
+
+def test_several_in_a_row(tmp_path: Path) -> None:
+    places = len(THREE[0]) + 70, len(THREE[0]) + len(THREE[1]) + 65
+    fault = only_fault(tmp_path, hurt(b"".join(THREE) + batch(6), *places))
+    assert fault.rows_lost == 5
+    assert (fault.offset, fault.length) == (len(THREE[0]), len(THREE[1]) + len(THREE[2]))
+    assert (fault.lost["first_offset"], fault.lost["last_offset"]) == (1, 5)
+
+
+def test_two_damaged_places(tmp_path: Path) -> None:
+    data = b"".join([*THREE, batch(6), batch(7)])
+    folder = tmp_path / "orders-0"
+    folder.mkdir()
+    (folder / NAME).write_bytes(hurt(data, len(THREE[0]) + 70, len(b"".join(THREE)) + 65))
+    assert [fault.rows_lost for _, fault in lw.verify(folder / NAME).faults] == [4, 1]
+
+
+def test_a_gap_behind_it(tmp_path: Path) -> None:
+    fault = only_fault(tmp_path, hurt(THREE[0] + THREE[1] + batch(9), len(THREE[0]) + 70))
+    assert fault.rows_lost is None
+    assert fault.lost == lost(1, 8)
+
+
+def test_a_marker_is_no_row(tmp_path: Path) -> None:
+    marker = THREE[0] + batch(1, attributes=0x30, producer_id=1) + batch(2)
+    assert only_fault(tmp_path, hurt(marker, len(THREE[0]) + 65)).rows_lost == 0
+
+
+def test_times_far_from_those_around_are_not_told(tmp_path: Path) -> None:
+    odd = batch(1, base_timestamp=1 << 50, max_timestamp=1 << 50)
+    fault = only_fault(tmp_path, hurt(THREE[0] + odd + batch(2), len(THREE[0]) + 65))
+    assert fault.rows_lost == 1
+    assert fault.lost == lost(1, 1)
+
+
+def test_a_torn_batch_says_what_it_had(tmp_path: Path) -> None:
+    fault = only_fault(tmp_path, (THREE[0] + THREE[1])[:-3])
+    assert fault.rows_lost == 4
+    assert (fault.lost["first_offset"], fault.lost["last_offset"]) == (1, 4)
+
+
+def test_a_snapshot_says_how_far_the_log_went(tmp_path: Path) -> None:
+    fault = only_fault(tmp_path, (THREE[0] + THREE[1])[:-3], f"{9:020}.snapshot")
+    assert fault.rows_lost is None
+    assert fault.lost == lost(1, 8)
+
+
+def test_the_end_is_not_known(tmp_path: Path) -> None:
+    fault = only_fault(tmp_path, THREE[0] + b"\xff" * 70)
+    assert fault.rows_lost is None
+    assert fault.lost == {"topic": "orders", "partition": 0, "first_offset": 1}
