@@ -111,8 +111,10 @@ class Backup:
                     advice="Do not trust that disk: name a backup directory on another one",
                 )
         text = json.dumps({"backup": VERSION, "of": self._of, "files": saved, **facts}, indent=1)
-        self._named.append(LIST)
-        put_file(self._files, self._at(LIST), text.encode())
+        # Whole from the moment that it has its name: as long as it has not, no original has been changed.
+        self._named += [LIST, LIST + ".tmp"]
+        put_file(self._files, self._at(LIST + ".tmp"), text.encode())
+        self._files.rename(self._at(LIST + ".tmp"), self._at(LIST))
         self._files.sync_directory(self.path)
 
     def _save(self, name: str, source: Source, model: str) -> dict[str, Any]:

@@ -1,0 +1,203 @@
+"""Repair through every crash, kill and failing operation: readers see the old directory or the new one, the input of a repair out of place
+stays as it is, whatever is changed in place is in the backup, and the next run finishes or begins again."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+import pytest
+from mending_shelf import DAMAGED, LAYOUT, PREFIX, SALVAGED, mending
+
+from logwright.codec.base import Mending, Plan, Strategy
+from logwright.codec.fault import LogwrightError, StorageError
+from logwright.codec.option import Options
+from logwright.readers.listing import open_listing
+from logwright.roundtrip.memory_filesystem import Failure, Interrupted, Kept, MemoryFileSystem
+from logwright.writers.commit import finish_or_undo
+from logwright.writers.mend import Copy, Mender
+from logwright.writers.stage import FolderListing
+
+__all__ = ["mending"]
+pytestmark = pytest.mark.usefixtures("mending")
+
+INPUT, OUT, BACKUP = "/data/shelf", "/data/out", "/elsewhere/backup"
+KEPT = [(kept, 0) for kept in Kept if kept is not Kept.SOME] + [(Kept.SOME, seed) for seed in range(4)]
+Files = Mapping[str, bytes]
+
+
+def mender(files: MemoryFileSystem, strategy: Strategy) -> Mender:
+    def make(copies: Sequence[Copy], plans: Sequence[Plan]) -> Mending:
+        return LAYOUT.repair(copies, plans, strategy, Options(LAYOUT.repair_options))
+
+    return Mender(
+        files, LAYOUT, lambda: [FolderListing(files, INPUT, "shelf")], make, Options(LAYOUT.read_options)
+    )
+
+
+def beside(files: MemoryFileSystem, strategy: Strategy) -> None:
+    mender(files, strategy).beside(OUT)
+
+
+def in_place(files: MemoryFileSystem, strategy: Strategy) -> None:
+    mender(files, strategy).in_place(INPUT, BACKUP)
+
+
+def start() -> MemoryFileSystem:
+    files = MemoryFileSystem()
+    files.make("/elsewhere")
+    for name, data in DAMAGED.items():
+        files.put(f"{INPUT}/{name}", data)
+    return files
+
+
+Scenario = tuple[Callable[[MemoryFileSystem, Strategy], None], Strategy, str, Files | None, Files]
+SCENARIOS: dict[str, Scenario] = {
+    "beside": (beside, Strategy.SALVAGE, OUT, None, SALVAGED),
+    "in place": (in_place, Strategy.SALVAGE, INPUT, DAMAGED, SALVAGED),
+    "in place, later files removed": (in_place, Strategy.PREFIX, INPUT, DAMAGED, PREFIX),
+}
+
+
+def seen(files: MemoryFileSystem, path: str) -> Files | None:
+    """A directory as readers see it; None when it is not there."""
+    if files.stat(path) is None:
+        return None
+    with tempfile.TemporaryDirectory() as scratch:
+        files.dump(path, scratch)
+        directory = open_listing(scratch)
+        found = {entry.name: directory.read(entry.name) for entry in directory.entries()}
+        assert not directory.warnings
+    return found
+
+
+def check(files: MemoryFileSystem, path: str, old: Files | None, new: Files) -> bool:
+    """What must be true at any moment; whether it is the new one."""
+    found = seen(files, path)
+    assert found in (old, new)
+    if path == OUT:
+        assert seen(files, INPUT) == DAMAGED
+    elif found == new:
+        saved = files.tree(BACKUP)
+        gone = {name: data for name, data in DAMAGED.items() if new.get(name) != data}
+        assert {name: saved.get(name) for name in gone} == gone
+    return found == new
+
+
+def settled(files: MemoryFileSystem, path: str) -> Files | None:
+    """The files in a directory once the next writer has been there. Nothing else may be left."""
+    finish_or_undo(files, LAYOUT, path)
+    assert {name for name in files.tree("/data") if "/" not in name} <= {"shelf", "out"}
+    return files.tree(path) if files.stat(path) is not None else None
+
+
+def different(disks: Iterable[MemoryFileSystem]) -> Iterator[MemoryFileSystem]:
+    """Disks that hold the same are looked at once."""
+    known = set()
+    for one in disks:
+        holds = tuple(sorted(one.tree().items()))
+        if holds not in known:
+            known.add(holds)
+            yield one
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_a_crash_leaves_the_old_or_the_new(name: str) -> None:
+    act, strategy, path, old, new = SCENARIOS[name]
+    files = start()
+    act(files, strategy)
+    assert check(files, path, old, new)
+    outcomes = set()
+    for found in different(
+        files.crash(prefix, *kept) for prefix in range(len(files.trace) + 1) for kept in KEPT
+    ):
+        is_new = check(found, path, old, new)
+        outcomes.add(is_new)
+        if not is_new:
+            # The same command does it now, with the same backup directory.
+            act(found, strategy)
+            assert check(found, path, old, new)
+            assert "backup.lock" not in found.tree(BACKUP)
+        assert settled(found, path) == new
+    assert outcomes == {False, True}
+    assert all(check(files.crash(len(files.trace), kept, seed), path, old, new) for kept, seed in KEPT)
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_undone_by_the_next_writer(name: str) -> None:
+    act, strategy, path, old, new = SCENARIOS[name]
+    files = start()
+    act(files, strategy)
+    for found in different(files.killed(prefix) for prefix in range(len(files.trace) + 1)):
+        is_new = check(found, path, old, new)
+        assert settled(found, path) == (new if is_new else old)
+
+
+@pytest.mark.parametrize("name", ["in place", "in place, later files removed"])
+def test_a_system_started_in_between_finds_no_index_of_other_bytes(name: str) -> None:
+    act, strategy, path, old, new = SCENARIOS[name]
+    assert old is not None
+    files = start()
+    act(files, strategy)
+    for prefix in range(len(files.trace) + 1):
+        there = {
+            name: data
+            for name, data in files.killed(prefix).tree(path).items()
+            if "/" not in name and name.endswith((".toy", ".ids"))
+        }
+        for index, data in there.items():
+            toy = index.replace(".ids", ".toy")
+            if index.endswith(".ids") and toy in there:
+                assert any(of.get(index) == data and of.get(toy) == there[toy] for of in (old, new)), (
+                    f"behind change {prefix}: {index}"
+                )
+            else:
+                assert data in (old.get(index), new.get(index))
+
+
+@pytest.mark.parametrize(
+    "failure", [Failure.EIO, Failure.SHORT, None, pytest.param(Failure.ENOSPC, marks=pytest.mark.nightly)]
+)
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_any_operation_may_fail(name: str, failure: Failure | None) -> None:
+    act, strategy, path, old, new = SCENARIOS[name]
+    at, known = 0, set()
+    while True:
+        files = start()
+        files.fail(at, failure)
+        raised: BaseException | None = None
+        try:
+            act(files, strategy)
+        except (LogwrightError, Interrupted) as error:
+            raised = error
+        if files.ticks <= at:
+            break
+        files.fail(-1)
+        is_new = check(files, path, old, new)
+        if raised is None:
+            assert is_new
+        elif is_new and isinstance(raised, LogwrightError):
+            assert isinstance(raised, StorageError)
+            assert "but tidying up after that failed" in str(raised)
+        if isinstance(raised, LogwrightError):
+            assert raised.path
+        holds = tuple(sorted(files.tree().items()))
+        if not is_new and holds not in known:
+            known.add(holds)
+            # What could not be undone is tidied up once the process has ended.
+            found = files.fork()
+            act(found, strategy)
+            assert check(found, path, old, new)
+        at += 1
+    assert at > 40
+
+
+def test_without_a_change_nothing_is_saved() -> None:
+    files = MemoryFileSystem()
+    files.make("/elsewhere")
+    for name, data in SALVAGED.items():
+        files.put(f"{INPUT}/{name}", data)
+    done = mender(files, Strategy.SALVAGE).in_place(INPUT, BACKUP)
+    assert not done.written
+    assert files.tree("/elsewhere") == {}
+    assert files.tree(INPUT) == SALVAGED
