@@ -150,21 +150,20 @@ class MendingShelf(Shelf):
             good, bad = good_and_bad(listing.read(file.name))
             if bad:
                 raise DamageError.of(bad[0], file.name)
-            made = Mended(f"{file.name[:-4]}.ids", [ids(*(id for id, _, _ in good))], file.name)
-            mending.mended += [
-                Mended(file.name, [Kept(file.name, 0, file.size)]),
-                *([made] if "ids" in what else []),
-            ]
+            mending.mended.append(Mended(file.name, [Kept(file.name, 0, file.size)]))
+            if "ids" in what:
+                made = ids(*(id for id, _, _ in good))
+                mending.mended.append(Mended(f"{file.name[:-4]}.ids", [made], file.name))
             mending.rows += len(good)
-        self._others(mending, plan, False)
+        self._others(mending, plan, False, "ids" not in what)
         return mending
 
-    def _others(self, mending: ShelfMending, plan: Plan, drop_readme: bool) -> None:
+    def _others(self, mending: ShelfMending, plan: Plan, drop_readme: bool, keep_ids: bool = False) -> None:
         there = {one.name for one in mending.mended} | set(mending.removes)
         for file in plan.files:
             if file.name == "README" and drop_readme:
                 mending.removes.append(file.name)
-            elif file.name not in there and file.name.endswith(".ids"):
+            elif file.name not in there and file.name.endswith(".ids") and not keep_ids:
                 mending.removes.append(file.name)  # of no file that is there
             elif file.name not in there:
                 mending.mended.append(Mended(file.name, [Kept(file.name, 0, file.size)]))
