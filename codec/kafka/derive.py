@@ -165,6 +165,8 @@ class EpochCache:
 
     def __init__(self) -> None:
         self.entries: list[tuple[int, int]] = []
+        self.changed = False
+        """Whether a broker would have written the file since it was loaded."""
 
     def add(self, header: npt.NDArray[Any]) -> None:
         """Take batches: an epoch above all before it starts at the first of its batches."""
@@ -182,17 +184,24 @@ class EpochCache:
         while self.entries and (self.entries[-1][0] >= epoch or self.entries[-1][1] >= start_offset):
             self.entries.pop()
         self.entries.append((epoch, start_offset))
+        self.changed = True
 
     def truncate_from_end(self, end_offset: int) -> None:
         """Entries from an offset on are dropped (`truncateFromEnd`)."""
-        if end_offset >= 0:
-            self.entries = [entry for entry in self.entries if entry[1] < end_offset]
+        while end_offset >= 0 and self.entries and self.entries[-1][1] >= end_offset:
+            self.entries.pop()
+            self.changed = True
 
     def truncate_from_start(self, start_offset: int) -> None:
         """The entries up to an offset become one that starts there (`truncateFromStart`)."""
         before = [entry for entry in self.entries if entry[1] <= start_offset]
-        if start_offset >= 0 and before:
+        if before:
             self.entries = [(before[-1][0], start_offset), *self.entries[len(before) :]]
+            self.changed = True
+
+    def clear(self) -> None:
+        self.entries.clear()
+        self.changed = True
 
     def to_bytes(self) -> bytes:
         return LEADER_EPOCH.pack(self.entries)
@@ -203,6 +212,7 @@ class EpochCache:
         self.entries = []
         for epoch, offset in found:
             self.assign(int(epoch), int(offset))
+        self.changed = False
 
 
 class PartitionDeriver:
@@ -278,7 +288,8 @@ class PartitionDeriver:
         """All derived files by name. The snapshot at the end is only taken when there is something before it."""
         self._close()
         if self._first is not None and self.next_offset > self._first:
-            self.files[segment_name(self.next_offset, ".snapshot")] = self.producers.snapshot_bytes()
+            # Where the last segment is empty, there is one since it began.
+            self.files.setdefault(segment_name(self.next_offset, ".snapshot"), self.producers.snapshot_bytes())
         self.files[EPOCH_FILE] = self.epochs.to_bytes()
         return self.files
 

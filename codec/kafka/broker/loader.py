@@ -78,6 +78,7 @@ class LogLoader:
         self._finish_swaps(self._remove_temporary())
         self._retry(self._load_segments)
         end = self._retry(self._recover_log)
+        self.segments[max(self.segments)].trim()
         start = max(self.config.log_start_offset, min(self.segments))
         self.epochs.truncate_from_end(end)
         self.epochs.truncate_from_start(self.config.log_start_offset)
@@ -213,7 +214,7 @@ class LogLoader:
                     f"{self.config.log_start_offset}. This could happen if segment files were deleted from the file system."
                 )
                 self._delete(list(self.segments.values()))
-                self.epochs.entries.clear()
+                self.epochs.clear()
                 self.producers.start_at(self.config.log_start_offset)
                 end = None
         if not self.segments:

@@ -23,6 +23,7 @@ from logwright.codec.kafka.timeindex import TIMEINDEX_ENTRY
 from logwright.codec.kafka.txnindex import TXNINDEX_ENTRY
 
 MAX_SEGMENT = (1 << 31) - 1
+_ILLEGAL_ARGUMENT = "java.lang.IllegalArgumentException"
 
 
 class LogSegment:
@@ -82,6 +83,15 @@ class LogSegment:
                         f"than start offset {self.base_offset}"
                     )
         return True
+
+    def trim(self) -> None:
+        """The active segment's indexes are opened to be made larger; when they are closed, what is no whole entry is gone."""
+        _ = self.index
+        if self.timeindex_file not in self.disk:
+            self.disk.put(self.timeindex_file, b"")
+        self.disk.truncate(
+            self.timeindex_file, self.disk.size(self.timeindex_file) // _TIME_ENTRY * _TIME_ENTRY
+        )
 
     # Searching
 
@@ -179,7 +189,7 @@ class LogSegment:
             ):
                 raised = BrokerError(
                     f"Attempt to append to a full index (size = {self.max_index // _INDEX_ENTRY}).",
-                    "java.lang.IllegalArgumentException",
+                    _ILLEGAL_ARGUMENT,
                 )
             taken = sound.pick(slice(upto))
             if len(taken):
@@ -193,7 +203,14 @@ class LogSegment:
                     taken = taken.pick(slice(refused[0]))
                     frames = taken.frames()
                 epochs.add(found.header[:upto])
-                aborted += producers.add(taken.header, markers(taken.window, frames))
+                for txn in producers.add(taken.header, markers(taken.window, frames)):
+                    if aborted and aborted[-1].last_offset >= txn.last_offset:
+                        raise BrokerError(
+                            f"The last offset of appended transactions must increase sequentially, but {txn.last_offset} is not "
+                            f"greater than current last offset {aborted[-1].last_offset} of index {self.txnindex_file}",
+                            _ILLEGAL_ARGUMENT,
+                        )
+                    aborted.append(txn)
         if upto:
             valid = int(found.position[upto - 1] + found.end[upto - 1] - found.start[upto - 1])
         if isinstance(raised, CorruptRecord):

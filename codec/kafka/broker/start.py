@@ -102,6 +102,11 @@ class Started:
         self.verdict, self.after = verdict, disk
         self._loaded, self._partition = loaded, partition
 
+    @property
+    def log_offsets(self) -> tuple[int, int] | None:
+        """Log start offset and log end offset; None where it does not open."""
+        return None if self._loaded is None else (self._loaded.log_start_offset, self._loaded.log_end_offset)
+
     def parts(self, view: str) -> Sequence[Part]:
         if self._loaded is None:
             return []
@@ -213,12 +218,11 @@ def load(disk: Disk, partition: str, config: Config) -> Loaded:
     epochs = _epochs(disk)
     loaded = LogLoader(disk, partition, config, epochs).load()
     disk.delete(f"{EPOCH_FILE}.tmp")
-    disk.put(EPOCH_FILE, epochs.to_bytes() if epochs.entries or not _empty(disk, EPOCH_FILE) else b"")
+    if epochs.changed:
+        disk.put(EPOCH_FILE, epochs.to_bytes())
+    elif EPOCH_FILE not in disk:
+        disk.put(EPOCH_FILE, b"")
     return loaded
-
-
-def _empty(disk: Disk, name: str) -> bool:
-    return name not in disk or not disk.size(name)
 
 
 def _epochs(disk: Disk) -> EpochCache:
