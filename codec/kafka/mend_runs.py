@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -78,7 +78,8 @@ class Copies:
         """The batches of a run, window by window."""
         listing = self.listings[run.copy]
         if run.patch:
-            data = run.patch + listing.read(run.file, run.start, run.stop - run.start)
+            rest = listing.read(run.file, run.start, run.stop - run.start) if run.stop > run.start else b""
+            data = run.patch + rest
             window = Window(np.frombuffer(data, np.uint8), 0, len(data))
             frames = self._scan(window, run)
             yield Batches(window, frames, frames.start)
@@ -123,6 +124,15 @@ class Copies:
             return []
         return [Run(run.copy, run.file, run.base, run.start + start, run.start + stop, first, last)]
 
+    def lost(self, run: Run) -> tuple[int, dict[str, Any]]:
+        """What is gone with a run: see `lost`."""
+        rows, out = 0, dict[str, Any]()
+        for some in self.batches(run):
+            more, what = lost(self.listings[run.copy], some.frames.header)
+            rows += more
+            out = joined(out, what)
+        return rows, out
+
     def single(self, run: Run) -> Iterator[tuple[Run, npt.NDArray[Any]]]:
         """Each batch of a run as a run of its own, and its header."""
         for some in self.batches(run):
@@ -157,6 +167,18 @@ def lost(listing: Listing, header: npt.NDArray[Any]) -> tuple[int, Mapping[str, 
     if len(times):
         out |= {"first_timestamp": int(times.min()), "last_timestamp": int(times.max())}
     return rows, out
+
+
+def joined(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    """What is lost in two places, as one."""
+    out = {**other, **one}
+    choices: tuple[tuple[str, Callable[..., Any]], ...] = (("first", min), ("last", max))
+    for name, choose in choices:
+        for what in ("offset", "timestamp"):
+            found = [each[f"{name}_{what}"] for each in (one, other) if f"{name}_{what}" in each]
+            if found:
+                out[f"{name}_{what}"] = choose(found)
+    return out
 
 
 def place(listing: Listing) -> Mapping[str, Any]:

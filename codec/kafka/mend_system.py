@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from logwright.codec.base import Cut, Kept, Listing, Mended, Plan, Role, Summary
 from logwright.codec.fault import DamageError
 from logwright.codec.kafka.broker.start import Started, start_broker
 from logwright.codec.kafka.mend_examine import Examined, examine
-from logwright.codec.kafka.mend_runs import Copies, lost
+from logwright.codec.kafka.mend_runs import Copies, joined, lost
 from logwright.codec.kafka.names import parse_segment
 from logwright.codec.option import Options
 
@@ -63,9 +64,7 @@ class SystemMending:
         return out
 
     def _lost(self, found: Examined, start: int, stop: int) -> Cut:
-        rows, first, last = 0, None, None
-        times: list[int] = []
-        what: dict[str, object] = {}
+        rows, what = 0, dict[str, Any]()
         reader = Copies([self.listing])
         for run in [*found.good, *found.odd]:
             if run.stop <= start or run.begin >= stop:
@@ -73,17 +72,7 @@ class SystemMending:
             for some in reader.batches(run):
                 inside = (some.at + run.begin >= start) & (some.at + run.begin < stop)
                 more, said = lost(self.listing, some.frames.header[inside])
-                rows += more
-                if not said:
-                    continue
-                what = what or dict(said)
-                first = said["first_offset"] if first is None else min(first, said["first_offset"])
-                last = said["last_offset"] if last is None else max(last, said["last_offset"])
-                times += [said[name] for name in ("first_timestamp", "last_timestamp") if name in said]
-        if first is not None:
-            what |= {"first_offset": first, "last_offset": last}
-        if times:
-            what |= {"first_timestamp": min(times), "last_timestamp": max(times)}
+                rows, what = rows + more, joined(what, said)
         return Cut(
             found.file.name, start, stop - start, "the broker cuts it off or deletes it", 0, rows, what
         )

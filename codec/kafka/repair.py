@@ -9,21 +9,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
-from logwright.codec.base import Cut, Kept, Listing, Mended, Mending, Plan, Role, Strategy
+from logwright.codec.base import Kept, Listing, Mended, Mending, Plan, Role, Strategy
 from logwright.codec.describe import DescriptionError
 from logwright.codec.fault import UsageError
 from logwright.codec.kafka import log, metadata
 from logwright.codec.kafka.broker.start import OPTIONS as START_OPTIONS
 from logwright.codec.kafka.derive import PartitionDeriver
 from logwright.codec.kafka.intervals import interval_of
-from logwright.codec.kafka.mend_examine import Examined, examine
+from logwright.codec.kafka.mend_examine import examine
 from logwright.codec.kafka.mend_order import arrange
-from logwright.codec.kafka.mend_runs import Copies, Run, place
+from logwright.codec.kafka.mend_runs import Copies, Run, cut_of, place
 from logwright.codec.kafka.mend_system import SystemMending
 from logwright.codec.kafka.mend_write import PartitionMending, Segment, name_segments
 from logwright.codec.kafka.names import EPOCH_FILE, METADATA_FILE, claims_to_be_kafkas, segment_name
-from logwright.codec.kafka.replicas import merge
+from logwright.codec.kafka.replicas import Merged, merge
 from logwright.codec.option import Option, Options, parse_bool, parse_choice, parse_text
 
 PRODUCER_EXPIRATION = Option(
@@ -71,13 +72,13 @@ _TEMPORARY = (f"{EPOCH_FILE}.tmp", f"{METADATA_FILE}.tmp")
 
 def repair(copies: Sequence[Listing], plans: Sequence[Plan], strategy: Strategy, options: Options) -> Mending:
     """See `codec.base.Repairs`."""
-    if strategy is not Strategy.SALVAGE and len(copies) > 1:
-        raise UsageError(
-            f"strategy {strategy} takes one copy, there are {len(copies)}",
-            advice="Replicas are merged by strategy salvage",
-        )
     check_copies(copies)
     if strategy is Strategy.SYSTEM:
+        if len(copies) > 1:
+            raise UsageError(
+                f"a broker has one copy, there are {len(copies)}",
+                advice="Replicas are merged by strategy salvage",
+            )
         return SystemMending(copies[0], plans[0], options)
     return _mend(copies, plans, strategy, options)
 
@@ -101,27 +102,16 @@ def _mend(
         [examine(listing, number, file, options) for file in plan.files if file.role is Role.PRIMARY]
         for number, (listing, plan) in enumerate(zip(copies, plans, strict=True))
     ]
-    notes: list[str] = []
-    cut: list[Cut] = []
+    bases = [one.base for one in examined[0]]
+    merged = merge(reader, [arrange(reader, one) for one in examined], bases, options["replicas"])
     if strategy is Strategy.PREFIX:
-        runs, cut = prefix(examined[0])
-        kept = [(run, run.base) for run in runs]
-        bases = [one.base for one in examined[0]]
-        last = kept[-1][1] if kept else bases[0] if bases else 0
-        damage = next((one.base for one in examined[0] if one.first_damage is not None), None)
-        bases = [base for base in bases if damage is None or base <= max(last, damage)]
-    else:
-        orders = [arrange(reader, one) for one in examined]
-        merged = merge(
-            reader, orders, [[one.base for one in found] for found in examined], options["replicas"]
-        )
-        kept, bases = merged.runs, [one.base for one in examined[0]]
-        cut, notes = merged.cut, merged.notes
+        bases = prefix(reader, merged, bases)
+    kept = merged.runs
     start = options["log.start.offset"]
     start = plans[0].facts["log_start_offset"] if start is None else start
     segments = name_segments(kept, bases, start)
     whole, said, advice = surroundings(copies, plans, options)
-    notes += renamed(segments) + said
+    notes = [*merged.notes, *renamed(segments), *said]
     end = kept[-1][0].last + 1 if kept else segments[-1].base
     beyond = start > end
     if beyond:
@@ -137,7 +127,7 @@ def _mend(
             now=time.time_ns() // 1_000_000,
             producer_expiration=options["producer.id.expiration.ms"],
         ),
-        cut=cut,
+        cut=merged.cut,
         warnings=notes,
         before_you_start=advice,
         whole=whole,
@@ -147,50 +137,27 @@ def _mend(
     )
 
 
-def prefix(examined: Sequence[Examined]) -> tuple[list[Run], list[Cut]]:
-    """What lies before the first damage, and what is cut."""
-    runs: list[Run] = []
-    cut: list[Cut] = []
-    end = -1
-    broken = False
-    for one in examined:
-        if broken:
-            low, high = one.base, one.file.hints.get("next_base")
-            what = {"first_offset": low} | ({} if high is None else {"last_offset": high - 1})
-            if one.file.size:
-                cut.append(
-                    Cut(one.file.name, 0, one.file.size, "behind the first damage", one.copy, None, what)
-                )
+def prefix(reader: Copies, merged: Merged, bases: Sequence[int]) -> list[int]:
+    """Cut all that lies behind the first place where something is lost. Returns the segments that are left."""
+    losses = [
+        one.lost["first_offset"] for one in merged.cut if one.rows_lost != 0 and "first_offset" in one.lost
+    ]
+    end = min(losses, default=None)
+    if end is None:
+        return list(bases)
+    runs: list[tuple[Run, int]] = []
+    for run, key in merged.runs:
+        if run.last < end or (run.patch and run.first <= end):
+            runs.append((run, key))
             continue
-        stop = one.first_damage
-        for run in one.good:
-            if run.first <= end:
-                stop = run.begin if stop is None else min(stop, run.begin)
-            if stop is not None and run.begin >= stop:
-                break
-            runs.append(run)
-            end = run.last
-        if stop is not None:
-            cut += [each for each in one.cut if each.offset == stop]
-            done = max((each.offset + each.length for each in one.cut if each.offset == stop), default=stop)
-            if done < one.file.size:
-                first = end + 1
-                cut.append(
-                    Cut(
-                        one.file.name,
-                        done,
-                        one.file.size - done,
-                        "behind the first damage"
-                        if done > stop
-                        else "bad order: offsets that don't fit those before",
-                        one.copy,
-                        None,
-                        {"first_offset": first},
-                    )
-                )
-            # The torn end of the log is no reason to give up what does not follow it.
-            broken = True
-    return runs, cut
+        before = reader.cut(run, 0, end - 1)
+        runs += [(one, key) for one in before]
+        rest = replace(run, start=before[0].stop) if before else run
+        rows, what = reader.lost(rest)
+        merged.cut.append(cut_of(rest, "behind the first damage", rows, what))
+    merged.runs = runs
+    last = runs[-1][1] if runs else -1
+    return [base for base in bases if base <= max(last, end)]
 
 
 def renamed(segments: Sequence[Segment]) -> list[str]:

@@ -35,8 +35,8 @@ class Merged:
     notes: list[str] = field(default_factory=list)
 
 
-def merge(copies: Copies, orders: Sequence[Order], bases: Sequence[Sequence[int]], replicas: str) -> Merged:
-    """Raises `UsageError` where the copies diverged, unless `replicas` is "first"."""
+def merge(copies: Copies, orders: Sequence[Order], bases: Sequence[int], replicas: str) -> Merged:
+    """`bases` are those of the first copy's segments. Raises `UsageError` where the copies diverged, unless `replicas` is "first"."""
     merged = Merged([(run, run.base) for run in orders[0].runs], list(orders[0].cut), list(orders[0].notes))
     if len(orders) == 1:
         return merged
@@ -52,7 +52,7 @@ def merge(copies: Copies, orders: Sequence[Order], bases: Sequence[Sequence[int]
             rows = sum(_rows(copies, run) for run in found)
             merged.notes.append(f"{rows} record(s) come from copy {number + 1}.")
             runs = sorted([*runs, *found], key=lambda run: run.first)
-    merged.runs = _placed(runs, bases[0])
+    merged.runs = _placed(runs, bases)
     merged.cut = [_mended(cut, runs) for cut in merged.cut]
     return merged
 
