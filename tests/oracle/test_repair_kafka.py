@@ -3,16 +3,14 @@ then has are all records that were sound."""
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from kafka_golden import CASES, of_class
-from kafka_mending import Memory, memory, rebuild, repair, started
+from kafka_mending import Memory, memory, repair
 
 from logwright.codec.fault import DamageError
-from logwright.codec.kafka.names import METADATA_FILE
 from logwright.corpora.cases import Case
 
 pytestmark = pytest.mark.oracle
