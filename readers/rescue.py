@@ -141,6 +141,11 @@ def memory(status: os.stat_result) -> Memory:
     return _memories.setdefault((status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns), Memory())
 
 
+def forget() -> None:
+    """Try again what could not be read."""
+    _memories.clear()
+
+
 @dataclass(frozen=True)
 class Rescue:
     """How hard to try, and what is known from a map."""

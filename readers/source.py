@@ -217,6 +217,10 @@ def _open_local(path: str, shown: str, how: Rescue) -> Source:
             with pipe:
                 return _spool(pipe, shown)
         raise UsageError("is neither a file, a directory nor a pipe", path=shown)
+    except LogwrightError:
+        raise
+    except OSError as error:
+        raise explain(error, shown) from error
     finally:
         if fd >= 0:
             os.close(fd)

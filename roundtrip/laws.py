@@ -16,6 +16,7 @@ that we know.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -192,13 +193,16 @@ def damage_is_seen(
     name: str | None = None,
     cuts: Sequence[int] | None = None,
     flips: Sequence[tuple[int, int]] | None = None,
+    guard: Callable[[], AbstractContextManager[None]] = nullcontext,
     **options: Any,
 ) -> Verdict:
     """Law 5, on a copy in memory: `cuts` are lengths to cut the file to, `flips` (byte, bit) pairs; None means all of them.
+    Each copy is looked at within a `guard`.
 
     Held is, for each damaged copy and in each mode: only errors made on purpose; no row that the sound file does not have, but
     from a frame one of whose unchecked bytes was changed; all rows of untouched checksummed frames; and a fault (or, where
-    nothing but unchecked bytes were changed, perhaps none).
+    nothing but unchecked bytes were changed, perhaps none). What is dropped is said to the byte: the damaged stretches are
+    the frames that were hit, and with the rest they are the whole file.
     """
     law = "damage_is_seen"
     specimen = Specimen.of(given, codec, name, **options)
@@ -207,13 +211,15 @@ def damage_is_seen(
     checked = 0
     for at in range(len(data)) if cuts is None else cuts:
         checked += 1
-        text = sound.cut(at)
+        with guard():
+            text = sound.cut(at)
         if text:
             return Verdict(law, _what(specimen), checked, f"cut to {at} bytes: {text}", at)
     every = ((at, bit) for at in range(len(data)) for bit in range(8))
     for at, bit in every if flips is None else flips:
         checked += 1
-        text = sound.flip(at, bit)
+        with guard():
+            text = sound.flip(at, bit)
         if text:
             return Verdict(law, _what(specimen), checked, f"bit {bit} of byte {at} flipped: {text}", at)
     return Verdict(law, _what(specimen), checked)
@@ -244,7 +250,12 @@ class _Sound:
         whole = [i for i, end in enumerate(self.end) if end <= at]
         expected = [row for i in whole for row in self.rows[i]]
         boundary = at == 0 or at in self.end or at == len(self.data)
-        return self._judge(self.data[:at], expected, set(), must_see=not boundary and self.checks is not None)
+        must_see = not boundary and self.checks is not None
+        start = max((end for end in self.end if end <= at), default=0)
+        lost = None if self.checks is None else [] if boundary else [(start, at)]
+        # A text that was cut says less, and nothing tells.
+        allowed: set[str] | None = set() if self.specimen.codec.structures else None
+        return self._judge(self.data[:at], expected, allowed, must_see=must_see, lost=lost)
 
     def flip(self, at: int, bit: int) -> str:
         damaged = bytearray(self.data)
@@ -258,10 +269,17 @@ class _Sound:
             None if hit is not None and not covered else set(self.rows[hit]) if hit is not None else set()
         )
         # Uncovered bytes say where other frames start or come in order: these may be lost, but not in silence.
-        return self._judge(bytes(damaged), others if covered else None, allowed, must_see=covered)
+        lost = [(self.start[hit], self.end[hit])] if hit is not None and covered else None
+        return self._judge(bytes(damaged), others if covered else None, allowed, must_see=covered, lost=lost)
 
     def _judge(
-        self, data: bytes, expected: list[str] | None, allowed: set[str] | None, *, must_see: bool
+        self,
+        data: bytes,
+        expected: list[str] | None,
+        allowed: set[str] | None,
+        *,
+        must_see: bool,
+        lost: list[tuple[int, int]] | None = None,
     ) -> str:
         copy = self.specimen.with_bytes(data)
         results: dict[Mode, Read | LogwrightError] = {}
@@ -285,15 +303,38 @@ class _Sound:
         faults = dropped.report.faults_total
         if must_see and not faults:
             return "not seen"
-        lost = [row for row in self.every if row not in set(got)] if expected is None and self.checks else []
-        if lost and not faults and not strange:
-            return f"rows are gone and nothing is said: {lost[0]}"
+        gone = [row for row in self.every if row not in set(got)] if expected is None and self.checks else []
+        if gone and not faults and not strange:
+            return f"rows are gone and nothing is said: {gone[0]}"
         failed = results[Mode.FAILFAST]
         if isinstance(failed, DamageError) and dropped.report.errors == 0:
             return f"{Mode.FAILFAST} raised, and the report has no error: {failed}"
         if not isinstance(failed, LogwrightError) and dropped.report.errors:
             return f"{Mode.FAILFAST} did not raise: {dropped.report.faults[0].detail}"
+        return _ranges(results[Mode.PERMISSIVE], data, lost)
+
+
+def _ranges(found: Read | LogwrightError, data: bytes, lost: list[tuple[int, int]] | None) -> str:
+    """Whether the damaged stretches are those that were lost, come in order, and hold what lies there; "" when so."""
+    if isinstance(found, LogwrightError):
         return ""
+    columns = (
+        found.table[name].to_pylist() for name in ("_corrupt_offset", "_corrupt_length", "_corrupt_record")
+    )
+    said = [one for one in zip(*columns, strict=True) if one[0] is not None]
+    at = 0
+    for offset, length, record in said:
+        if offset < at or offset + length > len(data):
+            return f"a damaged stretch of {length} bytes at {offset} is out of order, or out of the file"
+        if record != data[offset : offset + length][: len(record)]:
+            return f"the damaged stretch at {offset} is given with bytes that are not there"
+        at = offset + length
+    if found.report.bytes != len(data):
+        return f"{found.report.bytes} bytes are said to be read, {len(data)} there are"
+    if lost is not None and [(offset, offset + length) for offset, length, _ in said if length] != lost:
+        stretches = ", ".join(f"{offset}..{offset + length}" for offset, length, _ in said) or "none"
+        return f"damaged stretches are said to be {stretches}, and are {lost}"
+    return ""
 
 
 def _checked_from(struct: Struct) -> Callable[[int], bool] | None:

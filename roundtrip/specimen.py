@@ -16,7 +16,7 @@ from logwright.codec.option import Options
 from logwright.readers.report import FileReport
 from logwright.readers.source import MemorySource, Source, local_path, open_source
 from logwright.readers.split import split
-from logwright.readers.stream import Mode, stream
+from logwright.readers.stream import Mode, output_schema, stream
 from logwright.readers.walk import WINDOW
 
 HEAD = 4096
@@ -108,7 +108,7 @@ class Specimen:
                 )
             )
         if not batches:
-            return Read(self.codec.tables[table].schema(chosen).empty_table(), report)
+            return Read(output_schema(self.codec.tables[table], chosen, mode).empty_table(), report)
         return Read(pa.Table.from_batches(batches), report)
 
     def tables(self) -> tuple[pa.Table, pa.Table, pa.Table]:

@@ -1,0 +1,98 @@
+"""An operating system of which any one call fails: for commands that are run as they are, on real files.
+
+`MemoryFileSystem` is the better place to let writers fail and crash, since it knows what is on the disk; but readers, and what
+lies around both, call the operating system themselves.
+"""
+
+from __future__ import annotations
+
+import builtins
+import errno
+import os
+import sys
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any
+
+from logwright.roundtrip.memory_filesystem import Failure
+
+_READING = ("open", "stat", "lstat", "fstat", "scandir", "listdir", "preadv", "readlink")
+_CHANGING = (
+    "pwrite", "fsync", "mkdir", "rename", "replace", "unlink", "rmdir", "link", "chmod", "chown", "utime", "ftruncate",
+)  # fmt: skip
+_OUR_OWN = ("logwright.codec.kernel", "logwright.roundtrip")
+"""Whose calls are left alone: the cache of kernels, and the harness."""
+_DEPTH = 6
+
+
+class FaultyCalls:
+    """While it is entered, call number `at` of those that logwright makes fails: once, or (`forever`) with all of its kind after it.
+
+    `ticks` counts the calls, `what` says which one failed. `Failure.SHORT` halves a read or write and lets other calls be. A full disk
+    (ENOSPC) is met by calls that change something.
+    """
+
+    def __init__(self, at: int = -1, failure: Failure = Failure.EIO, *, forever: bool = False) -> None:
+        self.at, self.failure, self.forever = at, failure, forever
+        self.ticks = 0
+        self.what = ""
+        self._real: dict[tuple[Any, str], Callable[..., Any]] = {}
+
+    def __enter__(self) -> FaultyCalls:
+        names = _CHANGING if self.failure is Failure.ENOSPC else (*_READING, *_CHANGING)
+        for name in names:
+            self._patch(os, name)
+        if self.failure is not Failure.SHORT:
+            self._patch(builtins, "open")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for (module, name), real in self._real.items():
+            setattr(module, name, real)
+        self._real.clear()
+
+    def _patch(self, module: Any, name: str) -> None:
+        real = self._real[module, name] = getattr(module, name)
+        halved = {"preadv": _half_read, "pwrite": _half_write}.get(name)
+
+        def call(*args: Any, **more: Any) -> Any:
+            if not _ours():
+                return real(*args, **more)
+            number, self.ticks = self.ticks, self.ticks + 1
+            due = number == self.at or (self.forever and self.what == name)
+            if not due:
+                return real(*args, **more)
+            self.what = name
+            if self.failure is Failure.SHORT:
+                return halved(real, *args) if halved else real(*args, **more)
+            code = errno.EIO if self.failure is Failure.EIO else errno.ENOSPC
+            raise OSError(code, os.strerror(code))
+
+        setattr(module, name, call)
+
+
+def _half_read(real: Callable[..., int], fd: int, views: Sequence[memoryview], offset: int) -> int:
+    view = views[0]
+    return real(fd, [view[: len(view) // 2 or 1]], offset)
+
+
+def _half_write(real: Callable[..., int], fd: int, data: Any, offset: int) -> int:
+    view = memoryview(data).cast("B")
+    return real(fd, view[: len(view) // 2 or 1], offset)
+
+
+def _ours() -> bool:
+    """Whether the call comes from logwright, perhaps through a function or two of Python's library."""
+    frame = sys._getframe(2)
+    for _ in range(_DEPTH):
+        name = frame.f_globals.get("__name__", "")
+        if name.startswith(_OUR_OWN) or name.startswith(("numba", "importlib")):
+            return False
+        if name.startswith("logwright"):
+            return True
+        if frame.f_back is None:
+            break
+        frame = frame.f_back
+    return False

@@ -1,0 +1,538 @@
+"""What we promise of damage, failures and crashes, tried out in every place: for each codec and layout of the registry.
+
+- `damage`: each bit of a small file flipped, and each cut of it.
+- `reading`: each call that reading it makes fails.
+- `writing`: each operation of a write fails, and each prefix of its changes is a crash with what was not synced lost.
+
+`every_call`, `every_operation` and `every_crash` do that with any command; they take it and what judges the outcome. `python -m
+logwright.roundtrip.trust [CODEC or LAYOUT ...] [--every-bit]` runs all of it and prints how much was tried.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import functools
+import os
+import signal
+import sys
+import tempfile
+import threading
+import time
+import tracemalloc
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields
+from types import FrameType
+from typing import Any
+
+import pyarrow as pa
+
+from logwright.codec import registry
+from logwright.codec.base import Codec
+from logwright.codec.fault import LogwrightError
+from logwright.codec.option import Options
+from logwright.readers import plan, rescue
+from logwright.readers.report import FileReport, Report
+from logwright.readers.resolve import resolve
+from logwright.readers.source import open_source
+from logwright.readers.stream import Mode, stream
+from logwright.readers.task import run
+from logwright.roundtrip import laws
+from logwright.roundtrip.faulty import FaultyCalls
+from logwright.roundtrip.memory_filesystem import Failure, Interrupted, Kept, MemoryFileSystem
+from logwright.roundtrip.specimens import BOXES, SAMPLES, Box, Sample
+from logwright.writers.commit import finish_or_undo
+from logwright.writers.staged import StagedWrite
+from logwright.writers.write import write
+
+MEMORY = 64 << 20
+"""Bytes that reading a damaged copy of a small file may take."""
+SECONDS = 20.0
+"""Time that it may take."""
+KEPT = (*((kept, 0) for kept in Kept), (Kept.SOME, 1), (Kept.SOME, 2))
+"""What a crash keeps: each way once, and a random part thrice."""
+
+
+class BrokenPromise(AssertionError):
+    """What we promise does not hold; it says where."""
+
+
+@dataclass
+class Figures:
+    """How much was tried."""
+
+    flips: int = 0
+    cuts: int = 0
+    failures: int = 0
+    crashes: int = 0
+    mutations: int = 0
+
+    def __iadd__(self, other: Figures) -> Figures:
+        for one in fields(self):
+            setattr(self, one.name, getattr(self, one.name) + getattr(other, one.name))
+        return self
+
+    def __str__(self) -> str:
+        words = {
+            "flips": "flipped bits",
+            "cuts": "cuts",
+            "failures": "failing calls",
+            "crashes": "crash points",
+        }
+        words["mutations"] = "mutated files"
+        said = [f"{getattr(self, name):,} {text}" for name, text in words.items() if getattr(self, name)]
+        return ", ".join(said) or "nothing was tried"
+
+
+# Bounds
+
+
+@contextlib.contextmanager
+def in_time(seconds: float = SECONDS) -> Iterator[None]:
+    """Raises `BrokenPromise` in what runs longer. Only the main thread can be told so: elsewhere nothing is watched."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def late(number: int, frame: FrameType | None) -> None:
+        raise BrokenPromise(f"it takes longer than {seconds} s")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@contextlib.contextmanager
+def in_memory(most: int = MEMORY) -> Iterator[None]:
+    """Raises `BrokenPromise` after what took more memory than that at any one time: of Python, NumPy, or Arrow."""
+    outer = pa.default_memory_pool()
+    pool = pa.proxy_memory_pool(outer)
+    _pools.append(pool)
+    pa.set_memory_pool(pool)
+    tracing = tracemalloc.is_tracing()
+    tracemalloc.start()
+    tracemalloc.reset_peak()
+    before = tracemalloc.get_traced_memory()[0]
+    try:
+        yield
+        took = (tracemalloc.get_traced_memory()[1] - before) + int(pool.max_memory() or 0)
+    finally:
+        if not tracing:
+            tracemalloc.stop()
+        pa.set_memory_pool(outer)
+    if took > most:
+        raise BrokenPromise(f"it takes {took} bytes of memory, {most} are allowed")
+
+
+_pools: list[pa.MemoryPool] = []
+"""A pool has to live as long as any buffer that was taken from it."""
+
+
+# Any command, any judge
+
+
+def every_call(
+    command: Callable[[], Any],
+    judge: Callable[[Any, LogwrightError | None, str], None],
+    *,
+    prepare: Callable[[], None] = lambda: None,
+    failures: Sequence[Failure] = tuple(Failure),
+    forever: bool = False,
+) -> Figures:
+    """Run a command again and again, with one more of its calls of the operating system failing each time.
+
+    `judge(result, error, text)` raises for an outcome that is neither a clear error nor a complete result; errors that are not
+    made on purpose pass. `prepare` puts everything as it was.
+    """
+    figures = Figures()
+    for failure in failures:
+        at = 0
+        while True:
+            prepare()
+            rescue.forget()
+            result = error = None
+            with FaultyCalls(at, failure, forever=forever) as calls, in_time():
+                try:
+                    result = command()
+                except LogwrightError as raised:
+                    error = raised
+            if calls.ticks <= at:
+                break
+            rescue.forget()
+            judge(result, error, f"{failure} of call {at}, {calls.what}")
+            figures.failures += 1
+            at += 1
+    return figures
+
+
+def every_operation(
+    files: MemoryFileSystem,
+    command: Callable[[MemoryFileSystem], Any],
+    judge: Callable[[MemoryFileSystem, BaseException | None, str], None],
+    *,
+    failures: Sequence[Failure | None] = (*Failure, None),
+) -> Figures:
+    """Run a command on copies of a file system, with one more of its operations failing each time (None: interrupted).
+
+    `judge(files, error, text)` sees what is there then, and the error that was raised, if one was.
+    """
+    figures = Figures()
+    for failure in failures:
+        at = 0
+        while True:
+            copy = files.fork()
+            copy.fail(at, failure)
+            raised: BaseException | None = None
+            with in_time():
+                try:
+                    command(copy)
+                except (LogwrightError, Interrupted) as error:
+                    raised = error
+            if copy.ticks <= at:
+                break
+            copy.fail(-1)
+            judge(copy, raised, f"{failure or 'an interruption'} at operation {at}")
+            figures.failures += 1
+            at += 1
+    return figures
+
+
+def every_crash(
+    files: MemoryFileSystem,
+    command: Callable[[MemoryFileSystem], Any],
+    judge: Callable[[MemoryFileSystem, str], None],
+    *,
+    kept: Sequence[tuple[Kept, int]] = KEPT,
+) -> Figures:
+    """Run a command on a copy of a file system, and give the judge the disk as found after a crash behind each of its changes."""
+    copy = files.fork()
+    command(copy)
+    figures = Figures()
+    for prefix in range(len(copy.trace) + 1):
+        for what, seed in kept:
+            judge(copy.crash(prefix, what, seed), f"a crash behind change {prefix}, with {what} kept")
+            figures.crashes += 1
+    return figures
+
+
+# Codecs
+
+
+def damage(sample: Sample, *, every_bit: bool = False) -> Figures:
+    """Cut a file at each byte and flip bits of each: all, or one (another one in the next byte). See `laws.damage_is_seen`."""
+    data = sample.specimen().all_bytes()
+    bits = range(8) if every_bit else (None,)
+    flips = [(at, at % 8 if bit is None else bit) for at in range(len(data)) for bit in bits]
+    with in_memory():
+        verdict = laws.damage_is_seen(
+            data, sample.codec, name=sample.name, flips=flips, guard=in_time, **sample.options
+        )
+    if not verdict:
+        raise BrokenPromise(str(verdict))
+    return Figures(flips=len(flips), cuts=len(data))
+
+
+def reading(sample: Sample) -> Figures:
+    """Read a file while each call fails: what comes is a clear error, or the rows as they are; with a disk that goes on failing,
+    in the modes that skip damage, a part of them and a fault."""
+    specimen = sample.specimen()
+    figures = Figures()
+    with tempfile.TemporaryDirectory(prefix="logwright-trust-") as folder:
+        path = os.path.join(folder, sample.name)
+        with open(path, "wb") as file:
+            file.write(specimen.all_bytes())
+        for mode in (Mode.FAILFAST, Mode.DROPMALFORMED):
+            sound, _ = _read(path, specimen.codec, sample, mode)
+
+            def judge(found: Any, error: LogwrightError | None, text: str, sound: Any = sound) -> None:
+                if error is None and found[0] != sound and not found[1]:
+                    raise BrokenPromise(f"{sample.label}: {text}: rows are gone and nothing is said")
+                if error is None and not set(found[0]) <= set(sound):
+                    raise BrokenPromise(f"{sample.label}: {text}: rows that were never there")
+                if error is not None and not error.path:
+                    raise BrokenPromise(f"{sample.label}: {text}: an error that names no path: {error}")
+
+            def command(mode: Mode = mode) -> Any:
+                return _read(path, specimen.codec, sample, mode)
+
+            figures += every_call(command, judge, failures=(Failure.EIO, Failure.SHORT))
+            figures += every_call(command, judge, failures=(Failure.EIO,), forever=True)
+        with open(path, "rb") as after:
+            if after.read() != specimen.all_bytes():
+                raise BrokenPromise(f"{sample.label}: reading changed the file")
+    return figures
+
+
+def _read(path: str, codec: Codec, sample: Sample, mode: Mode) -> tuple[list[str], int]:
+    """The rows as text, and the number of errors."""
+    report = FileReport(sample.name, codec.name)
+    context = codec.context(sample.name, Options(codec.options, sample.options), directory="")
+    with open_source(path) as source:
+        batches = list(
+            stream(
+                source,
+                codec,
+                "rows",
+                codec.tables["rows"].names(),
+                context=context,
+                report=report,
+                mode=mode,
+            )
+        )
+    return [repr(row) for batch in batches for row in batch.to_pylist()], report.errors
+
+
+def writing(sample: Sample) -> Figures:
+    """Write a file through failures and crashes, where there is none and over another: it is the old one or the new one."""
+    specimen = sample.specimen()
+    table = specimen.read().table
+    new = specimen.all_bytes()
+    old = b"another file, as it was"
+    target = f"/place/{sample.name}"
+    figures = Figures()
+    for before, mode in ((None, "error"), (old, "overwrite")):
+        files = MemoryFileSystem()
+        files.make("/place")
+        if before is not None:
+            files.put(target, before)
+        left = {sample.name} if before is not None else set()
+
+        def command(on: MemoryFileSystem, mode: str = mode) -> None:
+            write(table, target, specimen.codec.name, mode=mode, files=on, **sample.options)
+
+        probe = files.fork()
+        command(probe)
+        whole = probe.tree("/place")[sample.name]
+
+        def judge(
+            on: MemoryFileSystem,
+            error: BaseException | None,
+            text: str,
+            *,
+            before: Any = before,
+            whole: Any = whole,
+        ) -> None:
+            found = on.tree("/place").get(sample.name)
+            if found not in (before, whole) or (error is None and found != whole):
+                raise BrokenPromise(
+                    f"{sample.label}: {text}: {target} is neither the old file nor the new one"
+                )
+
+        def crashed(on: MemoryFileSystem, text: str, judge: Any = judge, left: set[str] = left) -> None:
+            judge(on, KeyError(), text)
+            # The next writer tidies up.
+            write(
+                table,
+                target,
+                specimen.codec.name,
+                mode="overwrite" if target_is(on) else "error",
+                files=on,
+                **sample.options,
+            )
+            if set(on.tree("/place")) != {sample.name}:
+                raise BrokenPromise(f"{sample.label}: {text}: left behind: {sorted(on.tree('/place'))}")
+
+        def target_is(on: MemoryFileSystem) -> bool:
+            return sample.name in on.tree("/place")
+
+        figures += every_operation(files, command, judge)
+        figures += every_crash(files, command, crashed)
+    if not new:
+        raise BrokenPromise(f"{sample.label} is empty")
+    return figures
+
+
+# Layouts
+
+
+class BoxReader:
+    """Reads directories out of a file system in memory; the same bytes only once."""
+
+    def __init__(self, box: Box, scratch: str) -> None:
+        self.box, self.layout = box, registry.get_layout(box.layout)
+        self.target = f"/place/{box.name}"
+        self._place = os.path.join(scratch, box.name)
+        self._known: dict[Any, list[Any] | None] = {}
+
+    def rows(self, files: MemoryFileSystem) -> list[Any] | None:
+        """The values of the key column as readers see them; None where there is no directory."""
+        if files.stat(self.target) is None:
+            return None
+        tree = files.tree(self.target)
+        known = tuple(sorted(tree.items()))
+        if known not in self._known:
+            with tempfile.TemporaryDirectory(prefix="logwright-trust-") as scratch:
+                place = os.path.join(scratch, self.box.name)
+                os.mkdir(place)
+                files.dump(self.target, place)
+                self._known[known] = read_directory(place, self.box.key) if tree else []
+        return self._known[known]
+
+    def settled(self, files: MemoryFileSystem) -> list[Any] | None:
+        """The same once the next writer has been there: nothing but the directory is left, and nothing in it to finish."""
+        finish_or_undo(files, self.layout, self.target)
+        beside = {item.name for item in files.listdir("/place")}
+        if not beside <= {self.box.name}:
+            raise BrokenPromise(f"left behind beside {self.target}: {sorted(beside)}")
+        if beside and any(item.directory for item in files.listdir(self.target)):
+            raise BrokenPromise(f"left behind in {self.target}: {files.listdir(self.target)}")
+        return self.rows(files)
+
+
+def read_directory(path: str, column: str) -> list[Any]:
+    """One column of the default view of a directory. Raises on the first damage."""
+    found = plan.reading(resolve(path))
+    batches = run(found.tasks, [column], Report(path), mode=Mode.FAILFAST)
+    return [value for batch in batches for value in batch.column(0).to_pylist()]
+
+
+def boxes(box: Box) -> Iterator[tuple[str, MemoryFileSystem, Callable[[MemoryFileSystem], None], Any, Any]]:
+    """Every way to write a directory: its name, the disk before, the command, and the keys before and after."""
+    target = f"/place/{box.name}"
+
+    def put(on: MemoryFileSystem, rows: Sequence[Any], mode: str) -> None:
+        write(list(rows), target, box.layout, mode=mode, files=on, **box.options)
+
+    def put_by_tasks(on: MemoryFileSystem, rows: Sequence[Any], mode: str) -> None:
+        staged = StagedWrite(target, box.layout, mode, box.options, files=on)
+        half = len(rows) // 2
+        try:
+            messages = []
+            for number, some in enumerate((rows[:half], rows[half:])):
+                task = staged.task(number)
+                task.add(pa.RecordBatch.from_pylist([dict(row) for row in some]))
+                messages.append(task.commit())
+            staged.commit(messages)
+        except BaseException:
+            staged.abort()
+            raise
+
+    old, new = [row[box.key] for row in box.old], [row[box.key] for row in box.new]
+    for way, act in (("", put), (" by tasks", put_by_tasks)):
+        for mode, before, after in (
+            ("error", None, new),
+            ("append", old, old + new),
+            ("overwrite", old, new),
+        ):
+            if way and before is None:
+                mode = "append"
+            for can_exchange in (True, False) if mode == "overwrite" else (True,):
+                files = MemoryFileSystem(can_exchange=can_exchange)
+                files.make("/place")
+                if before is not None:
+                    put(files, box.old, "error")
+                files = files.fork()
+                name = (
+                    f"{'new' if before is None else mode}{way}{'' if can_exchange else ' without exchange'}"
+                )
+
+                def command(on: MemoryFileSystem, act: Any = act, mode: str = mode) -> None:
+                    act(on, box.new, mode)
+
+                yield name, files, command, before, after
+
+
+def writing_directory(box: Box, ways: Sequence[str] | None = None) -> Figures:
+    """Write a directory in every way, through every failure and crash: it is the old one or the new one, and the next writer finds
+    nothing that it can't tidy up. `ways`: only these, by name."""
+    figures = Figures()
+    with tempfile.TemporaryDirectory(prefix="logwright-trust-") as scratch:
+        reader = BoxReader(box, scratch)
+        for name, files, command, before, after in boxes(box):
+            if ways is not None and name not in ways:
+                continue
+            what = f"{box.layout}, {name}"
+
+            def found(
+                on: MemoryFileSystem, text: str, what: str = what, before: Any = before, after: Any = after
+            ) -> Any:
+                rows = reader.rows(on)
+                if rows not in (before, after):
+                    raise BrokenPromise(f"{what}: {text}: neither the old rows nor the new ones are there")
+                if reader.settled(on.fork()) != rows:
+                    raise BrokenPromise(f"{what}: {text}: the next writer makes something else of it")
+                return rows
+
+            def failed(
+                on: MemoryFileSystem,
+                error: BaseException | None,
+                text: str,
+                found: Any = found,
+                what: str = what,
+                after: Any = after,
+            ) -> None:
+                rows = found(on, text)
+                if error is None and rows != after:
+                    raise BrokenPromise(f"{what}: {text}: no error, and the rows are not there")
+                if isinstance(error, LogwrightError) and not error.path:
+                    raise BrokenPromise(f"{what}: {text}: an error that names no path: {error}")
+
+            figures += every_operation(files, command, failed)
+            figures += every_crash(files, command, found)
+    return figures
+
+
+# All of it
+
+
+def missing() -> list[str]:
+    """Codecs and layouts of the registry that nothing here is tried with."""
+    known = {sample.codec for sample in SAMPLES} | {box.layout for box in BOXES}
+    every = {codec.name for codec in registry.codecs()} | {layout.name for layout in registry.layouts()}
+    return sorted(every - known)
+
+
+def everything(names: Sequence[str] = (), *, every_bit: bool = False) -> Iterator[tuple[str, Figures, float]]:
+    """Try all promises on all codecs and layouts, or those named; what was tried, how much, and the seconds it took.
+
+    Raises `BrokenPromise`.
+    """
+    for sample in SAMPLES:
+        if names and sample.codec not in names:
+            continue
+        steps: list[tuple[str, Callable[[], Figures]]] = [
+            ("damage", functools.partial(damage, sample, every_bit=every_bit)),
+            ("reading", functools.partial(reading, sample)),
+            ("writing", functools.partial(writing, sample)),
+        ]
+        for what, step in steps:
+            start = time.perf_counter()
+            figures = step()
+            yield f"{what}: {sample.label}", figures, time.perf_counter() - start
+    for box in BOXES:
+        if not names or box.layout in names:
+            start = time.perf_counter()
+            figures = writing_directory(box)
+            yield f"writing: {box.layout}", figures, time.perf_counter() - start
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run all of it and print the figures. 1 when a promise does not hold."""
+    parser = argparse.ArgumentParser(
+        prog="python -m logwright.roundtrip.trust", description="Try every promise on every kind of file."
+    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help="a codec or layout; all when left away")
+    parser.add_argument(
+        "--every-bit", action="store_true", help="flip all eight bits of each byte, not one of them"
+    )
+    given = parser.parse_args(arguments)
+    for name in given.names:
+        registry.find(name)
+    total = Figures()
+    try:
+        for what, figures, seconds in everything(given.names, every_bit=given.every_bit):
+            total += figures
+            print(f"{what:45} {seconds:7.1f} s  {figures}", flush=True)
+    except BrokenPromise as error:
+        print(f"broken: {error}", file=sys.stderr)
+        return 1
+    print(f"all promises hold: {total}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
