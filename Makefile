@@ -74,15 +74,15 @@ types: $(STAMP) ## mypy --strict
 	$(BIN)/mypy
 
 # Compiled kernels leave no trace for coverage: the interpreted run counts the kernels, the compiled one what compiles and calls
-# them, the third what asks the real systems. Spark's workers are forked and killed, so its tests count for nothing here.
-coverage: $(STAMP) ## branch coverage over interpreted and compiled kernels together (10 minutes; Java 17 and Maven for the oracles)
+# them. Spark's workers are forked and killed, so its tests count for nothing here.
+coverage: $(STAMP) ## branch coverage over interpreted and compiled kernels together (10 minutes)
 	$(BIN)/coverage erase
-	HYPOTHESIS_PROFILE=coverage NUMBA_DISABLE_JIT=1 $(COVERED) --ignore=tests/oracle -m "not nightly and not oracle and not spark" $(ARGS)
-	HYPOTHESIS_PROFILE=ci $(COVERED) --ignore=tests/oracle -m "not nightly and not oracle and not spark" $(ARGS)
-	$(COVERED) tests/oracle tests/test_oracle_java.py $(ARGS)
+	HYPOTHESIS_PROFILE=coverage NUMBA_DISABLE_JIT=1 $(COVERED)
+	HYPOTHESIS_PROFILE=ci $(COVERED)
 	$(BIN)/coverage combine -q
 	$(BIN)/coverage report
-COVERED = $(BIN)/coverage run -m pytest -q -n $(JOBS) --dist loadfile
+COVERED = $(BIN)/coverage run -m pytest tests -q -n $(JOBS) --dist loadfile --ignore=tests/oracle \
+  -m "not nightly and not oracle and not spark" $(ARGS)
 
 dist: $(STAMP) ## wheel, sdist, and the zip for spark-submit --py-files, in dist/
 	@rm -rf dist build src/logwright.egg-info

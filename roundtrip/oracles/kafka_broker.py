@@ -286,13 +286,14 @@ class Broker:
         if self._process is not None:
             raise OracleError("the broker is running already")
         self._format()
-        for attempt in range(3):
+        attempts = 3
+        while self._process is None:
+            attempts -= 1
             try:
                 self._launch(timeout)
-                return
             except BrokerError:
                 # Between our choice of a free port and its use, someone else may have taken it.
-                if attempt == 2 or "java.net.BindException" not in self.log_text():
+                if not attempts or "java.net.BindException" not in self.log_text():
                     raise
 
     def _launch(self, timeout: float) -> None:
@@ -332,9 +333,9 @@ class Broker:
             time.sleep(0.02)
 
     def _ended(self) -> None:
-        process, self._process = self._process, None
-        if process is not None and process.stdin is not None:
-            process.stdin.close()
+        process, self._process = self._running(), None
+        assert process.stdin is not None
+        process.stdin.close()
 
     def _format(self) -> None:
         topics: list[dict[str, Any]] = []
