@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import shlex
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -52,12 +52,13 @@ def _fold(line: str) -> list[str]:
 
 @dataclass
 class _Shown:
-    """A fault, with those of its file that are just like it."""
+    """A fault, with those of its file that are just like it, and those of the same place."""
 
     path: str
     fault: Fault
     alike: int = 0
     end: int = 0
+    beside: int = 0
 
 
 def _one(report: Report) -> Iterator[str]:
@@ -72,36 +73,46 @@ def _findings(report: Report) -> Iterator[str]:
     found = _alike(sorted(report.faults, key=lambda one: _RANK[one[1].severity]))
     grave = [one for one in found if one.fault.severity is not Severity.INFO]
     shown = grave[:_SHOWN] if grave else found[:_NOTES]
-    left = report.faults_total - sum(one.alike + 1 for one in shown)
     alone = len(grave) == 1 and not grave[0].alike
     if not alone:
         yield headline(report)
     for one in shown:
         word = _WORDS[one.fault.severity]
         head = f"{report.path}  {word}  " if alone else f"  {word}  "
+        indent = "  " if alone else "    "
         where = f"{one.path}  " if one.path and one.path != report.path else ""
         yield f"{head}{where}{_fault(one)}"
         if gone := lost(one.fault, report):
-            yield f"  lost: {gone}" if alone else f"    lost: {gone}"
+            yield f"{indent}lost: {gone}"
         if one.fault.system and report.system is None:
-            yield f"  {one.fault.system}" if alone else f"    {one.fault.system}"
-    if left > 0:
-        rest = f"{len(grave) - len(shown)} more" if len(grave) > len(shown) else count(left, "note")
-        yield f"  and {rest} (--json has all)" if grave or left else ""
+            yield f"{indent}{one.fault.system}"
+    if len(grave) > len(shown):
+        yield f"  and {len(grave) - len(shown)} more (--json has all)"
+    left = report.faults_total - sum(one.alike + one.beside + 1 for one in shown)
+    if not grave and left > 0:
+        yield f"  and {count(left, 'more note')} (--json has all)"
 
 
 def _alike(faults: Iterable[tuple[str, Fault]]) -> list[_Shown]:
-    """Faults of one file that say the same, but for the numbers, put together."""
+    """Faults of one file that say the same, but for the numbers, put together; and those of one place."""
     out: list[_Shown] = []
     known: dict[tuple[Any, ...], _Shown] = {}
+    places: dict[tuple[str, int, int], _Shown] = {}
     for path, fault in faults:
+        place = (path, fault.offset, fault.length)
+        here = places.get(place) if fault.length else None
+        if here is not None:
+            here.beside += 1
+            if not here.fault.lost:
+                here.fault = replace(here.fault, lost=fault.lost, rows_lost=fault.rows_lost)
+            continue
         said = "".join(one for one in fault.detail if not one.isdigit())
         key = (path, fault.kind, fault.severity, said)
         first = known.get(key)
         # What was lost is said of each.
         if first is None or fault.lost or fault.rows_lost:
-            known[key] = _Shown(path, fault, end=fault.offset + fault.length)
-            out.append(known[key])
+            one = known[key] = places[place] = _Shown(path, fault, end=fault.offset + fault.length)
+            out.append(one)
         else:
             first.alike += 1
             first.end = max(first.end, fault.offset + fault.length)
@@ -115,7 +126,9 @@ def _fault(one: _Shown) -> str:
         said = str(fault.kind)
     elif fault.kind not in _PLAIN:
         said = f"{fault.kind}: {said}"
-    where = f"at {fault.offset}, {count(fault.length, 'byte')}: " if fault.offset or fault.length else ""
+    where = f"at {fault.offset}: " if fault.offset else ""
+    if fault.length:
+        where = f"at {fault.offset}, {count(fault.length, 'byte')}: "
     more = f", and {one.alike} more like it, up to {one.end}" if one.alike else ""
     return f"{where}{said}{more}"
 
@@ -128,7 +141,8 @@ def headline(report: Report) -> str:
     said += [count(files, "file")] if files != 1 else []
     said += [count(report.frames, "frame"), count(report.rows, report.nouns[0])]
     if report.faults_total:
-        said.append(count(report.faults_total, "fault"))
+        noun = "note" if report.worst is Severity.INFO else "fault"
+        said.append(count(report.faults_total, noun))
     return f"{report.path}  {_state(report)}  {', '.join(said)}"
 
 
@@ -139,11 +153,9 @@ def _state(report: Report) -> str:
 def _consequences(report: Report) -> Iterator[str]:
     """What is lost in all, and what the system would do."""
     losses = [fault for _, fault in report.faults if fault.lost or fault.rows_lost]
-    if len(losses) > 1:
-        known = [fault.rows_lost for fault in losses if fault.rows_lost is not None]
-        least = "" if len(known) == len(losses) else "at least "
-        if sum(known):
-            yield f"  lost in all: {least}{count(sum(known), report.nouns[0])}"
+    rows, least = _rows_lost(losses)
+    if len(losses) > 1 and rows:
+        yield f"  lost in all: {least}{count(rows, report.nouns[0])}"
     if report.system is not None:
         yield f"  {system(report.system, report)}"
 
@@ -153,22 +165,25 @@ def system(said: Mapping[str, Any], report: Report) -> str:
     row, file = report.nouns
     stop = "a clean" if said["clean"] else "an unclean"
     head = f"{said['name']} {said['version']}, after {stop} stop: "
+    faults = [fault for _, fault in report.faults if fault.severity is not Severity.INFO]
     if not said["opens"]:
         what = _SCOPES.get(str(said["scope"]), "does not open it")
         why = said["error"] or said["error_class"] or ""
-        return f"{head}{what}{': ' if why else ''}{why}"
+        # It may say just what is said above.
+        known = any(fault.detail and fault.detail in why for fault in faults)
+        return f"{head}{what}" if known or not why else f"{head}{what}: {why}"
     does = ["opens"]
-    named = _only_file(report)
-    for name, size in list(said["truncates"].items())[:2]:
-        does.append(f"cuts {'that file' if name == named else name} to {size}")
-    if len(said["truncates"]) > 2:
-        does[1:] = [f"cuts {len(said['truncates'])} files"]
+    cut = dict(said["truncates"])
+    if len(cut) > 2:
+        does.append(f"cuts {len(cut)} files")
+    else:
+        named = _only_file(report)
+        does += [f"cuts {'that file' if name == named else name} to {size}" for name, size in cut.items()]
     primary = {one.path for one in report.files if one.primary}
     gone = [name for name in said["removes"] if name in primary]
     if gone:
-        does.append(f"deletes {gone[0] if len(gone) == 1 else f'{len(gone)} {file}s'}")
-    elif said["removes"]:
-        does.append(f"deletes {_names(said['removes'])}")
+        later = "later " if cut and all(name > max(cut) for name in gone) else ""
+        does.append(f"deletes {count(len(gone), later + file)}")
     stops = said["serves"].get("stops_at")
     if stops is not None:
         does.append(f"its clients stop with an error at {stops}")
@@ -176,10 +191,8 @@ def system(said: Mapping[str, Any], report: Report) -> str:
         loss = f"loses {count(said['rows_lost'], row)}"
     elif said["rows_lost"] is None and said["lost"]:
         loss = f"loses {row}s"
-    elif said["lost"]:
-        loss = "loses what is damaged"
     else:
-        loss = "loses nothing"
+        loss = "loses nothing more" if any(fault.lost for fault in faults) else "loses nothing"
     return f"{head}{', '.join(does)}: {loss}"
 
 
@@ -194,10 +207,6 @@ def _only_file(report: Report) -> str | None:
     """The file that the headline names."""
     named = {path for path, fault in report.faults if fault.severity is not Severity.INFO}
     return named.pop() if len(named) == 1 else None
-
-
-def _names(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"{len(names)} files"
 
 
 # What to do
@@ -243,7 +252,7 @@ def next_command(report: Report) -> str:
 
 
 def _several(report: Report) -> Iterator[str]:
-    parts = sorted(report.parts, key=lambda one: (_RANK[one.worst], -one.bytes_damaged, one.path))
+    parts = sorted(report.parts, key=_how_bad)
     bad = [one for one in parts if not one.ok]
     warned = [one for one in parts if one.worst is Severity.WARNING]
     what = f"{len(bad)} of {len(parts)} damaged" if bad else f"{len(parts)} looked at"
@@ -253,11 +262,12 @@ def _several(report: Report) -> Iterator[str]:
     if report.faults_total:
         said.append(count(report.faults_total, "fault"))
     yield f"{_shown_path(report)}  {_state(report)}  {', '.join(said)}"
+    yield from _in_all(report)
     # All of few; of many those with something wrong.
     shown = parts[:_TARGETS] if len(parts) <= _TARGETS else [*bad, *warned][:_TARGETS]
     wide = min(max((len(_short(one, report)) for one in shown), default=0), 60)
     for one in shown:
-        yield f"  {_short(one, report).ljust(wide)}  {_line(one)}"
+        yield f"  {_short(one, report).ljust(wide)}  {_line(one, WIDTH - wide - 4)}"
     left = len(parts) - len(shown)
     if left:
         hidden = len(bad) + len(warned) - len(shown)
@@ -268,6 +278,14 @@ def _several(report: Report) -> Iterator[str]:
         )
     yield from (f"  {note}" for note in report.notes)
     yield f"  {report.next or (_about(parts[0]) if parts else next_command(report))}"
+
+
+def _how_bad(one: Report) -> tuple[int, bool, int, int, str]:
+    """The worst first: what keeps the system from starting, then by what is lost."""
+    said = one.system
+    opens = said is None or bool(said["opens"])
+    gone = 0 if said is None else int(said["rows_lost"] or 0)
+    return _RANK[one.worst], opens, -gone, -one.bytes_damaged, one.path
 
 
 def _noun(report: Report) -> str:
@@ -285,17 +303,66 @@ def _short(one: Report, report: Report) -> str:
     return one.path.removeprefix(above)
 
 
-def _line(one: Report) -> str:
+def _in_all(report: Report) -> Iterator[str]:
+    """What is lost of all, and what the system would do with all."""
+    rows, least = _rows_lost(fault for _, fault in report.faults)
+    if rows:
+        yield f"  lost in all: {least}{count(rows, _noun(report))}"
+    asked = [part for part in report.parts if part.system is not None]
+    if not asked:
+        return
+    said = asked[0].system
+    assert said is not None
+    head = f"  {said['name']} {said['version']}: "
+    for scope in ("process", "log_dir"):
+        closed = [part for part in asked if part.system and part.system["scope"] == scope]
+        if closed:
+            more = f" and {len(closed) - 1} more" if len(closed) > 1 else ""
+            yield f"{head}{_SCOPES[scope]}, because of {_short(closed[0], report)}{more}"
+            return
+    lost = [int(part.system["rows_lost"] or 0) for part in asked if part.system]
+    if sum(lost):
+        yield f"{head}loses {count(sum(lost), _noun(report))} in {sum(map(bool, lost))} of them"
+
+
+def _rows_lost(faults: Iterable[Fault]) -> tuple[int, str]:
+    """So many rows that are known, and whether there may be more, in words."""
+    losses = [fault for fault in faults if fault.lost or fault.rows_lost]
+    known = [fault.rows_lost for fault in losses if fault.rows_lost is not None]
+    return sum(known), "" if len(known) == len(losses) else "at least "
+
+
+def _line(one: Report, room: int) -> str:
+    """One of several, in a line of at most so many characters."""
     if one.worst in (None, Severity.INFO):
         return f"ok       {_size(one.bytes)}, {count(one.rows, one.nouns[0])}"
-    (path, fault), *_ = sorted(one.faults, key=lambda one: _RANK[one[1].severity])
-    where = f"{path}  " if path and path != one.path else ""
-    said = f"{_WORDS[one.worst or Severity.INFO]}  {where}{_fault(_Shown(path, fault))}"
-    if one.faults_total > 1:
-        said += f" (1 of {one.faults_total} faults)"
-    if one.system is not None:
-        said += f"; {system(one.system, one)}"
-    return said
+    faults = [fault for _, fault in one.faults if fault.severity is not Severity.INFO]
+    worst = min(faults, key=lambda fault: _RANK[fault.severity])
+    after = []
+    rows, least = _rows_lost(faults)
+    if rows:
+        after.append(f"lost: {least}{count(rows, one.nouns[0])}")
+    if one.system is not None and (short := _shortly(one.system, one)):
+        after.append(short)
+    end = "".join(f"; {part}" for part in after)
+    end = f", {len(faults)} faults{end}" if len(faults) > 1 else end
+    said = worst.detail if worst.kind in _PLAIN and worst.detail else str(worst.kind)
+    word = _WORDS[worst.severity]
+    left = max(20, room - len(f"{word}  {end}"))
+    if len(said) > left:
+        said = f"{said[: left - 3]}..."
+    return f"{word}  {said}{end}"
+
+
+def _shortly(said: Mapping[str, Any], report: Report) -> str:
+    """What the real system would do, in a few words; nothing where all is well with it."""
+    name = f"{said['name']} {said['version']}"
+    if not said["opens"]:
+        return f"{name} {_SCOPES.get(str(said['scope']), 'does not open it')}"
+    if said["rows_lost"]:
+        return f"{name} loses {count(said['rows_lost'], report.nouns[0])}"
+    stops = said["serves"].get("stops_at")
+    return "" if stops is None else f"{name}'s clients stop at {stops}"
 
 
 def _about(one: Report) -> str:
@@ -331,7 +398,7 @@ def lost(fault: Fault, report: Report) -> str:
         elif value is None:
             continue
         elif name.startswith("first_"):
-            said.append(f"{name[6:]}s from {value} on")
+            said.append(f"{name[6:]}s from {value} on, if any")
         elif not name.startswith("last_"):
             said.append(f"{name} {value}")
         elif f"first_{name[5:]}" not in gone:

@@ -37,7 +37,7 @@ from logwright.codec.kafka.batch import COMPRESSION, COMPRESSION_NAMES
 from logwright.codec.kafka.broker.start import OPTIONS as START_OPTIONS
 from logwright.codec.kafka.broker.start import VERSIONS, start_broker
 from logwright.codec.kafka.builder import OPTIONS, PartitionBuilder
-from logwright.codec.kafka.check import PartitionChecker
+from logwright.codec.kafka.check.partition import PartitionChecker
 from logwright.codec.kafka.checkpoint import OFFSETS
 from logwright.codec.kafka.markers import markers
 from logwright.codec.kafka.names import (

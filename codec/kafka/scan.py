@@ -183,6 +183,7 @@ def scan(window: Window, at: int, context: LogContext, *, check: bool = True) ->
         found, stop, why, need = step(data, stop, window.size - window.offset - stop, more[count:])
         starts, count = more, count + found
     start = starts[:count]
+    stop, need = int(stop), int(need)
     end = np.append(start[1:], stop) if count else start
     damage = None
     if why == BAD_CRC:

@@ -16,9 +16,9 @@ from logwright.codec.base import Frames, Listing, Plan, PlannedFile, Role, Windo
 from logwright.codec.describe import DescriptionError
 from logwright.codec.fault import Fault, Kind, LogwrightError, Severity
 from logwright.codec.kafka.batch import CONTROL, HEAD_SIZE
-from logwright.codec.kafka.check_epochs import EpochCheck
-from logwright.codec.kafka.check_indexes import Batches, IndexCheck, TimeIndexCheck
-from logwright.codec.kafka.check_producers import ProducerCheck, TxnIndexCheck
+from logwright.codec.kafka.check.epochs import EpochCheck
+from logwright.codec.kafka.check.indexes import Batches, IndexCheck, TimeIndexCheck
+from logwright.codec.kafka.check.producers import ProducerCheck, TxnIndexCheck
 from logwright.codec.kafka.checkpoint import LEADER_EPOCH, OFFSETS
 from logwright.codec.kafka.markers import markers
 from logwright.codec.kafka.names import (
