@@ -1,0 +1,182 @@
+"""The Spark job that mends damaged directories of a cluster, one task a directory, with one report.
+
+    spark-submit --py-files logwright-VERSION-py-files.zip logwright_repair.py --from /disks/*/kafka-logs --to /mended
+    python -m logwright.spark.repair --from /disks/*/kafka-logs --to /mended
+
+Exit status: 0 nothing is lost, 3 something is, 1 some could not be mended (the others are), 2 wrong usage.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from logwright.codec.fault import LogwrightError, UsageError
+from logwright.spark import many
+from logwright.spark.many import Item
+
+MAX_TASKS = 10_000
+"""More directories than that share tasks."""
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """Run the job; returns the exit status."""
+    asked = _parser().parse_args(args)
+    try:
+        return _run(asked)
+    except UsageError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except LogwrightError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="logwright.spark.repair",
+        description="Mend damaged directories, each as `logwright repair` would: the clean ones lie in DIR under their own names.",
+        epilog="Exit status: 0 nothing is lost, 3 something is, 1 some could not be mended, 2 wrong usage.",
+    )
+    add = parser.add_argument
+    add(
+        "--from",
+        dest="paths",
+        nargs="+",
+        action="extend",
+        required=True,
+        metavar="PATH",
+        help="directories, folders of them, or globs",
+    )
+    add("--to", metavar="DIR", help="where the results go; all nodes must see it under this path")
+    add("--codec", help="what they are, when names and bytes don't tell")
+    add(
+        "--strategy",
+        default="salvage",
+        choices=["salvage", "prefix", "system"],
+        help="keep every undamaged frame, all before the first damage, or what the real system would leave (default: salvage)",
+    )
+    add(
+        "--option",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="of the layout, by upstream's name; again and again",
+    )
+    add(
+        "--replicas",
+        metavar="HOW",
+        help="where copies of one directory are found: first, longest, or merge (each frame from whichever is sound)",
+    )
+    add("--skip-existing", action="store_true", help="leave what is in DIR already as it is")
+    add("--dry-run", action="store_true", help="only say what would be done")
+    add("--report", metavar="FILE", help="the whole report as JSON")
+    return parser  # fmt: skip
+
+
+def _run(asked: argparse.Namespace) -> int:
+    if asked.to is None and not asked.dry_run:
+        raise UsageError(
+            "where to?", advice="--to DIR gets the results, --dry-run only says what would be done"
+        )
+    options = many.options_of(asked.option)
+    todo = many.plan(asked.paths, asked.codec, many.check_replicas(asked.replicas))
+    if asked.dry_run:
+        work, items = many.Work("", "", todo.layout.name, asked.strategy, options), list(todo.items)
+    else:
+        work, items = many.begin(todo, asked.to, asked.strategy, options, skip_existing=asked.skip_existing)
+    left = {item.number for item in items}
+    try:
+        results = distribute(items, work, work.results)
+    finally:
+        work.end()
+    merged = many.merge(
+        asked.paths,
+        todo,
+        map(json.loads, results.values()),
+        [one for one in todo.items if one.number not in left],
+    )
+    if asked.report is not None:
+        from logwright.writers.file import whole_file
+
+        with whole_file(asked.report) as stream:
+            stream.write(json.dumps(merged, indent=2).encode())
+    if asked.dry_run:
+        words = " ".join(shlex.quote(one) for one in asked.paths)
+        print(many.text(merged, f"python -m logwright.spark.repair --from {words} --to DIR"))
+    else:
+        print(many.text(merged, f"logwright verify {shlex.quote(asked.to)}"))
+    return many.status(merged)
+
+
+def distribute(
+    items: Sequence[Item], work: Callable[[Item], str], so_far: Callable[[], dict[int, str]] = dict
+) -> dict[int, str]:
+    """The result of every item by its number, each worked on by a task of the Spark session, which is made and stopped here.
+
+    Where an item lets its task die again and again, and with it Spark's job, the rest is done in jobs of its own.
+    """
+    if not items:
+        return {}
+    session = _session()
+    try:
+        context = session.sparkContext
+
+        def job(some: Sequence[Item]) -> list[tuple[int, str]]:
+            tasks = context.parallelize(some, min(len(some), MAX_TASKS))
+            found: list[tuple[int, str]] = tasks.map(lambda item: (item.number, work(item))).collect()
+            return found
+
+        try:
+            return dict(job(items))
+        except Exception as error:  # Spark's own, of many kinds: a task died too often
+            print(f"a task died too often, the rest goes on one by one: {_reason(error)}", file=sys.stderr)
+        results = so_far()
+
+        def alone(item: Item) -> tuple[int, str]:
+            try:
+                return job([item])[0]
+            except Exception as error:
+                return item.number, many.died(item, _reason(error))
+
+        with ThreadPoolExecutor(max(2, min(32, context.defaultParallelism))) as pool:
+            return results | dict(pool.map(alone, [item for item in items if item.number not in results]))
+    finally:
+        session.stop()
+
+
+def _session() -> Any:
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    if "SPARK_ENV_LOADED" not in os.environ and not (os.environ.get("JAVA_HOME") or shutil.which("java")):
+        raise LogwrightError(
+            "Spark needs Java, and there is none", advice="Install Java 17 or newer, or set JAVA_HOME"
+        )
+    try:
+        return SparkSession.builder.appName("logwright repair").getOrCreate()
+    except PySparkException as error:
+        raise LogwrightError(f"Spark does not start: {str(error).splitlines()[0]}") from None
+
+
+def _reason(error: Exception) -> str:
+    """What killed a task, out of the pages that Spark says."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return next(
+        (line for line in lines if "Caused by" in line or "Lost task" in line or "ailure" in line),
+        lines[0] if lines else "",
+    )
+
+
+if __name__ == "__main__":
+    # Under its own name: what tasks get pickled has to be found there too.
+    from logwright.spark.repair import main as job_main
+
+    sys.exit(job_main())

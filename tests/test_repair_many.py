@@ -1,0 +1,267 @@
+"""Many directories mended at once: the plan, attempts of one piece, the report. Without Spark; `tests/spark/test_repair_job.py` has that."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import logwright as lw
+from logwright.codec.fault import BusyError, ExistsError, LogwrightError, UsageError
+from logwright.corpora.cases import cases
+
+pytest.importorskip("pyspark")
+from logwright.spark import many
+from logwright.spark import repair as job
+
+FLIPPED = cases("kafka")["dmg_flip_payload"].partition
+ID = "q83vASNFZ4mrze8BI0VniQ"
+
+
+@pytest.fixture
+def disks(tmp_path: Path) -> Path:
+    """Two disks: a sound partition and a damaged one on the first, one on the second that can't be mended as it is named."""
+    for name, rows in (("a/orders-0", 30), ("a/orders-1", 300), ("b/orders-2", 3)):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        lw.write(
+            pa.table({"value": [b"%03d" % n for n in range(rows)]}),
+            tmp_path / name,
+            "kafka.partition",
+            batch_size=500,
+            topic_id=ID,
+        )
+    log = next((tmp_path / "a" / "orders-1").glob("*.log"))
+    data = bytearray(log.read_bytes())
+    data[700] ^= 1
+    log.write_bytes(data)
+    return tmp_path
+
+
+def run(paths: list[Any], to: Path | None, **options: Any) -> dict[str, Any]:
+    """The whole job by hand."""
+    todo = many.plan([str(path) for path in paths], options.pop("codec", None), options.pop("replicas", None))
+    if to is None:
+        work, items = many.Work("", "", todo.layout.name), list(todo.items)
+    else:
+        work, items = many.begin(todo, str(to), "salvage", {}, **options)
+    work = pickle.loads(pickle.dumps(work))
+    results = [json.loads(work(item)) for item in items]
+    work.end()
+    names = {item.name for item in items}
+    return many.merge(
+        [str(path) for path in paths], todo, results, [one for one in todo.items if one.name not in names]
+    )
+
+
+def names(path: Path) -> list[str]:
+    return sorted(one.name for one in path.iterdir())
+
+
+def test_all_of_some_disks(disks: Path) -> None:
+    before = {path: path.read_bytes() for path in disks.rglob("*") if path.is_file()}
+    to = disks / "out"
+    found = run([disks / "a", disks / "b" / "*"], to)
+    assert names(to) == ["orders-0", "orders-1", "orders-2"]
+    assert {path: path.read_bytes() for path in before} == before
+    lost = 300 - lw.read(to / "orders-1").num_rows
+    assert lost > 1
+    assert lw.verify(to / "orders-1").ok
+    assert lw.read(to / "orders-0")["value"].to_pylist() == [b"%03d" % n for n in range(30)]
+    assert (found["ok"], found["failed"], found["incomplete"], many.status(found)) == (False, 0, True, 3)
+    assert found["rows"] == 333 - lost
+    assert [(one["path"], one["ok"], one["rows_lost"], one["out"]) for one in found["targets"]] == [
+        (str(disks / "a" / "orders-0"), True, 0, str(to / "orders-0")),
+        (str(disks / "a" / "orders-1"), False, lost, str(to / "orders-1")),
+        (str(disks / "b" / "orders-2"), True, 0, str(to / "orders-2")),
+    ]
+    (cut,) = found["cut"]
+    assert cut["file"] == str(next((disks / "a" / "orders-1").glob("*.log")))
+    assert any(
+        fault["rows_lost"] == lost
+        for file in found["files"]
+        if file["path"] == cut["file"]
+        for fault in file["faults"]
+    )
+    assert "-delete" not in json.dumps(found), "where it was staged is nobody's business"
+    text = many.text(found, "next")
+    assert text.startswith("repair  3 directories: 2 sound, 1 mended, 0 failed\n")
+    assert f"mended  {disks / 'a' / 'orders-1'}: {lost} rows lost, " in text
+    assert text.endswith("\n  next")
+
+
+def test_the_largest_first(disks: Path) -> None:
+    todo = many.plan(
+        [str(disks / "b"), str(disks / "a"), f"{disks}/a/", str(disks / "a" / "orders-0")[:-1] + "[1]"]
+    )
+    assert [(item.number, item.name) for item in todo.items] == [
+        (0, "orders-1"),
+        (1, "orders-0"),
+        (2, "orders-2"),
+    ]
+    assert todo.items[0].bytes > todo.items[1].bytes > todo.items[2].bytes > 0
+
+
+def test_what_fails_does_not_stop_the_others(disks: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copytree(disks / "a" / "orders-1", disks / "b" / "broken-0")
+    real = lw.repair
+
+    def repair(path: str, *args: Any, **options: Any) -> Any:
+        if path.endswith("broken-0"):
+            raise RuntimeError("surprise")
+        if path.endswith("orders-2"):
+            raise LogwrightError("can't be", path=path)
+        return real(path, *args, **options)
+
+    monkeypatch.setattr("logwright.api.repair", repair)
+    found = run([disks / "a", disks / "b"], disks / "out")
+    assert names(disks / "out") == ["orders-0", "orders-1"]
+    assert (found["failed"], many.status(found), found["ok"]) == (2, 1, False)
+    errors = {Path(one["path"]).name: one["error"] for one in found["targets"] if one["error"]}
+    assert errors["orders-2"] == f"{disks / 'b' / 'orders-2'}: can't be"
+    assert "this is a mistake in logwright itself (RuntimeError: surprise)" in errors["broken-0"]
+    text = many.text(found)
+    assert "1 sound, 1 mended, 2 failed" in text
+    assert f"FAILED  {disks / 'b' / 'orders-2'}: can't be" in text
+
+
+def test_attempts_of_one_piece(disks: Path) -> None:
+    """Tried again after its end, after its rename, beside another one: one result, no traces."""
+    todo = many.plan([str(disks / "a" / "orders-1")])
+    work, (item,) = many.begin(todo, str(disks / "out"), "salvage", {})
+    stage = Path(work.stage)
+    assert (stage.parent, stage.name.endswith("-delete")) == (disks / "out", True), "a broker ignores it"
+    first = work(item)
+    made = {path.name: path.read_bytes() for path in (disks / "out" / "orders-1").iterdir()}
+    assert work(item) == first
+    (stage / "done" / "0.json").unlink()  # it died between the rename and the note of it
+    again = json.loads(work(item))
+    assert (again["error"], again["report"]["rows"]) == (None, json.loads(first)["report"]["rows"])
+    assert {path.name: path.read_bytes() for path in (disks / "out" / "orders-1").iterdir()} == made
+    assert names(stage) == ["done", "owner.json"]
+    assert work.results() == {0: json.dumps(again)}
+    work.end()
+    assert names(disks / "out") == ["orders-1"]
+    work.end()
+
+
+def test_someone_else_is_faster(disks: Path) -> None:
+    todo = many.plan([str(disks / "a" / "orders-1")])
+    work, (item,) = many.begin(todo, str(disks / "out"), "salvage", {})
+    (disks / "out" / "orders-1").mkdir()
+    (disks / "out" / "orders-1" / "x").touch()
+    assert "it has come into being" in json.loads(work(item))["error"]
+    work.end()
+    assert names(disks / "out" / "orders-1") == ["x"]
+
+
+def test_a_file_system_that_is_not_shared(disks: Path) -> None:
+    todo = many.plan([str(disks / "a" / "orders-1")])
+    work, (item,) = many.begin(todo, str(disks / "out"), "salvage", {})
+    work.end()
+    assert "must see the same directories" in json.loads(work(item))["error"]
+    assert names(disks / "out") == []
+
+
+def test_what_is_there_already(disks: Path) -> None:
+    run([disks / "a" / "orders-0"], disks / "out")
+    with pytest.raises(ExistsError, match=r"out: there are orders-0 already\. .*--skip-existing"):
+        run([disks / "a"], disks / "out")
+    assert names(disks / "out") == ["orders-0"]
+    found = run([disks / "a"], disks / "out", skip_existing=True)
+    assert names(disks / "out") == ["orders-0", "orders-1"]
+    assert [one.get("skipped", False) for one in found["targets"]] == [False, True]
+    assert "0 sound, 1 mended, 0 failed, 1 there already" in many.text(found)
+
+
+def test_what_a_killed_job_left(disks: Path) -> None:
+    todo = many.plan([str(disks / "a")])
+    work, items = many.begin(todo, str(disks / "out"), "salvage", {})
+    with pytest.raises(BusyError, match="another repair job writes there"):
+        many.begin(todo, str(disks / "out"), "salvage", {})
+    owner = Path(work.stage) / "owner.json"
+    owner.write_text(json.dumps({**json.loads(owner.read_text()), "pid": 1 << 30}))
+    (Path(work.stage) / "0-half" / items[0].name).mkdir(parents=True)
+    (disks / "out" / "other").mkdir()
+    run([disks / "a"], disks / "out")
+    assert names(disks / "out") == ["orders-0", "orders-1", "other"]
+
+
+def test_copies(disks: Path) -> None:
+    shutil.copytree(disks / "a" / "orders-1", disks / "b" / "orders-1")
+    two = next((disks / "b" / "orders-1").glob("*.log"))
+    data = bytearray(two.read_bytes())
+    data[700] ^= 1  # as it was
+    data[2500] ^= 1
+    two.write_bytes(data)
+    with pytest.raises(UsageError, match=r"orders-1 is found 2 times.*Say --replicas merge"):
+        run([disks / "a", disks / "b"], disks / "out")
+    first = run([disks / "a" / "orders-1", disks / "b" / "orders-1"], disks / "first", replicas="first")
+    assert [one["paths"] for one in first["targets"]] == [[str(disks / "a" / "orders-1")]]
+    assert first["incomplete"]
+    merged = run([disks / "a", disks / "b"], disks / "merged", replicas="merge")
+    assert (merged["failed"], merged["incomplete"]) == (0, False)
+    assert lw.read(disks / "merged" / "orders-1")["value"].to_pylist() == [b"%03d" % n for n in range(300)]
+    assert [len(one["paths"]) for one in merged["targets"]] == [1, 2, 1]
+
+
+def test_a_dry_run(disks: Path) -> None:
+    before = sorted(disks.rglob("*"))
+    found = run([disks / "a"], None)
+    assert sorted(disks.rglob("*")) == before
+    assert found["incomplete"]
+    assert [one["out"] for one in found["targets"]] == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("paths", "said"),
+    [
+        (["a/orders-0/00000000000000000000.log"], "this is a file, directories are mended here"),
+        (["empty"], "this directory is none that we know"),
+        (["nowhere"], "there is no such file or directory"),
+        (["no*"], "nothing matches this pattern"),
+        (["a/orders-0", "moved"], "found 2 times"),
+    ],
+)
+def test_what_cant_be_planned(disks: Path, paths: list[str], said: str) -> None:
+    (disks / "empty").mkdir()
+    shutil.copytree(disks / "a" / "orders-0", disks / "moved" / f"orders-0.{'0' * 32}-future")
+    with pytest.raises(LogwrightError, match=said):
+        many.plan([str(disks / path) for path in paths])
+
+
+@pytest.mark.skipif(os.getuid() == 0, reason="root may look anywhere")
+def test_what_cant_be_looked_at_is_told(disks: Path) -> None:
+    (disks / "b" / "orders-2").chmod(0)
+    found = run([disks / "a", disks / "b" / "*"], disks / "out")
+    assert [one["path"] for one in found["targets"] if one["error"]] == [str(disks / "b" / "orders-2")]
+
+
+def test_words_of_the_command_line(disks: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert many.options_of(["a.b=c=d", "e="]) == {"a.b": "c=d", "e": ""}
+    for args, status, said in (
+        (["--from", "x"], 2, "where to?"),
+        (
+            ["--from", str(disks / "a"), "--to", str(disks / "o"), "--option", "x"],
+            2,
+            "an option is NAME=VALUE, not 'x'",
+        ),
+        (
+            ["--from", str(disks / "a"), "--to", str(disks / "o"), "--replicas", "last"],
+            2,
+            "'last' is none of first, longest",
+        ),
+        (["--from", str(disks / "nowhere"), "--to", str(disks / "o")], 1, "there is no such file"),
+        (["--from", str(disks / "a"), "--to", str(disks / "a")], 1, "there are orders-1, orders-0 already"),
+    ):
+        assert job.main(args) == status
+        assert said in capsys.readouterr().err
+    with pytest.raises(SystemExit) as ended:
+        job.main(["--form", "x"])
+    assert ended.value.code == 2
+    assert not (disks / "o").exists()
