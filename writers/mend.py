@@ -88,8 +88,7 @@ class Mender:
     def dry(self) -> Done:
         """Only say what would be done."""
         copies = self._open()
-        with plain_errors(copies[0].path):
-            return self._mend(copies, None)
+        return self._mend(copies, None)
 
     def beside(self, out: str) -> Done:
         """Write the result to a new directory."""
@@ -144,8 +143,9 @@ class Mender:
 
     def _mend(self, copies: Sequence[Copy], stage: StagedFolder | None, *, whole: bool = False) -> Done:
         """Go through the files of the result, and stage those that differ from the first copy's, or (`whole`) all of them."""
-        plans = [self._layout.plan(copy, self._reading) for copy in copies]
-        mending = self._make(copies, plans)
+        with plain_errors(copies[0].path):
+            plans = [self._layout.plan(copy, self._reading) for copy in copies]
+            mending = self._make(copies, plans)
         roles = [{file.name: file.role for file in plan.files} for plan in plans]
         before = {entry.name: entry.size for entry in copies[0].entries()}
         model = next((file.name for file in plans[0].files if file.role is Role.PRIMARY), "")
@@ -226,6 +226,7 @@ class Mender:
             error = DamageError(
                 f"the result would not be sound, so nothing was written: {name or 'the directory'} at byte {fault.offset}: "
                 f"{fault.kind}, {fault.detail}",
+                path=before.path,
                 advice="Another strategy may do (prefix keeps what is before the first damage)",
             )
             error.fault = fault

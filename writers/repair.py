@@ -140,6 +140,8 @@ def _what(what: str | Sequence[str] | None, known: Sequence[str]) -> list[str]:
         return list(known)
     asked = what.split(",") if isinstance(what, str) else list(what)
     asked = [one.strip().lower() for one in asked if one.strip()]
+    if "all" in asked:
+        return list(known)
     if not asked:
         raise UsageError("nothing is asked to be rebuilt", advice=f"There are: {', '.join(known)}")
     for one in asked:
@@ -323,24 +325,28 @@ def _tell(report: Report, done: Done, copies: Sequence[DirectoryTarget], request
             return os.path.join(request.backup, cut.file)
         return copy.directory.shown(cut.file)
 
+    room = report.max_faults
     report.kept = [
-        {"file": one.file, "offset": one.start, "length": one.stop - one.start, **where(one.copy)}
-        for one in done.kept
+        {"file": one.file, "offset": int(one.start), "length": int(one.stop) - int(one.start), **where(one.copy)}
+        for one in done.kept[:room]
     ]
     report.cut = [
         {
-            "file": cut.file, "offset": cut.offset, "length": cut.length, "saved_to": saved_to(cut), "why": cut.why,
+            "file": cut.file, "offset": int(cut.offset), "length": int(cut.length), "saved_to": saved_to(cut), "why": cut.why,
             "rows_lost": cut.rows_lost, "lost": dict(cut.lost), **where(cut.copy),
         }
-        for cut in done.cut
+        for cut in done.cut[:room]
     ]  # fmt: skip
+    for what, count in (("kept", len(done.kept)), ("cut", len(done.cut))):
+        if count > room:
+            report.notes.append(f"of {count:,} stretches {what}, the first {room:,} are listed (max_faults)")
     report.rows_kept = summary.rows
     report.incomplete = any(cut.rows_lost != 0 for cut in done.cut)
-    report.notes += _sentences(done, request, copies)
+    report.notes += _sentences(done, request, copies, report.nouns[0])
     report.next = _next(report, copies, request, verb)
 
 
-def _sentences(done: Done, request: Request, copies: Sequence[DirectoryTarget]) -> list[str]:
+def _sentences(done: Done, request: Request, copies: Sequence[DirectoryTarget], noun: str) -> list[str]:
     said: list[str] = []
     would = "would be " if request.dry_run else ""
     nothing = not (done.written or done.removed)
@@ -353,9 +359,9 @@ def _sentences(done: Done, request: Request, copies: Sequence[DirectoryTarget]) 
         unknown = ", more where it is not known how many" if None in known else ""
         said.append(
             f"{would}cut: {_count(lost, 'byte')} in {_count(len(done.cut), 'stretch', 'stretches')}, "
-            f"{_count(rows, 'row')} lost{unknown}"
+            f"{_count(rows, noun)} lost{unknown}"
         )
-    said.append(f"{would}kept: {_count(summary.rows, 'row')}{f' ({ids})' if ids else ''}")
+    said.append(f"{would}kept: {_count(summary.rows, noun)}{f' ({ids})' if ids else ''}")
     if nothing and request.out is None:
         said.append(
             "nothing needs to be changed"
