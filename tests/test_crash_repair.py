@@ -7,16 +7,19 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import pytest
-from mending_shelf import DAMAGED, LAYOUT, PREFIX, SALVAGED, mending
+from mending_shelf import DAMAGED, FRAMES_CODEC, LAYOUT, PREFIX, SALVAGED, mending
 
 from logwright.codec.base import Mending, Plan, Strategy
 from logwright.codec.fault import LogwrightError, StorageError
 from logwright.codec.option import Options
 from logwright.readers.listing import open_listing
+from logwright.readers.report import Report
+from logwright.readers.resolve import FileTarget
 from logwright.roundtrip.memory_filesystem import Failure, Interrupted, Kept, MemoryFileSystem
 from logwright.writers.commit import finish_or_undo
 from logwright.writers.mend import Copy, Mender
-from logwright.writers.stage import FolderListing
+from logwright.writers.repair_file import repair_file
+from logwright.writers.stage import FileSource, FolderListing
 
 __all__ = ["mending"]
 pytestmark = pytest.mark.usefixtures("mending")
@@ -190,6 +193,74 @@ def test_any_operation_may_fail(name: str, failure: Failure | None) -> None:
             assert check(found, path, old, new)
         at += 1
     assert at > 40
+
+
+# One file
+
+FILE = f"{INPUT}/003.toy"
+
+
+def one_file(files: MemoryFileSystem, out: str | None) -> None:
+    target = FileTarget(FILE, FRAMES_CODEC, {}, FileSource(files, FILE))
+    backup = BACKUP if out is None else None
+    repair_file(target, Strategy.SALVAGE, out, backup, False, files, Report(FILE))
+
+
+@pytest.mark.parametrize("out", [None, f"{OUT}/new.toy"])
+def test_one_file_through_every_crash(out: str | None) -> None:
+    files = start()
+    one_file(files, out)
+    old, new, seen = DAMAGED["003.toy"], SALVAGED["003.toy"], set()
+    disks = (files.crash(prefix, *kept) for prefix in range(len(files.trace) + 1) for kept in KEPT)
+    for found in different(disks):
+        is_new = _check_file(found, out, old, new)
+        seen.add(is_new)
+        if not is_new:
+            one_file(found, out)
+            assert _check_file(found, out, old, new)
+            assert not any(name.endswith((".tmp", ".lock")) for name in found.tree("/"))
+    assert seen == {False, True}
+
+
+@pytest.mark.parametrize("failure", [Failure.EIO, Failure.SHORT, None])
+@pytest.mark.parametrize("out", [None, f"{OUT}/new.toy"])
+def test_one_file_when_any_operation_fails(out: str | None, failure: Failure | None) -> None:
+    old, new = DAMAGED["003.toy"], SALVAGED["003.toy"]
+    at = 0
+    while True:
+        files = start()
+        files.fail(at, failure)
+        raised: BaseException | None = None
+        try:
+            one_file(files, out)
+        except (LogwrightError, Interrupted, OSError) as error:
+            raised = error
+        if files.ticks <= at:
+            break
+        files.fail(-1)
+        is_new = _check_file(files, out, old, new)
+        assert raised is not None or is_new
+        if not is_new:
+            found = files.fork()
+            one_file(found, out)
+            assert _check_file(found, out, old, new)
+        at += 1
+    assert at > 15
+
+
+def _check_file(files: MemoryFileSystem, out: str | None, old: bytes, new: bytes) -> bool:
+    """What must be true at any moment; whether the file is mended."""
+    if out is not None:
+        assert files.read(FILE) == old
+        if files.stat(out) is None:
+            return False
+        assert files.read(out) == new
+        return True
+    found = files.read(FILE)
+    assert found in (old, new)
+    if found == new:
+        assert files.read(f"{BACKUP}/003.toy") == old
+    return found == new
 
 
 def test_without_a_change_nothing_is_saved() -> None:
