@@ -230,6 +230,25 @@ class ProducerState:
         other._put(ids, state)
         return other
 
+    def seen_in(self, ids: Numbers, known: int) -> ProducerState:
+        """The state as a broker has it that took many batches at once: those whose producers were `ids`, in the order in which they
+        came; `known` producers were there before. New ones are put into its map in the order of another one
+        (`UnifiedLog.loadProducersFromRecords`), which shows where their hashes collide: it is filled by `computeIfAbsent`, which
+        puts a key before those with the same hash, where `put` puts it behind them.
+        """
+        before = self._ids()
+        new = set(before[known:].tolist())
+        ordered = [one for one in hash_map_order(ids[::-1]).tolist() if one in new]
+        after = np.concatenate([before[:known], np.array(ordered, np.int64)])
+        slots = np.fromiter((self._slots[key] for key in after.tolist()), np.int64, len(after))
+        other = ProducerState()
+        other.problem, other.batches = self.problem, self.batches
+        other._put(after, self._state[slots])
+        return other
+
+    def __len__(self) -> int:
+        return len(self._slots)
+
     def add(self, header: npt.NDArray[Any], markers: npt.NDArray[Any]) -> list[AbortedTxn]:
         """Take batches (an array of `HEAD`) and the records of the control batches among them (`MARKER`, by `frame`).
 

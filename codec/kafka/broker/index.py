@@ -48,7 +48,7 @@ class OffsetIndex:
     def lookup(self, target: int) -> int:
         """The position of the last entry that is not above the offset, as a search in halves finds it; 0 for none."""
         slot = self._slot(target)
-        return 0 if slot < 0 else int(self._position[slot])
+        return 0 if slot < 0 else max(0, int(self._position[slot]))
 
     def _slot(self, target: int) -> int:
         if not len(self):

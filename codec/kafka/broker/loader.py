@@ -7,6 +7,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from logwright.codec.kafka.broker.disk import Disk
 from logwright.codec.kafka.broker.entries import entries
 from logwright.codec.kafka.broker.errors import (
@@ -49,6 +51,15 @@ class Loaded:
     log_end_offset: int
     warnings: list[str] = field(default_factory=list)
 
+    def find_first_unstable(self) -> None:
+        """The broker looks up where the first transaction is that it does not know to be replicated
+        (`UnifiedLog.maybeIncrementFirstUnstableOffset`). Raises `BrokerError`."""
+        known = (self.producers.open_when_loaded, self.producers.state.first_unstable)
+        offsets = [one for one in known if one is not None]
+        segment = self.floor(max(min(offsets), self.log_start_offset)) if offsets else None
+        while segment is not None and segment.translate(max(min(offsets), self.log_start_offset)) is None:
+            segment = self.higher(segment.base_offset)
+
     def floor(self, offset: int) -> LogSegment | None:
         return max(
             (one for one in self.segments.values() if one.base_offset <= offset),
@@ -84,7 +95,9 @@ class LogLoader:
         self.epochs.truncate_from_start(self.config.log_start_offset)
         self.producers.remove_stray(self.segments)
         self._rebuild(self.producers, start, end, reload_from_clean=self.config.clean)
-        return Loaded(self.segments, self.epochs, self.producers, start, end, self.warnings)
+        loaded = Loaded(self.segments, self.epochs, self.producers, start, end, self.warnings)
+        loaded.find_first_unstable()
+        return loaded
 
     def _manager(self) -> ProducerStateManager:
         return ProducerStateManager(
@@ -343,14 +356,18 @@ class LogLoader:
 
     def _replay(self, producers: ProducerStateManager, segment: LogSegment, start: int, stop: int) -> None:
         """Take the batches of a stretch as they are: no checksum is looked at."""
-        end = producers.map_end
+        end, known = producers.map_end, len(producers.state)
+        seen: dict[int, None] = {}
         for found in entries(self.disk, segment.log, start, max(start, stop)):
             if found.legacy or not found.whole or not (found.header["producer_id"] >= 0).any():
                 continue
-            frames = found.frames()
-            marks = markers(found.window, frames)
+            marks = markers(found.window, found.frames())
             refused = check(producers.state, found.header, marks, self.partition)
             if refused is not None:
                 raise refused[1]
             producers.add(found.header, marks)
+            ids, first = np.unique(found.header["producer_id"].astype(np.int64), return_index=True)
+            seen.update(dict.fromkeys(one for one in ids[np.argsort(first)].tolist() if one >= 0))
+        if seen:
+            producers.state = producers.state.seen_in(np.fromiter(seen, np.int64, len(seen)), known)
         producers.map_end = end

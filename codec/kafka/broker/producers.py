@@ -74,6 +74,8 @@ class ProducerStateManager:
         self.state = ProducerState()
         self.map_end = 0
         self._snap_end = 0
+        self.open_when_loaded: int | None = None
+        """The first offset of the earliest transaction that was open in the snapshot that was loaded."""
         self.snapshots: dict[int, str] = {}
         self._list()
 
@@ -111,6 +113,7 @@ class ProducerStateManager:
                 self._remove(latest)
                 continue
             self.state = loaded.reloaded(self.now, self.expiration)
+            self.open_when_loaded = self.state.first_unstable
             self.map_end = self._snap_end = latest
             return
         self.map_end = self._snap_end = start

@@ -1,0 +1,94 @@
+"""A real broker, started unclean on everything that was mended: it cuts nothing, deletes nothing, leaves what is derived as it is,
+and serves every record that was sound; never fewer than it would have served of the damaged directory by itself."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kafka_golden import of_class
+
+import logwright as lw
+from logwright.codec.kafka.names import EPOCH_FILE
+from logwright.corpora.cases import Case
+from logwright.roundtrip.oracles.kafka_broker import Broker
+
+pytestmark = pytest.mark.oracle
+
+SETTINGS = {"index.interval.bytes": 250, "producer.id.expiration.ms": (1 << 31) - 1}
+TOPIC = {"index.interval.bytes": "250", "retention.ms": "-1", "segment.index.bytes": "4096"}
+SAYS_SO = ("truncating", "Deleting", "Corrupt", "corrupt", "Found invalid", "recovering segment")
+NOT_TAKEN = {"craft_txn_then_plain": [1]}
+"""Sound by themselves, but the broker does not start with them: a record outside of its producer's open transaction."""
+TOGETHER = 40
+"""So many are placed in one broker, each in a log directory of its own."""
+DAMAGED = of_class("damaged", "refused", "legal")
+GROUPS = [DAMAGED[at : at + TOGETHER] for at in range(0, len(DAMAGED), TOGETHER)]
+
+
+def mended(case: Case, place: Path) -> tuple[Path, int]:
+    out = place / case.partition.name
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", lw.DamageWarning)
+        report = lw.repair(case.partition, out, **SETTINGS)
+    return out, report["rows"]
+
+
+def salvaged(case: Case) -> set[int]:
+    """Offsets of all records that are sound."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", lw.DamageWarning)
+        return set(lw.read(case.partition, columns="offset", mode="DROPMALFORMED")["offset"].to_pylist())
+
+
+def changed(before: dict[str, bytes], after: dict[str, bytes]) -> dict[str, str]:
+    """What the broker did with the files, but for its own line of the leader epochs, and the topic id."""
+    out = {name: "deleted" for name in before if name not in after}
+    out |= {name: "made" for name in after if name not in before}
+    out |= {name: "changed" for name in before if name in after and before[name] != after[name]}
+    for name in (EPOCH_FILE, "partition.metadata"):
+        out.pop(name, None)
+    return out
+
+
+def epochs(data: bytes) -> list[str]:
+    return data.decode().splitlines()[2:]
+
+
+@pytest.mark.parametrize("group", GROUPS, ids=range(len(GROUPS)))
+def test_a_broker_finds_nothing_to_mend(broker: Broker, tmp_path: Path, group: list[Case]) -> None:
+    before: dict[str, dict[str, bytes]] = {}
+    for case in group:
+        out, _ = mended(case, tmp_path)
+        broker.place(out, configs=TOPIC, leader_epoch=100)
+        before[case.name] = {one.name: one.read_bytes() for one in out.iterdir()}
+    broker.start()
+    wrong: dict[str, Any] = {}
+    for case in group:
+        topic, number = case.partition.name.rsplit("-", 1)
+        lines = [line.replace(case.partition.name, "") for line in broker.log_lines(topic, int(number))]
+        said = [line for line in lines if any(word in line for word in SAYS_SO)]
+        served = broker.consume(topic, partition=int(number))
+        offsets = [record["offset"] for record in served]
+        alone = (case.runs["no_marker"].get("consumer") or {}).get("read_uncommitted", {"count": 0})
+        problems = {
+            "said": said,
+            "missing": sorted(salvaged(case) - set(offsets) - set(NOT_TAKEN.get(case.name, ()))),
+            "fewer": len(offsets) < alone["count"],
+            "twice": len(set(offsets)) < len(offsets),
+        }
+        if any(problems.values()):
+            wrong[case.name] = problems
+    broker.stop()
+    for case in group:
+        topic, number = case.partition.name.rsplit("-", 1)
+        after = broker.files(topic, int(number))
+        if found := changed(before[case.name], after):
+            wrong.setdefault(case.name, {})["files"] = found
+        # The broker adds the epoch in which it leads.
+        own = epochs(before[case.name].get(EPOCH_FILE, b""))
+        if epochs(after[EPOCH_FILE])[: len(own)] != own:
+            wrong.setdefault(case.name, {})["epochs"] = epochs(after[EPOCH_FILE])
+    assert not wrong, wrong
