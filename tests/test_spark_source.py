@@ -1,0 +1,441 @@
+"""The Spark source and sink without Spark: what its workers run, called here. With Spark itself: `tests/spark`."""
+
+from __future__ import annotations
+
+import json
+import logging
+import pickle
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import shelf as shelves
+import toy
+from shelf import frame, shuffled
+
+from logwright.codec.fault import DamageError, NotFoundError, UsageError
+
+pytest.importorskip("pyspark")
+from pyspark.sql.datasource import EqualTo, GreaterThan, In, LessThan, StringContains
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from logwright.corpora.cases import cases
+from logwright.readers import spark as source
+from logwright.readers.spark import PushingSource, Request, SparkSource, Stretch, schema_of
+from logwright.writers import spark as sink
+from logwright.writers.staged import StagedWrite
+
+pytestmark = pytest.mark.usefixtures("shelf")
+shelf = shelves.shelf
+
+BROKEN = b"TY\xff\xff\xff"
+"""A frame cut off: an error where another file follows."""
+
+
+@pytest.fixture
+def box(tmp_path: Path) -> Path:
+    path = tmp_path / "box"
+    path.mkdir()
+    (path / "000.toy").write_bytes(b"".join(shuffled(40)))
+    (path / "500.toy").write_bytes(frame(500, b"one two", b"", b"three"))
+    (path / "NOTE").write_bytes(b"note:hello")
+    return path
+
+
+@pytest.fixture
+def torn(box: Path) -> Path:
+    """Six frames, of which the second is damaged: its texts are `b`."""
+    frames = [frame(10 * n, letter * 3) for n, letter in enumerate((b"a", b"b", b"c", b"d", b"e", b"f"))]
+    frames[1] = frames[1][:-1] + b"\0"
+    (box / "000.toy").write_bytes(b"".join(frames))
+    return box
+
+
+def request(path: Path | str, **options: Any) -> Request:
+    return Request.of({"path": str(path), **{name: str(value) for name, value in options.items()}})
+
+
+def read(
+    path: Path | str, schema: StructType | None = None, kind: type[SparkSource] = SparkSource, **options: Any
+) -> pa.Table:
+    """All rows, by as many tasks as are planned, each in a process of its own as far as pickling goes."""
+    asked = request(path, **options)
+    wanted = schema_of(asked) if schema is None else schema
+    reader = pickle.loads(pickle.dumps(kind(asked, wanted)))
+    arrow = to_arrow_schema(wanted, timezone="UTC")
+    batches = [batch for one in reader.partitions() for batch in reader.read(pickle.loads(pickle.dumps(one)))]
+    assert all(batch.schema == arrow for batch in batches)
+    return pa.Table.from_batches(batches, arrow)
+
+
+def schema(text: str) -> StructType:
+    fields = []
+    for field in text.split(", "):
+        name, kind, *rest = field.split(" ")
+        fields.append((name, kind, not rest))
+    out = StructType()
+    known = {
+        "long": "LongType", "string": "StringType", "binary": "BinaryType", "int": "IntegerType", "double": "DoubleType",
+        "timestamp": "TimestampType", "timestamp_ntz": "TimestampNTZType", "boolean": "BooleanType",
+    }  # fmt: skip
+    from pyspark.sql import types
+
+    for name, kind, nullable in fields:
+        if kind.startswith("array<"):
+            out.add(name, types.ArrayType(getattr(types, known[kind[6:-1]])()), nullable)
+        else:
+            out.add(name, getattr(types, known[kind])(), nullable)
+    return out
+
+
+# What is read
+
+
+def test_all_columns_of_a_directory(box: Path) -> None:
+    found = read(box)
+    last = found.slice(found.num_rows - 3).to_pylist()
+    assert [row["text"] for row in last] == [b"one two", None, b"three"]
+    assert last[0]["time"].timestamp() == 500
+    assert found.schema.field("time").type == pa.timestamp("us", "UTC")
+    assert not found.schema.field("id").nullable
+
+
+def test_splits_give_each_row_once(box: Path) -> None:
+    whole = read(box, columns="id")
+    asked = request(box, columns="id", maxPartitionBytes=300)
+    parts = SparkSource(asked, schema_of(asked)).partitions()
+    assert len(parts) > 5
+    assert all(isinstance(part, Stretch) for part in parts)
+    assert read(box, columns="id", maxPartitionBytes=300).equals(whole)
+
+
+def test_a_count_needs_no_column(box: Path) -> None:
+    found = read(box, StructType())
+    assert found.num_rows == read(box).num_rows
+    assert found.num_columns == 0
+
+
+def test_metadata_says_which_frame_of_which_file(box: Path) -> None:
+    found = read(box, columns="id", includeMetadata=True).to_pylist()
+    assert found[0] == {"id": 0, "_path": str(box / "000.toy"), "_position": 0}
+    assert found[-1] == {"id": 502, "_path": str(box / "500.toy"), "_position": 0}
+
+
+def test_what_is_known_without_reading(box: Path) -> None:
+    found = read(box, view="files", mode="PERMISSIVE")
+    assert found["name"].to_pylist() == ["000.toy", "500.toy", "NOTE"]
+    assert "_corrupt_record" not in found.schema.names
+
+
+def test_several_paths(box: Path) -> None:
+    asked = Request.of({"paths": json.dumps([str(box / "000.toy"), str(box / "500.toy")]), "columns": "id"})
+    found = SparkSource(asked, schema_of(asked))
+    assert (
+        sum(batch.num_rows for one in found.partitions() for batch in found.read(one)) == read(box).num_rows
+    )
+    assert source.paths_of({"path": "file:/a", "paths": '["file:///b", "/c"]'}) == ("/a", "file:///b", "/c")
+    with pytest.raises(UsageError, match="no path"):
+        Request.of({"codec": "toy.shelf"})
+
+
+def test_folders_below(box: Path) -> None:
+    (box.parent / "other").mkdir()
+    (box.parent / "other" / "README").write_text("x")
+    deep = box.parent / "deep" / "er" / "shelf"
+    deep.mkdir(parents=True)
+    (deep / "000.toy").write_bytes(frame(900, b"x"))
+    found = read(box.parent, columns="id", recursiveFileLookup=True)["id"].to_pylist()
+    assert len(found) == read(box).num_rows + 1
+    assert 900 in found
+
+
+def test_names_by_pattern(box: Path) -> None:
+    assert read(f"{box}/*.toy", pathGlobFilter="5*", columns="id")["id"].to_pylist() == [500, 501, 502]
+    with pytest.raises(NotFoundError, match=r"nothing to read here.*pathGlobFilter"):
+        read(f"{box}/*.toy", pathGlobFilter="9*")
+
+
+def test_what_is_not_there(box: Path) -> None:
+    gone = box / "gone" / "*.toy"
+    with pytest.raises(NotFoundError):
+        read(gone, schema("id long"))
+    for path in (gone, box / "900.toy"):
+        assert read(path, schema("id long"), ignoreMissingFiles=True).num_rows == 0
+        with pytest.raises(UsageError, match="the columns are not known"):
+            read(path, ignoreMissingFiles=True)
+    assert read(box, ignoreMissingFiles=True).num_rows == read(box).num_rows
+
+
+def test_an_option_of_ours_misspelt(box: Path) -> None:
+    with pytest.raises(
+        UsageError, match=r"unknown option 'includeMetaDate'\. Did you mean 'includeMetadata'"
+    ):
+        read(box, includeMetaDate=True)
+    with pytest.raises(UsageError, match=r"unknown option 'zzz'\. "):
+        read(box, zzz=1)
+    with pytest.raises(UsageError, match="AS_SYSTEM"):
+        read(box, as_system="1.0")
+    with pytest.raises(UsageError):
+        read(box, mode="AS_SYSTEM")
+
+
+# Schemas
+
+
+@pytest.mark.parametrize(
+    ("wanted", "row"),
+    [
+        ("text string, id int", {"text": "one two", "id": 500}),
+        ("id string, even boolean", {"id": "500", "even": True}),
+        ("id double", {"id": 500.0}),
+        ("words array<string>", {"words": ["a"]}),
+        ("_corrupt_record binary, id long", {"_corrupt_record": None, "id": 500}),
+    ],
+)
+def test_other_types_of_the_same_meaning(box: Path, wanted: str, row: Mapping[str, Any]) -> None:
+    assert read(box / "500.toy", schema(wanted)).slice(0, 1).to_pylist() == [row]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "options", "said"),
+    [
+        ("ID long", {}, "no column 'ID'. Did you mean 'id'"),
+        ("number long", {}, "no column 'number'. There are: "),
+        ("id timestamp", {}, "column 'id' is bigint, the schema says timestamp"),
+        ("time timestamp_ntz", {}, "column 'time' is timestamp, the schema says timestamp_ntz"),
+        ("time long", {}, "column 'time' is timestamp, the schema says bigint"),
+        ("even long", {}, "column 'even' is boolean, the schema says bigint"),
+        ("words array<long>", {}, "is array<string>, the schema says array<bigint>"),
+        ("text binary no", {}, "column 'text' can be null, the schema says NOT NULL"),
+        ("id long no", {"mode": "PERMISSIVE"}, "can be null where a region is damaged, the schema says NOT NULL"),
+        ("_path string", {}, "no column '_path'"),
+        ("id long", {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": "text"}, "'text' is a column already"),
+    ],
+)  # fmt: skip
+def test_schemas_that_cant_be(box: Path, wanted: str, options: dict[str, str], said: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        read(box, schema(wanted), **options)
+    assert said in str(caught.value)
+    assert caught.value.__traceback__ is not None
+
+
+def test_structures_are_cast_field_by_field() -> None:
+    def pair(**fields: pa.DataType) -> pa.DataType:
+        return pa.list_(pa.struct(list(fields.items())))
+
+    have = pair(key=pa.string(), value=pa.binary())
+    assert source._castable(have, pair(key=pa.binary(), value=pa.string()))
+    assert not source._castable(have, pair(key=pa.binary(), other=pa.string()))
+    assert not source._castable(have, pair(key=pa.binary(), value=pa.int64()))
+
+
+def test_values_that_do_not_fit_are_told(box: Path) -> None:
+    (box / "500.toy").write_bytes(frame(1 << 40, b"\xff"))
+    with pytest.raises(UsageError, match=r"500\.toy: column 'text' can't be given as string: Invalid UTF8"):
+        read(box / "500.toy", schema("text string"))
+    with pytest.raises(UsageError, match="column 'id' can't be given as int"):
+        read(box / "500.toy", schema("id int"))
+
+
+def test_times_beyond_what_spark_holds(box: Path) -> None:
+    (box / "500.toy").write_bytes(frame(1 << 45, b"x") + frame(-5, b"y"))
+    with pytest.warns(UserWarning, match="times beyond what Spark's microseconds hold are null"):
+        found = read(box / "500.toy", schema("time timestamp"))
+    assert [one and one.timestamp() for one in found["time"].to_pylist()] == [None, -5]
+
+
+# Damage
+
+
+def test_a_damaged_region_is_a_row(torn: Path) -> None:
+    found = read(torn, columns="id,text", mode="PERMISSIVE").to_pylist()
+    (bad,) = [row for row in found if row["_corrupt_record"] is not None]
+    assert (bad["id"], bad["_corrupt_offset"], bad["_corrupt_length"]) == (None, 22, 22)
+    assert len(found) == 6 + 3
+    renamed = read(torn, columns="id", mode="PERMISSIVE", columnNameOfCorruptRecord="bad").schema.names
+    assert renamed == ["id", "bad", "_corrupt_offset", "_corrupt_length"]
+    text = read(torn, schema("_corrupt_record string"), mode="PERMISSIVE")["_corrupt_record"].to_pylist()
+    assert [one for one in text if one is not None] == [
+        bad["_corrupt_record"].decode(errors="backslashreplace")
+    ]
+    assert read(torn, schema("id long"), mode="PERMISSIVE")["id"].null_count == 1
+    assert read(torn, schema("id long"), mode="DROPMALFORMED").num_rows == 5 + 3
+    with pytest.raises(DamageError, match=r"000\.toy: at byte 22"):
+        read(torn, schema("id long"))
+
+
+def test_what_was_met_is_logged(torn: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "logwright"):
+        read(torn, columns="id", mode="DROPMALFORMED")
+    (said,) = [one.getMessage() for one in caplog.records if "000.toy" in one.getMessage()]
+    assert said.startswith(f"logwright: {torn / '000.toy'}: at byte 22, 22 bytes: checksum mismatch")
+    caplog.clear()
+    data = bytearray((torn / "000.toy").read_bytes())
+    data[-1] ^= 1
+    (torn / "000.toy").unlink()
+    (torn / "001.toy").write_bytes(data)
+    with caplog.at_level(logging.WARNING, "logwright"):
+        read(torn, columns="id", mode="DROPMALFORMED")
+    said = "\n".join(one.getMessage() for one in caplog.records)
+    assert f"{torn}: at byte 0, 0 bytes: missing link to another file: 000.toy is not there" in said
+    assert "; it has 2 faults" in said
+
+
+def test_where_the_systems_client_stops(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.undo()  # the registry has Kafka again
+    with caplog.at_level(logging.WARNING, "logwright"):
+        found = read(cases("kafka")["craft_gzip_bad_crc"].partition, columns="offset", mode="AS_SYSTEM")
+    (said,) = [one.getMessage() for one in caplog.records if "its client stops at" in one.getMessage()]
+    assert f"its client stops at {found.num_rows}: " in said
+
+
+class Recorded:
+    """A recorder in memory."""
+
+    def __init__(self) -> None:
+        self.lines: list[tuple[int, Mapping[str, Any]]] = []
+
+    @contextmanager
+    def task(self, number: int) -> Iterator[Any]:
+        yield lambda line: self.lines.append((number, line))
+
+
+def test_faults_are_written_down_once(torn: Path) -> None:
+    """Those of planning by the task that reads the first of their file, those of no file by the first."""
+    (torn / "000.toy").rename(torn / "001.toy")
+    (torn / "500.toy").write_bytes(frame(500, b"one two") + b"TY")
+    (torn / "900.toy").write_bytes(frame(900, b"x") + bytes(40))  # made larger ahead: no fault to write down
+    recorded = Recorded()
+    asked = request(torn, columns="id", mode="DROPMALFORMED", maxPartitionBytes=50)
+    reader = SparkSource(asked, schema_of(asked), recorded)
+    parts = reader.partitions()
+    assert len(parts) >= 3
+    for part in parts:
+        list(reader.read(part))
+    assert [(line["path"], line["kind"], line["record"] is None) for _, line in recorded.lines] == [
+        (str(torn), "missing link to another file", True),
+        (str(torn / "001.toy"), "checksum mismatch", False),
+        (str(torn / "500.toy"), "truncated", False),
+    ]
+    assert [number for number, _ in recorded.lines] == [0, 0, len(parts) - 2]
+
+
+# Filters
+
+
+def pushed(path: Path, *given: Any, **options: Any) -> tuple[PushingSource, list[Any]]:
+    asked = request(path, **options)
+    reader = PushingSource(asked, schema_of(asked))
+    return reader, list(reader.pushFilters(list(given)))
+
+
+def test_filters_skip_frames(box: Path) -> None:
+    given = [
+        GreaterThan(("id",), 499),
+        LessThan(("id",), 600),
+        StringContains(("text",), "x"),
+        EqualTo(("a", "b"), 1),
+    ]
+    reader, left = pushed(box, *given, columns="id,text")
+    assert left == given, "Spark checks once more"
+    ids = [
+        id for part in reader.partitions() for batch in reader.read(part) for id in batch["id"].to_pylist()
+    ]
+    assert ids == [500, 501, 502]
+    second = read(box, columns="id")["id"].to_pylist()[1]
+    reader, _ = pushed(box, In(("id",), (500, second)), columns="id")
+    ids = [
+        id for part in reader.partitions() for batch in reader.read(part) for id in batch["id"].to_pylist()
+    ]
+    assert {second, 500} <= set(ids)
+    assert len(ids) < read(box).num_rows
+
+
+def test_filters_on_what_has_no_bounds(box: Path) -> None:
+    reader, left = pushed(
+        box, EqualTo(("text",), b"x"), EqualTo(("_path",), "x"), EqualTo(("gone",), 1), includeMetadata=True
+    )
+    assert len(left) == 3
+    assert reader._filter is None
+    asked = request(box / "gone.toy", ignoreMissingFiles=True)
+    nothing = PushingSource(asked, schema("id long"))
+    assert list(nothing.pushFilters([EqualTo(("id",), 1)]))
+    assert nothing._filter is None
+
+
+# Batches
+
+
+def test_small_batches_are_put_together_and_large_ones_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source, "BATCH_ROWS", 10)
+
+    def sizes(*given: int) -> list[int]:
+        return [one.num_rows for one in source._larger(toy.numbers(*range(n)) for n in given)]
+
+    assert sizes() == []
+    assert sizes(0) == []
+    assert sizes(3, 4, 2) == [9]
+    assert sizes(3, 8, 10) == [3, 8, 10]
+    assert sizes(25, 3) == [10, 10, 8]
+    assert sizes(20) == [10, 10]
+
+
+# Writing
+
+
+class Context:
+    """What Spark tells a task."""
+
+    def __init__(self, partition: int, attempt: int) -> None:
+        self._ids = partition, attempt
+
+    def partitionId(self) -> int:
+        return self._ids[0]
+
+    def taskAttemptId(self) -> int:
+        return self._ids[1]
+
+
+@pytest.fixture
+def target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr("logwright.writers.write.rows_table", lambda layout: toy.TABLE)
+    return tmp_path / "toys"
+
+
+def written(
+    write: sink.SparkSink, monkeypatch: pytest.MonkeyPatch, task: int, *batches: pa.RecordBatch
+) -> Any:
+    monkeypatch.setattr(sink.TaskContext, "get", lambda: Context(task, 7))
+    return pickle.loads(pickle.dumps(write.write(iter(batches))))
+
+
+def rows(path: Path) -> list[int]:
+    return toy.rows({one.name: one.read_bytes() if one.is_file() else None for one in path.iterdir()})
+
+
+def test_tasks_stage_and_the_commit_puts_in_place(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sink, "BATCH_ROWS", 3)
+    write = sink.SparkSink(StagedWrite(str(target), toy.Toy(), "append"))
+    messages = [
+        written(write, monkeypatch, 1, *(toy.numbers(n) for n in range(10, 17))),
+        None,
+        written(write, monkeypatch, 0, toy.numbers(0, 1, 2, 3)),
+        written(write, monkeypatch, 2),
+    ]
+    write.commit(messages)
+    assert rows(target) == [0, 1, 2, 3, *range(10, 17)]
+
+
+def test_a_task_that_fails_and_an_abort_leave_nothing(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = sink.SparkSink(StagedWrite(str(target), toy.Toy(), "append"))
+    with pytest.raises(UsageError, match="has a null"):
+        written(write, monkeypatch, 0, toy.numbers(1, None))
+    message = written(write, monkeypatch, 1, toy.numbers(1))
+    write.abort([None, message])
+    assert list(target.parent.iterdir()) == []
