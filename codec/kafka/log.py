@@ -179,6 +179,8 @@ class LogContext:
     live: bool = False
     partial: bool = False
     """Serve the records of a batch that come before a bad one, as a consumer does."""
+    stored: bool = False
+    """Batches are taken as they lie in the file, whatever their offsets say, as a broker and its consumers do."""
 
     # What goes from window to window.
     last_offset: int | None = None

@@ -88,7 +88,8 @@ def decode(
     if wanted is not None:
         frames = frames.pick(wanted)
     schema = table.schema(columns)
-    for part in sections(window, frames, context.options["max.decompressed.bytes"]):
+    limit = context.options["max.decompressed.bytes"]
+    for part in sections(window, frames, limit, partial=context.partial):
         yield _Piece(window, frames.pick(part.frames), part, context).decode(columns, schema)
 
 

@@ -196,7 +196,7 @@ def scan(window: Window, at: int, context: LogContext, *, check: bool = True) ->
     frames = Frames(start, end, heads_at(data, start), stop, need if why == MORE else 0, damage)
     if frames.damage is not None:
         frames.need = 0
-    if check:
+    if check and not context.stored:
         _check_order(window, frames, context)
     if frames.damage is None and frames.need == 0 and frames.stop == stop:
         frames.damage = _ending(window, stop, why, context, check)

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from logwright.codec.base import Bytes, Frames, Window
 from logwright.codec.compress import CompressionError, decompress
 from logwright.codec.kafka.batch import COMPRESSION, COMPRESSION_NAMES, HEAD_SIZE
+from logwright.codec.kafka.consumer import consume
 
 PORTION = 32 << 20
 """So many bytes of records are read at a time, or one batch if that is larger."""
@@ -29,8 +30,9 @@ class Sections:
     """What could not be decompressed, and why: such a section is empty here."""
 
 
-def sections(window: Window, frames: Frames, limit: int) -> Iterator[Sections]:
-    """Portions of the batches, in order. `limit` is what one batch may take decompressed."""
+def sections(window: Window, frames: Frames, limit: int, *, partial: bool = False) -> Iterator[Sections]:
+    """Portions of the batches, in order. `limit` is what one batch may take decompressed. With `partial`, of a batch that can't be
+    decompressed the records that a consumer gets before it notices."""
     count = len(frames)
     codecs = frames.header["attributes"].astype(np.int64) & COMPRESSION
     start = frames.start + HEAD_SIZE
@@ -58,6 +60,12 @@ def sections(window: Window, frames: Frames, limit: int) -> Iterator[Sections]:
                 except CompressionError as error:
                     faults[i - at] = str(error)
                     plain = b""
+                    if partial:
+                        records = int(frames.header["records_count"][i])
+                        consumed = consume(int(codecs[i]), stored, records, limit)
+                        plain = consumed.data
+                        if consumed.error is None:
+                            del faults[i - at]
             pieces.append(plain)
             bounds.append(bounds[-1] + len(plain))
             i += 1
