@@ -40,6 +40,8 @@ from logwright.codec.kafka.builder import OPTIONS, PartitionBuilder
 from logwright.codec.kafka.check.partition import PartitionChecker
 from logwright.codec.kafka.checkpoint import OFFSETS
 from logwright.codec.kafka.markers import markers
+from logwright.codec.kafka.mend.rebuild import REBUILDS, rebuild
+from logwright.codec.kafka.mend.repair import REPAIR_OPTIONS, repair
 from logwright.codec.kafka.names import (
     CLEAN_SHUTDOWN_FILE,
     DELETE_SUFFIX,
@@ -57,8 +59,6 @@ from logwright.codec.kafka.names import (
 )
 from logwright.codec.kafka.place import place
 from logwright.codec.kafka.producers import ProducerState
-from logwright.codec.kafka.rebuild import REBUILDS, rebuild
-from logwright.codec.kafka.repair import REPAIR_OPTIONS, repair
 from logwright.codec.kafka.resume import resume, stored_epochs
 from logwright.codec.kafka.walk import transactions, walk
 from logwright.codec.option import Option, Options

@@ -15,11 +15,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from logwright.codec.base import Cut
+from logwright.codec.base import Cut, Frames, Window
 from logwright.codec.kafka import log
-from logwright.codec.kafka.batch import HEAD_SIZE, LENGTH_END
-from logwright.codec.kafka.mend_examine import Examined, reseal
-from logwright.codec.kafka.mend_runs import Copies, Numbers, Run, cut_of, lost, offsets
+from logwright.codec.kafka.batch import HEAD, HEAD_SIZE
+from logwright.codec.kafka.mend.examine import Examined, reseal
+from logwright.codec.kafka.mend.runs import Copies, Numbers, Run, cut_of, lost, offsets
+from logwright.codec.option import Options
 
 _TOP = (1 << 63) - 1
 
@@ -206,7 +207,8 @@ class _Arranger:
         """The headers of one run are kept: whoever asks, asks for its neighbour next."""
         if self._known is None or self._known[0] is not run:
             found = list(self.copies.batches(run))
-            header = np.concatenate([some.frames.header for some in found])
+            # Joining arrays turns their fields into native order.
+            header = np.concatenate([some.frames.header for some in found]).astype(HEAD)
             begin = run.begin if run.patch else run.start
             start = np.concatenate([some.at for some in found]) + begin
             size = np.concatenate([some.frames.end - some.frames.start for some in found])
@@ -217,9 +219,6 @@ class _Arranger:
 
 def _ending(data: bytes, head: npt.NDArray[Any], base: int, end: int) -> bytes | None:
     """The header of a batch that ends at another offset; None where a record of it lies beyond."""
-    from logwright.codec.base import Frames, Window
-    from logwright.codec.option import Options
-
     window = Window(np.frombuffer(data, np.uint8), 0, len(data))
     one = Frames(np.array([0], np.int64), np.array([len(data)], np.int64), head, len(data))
     context = log.CODEC.context("", Options(log.CODEC.options))
@@ -229,5 +228,4 @@ def _ending(data: bytes, head: npt.NDArray[Any], base: int, end: int) -> bytes |
             return None
     new = head.copy()
     new["last_offset_delta"] = end - base
-    assert LENGTH_END
     return reseal(new, data[HEAD_SIZE:])

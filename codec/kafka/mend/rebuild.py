@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from logwright.codec.base import Kept, Listing, Mended, Mending, Plan, Role
 from logwright.codec.fault import UsageError
 from logwright.codec.kafka.derive import PartitionDeriver
-from logwright.codec.kafka.intervals import interval_of
-from logwright.codec.kafka.mend_examine import examine
-from logwright.codec.kafka.mend_runs import Copies
-from logwright.codec.kafka.mend_write import PartitionMending, Segment, damage, kind_of
+from logwright.codec.kafka.mend.examine import examine
+from logwright.codec.kafka.mend.intervals import interval_of
+from logwright.codec.kafka.mend.repair import log_start
+from logwright.codec.kafka.mend.runs import Copies
+from logwright.codec.kafka.mend.write import PartitionMending, Segment, damage, kind_of
 from logwright.codec.kafka.names import EPOCH_FILE, segment_name
 from logwright.codec.option import Options
 
@@ -44,9 +45,8 @@ def rebuild(listing: Listing, plan: Plan, what: Sequence[str], options: Options)
         segments.append(Segment(base, found.good, file.name))
     if not segments:
         raise UsageError("there is no log to rebuild anything from")
-    start = options["log.start.offset"]
-    start = plan.facts["log_start_offset"] if start is None else start
-    if start > 0 and {"txnindex", "snapshot"} & wanted:
+    start = log_start(plan, options)
+    if max(start, segments[0].base) > 0 and {"txnindex", "snapshot"} & wanted:
         said.append(
             f"What was before offset {segments[0].base} is gone: producers that wrote nothing since are not in the snapshots, and"
             " of transactions begun there the records still in the log count from their first one here."

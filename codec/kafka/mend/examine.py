@@ -1,7 +1,7 @@
 """What of a segment is sound: runs of batches that a broker keeps and a consumer gets past, and what lies between them.
 
 A batch is sound where its length, checksum and header are right and its records can be decoded. Whether it is in its place
-is another matter (`mend_order`): base_offset is covered by no checksum.
+is another matter (`mend.order`): base_offset is covered by no checksum.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from logwright.codec.fault import Fault, Kind, Severity, UnreadableError
 from logwright.codec.kafka import log
 from logwright.codec.kafka.batch import COMPRESSION, CONTROL, CRC_START, HEAD_SIZE, LENGTH_END, RECORD
 from logwright.codec.kafka.log import LogContext
-from logwright.codec.kafka.mend_runs import Run, lost, offsets, place
+from logwright.codec.kafka.mend.runs import Run, lost, offsets, place
 from logwright.codec.kafka.names import segment_name
 from logwright.codec.kafka.scan import heads_at
 from logwright.codec.kafka.sections import expand

@@ -24,7 +24,7 @@ from logwright.codec.kafka.batch import (
 )
 from logwright.codec.kafka.derive import PartitionDeriver
 from logwright.codec.kafka.markers import ABORT, markers
-from logwright.codec.kafka.mend_runs import Copies, Numbers, Run, cut_of, lost, offsets
+from logwright.codec.kafka.mend.runs import Copies, Numbers, Run, cut_of, lost, offsets
 from logwright.codec.kafka.names import EPOCH_FILE, parse_segment, segment_name
 
 _INT_MAX = (1 << 31) - 1

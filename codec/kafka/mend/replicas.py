@@ -16,8 +16,8 @@ import numpy.typing as npt
 
 from logwright.codec.base import Cut
 from logwright.codec.fault import UsageError
-from logwright.codec.kafka.mend_order import Order
-from logwright.codec.kafka.mend_runs import Copies, Run, offsets
+from logwright.codec.kafka.mend.order import Order
+from logwright.codec.kafka.mend.runs import Copies, Run, offsets
 
 _TOP = (1 << 63) - 1
 _SAME = ("partition_leader_epoch", "producer_id", "producer_epoch", "base_sequence", "last_offset_delta")

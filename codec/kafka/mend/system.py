@@ -8,8 +8,8 @@ from typing import Any
 from logwright.codec.base import Cut, Kept, Listing, Mended, Plan, Role, Summary
 from logwright.codec.fault import DamageError
 from logwright.codec.kafka.broker.start import Started, start_broker
-from logwright.codec.kafka.mend_examine import Examined, examine
-from logwright.codec.kafka.mend_runs import Copies, joined, lost
+from logwright.codec.kafka.mend.examine import Examined, examine
+from logwright.codec.kafka.mend.runs import Copies, joined, lost
 from logwright.codec.kafka.names import parse_segment
 from logwright.codec.option import Options
 

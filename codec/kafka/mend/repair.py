@@ -13,18 +13,18 @@ from dataclasses import replace
 
 from logwright.codec.base import Kept, Listing, Mended, Mending, Plan, Role, Strategy
 from logwright.codec.describe import DescriptionError
-from logwright.codec.fault import UsageError
+from logwright.codec.fault import UnreadableError, UsageError
 from logwright.codec.kafka import log, metadata
 from logwright.codec.kafka.broker.start import OPTIONS as START_OPTIONS
 from logwright.codec.kafka.derive import PartitionDeriver
-from logwright.codec.kafka.intervals import interval_of
-from logwright.codec.kafka.mend_examine import examine
-from logwright.codec.kafka.mend_order import arrange
-from logwright.codec.kafka.mend_runs import Copies, Run, cut_of, place
-from logwright.codec.kafka.mend_system import SystemMending
-from logwright.codec.kafka.mend_write import PartitionMending, Segment, name_segments
+from logwright.codec.kafka.mend.examine import examine
+from logwright.codec.kafka.mend.intervals import interval_of
+from logwright.codec.kafka.mend.order import arrange
+from logwright.codec.kafka.mend.replicas import Merged, merge
+from logwright.codec.kafka.mend.runs import Copies, Run, cut_of, place
+from logwright.codec.kafka.mend.system import SystemMending
+from logwright.codec.kafka.mend.write import PartitionMending, Segment, name_segments
 from logwright.codec.kafka.names import EPOCH_FILE, METADATA_FILE, claims_to_be_kafkas, segment_name
-from logwright.codec.kafka.replicas import Merged, merge
 from logwright.codec.option import Option, Options, parse_bool, parse_choice, parse_text
 
 PRODUCER_EXPIRATION = Option(
@@ -83,6 +83,14 @@ def repair(copies: Sequence[Listing], plans: Sequence[Plan], strategy: Strategy,
     return _mend(copies, plans, strategy, options)
 
 
+def log_start(plan: Plan, options: Options) -> int:
+    """The first offset that is served, where that is said; where a log begins of itself says nothing of how it is mended."""
+    start: int | None = options["log.start.offset"]
+    if start is None and plan.facts["log_start_offset"] != plan.facts["first_segment"]:
+        start = plan.facts["log_start_offset"]
+    return start or 0
+
+
 def check_copies(copies: Sequence[Listing]) -> None:
     """Replicas are of one partition."""
     found = [dict(place(one)) for one in copies]
@@ -107,8 +115,7 @@ def _mend(
     if strategy is Strategy.PREFIX:
         bases = prefix(reader, merged, bases)
     kept = merged.runs
-    start = options["log.start.offset"]
-    start = plans[0].facts["log_start_offset"] if start is None else start
+    start = log_start(plans[0], options)
     segments = name_segments(kept, bases, start)
     whole, said, advice = surroundings(copies, plans, options)
     notes = [*merged.notes, *renamed(segments), *said]
@@ -217,6 +224,6 @@ def _topic_id(copies: Sequence[Listing]) -> tuple[str | None, int]:
             continue
         try:
             return metadata.unpack(listing.read(METADATA_FILE, 0, _LARGEST))[1], number
-        except DescriptionError:
+        except (DescriptionError, UnreadableError):
             continue
     return None, 0
