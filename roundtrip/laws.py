@@ -311,10 +311,10 @@ class _Sound:
             return f"{Mode.FAILFAST} raised, and the report has no error: {failed}"
         if not isinstance(failed, LogwrightError) and dropped.report.errors:
             return f"{Mode.FAILFAST} did not raise: {dropped.report.faults[0].detail}"
-        return _ranges(results[Mode.PERMISSIVE], data, lost)
+        return ranges(results[Mode.PERMISSIVE], data, lost)
 
 
-def _ranges(found: Read | LogwrightError, data: bytes, lost: list[tuple[int, int]] | None) -> str:
+def ranges(found: Read | LogwrightError, data: bytes, lost: list[tuple[int, int]] | None) -> str:
     """Whether the damaged stretches are those that were lost, come in order, and hold what lies there; "" when so."""
     if isinstance(found, LogwrightError):
         return ""

@@ -54,7 +54,9 @@ KEPT = (*((kept, 0) for kept in Kept), (Kept.SOME, 1), (Kept.SOME, 2))
 
 
 class BrokenPromise(AssertionError):
-    """What we promise does not hold; it says where."""
+    """What we promise does not hold; it says where. `data` is the file with which, where it was made by chance."""
+
+    data: bytes | None = None
 
 
 @dataclass

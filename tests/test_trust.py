@@ -1,0 +1,332 @@
+"""What we promise, held on every codec and layout of the registry; and the harness notices when a promise is broken."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import shelf as toys
+
+from logwright.codec import registry
+from logwright.codec.fault import StorageError, UsageError
+from logwright.roundtrip import specimens, trust
+from logwright.roundtrip.faulty import FaultyCalls
+from logwright.roundtrip.memory_filesystem import Failure, Interrupted, MemoryFileSystem
+from logwright.roundtrip.specimens import BOXES, SAMPLES, Box, Sample, samples
+from logwright.roundtrip.trust import BrokenPromise, Figures
+
+LABELS = [sample.label for sample in SAMPLES]
+
+
+def test_nothing_of_the_registry_is_left_out() -> None:
+    assert trust.missing() == []
+
+
+# They hold
+
+
+SMALL = [one for one in SAMPLES if "batch.size" not in one.options]
+
+
+@pytest.mark.parametrize("sample", SMALL, ids=lambda one: one.label)
+def test_flips_and_cuts(sample: Sample) -> None:
+    figures = trust.damage(sample)
+    size = len(sample.specimen().all_bytes())
+    assert (figures.flips, figures.cuts) == (size, size)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("sample", SAMPLES, ids=lambda one: one.label)
+def test_every_bit(sample: Sample) -> None:
+    assert trust.damage(sample, every_bit=True).flips == 8 * len(sample.specimen().all_bytes())
+
+
+@pytest.mark.parametrize("sample", SAMPLES, ids=lambda one: one.label)
+def test_any_call_of_a_reader_may_fail(sample: Sample) -> None:
+    assert trust.reading(sample).failures >= 12
+
+
+@pytest.mark.parametrize("sample", SAMPLES, ids=lambda one: one.label)
+def test_any_operation_of_a_write_may_fail_or_be_the_last(sample: Sample) -> None:
+    figures = trust.writing(sample)
+    assert figures.failures > 40
+    assert figures.crashes > 40
+
+
+@pytest.mark.parametrize("box", BOXES, ids=lambda one: one.layout)
+def test_directories_through_failures_and_crashes(box: Box) -> None:
+    figures = trust.writing_directory(box, ["new"])
+    assert figures.failures > 100
+    assert figures.crashes > 100
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("box", BOXES, ids=lambda one: one.layout)
+def test_directories_in_every_way(box: Box) -> None:
+    assert trust.writing_directory(box).crashes > 2000
+
+
+def test_samples_are_what_they_say() -> None:
+    assert len(set(LABELS)) == len(LABELS)
+    for sample in SAMPLES:
+        found = sample.specimen().read()
+        assert found.table.num_rows == len(sample.rows)
+        assert not found.report.faults
+        assert sample.specimen().all_bytes() == sample.specimen().all_bytes()
+    assert {one.codec for one in samples("kafka.index")} == {"kafka.index"}
+    with pytest.raises(UsageError, match="no codec"):
+        samples("kafka.nothing")
+
+
+def test_a_codec_without_a_sample(shelf: Any) -> None:
+    with pytest.raises(UsageError, match=r"toy\.note has no sample"):
+        samples("toy.note")
+    assert "toy.note" in trust.missing()
+
+
+shelf = toys.shelf
+
+
+# The figures
+
+
+def test_figures_add_up() -> None:
+    figures = Figures(flips=1200, cuts=3)
+    figures += Figures(failures=4, crashes=5, mutations=6, cuts=1)
+    assert str(figures) == "1,200 flipped bits, 4 cuts, 4 failing calls, 5 crash points, 6 mutated files"
+    assert str(Figures()) == "nothing was tried"
+
+
+def test_the_command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert trust.main(["kafka.partition_metadata"]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert [line.split(":")[0] for line in said] == ["damage", "reading", "writing", "all promises hold"]
+    assert "43 cuts" in said[-1]
+    monkeypatch.setattr(trust, "writing_directory", lambda box: Figures(crashes=7))
+    assert trust.main(["kafka.partition"]) == 0
+    assert "7 crash points" in capsys.readouterr().out
+    monkeypatch.setattr(trust, "MEMORY", 0)
+
+    def broken(*_: Any, **__: Any) -> Figures:
+        raise BrokenPromise("oh no")
+
+    monkeypatch.setattr(trust, "damage", broken)
+    assert trust.main(["kafka.index"]) == 1
+    assert "broken: oh no" in capsys.readouterr().err
+    with pytest.raises(UsageError):
+        trust.main(["kafka.nothing"])
+
+
+# It notices
+
+
+def test_what_takes_too_long() -> None:
+    with pytest.raises(BrokenPromise, match=r"longer than 0\.05 s"), trust.in_time(0.05):
+        time.sleep(5)
+    with trust.in_time(0.05):
+        pass
+    time.sleep(0.1)
+    done = []
+
+    def other() -> None:
+        with trust.in_time(0.01):
+            time.sleep(0.05)
+        done.append(1)
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    thread.join()
+    assert done, "only the main thread is watched"
+
+
+@pytest.mark.parametrize(
+    "take",
+    [lambda: bytearray(3 << 20), lambda: np.zeros(3 << 20, np.uint8), lambda: pa.allocate_buffer(3 << 20)],
+)
+def test_what_takes_too_much_memory(take: Callable[[], Any]) -> None:
+    with trust.in_memory(4 << 20):
+        take()
+    with pytest.raises(BrokenPromise, match="bytes of memory, 2097152 are allowed"), trust.in_memory(2 << 20):
+        take()
+
+
+def index() -> Sample:
+    return next(one for one in SAMPLES if one.codec == "kafka.index")
+
+
+def test_damage_that_breaks_a_promise(monkeypatch: pytest.MonkeyPatch) -> None:
+    codec = registry.get("kafka.producer_snapshot")
+    real = codec.parse  # type: ignore[attr-defined]
+    sound = samples("kafka.producer_snapshot")[0].specimen().all_bytes()
+    monkeypatch.setattr(codec, "parse", lambda data: real(sound))
+    with pytest.raises(BrokenPromise, match=r"damage_is_seen: .* cut to"):
+        trust.damage(samples("kafka.producer_snapshot")[0])
+
+
+def test_reading_that_breaks_a_promise(monkeypatch: pytest.MonkeyPatch) -> None:
+    sample = index()
+    real = trust._read
+    answers: dict[str, Callable[[Any], Any]] = {
+        "rows are gone and nothing is said": lambda found: (found[0][1:], 0),
+        "rows that were never there": lambda found: ([*found[0], "new"], 1),
+    }
+    for text, change in answers.items():
+        calls = []
+
+        def lie(*args: Any, change: Any = change, calls: list[int] = calls) -> Any:
+            calls.append(1)
+            found = real(*args)
+            return found if len(calls) == 1 else change(found)
+
+        monkeypatch.setattr(trust, "_read", lie)
+        with pytest.raises(BrokenPromise, match=text):
+            trust.reading(sample)
+
+    def nameless(*args: Any) -> Any:
+        calls.append(1)
+        if len(calls) > 1:
+            with contextlib.suppress(OSError):
+                os.stat("/")
+            raise StorageError("bad")
+        return real(*args)
+
+    calls = []
+    monkeypatch.setattr(trust, "_read", nameless)
+    monkeypatch.setattr("logwright.roundtrip.faulty._ours", lambda: True)
+    with pytest.raises(BrokenPromise, match="an error that names no path"):
+        trust.reading(sample)
+
+
+def test_a_reader_that_writes(monkeypatch: pytest.MonkeyPatch) -> None:
+    def read(path: str, *_: Any) -> Any:
+        with open(path, "ab") as file:
+            file.write(b"x")
+        return [], 0
+
+    monkeypatch.setattr(trust, "_read", read)
+    with pytest.raises(BrokenPromise, match="reading changed the file"):
+        trust.reading(index())
+
+
+def careless(
+    table: Any, path: str, codec: Any, *, mode: str, files: MemoryFileSystem, **options: Any
+) -> None:
+    """Writes in place."""
+    if files.stat(path) is not None:
+        files.remove(path)
+    opened = files.create(path)
+    opened.pwrite(b"all of it", 0)
+    opened.sync()
+    files.sync_directory(os.path.dirname(path))
+
+
+def test_writers_that_break_a_promise(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trust, "write", careless)
+    with pytest.raises((BrokenPromise, OSError)):
+        trust.writing(index())
+
+    def untidy(table: Any, path: str, codec: Any, *, files: MemoryFileSystem, **_: Any) -> None:
+        careless(table, path, codec, files=files, mode="")
+        careless(table, path + ".more", codec, files=files, mode="")
+
+    files = MemoryFileSystem()
+    files.make("/place")
+    assert files.stat("/place/x") is None
+    monkeypatch.setattr(trust, "every_operation", lambda *a: Figures())
+    monkeypatch.setattr(trust, "write", untidy)
+    with pytest.raises(BrokenPromise, match=r"left behind|neither the old"):
+        trust.writing(index())
+
+
+def test_directories_that_break_a_promise(monkeypatch: pytest.MonkeyPatch) -> None:
+    box = BOXES[0]
+    monkeypatch.setattr(trust.BoxReader, "rows", lambda self, files: ["strange"])
+    with pytest.raises(BrokenPromise, match="neither the old rows nor the new ones"):
+        trust.writing_directory(box, ["new"])
+    monkeypatch.setattr(trust.BoxReader, "rows", lambda self, files: None)
+    monkeypatch.setattr(trust.BoxReader, "settled", lambda self, files: [])
+    with pytest.raises(BrokenPromise, match="the next writer makes something else"):
+        trust.writing_directory(box, ["new"])
+
+
+def test_what_is_left_behind_is_seen(tmp_path: Path) -> None:
+    box = BOXES[0]
+    reader = trust.BoxReader(box, str(tmp_path))
+    files = MemoryFileSystem()
+    files.make("/place/other")
+    with pytest.raises(BrokenPromise, match="left behind beside"):
+        reader.settled(files)
+    files = MemoryFileSystem()
+    files.make(f"/place/{box.name}/inner")
+    with pytest.raises(BrokenPromise, match="left behind in"):
+        reader.settled(files)
+
+
+# Calls that fail
+
+
+def test_calls_of_others_are_left_alone(tmp_path: Path) -> None:
+    with FaultyCalls(0) as calls:
+        os.stat(tmp_path)
+        os.listdir(tmp_path)
+    assert calls.ticks == 0
+    assert os.stat.__module__ == "posix"
+
+
+def test_the_first_kind_of_call_goes_on_failing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("logwright.roundtrip.faulty._ours", lambda: True)
+    with FaultyCalls(1, forever=True) as calls:
+        os.stat(tmp_path)
+        for _ in range(3):
+            with pytest.raises(OSError) as caught:
+                os.listdir(tmp_path)
+            assert caught.value.errno == errno.EIO
+        os.stat(tmp_path)
+    assert calls.what == "listdir"
+    with FaultyCalls(0, Failure.ENOSPC), pytest.raises(OSError, match="No space"):
+        os.mkdir(tmp_path / "x")
+    place = tmp_path / "y"
+    fd = os.open(place, os.O_RDWR | os.O_CREAT)
+    try:
+        with FaultyCalls(0, Failure.SHORT):
+            assert os.pwrite(fd, b"abcdef", 0) == 3
+            assert os.pwrite(fd, b"abcdef", 0) == 6
+        view = memoryview(bytearray(6))
+        with FaultyCalls(0, Failure.SHORT):
+            assert os.preadv(fd, [view], 0) == 3
+        with FaultyCalls(0, Failure.SHORT):
+            assert os.stat(place).st_size == 6
+    finally:
+        os.close(fd)
+
+
+def test_operations_are_interrupted_too() -> None:
+    files = MemoryFileSystem()
+    files.make("/place")
+    seen: list[BaseException | None] = []
+    figures = trust.every_operation(
+        files, lambda on: on.stat("/place"), lambda on, error, text: seen.append(error), failures=(None,)
+    )
+    assert figures.failures == 1
+    assert isinstance(seen[0], Interrupted)
+
+
+def test_it_runs_as_a_program(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "logwright.roundtrip.trust", "kafka.partition_metadata"],
+        cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "all promises hold" in done.stdout
+    assert specimens.samples("kafka.partition_metadata")

@@ -1,0 +1,204 @@
+"""The fuzzer: its target holds on mutated files of every codec, and notices what is wrong."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from logwright.codec import registry
+from logwright.codec.fault import DamageError, Fault, Kind, StorageError, UnsupportedError
+from logwright.readers.stream import Mode
+from logwright.roundtrip import fuzz
+from logwright.roundtrip.fuzz import fuzz_one, mutated, reseal
+from logwright.roundtrip.specimen import Read
+from logwright.roundtrip.specimens import samples
+from logwright.roundtrip.trust import BrokenPromise
+
+CODECS = [codec.name for codec in registry.codecs()]
+LOG = samples("kafka.log")[0]
+DATA = LOG.specimen().all_bytes()
+BATCH = registry.get("kafka.log").structures[0]
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_mutated_files(codec: str) -> None:
+    assert fuzz.fuzz(codec, count=40, seed=1).mutations == 40
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("codec", CODECS)
+def test_mutated_files_for_minutes(codec: str) -> None:
+    """With the kernels bounds-checked."""
+    done = subprocess.run(
+        [sys.executable, "-m", "logwright.roundtrip.fuzz", codec, "--seconds", "120", "--seed", str(random.randrange(1 << 32))],
+        capture_output=True, text=True, timeout=600, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@settings(max_examples=30)
+@given(data=st.binary(max_size=400))
+def test_any_bytes(codec: str, data: bytes) -> None:
+    fuzz_one(codec, data)
+
+
+def test_the_same_seed_gives_the_same_files() -> None:
+    pool = [DATA]
+    some = [[mutated(random.Random(seed), pool, BATCH) for _ in range(30)] for seed in (1, 1, 2)]
+    assert some[0] == some[1] != some[2]
+    assert all(len(one) <= 1 << 16 for one in some[0])
+    assert mutated(random.Random(1), [b""], BATCH) is not None
+    assert {mutated(random.Random(seed), [b"x"], None) for seed in range(60)} > {b"", b"x"}
+
+
+def test_a_resealed_batch_is_read_again() -> None:
+    """The checksum is right around any value of a field: what was changed is seen by other means, or is what it says."""
+    data = bytearray(DATA)
+    at = BATCH.offset("base_timestamp")
+    data[at : at + 8] = (5).to_bytes(8, "big")
+    with pytest.raises(DamageError):
+        LOG.specimen().with_bytes(bytes(data)).read(mode=Mode.FAILFAST)
+    reseal(data, 0, BATCH)
+    assert LOG.specimen().with_bytes(bytes(data)).read(mode=Mode.FAILFAST).table.num_rows == len(LOG.rows)
+
+
+# It notices
+
+
+def judged(monkeypatch: pytest.MonkeyPatch, **answers: Any) -> None:
+    """`fuzz_one` with other answers of reading in some modes."""
+    real = fuzz.attempt
+    changed = {Mode[name]: answer for name, answer in answers.items()}
+
+    def attempt(specimen: Any, mode: Mode) -> Any:
+        found = real(specimen, mode)
+        return changed[mode](found) if mode in changed else found
+
+    monkeypatch.setattr(fuzz, "attempt", attempt)
+
+
+def test_an_error_that_should_not_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    judged(monkeypatch, PERMISSIVE=lambda found: StorageError("what"))
+    with pytest.raises(BrokenPromise, match="PERMISSIVE raised StorageError: what"):
+        fuzz_one("kafka.log", DATA)
+
+
+def test_a_version_that_is_not_read_is_no_broken_promise(monkeypatch: pytest.MonkeyPatch) -> None:
+    judged(monkeypatch, DROPMALFORMED=lambda found: UnsupportedError("magic 9"))
+    fuzz_one("kafka.log", DATA)
+
+
+def test_failfast_that_does_not_raise(monkeypatch: pytest.MonkeyPatch) -> None:
+    judged(monkeypatch, FAILFAST=lambda found: DamageError("no"))
+    with pytest.raises(BrokenPromise, match="FAILFAST raised, and the report says otherwise"):
+        fuzz_one("kafka.log", DATA)
+
+
+def without_a_row(found: Any) -> Read:
+    return Read(found.table.slice(1), found.report)
+
+
+def test_modes_and_windows_that_disagree(monkeypatch: pytest.MonkeyPatch) -> None:
+    judged(monkeypatch, DROPMALFORMED=without_a_row)
+    with pytest.raises(BrokenPromise, match="PERMISSIVE and DROPMALFORMED differ"):
+        fuzz_one("kafka.log", DATA)
+    monkeypatch.undo()
+    judged(monkeypatch, DROPMALFORMED=without_a_row, PERMISSIVE=without_a_row)
+    with pytest.raises(BrokenPromise, match="windows differ"):
+        fuzz_one("kafka.log", DATA)
+
+
+def test_stretches_that_are_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    def shifted(found: Any) -> Read:
+        at = found.table.schema.get_field_index("_corrupt_offset")
+        column = pa.array(
+            [None if one is None else one + 1000 for one in found.table["_corrupt_offset"].to_pylist()],
+            pa.int64(),
+        )
+        return Read(found.table.set_column(at, found.table.schema.field(at), column), found.report)
+
+    judged(monkeypatch, PERMISSIVE=shifted)
+    with pytest.raises(BrokenPromise, match="out of the file"):
+        fuzz_one("kafka.log", DATA[:-3])
+
+    def other_bytes(found: Any) -> Read:
+        at = found.table.schema.get_field_index("_corrupt_record")
+        column = pa.array(
+            [None if one is None else b"?" for one in found.table["_corrupt_record"].to_pylist()], pa.binary()
+        )
+        return Read(found.table.set_column(at, found.table.schema.field(at), column), found.report)
+
+    monkeypatch.undo()
+    judged(monkeypatch, PERMISSIVE=other_bytes)
+    with pytest.raises(BrokenPromise, match="bytes that are not there"):
+        fuzz_one("kafka.log", DATA[:-3])
+
+    def fewer(found: Any) -> Read:
+        found.report.bytes -= 1
+        return Read(found.table, found.report)
+
+    monkeypatch.undo()
+    judged(monkeypatch, PERMISSIVE=fewer)
+    with pytest.raises(BrokenPromise, match="bytes are said to be read"):
+        fuzz_one("kafka.log", DATA)
+
+
+def test_a_file_that_is_not_written_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = samples("kafka.index")[0].specimen().all_bytes()
+    monkeypatch.setattr(registry.get("kafka.index"), "encode", lambda *_: iter([b"other"]))
+    with pytest.raises(BrokenPromise, match="decode_encode"):
+        fuzz_one("kafka.index", data)
+
+
+# The program
+
+
+def test_the_command(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("NUMBA_BOUNDSCHECK", "0")
+    assert fuzz.main(["kafka.partition_metadata", "--seconds", "0.05"]) == 0
+    assert "mutated files" in capsys.readouterr().out
+    assert fuzz.main(["kafka.nothing"]) == 2
+    assert "no codec" in capsys.readouterr().err
+    file = tmp_path / "some"
+    file.write_bytes(b"anything")
+    assert fuzz.main(["kafka.log", "--file", str(file)]) == 0
+
+    def broken(codec: str, data: bytes, name: str | None = None) -> None:
+        raise DamageError.of(Fault(codec, 0, 1, Kind.MAGIC, "oh no"), "x")
+
+    monkeypatch.setattr(fuzz, "fuzz_one", broken)
+    assert fuzz.main(["kafka.log", "--seconds", "5"]) == 1
+    said = capsys.readouterr().err
+    assert "broken: kafka.log, seed 0, file 0: DamageError" in said
+    (left,) = tmp_path.glob("broken-kafka.log-*")
+    assert left.name in said
+
+
+def test_kernels_are_bounds_checked_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Gone(Exception):
+        pass
+
+    said: list[Any] = []
+
+    def execv(*args: Any) -> None:
+        said.append(args)
+        raise Gone
+
+    monkeypatch.setattr("os.execv", execv)
+    monkeypatch.setattr("os.environ", {})
+    with pytest.raises(Gone):
+        fuzz.main(["all", "--seconds", "1"])
+    assert said[0][1][1:] == ["-m", "logwright.roundtrip.fuzz", "all", "--seconds", "1"]
+    assert fuzz.os.environ["NUMBA_BOUNDSCHECK"] == "1"
