@@ -297,7 +297,7 @@ def _carry_out(
         request.show(written)
 
     mender = Mender(
-        request.files, first.layout, lambda: [open_listing(copy.path) for copy in copies], make, first.layout_options,
+        request.files, first.layout, lambda: [open_listing(copy.path, copy.directory.how) for copy in copies], make, first.layout_options,
         tolerant=tolerant, show=show,
     )  # fmt: skip
     if request.dry_run:
@@ -327,7 +327,12 @@ def _tell(report: Report, done: Done, copies: Sequence[DirectoryTarget], request
 
     room = report.max_faults
     report.kept = [
-        {"file": one.file, "offset": int(one.start), "length": int(one.stop) - int(one.start), **where(one.copy)}
+        {
+            "file": one.file,
+            "offset": int(one.start),
+            "length": int(one.stop) - int(one.start),
+            **where(one.copy),
+        }
         for one in done.kept[:room]
     ]
     report.cut = [
@@ -354,13 +359,14 @@ def _sentences(done: Done, request: Request, copies: Sequence[DirectoryTarget], 
     ids = ", ".join(f"{name} {value}" for name, value in summary.ids.items())
     lost = sum(cut.length for cut in done.cut)
     if done.cut:
-        known = [cut.rows_lost for cut in done.cut]
-        rows = sum(one or 0 for one in known)
-        unknown = ", more where it is not known how many" if None in known else ""
-        said.append(
-            f"{would}cut: {_count(lost, 'byte')} in {_count(len(done.cut), 'stretch', 'stretches')}, "
-            f"{_count(rows, noun)} lost{unknown}"
+        rows, known = (
+            sum(cut.rows_lost or 0 for cut in done.cut),
+            all(cut.rows_lost is not None for cut in done.cut),
         )
+        least = "" if known else "at least " if rows else "it is not known how many "
+        gone = f"{least}{_count(rows, noun) if known or rows else noun + 's'} lost"
+        stretches = _count(len(done.cut), "stretch", "stretches")
+        said.append(f"{would}cut: {_count(lost, 'byte')} in {stretches}, {gone}")
     said.append(f"{would}kept: {_count(summary.rows, noun)}{f' ({ids})' if ids else ''}")
     if nothing and request.out is None:
         said.append(
