@@ -35,6 +35,8 @@ class FileReport:
     max_faults: int = MAX_FAULTS
     primary: bool = True
     """Whether its frames and rows count in the report's: those of files that are made from others don't."""
+    unchecked: bool = False
+    """It is of a format, or has a part of one, that is recognised and not read."""
 
     def add(self, fault: Fault, *, damaged: bool = False) -> None:
         """Note a fault. `damaged`: its bytes are not among what was read."""
@@ -48,6 +50,7 @@ class FileReport:
     def merge(self, other: FileReport) -> None:
         for name in ("bytes", "bytes_damaged", "frames", "rows", "faults_total", "errors"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.unchecked |= other.unchecked
         self.faults = sorted([*self.faults, *other.faults], key=lambda fault: fault.offset)[: self.max_faults]
 
     def to_dict(self) -> dict[str, Any]:
@@ -99,6 +102,8 @@ class Report(Mapping[str, Any]):
         """What is true of all that was looked at, like its topic: it is not said again of each fault."""
         self.advice: tuple[str, ...] = ()
         """What could be done about damage with the system's own means."""
+        self.checked = True
+        """Whether all was looked at, and not only what was read."""
         self.repairs = False
         """Whether `logwright repair` takes it."""
 
@@ -168,6 +173,11 @@ class Report(Mapping[str, Any]):
         order = [Severity.WARNING, Severity.INFO]
         met = {fault.severity for file in self._all() for fault in file.faults}
         return next((one for one in order if one in met), None)
+
+    @property
+    def unchecked(self) -> bool:
+        """Whether there is something that could not be looked at."""
+        return any(file.unchecked for file in self._all())
 
     @property
     def safe(self) -> bool:

@@ -111,7 +111,8 @@ def _one(target: Target, report: Report, wish: Wish, alone: bool) -> Report:
         if alone:
             raise
         entry = report.file(target.path if isinstance(target, FileTarget) else "", kind(target))
-        entry.add(_unread(error, kind(target), 0, 0))
+        entry.unchecked = isinstance(error, UnsupportedError)
+        entry.add(_unread(error, kind(target), error.offset or 0, 0))
     return report
 
 
@@ -152,9 +153,16 @@ def _checker(target: DirectoryTarget, wish: Wish) -> Checker | None:
 
 def _begin(target: DirectoryTarget, report: Report) -> None:
     """What is known before a file is read."""
-    layout = target.layout
     report.live = target.live
     report.notes += target.directory.warnings
+    introduce(report, target)
+
+
+def introduce(report: Report, target: Target) -> None:
+    """Tell a report which words fit what it is on."""
+    if isinstance(target, FileTarget):
+        return
+    layout = target.layout
     report.known = dict(target.plan.facts)
     report.repairs = isinstance(layout, Repairs)
     if isinstance(layout, Advises):
@@ -178,8 +186,10 @@ def _end(target: DirectoryTarget, report: Report, wish: Wish, checked: Sequence[
             report.system = _predict(target, wish)
         except LogwrightError as error:
             if wish.system is not None:
+                error.path = error.path or target.path
                 raise
-            report.notes.append(f"what the system would do with it can't be told: {error.message}")
+            if not report.unchecked:
+                report.notes.append(f"what the system would do with it can't be told: {error.message}")
 
 
 def look(
@@ -198,6 +208,7 @@ def look(
             _walk(source, codec, target.options, hints, entry, wish.depth, add)
     except (UnsupportedError, AccessError, NotFoundError, StorageError) as error:
         fault = _unread(error, codec.name, error.offset or 0, max(0, file.size - (error.offset or 0)))
+        entry.unchecked = isinstance(error, UnsupportedError)
         if isinstance(error, NotFoundError) and target.live:
             fault = replace(fault, severity=Severity.INFO)
         entry.add(fault)

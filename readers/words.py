@@ -76,6 +76,7 @@ def _findings(report: Report) -> Iterator[str]:
     alone = len(grave) == 1 and not grave[0].alike
     if not alone:
         yield headline(report)
+    said = ""
     for one in shown:
         word = _WORDS[one.fault.severity]
         head = f"{report.path}  {word}  " if alone else f"  {word}  "
@@ -84,8 +85,9 @@ def _findings(report: Report) -> Iterator[str]:
         yield f"{head}{where}{_fault(one)}"
         if gone := lost(one.fault, report):
             yield f"{indent}lost: {gone}"
-        if one.fault.system and report.system is None:
-            yield f"{indent}{one.fault.system}"
+        if one.fault.system and one.fault.system != said and report.system is None:
+            said = one.fault.system
+            yield f"{indent}{said}"
     if len(grave) > len(shown):
         yield f"  and {len(grave) - len(shown)} more (--json has all)"
     left = report.faults_total - sum(one.alike + one.beside + 1 for one in shown)
@@ -124,7 +126,7 @@ def _fault(one: _Shown) -> str:
     said = fault.detail
     if fault.kind is Kind.CHECKSUM or not said:
         said = str(fault.kind)
-    elif fault.kind not in _PLAIN:
+    elif fault.kind not in _PLAIN and not said.startswith("not checked"):
         said = f"{fault.kind}: {said}"
     where = f"at {fault.offset}: " if fault.offset else ""
     if fault.length:
@@ -147,7 +149,7 @@ def headline(report: Report) -> str:
 
 
 def _state(report: Report) -> str:
-    return "ok" if report.ok else "DAMAGED"
+    return "DAMAGED" if not report.ok else "not checked" if report.unchecked else "ok"
 
 
 def _consequences(report: Report) -> Iterator[str]:
@@ -193,7 +195,8 @@ def system(said: Mapping[str, Any], report: Report) -> str:
         loss = f"loses {row}s"
     else:
         loss = "loses nothing more" if any(fault.lost for fault in faults) else "loses nothing"
-    return f"{head}{', '.join(does)}: {loss}"
+    # "Opens, loses nothing", but "opens, cuts that file to 12: loses 3 records".
+    return f"{head}{', '.join(does)}{': ' if len(does) > 1 else ', '}{loss}"
 
 
 _SCOPES = {
@@ -217,13 +220,15 @@ def _advice(report: Report) -> Iterator[str]:
     if report.live and bad:
         yield "  the system is running on it: what it is about to write is not here yet"
     yield f"  {report.next or next_command(report)}"
-    if bad and not report.live and report.cut is None:
+    if bad and not report.live and report.cut is None and report.checked:
         yield from (f"  {one}" for one in report.advice)
 
 
 def next_command(report: Report) -> str:
     """The command to type next."""
     path = shlex.quote(report.path)
+    if not report.checked and report.worst in (Severity.ERROR, Severity.WARNING):
+        return f"logwright verify {path}   says more of it"
     if report.ok:
         return (
             f"logwright verify {path} --json   says all of it"
@@ -346,7 +351,8 @@ def _line(one: Report, room: int) -> str:
         after.append(short)
     end = "".join(f"; {part}" for part in after)
     end = f", {len(faults)} faults{end}" if len(faults) > 1 else end
-    said = worst.detail if worst.kind in _PLAIN and worst.detail else str(worst.kind)
+    plain = worst.kind in _PLAIN or worst.detail.startswith("not checked")
+    said = worst.detail if plain and worst.detail else str(worst.kind)
     word = _WORDS[worst.severity]
     left = max(20, room - len(f"{word}  {end}"))
     if len(said) > left:

@@ -114,13 +114,14 @@ class Scan:
         self._mode = Mode.of(mode)
         if self._mode is not Mode.AS_SYSTEM and (as_system is not None or clean is not None):
             raise UsageError(
-                "as_system and clean say which system is asked", advice="They go with mode=AS_SYSTEM, and with verify"
+                "as_system and clean say which system is asked",
+                advice="They go with mode=AS_SYSTEM, and with verify",
             )
         started = plan.Started(as_system, clean) if self._mode is Mode.AS_SYSTEM else None
         self._limit = None if limit is None else parse_int(limit)
         if self._limit is not None and self._limit < 0:
             raise UsageError(f"limit {limit} is negative")
-        targets = resolve.resolve(path, codec, options)
+        self._targets = targets = resolve.resolve(path, codec, options)
         self._reading = plan.reading(targets, view, started)
         table = self._reading.table
         self._columns = table.select(columns)
@@ -137,6 +138,9 @@ class Scan:
         report.notes += self._reading.notes
         if len(self._reading.systems) == 1:
             report.system = self._reading.systems[0]
+        report.checked = False
+        if len(self._targets) == 1:
+            _verify.introduce(report, self._targets[0])
         return report
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:

@@ -67,9 +67,9 @@ class EpochCheck:
             odd.append((name, fault))
 
     def finish(
-        self, first: int | None, log_end: int, *, clean: bool, live: bool
+        self, first: int | None, log_end: int | None, *, clean: bool, live: bool
     ) -> Iterator[tuple[str, Fault]]:
-        """`first`: the offset at which the first segment begins."""
+        """`first`: the offset at which the first segment begins; `log_end`: where the log ends, None where not known."""
         for entry, odd in [] if self.dropped else sorted(self._odd.items()):
             if not entry or self._agree[entry]:
                 yield from odd
@@ -79,7 +79,7 @@ class EpochCheck:
                 f"epoch {epoch} from offset {start} on: {odd[0][1].detail.partition(', ')[0]} in {odd[0][0]}"
             )
             yield EPOCH_FILE, _of_file(text, _TAKEN)
-        beyond = [] if live else [one for one in self.entries if one[1] > log_end]
+        beyond = [] if log_end is None else [one for one in self.entries if one[1] > log_end]
         if beyond:
             text = f"epoch {beyond[0][0]} from offset {beyond[0][1]} on, the log ends at {log_end}"
             yield EPOCH_FILE, _of_file(text, "the broker drops what lies beyond the end when it starts")

@@ -237,7 +237,8 @@ class PartitionChecker:
         yield from self._found
         yield from self._producers.finish(end, self._live)
         first = self._segments[0].hints["base_offset"] if self._segments else None
-        yield from self._epochs.finish(first, end, clean=self._clean is True, live=self._live)
+        known = None if self._torn or self._live else end
+        yield from self._epochs.finish(first, known, clean=self._clean is True, live=self._live)
 
     def _gap_faults(self) -> None:
         """Offsets that are in no batch, for which there is no better reason."""

@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
+import re
+
 import click
 
 from logwright.cli.common import ANY_OPTION, paths_and_options, print_json
 
 
-@click.command("verify", context_settings=ANY_OPTION)
+class _Command(click.Command):
+    """`--as-system` may stand alone: what follows is not its value, unless it is a version."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        out: list[str] = []
+        for word in args:
+            if out and out[-1] == "--as-system=" and re.fullmatch(r"\d+(\.\d+)*", word):
+                out[-1] += word
+            else:
+                out.append("--as-system=" if word == "--as-system" else word)
+        return super().parse_args(ctx, out)
+
+
+@click.command("verify", cls=_Command, context_settings=ANY_OPTION)
 @click.argument("path", nargs=-1, required=True)
 @click.option("--codec", help="What it is, when the name and the bytes don't tell; see `logwright codecs`.")
 @click.option(
@@ -19,8 +34,6 @@ from logwright.cli.common import ANY_OPTION, paths_and_options, print_json
 )
 @click.option(
     "--as-system",
-    is_flag=False,
-    flag_value="",
     metavar="[=VERSION]",
     help="What the real system would do with it, of this version or the newest known; "
     "exit status 0 only where it opens and loses nothing.",
@@ -48,7 +61,10 @@ def command(
     jobs: int,
     as_json: bool,
 ) -> int:
-    """Check files or directories, or all the directories in one; exit status 3 when damage is found."""
+    """Check files or directories, or all the directories in one.
+
+    Exit status 3 when damage is found, 1 when something could not be looked at.
+    """
     import logwright as lw
 
     paths, options = paths_and_options(path)
@@ -68,5 +84,6 @@ def command(
         print_json(report.to_dict())
     else:
         click.echo(report.text())
-    fine = report.ok if as_system is None else report.safe
-    return 0 if fine else 3
+    if not (report.ok if as_system is None else report.safe):
+        return 3
+    return 1 if report.unchecked else 0

@@ -1,0 +1,306 @@
+"""What `verify` sees in a partition besides each file alone: derived files against the logs, segments against each other."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from kafka_golden import CASES, of_class
+
+import logwright as lw
+from logwright.codec.fault import Fault, Severity
+from logwright.codec.kafka.index import INDEX_ENTRY
+from logwright.codec.kafka.names import segment_name
+from logwright.codec.kafka.timeindex import TIMEINDEX_ENTRY
+from logwright.corpora.cases import Case
+from logwright.readers import resolve
+
+BY_NAME: Any = {"ids": lambda case: getattr(case, "name", None)}
+ERROR, WARNING, INFO = Severity.ERROR, Severity.WARNING, Severity.INFO
+
+LEFT_OUT = ("craft_delta_beyond", "craft_delta_order")
+"""Records that no consumer gets are worth a warning, though nobody takes offence."""
+
+
+def grave(report: lw.Report) -> list[tuple[str, Fault]]:
+    return [(name, fault) for name, fault in report.faults if fault.severity is not INFO]
+
+
+@pytest.mark.parametrize("case", of_class("healthy", "legal"), **BY_NAME)
+def test_nothing_is_wrong_with_what_a_broker_wrote(case: Case) -> None:
+    report = lw.verify(case.partition)
+    assert report.ok, report.text()
+    if case.name not in LEFT_OUT:
+        assert grave(report) == [], report.text()
+
+
+@pytest.mark.parametrize(
+    "case", [case for case in of_class("healthy", "legal") if not case.name.startswith("killed")], **BY_NAME
+)
+def test_nor_after_a_clean_stop(case: Case) -> None:
+    if case.name not in LEFT_OUT:
+        assert grave(lw.verify(case.partition, clean=True)) == []
+
+
+def first(base: int) -> str:
+    return segment_name(base, ".log")
+
+
+SEEN: dict[str, tuple[str, Severity, Severity, str]] = {
+    # case: file, severity after a clean stop and after an unclean one, what is said
+    "dmg_batch_removed": (segment_name(30, ".index"), ERROR, WARNING, "within the batch"),
+    "dmg_epoch_beyond": ("leader-epoch-checkpoint", WARNING, WARNING, "the log ends at 97"),
+    "dmg_epoch_unsorted": ("leader-epoch-checkpoint", WARNING, WARNING, "contradict"),
+    "dmg_epoch_wrong": ("leader-epoch-checkpoint", WARNING, WARNING, "epoch 5 from offset 3 on: leader epoch 0"),
+    "dmg_epochs_backwards": (first(86), WARNING, WARNING, "leader epoch 1 of offset 90"),
+    "dmg_flip_epoch": (first(86), WARNING, WARNING, "leader epoch 3 of offset 91, leader-epoch-checkpoint says 2"),
+    "dmg_flip_epoch_high": (first(86), WARNING, WARNING, "leader epoch 16777218"),
+    "dmg_index_other_segment": (segment_name(30, ".index"), ERROR, WARNING, "within the batch"),
+    "dmg_index_pos_shift": (segment_name(30, ".index"), ERROR, WARNING, "says byte 340"),
+    "dmg_index_stale": (segment_name(86, ".index"), ERROR, INFO, "the batches end at byte 209"),
+    "dmg_orphan_index": (first(30), ERROR, ERROR, "offsets 30 to 57 are gone"),
+    "dmg_seg_missing_first": ("leader-epoch-checkpoint", WARNING, INFO, "begins at 30"),
+    "dmg_seg_missing_last": (first(58), ERROR, WARNING, "ends with offset 85"),
+    "dmg_seg_missing_mid": (first(30), WARNING, WARNING, "seems to be missing"),
+    "dmg_seg_wrong_base_low": (segment_name(29, ".index"), ERROR, WARNING, "offset 54 is at byte 1577 or behind"),
+    "dmg_timeindex_empty": (segment_name(30, ".timeindex"), WARNING, WARNING, "it is empty"),
+    "dmg_trunc_boundary": (first(86), ERROR, WARNING, "ends with offset 92"),
+    "dmg_trunc_old_boundary": (first(30), ERROR, ERROR, "ends with offset 56"),
+    "dmg_trunc_old_to_zero": (first(30), ERROR, ERROR, "the segment is empty"),
+    "dmg_trunc_to_zero": (first(86), ERROR, WARNING, "ends with offset 85"),
+    "dmg_txn_index_all_missing": (segment_name(1, ".txnindex"), ERROR, WARNING, "producer 2 aborted offsets 2 to 5"),
+    "dmg_txn_index_missing": (segment_name(1, ".txnindex"), ERROR, WARNING, "is not there"),
+    "dmg_txn_index_wrong": (segment_name(1, ".txnindex"), ERROR, WARNING, "producer 77777"),
+    "dmg_txn_marker_lost": (segment_name(23, ".txnindex"), ERROR, WARNING, "no marker there says so"),
+    "dmg_txn_snapshot_stray": (segment_name(5000, ".snapshot"), INFO, INFO, "the log ends at 40"),
+    "dmg_zero_tail_12": (first(86), ERROR, INFO, "ends in zeros"),
+    "dmg_trunc_body": (first(86), ERROR, WARNING, "are left of the file"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SEEN)
+def test_what_does_not_fit_is_named(name: str) -> None:
+    file, clean, unclean, said = SEEN[name]
+    for stop, severity in ((True, clean), (False, unclean)):
+        found = lw.verify(CASES[name].partition, clean=stop).faults
+        fitting = [fault for path, fault in found if path == file and said in fault.detail]
+        assert [fault.severity for fault in fitting[:1]] == [severity], found
+
+
+LOST = {
+    "dmg_orphan_index": (30, 57), "dmg_seg_missing_mid": (30, 57), "dmg_seg_missing_last": (86, 96),
+    "dmg_trunc_boundary": (93, 96), "dmg_trunc_old_boundary": (57, 57), "dmg_trunc_old_to_zero": (30, 57),
+    "dmg_trunc_old_body": (31, 57), "dmg_trunc_hdr_5": (93, 96), "dmg_trunc_two": (91, 96), "dmg_index_stale": (90, 96),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LOST)
+def test_what_is_lost_is_told_though_no_batch_says_so(name: str) -> None:
+    low, high = LOST[name]
+    base = {row["offset"] for row in CASES["dmg_base"].records() or []}
+    scan = lw.scan(CASES[name].partition, columns="offset", mode="DROPMALFORMED")
+    have = set(scan.to_table()["offset"].to_pylist())
+    assert base - have == set(range(low, high + 1))
+    lost = [fault.lost for _, fault in lw.verify(CASES[name].partition).faults if fault.lost]
+    assert [(one["first_offset"], one["last_offset"]) for one in lost] == [(low, high)]
+
+
+# Indexes of other brokers
+
+
+@pytest.fixture
+def partition(tmp_path: Path) -> Path:
+    """A copy of four segments, below a log directory after a clean stop."""
+    place = tmp_path / "logs" / "dmg_base-0"
+    shutil.copytree(CASES["dmg_base"].partition, place)
+    (tmp_path / "logs" / ".kafka_cleanshutdown").touch()
+    return place
+
+
+def frames(place: Path, base: int) -> list[dict[str, Any]]:
+    return lw.read(place / first(base), view="frames").to_pylist()
+
+
+def index(base: int, *entries: tuple[int, int]) -> bytes:
+    out = np.zeros(len(entries), INDEX_ENTRY.head_dtype)
+    for i, (offset, position) in enumerate(entries):
+        out[i] = offset - base, position
+    return out.tobytes()
+
+
+def timeindex(base: int, *entries: tuple[int, int]) -> bytes:
+    out = np.zeros(len(entries), TIMEINDEX_ENTRY.head_dtype)
+    for i, (timestamp, offset) in enumerate(entries):
+        out[i] = timestamp, offset - base
+    return out.tobytes()
+
+
+Entry = Callable[[list[dict[str, Any]], int], tuple[int, int]]
+CONVENTIONS: dict[str, Entry] = {
+    "last of the batch": lambda rows, i: (rows[i]["last_offset"], rows[i]["position"]),
+    "first of the chunk": lambda rows, i: (rows[i]["base_offset"], rows[i]["position"]),
+    "last of a chunk of two": lambda rows, i: (
+        rows[min(i + 1, len(rows) - 1)]["last_offset"],
+        rows[i]["position"],
+    ),
+    "within the batch": lambda rows, i: (
+        (rows[i]["base_offset"] + rows[i]["last_offset"]) // 2,
+        rows[i]["position"],
+    ),
+}
+
+
+@pytest.mark.parametrize("step", [2, 3, 100])
+@pytest.mark.parametrize("convention", CONVENTIONS)
+def test_any_true_index_is_right(partition: Path, convention: str, step: int) -> None:
+    for base in (0, 30, 58, 86):
+        rows = frames(partition, base)
+        entries = [CONVENTIONS[convention](rows, i) for i in range(1, len(rows), step)]
+        (partition / segment_name(base, ".index")).write_bytes(index(base, *entries))
+    assert grave(lw.verify(partition)) == []
+
+
+def test_indexes_of_a_broker_that_was_killed_are_zeros_at_the_end(partition: Path) -> None:
+    for suffix in (".index", ".timeindex"):
+        path = partition / segment_name(86, suffix)
+        path.write_bytes(path.read_bytes()[: 12 if suffix == ".timeindex" else None].ljust(12 * 800, b"\0"))
+    assert grave(lw.verify(partition, clean=False)) == []
+
+
+WRONG: dict[str, tuple[Callable[[list[dict[str, Any]]], bytes], str]] = {
+    "an offset too low": (lambda rows: index(30, (rows[3]["base_offset"] - 1, rows[3]["position"])), "it is before"),
+    "an offset too high": (lambda rows: index(30, (700, rows[3]["position"])), "where no batch has it"),
+    "a position within": (lambda rows: index(30, (rows[3]["last_offset"], rows[3]["position"] + 8)), "is within the batch"),
+    "a position behind the end": (lambda rows: index(30, (57, 1 << 20)), "the batches end at byte"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_an_index_that_misleads_is_found(partition: Path, what: str) -> None:
+    make, said = WRONG[what]
+    (partition / segment_name(30, ".index")).write_bytes(make(frames(partition, 30)))
+    ((name, fault),) = grave(lw.verify(partition))
+    assert name == segment_name(30, ".index")
+    assert said in fault.detail
+    assert (fault.offset, fault.length) == (0, 8)
+
+
+def test_many_wrong_entries_are_one_finding(partition: Path) -> None:
+    rows = frames(partition, 30)
+    entries = [(row["last_offset"], row["position"] + 1) for row in rows[1:6]]
+    (partition / segment_name(30, ".index")).write_bytes(index(30, *entries))
+    ((_, fault),) = grave(lw.verify(partition))
+    assert fault.detail.endswith("and so are 4 more of its entries")
+    assert (fault.offset, fault.length) == (0, 40)
+
+
+def test_a_timeindex_that_misleads_is_found(partition: Path) -> None:
+    rows = frames(partition, 30)
+    top = max(row["max_timestamp"] for row in rows)
+    path = partition / segment_name(30, ".timeindex")
+    path.write_bytes(timeindex(30, (1, rows[4]["last_offset"]), (top, 57)))
+    ((_, fault),) = grave(lw.verify(partition))
+    assert "no timestamp is above 1, there is" in fault.detail
+    assert (fault.severity, "searches by time miss records" in fault.system) == (ERROR, True)
+    path.write_bytes(timeindex(30, (top - 1, rows[0]["last_offset"]), (top, 57)))
+    ((_, fault),) = grave(lw.verify(partition))
+    assert f"says timestamp {top - 1} of offset" in fault.detail
+    assert fault.severity is WARNING
+    path.write_bytes(timeindex(30, (rows[0]["max_timestamp"], rows[0]["last_offset"])))
+    ((_, fault),) = grave(lw.verify(partition))
+    assert f"the segment has {top}" in fault.detail
+
+
+def test_below_the_recovery_point_an_index_is_trusted_after_an_unclean_stop(partition: Path) -> None:
+    (partition.parent / ".kafka_cleanshutdown").unlink()
+    (partition / segment_name(30, ".index")).write_bytes(index(30, (57, 1)))
+    checkpoint = partition.parent / "recovery-point-offset-checkpoint"
+    for text, severity in (
+        ("0\n1\ndmg_base 0 58\n", ERROR),
+        ("0\n1\ndmg_base 0 57\n", WARNING),
+        ("0\n1\nother 0 58\n", WARNING),
+        ("0\n1\nother 0\n", WARNING),
+    ):
+        checkpoint.write_text(text)
+        ((_, fault),) = grave(lw.verify(partition))
+        assert fault.severity is severity, text
+
+
+# Damage makes no follow-up findings
+
+
+@pytest.mark.parametrize("name", ["v2_txn_interleaved", "v2_txn_commit_abort", "v2_rolled", "v2_epochs"])
+@pytest.mark.parametrize("seed", range(6))
+def test_one_damaged_batch_is_one_fault(tmp_path: Path, name: str, seed: int) -> None:
+    place = tmp_path / CASES[name].partition.name
+    shutil.copytree(CASES[name].partition, place)
+    rng = np.random.default_rng(seed)
+    path = rng.choice([path for path in sorted(place.glob("*.log")) if path.stat().st_size])
+    data = bytearray(path.read_bytes())
+    rows = lw.read(path, view="frames").to_pylist()
+    row = rows[int(rng.integers(len(rows)))]
+    data[row["position"] + int(rng.integers(57, row["size"]))] ^= 4
+    path.write_bytes(bytes(data))
+    ((file, fault),) = grave(lw.verify(place, clean=True))
+    assert (file, fault.offset, fault.length) == (path.name, row["position"], row["size"])
+
+
+@pytest.mark.parametrize("name", ["v2_txn_interleaved", "v2_txn_commit_abort"])
+def test_of_what_was_deleted_nothing_is_held_against_the_rest(tmp_path: Path, name: str) -> None:
+    place = tmp_path / CASES[name].partition.name
+    shutil.copytree(CASES[name].partition, place)
+    segments = sorted(place.glob("*.log"))
+    assert len(segments) > 2
+    for file in place.glob(f"{segments[0].stem}.*"):
+        file.unlink()
+    (place / "leader-epoch-checkpoint").unlink()
+    assert grave(lw.verify(place, clean=True)) == []
+    for file in place.glob("*.snapshot"):
+        file.unlink()
+    assert grave(lw.verify(place, clean=True)) == []
+
+
+# Others
+
+
+def test_a_running_broker_is_ahead_of_what_was_read(partition: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resolve, "_live", lambda path, layout: True)
+    log = partition / first(86)
+    log.write_bytes(log.read_bytes()[:300])
+    report = lw.verify(partition, clean=False)
+    assert grave(report) == [], report.text()
+    assert report.live is True
+
+
+def test_a_snapshot_of_another_partition_is_found(partition: Path) -> None:
+    snapshot = partition / segment_name(97, ".snapshot")
+    snapshot.write_bytes((partition / segment_name(58, ".snapshot")).read_bytes())
+    ((name, fault),) = grave(lw.verify(partition))
+    assert name == snapshot.name
+    assert ", the log has " in fault.detail
+
+
+def test_gaps_are_told_once(partition: Path) -> None:
+    compacted = lw.verify(CASES["v2_compacted"].partition)
+    gaps = [fault for name, fault in compacted.faults if not name]
+    assert [fault.severity for fault in gaps] == [INFO]
+    assert "gaps in all: compacted away, or lost" in gaps[0].detail
+
+
+@pytest.mark.parametrize("case", of_class("old"), **BY_NAME)
+def test_old_formats_are_not_checked_and_that_is_said(case: Case) -> None:
+    report = lw.verify(case.partition)
+    assert report.ok
+    assert report.unchecked
+    assert any("recognised, not read yet" in fault.detail for _, fault in report.faults)
+    assert "not checked" in " ".join(report.text().split())
+
+
+@pytest.mark.parametrize("depth", ["structure", "checksums"])
+def test_less_depth_sees_what_headers_say(depth: str) -> None:
+    assert not lw.verify(CASES["dmg_index_pos_shift"].partition, depth=depth, clean=True).ok
+    assert lw.verify(CASES["dmg_base"].partition, depth=depth, clean=True).ok
