@@ -257,6 +257,8 @@ def test_words_of_the_command_line(disks: Path, capsys: pytest.CaptureFixture[st
             "'last' is none of first, longest",
         ),
         (["--from", str(disks / "nowhere"), "--to", str(disks / "o")], 1, "there is no such file"),
+        (["--from", "x", "--to", "y", "--report", str(disks)], 1, "it is there already"),
+        (["--from", "x", "--to", "y", "--report", "no/where"], 1, "the folder for the report is not there"),
         (["--from", str(disks / "a"), "--to", str(disks / "a")], 1, "there are orders-1, orders-0 already"),
     ):
         assert job.main(args) == status

@@ -3,7 +3,11 @@
     python tools/pyfiles.py dist/logwright-0.1.0-py3-none-any.whl
 
 writes dist/logwright-0.1.0-py-files.zip beside it: the packages at the top, as `sys.path` wants them, and the metadata, so
-that `importlib.metadata` knows the version. The same wheel gives the same bytes.
+that `importlib.metadata` knows the version; and dist/logwright_repair.py, the job's file, since `spark-submit` starts a file:
+
+    spark-submit --py-files dist/logwright-0.1.0-py-files.zip dist/logwright_repair.py --from ... --to ...
+
+The same wheel gives the same bytes.
 """
 
 from __future__ import annotations
@@ -32,7 +36,16 @@ def pyfiles(wheel: Path) -> Path:
     return target
 
 
+def job(wheel: Path) -> Path:
+    """Take the job's file out of `wheel`; returns its path."""
+    target = wheel.with_name("logwright_repair.py")
+    with zipfile.ZipFile(wheel) as source:
+        target.write_bytes(source.read("logwright/spark/repair.py"))
+    return target
+
+
 if __name__ == "__main__":
     if len(sys.argv) != 2 or not sys.argv[1].endswith(".whl"):
         sys.exit("usage: python tools/pyfiles.py dist/logwright-VERSION-py3-none-any.whl")
     print(pyfiles(Path(sys.argv[1])))
+    print(job(Path(sys.argv[1])))

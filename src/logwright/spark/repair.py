@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import shlex
 import shutil
 import sys
@@ -18,12 +19,16 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from logwright.codec.fault import LogwrightError, UsageError
+from logwright.codec.fault import ExistsError, LogwrightError, NotFoundError, UsageError
 from logwright.spark import many
 from logwright.spark.many import Item
+from logwright.writers.file import whole_file
 
 MAX_TASKS = 10_000
 """More directories than that share tasks."""
+_ERROR = re.compile(r"[\w.]*(Error|Exception|Interrupt|Exit)\b")
+HOPELESS = 5
+"""Where so many tasks died and none did not, it is not the directories."""
 
 
 def main(args: Sequence[str] | None = None) -> int:
@@ -86,6 +91,8 @@ def _run(asked: argparse.Namespace) -> int:
         raise UsageError(
             "where to?", advice="--to DIR gets the results, --dry-run only says what would be done"
         )
+    if asked.report is not None:
+        _check_report(asked.report)
     options = many.options_of(asked.option)
     todo = many.plan(asked.paths, asked.codec, many.check_replicas(asked.replicas))
     if asked.dry_run:
@@ -103,17 +110,23 @@ def _run(asked: argparse.Namespace) -> int:
         map(json.loads, results.values()),
         [one for one in todo.items if one.number not in left],
     )
-    if asked.report is not None:
-        from logwright.writers.file import whole_file
-
-        with whole_file(asked.report) as stream:
-            stream.write(json.dumps(merged, indent=2).encode())
     if asked.dry_run:
         words = " ".join(shlex.quote(one) for one in asked.paths)
         print(many.text(merged, f"python -m logwright.spark.repair --from {words} --to DIR"))
     else:
         print(many.text(merged, f"logwright verify {shlex.quote(asked.to)}"))
+    if asked.report is not None:
+        with whole_file(asked.report) as stream:
+            stream.write(json.dumps(merged, indent=2).encode())
     return many.status(merged)
+
+
+def _check_report(path: str) -> None:
+    """Before hours of work."""
+    if os.path.lexists(path):
+        raise ExistsError("it is there already", path=path, advice="Name another file for the report")
+    if not os.path.isdir(os.path.dirname(os.path.abspath(path))):
+        raise NotFoundError("the folder for the report is not there", path=path)
 
 
 def distribute(
@@ -139,15 +152,22 @@ def distribute(
         except Exception as error:  # Spark's own, of many kinds: a task died too often
             print(f"a task died too often, the rest goes on one by one: {_reason(error)}", file=sys.stderr)
         results = so_far()
+        deaths: list[str] = []
 
         def alone(item: Item) -> tuple[int, str]:
+            if len(deaths) >= HOPELESS and not results:
+                return item.number, many.died(item, deaths[-1])
             try:
-                return job([item])[0]
+                number, text = job([item])[0]
+                results[number] = text
             except Exception as error:
-                return item.number, many.died(item, _reason(error))
+                deaths.append(_reason(error))
+                return item.number, many.died(item, deaths[-1])
+            return number, text
 
         with ThreadPoolExecutor(max(2, min(32, context.defaultParallelism))) as pool:
-            return results | dict(pool.map(alone, [item for item in items if item.number not in results]))
+            left = [item for item in items if item.number not in results]
+            return dict(results) | dict(pool.map(alone, left))
     finally:
         session.stop()
 
@@ -156,10 +176,13 @@ def _session() -> Any:
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
-    if "SPARK_ENV_LOADED" not in os.environ and not (os.environ.get("JAVA_HOME") or shutil.which("java")):
-        raise LogwrightError(
-            "Spark needs Java, and there is none", advice="Install Java 17 or newer, or set JAVA_HOME"
-        )
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:  # not under spark-submit
+        if not (os.environ.get("JAVA_HOME") or shutil.which("java")):
+            raise LogwrightError(
+                "Spark needs Java, and there is none", advice="Install Java 17 or newer, or set JAVA_HOME"
+            )
+        # Else Spark takes the first python3 of the path, which need not be this one.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     try:
         return SparkSession.builder.appName("logwright repair").getOrCreate()
     except PySparkException as error:
@@ -167,12 +190,15 @@ def _session() -> Any:
 
 
 def _reason(error: Exception) -> str:
-    """What killed a task, out of the pages that Spark says."""
+    """What killed a task, out of the pages that Spark says: the last line of Python's, else the first that tells."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return next(
-        (line for line in lines if "Caused by" in line or "Lost task" in line or "ailure" in line),
-        lines[0] if lines else "",
-    )
+    trace = [at for at, line in enumerate(lines) if line.startswith('File "')]
+    if trace:
+        after = [line for line in lines[trace[-1] + 1 :] if _ERROR.match(line)]
+        if after:
+            return after[0]
+    told = [line for line in lines if "Caused by" in line or "Lost task" in line or "ailure" in line]
+    return (told or lines or [type(error).__name__])[0]
 
 
 if __name__ == "__main__":

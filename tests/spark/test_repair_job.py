@@ -1,0 +1,145 @@
+"""The job `repair`: on a cluster of two nodes, from the zip that `make dist` makes; and tasks that die."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import sysconfig
+import textwrap
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyfiles
+import pytest
+
+import logwright as lw
+from logwright.corpora.cases import cases
+
+pytestmark = pytest.mark.spark
+pyspark = pytest.importorskip("pyspark")
+
+ROOT = Path(__file__).resolve().parents[2]
+CASES = cases("kafka")
+
+
+@pytest.fixture(scope="module")
+def shipped(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """The zip for --py-files and the job's file, from the packages as they are here."""
+    folder = tmp_path_factory.mktemp("dist")
+    wheel = folder / "logwright-0-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as out:
+        for package in ("logwright", "pyspark_logwright"):
+            for base, folders, files in os.walk(ROOT / "src" / package, followlinks=True):
+                folders[:] = [name for name in folders if name not in ("golden", "__pycache__", "target")]
+                for name in files:
+                    if name.endswith(".py"):
+                        out.write(Path(base) / name, Path(base, name).relative_to(ROOT / "src"))
+    return pyfiles.pyfiles(wheel), pyfiles.job(wheel)
+
+
+@pytest.fixture
+def python(tmp_path: Path) -> Path:
+    """A Python that knows the packages installed here, but for logwright itself."""
+    place = tmp_path / "python"
+    installed = sysconfig.get_paths()["purelib"]
+    # Without site no .pth file is read, so what is installed for editing is not found.
+    place.write_text(f'#!/bin/sh\nPYTHONPATH="$PYTHONPATH:{installed}" exec {sys.executable} -S "$@"\n')
+    place.chmod(0o755)
+    return place
+
+
+def submit(python: Path, *words: str | Path, **environ: str) -> subprocess.CompletedProcess[str]:
+    env = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("PYTHON", "SPARK", "PYSPARK"))
+    }
+    env |= {
+        "PYSPARK_PYTHON": str(python),
+        "PYSPARK_DRIVER_PYTHON": str(python),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    } | environ
+    home = Path(pyspark.__file__).parent
+    return subprocess.run(
+        [home / "bin" / "spark-submit", "--conf", "spark.ui.enabled=false", "--conf", "spark.driver.bindAddress=127.0.0.1", *words],
+        env={**env, "SPARK_HOME": str(home)}, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+
+
+def test_on_a_cluster(shipped: tuple[Path, Path], python: Path, tmp_path: Path) -> None:
+    disks = [tmp_path / "disk0", tmp_path / "disk1"]
+    names = [name for name in CASES if name.startswith("dmg_flip")][:5]
+    for number, name in enumerate(names):
+        source = CASES[name].partition
+        target = disks[number % 2] / source.name
+        target.mkdir(parents=True)
+        for file in source.iterdir():
+            (target / file.name).write_bytes(file.read_bytes())
+    sound = tmp_path / "disk1" / "sound-0"
+    lw.write(pa.table({"value": [b"v"] * 50}), sound, "kafka.partition")
+    code, script = shipped
+    done = submit(
+        python, "--master", "local-cluster[2,1,1024]", "--py-files", code, script, "--from", *disks, "--to", tmp_path / "out",
+        "--report", tmp_path / "report.json",
+    )  # fmt: skip
+    assert done.returncode == 3, done.stdout + done.stderr[-3000:]
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert (report["failed"], report["incomplete"], len(report["targets"])) == (0, True, 6)
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == sorted(
+        [*(CASES[name].partition.name for name in names), "sound-0"]
+    )
+    rows = 0
+    for target in report["targets"]:
+        made = tmp_path / "out" / Path(target["path"]).name
+        assert lw.verify(made).ok
+        here = lw.repair(target["path"], tmp_path / "here" / made.name)
+        assert {path.name: path.read_bytes() for path in made.iterdir()} == {
+            path.name: path.read_bytes() for path in (tmp_path / "here" / made.name).iterdir()
+        }
+        assert target["rows"] == here["rows"] == lw.read(made, view="log").num_rows
+        rows += target["rows"]
+    assert report["rows"] == rows
+    assert "repair  6 directories: 1 sound, 5 mended, 0 failed\n" in done.stdout, done.stdout
+    assert f"{rows:,} rows kept" in done.stdout
+
+
+DIES = """
+    import json, os, sys
+    from logwright.spark.many import Item
+    from logwright.spark.repair import distribute
+
+    def work(item):
+        if item.name in sys.argv[2:]:
+            os._exit(1)
+        return json.dumps({"error": None, "name": item.name})
+
+    items = [Item(number, name, (name,), 0) for number, name in enumerate("abcdef")]
+    os.environ["PYSPARK_SUBMIT_ARGS"] = "--master local[2,2] --conf spark.ui.enabled=false pyspark-shell"
+    results = distribute(items, work)
+    json.dump({items[number].name: json.loads(text)["error"] for number, text in results.items()}, open(sys.argv[1], "w"))
+"""
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("killers", ["d", "abcdef"])
+def test_a_task_that_dies_does_not_stop_the_others(tmp_path: Path, killers: str) -> None:
+    script = tmp_path / "dies.py"
+    script.write_text(textwrap.dedent(DIES))
+    env = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    done = subprocess.run(
+        [sys.executable, script, tmp_path / "out", *killers],
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    found: dict[str, Any] = json.loads((tmp_path / "out").read_text())
+    assert sorted(found) == list("abcdef")
+    for name, error in found.items():
+        assert (error is not None) == (name in killers)
+        assert error is None or "its task died each time it was tried" in error
