@@ -424,7 +424,7 @@ class _Snappy:
         self.data, self.limit = data, limit
         self.at, self.made, self.ended = _XERIAL_HEADER, memoryview(b""), False
         if not data:
-            raise Thrown(_SNAPPY, "EMPTY_INPUT: Cannot decompress empty stream")
+            raise Thrown(_SNAPPY, "[EMPTY_INPUT] Cannot decompress empty stream")
         if len(data) < _XERIAL_HEADER or not data.startswith(_XERIAL_MAGIC):
             self.made, self.ended = self._block(data), True
 
@@ -443,14 +443,14 @@ class _Snappy:
             head = self.data[self.at : self.at + _XERIAL_HEADER]
             if head[:4] == _XERIAL_MAGIC[:4]:
                 if len(head) < _XERIAL_HEADER:
-                    said = "FAILED_TO_UNCOMPRESS: Insufficient header size in a concatenated block"
+                    said = "[FAILED_TO_UNCOMPRESS] Insufficient header size in a concatenated block"
                     raise Thrown(_SNAPPY, said)
                 if head[:8] != _XERIAL_MAGIC:
                     break
                 version = int.from_bytes(head[8:12], "big", signed=True)
                 if version < 1:
                     said = f"Compressed with an incompatible codec version {version}. At least version 1 is required"
-                    raise Thrown(_SNAPPY, f"INCOMPATIBLE_VERSION: {said}")
+                    raise Thrown(_SNAPPY, f"[INCOMPATIBLE_VERSION] {said}")
                 self.at += _XERIAL_HEADER
                 continue
             size = int.from_bytes(head[:4], "big", signed=True)
