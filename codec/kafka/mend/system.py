@@ -64,15 +64,21 @@ class SystemMending:
         return out
 
     def _lost(self, found: Examined, start: int, stop: int) -> Cut:
-        rows, what = 0, dict[str, Any]()
+        rows: int | None = 0
+        what = dict[str, Any]()
         reader = Copies([self.listing])
+        for one in found.cut:
+            if start <= one.offset < stop and one.rows_lost != 0:
+                rows = None if rows is None or one.rows_lost is None else rows + one.rows_lost
+                what = joined(what, one.lost)
         for run in [*found.good, *found.odd]:
             if run.stop <= start or run.begin >= stop:
                 continue
             for some in reader.batches(run):
                 inside = (some.at + run.begin >= start) & (some.at + run.begin < stop)
                 more, said = lost(self.listing, some.frames.header[inside])
-                rows, what = rows + more, joined(what, said)
+                rows = None if rows is None else rows + more
+                what = joined(what, said)
         return Cut(
             found.file.name, start, stop - start, "the broker cuts it off or deletes it", 0, rows, what
         )

@@ -1,0 +1,171 @@
+"""Mending every golden partition: what comes out is sound, opens after an unclean stop without a change, and has every sound record."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from kafka_golden import CASES, of_class
+from kafka_mending import Memory, memory, repair, started
+
+from logwright.codec.kafka.names import METADATA_FILE
+from logwright.corpora.cases import Case
+
+BY_NAME: Any = {"ids": lambda case: getattr(case, "name", None)}
+FOREVER = 1 << 62
+OPTIONS = {"index.interval.bytes": 250, "producer.id.expiration.ms": FOREVER}
+NO_TOPIC = ("dmg_pm_empty", "dmg_pm_garbage", "dmg_pm_missing", "dmg_pm_zero_id")
+ID = "dYzWm9fOQ-qIYUZRa3sd5A"
+
+
+def lawful(directory: Memory) -> Any:
+    """A broker started on a mended directory finds nothing to do, and its consumer gets to the end. Returns the verdict."""
+    alone = Memory(directory.files, directory.name)
+    opened = started(alone, **{"index.interval.bytes": 250})
+    verdict = opened.verdict
+    assert verdict.opens, verdict.error
+    assert verdict.error is None
+    assert not verdict.truncates
+    assert not verdict.removes
+    assert not verdict.creates
+    assert [name for name in verdict.rewrites if opened.after.read(name) != alone.files[name]] == []
+    return verdict
+
+
+@pytest.mark.parametrize("case", of_class("damaged", "refused"), **BY_NAME)
+def test_salvage(case: Case) -> None:
+    was = memory(case.partition)
+    more = {"topic.id": ID} if case.name in NO_TOPIC else {}
+    mended, mending = repair(was, **OPTIONS, **more)
+    verdict = lawful(mended)
+    summary = mending.summary()
+    assert verdict.rows == summary.rows
+    alone = (case.runs["no_marker"].get("consumer") or {}).get("read_uncommitted", {})
+    assert verdict.rows >= alone.get("count", 0)
+    assert mended.files[METADATA_FILE].endswith(ID.encode()) or not more
+    # What is not cut is there, in order: pieces of the logs that were given.
+    for cut in mending.cut:
+        assert 0 <= cut.offset < cut.offset + cut.length <= len(was.files[cut.file]), cut
+        assert cut.rows_lost == 0 or "first_offset" in cut.lost, cut
+    again, _ = repair(mended, **OPTIONS)
+    assert again.files == mended.files
+
+
+@pytest.mark.parametrize("case", of_class("damaged", "refused"), **BY_NAME)
+def test_prefix(case: Case) -> None:
+    if case.name in NO_TOPIC:
+        return
+    mended, mending = repair(memory(case.partition), strategy="prefix", **OPTIONS)
+    lawful(mended)
+    whole, full = repair(memory(case.partition), **OPTIONS)
+    assert mending.summary().rows <= full.summary().rows
+    if any(one.rows_lost != 0 for one in full.cut):
+        lost = min(one.lost["first_offset"] for one in full.cut if one.rows_lost != 0)
+        assert mending.summary().ids.get("last_offset", -1) < lost or case.name in PARTIAL
+    else:
+        assert mended.files == whole.files
+
+
+PARTIAL = ("dmg_fix_count_plus", "craft_compressed_less_records")
+"""The records of a batch before the bad one are kept."""
+
+
+@pytest.mark.parametrize("case", of_class("healthy", "legal"), **BY_NAME)
+def test_what_is_sound_stays(case: Case) -> None:
+    was = memory(case.partition)
+    mended, mending = repair(was, **OPTIONS)
+    tail = case.name == "killed_prealloc"
+    for name, data in was.files.items():
+        if name.endswith(".log"):
+            kept = mended.files[name]
+            assert data == kept or (tail and data.startswith(kept) and not any(data[len(kept) :]))
+    assert [one for one in mending.cut if one.rows_lost != 0 or not tail] == []
+    logs = {name for name in mended.files if name.endswith(".log")}
+    assert logs == {name for name in was.files if name.endswith(".log")} or case.name == "craft_no_files"
+
+
+EXPECTED = {
+    "craft_below_base": (2, 0), "craft_compressed_less_records": (3, 1), "craft_txn_then_plain": (2, 1),
+    "dmg_batch_swapped": (97, 0), "dmg_batch_twice": (97, 0), "dmg_fix_count_plus": (97, 1),
+    "dmg_fix_lastdelta": (97, 0), "dmg_flip_two": (92, 5), "dmg_flip_offset_back": (97, 0),
+    "dmg_flip_offset_bit0": (97, 0), "dmg_flip_offset_neg": (97, 0), "dmg_flip_offset_plus": (97, 0),
+    "dmg_offset_overflow": (97, 0), "dmg_seg_duplicate": (97, 0), "dmg_seg_overlap": (97, 0),
+    "dmg_seg_wrong_base_high": (97, 0), "dmg_seg_wrong_base_low": (97, 0), "dmg_zero_tail_4096": (97, 0),
+    "dmg_left_swap": (97, 0), "dmg_garbage_mid": (97, 0), "dmg_torn_append": (93, 0),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_how_much_is_kept_and_lost(name: str) -> None:
+    _, mending = repair(memory(CASES[name].partition), **OPTIONS)
+    rows, lost = EXPECTED[name]
+    assert (mending.summary().rows, sum(one.rows_lost or 0 for one in mending.cut)) == (rows, lost)
+
+
+def test_names_follow_the_batches() -> None:
+    high, mending = repair(memory(CASES["dmg_seg_wrong_base_high"].partition), **OPTIONS)
+    assert "00000000000000000030.log" in high.files
+    assert "00000000000000000032.log" in mending.removes
+    assert any("is called 00000000000000000030.log now" in one for one in mending.summary().warnings)
+    low, _ = repair(memory(CASES["dmg_seg_wrong_base_low"].partition), **OPTIONS)
+    assert "00000000000000000030.log" in low.files
+    far, _ = repair(memory(CASES["dmg_offset_overflow"].partition), **OPTIONS)
+    assert "00000000002147483734.log" in far.files
+
+
+def test_a_damaged_batch_is_told_in_kafkas_words() -> None:
+    _, mending = repair(memory(CASES["dmg_flip_two"].partition), **OPTIONS)
+    first, second = mending.cut
+    assert (first.file, first.offset, first.length, first.rows_lost) == (
+        "00000000000000000000.log",
+        1513,
+        140,
+        3,
+    )
+    assert first.why.startswith("checksum mismatch: ")
+    assert first.lost["topic"] == "dmg_flip_two"
+    assert (first.lost["partition"], first.lost["first_offset"], first.lost["last_offset"]) == (0, 24, 26)
+    assert (second.lost["first_offset"], second.lost["last_offset"]) == (91, 92)
+
+
+def test_what_stops_the_broker_is_left_out() -> None:
+    for name in ("dmg_seg_alpha", "dmg_seg_alpha_swap", "dmg_seg_unpadded"):
+        was = memory(CASES[name].partition)
+        mended, mending = repair(was, **OPTIONS)
+        odd = set(was.files) - set(mended.files)
+        assert odd & {"foo.log", "foo.swap", "5.log"}
+        assert any(
+            "is left out: the broker takes the name for one of its own" in one
+            for one in mending.summary().warnings
+        )
+    mended, _ = repair(memory(CASES["dmg_foreign_file"].partition), **OPTIONS)
+    assert "README" in "".join(mended.files)
+    assert "leader-epoch-checkpoint.tmp" not in mended.files
+
+
+@pytest.mark.parametrize("name", NO_TOPIC)
+def test_without_the_topic_id_it_is_said(name: str) -> None:
+    mended, mending = repair(memory(CASES[name].partition), **OPTIONS)
+    assert METADATA_FILE not in mended.files
+    assert any("pass topic.id" in one for one in mending.summary().before_you_start)
+
+
+def test_a_log_start_beyond_the_end_is_said() -> None:
+    mended, mending = repair(memory(CASES["dmg_ck_logstart_beyond"].partition), **OPTIONS)
+    assert lawful(mended).rows == 97
+    assert any(
+        "log-start-offset-checkpoint says that it starts at 1097" in one
+        for one in mending.summary().before_you_start
+    )
+
+
+def test_system_is_what_the_broker_leaves() -> None:
+    case = CASES["dmg_flip_two"]
+    mended, mending = repair(memory(case.partition), strategy="system", clean=False, **OPTIONS)
+    assert mending.summary().rows == case.runs["no_marker"]["consumer"]["read_uncommitted"]["count"] == 24
+    assert sum(one.rows_lost or 0 for one in mending.cut) == 97 - 24
+    lawful(mended)
+    left, mending = repair(memory(case.partition), strategy="system", clean=True, **OPTIONS)
+    assert mending.cut == []
+    assert any("Consumers stop at offset 24" in one for one in mending.summary().warnings)
+    assert set(left.files) >= set(mended.files) - {"00000000000000000024.snapshot"}
