@@ -27,10 +27,10 @@ NO_TIMESTAMP = -1
 _INT_MAX = (1 << 31) - 1
 
 
-_INDEXED, _TIMESTAMP, _TIMESTAMP_OFFSET, _TIMED, _LAST, _PROBLEM = range(6)
+_INDEXED, _TIMESTAMP, _TIMESTAMP_OFFSET, _TIMED, _LAST, _PROBLEM, _TIMED_OFFSET = range(7)
 """What the kernel keeps of a segment: position of the last entry, the largest timestamp so far and its offset, the timestamp of
-the last time entry, the offset of the last entry, and what is wrong."""
-_RANGE, _BACKWARDS, _POSITION = 1, 2, 3
+the last time entry, the offset of the last entry, what is wrong, and the offset of the last time entry."""
+_RANGE, _BACKWARDS, _POSITION, _TIME_BACKWARDS = 1, 2, 3, 4
 _PROBLEMS = {
     _RANGE: (
         "last offset {last} is not within 2147483647 of {base}, the number in the file's name",
@@ -38,6 +38,10 @@ _PROBLEMS = {
     ),
     _BACKWARDS: (
         "last offset {last} is not above {before}, that of the index entry before",
+        "a broker that recovers the segment empties it and deletes all that follow; or does not start, without the .index",
+    ),
+    _TIME_BACKWARDS: (
+        "the largest timestamp so far is that of last offset {largest}, below {timed}, that of the time index entry before",
         "a broker that recovers the segment empties it and deletes all that follow; or does not start, without the .index",
     ),
     _POSITION: ("it starts beyond byte 2147483647", "the broker opens no log that is so large"),
@@ -72,11 +76,15 @@ def _index(
             out_offset[entries] = last
             out_position[entries] = at
             entries += 1
+            if state[_TIMED] >= 0 and state[_TIMESTAMP_OFFSET] < state[_TIMED_OFFSET]:
+                state[_PROBLEM] = _TIME_BACKWARDS
+                return entries, times, i
             if state[_TIMESTAMP] > state[_TIMED]:
                 out_timestamp[times] = state[_TIMESTAMP]
                 out_time_offset[times] = state[_TIMESTAMP_OFFSET]
                 times += 1
                 state[_TIMED] = state[_TIMESTAMP]
+                state[_TIMED_OFFSET] = state[_TIMESTAMP_OFFSET]
             state[_INDEXED] = at
             state[_LAST] = last
     return entries, times, len(position)
@@ -87,7 +95,7 @@ class SegmentIndexer:
 
     def __init__(self, base_offset: int, interval: int = 4096) -> None:
         self.base_offset, self.interval = base_offset, interval
-        self._state = np.array([0, NO_TIMESTAMP, -1, NO_TIMESTAMP, -1, 0], np.int64)
+        self._state = np.array([0, NO_TIMESTAMP, -1, NO_TIMESTAMP, -1, 0, -1], np.int64)
         self._index: list[bytes] = []
         self._times: list[bytes] = []
         self.batches = 0
@@ -122,11 +130,16 @@ class SegmentIndexer:
         self.time_entries += timed
         if taken < len(header):
             text, self.system = _PROBLEMS[int(self._state[_PROBLEM])]
-            before = int(self._state[_LAST])
+            before, timed, largest = self._state[[_LAST, _TIMED_OFFSET, _TIMESTAMP_OFFSET]].tolist()
             self.problem = Problem(
-                seen + taken, text.format(last=last[taken], base=self.base_offset, before=before)
+                seen + taken, text.format(last=last[taken], base=self.base_offset, before=before, timed=timed, largest=largest)
             )
         return self.problem
+
+    @property
+    def time_backwards(self) -> bool:
+        """Whether a time entry made now would go back in offsets: a broker refuses it."""
+        return bool(self._state[_TIMED] >= 0 and self._state[_TIMESTAMP_OFFSET] < self._state[_TIMED_OFFSET])
 
     def index_bytes(self) -> bytes:
         return b"".join(self._index)

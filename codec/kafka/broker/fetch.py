@@ -17,8 +17,6 @@ from logwright.codec.describe import DescriptionError
 from logwright.codec.fault import Fault, Severity
 from logwright.codec.kafka import log
 from logwright.codec.kafka.batch import (
-    COMPRESSION,
-    COMPRESSION_NAMES,
     CONTROL,
     CONTROL_RECORD_KEY,
     LENGTH_END,
@@ -30,6 +28,7 @@ from logwright.codec.kafka.broker.entries import Entries, entries
 from logwright.codec.kafka.broker.errors import BrokerError, CorruptRecord
 from logwright.codec.kafka.broker.loader import Loaded
 from logwright.codec.kafka.broker.segment import LogSegment
+from logwright.codec.kafka.consumer import consumer_error
 from logwright.codec.kafka.markers import ABORT, MALFORMED, markers
 from logwright.codec.kafka.scan import LEGACY_MIN
 from logwright.codec.kafka.txnindex import TXNINDEX_ENTRY
@@ -298,10 +297,6 @@ class Consumer:
 
     def _records(self, found: Entries, aborted: _Aborted, context: Any) -> tuple[int, _Stop] | None:
         """Deliver the records of batches; the first batch that can't be read to its end, and the error."""
-        unknown = self._unknown_compression(found)
-        if unknown is not None:
-            cut = self._records(found.pick(slice(unknown)), aborted, context) if unknown else None
-            return cut if cut is not None else (unknown, self._thrown(found, unknown))
         skip, refused = aborted.take(found) if self.committed else (np.zeros(len(found), np.bool_), None)
         upto = len(found) if refused is None else refused
         wanted = np.flatnonzero(~skip[:upto])
@@ -309,12 +304,11 @@ class Consumer:
         if len(picked):
             for decoded in log.CODEC.decode(picked.window, picked.frames(), "rows", ("offset",), context):
                 offsets = decoded.batch.column(0).to_numpy()
-                errors = [one for one in decoded.faults if self._stops(found, one[1])]
-                if errors:
-                    before, fault = errors[0]
-                    self._deliver(offsets[:before])
-                    at = int(np.flatnonzero(found.position == fault.offset)[0])
-                    return at, self._undecodable(found, at, fault)
+                for before, fault in decoded.faults:
+                    stop = self._undecodable(found, fault)
+                    if stop is not None:
+                        self._deliver(offsets[:before])
+                        return int(np.flatnonzero(found.position == fault.offset)[0]), stop
                 self._deliver(offsets)
         if refused is not None:
             return refused, self._stop(
@@ -324,34 +318,18 @@ class Consumer:
             )
         return None
 
-    @staticmethod
-    def _stops(found: Entries, fault: Fault) -> bool:
-        """Whether the client can't go on: what is passed over, since its offset is not above the one before, is no error to
-        it, and neither is what lies in a batch that says it has no records."""
-        count = found.header["records_count"][found.position == fault.offset]
-        return fault.severity is Severity.ERROR and not (len(count) and count[0] == 0)
-
-    def _undecodable(self, found: Entries, at: int, fault: Fault) -> _Stop:
-        return self._stop(
-            fault.detail, "org.apache.kafka.common.InvalidRecordException", int(found.position[at])
-        )
-
-    @staticmethod
-    def _unknown_compression(found: Entries) -> int | None:
-        flags = found.header["attributes"].astype(np.int64) & COMPRESSION
-        bad = np.flatnonzero((flags >= len(COMPRESSION_NAMES)) & (found.header["records_count"] > 0))
-        return int(bad[0]) if len(bad) else None
-
-    @staticmethod
-    def _thrown(found: Entries, at: int) -> _Stop:
-        """An exception that the client does not expect: the records that the same call of `poll` has collected are gone."""
-        kind = int(found.header["attributes"][at]) & COMPRESSION
-        return _Stop(
-            f"Unknown compression type id: {kind}",
-            "java.lang.IllegalArgumentException",
-            int(found.position[at]),
-            unexpected=True,
-        )
+    def _undecodable(self, found: Entries, fault: Fault) -> _Stop | None:
+        """What the client says at a batch that can't be read to its end; None where it finds nothing wrong with it."""
+        if fault.severity is not Severity.ERROR:
+            return None  # what is passed over, since its offset is not above the one before
+        at = int(np.flatnonzero(found.position == fault.offset)[0])
+        batch = found.window.data[int(found.start[at]) : int(found.end[at])]
+        thrown = consumer_error(batch, self.options["max.decompressed.bytes"])
+        if thrown is None:
+            return None
+        if thrown.expected:
+            return _Stop(f"{_NEXT_RECORD.format(self.partition)} <- {thrown}", place=fault.offset)
+        return _Stop(str(thrown), thrown.java, fault.offset, unexpected=True)
 
     def _deliver(self, offsets: npt.NDArray[np.int64]) -> None:
         self._got.append(offsets)

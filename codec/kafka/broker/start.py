@@ -130,6 +130,7 @@ class Started:
             "base_offset": one.base_offset,
             "control": False,
             "partial": True,
+            "stored": True,
             "start_offset": one.first_offset,
             "end_offset": one.next_offset,
             "aborted": one.aborted,
