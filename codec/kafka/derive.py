@@ -132,7 +132,10 @@ class SegmentIndexer:
             text, self.system = _PROBLEMS[int(self._state[_PROBLEM])]
             before, timed, largest = self._state[[_LAST, _TIMED_OFFSET, _TIMESTAMP_OFFSET]].tolist()
             self.problem = Problem(
-                seen + taken, text.format(last=last[taken], base=self.base_offset, before=before, timed=timed, largest=largest)
+                seen + taken,
+                text.format(
+                    last=last[taken], base=self.base_offset, before=before, timed=timed, largest=largest
+                ),
             )
         return self.problem
 
@@ -302,7 +305,9 @@ class PartitionDeriver:
         self._close()
         if self._first is not None and self.next_offset > self._first:
             # Where the last segment is empty, there is one since it began.
-            self.files.setdefault(segment_name(self.next_offset, ".snapshot"), self.producers.snapshot_bytes())
+            self.files.setdefault(
+                segment_name(self.next_offset, ".snapshot"), self.producers.snapshot_bytes()
+            )
         self.files[EPOCH_FILE] = self.epochs.to_bytes()
         return self.files
 

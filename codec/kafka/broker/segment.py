@@ -11,6 +11,7 @@ from logwright.codec.kafka.broker.errors import (
     BrokerError,
     CorruptIndex,
     CorruptRecord,
+    InvalidOffset,
     OffsetOverflow,
 )
 from logwright.codec.kafka.broker.index import OffsetIndex, backwards
@@ -145,6 +146,10 @@ class LogSegment:
             # What was made so far is there, for whoever catches it.
             self._index = OffsetIndex(self.base_offset, indexer.index_bytes(), self.max_index)
             raise
+        if indexer.time_backwards:
+            self._index = OffsetIndex(self.base_offset, indexer.index_bytes(), self.max_index)
+            self.disk.truncate(self.log, valid)
+            raise self._time_backwards(indexer)
         cut = self.size - valid
         self.cut = (valid, why)
         self.disk.truncate(self.log, valid)
@@ -176,13 +181,14 @@ class LogSegment:
                 upto = problem.batch - seen
                 last = int(sound.last_offset[upto])
                 so_far = OffsetIndex(self.base_offset, indexer.index_bytes(), self.max_index)
-                raised = (
-                    backwards(last, so_far, self.index_file)
-                    if so_far.can_append(last)
-                    else OffsetOverflow(
+                if not so_far.can_append(last):
+                    raised = OffsetOverflow(
                         f"Detected offset overflow at offset {last} in segment {self.log}", self.base_offset
                     )
-                )
+                elif indexer.time_backwards:
+                    raised = self._time_backwards(indexer)
+                else:
+                    raised = backwards(last, so_far, self.index_file)
             if (
                 indexer.entries > self.max_index // _INDEX_ENTRY
                 or indexer.time_entries > self.max_index // _TIME_ENTRY
@@ -218,6 +224,12 @@ class LogSegment:
         if raised is not None:
             raise raised
         return valid, stop
+
+    def _time_backwards(self, indexer: SegmentIndexer) -> InvalidOffset:
+        return InvalidOffset(
+            f"Attempt to append an offset to slot {indexer.time_entries} no larger than the last offset appended to "
+            f"{self.timeindex_file}."
+        )
 
     def truncate_to_base(self) -> int:
         """Empty the segment: all with offsets from its own base on. Returns how many bytes were cut."""
