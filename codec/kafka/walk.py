@@ -8,12 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from logwright.codec.base import Bytes, Frames, Listing, PlannedFile, Role, Window
+from logwright.codec.base import Frames, Listing, PlannedFile, Role, Window
 from logwright.codec.fault import Severity, UnreadableError, UsageError
 from logwright.codec.kafka import log
 from logwright.codec.kafka.markers import markers
 from logwright.codec.kafka.producers import AbortedTxn, ProducerState
-from logwright.codec.kafka.scan import first_bad
 from logwright.codec.option import Options
 
 _WINDOW = 1 << 20
@@ -39,36 +38,32 @@ def _walk(listing: Listing, file: PlannedFile, *, check: bool) -> Iterator[tuple
     context = log.CODEC.context(file.name, Options(log.CODEC.options), **file.hints)
     at, length = 0, _WINDOW
     while at < file.size:
-        data, bad = _read(listing, file.name, at, length)
-        window = Window(data, at, file.size)
+        window, bad = _read(listing, file, at, length)
         frames = log.CODEC.scan(window, 0, context, check=check)
-        if bad is not None and frames.damage is None:
+        damage, after = frames.damage, at + frames.stop + 1
+        if bad is not None and (damage is None or damage.offset + damage.length >= window.size):
             frames = replace(frames, need=0, damage=bad.fault(log.CODEC.name, at + frames.stop))
+            after = bad.stop
         yield window, frames
         if frames.damage is not None:
-            after = at + frames.stop + 1
-            at = _beyond(listing, file, after if bad is None else max(after, bad.stop), context)
+            at, length = _beyond(listing, file, after, context), _WINDOW
         elif frames.need:
-            if frames.need <= length and frames.stop == 0:
-                return  # cut short
             at, length = at + frames.stop, max(_WINDOW, frames.need)
-            continue
-        elif window.final or not frames.stop:
-            return
         else:
-            at += frames.stop
-        length = _WINDOW
+            return
 
 
-def _read(listing: Listing, name: str, at: int, length: int) -> tuple[Bytes, UnreadableError | None]:
-    """Bytes of a file, up to those that the disk can't read."""
+def _read(listing: Listing, file: PlannedFile, at: int, length: int) -> tuple[Window, UnreadableError | None]:
+    """Bytes of a file, up to those that the disk can't read. No batch reaches into these: as if the file ended there."""
     bad = None
     try:
-        data = listing.read(name, at, length)
+        data = listing.read(file.name, at, length)
     except UnreadableError as error:
         bad = error
-        data = listing.read(name, at, max(0, bad.start - at))
-    return np.frombuffer(data, np.uint8), bad
+        data = listing.read(file.name, at, max(0, bad.start - at))
+    # It may also have become shorter.
+    whole = bad is None and len(data) == min(length, file.size - at)
+    return Window(np.frombuffer(data, np.uint8), at, file.size if whole else at + len(data)), bad
 
 
 def _refuse(file: PlannedFile, frames: Frames) -> None:
@@ -88,48 +83,30 @@ def _beyond(listing: Listing, file: PlannedFile, at: int, context: Any) -> int:
     """Where the next good batch starts at or after `at`."""
     length = _WINDOW
     while at < file.size:
-        data, bad = _read(listing, file.name, at, length)
-        # No batch reaches into what the disk can't read: as if the file ended there.
-        window = Window(data, at, file.size if bad is None else at + len(data))
+        window, bad = _read(listing, file, at, length)
         found, more = log.CODEC.resync(window, 0, context)
         if found >= 0 and not more:
             return at + found
-        if found >= 0 and bad is None:
-            if found == 0 and more <= len(window.data):
-                at += 1
-            at, length = at + found, max(_WINDOW, more)
-            continue
+        length = _WINDOW
         if bad is not None:
             at = bad.stop
-            continue
-        if window.final:
+        elif found >= 0:
+            # What has the bytes that it wants, and wants them still, never gets enough.
+            at, length = at + (found or int(more <= len(window.data))), max(_WINDOW, more)
+        elif window.final:
             return file.size
-        at += max(1, len(window.data) - more)
-        length = _WINDOW
+        else:
+            at += max(1, len(window.data) - more)
     return file.size
 
 
 def transactions(listing: Listing, segments: Sequence[PlannedFile]) -> tuple[list[AbortedTxn], int | None]:
-    """The aborted transactions of a partition, and its last stable offset (None: its end), from the logs themselves."""
+    """The aborted transactions of a partition, and its last stable offset (None: its end), from the logs themselves.
+
+    Only batches whose checksum is right count: a flipped bit opens no transaction, ends none, and hides none of its neighbours.
+    """
     state, aborted = ProducerState(), []
     for file in segments:
-        for window, frames in walk(listing, file):
-            sound = frames.pick(_sound(window, frames))
-            aborted += state.add(sound.header, markers(window, sound))
+        for window, frames in _walk(listing, file, check=True):
+            aborted += state.add(frames.header, markers(window, frames))
     return aborted, state.first_unstable
-
-
-def _sound(window: Window, frames: Frames) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Which batches say what was written: those of a producer by their checksums. A flipped bit opens no transaction, and ends none.
-
-    The others count for nothing here, so theirs are left to whoever reads their records.
-    """
-    sound = frames.header["producer_id"] < 0
-    asked = np.flatnonzero(~sound)
-    start, end = frames.start[asked], frames.end[asked]
-    done = 0
-    while done < len(asked):
-        bad = done + first_bad(window.data, start[done:], end[done:])
-        sound[asked[done:bad]] = True
-        done = bad + 1
-    return sound

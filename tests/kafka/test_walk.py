@@ -1,0 +1,187 @@
+"""Walking over the batches of a segment: each once by windows of any size, past damage and past what the disk can't read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from kafka_log import NAME, batch, record
+
+from logwright.codec.base import Entry, PlannedFile, Role
+from logwright.codec.fault import UnreadableError, UsageError
+from logwright.codec.kafka import walk as module
+from logwright.codec.kafka.batch import (
+    CONTROL,
+    CONTROL_RECORD_KEY,
+    END_TXN_MARKER,
+    RECORD_BATCH,
+    TRANSACTIONAL,
+)
+from logwright.codec.kafka.markers import ABORT
+from logwright.codec.kafka.producers import AbortedTxn
+from logwright.codec.kafka.walk import salvage, transactions, walk
+
+SIZES = (0, 10, 400, 3, 90, 1000, 5, 0, 60, 200)
+BATCHES = [batch(10 * n, [record(value=b"v" * size)]) for n, size in enumerate(SIZES)]
+STARTS = [sum(map(len, BATCHES[:n])) for n in range(len(BATCHES))]
+WHOLE = b"".join(BATCHES)
+WINDOWS = (61, 100, 333, 1 << 20)
+
+
+@dataclass
+class Disk:
+    """One file, of which `bad` stretches can't be read. Implements `codec.base.Listing`."""
+
+    data: bytes
+    bad: list[tuple[int, int]] = field(default_factory=list)
+    name: str = "orders-0"
+    most: int = 0
+
+    def entries(self) -> list[Entry]:
+        return [Entry(NAME, len(self.data))]
+
+    def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
+        stop = len(self.data) if length is None else min(len(self.data), offset + length)
+        self.most = max(self.most, stop - offset)
+        for low, high in self.bad:
+            if low < stop and offset < high:
+                raise UnreadableError.of(max(low, offset), high - max(low, offset), "EIO", name)
+        return self.data[offset:stop]
+
+    def parent(self) -> None:
+        return None
+
+
+def planned(data: bytes) -> PlannedFile:
+    return PlannedFile(NAME, len(data), Role.PRIMARY, "kafka.log", {"base_offset": 0})
+
+
+def numbers(found: Any, data: bytes) -> list[int]:
+    """Which batches were given, by their base offsets; each at its place."""
+    out = []
+    for window, frames in found:
+        for start, end, head in zip(frames.start, frames.end, frames.header, strict=True):
+            at = window.offset + int(start)
+            assert bytes(window.data[start:end]) == data[at : window.offset + int(end)]
+            out.append(int(head["base_offset"]) // 10)
+    return out
+
+
+@pytest.fixture(params=WINDOWS)
+def window(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    monkeypatch.setattr(module, "_WINDOW", request.param)
+    return int(request.param)
+
+
+def test_each_batch_once(window: int) -> None:
+    disk = Disk(WHOLE)
+    assert numbers(walk(disk, planned(WHOLE)), WHOLE) == list(range(10))
+    assert numbers(walk(disk, planned(WHOLE), check=True), WHOLE) == list(range(10))
+    assert numbers(salvage(disk, NAME, 0), WHOLE) == list(range(10))
+    assert disk.most <= max(window, max(map(len, BATCHES)) + 61), (
+        "no more than a window, or a batch and a header"
+    )
+
+
+def put(at: int, new: bytes) -> bytes:
+    return WHOLE[:at] + new + WHOLE[at + len(new) :]
+
+
+LENGTH, MAGIC = RECORD_BATCH.offset("batch_length"), RECORD_BATCH.offset("magic")
+
+DAMAGE = {
+    "magic": (put(STARTS[2] + MAGIC, b"\7"), {2}),
+    "length of nothing": (put(STARTS[2] + LENGTH, bytes(4)), {2}),
+    "length beyond the end": (put(STARTS[5] + LENGTH, b"\0\x10\0\0"), {5}),
+    "a batch of zeros": (put(STARTS[4], bytes(len(BATCHES[4]))), {4}),
+    "two of noise": (put(STARTS[6], b"\xa7" * (len(BATCHES[6]) + len(BATCHES[7]))), {6, 7}),
+    "the first": (put(0, b"\xff" * 30), {0}),
+    "the last": (put(STARTS[9] + MAGIC, b"\7"), {9}),
+    "a torn tail": (WHOLE[:-7], {9}),
+    "half a header at the end": (WHOLE + BATCHES[0][:30], set()),
+    "zeros at the end": (WHOLE + bytes(5000), set()),
+    "noise at the end": (WHOLE + b"\xa7" * 300, set()),
+    "all of it": (b"\xa7" * 3000, set(range(10))),
+}
+
+
+@pytest.mark.parametrize("what", DAMAGE)
+def test_past_damage_the_next_one_that_is_good(what: str, window: int) -> None:
+    data, gone = DAMAGE[what]
+    wanted = [n for n in range(10) if n not in gone]
+    assert numbers(walk(Disk(data), planned(data)), data) == wanted
+    assert numbers(salvage(Disk(data), NAME, 0), data) == wanted
+    with pytest.raises(UsageError, match=r"is damaged at byte (\d+): .*Nothing is appended behind damage"):
+        list(walk(Disk(data), planned(data), check=True))
+
+
+def test_a_wrong_checksum_is_damage_where_it_is_looked_at(window: int) -> None:
+    data = put(STARTS[5] + 500, b"\0")
+    assert numbers(walk(Disk(data), planned(data)), data) == list(range(10))
+    assert numbers(salvage(Disk(data), NAME, 0), data) == [n for n in range(10) if n != 5]
+    with pytest.raises(UsageError, match=f"{NAME} is damaged at byte {STARTS[5]}: "):
+        list(walk(Disk(data), planned(data), check=True))
+
+
+def test_a_length_that_is_too_large_hides_the_next_one_only_where_no_checksum_is_looked_at(
+    window: int,
+) -> None:
+    data = put(STARTS[1] + LENGTH, (len(BATCHES[1]) + 50 - 12).to_bytes(4, "big"))
+    assert 2 not in numbers(walk(Disk(data), planned(data)), data)
+    assert numbers(salvage(Disk(data), NAME, 0), data) == [0, 2, 3, 4, 5, 6, 7, 8, 9]
+
+
+@pytest.mark.parametrize("cut", [1, 100, 139, 140, 300])
+def test_a_file_that_became_shorter(cut: int, window: int) -> None:
+    """Since the directory was listed."""
+    whole = [n for n in range(10) if STARTS[n] + len(BATCHES[n]) <= len(WHOLE) - cut]
+    assert numbers(walk(Disk(WHOLE[:-cut]), planned(WHOLE)), WHOLE) == whole
+    data = put(STARTS[2] + MAGIC, b"\7")
+    assert numbers(walk(Disk(data[:-cut]), planned(data)), data) == [n for n in whole if n != 2]
+    data = put(STARTS[7] + MAGIC, b"\7")
+    assert numbers(walk(Disk(data[:-cut]), planned(data)), data) == [n for n in whole if n != 7]
+
+
+def test_a_damaged_length_hides_no_end_of_a_transaction(window: int) -> None:
+    txn = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0, "attributes": TRANSACTIONAL}
+    abort = {**txn, "base_sequence": -1, "attributes": TRANSACTIONAL | CONTROL}
+    marker = record(
+        key=CONTROL_RECORD_KEY.pack({"type": ABORT}), value=END_TXN_MARKER.pack({"coordinator_epoch": 0})
+    )
+    parts = [batch(0, **txn), batch(1), batch(2, [marker], **abort), batch(3)]
+    data = b"".join(parts)
+    at = len(parts[0]) + LENGTH
+    longer = data[:at] + (len(parts[1]) + 20 - 12).to_bytes(4, "big") + data[at + 4 :]
+    for one in (data, longer):
+        aborted, unstable = transactions(Disk(one), [planned(one)])
+        assert aborted == [AbortedTxn(7, 0, 2, 3)]
+        assert unstable is None
+    aborted, unstable = transactions(Disk(data[: -len(parts[3]) - 1]), [planned(data)])
+    assert (aborted, unstable) == ([], 0)
+
+
+@pytest.mark.parametrize(
+    ("bad", "gone"),
+    [
+        ([(0, 1)], {0}),
+        ([(STARTS[3] - 1, STARTS[3])], {2}),
+        ([(STARTS[3], STARTS[3] + 1)], {3}),
+        ([(STARTS[2] + 5, STARTS[6] - 5)], {2, 3, 4, 5}),
+        ([(STARTS[2] + 5, STARTS[2] + 6), (STARTS[2] + 90, STARTS[2] + 99), (STARTS[9] + 70, len(WHOLE))], {2, 9}),
+        ([(0, len(WHOLE))], set(range(10))),
+    ],
+)  # fmt: skip
+def test_past_what_the_disk_cant_read(bad: list[tuple[int, int]], gone: set[int], window: int) -> None:
+    wanted = [n for n in range(10) if n not in gone]
+    assert numbers(walk(Disk(WHOLE, bad), planned(WHOLE)), WHOLE) == wanted
+    assert numbers(salvage(Disk(WHOLE, bad), NAME, 0), WHOLE) == wanted
+    with pytest.raises(UsageError, match="the disk can't read"):
+        list(walk(Disk(WHOLE, bad), planned(WHOLE), check=True))
+
+
+def test_damage_before_what_the_disk_cant_read(window: int) -> None:
+    data = put(STARTS[2] + MAGIC, b"\7")
+    for bad in ([(STARTS[2] + 30, STARTS[2] + 40)], [(STARTS[5], STARTS[5] + 40)]):
+        wanted = [n for n in range(10) if n not in (2, 5 if bad[0][0] == STARTS[5] else 2)]
+        assert numbers(salvage(Disk(data, bad), NAME, 0), data) == wanted
