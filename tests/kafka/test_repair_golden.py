@@ -66,7 +66,7 @@ def test_prefix(case: Case) -> None:
         assert mended.files == whole.files
 
 
-PARTIAL = ("dmg_fix_count_plus", "craft_compressed_less_records")
+PARTIAL = ("dmg_fix_count_plus", "craft_compressed_less_records", "craft_gzip_bad_crc", "craft_gzip_truncated")
 """The records of a batch before the bad one are kept."""
 
 
@@ -91,6 +91,8 @@ EXPECTED = {
     "dmg_flip_offset_bit0": (97, 0), "dmg_flip_offset_neg": (97, 0), "dmg_flip_offset_plus": (97, 0),
     "dmg_offset_overflow": (97, 0), "dmg_seg_duplicate": (97, 0), "dmg_seg_overlap": (97, 0),
     "dmg_seg_wrong_base_high": (97, 0), "dmg_seg_wrong_base_low": (97, 0), "dmg_zero_tail_4096": (97, 0),
+    "dmg_flip_magic_3": (97, 0), "dmg_flip_magic_0": (97, 0), "dmg_flip_len_plus": (97, 0), "dmg_flip_len_neg": (97, 0),
+    "dmg_flip_len_huge": (97, 0), "dmg_len_zero": (97, 0), "dmg_flip_old_len": (97, 0), "craft_gzip_bad_crc": (2, 1),
     "dmg_left_swap": (97, 0), "dmg_garbage_mid": (97, 0), "dmg_torn_append": (93, 0),
 }  # fmt: skip
 

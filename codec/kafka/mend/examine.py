@@ -15,17 +15,16 @@ import numpy as np
 import numpy.typing as npt
 from crc32c import crc32c
 
-from logwright.codec.base import Bytes, Cut, Frames, Listing, PlannedFile, Window
-from logwright.codec.compress import CompressionError
-from logwright.codec.describe import DescriptionError
+from logwright.codec.base import Cut, Frames, Listing, PlannedFile, Window
 from logwright.codec.fault import Fault, Kind, Severity, UnreadableError
 from logwright.codec.kafka import log
-from logwright.codec.kafka.batch import COMPRESSION, CONTROL, CRC_START, HEAD_SIZE, LENGTH_END, RECORD
+from logwright.codec.kafka.batch import COMPRESSION, CONTROL, CRC_START, HEAD, HEAD_SIZE, LENGTH_END, MAGIC
+from logwright.codec.kafka.consumer import consume
 from logwright.codec.kafka.log import LogContext
+from logwright.codec.kafka.markers import bad_markers
 from logwright.codec.kafka.mend.runs import Run, lost, offsets, place
 from logwright.codec.kafka.names import segment_name
 from logwright.codec.kafka.scan import heads_at
-from logwright.codec.kafka.sections import expand
 from logwright.codec.option import Options
 
 _WINDOW = 4 << 20
@@ -132,7 +131,11 @@ class _Examiner:
         window = Window(np.frombuffer(batch, np.uint8), 0, len(batch))
         heads = heads_at(window.data, np.array([0], np.int64))
         one = Frames(np.array([0], np.int64), np.array([len(batch)], np.int64), heads, len(batch))
-        return not list(self._undecodable(window, one))
+        return self._is_fine(window, one)
+
+    def _is_fine(self, window: Window, one: Frames) -> bool:
+        """Whether its records can be decoded, and end a transaction if they should."""
+        return not list(self._undecodable(window, one)) and not bad_markers(window, one)
 
     def _keep(self, to: list[Run], window: Window, frames: Frames, low: int, high: int) -> None:
         base, last = offsets(frames.header[low:high])
@@ -145,8 +148,7 @@ class _Examiner:
             if before is not None and not before.patch and before.stop == start and before.last < base[first]:
                 to[-1] = replace(before, stop=stop, last=int(last[end - 1]))
                 continue
-            self._add(
-                to,
+            to.append(
                 Run(
                     self.copy,
                     self.file.name,
@@ -158,9 +160,6 @@ class _Examiner:
                 ),
             )
 
-    def _add(self, to: list[Run], run: Run) -> None:
-        to.append(run)
-
     # Batches that stop a consumer
 
     def _stuck(self, window: Window, frames: Frames, i: int, fault: Fault) -> None:
@@ -171,12 +170,16 @@ class _Examiner:
         head = frames.header[i : i + 1]
         rows, what = lost(self.listing, head)
         stored = window.data[start + HEAD_SIZE : end]
-        limit = self._rows.options["max.decompressed.bytes"]
         text = _why(fault)
         lost_rows = fault.rows_lost if fault.rows_lost is not None else rows
-        rest, count = (b"", 0) if int(head["attributes"][0]) & CONTROL else _decodable(stored, head[0], limit)
+        limit = self._rows.options["max.decompressed.bytes"]
+        codec = int(head["attributes"][0]) & COMPRESSION
+        rest, count = b"", 0
+        if not int(head["attributes"][0]) & CONTROL:
+            got = consume(codec, stored, int(head["records_count"][0]), limit)
+            rest, count = got.data, got.records
         patch, kept = _shorter(head, rest, count)
-        if 0 < count < int(head["records_count"][0]) and self._is_sound(patch + stored[:kept].tobytes()):
+        if count and self._is_sound(patch + stored[:kept].tobytes()):
             base, last = offsets(head)
             run = Run(
                 self.copy, self.file.name, self.found.base, at + HEAD_SIZE, at + HEAD_SIZE + kept,
@@ -202,13 +205,12 @@ class _Examiner:
             end = start + damage.length
             one = Frames(np.array([start], np.int64), np.array([end], np.int64), head, end)
             delta = int(head["last_offset_delta"][0])
-            if delta >= 0 and not list(self._undecodable(window, one)):
+            if delta >= 0 and self._is_fine(window, one):
                 base = int(head["base_offset"][0])
                 stop = damage.offset + damage.length
                 self.found.wrong(Cut(self.file.name, damage.offset, damage.length, _why(damage), self.copy))
-                self._add(
-                    self.found.odd,
-                    Run(self.copy, self.file.name, self.found.base, damage.offset, stop, base, base + delta),
+                self.found.odd.append(
+                    Run(self.copy, self.file.name, self.found.base, damage.offset, stop, base, base + delta)
                 )
                 if stop < resume:
                     self._hole = replace(damage, offset=stop, length=resume - stop, rows_lost=None, lost={})
@@ -218,7 +220,7 @@ class _Examiner:
     def _close(self, after: Frames | None) -> None:
         fault, self._hole = self._hole, None
         assert fault is not None
-        if not fault.length:
+        if not fault.length or self._mended(fault):
             return
         tail = fault.offset + fault.length >= self.file.size
         rows, what = fault.rows_lost, fault.lost
@@ -235,32 +237,34 @@ class _Examiner:
         if not tail or fault.severity is Severity.ERROR:
             self.found.wrong(self.found.cut[-1])
 
+    def _mended(self, fault: Fault) -> bool:
+        """Where only the fields of a batch are wrong that no checksum covers, the checksum proves the rest of it."""
+        if not HEAD_SIZE <= fault.length <= _PATCHED:
+            return False
+        try:
+            data = self.listing.read(self.file.name, fault.offset, fault.length)
+        except UnreadableError:
+            return False
+        head = np.frombuffer(data, HEAD, 1).copy()
+        base, last = offsets(head)
+        if crc32c(data[CRC_START:]) != head["crc"][0] or not 0 <= base[0] <= last[0]:
+            return False
+        head["batch_length"], head["magic"] = fault.length - LENGTH_END, MAGIC
+        patch = head.tobytes()
+        if not self._is_sound(patch + data[HEAD_SIZE:]):
+            return False
+        self.found.wrong(Cut(self.file.name, fault.offset, fault.length, _why(fault), self.copy))
+        start, stop = fault.offset + HEAD_SIZE, fault.offset + fault.length
+        self.found.odd.append(
+            Run(
+                self.copy, self.file.name, self.found.base, start, stop, int(base[0]), int(last[0]), patch, fault.offset
+            )
+        )  # fmt: skip
+        return True
+
 
 def _why(fault: Fault) -> str:
     return f"{fault.kind}: {fault.detail}"
-
-
-def _decodable(stored: Bytes, head: Any, limit: int) -> tuple[bytes, int]:
-    """The records at the start of a section that can be decoded: their bytes, decompressed, and how many they are.
-
-    As many as a consumer gets before it stops: it checks at the last record that nothing is left, and gives none that is
-    not above the one before.
-    """
-    codec, wanted = int(head["attributes"]) & COMPRESSION, int(head["records_count"])
-    try:
-        plain = bytes(expand(codec, stored, limit)) if codec else stored.tobytes()
-    except CompressionError:
-        return b"", 0
-    at = count = 0
-    try:
-        while count < wanted and at < len(plain):
-            _, stop = RECORD.unpack(plain, at, len(plain))
-            if count + 1 == wanted and stop < len(plain):
-                break  # bytes are left behind the last one
-            at, count = stop, count + 1
-    except DescriptionError:
-        pass
-    return plain[:at], count
 
 
 def _shorter(head: npt.NDArray[Any], rest: bytes, count: int) -> tuple[bytes, int]:

@@ -128,7 +128,14 @@ class _Arranger:
         if beside or not self._of_file(one):
             if at == len(self.runs) and not self._is_last(number, one):
                 return False
-            return self._insert(one)
+            if not self._insert(one):
+                return False
+            if one.patch:
+                self.order.notes.append(
+                    f"{one.file}: batch_length or magic of the batch at byte {one.begin} is set right: its checksum, which does not"
+                    " cover them, is that of all the rest."
+                )
+            return True
         return False
 
     def _is_last(self, number: int, one: Run) -> bool:
@@ -185,6 +192,10 @@ class _Arranger:
                     self.order.cut.append(cut_of(one, why, 0, {}))
                     return
         rows, what = lost(listing, np.array([head]))
+        if one.patch:
+            self.order.cut = [
+                each for each in self.order.cut if (each.file, each.offset) != (one.file, one.begin)
+            ]
         why = f"bad order: offsets {one.first} to {one.last} are not in the place of the batch, and others have them or lie around"
         self.order.cut.append(cut_of(one, why, rows, what))
 
