@@ -23,7 +23,7 @@ from typing import Any
 
 from logwright.codec import registry
 from logwright.codec.base import Layout
-from logwright.codec.fault import ExistsError, UsageError
+from logwright.codec.fault import ExistsError, StorageError, UsageError
 from logwright.codec.option import Options, parse_int
 from logwright.corpora.expected import lines
 from logwright.corpora.recipe import Generator, Made, Order, Recipe
@@ -103,10 +103,10 @@ def generate(
     folder, name = os.path.split(os.path.abspath(target))
     order = Order(name, os.path.basename(folder), chosen.name, count, start, Options(chosen.options, options))
     files = LocalFileSystem() if files is None else files
-    _refuse_existing(files, path, target.rstrip("/"))
-    made = chosen.make(order)
     done: list[str] = []
     with plain_errors(path):
+        _refuse_existing(files, path, target.rstrip("/"))
+        made = chosen.make(order)
         try:
             return _make(files, codec, target.rstrip("/"), order, made, done)
         except BaseException:
@@ -234,6 +234,8 @@ def _entries(files: FileSystem, target: str, made: Made) -> Iterator[dict[str, A
         size, digest, at = files.stat(path).size, hashlib.sha256(), 0  # type: ignore[union-attr]
         while at < size:
             piece = files.read(path, at, _PIECE)
+            if not piece:
+                raise StorageError("the file became shorter while it was read", path=path)
             digest.update(piece)
             at += len(piece)
         entry = {"name": name or os.path.basename(target), "size": size, "sha256": digest.hexdigest()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -10,7 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from logwright.codec.base import TellsFacts
+from logwright.codec.base import Entry, Listing, TellsFacts
+from logwright.codec.fault import Fault, UnreadableError
+from logwright.readers.listing import Directory
 from logwright.readers.resolve import DirectoryTarget, FileTarget, Target
 from logwright.readers.source import Source
 from logwright.readers.stream import named
@@ -31,8 +34,10 @@ def inspect(target: Target) -> dict[str, Any]:
 
 
 def _directory(target: DirectoryTarget) -> dict[str, Any]:
-    plan, layout = target.plan, target.layout
-    told = layout.facts(target.directory, plan) if isinstance(layout, TellsFacts) else {}
+    layout, heard = target.layout, _Listening(target.directory)
+    # Made once more, to hear what could not be read for it.
+    plan = layout.plan(heard, target.layout_options)
+    told = layout.facts(heard, plan) if isinstance(layout, TellsFacts) else {}
     return {
         "path": target.path,
         "kind": "directory",
@@ -45,10 +50,34 @@ def _directory(target: DirectoryTarget) -> dict[str, Any]:
             {"name": f.name, "size": f.size, "role": str(f.role), "codec": f.codec, "note": f.note}
             for f in plan.files
         ],
-        "faults": [{"file": name, **fault.to_dict()} for name, fault in plan.faults],
+        "faults": [
+            {"file": name, **fault.to_dict()} for name, fault in (*plan.faults, *heard.faults.items())
+        ],
         "notes": list(target.directory.warnings),
         "views": list(layout.views),
     }
+
+
+class _Listening:
+    """A directory that takes note of what the disk can't read: whoever asked goes on without it. Implements `codec.base.Listing`."""
+
+    def __init__(self, directory: Directory) -> None:
+        self._directory, self.name = directory, directory.name
+        self.faults: dict[str, Fault] = {}
+        """The first of each file."""
+
+    def entries(self) -> Sequence[Entry]:
+        return self._directory.entries()
+
+    def parent(self) -> Listing | None:
+        return self._directory.parent()
+
+    def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
+        try:
+            return self._directory.read(name, offset, length)
+        except UnreadableError as error:
+            self.faults.setdefault(name, error.fault(""))
+            raise
 
 
 def _file(target: FileTarget) -> dict[str, Any]:

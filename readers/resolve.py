@@ -6,6 +6,7 @@ import fnmatch
 import glob as globbing
 import os
 import re
+import stat
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -195,7 +196,12 @@ def _target(path: str, wanted: Codec | None, layout: Layout | None, options: dic
 
 def _is_directory(path: str) -> bool:
     if not is_remote(path):
-        return os.path.isdir(local_path(path))
+        try:
+            return stat.S_ISDIR(os.stat(local_path(path)).st_mode)
+        except (FileNotFoundError, NotADirectoryError, ValueError):
+            return False
+        except OSError as error:
+            raise explain(error, path) from error
     from pyarrow import fs
 
     system, inner = file_system(path)

@@ -144,8 +144,10 @@ def every_call(
     prepare: Callable[[], None] = lambda: None,
     failures: Sequence[Failure] = tuple(Failure),
     forever: bool = False,
+    step: int = 1,
 ) -> Figures:
-    """Run a command again and again, with one more of its calls of the operating system failing each time.
+    """Run a command again and again, with another one of its calls of the operating system failing each time (only every `step`th
+    of them, for a quick look).
 
     `judge(result, error, text)` raises for an outcome that is neither a clear error nor a complete result; errors that are not
     made on purpose pass. `prepare` puts everything as it was.
@@ -167,7 +169,7 @@ def every_call(
             rescue.forget()
             judge(result, error, f"{failure} of call {at}, {calls.what}")
             figures.failures += 1
-            at += 1
+            at += step
     return figures
 
 

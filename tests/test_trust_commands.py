@@ -1,0 +1,251 @@
+"""Every command on a real directory while any one call of the operating system fails: a clear error or the complete result."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import logwright as lw
+from logwright.cli import main
+from logwright.convert import convert
+from logwright.codec.fault import LogwrightError
+from logwright.roundtrip import trust
+from logwright.roundtrip.faulty import FaultyCalls
+from logwright.roundtrip.memory_filesystem import Failure
+
+Command = Callable[[Path], Any]
+ROWS = 60
+WRITING = {"batch.size": 200, "segment.bytes": 500, "topic.id": "AAAAAAAAAAAAAAAAAAAAAQ"}
+
+
+def rows(prefix: str, count: int = ROWS) -> pa.Table:
+    return pa.table(
+        {
+            "value": pa.array([f"{prefix}-{n:04}".encode() for n in range(count)], pa.binary()),
+            "timestamp": pa.array(range(count), pa.timestamp("ms", "UTC")),
+        }
+    )
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A sound partition, and a damaged one."""
+    home = tmp_path / "home"
+    home.mkdir()
+    lw.write(rows("old"), home / "orders-0", "kafka.partition", **WRITING)
+    shutil.copytree(home / "orders-0", home / "bad-0")
+    log = sorted((home / "bad-0").glob("*.log"))[1]
+    data = bytearray(log.read_bytes())
+    data[100] ^= 1
+    log.write_bytes(data)
+    return home
+
+
+def tree(path: Path) -> dict[str, bytes]:
+    return {str(one.relative_to(path)): one.read_bytes() for one in sorted(path.rglob("*")) if one.is_file()}
+
+
+def cli(*words: str) -> tuple[int, bytes, str]:
+    """A command line: status, standard output, standard error."""
+    out, err = io.BytesIO(), io.StringIO()
+    with contextlib.ExitStack() as stack:
+        stdout = io.TextIOWrapper(out, write_through=True)
+        stack.enter_context(contextlib.redirect_stdout(stdout))
+        stack.enter_context(contextlib.redirect_stderr(err))
+        try:
+            main(list(words))
+            status = 0
+        except SystemExit as ended:
+            status = int(ended.code or 0)
+        stdout.flush()
+        return status, out.getvalue(), err.getvalue()
+
+
+# Reading
+
+
+def scanned(path: Path, mode: str = "DROPMALFORMED") -> Any:
+    found = lw.scan(path, mode=mode)
+    return found.to_table().to_pylist(), not found.report.ok
+
+
+READERS: dict[str, tuple[str, Command]] = {
+    "read": ("orders-0", lambda path: (lw.read(path).to_pylist(), False)),
+    "read committed": ("orders-0", lambda path: (lw.read(path, view="read_committed").to_pylist(), False)),
+    "scan as the system": ("orders-0", lambda path: scanned(path, "AS_SYSTEM")),
+    "scan": ("orders-0", scanned),
+    "scan damage": ("bad-0", scanned),
+    "verify": ("orders-0", lambda path: ((report := lw.verify(path)).rows, not report.ok)),
+    "verify as the system": (
+        "bad-0",
+        lambda path: (dict((report := lw.verify(path, as_system="4.3"))["system"]), report.faults_total),
+    ),
+    "inspect": ("orders-0", lambda path: ((found := lw.inspect(path))["facts"], bool(found["faults"]))),
+    "detect": ("orders-0", lambda path: (lw.detect(path), False)),
+}
+
+
+@pytest.mark.parametrize("step", [13, pytest.param(1, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("name", READERS)
+def test_any_call_of_a_reader_may_fail(place: Path, name: str, step: int) -> None:
+    inner, command = READERS[name]
+    path = place / inner
+    before = tree(place)
+    sound = command(path)
+
+    def judge(found: Any, error: LogwrightError | None, text: str) -> None:
+        if error is not None:
+            assert error.path, f"{text}: {error}"
+            assert str(error).count("\n") == 0
+        elif found != sound:
+            assert found[1], f"{text}: another result, and nothing is said"
+
+    figures = trust.every_call(lambda: command(path), judge, failures=(Failure.EIO, Failure.SHORT), step=step)
+    figures += trust.every_call(
+        lambda: command(path), judge, failures=(Failure.EIO,), forever=True, step=step
+    )
+    assert figures.failures >= 1
+    assert tree(place) == before
+
+
+LINES = {
+    "dump": ("dump", "orders-0", "--format", "jsonl"),
+    "dump permissive": ("dump", "bad-0", "--format", "csv", "--mode", "DROPMALFORMED"),
+    "verify": ("verify", "bad-0"),
+    "inspect": ("inspect", "orders-0"),
+}
+
+
+@pytest.mark.parametrize("step", [17, pytest.param(1, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("name", LINES)
+def test_any_call_of_a_command_line_may_fail(
+    place: Path, name: str, step: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(place)
+    before = tree(place)
+    sound = cli(*LINES[name])
+    assert sound[0] in (0, 3)
+
+    def judge(found: tuple[int, bytes, str], error: LogwrightError | None, text: str) -> None:
+        assert error is None
+        status, out, said = found
+        assert "Traceback" not in said
+        assert "mistake in logwright" not in said, f"{text}: {said}"
+        if status == sound[0] and status != 3:
+            assert out == sound[1], text
+        elif status == 1:
+            assert said.startswith("error:"), text
+        else:
+            assert status == 3, f"{text}: {status} {said}"
+
+    figures = trust.every_call(
+        lambda: cli(*LINES[name]), judge, failures=(Failure.EIO, Failure.SHORT), step=step
+    )
+    assert figures.failures >= 1
+    assert tree(place) == before
+
+
+# Writing
+
+
+def written(mode: str) -> Command:
+    return lambda path: lw.write(rows("new"), path, "kafka.partition", mode=mode, **WRITING)
+
+
+WRITERS: dict[str, tuple[str, Command]] = {
+    "write": ("new-0", written("error")),
+    "append": ("orders-0", written("append")),
+    "overwrite": ("orders-0", written("overwrite")),
+    "generate": ("gen-0", lambda path: lw.generate("kafka.partition", path, rows=40, seed=3)),
+    "convert": ("rows.parquet", lambda path: convert(str(path.parent / "orders-0"), str(path))),
+    "convert back": (
+        "back-0",
+        lambda path: convert(
+            str(path.parent / "orders-0"), str(path), "kafka.partition", topic_id=WRITING["topic.id"]
+        ),
+    ),
+    "repair": ("mended-0", lambda path: lw.repair(path.parent / "bad-0", path)),
+    "repair in place": ("bad-0", lambda path: lw.repair(path, in_place=True, backup=path.parent / "backup")),
+    "rebuild": ("rebuilt-0", lambda path: lw.rebuild(path.parent / "orders-0", path)),
+}
+
+
+class Sandbox:
+    """The place as it was, again and again."""
+
+    def __init__(self, place: Path) -> None:
+        self.place, self.saved = place, place.parent / "saved"
+        shutil.copytree(place, self.saved)
+
+    def restore(self) -> None:
+        shutil.rmtree(self.place)
+        shutil.copytree(self.saved, self.place)
+
+
+def seen(path: Path) -> Any:
+    """What readers see there."""
+    if not path.exists():
+        return None
+    if path.is_file():
+        return path.read_bytes()
+    found = lw.scan(path, mode="DROPMALFORMED")
+    return found.to_table().to_pylist()
+
+
+@pytest.mark.parametrize("step", [97, pytest.param(1, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("name", WRITERS)
+def test_any_call_of_a_writer_may_fail(place: Path, name: str, step: int) -> None:
+    target, command = WRITERS[name]
+    path = place / target
+    sandbox = Sandbox(place)
+    old, others = seen(path), {one: data for one, data in tree(place).items() if not one.startswith(target)}
+    command(path)
+    new, whole = seen(path), {one.split("/")[0] for one in tree(place)}
+
+    def judge(found: Any, error: LogwrightError | None, text: str) -> None:
+        there = seen(path)
+        assert there in (old, new), f"{text}: neither the old nor the new"
+        if error is None:
+            assert there == new, f"{text}: no error, and it is not there"
+        else:
+            assert error.path or error.advice, f"{text}: {error}"
+            assert str(error).count("\n") == 0
+        now = tree(place)
+        assert {one: now.get(one) for one in others} == others, f"{text}: the input was changed"
+        # Nobody else finds a half-written thing.
+        if there == old:
+            with contextlib.suppress(lw.ExistsError):
+                command(path)
+                assert seen(path) == new, f"{text}: the next run fails"
+                left = {one.split("/")[0] for one in tree(place)} - whole
+                assert not left, f"{text}: left behind: {left}"
+
+    figures = trust.every_call(lambda: command(path), judge, prepare=sandbox.restore, step=step)
+    assert figures.failures >= 1
+
+
+def test_the_harness_lets_a_command_fail_where_it_says(place: Path) -> None:
+    with FaultyCalls(0) as calls, pytest.raises(lw.LogwrightError):
+        lw.read(place / "orders-0" / f"{0:020d}.log")
+    assert calls.ticks >= 1
+    assert sys.stdout is not None
+
+
+def commands() -> Iterator[str]:
+    yield from (*READERS, *LINES, *WRITERS)
+
+
+def test_every_command_is_tried() -> None:
+    from logwright.cli import VERBS
+
+    tried = {name.split()[0] for name in commands()}
+    # What has no files of its own: the list of codecs, the cache of kernels, and words of others.
+    assert set(VERBS) - tried <= {"codecs", "warmup", "explain", "damage", "diff", "roundtrip"}
