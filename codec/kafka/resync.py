@@ -7,9 +7,8 @@ What a damaged batch says of itself is believed where its header speaks for itse
 1. Where it truly ends, if that can be told: its own checksum says so when only its length, its magic or its offset is wrong,
    at the end that it claims, that its records have, or where the next batch starts. Nothing before that place is a batch, and
    nothing behind it is hidden.
-2. The end that it claims, if a good batch with a fitting offset, the end of the file or zeros are there. A batch before that
-   place counts only if good batches lead from it to that very place, and their offsets fit between what the damaged batch
-   takes and what follows: it was the length that was wrong, by exactly whole batches.
+2. The end that it claims, if the end of the file, zeros, or a batch, good or not, with a fitting offset are there. A batch before
+   that place counts only as under 1: it was the length that was wrong, by exactly whole batches.
 3. What lies within what it claims (or, where that is more than the file has or than `LIMIT`, within its records by their
    lengths) is its content. A batch in there counts only if good batches lead from it across the end that is claimed; or if
    its offset is exactly the one that follows the last good batch (what a broker appended behind a torn batch) or the damaged
@@ -441,25 +440,18 @@ class _Search:
             return self.ends_well(end, self.after)
         return end == self.size or self.follow(end, end + 1)[1] == OVER
 
-    def before_anchor(self, at: int, end: int) -> int:
-        """The first batch from `at` on from which good ones lead to exactly `end`, with offsets that fit in; else `end`."""
-        top = (
-            self.offset(end)
-            if len(self.data) - end >= HEAD_SIZE and not self.zeros_at(end)
-            else self.high + 1
-        )
-        if self.after == top:
+    def before_anchor(self, start: int, at: int, end: int) -> int:
+        """The good batch from `at` on, before `end`, at which the damaged one ends by its own checksum; else `end`."""
+        if self.follow(end, end + 1)[1] == OVER and self.offset(end) == self.after:
             return end
-        low = max(self.low, self.after)
-        while True:
+        while start >= self.origin:
             p, _ = next_sound(
-                self.data[:end], at, end - at, low, top - 1, -1, self.origin, self.known, self.filled
+                self.data[:end], at, end - at, self.low, self.high, -1, self.origin, self.known, self.filled
             )
-            if p < 0:
-                return end
-            at, _, due = self.follow(p, end)
-            if at == end and due <= top:
-                return p
+            if p < 0 or self.ends_at(start, p):
+                return end if p < 0 else p
+            at, _, _ = self.follow(p, end)
+        return end
 
     def at(self, place: int) -> tuple[int, int, bool]:
         """What there is to say where a batch has to start, or the file to end."""
@@ -532,17 +524,15 @@ def _find(window: Window, at: int, context: LogContext, damaged: Damaged | None)
     # Whether it is here, and to be believed.
     told = start >= 0 and damaged is not None and (damaged.end >= 0 or after >= 0)
     barrier = end
-    if at <= end:
-        if told and search.ends_at(start, end):
-            return search.at(end)
-        if search.anchored(end):
-            return search.at(search.before_anchor(at, end))
     if told:
         content = search.content_end(start)
-        if at <= content <= len(window.data) and search.ends_at(start, content):
-            return search.at(content)
+        for place in (end, content):
+            if at <= place <= len(window.data) and search.ends_at(start, place):
+                return search.at(place)
         if end < 0:
             barrier = content
+    if at <= end and search.anchored(end):
+        return search.at(search.before_anchor(start, at, end))
     while True:
         p, whole = search.next(at)
         if p < 0:
