@@ -84,7 +84,7 @@ coverage: $(STAMP) ## branch coverage over interpreted and compiled kernels toge
 COVERED = $(BIN)/coverage run -m pytest tests -q -n $(JOBS) --dist loadfile --ignore=tests/oracle \
   -m "not nightly and not oracle and not spark" $(ARGS)
 
-dist: $(STAMP) ## wheel, sdist, and the zip for spark-submit --py-files, in dist/
+dist: $(STAMP) ## wheel, sdist, and for spark-submit the zip for --py-files and the job repair, in dist/
 	@rm -rf dist build src/logwright.egg-info
 	@# The wheel is built from the sdist, so the sdist is known to be whole. Same commit, same bytes.
 	@export SOURCE_DATE_EPOCH="$$(git log -1 --format=%ct 2>/dev/null || echo 315532800)"; \

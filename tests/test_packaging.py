@@ -193,6 +193,14 @@ def test_zip_for_spark_imports_and_is_reproducible(wheel: Path, tmp_path: Path) 
     run(sys.executable, "-c", import_check(zipped.name), cwd=tmp_path, PYTHONPATH=str(zipped))
 
 
+def test_the_job_for_spark_submit_runs_from_the_zip(wheel: Path, tmp_path: Path) -> None:
+    script = pyfiles.job(wheel)
+    assert script.name == "logwright_repair.py"
+    said = run(sys.executable, script, "--help", cwd=tmp_path, PYTHONPATH=str(pyfiles.pyfiles(wheel)))
+    assert "--from PATH" in said
+    assert "Exit status: 0 nothing is lost, 3 something is" in said
+
+
 @pytest.fixture(scope="module", params=["3.11", "3.12", "3.13"])
 def fresh_python(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """An empty virtual environment of each version that is to be had here."""

@@ -112,8 +112,10 @@ DIES = """
     from logwright.spark.many import Item
     from logwright.spark.repair import distribute
 
+    KILLERS = sys.argv[2:]
+
     def work(item):
-        if item.name in sys.argv[2:]:
+        if item.name in KILLERS:
             os._exit(1)
         return json.dumps({"error": None, "name": item.name})
 
