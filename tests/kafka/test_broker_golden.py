@@ -30,7 +30,9 @@ SETTINGS = {
 """Of the broker that judged."""
 RUNS = {"no_marker": False, "marker": True}
 
-OUTSIDE = {"dmg_pm_other": "another topic id than the cluster's metadata has: with option topic.id it is told"}
+OUTSIDE = {
+    "dmg_pm_other": "another topic id than the cluster's metadata has: with option topic.id it is told"
+}
 """What is not in the files."""
 CHANGES_AFTERWARDS = {
     "dmg_pm_missing": "renamed, and served anew without a record",
@@ -201,6 +203,21 @@ def test_what_is_lost_is_told() -> None:
     (gone,) = verdict.lost
     assert (gone["topic"], gone["first_offset"], gone["last_offset"]) == (case.name, 58, 96)
     assert 0 < gone["first_timestamp"] <= gone["last_timestamp"]
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("dmg_torn_append", "40 bytes that are no batch stay at the end"),
+        ("dmg_zero_tail_12", "12 bytes that are no batch stay at the end"),
+        ("dmg_index_stale", "offsets from 86 on are given again"),
+    ],
+)
+def test_what_goes_wrong_with_the_next_append(name: str, said: str) -> None:
+    """A start after a clean stop does not look, so that nobody is warned."""
+    case = CASES[name]
+    assert any(said in one for one in opened(case.partition, True).verdict.warnings)
+    assert not any(said in one for one in opened(case.partition, False).verdict.warnings)
 
 
 def test_the_marker_above_counts(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from logwright.codec.base import Entry, Listing, Part, Verdict
 from logwright.codec.fault import UnreadableError, UsageError
 from logwright.codec.kafka import builder, log, metadata
 from logwright.codec.kafka.broker.disk import Disk
+from logwright.codec.kafka.broker.entries import entries
 from logwright.codec.kafka.broker.errors import BrokerError, Offline, Stray
 from logwright.codec.kafka.broker.fetch import Consumer, Served, Stretch
 from logwright.codec.kafka.broker.loader import Config, Loaded, LogLoader
@@ -182,7 +183,11 @@ def start_broker(listing: Listing, options: Options, *, version: str | None, cle
             },
             error=served.error,
             error_class=served.error_class,
-            warnings=(*loaded.warnings, *([] if served.warning is None else [served.warning])),
+            warnings=(
+                *loaded.warnings,
+                *_ahead(disk, loaded),
+                *([] if served.warning is None else [served.warning]),
+            ),
         )
         gone = lost(listing, served, where, after=disk)
     verdict = replace(
@@ -196,6 +201,28 @@ def start_broker(listing: Listing, options: Options, *, version: str | None, cle
         lost=tuple(gone.ranges),
     )
     return Started(verdict, disk, loaded, listing.name)
+
+
+def _ahead(disk: Disk, loaded: Loaded) -> Iterator[str]:
+    """What goes wrong as soon as something is appended: nothing of it is noticed when the broker starts."""
+    active = loaded.segments[max(loaded.segments)]
+    end, highest = 0, active.base_offset - 1
+    try:
+        for found in entries(disk, active.log, 0, active.size):
+            end = int(found.position[-1] + found.end[-1] - found.start[-1])
+            highest = max(highest, int(found.last_offset.max()))
+    except BrokerError:
+        pass  # what is behind it is no batch
+    if end < active.size:
+        yield (
+            f"{active.size - end} bytes that are no batch stay at the end of {active.log}: what is appended comes behind them, and "
+            "is out of reach"
+        )
+    if loaded.log_end_offset <= highest:
+        yield (
+            f"offsets from {loaded.log_end_offset} on are given again to what is appended, although {active.log} has records "
+            f"up to {highest}"
+        )
 
 
 def _refused(verdict: Verdict, error: BrokerError | UnreadableError) -> Verdict:
