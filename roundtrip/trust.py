@@ -229,12 +229,17 @@ def every_crash(
 def damage(sample: Sample, *, every_bit: bool = False) -> Figures:
     """Cut a file at each byte and flip bits of each: all, or one (another one in the next byte). See `laws.damage_is_seen`."""
     data = sample.specimen().all_bytes()
+    return damaged(data, sample.codec, sample.name, every_bit=every_bit, **sample.options)
+
+
+def damaged(
+    data: bytes, codec: str, name: str, *, every_bit: bool = False, memory: int | None = None, **options: Any
+) -> Figures:
+    """The same with any sound file. Raises `BrokenPromise`, also for what takes more than `memory` bytes."""
     bits = range(8) if every_bit else (None,)
     flips = [(at, at % 8 if bit is None else bit) for at in range(len(data)) for bit in bits]
-    with in_memory():
-        verdict = laws.damage_is_seen(
-            data, sample.codec, name=sample.name, flips=flips, guard=in_time, **sample.options
-        )
+    with in_memory(MEMORY if memory is None else memory):
+        verdict = laws.damage_is_seen(data, codec, name=name, flips=flips, guard=in_time, **options)
     if not verdict:
         raise BrokenPromise(str(verdict))
     return Figures(flips=len(flips), cuts=len(data))

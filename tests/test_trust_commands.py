@@ -15,8 +15,8 @@ import pytest
 
 import logwright as lw
 from logwright.cli import main
-from logwright.convert import convert
 from logwright.codec.fault import LogwrightError
+from logwright.convert import convert
 from logwright.roundtrip import trust
 from logwright.roundtrip.faulty import FaultyCalls
 from logwright.roundtrip.memory_filesystem import Failure

@@ -194,12 +194,14 @@ class KafkaPartition:
         table = self.views[view].table
         served = view in ("read_uncommitted", "read_committed")
         start = _log_start(listing, options)[0] if served else None
-        aborted, stable = transactions(listing, segments) if view == "read_committed" else ([], None)
+        broken: set[str] = set()
+        aborted, stable = transactions(listing, segments, broken) if view == "read_committed" else ([], None)
         out = []
         for file in segments:
             low, high = file.hints["base_offset"], file.hints["next_base"]
-            if stable is not None and low >= stable:
-                break
+            if stable is not None and low >= stable and file.name not in broken:
+                # No row of it is served. Damage is looked at all the same: it may be why, and has to be told.
+                continue
             if start is not None and high is not None and high <= start:
                 continue
             hints = dict(file.hints)

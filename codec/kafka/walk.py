@@ -100,13 +100,18 @@ def _beyond(listing: Listing, file: PlannedFile, at: int, context: Any) -> int:
     return file.size
 
 
-def transactions(listing: Listing, segments: Sequence[PlannedFile]) -> tuple[list[AbortedTxn], int | None]:
+def transactions(
+    listing: Listing, segments: Sequence[PlannedFile], broken: set[str] | None = None
+) -> tuple[list[AbortedTxn], int | None]:
     """The aborted transactions of a partition, and its last stable offset (None: its end), from the logs themselves.
 
     Only batches whose checksum is right count: a flipped bit opens no transaction, ends none, and hides none of its neighbours.
+    Logs with damage go to `broken`, by name: what ended a transaction may be lost there.
     """
     state, aborted = ProducerState(), []
     for file in segments:
         for window, frames in _walk(listing, file, check=True):
+            if broken is not None and frames.damage is not None and frames.damage.severity is Severity.ERROR:
+                broken.add(file.name)
             aborted += state.add(frames.header, markers(window, frames))
     return aborted, state.first_unstable
