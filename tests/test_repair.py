@@ -460,3 +460,177 @@ def test_the_toy_is_what_these_tests_take_it_for() -> None:
     from logwright.codec.base import Repairs
 
     assert isinstance(LAYOUT, Repairs)
+
+
+# What layouts and machines may do wrong
+
+
+def test_a_layout_that_contradicts_itself_is_found_out(
+    shelf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = MendingShelf.repair
+
+    def twice(self, *given):  # type: ignore[no-untyped-def]
+        mending = plain(self, *given)
+        mending.mended.append(mending.mended[0])
+        return mending
+
+    def both(self, *given):  # type: ignore[no-untyped-def]
+        mending = plain(self, *given)
+        mending.removes.append("000.toy")
+        return mending
+
+    def outside(self, *given):  # type: ignore[no-untyped-def]
+        mending = plain(self, *given)
+        mending.mended.append(Mended("../x", [b""]))
+        return mending
+
+    def too_much(self, *given):  # type: ignore[no-untyped-def]
+        mending = plain(self, *given)
+        mending.mended[0] = Mended("000.toy", [Kept("000.toy", 0, 10 * SIZE)])
+        return mending
+
+    for wrong, words in (
+        (twice, "twice"),
+        (both, "both makes and removes"),
+        (outside, "can't be one"),
+        (too_much, "shorter"),
+    ):
+        monkeypatch.setattr(MendingShelf, "repair", wrong)
+        with pytest.raises(lw.LogwrightError, match=words):
+            lw.repair(shelf, tmp_path / "out")
+    assert found(tmp_path) == {f"data/shelf/{name}": data for name, data in DAMAGED.items()}
+
+
+def test_what_a_user_may_not_give_away_is_said(
+    shelf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def forbidden(*_: object, **__: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "utime", forbidden)
+    report = lw.repair(shelf, tmp_path / "out")
+    assert "owner, mode or times of files could not be kept" in report.text()
+    assert found(tmp_path / "out") == SALVAGED
+
+    def failing(*_: object, **__: object) -> None:
+        raise OSError(5, "bad")
+
+    monkeypatch.setattr(os, "utime", failing)
+    assert "could not be kept" in lw.repair(shelf, tmp_path / "other").text()
+
+
+def test_a_backup_that_reads_back_as_something_else(
+    shelf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from logwright.writers.filesystem import LocalFileSystem
+
+    plain = LocalFileSystem.read
+
+    def rotten(self, path, offset=0, length=None):  # type: ignore[no-untyped-def]
+        data = plain(self, path, offset, length)
+        return bytes(len(data)) if path == str(tmp_path / "backup" / "003.toy") else data
+
+    monkeypatch.setattr(LocalFileSystem, "read", rotten)
+    with pytest.raises(lw.StorageError, match="reads back as something else"):
+        lw.repair(shelf, in_place=True, backup=tmp_path / "backup")
+    assert found(tmp_path) == {f"data/shelf/{name}": data for name, data in DAMAGED.items()}
+
+
+def test_a_backup_in_use_is_left_alone(shelf: Path, tmp_path: Path) -> None:
+    (tmp_path / "backup").mkdir()
+    with open(tmp_path / "backup" / "backup.lock", "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        with pytest.raises(lw.BusyError, match="saving files"):
+            lw.repair(shelf, in_place=True, backup=tmp_path / "backup")
+    # What is no list of a backup is not taken for one.
+    (tmp_path / "backup" / "backup.json").write_text("[1]")
+    with pytest.raises(lw.ExistsError):
+        lw.repair(shelf, in_place=True, backup=tmp_path / "backup")
+    (tmp_path / "backup" / "backup.json").unlink()
+    lw.repair(shelf, in_place=True, backup=tmp_path / "backup")
+    assert found(shelf) == SALVAGED
+
+
+def test_a_staged_write_of_many_tasks_is_left_alone(shelf: Path, tmp_path: Path) -> None:
+    from logwright.writers.filesystem import LocalFileSystem
+    from logwright.writers.lock import claim
+
+    (shelf / ".shelf" / ("cd" * 16)).mkdir(parents=True)
+    claim(LocalFileSystem(), str(shelf / ".shelf" / ("cd" * 16)))
+    with pytest.raises(lw.BusyError, match="another logwright"):
+        lw.repair(shelf, tmp_path / "out")
+
+
+def test_lists_are_capped_and_counts_are_not(shelf: Path, tmp_path: Path) -> None:
+    report = lw.repair(shelf, tmp_path / "out", max_faults=1)
+    assert len(report["kept"]) == 1
+    assert "of 4 stretches kept, the first 1 are listed" in report.text()
+    assert "kept: 8 rows" in report.text()
+
+
+def test_progress_is_shown(shelf: Path, tmp_path: Path) -> None:
+    seen: list[int] = []
+    lw.repair(shelf, tmp_path / "out", show=seen.append)
+    assert seen == sorted(seen)
+    assert seen[-1] == sum(len(data) for data in SALVAGED.values())
+
+
+def test_one_file_of_standard_input_and_its_limits(
+    shelf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import io
+    import sys
+    from types import SimpleNamespace
+
+    def stdin() -> None:
+        monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(DAMAGED["003.toy"])))
+
+    stdin()
+    lw.repair("-", tmp_path / "005.toy", codec="toy.frames")
+    assert (tmp_path / "005.toy").read_bytes() == joined(3, 5, 6)
+    stdin()
+    with pytest.raises(lw.UsageError, match="only local files"):
+        lw.repair("-", in_place=True, backup=tmp_path / "backup", codec="toy.frames")
+    (tmp_path / "009.toy").touch()
+    lw.repair(shelf / "003.toy", tmp_path / "009.toy")
+    assert (tmp_path / "009.toy").read_bytes() == joined(3, 5, 6)
+    (tmp_path / "001.toy").write_bytes(b"??" + joined(1))
+    lw.repair(tmp_path / "001.toy", tmp_path / "002.toy")
+    assert (tmp_path / "002.toy").read_bytes() == joined(1)
+
+
+def test_one_file_that_changes_is_noticed(
+    shelf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from logwright.writers import repair_file
+
+    plain, path = repair_file._others, shelf / "003.toy"
+
+    def growing(*given):  # type: ignore[no-untyped-def]
+        path.write_bytes(DAMAGED["003.toy"] + b"x")
+        return plain(*given)
+
+    monkeypatch.setattr(repair_file, "_others", growing)
+    with pytest.raises(lw.BusyError, match="changed by someone else"):
+        lw.repair(path, in_place=True, backup=tmp_path / "backup")
+    assert path.read_bytes() == DAMAGED["003.toy"] + b"x"
+    assert not (tmp_path / "backup").exists()
+
+    def shrinking(*given):  # type: ignore[no-untyped-def]
+        path.write_bytes(DAMAGED["003.toy"][:-SIZE])
+        return plain(*given)
+
+    path.write_bytes(DAMAGED["003.toy"])
+    monkeypatch.setattr(repair_file, "_others", shrinking)
+    with pytest.raises(lw.BusyError, match="shorter"):
+        lw.repair(path, tmp_path / "out.toy")
+
+    def careless(gone: object, size: int) -> list[tuple[int, int]]:
+        return [(0, size)]
+
+    path.write_bytes(DAMAGED["003.toy"])
+    monkeypatch.setattr(repair_file, "_others", careless)
+    with pytest.raises(lw.DamageError, match="would not be sound"):
+        lw.repair(path, tmp_path / "out.toy")
+    assert not (tmp_path / "out.toy").exists()

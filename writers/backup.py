@@ -155,10 +155,6 @@ class Backup:
             for name in self._named:
                 steps.callback(self._remove, name)
 
-    def abandon(self) -> None:
-        """Nobody knows whether the originals have been changed: leave everything."""
-        self._free()
-
     def _remove(self, name: str) -> None:
         with contextlib.suppress(FileNotFoundError):
             self._files.remove(self._at(name))

@@ -9,17 +9,31 @@ however it was made.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from logwright.codec import registry
-from logwright.codec.base import Chunk, Cut, Entry, Kept, Layout, Listing, Mending, Plan, Role, Summary
+from logwright.codec.base import (
+    Checker,
+    Checks,
+    Chunk,
+    Cut,
+    Entry,
+    Kept,
+    Layout,
+    Listing,
+    Mending,
+    Plan,
+    Role,
+    Summary,
+)
 from logwright.codec.fault import (
     BusyError,
     DamageError,
     Fault,
+    Kind,
     LogwrightError,
     Severity,
     UnreadableError,
@@ -33,14 +47,18 @@ from logwright.writers.filesystem import FileSystem, as_view, plain_errors
 from logwright.writers.stage import StagedFolder, checked
 
 
-class Copy(Listing, Protocol):
-    """A directory that is mended, or a replica of it: its files have paths and can be opened."""
+class Opens(Listing, Protocol):
+    """A directory whose files can be opened."""
+
+    def open(self, name: str) -> Source: ...
+
+
+class Copy(Opens, Protocol):
+    """A directory that is mended, or a replica of it: its files have paths."""
 
     path: str
 
     def real(self, name: str) -> str: ...
-
-    def open(self, name: str) -> Source: ...
 
 
 Make = Callable[[Sequence[Copy], Sequence[Plan]], Mending]
@@ -68,8 +86,9 @@ class Done:
 
 
 class Mender:
-    """Mends one directory. `copies` opens it anew, first, and its replicas; `reading` are the options of their plans. With
-    `tolerant` a result that is still damaged is no error. `show` is told how many more bytes are done."""
+    """Mends one directory. `copies` opens it anew, first, and its replicas; `reading` are the options of their plans. `known` is
+    what was said of the directory before, by `about`. With `tolerant` a result that is still damaged is no error. `show` is
+    told how many more bytes are done."""
 
     def __init__(
         self,
@@ -79,11 +98,13 @@ class Mender:
         make: Make,
         reading: Options,
         *,
+        known: Container[tuple[str, Kind, str]] = (),
         tolerant: bool = False,
         show: Callable[[int], None] = lambda done: None,
     ) -> None:
         self._files, self._layout, self._open, self._make = files, layout, copies, make
-        self._reading, self._tolerant, self._show = reading, tolerant, show
+        self._reading, self._known = reading, known
+        self._tolerant, self._show = tolerant, show
 
     def dry(self) -> Done:
         """Only say what would be done."""
@@ -185,7 +206,7 @@ class Mender:
                 stage.close_file(name)
         done.cut, done.summary = tuple(mending.cut), mending.summary()
         done.removed = tuple(name for name in mending.removes if name in before)
-        if made := set(done.removed).intersection(done.written, done.untouched):
+        if made := {*done.removed} & {*done.written, *done.untouched}:
             raise LogwrightError(f"layout {self._layout.name} both makes and removes {min(made)}")
         return done
 
@@ -212,15 +233,16 @@ class Mender:
 
     # Before the commit
 
-    def _check(self, result: Copy, before: Copy) -> list[tuple[str, Fault]]:
-        """The errors in the result. Raises `DamageError` for one that is allowed by nobody, and is none that the layout said of the
-        directory before: what is not there can't be mended."""
-        errors = list(_errors(result, self._layout, self._reading))
-        known = {
-            (name, fault.kind, fault.detail)
-            for name, fault in self._layout.plan(before, self._reading).faults
-        }
-        new = [(name, fault) for name, fault in errors if (name, fault.kind, fault.detail) not in known]
+    def _check(self, result: Opens, before: Copy) -> list[tuple[str, Fault]]:
+        """The errors in the result. Raises `DamageError` for one in a file unless that is allowed, and for one of the directory as a
+        whole that was not there before: what is missing can't be mended."""
+        plan = self._layout.plan(result, self._reading)
+        checker = None
+        if isinstance(self._layout, Checks):
+            checker = self._layout.checker(result, plan, self._reading, clean=None, live=False)
+        wrong = _severe(_in_files(result, self._layout, plan, checker))
+        around = _severe((*plan.faults, *(() if checker is None else checker.finish())))
+        new = wrong + [one for one in around if about(*one) not in self._known]
         if new and not self._tolerant:
             name, fault = new[0]
             error = DamageError(
@@ -231,7 +253,7 @@ class Mender:
             )
             error.fault = fault
             raise error
-        return errors
+        return wrong + around
 
     def _refuse_changed(self, copies: Iterable[Copy]) -> None:
         for copy in copies:
@@ -264,21 +286,18 @@ class _Overlay:
     """A directory as it will be once staged files have been put in their places."""
 
     def __init__(self, below: Copy, stage: StagedFolder, removed: Iterable[str]) -> None:
-        self.name, self.path = below.name, below.path
+        self.name = below.name
         self._below, self._stage, self._removed = below, stage, set(removed)
 
     def entries(self) -> Sequence[Entry]:
         sizes = {entry.name: entry.size for entry in self._below.entries() if entry.name not in self._removed}
         return [Entry(name, size) for name, size in sorted({**sizes, **self._stage.staged()}.items())]
 
-    def _of(self, name: str) -> Copy:
+    def _of(self, name: str) -> Opens:
         return self._stage if name in self._stage.staged() else self._below
 
     def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
         return self._of(name).read(name, offset, length)
-
-    def real(self, name: str) -> str:
-        return self._of(name).real(name)
 
     def open(self, name: str) -> Source:
         return self._of(name).open(name)
@@ -287,10 +306,19 @@ class _Overlay:
         return self._below.parent()
 
 
-def _errors(listing: Copy, layout: Layout, reading: Options) -> Iterator[tuple[str, Fault]]:
-    """Faults of severity error in a directory, checksums included: by file, "" for the directory itself."""
-    plan = layout.plan(listing, reading)
-    yield from (one for one in plan.faults if one[1].severity is Severity.ERROR)
+def about(name: str, fault: Fault) -> tuple[str, Kind, str]:
+    """What a fault is about, wherever it is found."""
+    return name, fault.kind, fault.detail
+
+
+def _severe(faults: Iterable[tuple[str, Fault]]) -> list[tuple[str, Fault]]:
+    return [one for one in faults if one[1].severity is Severity.ERROR]
+
+
+def _in_files(
+    listing: Opens, layout: Layout, plan: Plan, checker: Checker | None
+) -> Iterator[tuple[str, Fault]]:
+    """What is wrong with the files of a directory, checksums included; their frames go to the checker."""
     for file in plan.files:
         if file.codec is None or file.role in (Role.LEFTOVER, Role.FOREIGN):
             continue
@@ -299,8 +327,12 @@ def _errors(listing: Copy, layout: Layout, reading: Options) -> Iterator[tuple[s
         context = codec.context(file.name, Options(codec.options), **hints)
         with listing.open(file.name) as source:
             for found in Walk(source, codec, context):
-                faults = [found.fault] if isinstance(found, Hole) else found.faults
-                yield from ((file.name, fault) for fault in faults if fault.severity is Severity.ERROR)
+                if isinstance(found, Hole):
+                    yield file.name, found.fault
+                    continue
+                yield from ((file.name, fault) for fault in found.faults)
+                if checker is not None and file.role is Role.PRIMARY:
+                    checker.add(file, found.window, found.frames)
 
 
 # Pieces

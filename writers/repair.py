@@ -26,7 +26,7 @@ from logwright.writers.backup import refuse_backup_inside
 from logwright.writers.commit import Target as Place
 from logwright.writers.filesystem import FileSystem, LocalFileSystem, plain_errors
 from logwright.writers.lock import busy_inside, refuse_running
-from logwright.writers.mend import Copy, Done, Make, Mender
+from logwright.writers.mend import Copy, Done, Make, Mender, about
 from logwright.writers.repair_file import repair_file
 from logwright.writers.write import refuse_remote
 
@@ -298,7 +298,7 @@ def _carry_out(
 
     mender = Mender(
         request.files, first.layout, lambda: [open_listing(copy.path, copy.directory.how) for copy in copies], make, first.layout_options,
-        tolerant=tolerant, show=show,
+        known={about(name, fault) for name, fault in report.faults}, tolerant=tolerant, show=show,
     )  # fmt: skip
     if request.dry_run:
         done = mender.dry()
