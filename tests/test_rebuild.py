@@ -79,5 +79,5 @@ def test_a_directory_and_only_one(shelf: Path, tmp_path: Path) -> None:
     other = put(tmp_path / "other", SALVAGED)
     with pytest.raises(lw.UsageError, match="one directory"):
         lw.rebuild([shelf, other], tmp_path / "out")
-    with pytest.raises(lw.UsageError, match="where to"):
+    with pytest.raises(lw.UsageError, match="not said where"):
         lw.rebuild(shelf)

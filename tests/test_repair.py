@@ -137,7 +137,7 @@ def test_a_dry_run_writes_nothing(shelf: Path, tmp_path: Path) -> None:
 
 def test_where_to_is_asked_for_clearly(shelf: Path, tmp_path: Path) -> None:
     out, backup = tmp_path / "out", tmp_path / "backup"
-    with pytest.raises(lw.UsageError, match="where to"):
+    with pytest.raises(lw.UsageError, match="not said where"):
         lw.repair(shelf)
     with pytest.raises(lw.UsageError, match="not both"):
         lw.repair(shelf, out, in_place=True, backup=backup)

@@ -63,7 +63,7 @@ class Request:
             )
         if self.out is None and not self.in_place:
             raise UsageError(
-                "where to?",
+                "it is not said where the result goes",
                 advice="out=DIR (--out DIR) writes the result there and leaves the input as it is; in_place and backup=DIR (--in-place "
                 "--backup DIR) change the input; dry_run (--dry-run) only shows what would be done",
             )
@@ -348,7 +348,7 @@ def _tell(report: Report, done: Done, copies: Sequence[DirectoryTarget], request
     report.rows_kept = summary.rows
     report.incomplete = any(cut.rows_lost != 0 for cut in done.cut)
     report.notes += _sentences(done, request, copies, report.nouns[0])
-    report.next = _next(report, copies, request, verb)
+    report.next = _next(done, copies, request, verb)
 
 
 def _sentences(done: Done, request: Request, copies: Sequence[DirectoryTarget], noun: str) -> list[str]:
@@ -393,6 +393,8 @@ def _sentences(done: Done, request: Request, copies: Sequence[DirectoryTarget], 
     said += [*done.warnings, *summary.warnings]
     system = copies[0].layout.name.partition(".")[0]
     before = list(summary.before_you_start)
+    if request.out is not None and not request.dry_run:
+        before.insert(0, "put the result in the place of what it was made from, not beside it")
     if request.out is not None and _name_matters(copies[0], request.out):
         before.append(f"call the directory {copies[0].directory.name} again: its name is part of the data")
     return said + [f"before you start {system}: {line}" for line in before]
@@ -415,9 +417,9 @@ def _name_matters(copy: DirectoryTarget, out: str) -> bool:
     return copy.layout.recognise(renamed) < copy.layout.recognise(copy.directory)
 
 
-def _next(report: Report, copies: Sequence[DirectoryTarget], request: Request, verb: str) -> str:
+def _next(done: Done, copies: Sequence[DirectoryTarget], request: Request, verb: str) -> str:
     paths = " ".join(shlex.quote(copy.path) for copy in copies)
-    if request.dry_run:
+    if request.dry_run and (done.written or done.removed):
         return f"logwright {verb} {paths} --out DIR"
     return f"logwright verify {shlex.quote(request.out or copies[0].path)}"
 
