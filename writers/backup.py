@@ -14,7 +14,8 @@ import contextlib
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 from logwright.codec.fault import BusyError, ExistsError, StorageError, UsageError
@@ -96,13 +97,18 @@ class Backup:
             return False
 
     def save(
-        self, originals: Mapping[str, Source], models: Mapping[str, str], facts: Mapping[str, Any]
+        self,
+        names: Iterable[str],
+        open: Callable[[str], AbstractContextManager[Source]],
+        model: Callable[[str], str],
+        facts: Mapping[str, Any],
     ) -> None:
-        """Copy files, and make sure that they are on the disk as they were. `models` are the paths that owner, mode and times are
-        taken from, `facts` more for the list."""
+        """Copy files, and make sure that they are on the disk as they were. `open` opens an original, `model` is the path that its
+        owner, mode and times are taken from, `facts` are more for the list."""
         saved: dict[str, Any] = {}
-        for name, source in originals.items():
-            saved[name] = self._save(name, source, models[name])
+        for name in names:
+            with open(name) as source:
+                saved[name] = self._save(name, source, model(name))
         for name, one in saved.items():
             if _sum(self._files, self._at(name)) != one["sha256"]:
                 raise StorageError(

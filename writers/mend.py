@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -273,9 +272,7 @@ class Mender:
             for one in done.cut
             if one.copy == 0
         ]
-        with ExitStack() as opened:
-            originals = {name: opened.enter_context(copy.open(name)) for name in names}
-            saved.save(originals, {name: copy.real(name) for name in names}, {"cut": cut})
+        saved.save(names, copy.open, copy.real, {"cut": cut})
         done.warnings += [
             f"{length} bytes of {name} can't be read from the disk: the backup has zeros for them"
             for name, length in saved.unreadable.items()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 
 from logwright.codec.base import Bytes, Strategy
 from logwright.codec.fault import BusyError, DamageError, Fault, Severity, UsageError
@@ -140,7 +140,7 @@ class _Repair:
         try:
             rows = self._fill(draft, source, kept)
             saved = Backup(files, backup, folder)
-            saved.save({name: source}, {name: os.path.join(folder, name)}, {})
+            saved.save([name], lambda _: nullcontext(source), lambda _: os.path.join(folder, name), {})
             found = files.stat(os.path.join(folder, name))
             if found is None or found.size != source.size:
                 raise BusyError(
