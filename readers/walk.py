@@ -115,6 +115,8 @@ class Walk:
         while at < self.end or (self.codec.whole and not self._fetched and self.size == 0):
             frames = self._scan(at, need)
             window = self._window
+            if self._bad is not None and frames.damage is None and frames.need:
+                frames = self._last(frames)
             place = window.offset + frames.stop
             if hole is not None and (len(frames) or not frames.need or self._bad is not None):
                 yield self._hole(hole, frames)
@@ -196,10 +198,29 @@ class Walk:
 
     # What the disk can't read
 
+    def _last(self, frames: Frames) -> Frames:
+        """With the frames that a scan did not vouch for, since it wanted to see what follows them and the disk can't read."""
+        window = self._window
+        cut = Window(window.data, window.offset, window.offset + len(window.data))
+        more = self.codec.scan(cut, frames.stop, self.context, check=self.check)
+        if not len(more):
+            return frames
+        rest = self.codec.scan(window, more.stop, self.context, check=self.check)
+        return Frames(
+            np.concatenate([frames.start, more.start]),
+            np.concatenate([frames.end, more.end]),
+            # Without it NumPy makes the numbers of this machine of them.
+            np.concatenate([frames.header, more.header], dtype=frames.header.dtype),
+            more.stop,
+            rest.need,
+            rest.damage,
+            [*frames.faults, *more.faults],
+        )
+
     def _stopped(self, frames: Frames, bad: UnreadableError) -> Frames:
         """What a scan found before bytes that the disk can't read, and these as its damage."""
-        place = self._window.offset + frames.stop
         self._met[bad.start] = bad
+        place = self._window.offset + frames.stop
         if 0 < frames.need <= _PATCH_LIMIT:
             # The codec takes note of what the lost frame says of itself, its length above all; `resync` asks for it.
             data, _ = patched(self.source, place, frames.need)

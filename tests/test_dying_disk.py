@@ -527,6 +527,20 @@ def test_a_batch_in_a_value_is_not_taken_for_one(disk: Disk, tmp_path: Path) -> 
     assert lw.scan(file, mode="DROPMALFORMED").to_table()["value"].to_pylist() == [b"last"]
 
 
+def test_a_batch_right_before_an_unreadable_place(disk: Disk, tmp_path: Path) -> None:
+    """After compaction a scan looks at what follows a batch, since its offsets jump."""
+    batches = [kafka_log.batch(10 * n, [kafka_log.record(value=b"v" * 441)]) for n in range(6)]
+    assert {len(one) for one in batches} == {512}
+    file = put(tmp_path / kafka_log.NAME, b"".join(batches))
+    for bad in range(6):
+        forget()
+        disk.bad[file.name] = [(512 * bad, 512 * bad + 512)]
+        found = lw.scan(file, mode="DROPMALFORMED")
+        assert found.to_table()["offset"].to_pylist() == [10 * n for n in range(6) if n != bad]
+        assert found.report.bytes_damaged == 512
+        assert "can't read 512 bytes" in found.report.faults[0][1].detail
+
+
 # Copies by ddrescue
 
 
