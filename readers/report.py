@@ -208,7 +208,9 @@ class Report(Mapping[str, Any]):
 
     def become(self, other: Report) -> None:
         """Take over all that another report says."""
+        notes = [note for note in self.notes if note not in other.notes]
         self.__dict__.update(other.__dict__)
+        self.notes = notes + self.notes
 
     # For programs
 

@@ -75,11 +75,31 @@ class Wish:
     max_faults: int = 1000
 
 
-def verify(targets: Sequence[Target], report: Report, wish: Wish = Wish(), *, jobs: int = 1) -> Report:
+class Meter:
+    """How far the work is, for whoever watches."""
+
+    def __init__(self, total: int = 0, show: Callable[[int, int], None] | None = None) -> None:
+        self.done, self.total, self._show = 0, total, show
+
+    def add(self, size: int) -> None:
+        self.done += size
+        if self._show is not None:
+            self._show(self.done, self.total)
+
+
+def verify(
+    targets: Sequence[Target],
+    report: Report,
+    wish: Wish = Wish(),
+    *,
+    jobs: int = 1,
+    show: Callable[[int, int], None] | None = None,
+) -> Report:
     """Look at all that lies at some targets; everything is noted in the report, one target or not in reports of their own.
 
-    With `jobs` above 1 that many processes share the work; the report is the same. Raises `UsageError` where it was asked what
-    a system would do that is not known.
+    With `jobs` above 1 that many processes share the work; the report is the same. `show` is told of the progress.
+
+    Raises `UsageError` where it was asked what a system would do that is not known.
     """
     if wish.system is not None:
         for target in targets:
@@ -88,25 +108,32 @@ def verify(targets: Sequence[Target], report: Report, wish: Wish = Wish(), *, jo
     parts = [report] if alone else [_report(target, wish) for target in targets]
     if not alone:
         report.parts = parts
+    meter = Meter(sum(map(_size, targets)), show)
     if jobs > 1:
-        _shared(targets, parts, wish, jobs, alone)
+        _shared(targets, parts, wish, jobs, alone, meter)
     else:
         for target, part in zip(targets, parts, strict=True):
-            _one(target, part, wish, alone)
+            _one(target, part, wish, alone, meter)
     return report
+
+
+def _size(target: Target) -> int:
+    """Bytes that are to be looked at; of a lone file they are known when it is open."""
+    return 0 if isinstance(target, FileTarget) else sum(file.size for file in _files(target))
 
 
 def _report(target: Target, wish: Wish) -> Report:
     return Report(target.path, kind(target), max_faults=wish.max_faults)
 
 
-def _one(target: Target, report: Report, wish: Wish, alone: bool) -> Report:
+def _one(target: Target, report: Report, wish: Wish, alone: bool, meter: Meter | None = None) -> Report:
     """One target, whole. What keeps it from being read is raised where it is alone, else noted."""
+    meter = meter or Meter()
     try:
         if isinstance(target, FileTarget):
-            _lone(target, report, wish)
+            _lone(target, report, wish, meter)
         else:
-            _directory(target, report, wish)
+            _directory(target, report, wish, meter)
     except LogwrightError as error:
         if alone:
             raise
@@ -116,21 +143,22 @@ def _one(target: Target, report: Report, wish: Wish, alone: bool) -> Report:
     return report
 
 
-def _lone(target: FileTarget, report: Report, wish: Wish) -> None:
+def _lone(target: FileTarget, report: Report, wish: Wish, meter: Meter) -> None:
     source = target.open()
     try:
         entry = report.file(target.path, target.codec.name)
-        _walk(source, target.codec, target.options, target.hints, entry, wish.depth)
+        meter.total += source.size
+        _walk(source, target.codec, target.options, target.hints, entry, wish.depth, meter)
     finally:
         if target.source is None:
             source.close()
 
 
-def _directory(target: DirectoryTarget, report: Report, wish: Wish) -> None:
+def _directory(target: DirectoryTarget, report: Report, wish: Wish, meter: Meter) -> None:
     checker = _checker(target, wish)
     _begin(target, report)
     for file in _files(target):
-        _take(report, look(target, file, wish, checker))
+        _take(report, look(target, file, wish, checker, meter))
     _end(target, report, wish, [] if checker is None else list(checker.finish()))
 
 
@@ -193,7 +221,11 @@ def _end(target: DirectoryTarget, report: Report, wish: Wish, checked: Sequence[
 
 
 def look(
-    target: DirectoryTarget, file: PlannedFile, wish: Wish, checker: Checker | None = None
+    target: DirectoryTarget,
+    file: PlannedFile,
+    wish: Wish,
+    checker: Checker | None = None,
+    meter: Meter | None = None,
 ) -> FileReport:
     """One file of a directory. What keeps it from being read is noted: the others are looked at all the same."""
     assert file.codec is not None
@@ -205,7 +237,7 @@ def look(
     add = None if checker is None or not entry.primary else _Feed(checker, file)
     try:
         with target.directory.open(file.name) as source:
-            _walk(source, codec, target.options, hints, entry, wish.depth, add)
+            _walk(source, codec, target.options, hints, entry, wish.depth, meter or Meter(), add)
     except (UnsupportedError, AccessError, NotFoundError, StorageError) as error:
         fault = _unread(error, codec.name, error.offset or 0, max(0, file.size - (error.offset or 0)))
         entry.unchecked = isinstance(error, UnsupportedError)
@@ -241,18 +273,22 @@ def _walk(
     hints: Mapping[str, Any],
     entry: FileReport,
     depth: Depth,
+    meter: Meter,
     add: Callable[[Window, Frames], None] | None = None,
 ) -> None:
     name = source.path.rstrip("/").rpartition("/")[2]
     context = codec.context(name, codec_options(codec, options), **hints)
     columns = codec.tables["rows"].select(None)
     entry.bytes += source.size
+    at = 0
     with named(source):
         for found in Walk(source, codec, context, check=depth is not Depth.STRUCTURE):
             if isinstance(found, Hole):
                 entry.add(found.fault, damaged=True)
                 continue
             _frames(found, codec, columns, context, entry, depth)
+            meter.add(found.window.offset + found.frames.stop - at)
+            at = found.window.offset + found.frames.stop
             if add is not None:
                 add(found.window, found.frames)
 
@@ -370,7 +406,7 @@ class _Held:
 
 
 @dataclass(frozen=True)
-class _Predicted:
+class _Ended:
     """A piece of work: a directory whose files were read, to its end."""
 
     spec: _Spec
@@ -383,30 +419,31 @@ class _Predicted:
         return self.report
 
 
-def _shared(targets: Sequence[Target], parts: Sequence[Report], wish: Wish, jobs: int, alone: bool) -> None:
+def _shared(
+    targets: Sequence[Target], parts: Sequence[Report], wish: Wish, jobs: int, alone: bool, meter: Meter
+) -> None:
     """As `_one` for each target, by several processes: large directories file by file."""
     work: list[tuple[int, int, Callable[[], Any]]] = []
     large: list[int] = []
     for i, target in enumerate(targets):
         if target.path == STDIN or (isinstance(target, FileTarget) and target.source is not None):
-            _one(target, parts[i], wish, alone)
+            _one(target, parts[i], wish, alone, meter)
             continue
-        spec = _Spec(target.path, kind(target), target.options)
-        size = sum(file.size for file in _files(target)) if isinstance(target, DirectoryTarget) else 0
+        spec, size = _Spec(target.path, kind(target), target.options), _size(target)
         if isinstance(target, FileTarget) or (size < _SMALL and not alone):
             work.append((i, size, _Whole(spec, wish, alone)))
             continue
         large.append(i)
-        work.append((i, size, _Held(spec, wish)))
-        work += [(i, file.size, _File(spec, file.name, wish)) for file in _files(target)]
-    # The largest first, so that none is left for the end.
-    order = sorted(range(len(work)), key=lambda one: -work[one][1])
-    done = dict(zip(order, _jobs.run([work[one][2] for one in order], jobs), strict=True))
-    checked: dict[int, list[tuple[str, Fault]]] = {}
-    for i in large:
-        target = targets[i]
-        assert isinstance(target, DirectoryTarget)
         _begin(target, parts[i])
+        work.append((i, 0, _Held(spec, wish)))
+        work += [(i, file.size, _File(spec, file.name, wish)) for file in _files(target)]
+    # What takes longest first, so that it is not left for the end; a report is put together in its own order.
+    order = sorted(range(len(work)), key=lambda one: -work[one][1] if work[one][1] else -(1 << 62))
+    done: dict[int, Any] = {}
+    for one, found in zip(order, _jobs.run([work[one][2] for one in order], jobs), strict=True):
+        done[one] = found
+        meter.add(work[one][1])
+    checked: dict[int, list[tuple[str, Fault]]] = {}
     for one, (i, _, _) in enumerate(work):
         found = done[one]
         if isinstance(found, Report):
@@ -415,9 +452,10 @@ def _shared(targets: Sequence[Target], parts: Sequence[Report], wish: Wish, jobs
             _take(parts[i], found)
         else:
             checked[i] = found
-    ends = [
-        _Predicted(_Spec(targets[i].path, kind(targets[i]), targets[i].options), wish, parts[i], checked[i])
-        for i in large
-    ]
+    ends = [_Ended(work_of, wish, parts[i], checked[i]) for i, work_of in _specs(targets, large)]
     for i, report in zip(large, _jobs.run(ends, jobs), strict=True):
         parts[i].become(report)
+
+
+def _specs(targets: Sequence[Target], some: Sequence[int]) -> list[tuple[int, _Spec]]:
+    return [(i, _Spec(targets[i].path, kind(targets[i]), targets[i].options)) for i in some]

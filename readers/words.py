@@ -23,6 +23,8 @@ _SHOWN = 8
 """So many faults are written out."""
 _NOTES = 3
 """So many faults that are none are written out, where there are no others."""
+_WARNINGS = 3
+"""So many warnings of the real system are written out."""
 _TARGETS = 40
 """So many things are written out, a line each, where several were looked at."""
 
@@ -160,6 +162,9 @@ def _consequences(report: Report) -> Iterator[str]:
         yield f"  lost in all: {least}{count(rows, report.nouns[0])}"
     if report.system is not None:
         yield f"  {system(report.system, report)}"
+        if not report.system["truncates"]:
+            # Else they tell of what is cut, and so does the line above.
+            yield from (f"    {warning}" for warning in report.system["warnings"][:_WARNINGS])
 
 
 def system(said: Mapping[str, Any], report: Report) -> str:

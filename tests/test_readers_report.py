@@ -166,6 +166,10 @@ def test_what_the_system_would_do() -> None:
     assert "its clients stop with an error at 31" in system_line(
         one, serves={"first": 0, "last": 30, "stops_at": 31}
     )
+    assert "loses nothing more it stays bad" in system_line(
+        one, rows_lost=0, warnings=["it stays bad"], **opens
+    )
+    assert "not again" not in system_line(one, warnings=["not again"])
     said = system_line(one, opens=False, scope="process", error="it says no")
     assert "stop: does not start: it says no" in said
     assert "starts without the whole disk" in system_line(one, opens=False, scope="log_dir")

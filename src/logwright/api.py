@@ -232,6 +232,7 @@ def verify(
     clean: bool | None = None,
     jobs: int | str = 1,
     max_faults: int = MAX_FAULTS,
+    show: Callable[[int, int], None] | None = None,
     **options: Any,
 ) -> Report:
     """Check files and directories: what is damaged, where, and what is lost. Never raises for damage.
@@ -240,7 +241,8 @@ def verify(
     `depth`: "structure" (lengths and what headers say), "checksums", or "records" (everything is decoded). `as_system`: what the
     real system would do with it, of this version (True: the newest known), in `report["system"]`, or for several things in each
     of `report["targets"]`; without it that is told of what is damaged only. `clean`: whether the last stop was a clean one; None:
-    the system's own marker says. `jobs`: so many processes share the work.
+    the system's own marker says. `jobs`: so many processes share the work. `show` is told of the progress: bytes done, and of how
+    many.
     """
     wish = _verify.Wish(
         _verify.Depth.of(depth),
@@ -252,7 +254,7 @@ def verify(
     targets = resolve.resolve(path, codec, options, passed=passed)
     report = Report(_shown(path), _codec_of(targets), max_faults=max_faults)
     report.notes += passed
-    return _verify.verify(targets, report, wish, jobs=parse_int(jobs))
+    return _verify.verify(targets, report, wish, jobs=parse_int(jobs), show=show)
 
 
 def repair(

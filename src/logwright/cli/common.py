@@ -100,10 +100,10 @@ def output(path: str | None) -> Iterator[IO[bytes]]:
 
 
 @contextmanager
-def progress(label: str, total: int | None, unit: str = "bytes") -> Iterator[Callable[[int], None]]:
-    """A bar on stderr when a person watches; the function yielded takes how much is done."""
+def progress(label: str, total: int | None, unit: str = "bytes") -> Iterator[Callable[..., None]]:
+    """A bar on stderr when a person watches; the function yielded takes how much is done, and of how much if that is news."""
     if not sys.stderr.isatty():
-        yield lambda done: None
+        yield lambda done, total=None: None
         return
     from rich.console import Console
     from rich.progress import (
@@ -121,7 +121,7 @@ def progress(label: str, total: int | None, unit: str = "bytes") -> Iterator[Cal
     )  # fmt: skip
     with bar:
         task = bar.add_task(label, total=total)
-        yield lambda done: bar.update(task, completed=done)
+        yield lambda done, total=total: bar.update(task, completed=done, total=total)
 
 
 def print_report(report: Report, as_json: bool) -> None:

@@ -6,7 +6,7 @@ import re
 
 import click
 
-from logwright.cli.common import ANY_OPTION, paths_and_options, print_json
+from logwright.cli.common import ANY_OPTION, paths_and_options, print_report, progress
 
 
 class _Command(click.Command):
@@ -71,19 +71,18 @@ def command(
     if not paths:
         raise click.UsageError("a path is missing")
 
-    report = lw.verify(
-        paths if len(paths) > 1 else paths[0],
-        codec,
-        depth=depth,
-        as_system=True if as_system == "" else as_system,
-        clean=clean,
-        jobs=jobs,
-        **options,
-    )
-    if as_json:
-        print_json(report.to_dict())
-    else:
-        click.echo(report.text())
+    with progress("verify", None) as show:
+        report = lw.verify(
+            paths if len(paths) > 1 else paths[0],
+            codec,
+            depth=depth,
+            as_system=True if as_system == "" else as_system,
+            clean=clean,
+            jobs=jobs,
+            show=show,
+            **options,
+        )
+    print_report(report, as_json)
     if not (report.ok if as_system is None else report.safe):
         return 3
     return 1 if report.unchecked else 0

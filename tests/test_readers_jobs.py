@@ -1,0 +1,164 @@
+"""Work shared by processes: the same results in the same order, errors as they were, no process left behind."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kafka_golden import CASES
+
+import logwright as lw
+from logwright.readers import jobs, verify
+
+SOME = (
+    "dmg_flip_two",
+    "dmg_flip_old_payload",
+    "v2_rolled",
+    "dmg_epoch_garbage",
+    "v0_none",
+    "dmg_index_stale",
+)
+
+
+def piece(text: str) -> Callable[[], Any]:
+    """A piece of work that any process can do."""
+    return functools.partial(eval, f"__import__('logwright') and {text}")
+
+
+def workers() -> list[str]:
+    found = subprocess.run(
+        ["ps", "--ppid", str(os.getpid()), "-o", "args="], capture_output=True, text=True, check=False
+    )
+    return [line for line in found.stdout.splitlines() if "readers.jobs" in line]
+
+
+def test_results_are_in_order() -> None:
+    slow_first = [piece(f"__import__('time').sleep({0.3 if i == 0 else 0}) or {i}") for i in range(6)]
+    assert list(jobs.run(slow_first, 2)) == list(range(6))
+    assert workers() == []
+
+
+def test_several_processes_do_it() -> None:
+    pids = set(jobs.run([piece("__import__('time').sleep(0.1) or __import__('os').getpid()")] * 8, 2))
+    assert len(pids) == 2
+    assert os.getpid() not in pids
+
+
+def test_one_job_needs_no_other_process() -> None:
+    here = [piece("__import__('os').getpid()")]
+    assert list(jobs.run(here * 3, 1)) == [os.getpid()] * 3
+    assert list(jobs.run(here, 4)) == [os.getpid()]
+
+
+def test_errors_are_raised_as_they_were() -> None:
+    error = "(_ for _ in ()).throw(__import__('logwright').NotFoundError('is gone', path='x'))"
+    found = jobs.run([piece("1"), piece(error), piece("3")], 2)
+    assert next(found) == 1
+    with pytest.raises(lw.NotFoundError, match="is gone") as caught:
+        next(found)
+    assert caught.value.path == "x"
+    assert workers() == []
+
+
+def test_what_can_not_be_sent_is_an_error() -> None:
+    with pytest.raises(Exception, match="pickle"):
+        list(jobs.run([lambda: 1, lambda: 2], 2))
+
+
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        (
+            "__import__('os').kill(__import__('os').getpid(), 9)",
+            "was ended by SIGKILL. Is there enough memory",
+        ),
+        ("__import__('os').kill(__import__('os').getpid(), 11)", "was ended by SIGSEGV. Try jobs=1"),
+        ("__import__('os')._exit(7)", r"ended \(status 7\)"),
+    ],
+)
+def test_a_worker_that_ends_is_an_error(what: str, said: str) -> None:
+    with pytest.raises(lw.LogwrightError, match=said):
+        list(jobs.run([piece("1"), piece(what), piece("3")], 2))
+    assert workers() == []
+
+
+def test_what_is_printed_does_not_get_among_the_answers(capfd: pytest.CaptureFixture[str]) -> None:
+    assert list(jobs.run([piece("print('x') or 1"), piece("2")], 2)) == [1, 2]
+    assert capfd.readouterr().err == "x\n"
+
+
+def test_who_stops_listening_leaves_no_process() -> None:
+    found = jobs.run([piece("1"), piece("__import__('time').sleep(600)"), piece("3")], 2)
+    assert next(found) == 1
+    started = time.monotonic()
+    del found
+    assert workers() == []
+    assert time.monotonic() - started < 60
+
+
+def test_ctrl_c_is_quiet_and_leaves_no_process(tmp_path: Path) -> None:
+    """As a terminal sends it: to all of the foreground's processes."""
+    for i in range(3):
+        (tmp_path / f"logs/x-{i}").mkdir(parents=True)
+        os.symlink(CASES["v2_rolled"].partition / f"{0:020}.log", tmp_path / f"logs/x-{i}/{0:020}.log")
+    script = (
+        "import sys, functools; from logwright.cli import main; from logwright.readers import verify;"
+        "slow = functools.partial(eval, \"__import__('time').sleep(600)\");"
+        "real = verify._jobs.run; verify._jobs.run = lambda work, jobs: real([slow, slow], jobs);"
+        "print('ready', flush=True); main(sys.argv[1:])"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", script, "verify", "-j", "2", str(tmp_path / "logs")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    time.sleep(3)
+    os.killpg(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err.strip()) == (130, "", "")
+
+
+# Verify with several processes
+
+
+@pytest.mark.parametrize("small", [0, 1 << 30])
+def test_the_report_is_the_same(monkeypatch: pytest.MonkeyPatch, small: int) -> None:
+    """Whether directories are one piece of work or many."""
+    monkeypatch.setattr(verify, "_SMALL", small)
+    paths = [CASES[name].partition for name in SOME] + [CASES["dmg_flip_two"].partition / f"{0:020}.log"]
+    one, two = lw.verify(paths, clean=False), lw.verify(paths, clean=False, jobs=2)
+    assert json.dumps(one.to_dict()) == json.dumps(two.to_dict())
+    assert one.text() == two.text()
+
+
+@pytest.mark.parametrize("name", ["dmg_flip_two", "v2_rolled", "v0_none"])
+def test_the_report_of_one_directory_is_the_same(name: str) -> None:
+    place = CASES[name].partition
+    told: list[tuple[int, int]] = []
+    one = lw.verify(place, depth="checksums")
+    two = lw.verify(place, depth="checksums", jobs=2, show=lambda done, total: told.append((done, total)))
+    assert json.dumps(one.to_dict()) == json.dumps(two.to_dict())
+    assert one.text() == two.text()
+    assert told[-1][0] == told[-1][1] == sum(path.stat().st_size for path in place.iterdir())
+
+
+def test_a_file_alone_and_standard_input() -> None:
+    log = CASES["dmg_flip_two"].partition / f"{0:020}.log"
+    assert lw.verify(log, jobs=2).to_dict() == lw.verify(log).to_dict()
+    command = [sys.executable, "-m", "logwright", "verify", "-", "--codec", "kafka.log", "-j", "2"]
+    with log.open("rb") as stream:
+        done = subprocess.run(command, stdin=stream, capture_output=True, text=True, check=False)
+    assert (done.returncode, "checksum mismatch" in done.stdout, done.stderr) == (3, True, "")

@@ -1,0 +1,347 @@
+"""Checking files and directories of no real system: what is looked at, what is asked of the layout, and what comes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from shelf import FRAMES_CODEC, Shelf, ToyNote, frame
+
+import logwright as lw
+from logwright.cli import group
+from logwright.codec import registry
+from logwright.codec.base import Frames, Listing, Part, Plan, PlannedFile, Verdict, Window
+from logwright.codec.fault import AccessError, Fault, Kind, Severity, UnsupportedError
+from logwright.codec.option import Options
+from logwright.readers import listing
+
+
+class Counting:
+    """A checker that says what it was fed."""
+
+    def __init__(self, clean: bool | None, live: bool | None) -> None:
+        self.clean, self.live = clean, live
+        self.fed: dict[str, int] = {}
+
+    def add(self, file: PlannedFile, window: Window, frames: Frames) -> None:
+        self.fed[file.name] = self.fed.get(file.name, 0) + len(frames)
+
+    def finish(self) -> Iterator[tuple[str, Fault]]:
+        text = f"fed {self.fed}, clean {self.clean}, live {self.live}"
+        yield "", Fault("toy.shelf", 0, 0, Kind.ORDER, text, Severity.INFO)
+
+
+class Started:
+    def __init__(self, verdict: Verdict, after: Listing) -> None:
+        self.verdict, self.after = verdict, after
+
+    def parts(self, view: str) -> Sequence[Part]:
+        return ()
+
+
+class Watched(Shelf):
+    """A shelf whose system is known: it stops at the first damage."""
+
+    versions = ("2", "1")
+    nouns = ("text", "box")
+    asked: list[tuple[str | None, bool | None]]
+    verdict: Mapping[str, Any]
+
+    def __init__(self, **verdict: Any) -> None:
+        self.asked, self.verdict = [], verdict
+
+    def checker(
+        self, listing: Listing, plan: Plan, options: Options, *, clean: bool | None, live: bool | None
+    ) -> Counting:
+        return Counting(clean, live)
+
+    def advice(self, plan: Plan) -> Sequence[str]:
+        return ("ask for another shelf",)
+
+    def discards(self, name: str) -> bool:
+        return name.startswith("gone")
+
+    def open_as(
+        self, listing: Listing, plan: Plan, options: Options, *, version: str | None, clean: bool | None
+    ) -> Started:
+        self.asked.append((version, clean))
+        if self.verdict.get("error_class") == "raise":
+            raise UnsupportedError("an old one")
+        return Started(Verdict("toys", version or "2", bool(clean), "asked", **self.verdict), listing)
+
+
+def use(monkeypatch: pytest.MonkeyPatch, layout: Shelf) -> None:
+    known = ({"toy.frames": FRAMES_CODEC, "toy.note": ToyNote()}, {"toy.shelf": layout})
+    monkeypatch.setattr(registry, "_all", lambda: known)
+    monkeypatch.setattr(listing, "_staging_names", lambda: frozenset({".shelf"}))
+
+
+@pytest.fixture
+def watched(monkeypatch: pytest.MonkeyPatch) -> Watched:
+    layout = Watched()
+    use(monkeypatch, layout)
+    return layout
+
+
+def shelve(place: Path, *files: bytes) -> Path:
+    place.mkdir(parents=True)
+    for i, data in enumerate(files):
+        (place / f"{10 * i:03}.toy").write_bytes(data)
+    (place / "NOTE").write_bytes(b"note:x")
+    return place
+
+
+SOUND = frame(0, b"a") + frame(1, b"b"), frame(10, b"c")
+DAMAGED = frame(0, b"a") + b"?" * 30 + frame(2, b"b"), frame(10, b"c")
+
+
+# One directory
+
+
+def test_files_are_held_against_each_other(watched: Watched, tmp_path: Path) -> None:
+    report = lw.verify(shelve(tmp_path / "s", *DAMAGED), clean=True)
+    said = [fault.detail for name, fault in report.faults if not name]
+    assert said == ["fed {'000.toy': 2, '010.toy': 1}, clean True, live False"]
+    assert (report.rows, report.ok) == (3, False)
+
+
+def test_what_the_system_would_do_is_told_of_what_is_damaged(watched: Watched, tmp_path: Path) -> None:
+    report = lw.verify(shelve(tmp_path / "s", *DAMAGED))
+    assert watched.asked == [(None, None)]
+    assert report["system"]["version"] == "2"
+    assert "toys 2, after an unclean stop: opens, loses nothing more" in report.text()
+    assert "ask for another shelf" in report.text()
+    assert "3 texts" not in report.text()
+    assert lw.verify(shelve(tmp_path / "t", *SOUND)).system is None
+    assert len(watched.asked) == 1
+
+
+def test_of_a_running_one_it_is_not_told(
+    watched: Watched, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("logwright.readers.resolve._live", lambda path, layout: True)
+    place = shelve(tmp_path / "s", *DAMAGED)
+    assert lw.verify(place).system is None
+    assert lw.verify(place, as_system=True)["system"]["opens"] is True
+
+
+def test_it_can_be_asked(watched: Watched, tmp_path: Path) -> None:
+    place = shelve(tmp_path / "s", *SOUND)
+    report = lw.verify(place, as_system="1", clean=True)
+    assert watched.asked == [("1", True)]
+    assert (report["system"]["version"], report["system"]["clean"]) == ("1", True)
+    assert report.safe
+    assert "toys 1, after a clean stop: opens, loses nothing" in report.text()
+    assert lw.verify(place, as_system=False).system is None
+    with pytest.raises(lw.UsageError, match="no version '3'") as caught:
+        lw.verify(place, as_system="3")
+    assert "There are: 2, 1" in str(caught.value)
+    with pytest.raises(lw.UsageError, match="this is a file"):
+        lw.verify(place / "000.toy", as_system=True)
+
+
+def test_where_it_is_not_known_that_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    use(monkeypatch, Shelf())
+    with pytest.raises(lw.UsageError, match=r"with a toy\.shelf is not known"):
+        lw.verify(shelve(tmp_path / "s", *SOUND), as_system=True)
+
+
+def test_what_can_not_be_told_is_a_note_unless_it_was_asked(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    use(monkeypatch, Watched(error_class="raise"))
+    place = shelve(tmp_path / "s", *DAMAGED)
+    report = lw.verify(place)
+    assert report.system is None
+    assert "what the system would do with it can't be told: an old one" in report.text()
+    with pytest.raises(lw.UnsupportedError) as caught:
+        lw.verify(place, as_system=True)
+    assert caught.value.path == str(place)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "files", "safe"),
+    [
+        ({}, SOUND, True),
+        ({"opens": False, "scope": "process"}, SOUND, False),
+        ({"rows_lost": 0}, SOUND, True),
+        ({"rows_lost": 1}, SOUND, False),
+        ({"lost": ({"first_id": 1},)}, SOUND, False),
+        ({"serves": {"stops_at": 3}}, SOUND, False),
+        ({}, DAMAGED, False),
+    ],
+)
+def test_it_is_safe_to_start_where_it_opens_and_loses_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    verdict: dict[str, Any],
+    files: tuple[bytes, ...],
+    safe: bool,
+) -> None:
+    use(monkeypatch, Watched(**verdict))
+    place = shelve(tmp_path / "s", *files)
+    assert lw.verify(place, as_system=True).safe is safe
+    assert status("verify", "--as-system", str(place)) == (0 if safe else 3)
+
+
+def test_damage_of_what_the_system_makes_anew_is_no_hindrance(watched: Watched, tmp_path: Path) -> None:
+    place = shelve(tmp_path / "s", *SOUND)
+    (place / "NOTE").write_bytes(b"?")
+    report = lw.verify(place, as_system=True)
+    assert not report.ok
+    assert report.safe
+
+
+def status(*args: str) -> int:
+    result = group.main(args=list(args), prog_name="logwright", standalone_mode=False)
+    assert isinstance(result, int)
+    return result
+
+
+def test_exit_status(watched: Watched, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sound, damaged = shelve(tmp_path / "s", *SOUND), shelve(tmp_path / "d", *DAMAGED)
+    assert status("verify", str(sound)) == 0
+    assert status("verify", str(damaged)) == 3
+    assert status("verify", str(sound), "--as-system", "1", "--clean") == 0
+    assert watched.asked[-1] == ("1", True)
+    assert status("verify", "--as-system", str(sound), "--unclean") == 0
+    assert watched.asked[-1] == (None, False)
+    assert status("verify", "--as-system=2", str(sound), str(damaged)) == 3
+    assert "toys 2" in capsys.readouterr().out
+
+
+# What can't be read
+
+
+def test_what_is_not_read_yet_is_not_checked(
+    watched: Watched, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scan = FRAMES_CODEC.scan
+
+    def old(window: Window, at: int, context: Any, *, check: bool = True) -> Frames:
+        if window.data[at : at + 3].tobytes() == b"OLD":
+            raise UnsupportedError("an old box", offset=window.offset + at)
+        return scan(window, at, context, check=check)
+
+    monkeypatch.setattr(FRAMES_CODEC, "scan", old)
+    place = shelve(tmp_path / "s", b"OLD one", *SOUND)
+    report = lw.verify(place)
+    assert report.ok
+    assert report.unchecked
+    ((name, fault),) = [one for one in report.faults if one[1].severity is Severity.WARNING]
+    assert (name, fault.offset, fault.length) == ("000.toy", 0, 7)
+    assert "not checked from there on: an old box" in fault.detail
+    assert report.rows == 3
+    assert status("verify", str(place)) == 1
+    with pytest.raises(lw.UnsupportedError):
+        lw.verify(place / "000.toy")
+    both = lw.verify([place / "000.toy", place / "010.toy"])
+    assert both.unchecked
+    assert both.ok
+
+
+def test_what_may_not_be_read_does_not_hide_the_rest(
+    watched: Watched, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = listing.LocalDirectory.open
+
+    def forbidden(self: listing.LocalDirectory, name: str) -> Any:
+        if name == "000.toy":
+            raise AccessError("may not be read", path=name)
+        if name == "NOTE":
+            raise lw.NotFoundError("is gone", path=name)
+        return real(self, name)
+
+    monkeypatch.setattr(listing.LocalDirectory, "open", forbidden)
+    place = shelve(tmp_path / "s", *SOUND)
+    report = lw.verify(place)
+    found = {name: (fault.severity, fault.detail) for name, fault in report.faults if name}
+    assert found == {
+        "000.toy": (Severity.ERROR, "can't be read: may not be read"),
+        "NOTE": (Severity.ERROR, "can't be read: is gone"),
+    }
+    assert report.rows == 1
+    monkeypatch.setattr("logwright.readers.resolve._live", lambda path, layout: True)
+    assert dict(lw.verify(place).faults)["NOTE"].severity is Severity.INFO
+
+
+# Several things
+
+
+def test_a_directory_of_directories_stands_for_all_of_them(
+    watched: Watched, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shelve(tmp_path / "all" / "one", *SOUND)
+    shelve(tmp_path / "all" / "two", *DAMAGED)
+    shelve(tmp_path / "all" / "gone.1", *DAMAGED)
+    (tmp_path / "all" / "other").mkdir()
+    (tmp_path / "all" / "NOTE").write_bytes(b"note:y")
+    (tmp_path / "all" / "readme").write_bytes(b"?")
+    real = listing._scan
+
+    def closed(path: str, shown: str) -> Any:
+        if path.endswith("other"):
+            raise AccessError("may not be listed", path=path)
+        return real(path, shown)
+
+    monkeypatch.setattr(listing, "_scan", closed)
+    report = lw.verify(tmp_path / "all")
+    above = str(tmp_path / "all")
+    assert [part.path for part in report.parts] == [f"{above}/one", f"{above}/two", f"{above}/NOTE"]
+    assert not report.ok
+    assert report.rows == 7
+    assert {file["path"] for file in report["files"]} >= {f"{above}/two/000.toy", f"{above}/NOTE"}
+    assert [one.get("system") is not None for one in report["targets"]] == [False, True, False]
+    assert len(report.notes) == 2
+    text = " ".join(report.text().split())
+    assert "gone.1 is about to be deleted by the system: passed over" in text
+    assert "may not be listed: passed over" in text
+    assert next(line for line in report.text().splitlines()[2:] if "DAMAGED" in line).startswith("  two")
+
+
+def test_only_verify_takes_a_directory_of_directories(watched: Watched, tmp_path: Path) -> None:
+    shelve(tmp_path / "all" / "one", *SOUND)
+    with pytest.raises(lw.UsageError, match="none that we know"):
+        lw.read(tmp_path / "all")
+    assert lw.verify(tmp_path / "all").path == str(tmp_path / "all")
+    (tmp_path / "empty" / "x").mkdir(parents=True)
+    with pytest.raises(lw.UsageError, match="none that we know"):
+        lw.verify(tmp_path / "empty")
+
+
+def test_a_layout_can_be_named(watched: Watched, tmp_path: Path) -> None:
+    shelve(tmp_path / "all" / "one", *SOUND)
+    (tmp_path / "all" / "NOTE").write_bytes(b"note:y")
+    report = lw.verify(tmp_path / "all", "toy.shelf")
+    assert report.codec == "toy.shelf"
+    assert report.rows == 3
+
+
+def test_one_that_fails_does_not_hide_the_others(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    use(monkeypatch, Watched(error_class="raise"))
+    both = [shelve(tmp_path / "s", *SOUND), shelve(tmp_path / "t", *DAMAGED)]
+    report = lw.verify(both, as_system=True)
+    assert [part.unchecked for part in report.parts] == [True, True]
+    assert not report.safe
+
+
+def test_a_list_and_a_glob(watched: Watched, tmp_path: Path) -> None:
+    shelve(tmp_path / "s1", *SOUND)
+    shelve(tmp_path / "s2", *DAMAGED)
+    report = lw.verify(f"{tmp_path}/s*")
+    assert [part.ok for part in report.parts] == [True, False]
+    same = lw.verify([tmp_path / "s1", tmp_path / "s2"])
+    assert same["files"] == report["files"]
+
+
+def test_progress_is_shown(watched: Watched, tmp_path: Path) -> None:
+    told: list[tuple[int, int]] = []
+    place = shelve(tmp_path / "s", *SOUND)
+    size = sum(path.stat().st_size for path in place.iterdir())
+    lw.verify(place, show=lambda done, total: told.append((done, total)))
+    assert told[-1] == (size, size)
+    told.clear()
+    lw.verify(place / "000.toy", show=lambda done, total: told.append((done, total)))
+    assert told[-1][0] == told[-1][1] == (place / "000.toy").stat().st_size
