@@ -81,3 +81,8 @@ def test_a_directory_and_only_one(shelf: Path, tmp_path: Path) -> None:
         lw.rebuild([shelf, other], tmp_path / "out")
     with pytest.raises(lw.UsageError, match="not said where"):
         lw.rebuild(shelf)
+
+
+def test_all_is_a_word_for_all(shelf: Path, tmp_path: Path) -> None:
+    lw.rebuild(shelf, tmp_path / "out", what="all")
+    assert found(tmp_path / "out") == SALVAGED

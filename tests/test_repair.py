@@ -634,3 +634,24 @@ def test_one_file_that_changes_is_noticed(
     with pytest.raises(lw.DamageError, match="would not be sound"):
         lw.repair(path, tmp_path / "out.toy")
     assert not (tmp_path / "out.toy").exists()
+
+
+def test_out_of_a_store_without_rename(shelf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pyarrow import fs
+
+    from logwright.readers import listing, resolve, source
+
+    def far(uri: str) -> tuple[fs.LocalFileSystem, str]:
+        return fs.LocalFileSystem(), uri.removeprefix("far://")
+
+    for module in (source, listing, resolve):
+        monkeypatch.setattr(module, "file_system", far)
+    lw.repair(f"far://{shelf}", tmp_path / "out")
+    assert found(tmp_path / "out") == SALVAGED
+    with pytest.raises(lw.UsageError, match="only local"):
+        lw.repair(f"far://{shelf}", in_place=True, backup=tmp_path / "backup")
+    lw.repair(f"far://{shelf}/003.toy", tmp_path / "005.toy")
+    assert (tmp_path / "005.toy").read_bytes() == joined(3, 5, 6)
+    with pytest.raises(lw.UsageError, match="only local"):
+        lw.repair(f"far://{shelf}/003.toy", in_place=True, backup=tmp_path / "backup")
+    assert found(shelf) == DAMAGED

@@ -1,0 +1,56 @@
+"""The verbs that mend, on partitions of real brokers: in place as beside, and again without a change."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from kafka_golden import CASES
+
+import logwright as lw
+from logwright.cli import main
+
+SOME = (
+    "dmg_flip_payload", "dmg_batch_removed", "dmg_index_garbage_old", "dmg_garbage_tail_100", "dmg_txn_marker_type", "dmg_epoch_garbage", "v2_compacted_zstd",
+)  # fmt: skip
+
+
+def files(path: Path) -> dict[str, bytes]:
+    return {str(one.relative_to(path)): one.read_bytes() for one in sorted(path.rglob("*")) if one.is_file()}
+
+
+@pytest.mark.parametrize("name", SOME)
+def test_in_place_as_beside_and_not_again(name: str, tmp_path: Path) -> None:
+    case = CASES[name]
+    shutil.copytree(case.data, tmp_path / "logs")
+    partition = tmp_path / "logs" / case.partition.name
+    before, beside = files(tmp_path / "logs"), tmp_path / "out" / partition.name
+    report = lw.repair(partition, beside)
+    json.dumps(report.to_dict())
+    assert files(tmp_path / "logs") == before
+    assert lw.verify(beside).ok
+    rows = lw.scan(beside).to_table().num_rows
+    assert report["rows"] == rows
+    lw.repair(partition, in_place=True, backup=tmp_path / "backup")
+    assert files(partition) == files(beside)
+    around = {path: data for path, data in before.items() if not path.startswith(f"{partition.name}/")}
+    assert {path: data for path, data in files(tmp_path / "logs").items() if path in around} == around
+    again = lw.repair(partition, in_place=True, backup=tmp_path / "again")
+    assert not again.incomplete
+    assert not (tmp_path / "again").exists()
+    saved = files(tmp_path / "backup") if (tmp_path / "backup").exists() else {}
+    gone = {path: data for path, data in before.items() if files(tmp_path / "logs").get(path) != data}
+    assert {path.partition("/")[2]: data for path, data in gone.items()}.items() <= saved.items()
+
+
+def test_what_people_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "fixed"
+    with pytest.raises(SystemExit) as ended:
+        main(["repair", str(CASES["dmg_flip_payload"].partition), "--out", str(out)])
+    assert ended.value.code == 3
+    said = capsys.readouterr().out
+    assert "cut: 125 bytes in 1 stretch, 2 records lost" in said
+    assert "call the directory dmg_flip_payload-0 again" in said
+    assert said.splitlines()[-1].strip() == f"logwright verify {out}"
