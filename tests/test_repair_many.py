@@ -257,6 +257,11 @@ def test_words_of_the_command_line(disks: Path, capsys: pytest.CaptureFixture[st
             "'last' is none of first, longest",
         ),
         (["--from", str(disks / "nowhere"), "--to", str(disks / "o")], 1, "there is no such file"),
+        (
+            ["--from", str(disks / "a"), "--to", str(disks / "o"), "--option", "open.transaction=keep"],
+            2,
+            "unknown option 'open.transaction'. Did you mean 'open.transactions'",
+        ),
         (["--from", "x", "--to", "y", "--report", str(disks)], 1, "it is there already"),
         (["--from", "x", "--to", "y", "--report", "no/where"], 1, "the folder for the report is not there"),
         (["--from", str(disks / "a"), "--to", str(disks / "a")], 1, "there are orders-1, orders-0 already"),

@@ -124,6 +124,12 @@ def rebuild(
     return _carry_out([first], make, request, report_of, "rebuild", False)
 
 
+def check(paths: Any, codec: str | None, strategy: str, options: Mapping[str, Any]) -> None:
+    """Raise `UsageError` for what `repair` would not understand, before there is much to do."""
+    _strategy(strategy)
+    _resolve(paths, codec, options)
+
+
 # What was asked for
 
 

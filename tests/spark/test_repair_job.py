@@ -72,7 +72,7 @@ def submit(python: Path, *words: str | Path, **environ: str) -> subprocess.Compl
 
 def test_on_a_cluster(shipped: tuple[Path, Path], python: Path, tmp_path: Path) -> None:
     disks = [tmp_path / "disk0", tmp_path / "disk1"]
-    names = [name for name in CASES if name.startswith("dmg_flip")][:5]
+    names = [name for name in CASES if name.startswith("dmg_flip")][:2]
     for number, name in enumerate(names):
         source = CASES[name].partition
         target = disks[number % 2] / source.name
@@ -88,7 +88,7 @@ def test_on_a_cluster(shipped: tuple[Path, Path], python: Path, tmp_path: Path) 
     )  # fmt: skip
     assert done.returncode == 3, done.stdout + done.stderr[-3000:]
     report = json.loads((tmp_path / "report.json").read_text())
-    assert (report["failed"], report["incomplete"], len(report["targets"])) == (0, True, 6)
+    assert (report["failed"], report["incomplete"], len(report["targets"])) == (0, True, 3)
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == sorted(
         [*(CASES[name].partition.name for name in names), "sound-0"]
     )
@@ -103,7 +103,7 @@ def test_on_a_cluster(shipped: tuple[Path, Path], python: Path, tmp_path: Path) 
         assert target["rows"] == here["rows"] == lw.read(made, view="log").num_rows
         rows += target["rows"]
     assert report["rows"] == rows
-    assert "repair  6 directories: 1 sound, 5 mended, 0 failed\n" in done.stdout, done.stdout
+    assert "repair  3 directories: 1 sound, 2 mended, 0 failed\n" in done.stdout, done.stdout
     assert f"{rows:,} rows kept" in done.stdout
 
 

@@ -23,6 +23,7 @@ from logwright.codec.fault import ExistsError, LogwrightError, NotFoundError, Us
 from logwright.spark import many
 from logwright.spark.many import Item
 from logwright.writers.file import whole_file
+from logwright.writers.repair import check
 
 MAX_TASKS = 10_000
 """More directories than that share tasks."""
@@ -95,6 +96,8 @@ def _run(asked: argparse.Namespace) -> int:
         _check_report(asked.report)
     options = many.options_of(asked.option)
     todo = many.plan(asked.paths, asked.codec, many.check_replicas(asked.replicas))
+    # What no task would understand is told now.
+    check(todo.items[-1].paths[0], todo.layout.name, asked.strategy, options)
     if asked.dry_run:
         work, items = many.Work("", "", todo.layout.name, asked.strategy, options), list(todo.items)
     else:
