@@ -272,3 +272,11 @@ def test_without_a_change_nothing_is_saved() -> None:
     assert not done.written
     assert files.tree("/elsewhere") == {}
     assert files.tree(INPUT) == SALVAGED
+
+
+def test_into_a_mount_point() -> None:
+    files = start()
+    files.make(OUT)
+    files.devices[OUT] = 7
+    beside(files, Strategy.SALVAGE)
+    assert seen(files, OUT) == settled(files, OUT) == SALVAGED

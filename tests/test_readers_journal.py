@@ -44,6 +44,20 @@ def test_all_renamed_but_not_removed() -> None:
     assert journal.overlay(present, {}) == {"old.snapshot": None}
 
 
+def test_a_file_that_is_removed_and_comes_again() -> None:
+    """Removed before the first rename, it is missing until its own."""
+    journal = Journal(JOURNAL.renames, JOURNAL.sizes, OLD, ("a.index",))
+    assert parse(journal.to_json()) == journal
+    for present in (OLD, {"a.log": 10}, {"a.log": 10, "b.log": 20}):
+        staged = STAGED if "b.log" not in present else {"t1/a.index": 8}
+        assert journal.state(present, staged) is State.PENDING
+        assert journal.overlay(present, staged)["a.index"] == "t1/a.index"
+    done = {"a.log": 10, "b.log": 20, "a.index": 8}
+    assert (journal.state(done, {}), journal.overlay(done, {})) == (State.DONE, {})
+    # The new one is gone: that was not us.
+    assert journal.state({"a.log": 10, "b.log": 20}, {}) is State.CHANGED
+
+
 def test_done() -> None:
     present = {"a.log": 10, "a.index": 8, "b.log": 20}
     assert JOURNAL.state(present, {}) is State.DONE

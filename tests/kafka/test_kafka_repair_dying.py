@@ -9,6 +9,7 @@ import pytest
 from dying import Disk, disk, forget
 
 import logwright as lw
+from logwright.codec.kafka.partition import LAYOUT
 
 __all__ = ["disk"]
 
@@ -94,3 +95,21 @@ def test_what_nobody_judges_is_left_away(orders: Path, disk: Disk, tmp_path: Pat
     report = lw.repair(orders, tmp_path / "out" / "orders-0")
     assert not (tmp_path / "out" / "orders-0" / "notes.txt").exists()
     assert "notes.txt can't be read" in report.text()
+
+
+def test_what_could_be_read_when_it_was_judged(
+    orders: Path, disk: Disk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A place that dies between the look and the copy: nothing stands for its bytes, so nothing is written."""
+    name = min(one.name for one in orders.glob("*.log"))
+    plain = type(LAYOUT).repair
+
+    def then_dying(*given):  # type: ignore[no-untyped-def]
+        mending = plain(*given)
+        disk.bad = {name: [(8192, 12288)]}
+        return mending
+
+    monkeypatch.setattr(type(LAYOUT), "repair", then_dying)
+    with pytest.raises(lw.StorageError, match="can't read"):
+        lw.repair(orders, tmp_path / "out" / "orders-0")
+    assert not (tmp_path / "out").exists()
