@@ -13,7 +13,8 @@ import logwright as lw
 from logwright.cli import main
 
 SOME = (
-    "dmg_flip_payload", "dmg_batch_removed", "dmg_index_garbage_old", "dmg_garbage_tail_100", "dmg_txn_marker_type", "dmg_epoch_garbage", "v2_compacted_zstd",
+    "dmg_flip_payload", "dmg_batch_removed", "dmg_index_garbage_old", "dmg_garbage_tail_100", "dmg_txn_marker_type",
+    "dmg_epoch_garbage", "v2_compacted_zstd",
 )  # fmt: skip
 
 
