@@ -6,7 +6,8 @@ import pytest
 from boxes import SCENARIOS, known_staging, prepared, seen, settled
 
 from logwright.codec.fault import LogwrightError, StorageError
-from logwright.roundtrip.memory_filesystem import Failure, Interrupted
+from logwright.roundtrip.memory_filesystem import Failure, MemoryFileSystem
+from logwright.roundtrip.trust import every_operation
 
 __all__ = ["known_staging"]
 
@@ -15,23 +16,13 @@ __all__ = ["known_staging"]
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_any_operation_may_fail(name: str, failure: Failure | None) -> None:
     clean, act, old, new = prepared(name)
-    at = 0
-    while True:
-        files = clean.fork()
-        files.fail(at, failure)
-        raised: BaseException | None = None
-        try:
-            act(files)
-        except (LogwrightError, Interrupted) as error:
-            raised = error
-        if files.ticks <= at:
-            break
-        files.fail(-1)
+
+    def judge(files: MemoryFileSystem, raised: BaseException | None, text: str) -> None:
         rows = seen(files)
         if raised is None:
             assert rows == new
         else:
-            assert rows in (old, new), f"operation {at}"
+            assert rows in (old, new), text
             if isinstance(raised, LogwrightError) and rows == new:
                 assert isinstance(raised, StorageError)
                 assert "the rows are committed" in str(raised)
@@ -39,5 +30,5 @@ def test_any_operation_may_fail(name: str, failure: Failure | None) -> None:
                 assert raised.path
         # A staging directory whose own removal failed is left alone until its process has ended.
         assert settled(files.fork()) == rows
-        at += 1
-    assert at > 20
+
+    assert every_operation(clean, act, judge, failures=[failure]).failures > 20

@@ -5,12 +5,14 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import logwright as lw
 from logwright.codec import registry
-from logwright.roundtrip.memory_filesystem import Failure, Kept, MemoryFileSystem
+from logwright.roundtrip.memory_filesystem import Failure, MemoryFileSystem
+from logwright.roundtrip.trust import every_crash, every_operation
 from logwright.writers.commit import finish_or_undo
 from logwright.writers.staged import StagedWrite
 from logwright.writers.write import write
@@ -109,17 +111,16 @@ def settled(files: MemoryFileSystem, reader: Reader) -> Rows | None:
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_a_crash_leaves_the_old_or_the_new(name: str, reader: Reader) -> None:
     files, act, old, new = prepared(name)
-    act(files)
-    assert reader.rows(files) == new
-    finals = {}
-    for prefix in range(len(files.trace) + 1):
-        for kept, seed in [*((kept, 0) for kept in Kept), (Kept.SOME, 1), (Kept.SOME, 2)]:
-            found = files.crash(prefix, kept, seed)
-            rows = reader.rows(found)
-            assert rows in (old, new), f"behind change {prefix}, with {kept} kept"
-            assert settled(found, reader) == rows
-            finals.setdefault(rows == new, found.tree("/logs"))
-            assert found.tree("/logs") == finals[rows == new], "the same files, wherever it was cut off"
+    finals: dict[bool, Any] = {}
+
+    def judge(found: MemoryFileSystem, text: str) -> None:
+        rows = reader.rows(found)
+        assert rows in (old, new), text
+        assert settled(found, reader) == rows
+        finals.setdefault(rows == new, found.tree("/logs"))
+        assert found.tree("/logs") == finals[rows == new], "the same files, wherever it was cut off"
+
+    assert every_crash(files, act, judge).crashes > 100
     assert set(finals) == {False, True}
 
 
@@ -142,22 +143,13 @@ def test_a_broker_started_in_between_sees_a_sound_prefix(name: str, reader: Read
 @pytest.mark.parametrize("name", ["append", "overwrite"])
 def test_any_operation_may_fail(name: str, failure: Failure | None, reader: Reader) -> None:
     clean, act, old, new = prepared(name)
-    at = 0
-    while True:
-        files = clean.fork()
-        files.fail(at, failure)
-        raised = None
-        try:
-            act(files)
-        except BaseException as error:
-            raised = error
-        if files.ticks <= at:
-            break
-        assert raised is None or not failure or isinstance(raised, lw.LogwrightError)
+
+    def judge(files: MemoryFileSystem, raised: BaseException | None, text: str) -> None:
         rows = reader.rows(files)
-        assert rows == new if raised is None else rows in (old, new)
+        assert rows == new if raised is None else rows in (old, new), text
         assert settled(files.fork(), reader) == rows
-        at += 1
+
+    assert every_operation(clean, act, judge, failures=[failure]).failures > 20
 
 
 def test_written_appended_and_replaced_on_a_real_disk(tmp_path: Path) -> None:
