@@ -6,7 +6,7 @@ out. They never see a path, a file handle or Spark: readers and writers do, and 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from typing import Any, Protocol, runtime_checkable
@@ -166,6 +166,19 @@ class TellsLoss(Protocol):
 
         `before` and `after` hold one frame each, the last good one before the stretch and the first one after it; None where
         there is none. That is all there is to know.
+        """
+        ...
+
+
+@runtime_checkable
+class Prepares(Protocol):
+    """What a codec may offer besides: to look at places of the file before its first scan, for what lies elsewhere than where a walk
+    begins: a footer, an index."""
+
+    def prepare(self, read: Callable[[int, int], Bytes], size: int, context: Any) -> None:
+        """Called once for a context before the first `scan` with it, for a file of `size` bytes; an empty file is scanned too.
+
+        `read(offset, length)` gives so many bytes, or fewer at the end of the file; zeros where the disk can't read.
         """
         ...
 

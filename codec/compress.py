@@ -11,6 +11,7 @@
 - `lz4-magic0`: the same with the header checksum of Kafka before 0.10, which is counted over the magic number too. It is not
   verified, since files have both.
 - `zstd`: any number of frames (RFC 8878), skippable ones included.
+- `zstd-sized`: the same; written as one frame whose header says the size of the content, as LevelDB wants it.
 
 Nothing here trusts a length: no buffer is larger than the limit (and one block), nor than the compressed bytes could fill.
 Written payloads have the layout of the Java clients; compressed bytes themselves depend on the compressor's version.
@@ -625,6 +626,13 @@ def _write_zstd(data: memoryview, level: int) -> bytes:
     return b"".join((stream.compress(data), stream.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK), stream.flush()))
 
 
+def _write_zstd_sized(data: memoryview, level: int) -> bytes:
+    import zstandard
+
+    made = zstandard.ZstdCompressor(level=level, write_content_size=True, write_checksum=False)
+    return made.compress(data)
+
+
 _READERS: dict[str, _Reader] = {
     "none": _read_none,
     "gzip": _read_gzip,
@@ -633,6 +641,7 @@ _READERS: dict[str, _Reader] = {
     "lz4": _read_lz4,
     "lz4-magic0": _read_lz4,
     "zstd": _read_zstd,
+    "zstd-sized": _read_zstd,
 }
 _WRITERS: dict[str, _Writer] = {
     "none": _write_none,
@@ -642,6 +651,13 @@ _WRITERS: dict[str, _Writer] = {
     "lz4": _write_lz4,
     "lz4-magic0": _write_lz4_magic0,
     "zstd": _write_zstd,
+    "zstd-sized": _write_zstd_sized,
 }
 # Lowest, highest, default.
-_LEVELS = {"gzip": (-1, 9, -1), "lz4": (1, 17, 9), "lz4-magic0": (1, 17, 9), "zstd": (-131072, 22, 3)}
+_LEVELS = {
+    "gzip": (-1, 9, -1),
+    "lz4": (1, 17, 9),
+    "lz4-magic0": (1, 17, 9),
+    "zstd": (-131072, 22, 3),
+    "zstd-sized": (-131072, 22, 1),
+}

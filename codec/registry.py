@@ -10,7 +10,7 @@ from functools import cache
 from logwright.codec.base import Codec, Layout, Listing, Match
 from logwright.codec.fault import UsageError
 
-SYSTEMS = ("kafka",)
+SYSTEMS = ("kafka", "leveldb")
 """Each is a folder beside this file whose `__init__` lists `CODECS` and `LAYOUTS`."""
 
 

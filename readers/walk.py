@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from logwright.codec.base import Bytes, Codec, Frames, Positions, TellsLoss, Window
+from logwright.codec.base import Bytes, Codec, Frames, Positions, Prepares, TellsLoss, Window
 from logwright.codec.fault import Fault, Kind, Severity, UnreadableError
 from logwright.readers.source import Source, patched
 
@@ -80,6 +80,7 @@ class Walk:
         self._fetched = False
         self._before: Frames | None = None
         self._teller = codec if isinstance(codec, TellsLoss) else None
+        self._preparer = codec if isinstance(codec, Prepares) else None
         # The window ends where the disk can't read; or it has zeros there.
         self._bad: UnreadableError | None = None
         self._patches: list[UnreadableError] = []
@@ -108,11 +109,19 @@ class Walk:
                 return
         yield from self._walk()
 
+    def _prepare(self) -> None:
+        if self._preparer is not None:
+            self._preparer.prepare(
+                lambda offset, length: patched(self.source, offset, length)[0], self.size, self.context
+            )
+
     def _walk(self) -> Iterator[Stretch | Hole]:
         at, need = self.start, 0
         resumed = at
         hole: Fault | None = None
-        while at < self.end or (self.codec.whole and not self._fetched and self.size == 0):
+        self._prepare()
+        empty = self.size == 0 and (self.codec.whole or self._preparer is not None)
+        while at < self.end or (empty and not self._fetched):
             frames = self._scan(at, need)
             window = self._window
             if self._bad is not None and frames.damage is None and frames.need:
@@ -148,6 +157,7 @@ class Walk:
     def starts(self) -> Iterator[Positions]:
         """Where frames start, by their lengths alone: over what does not fit the window the walk jumps. For `split`."""
         at, need, self._step = self.start, _HEAD, min(_CAREFUL, self._full)
+        self._prepare()
         while at < self.end:
             inside = self._cover(at, min(need, self.size - at))
             window, need = self._window, _HEAD

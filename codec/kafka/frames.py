@@ -19,7 +19,7 @@ from logwright.codec.kafka.batch import (
     TIMESTAMP_TYPE,
     TRANSACTIONAL,
 )
-from logwright.codec.kafka.columns import constant, contents, numbers
+from logwright.codec.columns import constant, contents, numbers
 from logwright.codec.kafka.rows import NOTHING_SERVED, Read
 from logwright.codec.kafka.sections import PORTION, sections
 from logwright.codec.table import Table

@@ -30,7 +30,7 @@ from logwright.codec.kafka.batch import (
     RECORD_BATCH,
     TIMESTAMP_TYPE,
 )
-from logwright.codec.kafka.columns import constant, contents, numbers
+from logwright.codec.columns import constant, contents, numbers
 from logwright.codec.kafka.resync import Damaged, find_batch
 from logwright.codec.option import Option, Options
 from logwright.codec.table import TIMESTAMP, Column, Table

@@ -26,7 +26,7 @@ from logwright.codec.kafka.batch import (
     TIMESTAMP_TYPE,
     TRANSACTIONAL,
 )
-from logwright.codec.kafka.columns import constant, contents, numbers
+from logwright.codec.columns import constant, contents, numbers
 from logwright.codec.kafka.sections import Sections, sections
 from logwright.codec.table import TIMESTAMP, Table
 

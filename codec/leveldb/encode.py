@@ -1,0 +1,420 @@
+"""Writing tables from rows alone, as LevelDB's own builder does: byte for byte the same where nothing is compressed.
+
+Source: `table/table_builder.cc` of LevelDB.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from logwright.codec.base import Bytes, Chunk
+from logwright.codec.fault import UsageError
+from logwright.codec.intrinsics import load_u8
+from logwright.codec.kernel import kernel
+from logwright.codec.leveldb.block import (
+    COMPRESSION_NAMES,
+    KEY_TRAILER,
+    LARGEST,
+    NONE,
+    TRAILER_SIZE,
+    common,
+    handle,
+    pack,
+    pack_entries,
+    sealed,
+    stored,
+)
+from logwright.codec.leveldb.filter import META_PREFIX, POLICY, FilterBuilder, hash_keys
+from logwright.codec.leveldb.index import FOOTER, FOOTER_SIZE, HANDLES_SIZE, NAME
+from logwright.codec.leveldb.keys import (
+    BYTEWISE,
+    MAX_SEQUENCE,
+    TRAILER,
+    TYPE_NAMES,
+    VALUE,
+    separator,
+    successor,
+)
+from logwright.codec.leveldb.rescan import MAGIC
+from logwright.codec.option import Option, Options, parse_choice, parse_text
+
+if TYPE_CHECKING:
+    from logwright.codec.leveldb.table import TableContext
+
+Int64s = npt.NDArray[np.int64]
+
+OPTIONS = (
+    Option(
+        "block_size",
+        4096,
+        "Bytes of a data block before compression; its last entry goes beyond",
+        low=1,
+        high=4 << 20,
+    ),
+    Option("block_restart_interval", 16, "Entries from one whole key to the next", low=1, high=1 << 20),
+    Option(
+        "compression",
+        "snappy",
+        "How blocks are compressed, where that saves more than an eighth",
+        parse_choice,
+        COMPRESSION_NAMES,
+    ),
+    Option("zstd_compression_level", 1, "-5 to 22", low=-5, high=22),
+    Option(
+        "bloom_bits_per_key",
+        0,
+        "Bits of a Bloom filter for each key; 0 is no filter policy",
+        low=0,
+        high=1 << 10,
+    ),
+    Option(
+        "comparator",
+        BYTEWISE,
+        "The name of the order of keys; of any other than the default only the name is known, so that rows are taken as they come",
+        parse_text,
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TableSettings:
+    """How tables are made. Names and defaults are those of LevelDB's `Options`."""
+
+    block_size: int = 4096
+    block_restart_interval: int = 16
+    compression: str = "snappy"
+    zstd_compression_level: int = 1
+    bloom_bits_per_key: int = 0
+    comparator: str = BYTEWISE
+
+    @classmethod
+    def of(cls, options: Options) -> TableSettings:
+        """From `OPTIONS`."""
+        return cls(*(options[option.name] for option in OPTIONS))
+
+    @property
+    def bytewise(self) -> bool:
+        return self.comparator == BYTEWISE
+
+
+@dataclass(slots=True)
+class Entries:
+    """Rows ready to be written: `keys[key_ends[i] : key_ends[i + 1]]` is a user key; a trailer is sequence << 8 | type."""
+
+    rows: int
+    keys: Bytes
+    key_ends: Int64s
+    trailers: Int64s
+    values: Bytes
+    value_ends: Int64s
+
+    def key(self, row: int) -> bytes:
+        """The internal key of a row."""
+        user = self.keys[int(self.key_ends[row]) : int(self.key_ends[row + 1])].tobytes()
+        return user + TRAILER.pack({"tag": int(self.trailers[row])})
+
+    def room(self, row: int, stop: int) -> int:
+        """Bytes that blocks of these rows take at most."""
+        spread = int(self.key_ends[stop] - self.key_ends[row] + self.value_ends[stop] - self.value_ends[row])
+        return spread + (stop - row) * 40 + 64
+
+    def scratch(self) -> Bytes:
+        return np.empty(2 * (int(np.diff(self.key_ends).max(initial=0)) + KEY_TRAILER), np.uint8)
+
+
+@kernel("const u1[], const i8[], const i8[], i8")
+def first_unordered(keys: Bytes, key_ends: Int64s, trailers: Int64s, rows: int) -> int:
+    """The first row whose internal key is not behind that of the row before; the number of rows if there is none."""
+    for i in range(1, rows):
+        a, b, end = key_ends[i - 1], key_ends[i], key_ends[i + 1]
+        n = common(keys, a, b, keys, b, end)
+        if n < b - a and n < end - b:
+            if load_u8(keys, a + n) > load_u8(keys, b + n):
+                return i
+        elif b - a > end - b:
+            return i
+        elif b - a == end - b and trailers[i - 1] <= trailers[i]:
+            return i
+    return rows
+
+
+def prepare(rows: pa.RecordBatch, first_row: int = 0) -> Entries:
+    """Rows as they are written. `sequence` may be absent (0) and `type` too (a null value is a deletion then).
+
+    Raises `UsageError` for rows that make no entries.
+    """
+    count = rows.num_rows
+    keys, key_ends, key_null = _binary(rows, "key")
+    if key_null is not None:
+        raise UsageError(
+            f"row {first_row + int(np.argmax(key_null))}: the key is null", advice="LevelDB has no null keys"
+        )
+    values, value_ends, value_null = _binary(rows, "value")
+    null = np.zeros(count, np.bool_) if value_null is None else value_null
+    kinds = _kinds(rows, null, first_row)
+    sequences = _sequences(rows, first_row)
+    for name, ends in (("key", key_ends), ("value", value_ends)):
+        longest = int(np.diff(ends).max(initial=0))
+        if longest > LARGEST - KEY_TRAILER:
+            raise UsageError(f"a {name} of {longest} bytes: LevelDB's lengths have 32 bits")
+    return Entries(count, keys, key_ends, sequences << 8 | kinds, values, value_ends)
+
+
+def _binary(rows: pa.RecordBatch, name: str) -> tuple[Bytes, Int64s, npt.NDArray[np.bool_] | None]:
+    """Bytes, where each value ends (one more than values, the first is where they start), and which are null."""
+    if rows.schema.get_field_index(name) < 0:
+        if name == "key":
+            raise UsageError(f"{NAME} needs a column 'key'")
+        return np.empty(0, np.uint8), np.zeros(rows.num_rows + 1, np.int64), np.ones(rows.num_rows, np.bool_)
+    array = rows.column(name)
+    try:
+        array = array.cast(pa.large_binary())
+    except pa.ArrowException:
+        raise UsageError(f"column {name!r} has type {array.type}, binary or text is needed") from None
+    null = np.asarray(array.is_null()) if array.null_count else None
+    if null is not None:
+        array = pc.fill_null(array, b"")
+    _, offsets, data = array.buffers()
+    ends = (
+        np.frombuffer(offsets, np.int64, len(array) + 1, array.offset * 8)
+        if len(array)
+        else np.zeros(1, np.int64)
+    )
+    content = np.frombuffer(data, np.uint8) if data is not None and data.size else np.empty(0, np.uint8)
+    return content, np.ascontiguousarray(ends), null
+
+
+def _kinds(rows: pa.RecordBatch, null: npt.NDArray[np.bool_], first_row: int) -> Int64s:
+    if rows.schema.get_field_index("type") < 0:
+        return np.where(null, 0, VALUE).astype(np.int64)
+    names = rows.column("type")
+    kinds = np.full(rows.num_rows, -1, np.int64)
+    for number, name in enumerate(TYPE_NAMES):
+        kinds[np.asarray(pc.fill_null(pc.equal(names.cast(pa.string()), name), False))] = number
+    if (kinds < 0).any():
+        row = int(np.argmax(kinds < 0))
+        raise UsageError(
+            f"row {first_row + row}: type {names[row].as_py()!r} is none of {', '.join(TYPE_NAMES)}"
+        )
+    wrong = null != (kinds == 0)
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        what = "has a value" if kinds[row] == 0 else "has no value"
+        raise UsageError(f"row {first_row + row}: a {TYPE_NAMES[kinds[row]]} that {what}")
+    return kinds
+
+
+def _sequences(rows: pa.RecordBatch, first_row: int) -> Int64s:
+    if rows.schema.get_field_index("sequence") < 0:
+        return np.zeros(rows.num_rows, np.int64)
+    array = rows.column("sequence")
+    if array.null_count or not pa.types.is_integer(array.type):
+        raise UsageError(
+            f"column 'sequence' of type {array.type} with {array.null_count} nulls; int64 without is needed"
+        )
+    sequences = np.asarray(array.cast(pa.int64()))
+    wrong = (sequences < 0) | (sequences > MAX_SEQUENCE)
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        raise UsageError(f"row {first_row + row}: sequence {int(sequences[row])} does not fit 56 bits")
+    return sequences
+
+
+@dataclass(slots=True)
+class Closing:
+    """The end of a table being written: what comes behind the data blocks."""
+
+    settings: TableSettings
+    size: int = 0
+    """Bytes written: where the next block starts."""
+
+    def block(self, contents: Any, kind: int) -> tuple[bytes, bytes]:
+        """A block sealed, and its handle."""
+        place = handle(self.size, len(contents))
+        data = sealed(contents, kind)
+        self.size += len(data)
+        return data, place
+
+    def compressed(self, plain: Bytes | bytes) -> tuple[bytes, bytes]:
+        kind, contents = stored(plain, self.settings.compression, self.settings.zstd_compression_level)
+        return self.block(contents, kind)
+
+
+def footer(metaindex: bytes, index: bytes) -> bytes:
+    """The footer, from the handles as they are stored."""
+    return FOOTER.pack({"handles": (metaindex + index).ljust(HANDLES_SIZE, b"\0"), "magic": MAGIC})
+
+
+def metaindex_block(filter_handle: bytes | None, interval: int, policy: str = POLICY) -> bytes:
+    pairs = [] if filter_handle is None else [((META_PREFIX + policy).encode(), filter_handle)]
+    return pack_entries(pairs, interval)
+
+
+class TableBuilder:
+    """One table from rows, in order (`TableBuilder`). Any chunking of the same rows gives the same bytes.
+
+    `size` is that of the blocks made so far (`FileSize`), `rows` how many rows were taken; `smallest` and `largest` are the first and
+    last internal key, and `largest_sequence` is over all rows.
+    """
+
+    def __init__(self, settings: TableSettings) -> None:
+        self.settings = settings
+        self.rows = 0
+        self.smallest: bytes | None = None
+        self.largest: bytes | None = None
+        self.largest_sequence = 0
+        self._closing = Closing(settings)
+        self._filter = FilterBuilder(settings.bloom_bits_per_key) if settings.bloom_bits_per_key else None
+        self._index: list[tuple[bytes, bytes]] = []
+        self._pending: tuple[bytes, bytes] | None = None
+        self._open: list[pa.RecordBatch] = []
+        """Rows of a block that is not full yet."""
+
+    @property
+    def size(self) -> int:
+        return self._closing.size
+
+    def add(self, rows: pa.RecordBatch, limit: int | None = None) -> tuple[bytes, int]:
+        """Take rows up: the bytes of the blocks that are full, and how many of these rows were taken.
+
+        Fewer than all are taken where with a block `size` comes to `limit` bytes: the table is to be finished then
+        (`max_file_size`). Raises `UsageError` for rows that are no entries or not in order.
+        """
+        if not rows.num_rows:
+            return b"", 0
+        carried = sum(one.num_rows for one in self._open)
+        batch = rows if not carried else _joined([*self._open, rows])
+        data, done = self._write(prepare(batch, self.rows - carried), batch, finish=False, limit=limit)
+        taken = done - carried if limit is not None and self.size >= limit else rows.num_rows
+        self.rows += taken
+        self._open = [batch.slice(done, carried + taken - done)] if carried + taken > done else []
+        return data, taken
+
+    def finish(self) -> bytes:
+        """The rest of the table, its footer included."""
+        data = b""
+        if self._open:
+            batch = self._open[0]
+            data, _ = self._write(prepare(batch, self.rows - batch.num_rows), batch, finish=True, limit=None)
+            self._open = []
+        return data + b"".join(self._end())
+
+    def _write(
+        self, made: Entries, batch: pa.RecordBatch, *, finish: bool, limit: int | None
+    ) -> tuple[bytes, int]:
+        """Blocks of rows, from the first one on; the bytes, and the row behind them."""
+        settings = self.settings
+        self._check(made, self.rows - sum(one.num_rows for one in self._open))
+        out = np.empty(made.room(0, made.rows), np.uint8)
+        restarts, scratch = np.empty(made.rows + 1, np.int64), made.scratch()
+        parts: list[bytes] = []
+        row = 0
+        while row < made.rows:
+            stop, end = pack(
+                row,
+                made.rows,
+                made.key_ends,
+                made.keys,
+                made.trailers,
+                made.value_ends,
+                made.values,
+                settings.block_restart_interval,
+                settings.block_size,
+                out,
+                0,
+                restarts,
+                scratch,
+            )
+            full = int(end) >= settings.block_size
+            if not full and not finish:
+                break
+            first, last = made.key(row), made.key(stop - 1)
+            self._emit(first)
+            data, place = self._closing.compressed(out[:end])
+            parts.append(data)
+            self._pending = last, place
+            if self.smallest is None:
+                self.smallest = first
+            self.largest = last
+            self.largest_sequence = max(self.largest_sequence, int(made.trailers[row:stop].max()) >> 8)
+            if self._filter is not None:
+                hashes = np.empty(stop - row, np.int64)
+                hash_keys(made.keys, made.key_ends, row, stop, hashes)
+                self._filter.add(hashes, self.size)
+            row = int(stop)
+            if limit is not None and self.size >= limit:
+                break
+        return b"".join(parts), row
+
+    def _check(self, made: Entries, first_row: int) -> None:
+        """The order of the rows, and that they come behind those before."""
+        if not self.settings.bytewise:
+            return
+        wrong = int(first_unordered(made.keys, made.key_ends, made.trailers, made.rows))
+        if wrong < made.rows:
+            raise _unordered(first_row + wrong, made.key(wrong), made.key(wrong - 1))
+        if self.largest is not None:
+            first = made.key(0)
+            if _order(first) <= _order(self.largest):
+                raise _unordered(first_row, first, self.largest)
+
+    def _emit(self, following: bytes | None) -> None:
+        """The index entry of the block before, when it is known what follows it (None: nothing)."""
+        if self._pending is None:
+            return
+        last, place = self._pending
+        if self.settings.bytewise:
+            last = successor(last) if following is None else separator(last, following)
+        self._index.append((last, place))
+        self._pending = None
+
+    def _end(self) -> Iterator[bytes]:
+        closing, settings = self._closing, self.settings
+        filter_place = None
+        if self._filter is not None:
+            data, filter_place = closing.block(self._filter.finish(), NONE)
+            yield data
+        data, meta = closing.compressed(metaindex_block(filter_place, settings.block_restart_interval))
+        yield data
+        self._emit(None)
+        data, index = closing.compressed(pack_entries(self._index, 1))
+        yield data
+        closing.size += FOOTER_SIZE
+        yield footer(meta, index)
+
+
+def _order(key: bytes) -> tuple[bytes, int]:
+    return key[:-KEY_TRAILER], -int.from_bytes(key[-KEY_TRAILER:], "little")
+
+
+def _unordered(row: int, key: bytes, before: bytes) -> UsageError:
+    user, last = key[:-KEY_TRAILER], before[:-KEY_TRAILER]
+    if user == last:
+        text = f"row {row}: the key {user!r} comes again, and not with a lower sequence"
+        return UsageError(
+            text, advice="Rows of one key need falling sequence numbers; without any, each key once"
+        )
+    text = f"row {row}: the key {user!r} is not behind {last!r}"
+    return UsageError(text, advice="Sort the rows by key, bytewise, and by sequence, falling")
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    table = pa.Table.from_batches(batches).combine_chunks()
+    return table.to_batches()[0]
+
+
+def encode(rows: pa.Table, file: pa.Table | None, context: TableContext) -> Iterator[Chunk]:
+    """The bytes of a table from its rows. See `Codec.encode`."""
+    builder = TableBuilder(TableSettings.of(context.options))
+    for batch in rows.to_batches(max_chunksize=1 << 16):
+        data, _ = builder.add(batch)
+        if data:
+            yield data
+    yield builder.finish()

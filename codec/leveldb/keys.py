@@ -1,0 +1,65 @@
+"""Internal keys: a user key, then 56 bits of sequence and 8 of type.
+
+They are ordered by the user key, ascending, and then by these last 64 bits, descending: the newest first.
+Source: `db/dbformat.h` and `util/comparator.cc` of LevelDB.
+"""
+
+from __future__ import annotations
+
+from logwright.codec.describe import U64LE, Field, Struct
+
+BYTEWISE = "leveldb.BytewiseComparator"
+"""The name of the default order, as manifests have it: byte by byte, unsigned, a prefix first."""
+
+DELETION, VALUE = 0, 1
+TYPE_NAMES = ("deletion", "value")
+MAX_SEQUENCE = (1 << 56) - 1
+
+TRAILER = Struct(
+    "InternalKeyTrailer",
+    Field("tag", U64LE, "sequence << 8 | type; type 0 is a deletion, 1 a value"),
+    doc="The last eight bytes of an internal key.",
+    source="InternalKey",
+)
+TRAILER_SIZE = TRAILER.head_size
+
+
+def internal_key(user_key: bytes, sequence: int, kind: int) -> bytes:
+    """The internal key of a user key."""
+    return user_key + TRAILER.pack({"tag": sequence << 8 | kind})
+
+
+SEEK_TAG = internal_key(b"", MAX_SEQUENCE, VALUE)
+"""Sequence and type of a shortened key: before all real ones of that user key."""
+
+
+def order(key: bytes) -> tuple[bytes, int]:
+    """What internal keys are sorted by, in the bytewise order."""
+    return key[:-TRAILER_SIZE], -int.from_bytes(key[-TRAILER_SIZE:], "little")
+
+
+def separator(last: bytes, following: bytes) -> bytes:
+    """A short internal key from `last` on and before `following` (`InternalKeyComparator::FindShortestSeparator`)."""
+    a, b = last[:-TRAILER_SIZE], following[:-TRAILER_SIZE]
+    most = min(len(a), len(b))
+    i = 0
+    while i < most and a[i] == b[i]:
+        i += 1
+    # One byte more has to fit between the two, and only the first that differs is tried.
+    if i < most and a[i] < 0xFF and a[i] + 1 < b[i]:
+        return _shorter(last, a[:i] + bytes((a[i] + 1,)))
+    return last
+
+
+def successor(last: bytes) -> bytes:
+    """A short internal key from `last` on (`InternalKeyComparator::FindShortSuccessor`)."""
+    user = last[:-TRAILER_SIZE]
+    for i, byte in enumerate(user):
+        if byte != 0xFF:
+            return _shorter(last, user[:i] + bytes((byte + 1,)))
+    return last
+
+
+def _shorter(last: bytes, candidate: bytes) -> bytes:
+    """The candidate as an internal key where it is shorter than the user key, else the key as it is."""
+    return candidate + SEEK_TAG if len(candidate) < len(last) - TRAILER_SIZE else last

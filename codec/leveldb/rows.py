@@ -1,0 +1,332 @@
+"""The rows and the frames of a table: blocks decompressed and unpacked in bounded portions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from logwright.codec.base import Bytes, Decoded, Frames, Window
+from logwright.codec.compress import CompressionError
+from logwright.codec.fault import Fault, Kind
+from logwright.codec.intrinsics import load_u32le
+from logwright.codec.leveldb.block import (
+    COMPRESSION_NAMES,
+    ENTRIES,
+    INTERVAL,
+    KEY_BYTES,
+    KEY_TRAILER,
+    MEASURES,
+    MESSAGES,
+    NONE,
+    RESTARTS,
+    SOUND,
+    STATUS,
+    STOPPED,
+    TRAILER_SIZE,
+    VALUE_BYTES,
+    entries,
+    expand,
+    measure,
+    pack,
+    unpack,
+)
+from logwright.codec.columns import constant, contents, numbers
+from logwright.codec.leveldb.index import DATA, KIND_NAMES, NAME
+from logwright.codec.leveldb.keys import TYPE_NAMES
+from logwright.codec.table import Table
+
+if TYPE_CHECKING:
+    from logwright.codec.leveldb.table import TableContext
+
+Int64s = npt.NDArray[np.int64]
+
+PORTION = 32 << 20
+"""So many bytes of keys and values are read at a time, or one block if that is larger."""
+DEFAULT_INTERVAL = 16
+
+_TYPES = contents(pa.string(), [name.encode() for name in TYPE_NAMES])
+_KINDS = contents(pa.string(), [name.encode() for name in KIND_NAMES])
+_SYSTEM = "LevelDB's iterators pass over the rest of the block and end with the status Corruption: "
+
+
+@dataclass(slots=True)
+class Plain:
+    """A block uncompressed and measured; or why that can't be."""
+
+    data: Bytes
+    found: Int64s
+    error: str = ""
+
+    @property
+    def first(self) -> int:
+        """Where the first entry is."""
+        return load_u32le(self.data, int(self.found[RESTARTS])) if self.found[ENTRIES] else 0
+
+    @property
+    def size(self) -> int:
+        return int(self.found[KEY_BYTES] + self.found[VALUE_BYTES])
+
+    @property
+    def interval(self) -> int:
+        """Entries from a restart point to the next; where there is only one point, the default if that would give one too."""
+        return int(self.found[INTERVAL]) or max(DEFAULT_INTERVAL, int(self.found[ENTRIES]))
+
+
+def plain(contents: Bytes, kind: int, limit: int) -> Plain:
+    """One block, from its contents as stored and its type."""
+    found = np.zeros(MEASURES, np.int64)
+    try:
+        data = expand(contents, kind, limit)
+    except CompressionError as error:
+        return Plain(contents[:0], found, str(error))
+    measure(data, 0, len(data), limit, found)
+    return Plain(data, found, MESSAGES[int(found[STATUS])])
+
+
+@dataclass(slots=True)
+class Unpacked:
+    """Entries of some blocks: `keys[key_ends[i] : key_ends[i + 1]]` is a user key, a trailer is sequence << 8 | type."""
+
+    rows: int
+    keys: Bytes
+    key_ends: Int64s
+    trailers: Int64s
+    values: Bytes
+    value_ends: Int64s
+    per_block: Int64s
+    skipped: Int64s
+    """Entries that are left out, since their internal key is none."""
+
+    @classmethod
+    def of(cls, blocks: Sequence[Plain]) -> Unpacked:
+        count = sum(int(one.found[ENTRIES]) for one in blocks)
+        keys = np.empty(sum(int(one.found[KEY_BYTES]) for one in blocks) + KEY_TRAILER, np.uint8)
+        values = np.empty(sum(int(one.found[VALUE_BYTES]) for one in blocks), np.uint8)
+        key_ends, value_ends = np.zeros(count + 1, np.int64), np.zeros(count + 1, np.int64)
+        trailers = np.empty(count, np.int64)
+        per_block, skipped = np.zeros(len(blocks), np.int64), np.zeros(len(blocks), np.int64)
+        row = 0
+        for i, one in enumerate(blocks):
+            if one.found[ENTRIES]:
+                per_block[i] = unpack(
+                    one.data,
+                    one.first,
+                    int(one.found[STOPPED]),
+                    keys,
+                    key_ends[row:],
+                    trailers[row:],
+                    values,
+                    value_ends[row:],
+                    skipped[i : i + 1],
+                )
+                row += int(per_block[i])
+        return cls(
+            row, keys, key_ends[: row + 1], trailers[:row], values, value_ends[: row + 1], per_block, skipped
+        )
+
+
+def decode(
+    window: Window, frames: Frames, table: Table, columns: Sequence[str], context: TableContext
+) -> Iterator[Decoded]:
+    """The rows of the data blocks among these. See `Codec.decode`."""
+    frames = frames.pick(frames.header["kind"] == DATA)
+    limit = context.options["max.decompressed.bytes"]
+    at = 0
+    while at < len(frames):
+        blocks: list[Plain] = []
+        total = 0
+        while at + len(blocks) < len(frames) and (not blocks or total < PORTION):
+            i = at + len(blocks)
+            start, end = int(frames.start[i]), int(frames.end[i]) - TRAILER_SIZE
+            blocks.append(plain(window.data[start:end], int(frames.header["type"][i]), limit))
+            total += blocks[-1].size
+        yield _portion(window, frames.pick(slice(at, at + len(blocks))), blocks, table, columns, context)
+        at += len(blocks)
+
+
+def _portion(
+    window: Window,
+    frames: Frames,
+    blocks: list[Plain],
+    table: Table,
+    columns: Sequence[str],
+    context: TableContext,
+) -> Decoded:
+    made = Unpacked.of(blocks)
+    arrays = [_column(name, window, frames, made, context) for name in columns]
+    if arrays:
+        batch = pa.RecordBatch.from_arrays(arrays, schema=table.schema(columns))
+    else:
+        batch = pa.RecordBatch.from_struct_array(pa.nulls(made.rows, pa.struct([])))
+    return Decoded(batch, _faults(window, frames, blocks, made))
+
+
+def _faults(window: Window, frames: Frames, blocks: list[Plain], made: Unpacked) -> list[tuple[int, Fault]]:
+    faults: list[tuple[int, Fault]] = []
+    before = np.cumsum(made.per_block)
+    for i, one in enumerate(blocks):
+        start, length = int(frames.start[i]), int(frames.end[i] - frames.start[i])
+        at = window.offset + start
+        if one.error:
+            text = one.error
+            if len(one.data):
+                text = f"{one.error}: at byte {int(one.found[STOPPED])} of the uncompressed block"
+            fault = Fault(
+                NAME, at, length, Kind.PAYLOAD, text, system=_SYSTEM + MESSAGES[int(one.found[STATUS])]
+            )
+            faults.append((int(before[i]), fault))
+        if made.skipped[i]:
+            lost = int(made.skipped[i])
+            text = f"corrupted internal key: {lost} of {int(one.found[ENTRIES])} entries of the block"
+            system = "LevelDB's iterators pass over them: corrupted internal key in DBIter"
+            fault = Fault(NAME, at, length, Kind.PAYLOAD, text, system=system, rows_lost=lost)
+            faults.append((int(before[i]), fault))
+    return faults
+
+
+def _column(name: str, window: Window, frames: Frames, made: Unpacked, context: TableContext) -> pa.Array:
+    if name == "key":
+        return _binary(made.keys, made.key_ends)
+    if name == "value":
+        return _binary(made.values, made.value_ends, (made.trailers & 0xFF) == 0)
+    if name == "sequence":
+        return numbers(pa.int64(), made.trailers >> 8 & (1 << 56) - 1)
+    if name == "type":
+        kinds = made.trailers & 0xFF
+        if made.rows and (kinds == kinds[0]).all():
+            return constant(pa.string(), TYPE_NAMES[int(kinds[0])], made.rows)
+        return _TYPES.take(numbers(pa.int64(), kinds))
+    if name == "position":
+        return numbers(pa.int64(), np.repeat(window.offset + frames.start, made.per_block))
+    return constant(pa.int64() if name == "file" else pa.int32(), getattr(context, name), made.rows)
+
+
+def _binary(data: Bytes, ends: Int64s, null: npt.NDArray[np.bool_] | None = None) -> pa.Array:
+    bits = None
+    if null is not None and null.any():
+        bits = pa.py_buffer(np.packbits(~null, bitorder="little"))
+    offsets = pa.py_buffer(ends.astype(np.int32))
+    return pa.Array.from_buffers(pa.binary(), len(ends) - 1, [bits, offsets, pa.py_buffer(data)])
+
+
+# Frames
+
+
+def decode_frames(
+    window: Window, frames: Frames, table: Table, columns: Sequence[str], context: TableContext
+) -> Iterator[Decoded]:
+    """One row a block. See `Codec.decode`."""
+    schema = table.schema(columns)
+    looks = bool({"entries", "uncompressed_size", "restart_interval", "payload"}.intersection(columns))
+    ends = np.cumsum(frames.end - frames.start)
+    at = 0
+    while at < len(frames):
+        below = int(ends[at - 1]) if at else 0
+        stop = max(at + 1, int(np.searchsorted(ends, below + PORTION, "right"))) if looks else len(frames)
+        part = frames.pick(slice(at, stop))
+        look = _Look(window, part, context) if looks else None
+        arrays = [
+            _frame_column(name, schema.field(name).type, window, part, look, context) for name in columns
+        ]
+        if arrays:
+            yield Decoded(pa.RecordBatch.from_arrays(arrays, schema=schema))
+        else:
+            yield Decoded(pa.RecordBatch.from_struct_array(pa.nulls(stop - at, pa.struct([]))))
+        at = stop
+
+
+class _Look:
+    """What only the contents of blocks say."""
+
+    def __init__(self, window: Window, frames: Frames, context: TableContext) -> None:
+        count = len(frames)
+        limit = context.options["max.decompressed.bytes"]
+        self.entries, self.sizes = np.zeros(count, np.int64), np.zeros(count, np.int64)
+        self.intervals = np.zeros(count, np.int64)
+        self.known = np.zeros(count, np.bool_)
+        self.payload: list[bytes | None] = []
+        for i in range(count):
+            stored = window.data[int(frames.start[i]) : int(frames.end[i]) - TRAILER_SIZE]
+            kind, type_ = int(frames.header["kind"][i]), int(frames.header["type"][i])
+            one = plain(stored, type_, limit)
+            self.sizes[i] = len(one.data)
+            self.known[i] = KIND_NAMES[kind] != "filter" and not one.error
+            self.entries[i], self.intervals[i] = one.found[ENTRIES], one.interval
+            again = kind == DATA and type_ == NONE and self.known[i] and _comes_again(one)
+            self.payload.append(None if again else stored.tobytes())
+
+
+def _comes_again(one: Plain) -> bool:
+    """Whether a writer would make just this data block from its rows."""
+    made = Unpacked.of([one])
+    if made.skipped[0] or made.rows == 0 or _has_value_of_deletion(made):
+        return False
+    return bool(np.array_equal(packed(made, one.interval), one.data))
+
+
+def _has_value_of_deletion(made: Unpacked) -> bool:
+    """Deletions have no value in a row."""
+    return bool(((made.trailers & 0xFF == 0) & (np.diff(made.value_ends) > 0)).any())
+
+
+def packed(made: Unpacked, interval: int) -> Bytes:
+    """One block of these rows."""
+    widest = int(np.diff(made.key_ends).max(initial=0)) + KEY_TRAILER
+    out = np.empty(int(made.key_ends[-1] + made.value_ends[-1]) + made.rows * 40 + 64, np.uint8)
+    restarts, scratch = np.empty(made.rows + 1, np.int64), np.empty(2 * widest, np.uint8)
+    _, end = pack(
+        0,
+        made.rows,
+        made.key_ends,
+        made.keys,
+        made.trailers,
+        made.value_ends,
+        made.values,
+        interval,
+        0,
+        out,
+        0,
+        restarts,
+        scratch,
+    )
+    return out[:end]
+
+
+def _frame_column(
+    name: str,
+    kind: pa.DataType,
+    window: Window,
+    frames: Frames,
+    look: _Look | None,
+    context: TableContext,
+) -> pa.Array:
+    head = frames.header
+    if name == "position":
+        return numbers(kind, window.offset + frames.start)
+    if name in ("size", "crc"):
+        return numbers(kind, head[name].astype(np.int64))
+    if name == "kind":
+        return _KINDS.take(numbers(pa.int64(), head["kind"].astype(np.int64)))
+    if name == "compression":
+        return contents(kind, [_compression(int(one)).encode() for one in head["type"]])
+    if name == "index_key":
+        keys = context.blocks.keys if context.blocks is not None else []
+        return contents(kind, [keys[n] if n >= 0 else None for n in head["entry"].tolist()])
+    if name == "raw":
+        return pa.nulls(len(frames), kind)
+    assert look is not None
+    if name == "payload":
+        return contents(kind, look.payload)
+    values = {"entries": look.entries, "uncompressed_size": look.sizes, "restart_interval": look.intervals}[
+        name
+    ]
+    return numbers(kind, values, ~look.known)
+
+
+def _compression(kind: int) -> str:
+    return COMPRESSION_NAMES[kind] if kind < len(COMPRESSION_NAMES) else f"unknown {kind}"

@@ -1,0 +1,385 @@
+"""The codec `leveldb.table`: sorted tables (`.ldb`, before LevelDB 1.14 `.sst`).
+
+A frame is a block; the footer is what no block covers at the end. Where blocks lie is read first (`index`), what is in them is in
+`block`, `rows` and `filter`, what writes them in `encode` and `again`. Source of the format: `doc/table_format.md` of LevelDB.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from logwright.codec.base import Bytes, Chunk, Decoded, Frames, Match, Window
+from logwright.codec.columns import contents, numbers
+from logwright.codec.describe import Struct
+from logwright.codec.fault import Fault, Kind, UsageError
+from logwright.codec.intrinsics import load_u32le
+from logwright.codec.kernel import kernel
+from logwright.codec.leveldb import again, encode, rows
+from logwright.codec.leveldb.block import BLOCK_HANDLE, ENTRY, TRAILER, TRAILER_SIZE, block_crc
+from logwright.codec.leveldb.filter import FILTER_END
+from logwright.codec.leveldb.index import (
+    DATA,
+    FOOTER,
+    FOOTER_SIZE,
+    HANDLES_SIZE,
+    KIND_NAMES,
+    NAME,
+    Blocks,
+    handles,
+    survey,
+)
+from logwright.codec.leveldb.keys import BYTEWISE, TRAILER_SIZE as KEY_TRAILER
+from logwright.codec.option import Option, Options
+from logwright.codec.table import Column, Table
+
+_FILE = re.compile(r"(\d+)\.(?:ldb|sst)")
+
+ROWS = Table(
+    "rows",
+    (
+        Column("key", pa.binary(), "the user key", nullable=False, prunes=True),
+        Column("value", pa.binary(), "null for a deletion"),
+        Column("sequence", pa.int64(), "sequence number of the write", nullable=False),
+        Column("type", pa.string(), "value or deletion", nullable=False),
+        Column("file", pa.int64(), "number of the file, from its name", detail=True),
+        Column("level", pa.int32(), "level of the file, where the manifest says it", detail=True),
+        Column(
+            "position",
+            pa.int64(),
+            "byte of the file where the entry's block starts: its row in frames",
+            detail=True,
+        ),
+    ),
+    "One row an entry, in the order of the file.",
+)
+
+FRAMES = Table(
+    "frames",
+    (
+        Column("position", pa.int64(), "byte of the file where the block starts", nullable=False),
+        Column(
+            "size",
+            pa.int64(),
+            "bytes of the block as it is stored, without the 5 of its trailer, as in a BlockHandle",
+        ),
+        Column("kind", pa.string(), "data, filter, metaindex or index"),
+        Column("compression", pa.string(), "none, snappy or zstd"),
+        Column("crc", pa.int64(), "the checksum as it is stored: masked"),
+        Column(
+            "entries",
+            pa.int64(),
+            "entries of the block; null for a filter, and where it can't be read to its end",
+        ),
+        Column("uncompressed_size", pa.int64(), "bytes of the block uncompressed; null as entries"),
+        Column(
+            "restart_interval",
+            pa.int64(),
+            "entries from a restart point to the next; null as entries",
+            detail=True,
+        ),
+        Column("index_key", pa.binary(), "the internal key that the index has for a data block", detail=True),
+        Column(
+            "payload",
+            pa.binary(),
+            "the block as it is stored, where it is compressed or not what would be written from the rows",
+            detail=True,
+        ),
+        Column(
+            "raw", pa.binary(), "the bytes of a damaged stretch: the other columns are null then", detail=True
+        ),
+    ),
+    "One row a block.",
+)
+
+FILE = Table(
+    "file",
+    (
+        Column("size", pa.int64(), "bytes of the file", nullable=False),
+        Column("frames", pa.int64(), "good blocks", nullable=False),
+        Column(
+            "metaindex_offset", pa.int64(), "from the footer, as the next three; null where there is none"
+        ),
+        Column("metaindex_size", pa.int64(), "without the trailer"),
+        Column("index_offset", pa.int64(), "byte of the file"),
+        Column("index_size", pa.int64(), "without the trailer"),
+        Column("trailing", pa.binary(), "what no block covers at the end: the footer", nullable=False),
+        Column("trailing_zeros", pa.int64(), "zero bytes after that", nullable=False),
+    ),
+    "One row.",
+)
+
+MAX_DECOMPRESSED = Option(
+    "max.decompressed.bytes",
+    256 << 20,
+    "Bytes that a block may take decompressed, and its keys and values written out; one with more counts as damaged",
+    low=1,
+    high=1 << 30,
+)
+OPTIONS = (MAX_DECOMPRESSED, *encode.OPTIONS)
+
+HEAD = np.dtype(
+    [
+        ("kind", "u1"),
+        ("type", "u1"),
+        ("crc", "<u4"),
+        ("size", "<i8"),
+        ("entry", "<i8"),
+        ("low", "O"),
+        ("high", "O"),
+    ]
+)
+"""What a scan says of a block: a number of `KIND_NAMES`, the type byte, the stored checksum, bytes without the trailer, the number of
+its index entry or -1, and the smallest and largest user key that it can hold, None where that is not known."""
+
+
+class Keys:
+    """Keys of frames, to be compared with one key. An array of NumPy would drop zero bytes at the end of it."""
+
+    def __init__(self, keys: Iterable[bytes]) -> None:
+        self.keys = list(keys)
+
+    def _each(self, test: Callable[[bytes], bool]) -> npt.NDArray[np.bool_]:
+        return np.array([test(key) for key in self.keys], np.bool_)
+
+    def __lt__(self, other: bytes) -> npt.NDArray[np.bool_]:
+        return self._each(lambda key: key < other)
+
+    def __le__(self, other: bytes) -> npt.NDArray[np.bool_]:
+        return self._each(lambda key: key <= other)
+
+    def __gt__(self, other: bytes) -> npt.NDArray[np.bool_]:
+        return self._each(lambda key: key > other)
+
+    def __ge__(self, other: bytes) -> npt.NDArray[np.bool_]:
+        return self._each(lambda key: key >= other)
+
+    def __ne__(self, other: object) -> npt.NDArray[np.bool_]:  # type: ignore[override]
+        return self._each(lambda key: key != other)
+
+
+@dataclass
+class TableContext:
+    """What decoding a table needs to know besides its bytes."""
+
+    options: Options
+    file: int | None = None
+    level: int | None = None
+    comparator: str | None = None
+    """The name of the order of the keys, where it is known: what the index says of keys is of use only then."""
+    blocks: Blocks | None = None
+
+
+@kernel("const u1[], const i8[], const i8[]")
+def first_bad(buf: Bytes, starts: encode.Int64s, ends: encode.Int64s) -> int:
+    """The first block, of those from `starts[i]` to `ends[i]` with their trailers, whose checksum is wrong; or their number."""
+    for i in range(len(starts)):
+        size = ends[i] - starts[i] - TRAILER_SIZE
+        if block_crc(buf, starts[i], size) != load_u32le(buf, ends[i] - 4):
+            return i
+    return len(starts)
+
+
+class LevelDBTable:
+    """The codec. See `logwright.codec.base.Codec` and `Prepares`."""
+
+    name = NAME
+    title = "LevelDB table: sorted blocks of keys and values"
+    structures: tuple[Struct, ...] = (TRAILER, ENTRY, BLOCK_HANDLE, FOOTER, FILTER_END)
+    tables: Mapping[str, Table] = {"rows": ROWS, "frames": FRAMES, "file": FILE}
+    options: tuple[Option, ...] = OPTIONS
+    whole = False
+
+    def recognise(self, name: str, head: bytes) -> Match:
+        return Match.NAME if _FILE.fullmatch(name) else Match.NO
+
+    def context(self, name: str, options: Options, **hints: Any) -> TableContext:
+        hints.pop("directory", "")
+        named = _FILE.fullmatch(name)
+        if named is not None and int(named[1]) < 1 << 63:
+            hints.setdefault("file", int(named[1]))
+        if options.given("comparator"):
+            hints.setdefault("comparator", options["comparator"])
+        unknown = set(hints) - set(TableContext.__dataclass_fields__)
+        if unknown:
+            raise UsageError(f"{self.name}: no hint {sorted(unknown)[0]!r}")
+        return TableContext(options, **hints)
+
+    def prepare(self, read: Callable[[int, int], Bytes], size: int, context: TableContext) -> None:
+        context.blocks = survey(read, size, context.options["max.decompressed.bytes"])
+
+    def scan(self, window: Window, at: int, context: TableContext, *, check: bool = True) -> Frames:
+        blocks = self._blocks(window, context)
+        place, behind = window.offset + at, window.offset + len(window.data)
+        first = blocks.at(place)
+        starts_here = first < len(blocks.offset) and int(blocks.offset[first]) == place
+        if not starts_here:
+            nothing = _frames(window, blocks, first, first, at, context)
+            if place < blocks.stop or not window.size:
+                nothing.damage = _gap(window, blocks, place, first)
+            elif window.final:
+                nothing.faults = blocks.faults
+            return nothing
+        n = int(np.searchsorted(blocks.breaks, first, "right"))
+        run = int(blocks.breaks[n]) if n < len(blocks.breaks) else len(blocks.offset)
+        last = min(run, int(np.searchsorted(blocks.ends, behind, "right")))
+        found = _frames(window, blocks, first, last, at, context)
+        if check:
+            bad = first_bad(window.data, found.start, found.end)
+            if bad < len(found):
+                return _cut(window, blocks, found, bad, first)
+        if last < run:
+            size = int(blocks.size[last]) + TRAILER_SIZE
+            if window.offset + found.stop + size > window.size:
+                found.damage = _gap(window, blocks, window.offset + found.stop, last)
+            else:
+                found.need = size
+        elif window.offset + found.stop < blocks.stop:
+            found.damage = _gap(window, blocks, window.offset + found.stop, last)
+        else:
+            found.faults = blocks.faults
+        return found
+
+    def _blocks(self, window: Window, context: TableContext) -> Blocks:
+        if context.blocks is None:
+            # Not walked over: what there is of the file is in the window.
+            def read(offset: int, length: int) -> Bytes:
+                return window.data[max(offset - window.offset, 0) : max(offset - window.offset + length, 0)]
+
+            self.prepare(read, window.size, context)
+        assert context.blocks is not None
+        return context.blocks
+
+    def decode(
+        self, window: Window, frames: Frames, table: str, columns: Sequence[str], context: TableContext
+    ) -> Iterator[Decoded]:
+        if table == "rows":
+            return rows.decode(window, frames, ROWS, columns, context)
+        return rows.decode_frames(window, frames, FRAMES, columns, context)
+
+    def describe_file(
+        self, head: Window, size: int, frames: int, tail: bytes, zeros: int, context: TableContext
+    ) -> pa.RecordBatch:
+        places: list[int | None] = [None] * 4
+        footer = tail[-FOOTER_SIZE:]
+        if len(footer) == FOOTER_SIZE and not zeros:
+            found = handles(footer[:HANDLES_SIZE])
+            if len(found) == 2:
+                places = [*found[0], *found[1]]
+        arrays = [numbers(pa.int64(), np.array([value])) for value in (size, frames)]
+        arrays += [
+            pa.nulls(1, pa.int64())
+            if value is None or value >= 1 << 63
+            else numbers(pa.int64(), np.array([value]))
+            for value in places
+        ]
+        arrays += [contents(pa.binary(), [tail]), numbers(pa.int64(), np.array([zeros]))]
+        return pa.RecordBatch.from_arrays(arrays, schema=FILE.schema(FILE.names(detail=True)))
+
+    def frame_bounds(self, frames: Frames, column: str) -> tuple[Any, Any]:
+        """The keys of a data block lie above the index key of the one before, and up to its own."""
+        if column != "key" or not len(frames) or frames.header["high"][0] is None:
+            return None, None
+        return Keys(frames.header["low"]), Keys(frames.header["high"])
+
+    def resync(self, window: Window, at: int, context: TableContext) -> tuple[int, int]:
+        blocks = self._blocks(window, context)
+        return blocks.next(window.offset + at) - window.offset, 0
+
+    def encode(
+        self, rows: pa.Table, frames: pa.Table | None, file: pa.Table | None, context: TableContext
+    ) -> Iterator[Chunk]:
+        if frames is None:
+            return encode.encode(rows, file, context)
+        return again.encode(rows, frames, file, context)
+
+
+def _frames(window: Window, blocks: Blocks, first: int, last: int, at: int, context: TableContext) -> Frames:
+    """The blocks `first` to `last`, which are in the window."""
+    start = blocks.offset[first:last] - window.offset
+    end = blocks.ends[first:last] - window.offset
+    head = np.zeros(last - first, HEAD)
+    head["kind"], head["size"] = blocks.kind[first:last], blocks.size[first:last]
+    head["entry"] = blocks.entry[first:last]
+    head["type"] = window.data[end - TRAILER_SIZE]
+    head["crc"] = sum(window.data[end - 4 + i].astype(np.int64) << 8 * i for i in range(4))
+    head["low"] = head["high"] = None
+    if blocks.sound and context.comparator == BYTEWISE:
+        users = [key[:-KEY_TRAILER] for key in blocks.keys]
+        for i, n in enumerate(head["entry"].tolist()):
+            head["low"][i] = users[n - 1] if n > 0 else b""
+            head["high"][i] = users[n] if n >= 0 else b""
+    return Frames(start, end, head, int(end[-1]) if last > first else at)
+
+
+_READS = "with verify_checksums or paranoid_checks LevelDB leaves the block out (Corruption: block checksum mismatch), else it reads it as it is"
+
+
+def _cut(window: Window, blocks: Blocks, found: Frames, bad: int, first: int) -> Frames:
+    """The frames before a bad one, and that as the damage."""
+    start, end = int(found.start[bad]), int(found.end[bad])
+    kind, size = KIND_NAMES[int(found.header["kind"][bad])], int(found.header["size"][bad])
+    stored, computed = int(found.header["crc"][bad]), block_crc(window.data, start, size)
+    text = f"block checksum mismatch: the {kind} block says {stored:#010x}, its bytes have {computed:#010x}"
+    rows_lost, lost = _lost(blocks, first + bad)
+    fault = Fault(
+        NAME,
+        window.offset + start,
+        end - start,
+        Kind.CHECKSUM,
+        text,
+        system=_READS,
+        rows_lost=rows_lost,
+        lost=lost,
+    )
+    found = found.pick(slice(0, bad))
+    found.stop, found.damage = start, fault
+    return found
+
+
+def _lost(blocks: Blocks, i: int) -> tuple[int | None, dict[str, str]]:
+    """What is gone with a block: the number of rows where that is known, and the keys between which the index has it."""
+    if blocks.kind[i] != DATA:
+        return 0, {}
+    n = int(blocks.entry[i])
+    if n < 0:
+        return None, {}
+    lost = {"smallest": readable(blocks.keys[n - 1][:-KEY_TRAILER])} if n else {}
+    return None, lost | {"largest": readable(blocks.keys[n][:-KEY_TRAILER])}
+
+
+def readable(key: bytes) -> str:
+    """A key as people see it: text where it is printable, else hexadecimal."""
+    text = key.decode("utf-8", "replace")
+    return text if text.isprintable() and text.encode() == key else f"0x{key.hex()}"
+
+
+def _gap(window: Window, blocks: Blocks, place: int, following: int) -> Fault:
+    """The fault of bytes that belong to no block, before the block `following`."""
+    known = following < len(blocks.offset)
+    stop = int(blocks.offset[following]) if known else blocks.stop
+    length = max(min(stop, window.size) - place, 0)
+    if not known and blocks.stop >= window.size and blocks.faults:
+        # There is no footer: the file ends somewhere in what it was.
+        fault = blocks.faults[0]
+        text = f"{fault.detail}; no whole block with a right checksum is here"
+        return Fault(NAME, place, length, fault.kind, text, system=fault.system)
+    size, named = blocks.wrong.get(place, (-1, DATA))
+    if size + TRAILER_SIZE == length:
+        text = f"block checksum mismatch: the {KIND_NAMES[named]} block of {size} bytes"
+        rows_lost = None if named == DATA else 0
+        return Fault(NAME, place, length, Kind.CHECKSUM, text, system=_READS, rows_lost=rows_lost)
+    text = (
+        "no block of the index starts here" if blocks.sound else "no block with a right checksum starts here"
+    )
+    kind = Kind.LENGTH if blocks.sound else Kind.CHECKSUM
+    return Fault(NAME, place, length, kind, text, system=_READS)
+
+
+CODEC = LevelDBTable()
