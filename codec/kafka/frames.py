@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from logwright.codec.base import Decoded, Frames, Window
+from logwright.codec.columns import constant, contents, numbers
 from logwright.codec.kafka.batch import (
     COMPRESSION,
     COMPRESSION_NAMES,
@@ -19,7 +20,6 @@ from logwright.codec.kafka.batch import (
     TIMESTAMP_TYPE,
     TRANSACTIONAL,
 )
-from logwright.codec.columns import constant, contents, numbers
 from logwright.codec.kafka.rows import NOTHING_SERVED, Read
 from logwright.codec.kafka.sections import PORTION, sections
 from logwright.codec.table import Table

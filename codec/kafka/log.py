@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from logwright.codec.base import Chunk, Decoded, Frames, Match, Window
+from logwright.codec.columns import constant, contents, numbers
 from logwright.codec.describe import Struct
 from logwright.codec.fault import UsageError
 from logwright.codec.kafka import encode, frames, markers, rows, scan
@@ -30,7 +31,6 @@ from logwright.codec.kafka.batch import (
     RECORD_BATCH,
     TIMESTAMP_TYPE,
 )
-from logwright.codec.columns import constant, contents, numbers
 from logwright.codec.kafka.resync import Damaged, find_batch
 from logwright.codec.option import Option, Options
 from logwright.codec.table import TIMESTAMP, Column, Table

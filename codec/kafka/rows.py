@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from logwright.codec.base import Decoded, Frames, Window
+from logwright.codec.columns import constant, contents, numbers
 from logwright.codec.fault import Fault, Kind, Severity
 from logwright.codec.kafka import records
 from logwright.codec.kafka.batch import (
@@ -26,7 +27,6 @@ from logwright.codec.kafka.batch import (
     TIMESTAMP_TYPE,
     TRANSACTIONAL,
 )
-from logwright.codec.columns import constant, contents, numbers
 from logwright.codec.kafka.sections import Sections, sections
 from logwright.codec.table import TIMESTAMP, Table
 

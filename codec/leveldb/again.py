@@ -6,6 +6,7 @@ block before lies where it lay; else they are made anew, with the keys that the 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -28,7 +29,7 @@ from logwright.codec.leveldb.encode import (
 from logwright.codec.leveldb.filter import META_PREFIX, POLICY, FilterBuilder, bits_per_key_of, hash_keys
 from logwright.codec.leveldb.index import NAME
 from logwright.codec.leveldb.keys import order, separator, successor
-from logwright.codec.leveldb.rows import DEFAULT_INTERVAL, Unpacked, plain
+from logwright.codec.leveldb.rows import Unpacked, plain
 
 if TYPE_CHECKING:
     from logwright.codec.leveldb.table import TableContext
@@ -192,9 +193,7 @@ def _places(rows: pa.Table, frames: pa.Table) -> dict[int, tuple[int, int]]:
     if "position" in rows.column_names and "position" in frames.column_names:
         positions = np.asarray(rows.column("position").fill_null(-1), np.int64)
         cuts = np.concatenate(([0], np.flatnonzero(np.diff(positions)) + 1, [len(positions)]))
-        runs = {
-            int(positions[a]): (int(a), int(b)) for a, b in zip(cuts[:-1], cuts[1:], strict=True) if a < b
-        }
+        runs = {int(positions[a]): (int(a), int(b)) for a, b in itertools.pairwise(cuts) if a < b}
         at = 0
         for i in data:
             start, stop = runs.pop(frames.column("position")[i].as_py(), (at, at))

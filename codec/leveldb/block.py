@@ -394,7 +394,7 @@ def _zstd(data: Bytes, limit: int) -> Bytes:
     import zstandard
 
     try:
-        size = zstandard.frame_content_size(data)
+        size = zstandard.frame_content_size(data)  # type: ignore[arg-type]
     except zstandard.ZstdError as error:
         raise CompressionError(f"corrupted zstd compressed block length ({error})") from None
     if size <= 0:

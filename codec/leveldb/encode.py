@@ -23,7 +23,6 @@ from logwright.codec.leveldb.block import (
     KEY_TRAILER,
     LARGEST,
     NONE,
-    TRAILER_SIZE,
     common,
     handle,
     pack,
@@ -138,9 +137,7 @@ def first_unordered(keys: Bytes, key_ends: Int64s, trailers: Int64s, rows: int) 
         if n < b - a and n < end - b:
             if load_u8(keys, a + n) > load_u8(keys, b + n):
                 return i
-        elif b - a > end - b:
-            return i
-        elif b - a == end - b and trailers[i - 1] <= trailers[i]:
+        elif b - a > end - b or (b - a == end - b and trailers[i - 1] <= trailers[i]):
             return i
     return rows
 

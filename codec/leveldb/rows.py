@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from logwright.codec.base import Bytes, Decoded, Frames, Window
+from logwright.codec.columns import constant, contents, numbers
 from logwright.codec.compress import CompressionError
 from logwright.codec.fault import Fault, Kind
 from logwright.codec.intrinsics import load_u32le
@@ -24,18 +25,15 @@ from logwright.codec.leveldb.block import (
     MESSAGES,
     NONE,
     RESTARTS,
-    SOUND,
     STATUS,
     STOPPED,
     TRAILER_SIZE,
     VALUE_BYTES,
-    entries,
     expand,
     measure,
     pack,
     unpack,
 )
-from logwright.codec.columns import constant, contents, numbers
 from logwright.codec.leveldb.index import DATA, KIND_NAMES, NAME
 from logwright.codec.leveldb.keys import TYPE_NAMES
 from logwright.codec.table import Table

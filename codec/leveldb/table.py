@@ -35,7 +35,8 @@ from logwright.codec.leveldb.index import (
     handles,
     survey,
 )
-from logwright.codec.leveldb.keys import BYTEWISE, TRAILER_SIZE as KEY_TRAILER
+from logwright.codec.leveldb.keys import BYTEWISE
+from logwright.codec.leveldb.keys import TRAILER_SIZE as KEY_TRAILER
 from logwright.codec.option import Option, Options
 from logwright.codec.table import Column, Table
 
@@ -318,7 +319,7 @@ def _frames(window: Window, blocks: Blocks, first: int, last: int, at: int, cont
     return Frames(start, end, head, int(end[-1]) if last > first else at)
 
 
-_READS = "with verify_checksums or paranoid_checks LevelDB leaves the block out (Corruption: block checksum mismatch), else it reads it as it is"
+_READS = "LevelDB reads the block as it is, or with verify_checksums leaves it out (Corruption: block checksum mismatch)"
 
 
 def _cut(window: Window, blocks: Blocks, found: Frames, bad: int, first: int) -> Frames:
