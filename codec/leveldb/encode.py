@@ -117,7 +117,7 @@ class Entries:
     def key(self, row: int) -> bytes:
         """The internal key of a row."""
         user = self.keys[int(self.key_ends[row]) : int(self.key_ends[row + 1])].tobytes()
-        return user + TRAILER.pack({"tag": int(self.trailers[row])})
+        return user + TRAILER.pack({"tag": int(self.trailers[row]) & (1 << 64) - 1})
 
     def room(self, row: int, stop: int) -> int:
         """Bytes that blocks of these rows take at most."""
@@ -126,6 +126,10 @@ class Entries:
 
     def scratch(self) -> Bytes:
         return np.empty(2 * (int(np.diff(self.key_ends).max(initial=0)) + KEY_TRAILER), np.uint8)
+
+
+_SIGN = -1 << 63
+"""With this bit turned, signed numbers compare as the unsigned ones of the same bits."""
 
 
 @kernel("const u1[], const i8[], const i8[], i8")
@@ -137,7 +141,7 @@ def first_unordered(keys: Bytes, key_ends: Int64s, trailers: Int64s, rows: int) 
         if n < b - a and n < end - b:
             if load_u8(keys, a + n) > load_u8(keys, b + n):
                 return i
-        elif b - a > end - b or (b - a == end - b and trailers[i - 1] <= trailers[i]):
+        elif b - a > end - b or (b - a == end - b and int(trailers[i - 1]) ^ _SIGN <= int(trailers[i]) ^ _SIGN):
             return i
     return rows
 
@@ -340,7 +344,7 @@ class TableBuilder:
             if self.smallest is None:
                 self.smallest = first
             self.largest = last
-            self.largest_sequence = max(self.largest_sequence, int(made.trailers[row:stop].max()) >> 8)
+            self.largest_sequence = max(self.largest_sequence, int((made.trailers[row:stop] >> 8 & MAX_SEQUENCE).max()))
             if self._filter is not None:
                 hashes = np.empty(stop - row, np.int64)
                 hash_keys(made.keys, made.key_ends, row, stop, hashes)

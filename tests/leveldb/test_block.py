@@ -1,0 +1,237 @@
+"""Blocks: prefix compression both ways, held against the description; compression; what a reader does with bad ones."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from modes import other_modes
+
+from logwright.codec.compress import BombError, CompressionError, compress
+from logwright.codec.leveldb import block
+from logwright.codec.leveldb.keys import internal_key, order, separator, successor
+from logwright.codec.leveldb.rows import Unpacked, packed, plain
+
+pytestmark = pytest.mark.kernel_modes
+test_other_modes = other_modes(__file__)
+LIMIT = 1 << 20
+
+ROWS = st.lists(
+    st.tuples(
+        st.binary(max_size=12) | st.sampled_from([b"", b"aaaaaaaaaaaaaaaaaaaa", b"aaaaaaaaaaaaaaaaaaab"]),
+        st.integers(0, (1 << 56) - 1),
+        st.sampled_from([0, 1]),
+        st.binary(max_size=20),
+    ),
+    min_size=1,
+    max_size=40,
+)
+
+
+def array(data: bytes) -> np.ndarray:
+    return np.frombuffer(data, np.uint8)
+
+
+def unpacked(data: bytes, limit: int = LIMIT) -> Unpacked:
+    return Unpacked.of([plain(array(data), block.NONE, limit)])
+
+
+def pairs_of(made: Unpacked) -> list[tuple[bytes, bytes]]:
+    """By the kernels: internal keys and values."""
+    keys, values = made.keys.tobytes(), made.values.tobytes()
+    k, v = made.key_ends.tolist(), made.value_ends.tolist()
+    tags = [int(one).to_bytes(8, "little", signed=True) for one in made.trailers]
+    return [(keys[k[i] : k[i + 1]] + tags[i], values[v[i] : v[i + 1]]) for i in range(made.rows)]
+
+
+def described(data: bytes) -> list[tuple[bytes, bytes]]:
+    """By the description, entry by entry."""
+    count = block.RESTART.unpack(data, len(data) - 4)[0]["offset"]
+    stop = len(data) - 4 * (count + 1)
+    at, key, out = 0, b"", []
+    while at < stop:
+        head, at = block.ENTRY.unpack(data, at, stop)
+        key = key[: head["shared"]] + data[at : at + head["non_shared"]]
+        at += head["non_shared"]
+        out.append((key, data[at : at + head["value_length"]]))
+        at += head["value_length"]
+    return out
+
+
+@settings(max_examples=60, deadline=None)
+@given(ROWS, st.integers(1, 20))
+def test_kernels_and_description_agree(rows: list[tuple[bytes, int, int, bytes]], interval: int) -> None:
+    pairs = [(internal_key(key, sequence, kind), value) for key, sequence, kind, value in rows]
+    pairs.sort(key=lambda one: order(one[0]))
+    data = block.pack_entries(pairs, interval)
+    assert described(data) == pairs
+    made = unpacked(data)
+    assert pairs_of(made) == pairs
+    assert block.entries(array(data), LIMIT) == (pairs, block.SOUND)
+    assert packed(made, interval).tobytes() == data
+    found = plain(array(data), block.NONE, LIMIT)
+    assert found.interval == (interval if len(pairs) > interval else max(16, len(pairs)))
+
+
+def test_empty_block() -> None:
+    data = bytes.fromhex("0000000001000000")
+    assert block.pack_entries([], 16) == data
+    assert plain(array(data), block.NONE, LIMIT).error == ""
+    assert unpacked(data).rows == 0
+    assert plain(array(b"\0\0\0\0"), block.NONE, LIMIT).error == ""  # no restart points: empty too
+
+
+PAIRS = [(internal_key(b"apple", 3, 0), b""), (internal_key(b"apricot", 2, 1), b"x" * 5)]
+GOOD = block.pack_entries(PAIRS, 16)
+
+
+@pytest.mark.parametrize(
+    ("data", "message", "rows"),
+    [
+        (b"\0\0\0", "bad block contents", 0),
+        (b"\0\0\0\0\xff\0\0\0", "bad block contents", 0),
+        (b"\0\0" + b"\0\0\0\0\1\0\0\0", "bad entry in block", 0),  # fewer than three bytes
+        (b"\1\0\0" + GOOD[3:], "bad entry in block", 0),  # shares more than there is
+        (b"\x80\x80\x80" + b"\0\0\0\0\1\0\0\0", "bad entry in block", 0),  # a varint without end
+        (b"\0\x80\x80\x80" + b"\0\0\0\0\1\0\0\0", "bad entry in block", 0),
+        (b"\0\0\xff\xff\xff\xff\x0f" + b"\0\0\0\0\1\0\0\0", "bad entry in block", 0),  # a value beyond the block
+        (b"\0\x7f\0" + GOOD[3:], "bad entry in block", 0),  # a key beyond the block
+        (GOOD[:18] + b"\x7f" + GOOD[19:], "bad entry in block", 1),
+    ],
+)
+def test_bad_blocks(data: bytes, message: str, rows: int) -> None:
+    assert plain(array(data), block.NONE, LIMIT).error == message
+    assert pairs_of(unpacked(data)) == PAIRS[:rows]
+
+
+def test_a_first_restart_point_behind_all_entries_hides_them() -> None:
+    stop = len(GOOD) - 8
+    for first in (stop, stop + 9):
+        data = GOOD[:stop] + first.to_bytes(4, "little") + GOOD[-4:]
+        found = plain(array(data), block.NONE, LIMIT)
+        assert (found.error, unpacked(data).rows) == ("", 0)
+
+
+def test_keys_that_share_everything_are_no_bomb() -> None:
+    data = block.pack_entries([(b"k" * 5000, b"")] * 2000, 1 << 20)
+    assert len(data) < 15_000
+    assert plain(array(data), block.NONE, LIMIT).error == "the keys of the block are too large"
+    assert plain(array(data), block.NONE, 64 << 20).error == ""
+
+
+def test_bad_internal_keys_are_left_out() -> None:
+    short, strange = b"abc", b"abcd" + bytes((9,)) + bytes(7)
+    pairs = [(short, b"1"), (internal_key(b"abd", 1, 1), b"2"), (strange, b"3"), (internal_key(b"abz", 2, 1), b"4")]
+    made = unpacked(block.pack_entries(pairs, 16))
+    assert pairs_of(made) == [pairs[1], pairs[3]]
+    assert made.skipped.tolist() == [2]
+
+
+def test_versions_of_a_key_share_its_trailer() -> None:
+    pairs = [(internal_key(b"k", n, 1), b"") for n in (9 << 40, 8 << 40, 7)]
+    assert pairs_of(unpacked(block.pack_entries(pairs, 16))) == pairs
+
+
+# Checksums
+
+
+@pytest.mark.parametrize(
+    ("data", "stored"),
+    [
+        (b"", "d8ea82a2"),
+        (b"123456789", "e5b08ac7"),
+        (b"foo", "618abefe"),
+        (bytes(32), "faffd70f"),
+        (b"\xff" * 32, "29b009f9"),
+        (bytes(range(32)), "92781f95"),
+    ],
+)
+def test_masked_checksums(data: bytes, stored: str) -> None:
+    from logwright.codec.intrinsics import crc32c
+
+    crc = crc32c(array(data), 0, len(data))
+    assert block.masked(crc).to_bytes(4, "little").hex() == stored
+    assert block.unmasked(block.masked(crc)) == crc
+
+
+# Compression
+
+
+@pytest.mark.parametrize("name", ["snappy", "zstd"])
+def test_what_does_not_save_an_eighth_is_stored(name: str) -> None:
+    noise = np.random.default_rng(3).integers(0, 256, 800).astype(np.uint8)
+    assert block.stored(noise, name)[0] == block.NONE
+    kind, small = block.stored(bytes(4000), name)
+    assert block.COMPRESSION_NAMES[kind] == name
+    assert block.expand(array(small), kind, LIMIT).tobytes() == bytes(4000)
+    with pytest.raises(BombError):
+        block.expand(array(small), kind, 3999)
+
+
+def test_zstd_says_the_size_of_the_content() -> None:
+    import zstandard
+
+    _, small = block.stored(bytes(4000), "zstd", 1)
+    assert zstandard.frame_content_size(small) == 4000
+    without = compress("zstd", bytes(4000))
+    with pytest.raises(CompressionError, match="corrupted zstd compressed block length"):
+        block.expand(array(without), block.ZSTD, LIMIT)
+
+
+@pytest.mark.parametrize(
+    ("data", "kind", "message"),
+    [
+        (b"\xff\xff", block.SNAPPY, "corrupted snappy compressed block length"),
+        (b"\x05\x00", block.SNAPPY, "corrupted snappy compressed block contents"),
+        (b"nonsense", block.ZSTD, "corrupted zstd compressed block length"),
+        (compress("zstd-sized", bytes(400))[:-3], block.ZSTD, "corrupted zstd compressed block contents"),
+        (b"", 4, "bad block type"),
+    ],
+)
+def test_what_does_not_decompress(data: bytes, kind: int, message: str) -> None:
+    with pytest.raises(CompressionError, match=message):
+        block.expand(array(data), kind, LIMIT)
+    assert plain(array(data), kind, LIMIT).error.startswith(message)
+    if kind == block.SNAPPY:
+        assert block.entries(array(b"\0"), LIMIT) == ([], block.BAD_CONTENTS)
+
+
+# Keys between blocks
+
+
+@pytest.mark.parametrize(
+    ("last", "following", "expected"),
+    [
+        (b"the quick brown fox", b"the who", b"the r"),
+        (b"abcdef", b"abz", b"abd"),
+        (b"abc", b"abe", b"abc"),
+        (b"abc", b"abd", b"abc"),
+        (b"ab", b"abc", b"ab"),
+        (b"a\xff\x01", b"b", b"a\xff\x01"),
+        (b"a\xff\x01", b"c", b"b"),
+        (b"k1005", b"k103", b"k101"),
+        (b"k100", b"k102", b"k100"),
+    ],
+)
+def test_separators(last: bytes, following: bytes, expected: bytes) -> None:
+    a, b = internal_key(last, 7, 1), internal_key(following, 5, 0)
+    found = separator(a, b)
+    assert found == (a if expected == last else expected + bytes.fromhex("01ffffffffffffff"))
+    assert order(a) <= order(found) < order(b)
+
+
+@pytest.mark.parametrize(
+    ("last", "expected"),
+    [
+        (b"abc", b"b"),
+        (b"\xff\xff\x61", b"\xff\xff\x61"),
+        (b"\xff\x62\xff", b"\xff\x63"),
+        (b"\xff\xff", b"\xff\xff"),
+        (b"", b""),
+        (b"a", b"a"),
+    ],
+)
+def test_successors(last: bytes, expected: bytes) -> None:
+    a = internal_key(last, 7, 1)
+    assert successor(a) == (a if expected == last else expected + bytes.fromhex("01ffffffffffffff"))

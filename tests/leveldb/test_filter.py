@@ -1,0 +1,122 @@
+"""Bloom filters: the hash, the bits, the block, and what a reader makes of a damaged one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from modes import other_modes
+
+from logwright.codec.leveldb.filter import (
+    Filter,
+    FilterBuilder,
+    bits_per_key_of,
+    bloom,
+    bloom_hash,
+    hash_keys,
+    may_match,
+    probes_of,
+)
+
+pytestmark = pytest.mark.kernel_modes
+test_other_modes = other_modes(__file__)
+
+
+def hashes(*keys: bytes) -> np.ndarray:
+    out = np.empty(len(keys), np.int64)
+    ends = np.cumsum([0, *map(len, keys)])
+    hash_keys(np.frombuffer(b"".join(keys), np.uint8), ends, 0, len(keys), out)
+    return out
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        ("", 0xBC9F1D34),
+        ("62", 0xEF1345C4),
+        ("c397", 0x5B663814),
+        ("e299a5", 0x323C078F),
+        ("e180b932", 0xED21633A),
+        (b"hello".hex(), 0xF795964E),
+        (b"foo".hex(), 0x9DFABE14),
+    ],
+)
+def test_hash_vectors(data: str, expected: int) -> None:
+    raw = np.frombuffer(bytes.fromhex(data), np.uint8)
+    assert bloom_hash(raw, 0, len(raw)) == expected
+
+
+def test_known_filter() -> None:
+    assert bloom(hashes(b"hello", b"world"), 10).tobytes() == bytes.fromhex("114000414410401006")
+
+
+@pytest.mark.parametrize(("bits", "probes"), [(1, 1), (10, 6), (14, 9), (50, 30)])
+def test_probes(bits: int, probes: int) -> None:
+    assert probes_of(bits) == probes
+
+
+def test_a_filter_has_all_its_keys_and_few_others() -> None:
+    keys = [b"key%d" % n for n in range(500)]
+    made = bloom(hashes(*keys), 10)
+    assert all(may_match(made, 0, len(made), int(h)) for h in hashes(*keys))
+    others = [may_match(made, 0, len(made), int(h)) for h in hashes(*(b"other%d" % n for n in range(500)))]
+    assert sum(others) < 25
+    assert not may_match(made, 0, 1, 7)
+    many = made.copy()
+    many[-1] = 31
+    assert all(may_match(many, 0, len(many), int(h)) for h in hashes(b"anything"))
+
+
+def test_no_keys_make_a_block_of_five_bytes() -> None:
+    assert FilterBuilder(10).finish() == bytes.fromhex("000000000b")
+
+
+def test_slots_follow_the_file_in_steps_of_two_kib() -> None:
+    builder = FilterBuilder(10)
+    builder.add(hashes(b"a"), 5000)
+    builder.add(hashes(b"b"), 6000)
+    builder.add(hashes(b"c"), 6100)
+    block = np.frombuffer(builder.finish(), np.uint8)
+    found = Filter(block)
+    assert found.of(0) == (0, 9)
+    assert found.of(2048) == (9, 9)  # no block starts there: nothing matches
+    assert found.misses(2048, hashes(b"a")) == 0
+    assert found.misses(0, hashes(b"a")) is None
+    assert found.misses(5000, hashes(b"b", b"c")) is None
+    assert found.of(9000) is None
+    assert found.misses(9000, hashes(b"x")) is None
+
+
+def test_a_lost_bit_is_seen() -> None:
+    builder = FilterBuilder(10)
+    keys = [b"k%d" % n for n in range(20)]
+    builder.add(hashes(*keys), 1000)
+    block = np.frombuffer(builder.finish(), np.uint8).copy()
+    assert Filter(block).misses(0, hashes(*keys)) is None
+    block[0] = 0
+    assert Filter(block).misses(0, hashes(*keys)) is not None
+
+
+@pytest.mark.parametrize("data", [b"", b"\x0b", b"\xff\xff\xff\xff\x0b"])
+def test_of_a_broken_filter_every_key_may_be(data: bytes) -> None:
+    assert Filter(np.frombuffer(data, np.uint8)).of(0) is None
+
+
+def test_bad_offsets() -> None:
+    # Two filters, of which the first starts behind its end; then one that is empty but outside.
+    block = bytes.fromhex("0b00000009000000 00000000 0b".replace(" ", ""))
+    assert Filter(np.frombuffer(block, np.uint8)).of(0) is None
+    outside = bytes.fromhex("0900000009000000 00000000 0b".replace(" ", ""))
+    assert Filter(np.frombuffer(outside, np.uint8)).of(0) == (0, 0)
+
+
+@pytest.mark.parametrize("bits", [1, 3, 10, 14, 50])
+def test_the_option_can_be_told_from_a_filter(bits: int) -> None:
+    builder = FilterBuilder(bits)
+    builder.add(hashes(*(b"%d" % n for n in range(100))), 100)
+    assert bits_per_key_of(np.frombuffer(builder.finish(), np.uint8), 0, 100) == bits
+
+
+def test_nothing_can_be_told_from_an_empty_filter() -> None:
+    assert bits_per_key_of(np.frombuffer(FilterBuilder(9).finish(), np.uint8), 0, 9) == 0
+    odd = np.array([*[0] * 8, 29, *[0] * 4, 9, 0, 0, 0, 11], np.uint8)
+    assert bits_per_key_of(odd, 0, 5) == 0
