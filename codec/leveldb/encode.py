@@ -141,7 +141,9 @@ def first_unordered(keys: Bytes, key_ends: Int64s, trailers: Int64s, rows: int) 
         if n < b - a and n < end - b:
             if load_u8(keys, a + n) > load_u8(keys, b + n):
                 return i
-        elif b - a > end - b or (b - a == end - b and int(trailers[i - 1]) ^ _SIGN <= int(trailers[i]) ^ _SIGN):
+        elif b - a > end - b or (
+            b - a == end - b and int(trailers[i - 1]) ^ _SIGN <= int(trailers[i]) ^ _SIGN
+        ):
             return i
     return rows
 
@@ -344,7 +346,9 @@ class TableBuilder:
             if self.smallest is None:
                 self.smallest = first
             self.largest = last
-            self.largest_sequence = max(self.largest_sequence, int((made.trailers[row:stop] >> 8 & MAX_SEQUENCE).max()))
+            self.largest_sequence = max(
+                self.largest_sequence, int((made.trailers[row:stop] >> 8 & MAX_SEQUENCE).max())
+            )
             if self._filter is not None:
                 hashes = np.empty(stop - row, np.int64)
                 hash_keys(made.keys, made.key_ends, row, stop, hashes)

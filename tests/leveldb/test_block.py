@@ -95,7 +95,11 @@ GOOD = block.pack_entries(PAIRS, 16)
         (b"\1\0\0" + GOOD[3:], "bad entry in block", 0),  # shares more than there is
         (b"\x80\x80\x80" + b"\0\0\0\0\1\0\0\0", "bad entry in block", 0),  # a varint without end
         (b"\0\x80\x80\x80" + b"\0\0\0\0\1\0\0\0", "bad entry in block", 0),
-        (b"\0\0\xff\xff\xff\xff\x0f" + b"\0\0\0\0\1\0\0\0", "bad entry in block", 0),  # a value beyond the block
+        (
+            b"\0\0\xff\xff\xff\xff\x0f" + b"\0\0\0\0\1\0\0\0",
+            "bad entry in block",
+            0,
+        ),  # a value beyond the block
         (b"\0\x7f\0" + GOOD[3:], "bad entry in block", 0),  # a key beyond the block
         (GOOD[:18] + b"\x7f" + GOOD[19:], "bad entry in block", 1),
     ],
@@ -122,7 +126,12 @@ def test_keys_that_share_everything_are_no_bomb() -> None:
 
 def test_bad_internal_keys_are_left_out() -> None:
     short, strange = b"abc", b"abcd" + bytes((9,)) + bytes(7)
-    pairs = [(short, b"1"), (internal_key(b"abd", 1, 1), b"2"), (strange, b"3"), (internal_key(b"abz", 2, 1), b"4")]
+    pairs = [
+        (short, b"1"),
+        (internal_key(b"abd", 1, 1), b"2"),
+        (strange, b"3"),
+        (internal_key(b"abz", 2, 1), b"4"),
+    ]
     made = unpacked(block.pack_entries(pairs, 16))
     assert pairs_of(made) == [pairs[1], pairs[3]]
     assert made.skipped.tolist() == [2]
