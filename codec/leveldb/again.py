@@ -104,7 +104,7 @@ class _Again:
         if payload is None:
             return None
         one = plain(np.frombuffer(payload, np.uint8), _number(name), self.limit)
-        return payload if _same(Unpacked.of([one]), made) else None
+        return payload if _same(Unpacked.of(one), made) else None
 
     # What comes behind the data blocks
 

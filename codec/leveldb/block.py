@@ -221,6 +221,48 @@ def unpack(
     return row
 
 
+@kernel("const u1[], const i8[], const i8[], i8, i8[]")
+def measure_all(buf: Bytes, starts: Int64s, ends: Int64s, limit: int, out: Int64s) -> None:
+    """`measure` for many blocks, one after the other."""
+    for i in range(len(starts)):
+        measure(buf, starts[i], ends[i], limit, out[i * MEASURES : (i + 1) * MEASURES])
+
+
+@kernel("const u1[], const i8[], const i8[], u1[], i8[], i8[], u1[], i8[], i8[], i8[]")
+def unpack_all(
+    buf: Bytes,
+    starts: Int64s,
+    found: Int64s,
+    keys: Bytes,
+    key_ends: Int64s,
+    trailers: Int64s,
+    values: Bytes,
+    value_ends: Int64s,
+    per_block: Int64s,
+    skipped: Int64s,
+) -> int:
+    """`unpack` for many blocks that were measured. Returns the rows; `per_block` and `skipped` are for each block."""
+    row = 0
+    for i in range(len(starts)):
+        at = i * MEASURES
+        per_block[i] = 0
+        skipped[i] = 0
+        if found[at + ENTRIES] > 0:
+            per_block[i] = unpack(
+                buf,
+                starts[i] + load_u32le(buf, found[at + RESTARTS]),
+                found[at + STOPPED],
+                keys,
+                key_ends[row:],
+                trailers[row:],
+                values,
+                value_ends[row:],
+                skipped[i : i + 1],
+            )
+            row += per_block[i]
+    return row
+
+
 @kernel("const u1[], i8, i8, u1[], i8[], u1[], i8[]")
 def unpack_plain(
     buf: Bytes, first: int, stop: int, keys: Bytes, key_ends: Int64s, values: Bytes, value_ends: Int64s

@@ -16,10 +16,9 @@ import numpy.typing as npt
 from logwright.codec.base import Bytes
 from logwright.codec.compress import CompressionError
 from logwright.codec.describe import Bytes as BytesType
-from logwright.codec.describe import DescriptionError, Field, Struct
+from logwright.codec.describe import Field, Struct
 from logwright.codec.fault import Fault, Kind
 from logwright.codec.leveldb.block import (
-    BLOCK_HANDLE,
     SOUND,
     TRAILER_SIZE,
     block_crc,
@@ -33,6 +32,7 @@ NAME = "leveldb.table"
 Int64s = npt.NDArray[np.int64]
 
 HANDLES_SIZE = 40
+_LARGEST = (1 << 64) - 1
 FOOTER = Struct(
     "Footer",
     Field(
@@ -92,15 +92,19 @@ class Blocks:
 
 def handles(data: bytes) -> list[tuple[int, int]]:
     """The block handles that bytes start with, two at most."""
-    found: list[tuple[int, int]] = []
-    at = 0
-    while len(found) < 2:
-        try:
-            one, at = BLOCK_HANDLE.unpack(data, at)
-        except DescriptionError:
+    found: list[int] = []
+    number = shift = 0
+    for byte in data:
+        number |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            found.append(number & _LARGEST)
+            number = shift = 0
+            if len(found) == 4:
+                break
+        elif shift == 70:
             break
-        found.append((one["offset"], one["size"]))
-    return found
+    return list(zip(found[::2], found[1::2], strict=False))
 
 
 @dataclass(slots=True)

@@ -14,7 +14,6 @@ from logwright.codec.base import Bytes, Decoded, Frames, Window
 from logwright.codec.columns import constant, contents, numbers
 from logwright.codec.compress import CompressionError
 from logwright.codec.fault import Fault, Kind
-from logwright.codec.intrinsics import load_u32le
 from logwright.codec.leveldb.block import (
     COMPRESSION_NAMES,
     ENTRIES,
@@ -24,15 +23,15 @@ from logwright.codec.leveldb.block import (
     MEASURES,
     MESSAGES,
     NONE,
-    RESTARTS,
     STATUS,
     STOPPED,
     TRAILER_SIZE,
     VALUE_BYTES,
     expand,
     measure,
+    measure_all,
     pack,
-    unpack,
+    unpack_all,
 )
 from logwright.codec.leveldb.index import DATA, KIND_NAMES, NAME
 from logwright.codec.leveldb.keys import TYPE_NAMES
@@ -59,15 +58,6 @@ class Plain:
     data: Bytes
     found: Int64s
     error: str = ""
-
-    @property
-    def first(self) -> int:
-        """Where the first entry is."""
-        return load_u32le(self.data, int(self.found[RESTARTS])) if self.found[ENTRIES] else 0
-
-    @property
-    def size(self) -> int:
-        return int(self.found[KEY_BYTES] + self.found[VALUE_BYTES])
 
     @property
     def interval(self) -> int:
@@ -101,31 +91,25 @@ class Unpacked:
     """Entries that are left out, since their internal key is none."""
 
     @classmethod
-    def of(cls, blocks: Sequence[Plain]) -> Unpacked:
-        count = sum(int(one.found[ENTRIES]) for one in blocks)
-        keys = np.empty(sum(int(one.found[KEY_BYTES]) for one in blocks) + KEY_TRAILER, np.uint8)
-        values = np.empty(sum(int(one.found[VALUE_BYTES]) for one in blocks), np.uint8)
+    def of(cls, one: Plain) -> Unpacked:
+        """Of one block."""
+        return cls.many(one.data, np.zeros(1, np.int64), one.found)
+
+    @classmethod
+    def many(cls, buf: Bytes, starts: Int64s, found: Int64s) -> Unpacked:
+        """Of the blocks that start there in `buf`, measured."""
+        table = found.reshape(-1, MEASURES)
+        count = int(table[:, ENTRIES].sum())
+        keys = np.empty(int(table[:, KEY_BYTES].sum()) + KEY_TRAILER, np.uint8)
+        values = np.empty(int(table[:, VALUE_BYTES].sum()), np.uint8)
         key_ends, value_ends = np.zeros(count + 1, np.int64), np.zeros(count + 1, np.int64)
         trailers = np.empty(count, np.int64)
-        per_block, skipped = np.zeros(len(blocks), np.int64), np.zeros(len(blocks), np.int64)
-        row = 0
-        for i, one in enumerate(blocks):
-            if one.found[ENTRIES]:
-                per_block[i] = unpack(
-                    one.data,
-                    one.first,
-                    int(one.found[STOPPED]),
-                    keys,
-                    key_ends[row:],
-                    trailers[row:],
-                    values,
-                    value_ends[row:],
-                    skipped[i : i + 1],
-                )
-                row += int(per_block[i])
-        return cls(
-            row, keys, key_ends[: row + 1], trailers[:row], values, value_ends[: row + 1], per_block, skipped
+        per_block, skipped = np.empty(len(starts), np.int64), np.empty(len(starts), np.int64)
+        rows = int(
+            unpack_all(buf, starts, found, keys, key_ends, trailers, values, value_ends, per_block, skipped)
         )
+        key_ends, value_ends = key_ends[: rows + 1], value_ends[: rows + 1]
+        return cls(rows, keys, key_ends, trailers[:rows], values, value_ends, per_block, skipped)
 
 
 def decode(
@@ -136,51 +120,70 @@ def decode(
     limit = context.options["max.decompressed.bytes"]
     at = 0
     while at < len(frames):
-        blocks: list[Plain] = []
-        total = 0
-        while at + len(blocks) < len(frames) and (not blocks or total < PORTION):
-            i = at + len(blocks)
-            start, end = int(frames.start[i]), int(frames.end[i]) - TRAILER_SIZE
-            blocks.append(plain(window.data[start:end], int(frames.header["type"][i]), limit))
-            total += blocks[-1].size
-        yield _portion(window, frames.pick(slice(at, at + len(blocks))), blocks, table, columns, context)
-        at += len(blocks)
+        buf, starts, ends, errors = _plain(window, frames, at, limit)
+        found = np.empty(len(starts) * MEASURES, np.int64)
+        measure_all(buf, starts, ends, limit, found)
+        measured = found.reshape(-1, MEASURES)
+        # Keys that share much are more bytes than the blocks are.
+        sizes = np.cumsum(measured[:, KEY_BYTES] + measured[:, VALUE_BYTES])
+        count = max(1, int(np.searchsorted(sizes, PORTION, "right")))
+        made = Unpacked.many(buf, starts[:count], found[: count * MEASURES])
+        part = frames.pick(slice(at, at + len(made.per_block)))
+        arrays = [_column(name, window, part, made, context) for name in columns]
+        if arrays:
+            batch = pa.RecordBatch.from_arrays(arrays, schema=table.schema(columns))
+        else:
+            batch = pa.RecordBatch.from_struct_array(pa.nulls(made.rows, pa.struct([])))
+        yield Decoded(batch, _faults(window, part, starts, measured, errors, made))
+        at += len(made.per_block)
 
 
-def _portion(
+def _plain(
+    window: Window, frames: Frames, at: int, limit: int
+) -> tuple[Bytes, Int64s, Int64s, dict[int, str]]:
+    """Some blocks from `at` on uncompressed: where each starts and ends, and why some can't be decompressed, which are empty then."""
+    types = frames.header["type"][at:]
+    start, end = frames.start[at:], frames.end[at:] - TRAILER_SIZE
+    if not types.any():
+        return window.data, start, end, {}
+    pieces: list[Bytes] = []
+    bounds = [0]
+    errors: dict[int, str] = {}
+    while len(pieces) < len(types) and bounds[-1] < PORTION:
+        i = len(pieces)
+        try:
+            piece = expand(window.data[int(start[i]) : int(end[i])], int(types[i]), limit)
+        except CompressionError as error:
+            errors[i] = str(error)
+            piece = window.data[:0]
+        pieces.append(piece)
+        bounds.append(bounds[-1] + len(piece))
+    edges = np.array(bounds, np.int64)
+    return np.concatenate(pieces), edges[:-1], edges[1:], errors
+
+
+def _faults(
     window: Window,
     frames: Frames,
-    blocks: list[Plain],
-    table: Table,
-    columns: Sequence[str],
-    context: TableContext,
-) -> Decoded:
-    made = Unpacked.of(blocks)
-    arrays = [_column(name, window, frames, made, context) for name in columns]
-    if arrays:
-        batch = pa.RecordBatch.from_arrays(arrays, schema=table.schema(columns))
-    else:
-        batch = pa.RecordBatch.from_struct_array(pa.nulls(made.rows, pa.struct([])))
-    return Decoded(batch, _faults(window, frames, blocks, made))
-
-
-def _faults(window: Window, frames: Frames, blocks: list[Plain], made: Unpacked) -> list[tuple[int, Fault]]:
+    starts: Int64s,
+    measured: Int64s,
+    errors: dict[int, str],
+    made: Unpacked,
+) -> list[tuple[int, Fault]]:
     faults: list[tuple[int, Fault]] = []
     before = np.cumsum(made.per_block)
-    for i, one in enumerate(blocks):
-        start, length = int(frames.start[i]), int(frames.end[i] - frames.start[i])
-        at = window.offset + start
-        if one.error:
-            text = one.error
-            if len(one.data):
-                text = f"{one.error}: at byte {int(one.found[STOPPED])} of the uncompressed block"
-            fault = Fault(
-                NAME, at, length, Kind.PAYLOAD, text, system=_SYSTEM + MESSAGES[int(one.found[STATUS])]
-            )
+    wrong = (measured[: len(frames), STATUS] != 0) | (made.skipped > 0)
+    for i in np.flatnonzero(wrong).tolist():
+        at, length = window.offset + int(frames.start[i]), int(frames.end[i] - frames.start[i])
+        message = MESSAGES[int(measured[i, STATUS])]
+        if message:
+            place = int(measured[i, STOPPED] - starts[i])
+            text = errors.get(i, f"{message}: at byte {place} of the uncompressed block")
+            fault = Fault(NAME, at, length, Kind.PAYLOAD, text, system=_SYSTEM + text.partition(":")[0])
             faults.append((int(before[i]), fault))
         if made.skipped[i]:
             lost = int(made.skipped[i])
-            text = f"corrupted internal key: {lost} of {int(one.found[ENTRIES])} entries of the block"
+            text = f"corrupted internal key: {lost} of {int(measured[i, ENTRIES])} entries of the block"
             system = "LevelDB's iterators pass over them: corrupted internal key in DBIter"
             fault = Fault(NAME, at, length, Kind.PAYLOAD, text, system=system, rows_lost=lost)
             faults.append((int(before[i]), fault))
@@ -261,7 +264,7 @@ class _Look:
 
 def _comes_again(one: Plain) -> bool:
     """Whether a writer would make just this data block from its rows."""
-    made = Unpacked.of([one])
+    made = Unpacked.of(one)
     if made.skipped[0] or made.rows == 0 or _has_value_of_deletion(made):
         return False
     return bool(np.array_equal(packed(made, one.interval), one.data))

@@ -34,7 +34,7 @@ def array(data: bytes) -> np.ndarray:
 
 
 def unpacked(data: bytes, limit: int = LIMIT) -> Unpacked:
-    return Unpacked.of([plain(array(data), block.NONE, limit)])
+    return Unpacked.of(plain(array(data), block.NONE, limit))
 
 
 def pairs_of(made: Unpacked) -> list[tuple[bytes, bytes]]:
