@@ -56,6 +56,19 @@ def _records(count: int) -> list[dict[str, Any]]:
     ]
 
 
+def _entries(count: int) -> list[dict[str, Any]]:
+    """Entries of a table: versions of a key, deletions, empty values, some that compress."""
+    return [
+        {
+            "key": b"key%d" % (n // 2),
+            "value": (b"v" * 30 * n, None, b"")[n % 4 if n % 4 < 3 else 0],
+            "sequence": 100 - n,
+            "type": "deletion" if n % 4 == 1 else "value",
+        }
+        for n in range(count)
+    ]
+
+
 SAMPLES: tuple[Sample, ...] = (
     Sample("kafka.log", f"{_FIRST}.log", _records(9), {"batch.size": 120}),
     *(
@@ -90,6 +103,10 @@ SAMPLES: tuple[Sample, ...] = (
         [{"topic": "orders", "partition": n, "offset": 10**n} for n in range(3)],
     ),
     Sample("kafka.partition_metadata", "partition.metadata", [{"version": 0, "topic_id": "AAAAAAAAAAAAAAAAAAAAAQ"}]),
+    *(
+        Sample("leveldb.table", "000005.ldb", _entries(12), {"block_size": 80, "compression": one, "bloom_bits_per_key": bits})
+        for one, bits in (("none", 10), ("snappy", 0), ("zstd", 0))
+    ),
 )  # fmt: skip
 
 

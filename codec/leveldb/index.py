@@ -7,6 +7,7 @@ Source: `table/format.cc` and `table/table.cc` of LevelDB.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -155,30 +156,40 @@ def survey(read: Read, size: int, limit: int) -> Blocks:
     places = handles(tail[:HANDLES_SIZE])
     faults = _footer_faults(size, tail, places)
     index, sound = look.pairs(*places[1]) if len(places) == 2 else ([], False)
-    meta, meta_sound = look.pairs(*places[0]) if places else ([], False)
     listed = [handles(value)[:1] for _, value in index]
-    if not all(listed):
-        sound = False
+    # No checksum covers the footer: what it says is the index has to look like one, and to lie right before it.
+    whole = sound
+    sound = sound and _is_index(listed, places[1][0]) and sum(places[1]) + TRAILER_SIZE >= size - FOOTER_SIZE
+    if whole and not sound and tail.endswith(MAGIC):
+        text = "bad block handle in the index, whose checksum is right: blocks are found by theirs"
+        faults.append(
+            Fault(NAME, *places[1], Kind.LENGTH, text, system="LevelDB ends with the status Corruption")
+        )
+    if not sound and not tail.endswith(MAGIC):
+        places, listed, index = [], [], []
+    meta, meta_sound = look.pairs(*places[0]) if places else ([], False)
     kinds: dict[tuple[int, int], int] = {}
     entry: dict[tuple[int, int], int] = {}
     for i, one in enumerate(listed):
         for place in one:
             kinds.setdefault(place, DATA)
             entry.setdefault(place, i)
-    stop = size - FOOTER_SIZE if tail and (sound or tail.endswith(MAGIC)) else size
-    filters = [
-        place for key, value in meta if key.startswith(META_PREFIX.encode()) for place in handles(value)[:1]
-    ]
-    for place in filters:
-        kinds.setdefault(place, FILTER)
+    stop = size
+    if tail.endswith(MAGIC):
+        stop = size - FOOTER_SIZE
+    elif sound:
+        # Part of the footer is there, or all but its last bytes.
+        stop = places[1][0] + places[1][1] + TRAILER_SIZE
+    for key, value in meta:
+        for place in handles(value)[:1] if key.startswith(META_PREFIX.encode()) else ():
+            kinds.setdefault(place, FILTER)
     if places:
         kinds.setdefault(places[0], METAINDEX)
     if len(places) == 2:
         kinds[places[1]] = INDEX
     if not sound:
         return _rescued(look, stop, kinds, entry, index, faults)
-    gap = not meta_sound
-    return _blocks(look, stop, kinds, entry, index, True, faults, gap)
+    return _blocks(look, stop, kinds, entry, index, True, faults, gaps=not meta_sound)
 
 
 def _footer_faults(size: int, tail: bytes, places: list[tuple[int, int]]) -> list[Fault]:
@@ -205,7 +216,11 @@ def _rescued(
     faults: list[Fault],
 ) -> Blocks:
     """Without a sound index: of the blocks that it names those whose checksum is right, and between them what is found."""
-    known = {place: kind for place, kind in kinds.items() if look.sound(*place)}
+    there = sorted(place for place in kinds if look.sound(*place))
+    known = {
+        place: INDEX if sum(place) + TRAILER_SIZE == stop < look.size else _kind(look, *place, there)
+        for place in there
+    }
     told = _blocks(look, stop, known, entry, index, False, faults, gaps=True)
     told.wrong = {
         place[0]: (place[1], kind) for place, kind in kinds.items() if look.checked.get(place) is False
@@ -250,7 +265,7 @@ def _blocks(
         at = 0
         for offset, size, *_ in [*chosen, (stop, 0)]:
             for low, length in find(look.read, at, offset, look.size, look.limit) if offset > at else ():
-                kind = _kind(look, low, length, [*chosen, *more])
+                kind = _kind(look, low, length, [one[:2] for one in (*chosen, *more)])
                 if not sound or kind != DATA:
                     more.append((low, length, kind, -1))
             at = offset + size + TRAILER_SIZE
@@ -261,7 +276,7 @@ def _blocks(
     return Blocks(offset_, size_, kind_, entry_, keys, values, sound, stop, faults)
 
 
-def _kind(look: _Look, offset: int, size: int, known: list[tuple[int, int, int, int]]) -> int:
+def _kind(look: _Look, offset: int, size: int, known: Sequence[tuple[int, int]]) -> int:
     """What a block is that was found by its checksum: the index's values are handles of the blocks before it, the metaindex's keys
     are names."""
     found = look.block(offset, size)
@@ -271,6 +286,11 @@ def _kind(look: _Look, offset: int, size: int, known: list[tuple[int, int, int, 
     pairs, _ = look.pairs(offset, size)
     if not pairs or all(key.startswith(META_PREFIX.encode()) for key, _ in pairs):
         return METAINDEX
-    places = {(one[0], one[1]) for one in known}
-    listed = [one[0] for _, value in pairs if (one := handles(value)[:1])]
-    return INDEX if len(listed) == len(pairs) and places.intersection(listed) else DATA
+    listed = [handles(value)[:1] for _, value in pairs]
+    named = {place for one in listed for place in one}
+    return INDEX if _is_index(listed, offset) and named.intersection(known) else DATA
+
+
+def _is_index(listed: list[list[tuple[int, int]]], offset: int) -> bool:
+    """Whether what the entries of a block list may be the handles of the blocks before it."""
+    return all(listed) and all(one[0][0] + one[0][1] < offset for one in listed)

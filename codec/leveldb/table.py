@@ -196,6 +196,7 @@ class LevelDBTable:
     tables: Mapping[str, Table] = {"rows": ROWS, "frames": FRAMES, "file": FILE}
     options: tuple[Option, ...] = OPTIONS
     whole = False
+    ordered: str | None = None
 
     def recognise(self, name: str, head: bytes) -> Match:
         return Match.NAME if _FILE.fullmatch(name) else Match.NO

@@ -328,12 +328,18 @@ def test_handles_that_can_not_be() -> None:
     good = pack_entries([(internal_key(b"a", 1, 1), b"x")], 16)
     overlap = [(internal_key(b"a", 1, 1), handle(0, len(good))), (internal_key(b"b", 1, 1), handle(3, 9))]
     assert of(crafted([(good, 0)], overlap)).read().table.num_rows == 1
-    far = [(internal_key(b"a", 1, 1), handle(1 << 63, 1 << 63))]
-    found = of(crafted([(good, 0)], far)).read()
-    assert found.table.num_rows == 0
+    # What names no blocks is not believed, and they are found all the same.
+    for bad in (handle(1 << 63, 1 << 63), b"", b"\x80", b"\xff" * 11, handle(40, 40)):
+        found = of(crafted([(good, 0)], [(internal_key(b"a", 1, 1), bad)])).read()
+        assert found.table.num_rows == 1
+        assert [one.detail.partition(",")[0] for one in found.report.faults] == [
+            "bad block handle in the index"
+        ]
+    # Blocks that no entry names are no rows of the table.
+    both = [(good, 0), (good, 0)]
+    found = of(crafted(both, overlap[:1])).read()
+    assert found.table.num_rows == 1
     assert [one.detail for one in found.report.faults] == ["no block of the index starts here"]
-    none = [(internal_key(b"a", 1, 1), b"")]
-    assert of(crafted([(good, 0)], none)).read().table.num_rows == 1
 
 
 # Bounds of keys
