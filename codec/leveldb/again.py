@@ -68,9 +68,11 @@ class _Again:
         return int(self.context.options["max.decompressed.bytes"])
 
     def block(self, contents: Any, kind: int, frame: dict[str, Any]) -> tuple[bytes, bytes]:
-        if frame.get("position") != self.closing.size:
+        here = self.closing.size
+        data, place = self.closing.block(contents, kind)
+        if (frame.get("position"), frame.get("crc")) != (here, int.from_bytes(data[-4:], "little")):
             self.intact = False
-        return self.closing.block(contents, kind)
+        return data, place
 
     def rows(self, rows: pa.Table, frame: dict[str, Any], first_row: int) -> bytes:
         """A data block."""
@@ -80,16 +82,13 @@ class _Again:
         contents, kind = self._kept(made, frame.get("payload"), name), _number(name)
         if contents is None:
             interval = frame.get("restart_interval") or self.settings.block_restart_interval
-            if frame.get("payload") is not None or not made.rows:
-                self.intact = False
             if not made.rows:
+                self.intact = False
                 return b""
             raw = _packed(made, int(interval))
             if name not in COMPRESSION_NAMES:
                 raise UsageError(f"compression {name!r} is none of {', '.join(COMPRESSION_NAMES)}")
             kind, contents = stored(raw, name, self.settings.zstd_compression_level)
-            size = frame.get("size")
-            self.intact = self.intact and (size is None or size == len(contents))
         position = self.closing.size
         data, place = self.block(contents, kind, frame)
         if made.rows:

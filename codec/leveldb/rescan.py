@@ -39,7 +39,7 @@ Read = Callable[[int, int], Bytes]
 """`read(offset, length)`: so many bytes of the file, or fewer at its end."""
 
 WINDOW = 1 << 20
-LIMIT = 64 << 20
+LIMIT = 16 << 20
 """A block that is larger is not found this way."""
 _CRC_SIZE = 4
 _VERIFY = 8
@@ -78,18 +78,17 @@ def _starts(data: Bytes) -> Int64s:
     of that; or an empty block."""
     size = len(data)
     found = np.zeros(size + 16, np.bool_)
-    found[: size - 1] = (data[:-1] == 0) & (data[1:] >= KEY_TRAILER)
+    found[: max(size - 1, 0)] = (data[:-1] == 0) & (data[1:] >= KEY_TRAILER)
     for pattern in (_EMPTY_HEAD, _ZSTD_MAGIC):
         mask = _at(data, pattern)
         found[: len(mask)] |= mask
     # Snappy: the length as a varint, a literal (its length in the tag or behind it), of which the first byte is 0.
     padded = np.concatenate((data, np.full(16, 0xFF, np.uint8)))
     more, literal = padded >= 0x80, padded & 3 == 0
-    code = np.maximum(padded >> 2, 59).astype(np.int64) - 59
     zero = padded == 0
     first = np.zeros(size + 16, np.bool_)
     places = np.flatnonzero(literal[: size + 8])
-    first[places] = zero[places + 1 + code[places]]
+    first[places] = zero[places + 1 + np.maximum(padded[places] >> 2, 59).astype(np.int64) - 59]
     head = np.ones(size, np.bool_)
     for length in range(1, 6):
         last = ~more[length - 1 : length - 1 + size]
@@ -102,14 +101,11 @@ def _ends(data: Bytes) -> Int64s:
     """Where the checksum of a block may lie, behind its type: after what may be a number of restart points or the end of a filter,
     or after anything that may be compressed."""
     low = RESTART_SIZE + 1
-    places = np.arange(low, len(data) - _CRC_SIZE + 1)
-    if not len(places):
-        return places
-    kind, before = data[places - 1], data[places - 2]
-    plain = places[(kind == NONE) & (before == 0)]
+    kind, before = data[low - 1 : -_CRC_SIZE], data[low - 2 : -_CRC_SIZE - 1]
+    plain = np.flatnonzero((kind == NONE) & (before == 0)) + low
     count = sum(data[plain - low + i].astype(np.int64) << 8 * i for i in range(RESTART_SIZE))
     plain = plain[(count + 1) * RESTART_SIZE < plain]
-    other = places[((kind == NONE) & (before == BASE_LG)) | (kind == SNAPPY) | (kind == ZSTD)]
+    other = np.flatnonzero(((kind == NONE) & (before == BASE_LG)) | (kind == SNAPPY) | (kind == ZSTD)) + low
     return np.sort(np.concatenate((plain, other)))
 
 
@@ -162,18 +158,20 @@ def find(read: Read, low: int, high: int, size: int, limit: int) -> Iterator[tup
     """
     at, step = low, WINDOW
     while high - at > TRAILER_SIZE:
-        data = read(at, min(step, high - at))
+        wanted = min(step, high - at)
+        data = read(at, wanted)
         found, chained = _chains(data, limit)
-        whole = at + len(data) >= high or not len(data)
+        # The file may have become shorter.
+        whole = len(data) < wanted or at + wanted >= high
         if not found and not whole and step < LIMIT:
-            step *= 4
+            step = min(4 * step, LIMIT)
             continue
         for start, end in found:
             yield at + start, end - 1 - start
         if whole:
             return
         # What a window begins to hold is looked at again, whole, in the next.
-        at += max(chained, len(data) // 2 if not found else 1)
+        at += chained if found else len(data) // 2
         step = WINDOW
 
 

@@ -225,8 +225,8 @@ class LevelDBTable:
             nothing = _frames(window, blocks, first, first, at, context)
             if place < blocks.stop or not window.size:
                 nothing.damage = _gap(window, blocks, place, first)
-            elif window.final:
-                nothing.faults = blocks.faults
+            else:
+                _at_footer(window, blocks, nothing)
             return nothing
         n = int(np.searchsorted(blocks.breaks, first, "right"))
         run = int(blocks.breaks[n]) if n < len(blocks.breaks) else len(blocks.offset)
@@ -245,7 +245,7 @@ class LevelDBTable:
         elif window.offset + found.stop < blocks.stop:
             found.damage = _gap(window, blocks, window.offset + found.stop, last)
         else:
-            found.faults = blocks.faults
+            _at_footer(window, blocks, found)
         return found
 
     def _blocks(self, window: Window, context: TableContext) -> Blocks:
@@ -343,6 +343,14 @@ def _cut(window: Window, blocks: Blocks, found: Frames, bad: int, first: int) ->
     found = found.pick(slice(0, bad))
     found.stop, found.damage = start, fault
     return found
+
+
+def _at_footer(window: Window, blocks: Blocks, found: Frames) -> None:
+    """All blocks are found: what is wrong with the footer, once it is in the window."""
+    if window.final:
+        found.faults = blocks.faults
+    else:
+        found.need = window.size - window.offset - found.stop
 
 
 def _lost(blocks: Blocks, i: int) -> tuple[int | None, dict[str, str]]:

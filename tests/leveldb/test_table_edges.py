@@ -1,0 +1,207 @@
+"""Rare ways through the codec of tables."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from logwright.codec.base import Window
+from logwright.codec.fault import UsageError
+from logwright.codec.leveldb import encode
+from logwright.codec.leveldb.block import handle, pack_entries, sealed
+from logwright.codec.leveldb.encode import footer
+from logwright.codec.leveldb.filter import FilterBuilder, bits_per_key_of
+from logwright.codec.leveldb.index import survey
+from logwright.codec.leveldb.keys import internal_key
+from logwright.codec.leveldb.rescan import find, pairs
+from logwright.readers.report import FileReport
+from logwright.readers.source import MemorySource
+from logwright.readers.stream import Mode, stream
+from logwright.roundtrip.specimen import Specimen
+
+NAME = "000005.ldb"
+LIMIT = 1 << 20
+
+
+def of(data: bytes, **options: Any) -> Specimen:
+    return Specimen.of(data, "leveldb.table", NAME, **options)
+
+
+def made(rows: list[dict[str, Any]], **options: Any) -> Specimen:
+    empty = of(b"", **options)
+    return empty.with_bytes(empty.encode(pa.Table.from_pylist(rows)))
+
+
+def numbered(count: int) -> list[dict[str, Any]]:
+    return [{"key": b"key%05d" % n, "value": bytes([n % 251]) * 20, "sequence": n + 1} for n in range(count)]
+
+
+def array(data: bytes) -> np.ndarray:
+    return np.frombuffer(data, np.uint8)
+
+
+def changed(rows: pa.Table, column: str, row: int, value: Any) -> pa.Table:
+    values = rows[column].to_pylist()
+    values[row] = value
+    return rows.set_column(rows.schema.get_field_index(column), column, pa.array(values, rows[column].type))
+
+
+# Written anew
+
+
+def test_a_filter_is_made_anew_with_the_bits_that_it_had() -> None:
+    table = made(numbered(60), compression="none", bloom_bits_per_key=14, block_size=4 << 10)
+    rows, frames, file = table.tables()
+    plain = of(b"", compression="none")  # whose options say of no filter
+    data = plain.encode(changed(rows, "key", 59, b"key99999"), frames, file)
+    again = plain.with_bytes(data)
+    (where,) = [one for one in again.read("frames").table.to_pylist() if one["kind"] == "filter"]
+    block = array(data)[where["position"] : where["position"] + where["size"]]
+    keys = again.read().table["position"].to_pylist().count(0)
+    assert bits_per_key_of(block, 0, keys) == 14
+    # Without what was stored, nothing says how many bits: the usual ones.
+    bare = plain.with_bytes(plain.encode(rows, frames.drop_columns(["payload"]), file))
+    (where,) = [one for one in bare.read("frames").table.to_pylist() if one["kind"] == "filter"]
+    block = array(bare.all_bytes())[where["position"] : where["position"] + where["size"]]
+    assert bits_per_key_of(block, 0, keys) == 10
+
+
+@pytest.mark.parametrize("value", [b"key0000", b"key0000!"])
+def test_a_key_that_changed_is_written(value: bytes) -> None:
+    table = made(numbered(60), compression="snappy", block_size=300)
+    rows, frames, file = table.tables()
+    rows = changed(rows, "key", 0, value)
+    found = table.with_bytes(table.encode(rows, frames, file)).read()
+    assert found.report.faults == []
+    assert found.table["key"].to_pylist() == rows["key"].to_pylist()
+
+
+def test_index_keys_that_separate_no_longer_are_made_anew() -> None:
+    table = made(
+        [{"key": b"a" * 9, "value": b""}, {"key": b"g" * 9, "value": b""}], compression="none", block_size=1
+    )
+    rows, frames, file = table.tables()
+    assert frames["index_key"].to_pylist()[0][:-8] == b"b"
+    rows = changed(rows, "key", 0, b"c" * 9)
+    again = table.with_bytes(table.encode(rows, frames, file))
+    assert again.read("frames").table["index_key"].to_pylist()[0][:-8] == b"d"
+    # Keys that are not in the order of bytes are kept as the comparator of the database made them.
+    rows = changed(rows, "key", 0, b"z" * 9)
+    again = table.with_bytes(table.encode(rows, frames, file))
+    assert again.read("frames").table["index_key"].to_pylist()[0][:-8] == b"b"
+
+
+def test_a_file_table_need_not_say_of_zeros() -> None:
+    table = made(numbered(3))
+    rows, frames, file = table.tables()
+    assert table.encode(rows, frames, file.drop_columns(["trailing_zeros"])) == table.all_bytes()
+
+
+def test_lengths_have_32_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(encode, "LARGEST", 100)
+    with pytest.raises(UsageError, match="a value of 93 bytes"):
+        made([{"key": b"a", "value": b"v" * 93}])
+
+
+def test_a_block_without_keys_gets_no_filter() -> None:
+    builder = FilterBuilder(10)
+    builder.add(np.empty(0, np.int64), 2048)
+    assert builder.finish() == bytes.fromhex("0000000000000000 0b".replace(" ", ""))
+
+
+# Found
+
+
+def test_a_file_that_became_shorter() -> None:
+    data = made(numbered(30), compression="none", block_size=300).all_bytes()
+
+    def read(offset: int, length: int) -> np.ndarray:
+        """All but the index, which went."""
+        return (
+            array(data)[offset : offset + length]
+            if length == 48
+            else array(data)[offset : min(offset + length, 900)]
+        )
+
+    found = survey(read, len(data), LIMIT)
+    assert not found.sound
+    assert len(found.offset)
+    context = of(data).context()
+    context.blocks = survey(lambda offset, length: array(data)[offset : offset + length], len(data), LIMIT)
+    cut = Window(array(data[:500]), 0, 500)
+    frames = of(data).codec.scan(cut, 0, context)
+    assert frames.damage is not None
+    assert frames.stop <= 500
+
+
+def test_what_no_index_names_is_no_data_even_where_the_metaindex_is_gone() -> None:
+    good = pack_entries([(internal_key(b"a", 1, 1), b"x")], 16)
+    data = sealed(good, 0) + sealed(good, 0)
+    meta = len(data)
+    data += b"\1" + sealed(pack_entries([], 16), 0)[1:]
+    index = pack_entries([(internal_key(b"a", 1, 1), handle(0, len(good)))], 1)
+    data += sealed(index, 0)
+    table = of(data + footer(handle(meta, 8), handle(meta + 13, len(index))))
+    found = table.read()
+    assert found.table.num_rows == 1
+    assert len(found.report.faults) == 2
+    assert table.encode(*table.tables()) == table.all_bytes()
+
+
+def test_bytes_with_a_right_checksum_that_are_no_block() -> None:
+    good = sealed(pack_entries([(internal_key(b"a" * 9, 1, 1), b"x" * 9)], 16), 0)
+    data = good + sealed(b"\x07\x00\x00\x09junk", 1) + sealed(b"\0" * 9 + b"\x09\0\0\0", 0) + good
+    found = of(data).read()
+    assert found.table.num_rows == 2
+    assert of(data).encode(*of(data).tables()) == data
+
+
+def test_nothing_is_found_in_nothing() -> None:
+    for size in range(12):
+        starts, _ = pairs(np.zeros(size, np.uint8))
+        assert not len(starts)
+        assert not list(find(lambda offset, length: np.zeros(length, np.uint8), 0, size, size, LIMIT))
+
+
+def test_damage_of_a_block_that_no_index_names() -> None:
+    data = bytearray(made(numbered(30), compression="none", block_size=300).all_bytes()[:-60])
+    codec, context = of(b"").codec, of(b"").context()
+    codec.prepare(lambda offset, length: array(bytes(data))[offset : offset + length], len(data), context)
+    data[3] ^= 1  # after it was looked at
+    damage = codec.scan(Window(array(bytes(data)), 0, len(data)), 0, context).damage
+    assert damage is not None
+    assert (damage.offset, damage.rows_lost, damage.lost) == (0, None, {})
+
+
+def test_without_a_walk_the_window_says_it_all() -> None:
+    table = made(numbered(30), compression="none", block_size=300)
+    data = array(table.all_bytes())
+    codec = table.codec
+    context = table.context()
+    frames = codec.scan(Window(data, 0, len(data)), 0, context)
+    assert len(frames) == table.read("frames").table.num_rows
+    for name, rows in (("rows", 30), ("frames", len(frames))):
+        (decoded,) = codec.decode(Window(data, 0, len(data)), frames, name, [], context)
+        assert decoded.batch.num_rows == rows
+
+
+@pytest.mark.parametrize("window", [4096, 5000])
+def test_a_bad_footer_is_told_once_however_it_lies_in_the_windows(window: int) -> None:
+    value = b"v" * 1000
+    for count in range(3, 9):
+        for extra in range(0, 120, 7):
+            rows = [{"key": b"%d" % n, "value": value if n else b"x" * extra} for n in range(count)]
+            table = made(rows, compression="none", block_size=1)
+            data = bytearray(table.all_bytes())
+            data[-1] ^= 1
+            report = FileReport(NAME, "leveldb.table")
+            source = MemorySource(bytes(data), NAME)
+            batches = stream(
+                source, table.codec, "rows", ["key"], context=table.context(), report=report,
+                mode=Mode.DROPMALFORMED, window=window,
+            )  # fmt: skip
+            assert sum(one.num_rows for one in batches) == count
+            assert [one.kind for one in report.faults] == ["bad magic or version"]
