@@ -1,7 +1,7 @@
 """LevelDB: the files of a database directory."""
 
 from logwright.codec.base import Codec, Layout
-from logwright.codec.leveldb import table
+from logwright.codec.leveldb import log, table
 
-CODECS: tuple[Codec, ...] = (table.CODEC,)
+CODECS: tuple[Codec, ...] = (log.CODEC, table.CODEC)
 LAYOUTS: tuple[Layout, ...] = ()

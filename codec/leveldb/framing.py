@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from logwright.codec.base import Bytes
-from logwright.codec.describe import U16LE, U32LE, Field, Int, Scope, Struct, Switch, Type
+from logwright.codec.describe import U32LE, Field, Int, Scope, Struct, Switch, Type
 from logwright.codec.describe import Bytes as BytesType
 from logwright.codec.intrinsics import (
     copy,
@@ -49,7 +49,7 @@ def _crc(data: bytes) -> int:
 RECORD = Struct(
     "PhysicalRecord",
     Field("crc", U32LE, "masked CRC-32C of the type and the payload", checksum=(_crc, "type")),
-    Field("length", U16LE, "bytes of the payload; no checksum covers it"),
+    Field("length", Int(2, signed=False, order="<"), "bytes of the payload; no checksum covers it"),
     Field(
         "type",
         Int(1, signed=False, values=dict(enumerate(TYPE_NAMES))),
@@ -173,7 +173,7 @@ def scan_records(
         if kind == ZERO or kind > LAST:
             status = UNKNOWN
             break
-        if kind == MIDDLE or kind == LAST:
+        if kind in (MIDDLE, LAST):
             if chain < 0:
                 if synced:
                     status = MISSING
@@ -212,7 +212,7 @@ def scan_records(
                     count |= byte << 8 * (got - 8)
                 got += 1
         pos = after
-        if kind == MIDDLE or kind == FIRST:
+        if kind in (FIRST, MIDDLE):
             continue
         if block_end - pos < HEADER:
             # What fills the block is the frame's.
@@ -289,7 +289,7 @@ def next_start(buf: Bytes, pos: int, stop: int, block_end: int) -> tuple[int, in
     """
     while stop - pos >= HEADER:
         kind = load_u8(buf, pos + _TYPE)
-        if kind == FULL or kind == FIRST:
+        if kind in (FULL, FIRST):
             after = sound(buf, pos, stop, block_end)
             if after >= 0:
                 while after >= 0 and after < stop and block_end - after >= HEADER:

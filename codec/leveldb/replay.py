@@ -13,14 +13,29 @@ import numpy as np
 
 from logwright.codec.base import Bytes, Frames, Window
 from logwright.codec.leveldb.framing import (
+    AFTER,
     BAD_LENGTH,
+    BAD_TYPE,
+    BLOCK,
+    CHAIN,
     CHECKSUM,
+    EOF_TYPE,
+    FULL,
+    GATHERED,
     HEAD,
     HEADER,
+    KIND,
+    LENGTH,
+    MIDDLE,
+    MISSING,
     NEED,
     NEEDED,
+    PARTIAL,
+    PLACE,
     STATE,
     STOP,
+    UNKNOWN,
+    ZEROS,
     scan_records,
 )
 
@@ -55,7 +70,7 @@ def scan(window: Window, at: int, *, check: bool, synced: bool, limit: int) -> t
     """The logical records from `window.data[at]` on, why it ended, and the state of the end: see `framing.scan_records`."""
     capacity = max(len(window.data) - at, 0) // HEADER + 1
     starts, ends = np.empty(capacity, np.int64), np.empty(capacity, np.int64)
-    heads = np.empty((capacity, len(HEAD)), np.int64)
+    heads = np.empty((capacity, HEAD.itemsize // 8), np.int64)
     state = np.zeros(STATE, np.int64)
     n, status = scan_records(
         window.data, at, window.offset, window.size, check, synced, limit, starts, ends, heads, state

@@ -126,7 +126,7 @@ def measure(buf: Bytes, starts: Int64s, ends: Int64s, out: Int64s) -> int:
         out[i, KEY_BYTES] = keys
         out[i, VALUE_BYTES] = values
         out[i, STOPPED] = at - starts[i]
-        out[i, PLAIN] = 1 if minimal and (status == SOUND or status == TOO_HIGH) else 0
+        out[i, PLAIN] = 1 if minimal and count > 0 and status == SOUND else 0
         total += count
     return total
 
@@ -173,7 +173,9 @@ def unpack(
     return row
 
 
-@kernel("const i8[], const i8[], const i8[], const u1[], const i8[], const u1[], const u1[], const i8[], u1[], i8[]")
+@kernel(
+    "const i8[], const i8[], const i8[], const u1[], const i8[], const u1[], const u1[], const i8[], u1[], i8[]"
+)
 def pack(
     cuts: Int64s,
     sequences: Int64s,
