@@ -1,7 +1,7 @@
 """LevelDB: the files of a database directory."""
 
 from logwright.codec.base import Codec, Layout
-from logwright.codec.leveldb import log, table
+from logwright.codec.leveldb import current, log, manifest, table
 
-CODECS: tuple[Codec, ...] = (log.CODEC, table.CODEC)
+CODECS: tuple[Codec, ...] = (log.CODEC, manifest.CODEC, table.CODEC, current.CODEC)
 LAYOUTS: tuple[Layout, ...] = ()

@@ -1,0 +1,54 @@
+"""The codec `leveldb.current`: the file CURRENT, one line with the name of the manifest in use.
+
+Source: `VersionSet::Recover` and `SetCurrentFile` of LevelDB. Everything before the last byte, which must be a line end, is the name.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pyarrow as pa
+
+from logwright.codec.describe import DescriptionError
+from logwright.codec.fault import Kind
+from logwright.codec.table import Column
+from logwright.codec.whole import ParseError, WholeCodec
+
+NAME = "leveldb.current"
+NO_NEWLINE = "CURRENT file does not end with newline"
+_COLUMNS = (Column("manifest", pa.string(), "name of the manifest", nullable=False),)
+
+
+def manifest_of(data: bytes) -> bytes:
+    """The name as LevelDB takes it. Raises `ParseError` with its words."""
+    if not data.endswith(b"\n"):
+        raise ParseError(NO_NEWLINE, len(data), Kind.TRUNCATED)
+    return data[:-1]
+
+
+def _parse(data: bytes) -> pa.Table:
+    name = manifest_of(data)
+    try:
+        text = name.decode()
+    except UnicodeDecodeError as error:
+        raise ParseError("the name of the manifest is not text", error.start) from None
+    return pa.table({"manifest": pa.array([text], pa.string())})
+
+
+def _form(rows: pa.Table) -> bytes:
+    names: list[Any] = rows.column("manifest").to_pylist()
+    if len(names) != 1:
+        raise DescriptionError(f"{len(names)} rows, CURRENT has one")
+    return str(names[0]).encode() + b"\n"
+
+
+CODEC = WholeCodec(
+    name=NAME,
+    title="LevelDB CURRENT: the manifest in use",
+    pattern=re.compile("CURRENT"),
+    columns=_COLUMNS,
+    parse=_parse,
+    form=_form,
+    system=f"LevelDB refuses to open: Corruption: {NO_NEWLINE}, or the manifest is not found",
+)

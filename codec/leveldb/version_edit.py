@@ -1,0 +1,167 @@
+"""Version edits, the payload of a manifest's records: what changed in the set of tables.
+
+Source: `db/version_edit.cc` of LevelDB.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from logwright.codec.describe import (
+    UVARINT,
+    UVARLONG,
+    DescriptionError,
+    Field,
+    Repeated,
+    Scope,
+    Struct,
+    Type,
+    Varint,
+)
+from logwright.codec.describe import Bytes as BytesType
+from logwright.codec.fault import UsageError
+
+LEVELS = 7
+"""`config::kNumLevels`."""
+
+
+class EditError(ValueError):
+    """Bytes that are no version edit. The text is that of LevelDB's status."""
+
+
+@dataclass(frozen=True, slots=True)
+class EditField:
+    """One field of an edit. `name` is that of the field in `VersionEdit`; numbers are unsigned."""
+
+    name: str
+    text: bytes | None = None
+    level: int | None = None
+    number: int | None = None
+    size: int | None = None
+    smallest: bytes | None = None
+    """Of a compaction pointer it is the pointer."""
+    largest: bytes | None = None
+
+
+_SLICE = BytesType(UVARINT)
+
+TAGS = {
+    1: "comparator",
+    2: "log_number",
+    3: "next_file_number",
+    4: "last_sequence",
+    5: "compact_pointer",
+    6: "deleted_file",
+    7: "new_file",
+    9: "prev_log_number",
+}
+NUMBERS = {name: tag for tag, name in TAGS.items()}
+BODIES: dict[str, Struct] = {
+    "comparator": Struct("Comparator", Field("text", _SLICE, "name of the order of keys")),
+    "log_number": Struct("LogNumber", Field("number", UVARLONG, "logs of smaller numbers are in tables")),
+    "prev_log_number": Struct("PrevLogNumber", Field("number", UVARLONG, "0, but in files of old versions")),
+    "next_file_number": Struct("NextFileNumber", Field("number", UVARLONG, "not yet given to a file")),
+    "last_sequence": Struct("LastSequence", Field("number", UVARLONG, "the last sequence number given")),
+    "compact_pointer": Struct(
+        "CompactPointer",
+        Field("level", UVARINT, "level"),
+        Field("smallest", _SLICE, "internal key at which its next compaction starts"),
+    ),
+    "deleted_file": Struct(
+        "DeletedFile", Field("level", UVARINT, "level"), Field("number", UVARLONG, "number of the file")
+    ),
+    "new_file": Struct(
+        "NewFile",
+        Field("level", UVARINT, "level"),
+        Field("number", UVARLONG, "number of the file"),
+        Field("size", UVARLONG, "bytes of the file"),
+        Field("smallest", _SLICE, "first internal key"),
+        Field("largest", _SLICE, "last internal key"),
+    ),
+}
+_WORDS = {
+    "comparator": "comparator name",
+    "log_number": "log number",
+    "prev_log_number": "previous log number",
+    "next_file_number": "next file number",
+    "last_sequence": "last sequence number",
+    "compact_pointer": "compaction pointer",
+    "deleted_file": "deleted file",
+    "new_file": "new-file entry",
+}
+
+
+class _Body(Type):
+    """What follows a tag."""
+
+    def unpack(self, buf: object, at: int, end: int, scope: Scope) -> tuple[dict[str, object], int]:
+        name = TAGS.get(scope["tag"])
+        if name is None:
+            raise DescriptionError("unknown tag", at)
+        return BODIES[name].unpack(buf, at, end)  # type: ignore[arg-type]
+
+    def pack(self, value: object, scope: Scope) -> bytes:
+        return BODIES[TAGS[scope["tag"]]].pack(value)  # type: ignore[arg-type]
+
+    def label(self) -> str:
+        return "by the tag"
+
+
+FIELD = Struct(
+    "EditField",
+    Field(
+        "tag",
+        Varint(32, zigzag=False),
+        "which field it is: " + ", ".join(f"{n} {t}" for n, t in TAGS.items()),
+    ),
+    Field("body", _Body(), "the field itself"),
+    source="VersionEdit::EncodeTo",
+)
+VERSION_EDIT = Struct(
+    "VersionEdit",
+    Field("fields", Repeated(FIELD), "up to the end of the record"),
+    doc="The payload of a record of a manifest.",
+    source="VersionEdit",
+)
+
+
+def parse(payload: bytes) -> list[EditField]:
+    """The fields of an edit, as `VersionEdit::DecodeFrom` reads them. Raises `EditError`."""
+    fields = []
+    at, end = 0, len(payload)
+    while at < end:
+        try:
+            tag, at = UVARINT.unpack(payload, at, end, {})
+        except DescriptionError:
+            raise EditError("VersionEdit: invalid tag") from None
+        name = TAGS.get(tag)
+        if name is None:
+            raise EditError("VersionEdit: unknown tag")
+        try:
+            values, at = BODIES[name].unpack(payload, at, end)
+        except DescriptionError:
+            raise EditError(f"VersionEdit: {_WORDS[name]}") from None
+        if values.get("level", 0) >= LEVELS or b"" in (values.get("smallest"), values.get("largest")):
+            raise EditError(f"VersionEdit: {_WORDS[name]}")
+        fields.append(EditField(name, **values))
+    return fields
+
+
+def form(fields: list[EditField]) -> bytes:
+    """The bytes of an edit. Raises `UsageError` for a field that makes none."""
+    out = bytearray()
+    for field in fields:
+        if field.name not in NUMBERS:
+            raise UsageError(f"field {field.name!r} is none of {', '.join(BODIES)}")
+        body = BODIES[field.name]
+        values = {one.name: getattr(field, one.name) for one in body.fields}
+        missing = [name for name, value in values.items() if value is None]
+        if missing:
+            raise UsageError(f"a field {field.name!r} without {missing[0]!r}")
+        level = values.get("level", 0)
+        if not 0 <= level < LEVELS:
+            raise UsageError(f"a field {field.name!r} of level {level}: there are levels 0 to {LEVELS - 1}")
+        if b"" in (values.get("smallest"), values.get("largest")):
+            raise UsageError(f"a field {field.name!r} with an empty internal key")
+        out += UVARINT.pack(NUMBERS[field.name], {}) + body.pack(values)
+    return bytes(out)
