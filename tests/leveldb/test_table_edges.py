@@ -205,3 +205,21 @@ def test_a_bad_footer_is_told_once_however_it_lies_in_the_windows(window: int) -
             )  # fmt: skip
             assert sum(one.num_rows for one in batches) == count
             assert [one.kind for one in report.faults] == ["bad magic or version"]
+
+
+def test_of_a_footer_that_is_cut_by_the_window_more_is_wanted() -> None:
+    table = made(numbered(9))
+    data = array(table.all_bytes())
+    context = table.context()
+    table.codec.prepare(lambda offset, length: data[offset : offset + length], len(data), context)  # type: ignore[attr-defined]
+    frames = table.codec.scan(Window(data[:-9], 0, len(data)), 0, context)
+    assert (frames.stop, frames.need) == (len(data) - 48, 48)
+    again = table.codec.scan(Window(data[:-9], 0, len(data)), frames.stop, context)
+    assert (len(again), again.need, again.faults) == (0, 48, [])
+
+
+def test_index_keys_need_not_be_given() -> None:
+    table = made(numbered(60), compression="none", block_size=300)
+    rows, frames, file = table.tables()
+    bare = frames.drop_columns(["index_key", "payload"])
+    assert table.encode(rows, bare, file) == table.all_bytes()
