@@ -15,6 +15,9 @@ from logwright.codec.kafka.batch import (
     RECORD,
 )
 from logwright.codec.kafka.rows import java_string
+from logwright.codec.leveldb.keys import DELETION, VALUE
+from logwright.codec.leveldb.version_edit import LEVELS, TAGS, VERSION_EDIT
+from logwright.codec.leveldb.write_batch import WRITE_BATCH
 
 _LIMIT = 256 << 20
 
@@ -92,6 +95,40 @@ def _within(name: str) -> Described:
     return rows
 
 
+def leveldb_log(records: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """The operations of records that hold a whole write batch each."""
+    for record in records:
+        batch, _ = WRITE_BATCH.unpack(record["payload"])
+        if batch["count"] != len(batch["operations"]):
+            raise ValueError("WriteBatch has wrong count")
+        for i, one in enumerate(batch["operations"]):
+            if one["type"] not in (DELETION, VALUE):
+                raise ValueError("unknown WriteBatch tag")
+            yield {
+                "key": one["key"],
+                "value": one["value"] if one["type"] == VALUE else None,
+                "sequence": batch["sequence"] + i,
+                "type": ("deletion", "value")[one["type"]],
+            }
+
+
+def leveldb_manifest(records: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """The fields of records that hold a whole version edit each."""
+    names = "level", "number", "size", "smallest", "largest"
+    for record in records:
+        edit, _ = VERSION_EDIT.unpack(record["payload"])
+        for one in edit["fields"]:
+            body = one["body"]
+            name = body.get("text")
+            if body.get("level", 0) >= LEVELS or b"" in (body.get("smallest"), body.get("largest")):
+                raise ValueError("no level, or no internal key")
+            yield {
+                "field": TAGS[one["tag"]],
+                **{name: body.get(name) for name in names},
+                "comparator": None if name is None else name.decode("utf-8", "replace"),
+            }
+
+
 Described = Callable[[Iterable[Mapping[str, Any]]], Iterator[dict[str, Any]]]
 
 ROWS: Mapping[str, Described] = {
@@ -100,5 +137,7 @@ ROWS: Mapping[str, Described] = {
     "kafka.timeindex": _entries("timestamp"),
     "kafka.txnindex": _entries("version", "producer_id", "first_offset", "last_offset", "last_stable_offset"),
     "kafka.producer_snapshot": _within("entries"),
+    "leveldb.log": leveldb_log,
+    "leveldb.manifest": leveldb_manifest,
 }
 """By codec: from the described values of all frames to the rows. The columns given are compared, others are not."""

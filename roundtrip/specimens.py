@@ -69,6 +69,16 @@ def _entries(count: int) -> list[dict[str, Any]]:
     ]
 
 
+_TAG = b"\1" + bytes(7)
+
+
+def _operations(count: int) -> list[dict[str, Any]]:
+    return [
+        {"key": b"k%d" % n * (n % 3), "value": (b"v" * (n * 5), None, b"")[n % 3], "sequence": 7 + n}
+        for n in range(count)
+    ]
+
+
 SAMPLES: tuple[Sample, ...] = (
     Sample("kafka.log", f"{_FIRST}.log", _records(9), {"batch.size": 120}),
     *(
@@ -107,6 +117,30 @@ SAMPLES: tuple[Sample, ...] = (
         Sample("leveldb.table", "000005.ldb", _entries(12), {"block_size": 80, "compression": one, "bloom_bits_per_key": bits})
         for one, bits in (("none", 10), ("snappy", 0), ("zstd", 0))
     ),
+    *(
+        Sample("leveldb.log", "000003.log", _operations(9), {"batch_size": size}) for size in (1, 4)
+    ),
+    Sample(
+        "leveldb.manifest",
+        "MANIFEST-000002",
+        [
+            {"field": "comparator", "comparator": "leveldb.BytewiseComparator", "position": 0},
+            *(
+                {"field": name, "number": number, "position": 1}
+                for number, name in enumerate(("prev_log_number", "log_number", "next_file_number", "last_sequence"))
+            ),
+            *(
+                {
+                    "field": "new_file", "level": n, "number": 5 + n, "size": 300 << n,
+                    "smallest": b"a" + _TAG, "largest": b"b" * n + _TAG, "position": 2 + n,
+                }
+                for n in range(3)
+            ),
+            {"field": "compact_pointer", "level": 0, "smallest": b"b" + _TAG, "position": 9},
+            {"field": "deleted_file", "level": 0, "number": 5, "position": 9},
+        ],
+    ),
+    Sample("leveldb.current", "CURRENT", [{"manifest": "MANIFEST-000002"}]),
 )  # fmt: skip
 
 

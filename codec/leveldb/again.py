@@ -138,8 +138,8 @@ class _Again:
         policy = POLICY
         if payload is not None:
             prefix = META_PREFIX.encode()
-            pairs, _ = entries(np.frombuffer(payload, np.uint8), self.limit)
-            names = [key.removeprefix(prefix) for key, _ in pairs if key.startswith(prefix)]
+            keys, _, _ = entries(np.frombuffer(payload, np.uint8), self.limit)
+            names = [key.removeprefix(prefix) for key in keys if key.startswith(prefix)]
             policy = names[0].decode("utf-8", "replace") if names else policy
         return metaindex_block(self.filter, self.settings.block_restart_interval, policy)
 

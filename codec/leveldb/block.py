@@ -7,8 +7,8 @@ Source: `table/block.cc`, `table/block_builder.cc`, `table/format.cc` of LevelDB
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,7 @@ from logwright.codec.intrinsics import (
     load_u8,
     load_u32le,
     read_uvarint,
+    read_uvarlong,
     store_32le,
     store_64le,
     write_uvarlong,
@@ -290,8 +291,45 @@ def unpack_plain(
     return row
 
 
-def entries(plain: Bytes, limit: int) -> tuple[list[tuple[bytes, bytes]], int]:
-    """Keys and values of a small uncompressed block, as far as it can be read, and why no further."""
+@kernel("const u1[], const i8[], i8[], i8[]")
+def read_handles(values: Bytes, ends: Int64s, offsets: Int64s, sizes: Int64s) -> None:
+    """The handle at the start of each value, `values[ends[i] : ends[i + 1]]`; -1 where there is none, or it is beyond 63 bits."""
+    for i in range(len(offsets)):
+        offset, at = read_uvarlong(values, ends[i], ends[i + 1])
+        size = -1
+        if at >= 0:
+            size, at = read_uvarlong(values, at, ends[i + 1])
+        good = at >= 0 and offset >= 0 and size >= 0
+        offsets[i] = offset if good else -1
+        sizes[i] = size if good else -1
+
+
+class Slices(Sequence[bytes]):
+    """Many byte strings that lie one after the other."""
+
+    def __init__(self, data: Bytes, ends: Int64s) -> None:
+        self.data, self.ends = data, ends
+
+    def __len__(self) -> int:
+        return len(self.ends) - 1
+
+    @overload
+    def __getitem__(self, i: int) -> bytes: ...
+    @overload
+    def __getitem__(self, i: slice) -> list[bytes]: ...
+    def __getitem__(self, i: int | slice) -> bytes | list[bytes]:
+        if isinstance(i, slice):
+            return [self[n] for n in range(*i.indices(len(self)))]
+        if not 0 <= i < len(self):
+            raise IndexError(i)
+        return self.data[int(self.ends[i]) : int(self.ends[i + 1])].tobytes()
+
+
+NOTHING = Slices(np.empty(0, np.uint8), np.zeros(1, np.int64))
+
+
+def entries(plain: Bytes, limit: int) -> tuple[Slices, Slices, int]:
+    """Keys and values of an uncompressed block, as far as it can be read, and why no further."""
     found = np.zeros(MEASURES, np.int64)
     status = measure(plain, 0, len(plain), limit, found)
     count = int(found[ENTRIES])
@@ -300,9 +338,7 @@ def entries(plain: Bytes, limit: int) -> tuple[list[tuple[bytes, bytes]], int]:
     if count:
         first = load_u32le(plain, int(found[RESTARTS]))
         unpack_plain(plain, first, int(found[STOPPED]), keys, ends, values, stops)
-    k, v = keys.tobytes(), values.tobytes()
-    e, s = ends.tolist(), stops.tolist()
-    return [(k[e[i] : e[i + 1]], v[s[i] : s[i + 1]]) for i in range(count)], int(status)
+    return Slices(keys, ends), Slices(values, stops), int(status)
 
 
 # Writing

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,11 +19,14 @@ from logwright.codec.describe import Bytes as BytesType
 from logwright.codec.describe import Field, Struct
 from logwright.codec.fault import Fault, Kind
 from logwright.codec.leveldb.block import (
+    NOTHING,
     SOUND,
     TRAILER_SIZE,
+    Slices,
     block_crc,
     entries,
     expand,
+    read_handles,
 )
 from logwright.codec.leveldb.filter import META_PREFIX
 from logwright.codec.leveldb.rescan import MAGIC, Read, find, is_filter
@@ -61,10 +63,8 @@ class Blocks:
     kind: Int64s
     entry: Int64s
     """The number of the block's entry in the index; -1 where it has none."""
-    keys: list[bytes]
+    keys: Sequence[bytes]
     """The keys of the index."""
-    values: list[bytes]
-    """Its values: handles."""
     sound: bool
     """Whether the index is."""
     stop: int
@@ -136,17 +136,30 @@ class _Look:
             self.block(offset, size)
         return self.checked.get((offset, size), False)
 
-    def pairs(self, offset: int, size: int) -> tuple[list[tuple[bytes, bytes]], bool]:
-        """The entries of a block, as far as they can be read, and whether it is sound."""
+    def entries(self, offset: int, size: int) -> tuple[Slices, Slices, bool]:
+        """Keys and values of a block, as far as they can be read, and whether it is sound."""
         found = self.block(offset, size)
         if found is None:
-            return [], False
+            return NOTHING, NOTHING, False
         try:
             plain = expand(found[0], found[1], self.limit)
         except CompressionError:
-            return [], False
-        read, status = entries(plain, self.limit)
-        return read, found[2] and status == SOUND
+            return NOTHING, NOTHING, False
+        keys, values, status = entries(plain, self.limit)
+        return keys, values, found[2] and status == SOUND
+
+
+def _listed(values: Slices) -> tuple[Int64s, Int64s]:
+    """Offsets and sizes of the handles that values start with; -1 where there is none."""
+    offsets, sizes = np.empty(len(values), np.int64), np.empty(len(values), np.int64)
+    read_handles(values.data, values.ends, offsets, sizes)
+    return offsets, sizes
+
+
+def _are_before(offsets: Int64s, sizes: Int64s, place: int) -> bool:
+    """Whether handles may be those that the index at a place of the file has: of blocks before it."""
+    good = (offsets >= 0) & (offsets < place) & (sizes < place)
+    return bool(good.all() and (offsets + sizes < place).all())
 
 
 def survey(read: Read, size: int, limit: int) -> Blocks:
@@ -155,41 +168,36 @@ def survey(read: Read, size: int, limit: int) -> Blocks:
     tail = read(size - FOOTER_SIZE, FOOTER_SIZE).tobytes() if size >= FOOTER_SIZE else b""
     places = handles(tail[:HANDLES_SIZE])
     faults = _footer_faults(size, tail, places)
-    index, sound = look.pairs(*places[1]) if len(places) == 2 else ([], False)
-    listed = [handles(value)[:1] for _, value in index]
+    keys, values, whole = look.entries(*places[1]) if len(places) == 2 else (NOTHING, NOTHING, False)
+    offsets, sizes = _listed(values)
     # No checksum covers the footer: what it says is the index has to look like one, and to lie right before it.
-    whole = sound
-    sound = sound and _is_index(listed, places[1][0]) and sum(places[1]) + TRAILER_SIZE >= size - FOOTER_SIZE
-    if whole and not sound and tail.endswith(MAGIC):
+    sound = whole and _are_before(offsets, sizes, places[1][0])
+    sound = sound and sum(places[1]) + TRAILER_SIZE >= size - FOOTER_SIZE
+    magic = tail.endswith(MAGIC)
+    if whole and not sound and magic:
         text = "bad block handle in the index, whose checksum is right: blocks are found by theirs"
-        faults.append(
-            Fault(NAME, *places[1], Kind.LENGTH, text, system="LevelDB ends with the status Corruption")
-        )
-    if not sound and not tail.endswith(MAGIC):
-        places, listed, index = [], [], []
-    meta, meta_sound = look.pairs(*places[0]) if places else ([], False)
-    kinds: dict[tuple[int, int], int] = {}
-    entry: dict[tuple[int, int], int] = {}
-    for i, one in enumerate(listed):
-        for place in one:
-            kinds.setdefault(place, DATA)
-            entry.setdefault(place, i)
-    stop = size
-    if tail.endswith(MAGIC):
-        stop = size - FOOTER_SIZE
-    elif sound:
-        # Part of the footer is there, or all but its last bytes.
-        stop = places[1][0] + places[1][1] + TRAILER_SIZE
-    for key, value in meta:
-        for place in handles(value)[:1] if key.startswith(META_PREFIX.encode()) else ():
-            kinds.setdefault(place, FILTER)
+        system = "LevelDB ends with the status Corruption"
+        faults.append(Fault(NAME, *places[1], Kind.LENGTH, text, system=system))
+    if not sound and not magic:
+        places, keys = [], NOTHING
+        offsets = sizes = np.empty(0, np.int64)
+    other = {places[1]: INDEX} if len(places) == 2 else {}
+    names, values, meta_sound = look.entries(*places[0]) if places else (NOTHING, NOTHING, False)
+    for name, offset, length in zip(names, *(one.tolist() for one in _listed(values)), strict=True):
+        if name.startswith(META_PREFIX.encode()) and offset >= 0:
+            other.setdefault((offset, length), FILTER)
     if places:
-        kinds.setdefault(places[0], METAINDEX)
-    if len(places) == 2:
-        kinds[places[1]] = INDEX
+        other.setdefault(places[0], METAINDEX)
+    stop = size - FOOTER_SIZE if magic else size
+    if sound and not magic:
+        # Part of the footer is there, or all but its last bytes.
+        stop = sum(places[1]) + TRAILER_SIZE
+    data = np.stack((offsets, sizes, np.full(len(offsets), DATA), np.arange(len(offsets))), 1)
     if not sound:
-        return _rescued(look, stop, kinds, entry, index, faults)
-    return _blocks(look, stop, kinds, entry, index, True, faults, gaps=not meta_sound)
+        return _rescued(look, stop, data, other, keys, faults)
+    behind = [(*place, kind, -1) for place, kind in other.items() if look.fits(*place)]
+    known = np.concatenate((data, np.array(behind, np.int64).reshape(-1, 4)))
+    return _blocks(look, stop, known, keys, True, faults, gaps=not meta_sound)
 
 
 def _footer_faults(size: int, tail: bytes, places: list[tuple[int, int]]) -> list[Fault]:
@@ -210,87 +218,99 @@ def _footer_faults(size: int, tail: bytes, places: list[tuple[int, int]]) -> lis
 def _rescued(
     look: _Look,
     stop: int,
-    kinds: dict[tuple[int, int], int],
-    entry: dict[tuple[int, int], int],
-    index: list[tuple[bytes, bytes]],
+    data: Int64s,
+    other: dict[tuple[int, int], int],
+    keys: Sequence[bytes],
     faults: list[Fault],
 ) -> Blocks:
     """Without a sound index: of the blocks that it names those whose checksum is right, and between them what is found."""
-    there = sorted(place for place in kinds if look.sound(*place))
-    known = {
-        place: INDEX if sum(place) + TRAILER_SIZE == stop < look.size else _kind(look, *place, there)
-        for place in there
-    }
-    told = _blocks(look, stop, known, entry, index, False, faults, gaps=True)
+    kinds = {(offset, size): (DATA, n) for offset, size, _, n in reversed(data.tolist()) if offset >= 0}
+    kinds |= {place: (kind, -1) for place, kind in other.items() if place not in kinds or kind == INDEX}
+    there = {place for place in kinds if look.sound(*place)}
+    known = []
+    for place in there:
+        last = sum(place) + TRAILER_SIZE == stop < look.size
+        known.append((*place, INDEX if last else _kind(look, *place, there), kinds[place][1]))
+    told = _blocks(look, stop, np.array(known, np.int64).reshape(-1, 4), keys, False, faults, gaps=True)
     told.wrong = {
-        place[0]: (place[1], kind) for place, kind in kinds.items() if look.checked.get(place) is False
+        place[0]: (place[1], kind) for place, (kind, _) in kinds.items() if look.checked.get(place) is False
     }
     # An index may be among them that no footer led to.
     for i in np.flatnonzero(told.kind == INDEX).tolist():
         place = int(told.offset[i]), int(told.size[i])
-        pairs, sound = look.pairs(*place)
-        if sound and place not in known:
-            listed = {one[0]: n for n, (_, value) in enumerate(pairs) if (one := handles(value)[:1])}
-            told.entry = np.array(
-                [listed.get((int(o), int(s)), -1) for o, s in zip(told.offset, told.size, strict=True)],
-                np.int64,
-            )
-            told.keys, told.values = [key for key, _ in pairs], [value for _, value in pairs]
+        found, values, sound = look.entries(*place)
+        if sound and place not in there:
+            offsets, sizes = _listed(values)
+            listed = {one: n for n, one in enumerate(zip(offsets.tolist(), sizes.tolist(), strict=True))}
+            pairs = zip(told.offset.tolist(), told.size.tolist(), strict=True)
+            told.entry = np.array([listed.get(one, -1) for one in pairs], np.int64)
+            told.keys = found
     return told
 
 
 def _blocks(
     look: _Look,
     stop: int,
-    kinds: dict[tuple[int, int], int],
-    entry: dict[tuple[int, int], int],
-    index: list[tuple[bytes, bytes]],
+    known: Int64s,
+    keys: Sequence[bytes],
     sound: bool,
     faults: list[Fault],
     gaps: bool,
 ) -> Blocks:
-    """These blocks in order, without those that are not within the file or overlap; with `gaps` what is found between them too.
+    """These blocks (rows of offset, size, kind and entry) in order, without those that are not within the file or overlap; with
+    `gaps` what is found between them too.
 
     A sound index names all data blocks, so what is found then is none.
     """
-    chosen: list[tuple[int, int, int, int]] = []
-    at = 0
-    for place in sorted(kinds):
-        offset, size = place
-        if offset >= at and offset + size + TRAILER_SIZE <= stop:
-            chosen.append((offset, size, kinds[place], entry.get(place, -1)))
-            at = offset + size + TRAILER_SIZE
+    # Of what is said to be the index and something else, it is the index.
+    first = np.where(known[:, 2] == INDEX, -1, known[:, 2])
+    known = known[np.lexsort((first, known[:, 1], known[:, 0]))]
+    ends = known[:, 0] + known[:, 1] + TRAILER_SIZE
+    if (known[1:, 0] < ends[:-1]).any() or (ends > stop).any():
+        known = _disjoint(known, stop)
     if gaps:
-        more: list[tuple[int, int, int, int]] = []
-        at = 0
-        for offset, size, *_ in [*chosen, (stop, 0)]:
-            for low, length in find(look.read, at, offset, look.size, look.limit) if offset > at else ():
-                kind = _kind(look, low, length, [one[:2] for one in (*chosen, *more)])
-                if not sound or kind != DATA:
-                    more.append((low, length, kind, -1))
+        known = _filled(look, stop, known, sound)
+    columns = [np.ascontiguousarray(known[:, i]) for i in range(4)]
+    return Blocks(columns[0], columns[1], columns[2], columns[3], keys, sound, stop, faults)
+
+
+def _disjoint(known: Int64s, stop: int) -> Int64s:
+    """Those that lie within the file, the first of any that overlap."""
+    chosen = []
+    at = 0
+    for i, (offset, size, _, _) in enumerate(known.tolist()):
+        if offset >= at and offset + size + TRAILER_SIZE <= stop:
+            chosen.append(i)
             at = offset + size + TRAILER_SIZE
-        chosen = sorted([*chosen, *more])
-    columns: Any = np.array(chosen, np.int64).reshape(-1, 4).T
-    offset_, size_, kind_, entry_ = (np.ascontiguousarray(one) for one in columns)
-    keys, values = [key for key, _ in index], [value for _, value in index]
-    return Blocks(offset_, size_, kind_, entry_, keys, values, sound, stop, faults)
+    return known[chosen]
 
 
-def _kind(look: _Look, offset: int, size: int, known: Sequence[tuple[int, int]]) -> int:
+def _filled(look: _Look, stop: int, known: Int64s, sound: bool) -> Int64s:
+    """With what is found between them by its checksum."""
+    there = {(offset, size) for offset, size, _, _ in known.tolist()}
+    more: list[tuple[int, int, int, int]] = []
+    at = 0
+    for offset, size, _, _ in [*known.tolist(), [stop, 0, 0, 0]]:
+        for low, length in find(look.read, at, offset, look.size, look.limit) if offset > at else ():
+            kind = _kind(look, low, length, there)
+            if not sound or kind != DATA:
+                more.append((low, length, kind, -1))
+                there.add((low, length))
+        at = offset + size + TRAILER_SIZE
+    known = np.concatenate((known, np.array(more, np.int64).reshape(-1, 4)))
+    return known[np.argsort(known[:, 0], kind="stable")]
+
+
+def _kind(look: _Look, offset: int, size: int, known: set[tuple[int, int]]) -> int:
     """What a block is that was found by its checksum: the index's values are handles of the blocks before it, the metaindex's keys
     are names."""
     found = look.block(offset, size)
     assert found is not None
     if found[1] == 0 and is_filter(found[0]):
         return FILTER
-    pairs, _ = look.pairs(offset, size)
-    if not pairs or all(key.startswith(META_PREFIX.encode()) for key, _ in pairs):
+    keys, values, _ = look.entries(offset, size)
+    if all(key.startswith(META_PREFIX.encode()) for key in keys):
         return METAINDEX
-    listed = [handles(value)[:1] for _, value in pairs]
-    named = {place for one in listed for place in one}
-    return INDEX if _is_index(listed, offset) and named.intersection(known) else DATA
-
-
-def _is_index(listed: list[list[tuple[int, int]]], offset: int) -> bool:
-    """Whether what the entries of a block list may be the handles of the blocks before it."""
-    return all(listed) and all(one[0][0] + one[0][1] < offset for one in listed)
+    offsets, sizes = _listed(values)
+    named = zip(offsets.tolist(), sizes.tolist(), strict=True)
+    return INDEX if _are_before(offsets, sizes, offset) and any(one in known for one in named) else DATA

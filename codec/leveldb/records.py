@@ -361,8 +361,7 @@ class RecordCodec(ABC):
                 text = f"the file ends before the rest of a record, after {state[GATHERED]} bytes of it"
                 resume = Resume(window.size)
         elif status == ZEROS:
-            what, text = Kind.PADDING, "zeros where a record should start"
-            severity = Severity.INFO
+            what, severity, text = _zeros(window, place - window.offset)
             words = "LevelDB passes over the rest of the block, without a word"
         elif status == BAD_LENGTH:
             what = Kind.LENGTH
@@ -533,6 +532,16 @@ class RecordCodec(ABC):
                 array = pa.nulls(len(made.start), kind)
             arrays.append(array)
         return batch_of(arrays, FRAMES.schema(columns), len(made.start))
+
+
+def _zeros(window: Window, at: int) -> tuple[Kind, Severity, str]:
+    """What a header of type 0 and length 0 is: where writers allocated ahead (before LevelDB 1.15), zeros up to the end."""
+    if window.data[at : at + HEADER].any():
+        return Kind.MAGIC, Severity.ERROR, "a record of type 0 and length 0"
+    if window.data[at:].any():
+        return Kind.PADDING, Severity.ERROR, "zeros where a record should start, and other bytes behind them"
+    severity = Severity.INFO if window.final else Severity.WARNING
+    return Kind.PADDING, severity, "zeros where a record should start"
 
 
 _TYPES = contents(pa.string(), [name.encode() for name in TYPE_NAMES])

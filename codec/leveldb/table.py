@@ -313,10 +313,9 @@ def _frames(window: Window, blocks: Blocks, first: int, last: int, at: int, cont
     head["crc"] = sum(window.data[end - 4 + i].astype(np.int64) << 8 * i for i in range(4))
     head["low"] = head["high"] = None
     if blocks.sound and context.comparator == BYTEWISE:
-        users = [key[:-KEY_TRAILER] for key in blocks.keys]
         for i, n in enumerate(head["entry"].tolist()):
-            head["low"][i] = users[n - 1] if n > 0 else b""
-            head["high"][i] = users[n] if n >= 0 else b""
+            head["low"][i] = blocks.keys[n - 1][:-KEY_TRAILER] if n > 0 else b""
+            head["high"][i] = blocks.keys[n][:-KEY_TRAILER] if n >= 0 else b""
     return Frames(start, end, head, int(end[-1]) if last > first else at)
 
 

@@ -68,7 +68,9 @@ def test_kernels_and_description_agree(rows: list[tuple[bytes, int, int, bytes]]
     assert described(data) == pairs
     made = unpacked(data)
     assert pairs_of(made) == pairs
-    assert block.entries(array(data), LIMIT) == (pairs, block.SOUND)
+    keys, values, status = block.entries(array(data), LIMIT)
+    assert (list(zip(keys, values, strict=True)), status) == (pairs, block.SOUND)
+    assert keys[1:] == [key for key, _ in pairs[1:]]
     assert packed(made, interval).tobytes() == data
     found = plain(array(data), block.NONE, LIMIT)
     assert found.interval == (interval if len(pairs) > interval else max(16, len(pairs)))
@@ -203,7 +205,8 @@ def test_what_does_not_decompress(data: bytes, kind: int, message: str) -> None:
         block.expand(array(data), kind, LIMIT)
     assert plain(array(data), kind, LIMIT).error.startswith(message)
     if kind == block.SNAPPY:
-        assert block.entries(array(b"\0"), LIMIT) == ([], block.BAD_CONTENTS)
+        keys, values, status = block.entries(array(b"\0"), LIMIT)
+        assert (list(keys), list(values), status) == ([], [], block.BAD_CONTENTS)
 
 
 # Keys between blocks
