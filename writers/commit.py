@@ -512,7 +512,7 @@ def recover_inside(target: Target) -> None:
         if not record.renames or record.left(staged):
             if record.state(present, staged) is State.CHANGED:
                 raise StorageError(
-                    f"rows committed by an earlier write are still in {place}, and the directory has been changed since, "
+                    f"files committed by an earlier write or repair are still in {place}, and the directory has been changed since, "
                     "so they can't be put in place any more",
                     path=target.path,
                     advice=f"Move {place} away to go on without them; their files are complete",
