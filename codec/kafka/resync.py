@@ -466,22 +466,22 @@ class _Search:
     def judge(self, p: int, barrier: int, end: int) -> tuple[int, int]:
         """What is to be thought of the good batch at `p`: `_YES`, `_NO` or `_MORE`, and where the chain of good ones from it ends,
         or what is content in any case."""
-        if p < barrier:
-            at, why, due = self.follow(p, barrier)
-            if why == OVER and at > end >= 0:
-                return _YES, at
-            due_here = self.offset(p) in (self.low, self.after) and not self.lengths_before(p)
-            if due_here and (why != BROKEN or self.ends_well(at, due)):
-                return _YES, at
-            return (_MORE if why == CUT and end >= 0 else _NO), at
-        for end in self.lengths_before(p):
-            at, why, _ = self.follow(p, end)
+        lengths = self.lengths_before(p)
+        for stop in lengths:
+            at, why, _ = self.follow(p, stop)
             if why == CUT:
                 return _MORE, at
-            if why == OVER and at == end:
+            if why == OVER and at == stop:
                 return _NO, at
-        at, why, _ = self.follow(p, p + _CHAIN)
-        return (_NO if why == BROKEN and self.goes_on(at) else _YES), at
+        at, why, due = self.follow(p, max(barrier, p + _CHAIN))
+        if why == BROKEN and self.goes_on(at):
+            return _NO, at
+        if p >= barrier or at > end >= 0:
+            return _YES, at
+        exact = self.offset(p) in (self.low, self.after) and not lengths
+        if exact and (why != BROKEN or self.ends_well(at, due)):
+            return _YES, at
+        return (_MORE if why == CUT and end >= 0 else _NO), at
 
     def own_end(self, start: int, at: int) -> int:
         """The good batch from `at` on, not too far away, at which the damaged one ends by its own checksum; -1 if there is none."""
