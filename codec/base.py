@@ -6,7 +6,7 @@ out. They never see a path, a file handle or Spark: readers and writers do, and 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from typing import Any, Protocol, runtime_checkable
@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from logwright.codec.describe import Struct
+from logwright.codec.describe import Struct, Type
 from logwright.codec.fault import Fault
 from logwright.codec.option import Option, Options
 from logwright.codec.table import Table
@@ -166,6 +166,25 @@ class TellsLoss(Protocol):
 
         `before` and `after` hold one frame each, the last good one before the stretch and the first one after it; None where
         there is none. That is all there is to know.
+        """
+        ...
+
+
+@runtime_checkable
+class Addresses(Protocol):
+    """What a codec may offer besides: to change one field of a frame by its name, wrong values too."""
+
+    def field_names(self) -> Sequence[str]:
+        """The names of all fields that a path may end in, and of what they lie in."""
+        ...
+
+    def edit(
+        self, frame: bytes, path: Sequence[str | int], change: Callable[[bytes, Type], bytes], *, reseal: bool
+    ) -> bytes:
+        """The frame with one field changed. `path`: ("records", 3, "key"), see `codec.address`. `change` gets the bytes of the field
+        and what it holds, and gives others of any length. `reseal`: lengths and checksums around it are made right again.
+
+        Raises `UsageError` for a field that there is not, or that can't be found in these bytes.
         """
         ...
 

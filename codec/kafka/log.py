@@ -7,7 +7,7 @@ A frame is a record batch. The three tables are declared here; what fills them i
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,9 +15,9 @@ import numpy as np
 import pyarrow as pa
 
 from logwright.codec.base import Chunk, Decoded, Frames, Match, Window
-from logwright.codec.describe import Struct
+from logwright.codec.describe import Struct, Type
 from logwright.codec.fault import UsageError
-from logwright.codec.kafka import encode, frames, markers, rows, scan
+from logwright.codec.kafka import encode, fields, frames, markers, rows, scan
 from logwright.codec.kafka.batch import (
     CONTROL_RECORD_KEY,
     DELETE_HORIZON,
@@ -228,6 +228,15 @@ class KafkaLog:
         if unknown:
             raise UsageError(f"{self.name}: no hint {sorted(unknown)[0]!r}")
         return LogContext(options, **hints)
+
+    def field_names(self) -> Sequence[str]:
+        return fields.names()
+
+    def edit(
+        self, frame: bytes, path: Sequence[str | int], change: Callable[[bytes, Type], bytes], *, reseal: bool
+    ) -> bytes:
+        """See `codec.base.Addresses`."""
+        return fields.edit(frame, path, change, reseal=reseal)
 
     def scan(self, window: Window, at: int, context: LogContext, *, check: bool = True) -> Frames:
         found = scan.scan(window, at, context, check=check)
