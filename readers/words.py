@@ -400,6 +400,8 @@ def lost(fault: Fault, report: Report) -> str:
     """`Fault.lost` in words: pairs of `first_x` and `last_x` as ranges, times as dates; without what is true of all."""
     said: list[str] = []
     gone = {name: value for name, value in fault.lost.items() if name not in report.known}
+    if fault.rows_lost == 0 and not gone:
+        return "nothing"
     extra = [] if fault.rows_lost is None else [count(fault.rows_lost, report.nouns[0])]
     for name, value in gone.items():
         if name.startswith("first_") and f"last_{name[6:]}" in gone:
