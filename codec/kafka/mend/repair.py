@@ -117,6 +117,8 @@ def _mend(
     kept = merged.runs
     start = log_start(plans[0], options)
     segments = name_segments(kept, bases, start)
+    if merged.cut:
+        leave_no_gap(segments)
     whole, said, advice = surroundings(copies, plans, options)
     notes = [*merged.notes, *renamed(segments), *said]
     end = kept[-1][0].last + 1 if kept else segments[-1].base
@@ -165,6 +167,13 @@ def prefix(reader: Copies, merged: Merged, bases: Sequence[int]) -> list[int]:
     merged.runs = runs
     last = runs[-1][1] if runs else -1
     return [base for base in bases if base <= max(last, end)]
+
+
+def leave_no_gap(segments: list[Segment]) -> None:
+    """An empty segment at the end, behind a gap, goes: consumers would wait in the gap until something is appended."""
+    filled = [one for one in segments if one.runs]
+    while filled and not segments[-1].runs and segments[-1].base > filled[-1].runs[-1].last + 1:
+        segments.pop()
 
 
 def renamed(segments: Sequence[Segment]) -> list[str]:

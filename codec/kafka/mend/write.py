@@ -26,6 +26,7 @@ from logwright.codec.kafka.derive import PartitionDeriver
 from logwright.codec.kafka.markers import ABORT, markers
 from logwright.codec.kafka.mend.runs import Copies, Numbers, Run, cut_of, lost, offsets
 from logwright.codec.kafka.names import EPOCH_FILE, parse_segment, segment_name
+from logwright.codec.kafka.producers import ProducerState
 
 _INT_MAX = (1 << 31) - 1
 _ORDER = (".log", ".timeindex", ".txnindex", ".index", ".snapshot")
@@ -89,8 +90,9 @@ def name_segments(runs: Iterable[tuple[Run, int]], bases: Sequence[int], empty: 
             if segment.base <= end:
                 continue
         else:
-            if not end < segment.base <= segment.runs[0].first:
-                segment.base = segment.runs[0].first
+            first = segment.runs[0].first
+            if not end < segment.base <= first <= segment.base + _INT_MAX:
+                segment.base = first
             end = segment.runs[-1].last
         while named and not named[-1].runs and named[-1].base >= segment.base:
             named.pop()
@@ -165,6 +167,9 @@ class PartitionMending:
     def _begin(self, base: int, like: str | None = None) -> Iterator[Mended]:
         """The next segment; the files of the one before are done."""
         self.deriver.begin(base)
+        if base <= self._log_start:
+            # A broker drops the snapshots up to there, and has nothing to go on from.
+            self.deriver.producers = ProducerState()
         yield from self._close()
         self._out = _Out(base, like)
 
@@ -234,8 +239,6 @@ class PartitionMending:
                 over[0] = False
             fit = done + (int(np.argmax(over)) if over.any() else len(over))
             if fit == done:
-                if out.size == 0:
-                    out.base = int(base[done])
                 yield from self._begin(int(base[done]))
                 continue
             some = found[(found["frame"] >= done) & (found["frame"] < fit)].copy()
