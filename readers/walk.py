@@ -24,7 +24,7 @@ from logwright.readers.source import Source, patched
 WINDOW = 4 << 20
 """Measured on segments of Kafka: smaller windows cost more in calls than they gain in the cache, larger ones gain nothing."""
 _CAREFUL = 64 << 10
-"""The window after damage that is no farther from the one before, doubled with each that is sound."""
+"""Damage that is no farther from the one before halves the window, down to this; each window that is sound doubles it."""
 _HEAD = 4096
 """With so many bytes a scan knows the length of the frame (`Frames`)."""
 WHOLE_LIMIT = 1 << 30
@@ -131,7 +131,7 @@ class Walk:
                 yield stretch
             if stretch.damage is not None:
                 if place - resumed < _CAREFUL:
-                    self._step = min(_CAREFUL, self._full)
+                    self._step = min(max(_CAREFUL, self._step // 2), self._full)
                 at = resumed = self._recover(stretch.damage)
                 need = 0
                 hole = replace(stretch.damage, length=at - stretch.damage.offset)
@@ -361,16 +361,13 @@ def _whole_frames(frames: Frames, fault: Fault) -> Fault:
     return replace(fault, offset=low, length=high - low)
 
 
-def _merged(faults: list[Fault]) -> Iterator[Fault]:
+def _merged(faults: list[Fault]) -> list[Fault]:
     """In order, with those that overlap made one."""
-    last: Fault | None = None
+    out: list[Fault] = []
     for fault in sorted(faults, key=lambda one: one.offset):
-        if last is not None and fault.offset < last.offset + last.length:
-            stop = max(last.offset + last.length, fault.offset + fault.length)
-            last = replace(last, length=stop - last.offset)
-            continue
-        if last is not None:
-            yield last
-        last = fault
-    if last is not None:
-        yield last
+        if out and fault.offset < out[-1].offset + out[-1].length:
+            stop = max(out[-1].offset + out[-1].length, fault.offset + fault.length)
+            out[-1] = replace(out[-1], length=stop - out[-1].offset)
+        else:
+            out.append(fault)
+    return out
