@@ -307,3 +307,17 @@ def test_an_abort_waits_for_tasks_that_are_being_stopped(
         [] if mode == "error" and times < 99 else ["box"]
     )
     assert mode == "error" or rows(box) == [0]
+
+
+def test_an_abort_does_not_wait_for_a_disk_that_fails() -> None:
+    files = MemoryFileSystem()
+    begun = StagedWrite("/box", LAYOUT, files=files)
+    staged_by = begun.task(0)
+    staged_by.add(toy.numbers(1))
+    staged_by.commit()
+    files.fail(3)
+    with pytest.raises(StorageError):
+        begun.abort()
+    assert files.failed
+    begun.abort()
+    assert files.stat("/box") is None
