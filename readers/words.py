@@ -143,7 +143,9 @@ def headline(report: Report) -> str:
     said = [size if report.ok else f"{_size(report.bytes_damaged)} of {size}"]
     files = sum(file.path != "" for file in report.files)  # "" is the directory itself
     said += [count(files, "file")] if files != 1 else []
-    said += [count(report.frames, "frame"), count(report.rows, report.nouns[0])]
+    said.append(count(report.frames, "frame"))
+    if report.rows or not report.frames:  # else nobody has counted them
+        said.append(count(report.rows, report.nouns[0]))
     if report.faults_total:
         noun = "note" if report.worst is Severity.INFO else "fault"
         said.append(count(report.faults_total, noun))
