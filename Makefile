@@ -17,7 +17,7 @@ SHELL := /bin/bash
 
 UV_VERSION := 0.13.8
 
-.PHONY: help install test demo bench bench-peers oracle lint format types dist lock coverage nightly clean distclean
+.PHONY: help install test demo bench bench-peers oracle lint format types dist lock coverage nightly trust clean distclean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -54,6 +54,11 @@ oracle: $(STAMP) ## let the real systems judge what we write (Java 17, Maven)
 
 nightly: $(STAMP) ## the long tests, and the properties with thousands of examples (hours)
 	HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest tests -q -n $(JOBS) -m "nightly or not nightly" $(ARGS)
+	$(BIN)/python -m logwright.roundtrip.fuzz all --seconds 300
+	$(BIN)/python -m logwright.roundtrip.trust --every-bit
+
+trust: $(STAMP) ## try every promise on every kind of file, and print how much was tried (minutes)
+	$(BIN)/python -m logwright.roundtrip.trust $(ARGS)
 
 bench: $(STAMP) ## measure, and print one table
 	$(BIN)/python benchmarks/run.py $(ARGS)

@@ -15,7 +15,7 @@ from logwright.codec.fault import DamageWarning, Severity, UsageError
 from logwright.codec.option import Option, parse_int
 from logwright.codec.table import Table
 from logwright.readers import inspect as _inspect
-from logwright.readers import plan, resolve, task
+from logwright.readers import plan, rescue, resolve, task
 from logwright.readers import verify as _verify
 from logwright.readers.filter import Given, understand
 from logwright.readers.report import MAX_FAULTS, Report
@@ -358,7 +358,7 @@ def _layout(one: Layout) -> dict[str, Any]:
         ],
         "default_view": one.default_view,
         "options": [_option(option) for option in one.options],
-        "read_options": [_option(option) for option in one.read_options],
+        "read_options": [_option(option) for option in (*one.read_options, *rescue.OPTIONS)],
     }
 
 
@@ -369,6 +369,7 @@ def _codec(one: Codec) -> dict[str, Any]:
         "title": one.title,
         "tables": {name: _table(table) for name, table in one.tables.items()},
         "options": [_option(option) for option in one.options],
+        "read_options": [_option(option) for option in rescue.OPTIONS],
     }
 
 
