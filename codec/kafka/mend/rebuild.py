@@ -65,7 +65,6 @@ def rebuild(listing: Listing, plan: Plan, what: Sequence[str], options: Options)
             producer_expiration=options["producer.id.expiration.ms"],
         ),
         warnings=said,
-        before_you_start=["Put it in place while the broker is stopped."],
         whole=whole,
         log_start=start,
         only=wanted,

@@ -194,7 +194,7 @@ def surroundings(
     plan = plans[0]
     whole: list[Mended] = []
     said: list[str] = []
-    advice = ["Put it in place while the broker is stopped."]
+    advice: list[str] = []
     topic = _topic_id(copies)
     given = options["topic.id"]
     if given is not None and not metadata.is_topic_id(given):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -123,6 +124,31 @@ class Copies:
         if start < 0:
             return []
         return [Run(run.copy, run.file, run.base, run.start + start, run.start + stop, first, last)]
+
+    def split(self, run: Run, points: Sequence[int]) -> list[Run]:
+        """A run in parts, a new one where the first batch starts at or behind each of some offsets, which ascend."""
+        inside = [point for point in points if run.first < point <= run.last]
+        if not inside or run.patch:
+            return [run]
+        out: list[Run] = []
+        marks, part = np.array(inside, np.int64), -1
+        for some in self.batches(run):
+            base, last = offsets(some.frames.header)
+            parts = np.searchsorted(marks, base, "right")
+            edges = [0, *(np.flatnonzero(np.diff(parts)) + 1).tolist(), len(parts)]
+            for low, high in pairwise(edges):
+                start = run.start + int(some.at[low])
+                stop = run.start + int(
+                    some.at[high - 1] + some.frames.end[high - 1] - some.frames.start[high - 1]
+                )
+                if parts[low] == part:
+                    out[-1] = replace(out[-1], stop=stop, last=int(last[high - 1]))
+                else:
+                    out.append(
+                        replace(run, start=start, stop=stop, first=int(base[low]), last=int(last[high - 1]))
+                    )
+                part = int(parts[low])
+        return out
 
     def lost(self, run: Run) -> tuple[int, dict[str, Any]]:
         """What is gone with a run: see `lost`."""
