@@ -91,8 +91,11 @@ def find(struct: Struct, frame: bytes, path: Path) -> Found:
 def edit(struct: Struct, frame: bytes, path: Path, change: Change, *, reseal: bool) -> bytes:
     """The frame with one field changed; with `reseal` all lengths and checksums around it are right again, itself left alone.
 
-    Raises `UsageError` as `find` does, and for a checksum that is to be resealed itself.
+    The empty path is the frame itself. Raises `UsageError` as `find` does, and for a checksum that is to be resealed itself.
     """
+    if not path:
+        whole = change(frame, struct)
+        return _sealed(struct, whole) if reseal else whole
     found = find(struct, frame, path)
     new = change(frame[found.start : found.stop], found.type)
     image = _Image(frame)
@@ -100,6 +103,12 @@ def edit(struct: Struct, frame: bytes, path: Path, change: Change, *, reseal: bo
     if reseal:
         _reseal(found, image, path)
     return bytes(image.data)
+
+
+def _sealed(struct: Struct, frame: bytes) -> bytes:
+    """The same with the lengths and checksums of the outermost structure made right."""
+    plain = next(one for one in struct.fields if not one.sizes and not one.checksum)
+    return edit(struct, frame, (plain.name,), lambda old, kind: old, reseal=True)
 
 
 def of_codec(
@@ -166,6 +175,7 @@ def _find_field(struct: Struct, buf: bytes, at: int, end: int, path: list[str | 
     around = Within(struct, {}, end, name)
     found.within.append(around)
     sums = {each for one in struct.fields if one.checksum for each in (one.name, one.checksum[1])}
+    sums |= {one.name for one in struct.fields if one.sizes}
     needed = {name} | sums
     scope: Scope = {}
     for one in struct.fields:

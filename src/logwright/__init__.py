@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from logwright.api import (
         Scan,
         codecs,
+        damage,
         detect,
         generate,
         inspect,
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
         UnsupportedError,
         UsageError,
     )
+    from logwright.corpora.damage import Damaged
     from logwright.readers.report import Report
     from logwright.writers.write import Written
 
@@ -51,6 +53,7 @@ _HOME = {
         (
             "Scan",
             "codecs",
+            "damage",
             "detect",
             "generate",
             "inspect",
@@ -79,14 +82,15 @@ _HOME = {
         ),
         "logwright.codec.fault",
     ),
+    "Damaged": "logwright.corpora.damage",
     "Report": "logwright.readers.report",
     "Written": "logwright.writers.write",
 }
 """Where each public name lives. A new verb is a line here and one above."""
 
 __all__ = [  # noqa: RUF022
-    "Scan", "codecs", "detect", "generate", "inspect", "read", "rebuild", "repair", "scan", "verify", "write",
-    "Report", "Fault", "Written",
+    "Scan", "codecs", "damage", "detect", "generate", "inspect", "read", "rebuild", "repair", "scan", "verify", "write",
+    "Report", "Fault", "Written", "Damaged",
     "LogwrightError", "DamageError", "UsageError", "UnsupportedError", "NotFoundError", "AccessError", "ExistsError",
     "BusyError", "StorageError", "DamageWarning",
 ]  # fmt: skip
