@@ -22,7 +22,7 @@ from logwright.codec.fault import (
     UsageError,
 )
 from logwright.roundtrip.memory_filesystem import MemoryFileSystem
-from logwright.writers.commit import finish_or_undo
+from logwright.writers.commit import Transaction, finish_or_undo
 from logwright.writers.filesystem import Item, LocalFileSystem
 from logwright.writers.staged import StagedWrite, TaskMessage
 from logwright.writers.write import write
@@ -184,8 +184,6 @@ def test_a_new_one_that_came_into_being_meanwhile(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mode", ["append", "overwrite"])
 def test_a_commit_waits_for_no_other_writer(tmp_path: Path, mode: str) -> None:
-    from logwright.writers.commit import Transaction
-
     write([toy.numbers(0)], tmp_path / "box", LAYOUT)
     begun = StagedWrite(str(tmp_path / "box"), LAYOUT, mode)
     message = staged(begun, 0, 1)
@@ -195,6 +193,18 @@ def test_a_commit_waits_for_no_other_writer(tmp_path: Path, mode: str) -> None:
     other.undo()
     begun.commit([message])
     assert rows(tmp_path / "box") == ([0, 1] if mode == "append" else [1])
+
+
+def test_a_commit_while_another_writer_looks_whether_it_was_left_behind(tmp_path: Path) -> None:
+    write([toy.numbers(0)], tmp_path / "box", LAYOUT)
+    begun = StagedWrite(str(tmp_path / "box"), LAYOUT, "overwrite")
+    message = staged(begun, 0, 1)
+    looks = Transaction.resume(LocalFileSystem(), LAYOUT, begun._ticket)
+    with pytest.raises(BusyError, match="another logwright"):
+        begun.commit([message])
+    looks.pause()
+    begun.commit([message])
+    assert rows(tmp_path / "box") == [1]
 
 
 def test_what_a_killed_driver_staged_goes_with_the_next_write(tmp_path: Path) -> None:
