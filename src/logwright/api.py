@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -23,10 +23,12 @@ from logwright.readers.resolve import Path
 from logwright.readers.stream import Mode, output_schema
 
 if TYPE_CHECKING:
+    from logwright.corpora.damage import Damaged
     from logwright.corpora.generate import Generated
     from logwright.writers.write import Written
 
 Paths = Path | Sequence[Path]
+Operations = str | Mapping[str, Any] | Iterable[str | Mapping[str, Any]]
 
 
 def read(
@@ -311,6 +313,34 @@ def rebuild(
 
     request = Request(_text(out), in_place, _text(backup), dry_run, show=show or _unseen)
     return rebuild(path, codec, what, request, lambda targets: _report(targets, max_faults), options)
+
+
+def damage(
+    path: Path,
+    out: Path,
+    op: Operations = (),
+    *,
+    codec: str | None = None,
+    seed: int | str = 0,
+    count: int | str = 0,
+    apply: Path | Mapping[str, Any] | None = None,
+) -> Damaged:
+    """Copy a file or a directory to `out/<its name>`, with damage on purpose, and tell of it in `out/damage.json`.
+
+    `op`: one operation or several, as text ("flip:at=1234,bit=3") or mappings ({"op": "flip", "at": 1234, "bit": 3}), carried out
+    in order; places refer to the bytes as they are when an operation runs. `logwright damage --help` lists them, and
+    `logwright.corpora.damage_ops` says all of it. `count` more are chosen by chance, the same ones for the same `seed` and files.
+    `apply`: do again what a damage.json says, to the same files. `out` is absent or empty; the input is only read.
+
+    damage.json has the operations, each explicitly, sizes and SHA-256 of all files before and after, the number and the SHA-256 of
+    the rows of all frames that no operation touched, what `verify` finds and what the real system would do.
+
+    Raises `UsageError` for an operation, a field or a place that there is not, and for other files than those of damage.json;
+    `ExistsError`, `NotFoundError`, `AccessError`, `StorageError`.
+    """
+    from logwright.corpora.damage import damage as _damage
+
+    return _damage(path, out, op, codec=codec, seed=seed, count=count, apply=apply)
 
 
 def _unseen(done: int) -> None: ...
