@@ -141,3 +141,43 @@ def test_pieces_name_whole_files() -> None:
     assert found[name].pieces == [Kept(name, 0, len(SOUND))]
     assert found[name].like == name
     assert found[segment_name(0, ".index")].like is None
+
+
+INTERVALS = {
+    "killed_plain": 300, "v2_rolled": 300, "v2_index_full": 0, "v2_many_single": None, "v2_rolled_4096": None,
+    "v2_txn_interleaved": 300, "v2_none_java": None,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", INTERVALS)
+def test_another_interval_is_told_from_the_indexes(name: str) -> None:
+    case = CASES[name]
+    said = [
+        one for one in rebuild(memory(case.partition))[1].summary().warnings if "index.interval.bytes=" in one
+    ]
+    expected = INTERVALS[name]
+    assert bool(said) is (expected is not None)
+    if said:
+        assert f"index.interval.bytes={expected}," in said[0]
+        assert case.about["config"]["index.interval.bytes"] == str(expected)
+    assert not rebuild(memory(case.partition), "snapshot")[1].summary().warnings
+    assert not rebuild(memory(case.partition), **{"index.interval.bytes": 77})[1].summary().warnings
+
+
+def test_an_index_that_shows_nothing() -> None:
+    """Of another broker's making, damaged, or without entries."""
+    parts = [batch(i) for i in range(40)]
+    was, _ = rebuild(Memory(log(*parts)), **{"index.interval.bytes": 500})
+    name = segment_name(0, ".index")
+    told = [one for one in rebuild(was)[1].summary().warnings if "index.interval.bytes=" in one]
+    assert len(told) == 1
+    for content in (
+        b"",
+        was.files[name][8:16],
+        was.files[name][:16] + was.files[name][:8],
+        b"\1" * 24,
+        b"\0" * 24,
+    ):
+        made, mending = rebuild(Memory({**was.files, name: content}))
+        assert not mending.summary().warnings, content
+        assert made.files[name] == b""

@@ -51,6 +51,9 @@ def rebuild(listing: Listing, plan: Plan, what: Sequence[str], options: Options)
             f"What was before offset {segments[0].base} is gone: producers that wrote nothing since are not in the snapshots, and"
             " of transactions begun there the records still in the log count from their first one here."
         )
+    interval, other = interval_of(listing, plan, options)
+    if {"index", "timeindex"} & wanted:
+        said += other
     whole = [
         Mended(file.name, [Kept(file.name, 0, file.size)], file.name)
         for file in plan.files
@@ -60,7 +63,7 @@ def rebuild(listing: Listing, plan: Plan, what: Sequence[str], options: Options)
         reader,
         segments,
         deriver=PartitionDeriver(
-            interval_of(listing, plan, options),
+            interval,
             now=time.time_ns() // 1_000_000,
             producer_expiration=options["producer.id.expiration.ms"],
         ),

@@ -120,7 +120,8 @@ def _mend(
     if merged.cut:
         leave_no_gap(segments)
     whole, said, advice = surroundings(copies, plans, options)
-    notes = [*merged.notes, *renamed(segments), *said]
+    interval, other = interval_of(copies[0], plans[0], options)
+    notes = [*merged.notes, *renamed(segments), *said, *other]
     end = kept[-1][0].last + 1 if kept else segments[-1].base
     beyond = start > end
     if beyond:
@@ -132,7 +133,7 @@ def _mend(
         reader,
         segments,
         deriver=PartitionDeriver(
-            interval_of(copies[0], plans[0], options),
+            interval,
             now=time.time_ns() // 1_000_000,
             producer_expiration=options["producer.id.expiration.ms"],
         ),
