@@ -78,16 +78,15 @@ format: $(STAMP) ## lay the code out, sort imports
 types: $(STAMP) ## mypy --strict
 	$(BIN)/mypy
 
-# Compiled kernels leave no trace for coverage: the interpreted run counts the kernels, the compiled one what compiles and calls
-# them. Spark's workers are forked and killed, so its tests count for nothing here.
-coverage: $(STAMP) ## branch coverage over interpreted and compiled kernels together (10 minutes)
+# Compiled kernels leave no trace for coverage: the interpreted run counts them, the compiled one everything else. Spark's workers
+# are forked and killed, so its tests count for nothing here.
+coverage: $(STAMP) ## branch coverage over interpreted and compiled kernels together (a quarter of an hour)
 	$(BIN)/coverage erase
-	HYPOTHESIS_PROFILE=coverage NUMBA_DISABLE_JIT=1 $(COVERED)
-	HYPOTHESIS_PROFILE=ci $(COVERED)
+	HYPOTHESIS_PROFILE=coverage NUMBA_DISABLE_JIT=1 $(COVERED) tests/kafka tests/test_{compress,intrinsics,kernel}.py $(ARGS)
+	HYPOTHESIS_PROFILE=ci $(COVERED) tests --ignore=tests/oracle $(ARGS)
 	$(BIN)/coverage combine -q
 	$(BIN)/coverage report
-COVERED = $(BIN)/coverage run -m pytest tests -q -n $(JOBS) --dist loadfile --ignore=tests/oracle \
-  -m "not nightly and not oracle and not spark" $(ARGS)
+COVERED = $(BIN)/coverage run -m pytest -q -n $(JOBS) --dist loadfile -m "not nightly and not oracle and not spark"
 
 dist: $(STAMP) ## wheel, sdist, and for spark-submit the zip for --py-files and the job repair, in dist/
 	@rm -rf dist build src/logwright.egg-info
