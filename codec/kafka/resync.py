@@ -78,7 +78,7 @@ LIMIT = 64 << 20
 `max.message.bytes` is 1 MiB unless someone raised it."""
 _STEP = 1024
 """Bytes between two checksums of prefixes."""
-_CHAIN = 256 << 10
+_CHAIN = 64 << 10
 """So far are good batches followed to see whether what comes after them is the rest of a record."""
 _FAR = 16 << 20
 """A length before a batch that is larger is none."""
@@ -119,15 +119,8 @@ def damaged_at(window: Window, stop: int, context: LogContext) -> Damaged:
     data = window.data
     if len(data) - stop < HEAD_SIZE:
         return Damaged(offset, -1, -1)
-    low, high = offset_range(context)
-    left = window.size - offset
-    if header_points(data, stop, left, low - 1, high, -1) < _CREDIBLE:
-        return Damaged(offset, -1, -1)
-    size = load_i32be(data, stop + _LENGTH)
-    end = offset + LENGTH_END + size if MIN_LENGTH <= size <= left - LENGTH_END else -1
-    base, delta = load_i64be(data, stop), load_i32be(data, stop + _DELTA)
-    after = base + delta + 1 if low <= base <= high - delta and delta >= 0 else -1
-    return Damaged(offset, end, after)
+    size, after = claims(data, stop, window.size - offset, *offset_range(context))
+    return Damaged(offset, offset + size if size >= 0 else -1, after)
 
 
 @kernel("const u1[], i8, i8, i8, i8, i8")
@@ -347,6 +340,65 @@ def header_points(buf: Bytes, at: int, left: int, last: int, high: int, epoch: i
     return points
 
 
+@kernel("const u1[], i8, i8, i8, i8")
+def claims(buf: Bytes, at: int, left: int, low: int, high: int) -> tuple[int, int]:
+    """The size of the batch at `at`, and the offset that follows it, as its header says; -1 where that is not to be believed."""
+    if header_points(buf, at, left, low - 1, high, -1) < _CREDIBLE:
+        return -1, -1
+    size = load_i32be(buf, at + _LENGTH)
+    offset = load_i64be(buf, at)
+    delta = load_i32be(buf, at + _DELTA)
+    after = offset + delta + 1 if delta >= 0 and low <= offset <= high - delta else -1
+    return (LENGTH_END + size if MIN_LENGTH <= size <= left - LENGTH_END else -1), after
+
+
+@kernel("const u1[], i8, i8[], i8[], i8, i8")
+def ends_at(
+    buf: Bytes,
+    origin: int,
+    known: npt.NDArray[np.int64],
+    filled: npt.NDArray[np.int64],
+    start: int,
+    end: int,
+) -> bool:
+    """Whether the batch at `start` has its checksum when it ends at `end`."""
+    if start < origin or end - start < HEAD_SIZE or end > len(buf):
+        return False
+    stored = load_i32be(buf, start + _CRC) & 0xFFFFFFFF
+    return range_crc(buf, origin, known, filled, start + CRC_START, end) == stored
+
+
+@kernel("const u1[], i8")
+def content_end(buf: Bytes, at: int) -> int:
+    """Where the records end of the damaged batch at `at`, as far as they can be read; `at` where that can't be told."""
+    if load_i16be(buf, at + _ATTRIBUTES) & COMPRESSION:
+        return at
+    count = load_i32be(buf, at + _COUNT)
+    return records_end(buf, at + HEAD_SIZE, min(count, (len(buf) - at) // MIN_RECORD + 1))
+
+
+@kernel("const u1[], i8, i8[], i8[], i8, i8, i8, i8, i8, i8")
+def no_more_than_content(
+    buf: Bytes,
+    origin: int,
+    known: npt.NDArray[np.int64],
+    filled: npt.NDArray[np.int64],
+    start: int,
+    end: int,
+    left: int,
+    low: int,
+    high: int,
+    after: int,
+) -> bool:
+    """Whether it is the content of the batch at `start` that is damaged, the usual case: its checksum is wrong at the end of its
+    records too, and a good batch with the offset `after` is at the `end` that it claims. `left` are the bytes from there on."""
+    content = content_end(buf, start)
+    if content <= len(buf) and ends_at(buf, origin, known, filled, start, content):
+        return False
+    _, why, _ = follow(buf, end, end + 1, left, low, high, origin, known, filled)
+    return why == OVER and load_i64be(buf, end) == after
+
+
 class _Search:
     """One search through a window, with the checksums of its prefixes from `origin` on, made as far as they are asked for."""
 
@@ -383,21 +435,16 @@ class _Search:
         return load_i64be(self.data, at)
 
     def ends_at(self, start: int, end: int) -> bool:
-        """Whether the batch at `start` has its checksum when it ends at `end`."""
-        if start < self.origin or end - start < HEAD_SIZE or end > len(self.data):
-            return False
-        stored = load_i32be(self.data, start + _CRC) & 0xFFFFFFFF
-        return range_crc(self.data, self.origin, self.known, self.filled, start + CRC_START, end) == stored
+        return ends_at(self.data, self.origin, self.known, self.filled, start, end)
+
+    def content_alone(self, start: int, end: int) -> bool:
+        left = self.size - end
+        return no_more_than_content(
+            self.data, self.origin, self.known, self.filled, start, end, left, self.low, self.high, self.after
+        )
 
     def zeros_at(self, at: int) -> bool:
         return at < len(self.data) and not self.data[at : at + HEAD_SIZE].any()
-
-    def content_end(self, at: int) -> int:
-        """Where the records end of the damaged batch at `at`, as far as they can be read; `at` where that can't be told."""
-        if load_i16be(self.data, at + _ATTRIBUTES) & COMPRESSION:
-            return at
-        count = load_i32be(self.data, at + _COUNT)
-        return records_end(self.data, at + HEAD_SIZE, min(count, (len(self.data) - at) // MIN_RECORD + 1))
 
     def lengths_before(self, at: int) -> list[int]:
         """Where the value would end that starts with the batch at `at`, for each length that can be read before it: a varint,
@@ -524,8 +571,10 @@ def _find(window: Window, at: int, context: LogContext, damaged: Damaged | None)
     # Whether it is here, and to be believed.
     told = start >= 0 and damaged is not None and (damaged.end >= 0 or after >= 0)
     barrier = end
+    if told and at <= end and search.content_alone(start, end):
+        return end, 0, False
     if told:
-        content = search.content_end(start)
+        content = content_end(window.data, start)
         for place in (end, content):
             if at <= place <= len(window.data) and search.ends_at(start, place):
                 return search.at(place)

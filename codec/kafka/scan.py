@@ -130,6 +130,15 @@ def walk_sound(buf: Bytes, at: int, left: int, starts: npt.NDArray[np.int64]) ->
         at = stop
 
 
+@kernel("const u1[], i8")
+def sound_at(buf: Bytes, at: int) -> bool:
+    """Whether the batch whose header is there is whole and has its checksum."""
+    end = at + LENGTH_END + load_i32be(buf, at + _LENGTH)
+    if end < at + HEAD_SIZE or end > len(buf):
+        return False
+    return crc32c(buf, at + CRC_START, end) == load_i32be(buf, at + _CRC) & 0xFFFFFFFF
+
+
 def _zeros_at(buf: Bytes, at: int) -> int:
     done, size = at, HEAD_SIZE
     while done < len(buf):
@@ -219,6 +228,12 @@ def _bad_checksum(window: Window, start: int, end: int) -> Fault:
     )
 
 
+(_AT_COUNT, _AT_BASE, _AT_LENGTH, _AT_MAGIC, _AT_DELTA, _AT_ATTRIBUTES, _AT_FIRST, _AT_LAST) = (
+    (HEAD.names or ()).index(name)
+    for name in ("records_count", "base_offset", "batch_length", "magic", "last_offset_delta", "attributes",
+                 "base_timestamp", "max_timestamp")
+)  # fmt: skip
+"""Where these are in the header as a tuple."""
 _BELIEVED = 1024
 """So many damaged batches in a row are asked for what they hold."""
 
@@ -234,28 +249,21 @@ def _believe(window: Window, at: int, context: LogContext) -> None:
     if len(context.believed) > 2 * _BELIEVED:
         context.believed = dict(list(context.believed.items())[-_BELIEVED:])
     for i in range(_BELIEVED):
-        if len(window.data) - at < HEAD_SIZE or (i and _good(window, at)):
+        if len(window.data) - at < HEAD_SIZE or (i and sound_at(window.data, at)):
             return
-        head = window.data[at : at + HEAD_SIZE].view(HEAD)[0]
-        count, base, size = int(head["records_count"]), int(head["base_offset"]), int(head["batch_length"])
-        fits = head["magic"] == MAGIC and size >= MIN_LENGTH and base == expected
-        if not fits or count < 1 or count != int(head["last_offset_delta"]) + 1:
+        said = window.data[at : at + HEAD_SIZE].view(HEAD)[0].item()
+        count, base, size = said[_AT_COUNT], said[_AT_BASE], said[_AT_LENGTH]
+        fits = said[_AT_MAGIC] == MAGIC and size >= MIN_LENGTH and base == expected
+        if not fits or count < 1 or count != said[_AT_DELTA] + 1:
             return
-        rows += 0 if head["attributes"] & CONTROL else count
-        first, last = int(head["base_timestamp"]), int(head["max_timestamp"])
+        rows += 0 if said[_AT_ATTRIBUTES] & CONTROL else count
+        first, last = said[_AT_FIRST], said[_AT_LAST]
         low, high = (first, last) if low is None or high is None else (min(low, first), max(high, last))
         expected = base + count
         at += LENGTH_END + size
         context.believed[start, expected] = Believed(rows, low, high, at > left)
         if at > left:
             return
-
-
-def _good(window: Window, at: int) -> bool:
-    """Whether the batch whose header is there has its checksum."""
-    end = at + LENGTH_END + load_i32be(window.data, at + _LENGTH)
-    stored = load_i32be(window.data, at + _CRC) & 0xFFFFFFFF
-    return at + HEAD_SIZE <= end <= len(window.data) and crc32c(window.data, at + CRC_START, end) == stored
 
 
 def _too_long(window: Window, stop: int, need: int, context: LogContext) -> Fault | None:
@@ -288,8 +296,13 @@ def _check_order(window: Window, frames: Frames, context: LogContext) -> None:
         high = min(high, low + MAX_OFFSET_DELTA)
     if context.next_base is not None:
         high = min(high, context.next_base - 1)
-    if not in_order(frames.header.view(np.uint8), count, low - 1 if before is None else before, low, high):
-        count = _look_closer(window, frames, before, low, high)
+    fine, top = in_order(
+        frames.header.view(np.uint8), count, low - 1 if before is None else before, low, high
+    )
+    if fine:
+        context.last_offset, context.last_end = top, window.offset + int(frames.end[-1])
+        return
+    count = _look_closer(window, frames, before, low, high)
     if count:
         last = frames.header["base_offset"].astype(np.int64) + frames.header["last_offset_delta"]
         context.last_offset = int(last.max() if before is None else max(before, last.max()))
@@ -297,18 +310,19 @@ def _check_order(window: Window, frames: Frames, context: LogContext) -> None:
 
 
 @kernel("const u1[], i8, i8, i8, i8")
-def in_order(heads: Bytes, count: int, above: int, low: int, high: int) -> bool:
-    """Whether the offsets of all batches are above those before and within `[low, high]`, and none jumps ahead of the next."""
+def in_order(heads: Bytes, count: int, above: int, low: int, high: int) -> tuple[bool, int]:
+    """Whether the offsets of all batches are above those before and within `[low, high]`, and none jumps ahead of the next; and the
+    last of them."""
     for i in range(count):
         at = i * HEAD_SIZE
         base = load_i64be(heads, at)
         delta = load_i32be(heads, at + _DELTA)
         if delta < 0 or base > MAX_OFFSET or base <= above or base < low or base + delta > high:
-            return False
+            return False, above
         if base > above + 1 and (i + 1 == count or load_i64be(heads, at + HEAD_SIZE) <= base + delta):
-            return False
+            return False, above
         above = base + delta
-    return True
+    return True, above
 
 
 def _look_closer(window: Window, frames: Frames, before: int | None, low: int, high: int) -> int:
