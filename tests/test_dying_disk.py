@@ -458,6 +458,16 @@ def test_a_damaged_frame_before_an_unreadable_place() -> None:
     assert f"at byte {start}" in text
 
 
+def test_many_unreadable_places_in_one_hole() -> None:
+    """Not all of them are named."""
+    data = FRAMES[0] + toys.frame(500, *[b"x" * 200] * 60)
+    places = [(start, start + SECTOR) for start in range(1024, 9000, 1024)]
+    report = FileReport("x", "y")
+    assert ids(Platter(data, places), report=report) == IDS[0]
+    assert len(report.faults) == 1
+    assert "more such places" in report.faults[0].detail
+
+
 def test_a_file_whose_end_can_not_be_read() -> None:
     """What is not known is neither padding nor a torn tail."""
     data = DATA + bytes(3000)
