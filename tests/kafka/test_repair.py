@@ -42,7 +42,7 @@ def partition(script: Script, name: str = "orders-0") -> Memory:
     return Memory(files, name)
 
 
-def story(seed: int, *, close: bool = True) -> Script:
+def story(seed: int, *, close: bool = True, gaps: bool = True) -> Script:
     """A log of several segments: plain and idempotent producers, transactions, compressed batches, leader epochs, gaps."""
     rng, script = random.Random(seed), Script(segment_bytes=900)
     plain, writer, other = Producer(7), Producer(8, 1), Producer(9)
@@ -63,7 +63,7 @@ def story(seed: int, *, close: bool = True) -> Script:
         elif what == 1:
             script.leader_epoch += 1
         elif what == 2:
-            script.skip(rng.randrange(3))
+            script.skip(rng.randrange(3) if gaps else 0)
         elif what in (3, 4):
             one = rng.choice((writer, other))
             busy[one.id] = one
@@ -186,7 +186,8 @@ def test_cut_and_torn(seed: int, data: st.DataObject) -> None:
 @given(seed=st.integers(0, 50), data=st.data())
 def test_batches_moved_about(seed: int, data: st.DataObject) -> None:
     """Batches of a segment in another order, some of them twice: each is there once, where it belongs."""
-    was = partition(story(seed))
+    # With gaps a batch may fit in two places.
+    was = partition(story(seed, gaps=False))
     files = dict(was.files)
     name = data.draw(st.sampled_from(sorted(one for one in files if one.endswith(".log") and files[one])))
     parts = [files[name][low:high] for one, low, high in batches(was) if one == name]

@@ -140,6 +140,7 @@ class _Arranger:
         joins = (left is not None and left.file == one.file and left.last + 1 == one.first) or (
             right is not None and right.file == one.file and right.first == one.last + 1
         )
+        joins = joins or one.first == one.base
         return joins and self._insert(one)
 
     def _fits_between(self, number: int, one: Run) -> bool:
