@@ -231,7 +231,9 @@ def _check(operation: Operation) -> None:
     if name == "set":
         need(operation["field"] is not None, "which field is not said: field=")
         given = [
-            one for one in ("value", "add", "hex", "text", "null") if operation[one] not in (None, False)
+            one
+            for one in ("value", "add", "hex", "text", "null")
+            if operation[one] is not None and operation[one] is not False
         ]
         need(len(given) == 1, "it takes one of value, add, hex, text, null")
     if name in ("rename", "copy"):
