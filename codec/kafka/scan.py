@@ -114,15 +114,16 @@ def first_bad(buf: Bytes, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.in
 
 @kernel("const u1[], i8, i8, i8[]")
 def walk_sound(buf: Bytes, at: int, left: int, starts: npt.NDArray[np.int64]) -> tuple[int, int, int, int]:
-    """As `walk`, and stops at the first frame whose checksum is wrong: `BAD_CRC`, its start and its size."""
+    """As `walk`, and stops at the first frame whose checksum is wrong: `BAD_CRC`, its start, and the checksum that it has."""
     found = 0
     while True:
         some, stop, why, need = walk(buf, at, left, starts[found : found + _SOME])
         for i in range(found, found + some):
             at = starts[i]
             end = stop if i + 1 == found + some else starts[i + 1]
-            if crc32c(buf, at + CRC_START, end) != load_i32be(buf, at + _CRC) & 0xFFFFFFFF:
-                return i, at, BAD_CRC, end - at
+            computed = crc32c(buf, at + CRC_START, end)
+            if computed != load_i32be(buf, at + _CRC) & 0xFFFFFFFF:
+                return i, at, BAD_CRC, computed
             left -= end - at
         found += some
         if why != FULL or found == len(starts):
@@ -196,7 +197,7 @@ def scan(window: Window, at: int, context: LogContext, *, check: bool = True) ->
     end = np.append(start[1:], stop) if count else start
     damage = None
     if why == BAD_CRC:
-        damage = _bad_checksum(window, stop, stop + need)
+        damage = _bad_checksum(window, stop, need)
         why, need = END, 0
     if why == LEGACY and need > len(data) - stop:
         why = MORE
@@ -215,13 +216,13 @@ def scan(window: Window, at: int, context: LogContext, *, check: bool = True) ->
     return frames
 
 
-def _bad_checksum(window: Window, start: int, end: int) -> Fault:
+def _bad_checksum(window: Window, start: int, computed: int) -> Fault:
+    size = load_i32be(window.data, start + _LENGTH)
     stored = load_i32be(window.data, start + _CRC) & 0xFFFFFFFF
-    computed = crc32c(window.data, start + CRC_START, end)
     return Fault(
         NAME,
         window.offset + start,
-        end - start,
+        LENGTH_END + size,
         Kind.CHECKSUM,
         f"the batch says crc {stored:#010x}, its bytes have {computed:#010x}",
         system="after an unclean stop the broker cuts the log here; else consumers stop here (CorruptRecordException)",
