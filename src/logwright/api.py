@@ -25,6 +25,7 @@ from logwright.readers.stream import Mode, output_schema
 if TYPE_CHECKING:
     from logwright.corpora.damage import Damaged
     from logwright.corpora.generate import Generated
+    from logwright.roundtrip.check import Roundtrip
     from logwright.writers.write import Written
 
 Paths = Path | Sequence[Path]
@@ -341,6 +342,28 @@ def damage(
     from logwright.corpora.damage import damage as _damage
 
     return _damage(path, out, op, codec=codec, seed=seed, count=count, apply=apply)
+
+
+def roundtrip(
+    path: Paths,
+    codec: str | None = None,
+    *,
+    law: str | Sequence[str] | None = None,
+    jobs: int | str = 1,
+    **options: Any,
+) -> Roundtrip:
+    """Hold the laws that every codec keeps on files of your own: one file, or all files of directories.
+
+    `law`: names with commas, or a list; None for all. decode_encode: decoded and encoded again, a file is the same bytes.
+    encoded_anew: without any stored payload, it has the same rows. any_split: read in parts, the same rows.
+    kernel_equals_description: the fast kernels read what the written-down structures say (slow: only the first MiB of a file,
+    unless it is asked for). `jobs`: so many processes share the files; each holds 64 MiB of a file at a time, and its tables.
+
+    A law that is broken, and damage, are in the result; `.ok` is whether there is neither. Raises what resolving a path raises.
+    """
+    from logwright.roundtrip.check import roundtrip as _roundtrip
+
+    return _roundtrip(path, codec, law=law, jobs=jobs, **options)
 
 
 def _unseen(done: int) -> None: ...
