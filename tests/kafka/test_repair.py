@@ -222,9 +222,16 @@ def test_a_base_offset_that_only_fits_one_way() -> None:
     mended, mending = repair(logs(three(0), bytes(wrong), three(6)), **OPTIONS)
     assert mended.files[segment_name(0, ".log")] == three(0) + three(3) + three(6)
     assert "base_offset of the batch at byte" in mending.summary().warnings[0]
-    # In a gap that is wider nobody knows.
-    mended, mending = repair(logs(three(0), bytes(wrong), three(7)), **OPTIONS)
-    assert mended.files[segment_name(0, ".log")] == three(0) + three(7)
+    # Where there is more room it gets the first of that.
+    for more in (7, 10):
+        mended, mending = repair(logs(three(0), bytes(wrong), three(more)), **OPTIONS)
+        assert mended.files[segment_name(0, ".log")] == three(0) + three(3) + three(more)
+        assert f"leave free up to {more - 1}" in mending.summary().warnings[0]
+    mended, mending = repair(logs(three(0), three(3)[:7] + b"\1" + three(3)[8:]), **OPTIONS)
+    assert mended.files[segment_name(0, ".log")] == three(0) + three(3)
+    # Where there is less, there is no place for it.
+    mended, mending = repair(logs(three(0), bytes(wrong), three(5)), **OPTIONS)
+    assert mended.files[segment_name(0, ".log")] == three(0) + three(5)
     (cut,) = mending.cut
     assert (cut.rows_lost, cut.lost["first_offset"], cut.lost["last_offset"]) == (3, 77, 79)
 
@@ -244,20 +251,22 @@ def test_the_first_and_the_last_of_a_segment_have_their_place_too() -> None:
 
 def test_offsets_that_another_batch_has() -> None:
     other = batch(0, [record(i, value=b"other") for i in range(3)])
-    mended, mending = repair(logs(three(0), three(3), other), **OPTIONS)
+    mended, mending = repair(logs(three(0), other, three(3)), **OPTIONS)
     assert mended.files[segment_name(0, ".log")] == three(0) + three(3)
     (cut,) = mending.cut
     assert cut.rows_lost == 3
     assert "others have them" in cut.why
 
 
-def test_batches_that_overlap() -> None:
-    """Both are kept where the later one has more: consumers pass over what they had."""
-    longer = batch(1, [record(i) for i in range(5)])
-    mended, mending = repair(logs(three(0), longer, three(9)), **OPTIONS)
-    assert mended.files[segment_name(0, ".log")] == three(0) + longer + three(9)
-    assert any("starts at offset 1, the one before ends at 2" in one for one in mending.summary().warnings)
-    assert lawful(mended).rows == 3 + 3 + 3
+def test_a_batch_that_reaches_over_the_next() -> None:
+    """Its records don't: what it claims beyond is taken back."""
+    longer = batch(0, [record(i) for i in range(3)], last_offset_delta=4)
+    mended, mending = repair(logs(longer, three(3), three(6)), **OPTIONS)
+    assert mended.files[segment_name(0, ".log")] == batch(0, [record(i) for i in range(3)]) + three(
+        3
+    ) + three(6)
+    assert any("last_offset_delta is set to that" in one for one in mending.summary().warnings)
+    assert lawful(mended).rows == 9
 
 
 def test_a_segment_larger_than_its_offsets_allow() -> None:

@@ -102,9 +102,12 @@ class _Arranger:
                 or self._fits_between(number, one)
                 or self._is_free(number, one)
                 or self._reaches_over(one)
+                or self._gets_what_is_free(number, one)
             )
             if not placed:
                 self._refuse(one, head)
+            elif one.patch:
+                self._note_header(one)
 
     def _is_twice(self, one: Run, head: Any) -> bool:
         """Whether the same batch is kept already."""
@@ -145,28 +148,52 @@ class _Arranger:
 
     def _fits_between(self, number: int, one: Run) -> bool:
         """Give a batch the offsets that its neighbours in the file leave free, if these are as many as it takes."""
-        if one.patch:
+        low, high = self._room(number, one)
+        if low is None or high is None or high - low != one.last - one.first:
             return False
-        segment = self.examined[number]
-        left, right = self._stops.get((one.file, one.start)), self._begins.get((one.file, one.stop))
-        before = left.last if left else segment.base - 1 if one.start == 0 else None
-        at_end = one.stop >= segment.file.size
-        after = right.first if right else segment.file.hints.get("next_base") if at_end else None
-        if before is None or after is None or after - before - 1 != one.last - one.first + 1:
-            return False
-        if one.first == before + 1:
+        if one.first == low:
             return self._insert(one)
-        patch = (before + 1).to_bytes(8, "big")
+        return self._move(one, low, "the batches around it leave just these offsets")
+
+    def _gets_what_is_free(self, number: int, one: Run) -> bool:
+        """Give a batch the first offsets that its neighbours in the file leave free, if these are more than it takes. A broker
+        would give its records to consumers at offsets that are wrong, or lose what follows."""
+        low, high = self._room(number, one)
+        if low is None or (high is not None and high - low < one.last - one.first):
+            return False
+        upto = "" if high is None else f" up to {high}"
+        return self._move(
+            one, low, f"these are the first of those that the batches around it leave free{upto}"
+        )
+
+    def _room(self, number: int, one: Run) -> tuple[int | None, int | None]:
+        """The first and the last offset between the neighbours of a batch in its file, None where that is not known."""
+        segment = self.examined[number]
+        left, right = self._stops.get((one.file, one.begin)), self._begins.get((one.file, one.stop))
+        low = left.last + 1 if left else segment.base if one.begin == 0 else None
+        at_end, after = one.stop >= segment.file.size, segment.file.hints.get("next_base")
+        high = right.first - 1 if right else after - 1 if at_end and after is not None else None
+        return low, high
+
+    def _move(self, one: Run, to: int, why: str) -> bool:
+        patch = to.to_bytes(8, "big") + one.patch[8:]
+        start = one.start if one.patch else one.start + len(patch)
         moved = replace(
-            one, first=before + 1, last=after - 1, start=one.start + len(patch), patch=patch, origin=one.start
+            one, first=to, last=to + one.last - one.first, start=start, patch=patch, origin=one.begin
         )
         if not self._insert(moved):
             return False
         self.order.notes.append(
-            f"{one.file}: base_offset of the batch at byte {one.begin} is set from {one.first} to {before + 1}: the batches"
-            f" around it leave just these offsets (no checksum covers the field)."
+            f"{one.file}: base_offset of the batch at byte {one.begin} is set from {one.first} to {to}: {why} (no checksum covers"
+            " the field)."
         )
         return True
+
+    def _note_header(self, one: Run) -> None:
+        self.order.notes.append(
+            f"{one.file}: batch_length or magic of the batch at byte {one.begin} is set right: its checksum, which does not cover"
+            " them, is that of all the rest."
+        )
 
     def _is_free(self, number: int, one: Run) -> bool:
         """Put a batch where its offsets belong, if that is in its own file, or at the end of the log."""
@@ -180,14 +207,7 @@ class _Arranger:
             credible = one.first == end or one.last < self._known_end
             if one.first >= end and not credible and not self._is_last(number, one):
                 return False
-            if not self._insert(one):
-                return False
-            if one.patch:
-                self.order.notes.append(
-                    f"{one.file}: batch_length or magic of the batch at byte {one.begin} is set right: its checksum, which does not"
-                    " cover them, is that of all the rest."
-                )
-            return True
+            return self._insert(one)
         return False
 
     def _is_last(self, number: int, one: Run) -> bool:
@@ -212,11 +232,7 @@ class _Arranger:
         data = self.copies.listings[run.copy].read(run.file, start, run.stop - start)
         shorter = _ending(data, heads.header[-1:], base, one.first - 1)
         if shorter is None:
-            # Broker and consumers take both; the records that are there twice are skipped.
-            self.order.notes.append(
-                f"{one.file}: the batch at byte {one.begin} starts at offset {one.first}, the one before ends at {last}."
-            )
-            return self._insert(replace(one, first=last + 1))
+            return False
         tail = Run(
             run.copy, run.file, run.base, start + HEAD_SIZE, run.stop, base, one.first - 1, shorter, start
         )
