@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import difflib
 import fnmatch
 import re
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from logwright.codec import address
 from logwright.codec.base import Addresses, Codec, Role
-from logwright.codec.describe import Bytes, DescriptionError, Repeated, Struct, Type
+from logwright.codec.describe import Bytes, DescriptionError, Repeated, Struct, Type, structures
 from logwright.codec.fault import Severity, UsageError
 from logwright.codec.option import Options
 from logwright.corpora.damage_image import Image, Known, Piece, Tree
@@ -21,7 +25,20 @@ from logwright.readers.walk import Stretch, Walk
 IN_MEMORY = 256 << 20
 """A frame that is changed by its fields, or resealed, is held in memory, with what is put into it."""
 
-Stretches = list[tuple[int, int]]
+
+class Stretches:
+    """Where things lie: (start, stop) of each. There may be millions."""
+
+    def __init__(self, found: npt.NDArray[np.int64]) -> None:
+        self._found = found
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def __getitem__(self, number: int) -> tuple[int, int]:
+        if number >= len(self):
+            raise IndexError(number)
+        return int(self._found[number, 0]), int(self._found[number, 1])
 
 
 class Surgeon:
@@ -80,7 +97,7 @@ class Surgeon:
             raise UsageError(
                 f"{operation.text}: no file {wanted!r}",
                 path=tree.shown,
-                advice=address.nearest(wanted, names[:20]) if names else "It is empty",
+                advice=_like(wanted, names),
             )
         if operation.name in ("rename", "copy") and len(found) > 1:
             raise UsageError(f"{operation.text}: {len(found)} files are named so", path=tree.shown)
@@ -179,17 +196,18 @@ class Surgeon:
         codec = known.codec
         own = name.rpartition("/")[2] or self.tree.name
         context = codec.context(own, Options(codec.options), **known.hints)
-        out: Stretches = []
+        out = [np.empty((0, 2), np.int64)]
+        count = 0
         for found in Walk(image, codec, context, check=False):
             if isinstance(found, Stretch):
-                offset = found.window.offset
-                starts, stops = found.frames.start + offset, found.frames.end + offset
-                out += zip(starts.tolist(), stops.tolist(), strict=True)
+                frames = found.frames
+                out.append(np.stack([frames.start, frames.end], 1) + found.window.offset)
             elif found.fault.severity is not Severity.INFO:
-                out.append((found.fault.offset, found.fault.offset + found.fault.length))
-            if upto is not None and len(out) > upto:
+                out.append(np.array([[0, found.fault.length]]) + found.fault.offset)
+            count = sum(map(len, out))
+            if upto is not None and count > upto:
                 break
-        return out
+        return Stretches(np.concatenate(out))
 
     def _ordinal(self, number: int, every: Stretches) -> int:
         if not -len(every) <= number < len(every):
@@ -240,6 +258,15 @@ class Surgeon:
         return {"found": {"offset": start, "length": stop - start, "field": address.spell(path)}}
 
 
+def _like(wanted: str, names: list[str]) -> str:
+    """What may have been meant of many files."""
+    near = [one for one in names if wanted and wanted in one] or difflib.get_close_matches(wanted, names, n=1)
+    if near:
+        return f"Did you mean {near[0]!r}?"
+    more = f" and {len(names) - 4} more" if len(names) > 4 else ""
+    return f"It holds {', '.join(names[:4])}{more}" if names else "It is empty"
+
+
 _TOKEN = re.compile(r"(\w+)|\[(-?\d+)\]")
 
 
@@ -248,6 +275,11 @@ def _path(operation: Operation, codec: Codec) -> list[str | int]:
     named with what lies in it all the same."""
     assert isinstance(codec, Addresses)
     known = list(codec.field_names())
+    if not known:
+        raise UsageError(
+            f"{codec.name} is no structure of fields that could be named",
+            advice="Name bytes instead, with at= and length=",
+        )
     words = operation["field"] or ""
     if re.sub(_TOKEN, "", words).strip("."):
         raise UsageError(f"field {words!r} is no name like records[0].key")
@@ -275,8 +307,6 @@ def _path(operation: Operation, codec: Codec) -> list[str | int]:
 
 def _many(codec: Codec) -> list[str]:
     """What there may be several of."""
-    from logwright.codec.describe import structures
-
     return [
         one.name for struct in structures(codec.structures) for one in struct.fields
         if any(isinstance(kind, Repeated) for kind in _cases(one.type))

@@ -21,8 +21,9 @@ New bytes are `hex`, `text` (with \\n, \\t, \\xHH), `random=N` or `zeros=N`. `se
 
 from __future__ import annotations
 
+import difflib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -113,7 +114,7 @@ def parse(given: str | Mapping[str, Any]) -> Operation:
             raise UsageError(f"{text}: {key} is given twice")
         if key in known:
             out[key] = _value(name, key, value, text)
-        elif name in _WITHIN and _is_number(value) and key not in _ALL:
+        elif name in _WITHIN and _is_number(value) and not _mistyped(key, known):
             steps.append((key, parse_int(value)))
         else:
             raise UsageError(f"{text}: {name} takes no {key!r}", advice=nearest(key, known))
@@ -122,7 +123,10 @@ def parse(given: str | Mapping[str, Any]) -> Operation:
     return operation
 
 
-_ALL = {one for known in OPERATIONS.values() for one in known}
+def _mistyped(key: str, known: Sequence[str]) -> bool:
+    """Whether a word is a parameter, here or elsewhere, and not what lies in a frame."""
+    every = {one for some in OPERATIONS.values() for one in some}
+    return key in every or bool(difflib.get_close_matches(key, known, n=1, cutoff=0.66))
 
 
 def _words(rest: str, text: str) -> Iterator[tuple[str, Any]]:
