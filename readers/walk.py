@@ -24,7 +24,9 @@ from logwright.readers.source import Source, patched
 WINDOW = 4 << 20
 """Measured on segments of Kafka: smaller windows cost more in calls than they gain in the cache, larger ones gain nothing."""
 _CAREFUL = 64 << 10
-"""Damage that is no farther from the one before halves the window, down to this; each window that is sound doubles it."""
+"""The smallest window after damage; each window that is sound doubles it."""
+_DENSE = 8 << 10
+"""Damage that is no farther from the one before halves the window."""
 _HEAD = 4096
 """With so many bytes a scan knows the length of the frame (`Frames`)."""
 WHOLE_LIMIT = 1 << 30
@@ -111,7 +113,7 @@ class Walk:
     def _walk(self) -> Iterator[Stretch | Hole]:
         at, need = self.start, 0
         resumed = at
-        hole: Fault | None = None
+        hole: tuple[Fault, int] | None = None
         while at < self.end or (self.codec.whole and not self._fetched and self.size == 0):
             frames = self._scan(at, need)
             window = self._window
@@ -119,7 +121,7 @@ class Walk:
                 frames = self._last(frames)
             place = window.offset + frames.stop
             if hole is not None and (len(frames) or not frames.need or self._bad is not None):
-                yield self._hole(hole, frames)
+                yield self._hole(*hole, frames)
                 hole = None
             if self._bad is not None and frames.damage is None:
                 frames = self._stopped(frames, self._bad)
@@ -130,11 +132,11 @@ class Walk:
                     self._before = frames.pick(slice(-1, None))
                 yield stretch
             if stretch.damage is not None:
-                if place - resumed < _CAREFUL:
+                if place - resumed < _DENSE:
                     self._step = min(max(_CAREFUL, self._step // 2), self._full)
                 at = resumed = self._recover(stretch.damage)
                 need = 0
-                hole = replace(stretch.damage, length=at - stretch.damage.offset)
+                hole = stretch.damage, at - stretch.damage.offset
                 continue
             if window.final and (place <= at or not frames.need):
                 break
@@ -143,7 +145,7 @@ class Walk:
             at, need = place, frames.need
             self._step = min(self._step * 2, self._full)
         if hole is not None:
-            yield self._hole(hole, None)
+            yield self._hole(*hole, None)
 
     def starts(self) -> Iterator[Positions]:
         """Where frames start, by their lengths alone: over what does not fit the window the walk jumps. For `split`."""
@@ -183,18 +185,19 @@ class Walk:
             damage = damage if damage is not None and damage.offset < self.stop else None
         return Stretch(window, frames, faults, damage)
 
-    def _hole(self, fault: Fault, after: Frames | None) -> Hole:
-        tail = fault.offset + fault.length >= self.size and not self._met
-        fault, self._met = _naming(fault, self._met.values()), {}
-        if not tail and fault.severity is not Severity.ERROR:
-            # A torn tail or padding with good frames behind it is neither.
-            fault = replace(fault, severity=Severity.ERROR)
+    def _hole(self, fault: Fault, length: int, after: Frames | None) -> Hole:
+        tail = fault.offset + length >= self.size and not self._met
+        if self._met:
+            fault, self._met = _naming(fault, self._met.values()), {}
+        # A torn tail or padding with good frames behind it is neither.
+        severity = fault.severity if tail else Severity.ERROR
         padding = tail and fault.kind is Kind.PADDING
-        if self._teller is not None and not (fault.lost or padding or fault.severity is Severity.INFO):
+        rows, lost = fault.rows_lost, fault.lost
+        if self._teller is not None and not (lost or padding or severity is Severity.INFO):
             first = after.pick(slice(0, 1)) if after is not None and len(after) else None
-            rows, lost = self._teller.lost_between(self._before, first, self.context)
-            fault = replace(fault, rows_lost=rows if fault.rows_lost is None else fault.rows_lost, lost=lost)
-        return Hole(fault, tail)
+            known, lost = self._teller.lost_between(self._before, first, self.context)
+            rows = known if rows is None else rows
+        return Hole(replace(fault, length=length, severity=severity, rows_lost=rows, lost=lost), tail)
 
     # What the disk can't read
 
@@ -244,7 +247,7 @@ class Walk:
             }
             yield self._between(frames, window, at, fault.offset, fault)
             at = min(fault.offset + fault.length, self.size)
-            yield self._hole(replace(fault, length=at - fault.offset), None)
+            yield self._hole(fault, at - fault.offset, None)
         yield self._between(frames, window, at, self.size, None)
 
     def _between(self, frames: Frames, window: Window, low: int, high: int, damage: Fault | None) -> Stretch:
@@ -309,7 +312,8 @@ class Walk:
         """Where the next good frame after a damaged one starts; the end of what is read where there is none."""
         seen: dict[int, UnreadableError] = {}
         place = self._find(fault, seen)
-        self._met.update((at, one) for at, one in seen.items() if at < place and one.stop > fault.offset)
+        if seen:
+            self._met.update((at, one) for at, one in seen.items() if at < place and one.stop > fault.offset)
         return place
 
     def _find(self, fault: Fault, seen: dict[int, UnreadableError]) -> int:
@@ -320,11 +324,12 @@ class Walk:
             # What a damaged frame says of its own length helps to judge: it stays in the window while that is no burden.
             base = fault.offset if at - fault.offset <= self._full else at
             inside = at - base + self._cover(base, min(at - base + need, self.size - base), patch=True)
-            seen.update((one.start, one) for one in self._patches)
-            bad = next((one for one in self._patches if one.start <= at < one.stop), None)
-            if bad is not None:
-                at, need = bad.stop, 1
-                continue
+            if self._patches:
+                seen.update((one.start, one) for one in self._patches)
+                bad = next((one for one in self._patches if one.start <= at < one.stop), None)
+                if bad is not None:
+                    at, need = bad.stop, 1
+                    continue
             window = self._window
             place, more = self.codec.resync(window, inside, self.context)
             if place >= 0 and not more:
@@ -340,6 +345,7 @@ class Walk:
                 return end
             at = max(at + 1, window.offset + len(window.data) - max(more, 0))
             need = window.offset + len(window.data) - at + 1
+            self._step = min(self._step * 2, self._full)
         return end
 
 

@@ -187,6 +187,8 @@ class LogContext:
     """The highest offset of the batches before `last_end`, a byte of the file."""
     last_end: int = 0
     damaged: Damaged | None = None
+    found: tuple[int, int] | None = None
+    """Where the last damage started, and where the next batch after it does: bytes of the file."""
     believed: dict[tuple[int, int], scan.Believed] = field(default_factory=dict)
     """What damaged batches say of themselves, by the first offset and the one behind."""
     served: int = rows.NOTHING_SERVED

@@ -552,9 +552,16 @@ def find_batch(
     Where the end of the damaged batch is known and another damaged one is there, that becomes the one in question
     (`context.damaged`), and so on.
     """
+    asked = damaged
+    if context.found is not None and damaged is not None and context.found[0] == damaged.start:
+        place = context.found[1] - window.offset
+        if at <= place <= len(window.data):
+            return place, 0
     while True:
         place, need, known = _find(window, at, context, damaged)
         if not known:
+            if asked is not None and place >= 0 and not need:
+                context.found = asked.start, window.offset + place
             return place, need
         at, damaged = place + 1, damaged_at(window, place, context)
         context.damaged = damaged

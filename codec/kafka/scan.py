@@ -183,8 +183,8 @@ def scan(window: Window, at: int, context: LogContext, *, check: bool = True) ->
     """
     data = window.data
     left = window.size - window.offset - at
-    # One-record batches are often 70 bytes; a full array of starts is only a reason to make a larger one.
-    starts = np.empty(max(64, (len(data) - at) // 128), np.int64)
+    # Batches are often of 16 KiB; a full array of starts is only a reason to make a larger one.
+    starts = np.empty(max(64, (len(data) - at) // 2048), np.int64)
     step = walk_sound if check else walk
     count, stop, why, need = step(data, at, left, starts)
     while why == FULL:
