@@ -93,4 +93,6 @@ def lawful(directory: Memory) -> Any:
     assert not verdict.removes
     assert not verdict.creates
     assert [name for name in verdict.rewrites if opened.after.read(name) != alone.files[name]] == []
+    # A check finds no error in the logs, or this would be refused.
+    assert rebuild(directory, **OPTIONS)[0].files == directory.files
     return verdict

@@ -46,6 +46,10 @@ def rebuild(listing: Listing, plan: Plan, what: Sequence[str], options: Options)
     if not segments:
         raise UsageError("there is no log to rebuild anything from")
     start = log_start(plan, options)
+    end = max((one.runs[-1].last + 1 for one in segments if one.runs), default=segments[-1].base)
+    if start > end:
+        # A broker deletes all of it, unless that is set right.
+        start = 0
     if max(start, segments[0].base) > 0 and {"txnindex", "snapshot"} & wanted:
         said.append(
             f"What was before offset {segments[0].base} is gone: producers that wrote nothing since are not in the snapshots, and"
