@@ -23,9 +23,10 @@ from kafka_mending import (
 )
 
 from logwright.codec.base import Kept, Mended, Strategy
-from logwright.codec.fault import DamageError, UnreadableError, UsageError
+from logwright.codec.fault import DamageError, LogwrightError, UnreadableError, UsageError
 from logwright.codec.kafka import derive, metadata
 from logwright.codec.kafka.batch import HEAD, LENGTH_END
+from logwright.codec.kafka.mend import examine, runs
 from logwright.codec.kafka.names import EPOCH_FILE, METADATA_FILE, segment_name
 from logwright.codec.kafka.walk import salvage
 from logwright.codec.option import Options
@@ -440,3 +441,75 @@ def test_system_where_the_broker_does_not_start() -> None:
         repair(Memory({**logs(three(0)).files, "foo.log": b""}), strategy="system", **OPTIONS)
     with pytest.raises(UsageError, match="a broker has one copy"):
         repair(logs(three(0)), logs(three(0)), strategy="system", **OPTIONS)
+
+
+# Windows
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_small_windows_say_the_same(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = random.Random(seed)
+    files = dict(partition(story(seed)).files)
+    for name in [one for one in files if one.endswith(".log") and files[one]]:
+        body = bytearray(files[name])
+        for _ in range(2):
+            at = rng.randrange(len(body))
+            body[at : at + rng.randrange(1, 200)] = rng.randbytes(rng.randrange(1, 200))
+        files[name] = bytes(body)
+    expected, full = repair(Memory(files), **OPTIONS)
+    lawful(expected)
+    for size in (128, 700):
+        for module in (examine, runs):
+            monkeypatch.setattr(module, "_WINDOW", size)
+        monkeypatch.setattr(examine, "_CAREFUL", 100)
+        mended, mending = repair(Memory(files), **OPTIONS)
+        assert mended.files == expected.files
+        assert [(one.file, one.offset, one.length) for one in mending.cut] == [
+            (one.file, one.offset, one.length) for one in full.cut
+        ]
+
+
+def test_segments_that_overlap() -> None:
+    """Of batches in two segments the first is kept; a segment goes on behind what the one before has."""
+    parts = [three(offset) for offset in range(0, 18, 3)]
+    files = {
+        segment_name(0, ".log"): b"".join(parts[:4]), segment_name(6, ".log"): b"".join(parts[1:]),
+        METADATA_FILE: metadata.pack(ID),
+    }  # fmt: skip
+    mended, mending = repair(Memory(files), **OPTIONS)
+    bases = sorted(name for name in mended.files if name.endswith(".log"))
+    assert b"".join(mended.files[name] for name in bases) == b"".join(parts)
+    assert sum(one.rows_lost or 0 for one in mending.cut) == 0
+    lawful(mended)
+
+
+def test_prefix_within_a_run() -> None:
+    """What is lost is a batch that has no place: all behind its offsets goes."""
+    other = batch(3, [record(i, value=b"other") for i in range(3)])
+    was = logs(three(0), three(3), three(6), other, three(9))
+    mended, mending = repair(was, strategy="prefix", **OPTIONS)
+    assert mended.files[segment_name(0, ".log")] == three(0)
+    assert {one.why for one in mending.cut} >= {"behind the first damage"}
+    lawful(mended)
+
+
+def test_a_disk_that_reads_less_and_less() -> None:
+    """Bytes that are not there any more: the file became shorter while it was read."""
+
+    class Shrinking(Memory):
+        def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
+            data = super().read(name, offset, length)
+            return data[: max(0, left - offset)] if name.endswith(".log") else data
+
+    was = logs(three(0), three(3))
+    left = len(three(0)) + 5
+    plan = LAYOUT.plan(was, Options(LAYOUT.read_options))
+    mending = LAYOUT.repair([Shrinking(was.files)], [plan], Strategy.SALVAGE, options(**OPTIONS))
+    found = {one.name: one.pieces for one in mending.files()}
+    assert found[segment_name(0, ".log")] == [Kept(segment_name(0, ".log"), 0, len(three(0)))]
+    # Between the two looks.
+    left = len(three(0)) + len(three(3))
+    mending = LAYOUT.repair([Shrinking(was.files)], [plan], Strategy.SALVAGE, options(**OPTIONS))
+    left = len(three(0)) + 5
+    with pytest.raises(LogwrightError, match="was changed while it was read"):
+        list(mending.files())
