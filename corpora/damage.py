@@ -16,6 +16,7 @@ import json
 import os
 import re
 import secrets
+import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
@@ -75,7 +76,6 @@ def damage(
     seed: int | str = 0,
     count: int | str = 0,
     apply: str | os.PathLike[str] | Mapping[str, Any] | None = None,
-    files: FileSystem | None = None,
 ) -> Damaged:
     """See `logwright.damage`."""
     source, target = os.fspath(path), os.fspath(out)
@@ -98,9 +98,8 @@ def damage(
             "no operation is given",
             advice="Say what to do, like --op 'flip:at=1234,bit=3', or let chance choose with --seed and --count",
         )
-    files = LocalFileSystem() if files is None else files
     with plain_errors(target), Input(source, codec) as given:
-        return _Work(given, operations, parse_int(seed), number, record, files, target).run()
+        return _Work(given, operations, parse_int(seed), number, record, LocalFileSystem(), target).run()
 
 
 def _record(apply: str | os.PathLike[str] | Mapping[str, Any]) -> Mapping[str, Any]:
@@ -204,8 +203,12 @@ def _below(path: str) -> Iterator[tuple[str, int]]:
     for folder, _, names in os.walk(path, onerror=failed):
         for name in names:
             inner = os.path.join(folder, name)
-            if os.path.isfile(inner):
-                yield os.path.relpath(inner, path), os.stat(inner).st_size
+            try:
+                status = os.stat(inner)
+            except FileNotFoundError:
+                continue  # a link to nowhere, or gone meanwhile; a disk that fails is another matter
+            if stat.S_ISREG(status.st_mode):
+                yield os.path.relpath(inner, path), status.st_size
 
 
 class _Work:
@@ -332,7 +335,9 @@ class _Work:
         before = [
             one for one in self.given.targets if isinstance(one, DirectoryTarget) or not self.given.directory
         ]  # fmt: skip
-        return expected(before, Untouched(images), self.given.named)
+        # The folder that a single file lies in says what it is of, and that is another one now.
+        folder = os.path.basename(self.files.real(local_path(self.out))) if tree.single else None
+        return expected(before, Untouched(images), self.given.named, folder)
 
 
 def _targets(path: str, given: Input) -> list[Target]:

@@ -249,7 +249,16 @@ class Surgeon:
         frame = image.pread(start, stop - start).tobytes()
 
         def change(old: bytes, kind: Type) -> bytes:
-            return _set(operation, old, kind) if operation.name == "set" else _changed(operation, old)
+            if operation.name == "set":
+                return _set(operation, old, kind)
+            if not isinstance(kind, Bytes) or not isinstance(kind.length, Type):
+                return _changed(operation, old)
+            # Bytes with a length before them: the length has a name of its own.
+            content, _ = kind.unpack(old, 0, len(old), {})
+            if content is None:
+                raise UsageError(f"{operation['field']} is null: there are no bytes")
+            new = _changed(operation, content)
+            return kind.pack(new, {}) if reseal else old[: len(old) - len(content)] + new
 
         reseal = bool(operation["reseal"])
         path = _path(operation, codec)

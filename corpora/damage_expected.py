@@ -1,10 +1,13 @@
-"""What must be read from damaged files: the rows of all frames that no operation touched, from the files as they were."""
+"""What must be read from damaged files at least: the rows of all frames that no operation touched, from the files as they were.
+
+More may be read: of a frame that was changed where no checksum looks, or resealed.
+"""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -60,13 +63,18 @@ class Untouched:
         return (at >= 0) & (runs[at, 1] >= ends)
 
 
-def expected(targets: Sequence[Target], untouched: Untouched, named: Callable[[str], str]) -> Rows:
-    """The rows of `targets`, which are as they were, in the default view. `named`: from a path to the name that `untouched` has."""
+def expected(
+    targets: Sequence[Target], untouched: Untouched, named: Callable[[str], str], folder: str | None = None
+) -> Rows:
+    """The rows of `targets`, which are as they were, in the default view. `named`: from a path to the name that `untouched` has.
+    `folder`: they are read in a folder of that name."""
     out = Rows()
     for target in targets:
         found = reading([target])
         columns = found.table.select(None)
         for task in found.tasks:
+            if folder is not None:
+                task = replace(task, hints={**task.hints, "directory": folder})
             _file(task, columns, untouched, named(task.real), out)
     return out
 

@@ -39,14 +39,14 @@ def at_random(surgeon: Surgeon, seed: int, count: int) -> Iterator[dict[str, Any
     rng = Rng(seed, "damage")
     for number in range(count):
         for _ in range(_TRIES):
-            drawn = _draw(surgeon, rng)
-            if drawn is None:
-                continue
             try:
-                yield from surgeon.run(parse(drawn))
+                drawn = _draw(surgeon, rng)
+                done = [] if drawn is None else surgeon.run(parse(drawn))
             except UsageError:
-                continue  # damaged already so that this can't be done
-            break
+                continue  # it is so damaged, or of such a kind, that this can't be done
+            if done:
+                yield from done
+                break
         else:
             raise UsageError(
                 f"after {number} operations nothing is left to be damaged", path=surgeon.tree.shown

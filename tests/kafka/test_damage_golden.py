@@ -159,7 +159,7 @@ MADE: dict[str, list[str]] = {
     "txn_index_version_hi": [f"set:file={1:020}.txnindex,frame=0,field=version,value=256"],
     "txn_marker_crc": [f"flip:{MARKER},field=crc,at=1,bit=7"],
     "txn_marker_key_short": [
-        f"set:{MARKER},record=0,field=key,hex=0000,reseal", f"zero:{MARKER},record=0,field=value,at=1,reseal,length=6"
+        f"set:{MARKER},record=0,field=key,hex=0000,reseal", f"zero:{MARKER},record=0,field=value,reseal"
     ],
     "txn_marker_lost": [f"drop:{MARKER}"],
     "txn_marker_type": [
