@@ -8,7 +8,8 @@ What a damaged batch says of itself is believed where its header speaks for itse
    at the end that it claims, that its records have, or where the next batch starts. Nothing before that place is a batch, and
    nothing behind it is hidden.
 2. The end that it claims, if the end of the file, zeros, or a batch, good or not, with a fitting offset are there. A batch before
-   that place counts only as under 1: it was the length that was wrong, by exactly whole batches.
+   that place counts only as under 1, or if good batches lead from it to that very place and take exactly the offsets between:
+   it was the length that was wrong, by exactly whole batches.
 3. What lies within what it claims (or, where that is more than the file has or than `LIMIT`, within its records by their
    lengths) is its content. A batch in there counts only if good batches lead from it across the end that is claimed; or if
    its offset is exactly the one that follows the last good batch (what a broker appended behind a torn batch) or the damaged
@@ -488,16 +489,23 @@ class _Search:
         return end == self.size or self.follow(end, end + 1)[1] == OVER
 
     def before_anchor(self, start: int, at: int, end: int) -> int:
-        """The good batch from `at` on, before `end`, at which the damaged one ends by its own checksum; else `end`."""
-        if self.follow(end, end + 1)[1] == OVER and self.offset(end) == self.after:
-            return end
-        while start >= self.origin:
+        """The good batch from `at` on, before `end`, at which the damaged one ends by its own checksum, or from which good ones
+        take exactly the offsets between the damaged one and the good one at `end`; else `end`."""
+        top = self.offset(end) if self.follow(end, end + 1)[1] == OVER else -1
+        # Its own word for the offsets counts if it says the same twice.
+        sure = start >= self.origin and (
+            load_i32be(self.data, start + _COUNT) == load_i32be(self.data, start + _DELTA) + 1
+        )
+        while top != self.after or top < 0:
             p, _ = next_sound(
                 self.data[:end], at, end - at, self.low, self.high, -1, self.origin, self.known, self.filled
             )
-            if p < 0 or self.ends_at(start, p):
-                return end if p < 0 else p
-            at, _, _ = self.follow(p, end)
+            if p < 0:
+                break
+            at, _, due = self.follow(p, end)
+            exact = sure and at == end and self.offset(p) == self.after and due == top
+            if exact or self.ends_at(start, p):
+                return p
         return end
 
     def at(self, place: int) -> tuple[int, int, bool]:
