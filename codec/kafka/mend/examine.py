@@ -349,6 +349,15 @@ def _stretches(
         inside = windows.cover(at, need)
         window, bad = windows.window, windows.bad
         frames = log.CODEC.scan(window, inside, context)
+        if bad is not None and frames.damage is None and frames.need:
+            # A batch that a scan does not vouch for, since it wants to see what follows and the disk can't read it.
+            cut = Window(window.data, window.offset, window.offset + len(window.data))
+            more = log.CODEC.scan(cut, frames.stop, context)
+            if len(more):
+                yield window, frames, window.offset + frames.stop
+                more.damage, more.need = None, 0
+                yield window, more, window.offset + more.stop
+                frames = log.CODEC.scan(window, more.stop, context)
         stop = window.offset + frames.stop
         if bad is not None and frames.damage is None:
             frames.damage = bad.fault(log.CODEC.name, stop)
