@@ -56,14 +56,17 @@ def command(
         print_json(made.manifest)
         return 0
     found = made.manifest["verdict"]["verify"]
-    number = len(made.operations)
-    click.echo(
-        f"{made.path}: {number} operation{'' if number == 1 else 's'}, told in {made.manifest_path}", err=True
-    )
     expected = made.manifest["expected"]
     click.echo(
-        f"untouched: {expected['rows']:,} rows of {expected['frames']:,} frames, touched: {expected['frames_touched']:,} frames"
-        + ("" if found is None else f"; verify finds {found['faults_total']:,} faults"),
-        err=True,
+        f"{made.path}: {_count(len(made.operations), 'operation')}, told in {made.manifest_path}", err=True
     )
+    if found is not None:
+        touched = _count(expected["frames_touched"], "frame")
+        untouched = f"{_count(expected['rows'], 'row')} of {_count(expected['frames'], 'frame')}"
+        faults = _count(found["faults_total"], "fault")
+        click.echo(f"untouched: {untouched}; touched: {touched}; verify finds {faults}", err=True)
     return 0
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
