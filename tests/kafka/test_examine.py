@@ -5,12 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from kafka_log import NAME, batch, record
+from kafka_log import NAME, batch, compressed, record
 from kafka_mending import options
 from kafka_walks import BATCHES, DAMAGE, LENGTH, MAGIC, STARTS, WHOLE, Disk, planned, put
 
 from logwright.codec.kafka.mend import examine as module
 from logwright.codec.kafka.mend.examine import Examined, examine
+
+
+def replaced(number: int, by: bytes) -> bytes:
+    return WHOLE[: STARTS[number]] + by + WHOLE[STARTS[number] + len(BATCHES[number]) :]
+
 
 MORE: dict[str, tuple[bytes, set[int]]] = {
     "noise of many windows": (WHOLE[: STARTS[3]] + b"\xa7" * 5000 + WHOLE[STARTS[3] :], set()),
@@ -18,6 +23,15 @@ MORE: dict[str, tuple[bytes, set[int]]] = {
     "headers that claim too much": (
         WHOLE[: STARTS[3]] + (WHOLE[STARTS[5] : STARTS[5] + 61] + b"\xa7" * 40) * 9 + WHOLE[STARTS[3] :],
         set(),
+    ),
+    "a delta below zero": (replaced(2, batch(20, last_offset_delta=-5)), {2}),
+    "a wrong base before a damaged batch": (
+        put(STARTS[2], b"\0\0\0\0\0\0\7")[: STARTS[4] - 1] + b"?" + WHOLE[STARTS[4] :],
+        {2, 3},
+    ),
+    "a wrong magic and records that are none": (
+        replaced(2, compressed(20, b"what?", "gzip", 1, magic=7)),
+        {2},
     ),
     "two places": (put(STARTS[2] + MAGIC, b"\7")[: STARTS[7]] + b"\xa7" + WHOLE[STARTS[7] + 1 :], {7}),
 }
