@@ -201,7 +201,8 @@ def seen(path: Path) -> Any:
     if path.is_file():
         return path.read_bytes()
     if (path / "damage.json").exists():
-        return tree(path)
+        # What the disk could not read is told in the verdict of it.
+        return {name: data for name, data in tree(path).items() if name != "damage.json"}
     found = lw.scan(path, mode="DROPMALFORMED")
     return found.to_table().to_pylist()
 
