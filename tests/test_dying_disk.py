@@ -597,6 +597,19 @@ def test_a_batch_in_a_value_is_not_taken_for_one(disk: Disk, tmp_path: Path) -> 
     assert lw.scan(file, mode="DROPMALFORMED").to_table()["value"].to_pylist() == [b"last"]
 
 
+def test_batches_wherever_the_bad_sector_is(disk: Disk, tmp_path: Path) -> None:
+    """In a header, in its records, or both."""
+    batches = [kafka_log.batch(n, [kafka_log.record(value=b"v" * (40 + 97 * n % 500))]) for n in range(16)]
+    ends = np.cumsum([len(one) for one in batches])
+    file = put(tmp_path / kafka_log.NAME, b"".join(batches))
+    for at in range(0, file.stat().st_size, SECTOR):
+        forget()
+        disk.bad[file.name] = [(at, at + SECTOR)]
+        found = lw.scan(file, mode="DROPMALFORMED").to_table()["offset"].to_pylist()
+        hit = [n for n in range(16) if ends[n] > at and ends[n] - len(batches[n]) < at + SECTOR]
+        assert found == [n for n in range(16) if n not in hit]
+
+
 def test_a_batch_right_before_an_unreadable_place(disk: Disk, tmp_path: Path) -> None:
     """After compaction a scan looks at what follows a batch, since its offsets jump."""
     batches = [kafka_log.batch(10 * n, [kafka_log.record(value=b"v" * 441)]) for n in range(6)]
