@@ -268,7 +268,8 @@ class Walk:
         window = self._window
         inside = at - window.offset
         fits = self._fetched and inside >= 0 and inside + need <= len(window.data)
-        if fits and (patch or not self._patches):
+        # A window that ends where the disk can't read is too short to search in, one with zeros there is not to be scanned.
+        if fits and (self._bad is None if patch else not self._patches):
             return inside
         length = self._step if self.stop is None else min(self._step, max(self.stop - at, _HEAD))
         if self.codec.whole:
