@@ -176,14 +176,13 @@ def _find_field(struct: Struct, buf: bytes, at: int, end: int, path: list[str | 
     found.within.append(around)
     sums = {each for one in struct.fields if one.checksum for each in (one.name, one.checksum[1])}
     sums |= {one.name for one in struct.fields if one.sizes}
-    needed = {name} | sums
+    last = max(i for i, one in enumerate(struct.fields) if one.name == name or one.name in sums)
     scope: Scope = {}
-    for one in struct.fields:
+    for i, one in enumerate(struct.fields[: last + 1]):
         if one.name == name:
             _find(one.type, buf, at, end, scope, path[1:], found)
-        needed.discard(one.name)
-        if not needed and one.name == name and name not in sums:
-            return
+            if i == last and name not in sums:
+                break
         try:
             scope[one.name], stop = one.type.unpack(buf, at, end, scope)
         except DescriptionError:
@@ -192,8 +191,6 @@ def _find_field(struct: Struct, buf: bytes, at: int, end: int, path: list[str | 
             raise
         around.spans[one.name] = at, stop
         at = stop
-        if not needed:
-            return
 
 
 def _find_item(
