@@ -103,6 +103,8 @@ class Codec(Protocol):
     """What decoding and encoding a file of its own takes."""
     whole: bool
     """True for small files that are one frame: they are always read as a single window."""
+    ordered: str | None
+    """The column by which frames are in order in a sound file, known from their headers (`frame_bounds`); None: there is none."""
 
     def recognise(self, name: str, head: bytes) -> Match:
         """From the file's name (without folders) and its first bytes (up to 4096)."""

@@ -73,6 +73,7 @@ class FixedCodec:
     """
 
     whole = True
+    ordered: str | None = None
 
     def __init__(
         self,

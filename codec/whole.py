@@ -56,6 +56,7 @@ class WholeCodec:
     """
 
     whole = True
+    ordered: str | None = None
 
     def __init__(
         self,

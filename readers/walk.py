@@ -147,8 +147,9 @@ class Walk:
         if hole is not None:
             yield self._hole(*hole, None)
 
-    def starts(self) -> Iterator[Positions]:
-        """Where frames start, by their lengths alone: over what does not fit the window the walk jumps. For `split`."""
+    def starts(self) -> Iterator[tuple[Positions, Frames | None]]:
+        """Where frames start, by their lengths alone, and the frames as far as they are known: over what does not fit the window
+        the walk jumps. For `split`."""
         at, need, self._step = self.start, _HEAD, min(_CAREFUL, self._full)
         while at < self.end:
             inside = self._cover(at, min(need, self.size - at))
@@ -156,12 +157,12 @@ class Walk:
             frames = self.codec.scan(window, inside, self.context, check=False)
             place = window.offset + frames.stop
             if len(frames):
-                yield frames.start + window.offset
+                yield frames.start + window.offset, frames
                 self._step = min(self._step * 2, self._full)
             if self._bad is not None and frames.damage is None:
                 left = len(window.data) - frames.stop
                 if frames.need > left >= _HEAD:
-                    yield np.array([place], np.int64)
+                    yield np.array([place], np.int64), None
                     at = place + frames.need
                 else:
                     at = self._recover(self._bad.fault(self.codec.name, place))
@@ -170,7 +171,7 @@ class Walk:
             elif place > at and (frames.need or not window.final):
                 at, need = place, frames.need if _HEAD < frames.need <= _CAREFUL else _HEAD
             elif frames.need > len(window.data) - inside and not window.final:
-                yield np.array([at], np.int64)
+                yield np.array([at], np.int64), None
                 at += frames.need
                 self._step = 2 * _HEAD
             else:

@@ -205,6 +205,7 @@ class KafkaLog:
     tables: Mapping[str, Table] = {"rows": ROWS, "frames": FRAMES, "file": FILE}
     options: tuple[Option, ...] = OPTIONS
     whole = False
+    ordered: str | None = "offset"
 
     def recognise(self, name: str, head: bytes) -> Match:
         named = bool(_FILE.fullmatch(name) or _CHECKPOINT.fullmatch(name))
@@ -282,7 +283,12 @@ class KafkaLog:
         return None, None
 
     def resync(self, window: Window, at: int, context: LogContext) -> tuple[int, int]:
-        return find_batch(window, at, context, context.damaged)
+        damaged = context.damaged
+        place, need = find_batch(window, at, context, damaged)
+        if damaged is not None and damaged.start >= window.offset and not (place >= 0 and need):
+            stop = place if place >= 0 else len(window.data)
+            scan.believe(window, damaged.start - window.offset, stop, context)
+        return place, need
 
     def lost_between(
         self, before: Frames | None, after: Frames | None, context: LogContext
