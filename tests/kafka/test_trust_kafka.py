@@ -103,9 +103,9 @@ def every_sector(disk: Disk, partition: Path, view: str, step: int) -> int:
             disk.bad = {log.name: [(at, at + 512)]}
             found, ok = rows(partition, view)
             assert not ok
-            assert len(found) <= len(whole)
             # With a marker lost a transaction may be open that was not, and what was aborted may be seen.
             if view != "read_committed":
+                assert len(found) <= len(whole)
                 assert set(found) <= known
             with pytest.raises(DamageError, match="can't read"):
                 lw.read(partition, view=view)
