@@ -131,15 +131,6 @@ def walk_sound(buf: Bytes, at: int, left: int, starts: npt.NDArray[np.int64]) ->
         at = stop
 
 
-@kernel("const u1[], i8")
-def sound_at(buf: Bytes, at: int) -> bool:
-    """Whether the batch whose header is there is whole and has its checksum."""
-    end = at + LENGTH_END + load_i32be(buf, at + _LENGTH)
-    if end < at + HEAD_SIZE or end > len(buf):
-        return False
-    return crc32c(buf, at + CRC_START, end) == load_i32be(buf, at + _CRC) & 0xFFFFFFFF
-
-
 def _zeros_at(buf: Bytes, at: int) -> int:
     done, size = at, HEAD_SIZE
     while done < len(buf):
@@ -211,8 +202,6 @@ def scan(window: Window, at: int, context: LogContext, *, check: bool = True) ->
     if frames.damage is None and frames.need == 0 and frames.stop == stop:
         frames.damage = _ending(window, stop, why, context, check)
     context.damaged = None if frames.damage is None else damaged_at(window, frames.stop, context)
-    if check and frames.damage is not None:
-        _believe(window, frames.stop, context)
     return frames
 
 
@@ -239,9 +228,10 @@ _BELIEVED = 1024
 """So many damaged batches in a row are asked for what they hold."""
 
 
-def _believe(window: Window, at: int, context: LogContext) -> None:
-    """Note what damaged batches say of themselves, as long as each fits the ones around it: its offsets go on where those before
-    end, and it has a record for each of them. `lost_between` uses that where good batches go on right behind one of them."""
+def believe(window: Window, at: int, stop: int, context: LogContext) -> None:
+    """Note what the damaged batches from `window.data[at]` to `stop` say of themselves, as long as each fits the ones around it: its
+    offsets go on where those before end, and it has a record for each of them. `lost_between` uses that where good batches go on
+    right behind one of them."""
     expected = context.base_offset if context.last_offset is None else context.last_offset + 1
     left = window.size - window.offset
     if expected is None:
@@ -249,8 +239,8 @@ def _believe(window: Window, at: int, context: LogContext) -> None:
     start, rows, low, high = expected, 0, None, None
     if len(context.believed) > 2 * _BELIEVED:
         context.believed = dict(list(context.believed.items())[-_BELIEVED:])
-    for i in range(_BELIEVED):
-        if len(window.data) - at < HEAD_SIZE or (i and sound_at(window.data, at)):
+    for _ in range(_BELIEVED):
+        if at >= stop or len(window.data) - at < HEAD_SIZE:
             return
         said = window.data[at : at + HEAD_SIZE].view(HEAD)[0].item()
         count, base, size = said[_AT_COUNT], said[_AT_BASE], said[_AT_LENGTH]
