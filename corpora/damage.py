@@ -51,6 +51,8 @@ MANIFEST = "damage.json"
 VERSION = 1
 MOST_FAULTS = 100
 """So many faults are listed."""
+_UNREAD = ("the disk can't read", "can't be read: ")
+"""So a fault begins that is an error of the operating system (`UnreadableError`, `readers.verify`)."""
 _MOST_APPLY = 64 << 20
 Given = str | Mapping[str, Any]
 
@@ -360,6 +362,13 @@ def _verdict(targets: Sequence[Target], staging: str, given: Input) -> dict[str,
     report = Report(given.name, max_faults=MOST_FAULTS)
     _verify.verify(targets, report, _verify.Wish(max_faults=MOST_FAULTS))
     prefix = re.compile(re.escape(os.path.join(staging, given.name)) + "/?")
+    for name, fault in report.faults:
+        # What was written just now is read back: that the disk fails at it is no damage made on purpose.
+        if any(said in fault.detail for said in _UNREAD):
+            raise StorageError(
+                f"what was written can't be read back: {fault.detail}",
+                path=os.path.basename(name) or given.name,
+            )
     found = report.to_dict()
     faults = [
         {"file": prefix.sub("", file["path"]) or given.name, **fault} for file in found["files"] for fault in file["faults"]
