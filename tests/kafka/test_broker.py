@@ -11,9 +11,11 @@ from kafka_mending import ID, Memory
 from logwright.codec.fault import UnreadableError, UnsupportedError, UsageError
 from logwright.codec.kafka.batch import CONTROL, RECORD_BATCH, TRANSACTIONAL
 from logwright.codec.kafka.broker import fetch
+from logwright.codec.kafka.broker import lost as losing
 from logwright.codec.kafka.broker.disk import Disk
 from logwright.codec.kafka.broker.entries import entries
 from logwright.codec.kafka.broker.errors import BrokerError, CorruptRecord
+from logwright.codec.kafka.broker.index import OffsetIndex
 from logwright.codec.kafka.broker.start import Started, version_of
 from logwright.codec.kafka.names import segment_name
 from logwright.codec.kafka.partition import LAYOUT
@@ -475,3 +477,33 @@ def test_the_parts_of_every_view() -> None:
     refused = opened(Memory({LOG: batch(0)}))
     assert refused.verdict.scope == "partition"
     assert refused.parts("log") == []
+
+
+# What is lost, and where things are
+
+
+def test_an_index_finds_every_entry_and_what_is_between() -> None:
+    places = {10 * n: 100 * n for n in range(1, 40)}
+    content = b"".join(
+        offset.to_bytes(4, "big") + place.to_bytes(4, "big") for offset, place in places.items()
+    )
+    found = OffsetIndex(1000, content, 1 << 20)
+    for offset, place in places.items():
+        assert found.lookup(1000 + offset) == found.lookup(1000 + offset + 9) == place
+    assert found.lookup(1009) == 0
+    assert (len(found), found.last_offset) == (39, 1390)
+
+
+def test_what_is_lost_is_counted_beyond_the_ranges_that_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each second batch is served; of those that are not, one has no times."""
+    monkeypatch.setattr(losing, "_RANGES", 2)
+    times = {0: 7, 1: 0, 2: -1, 3: 0, 4: 9}
+    was = partition(*(batch(offset, timestamp=time) for offset, time in times.items()))
+    served = fetch.Served(position=0)
+    served.stretches = [fetch.Stretch(LOG, 0, 0, 0, offset, offset + 1) for offset in (1, 3)]
+    found = losing.lost(was, served, None)
+    assert found.rows == 3
+    assert found.ranges == [
+        {"first_offset": 0, "last_offset": 0, "first_timestamp": 7, "last_timestamp": 7},
+        {"first_offset": 2, "last_offset": 2},
+    ]
