@@ -151,8 +151,6 @@ class _Arranger:
         low, high = self._room(number, one)
         if low is None or high is None or high - low != one.last - one.first:
             return False
-        if one.first == low:
-            return self._insert(one)
         return self._move(one, low, "the batches around it leave just these offsets")
 
     def _gets_what_is_free(self, number: int, one: Run) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from logwright.codec.base import Bytes, Cut, Frames, Kept, Listing, Window
+from logwright.codec.base import Cut, Frames, Kept, Listing, Window
 from logwright.codec.fault import LogwrightError
 from logwright.codec.kafka import log
 from logwright.codec.kafka.batch import CONTROL, HEAD_SIZE
@@ -45,10 +45,6 @@ class Run:
     def begin(self) -> int:
         """Where its first batch starts in the file, as it was found."""
         return self.start if self.origin < 0 else self.origin
-
-    @property
-    def size(self) -> int:
-        return len(self.patch) + self.stop - self.start
 
     def pieces(self, start: int, stop: int) -> Iterator[Kept | bytes]:
         """Bytes `[start, stop)` of the run itself."""
@@ -105,8 +101,6 @@ class Copies:
 
     def cut(self, run: Run, low: int, high: int) -> list[Run]:
         """The batches of a run whose offsets are all within `[low, high]`, as runs."""
-        if low <= run.first and run.last <= high:
-            return [run]
         if run.last < low or run.first > high or run.patch:
             return []
         start = stop = -1
@@ -217,8 +211,3 @@ def cut_of(run: Run, why: str, rows_lost: int | None, what: Mapping[str, Any]) -
     """All of a run, not kept."""
     length = max(run.stop - run.begin, HEAD_SIZE)
     return Cut(run.file, run.begin, length, why, run.copy, rows_lost, what)
-
-
-def only(data: Bytes, start: int, end: int, header: npt.NDArray[Any]) -> Frames:
-    """One batch of a window as frames."""
-    return Frames(np.array([start], np.int64), np.array([end], np.int64), header, end)

@@ -207,19 +207,20 @@ class PartitionMending:
         for some in self.copies.batches(run):
             header = some.frames.header
             found = markers(some.window, some.frames)
-            fresh = ~self._forbidden(header, found)
-            if self._only is not None and not fresh.all():
-                self._refuse(run, header, some.at, ~fresh, some.frames.end - some.frames.start)
-                raise damage(self._cuts[-1])
-            if self._stop_at_damage and not fresh.all():
-                fresh[int(np.argmin(fresh)) :] = False
-                self._stopped = True
-            if self._stopped and not fresh.any():
-                self._refuse(run, header, some.at, ~fresh, some.frames.end - some.frames.start)
-                continue
             size = some.frames.end - some.frames.start
+            bad = self._forbidden(header, found)
+            fresh = ~bad
+            if self._only is not None and bad.any():
+                self._refuse(run, header, some.at, size, fresh, bad)
+                raise damage(self._cuts[-1])
+            if self._stopped:
+                fresh[:] = bad[:] = False
+            elif self._stop_at_damage and bad.any():
+                first = int(np.argmax(bad))
+                fresh[first:] = bad[first + 1 :] = False
+                self._stopped = True
             if not fresh.all():
-                self._refuse(run, header, some.at, ~fresh, size)
+                self._refuse(run, header, some.at, size, fresh, bad)
                 number = np.cumsum(fresh) - 1
                 found = found[fresh[found["frame"]]].copy()
                 found["frame"] = number[found["frame"]]
@@ -263,12 +264,19 @@ class PartitionMending:
         self._time = max(self._time, int(header["max_timestamp"].astype(np.int64).max()))
 
     def _refuse(
-        self, run: Run, header: npt.NDArray[Any], at: Numbers, which: npt.NDArray[np.bool_], size: Numbers
+        self,
+        run: Run,
+        header: npt.NDArray[Any],
+        at: Numbers,
+        size: Numbers,
+        fresh: npt.NDArray[np.bool_],
+        bad: npt.NDArray[np.bool_],
     ) -> None:
-        for i in np.flatnonzero(which).tolist():
+        """Cut the batches that are not `fresh`: those that are forbidden (`bad`), and what lies behind such a one."""
+        for i in np.flatnonzero(~fresh).tolist():
             rows, what = lost(self.copies.listings[run.copy], header[i : i + 1])
             why = "behind the first damage"
-            if not self._stopped or i == int(np.argmax(which)):
+            if bad[i]:
                 why = (
                     f"bad order: producer {int(header['producer_id'][i])} writes outside of the transaction that it has open;"
                     " the broker does not start on such a batch"
