@@ -251,7 +251,7 @@ class MemoryFileSystem:
     def exchange(self, one: str, other: str) -> bool:
         self._tick(one)
         first, second = self._there(one), self._there(other)
-        if not self.can_exchange or one != other and os.path.commonpath([one, other]) in (one, other):
+        if not self.can_exchange or (one != other and os.path.commonpath([one, other]) in (one, other)):
             return False
         names = ((*self._entry(one), first, second), (*self._entry(other), second, first))
         self._change(Change("exchange", names))
