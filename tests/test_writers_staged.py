@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import pickle
 import shutil
@@ -331,3 +332,22 @@ def test_an_abort_does_not_wait_for_a_disk_that_fails() -> None:
     assert files.failed
     begun.abort()
     assert files.stat("/box") is None
+
+
+def test_an_abort_that_is_disturbed_to_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task that is still being stopped puts files there all the time: after some patience that is told."""
+    begun = StagedWrite(str(tmp_path / "box"), LAYOUT, "append")
+    tried = []
+
+    def disturbed(self: StagedWrite) -> None:
+        tried.append(1)
+        raise OSError(errno.ENOTEMPTY, "not empty", str(tmp_path / "box"))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(StagedWrite, "_undo", disturbed)
+        patch.setattr("logwright.writers.staged.time.sleep", lambda seconds: None)
+        with pytest.raises(ExistsError, match="not empty"):
+            begun.abort()
+    assert len(tried) > 1
+    begun.abort()
+    assert not list(tmp_path.iterdir())
