@@ -507,3 +507,38 @@ def test_what_is_lost_is_counted_beyond_the_ranges_that_are_told(monkeypatch: py
         {"first_offset": 0, "last_offset": 0, "first_timestamp": 7, "last_timestamp": 7},
         {"first_offset": 2, "last_offset": 2},
     ]
+
+
+def test_offsets_that_go_back_where_an_entry_is_due() -> None:
+    files = {"00000000000000000000_index": b"", "00000000000000000000_timeindex": b""}
+    found = opened(partition(batch(0), batch(5), batch(6), batch(2), **files), index_interval_bytes=0)
+    assert found.verdict.truncates == {LOG: 0}
+    assert any("invalid offset during recovery" in one for one in found.verdict.warnings)
+
+
+def test_the_first_batch_is_a_marker_that_can_not_be_parsed() -> None:
+    marker = {
+        "attributes": 0,
+        "timestamp_delta": 0,
+        "offset_delta": 0,
+        "key": bytes(2),
+        "value": b"",
+        "headers": (),
+    }
+    bad = batch(0, attributes=TRANSACTIONAL | CONTROL, records=[marker], producer_id=1, producer_epoch=0)
+    verdict = opened(partition(bad)).verdict
+    assert (verdict.opens, verdict.error_class) == (False, "org.apache.kafka.common.InvalidRecordException")
+
+
+def test_an_open_transaction_that_began_in_a_gap() -> None:
+    """Its first batch is gone: the broker looks for it in the next segment."""
+    data = {"producer_id": 1, "producer_epoch": 0, "base_sequence": 0, "attributes": TRANSACTIONAL}
+    first = opened(partition(batch(0), batch(4, **data)))
+    files = {entry.name: first.after.read(entry.name) for entry in first.after.entries()}
+    files[LOG] = batch(0) + batch(1)
+    files[segment_name(5, ".log")] = batch(5)
+    files[segment_name(5, ".index")] = files[segment_name(5, ".timeindex")] = b""
+    found = opened(Memory(files), clean=True)
+    assert found.verdict.opens
+    assert found.verdict.rows == 3
+    assert [part.hints["end_offset"] for part in found.parts("read_committed")] == [2]

@@ -148,8 +148,7 @@ def entries(listing: Listing, file: str, start: int, end: int, *, check: bool = 
         at = first + stop
         if why in (END, PARTIAL):
             return
-        if why == FULL:
-            continue
+        assert why != FULL  # there is room for all that fit
         if why == MORE and (check or need <= _WHOLE):
             length = max(need, _WINDOW)
             continue
