@@ -17,7 +17,7 @@ SHELL := /bin/bash
 
 UV_VERSION := 0.13.8
 
-.PHONY: help install test demo bench bench-peers oracle lint format types dist lock coverage nightly clean distclean
+.PHONY: help install test demo bench bench-peers oracle lint format types dist lock coverage nightly trust clean distclean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -54,6 +54,11 @@ oracle: $(STAMP) ## let the real systems judge what we write (Java 17, Maven)
 
 nightly: $(STAMP) ## the long tests, and the properties with thousands of examples (hours)
 	HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest tests -q -n $(JOBS) -m "nightly or not nightly" $(ARGS)
+	$(BIN)/python -m logwright.roundtrip.fuzz all --seconds 300
+	$(BIN)/python -m logwright.roundtrip.trust --every-bit
+
+trust: $(STAMP) ## try every promise on every kind of file, and print how much was tried (minutes)
+	$(BIN)/python -m logwright.roundtrip.trust $(ARGS)
 
 bench: $(STAMP) ## measure, and print one table
 	$(BIN)/python benchmarks/run.py $(ARGS)
@@ -73,16 +78,15 @@ format: $(STAMP) ## lay the code out, sort imports
 types: $(STAMP) ## mypy --strict
 	$(BIN)/mypy
 
-# Compiled kernels leave no trace for coverage: the interpreted run counts the kernels, the compiled one what compiles and calls
-# them. Spark's workers are forked and killed, so its tests count for nothing here.
-coverage: $(STAMP) ## branch coverage over interpreted and compiled kernels together (10 minutes)
+# Compiled kernels leave no trace for coverage: the interpreted run counts them, the compiled one everything else. Spark's workers
+# are forked and killed, so its tests count for nothing here.
+coverage: $(STAMP) ## branch coverage over interpreted and compiled kernels together (a quarter of an hour)
 	$(BIN)/coverage erase
-	HYPOTHESIS_PROFILE=coverage NUMBA_DISABLE_JIT=1 $(COVERED)
-	HYPOTHESIS_PROFILE=ci $(COVERED)
+	HYPOTHESIS_PROFILE=coverage NUMBA_DISABLE_JIT=1 $(COVERED) tests/kafka tests/test_{compress,intrinsics,kernel}.py $(ARGS)
+	HYPOTHESIS_PROFILE=ci $(COVERED) tests --ignore=tests/oracle $(ARGS)
 	$(BIN)/coverage combine -q
 	$(BIN)/coverage report
-COVERED = $(BIN)/coverage run -m pytest tests -q -n $(JOBS) --dist loadfile --ignore=tests/oracle \
-  -m "not nightly and not oracle and not spark" $(ARGS)
+COVERED = $(BIN)/coverage run -m pytest -q -n $(JOBS) --dist loadfile -m "not nightly and not oracle and not spark"
 
 dist: $(STAMP) ## wheel, sdist, and for spark-submit the zip for --py-files and the job repair, in dist/
 	@rm -rf dist build src/logwright.egg-info

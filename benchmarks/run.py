@@ -52,7 +52,7 @@ def main() -> None:
         print("measuring ours ...", file=sys.stderr)
         ours = _ours(place)
         lines = _table(ours, peers)
-        lines += ["", *_memory(place), *_cold(place)]
+        lines += ["", *_salvage(), "", *_memory(place), *_cold(place)]
         if not given.no_spark:
             lines += _spark(place)
     text = "\n".join([_machine(), "", *lines, ""])
@@ -122,6 +122,14 @@ def _table(ours: Rates, peers: dict[str, dict[str, Rates]]) -> list[str]:
         f"One record a batch costs {ours['read_four[none]'] / ours['read_singles']:.2f} times as much a record.",
     ]
     return lines
+
+
+def _salvage() -> list[str]:
+    """Past damage: a process of its own, as it warms up the kernels."""
+    said = subprocess.run(
+        [sys.executable, str(HERE / "bench_salvage.py")], check=True, stdout=subprocess.PIPE, text=True
+    )
+    return said.stdout.splitlines()
 
 
 _PEAK = """

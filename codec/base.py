@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from logwright.codec.describe import Struct
+from logwright.codec.describe import Struct, Type
 from logwright.codec.fault import Fault
 from logwright.codec.option import Option, Options
 from logwright.codec.table import Table
@@ -103,6 +103,8 @@ class Codec(Protocol):
     """What decoding and encoding a file of its own takes."""
     whole: bool
     """True for small files that are one frame: they are always read as a single window."""
+    ordered: str | None
+    """The column by which frames are in order in a sound file, known from their headers (`frame_bounds`); None: there is none."""
 
     def recognise(self, name: str, head: bytes) -> Match:
         """From the file's name (without folders) and its first bytes (up to 4096)."""
@@ -179,6 +181,25 @@ class Prepares(Protocol):
         """Called once for a context before the first `scan` with it, for a file of `size` bytes; an empty file is scanned too.
 
         `read(offset, length)` gives so many bytes, or fewer at the end of the file; zeros where the disk can't read.
+        """
+        ...
+
+
+@runtime_checkable
+class Addresses(Protocol):
+    """What a codec may offer besides: to change one field of a frame by its name, wrong values too."""
+
+    def field_names(self) -> Sequence[str]:
+        """The names of all fields that a path may end in, and of what they lie in."""
+        ...
+
+    def edit(
+        self, frame: bytes, path: Sequence[str | int], change: Callable[[bytes, Type], bytes], *, reseal: bool
+    ) -> bytes:
+        """The frame with one field changed. `path`: ("records", 3, "key"), see `codec.address`. `change` gets the bytes of the field
+        and what it holds, and gives others of any length. `reseal`: lengths and checksums around it are made right again.
+
+        Raises `UsageError` for a field that there is not, or that can't be found in these bytes.
         """
         ...
 

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from logwright.codec import address
 from logwright.codec.base import Bytes, Chunk, Decoded, Frames, Match, Window
 from logwright.codec.describe import Struct, dtype_of
 from logwright.codec.fault import Fault, Kind, Severity, UsageError
@@ -72,6 +73,7 @@ class FixedCodec:
     """
 
     whole = True
+    ordered: str | None = None
 
     def __init__(
         self,
@@ -98,6 +100,13 @@ class FixedCodec:
             "frames": FRAMES,
             "file": FILE,
         }
+
+    def field_names(self) -> Sequence[str]:
+        return address.names(self.structures)
+
+    def edit(self, frame: bytes, path: address.Path, change: address.Change, *, reseal: bool) -> bytes:
+        """See `codec.base.Addresses`."""
+        return address.of_codec(self.name, self.structures, frame, path, change, reseal=reseal)
 
     def recognise(self, name: str, head: bytes) -> Match:
         return Match.NAME if self.pattern.fullmatch(name) else Match.NO

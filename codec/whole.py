@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from logwright.codec import address
 from logwright.codec.base import Chunk, Decoded, Frames, Match, Window
 from logwright.codec.describe import DescriptionError, Struct
 from logwright.codec.fault import Fault, Kind, UsageError
@@ -55,6 +56,7 @@ class WholeCodec:
     """
 
     whole = True
+    ordered: str | None = None
 
     def __init__(
         self,
@@ -76,6 +78,13 @@ class WholeCodec:
             "frames": FRAMES,
             "file": FILE,
         }
+
+    def field_names(self) -> Sequence[str]:
+        return address.names(self.structures)
+
+    def edit(self, frame: bytes, path: address.Path, change: address.Change, *, reseal: bool) -> bytes:
+        """See `codec.base.Addresses`."""
+        return address.of_codec(self.name, self.structures, frame, path, change, reseal=reseal)
 
     def recognise(self, name: str, head: bytes) -> Match:
         return Match.NAME if self.pattern.fullmatch(name) else Match.NO

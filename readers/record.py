@@ -30,12 +30,11 @@ class Recorder(Protocol):
 
 @dataclass
 class _Heard(FileReport):
-    hear: Callable[[Fault], None] | None = None
+    hear: Callable[[Fault], None] = lambda fault: None
 
     def add(self, fault: Fault, *, damaged: bool = False) -> None:
         super().add(fault, damaged=damaged)
-        if self.hear is not None:
-            self.hear(fault)
+        self.hear(fault)
 
 
 class HeardReport(Report):

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import bisect
 import errno
+import functools
 import itertools
 import os
 import re
@@ -88,9 +89,6 @@ class Regions:
 
     def __iter__(self) -> Any:
         return iter(self._all)
-
-    def __len__(self) -> int:
-        return len(self._all)
 
     def first(self, offset: int, stop: int) -> Region | None:
         """The first one that has bytes in `[offset, stop)`."""
@@ -220,29 +218,32 @@ class Rescuer:
         """As `Source.pread`. Raises `UnreadableError` with the first region that has bytes of what was asked for, and
         `OSError` for what is no fault of the place."""
         length = max(0, min(length, self.size - offset))
-        self._refuse(offset, length)
+        while True:
+            first = self._first(offset, offset + length)
+            stop = length if first is None else max(0, first.offset - offset)
+            # What lies before it is promised to be readable, so that is tried.
+            data = self._try(offset, stop)
+            if self._first(offset, offset + stop) is not None:
+                continue
+            if first is None or len(data) < stop:
+                return data
+            raise UnreadableError.of(first.offset, first.stop - first.offset, first.why, self.path)
+
+    def _try(self, offset: int, length: int) -> Bytes:
+        """Bytes up to the end of the file, or to what can't be read: that is noted."""
         out = np.empty(length, np.uint8)
-        view = out.data
-        done, error = self._fill(view, offset, 0)
-        if error is None:
-            return out[:done]
-        for _ in range(self._how.retries):
-            done, error = self._fill(view, offset, done)
+        done, error = 0, None
+        for _ in range(1 + self._how.retries):
+            done, error = self._fill(out.data, offset, done)
             if error is None:
                 return out[:done]
-        done = self._pieces(view, offset, done, error)
-        self._refuse(offset, length)
-        return out[:done]
+        assert error is not None
+        return out[: self._pieces(out.data, offset, done, error)]
 
-    def _refuse(self, offset: int, length: int) -> None:
-        found = [
-            region
-            for known in (self._mapped, self._known.regions)
-            if (region := known.first(offset, offset + length)) is not None
-        ]
-        if found:
-            first = min(found, key=lambda region: region.offset)
-            raise UnreadableError.of(first.offset, first.stop - first.offset, first.why, self.path)
+    def _first(self, offset: int, stop: int) -> Region | None:
+        """The first known region with bytes in `[offset, stop)`."""
+        both = (self._mapped.first(offset, stop), self._known.regions.first(offset, stop))
+        return min((one for one in both if one is not None), key=lambda one: one.offset, default=None)
 
     def _fill(self, view: memoryview, offset: int, done: int) -> tuple[int, OSError | None]:
         """Read on from `done`: how far that came, and the error of the place where it stopped."""
@@ -399,15 +400,21 @@ def map_regions(path: str, size: int) -> Regions:
     Raises `NotFoundError`, or `UsageError` that names the line.
     """
     try:
-        with open(path, "rb") as file:
-            data = file.read(_MAP_LIMIT + 1)
+        status = os.stat(path)
+        return _map_regions(path, size, status.st_size, status.st_mtime_ns)
     except FileNotFoundError:
         raise NotFoundError("there is no such map file", path=path) from None
     except OSError as error:
         raise UsageError(f"the map can't be read: {error.strerror}", path=path) from error
-    if len(data) > _MAP_LIMIT:
+
+
+@functools.lru_cache(maxsize=256)
+def _map_regions(path: str, size: int, length: int, changed: int) -> Regions:
+    """Kept, since a file is opened many times."""
+    if length > _MAP_LIMIT:
         raise UsageError(f"is no map of ddrescue: more than {_MAP_LIMIT} bytes", path=path)
-    return parse_map(data.decode("ascii", "replace"), size, path)
+    with open(path, "rb") as file:
+        return parse_map(file.read(_MAP_LIMIT).decode("ascii", "replace"), size, path)
 
 
 def parse_map(text: str, size: int, path: str = "map") -> Regions:

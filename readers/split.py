@@ -3,16 +3,18 @@
 Cuts are places where frames start, found by walking their lengths from the start of the file. They are not guessed from bytes
 around an offset: a legal value may hold whole frames with right checksums. Checksums are not looked at, that would be
 reading the file; only where the chain of lengths breaks, the walk goes on as a reader would.
+
+A file whose frames are out of order is not cut: what one frame gives may then depend on those before it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
 
-from logwright.codec.base import Codec, Positions
+from logwright.codec.base import Codec, Frames, Positions
 from logwright.readers.source import Source
 from logwright.readers.walk import Walk
 
@@ -24,7 +26,29 @@ def split(source: Source, codec: Codec, context: Any, max_bytes: int) -> list[tu
     if codec.whole or source.size <= max_bytes:
         return [(0, source.size)]
     walk = Walk(source, codec, context, check=False, step=_STEP)
-    return cut(walk.starts(), source.size, max_bytes)
+    order = _Order(codec)
+    stretches = cut(order.watch(walk.starts()), source.size, max_bytes)
+    return stretches if order.kept else [(0, source.size)]
+
+
+class _Order:
+    """Whether the frames are in order, say their headers."""
+
+    def __init__(self, codec: Codec) -> None:
+        self.codec, self.kept = codec, True
+        self._highest: int | None = None
+
+    def watch(self, found: Iterable[tuple[Positions, Frames | None]]) -> Iterator[Positions]:
+        for starts, frames in found:
+            yield starts
+            if self.codec.ordered is None or frames is None:
+                continue
+            low, high = self.codec.frame_bounds(frames, self.codec.ordered)
+            before = np.concatenate([low[:1] - 1 if self._highest is None else [self._highest], high[:-1]])
+            if (low <= before).any():
+                self.kept = False
+                return
+            self._highest = int(high[-1])
 
 
 def cut(starts: Iterable[Positions], size: int, max_bytes: int) -> list[tuple[int, int]]:

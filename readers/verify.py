@@ -397,12 +397,10 @@ class _Held:
         target = self.spec.directory()
         wish = replace(self.wish, depth=min(self.wish.depth, Depth.CHECKSUMS, key=list(Depth).index))
         checker = _checker(target, wish)
-        if checker is None:
-            return []
-        for file in _files(target):
+        for file in _files(target) if checker is not None else ():
             if file.role is Role.PRIMARY:
                 look(target, file, wish, checker)
-        return list(checker.finish())
+        return [] if checker is None else list(checker.finish())
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,9 @@ from logwright.readers.source import Source, patched
 WINDOW = 4 << 20
 """Measured on segments of Kafka: smaller windows cost more in calls than they gain in the cache, larger ones gain nothing."""
 _CAREFUL = 64 << 10
-"""The window after damage that is no farther from the one before, doubled with each that is sound."""
+"""The smallest window after damage; each window that is sound doubles it."""
+_DENSE = 8 << 10
+"""Damage that is no farther from the one before halves the window."""
 _HEAD = 4096
 """With so many bytes a scan knows the length of the frame (`Frames`)."""
 WHOLE_LIMIT = 1 << 30
@@ -118,7 +120,7 @@ class Walk:
     def _walk(self) -> Iterator[Stretch | Hole]:
         at, need = self.start, 0
         resumed = at
-        hole: Fault | None = None
+        hole: tuple[Fault, int] | None = None
         self._prepare()
         empty = self.size == 0 and (self.codec.whole or self._preparer is not None)
         while at < self.end or (empty and not self._fetched):
@@ -128,7 +130,7 @@ class Walk:
                 frames = self._last(frames)
             place = window.offset + frames.stop
             if hole is not None and (len(frames) or not frames.need or self._bad is not None):
-                yield self._hole(hole, frames)
+                yield self._hole(*hole, frames)
                 hole = None
             if self._bad is not None and frames.damage is None:
                 frames = self._stopped(frames, self._bad)
@@ -139,11 +141,11 @@ class Walk:
                     self._before = frames.pick(slice(-1, None))
                 yield stretch
             if stretch.damage is not None:
-                if place - resumed < _CAREFUL:
-                    self._step = min(_CAREFUL, self._full)
+                if place - resumed < _DENSE:
+                    self._step = min(max(_CAREFUL, self._step // 2), self._full)
                 at = resumed = self._recover(stretch.damage)
                 need = 0
-                hole = replace(stretch.damage, length=at - stretch.damage.offset)
+                hole = stretch.damage, at - stretch.damage.offset
                 continue
             if window.final and (place <= at or not frames.need):
                 break
@@ -152,10 +154,11 @@ class Walk:
             at, need = place, frames.need
             self._step = min(self._step * 2, self._full)
         if hole is not None:
-            yield self._hole(hole, None)
+            yield self._hole(*hole, None)
 
-    def starts(self) -> Iterator[Positions]:
-        """Where frames start, by their lengths alone: over what does not fit the window the walk jumps. For `split`."""
+    def starts(self) -> Iterator[tuple[Positions, Frames | None]]:
+        """Where frames start, by their lengths alone, and the frames as far as they are known: over what does not fit the window
+        the walk jumps. For `split`."""
         at, need, self._step = self.start, _HEAD, min(_CAREFUL, self._full)
         self._prepare()
         while at < self.end:
@@ -164,12 +167,12 @@ class Walk:
             frames = self.codec.scan(window, inside, self.context, check=False)
             place = window.offset + frames.stop
             if len(frames):
-                yield frames.start + window.offset
+                yield frames.start + window.offset, frames
                 self._step = min(self._step * 2, self._full)
             if self._bad is not None and frames.damage is None:
                 left = len(window.data) - frames.stop
                 if frames.need > left >= _HEAD:
-                    yield np.array([place], np.int64)
+                    yield np.array([place], np.int64), None
                     at = place + frames.need
                 else:
                     at = self._recover(self._bad.fault(self.codec.name, place))
@@ -178,7 +181,7 @@ class Walk:
             elif place > at and (frames.need or not window.final):
                 at, need = place, frames.need if _HEAD < frames.need <= _CAREFUL else _HEAD
             elif frames.need > len(window.data) - inside and not window.final:
-                yield np.array([at], np.int64)
+                yield np.array([at], np.int64), None
                 at += frames.need
                 self._step = 2 * _HEAD
             else:
@@ -193,18 +196,19 @@ class Walk:
             damage = damage if damage is not None and damage.offset < self.stop else None
         return Stretch(window, frames, faults, damage)
 
-    def _hole(self, fault: Fault, after: Frames | None) -> Hole:
-        tail = fault.offset + fault.length >= self.size and not self._met
-        fault, self._met = _naming(fault, self._met.values()), {}
-        if not tail and fault.severity is not Severity.ERROR:
-            # A torn tail or padding with good frames behind it is neither.
-            fault = replace(fault, severity=Severity.ERROR)
+    def _hole(self, fault: Fault, length: int, after: Frames | None) -> Hole:
+        tail = fault.offset + length >= self.size and not self._met
+        if self._met:
+            fault, self._met = _naming(fault, self._met.values()), {}
+        # A torn tail or padding with good frames behind it is neither.
+        severity = fault.severity if tail else Severity.ERROR
         padding = tail and fault.kind is Kind.PADDING
-        if self._teller is not None and not (fault.lost or padding or fault.severity is Severity.INFO):
+        rows, lost = fault.rows_lost, fault.lost
+        if self._teller is not None and not (lost or padding or severity is Severity.INFO):
             first = after.pick(slice(0, 1)) if after is not None and len(after) else None
-            rows, lost = self._teller.lost_between(self._before, first, self.context)
-            fault = replace(fault, rows_lost=rows if fault.rows_lost is None else fault.rows_lost, lost=lost)
-        return Hole(fault, tail)
+            known, lost = self._teller.lost_between(self._before, first, self.context)
+            rows = known if rows is None else rows
+        return Hole(replace(fault, length=length, severity=severity, rows_lost=rows, lost=lost), tail)
 
     # What the disk can't read
 
@@ -254,7 +258,7 @@ class Walk:
             }
             yield self._between(frames, window, at, fault.offset, fault)
             at = min(fault.offset + fault.length, self.size)
-            yield self._hole(replace(fault, length=at - fault.offset), None)
+            yield self._hole(fault, at - fault.offset, None)
         yield self._between(frames, window, at, self.size, None)
 
     def _between(self, frames: Frames, window: Window, low: int, high: int, damage: Fault | None) -> Stretch:
@@ -275,7 +279,8 @@ class Walk:
         window = self._window
         inside = at - window.offset
         fits = self._fetched and inside >= 0 and inside + need <= len(window.data)
-        if fits and (patch or not self._patches):
+        # A window that ends where the disk can't read is too short to search in, one with zeros there is not to be scanned.
+        if fits and (self._bad is None if patch else not self._patches):
             return inside
         length = self._step if self.stop is None else min(self._step, max(self.stop - at, _HEAD))
         if self.codec.whole:
@@ -319,7 +324,8 @@ class Walk:
         """Where the next good frame after a damaged one starts; the end of what is read where there is none."""
         seen: dict[int, UnreadableError] = {}
         place = self._find(fault, seen)
-        self._met.update((at, one) for at, one in seen.items() if at < place and one.stop > fault.offset)
+        if seen:
+            self._met.update((at, one) for at, one in seen.items() if at < place and one.stop > fault.offset)
         return place
 
     def _find(self, fault: Fault, seen: dict[int, UnreadableError]) -> int:
@@ -330,11 +336,12 @@ class Walk:
             # What a damaged frame says of its own length helps to judge: it stays in the window while that is no burden.
             base = fault.offset if at - fault.offset <= self._full else at
             inside = at - base + self._cover(base, min(at - base + need, self.size - base), patch=True)
-            seen.update((one.start, one) for one in self._patches)
-            bad = next((one for one in self._patches if one.start <= at < one.stop), None)
-            if bad is not None:
-                at, need = bad.stop, 1
-                continue
+            if self._patches:
+                seen.update((one.start, one) for one in self._patches)
+                bad = next((one for one in self._patches if one.start <= at < one.stop), None)
+                if bad is not None:
+                    at, need = bad.stop, 1
+                    continue
             window = self._window
             place, more = self.codec.resync(window, inside, self.context)
             if place >= 0 and not more:
@@ -350,6 +357,7 @@ class Walk:
                 return end
             at = max(at + 1, window.offset + len(window.data) - max(more, 0))
             need = window.offset + len(window.data) - at + 1
+            self._step = min(self._step * 2, self._full)
         return end
 
 
@@ -371,16 +379,13 @@ def _whole_frames(frames: Frames, fault: Fault) -> Fault:
     return replace(fault, offset=low, length=high - low)
 
 
-def _merged(faults: list[Fault]) -> Iterator[Fault]:
+def _merged(faults: list[Fault]) -> list[Fault]:
     """In order, with those that overlap made one."""
-    last: Fault | None = None
+    out: list[Fault] = []
     for fault in sorted(faults, key=lambda one: one.offset):
-        if last is not None and fault.offset < last.offset + last.length:
-            stop = max(last.offset + last.length, fault.offset + fault.length)
-            last = replace(last, length=stop - last.offset)
-            continue
-        if last is not None:
-            yield last
-        last = fault
-    if last is not None:
-        yield last
+        if out and fault.offset < out[-1].offset + out[-1].length:
+            stop = max(out[-1].offset + out[-1].length, fault.offset + fault.length)
+            out[-1] = replace(out[-1], length=stop - out[-1].offset)
+        else:
+            out.append(fault)
+    return out

@@ -143,7 +143,9 @@ def headline(report: Report) -> str:
     said = [size if report.ok else f"{_size(report.bytes_damaged)} of {size}"]
     files = sum(file.path != "" for file in report.files)  # "" is the directory itself
     said += [count(files, "file")] if files != 1 else []
-    said += [count(report.frames, "frame"), count(report.rows, report.nouns[0])]
+    said.append(count(report.frames, "frame"))
+    if report.rows or not report.frames:  # else nobody has counted them
+        said.append(count(report.rows, report.nouns[0]))
     if report.faults_total:
         noun = "note" if report.worst is Severity.INFO else "fault"
         said.append(count(report.faults_total, noun))
@@ -400,6 +402,8 @@ def lost(fault: Fault, report: Report) -> str:
     """`Fault.lost` in words: pairs of `first_x` and `last_x` as ranges, times as dates; without what is true of all."""
     said: list[str] = []
     gone = {name: value for name, value in fault.lost.items() if name not in report.known}
+    if fault.rows_lost == 0 and not gone:
+        return "nothing"
     extra = [] if fault.rows_lost is None else [count(fault.rows_lost, report.nouns[0])]
     for name, value in gone.items():
         if name.startswith("first_") and f"last_{name[6:]}" in gone:

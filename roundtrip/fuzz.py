@@ -74,8 +74,8 @@ def fuzz_one(codec: str, data: bytes, name: str | None = None) -> None:
     for mode, one in found.items():
         if isinstance(one, LogwrightError) and not (mode is Mode.FAILFAST and isinstance(one, DamageError)):
             raise BrokenPromise(f"{mode} raised {type(one).__name__}: {one}")
-    if not isinstance(permissive, Read) or not isinstance(dropped, Read):
-        raise AssertionError
+    assert isinstance(permissive, Read)
+    assert isinstance(dropped, Read)
     if isinstance(strict, Read) == bool(dropped.report.errors):
         raise BrokenPromise(
             f"FAILFAST {'did not raise' if isinstance(strict, Read) else 'raised'}, and the report says otherwise"

@@ -27,6 +27,7 @@ from logwright.codec.base import Codec, Frames, Window
 from logwright.codec.describe import Struct
 from logwright.codec.fault import DamageError, LogwrightError, UsageError
 from logwright.readers.stream import Mode
+from logwright.readers.walk import Stretch, Walk
 from logwright.roundtrip import reference
 from logwright.roundtrip.compare import bytes_differ, plain_times, tables_differ
 from logwright.roundtrip.specimen import Given, Read, Specimen, attempt
@@ -139,12 +140,10 @@ def kernel_equals_description(
         return Verdict(law, _what(specimen), 0)
     struct = specimen.codec.structures[0]
     frames = specimen.read("frames").table
-    context = specimen.context()
-    found = _scan(specimen, data, context)
+    found = _good_frames(specimen)
     rows_of = reference.ROWS.get(specimen.codec.name)
     described: list[dict[str, Any]] = []
-    for i in range(len(found)):
-        start, end = int(found.start[i]), int(found.end[i])
+    for i, (start, end) in enumerate(found):
         what = f"frame {i} at byte {start}"
         try:
             values, stop = struct.unpack(data, start, end)
@@ -348,6 +347,20 @@ def _checked_from(struct: Struct) -> Callable[[int], bool] | None:
     if not spans:
         return None
     return lambda at: any(low <= at and (high is None or at < high) for low, high in spans)
+
+
+def _good_frames(specimen: Specimen) -> list[tuple[int, int]]:
+    """Where they lie, also behind damage."""
+    out: list[tuple[int, int]] = []
+    with specimen.open() as source:
+        for found in Walk(source, specimen.codec, specimen.context()):
+            if isinstance(found, Stretch):
+                starts, ends = (
+                    found.frames.start + found.window.offset,
+                    found.frames.end + found.window.offset,
+                )
+                out += zip(starts.tolist(), ends.tolist(), strict=True)
+    return out
 
 
 def _scan(specimen: Specimen, data: bytes, context: Any) -> Frames:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from logwright.codec.compress import decompress
-from logwright.codec.describe import Repeated
+from logwright.codec.describe import DescriptionError, Repeated
 from logwright.codec.kafka.batch import (
     ATTRIBUTES,
     COMPRESSION_NAMES,
@@ -37,8 +37,12 @@ def _records(batch: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     flags = {bit.name: bit.of(batch["attributes"]) for bit in ATTRIBUTES.bits}
     records = batch["records"]
     if flags["compression"]:
+        if flags["compression"] >= len(COMPRESSION_NAMES):
+            raise DescriptionError(f"compression {flags['compression']} is unknown")
         plain = decompress(COMPRESSION_NAMES[flags["compression"]], records, _LIMIT).tobytes()
-        records, _ = Repeated(RECORD, "records_count").unpack(plain, 0, len(plain), dict(batch))
+        records, stop = Repeated(RECORD, "records_count").unpack(plain, 0, len(plain), dict(batch))
+        if stop != len(plain):
+            raise DescriptionError(f"{len(plain) - stop} bytes left after {len(records)} records", stop)
     for record in records:
         created = _wrapped(batch["base_timestamp"] + record["timestamp_delta"], 64)
         yield {
@@ -72,7 +76,7 @@ def _wrapped(number: int, bits: int) -> int:
 
 def _control_type(key: bytes | None) -> str:
     if key is None or len(key) < CONTROL_RECORD_KEY.min_size:
-        return "UNKNOWN"
+        return "MALFORMED"
     values, _ = CONTROL_RECORD_KEY.unpack(key)
     return CONTROL_TYPES.get(values["type"], "UNKNOWN")
 

@@ -22,8 +22,6 @@ from logwright.readers.walk import WINDOW
 HEAD = 4096
 """So many first bytes are looked at to recognise a file."""
 
-Given = str | os.PathLike[str] | bytes | bytearray | memoryview
-
 
 @dataclass(frozen=True)
 class Read:
@@ -48,7 +46,10 @@ class Specimen:
     def of(
         cls, given: Given, codec: str | Codec | None = None, name: str | None = None, **options: Any
     ) -> Specimen:
-        """A path, or bytes. Raises `UsageError` when it is of no kind that we know, or of another than `codec` says."""
+        """A path, bytes, or a specimen already. Raises `UsageError` when it is of no kind that we know, or of another than `codec`
+        says."""
+        if isinstance(given, Specimen):
+            return given
         path: str | None = None
         data, hints = b"", {"directory": ""}
         if isinstance(given, bytes | bytearray | memoryview):
@@ -131,6 +132,9 @@ class Specimen:
 
     def encode(self, rows: pa.Table, frames: pa.Table | None = None, file: pa.Table | None = None) -> bytes:
         return b"".join(bytes(chunk) for chunk in self.codec.encode(rows, frames, file, self.context()))
+
+
+Given = str | os.PathLike[str] | bytes | bytearray | memoryview | Specimen
 
 
 def attempt(specimen: Specimen, mode: Mode, columns: str | None = None) -> Read | LogwrightError:

@@ -116,7 +116,7 @@ def in_memory(most: int = MEMORY) -> Iterator[None]:
     _pools.append(pool)
     pa.set_memory_pool(pool)
     tracing = tracemalloc.is_tracing()
-    tracemalloc.start()
+    tracemalloc.start()  # nothing, where it was started before
     tracemalloc.reset_peak()
     before = tracemalloc.get_traced_memory()[0]
     try:
@@ -296,62 +296,43 @@ def _read(path: str, codec: Codec, sample: Sample, mode: Mode) -> tuple[list[str
 
 
 def writing(sample: Sample) -> Figures:
-    """Write a file through failures and crashes, where there is none and over another: it is the old one or the new one."""
+    """Write a file through failures and crashes, where there is none and over another: it is the old one or the new one, and the next
+    write leaves nothing else behind."""
     specimen = sample.specimen()
     table = specimen.read().table
-    new = specimen.all_bytes()
-    old = b"another file, as it was"
     target = f"/place/{sample.name}"
     figures = Figures()
-    for before, mode in ((None, "error"), (old, "overwrite")):
+
+    def put(on: MemoryFileSystem) -> None:
+        mode = "overwrite" if sample.name in on.tree("/place") else "error"
+        write(table, target, specimen.codec.name, mode=mode, files=on, **sample.options)
+
+    for old in (None, b"another file, as it was"):
         files = MemoryFileSystem()
         files.make("/place")
-        if before is not None:
-            files.put(target, before)
-        left = {sample.name} if before is not None else set()
+        if old is not None:
+            files.put(target, old)
+        done = files.fork()
+        put(done)
+        new = done.tree("/place")[sample.name]
 
-        def command(on: MemoryFileSystem, mode: str = mode) -> None:
-            write(table, target, specimen.codec.name, mode=mode, files=on, **sample.options)
-
-        probe = files.fork()
-        command(probe)
-        whole = probe.tree("/place")[sample.name]
-
-        def judge(
-            on: MemoryFileSystem,
-            error: BaseException | None,
-            text: str,
-            *,
-            before: Any = before,
-            whole: Any = whole,
+        def failed(
+            on: MemoryFileSystem, error: BaseException | None, text: str, old: Any = old, new: Any = new
         ) -> None:
             found = on.tree("/place").get(sample.name)
-            if found not in (before, whole) or (error is None and found != whole):
+            if found not in (old, new) or (error is None and found != new):
                 raise BrokenPromise(
                     f"{sample.label}: {text}: {target} is neither the old file nor the new one"
                 )
 
-        def crashed(on: MemoryFileSystem, text: str, judge: Any = judge, left: set[str] = left) -> None:
-            judge(on, KeyError(), text)
-            # The next writer tidies up.
-            write(
-                table,
-                target,
-                specimen.codec.name,
-                mode="overwrite" if target_is(on) else "error",
-                files=on,
-                **sample.options,
-            )
+        def crashed(on: MemoryFileSystem, text: str, failed: Any = failed) -> None:
+            failed(on, Interrupted(), text)
+            put(on)
             if set(on.tree("/place")) != {sample.name}:
                 raise BrokenPromise(f"{sample.label}: {text}: left behind: {sorted(on.tree('/place'))}")
 
-        def target_is(on: MemoryFileSystem) -> bool:
-            return sample.name in on.tree("/place")
-
-        figures += every_operation(files, command, judge)
-        figures += every_crash(files, command, crashed)
-    if not new:
-        raise BrokenPromise(f"{sample.label} is empty")
+        figures += every_operation(files, put, failed)
+        figures += every_crash(files, put, crashed)
     return figures
 
 

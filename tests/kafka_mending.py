@@ -10,6 +10,11 @@ from logwright.codec.base import Entry, Kept, Listing, Mending, Strategy
 from logwright.codec.kafka.partition import LAYOUT
 from logwright.codec.option import Options
 
+INTERVAL = {"index.interval.bytes": 250}
+OPTIONS = {**INTERVAL, "producer.id.expiration.ms": 1 << 62}
+"""As the golden brokers ran, and no producer is ever forgotten."""
+ID = "dYzWm9fOQ-qIYUZRa3sd5A"
+
 
 class Memory:
     """A `Listing` of bytes."""
@@ -75,3 +80,19 @@ def started(directory: Memory, *, clean: bool = False, **given: Any) -> Any:
     """What a broker would do with a directory (`Opened`)."""
     wanted = Options(LAYOUT.read_options, given)
     return LAYOUT.open_as(directory, LAYOUT.plan(directory, wanted), wanted, version=None, clean=clean)
+
+
+def lawful(directory: Memory) -> Any:
+    """A broker started on a mended directory finds nothing to do, and its consumer gets to the end. Returns the verdict."""
+    alone = Memory(directory.files, directory.name)
+    opened = started(alone, **INTERVAL)
+    verdict = opened.verdict
+    assert verdict.opens, verdict.error
+    assert verdict.error is None
+    assert not verdict.truncates
+    assert not verdict.removes
+    assert not verdict.creates
+    assert [name for name in verdict.rewrites if opened.after.read(name) != alone.files[name]] == []
+    # A check finds no error in the logs, or this would be refused.
+    assert rebuild(directory, **OPTIONS)[0].files == directory.files
+    return verdict

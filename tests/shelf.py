@@ -108,6 +108,7 @@ class ToyFrames:
     tables: Mapping[str, Table] = {"rows": ROWS, "frames": FRAMES, "file": FILE}
     options = (Option("loud", False, "Texts in upper case.", parse_bool),)
     whole = False
+    ordered: str | None = None
 
     def recognise(self, name: str, head: bytes) -> Match:
         if name.endswith(".toy"):
@@ -282,6 +283,7 @@ class ToyNote:
     }
     options = ()
     whole = True
+    ordered: str | None = None
 
     def recognise(self, name: str, head: bytes) -> Match:
         return Match.SURE if name == "NOTE" else Match.NO

@@ -141,6 +141,8 @@ def test_what_is_written_down_of_a_fault(tmp_path: Path) -> None:
                 raise UnreadableError.of(101, 1, "no", "shown")
             return super().pread(offset, length)
 
+    first = Fault("kafka.log", 101, 2, Kind.CHECKSUM, "no")
+    assert described("shown", first, lambda: Dying(path.read_bytes()))["record"] is None
     cut = described("shown", fault, lambda: Dying(path.read_bytes()))["record"]
     assert base64.b64decode(cut) == b"b", "zeros are not what the disk can't read"
 

@@ -13,7 +13,9 @@ import pytest
 
 import logwright as lw
 from logwright.cli import VERBS, main
+from logwright.cli.common import MODES
 from logwright.corpora.cases import cases
+from logwright.readers.stream import Mode
 
 CASES = cases("kafka")
 Out = pytest.CaptureFixture[str]
@@ -124,6 +126,44 @@ def test_verify_tells_by_its_status(partition: Path, capsys: Out) -> None:
     assert "checksum mismatch" in shown.err
     assert run("dump", str(damaged), "--format", "jsonl") == 3
     assert "at byte 327" in capsys.readouterr().err
+
+
+def test_what_the_system_would_give(capsys: Out, tmp_path: Path) -> None:
+    """A broker serves an uncompressed batch that it does not verify, cuts it after an unclean stop, and says so."""
+    case = CASES["dmg_flip_payload"].partition
+    words = ["dump", str(case), "--format", "jsonl", "--columns", "offset"]
+    printed = {}
+    for how in (
+        ["--mode", "AS_SYSTEM", "--unclean"],
+        ["--as-system", "--unclean"],
+        ["--as-system", "4.3", "--unclean"],
+    ):
+        run(*words, *how)
+        printed[tuple(how)] = [json.loads(line)["offset"] for line in capsys.readouterr().out.splitlines()]
+    wanted = lw.read(case, columns="offset", mode="AS_SYSTEM", clean=False)["offset"].to_pylist()
+    assert list(printed.values()) == [wanted] * 3
+    assert len(wanted) < 100
+    run(
+        "convert",
+        str(case),
+        str(tmp_path / "rows.parquet"),
+        "--as-system",
+        "--unclean",
+        "--columns",
+        "offset",
+    )
+    from pyarrow import parquet
+
+    assert parquet.read_table(tmp_path / "rows.parquet")["offset"].to_pylist() == wanted
+    capsys.readouterr()
+    assert run(*words, "--as-system", "0.1") == 2
+    assert "4.3" in capsys.readouterr().err
+    assert run(*words, "--clean") == 2
+    assert "AS_SYSTEM" in capsys.readouterr().err
+
+
+def test_the_modes_of_the_command_line_are_those_of_the_package() -> None:
+    assert list(MODES) == [mode.name for mode in Mode]
 
 
 def test_inspect(partition: Path, capsys: Out) -> None:

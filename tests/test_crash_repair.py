@@ -280,3 +280,22 @@ def test_into_a_mount_point() -> None:
     files.devices[OUT] = 7
     beside(files, Strategy.SALVAGE)
     assert seen(files, OUT) == settled(files, OUT) == SALVAGED
+
+
+def test_removals_that_were_done_are_done_whatever_the_system_did_since() -> None:
+    only = {**SALVAGED, "009.ids": DAMAGED["009.ids"]}
+    files = MemoryFileSystem()
+    files.make("/elsewhere")
+    for name, data in only.items():
+        files.put(f"{INPUT}/{name}", data)
+    in_place(files, Strategy.SALVAGE)
+    outcomes = set()
+    for prefix in range(len(files.trace) + 1):
+        found = files.killed(prefix)
+        committed = any(name.endswith("commit.json") for name in found.tree(INPUT))
+        if not committed or "009.ids" in found.tree(INPUT):
+            continue
+        found.put(f"{INPUT}/000.ids", b"the system's own")
+        assert settled(found, INPUT) == {**SALVAGED, "000.ids": b"the system's own"}
+        outcomes.add(prefix)
+    assert outcomes

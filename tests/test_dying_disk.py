@@ -25,6 +25,7 @@ from logwright.readers.rescue import MEDIUM, SECTOR, Memory, Regions, Rescue, Re
 from logwright.readers.source import MemorySource, open_source, patched
 from logwright.readers.split import split
 from logwright.readers.stream import Mode, stream
+from logwright.readers.walk import Hole, Walk
 
 __all__ = ["disk"]
 
@@ -137,6 +138,42 @@ def test_a_whole_disk_that_fails_ends() -> None:
     assert regions == [(0, 1 << 20)]
     assert not any(out)
     assert drive.failed < 150
+
+
+def test_good_stretches_within_a_bad_region_are_found() -> None:
+    """Where the growing steps met bad sectors only, what lies between is looked into."""
+    drive = Drive(200 * SECTOR, [0, 1, 2, 4, 8, 16, 32, 64, 20, 26, 29, 40, 41, 60, 100])
+    out, regions = drive.all(Rescue(), 1 << 20)
+    given_up = {at // SECTOR for start, stop in regions for at in range(start, stop, SECTOR)}
+    assert given_up == set(drive.bad)
+    assert all(
+        out[i * SECTOR : (i + 1) * SECTOR] == drive.data[i * SECTOR : (i + 1) * SECTOR]
+        for i in range(200)
+        if i not in given_up
+    )
+
+
+def test_a_file_that_ends_while_it_is_read_in_pieces() -> None:
+    def read(view: memoryview, offset: int) -> int:
+        if len(view) > 2 * SECTOR:
+            raise OSError(errno.EIO, "only little at a time")
+        return max(0, min(len(view), 3000 - offset))
+
+    assert len(Rescuer("x", 8192, read, Memory(), Rescue()).pread(0, 8192)) == 3000
+
+
+def test_patches_end_with_the_file() -> None:
+    class Ending(Platter):
+        def pread(self, offset: int, length: int) -> Any:
+            return super().pread(offset, length)[: max(0, 700 - offset)]
+
+    data, bad = patched(Ending(bytes(4096), [(1024, 1536)]), 0, 4096)
+    assert len(data) == 700
+    assert not bad
+    context = CODEC.context("000.toy", Options(CODEC.options), directory="box")
+    found = list(Walk(Ending(DATA[:4096], [(1024, 1536)]), CODEC, context))
+    assert isinstance(found[-1], Hole)
+    assert found[-1].fault.offset + found[-1].fault.length == 700
 
 
 def test_errors_that_vanish(disk: Disk, tmp_path: Path) -> None:
@@ -384,6 +421,19 @@ def test_any_split_gives_each_row_once(bad: set[int], size: int) -> None:
     assert found == good
 
 
+def test_a_split_jumps_over_a_large_frame_that_can_not_be_read() -> None:
+    big = toys.frame(1000, *[b"x" * 200] * 60)
+    data = b"".join(FRAMES[:3]) + big + b"".join(toys.frame(2000 + n, b"y") for n in range(40))
+    start = len(b"".join(FRAMES[:3]))
+    bad = (start + 6000) // SECTOR * SECTOR
+    source = Platter(data, [(bad, bad + SECTOR)])
+    context = CODEC.context("000.toy", Options(CODEC.options), directory="box")
+    stretches = split(source, CODEC, context, 500)
+    assert any(begin == start + len(big) for begin, _ in stretches), "its length is known"
+    found = [one for begin, stop in stretches for one in ids(source, start=begin, stop=stop)]
+    assert found == [*itertools.chain(*IDS[:3]), *range(2000, 2040)] == ids(source)
+
+
 def test_the_first_error_is_raised_with_its_place() -> None:
     places, _, _ = spoilt({9})
     found: list[int] = []
@@ -406,6 +456,16 @@ def test_a_damaged_frame_before_an_unreadable_place() -> None:
     text = "; ".join(fault.detail for fault in report.faults)
     assert "wrong crc" in text
     assert f"at byte {start}" in text
+
+
+def test_many_unreadable_places_in_one_hole() -> None:
+    """Not all of them are named."""
+    data = FRAMES[0] + toys.frame(500, *[b"x" * 200] * 60)
+    places = [(start, start + SECTOR) for start in range(1024, 9000, 1024)]
+    report = FileReport("x", "y")
+    assert ids(Platter(data, places), report=report) == IDS[0]
+    assert len(report.faults) == 1
+    assert "more such places" in report.faults[0].detail
 
 
 def test_a_file_whose_end_can_not_be_read() -> None:
@@ -439,6 +499,16 @@ def test_an_index_keeps_its_other_entries(disk: Disk, tmp_path: Path) -> None:
     with pytest.raises(lw.DamageError, match=r"can't read 512 bytes .* at byte 1024"):
         lw.read(file)
     assert not lw.verify(file).ok
+
+
+def test_an_index_that_is_damaged_behind_it(disk: Disk, tmp_path: Path) -> None:
+    entries = np.zeros(300, np.dtype([("offset", ">i4"), ("position", ">i4")]))
+    entries["offset"], entries["position"] = range(1, 301), range(0, 3000, 10)
+    file = put(tmp_path / f"{0:020d}.index", entries.tobytes() + b"odd")
+    disk.bad[file.name] = [(1024, 1536)]
+    found = lw.scan(file, mode="DROPMALFORMED")
+    assert found.to_table().num_rows == 300 - 64
+    assert [(one.offset, one.length) for _, one in found.report.faults] == [(1024, 512), (2400, 3)]
 
 
 def test_a_text_is_lost_as_a_whole(disk: Disk, tmp_path: Path) -> None:
@@ -527,6 +597,19 @@ def test_a_batch_in_a_value_is_not_taken_for_one(disk: Disk, tmp_path: Path) -> 
     assert lw.scan(file, mode="DROPMALFORMED").to_table()["value"].to_pylist() == [b"last"]
 
 
+def test_batches_wherever_the_bad_sector_is(disk: Disk, tmp_path: Path) -> None:
+    """In a header, in its records, or both."""
+    batches = [kafka_log.batch(n, [kafka_log.record(value=b"v" * (40 + 97 * n % 500))]) for n in range(16)]
+    ends = np.cumsum([len(one) for one in batches])
+    file = put(tmp_path / kafka_log.NAME, b"".join(batches))
+    for at in range(0, file.stat().st_size, SECTOR):
+        forget()
+        disk.bad[file.name] = [(at, at + SECTOR)]
+        found = lw.scan(file, mode="DROPMALFORMED").to_table()["offset"].to_pylist()
+        hit = [n for n in range(16) if ends[n] > at and ends[n] - len(batches[n]) < at + SECTOR]
+        assert found == [n for n in range(16) if n not in hit]
+
+
 def test_a_batch_right_before_an_unreadable_place(disk: Disk, tmp_path: Path) -> None:
     """After compaction a scan looks at what follows a batch, since its offsets jump."""
     batches = [kafka_log.batch(10 * n, [kafka_log.record(value=b"v" * 441)]) for n in range(6)]
@@ -588,8 +671,11 @@ def test_maps_of_a_copied_directory(disk: Disk, partition: Path, tmp_path: Path)
         lw.read(partition, ddrescue_map=str(maps / f"{name}.map"))
     with pytest.raises(lw.NotFoundError, match=r"there is no partition\.metadata\.map"):
         lw.read(partition / "partition.metadata", ddrescue_map=str(maps))
+    deep = tmp_path / "deep"
+    (deep / "a" / "b" / "c").mkdir(parents=True)
+    put(deep / "a" / "b" / f"{name}.map", b"")
     with pytest.raises(lw.NotFoundError, match=r"there is no NAME\.map"):
-        lw.read(partition, ddrescue_map=str(partition))
+        lw.read(partition, ddrescue_map=str(deep))
     with pytest.raises(lw.NotFoundError, match="there is no such map"):
         lw.read(partition / name, ddrescue_map=str(maps / "gone"))
     (maps / partition.name).mkdir()

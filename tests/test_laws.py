@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from logwright.codec import registry
 from logwright.codec.base import Codec, Decoded
-from logwright.codec.describe import I64BE, Field, Repeated, Struct
+from logwright.codec.compress import compress
+from logwright.codec.describe import I64BE, DescriptionError, Field, Repeated, Struct
 from logwright.codec.fault import DamageError, Fault, Kind, LogwrightError, UsageError
 from logwright.codec.kafka.batch import RECORD, RECORD_BATCH
 from logwright.readers.stream import Mode
@@ -339,7 +340,10 @@ def test_what_is_no_file_of_ours_is_refused() -> None:
         strategies.files("kafka.partition_metadata")
 
 
-@pytest.mark.parametrize(("key", "said"), [(b"", "UNKNOWN"), (b"\0\0", "UNKNOWN"), (b"\0\0\0\1", "COMMIT")])
+@pytest.mark.parametrize(
+    ("key", "said"),
+    [(b"", "MALFORMED"), (b"\0\0", "MALFORMED"), (b"\0\0\0\1", "COMMIT"), (b"\0\0\0\x63", "UNKNOWN")],
+)
 def test_control_records_of_the_reference(key: bytes, said: str) -> None:
     record = RECORD.pack({"key": key, "value": b"\0\0\0\0\0\0"})
     values, _ = RECORD.unpack(record)
@@ -348,6 +352,17 @@ def test_control_records_of_the_reference(key: bytes, said: str) -> None:
         "base_sequence": -1, "partition_leader_epoch": 0, "records_count": 1, "records": [values],
     }  # fmt: skip
     assert [row["control_type"] for row in reference.kafka_log([batch])] == [said]
+
+
+def test_the_reference_refuses_what_the_kernels_refuse() -> None:
+    """An unknown compression, records left over: such batches are lost, by description and by kernel."""
+    batch: dict[str, Any] = {"attributes": 5, "records": b"", "records_count": 0}
+    with pytest.raises(DescriptionError, match="compression 5 is unknown"):
+        list(reference.kafka_log([batch]))
+    record = RECORD.pack({"key": b"k", "value": b"v"})
+    batch = {"attributes": 1, "records": compress("gzip", record + record), "records_count": 1}
+    with pytest.raises(DescriptionError, match="9 bytes left after 1 records"):
+        list(reference.kafka_log([batch]))
 
 
 def test_a_text_without_structures_has_nothing_to_compare() -> None:

@@ -310,7 +310,9 @@ def test_codecs_raise_without_paths_and_people_see_one(box: Path, monkeypatch: p
 def test_tasks_of_a_part_are_cut_within_it(box: Path) -> None:
     """A layout may ask for a stretch of a file only."""
     data = (box / "000.toy").read_bytes()
-    starts = [int(at) for part in Walk(MemorySource(data), FRAMES_CODEC, context()).starts() for at in part]
+    starts = [
+        int(at) for part, _ in Walk(MemorySource(data), FRAMES_CODEC, context()).starts() for at in part
+    ]
     whole = task.Task(str(box / "000.toy"), str(box / "000.toy"), "000.toy", "toy.frames", "rows", {}, {})
     part = task.Task(
         whole.path, whole.real, whole.file, whole.codec, whole.table, {}, {}, start=starts[3], stop=starts[20]

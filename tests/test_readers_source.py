@@ -293,3 +293,13 @@ def test_locks_are_seen_and_not_taken(tmp_path: Path) -> None:
         holder.communicate()
     assert held([str(lock)]) is False
     assert held([]) is None
+
+
+def test_the_file_system_of_a_uri(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"abc")
+    system, inner = sources.file_system(f"file://{tmp_path}/a")
+    assert inner == f"{tmp_path}/a"
+    with system.open_input_file(inner) as file:
+        assert file.read() == b"abc"
+    with pytest.raises(UsageError, match="no file system for this URI"):
+        sources.file_system("nowhere://x")

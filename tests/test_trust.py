@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from logwright.roundtrip.faulty import FaultyCalls
 from logwright.roundtrip.memory_filesystem import Failure, Interrupted, MemoryFileSystem
 from logwright.roundtrip.specimens import BOXES, SAMPLES, Box, Sample, samples
 from logwright.roundtrip.trust import BrokenPromise, Figures
+from logwright.writers.filesystem import plain_errors
 
 LABELS = [sample.label for sample in SAMPLES]
 
@@ -66,7 +68,7 @@ def test_any_operation_of_a_write_may_fail_or_be_the_last(sample: Sample) -> Non
 
 @pytest.mark.parametrize("box", BOXES, ids=lambda one: one.layout)
 def test_directories_through_failures_and_crashes(box: Box) -> None:
-    figures = trust.writing_directory(box, ["new"])
+    figures = trust.writing_directory(box, ["new", "new by tasks"])
     assert figures.failures > 100
     assert figures.crashes > 100
 
@@ -161,6 +163,16 @@ def test_what_takes_too_much_memory(take: Callable[[], Any]) -> None:
         take()
 
 
+def test_memory_that_is_watched_already() -> None:
+    tracemalloc.start()
+    try:
+        with trust.in_memory():
+            pass
+        assert tracemalloc.is_tracing()
+    finally:
+        tracemalloc.stop()
+
+
 def index() -> Sample:
     return next(one for one in SAMPLES if one.codec == "kafka.index")
 
@@ -223,29 +235,30 @@ def careless(
     table: Any, path: str, codec: Any, *, mode: str, files: MemoryFileSystem, **options: Any
 ) -> None:
     """Writes in place."""
-    if files.stat(path) is not None:
-        files.remove(path)
-    opened = files.create(path)
-    opened.pwrite(b"all of it", 0)
-    opened.sync()
-    files.sync_directory(os.path.dirname(path))
+    with plain_errors(path):
+        if files.stat(path) is not None:
+            files.remove(path)
+        opened = files.create(path)
+        opened.pwrite(b"all of it", 0)
+        opened.sync()
+        files.sync_directory(os.path.dirname(path))
 
 
-def test_writers_that_break_a_promise(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_writer_that_half_writes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trust, "write", careless)
-    with pytest.raises((BrokenPromise, OSError)):
+    with pytest.raises(BrokenPromise, match="neither the old file nor the new one"):
         trust.writing(index())
 
-    def untidy(table: Any, path: str, codec: Any, *, files: MemoryFileSystem, **_: Any) -> None:
-        careless(table, path, codec, files=files, mode="")
-        careless(table, path + ".more", codec, files=files, mode="")
 
-    files = MemoryFileSystem()
-    files.make("/place")
-    assert files.stat("/place/x") is None
-    monkeypatch.setattr(trust, "every_operation", lambda *a: Figures())
+def test_a_writer_that_leaves_things_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = trust.write
+
+    def untidy(table: Any, path: str, *args: Any, files: MemoryFileSystem, **more: Any) -> None:
+        files.put(path + ".more", b"scratch")
+        real(table, path, *args, files=files, **more)
+
     monkeypatch.setattr(trust, "write", untidy)
-    with pytest.raises(BrokenPromise, match=r"left behind|neither the old"):
+    with pytest.raises(BrokenPromise, match="left behind"):
         trust.writing(index())
 
 
@@ -258,6 +271,24 @@ def test_directories_that_break_a_promise(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(trust.BoxReader, "settled", lambda self, files: [])
     with pytest.raises(BrokenPromise, match="the next writer makes something else"):
         trust.writing_directory(box, ["new"])
+
+
+def test_a_directory_that_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    box = BOXES[0]
+
+    def answers(error: BaseException | None) -> None:
+        def one(files: Any, command: Any, judge: Any) -> Figures:
+            judge(files.fork(), error, "once")
+            return Figures(failures=1)
+
+        monkeypatch.setattr(trust, "every_operation", one)
+
+    answers(None)
+    with pytest.raises(BrokenPromise, match="no error, and the rows are not there"):
+        trust.writing_directory(box, ["append"])
+    answers(StorageError("bad"))
+    with pytest.raises(BrokenPromise, match="an error that names no path: bad"):
+        trust.writing_directory(box, ["append"])
 
 
 def test_what_is_left_behind_is_seen(tmp_path: Path) -> None:
@@ -282,6 +313,17 @@ def test_calls_of_others_are_left_alone(tmp_path: Path) -> None:
         os.listdir(tmp_path)
     assert calls.ticks == 0
     assert os.stat.__module__ == "posix"
+
+
+def test_calls_from_nowhere_are_none_of_ours() -> None:
+    from logwright.roundtrip import faulty
+
+    assert not faulty._ours()
+    done: list[bool] = []
+    thread = threading.Thread(target=lambda: done.append(faulty._ours()))
+    thread.start()
+    thread.join()
+    assert done == [False]
 
 
 def test_the_first_kind_of_call_goes_on_failing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

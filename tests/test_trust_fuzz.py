@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from logwright.codec import registry
 from logwright.codec.fault import DamageError, Fault, Kind, StorageError, UnsupportedError
 from logwright.readers.stream import Mode
-from logwright.roundtrip import fuzz
+from logwright.roundtrip import fuzz, laws
 from logwright.roundtrip.fuzz import fuzz_one, mutated, reseal
 from logwright.roundtrip.specimen import Read
 from logwright.roundtrip.specimens import samples
@@ -184,6 +184,35 @@ def test_the_command(
     assert "broken: kafka.log, seed 0, file 0: DamageError" in said
     (left,) = tmp_path.glob("broken-kafka.log-*")
     assert left.name in said
+
+
+def test_it_runs_as_a_program(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "logwright.roundtrip.fuzz", "kafka.partition_metadata", "--seconds", "0.2"],
+        cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "mutated files" in done.stdout
+
+
+def test_a_given_file_that_breaks_a_promise(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("NUMBA_BOUNDSCHECK", "0")
+    file = tmp_path / "some"
+    file.write_bytes(DATA)
+    judged(monkeypatch, DROPMALFORMED=without_a_row)
+    assert fuzz.main(["kafka.log", "--file", str(file)]) == 1
+    assert "broken: PERMISSIVE and DROPMALFORMED differ" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_stretches_that_are_not_those_that_were_lost() -> None:
+    read = LOG.specimen().with_bytes(DATA[:-3]).read(mode=Mode.PERMISSIVE)
+    assert laws.ranges(DamageError("no"), DATA, []) == ""
+    assert laws.ranges(read, DATA[:-3], None) == ""
+    assert "damaged stretches are said to be" in laws.ranges(read, DATA[:-3], [(0, 5)])
 
 
 def test_kernels_are_bounds_checked_then(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -212,6 +212,14 @@ def test_exit_status(watched: Watched, tmp_path: Path, capsys: pytest.CaptureFix
     assert "toys 2" in capsys.readouterr().out
 
 
+def test_depths_have_names() -> None:
+    with pytest.raises(lw.UsageError, match="no depth 'record'") as caught:
+        lw.verify(".", depth="record")
+    assert "Did you mean 'records'?" in str(caught.value)
+    with pytest.raises(lw.UsageError, match="There are: structure, checksums, records"):
+        lw.verify(".", depth="zzz")
+
+
 # What can't be read
 
 

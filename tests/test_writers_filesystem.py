@@ -23,6 +23,7 @@ from logwright.codec.fault import (
     StorageError,
     UsageError,
 )
+from logwright.roundtrip.memory_filesystem import MemoryFileSystem
 from logwright.writers import filesystem
 from logwright.writers.filesystem import (
     LocalFileSystem,
@@ -34,6 +35,7 @@ from logwright.writers.filesystem import (
     remove_tree,
     write_all,
 )
+from logwright.writers.stage import FolderListing
 
 FILES = LocalFileSystem()
 
@@ -333,3 +335,13 @@ def test_permissions_are_adopted_on_demand(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(os, "chmod", forbidden)
     monkeypatch.setattr(os, "chown", forbidden)
     FILES.adopt(str(one), str(tmp_path), permissions=True)
+
+
+def test_a_listed_file_that_is_gone_when_it_is_opened() -> None:
+    files = MemoryFileSystem()
+    files.put("/data/box/there", b"abc")
+    listing = FolderListing(files, "/data/box", "box")
+    with listing.open("there") as source:
+        assert source.pread(1, 9).tobytes() == b"bc"
+    with pytest.raises(FileNotFoundError, match="/data/box/gone"):
+        listing.open("gone")

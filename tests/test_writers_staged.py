@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import pickle
 import shutil
@@ -22,7 +23,7 @@ from logwright.codec.fault import (
     UsageError,
 )
 from logwright.roundtrip.memory_filesystem import MemoryFileSystem
-from logwright.writers.commit import finish_or_undo
+from logwright.writers.commit import Transaction, finish_or_undo
 from logwright.writers.filesystem import Item, LocalFileSystem
 from logwright.writers.staged import StagedWrite, TaskMessage
 from logwright.writers.write import write
@@ -184,8 +185,6 @@ def test_a_new_one_that_came_into_being_meanwhile(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mode", ["append", "overwrite"])
 def test_a_commit_waits_for_no_other_writer(tmp_path: Path, mode: str) -> None:
-    from logwright.writers.commit import Transaction
-
     write([toy.numbers(0)], tmp_path / "box", LAYOUT)
     begun = StagedWrite(str(tmp_path / "box"), LAYOUT, mode)
     message = staged(begun, 0, 1)
@@ -195,6 +194,18 @@ def test_a_commit_waits_for_no_other_writer(tmp_path: Path, mode: str) -> None:
     other.undo()
     begun.commit([message])
     assert rows(tmp_path / "box") == ([0, 1] if mode == "append" else [1])
+
+
+def test_a_commit_while_another_writer_looks_whether_it_was_left_behind(tmp_path: Path) -> None:
+    write([toy.numbers(0)], tmp_path / "box", LAYOUT)
+    begun = StagedWrite(str(tmp_path / "box"), LAYOUT, "overwrite")
+    message = staged(begun, 0, 1)
+    looks = Transaction.resume(LocalFileSystem(), LAYOUT, begun._ticket)
+    with pytest.raises(BusyError, match="another logwright"):
+        begun.commit([message])
+    looks.pause()
+    begun.commit([message])
+    assert rows(tmp_path / "box") == [1]
 
 
 def test_what_a_killed_driver_staged_goes_with_the_next_write(tmp_path: Path) -> None:
@@ -307,3 +318,36 @@ def test_an_abort_waits_for_tasks_that_are_being_stopped(
         [] if mode == "error" and times < 99 else ["box"]
     )
     assert mode == "error" or rows(box) == [0]
+
+
+def test_an_abort_does_not_wait_for_a_disk_that_fails() -> None:
+    files = MemoryFileSystem()
+    begun = StagedWrite("/box", LAYOUT, files=files)
+    staged_by = begun.task(0)
+    staged_by.add(toy.numbers(1))
+    staged_by.commit()
+    files.fail(3)
+    with pytest.raises(StorageError):
+        begun.abort()
+    assert files.failed
+    begun.abort()
+    assert files.stat("/box") is None
+
+
+def test_an_abort_that_is_disturbed_to_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task that is still being stopped puts files there all the time: after some patience that is told."""
+    begun = StagedWrite(str(tmp_path / "box"), LAYOUT, "append")
+    tried = []
+
+    def disturbed(self: StagedWrite) -> None:
+        tried.append(1)
+        raise OSError(errno.ENOTEMPTY, "not empty", str(tmp_path / "box"))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(StagedWrite, "_undo", disturbed)
+        patch.setattr("logwright.writers.staged.time.sleep", lambda seconds: None)
+        with pytest.raises(ExistsError, match="not empty"):
+            begun.abort()
+    assert len(tried) > 1
+    begun.abort()
+    assert not list(tmp_path.iterdir())

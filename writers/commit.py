@@ -508,11 +508,11 @@ def recover_inside(target: Target) -> None:
                 discard_inside(files, place)
             continue
         present, staged = sizes(files, target.path), sizes(files, place)
-        # With nothing left to rename it is finished, whatever the system has made of the files since.
-        if not record.renames or record.left(staged):
+        # With nothing left to rename, or to remove, it is finished, whatever the system has made of the files since.
+        if record.left(staged) or (not record.renames and any(name in present for name in record.removes)):
             if record.state(present, staged) is State.CHANGED:
                 raise StorageError(
-                    f"rows committed by an earlier write are still in {place}, and the directory has been changed since, "
+                    f"files committed by an earlier write or repair are still in {place}, and the directory has been changed since, "
                     "so they can't be put in place any more",
                     path=target.path,
                     advice=f"Move {place} away to go on without them; their files are complete",

@@ -607,16 +607,15 @@ def _zstd_frames(data: bytes, limit: int) -> Iterator[tuple[bytes, _Ending]]:
     while at < len(data):
         made, end, said = _zstd_frame(data, at, limit)
         limit -= len(made)
+        ending = _Ending()
         if said is not None:
-            yield made, _Ending(Thrown(_ZSTD, said), decoding=True)
-            return
-        if end < 0:
+            ending = _Ending(Thrown(_ZSTD, said), decoding=True)
+        elif end < 0:
             # The end of the input is an error where some of it was read for this frame; else it counts as that of the stream.
             fresh = at % _ZSTD_INPUT == 0 or (at // _ZSTD_INPUT + 1) * _ZSTD_INPUT < len(data)
-            yield made, _Ending(Thrown(_ZSTD, "Truncated source") if fresh else None, last=True)
-            return
-        yield made, _Ending()
-        at = end
+            ending = _Ending(Thrown(_ZSTD, "Truncated source") if fresh else None, last=True)
+        at = end if end >= 0 else len(data)
+        yield made, ending
 
 
 def _zstd_frame(data: bytes, at: int, limit: int) -> tuple[bytes, int, str | None]:

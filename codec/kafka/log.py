@@ -7,7 +7,7 @@ A frame is a record batch. The three tables are declared here; what fills them i
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,9 +16,9 @@ import pyarrow as pa
 
 from logwright.codec.base import Chunk, Decoded, Frames, Match, Window
 from logwright.codec.columns import constant, contents, numbers
-from logwright.codec.describe import Struct
+from logwright.codec.describe import Struct, Type
 from logwright.codec.fault import UsageError
-from logwright.codec.kafka import encode, frames, markers, rows, scan
+from logwright.codec.kafka import encode, fields, frames, markers, rows, scan
 from logwright.codec.kafka.batch import (
     CONTROL_RECORD_KEY,
     DELETE_HORIZON,
@@ -187,6 +187,8 @@ class LogContext:
     """The highest offset of the batches before `last_end`, a byte of the file."""
     last_end: int = 0
     damaged: Damaged | None = None
+    found: tuple[int, int] | None = None
+    """Where the last damage started, and where the next batch after it does: bytes of the file."""
     believed: dict[tuple[int, int], scan.Believed] = field(default_factory=dict)
     """What damaged batches say of themselves, by the first offset and the one behind."""
     served: int = rows.NOTHING_SERVED
@@ -203,6 +205,7 @@ class KafkaLog:
     tables: Mapping[str, Table] = {"rows": ROWS, "frames": FRAMES, "file": FILE}
     options: tuple[Option, ...] = OPTIONS
     whole = False
+    ordered: str | None = "offset"
 
     def recognise(self, name: str, head: bytes) -> Match:
         named = bool(_FILE.fullmatch(name) or _CHECKPOINT.fullmatch(name))
@@ -228,6 +231,15 @@ class KafkaLog:
         if unknown:
             raise UsageError(f"{self.name}: no hint {sorted(unknown)[0]!r}")
         return LogContext(options, **hints)
+
+    def field_names(self) -> Sequence[str]:
+        return fields.names()
+
+    def edit(
+        self, frame: bytes, path: Sequence[str | int], change: Callable[[bytes, Type], bytes], *, reseal: bool
+    ) -> bytes:
+        """See `codec.base.Addresses`."""
+        return fields.edit(frame, path, change, reseal=reseal)
 
     def scan(self, window: Window, at: int, context: LogContext, *, check: bool = True) -> Frames:
         found = scan.scan(window, at, context, check=check)
@@ -271,7 +283,12 @@ class KafkaLog:
         return None, None
 
     def resync(self, window: Window, at: int, context: LogContext) -> tuple[int, int]:
-        return find_batch(window, at, context, context.damaged)
+        damaged = context.damaged
+        place, need = find_batch(window, at, context, damaged)
+        if damaged is not None and damaged.start >= window.offset and not (place >= 0 and need):
+            stop = place if place >= 0 else len(window.data)
+            scan.believe(window, damaged.start - window.offset, stop, context)
+        return place, need
 
     def lost_between(
         self, before: Frames | None, after: Frames | None, context: LogContext

@@ -19,6 +19,7 @@ from logwright.codec.kafka.batch import (
     COMPRESSION,
     CONTROL,
     CONTROL_RECORD_KEY,
+    CRC_START,
     END_TXN_MARKER,
     HEAD_SIZE,
     RECORD,
@@ -41,10 +42,11 @@ _LIMIT = 1 << 20
 
 def markers(window: Window, frames: Frames) -> npt.NDArray[Any]:
     """The records of control batches that have a producer id, as an array of `MARKER`."""
+    # Most windows have none: the low byte of `attributes` says so.
+    if not (frames.header.view(np.uint8).reshape(-1, HEAD_SIZE)[:, CRC_START + 1] & CONTROL).any():
+        return np.empty(0, MARKER)
     flags = frames.header["attributes"].astype(np.int64)
     wanted = np.flatnonzero((flags & CONTROL != 0) & (frames.header["producer_id"] >= 0))
-    if not len(wanted):
-        return np.empty(0, MARKER)
     usual, rest = _usual(window, frames, wanted)
     out: list[tuple[int, int, int, int, int]] = []
     for i in rest.tolist():
@@ -93,7 +95,9 @@ def _usual(
 def bad_markers(window: Window, frames: Frames) -> list[Fault]:
     """Control records that should end a transaction and can't: a broker does not start on them."""
     found = markers(window, frames)
-    out = []
+    out: list[Fault] = []
+    if not len(found):
+        return out
     for marker in found[(found["type"] != ABORT) & (found["type"] != COMMIT)]:
         start, end = int(frames.start[marker["frame"]]), int(frames.end[marker["frame"]])
         kind = "can't be parsed" if marker["type"] == MALFORMED else f"has type {marker['type']}"

@@ -193,7 +193,7 @@ def read_records(
 
     In: `section_start[i]:section_end[i]` of `buf` are the records of frame i; offsets and times are base values; `append_time`
     is 1 where `max_timestamp` is every record's. `want` says which columns to write. Records are served whose offset is above
-    `served` (and above all before them), at least `low` and below `high`. A frame with a bad record gives no rows, or
+    `served` (and above all before them), from `low` up to `high`. A frame with a bad record gives no rows, or
     (`partial`) those before it.
 
     Out, per row: values and `*_ends` (from element 1 on: element 0 stays 0), bitmaps with a bit cleared for null. Per frame:
@@ -393,7 +393,7 @@ def read_records(
                 left += 1
                 continue
             served = offset
-            if offset < low or offset >= high:
+            if offset < low or offset > high:
                 continue
             if want_offset:
                 offsets[row] = offset

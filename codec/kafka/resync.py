@@ -8,7 +8,8 @@ What a damaged batch says of itself is believed where its header speaks for itse
    at the end that it claims, that its records have, or where the next batch starts. Nothing before that place is a batch, and
    nothing behind it is hidden.
 2. The end that it claims, if the end of the file, zeros, or a batch, good or not, with a fitting offset are there. A batch before
-   that place counts only as under 1: it was the length that was wrong, by exactly whole batches.
+   that place counts only as under 1, or if good batches lead from it to that very place and take exactly the offsets between:
+   it was the length that was wrong, by exactly whole batches.
 3. What lies within what it claims (or, where that is more than the file has or than `LIMIT`, within its records by their
    lengths) is its content. A batch in there counts only if good batches lead from it across the end that is claimed; or if
    its offset is exactly the one that follows the last good batch (what a broker appended behind a torn batch) or the damaged
@@ -78,7 +79,7 @@ LIMIT = 64 << 20
 `max.message.bytes` is 1 MiB unless someone raised it."""
 _STEP = 1024
 """Bytes between two checksums of prefixes."""
-_CHAIN = 256 << 10
+_CHAIN = 64 << 10
 """So far are good batches followed to see whether what comes after them is the rest of a record."""
 _FAR = 16 << 20
 """A length before a batch that is larger is none."""
@@ -119,15 +120,8 @@ def damaged_at(window: Window, stop: int, context: LogContext) -> Damaged:
     data = window.data
     if len(data) - stop < HEAD_SIZE:
         return Damaged(offset, -1, -1)
-    low, high = offset_range(context)
-    left = window.size - offset
-    if header_points(data, stop, left, low - 1, high, -1) < _CREDIBLE:
-        return Damaged(offset, -1, -1)
-    size = load_i32be(data, stop + _LENGTH)
-    end = offset + LENGTH_END + size if MIN_LENGTH <= size <= left - LENGTH_END else -1
-    base, delta = load_i64be(data, stop), load_i32be(data, stop + _DELTA)
-    after = base + delta + 1 if low <= base <= high - delta and delta >= 0 else -1
-    return Damaged(offset, end, after)
+    size, after = claims(data, stop, window.size - offset, *offset_range(context))
+    return Damaged(offset, offset + size if size >= 0 else -1, after)
 
 
 @kernel("const u1[], i8, i8, i8, i8, i8")
@@ -347,6 +341,65 @@ def header_points(buf: Bytes, at: int, left: int, last: int, high: int, epoch: i
     return points
 
 
+@kernel("const u1[], i8, i8, i8, i8")
+def claims(buf: Bytes, at: int, left: int, low: int, high: int) -> tuple[int, int]:
+    """The size of the batch at `at`, and the offset that follows it, as its header says; -1 where that is not to be believed."""
+    if header_points(buf, at, left, low - 1, high, -1) < _CREDIBLE:
+        return -1, -1
+    size = load_i32be(buf, at + _LENGTH)
+    offset = load_i64be(buf, at)
+    delta = load_i32be(buf, at + _DELTA)
+    after = offset + delta + 1 if delta >= 0 and low <= offset <= high - delta else -1
+    return (LENGTH_END + size if MIN_LENGTH <= size <= left - LENGTH_END else -1), after
+
+
+@kernel("const u1[], i8, i8[], i8[], i8, i8")
+def ends_at(
+    buf: Bytes,
+    origin: int,
+    known: npt.NDArray[np.int64],
+    filled: npt.NDArray[np.int64],
+    start: int,
+    end: int,
+) -> bool:
+    """Whether the batch at `start` has its checksum when it ends at `end`."""
+    if start < origin or end - start < HEAD_SIZE or end > len(buf):
+        return False
+    stored = load_i32be(buf, start + _CRC) & 0xFFFFFFFF
+    return range_crc(buf, origin, known, filled, start + CRC_START, end) == stored
+
+
+@kernel("const u1[], i8")
+def content_end(buf: Bytes, at: int) -> int:
+    """Where the records end of the damaged batch at `at`, as far as they can be read; `at` where that can't be told."""
+    if load_i16be(buf, at + _ATTRIBUTES) & COMPRESSION:
+        return at
+    count = load_i32be(buf, at + _COUNT)
+    return records_end(buf, at + HEAD_SIZE, min(count, (len(buf) - at) // MIN_RECORD + 1))
+
+
+@kernel("const u1[], i8, i8[], i8[], i8, i8, i8, i8, i8, i8")
+def no_more_than_content(
+    buf: Bytes,
+    origin: int,
+    known: npt.NDArray[np.int64],
+    filled: npt.NDArray[np.int64],
+    start: int,
+    end: int,
+    left: int,
+    low: int,
+    high: int,
+    after: int,
+) -> bool:
+    """Whether it is the content of the batch at `start` that is damaged, the usual case: its checksum is wrong at the end of its
+    records too, and a good batch with the offset `after` is at the `end` that it claims. `left` are the bytes from there on."""
+    content = content_end(buf, start)
+    if content <= len(buf) and ends_at(buf, origin, known, filled, start, content):
+        return False
+    _, why, _ = follow(buf, end, end + 1, left, low, high, origin, known, filled)
+    return why == OVER and load_i64be(buf, end) == after
+
+
 class _Search:
     """One search through a window, with the checksums of its prefixes from `origin` on, made as far as they are asked for."""
 
@@ -383,21 +436,16 @@ class _Search:
         return load_i64be(self.data, at)
 
     def ends_at(self, start: int, end: int) -> bool:
-        """Whether the batch at `start` has its checksum when it ends at `end`."""
-        if start < self.origin or end - start < HEAD_SIZE or end > len(self.data):
-            return False
-        stored = load_i32be(self.data, start + _CRC) & 0xFFFFFFFF
-        return range_crc(self.data, self.origin, self.known, self.filled, start + CRC_START, end) == stored
+        return ends_at(self.data, self.origin, self.known, self.filled, start, end)
+
+    def content_alone(self, start: int, end: int) -> bool:
+        left = self.size - end
+        return no_more_than_content(
+            self.data, self.origin, self.known, self.filled, start, end, left, self.low, self.high, self.after
+        )
 
     def zeros_at(self, at: int) -> bool:
         return at < len(self.data) and not self.data[at : at + HEAD_SIZE].any()
-
-    def content_end(self, at: int) -> int:
-        """Where the records end of the damaged batch at `at`, as far as they can be read; `at` where that can't be told."""
-        if load_i16be(self.data, at + _ATTRIBUTES) & COMPRESSION:
-            return at
-        count = load_i32be(self.data, at + _COUNT)
-        return records_end(self.data, at + HEAD_SIZE, min(count, (len(self.data) - at) // MIN_RECORD + 1))
 
     def lengths_before(self, at: int) -> list[int]:
         """Where the value would end that starts with the batch at `at`, for each length that can be read before it: a varint,
@@ -441,16 +489,23 @@ class _Search:
         return end == self.size or self.follow(end, end + 1)[1] == OVER
 
     def before_anchor(self, start: int, at: int, end: int) -> int:
-        """The good batch from `at` on, before `end`, at which the damaged one ends by its own checksum; else `end`."""
-        if self.follow(end, end + 1)[1] == OVER and self.offset(end) == self.after:
-            return end
-        while start >= self.origin:
+        """The good batch from `at` on, before `end`, at which the damaged one ends by its own checksum, or from which good ones
+        take exactly the offsets between the damaged one and the good one at `end`; else `end`."""
+        top = self.offset(end) if self.follow(end, end + 1)[1] == OVER else -1
+        # Its own word for the offsets counts if it says the same twice.
+        sure = start >= self.origin and (
+            load_i32be(self.data, start + _COUNT) == load_i32be(self.data, start + _DELTA) + 1
+        )
+        while top != self.after or top < 0:
             p, _ = next_sound(
                 self.data[:end], at, end - at, self.low, self.high, -1, self.origin, self.known, self.filled
             )
-            if p < 0 or self.ends_at(start, p):
-                return end if p < 0 else p
-            at, _, _ = self.follow(p, end)
+            if p < 0:
+                break
+            at, _, due = self.follow(p, end)
+            exact = sure and at == end and self.offset(p) == self.after and due == top
+            if exact or self.ends_at(start, p):
+                return p
         return end
 
     def at(self, place: int) -> tuple[int, int, bool]:
@@ -466,22 +521,22 @@ class _Search:
     def judge(self, p: int, barrier: int, end: int) -> tuple[int, int]:
         """What is to be thought of the good batch at `p`: `_YES`, `_NO` or `_MORE`, and where the chain of good ones from it ends,
         or what is content in any case."""
-        if p < barrier:
-            at, why, due = self.follow(p, barrier)
-            if why == OVER and at > end >= 0:
-                return _YES, at
-            due_here = self.offset(p) in (self.low, self.after) and not self.lengths_before(p)
-            if due_here and (why != BROKEN or self.ends_well(at, due)):
-                return _YES, at
-            return (_MORE if why == CUT and end >= 0 else _NO), at
-        for end in self.lengths_before(p):
-            at, why, _ = self.follow(p, end)
+        lengths = self.lengths_before(p)
+        for stop in lengths:
+            at, why, _ = self.follow(p, stop)
             if why == CUT:
                 return _MORE, at
-            if why == OVER and at == end:
+            if why == OVER and at == stop:
                 return _NO, at
-        at, why, _ = self.follow(p, p + _CHAIN)
-        return (_NO if why == BROKEN and self.goes_on(at) else _YES), at
+        at, why, due = self.follow(p, max(barrier, p + _CHAIN))
+        if why == BROKEN and self.goes_on(at):
+            return _NO, at
+        if p >= barrier or at > end >= 0:
+            return _YES, at
+        exact = self.offset(p) in (self.low, self.after) and not lengths
+        if exact and (why != BROKEN or self.ends_well(at, due)):
+            return _YES, at
+        return (_MORE if why == CUT and end >= 0 else _NO), at
 
     def own_end(self, start: int, at: int) -> int:
         """The good batch from `at` on, not too far away, at which the damaged one ends by its own checksum; -1 if there is none."""
@@ -505,9 +560,16 @@ def find_batch(
     Where the end of the damaged batch is known and another damaged one is there, that becomes the one in question
     (`context.damaged`), and so on.
     """
+    asked = damaged
+    if context.found is not None and damaged is not None and context.found[0] == damaged.start:
+        place = context.found[1] - window.offset
+        if at <= place <= len(window.data):
+            return place, 0
     while True:
         place, need, known = _find(window, at, context, damaged)
         if not known:
+            if asked is not None and place >= 0 and not need:
+                context.found = asked.start, window.offset + place
             return place, need
         at, damaged = place + 1, damaged_at(window, place, context)
         context.damaged = damaged
@@ -524,8 +586,10 @@ def _find(window: Window, at: int, context: LogContext, damaged: Damaged | None)
     # Whether it is here, and to be believed.
     told = start >= 0 and damaged is not None and (damaged.end >= 0 or after >= 0)
     barrier = end
+    if told and at <= end and search.content_alone(start, end):
+        return end, 0, False
     if told:
-        content = search.content_end(start)
+        content = content_end(window.data, start)
         for place in (end, content):
             if at <= place <= len(window.data) and search.ends_at(start, place):
                 return search.at(place)

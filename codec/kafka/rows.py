@@ -374,7 +374,7 @@ class _Piece:
             partial=context.partial,
             served=context.served if start >= context.served_end else NOTHING_SERVED,
             low=NOTHING_SERVED if context.start_offset is None else context.start_offset,
-            high=records.INT64_MAX if context.end_offset is None else context.end_offset,
+            high=records.INT64_MAX if context.end_offset is None else context.end_offset - 1,
         )
         faults = self._faults()
         context.served = self.read.served

@@ -114,15 +114,16 @@ def first_bad(buf: Bytes, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.in
 
 @kernel("const u1[], i8, i8, i8[]")
 def walk_sound(buf: Bytes, at: int, left: int, starts: npt.NDArray[np.int64]) -> tuple[int, int, int, int]:
-    """As `walk`, and stops at the first frame whose checksum is wrong: `BAD_CRC`, its start and its size."""
+    """As `walk`, and stops at the first frame whose checksum is wrong: `BAD_CRC`, its start, and the checksum that it has."""
     found = 0
     while True:
         some, stop, why, need = walk(buf, at, left, starts[found : found + _SOME])
         for i in range(found, found + some):
             at = starts[i]
             end = stop if i + 1 == found + some else starts[i + 1]
-            if crc32c(buf, at + CRC_START, end) != load_i32be(buf, at + _CRC) & 0xFFFFFFFF:
-                return i, at, BAD_CRC, end - at
+            computed = crc32c(buf, at + CRC_START, end)
+            if computed != load_i32be(buf, at + _CRC) & 0xFFFFFFFF:
+                return i, at, BAD_CRC, computed
             left -= end - at
         found += some
         if why != FULL or found == len(starts):
@@ -173,8 +174,8 @@ def scan(window: Window, at: int, context: LogContext, *, check: bool = True) ->
     """
     data = window.data
     left = window.size - window.offset - at
-    # One-record batches are often 70 bytes; a full array of starts is only a reason to make a larger one.
-    starts = np.empty(max(64, (len(data) - at) // 128), np.int64)
+    # Batches are often of 16 KiB; a full array of starts is only a reason to make a larger one.
+    starts = np.empty(max(64, (len(data) - at) // 2048), np.int64)
     step = walk_sound if check else walk
     count, stop, why, need = step(data, at, left, starts)
     while why == FULL:
@@ -187,7 +188,7 @@ def scan(window: Window, at: int, context: LogContext, *, check: bool = True) ->
     end = np.append(start[1:], stop) if count else start
     damage = None
     if why == BAD_CRC:
-        damage = _bad_checksum(window, stop, stop + need)
+        damage = _bad_checksum(window, stop, need)
         why, need = END, 0
     if why == LEGACY and need > len(data) - stop:
         why = MORE
@@ -201,31 +202,36 @@ def scan(window: Window, at: int, context: LogContext, *, check: bool = True) ->
     if frames.damage is None and frames.need == 0 and frames.stop == stop:
         frames.damage = _ending(window, stop, why, context, check)
     context.damaged = None if frames.damage is None else damaged_at(window, frames.stop, context)
-    if check and frames.damage is not None:
-        _believe(window, frames.stop, context)
     return frames
 
 
-def _bad_checksum(window: Window, start: int, end: int) -> Fault:
+def _bad_checksum(window: Window, start: int, computed: int) -> Fault:
+    size = load_i32be(window.data, start + _LENGTH)
     stored = load_i32be(window.data, start + _CRC) & 0xFFFFFFFF
-    computed = crc32c(window.data, start + CRC_START, end)
     return Fault(
         NAME,
         window.offset + start,
-        end - start,
+        LENGTH_END + size,
         Kind.CHECKSUM,
         f"the batch says crc {stored:#010x}, its bytes have {computed:#010x}",
         system="after an unclean stop the broker cuts the log here; else consumers stop here (CorruptRecordException)",
     )
 
 
+(_AT_COUNT, _AT_BASE, _AT_LENGTH, _AT_MAGIC, _AT_DELTA, _AT_ATTRIBUTES, _AT_FIRST, _AT_LAST) = (
+    (HEAD.names or ()).index(name)
+    for name in ("records_count", "base_offset", "batch_length", "magic", "last_offset_delta", "attributes",
+                 "base_timestamp", "max_timestamp")
+)  # fmt: skip
+"""Where these are in the header as a tuple."""
 _BELIEVED = 1024
 """So many damaged batches in a row are asked for what they hold."""
 
 
-def _believe(window: Window, at: int, context: LogContext) -> None:
-    """Note what damaged batches say of themselves, as long as each fits the ones around it: its offsets go on where those before
-    end, and it has a record for each of them. `lost_between` uses that where good batches go on right behind one of them."""
+def believe(window: Window, at: int, stop: int, context: LogContext) -> None:
+    """Note what the damaged batches from `window.data[at]` to `stop` say of themselves, as long as each fits the ones around it: its
+    offsets go on where those before end, and it has a record for each of them. `lost_between` uses that where good batches go on
+    right behind one of them."""
     expected = context.base_offset if context.last_offset is None else context.last_offset + 1
     left = window.size - window.offset
     if expected is None:
@@ -233,29 +239,22 @@ def _believe(window: Window, at: int, context: LogContext) -> None:
     start, rows, low, high = expected, 0, None, None
     if len(context.believed) > 2 * _BELIEVED:
         context.believed = dict(list(context.believed.items())[-_BELIEVED:])
-    for i in range(_BELIEVED):
-        if len(window.data) - at < HEAD_SIZE or (i and _good(window, at)):
+    for _ in range(_BELIEVED):
+        if at >= stop or len(window.data) - at < HEAD_SIZE:
             return
-        head = window.data[at : at + HEAD_SIZE].view(HEAD)[0]
-        count, base, size = int(head["records_count"]), int(head["base_offset"]), int(head["batch_length"])
-        fits = head["magic"] == MAGIC and size >= MIN_LENGTH and base == expected
-        if not fits or count < 1 or count != int(head["last_offset_delta"]) + 1:
+        said = window.data[at : at + HEAD_SIZE].view(HEAD)[0].item()
+        count, base, size = said[_AT_COUNT], said[_AT_BASE], said[_AT_LENGTH]
+        fits = said[_AT_MAGIC] == MAGIC and size >= MIN_LENGTH and base == expected
+        if not fits or count < 1 or count != said[_AT_DELTA] + 1:
             return
-        rows += 0 if head["attributes"] & CONTROL else count
-        first, last = int(head["base_timestamp"]), int(head["max_timestamp"])
+        rows += 0 if said[_AT_ATTRIBUTES] & CONTROL else count
+        first, last = said[_AT_FIRST], said[_AT_LAST]
         low, high = (first, last) if low is None or high is None else (min(low, first), max(high, last))
         expected = base + count
         at += LENGTH_END + size
         context.believed[start, expected] = Believed(rows, low, high, at > left)
         if at > left:
             return
-
-
-def _good(window: Window, at: int) -> bool:
-    """Whether the batch whose header is there has its checksum."""
-    end = at + LENGTH_END + load_i32be(window.data, at + _LENGTH)
-    stored = load_i32be(window.data, at + _CRC) & 0xFFFFFFFF
-    return at + HEAD_SIZE <= end <= len(window.data) and crc32c(window.data, at + CRC_START, end) == stored
 
 
 def _too_long(window: Window, stop: int, need: int, context: LogContext) -> Fault | None:
@@ -288,8 +287,13 @@ def _check_order(window: Window, frames: Frames, context: LogContext) -> None:
         high = min(high, low + MAX_OFFSET_DELTA)
     if context.next_base is not None:
         high = min(high, context.next_base - 1)
-    if not in_order(frames.header.view(np.uint8), count, low - 1 if before is None else before, low, high):
-        count = _look_closer(window, frames, before, low, high)
+    fine, top = in_order(
+        frames.header.view(np.uint8), count, low - 1 if before is None else before, low, high
+    )
+    if fine:
+        context.last_offset, context.last_end = top, window.offset + int(frames.end[-1])
+        return
+    count = _look_closer(window, frames, before, low, high)
     if count:
         last = frames.header["base_offset"].astype(np.int64) + frames.header["last_offset_delta"]
         context.last_offset = int(last.max() if before is None else max(before, last.max()))
@@ -297,18 +301,19 @@ def _check_order(window: Window, frames: Frames, context: LogContext) -> None:
 
 
 @kernel("const u1[], i8, i8, i8, i8")
-def in_order(heads: Bytes, count: int, above: int, low: int, high: int) -> bool:
-    """Whether the offsets of all batches are above those before and within `[low, high]`, and none jumps ahead of the next."""
+def in_order(heads: Bytes, count: int, above: int, low: int, high: int) -> tuple[bool, int]:
+    """Whether the offsets of all batches are above those before and within `[low, high]`, and none jumps ahead of the next; and the
+    last of them."""
     for i in range(count):
         at = i * HEAD_SIZE
         base = load_i64be(heads, at)
         delta = load_i32be(heads, at + _DELTA)
         if delta < 0 or base > MAX_OFFSET or base <= above or base < low or base + delta > high:
-            return False
+            return False, above
         if base > above + 1 and (i + 1 == count or load_i64be(heads, at + HEAD_SIZE) <= base + delta):
-            return False
+            return False, above
         above = base + delta
-    return True
+    return True, above
 
 
 def _look_closer(window: Window, frames: Frames, before: int | None, low: int, high: int) -> int:

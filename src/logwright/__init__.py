@@ -20,12 +20,14 @@ if TYPE_CHECKING:
     from logwright.api import (
         Scan,
         codecs,
+        damage,
         detect,
         generate,
         inspect,
         read,
         rebuild,
         repair,
+        roundtrip,
         scan,
         verify,
         write,
@@ -43,7 +45,9 @@ if TYPE_CHECKING:
         UnsupportedError,
         UsageError,
     )
+    from logwright.corpora.damage import Damaged
     from logwright.readers.report import Report
+    from logwright.roundtrip.check import Roundtrip
     from logwright.writers.write import Written
 
 _HOME = {
@@ -51,6 +55,7 @@ _HOME = {
         (
             "Scan",
             "codecs",
+            "damage",
             "detect",
             "generate",
             "inspect",
@@ -79,14 +84,16 @@ _HOME = {
         ),
         "logwright.codec.fault",
     ),
+    "Damaged": "logwright.corpora.damage",
     "Report": "logwright.readers.report",
+    "Roundtrip": "logwright.roundtrip.check",
     "Written": "logwright.writers.write",
 }
 """Where each public name lives. A new verb is a line here and one above."""
 
 __all__ = [  # noqa: RUF022
-    "Scan", "codecs", "detect", "generate", "inspect", "read", "rebuild", "repair", "scan", "verify", "write",
-    "Report", "Fault", "Written",
+    "Scan", "codecs", "damage", "detect", "generate", "inspect", "read", "rebuild", "repair", "roundtrip", "scan", "verify", "write",
+    "Report", "Fault", "Written", "Damaged", "Roundtrip",
     "LogwrightError", "DamageError", "UsageError", "UnsupportedError", "NotFoundError", "AccessError", "ExistsError",
     "BusyError", "StorageError", "DamageWarning",
 ]  # fmt: skip
@@ -97,6 +104,8 @@ def __getattr__(name: str) -> Any:
         from importlib import metadata
 
         return metadata.version("logwright")
+    if name == "roundtrip":
+        return importlib.import_module("logwright.roundtrip")  # the package, which can be called
     if name not in _HOME:
         raise AttributeError(f"module 'logwright' has no attribute {name!r}")
     value = getattr(importlib.import_module(_HOME[name]), name)

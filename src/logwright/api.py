@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -15,7 +15,7 @@ from logwright.codec.fault import DamageWarning, Severity, UsageError
 from logwright.codec.option import Option, parse_int
 from logwright.codec.table import Table
 from logwright.readers import inspect as _inspect
-from logwright.readers import plan, resolve, task
+from logwright.readers import plan, rescue, resolve, task
 from logwright.readers import verify as _verify
 from logwright.readers.filter import Given, understand
 from logwright.readers.report import MAX_FAULTS, Report
@@ -23,10 +23,13 @@ from logwright.readers.resolve import Path
 from logwright.readers.stream import Mode, output_schema
 
 if TYPE_CHECKING:
+    from logwright.corpora.damage import Damaged
     from logwright.corpora.generate import Generated
+    from logwright.roundtrip.check import Roundtrip
     from logwright.writers.write import Written
 
 Paths = Path | Sequence[Path]
+Operations = str | Mapping[str, Any] | Iterable[str | Mapping[str, Any]]
 
 
 def read(
@@ -313,6 +316,56 @@ def rebuild(
     return rebuild(path, codec, what, request, lambda targets: _report(targets, max_faults), options)
 
 
+def damage(
+    path: Path,
+    out: Path,
+    op: Operations = (),
+    *,
+    codec: str | None = None,
+    seed: int | str = 0,
+    count: int | str = 0,
+    apply: Path | Mapping[str, Any] | None = None,
+) -> Damaged:
+    """Copy a file or a directory to `out/<its name>`, with damage on purpose, and tell of it in `out/damage.json`.
+
+    `op`: one operation or several, as text ("flip:at=1234,bit=3") or mappings ({"op": "flip", "at": 1234, "bit": 3}), carried out
+    in order; places refer to the bytes as they are when an operation runs. `logwright damage --help` lists them, and
+    `logwright.corpora.damage_ops` says all of it. `count` more are chosen by chance, the same ones for the same `seed` and files.
+    `apply`: do again what a damage.json says, to the same files. `out` is absent or empty; the input is only read.
+
+    damage.json has the operations, each explicitly, sizes and SHA-256 of all files before and after, the number and the SHA-256 of
+    the rows of all frames that no operation touched, what `verify` finds and what the real system would do.
+
+    Raises `UsageError` for an operation, a field or a place that there is not, and for other files than those of damage.json;
+    `ExistsError`, `NotFoundError`, `AccessError`, `StorageError`.
+    """
+    from logwright.corpora.damage import damage as _damage
+
+    return _damage(path, out, op, codec=codec, seed=seed, count=count, apply=apply)
+
+
+def roundtrip(
+    path: Paths,
+    codec: str | None = None,
+    *,
+    law: str | Sequence[str] | None = None,
+    jobs: int | str = 1,
+    **options: Any,
+) -> Roundtrip:
+    """Hold the laws that every codec keeps on files of your own: one file, or all files of directories.
+
+    `law`: names with commas, or a list; None for all. decode_encode: decoded and encoded again, a file is the same bytes.
+    encoded_anew: without any stored payload, it has the same rows. any_split: read in parts, the same rows.
+    kernel_equals_description: the fast kernels read what the written-down structures say (slow: only the first MiB of a file,
+    unless it is asked for). `jobs`: so many processes share the files; each holds 64 MiB of a file at a time, and its tables.
+
+    A law that is broken, and damage, are in the result; `.ok` is whether there is neither. Raises what resolving a path raises.
+    """
+    from logwright.roundtrip.check import roundtrip as _roundtrip
+
+    return _roundtrip(path, codec, law=law, jobs=jobs, **options)
+
+
 def _unseen(done: int) -> None: ...
 
 
@@ -358,7 +411,7 @@ def _layout(one: Layout) -> dict[str, Any]:
         ],
         "default_view": one.default_view,
         "options": [_option(option) for option in one.options],
-        "read_options": [_option(option) for option in one.read_options],
+        "read_options": [_option(option) for option in (*one.read_options, *rescue.OPTIONS)],
     }
 
 
@@ -369,6 +422,7 @@ def _codec(one: Codec) -> dict[str, Any]:
         "title": one.title,
         "tables": {name: _table(table) for name, table in one.tables.items()},
         "options": [_option(option) for option in one.options],
+        "read_options": [_option(option) for option in rescue.OPTIONS],
     }
 
 

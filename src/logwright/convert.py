@@ -26,7 +26,7 @@ _CORRUPT = {field.name for field in CORRUPT}
 def convert(
     source: str, target: str, codec: str | None = None, *, view: str | None = None, columns: Any = None,
     filter: Any = None, limit: int | None = None, mode: str = "FAILFAST", if_exists: str = "error",
-    rows_only: bool = False, **options: Any,
+    rows_only: bool = False, as_system: str | None = None, clean: bool | None = None, **options: Any,
 ) -> dict[str, Any]:  # fmt: skip
     """Convert `source` to `target`; what each is, its name tells, or `codec` (of the native side).
 
@@ -38,7 +38,8 @@ def convert(
         raise UsageError("both are table files", advice="One side must be a native file or directory")
     if to_table:
         return _to_tables(source, target, codec, if_exists, rows_only, options,
-                          view=view, columns=columns, filter=filter, limit=limit, mode=mode)  # fmt: skip
+                          view=view, columns=columns, filter=filter, limit=limit, mode=mode,
+                          as_system=as_system, clean=clean)  # fmt: skip
     from logwright import api
 
     data: Any
@@ -49,7 +50,8 @@ def convert(
         if not rows_only and not _is_layout(codec):
             frames, file = (_optional(beside(source, name)) for name in TABLES)
     else:
-        data = reading = api.scan(source, view=view, columns=columns, filter=filter, limit=limit, mode=mode)
+        data = reading = api.scan(source, view=view, columns=columns, filter=filter, limit=limit,
+                                  mode=mode, as_system=as_system, clean=clean)  # fmt: skip
     if codec is None:
         found = registry.detect(os.path.basename(target), b"")
         if found is None:

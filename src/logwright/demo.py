@@ -47,6 +47,7 @@ def main() -> None:
             _without_spark(target)
         _judge(target)
         _look(target)
+        _break(target, place)
         console.rule("[bold green]done")
     finally:
         shutil.rmtree(place, ignore_errors=True)
@@ -251,13 +252,34 @@ def _aiokafka(path: Path) -> dict[str, Any]:
 
 def _look(target: Path) -> None:
     console.rule("[bold]4. the command line")
-    for words in (
-        ["inspect", str(target)],
-        ["verify", str(target)],
-        ["dump", str(target), "--limit", "3", "--format", "text"],
-    ):
-        console.print(f"[bold]$ logwright {' '.join(words)}")
-        subprocess.run([sys.executable, "-m", "logwright", *words], check=True)
+    _type("inspect", target)
+    _type("verify", target)
+    _type("dump", target, "--limit", 3, "--format", "text")
+
+
+def _break(target: Path, place: Path) -> None:
+    """A bit of an older segment flips, as disks do it: what is lost, what a broker would do, and what is got back."""
+    console.rule("[bold]5. a segment is damaged, and mended")
+    logs = sorted(target.glob("*.log"))
+    older = logs[len(logs) // 3]
+    broken, mended = place / "broken" / target.name, place / "mended" / target.name
+    mended.parent.mkdir()
+    middle = older.stat().st_size // 2
+    _type("damage", target, "--op", f"flip:file={older.name},at={middle},bit=3", "--out", broken.parent)
+    _type("verify", broken, expected=3)
+    _type("verify", broken, "--as-system", "--clean", expected=3)
+    _type("repair", broken, "--out", mended, expected=3)
+    _type("verify", mended, "--as-system", "--unclean")
+
+
+def _type(verb: str, *words: object, expected: int = 0) -> None:
+    """Run a command as a person would; `expected` is its exit status, 3 for damage found or rows missing."""
+    typed = [verb, *map(str, words)]
+    console.print(f"[bold]$ logwright {' '.join(typed)}")
+    status = subprocess.run([sys.executable, "-m", "logwright", *typed], check=False).returncode
+    if status != expected:
+        raise SystemExit(f"exit status {status}, {expected} was expected")
+    console.print()
 
 
 # What is shown

@@ -7,6 +7,7 @@ import struct
 import zlib
 from typing import Any
 
+import lz4.frame
 import numpy as np
 import pytest
 import zstandard
@@ -14,6 +15,7 @@ from kafka_golden import CASES
 from kafka_log import compressed, context, raw_batch, window
 
 from logwright.codec.compress import compress, xxhash32
+from logwright.codec.describe import VARINT
 from logwright.codec.kafka.batch import COMPRESSION, HEAD_SIZE, RECORD
 from logwright.codec.kafka.consumer import (
     KAFKA_EXCEPTION,
@@ -486,6 +488,27 @@ def test_a_record_larger_than_the_buffer_is_read_in_one(codec: str, records: int
     assert consume(kind, array(compress(codec, big)), 3, 1 << 20).data == big
     cut = consume(kind, array(compress(codec, big)[:50_000]), 3, 1 << 20)
     assert (cut.records, cut.error is None) == (records, False)
+
+
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+def test_a_large_record_of_a_stream_that_ends_in_order(codec: str) -> None:
+    kind = ("none", "gzip", "snappy", "lz4", "zstd").index(codec)
+    got = consume(kind, array(compress(codec, rec(0) + VARINT.pack(200_000, {}) + bytes(10))), 2, 1 << 20)
+    assert got.records == 1
+    assert "expected 200000 bytes in record payload, but the record payload reached EOF" in str(got.error)
+
+
+def test_incompressible_bytes_beyond_the_limit() -> None:
+    got = consume(4, array(ZM), 12, 20_000)
+    assert got.records < 12
+    assert "more bytes than are allowed here" in str(got.error)
+
+
+def test_an_lz4_frame_that_says_its_size() -> None:
+    whole = lz4.frame.compress(TWO, block_linked=False, store_size=True)
+    assert consume(3, array(whole), 2, 1 << 20).records == 2
+    got = consume(3, array(whole[:13]), 2, 1 << 20)
+    assert (got.records, "Stream ended prematurely" in str(got.error)) == (0, True)
 
 
 # The golden files

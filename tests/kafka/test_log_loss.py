@@ -34,7 +34,11 @@ def lost(first: int, last: int, **times: int) -> dict[str, Any]:
     return {"topic": "orders", "partition": 0, "first_offset": first, "last_offset": last, **times}
 
 
-THREE = [batch(0), batch(1, [record(i) for i in range(4)], base_timestamp=T, max_timestamp=T + 4000), batch(5)]
+THREE = [
+    batch(0),
+    batch(1, [record(i) for i in range(4)], base_timestamp=T, max_timestamp=T + 4000),
+    batch(5),
+]
 
 
 def test_both_neighbours_agree(tmp_path: Path) -> None:

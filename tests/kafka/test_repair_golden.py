@@ -6,30 +6,13 @@ from typing import Any
 
 import pytest
 from kafka_golden import CASES, of_class
-from kafka_mending import Memory, memory, repair, started
+from kafka_mending import ID, OPTIONS, lawful, memory, repair
 
 from logwright.codec.kafka.names import METADATA_FILE
 from logwright.corpora.cases import Case
 
 BY_NAME: Any = {"ids": lambda case: getattr(case, "name", None)}
-FOREVER = 1 << 62
-OPTIONS = {"index.interval.bytes": 250, "producer.id.expiration.ms": FOREVER}
 NO_TOPIC = ("dmg_pm_empty", "dmg_pm_garbage", "dmg_pm_missing", "dmg_pm_zero_id")
-ID = "dYzWm9fOQ-qIYUZRa3sd5A"
-
-
-def lawful(directory: Memory) -> Any:
-    """A broker started on a mended directory finds nothing to do, and its consumer gets to the end. Returns the verdict."""
-    alone = Memory(directory.files, directory.name)
-    opened = started(alone, **{"index.interval.bytes": 250})
-    verdict = opened.verdict
-    assert verdict.opens, verdict.error
-    assert verdict.error is None
-    assert not verdict.truncates
-    assert not verdict.removes
-    assert not verdict.creates
-    assert [name for name in verdict.rewrites if opened.after.read(name) != alone.files[name]] == []
-    return verdict
 
 
 @pytest.mark.parametrize("case", of_class("damaged", "refused"), **BY_NAME)
@@ -66,7 +49,12 @@ def test_prefix(case: Case) -> None:
         assert mended.files == whole.files
 
 
-PARTIAL = ("dmg_fix_count_plus", "craft_compressed_less_records", "craft_gzip_bad_crc", "craft_gzip_truncated")
+PARTIAL = (
+    "dmg_fix_count_plus",
+    "craft_compressed_less_records",
+    "craft_gzip_bad_crc",
+    "craft_gzip_truncated",
+)
 """The records of a batch before the bad one are kept."""
 
 

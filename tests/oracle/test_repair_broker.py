@@ -22,6 +22,7 @@ TOPIC = {"index.interval.bytes": "250", "retention.ms": "-1", "segment.index.byt
 SAYS_SO = ("truncating", "Deleting", "Corrupt", "corrupt", "Found invalid", "recovering segment")
 NOT_TAKEN = {"craft_txn_then_plain": [1]}
 """Sound by themselves, but the broker does not start with them: a record outside of its producer's open transaction."""
+LEADS = 100
 TOGETHER = 40
 """So many are placed in one broker, each in a log directory of its own."""
 DAMAGED = of_class("damaged", "refused", "legal")
@@ -54,7 +55,8 @@ def changed(before: dict[str, bytes], after: dict[str, bytes]) -> dict[str, str]
 
 
 def epochs(data: bytes) -> list[str]:
-    return data.decode().splitlines()[2:]
+    """The entries below the epoch in which the broker leads: one of a damaged batch may be far above it."""
+    return [line for line in data.decode().splitlines()[2:] if int(line.split()[0]) < LEADS]
 
 
 @pytest.mark.parametrize("group", GROUPS, ids=range(len(GROUPS)))
@@ -62,7 +64,7 @@ def test_a_broker_finds_nothing_to_mend(broker: Broker, tmp_path: Path, group: l
     before: dict[str, dict[str, bytes]] = {}
     for case in group:
         out, _ = mended(case, tmp_path)
-        broker.place(out, configs=TOPIC, leader_epoch=100)
+        broker.place(out, configs=TOPIC, leader_epoch=LEADS)
         before[case.name] = {one.name: one.read_bytes() for one in out.iterdir()}
     broker.start()
     wrong: dict[str, Any] = {}

@@ -163,8 +163,6 @@ def test_modes_on_a_damaged_copy(spark: Any) -> None:
         125,
     )
     assert marked.count() == 96
-    with pytest.raises(Exception, match=r"86\.log: at byte 327: checksum mismatch"):
-        read(spark, path).collect()
 
 
 def test_only_the_columns_of_the_schema(spark: Any, tmp_path: Path) -> None:
@@ -239,13 +237,16 @@ def test_a_task_that_is_tried_again_counts_once(spark: Any, tmp_path: Path) -> N
     def first_time_fails(batches: Any) -> Any:
         yield from batches
         if not flag.exists():
-            flag.write_text("x")
+            (owner,) = tmp_path.glob("orders-0.*-delete/**/owner.json")
+            flag.write_text(owner.read_text())
             raise RuntimeError("the first attempt fails behind its last row")
 
     frame = rows(spark, 200, 2)
     write(frame.mapInArrow(first_time_fails, frame.schema), tmp_path / "orders-0")
-    assert flag.exists()
     assert content(read(spark, tmp_path / "orders-0")) == expected(200)
+    # What a killed driver leaves is known by its process: that of the JVM, not of the worker that planned the write.
+    driver = spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid()
+    assert json.loads(flag.read_text())["pid"] == driver
 
 
 def test_two_attempts_of_one_task(tmp_path: Path) -> None:

@@ -37,7 +37,6 @@ _WHOLE = 64 << 20
 _LENGTH, _MAGIC_AT, _CRC = (RECORD_BATCH.offset(name) for name in ("batch_length", "magic", "crc"))
 _LEGACY_CRC, _LEGACY_ATTRIBUTES = 12, 17
 _KNOWN_COMPRESSIONS = 4
-_LEGACY_MIN_SIZE = LENGTH_END + LEGACY_MIN
 
 
 @dataclass
@@ -114,9 +113,8 @@ class Entries:
         return None
 
     def _invalid_legacy(self) -> tuple[int, CorruptRecord] | None:
+        # `entries` refuses what is smaller than its fixed fields.
         start, end = int(self.start[0]), int(self.end[0])
-        if end - start < _LEGACY_MIN_SIZE:
-            return 0, CorruptRecord(f"Record is corrupt ({end - start - LENGTH_END} bytes)")
         content = self.window.data[start:end].tobytes()
         stored = int.from_bytes(content[_LEGACY_CRC : _LEGACY_CRC + 4], "big")
         computed = zlib.crc32(content[_LEGACY_CRC + 4 :])
@@ -150,8 +148,7 @@ def entries(listing: Listing, file: str, start: int, end: int, *, check: bool = 
         at = first + stop
         if why in (END, PARTIAL):
             return
-        if why == FULL:
-            continue
+        assert why != FULL  # there is room for all that fit
         if why == MORE and (check or need <= _WHOLE):
             length = max(need, _WINDOW)
             continue

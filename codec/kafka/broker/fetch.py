@@ -280,12 +280,9 @@ class Consumer:
         """Batches of a fetch as the client finds them. Raises `CorruptRecord` for a length or magic that can't be."""
         at = start
         for found in entries(self.disk, file, start, stop, check=True):
-            magic = found.header["magic"].astype(np.int64)
-            odd = np.flatnonzero((magic > MAGIC) | (magic < 0))
-            if len(odd):
-                if odd[0]:
-                    yield found.pick(slice(int(odd[0])))
-                raise CorruptRecord(f"Invalid magic found in record: {magic[odd[0]]}")
+            magic = int(found.header["magic"][0])
+            if not 0 <= magic <= MAGIC:  # such an entry comes alone
+                raise CorruptRecord(f"Invalid magic found in record: {magic}")
             yield found
             at = int(found.position[-1] + found.end[-1] - found.start[-1])
         if stop - at >= LENGTH_END:

@@ -307,8 +307,8 @@ class LogLoader:
                 f"Failed to append records from position {stop} in {segment.log}",
                 "java.lang.IllegalStateException",
             )
-        if base is not None:
-            yield base, start, stop
+        assert base is not None  # it overflows, so there is a batch
+        yield base, start, stop
 
     def _index_split(self, segment: LogSegment) -> None:
         """The indexes of a segment that came from a split: made as when batches are appended."""

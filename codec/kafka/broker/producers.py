@@ -87,7 +87,7 @@ class ProducerStateManager:
 
     def add(self, header: npt.NDArray[Any], markers: npt.NDArray[Any]) -> list[AbortedTxn]:
         """Take batches that `check` found good."""
-        aborted = self.state.add(header, markers) if len(header) else []
+        aborted = self.state.add(header, markers)
         if len(header):
             self.map_end = int(header["base_offset"][-1]) + int(header["last_offset_delta"][-1]) + 1
         return aborted

@@ -166,13 +166,13 @@ class ProducerCheck:
         before = self._state.batches
         self._state.add(piece, mine)
         problem = self._state.problem
-        at = low if problem is None else low + problem.batch - before
-        if problem is not None and int(header["attributes"][at]) & CONTROL:
-            # Of a bad marker the codec tells. What it ended is not known.
-            self.known = False
-            return
         if problem is not None and not self._problem:
             self._problem = True
+            at = low + problem.batch - before
+            if int(header["attributes"][at]) & CONTROL:
+                # Of a bad marker the codec tells. What it ended is not known.
+                self.known = False
+                return
             size = LENGTH_END + int(header["batch_length"][at])
             fault = Fault("kafka.log", int(start[at]), size, Kind.ORDER, problem.detail, system=_REFUSED)
             self.found.append((name, fault))

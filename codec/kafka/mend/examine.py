@@ -6,7 +6,7 @@ is another matter (`mend.order`): base_offset is covered by no checksum.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
@@ -100,9 +100,8 @@ class _Examiner:
         starts = frames.start + window.offset
         for fault in frames.faults:
             i = int(np.searchsorted(starts, fault.offset))
-            if i < len(starts) and starts[i] == fault.offset:
-                kind[i] = max(int(kind[i]), _ODD if fault.kind is Kind.ORDER else _STUCK)
-                why.setdefault(i, fault)
+            kind[i] = max(int(kind[i]), _ODD if fault.kind is Kind.ORDER else _STUCK)
+            why.setdefault(i, fault)
         for i, fault in self._undecodable(window, frames):
             kind[i] = _STUCK
             why[i] = fault
@@ -223,10 +222,11 @@ class _Examiner:
         if not fault.length or self._mended(fault):
             return
         tail = fault.offset + fault.length >= self.file.size
-        rows, what = fault.rows_lost, fault.lost
+        rows: int | None = fault.rows_lost
+        what: Mapping[str, Any] = {}
         if tail and (fault.severity is not Severity.ERROR or fault.kind is Kind.PADDING):
-            rows, what = 0, {}
-        elif not what:
+            rows = 0
+        else:
             first = after.pick(slice(0, 1)) if after is not None and len(after) else None
             known, what = log.CODEC.lost_between(self._before, first, self.context)
             rows = known if rows is None else rows
@@ -349,6 +349,15 @@ def _stretches(
         inside = windows.cover(at, need)
         window, bad = windows.window, windows.bad
         frames = log.CODEC.scan(window, inside, context)
+        if bad is not None and frames.damage is None and frames.need:
+            # A batch that a scan does not vouch for, since it wants to see what follows and the disk can't read it.
+            cut = Window(window.data, window.offset, window.offset + len(window.data))
+            more = log.CODEC.scan(cut, frames.stop, context)
+            if len(more):
+                yield window, frames, window.offset + frames.stop
+                more.damage, more.need = None, 0
+                yield window, more, window.offset + more.stop
+                frames = log.CODEC.scan(window, more.stop, context)
         stop = window.offset + frames.stop
         if bad is not None and frames.damage is None:
             frames.damage = bad.fault(log.CODEC.name, stop)
@@ -376,24 +385,22 @@ def _resume(windows: _Windows, fault: Fault, context: LogContext) -> int:
     while at < windows.size:
         base = fault.offset if at - fault.offset <= _WINDOW else at
         wanted = min(at - base + need, windows.size - base)
-        if cached is None or cached.offset != base or len(cached.data) < wanted:
-            length = max(careful, wanted)
-            if cached is not None and cached.offset == base:
-                length = max(length, 2 * len(cached.data))
-            cached = windows.patched(base, length)
+        length = max(careful, wanted)
+        if cached is not None and cached.offset == base:
+            length = max(length, 2 * len(cached.data))
+        cached = windows.patched(base, length)
         found, more = log.CODEC.resync(cached, at - base, context)
         if found >= 0 and not more:
             return base + found
         if found >= 0:
-            at = base + found
-            if at + more > windows.size or more <= len(cached.data) - found:
-                at, more = at + 1, 1
+            # What wants more bytes than there are is no batch; what has them and wants more never gets enough.
+            at = base + found + int(base + found + more > windows.size or more <= len(cached.data) - found)
             need = more
-            continue
-        if cached.final:
-            break
-        end = base + len(cached.data)
-        at = max(at + 1, end - max(more, 0))
-        need = end - at + 1
-        careful = min(careful * 2, _WINDOW)
+        elif cached.final:
+            at = windows.size
+        else:
+            end = base + len(cached.data)
+            at = max(at + 1, end - max(more, 0))
+            need = end - at + 1
+            careful = min(careful * 2, _WINDOW)
     return windows.size

@@ -8,6 +8,7 @@ takes, it gets these. A batch that fits elsewhere in its file is put there. What
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -44,6 +45,11 @@ class _Heads:
     base: Numbers
     last: Numbers
 
+    def part(self, which: slice) -> _Heads:
+        return _Heads(
+            self.header[which], self.start[which], self.stop[which], self.base[which], self.last[which]
+        )
+
 
 def arrange(copies: Copies, examined: Sequence[Examined]) -> Order:
     """Put the segments of one copy together."""
@@ -55,7 +61,13 @@ class _Arranger:
         self.copies, self.examined = copies, examined
         self.order = Order()
         self.runs = self.order.runs
-        self._known: tuple[Run, _Heads] | None = None
+        self._known: dict[Run, _Heads] = {}
+        self._stops: dict[tuple[str, int], Run] = {}
+        self._begins: dict[tuple[str, int], Run] = {}
+        self._files: Counter[str] = Counter()
+        """The runs that are kept, by where they end and begin in a file, and how many there are of each file."""
+        self._last_good = max((i for i, one in enumerate(examined) if one.good), default=-1)
+        self._known_end = max((one.file.hints.get("known_end") or 0 for one in examined), default=0)
 
     def run(self) -> Order:
         odd: list[tuple[int, Run]] = []
@@ -64,7 +76,7 @@ class _Arranger:
             for run in one.good:
                 odd += [(number, early) for early in self._append(run)]
             odd += [(number, run) for run in one.odd]
-        for number, run in odd:
+        for number, run in sorted(odd, key=lambda each: each[1].first):
             self._odd(number, run)
         return self.order
 
@@ -72,52 +84,114 @@ class _Arranger:
         """Put a run behind all others. Returns what of it is not above them."""
         end = self.runs[-1].last if self.runs else -1
         if run.first > end:
-            self.runs.append(run)
+            self._put(len(self.runs), 0, run)
             return []
         above = self.copies.cut(run, end + 1, _TOP)
         if not above:
             return [run]
-        self.runs += above
+        self._put(len(self.runs), 0, *above)
         return [replace(run, stop=above[0].start, last=min(run.last, above[0].first - 1))]
 
     # What is not in its place
 
     def _odd(self, number: int, run: Run) -> None:
         for one, head in self.copies.single(run):
-            if (
-                self._fits_between(number, one, head)
+            placed = (
+                self._is_twice(one, head)
+                or self._continues(one)
+                or self._fits_between(number, one)
                 or self._is_free(number, one)
-                or self._reaches_over(one, head)
-            ):
-                continue
-            self._refuse(one, head)
+                or self._reaches_over(one)
+                or self._gets_what_is_free(number, one)
+            )
+            if not placed:
+                self._refuse(one, head)
+            elif one.patch:
+                self._note_header(one)
 
-    def _fits_between(self, number: int, one: Run, head: Any) -> bool:
+    def _is_twice(self, one: Run, head: Any) -> bool:
+        """Whether the same batch is kept already."""
+        at = max(0, bisect_right(self.runs, one.first, key=lambda run: run.first) - 1)
+        for run in self.runs[at : at + 1]:
+            if not run.first <= one.first <= one.last <= run.last:
+                continue
+            heads = self._heads(run)
+            i = int(np.searchsorted(heads.base, one.first))
+            if i < len(heads.base) and (heads.base[i], heads.last[i]) == (one.first, one.last):
+                if heads.header["crc"][i] != head["crc"]:
+                    return False
+                self.order.cut.append(
+                    cut_of(
+                        one,
+                        f"bad order: offsets {one.first} to {one.last} are there twice, kept at byte {heads.start[i]} of {run.file}",
+                        0,
+                        {},
+                    )
+                )
+                return True
+        return False
+
+    def _continues(self, one: Run) -> bool:
+        """Put a batch where its offsets are free, and those next to them are in its own file."""
+        at = bisect_left(self.runs, one.first, key=lambda run: run.first)
+        left, right = self.runs[at - 1] if at else None, self.runs[at] if at < len(self.runs) else None
+        if left is not None and left.last > one.last and left.file == one.file and not left.patch:
+            heads = self._heads(left)
+            i = int(np.searchsorted(heads.base, one.first))
+            between = heads.last[i - 1] + 1 == one.first or heads.base[i] == one.last + 1
+            return bool(between) and self._insert(one)
+        joins = (left is not None and left.file == one.file and left.last + 1 == one.first) or (
+            right is not None and right.file == one.file and right.first == one.last + 1
+        )
+        joins = joins or one.first == one.base
+        return joins and self._insert(one)
+
+    def _fits_between(self, number: int, one: Run) -> bool:
         """Give a batch the offsets that its neighbours in the file leave free, if these are as many as it takes."""
-        if one.patch:
+        low, high = self._room(number, one)
+        if low is None or high is None or high - low != one.last - one.first:
             return False
+        return self._move(one, low, "the batches around it leave just these offsets")
+
+    def _gets_what_is_free(self, number: int, one: Run) -> bool:
+        """Give a batch the first offsets that its neighbours in the file leave free, if these are more than it takes. A broker
+        would give its records to consumers at offsets that are wrong, or lose what follows."""
+        low, high = self._room(number, one)
+        if low is None or (high is not None and high - low < one.last - one.first):
+            return False
+        upto = "" if high is None else f" up to {high}"
+        return self._move(
+            one, low, f"these are the first of those that the batches around it leave free{upto}"
+        )
+
+    def _room(self, number: int, one: Run) -> tuple[int | None, int | None]:
+        """The first and the last offset between the neighbours of a batch in its file, None where that is not known."""
         segment = self.examined[number]
-        before = next((run.last for run in self._of_file(one) if run.stop == one.start), None)
-        after = next((run.first for run in self._of_file(one) if run.begin == one.stop), None)
-        if one.start == 0:
-            before = segment.base - 1
-        if one.stop >= segment.file.size:
-            after = segment.file.hints.get("next_base")
-        if before is None or after is None or after - before - 1 != one.last - one.first + 1:
-            return False
-        if one.first == before + 1:
-            return self._insert(one)
-        patch = (before + 1).to_bytes(8, "big")
+        left, right = self._stops.get((one.file, one.begin)), self._begins.get((one.file, one.stop))
+        low = left.last + 1 if left else segment.base if one.begin == 0 else None
+        at_end, after = one.stop >= segment.file.size, segment.file.hints.get("next_base")
+        high = right.first - 1 if right else after - 1 if at_end and after is not None else None
+        return low, high
+
+    def _move(self, one: Run, to: int, why: str) -> bool:
+        patch = to.to_bytes(8, "big") + one.patch[8:]
+        start = one.start if one.patch else one.start + len(patch)
         moved = replace(
-            one, first=before + 1, last=after - 1, start=one.start + len(patch), patch=patch, origin=one.start
+            one, first=to, last=to + one.last - one.first, start=start, patch=patch, origin=one.begin
         )
         if not self._insert(moved):
             return False
         self.order.notes.append(
-            f"{one.file}: base_offset of the batch at byte {one.begin} is set from {one.first} to {before + 1}: the batches"
-            f" around it leave just these offsets (no checksum covers the field)."
+            f"{one.file}: base_offset of the batch at byte {one.begin} is set from {one.first} to {to}: {why} (no checksum covers"
+            " the field)."
         )
         return True
+
+    def _note_header(self, one: Run) -> None:
+        self.order.notes.append(
+            f"{one.file}: batch_length or magic of the batch at byte {one.begin} is set right: its checksum, which does not cover"
+            " them, is that of all the rest."
+        )
 
     def _is_free(self, number: int, one: Run) -> bool:
         """Put a batch where its offsets belong, if that is in its own file, or at the end of the log."""
@@ -125,25 +199,21 @@ class _Arranger:
             return False
         at = bisect_left(self.runs, one.first, key=lambda run: run.first)
         beside = [run for run in self.runs[max(0, at - 1) : at + 1] if run.file == one.file]
-        if beside or not self._of_file(one):
-            if at == len(self.runs) and not self._is_last(number, one):
+        if beside or not self._files[one.file]:
+            end = self.runs[-1].last + 1 if self.runs else 0
+            # The log went so far once, when a snapshot of the producers was called after its end.
+            credible = one.first == end or one.last < self._known_end
+            if one.first >= end and not credible and not self._is_last(number, one):
                 return False
-            if not self._insert(one):
-                return False
-            if one.patch:
-                self.order.notes.append(
-                    f"{one.file}: batch_length or magic of the batch at byte {one.begin} is set right: its checksum, which does not"
-                    " cover them, is that of all the rest."
-                )
-            return True
+            return self._insert(one)
         return False
 
     def _is_last(self, number: int, one: Run) -> bool:
         """Whether nothing of the log lies behind a batch."""
-        later = any(segment.good for segment in self.examined[number + 1 :])
-        return not later and all(run.begin < one.begin for run in self._of_file(one))
+        good = self.examined[number].good
+        return number >= self._last_good and (not good or good[-1].begin < one.begin)
 
-    def _reaches_over(self, one: Run, head: Any) -> bool:
+    def _reaches_over(self, one: Run) -> bool:
         """Where the batch before claims more offsets than its records have, and this one starts within these."""
         at = bisect_right(self.runs, one.first, key=lambda run: run.first) - 1
         if at < 0 or one.patch:
@@ -160,16 +230,12 @@ class _Arranger:
         data = self.copies.listings[run.copy].read(run.file, start, run.stop - start)
         shorter = _ending(data, heads.header[-1:], base, one.first - 1)
         if shorter is None:
-            # Broker and consumers take both; the records that are there twice are skipped.
-            self.order.notes.append(
-                f"{one.file}: the batch at byte {one.begin} starts at offset {one.first}, the one before ends at {last}."
-            )
-            return self._insert(replace(one, first=last + 1))
+            return False
         tail = Run(
             run.copy, run.file, run.base, start + HEAD_SIZE, run.stop, base, one.first - 1, shorter, start
         )
         rest = [] if len(heads.base) == 1 else [replace(run, stop=start, last=int(heads.last[-2]))]
-        self.runs[at : at + 1] = [*rest, tail, one]
+        self._put(at, 1, *rest, tail, one)
         self.order.notes.append(
             f"{one.file}: the batch at byte {start} claimed offsets up to {last}, its records and the next batch say"
             f" {one.first - 1}: last_offset_delta is set to that."
@@ -177,21 +243,7 @@ class _Arranger:
         return True
 
     def _refuse(self, one: Run, head: Any) -> None:
-        listing = self.copies.listings[one.copy]
-        at = max(0, bisect_right(self.runs, one.first, key=lambda run: run.first) - 1)
-        for run in self.runs[at : at + 2]:
-            if run.first <= one.first and one.last <= run.last:
-                heads = self._heads(run)
-                i = int(np.searchsorted(heads.base, one.first))
-                if (
-                    i < len(heads.base)
-                    and (heads.base[i], heads.last[i]) == (one.first, one.last)
-                    and heads.header["crc"][i] == head["crc"]
-                ):
-                    why = f"bad order: offsets {one.first} to {one.last} are there twice, kept at byte {heads.start[i]} of {run.file}"
-                    self.order.cut.append(cut_of(one, why, 0, {}))
-                    return
-        rows, what = lost(listing, np.array([head]))
+        rows, what = lost(self.copies.listings[one.copy], np.array([head]))
         if one.patch:
             self.order.cut = [
                 each for each in self.order.cut if (each.file, each.offset) != (one.file, one.begin)
@@ -205,27 +257,50 @@ class _Arranger:
         """Put a run among the others, if its offsets are free."""
         at = bisect_left(self.runs, one.first, key=lambda run: run.first)
         if at and self.runs[at - 1].last >= one.first:
-            return False
+            if not self._split(at - 1, one):
+                return False
+            at = bisect_left(self.runs, one.first, key=lambda run: run.first)
         if at < len(self.runs) and self.runs[at].first <= one.last:
             return False
-        self.runs.insert(at, one)
+        self._put(at, 0, one)
         return True
 
-    def _of_file(self, one: Run) -> list[Run]:
-        return [run for run in self.runs if run.file == one.file and run.copy == one.copy]
+    def _put(self, at: int, count: int, *new: Run) -> None:
+        """Runs in place of some others."""
+        for run in self.runs[at : at + count]:
+            del self._stops[run.file, run.stop], self._begins[run.file, run.begin]
+        self.runs[at : at + count] = new
+        for run in new:
+            self._stops[run.file, run.stop] = self._begins[run.file, run.begin] = run
+            self._files[run.file] += 1
 
     def _heads(self, run: Run) -> _Heads:
-        """The headers of one run are kept: whoever asks, asks for its neighbour next."""
-        if self._known is None or self._known[0] is not run:
+        """The headers of the run that was asked for last are kept: whoever asks, asks for it or its neighbour next."""
+        if run not in self._known:
             found = list(self.copies.batches(run))
             # Joining arrays turns their fields into native order.
             header = np.concatenate([some.frames.header for some in found]).astype(HEAD)
-            begin = run.begin if run.patch else run.start
-            start = np.concatenate([some.at for some in found]) + begin
+            start = np.concatenate([some.at for some in found]) + run.begin
             size = np.concatenate([some.frames.end - some.frames.start for some in found])
             base, last = offsets(header)
-            self._known = (run, _Heads(header, start, start + size, base, last))
-        return self._known[1]
+            self._known = {run: _Heads(header, start, start + size, base, last)}
+        return self._known[run]
+
+    def _split(self, at: int, one: Run) -> bool:
+        """Make two runs of one that leaves the offsets of a batch free, if it does."""
+        run = self.runs[at]
+        if run.patch or not run.first < one.first <= one.last < run.last:
+            return False
+        heads = self._heads(run)
+        i = int(np.searchsorted(heads.base, one.first))
+        if heads.last[i - 1] >= one.first or heads.base[i] <= one.last:
+            return False
+        place = int(heads.start[i])
+        low = replace(run, stop=place, last=int(heads.last[i - 1]))
+        high = replace(run, start=place, first=int(heads.base[i]))
+        self._put(at, 1, low, high)
+        self._known = {low: heads.part(slice(0, i)), high: heads.part(slice(i, None))}
+        return True
 
 
 def _ending(data: bytes, head: npt.NDArray[Any], base: int, end: int) -> bytes | None:

@@ -46,11 +46,18 @@ def rebuild(listing: Listing, plan: Plan, what: Sequence[str], options: Options)
     if not segments:
         raise UsageError("there is no log to rebuild anything from")
     start = log_start(plan, options)
+    end = max((one.runs[-1].last + 1 for one in segments if one.runs), default=segments[-1].base)
+    if start > end:
+        # A broker deletes all of it, unless that is set right.
+        start = 0
     if max(start, segments[0].base) > 0 and {"txnindex", "snapshot"} & wanted:
         said.append(
             f"What was before offset {segments[0].base} is gone: producers that wrote nothing since are not in the snapshots, and"
             " of transactions begun there the records still in the log count from their first one here."
         )
+    interval, other = interval_of(listing, plan, options)
+    if {"index", "timeindex"} & wanted:
+        said += other
     whole = [
         Mended(file.name, [Kept(file.name, 0, file.size)], file.name)
         for file in plan.files
@@ -60,12 +67,11 @@ def rebuild(listing: Listing, plan: Plan, what: Sequence[str], options: Options)
         reader,
         segments,
         deriver=PartitionDeriver(
-            interval_of(listing, plan, options),
+            interval,
             now=time.time_ns() // 1_000_000,
             producer_expiration=options["producer.id.expiration.ms"],
         ),
         warnings=said,
-        before_you_start=["Put it in place while the broker is stopped."],
         whole=whole,
         log_start=start,
         only=wanted,

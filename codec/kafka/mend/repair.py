@@ -117,8 +117,11 @@ def _mend(
     kept = merged.runs
     start = log_start(plans[0], options)
     segments = name_segments(kept, bases, start)
+    if merged.cut:
+        leave_no_gap(segments)
     whole, said, advice = surroundings(copies, plans, options)
-    notes = [*merged.notes, *renamed(segments), *said]
+    interval, other = interval_of(copies[0], plans[0], options)
+    notes = [*merged.notes, *renamed(segments), *said, *other]
     end = kept[-1][0].last + 1 if kept else segments[-1].base
     beyond = start > end
     if beyond:
@@ -130,7 +133,7 @@ def _mend(
         reader,
         segments,
         deriver=PartitionDeriver(
-            interval_of(copies[0], plans[0], options),
+            interval,
             now=time.time_ns() // 1_000_000,
             producer_expiration=options["producer.id.expiration.ms"],
         ),
@@ -167,6 +170,13 @@ def prefix(reader: Copies, merged: Merged, bases: Sequence[int]) -> list[int]:
     return [base for base in bases if base <= max(last, end)]
 
 
+def leave_no_gap(segments: list[Segment]) -> None:
+    """An empty segment at the end, behind a gap, goes: consumers would wait in the gap until something is appended."""
+    filled = [one for one in segments if one.runs]
+    while filled and not segments[-1].runs and segments[-1].base > filled[-1].runs[-1].last + 1:
+        segments.pop()
+
+
 def renamed(segments: Sequence[Segment]) -> list[str]:
     out = []
     for one in segments:
@@ -185,7 +195,7 @@ def surroundings(
     plan = plans[0]
     whole: list[Mended] = []
     said: list[str] = []
-    advice = ["Put it in place while the broker is stopped."]
+    advice: list[str] = []
     topic = _topic_id(copies)
     given = options["topic.id"]
     if given is not None and not metadata.is_topic_id(given):

@@ -7,8 +7,10 @@ next leader never saw: then, from some offset on, batches of equal offsets diffe
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -16,10 +18,10 @@ import numpy.typing as npt
 
 from logwright.codec.base import Cut
 from logwright.codec.fault import UsageError
+from logwright.codec.kafka.batch import DELETE_HORIZON
 from logwright.codec.kafka.mend.order import Order
 from logwright.codec.kafka.mend.runs import Copies, Run, offsets
 
-_TOP = (1 << 63) - 1
 _SAME = ("partition_leader_epoch", "producer_id", "producer_epoch", "base_sequence", "last_offset_delta")
 """What compaction leaves as it is in a batch."""
 
@@ -42,17 +44,17 @@ def merge(copies: Copies, orders: Sequence[Order], bases: Sequence[int], replica
         return merged
     runs = list(orders[0].runs)
     for number, order in enumerate(orders[1:], 1):
-        end = _diverged(copies, runs, order.runs, number, replicas)
+        missing, end = _compare(copies, runs, order.runs, number, replicas)
         if end is not None:
             merged.notes.append(
                 f"Copy {number + 1} differs from offset {end} on: what it has from there on is not used."
             )
-        found = _fill(copies, runs, order.runs, _TOP if end is None else end - 1)
+        found = [part for run in _pick(copies, order.runs, missing) for part in copies.split(run, bases)]
         if found:
             rows = sum(_rows(copies, run) for run in found)
             merged.notes.append(f"{rows} record(s) come from copy {number + 1}.")
-            runs = sorted([*runs, *found], key=lambda run: run.first)
-    merged.runs = _placed(runs, bases)
+            runs = sorted([*_open(copies, runs, found), *found], key=lambda run: run.first)
+    merged.runs = _placed(runs, sorted(bases))
     merged.cut = [_mended(cut, runs) for cut in merged.cut]
     return merged
 
@@ -63,51 +65,53 @@ def _rows(copies: Copies, run: Run) -> int:
     )
 
 
-def _fill(copies: Copies, runs: Sequence[Run], others: Sequence[Run], high: int) -> list[Run]:
-    """What of other runs fits between these, up to an offset."""
-    gaps: list[tuple[int, int]] = []
-    low = 0
-    for run in runs:
-        if run.first > low:
-            gaps.append((low, run.first - 1))
-        low = run.last + 1
-    gaps.append((low, _TOP))
+def _pick(copies: Copies, runs: Sequence[Run], ranges: Sequence[tuple[int, int]]) -> list[Run]:
+    """The batches of some runs that lie in some ranges of offsets, both ascending."""
+    lows = [low for low, _ in ranges]
     out: list[Run] = []
-    at = 0
-    for run in others:
-        while at < len(gaps) and gaps[at][1] < run.first:
-            at += 1
-        k = at
-        while k < len(gaps) and gaps[k][0] <= min(run.last, high):
-            out += copies.cut(run, gaps[k][0], min(gaps[k][1], high))
-            k += 1
+    for run in runs:
+        first = max(0, bisect_right(lows, run.first) - 1)
+        some = ranges[first : bisect_right(lows, run.last)]
+        for part in copies.split(run, [edge for low, high in some for edge in (low, high + 1)]):
+            i = bisect_right(lows, part.first) - 1
+            if i >= 0 and part.last <= ranges[i][1]:
+                out.append(part)
     return out
+
+
+def _open(copies: Copies, runs: Sequence[Run], found: Sequence[Run]) -> list[Run]:
+    """Runs taken apart where others are to be put in between."""
+    firsts = [run.first for run in found]
+    return [
+        part
+        for run in runs
+        for part in copies.split(
+            run, firsts[bisect_right(firsts, run.first) : bisect_right(firsts, run.last)]
+        )
+    ]
 
 
 def _placed(runs: Sequence[Run], bases: Sequence[int]) -> list[tuple[Run, int]]:
     """In which segment each run is to be: those of the first copy where it has one, else as in the other."""
-    out: list[tuple[Run, int]] = []
-    later: list[int | None] = [None] * len(runs)
+    ahead: list[int | None] = []
     following: int | None = None
-    for i in range(len(runs) - 1, -1, -1):
-        later[i] = following
-        if runs[i].copy == 0:
-            following = runs[i].base
-    current = -1
-    known = sorted(bases)
-    for i, run in enumerate(runs):
+    for run in reversed(runs):
+        ahead.append(following)
+        following = run.base if run.copy == 0 else following
+    out: list[tuple[Run, int]] = []
+    current = end = -1
+    for run, later in zip(runs, reversed(ahead), strict=True):
         if run.copy == 0:
-            key = max(current, run.base)
+            current = max(current, run.base)
         else:
-            own = max((base for base in known if base <= run.first), default=-1)
-            key = max(current, own)
-            ahead = later[i]
+            own = bisect_right(bases, run.first) - 1
+            current = max(current, bases[own] if own >= 0 else -1)
             # Between two segments of the first copy, or behind its last: its boundaries say nothing there.
-            if run.base > key and (ahead is None or ahead > key):
-                key = run.base
-            key = key if key >= 0 else run.base
-        out.append((run, key))
-        current = key
+            if run.base > max(current, end) and (later is None or later > current):
+                current = run.base
+            current = current if current >= 0 else run.base
+        out.append((run, current))
+        end = run.last
     return out
 
 
@@ -131,47 +135,71 @@ def _mended(cut: Cut, runs: Sequence[Run]) -> Cut:
 # Divergence
 
 
-def _diverged(
+def _compare(
     copies: Copies, ours: Sequence[Run], theirs: Sequence[Run], number: int, replicas: str
-) -> int | None:
-    """The first offset where two copies differ; None where they don't."""
-    for a, b in _side_by_side(_heads(copies, ours), _heads(copies, theirs)):
-        where = _first_difference(a, b)
-        if where is None:
-            continue
-        i, j = where
-        offset = max(int(a["base_offset"][i]), int(b["base_offset"][j]))
-        mine, other = (int(one["partition_leader_epoch"][k]) for one, k in ((a, i), (b, j)))
-        if replicas == "first":
-            return offset
-        epochs = f"leader epoch {mine} in the first and {other} in the other"
-        if mine == other:
-            epochs = f"both of leader epoch {mine}"
-        first = "first" if mine >= other else "other"
-        raise UsageError(
-            f"copy {number + 1} is another log than the first from offset {offset} on: batches of the same offsets differ,"
-            f" {epochs}",
-            advice=f"The copy with the highest leader epoch is the one that the cluster went on with (here the {first}): name it"
-            " first and pass replicas=first, which takes from the others only what lies before that offset",
-        )
-    return None
+) -> tuple[list[tuple[int, int]], int | None]:
+    """The ranges of offsets of batches that only the other copy has, and the first offset where both differ (None for nowhere)."""
+    missing: list[tuple[int, int]] = []
+    mine = _heads(copies, ours)
+    a = next(mine, None)
+    joined = False
+    for b in _heads(copies, theirs):
+        base, last = offsets(b)
+        alone = np.ones(len(b), np.bool_)
+        while a is not None:
+            our_base, our_last = offsets(a)
+            i = np.minimum(np.searchsorted(our_last, base), len(a) - 1)
+            alone &= (our_base[i] > last) | (our_last[i] < base)
+            where = _first_difference(a, b)
+            if where is not None:
+                end = _told(a[where[0]], b[where[1]], number, replicas)
+                alone &= last < end
+                return _ranges(missing, base[alone], last[alone], alone, joined), end
+            if our_last[-1] >= last[-1]:
+                break
+            a = next(mine, None)
+        missing = _ranges(missing, base[alone], last[alone], alone, joined)
+        joined = bool(alone[-1])
+    return missing, None
+
+
+def _ranges(
+    before: list[tuple[int, int]], base: Any, last: Any, alone: npt.NDArray[np.bool_], joined: bool
+) -> list[tuple[int, int]]:
+    """Ranges, and those of more batches: neighbours are one range. `joined`: so are the last range and the first batch."""
+    numbers = np.flatnonzero(alone)
+    if not len(numbers):
+        return before
+    breaks = (np.flatnonzero(np.diff(numbers) > 1) + 1).tolist()
+    found = [(int(base[low]), int(last[high - 1])) for low, high in pairwise([0, *breaks, len(numbers)])]
+    if joined and before and numbers[0] == 0:
+        found[0] = (before[-1][0], found[0][1])
+        before = before[:-1]
+    return [*before, *found]
+
+
+def _told(ours: Any, theirs: Any, number: int, replicas: str) -> int:
+    """Where two copies differ, if it is allowed that they do. Raises `UsageError`."""
+    offset = max(int(ours["base_offset"]), int(theirs["base_offset"]))
+    mine, other = int(ours["partition_leader_epoch"]), int(theirs["partition_leader_epoch"])
+    if replicas == "first":
+        return offset
+    epochs = f"leader epoch {mine} in the first and {other} in the other"
+    if mine == other:
+        epochs = f"both of leader epoch {mine}"
+    first = "first" if mine >= other else "other"
+    raise UsageError(
+        f"copy {number + 1} is another log than the first from offset {offset} on: batches of the same offsets differ,"
+        f" {epochs}",
+        advice=f"The copy with the highest leader epoch is the one that the cluster went on with (here the {first}): name it"
+        " first and pass replicas=first, which takes from the others only what lies before that offset",
+    )
 
 
 def _heads(copies: Copies, runs: Sequence[Run]) -> Iterator[Heads]:
     for run in runs:
         for some in copies.batches(run):
             yield some.frames.header
-
-
-def _side_by_side(ours: Iterator[Heads], theirs: Iterator[Heads]) -> Iterator[tuple[Heads, Heads]]:
-    """The headers of both copies by stretches of offsets, all that overlap in the same pair."""
-    a, b = next(ours, None), next(theirs, None)
-    while a is not None and b is not None:
-        yield a, b
-        if int(offsets(a)[1].max()) <= int(offsets(b)[1].max()):
-            a = next(ours, None)
-        else:
-            b = next(theirs, None)
 
 
 def _first_difference(a: Heads, b: Heads) -> tuple[int, int] | None:
@@ -188,6 +216,7 @@ def _first_difference(a: Heads, b: Heads) -> tuple[int, int] | None:
     for k in np.flatnonzero(~same).tolist():
         mine, theirs = a[i[k]], b[j[k]]
         compacted = int(base[i[k]]) == int(other[j[k]]) and all(mine[name] == theirs[name] for name in _SAME)
-        if not compacted or mine["records_count"] == theirs["records_count"]:
+        flags = (int(mine["attributes"]) ^ int(theirs["attributes"])) & DELETE_HORIZON
+        if not compacted or (mine["records_count"] == theirs["records_count"] and not flags):
             return int(i[k]), int(j[k])
     return None

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from logwright.codec.base import Bytes, Cut, Frames, Kept, Listing, Window
+from logwright.codec.base import Cut, Frames, Kept, Listing, Window
 from logwright.codec.fault import LogwrightError
 from logwright.codec.kafka import log
 from logwright.codec.kafka.batch import CONTROL, HEAD_SIZE
@@ -44,10 +45,6 @@ class Run:
     def begin(self) -> int:
         """Where its first batch starts in the file, as it was found."""
         return self.start if self.origin < 0 else self.origin
-
-    @property
-    def size(self) -> int:
-        return len(self.patch) + self.stop - self.start
 
     def pieces(self, start: int, stop: int) -> Iterator[Kept | bytes]:
         """Bytes `[start, stop)` of the run itself."""
@@ -104,8 +101,6 @@ class Copies:
 
     def cut(self, run: Run, low: int, high: int) -> list[Run]:
         """The batches of a run whose offsets are all within `[low, high]`, as runs."""
-        if low <= run.first and run.last <= high:
-            return [run]
         if run.last < low or run.first > high or run.patch:
             return []
         start = stop = -1
@@ -123,6 +118,31 @@ class Copies:
         if start < 0:
             return []
         return [Run(run.copy, run.file, run.base, run.start + start, run.start + stop, first, last)]
+
+    def split(self, run: Run, points: Sequence[int]) -> list[Run]:
+        """A run in parts, a new one where the first batch starts at or behind each of some offsets, which ascend."""
+        inside = [point for point in points if run.first < point <= run.last]
+        if not inside or run.patch:
+            return [run]
+        out: list[Run] = []
+        marks, part = np.array(inside, np.int64), -1
+        for some in self.batches(run):
+            base, last = offsets(some.frames.header)
+            parts = np.searchsorted(marks, base, "right")
+            edges = [0, *(np.flatnonzero(np.diff(parts)) + 1).tolist(), len(parts)]
+            for low, high in pairwise(edges):
+                start = run.start + int(some.at[low])
+                stop = run.start + int(
+                    some.at[high - 1] + some.frames.end[high - 1] - some.frames.start[high - 1]
+                )
+                if parts[low] == part:
+                    out[-1] = replace(out[-1], stop=stop, last=int(last[high - 1]))
+                else:
+                    out.append(
+                        replace(run, start=start, stop=stop, first=int(base[low]), last=int(last[high - 1]))
+                    )
+                part = int(parts[low])
+        return out
 
     def lost(self, run: Run) -> tuple[int, dict[str, Any]]:
         """What is gone with a run: see `lost`."""
@@ -191,8 +211,3 @@ def cut_of(run: Run, why: str, rows_lost: int | None, what: Mapping[str, Any]) -
     """All of a run, not kept."""
     length = max(run.stop - run.begin, HEAD_SIZE)
     return Cut(run.file, run.begin, length, why, run.copy, rows_lost, what)
-
-
-def only(data: Bytes, start: int, end: int, header: npt.NDArray[Any]) -> Frames:
-    """One batch of a window as frames."""
-    return Frames(np.array([start], np.int64), np.array([end], np.int64), header, end)

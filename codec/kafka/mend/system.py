@@ -90,9 +90,7 @@ class SystemMending:
         warnings = list(verdict.warnings)
         if verdict.error:
             warnings.append(f"Consumers stop at offset {verdict.serves.get('stops_at')}: {verdict.error}")
-        return Summary(
-            verdict.rows or 0, ids, tuple(warnings), ("Put it in place while the broker is stopped.",)
-        )
+        return Summary(verdict.rows or 0, ids, tuple(warnings))
 
 
 def _holes(kept: list[tuple[int, int]], size: int) -> list[tuple[int, int]]:

@@ -26,6 +26,7 @@ from logwright.codec.kafka.derive import PartitionDeriver
 from logwright.codec.kafka.markers import ABORT, markers
 from logwright.codec.kafka.mend.runs import Copies, Numbers, Run, cut_of, lost, offsets
 from logwright.codec.kafka.names import EPOCH_FILE, parse_segment, segment_name
+from logwright.codec.kafka.producers import ProducerState
 
 _INT_MAX = (1 << 31) - 1
 _ORDER = (".log", ".timeindex", ".txnindex", ".index", ".snapshot")
@@ -89,8 +90,9 @@ def name_segments(runs: Iterable[tuple[Run, int]], bases: Sequence[int], empty: 
             if segment.base <= end:
                 continue
         else:
-            if not end < segment.base <= segment.runs[0].first:
-                segment.base = segment.runs[0].first
+            first = segment.runs[0].first
+            if not end < segment.base <= first <= segment.base + _INT_MAX:
+                segment.base = first
             end = segment.runs[-1].last
         while named and not named[-1].runs and named[-1].base >= segment.base:
             named.pop()
@@ -165,6 +167,9 @@ class PartitionMending:
     def _begin(self, base: int, like: str | None = None) -> Iterator[Mended]:
         """The next segment; the files of the one before are done."""
         self.deriver.begin(base)
+        if base <= self._log_start:
+            # A broker drops the snapshots up to there, and has nothing to go on from.
+            self.deriver.producers = ProducerState()
         yield from self._close()
         self._out = _Out(base, like)
 
@@ -202,19 +207,20 @@ class PartitionMending:
         for some in self.copies.batches(run):
             header = some.frames.header
             found = markers(some.window, some.frames)
-            fresh = ~self._forbidden(header, found)
-            if self._only is not None and not fresh.all():
-                self._refuse(run, header, some.at, ~fresh, some.frames.end - some.frames.start)
-                raise damage(self._cuts[-1])
-            if self._stop_at_damage and not fresh.all():
-                fresh[int(np.argmin(fresh)) :] = False
-                self._stopped = True
-            if self._stopped and not fresh.any():
-                self._refuse(run, header, some.at, ~fresh, some.frames.end - some.frames.start)
-                continue
             size = some.frames.end - some.frames.start
+            bad = self._forbidden(header, found)
+            fresh = ~bad
+            if self._only is not None and bad.any():
+                self._refuse(run, header, some.at, size, fresh, bad)
+                raise damage(self._cuts[-1])
+            if self._stopped:
+                fresh[:] = bad[:] = False
+            elif self._stop_at_damage and bad.any():
+                first = int(np.argmax(bad))
+                fresh[first:] = bad[first + 1 :] = False
+                self._stopped = True
             if not fresh.all():
-                self._refuse(run, header, some.at, ~fresh, size)
+                self._refuse(run, header, some.at, size, fresh, bad)
                 number = np.cumsum(fresh) - 1
                 found = found[fresh[found["frame"]]].copy()
                 found["frame"] = number[found["frame"]]
@@ -234,8 +240,6 @@ class PartitionMending:
                 over[0] = False
             fit = done + (int(np.argmax(over)) if over.any() else len(over))
             if fit == done:
-                if out.size == 0:
-                    out.base = int(base[done])
                 yield from self._begin(int(base[done]))
                 continue
             some = found[(found["frame"] >= done) & (found["frame"] < fit)].copy()
@@ -260,12 +264,19 @@ class PartitionMending:
         self._time = max(self._time, int(header["max_timestamp"].astype(np.int64).max()))
 
     def _refuse(
-        self, run: Run, header: npt.NDArray[Any], at: Numbers, which: npt.NDArray[np.bool_], size: Numbers
+        self,
+        run: Run,
+        header: npt.NDArray[Any],
+        at: Numbers,
+        size: Numbers,
+        fresh: npt.NDArray[np.bool_],
+        bad: npt.NDArray[np.bool_],
     ) -> None:
-        for i in np.flatnonzero(which).tolist():
+        """Cut the batches that are not `fresh`: those that are forbidden (`bad`), and what lies behind such a one."""
+        for i in np.flatnonzero(~fresh).tolist():
             rows, what = lost(self.copies.listings[run.copy], header[i : i + 1])
             why = "behind the first damage"
-            if not self._stopped or i == int(np.argmax(which)):
+            if bad[i]:
                 why = (
                     f"bad order: producer {int(header['producer_id'][i])} writes outside of the transaction that it has open;"
                     " the broker does not start on such a batch"

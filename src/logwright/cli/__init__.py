@@ -12,7 +12,19 @@ from collections.abc import Sequence
 
 import click
 
-VERBS = ("inspect", "dump", "verify", "repair", "rebuild", "convert", "generate", "codecs", "warmup")
+VERBS = (
+    "inspect",
+    "dump",
+    "verify",
+    "repair",
+    "rebuild",
+    "convert",
+    "generate",
+    "damage",
+    "roundtrip",
+    "codecs",
+    "warmup",
+)
 
 
 class _ReaderGone(Exception):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -46,6 +47,30 @@ def paths_and_options(words: tuple[str, ...]) -> tuple[list[str], dict[str, Any]
     return paths, options
 
 
+MODES = ("FAILFAST", "PERMISSIVE", "DROPMALFORMED", "AS_SYSTEM")
+"""The names of `readers.stream.Mode`, without the import of it: help has to come at once."""
+
+
+class AsSystemCommand(click.Command):
+    """`--as-system` may stand alone: what follows is not its value, unless it is a version."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        out: list[str] = []
+        for word in args:
+            if out and out[-1] == "--as-system=" and re.fullmatch(r"\d+(\.\d+)*", word):
+                out[-1] += word
+            else:
+                out.append("--as-system=" if word == "--as-system" else word)
+        return super().parse_args(ctx, out)
+
+
+CLEAN = click.option(
+    "--clean/--unclean",
+    default=None,
+    help="Whether the last stop was a clean one.  [default: as the system's marker says]",
+)
+
+
 def read_options(command: F) -> F:
     """The options of every verb that reads rows."""
     for decorate in reversed(
@@ -57,12 +82,22 @@ def read_options(command: F) -> F:
                          help="Keep rows where it holds, like 'offset >= 5 and key == user-7'; several: all must hold."),
             click.option("--limit", type=click.IntRange(min=0), help="Stop after so many rows."),
             click.option("--mode", default="FAILFAST", show_default=True,
-                         type=click.Choice(["FAILFAST", "PERMISSIVE", "DROPMALFORMED"], case_sensitive=False),
-                         help="On damage: stop, mark it, or drop it."),
+                         type=click.Choice(MODES, case_sensitive=False),
+                         help="On damage: stop, mark it, drop it, or what the real system would give after its start."),
+            click.option("--as-system", metavar="[=VERSION]",
+                         help="Mode AS_SYSTEM, of this version or the newest known."),
+            CLEAN,
         ]
     ):  # fmt: skip
         command = decorate(command)
     return command
+
+
+def mode_of(mode: str, as_system: str | None, clean: bool | None) -> dict[str, Any]:
+    """The options of `read_options` that say what to do on damage, as the functions of the package take them."""
+    if as_system is not None:
+        mode = MODES[-1]
+    return {"mode": mode.upper(), "as_system": as_system or None, "clean": clean}
 
 
 def mending_options(command: F) -> F:

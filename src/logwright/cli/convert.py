@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
-from logwright.cli.common import ANY_OPTION, filter_text, own_options, read_options
+from logwright.cli.common import ANY_OPTION, AsSystemCommand, filter_text, mode_of, own_options, read_options
 
 
-@click.command("convert", context_settings=ANY_OPTION)
+@click.command("convert", cls=AsSystemCommand, context_settings=ANY_OPTION)
 @click.argument("source")
 @click.argument("target")
 @click.option(
@@ -25,6 +25,7 @@ from logwright.cli.common import ANY_OPTION, filter_text, own_options, read_opti
 def command(
     ctx: click.Context, source: str, target: str, if_exists: str, rows_only: bool, codec: str | None, view: str | None,
     columns: str | None, filters: tuple[str, ...], limit: int | None, mode: str,
+    as_system: str | None, clean: bool | None,
 ) -> int:  # fmt: skip
     """Convert SOURCE to TARGET: a .parquet or .arrow file on one side, native files on the other.
 
@@ -33,7 +34,7 @@ def command(
     from logwright.convert import convert
 
     done = convert(
-        source, target, codec, view=view, columns=columns, filter=filter_text(filters), limit=limit, mode=mode.upper(),
+        source, target, codec, view=view, columns=columns, filter=filter_text(filters), limit=limit, **mode_of(mode, as_system, clean),
         if_exists=if_exists, rows_only=rows_only, **own_options(ctx),
     )  # fmt: skip
     click.echo(f"{done['rows']} rows in {', '.join(str(name) for name in done['files'])}", err=True)

@@ -6,10 +6,19 @@ import sys
 
 import click
 
-from logwright.cli.common import ANY_OPTION, filter_text, output, paths_and_options, progress, read_options
+from logwright.cli.common import (
+    ANY_OPTION,
+    AsSystemCommand,
+    filter_text,
+    mode_of,
+    output,
+    paths_and_options,
+    progress,
+    read_options,
+)
 
 
-@click.command("dump", context_settings=ANY_OPTION)
+@click.command("dump", cls=AsSystemCommand, context_settings=ANY_OPTION)
 @click.argument("path", nargs=-1, required=True)
 @click.option(
     "--format",
@@ -30,6 +39,7 @@ from logwright.cli.common import ANY_OPTION, filter_text, output, paths_and_opti
 def command(
     path: tuple[str, ...], kind: str | None, out: str | None, form: str, codec: str | None,
     view: str | None, columns: str | None, filters: tuple[str, ...], limit: int | None, mode: str,
+    as_system: str | None, clean: bool | None,
 ) -> int:  # fmt: skip
     """Print the rows of files or directories."""
     import logwright as lw
@@ -45,7 +55,7 @@ def command(
         )
     scan = lw.scan(
         paths if len(paths) > 1 else paths[0], codec, view=view, columns=columns, filter=filter_text(filters),
-        limit=limit, mode=mode.upper(), **options,
+        limit=limit, **mode_of(mode, as_system, clean), **options,
     )  # fmt: skip
     with (
         output(out) as stream,

@@ -2,27 +2,12 @@
 
 from __future__ import annotations
 
-import re
-
 import click
 
-from logwright.cli.common import ANY_OPTION, paths_and_options, print_report, progress
+from logwright.cli.common import ANY_OPTION, CLEAN, AsSystemCommand, paths_and_options, print_report, progress
 
 
-class _Command(click.Command):
-    """`--as-system` may stand alone: what follows is not its value, unless it is a version."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        out: list[str] = []
-        for word in args:
-            if out and out[-1] == "--as-system=" and re.fullmatch(r"\d+(\.\d+)*", word):
-                out[-1] += word
-            else:
-                out.append("--as-system=" if word == "--as-system" else word)
-        return super().parse_args(ctx, out)
-
-
-@click.command("verify", cls=_Command, context_settings=ANY_OPTION)
+@click.command("verify", cls=AsSystemCommand, context_settings=ANY_OPTION)
 @click.argument("path", nargs=-1, required=True)
 @click.option("--codec", help="What it is, when the name and the bytes don't tell; see `logwright codecs`.")
 @click.option(
@@ -38,11 +23,7 @@ class _Command(click.Command):
     help="What the real system would do with it, of this version or the newest known; "
     "exit status 0 only where it opens and loses nothing.",
 )
-@click.option(
-    "--clean/--unclean",
-    default=None,
-    help="Whether the last stop was a clean one.  [default: as the system's marker says]",
-)
+@CLEAN
 @click.option(
     "-j",
     "--jobs",

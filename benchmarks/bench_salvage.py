@@ -1,0 +1,222 @@
+"""How fast damage is passed, beside the same walk over the same bytes undamaged; and whether that stays linear on bytes made to deceive.
+
+Run by `benchmarks/run.py`; alone it prints its section of the table in about a minute.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+import logwright as lw
+from logwright.codec import kernel, registry
+from logwright.codec.base import Window
+from logwright.codec.kafka.batch import HEAD, HEAD_SIZE, LENGTH_END, MAGIC, RECORD_BATCH
+from logwright.codec.option import Options
+from logwright.corpora import kafka_bulk
+from logwright.corpora.recipe import Order
+from logwright.readers.report import FileReport
+from logwright.readers.source import MemorySource, Source, open_source
+from logwright.readers.stream import Mode, stream
+from logwright.readers.walk import Hole, Stretch, Walk
+
+NAME = f"{0:020d}.log"
+ROWS = 4_400_000
+"""Rows of about 120 bytes: 500 MB."""
+PLACES = 1000
+KINDS = ("flip", "shorter", "longer", "huge", "negative", "zeros", "garbage", "cut", "insert")
+ROUNDS = 9
+SIZES = (1 << 20, 10 << 20, 100 << 20)
+_PAGE = 4096
+_LENGTH, _MAGIC = RECORD_BATCH.offset("batch_length"), RECORD_BATCH.offset("magic")
+_COLUMNS = ("offset", "timestamp", "key", "value")
+
+Bytes = npt.NDArray[np.uint8]
+_CODEC = registry.get("kafka.log")
+
+
+def segment(place: Path, rows: int = ROWS) -> Path:
+    """A segment of batches of 16 KiB, as a busy producer makes them."""
+    order = Order(NAME, "t-0", "bulk", rows, 1, Options(kafka_bulk.OPTIONS, {}))
+    place.mkdir(parents=True, exist_ok=True)
+    lw.write(kafka_bulk.rows(order), place / NAME, "kafka.log")
+    return place / NAME
+
+
+def context() -> object:
+    return _CODEC.context(NAME, Options(_CODEC.options))
+
+
+def starts_of(data: Bytes) -> npt.NDArray[np.int64]:
+    """Where batches start, and the end."""
+    found = _CODEC.scan(Window(data, 0, len(data)), 0, context(), check=False)
+    return np.append(found.start, len(data))
+
+
+def damaged(data: Bytes, places: int = PLACES, seed: int = 5) -> tuple[Bytes, npt.NDArray[np.int64]]:
+    """The same file with so many damaged places of mixed kinds, and the base offsets of the batches that are whole in it."""
+    rng = np.random.default_rng(seed)
+    bounds = starts_of(data)
+    whole = np.ones(len(bounds) - 1, np.bool_)
+    pieces: list[Bytes] = []
+    done = 0
+    for n, i in enumerate(np.sort(rng.choice(len(whole), places, replace=False)).tolist()):
+        start, end = int(bounds[i]), int(bounds[i + 1])
+        if start < done:
+            continue  # the damage before reaches into this one
+        pieces.append(data[done:start])
+        kind = KINDS[n % len(KINDS)]
+        within = start + int(rng.integers(HEAD_SIZE, end - start))
+        upto = i + 1
+        if kind in ("zeros", "garbage"):
+            # A page of the disk, which knows nothing of batches.
+            low = max(start, within // _PAGE * _PAGE)
+            high = min(low + _PAGE, len(data))
+            upto = int(np.searchsorted(bounds, high))
+            page = np.zeros(high - low, np.uint8)
+            if kind == "garbage":
+                page = rng.integers(0, 256, high - low, np.uint8)
+            pieces += [data[start:low], page, data[high : int(bounds[upto])]]
+        elif kind == "cut":
+            # From within this one into one of the next.
+            upto = min(i + 1 + int(rng.integers(3)), len(whole) - 1) + 1
+            stop = int(rng.integers(max(within, bounds[upto - 1]), bounds[upto]))
+            pieces += [data[start:within], data[stop : int(bounds[upto])]]
+        elif kind == "insert":
+            more = rng.integers(0, 256, 1 + int(rng.integers(_PAGE)), np.uint8)
+            pieces += [data[start:within], more, data[within:end]]
+        elif kind == "flip":
+            one = data[start:end].copy()
+            one[within - start] ^= 1 << int(rng.integers(8))
+            pieces.append(one)
+        else:
+            one = data[start:end].copy()
+            size = len(one) - LENGTH_END
+            said = {
+                "shorter": size - 1 - int(rng.integers(size - HEAD_SIZE)),
+                "longer": size + 1 + int(rng.integers(1 << 20)),
+                "huge": (1 << 31) - 1 - int(rng.integers(1 << 20)),
+                "negative": -1 - int(rng.integers(1 << 30)),
+            }[kind]
+            one[_LENGTH : _LENGTH + 4] = np.frombuffer(said.to_bytes(4, "big", signed=True), np.uint8)
+            pieces.append(one)
+        whole[i:upto] = False
+        done = int(bounds[upto])
+    pieces.append(data[done:])
+    heads = data[bounds[:-1][whole][:, None] + np.arange(8)]
+    return np.concatenate(pieces), heads.copy().view(">i8")[:, 0].astype(np.int64)
+
+
+def walked(source: Source) -> tuple[npt.NDArray[np.int64], int]:
+    """Base offsets of the batches found, and the number of damaged stretches."""
+    found: list[npt.NDArray[np.int64]] = [np.empty(0, np.int64)]
+    holes = 0
+    for one in Walk(source, _CODEC, context()):
+        if isinstance(one, Stretch):
+            found.append(one.frames.header["base_offset"].astype(np.int64))
+        holes += isinstance(one, Hole)
+    return np.concatenate(found), holes
+
+
+def read(source: Source) -> int:
+    """Rows, as mode DROPMALFORMED gives them."""
+    report = FileReport(NAME, _CODEC.name)
+    batches = stream(
+        source, _CODEC, "rows", _COLUMNS, context=context(), report=report, mode=Mode.DROPMALFORMED
+    )
+    return sum(batch.num_rows for batch in batches)
+
+
+def side_by_side(first: Callable[[], object], second: Callable[[], object]) -> tuple[float, float]:
+    """Median seconds of processor time of both, in turn: what else the machine does falls on both alike."""
+    seconds: tuple[list[float], list[float]] = ([], [])
+    for _ in range(ROUNDS):
+        for task, into in zip((first, second), seconds, strict=True):
+            started = time.process_time()
+            task()
+            into.append(time.process_time() - started)
+    return statistics.median(seconds[0]), statistics.median(seconds[1])
+
+
+# Made to deceive
+
+
+def fakes(size: int, claim: int | None) -> Bytes:
+    """Headers of 61 bytes, each of which claims so many bytes, or the rest of the file."""
+    heads = np.zeros(size // HEAD_SIZE, HEAD)
+    at = np.arange(len(heads)) * HEAD_SIZE
+    heads["base_offset"] = 1 + np.arange(len(heads))
+    heads["batch_length"] = (
+        size - at - LENGTH_END if claim is None else np.minimum(claim, size - at) - LENGTH_END
+    )
+    heads["magic"], heads["records_count"], heads["producer_id"] = MAGIC, 1, -1
+    out = np.zeros(size, np.uint8)
+    out[: len(heads) * HEAD_SIZE] = heads.view(np.uint8)
+    return out
+
+
+def deceptive() -> Iterator[tuple[str, Callable[[int], Bytes]]]:
+    yield "headers that claim the rest of the file", lambda size: fakes(size, None)
+    yield "headers that claim 64 KiB", lambda size: fakes(size, 64 << 10)
+    yield "headers that claim 8 MiB", lambda size: fakes(size, 8 << 20)
+    yield "magic bytes everywhere", lambda size: np.full(size, MAGIC, np.uint8)
+    yield "zeros", lambda size: np.zeros(size, np.uint8)
+    yield "random bytes", lambda size: np.random.default_rng(1).integers(0, 256, size, np.uint8)
+
+
+def rate(data: Bytes) -> float:
+    """Bytes a second of a walk over a file that is nothing but that, but for a good batch before and one behind."""
+    source = MemorySource(data.tobytes())
+    started = time.process_time()
+    walked(source)
+    return len(data) / (time.process_time() - started)
+
+
+def section(place: Path) -> list[str]:
+    """The lines of the table."""
+    for _ in kernel.warmup():
+        pass
+    clean = segment(place / "clean")
+    data, whole = damaged(np.fromfile(clean, np.uint8))
+    hurt = place / NAME
+    data.tofile(hurt)
+    with open_source(str(clean)) as sound, open_source(str(hurt)) as broken:
+        found, holes = walked(broken)
+        if len(np.setdiff1d(found, whole)):
+            raise SystemExit("batches were found that are none")
+        lost = len(np.setdiff1d(whole, found))
+        scan, salvage = side_by_side(lambda: walked(sound), lambda: walked(broken))
+        rows, rest = side_by_side(lambda: read(sound), lambda: read(broken))
+    size = len(data)
+    lines = [
+        "Salvage: a segment of 16 KiB batches, then the same with damaged places of nine kinds (flips, lengths, zeroed and",
+        f"overwritten pages, bytes cut out and put in). {size >> 20} MB, {holes} damaged stretches; of {len(whole)} batches that are",
+        f"whole {lost} are not found.",
+        "",
+        "| task | clean | damaged | ratio |",
+        "|---|---|---|---|",
+        f"| scan batches with CRC | {size / scan / 1e9:.2f} GB/s | {size / salvage / 1e9:.2f} GB/s | {scan / salvage:.2f} |",
+        f"| rows, mode DROPMALFORMED | {ROWS / rows / 1e6:.2f} M rows/s | {ROWS / rest / 1e6:.2f} M rows/s | {rows / rest:.2f} |",
+        "",
+        "Files made of nothing but bait, MB/s of a walk:",
+        "",
+        "| bytes | " + " | ".join(f"{one >> 20} MB" for one in SIZES) + " |",
+        "|---|" + "---|" * len(SIZES),
+    ]
+    for name, make in deceptive():
+        rates = [f"{rate(make(one)) / 1e6:.0f}" for one in SIZES]
+        lines.append(f"| {name} | {' | '.join(rates)} |")
+    return lines
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory(prefix="logwright-bench-") as folder:
+        print("measuring salvage (a minute) ...", file=sys.stderr)
+        print("\n".join(section(Path(folder))))

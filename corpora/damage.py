@@ -1,0 +1,508 @@
+"""`damage`: a copy of files with damage on purpose, and beside it what was done and what must still be read.
+
+    OUT/<name>          the copy, with the name that the file or directory has
+    OUT/damage.json     the operations, each explicitly; sizes and SHA-256 of all files before and after; the rows of all frames
+                        that no operation touched; what `verify` finds, and what the real system would do, predicted
+
+`OUT` comes to be by one rename. damage.json lies beside the copy, not in it: a real system never sees it in a directory of its
+own. With it the same is done again to the same files (`apply`), without the seed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import secrets
+import stat
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import metadata
+from typing import Any
+
+from logwright.codec.base import Predicts
+from logwright.codec.fault import ExistsError, LogwrightError, NotFoundError, StorageError, UsageError
+from logwright.codec.option import parse_int
+from logwright.corpora.damage_apply import Surgeon
+from logwright.corpora.damage_expected import Rows, Untouched, expected
+from logwright.corpora.damage_image import STEP, Image, Known, Tree
+from logwright.corpora.damage_ops import Operation, parse
+from logwright.corpora.damage_random import at_random
+from logwright.readers import verify as _verify
+from logwright.readers.plan import reading
+from logwright.readers.report import Report
+from logwright.readers.resolve import DirectoryTarget, FileTarget, Target, kind, resolve
+from logwright.readers.source import STDIN, Source, is_remote, local_path, open_source
+from logwright.writers.filesystem import (
+    FileSystem,
+    LocalFileSystem,
+    Lock,
+    make_above,
+    plain_errors,
+    put_file,
+    remove_tree,
+    unmake,
+    write_all,
+)
+
+MANIFEST = "damage.json"
+VERSION = 1
+MOST_FAULTS = 100
+"""So many faults are listed."""
+_UNREAD = ("the disk can't read", "can't be read: ")
+"""So a fault begins that is an error of the operating system (`UnreadableError`, `readers.verify`)."""
+_MOST_APPLY = 64 << 20
+Given = str | Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Damaged:
+    """What was made: the copy, and the file that tells of it. `manifest` is what that holds."""
+
+    path: str
+    manifest_path: str
+    operations: Sequence[Mapping[str, Any]]
+    rows: int
+    """Rows of frames that no operation touched."""
+    manifest: Mapping[str, Any] = field(repr=False)
+
+
+def damage(
+    path: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    op: Given | Iterable[Given] = (),
+    *,
+    codec: str | None = None,
+    seed: int | str = 0,
+    count: int | str = 0,
+    apply: str | os.PathLike[str] | Mapping[str, Any] | None = None,
+) -> Damaged:
+    """See `logwright.damage`."""
+    source, target = os.fspath(path), os.fspath(out)
+    for one in (source, target):
+        if is_remote(one) or one == STDIN:
+            raise UsageError("only local files are damaged", path=one)
+    operations = [parse(one) for one in ([op] if isinstance(op, str | Mapping) else op)]
+    record = None if apply is None else _record(apply)
+    if record is not None:
+        if operations or parse_int(count):
+            raise UsageError(
+                "either what damage.json says is done, or new operations", advice="Leave one of them away"
+            )
+        operations = [parse(one) for one in record["operations"]]
+    number = parse_int(count)
+    if number < 0:
+        raise UsageError(f"count {number} is negative")
+    if not operations and not number and record is None:
+        raise UsageError(
+            "no operation is given",
+            advice="Say what to do, like --op 'flip:at=1234,bit=3', or let chance choose with --seed and --count",
+        )
+    with plain_errors(target), Input(source, codec) as given:
+        return _Work(given, operations, parse_int(seed), number, record, LocalFileSystem(), target).run()
+
+
+def _record(apply: str | os.PathLike[str] | Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a damage.json says."""
+    if isinstance(apply, Mapping):
+        found: Any = apply
+        name = "the mapping"
+    else:
+        name = os.fspath(apply)
+        with open_source(name) as source:
+            if source.size > _MOST_APPLY:
+                raise UsageError(f"{source.size} bytes are no damage.json", path=name)
+            try:
+                found = json.loads(source.pread(0, source.size).tobytes())
+            except ValueError as error:
+                raise UsageError(f"is no damage.json: {error}", path=name) from None
+    try:
+        if found["damage"] != VERSION:
+            raise UsageError(f"{name}: version {found['damage']} of damage.json, {VERSION} is known")
+        for part in ("input", "output"):
+            for one in found[part]["files"]:
+                one["name"], one["size"], one["sha256"]
+        if not isinstance(found["operations"], list):
+            raise TypeError("operations are no list")
+    except (KeyError, TypeError) as error:
+        raise UsageError(f"{name} is no damage.json: {type(error).__name__} {error}") from None
+    return found  # type: ignore[no-any-return]
+
+
+class Input:
+    """The files that are to be damaged: one, or all below a directory. They are only read."""
+
+    def __init__(self, path: str, codec: str | None) -> None:
+        self.path, self.codec = path, codec
+        self.real = os.path.abspath(local_path(path))
+        self.directory = os.path.isdir(self.real)
+        self.name = os.path.basename(self.real) or os.path.basename(os.path.realpath(self.real))
+        self._open: dict[str, Source] = {}
+        self.targets: list[Target] = []
+        if self.directory:
+            self.sizes = dict(sorted(_below(self.real)))
+            with contextlib.suppress(UsageError):  # none that we know: then bytes are damaged
+                self.targets = resolve(path, codec, passed=[])
+        else:
+            with open_source(path) as source:
+                self.sizes = {"": source.size}
+            try:
+                self.targets = resolve(path, codec)
+            except UsageError:
+                if codec is not None:
+                    raise
+        if codec is not None and self.directory and not self.targets:
+            resolve(path, codec)
+
+    def at(self, name: str) -> str:
+        return os.path.join(self.real, name) if name else self.real
+
+    def named(self, path: str) -> str:
+        """The name of the file at a path."""
+        return os.path.relpath(os.path.abspath(local_path(path)), self.real) if self.directory else ""
+
+    def open(self, name: str) -> Source:
+        """One of the files; a few stay open."""
+        found = self._open.get(name)
+        if found is None:
+            if len(self._open) >= 16:
+                self._open.pop(next(iter(self._open))).close()
+            shown = f"{self.path.rstrip('/')}/{name}" if name else self.path
+            found = self._open[name] = open_source(self.at(name), shown)
+        return found
+
+    def tree(self) -> Tree:
+        tree = Tree(self.name, self.path, self.sizes, self.open, not self.directory)
+        if self.targets and isinstance(self.targets[0], FileTarget) and not self.directory:
+            tree.only = Known(self.targets[0].codec, self.targets[0].hints)
+        return tree
+
+    def hashes(self) -> dict[str, str]:
+        out = {}
+        for name, size in self.sizes.items():
+            digest = hashlib.sha256()
+            for at in range(0, size, STEP):
+                digest.update(self.open(name).pread(at, min(STEP, size - at)).data)
+            out[name] = digest.hexdigest()
+        return out
+
+    def __enter__(self) -> Input:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        while self._open:
+            self._open.popitem()[1].close()
+
+
+def _below(path: str) -> Iterator[tuple[str, int]]:
+    """All regular files below a directory, with their sizes, by names relative to it."""
+
+    def failed(error: OSError) -> None:
+        raise error
+
+    for folder, _, names in os.walk(path, onerror=failed):
+        for name in names:
+            inner = os.path.join(folder, name)
+            try:
+                status = os.stat(inner)
+            except FileNotFoundError:
+                continue  # a link to nowhere, or gone meanwhile; a disk that fails is another matter
+            if stat.S_ISREG(status.st_mode):
+                yield os.path.relpath(inner, path), status.st_size
+
+
+class _Work:
+    def __init__(
+        self, given: Input, operations: list[Operation], seed: int, count: int, record: Mapping[str, Any] | None,
+        files: FileSystem, out: str,
+    ) -> None:  # fmt: skip
+        self.given, self.operations, self.seed, self.count = given, operations, seed, count
+        self.record, self.files, self.out = record, files, out
+        self.hashes: dict[str, str] = {}
+
+    def run(self) -> Damaged:
+        given, files = self.given, self.files
+        refuse(files, given, self.out)
+        if self.record is not None:
+            self.hashes = given.hashes()
+            _refuse_other(given, self.hashes, self.record)
+        tree = given.tree()
+        surgeon = Surgeon(tree, self.seed)
+        done: list[dict[str, Any]] = []
+        for one in self.operations:
+            done += surgeon.run(one)
+        done += at_random(surgeon, self.seed, self.count)
+        with Staging(files, local_path(self.out)) as staging:
+            top = os.path.join(staging.path, given.name)
+            entries = self._write(tree, top)
+            if self.record is not None:
+                _refuse_different(entries, self.record)
+            manifest = self._manifest(tree, done, entries, top)
+            text = json.dumps(manifest, indent=1, ensure_ascii=False) + "\n"
+            put_file(files, os.path.join(staging.path, MANIFEST), text.encode(errors="surrogateescape"))
+            staging.commit()
+        target = local_path(self.out)
+        return Damaged(
+            os.path.join(target, given.name), os.path.join(target, MANIFEST), done, manifest["expected"]["rows"], manifest
+        )  # fmt: skip
+
+    def _write(self, tree: Tree, top: str) -> dict[str, dict[str, Any]]:
+        """Write all files; returns size and hash of each. Those of the input are hashed on the way."""
+        files = self.files
+        if not tree.single:
+            files.mkdir(top)
+            files.adopt(top, self.given.real, permissions=True)
+        made = {top}
+        entries: dict[str, dict[str, Any]] = {}
+        for name, image in sorted(tree.images.items()):
+            path = os.path.join(top, name) if name else top
+            self._folders(os.path.dirname(path), made)
+            digest, at = hashlib.sha256(), 0
+            file = files.create(path)
+            try:
+                for data in image.read():
+                    digest.update(data.data)
+                    at += write_all(file, data, at)
+                origin = name if name in self.given.sizes else None
+                model = self.given.at(origin) if origin is not None else self.given.real
+                files.adopt(path, model, permissions=origin is not None)
+                file.sync()
+            finally:
+                file.close()
+            entries[name] = {"size": at, "sha256": digest.hexdigest()}
+            if not image.changed and name in self.given.sizes:
+                self.hashes.setdefault(name, digest.hexdigest())
+        for folder in made if not tree.single else ():
+            files.sync_directory(folder)
+        return entries
+
+    def _folders(self, folder: str, made: set[str]) -> None:
+        if folder in made or self.files.stat(folder) is not None:
+            made.add(folder)
+            return
+        self._folders(os.path.dirname(folder), made)
+        self.files.mkdir(folder)
+        made.add(folder)
+
+    def _manifest(
+        self,
+        tree: Tree,
+        done: Sequence[Mapping[str, Any]],
+        entries: Mapping[str, Mapping[str, Any]],
+        top: str,
+    ) -> dict[str, Any]:
+        given = self.given
+        before = given.hashes() if len(self.hashes) < len(given.sizes) else self.hashes
+        changed = [
+            name for name in entries if name in before and before[name] != entries[name]["sha256"]
+        ]  # fmt: skip
+        targets = _targets(top, given)
+        rows = self._expected(tree, targets, top)
+        chance = {"seed": self.seed, "count": self.count} if self.count else (self.record or {}).get("random")
+        return {
+            "damage": VERSION,
+            "logwright": metadata.version("logwright"),
+            "input": {
+                "name": given.name,
+                "codec": kind(given.targets[0]) if len(given.targets) == 1 else None,
+                "files": [
+                    {"name": name or given.name, "size": size, "sha256": before[name]}
+                    for name, size in given.sizes.items()
+                ],
+            },
+            "operations": list(done),
+            **({"random": chance} if chance else {}),
+            "output": {"files": [{"name": name or given.name, **one} for name, one in entries.items()]},
+            "changed": [name or given.name for name in changed],
+            "removed": [name for name in before if name not in entries],
+            "added": [name for name in entries if name not in before],
+            "expected": rows.to_dict(),
+            "verdict": _verdict(targets, os.path.dirname(top), given),
+        }
+
+    def _expected(self, tree: Tree, targets: Sequence[Target], top: str) -> Rows:
+        """The rows of frames that no operation touched, and that lie in files which are read."""
+        read = set()
+        for target in targets:
+            if isinstance(target, FileTarget) and not tree.single:
+                continue
+            read |= {os.path.relpath(task.real, top) for task in reading([target]).tasks}
+        images: list[Image] = [
+            image
+            for name, image in tree.images.items()
+            if (name or ".") in {os.path.normpath(one) for one in read}
+        ]
+        before = [
+            one for one in self.given.targets if isinstance(one, DirectoryTarget) or not self.given.directory
+        ]  # fmt: skip
+        # The folder that a single file lies in says what it is of, and that is another one now.
+        folder = os.path.basename(self.files.real(local_path(self.out))) if tree.single else None
+        return expected(before, Untouched(images), self.given.named, folder)
+
+
+def _targets(path: str, given: Input) -> list[Target]:
+    """What the damaged copy is, as far as that can still be told."""
+    if not given.targets:
+        return []
+    try:
+        return resolve(path, given.codec, passed=[])
+    except (UsageError, NotFoundError):
+        try:
+            return resolve(path, kind(given.targets[0]) if len(given.targets) == 1 else None, passed=[])
+        except (UsageError, NotFoundError):
+            return []
+
+
+def _verdict(targets: Sequence[Target], staging: str, given: Input) -> dict[str, Any]:
+    """What `verify` finds, and what the real system would do."""
+    if not targets:
+        return {"verify": None, "system": []}
+    report = Report(given.name, max_faults=MOST_FAULTS)
+    _verify.verify(targets, report, _verify.Wish(max_faults=MOST_FAULTS))
+    prefix = re.compile(re.escape(os.path.join(staging, given.name)) + "/?")
+    for name, fault in report.faults:
+        # What was written just now is read back: that the disk fails at it is no damage made on purpose.
+        if any(said in fault.detail for said in _UNREAD):
+            raise StorageError(
+                f"what was written can't be read back: {fault.detail}",
+                path=os.path.basename(name) or given.name,
+            )
+    found = report.to_dict()
+    faults = [
+        {"file": prefix.sub("", file["path"]) or given.name, **fault} for file in found["files"] for fault in file["faults"]
+    ]  # fmt: skip
+    summary = {
+        name: found[name] for name in ("ok", "bytes", "bytes_damaged", "frames", "rows", "faults_total")
+    }
+    systems = []
+    for target in targets:
+        if isinstance(target, DirectoryTarget) and isinstance(target.layout, Predicts):
+            said: dict[str, Any] = {"target": prefix.sub("", target.path) or given.name}
+            for name, clean in (("clean", True), ("unclean", False)):
+                opened = target.layout.open_as(
+                    target.directory, target.plan, target.layout_options, version=None, clean=clean
+                )
+                said[name] = opened.verdict.to_dict()
+            systems.append(said)
+    return {"verify": {**summary, "faults": faults[:MOST_FAULTS]}, "system": systems}
+
+
+def refuse(files: FileSystem, given: Input, out: str) -> None:
+    """Raise where the result can't go to `out`."""
+    path = files.real(local_path(out))
+    inside = files.real(given.real)
+    if path == inside or path.startswith(f"{inside}/"):
+        raise UsageError(
+            "the copy can't go into what it is made from", path=out, advice="Name another directory"
+        )
+    found = files.stat(path)
+    if found is not None and (not found.directory or files.listdir(path)):
+        raise ExistsError(
+            "it exists" if not found.directory else "it is not empty",
+            path=out,
+            advice="A new directory is made for the copy and its damage.json: name one that is absent or empty",
+        )
+
+
+def _refuse_other(given: Input, hashes: Mapping[str, str], record: Mapping[str, Any]) -> None:
+    """Raise `UsageError` where the files are not those that the record is of."""
+    wanted = {one["name"]: one["sha256"] for one in record["input"]["files"]}
+    found = dict(hashes)
+    if not given.directory:
+        wanted = {"": next(iter(wanted.values()), "")}
+    differ = sorted(name for name in {*wanted, *found} if wanted.get(name) != found.get(name))
+    if differ:
+        name = differ[0]
+        what = "is not there" if name not in found else "was not there" if name not in wanted else "differs"
+        more = f", and {len(differ) - 1} more do" if len(differ) > 1 else ""
+        raise UsageError(
+            f"these are not the files that were damaged then: {name or given.name} {what}{more}",
+            path=given.path,
+            advice="damage.json is applied to the same files as they were: sizes and SHA-256 are in it",
+        )
+
+
+def _refuse_different(entries: Mapping[str, Mapping[str, Any]], record: Mapping[str, Any]) -> None:
+    wanted = {one["name"]: one["sha256"] for one in record["output"]["files"]}
+    found = {name: one["sha256"] for name, one in entries.items()}
+    if set(found) == {""}:
+        found = {next(iter(wanted), ""): found[""]}
+    if wanted != found:
+        name = sorted(one for one in {*wanted, *found} if wanted.get(one) != found.get(one))[0]
+        raise LogwrightError(
+            f"{name} comes out otherwise than in damage.json (made by logwright {record.get('logwright')})",
+            advice="Records compressed again depend on the compressor's version: use the versions of then, or damage the files anew",
+        )
+
+
+class Staging:
+    """A new directory that comes to be by one rename, or not at all. What killed runs left of the same one is removed."""
+
+    def __init__(self, files: FileSystem, out: str) -> None:
+        self.files, self.out = files, files.real(out)
+        self.above, name = os.path.split(self.out)
+        self.path = os.path.join(self.above, f".{name[:200]}.{secrets.token_hex(16)}.tmp")
+        self._ours = re.compile(re.escape(f".{name[:200]}.") + r"[0-9a-f]{32}\.tmp\.lock")
+        self._lock: Lock | None = None
+        self._made: tuple[str, ...] = ()
+
+    def __enter__(self) -> Staging:
+        files = self.files
+        self._made = make_above(files, self.above)
+        try:
+            self._clean()
+            self._lock = files.lock(f"{self.path}.lock")
+            files.mkdir(self.path)
+            exists = files.stat(self.out) is not None
+            files.adopt(self.path, self.out if exists else self.above, permissions=exists)
+        except BaseException:
+            self._undo()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            self._undo()
+
+    def commit(self) -> None:
+        files = self.files
+        files.sync_directory(self.path)
+        files.rename(self.path, self.out)
+        self._made = ()
+        try:
+            self._free()
+            files.sync_directory(self.above)
+        except OSError as error:
+            raise StorageError(
+                f"the copy is there, but the disk did not confirm its name ({error.strerror})", path=self.out
+            ) from error
+
+    def _clean(self) -> None:
+        for item in self.files.listdir(self.above):
+            if item.directory or not self._ours.fullmatch(item.name):
+                continue
+            path = os.path.join(self.above, item.name)
+            lock = self.files.lock(path)
+            if lock is not None:
+                try:
+                    remove_tree(self.files, path.removesuffix(".lock"))
+                    self.files.remove(path)
+                finally:
+                    lock.release()
+
+    def _undo(self) -> None:
+        with contextlib.suppress(OSError):
+            remove_tree(self.files, self.path)
+        with contextlib.suppress(OSError):
+            self._free()
+        unmake(self.files, self._made)
+
+    def _free(self) -> None:
+        if self._lock is not None:
+            lock, self._lock = self._lock, None
+            try:
+                self.files.remove(f"{self.path}.lock")
+            finally:
+                lock.release()

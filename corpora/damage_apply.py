@@ -1,0 +1,420 @@
+"""Operations, carried out on files in pieces. Each refers to the bytes, frames and files as they are when it runs."""
+
+from __future__ import annotations
+
+import difflib
+import fnmatch
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from logwright.codec import address
+from logwright.codec.base import Addresses, Codec, Role
+from logwright.codec.describe import Bytes, DescriptionError, Repeated, Struct, Type, structures
+from logwright.codec.fault import Severity, UsageError
+from logwright.codec.option import Options
+from logwright.corpora.damage_image import Image, Known, Piece, Tree
+from logwright.corpora.damage_ops import Operation, content
+from logwright.corpora.rng import Rng
+from logwright.readers.walk import Stretch, Walk
+
+IN_MEMORY = 256 << 20
+"""A frame that is changed by its fields, or resealed, is held in memory, with what is put into it."""
+
+
+class Stretches:
+    """Where things lie: (start, stop) of each. There may be millions."""
+
+    def __init__(self, found: npt.NDArray[np.int64]) -> None:
+        self._found = found
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def __getitem__(self, number: int) -> tuple[int, int]:
+        if number >= len(self):
+            raise IndexError(number)
+        return int(self._found[number, 0]), int(self._found[number, 1])
+
+
+class Surgeon:
+    """Carries out operations on a tree. `seed` is that of `random=N` bytes."""
+
+    def __init__(self, tree: Tree, seed: int = 0, codec: Codec | None = None) -> None:
+        self.tree, self.seed, self.codec = tree, seed, codec
+        self._done = 0
+
+    def run(self, operation: Operation) -> list[dict[str, Any]]:
+        """Carry out an operation, on each file that it names. Returns what was done, explicitly enough to be done again without
+        the seed. Raises `UsageError`, and may have changed the tree by then."""
+        if operation["random"] is not None:
+            data = Rng(self.seed, "random", str(self._done)).bytes(operation["random"])
+            given = {name: value for name, value in operation.given.items() if name != "random"}
+            operation = replace(operation, given={**given, "hex": data.hex()})
+        self._done += 1
+        done = []
+        for name in self._files(operation):
+            one = replace(operation, given={**operation.given, **({"file": name} if name else {})})
+            try:
+                done.append({**one.to_dict(), **self._one(one, name)})
+            except UsageError as error:
+                error.message = f"{operation.text}: {error.message}"
+                error.path = error.path or self.tree.path(name)
+                raise
+        return done
+
+    # Which files
+
+    def _files(self, operation: Operation) -> list[str]:
+        tree, wanted = self.tree, operation["file"]
+        if operation.name == "create":
+            return [wanted]
+        if tree.single:
+            if operation.on_files or wanted not in (None, "first", "last", tree.name):
+                raise UsageError(f"{operation.text}: there is one file, {tree.name}", path=tree.shown)
+            return [""]
+        if wanted in (None, "first", "last"):
+            primary = self.primary()
+            if not primary:
+                raise UsageError(
+                    f"{operation.text}: no file in it is a primary one that we know",
+                    path=tree.shown,
+                    advice="Say which one: file=NAME",
+                )
+            return [primary[0] if wanted == "first" else primary[-1]]
+        if wanted in tree.images:
+            return [wanted]
+        names = sorted(tree.images)
+        found = [
+            one for one in names
+            if fnmatch.fnmatchcase(one, wanted) or fnmatch.fnmatchcase(one.rpartition("/")[2], wanted)
+        ]  # fmt: skip
+        if not found:
+            raise UsageError(
+                f"{operation.text}: no file {wanted!r}",
+                path=tree.shown,
+                advice=_like(wanted, names),
+            )
+        if operation.name in ("rename", "copy") and len(found) > 1:
+            raise UsageError(f"{operation.text}: {len(found)} files are named so", path=tree.shown)
+        return found
+
+    def primary(self) -> list[str]:
+        """The primary files, in the system's order."""
+        out = []
+        for folder in self.tree.folders():
+            found = self.tree.plan(folder)
+            if found is not None:
+                prefix = f"{folder}/" if folder else ""
+                out += [prefix + one.name for one in found[1].files if one.role is Role.PRIMARY]
+        return out
+
+    # What is done
+
+    def _one(self, operation: Operation, name: str) -> dict[str, Any]:
+        if operation.on_files:
+            return self._on_file(operation, name)
+        image = self.tree.images[name]
+        if operation.name == "reorder":
+            return self._reorder(operation, name, image)
+        start, stop = self._frames(operation, name, image)
+        if operation.in_frame or operation.name == "set":
+            return self._in_frame(operation, name, image, start, stop)
+        low, high, new = _splice(
+            operation, stop - start, lambda at, size: image.pread(start + at, size).tobytes()
+        )
+        if operation.name == "cut":
+            high = image.size - start
+        if isinstance(new, int):
+            pieces = [Piece.zeros(new)]
+        elif isinstance(new, bytes):
+            pieces = [Piece.of(new)]
+        else:
+            again = [replace(one, moved=True) for one in image.slice(start + new[0], start + new[1])]
+            pieces = again * new[2]
+        image.splice(start + low, start + high, pieces)
+        return {"found": {"offset": start + low, "length": high - low}}
+
+    def _on_file(self, operation: Operation, name: str) -> dict[str, Any]:
+        tree = self.tree
+        if operation.name == "create":
+            new = content(operation)
+            tree.add(name, [Piece.of(new) if isinstance(new, bytes) else Piece.zeros(new)])
+        elif operation.name == "remove":
+            tree.remove(name)
+        elif operation.name == "copy":
+            tree.add(operation["to"], [replace(one, moved=True) for one in tree.images[name].pieces])
+        else:
+            if operation["to"] != name:
+                tree.add(operation["to"], tree.images[name].pieces)
+                tree.images[operation["to"]].changed = tree.images[name].changed
+                tree.remove(name)
+        return {}
+
+    def _reorder(self, operation: Operation, name: str, image: Image) -> dict[str, Any]:
+        every = self.frames(name, image)
+        first, last = (self._ordinal(one, every) for one in operation["frames"])
+        if first > last:
+            raise UsageError(f"frame {first} comes after frame {last}")
+        order = operation["order"]
+        order = (
+            list(range(last, first - 1, -1))
+            if order is None
+            else [self._ordinal(one, every) for one in order]
+        )
+        if sorted(order) != list(range(first, last + 1)):
+            raise UsageError(f"the order names other frames than {first} to {last}, each once")
+        start, stop = every[first][0], every[last][1]
+        # What lies between two frames, if anything does, stays behind the place of the one before.
+        pieces: list[Piece] = []
+        for place, one in enumerate(order, first):
+            moved = one != place
+            pieces += [replace(piece, moved=moved or piece.moved) for piece in image.slice(*every[one])]
+            if place < last:
+                pieces += image.slice(every[place][1], every[place + 1][0])
+        image.splice(start, stop, pieces)
+        return {"order": order, "found": {"offset": start, "length": stop - start}}
+
+    # Where
+
+    def known(self, name: str) -> Known:
+        found = self.tree.known(name, self.codec)
+        if found is None:
+            raise UsageError(
+                "this file is none that we know, it has no frames",
+                advice="Name bytes instead, with at= and length=",
+            )
+        return found
+
+    def frames(self, name: str, image: Image, upto: int | None = None) -> Stretches:
+        """Where the frames lie; a damaged stretch is one. Checksums are not looked at. At least the first `upto`."""
+        known = self.known(name)
+        codec = known.codec
+        own = name.rpartition("/")[2] or self.tree.name
+        context = codec.context(own, Options(codec.options), **known.hints)
+        out = [np.empty((0, 2), np.int64)]
+        count = 0
+        for found in Walk(image, codec, context, check=False):
+            if isinstance(found, Stretch):
+                frames = found.frames
+                out.append(np.stack([frames.start, frames.end], 1) + found.window.offset)
+            elif found.fault.severity is not Severity.INFO:
+                out.append(np.array([[0, found.fault.length]]) + found.fault.offset)
+            count = sum(map(len, out))
+            if upto is not None and count > upto:
+                break
+        return Stretches(np.concatenate(out))
+
+    def _ordinal(self, number: int, every: Stretches) -> int:
+        if not -len(every) <= number < len(every):
+            count = f"there are {len(every)}, from 0 to {len(every) - 1}" if every else "there are none"
+            raise UsageError(f"there is no frame {number}: {count}")
+        return number % len(every)
+
+    def _frames(self, operation: Operation, name: str, image: Image) -> tuple[int, int]:
+        """The stretch that `frame` or `frames` choose; all of the file without them."""
+        chosen = operation["frames"]
+        if chosen is None and operation["frame"] is not None:
+            chosen = [operation["frame"]] * 2
+        if chosen is None and not operation.in_frame:
+            return 0, image.size
+        if chosen is None:
+            every = self.frames(name, image, 1)
+            if len(every) != 1:
+                raise UsageError("which frame is not said: frame=")
+            return every[0]
+        every = self.frames(name, image, None if min(chosen) < 0 else max(chosen))
+        first, last = (self._ordinal(one, every) for one in chosen)
+        if first > last:
+            raise UsageError(f"frame {first} comes after frame {last}")
+        return every[first][0], every[last][1]
+
+    # Within a frame
+
+    def _in_frame(
+        self, operation: Operation, name: str, image: Image, start: int, stop: int
+    ) -> dict[str, Any]:
+        codec = self.known(name).codec
+        if not isinstance(codec, Addresses):
+            raise UsageError(f"{codec.name} has no fields that can be named", advice="Name bytes instead")
+        more = operation["zeros"] or 0
+        if stop - start + more > IN_MEMORY:
+            raise UsageError(
+                f"the frame has {stop - start + more} bytes, at most {IN_MEMORY} can be changed by fields"
+            )
+        frame = image.pread(start, stop - start).tobytes()
+
+        def change(old: bytes, kind: Type) -> bytes:
+            if operation.name == "set":
+                return _set(operation, old, kind)
+            if not isinstance(kind, Bytes) or not isinstance(kind.length, Type):
+                return _changed(operation, old)
+            # Bytes with a length before them: the length has a name of its own.
+            content, _ = kind.unpack(old, 0, len(old), {})
+            if content is None:
+                raise UsageError(f"{operation['field']} is null: there are no bytes")
+            new = _changed(operation, content)
+            return kind.pack(new, {}) if reseal else old[: len(old) - len(content)] + new
+
+        reseal = bool(operation["reseal"])
+        path = _path(operation, codec)
+        new = codec.edit(frame, path, change, reseal=reseal)
+        image.splice(start, stop, [Piece.of(new)])
+        return {"found": {"offset": start, "length": stop - start, "field": address.spell(path)}}
+
+
+def _like(wanted: str, names: list[str]) -> str:
+    """What may have been meant of many files."""
+    near = [one for one in names if wanted and wanted in one] or difflib.get_close_matches(wanted, names, n=1)
+    if near:
+        return f"Did you mean {near[0]!r}?"
+    more = f" and {len(names) - 4} more" if len(names) > 4 else ""
+    return f"It holds {', '.join(names[:4])}{more}" if names else "It is empty"
+
+
+_TOKEN = re.compile(r"(\w+)|\[(-?\d+)\]")
+
+
+def _path(operation: Operation, codec: Codec) -> list[str | int]:
+    """From the words of an operation to a path: `record=0,field=key` to `records`, 0, `key`. A field of the frame itself may be
+    named with what lies in it all the same."""
+    assert isinstance(codec, Addresses)
+    known = list(codec.field_names())
+    if not known:
+        raise UsageError(
+            f"{codec.name} is no structure of fields that could be named",
+            advice="Name bytes instead, with at= and length=",
+        )
+    words = operation["field"] or ""
+    if re.sub(_TOKEN, "", words).strip("."):
+        raise UsageError(f"field {words!r} is no name like records[0].key")
+    tail: list[str | int] = [int(number) if number else name for name, number in _TOKEN.findall(words)]
+    path: list[str | int] = []
+    for step, number in operation.steps:
+        names = [step, f"{step}s", re.sub("y$", "ies", step)]
+        found = next((one for one in names if one in known), None)
+        if found is None:
+            single = [
+                re.sub("ies$", "y", one) if one.endswith("ies") else one.removesuffix("s")
+                for one in _many(codec)
+            ]
+            raise UsageError(
+                f"there is no {step!r} to choose in {codec.name}",
+                advice=address.nearest(step, single) if single else "",
+            )
+        path += [found, number]
+    if tail and isinstance(tail[0], str) and tail[0] not in known:
+        raise UsageError(f"{codec.name} has no field {tail[0]!r}", advice=address.nearest(tail[0], known))
+    if path and tail and tail[0] not in _inner(codec, path) and tail[0] in _outer(codec):
+        return tail
+    return path + tail
+
+
+def _many(codec: Codec) -> list[str]:
+    """What there may be several of."""
+    return [
+        one.name for struct in structures(codec.structures) for one in struct.fields
+        if any(isinstance(kind, Repeated) for kind in _cases(one.type))
+    ]  # fmt: skip
+
+
+def _cases(kind: Type) -> Iterator[Type]:
+    yield kind
+    yield from getattr(kind, "cases", ())
+
+
+def _outer(codec: Codec) -> list[str]:
+    return [one.name for one in codec.structures[0].fields] if codec.structures else []
+
+
+def _inner(codec: Codec, path: list[str | int]) -> list[str]:
+    """The fields of what a path of names and numbers leads to."""
+    struct: Struct | None = codec.structures[0] if codec.structures else None
+    for name in path[::2]:
+        fields = [] if struct is None else [one for one in struct.fields if one.name == name]
+        items = [kind.item for one in fields for kind in _cases(one.type) if isinstance(kind, Repeated)]
+        struct = next((one for one in items if isinstance(one, Struct)), None)
+    return [] if struct is None else [one.name for one in struct.fields]
+
+
+# What comes in the place of bytes
+
+New = bytes | int | tuple[int, int, int]
+"""Bytes; so many zeros; or the stretch from, to, so many times."""
+
+
+def _splice(operation: Operation, size: int, read: Any) -> tuple[int, int, New]:
+    """What an operation does to `size` bytes: what comes in the place of which of them. `read(at, length)` gives bytes."""
+    name, at, length = operation.name, operation["at"], operation["length"]
+    chosen = at is None
+    if at in (None, "end"):
+        at = size if at == "end" else 0
+    elif at < 0:
+        at += size
+    if not 0 <= at <= size:
+        raise UsageError(f"byte {operation['at']} is not there: there are {size} bytes")
+    if name == "insert":
+        return at, at, content(operation)
+    if name == "cut":
+        return at, size, b""
+    if name == "write":
+        new = content(operation)
+        length = new if isinstance(new, int) else len(new)
+    elif length is None:
+        length = 1 if not chosen or name == "flip" else size
+    if at + length > size:
+        raise UsageError(f"bytes {at} to {at + length} are not all there: there are {size} bytes")
+    if name == "flip":
+        mask = operation["mask"] or 1 << (operation["bit"] or 0)
+        return at, at + length, bytes(one ^ mask for one in read(at, length))
+    if name == "zero":
+        return at, at + length, length
+    if name == "write":
+        return at, at + length, new
+    if name == "drop":
+        return at, at + length, b""
+    return at + length, at + length, (at, at + length, operation["times"] or 1)
+
+
+def _changed(operation: Operation, old: bytes) -> bytes:
+    low, high, new = _splice(operation, len(old), lambda at, size: old[at : at + size])
+    if isinstance(new, int):
+        new = bytes(new)
+    elif not isinstance(new, bytes):
+        if new[2] * (new[1] - new[0]) > IN_MEMORY:
+            raise UsageError(f"that would be more than {IN_MEMORY} bytes in one frame")
+        new = old[new[0] : new[1]] * new[2]
+    return old[:low] + new + old[high:]
+
+
+def _set(operation: Operation, old: bytes, kind: Type) -> bytes:
+    """The bytes of a field with another value."""
+    label = f"{operation['field']} ({kind.label()})"
+    try:
+        if operation["null"]:
+            return kind.pack(None, {})
+        if isinstance(kind, Bytes):
+            if operation["add"] is not None:
+                raise UsageError(f"{label} is no number, nothing can be added to it")
+            if operation["hex"] is not None:
+                return kind.pack(bytes.fromhex(operation["hex"]), {})
+            given = operation["text"] if operation["text"] is not None else operation["value"]
+            return kind.pack(content(replace(operation, given={"text": str(given)})), {})
+        if operation["hex"] is not None:
+            return bytes.fromhex(operation["hex"])
+        if isinstance(kind, Repeated | Struct):
+            raise UsageError(
+                f"{label} is made of several fields: name one of them, or give its bytes with hex="
+            )
+        value = operation["value"]
+        if operation["add"] is not None:
+            value = kind.unpack(old, 0, len(old), {})[0] + operation["add"]
+        if not isinstance(value, int):
+            raise UsageError(f"{label} is a number, not {operation['text'] or value!r}")
+        return kind.pack(value, {})
+    except DescriptionError as error:
+        raise UsageError(f"{label}: {error.message}") from None

@@ -1,0 +1,101 @@
+"""What must be read from damaged files at least: the rows of all frames that no operation touched, from the files as they were.
+
+More may be read: of a frame that was changed where no checksum looks, or resealed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from logwright.codec import registry
+from logwright.codec.base import Frames
+from logwright.corpora.damage_image import Image
+from logwright.corpora.expected import lines
+from logwright.readers import stream
+from logwright.readers.plan import reading
+from logwright.readers.resolve import Target
+from logwright.readers.task import Task
+from logwright.readers.walk import Stretch, Walk
+
+
+@dataclass
+class Rows:
+    """A number of rows, and the SHA-256 of them as `logwright dump --format jsonl` prints them."""
+
+    rows: int = 0
+    frames: int = 0
+    frames_touched: int = 0
+    files: dict[str, int] = field(default_factory=dict)
+    digest: Any = field(default_factory=hashlib.sha256)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "rows": self.rows,
+            "sha256": self.digest.hexdigest(),
+            "frames": self.frames,
+            "frames_touched": self.frames_touched,
+            "files": self.files,
+        }
+
+
+class Untouched:
+    """Which stretches of the files as they were are still in some files."""
+
+    def __init__(self, images: Iterable[Image]) -> None:
+        runs: dict[str, list[tuple[int, int]]] = {}
+        for image in images:
+            for origin, start, stop in image.untouched():
+                runs.setdefault(origin, []).append((start, stop))
+        self._runs = {name: np.array(sorted(found), np.int64) for name, found in runs.items()}
+
+    def holds(self, name: str, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]) -> Any:
+        """Of frames `[starts, ends)` of a file as it was: which are as they were."""
+        runs = self._runs.get(name)
+        if runs is None:
+            return np.zeros(len(starts), np.bool_)
+        at = np.searchsorted(runs[:, 0], starts, "right") - 1
+        return (at >= 0) & (runs[at, 1] >= ends)
+
+
+def expected(
+    targets: Sequence[Target], untouched: Untouched, named: Callable[[str], str], folder: str | None = None
+) -> Rows:
+    """The rows of `targets`, which are as they were, in the default view. `named`: from a path to the name that `untouched` has.
+    `folder`: they are read in a folder of that name."""
+    out = Rows()
+    for target in targets:
+        found = reading([target])
+        columns = found.table.select(None)
+        for task in found.tasks:
+            if folder is not None:
+                task = replace(task, hints={**task.hints, "directory": folder})
+            _file(task, columns, untouched, named(task.real), out)
+    return out
+
+
+def _file(task: Task, columns: Sequence[str], untouched: Untouched, name: str, out: Rows) -> None:
+    codec = registry.get(task.codec)
+    context = task.context(codec)
+    before = out.rows
+    with task.open() as source, stream.named(source):
+        for found in Walk(source, codec, context, start=task.start, stop=task.stop):
+            if not isinstance(found, Stretch) or not len(found.frames):
+                continue
+            frames: Frames = found.frames
+            offset = found.window.offset
+            same = untouched.holds(name, frames.start + offset, frames.end + offset)
+            out.frames += int(same.sum())
+            out.frames_touched += int((~same).sum())
+            frames = frames.pick(same)
+            if not len(frames):
+                continue
+            for decoded in codec.decode(found.window, frames, task.table, columns, context):
+                out.rows += decoded.batch.num_rows
+                out.digest.update(lines(decoded.batch))
+    out.files[name] = out.files.get(name, 0) + out.rows - before

@@ -1,0 +1,237 @@
+"""Files being damaged, as pieces: stretches of the files as they were, new bytes, zeros. Nothing is copied until it is written.
+
+What is left of a file as it was is known from the pieces, and so are the frames that no operation touched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import TracebackType
+
+import numpy as np
+
+from logwright.codec import registry
+from logwright.codec.base import Bytes, Codec, Entry, Layout, Plan, PlannedFile
+from logwright.codec.fault import UsageError
+from logwright.codec.option import Options
+from logwright.readers.source import Source
+
+HEAD = 4096
+"""So many first bytes are looked at to recognise a file."""
+STEP = 4 << 20
+"""Files are read in pieces of so many bytes."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Bytes `[start, stop)` of a file as it was (`origin`), of `data`, or, with neither, so many zeros."""
+
+    start: int
+    stop: int
+    origin: str | None = None
+    data: bytes | None = None
+    moved: bool = False
+    """They are elsewhere than they were, or here once more."""
+
+    @property
+    def size(self) -> int:
+        return self.stop - self.start
+
+    @classmethod
+    def of(cls, data: bytes) -> Piece:
+        return cls(0, len(data), data=data)
+
+    @classmethod
+    def zeros(cls, size: int) -> Piece:
+        return cls(0, size)
+
+
+class Image:
+    """One file as it is now. A `readers.source.Source`."""
+
+    def __init__(self, path: str, pieces: Sequence[Piece], open: Callable[[str], Source]) -> None:
+        self.path, self._open = path, open
+        self.pieces = [one for one in pieces if one.size]
+        self.size = sum(one.size for one in self.pieces)
+        self.changed = False
+        """Whether an operation touched it."""
+
+    def pread(self, offset: int, length: int) -> Bytes:
+        parts = [self._bytes(one) for one in self.slice(offset, offset + max(0, length))]
+        if len(parts) == 1:
+            return parts[0]
+        return np.concatenate(parts) if parts else np.empty(0, np.uint8)
+
+    def _bytes(self, piece: Piece) -> Bytes:
+        if piece.origin is not None:
+            found = self._open(piece.origin).pread(piece.start, piece.size)
+            if len(found) < piece.size:
+                raise UsageError("it became shorter while it was read", path=self._open(piece.origin).path)
+            return found
+        if piece.data is not None:
+            return np.frombuffer(piece.data, np.uint8)[piece.start : piece.stop].copy()
+        return np.zeros(piece.size, np.uint8)
+
+    def slice(self, start: int, stop: int) -> list[Piece]:
+        """The pieces of a stretch."""
+        out = []
+        at = 0
+        for one in self.pieces:
+            low, high = max(start - at, 0), min(stop - at, one.size)
+            if low < high:
+                out.append(replace(one, start=one.start + low, stop=one.start + high))
+            at += one.size
+        return out
+
+    def splice(self, start: int, stop: int, new: Sequence[Piece]) -> None:
+        """Put something else in the place of `[start, stop)`."""
+        whole = (*self.slice(0, start), *new, *self.slice(stop, self.size))
+        self.pieces = [one for one in whole if one.size]
+        self.size = sum(one.size for one in self.pieces)
+        self.changed = True
+
+    def untouched(self) -> Iterator[tuple[str, int, int]]:
+        """What is as it was: (file, start, stop), neighbours put together."""
+        last: Piece | None = None
+        for one in self.pieces:
+            if one.origin is None or one.moved:
+                continue
+            if last is not None and (last.origin, last.stop) == (one.origin, one.start):
+                last = replace(last, stop=one.stop)
+                continue
+            if last is not None:
+                yield str(last.origin), last.start, last.stop
+            last = one
+        if last is not None:
+            yield str(last.origin), last.start, last.stop
+
+    def read(self) -> Iterator[Bytes]:
+        """All of it, in portions."""
+        for piece in self.pieces:
+            for at in range(piece.start, piece.stop, STEP):
+                yield self._bytes(replace(piece, start=at, stop=min(at + STEP, piece.stop)))
+
+    def ahead(self, offset: int, length: int) -> None: ...
+
+    def close(self) -> None: ...
+
+    def __enter__(self) -> Source:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None: ...
+
+
+@dataclass(frozen=True)
+class Known:
+    """What a file is: its codec, and what decoding is told of it."""
+
+    codec: Codec
+    hints: Mapping[str, object]
+
+
+class Tree:
+    """The files of a directory, or one file, as they are now. Names are relative, with `/`; `name` is that of the whole.
+
+    `single`: the one file has the name "" here, and `name` is its own.
+    """
+
+    def __init__(
+        self, name: str, shown: str, sizes: Mapping[str, int], open: Callable[[str], Source], single: bool
+    ) -> None:
+        self.name, self.shown, self.single = name, shown, single
+        self._open = open
+        self.images = {one: Image(self.path(one), [Piece(0, size, one)], open) for one, size in sizes.items()}
+        self.only: Known | None = None
+        """Of a single file: what it is."""
+        self._plans: dict[str, tuple[Layout, Plan] | None] = {}
+
+    def path(self, name: str) -> str:
+        """As people see it."""
+        return f"{self.shown.rstrip('/')}/{name}" if name else self.shown
+
+    def add(self, name: str, pieces: Sequence[Piece]) -> None:
+        """A new file. Raises `UsageError` where there is one."""
+        if self.single:
+            raise UsageError("there is but one file, no directory", path=self.shown)
+        if name in self.images or any(one.startswith(f"{name}/") for one in self.images):
+            raise UsageError(
+                "it is there already", path=self.path(name), advice="Remove it first, or name another"
+            )
+        parts = name.split("/")
+        above = {"/".join(parts[:i]) for i in range(1, len(parts))}
+        if not name or {"", ".", ".."} & set(parts) or "\0" in name or above & set(self.images):
+            raise UsageError(f"{name!r} is no name of a file in it", path=self.shown)
+        self.images[name] = Image(self.path(name), pieces, self._open)
+        self.images[name].changed = True
+        self._plans.clear()
+
+    def remove(self, name: str) -> Image:
+        self._plans.clear()
+        return self.images.pop(name)
+
+    # What the files are
+
+    def folders(self) -> list[str]:
+        """The directories that hold files; "" is the outermost."""
+        return sorted({one.rpartition("/")[0] for one in self.images} | {""})
+
+    def plan(self, folder: str) -> tuple[Layout, Plan] | None:
+        """How a directory is understood, None where it is none that we know."""
+        if folder not in self._plans:
+            listing = TreeListing(self, folder)
+            layout = registry.detect_layout(listing)
+            self._plans[folder] = (
+                None if layout is None else (layout, layout.plan(listing, Options(layout.read_options)))
+            )
+        return self._plans[folder]
+
+    def planned(self, name: str) -> PlannedFile | None:
+        """What the plan around a file says of it."""
+        folder, _, own = name.rpartition("/")
+        found = None if self.single else self.plan(folder)
+        return next((one for one in found[1].files if one.name == own), None) if found else None
+
+    def known(self, name: str, codec: Codec | None = None) -> Known | None:
+        """What a file is; None where it is none that we know. `codec`: take it for one of that."""
+        if self.single:
+            return self.only
+        planned = self.planned(name)
+        folder = name.rpartition("/")[0]
+        directory = folder.rpartition("/")[2] or self.name
+        if codec is None and planned is not None and planned.codec is not None:
+            return Known(registry.get(planned.codec), {"directory": directory, **planned.hints})
+        if codec is None:
+            codec = registry.detect(name.rpartition("/")[2], self.images[name].pread(0, HEAD).tobytes())
+        return None if codec is None else Known(codec, {"directory": directory})
+
+
+class TreeListing:
+    """A directory of a tree, as layouts see it (`codec.base.Listing`)."""
+
+    def __init__(self, tree: Tree, folder: str) -> None:
+        self._tree, self._folder = tree, folder
+        self.name = folder.rpartition("/")[2] or tree.name
+
+    def _at(self, name: str) -> str:
+        return f"{self._folder}/{name}" if self._folder else name
+
+    def entries(self) -> Sequence[Entry]:
+        prefix = self._at("")
+        below = {
+            name[len(prefix) :]: one.size
+            for name, one in self._tree.images.items()
+            if name.startswith(prefix) and "/" not in name[len(prefix) :]
+        }
+        return [Entry(name, size) for name, size in sorted(below.items())]
+
+    def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
+        image = self._tree.images[self._at(name)]
+        return image.pread(offset, image.size - offset if length is None else length).tobytes()
+
+    def parent(self) -> TreeListing | None:
+        if not self._folder:
+            return None
+        return TreeListing(self._tree, self._folder.rpartition("/")[0])

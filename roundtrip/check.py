@@ -1,0 +1,299 @@
+"""`roundtrip`: the laws, held on files that people have.
+
+A file of up to 64 MiB is held in memory, and so are its tables, decoded and encoded again. A larger one is looked at in stretches
+of that size, cut where frames start: each as if it were a file of its own. The slow law, that the kernels read what the description
+says, is held on the first MiB of a file, unless it is asked for by name.
+
+Damaged files keep the laws too: what can't be understood comes back as it was. That they are damaged is told besides.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from logwright.codec import registry
+from logwright.codec.fault import LogwrightError, Severity, UsageError
+from logwright.codec.option import parse_int
+from logwright.readers import jobs as _jobs
+from logwright.readers.resolve import DirectoryTarget, FileTarget, Path, resolve
+from logwright.readers.source import STDIN, Source, open_source
+from logwright.readers.split import split
+from logwright.readers.task import codec_options, known_options
+from logwright.readers.walk import WHOLE_LIMIT
+from logwright.roundtrip import laws
+from logwright.roundtrip.specimen import Specimen
+
+HELD = 64 << 20
+"""So many bytes of a file are held at a time, or one frame where that is larger."""
+DESCRIBED = 1 << 20
+"""So many bytes of a file are read by its description, unless asked for."""
+_FINE = 64 << 10
+"""Files up to this size are cut before every frame too."""
+
+
+def _any_split(specimen: Specimen) -> laws.Verdict:
+    size = len(specimen.data)
+    return laws.any_split(specimen, sizes=[*([1] if size <= _FINE else ()), size // 7 + 1, size // 2 + 1])
+
+
+LAWS: Mapping[str, Callable[[Specimen], laws.Verdict]] = {
+    "decode_encode": laws.decode_encode,
+    "encoded_anew": laws.encoded_anew,
+    "any_split": _any_split,
+    "kernel_equals_description": laws.kernel_equals_description,
+}
+"""By name, in the order in which they are held."""
+SAID = {
+    "decode_encode": "decoded and encoded again: the same bytes",
+    "encoded_anew": "everything encoded anew: the same rows",
+    "any_split": "read in parts: the same rows",
+    "kernel_equals_description": "the kernels read what the description says",
+}
+_SLOW = "kernel_equals_description"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One law on one file. `holds` is None where it could not be held; `difference` says why, or where it does not hold."""
+
+    law: str
+    holds: bool | None
+    bytes: int
+    """So many of the file's were looked at."""
+    difference: str = ""
+    at: int | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "law": self.law,
+            "holds": self.holds,
+            "bytes": self.bytes,
+            "difference": self.difference,
+            "at": self.at,
+        }
+
+
+@dataclass(frozen=True)
+class FileOutcome:
+    """The laws on one file. `faults` is how many were met, `damaged` whether one of them is an error."""
+
+    path: str
+    codec: str
+    bytes: int
+    outcomes: tuple[Outcome, ...] = ()
+    faults: int = 0
+    damaged: bool = False
+    error: str = ""
+    """Why it could not be looked at."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "path": self.path,
+            "codec": self.codec,
+            "bytes": self.bytes,
+            "faults": self.faults,
+            "damaged": self.damaged,
+            "error": self.error,
+            "laws": [one.to_dict() for one in self.outcomes],
+        }
+
+
+@dataclass(frozen=True)
+class Roundtrip:
+    """What came of it. `str()` is the text for people."""
+
+    files: tuple[FileOutcome, ...]
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def ok(self) -> bool:
+        """Whether all laws hold on all files, and none is damaged."""
+        return self.holds and not self.damaged
+
+    @property
+    def holds(self) -> bool:
+        """Whether no law is broken."""
+        return not any(one.holds is False for file in self.files for one in file.outcomes)
+
+    @property
+    def damaged(self) -> bool:
+        return any(file.damaged for file in self.files)
+
+    @property
+    def unchecked(self) -> bool:
+        """Whether something could not be looked at."""
+        return any(file.error or any(one.holds is None for one in file.outcomes) for file in self.files)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "ok": self.ok,
+            "holds": self.holds,
+            "damaged": self.damaged,
+            "files": [file.to_dict() for file in self.files],
+            "notes": list(self.notes),
+        }
+
+    def text(self) -> str:
+        """A line for each file and law."""
+        lines = []
+        width = max((len(law) for law in LAWS), default=0)
+        for file in self.files:
+            if file.error:
+                lines.append(f"{file.path}  could not be checked: {file.error}")
+            for one in file.outcomes:
+                word = {True: "holds", False: "BROKEN", None: "not checked"}[one.holds]
+                part = "" if one.bytes >= file.bytes else f", the first {one.bytes:,} of {file.bytes:,} bytes"
+                more = f": {one.difference}" if one.difference else f" ({SAID[one.law]}{part})"
+                lines.append(f"{file.path}  {one.law.ljust(width)}  {word}{more}")
+            if file.damaged:
+                count = f"{file.faults:,} fault{'' if file.faults == 1 else 's'}"
+                lines.append(f"{file.path}  DAMAGED  {count}: see `logwright verify`")
+        return "\n".join([*lines, *self.notes])
+
+    def __str__(self) -> str:
+        return self.text()
+
+
+def roundtrip(
+    path: Path | Sequence[Path],
+    codec: str | None = None,
+    *,
+    law: str | Sequence[str] | None = None,
+    jobs: int | str = 1,
+    **options: Any,
+) -> Roundtrip:
+    """See `logwright.api.roundtrip`."""
+    chosen = _chosen(law)
+    notes: list[str] = []
+    targets = resolve(path, codec, options, passed=notes)
+    work: list[Callable[[], FileOutcome]] = []
+    for target in targets:
+        if isinstance(target, FileTarget):
+            work.append(_Piece(_file(target), chosen, law is not None))
+        else:
+            found = list(_directory(target))
+            work += [_Piece(one, chosen, law is not None) for one in found]
+            rest = len(target.plan.files) - len(found)
+            if rest:
+                notes.append(
+                    f"{target.path}: {rest} file{'' if rest == 1 else 's'} of no kind that we know passed over"
+                )
+    return Roundtrip(tuple(_jobs.run(work, parse_int(jobs))), tuple(notes))
+
+
+def _chosen(law: str | Sequence[str] | None) -> tuple[str, ...]:
+    if law is None:
+        return tuple(LAWS)
+    wanted = [one.strip() for one in law.split(",")] if isinstance(law, str) else list(law)
+    for one in wanted:
+        if one not in LAWS:
+            near = difflib.get_close_matches(one, LAWS, n=1)
+            hint = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(LAWS)}"
+            raise UsageError(f"no law {one!r}", advice=hint)
+    return tuple(one for one in LAWS if one in wanted)
+
+
+@dataclass(frozen=True)
+class _Given:
+    """A file, as another process finds it."""
+
+    shown: str
+    real: str
+    name: str
+    codec: str
+    options: Mapping[str, Any]
+    hints: Mapping[str, Any]
+    data: bytes | None = None
+    """Of standard input."""
+
+    def open(self) -> Source:
+        if self.data is not None:
+            from logwright.readers.source import MemorySource
+
+            return MemorySource(self.data, self.shown)
+        return open_source(self.real, self.shown)
+
+
+def _file(target: FileTarget) -> _Given:
+    data = None
+    if target.source is not None:
+        data = target.source.pread(0, target.source.size).tobytes()
+    options = known_options(target.options, target.codec.options)
+    real = STDIN if data is not None else target.path
+    return _Given(target.path, real, target.name, target.codec.name, options, target.hints, data)
+
+
+def _directory(target: DirectoryTarget) -> Iterator[_Given]:
+    for file in target.plan.files:
+        if file.codec is not None:
+            codec = registry.get(file.codec)
+            directory = target.directory
+            yield _Given(
+                directory.shown(file.name), directory.real(file.name), file.name, file.codec,
+                known_options(target.options, codec.options), target.hints(file.hints),
+            )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """A piece of work: one file. `asked`: laws were named, the slow one too then."""
+
+    given: _Given
+    laws: tuple[str, ...]
+    asked: bool
+
+    def __call__(self) -> FileOutcome:
+        given = self.given
+        found = FileOutcome(given.shown, given.codec, 0)
+        try:
+            with given.open() as source:
+                found = replace(found, bytes=source.size)
+                return self._look(source, found)
+        except LogwrightError as error:
+            return replace(found, error=str(error))
+
+    def _look(self, source: Source, found: FileOutcome) -> FileOutcome:
+        given = self.given
+        codec = registry.get(given.codec)
+        if codec.whole and source.size > WHOLE_LIMIT:
+            return replace(found, error=f"files of this kind are small, this one has {source.size} bytes")
+        whole = Specimen(codec, given.name, options=given.options, hints=given.hints)
+        outcomes: dict[str, Outcome] = {}
+        faults, damaged = 0, False
+        for start, stop in split(source, codec, self._context(), HELD):
+            specimen = whole.with_bytes(source.pread(start, stop - start).tobytes())
+            report = specimen.read(columns=None).report
+            faults += report.faults_total
+            damaged |= any(fault.severity is Severity.ERROR for fault in report.faults)
+            for law in self.laws:
+                before = outcomes.get(law, Outcome(law, True, 0))
+                if before.holds:
+                    outcomes[law] = self._hold(law, specimen, start, before)
+        return replace(found, outcomes=tuple(outcomes.values()), faults=faults, damaged=damaged)
+
+    def _context(self) -> Any:
+        codec = registry.get(self.given.codec)
+        return codec.context(self.given.name, codec_options(codec, self.given.options), **self.given.hints)
+
+    def _hold(self, law: str, specimen: Specimen, start: int, before: Outcome) -> Outcome:
+        """A law on a stretch of a file, after those before it."""
+        size = len(specimen.data)
+        if law == _SLOW and not self.asked:
+            if before.bytes:
+                return before
+            stretch = specimen.stretches(DESCRIBED)[0] if size > DESCRIBED else (0, size)
+            size = stretch[1]
+            specimen = specimen.with_bytes(specimen.data[:size])
+        try:
+            verdict = LAWS[law](specimen)
+        except LogwrightError as error:
+            return replace(before, holds=None, difference=str(error))
+        except Exception as error:  # a mistake of ours, which is what this is for
+            return replace(before, holds=False, difference=f"{type(error).__name__}: {error}", at=start)
+        if verdict:
+            return replace(before, bytes=before.bytes + size)
+        where = f"from byte {start} on: " if start else ""
+        return replace(before, holds=False, difference=f"{where}{verdict.difference}", at=verdict.at)

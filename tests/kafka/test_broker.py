@@ -1,0 +1,544 @@
+"""The rules of a broker's start where no golden directory goes: odd entries, splits, what lies above, logs out of order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from kafka_mending import ID, Memory
+
+from logwright.codec.fault import UnreadableError, UnsupportedError, UsageError
+from logwright.codec.kafka.batch import CONTROL, RECORD_BATCH, TRANSACTIONAL
+from logwright.codec.kafka.broker import fetch
+from logwright.codec.kafka.broker import lost as losing
+from logwright.codec.kafka.broker.disk import Disk
+from logwright.codec.kafka.broker.entries import entries
+from logwright.codec.kafka.broker.errors import BrokerError, CorruptRecord
+from logwright.codec.kafka.broker.index import OffsetIndex
+from logwright.codec.kafka.broker.start import Started, version_of
+from logwright.codec.kafka.names import segment_name
+from logwright.codec.kafka.partition import LAYOUT
+from logwright.codec.option import Options
+
+LOG = segment_name(0, ".log")
+METADATA = {"partition.metadata": f"version: 0\ntopic_id: {ID}".encode()}
+
+
+def batch(
+    base: int,
+    *,
+    count: int = 1,
+    last: int | None = None,
+    timestamp: int = 1000,
+    value: bytes = b"v",
+    **more: Any,
+) -> bytes:
+    """A batch of plain records, offsets one after the other."""
+    records = [
+        {"attributes": 0, "timestamp_delta": 0, "offset_delta": i, "key": None, "value": value, "headers": ()}
+        for i in range(count)
+    ]
+    return RECORD_BATCH.pack(
+        {
+            "base_offset": base,
+            "last_offset_delta": (count - 1 if last is None else last),
+            "base_timestamp": timestamp,
+            "max_timestamp": timestamp,
+            "records_count": count,
+            "records": records,
+            **more,
+        }
+    )
+
+
+def partition(*batches: bytes, above: dict[str, bytes] | None = None, **files: bytes) -> Memory:
+    named = {name.replace("_", "."): data for name, data in files.items()}
+    return Memory(
+        {LOG: b"".join(batches), **METADATA, **named}, above=None if above is None else Memory(above, "logs")
+    )
+
+
+def opened(directory: Any, *, clean: bool | None = False, **given: Any) -> Started:
+    options = Options(LAYOUT.read_options, {name.replace("_", "."): value for name, value in given.items()})
+    found = LAYOUT.open_as(directory, LAYOUT.plan(Memory({}), options), options, version=None, clean=clean)
+    assert isinstance(found, Started)
+    return found
+
+
+def legacy(base: int, attributes: int, magic: int = 0) -> bytes:
+    """An entry of an older format, its checksum wrong."""
+    body = bytes([0, 0, 0, 0, magic, attributes]) + bytes(60)
+    return base.to_bytes(8, "big") + len(body).to_bytes(4, "big") + body
+
+
+# Entries
+
+
+def test_an_older_entry_is_opened_for_its_offset() -> None:
+    for attributes, error in ((6, BrokerError), (1, CorruptRecord)):
+        (found,) = entries(Memory({LOG: legacy(3, attributes)}), LOG, 0, 78)
+        with pytest.raises(error):
+            _ = found.base_offset
+    (plain,) = entries(Memory({LOG: legacy(3, 0)}), LOG, 0, 78)
+    assert plain.base_offset.tolist() == plain.last_offset.tolist() == [3]
+    assert plain.invalid(LOG) is not None
+
+
+def test_an_older_entry_that_is_sound_is_not_judged() -> None:
+    content = bytearray(legacy(3, 0))
+    import zlib
+
+    content[12:16] = zlib.crc32(bytes(content[16:])).to_bytes(4, "big")
+    with pytest.raises(UnsupportedError, match="message format"):
+        opened(partition(bytes(content)))
+
+
+def test_an_entry_smaller_than_a_header() -> None:
+    """Sizes from 14 on are entries to the broker; their headers are read beyond their ends."""
+    small = bytearray(batch(0))
+    small[8:12] = (20).to_bytes(4, "big")
+    found = opened(partition(bytes(small), batch(1)))
+    assert found.verdict.truncates == {LOG: 0}
+    tiny = bytearray(legacy(0, 0))
+    tiny[8:12] = (14).to_bytes(4, "big")
+    first = next(entries(Memory({LOG: bytes(tiny)}), LOG, 0, len(tiny)))
+    assert first.invalid(LOG) is not None
+    assert len(first.end) == 1
+
+
+def test_a_header_beyond_the_end_of_the_file() -> None:
+    short = bytearray(batch(0)[:40])
+    short[8:12] = (28).to_bytes(4, "big")
+    with pytest.raises(BrokerError, match="Failed to load record batch"):
+        list(entries(Memory({LOG: bytes(short)}), LOG, 0, 40))
+    short[16] = 0
+    (found,) = entries(Memory({LOG: bytes(short)}), LOG, 0, 40)
+    assert found.legacy
+    assert not opened(partition(bytes(short)), clean=True).verdict.error
+
+
+def test_the_records_of_a_huge_entry_are_left_where_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("logwright.codec.kafka.broker.entries._WHOLE", 100)
+    monkeypatch.setattr("logwright.codec.kafka.broker.entries._WINDOW", 100)
+    content = batch(0, value=bytes(500)) + batch(1)
+    first, second = entries(Memory({LOG: content}), LOG, 0, len(content))
+    assert (first.whole, second.whole) == (False, True)
+    assert [one.base_offset.tolist() for one in (first, second)] == [[0], [1]]
+    assert opened(partition(content), clean=True).verdict.rows == 2
+    assert opened(partition(content), clean=False).verdict.truncates == {}
+
+
+def test_several_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("logwright.codec.kafka.broker.entries._WINDOW", 200)
+    content = b"".join(batch(i) for i in range(50))
+    assert [
+        int(one)
+        for found in entries(Memory({LOG: content}), LOG, 0, len(content))
+        for one in found.base_offset
+    ] == list(range(50))
+
+
+# The disk
+
+
+def test_what_is_kept_in_memory_can_be_cut_too() -> None:
+    disk = Disk(Memory({"a": b"0123456789", "b": b"xy"}))
+    disk.put("c", b"hello")
+    disk.truncate("c", 2)
+    disk.cut_out("d", "c", 1, 2)
+    disk.cut_out("e", "a", 2, 5)
+    disk.truncate("a", 20)
+    disk.rename("nothing", "else")
+    disk.delete("nothing")
+    assert {entry.name: disk.read(entry.name) for entry in disk.entries()} == {
+        "a": b"0123456789", "b": b"xy", "c": b"he", "d": b"e", "e": b"234",
+    }  # fmt: skip
+    assert (disk.truncates, disk.removes, disk.rewrites, disk.creates) == ({}, [], [], ["c", "d", "e"])
+    assert disk.origin("e") == ("a", 2, 5)
+    assert disk.origin("c") is None
+    assert disk.parent() is None
+    assert disk.read("e", 1, 1) == b"3"
+
+
+# Loading
+
+
+def test_a_segment_that_is_too_large() -> None:
+    class Large(Memory):
+        def entries(self) -> Any:
+            return [
+                type(entry)(entry.name, 1 << 31 if entry.name == LOG else entry.size)
+                for entry in super().entries()
+            ]
+
+    verdict = opened(Large({LOG: batch(0), **METADATA})).verdict
+    assert not verdict.opens
+    assert "larger than the maximum allowed" in str(verdict.error)
+
+
+def test_an_index_that_is_full() -> None:
+    """An index holds as many entries as it was made for: a recovery that needs more ends the start."""
+    directory = partition(*(batch(i, timestamp=1000 + i) for i in range(40)))
+    verdict = opened(directory, index_interval_bytes=50, segment_index_bytes=64).verdict
+    assert not verdict.opens
+    assert "full index" in str(verdict.error)
+    assert opened(directory, index_interval_bytes=50, segment_index_bytes=4096).verdict.opens
+
+
+def test_a_split_into_three() -> None:
+    far = 1 << 31
+    directory = partition(batch(5), batch(6 + far), batch(7 + 2 * far), **{"00000000000000000000_index": b""})
+    found = opened(directory)
+    assert found.verdict.opens
+    assert sorted(entry.name for entry in found.after.entries() if entry.name.endswith(".log")) == [
+        segment_name(5, ".log"), segment_name(6 + far, ".log"), segment_name(7 + 2 * far, ".log"),
+    ]  # fmt: skip
+    assert found.verdict.rows == 3
+    assert [(part.start, part.stop) for part in found.parts("read_uncommitted")] == [
+        (0, 69),
+        (69, 138),
+        (138, 207),
+    ]
+    assert found.verdict.rows_lost == 0
+
+
+def test_a_split_that_can_not_be_done() -> None:
+    wide = batch(1 << 33, last=(1 << 31) - 1)
+    torn = batch(1 << 33)[:-3]
+    for directory in (partition(batch(0), wide, batch(1 << 40)), partition(batch(0), batch(1 << 32), torn)):
+        verdict = opened(directory).verdict
+        assert verdict.opens or verdict.error_class in (
+            "java.lang.IllegalStateException",
+            "java.lang.IllegalArgumentException",
+        )
+
+
+def test_time_entries_that_go_back() -> None:
+    """A time entry never goes back in offsets: the segment counts as corrupt, while another one is made or when it is closed."""
+    while_going = [
+        batch(0),
+        batch(5, timestamp=2000),
+        batch(6, timestamp=3000),
+        batch(2, timestamp=4000),
+        batch(8),
+        batch(9),
+    ]
+    at_the_end = [batch(0), batch(5, timestamp=2000), batch(6, timestamp=3000), batch(2, timestamp=4000)]
+    for batches in (while_going, at_the_end):
+        found = opened(partition(*batches), index_interval_bytes=100)
+        assert found.verdict.opens is False or found.verdict.truncates == {LOG: 0}
+        index = {"00000000000000000000_index": b"", "00000000000000000000_timeindex": b""}
+        found = opened(partition(*batches, **index), index_interval_bytes=100)
+        assert found.verdict.truncates == {LOG: 0}
+        assert found.log_offsets == (0, 0)
+
+
+def test_aborts_that_go_back() -> None:
+    txn = {"producer_id": 1, "producer_epoch": 0, "base_sequence": 0}
+    marker = {"attributes": TRANSACTIONAL | CONTROL, **txn, "base_sequence": -1}
+    abort = {
+        "attributes": 0,
+        "timestamp_delta": 0,
+        "offset_delta": 0,
+        "key": bytes([0, 0, 0, 0]),
+        "value": bytes(6),
+        "headers": (),
+    }
+    data = {"attributes": TRANSACTIONAL, **txn}
+    directory = partition(
+        batch(0, **data),
+        batch(9, **marker, records=[abort]),
+        batch(2, **data),
+        batch(3, **marker, records=[abort]),
+    )
+    verdict = opened(directory).verdict
+    assert not verdict.opens
+    assert "must increase sequentially" in str(verdict.error)
+
+
+def test_an_open_transaction_in_a_snapshot_is_looked_up() -> None:
+    """Where the first open transaction is, is read from the log: a segment that can't be searched ends the start."""
+    data = {"producer_id": 1, "producer_epoch": 0, "base_sequence": 0, "attributes": TRANSACTIONAL}
+    sound = partition(batch(0, **data), batch(1, **data))
+    first = opened(sound)
+    files = {entry.name: first.after.read(entry.name) for entry in first.after.entries()}
+    files[segment_name(2, ".log")] = batch(2)
+    files[segment_name(2, ".index")] = files[segment_name(2, ".timeindex")] = b""
+    assert opened(Memory(files), clean=True).verdict.opens
+    files[LOG] = bytes(200)
+    verdict = opened(Memory(files), clean=True).verdict
+    assert not verdict.opens
+    assert "Found record size 0" in str(verdict.error)
+
+
+def test_a_directory_to_be_deleted_is_not_recovered_into_existence() -> None:
+    """Nothing but a log start: one empty segment is made."""
+    found = opened(Memory(dict(METADATA)), log_start_offset=7)
+    assert found.log_offsets == (7, 7)
+    assert found.verdict.creates == tuple(
+        sorted(
+            [*(segment_name(7, one) for one in (".log", ".index", ".timeindex")), "leader-epoch-checkpoint"]
+        )
+    )
+
+
+# What lies above
+
+
+def test_checkpoints_above() -> None:
+    def above(recovery: str, start: str) -> dict[str, bytes]:
+        return {
+            "recovery-point-offset-checkpoint": f"0\n1\norders 0 {recovery}\n".encode(),
+            "log-start-offset-checkpoint": f"0\n1\norders 0 {start}\n".encode(),
+            "replication-offset-checkpoint": b"0\n0\n",
+        }
+
+    batches = [batch(i) for i in range(5)]
+    found = opened(partition(*batches, above=above("5", "2")), clean=None)
+    assert found.log_offsets == (2, 5)
+    assert found.verdict.clean_from == ".kafka_cleanshutdown is not there"
+    found = opened(partition(*batches, above=above("5x", "2x")))
+    assert found.log_offsets == (0, 5)
+    assert len([one for one in found.verdict.warnings if "resetting" in one]) == 2
+    found = opened(partition(*batches, above={**above("5", "2"), "replication-offset-checkpoint": b"0\n7\n"}))
+    assert (found.verdict.opens, found.verdict.scope, found.log_offsets) == (False, "log_dir", None)
+    assert opened(partition(*batches, above={".kafka_cleanshutdown": b""}), clean=None).verdict.clean
+    assert opened(partition(*batches), clean=None).verdict.clean_from.startswith("assumed")
+
+
+def test_a_disk_that_can_not_be_read() -> None:
+    class Dying(Memory):
+        def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
+            if name == LOG and offset < 512 and (length is None or offset + length > 256):
+                raise UnreadableError.of(max(offset, 256), 256, "Input/output error", name)
+            return super().read(name, offset, length)
+
+    verdict = opened(Dying({LOG: b"".join(batch(i) for i in range(20)), **METADATA})).verdict
+    assert (verdict.opens, verdict.scope) == (False, "process")
+    assert "can't read 256 bytes" in str(verdict.error)
+    assert verdict.rows_lost == 15  # offsets 3 to 7 are where it can't be read
+
+
+def test_metadata_that_can_not_be_read() -> None:
+    for content, java in (
+        (b"version: 0", "NullPointerException"),
+        (b"version: 0\ntopic_id: !", "IllegalArgumentException"),
+    ):
+        verdict = opened(Memory({LOG: b"", "partition.metadata": content})).verdict
+        assert (verdict.scope, verdict.error_class) == ("process", f"java.lang.{java}")
+
+
+def test_versions() -> None:
+    for asked in (None, "", "kafka", "4.3", "4.3.0", "kafka-4.3", "Kafka 4.3.1"):
+        assert version_of(asked) == "4.3"
+    with pytest.raises(UsageError, match=r"4\.3"):
+        version_of("2.8")
+
+
+# Consumers
+
+
+def test_a_log_in_a_ring(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fetches that lead back to one another: the consumer would never end."""
+    batches = [batch(0), batch(3), batch(7), batch(9), batch(2), batch(20)]
+    monkeypatch.setattr(fetch, "FETCH_BYTES", 2 * len(batches[0]))
+    files = {"00000000000000000000_index": b"", "00000000000000000000_timeindex": b""}
+    verdict = opened(partition(*batches, **files), clean=True, log_start_offset=3).verdict
+    assert "no progress" in str(verdict.error)
+    assert verdict.serves["stops_at"] == 3
+
+
+def test_a_broker_that_can_not_find_the_place() -> None:
+    """The place is looked for from an index entry on, which may lie anywhere."""
+    first, second = segment_name(0, ".log"), segment_name(10, ".log")
+    files = {
+        **METADATA,
+        second: batch(10),
+        segment_name(10, ".index"): b"",
+        segment_name(10, ".timeindex"): b"",
+    }
+    for content, said in (
+        (bytes(100), "Encountered corrupt message"),
+        (legacy(0, 6), "the broker can't read at offset 0"),
+    ):
+        damaged = {
+            first: content,
+            segment_name(0, ".index"): b"",
+            segment_name(0, ".timeindex"): b"",
+            **files,
+        }
+        verdict = opened(Memory(damaged), clean=True).verdict
+        assert verdict.opens
+        assert said in str(verdict.error)
+        assert verdict.serves["stops_at"] == 0
+        assert verdict.rows == 0
+        assert verdict.rows_lost == 1
+
+
+def test_a_gap_up_to_the_end() -> None:
+    """An index that leads behind the last batch: nothing is found, and nothing is said."""
+    index = np.array([(5, 10_000)], [("relative_offset", ">u4"), ("position", ">u4")]).tobytes()
+    files = {segment_name(0, ".index"): index, segment_name(0, ".timeindex"): b""}
+    later = {
+        segment_name(9, ".log"): batch(9),
+        segment_name(9, ".index"): b"",
+        segment_name(9, ".timeindex"): b"",
+    }
+    verdict = opened(Memory({LOG: batch(0, count=8), **METADATA, **files, **later}), clean=True).verdict
+    assert verdict.opens
+    assert verdict.rows == 9
+
+
+def test_an_impossible_magic_stops_the_consumer_behind_sound_batches() -> None:
+    odd = bytearray(batch(2))
+    odd[16] = 9
+    found = opened(partition(batch(0), batch(1), bytes(odd), batch(3)), clean=True)
+    assert found.verdict.rows == 2
+    assert "Invalid magic found in record: 9" in str(found.verdict.error)
+    assert found.verdict.rows_lost == 1
+    assert found.verdict.lost[0]["first_offset"] == 3
+
+
+def test_markers_whose_key_is_no_key() -> None:
+    txn = {"producer_id": 1, "producer_epoch": 0}
+    for key, error in ((bytes(2), True), (b"\xff\xff\x00\x00", True), (bytes([0, 0, 0, 1]), False)):
+        marker = {
+            "attributes": 0,
+            "timestamp_delta": 0,
+            "offset_delta": 0,
+            "key": key,
+            "value": b"",
+            "headers": (),
+        }
+        files = {"00000000000000000000_index": b"", "00000000000000000000_timeindex": b""}
+        directory = partition(
+            batch(0), batch(1, attributes=TRANSACTIONAL | CONTROL, records=[marker], **txn), batch(2), **files
+        )
+        found = opened(directory, clean=True)
+        assert found.verdict.opens
+        offsets = [part.hints["end_offset"] for part in found.parts("read_committed")]
+        assert offsets == ([1] if error else [3])
+    empty = batch(1, attributes=TRANSACTIONAL | CONTROL, count=0, last=0, **txn)
+    found = opened(partition(batch(0), empty, batch(2)), clean=True)
+    assert [part.hints["end_offset"] for part in found.parts("read_committed")] == [3]
+
+
+def test_an_open_transaction_up_to_the_next_segment() -> None:
+    """The last stable offset may lie in a gap at the end of a segment: what is served ends with that segment."""
+    data = {"producer_id": 1, "producer_epoch": 0, "base_sequence": 0, "attributes": TRANSACTIONAL}
+    files = {segment_name(5, ".log"): batch(5, **data) + batch(6)}
+    found = opened(Memory({LOG: batch(0) + batch(1), **METADATA, **files}))
+    assert [part.hints["end_offset"] for part in found.parts("read_committed")] == [2]
+    assert found.verdict.rows == 4
+
+
+def test_aborted_transactions_of_later_segments() -> None:
+    txn = {"producer_id": 1, "producer_epoch": 0, "base_sequence": 0}
+    abort = {
+        "attributes": 0,
+        "timestamp_delta": 0,
+        "offset_delta": 0,
+        "key": bytes([0, 0, 0, 0]),
+        "value": bytes(6),
+        "headers": (),
+    }
+    end = batch(6, attributes=TRANSACTIONAL | CONTROL, **{**txn, "base_sequence": -1}, records=[abort])
+    files = {
+        LOG: batch(0, attributes=TRANSACTIONAL, **txn) + batch(1),
+        segment_name(5, ".log"): batch(5) + end + batch(7),
+    }
+    found = opened(Memory({**files, **METADATA}))
+    assert found.after.read(segment_name(5, ".txnindex"))
+    (first, second) = found.parts("read_committed")
+    assert first.hints["aborted"] == ((1, 0, 0),)
+    assert second.hints["aborted"] == ()
+    assert found.verdict.serves["last"] == 7
+
+
+def test_a_segment_beyond_the_end_of_the_log() -> None:
+    """A consumer that has all there is does not hear of what lies behind."""
+    files = {"00000000000000000000_index": b"", "00000000000000000000_timeindex": b""}
+    torn = partition(batch(0), batch(1), bytes(16), **files)
+    verdict = opened(torn, clean=True).verdict
+    assert verdict.error is None
+    assert any("Record size 0" in one for one in verdict.warnings)
+    assert any("16 bytes that are no batch" in one for one in verdict.warnings)
+
+
+def test_the_parts_of_every_view() -> None:
+    found = opened(partition(batch(0), batch(1)))
+    assert [
+        (part.table, part.start, part.stop) for view in ("log", "batches") for part in found.parts(view)
+    ] == [
+        ("rows", 0, 138),
+        ("frames", 0, 138),
+    ]
+    refused = opened(Memory({LOG: batch(0)}))
+    assert refused.verdict.scope == "partition"
+    assert refused.parts("log") == []
+
+
+# What is lost, and where things are
+
+
+def test_an_index_finds_every_entry_and_what_is_between() -> None:
+    places = {10 * n: 100 * n for n in range(1, 40)}
+    content = b"".join(
+        offset.to_bytes(4, "big") + place.to_bytes(4, "big") for offset, place in places.items()
+    )
+    found = OffsetIndex(1000, content, 1 << 20)
+    for offset, place in places.items():
+        assert found.lookup(1000 + offset) == found.lookup(1000 + offset + 9) == place
+    assert found.lookup(1009) == 0
+    assert (len(found), found.last_offset) == (39, 1390)
+
+
+def test_what_is_lost_is_counted_beyond_the_ranges_that_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each second batch is served; of those that are not, one has no times."""
+    monkeypatch.setattr(losing, "_RANGES", 2)
+    times = {0: 7, 1: 0, 2: -1, 3: 0, 4: 9}
+    was = partition(*(batch(offset, timestamp=time) for offset, time in times.items()))
+    served = fetch.Served(position=0)
+    served.stretches = [fetch.Stretch(LOG, 0, 0, 0, offset, offset + 1) for offset in (1, 3)]
+    found = losing.lost(was, served, None)
+    assert found.rows == 3
+    assert found.ranges == [
+        {"first_offset": 0, "last_offset": 0, "first_timestamp": 7, "last_timestamp": 7},
+        {"first_offset": 2, "last_offset": 2},
+    ]
+
+
+def test_offsets_that_go_back_where_an_entry_is_due() -> None:
+    files = {"00000000000000000000_index": b"", "00000000000000000000_timeindex": b""}
+    found = opened(partition(batch(0), batch(5), batch(6), batch(2), **files), index_interval_bytes=0)
+    assert found.verdict.truncates == {LOG: 0}
+    assert any("invalid offset during recovery" in one for one in found.verdict.warnings)
+
+
+def test_the_first_batch_is_a_marker_that_can_not_be_parsed() -> None:
+    marker = {
+        "attributes": 0,
+        "timestamp_delta": 0,
+        "offset_delta": 0,
+        "key": bytes(2),
+        "value": b"",
+        "headers": (),
+    }
+    bad = batch(0, attributes=TRANSACTIONAL | CONTROL, records=[marker], producer_id=1, producer_epoch=0)
+    verdict = opened(partition(bad)).verdict
+    assert (verdict.opens, verdict.error_class) == (False, "org.apache.kafka.common.InvalidRecordException")
+
+
+def test_an_open_transaction_that_began_in_a_gap() -> None:
+    """Its first batch is gone: the broker looks for it in the next segment."""
+    data = {"producer_id": 1, "producer_epoch": 0, "base_sequence": 0, "attributes": TRANSACTIONAL}
+    first = opened(partition(batch(0), batch(4, **data)))
+    files = {entry.name: first.after.read(entry.name) for entry in first.after.entries()}
+    files[LOG] = batch(0) + batch(1)
+    files[segment_name(5, ".log")] = batch(5)
+    files[segment_name(5, ".index")] = files[segment_name(5, ".timeindex")] = b""
+    found = opened(Memory(files), clean=True)
+    assert found.verdict.opens
+    assert found.verdict.rows == 3
+    assert [part.hints["end_offset"] for part in found.parts("read_committed")] == [2]

@@ -1,0 +1,93 @@
+"""The checks of derived files against batches, one by one, where no whole partition goes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from logwright.codec.kafka.batch import HEAD
+from logwright.codec.kafka.check.epochs import _MOST, EpochCheck
+from logwright.codec.kafka.check.indexes import Batches, IndexCheck, TimeIndexCheck
+from logwright.codec.kafka.check.producers import TxnIndexCheck
+from logwright.codec.kafka.index import INDEX_ENTRY
+from logwright.codec.kafka.timeindex import TIMEINDEX_ENTRY
+from logwright.codec.kafka.txnindex import TXNINDEX_ENTRY
+
+
+def batches(*rows: tuple[int, int, int]) -> Batches:
+    """(base offset, last offset, largest timestamp) of batches of 100 bytes, one behind the other."""
+    base, last, timestamp = (np.array(column, np.int64) for column in zip(*rows, strict=True))
+    start = np.arange(len(rows), dtype=np.int64) * 100
+    return Batches(base, last, timestamp, start, start + 100)
+
+
+def index(*entries: tuple[int, int]) -> IndexCheck:
+    data = b"".join(INDEX_ENTRY.pack({"relative_offset": offset, "position": at}) for offset, at in entries)
+    return IndexCheck(data, 0, True)
+
+
+@pytest.mark.parametrize(
+    ("live", "said"),
+    [
+        (False, ["entry 1 says offset 25 of byte 100, where no batch has it"]),
+        (True, []),
+    ],
+)
+def test_an_entry_ahead_of_its_batch(live: bool, said: list[str]) -> None:
+    """A running broker may have written more batches since, of which that offset is one."""
+    check = index((9, 0), (25, 100))
+    check.add(batches((0, 9, 1), (10, 19, 2)))
+    check.finish(200, 19, live=live, active=True)
+    assert [fault.detail for fault in check.faults()] == said
+
+
+def test_an_entry_ahead_of_its_batch_behind_the_end_of_one_that_is_running() -> None:
+    check = index(
+        (15, 0),
+    )
+    check.add(batches((0, 9, 1), (10, 19, 2)))
+    check.finish(200, 19, live=True, active=True)
+    (fault,) = check.faults()
+    assert "entry 0 says offset 15 of byte 0, where no batch has it" in fault.detail
+
+
+def test_times_of_offsets_that_go_backwards_are_not_judged() -> None:
+    """Then an offset says nothing of a place."""
+    data = TIMEINDEX_ENTRY.pack({"timestamp": 9, "relative_offset": 19})
+    for parts in (
+        [batches((10, 19, 2), (0, 9, 1))],
+        [batches((5, 9, 2)), batches((0, 4, 1)), batches((10, 29, 3))],
+    ):
+        check = TimeIndexCheck(data, 0, True)
+        for one in parts:
+            check.add(one)
+        check.finish(closed=True, whole=True, live=False)
+        assert list(check.faults()) == []
+    check = TimeIndexCheck(data, 0, True)
+    check.add(batches((0, 9, 1), (10, 19, 2)))
+    assert ["the largest up to there is 2" in fault.detail for fault in check.faults()] == [True]
+
+
+def test_entries_of_transactions_that_are_not_judged() -> None:
+    """One that its codec refuses already, and of a running broker what it wrote since."""
+    entry = {"version": 0, "producer_id": 1, "first_offset": 5, "last_offset": 9, "last_stable_offset": 10}
+    backwards = {**entry, "first_offset": 9, "last_offset": 5}
+    below = {**entry, "first_offset": 0, "last_offset": 2}
+    data = b"".join(TXNINDEX_ENTRY.pack(one) for one in (backwards, below, entry))
+    check = TxnIndexCheck(data, 4, True)
+    assert list(check.faults(log_end=9, live=True)) == []
+    (fault,) = check.faults(log_end=9, live=False)
+    assert "entry 2 says that producer 1 aborted offsets 5 to 9: no marker there says so" in fault.detail
+
+
+def test_many_odd_epochs_are_named_up_to_a_number() -> None:
+    check = EpochCheck([(0, 0)])
+    header = np.zeros(2 * _MOST + 1, HEAD)
+    header["base_offset"] = np.arange(len(header))
+    header["partition_leader_epoch"][1:] = 7
+    start = np.arange(len(header)) * 70
+    check.add("x.log", header, start, start + 70)
+    found = list(check.finish(0, len(header), clean=True, live=False))
+    assert len(found) == _MOST
+    assert found[0][0] == "x.log"
+    assert found[0][1].detail == "leader epoch 7 of offset 1, leader-epoch-checkpoint says 0"

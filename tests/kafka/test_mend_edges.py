@@ -1,0 +1,227 @@
+"""Mending: rules that few directories meet, each on a log of a few batches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from kafka_log import batch, raw_batch, record, section
+from kafka_mending import ID, LAYOUT, OPTIONS, Memory, lawful, options, rebuild, repair
+
+from logwright.codec.fault import DamageError, UnreadableError
+from logwright.codec.kafka import metadata
+from logwright.codec.kafka.batch import CONTROL, TRANSACTIONAL
+from logwright.codec.kafka.mend import runs
+from logwright.codec.kafka.mend.intervals import interval_of
+from logwright.codec.kafka.mend.runs import Copies, Run, joined, lost
+from logwright.codec.kafka.mend.system import _holes
+from logwright.codec.kafka.mend.write import name_segments
+from logwright.codec.kafka.names import METADATA_FILE, segment_name
+from logwright.codec.option import Options
+
+LOG = segment_name(0, ".log")
+
+
+def three(offset: int, value: bytes = b"", **more: Any) -> bytes:
+    return batch(offset, [record(i, value=value or b"%d" % (offset + i)) for i in range(3)], **more)
+
+
+def directory(name: str = "orders-0", **segments: bytes) -> Memory:
+    """Segments by their base offset, as `_0`."""
+    files = {segment_name(int(base[1:]), ".log"): data for base, data in segments.items()}
+    return Memory({**files, METADATA_FILE: metadata.pack(ID)}, name)
+
+
+def logs(made: Memory) -> dict[int, bytes]:
+    return {int(name[:20]): data for name, data in sorted(made.files.items()) if name.endswith(".log")}
+
+
+# Order
+
+
+def reaching(last: int) -> bytes:
+    """Three records, then what is none: a consumer stops there. It claims offsets up to `last`."""
+    stored = section(record(i) for i in range(3)) + b"\x7f"
+    return raw_batch(0, stored, 4, last_offset_delta=last)
+
+
+@pytest.mark.parametrize("window", [64, 1 << 20])
+def test_a_cut_batch_that_reaches_into_the_next_segment(window: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runs, "_WINDOW", window)
+    was = directory(_0=reaching(9), _3=b"".join(three(at) for at in (3, 6, 9, 12, 15)))
+    mended, mending = repair(was, **OPTIONS)
+    verdict = lawful(mended)
+    served = b"".join(logs(mended).values())
+    assert served.endswith(three(12) + three(15))
+    assert verdict.rows == 3 + 6
+    assert sum(one.rows_lost or 0 for one in mending.cut) == 1 + 9
+    # Where nothing of the next segment lies above.
+    mended, _ = repair(directory(_0=reaching(9), _3=three(3) + three(6)), **OPTIONS)
+    assert lawful(mended).rows == 3
+
+
+def test_the_place_between_its_neighbours_is_taken() -> None:
+    """What belongs there lies in another file, so the batch that is there has no place."""
+    was = directory(_0=three(0) + three(77, b"other") + three(6), _9=three(3))
+    mended, mending = repair(was, **OPTIONS)
+    assert b"".join(logs(mended).values()) == b"".join(three(at) for at in (0, 3, 6))
+    (cut,) = [one for one in mending.cut if one.rows_lost]
+    assert (cut.rows_lost, cut.lost["first_offset"]) == (3, 77)
+
+
+def test_offsets_below_zero() -> None:
+    mended, mending = repair(directory(_0=three(0) + three(-9, b"other") + three(3)), **OPTIONS)
+    assert logs(mended) == {0: three(0) + three(3)}
+    assert [(one.rows_lost, one.lost.get("first_offset")) for one in mending.cut] == [(3, -9)]
+
+
+def test_a_header_set_right_where_its_offsets_are_taken() -> None:
+    wrong = bytearray(three(0, b"other"))
+    wrong[16] = 7  # magic
+    mended, mending = repair(directory(_0=three(0) + bytes(wrong) + three(3)), **OPTIONS)
+    assert logs(mended) == {0: three(0) + three(3)}
+    (cut,) = mending.cut
+    assert (cut.offset, cut.length, cut.rows_lost) == (len(three(0)), len(wrong), 3)
+    assert "others have them" in cut.why
+
+
+# Segments
+
+
+def some(first: int, last: int) -> Run:
+    return Run(0, LOG, 0, 0, 100, first, last)
+
+
+def test_empty_segments_that_others_reach_over() -> None:
+    assert [one.base for one in name_segments([(some(0, 20), 0)], [0, 10, 21], 0)] == [0, 21]
+    made = name_segments([(some(3, 4), 7)], [5], 0)
+    assert [(one.base, len(one.runs)) for one in made] == [(3, 1)]
+
+
+# Runs
+
+
+@pytest.mark.parametrize("window", [64, 1 << 20])
+def test_parts_of_a_run(window: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runs, "_WINDOW", window)
+    data = b"".join(three(at, b"same") for at in (0, 3, 6, 9))
+    size = len(data) // 4
+    copies = Copies([directory(_0=data)])
+    whole = Run(0, LOG, 0, 0, len(data), 0, 11)
+
+    def told(parts: list[Run]) -> list[tuple[int, int, int, int]]:
+        return [(one.start // size, one.stop // size, one.first, one.last) for one in parts]
+
+    assert told(copies.cut(whole, 3, 8)) == [(1, 3, 3, 8)]
+    assert told(copies.cut(whole, 1, 6)) == [(1, 2, 3, 5)]
+    assert told(copies.cut(whole, 0, 11)) == [(0, 4, 0, 11)]
+    assert copies.cut(whole, 4, 7) == copies.cut(whole, 12, 20) == []
+    assert told(copies.split(whole, [6])) == [(0, 2, 0, 5), (2, 4, 6, 11)]
+    assert told(copies.split(whole, [1, 10])) == [(0, 1, 0, 2), (1, 4, 3, 11)]
+    assert copies.split(whole, [0, 12]) == [whole]
+    assert copies.lost(whole)[0] == 12
+
+
+def test_what_is_lost_without_times() -> None:
+    was = directory(_0=three(0, base_timestamp=-1, max_timestamp=-1))
+    (found,) = Copies([was]).batches(Run(0, LOG, 0, 0, len(was.files[LOG]), 0, 2))
+    place = {"topic": "orders", "partition": 0}
+    rows, what = lost(was, found.frames.header)
+    assert (rows, what) == (3, {**place, "first_offset": 0, "last_offset": 2})
+    assert lost(was, found.frames.header[:0]) == (0, {})
+    assert joined(what, {"first_offset": 9, "last_offset": 9, "first_timestamp": 5}) == {
+        **place, "first_offset": 0, "last_offset": 9, "first_timestamp": 5,
+    }  # fmt: skip
+
+
+def test_holes() -> None:
+    assert _holes([(5, 8), (8, 9), (12, 20)], 20) == [(0, 5), (9, 12)]
+    assert _holes([], 3) == [(0, 3)]
+
+
+# Transactions
+
+
+def own(offset: int, flags: int = 0, producer: int = 12, **more: Any) -> bytes:
+    return batch(
+        offset, attributes=flags, producer_id=producer, producer_epoch=0, base_sequence=offset, **more
+    )
+
+
+def marker(offset: int, kind: int = 1) -> bytes:
+    # Key and value: version and type, and for the end of a transaction the coordinator's epoch.
+    made = record(key=b"\0\0\0" + bytes([kind]), value=bytes(6))
+    return batch(
+        offset, [made], attributes=TRANSACTIONAL | CONTROL, producer_id=12, producer_epoch=0, base_sequence=-1
+    )
+
+
+def test_batches_behind_the_end_of_a_transaction_are_fine() -> None:
+    data = own(0, TRANSACTIONAL) + marker(1) + own(2) + own(3, producer=13)
+    mended, mending = repair(directory(_0=data), **OPTIONS)
+    assert logs(mended) == {0: data}
+    assert not mending.cut
+
+
+def test_a_marker_that_compaction_emptied_ends_nothing() -> None:
+    emptied = batch(1, [], attributes=TRANSACTIONAL | CONTROL, producer_id=12, producer_epoch=0)
+    begun = own(0, TRANSACTIONAL)
+    mended, mending = repair(directory(_0=begun + emptied + own(2)), **OPTIONS)
+    assert logs(mended) == {0: begun + emptied}
+    assert ["outside of the transaction" in one.why for one in mending.cut] == [True]
+
+
+@pytest.mark.parametrize("window", [64, 1 << 20])
+def test_prefix_ends_at_a_batch_outside_of_its_transaction(
+    window: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever is behind it goes: in the same window, in the next ones, and in other segments."""
+    monkeypatch.setattr(runs, "_WINDOW", window)
+    kept = own(0, TRANSACTIONAL)
+    was = directory(_0=kept + own(1) + own(2, producer=13) + three(3), _6=three(6))
+    mended, mending = repair(was, strategy="prefix", **OPTIONS)
+    assert b"".join(logs(mended).values()) == kept
+    assert ["outside of the transaction" in one.why for one in mending.cut] == [True, False, False, False]
+    assert {one.why for one in mending.cut[1:]} == {"behind the first damage"}
+    assert [(one.file, one.offset) for one in mending.cut] == [
+        (LOG, len(kept)),
+        (LOG, 2 * len(kept)),
+        (LOG, 3 * len(kept)),
+        (segment_name(6, ".log"), 0),
+    ]
+    # Nothing is made from such a log.
+    with pytest.raises(DamageError, match="producer 12 writes outside"):
+        rebuild(was, "index", **OPTIONS)
+
+
+# Replicas
+
+
+def test_a_copy_that_has_what_is_no_loss() -> None:
+    """Bytes of the first copy that held no record stay told as they are."""
+    sound = b"".join(three(at) for at in (0, 3, 6))
+    first = directory(_0=three(0) + three(0) + three(6))
+    mended, mending = repair(first, directory(_0=sound), **OPTIONS)
+    assert logs(mended) == {0: sound}
+    (cut,) = mending.cut
+    assert cut.rows_lost == 0
+    assert "there twice" in cut.why
+    assert "another copy" not in cut.why
+
+
+# The interval of indexes
+
+
+def test_no_interval_where_indexes_say_nothing() -> None:
+    entry = np.array([(1, 50)], ">i4,>i4").tobytes()
+
+    class Failing(Memory):
+        def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
+            raise UnreadableError.of(offset, 8, "EIO", name)
+
+    for data, kind in ((three(0), Failing), (b"\xa7" * 100, Memory)):
+        was = directory(_0=data)
+        was.files[segment_name(0, ".index")] = entry
+        plan = LAYOUT.plan(was, Options(LAYOUT.read_options))
+        assert interval_of(kind(was.files), plan, options()) == (4096, [])

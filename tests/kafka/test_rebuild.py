@@ -1,0 +1,183 @@
+"""Derived files made anew from the logs: those of a recovering broker, byte for byte, and nothing else changed."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import pytest
+from kafka_golden import CASES, of_class
+from kafka_log import batch, record
+from kafka_mending import ID, LAYOUT, OPTIONS, Memory, memory, options, rebuild
+
+from logwright.codec.base import Kept
+from logwright.codec.fault import DamageError, UsageError
+from logwright.codec.kafka import metadata
+from logwright.codec.kafka.mend import rebuild as rebuilding
+from logwright.codec.kafka.names import EPOCH_FILE, METADATA_FILE, segment_name
+from logwright.codec.option import Options
+from logwright.corpora.cases import Case
+
+BY_NAME: Any = {"ids": lambda case: getattr(case, "name", None)}
+DERIVED = (".index", ".timeindex", ".txnindex", ".snapshot")
+NOW = 1_795_300_000_000
+"""When the brokers ran, in milliseconds."""
+
+
+@pytest.fixture
+def then(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rebuilding.time, "time_ns", lambda: NOW * 1_000_000)
+
+
+@pytest.mark.parametrize("interval", [4096, 200])
+@pytest.mark.parametrize("case", of_class("healthy"), **BY_NAME)
+def test_golden(case: Case, interval: int, then: None) -> None:
+    was = memory(case.partition)
+    made, mending = rebuild(
+        was, **{"index.interval.bytes": interval, "producer.id.expiration.ms": (1 << 31) - 1}
+    )
+    assert not mending.cut
+    left, folder = case.runs[f"rebuild_{interval}"]["files_after"], case.path / f"after-rebuild-{interval}"
+    for name in sorted({one for one in [*left, *made.files] if one.endswith(DERIVED)}):
+        # Empty files are not stored.
+        assert hashlib.sha256(made.files[name]).hexdigest() == left[name]["sha256"], name
+    version, count, *lines = (folder / EPOCH_FILE).read_text().splitlines()
+    # The last line is the broker's own, of when it became leader.
+    assert made.files[EPOCH_FILE].decode().splitlines() == [version, str(int(count) - 1), *lines[:-1]]
+    for name, data in was.files.items():
+        if not name.endswith(DERIVED) and name != EPOCH_FILE:
+            assert made.files[name] == data, name
+
+
+@pytest.mark.parametrize("case", of_class("damaged", "refused"), **BY_NAME)
+def test_a_damaged_log_is_refused(case: Case) -> None:
+    """Whatever else is damaged is made anew."""
+    made, refused = memory(case.partition), None
+    try:
+        made, _ = rebuild(made, **OPTIONS)
+    except DamageError as error:
+        refused = error
+    if refused is not None:
+        assert refused.path is not None
+        assert refused.path.endswith(".log")
+        assert refused.offset is not None
+        assert "logwright repair" in str(refused)
+        return
+    again, _ = rebuild(made, **OPTIONS)
+    assert again.files == made.files
+
+
+def log(*parts: bytes, base: int = 0) -> dict[str, bytes]:
+    return {segment_name(base, ".log"): b"".join(parts), METADATA_FILE: metadata.pack(ID)}
+
+
+SOUND = batch(0, [record(0), record(1)])
+
+
+def test_only_what_is_asked_for() -> None:
+    was = memory(CASES["v2_txn_interleaved"].partition)
+    spoilt = Memory(
+        {
+            name: b"x" if name.endswith(DERIVED) or name == EPOCH_FILE else data
+            for name, data in was.files.items()
+        }
+    )
+    for what in rebuilding.REBUILDS:
+        made, mending = rebuild(spoilt, what, **OPTIONS)
+        kind = what if what == EPOCH_FILE else f".{what}"
+        for name, data in made.files.items():
+            assert (data == spoilt.files[name]) is not name.endswith(kind), name
+        assert mending.summary().rows == 56
+    for what in ((), ("all",), (".Index", "timeindex", "txnindex", "snapshot", EPOCH_FILE)):
+        made, _ = rebuild(spoilt, *what, **OPTIONS)
+        assert b"x" not in made.files.values()
+    with pytest.raises(UsageError, match="'log' can't be rebuilt"):
+        rebuild(was, "log")
+
+
+def test_stray_snapshots_go() -> None:
+    was = Memory({**log(SOUND), segment_name(77, ".snapshot"): b"junk", "README": b"hello"})
+    made, mending = rebuild(was, **OPTIONS)
+    assert list(mending.removes) == [segment_name(77, ".snapshot")]
+    assert made.files["README"] == b"hello"
+    assert segment_name(2, ".snapshot") in made.files
+    kept, mending = rebuild(was, "index", **OPTIONS)
+    assert not mending.removes
+    assert kept.files[segment_name(77, ".snapshot")] == b"junk"
+
+
+def test_logs_stay_where_they_are() -> None:
+    """A torn end of the last one, too: it is said, not cut."""
+    was = Memory(log(SOUND, b"torn"))
+    made, mending = rebuild(was, **OPTIONS)
+    assert made.files[segment_name(0, ".log")] == SOUND + b"torn"
+    assert any("ends in 4 bytes that are no batch" in one for one in mending.summary().warnings)
+
+
+def test_what_can_not_be_told_is_said() -> None:
+    _, mending = rebuild(Memory(log(batch(7), base=7)), **OPTIONS)
+    assert any("What was before offset 7 is gone" in one for one in mending.summary().warnings)
+    _, mending = rebuild(Memory(log(batch(7), base=7)), "index", **OPTIONS)
+    assert not mending.summary().warnings
+    _, mending = rebuild(Memory(log(SOUND)), **OPTIONS)
+    assert not mending.summary().warnings
+
+
+def test_refusals() -> None:
+    with pytest.raises(UsageError, match="no log"):
+        rebuild(Memory({METADATA_FILE: metadata.pack(ID)}))
+    with pytest.raises(UsageError, match="cut short"):
+        rebuild(Memory({segment_name(0, ".log") + ".swap": SOUND}))
+    begun = batch(0, attributes=0x10, producer_id=5)
+    with pytest.raises(DamageError, match="outside of the transaction"):
+        rebuild(Memory(log(begun, batch(1, producer_id=5))))
+
+
+def test_pieces_name_whole_files() -> None:
+    was = Memory(log(SOUND))
+    mending = LAYOUT.rebuild(was, LAYOUT.plan(was, Options(LAYOUT.read_options)), (), options(**OPTIONS))
+    found = {one.name: one for one in mending.files()}
+    name = segment_name(0, ".log")
+    assert found[name].pieces == [Kept(name, 0, len(SOUND))]
+    assert found[name].like == name
+    assert found[segment_name(0, ".index")].like is None
+
+
+INTERVALS = {
+    "killed_plain": 300, "v2_rolled": 300, "v2_index_full": 0, "v2_many_single": None, "v2_rolled_4096": None,
+    "v2_txn_interleaved": 300, "v2_none_java": None,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", INTERVALS)
+def test_another_interval_is_told_from_the_indexes(name: str) -> None:
+    case = CASES[name]
+    said = [
+        one for one in rebuild(memory(case.partition))[1].summary().warnings if "index.interval.bytes=" in one
+    ]
+    expected = INTERVALS[name]
+    assert bool(said) is (expected is not None)
+    if said:
+        assert f"index.interval.bytes={expected}," in said[0]
+        assert case.about["config"]["index.interval.bytes"] == str(expected)
+    assert not rebuild(memory(case.partition), "snapshot")[1].summary().warnings
+    assert not rebuild(memory(case.partition), **{"index.interval.bytes": 77})[1].summary().warnings
+
+
+def test_an_index_that_shows_nothing() -> None:
+    """Of another broker's making, damaged, or without entries."""
+    parts = [batch(i) for i in range(40)]
+    was, _ = rebuild(Memory(log(*parts)), **{"index.interval.bytes": 500})
+    name = segment_name(0, ".index")
+    told = [one for one in rebuild(was)[1].summary().warnings if "index.interval.bytes=" in one]
+    assert len(told) == 1
+    for content in (
+        b"",
+        was.files[name][8:16],
+        was.files[name][:16] + was.files[name][:8],
+        b"\1" * 24,
+        b"\0" * 24,
+    ):
+        made, mending = rebuild(Memory({**was.files, name: content}))
+        assert not mending.summary().warnings, content
+        assert made.files[name] == b""

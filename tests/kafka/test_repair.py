@@ -1,0 +1,515 @@
+"""Mending small partitions: damage anywhere, transactions left open, batches out of order, and files that are not Kafka's."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kafka_log import batch, record, reseal
+from kafka_mending import (
+    ID,
+    INTERVAL,
+    LAYOUT,
+    OPTIONS,
+    Memory,
+    lawful,
+    options,
+    repair,
+    started,
+)
+
+from logwright.codec.base import Kept, Mended, Strategy
+from logwright.codec.fault import DamageError, LogwrightError, UnreadableError, UsageError
+from logwright.codec.kafka import derive, metadata
+from logwright.codec.kafka.batch import HEAD, LENGTH_END
+from logwright.codec.kafka.mend import examine, runs
+from logwright.codec.kafka.names import EPOCH_FILE, METADATA_FILE, segment_name
+from logwright.codec.kafka.walk import salvage
+from logwright.codec.option import Options
+from logwright.corpora.kafka_log import Producer, Record, Script
+
+T = 1_790_000_000_000
+
+
+def partition(script: Script, name: str = "orders-0") -> Memory:
+    """The directory that a broker would have written."""
+    files = {segment_name(one.base, ".log"): bytes(one.data) for one in script.segments}
+    files |= derive.rebuild(script.batches(), 250)
+    files[METADATA_FILE] = metadata.pack(ID)
+    return Memory(files, name)
+
+
+def story(seed: int, *, close: bool = True, gaps: bool = True) -> Script:
+    """A log of several segments: plain and idempotent producers, transactions, compressed batches, leader epochs, gaps."""
+    rng, script = random.Random(seed), Script(segment_bytes=900)
+    plain, writer, other = Producer(7), Producer(8, 1), Producer(9)
+    busy: dict[int, Producer] = {}
+
+    def some(count: int) -> list[Record]:
+        first = len(script.rows)
+        return [
+            Record(b"k%d" % i, rng.randbytes(rng.randrange(40)), T + 1000 * i)
+            for i in range(first, first + count)
+        ]
+
+    for _ in range(rng.randrange(12, 30)):
+        what = rng.randrange(8)
+        if what == 0 and busy:
+            _, one = busy.popitem()
+            script.marker(one, rng.random() < 0.5, T + len(script.rows))
+        elif what == 1:
+            script.leader_epoch += 1
+        elif what == 2:
+            script.skip(rng.randrange(3) if gaps else 0)
+        elif what in (3, 4):
+            one = rng.choice((writer, other))
+            busy[one.id] = one
+            script.batch(some(rng.randrange(1, 4)), producer=one, transactional=True)
+        else:
+            codec = rng.choice(("none", "none", "gzip", "zstd"))
+            script.batch(some(rng.randrange(1, 5)), producer=rng.choice((plain, None)), compression=codec)
+    while close and busy:
+        script.marker(busy.popitem()[1], True, T)
+    return script
+
+
+def batches(directory: Memory) -> Iterator[tuple[str, int, int]]:
+    for name, data in directory.files.items():
+        at = 0
+        while name.endswith(".log") and at < len(data):
+            size = LENGTH_END + int.from_bytes(data[at + 8 : at + 12], "big")
+            yield name, at, at + size
+            at += size
+
+
+def content(directory: Memory) -> list[bytes]:
+    return [directory.files[name][start:stop] for name, start, stop in batches(directory)]
+
+
+def found_by_reading(directory: Memory) -> Iterator[bytes]:
+    for name in directory.files:
+        if name.endswith(".log"):
+            for window, frames in salvage(directory, name, int(name[:20])):
+                for start, stop in zip(frames.start.tolist(), frames.end.tolist(), strict=True):
+                    yield window.data[start:stop].tobytes()
+
+
+def served(directory: Memory) -> int:
+    rows = started(Memory(directory.files), **INTERVAL).verdict.rows
+    return int(rows or 0)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_sound_partition_is_left_as_it_is(seed: int) -> None:
+    was = partition(story(seed))
+    for strategy in ("salvage", "prefix", "system"):
+        mended, mending = repair(was, strategy=strategy, **OPTIONS)
+        assert mended.files == was.files
+        assert not mending.cut
+        assert not mending.removes
+    for mended_file in repair_pieces(was):
+        assert mended_file.pieces == [Kept(mended_file.name, 0, len(was.files[mended_file.name]))] or (
+            not mended_file.name.endswith(".log")
+        )
+
+
+def repair_pieces(was: Memory) -> list[Mended]:
+    mending = LAYOUT.repair(
+        [was], [LAYOUT.plan(was, Options(LAYOUT.read_options))], Strategy.SALVAGE, options(**OPTIONS)
+    )
+    return list(mending.files())
+
+
+@settings(max_examples=60)
+@given(seed=st.integers(0, 50), data=st.data())
+def test_damage_anywhere(seed: int, data: st.DataObject) -> None:
+    """Whatever is done to the logs, the result is lawful, and has all batches that were not touched."""
+    was = partition(story(seed))
+    files = dict(was.files)
+    logs = sorted(name for name in files if name.endswith(".log"))
+    touched: set[tuple[str, int]] = set()
+    shifted = False
+    for _ in range(data.draw(st.integers(1, 3))):
+        name = data.draw(st.sampled_from(logs))
+        if not files[name]:
+            continue
+        at = data.draw(st.integers(0, len(files[name]) - 1))
+        length = data.draw(st.integers(1, 120))
+        what = data.draw(st.sampled_from(["flip", "zero", "noise"] if not shifted else ["flip"]))
+        body = bytearray(files[name])
+        stop = min(len(body), at + length) if what != "flip" else at + 1
+        if what == "flip":
+            body[at] ^= 1 << data.draw(st.integers(0, 7))
+        elif what == "zero":
+            body[at:stop] = bytes(stop - at)
+        else:
+            body[at:stop] = data.draw(st.randoms(use_true_random=False)).randbytes(stop - at)
+        files[name] = bytes(body)
+        touched |= {(one, low) for one, low, high in batches(was) if one == name and low < stop and high > at}
+    damaged = Memory(files)
+    mended, _ = repair(damaged, **OPTIONS)
+    verdict = lawful(mended)
+    kept = set(content(mended))
+    untouched = [was.files[name][low:high] for name, low, high in batches(was) if (name, low) not in touched]
+    # What is not found behind damage is no matter of mending.
+    found = {body for body in found_by_reading(damaged) if body in untouched}
+    assert [one for one in untouched if one not in kept and one in found] == []
+    assert verdict.rows >= served(damaged)
+    assert repair(mended, **OPTIONS)[0].files == mended.files
+    prefix, _ = repair(damaged, strategy="prefix", **OPTIONS)
+    lawful(prefix)
+
+
+@settings(max_examples=40)
+@given(seed=st.integers(0, 50), data=st.data())
+def test_cut_and_torn(seed: int, data: st.DataObject) -> None:
+    """A log cut short, with anything behind it."""
+    was = partition(story(seed))
+    files = dict(was.files)
+    name = data.draw(st.sampled_from(sorted(one for one in files if one.endswith(".log") and files[one])))
+    at = data.draw(st.integers(0, len(files[name])))
+    files[name] = (
+        files[name][:at] + data.draw(st.binary(max_size=100)) + bytes(data.draw(st.integers(0, 100)))
+    )
+    damaged = Memory(files)
+    mended, _ = repair(damaged, **OPTIONS)
+    assert lawful(mended).rows >= served(damaged)
+    kept = set(content(mended))
+    whole = [was.files[one][low:high] for one, low, high in batches(was) if one != name or high <= at]
+    assert [one for one in whole if one not in kept] == []
+
+
+@settings(max_examples=40)
+@given(seed=st.integers(0, 50), data=st.data())
+def test_batches_moved_about(seed: int, data: st.DataObject) -> None:
+    """Batches of a segment in another order, some of them twice: each is there once, where it belongs."""
+    # With gaps a batch may fit in two places.
+    was = partition(story(seed, gaps=False))
+    files = dict(was.files)
+    name = data.draw(st.sampled_from(sorted(one for one in files if one.endswith(".log") and files[one])))
+    parts = [files[name][low:high] for one, low, high in batches(was) if one == name]
+    i, j = (data.draw(st.integers(0, len(parts) - 1)) for _ in range(2))
+    if data.draw(st.booleans()):
+        parts[i], parts[j] = parts[j], parts[i]
+    else:
+        parts.insert(j, parts[i])
+    files[name] = b"".join(parts)
+    mended, _ = repair(Memory(files), **OPTIONS)
+    lawful(mended)
+    assert sorted(content(mended)) == sorted(content(was))
+    assert {one: mended.files[one] for one in was.files if one.endswith(".log")} == {
+        one: was.files[one] for one in was.files if one.endswith(".log")
+    }
+
+
+# Headers
+
+
+def logs(*batches_: bytes, base: int = 0) -> Memory:
+    return Memory({segment_name(base, ".log"): b"".join(batches_), METADATA_FILE: metadata.pack(ID)})
+
+
+def three(offset: int) -> bytes:
+    return batch(offset, [record(i, value=b"%d" % (offset + i)) for i in range(3)])
+
+
+def test_a_base_offset_that_only_fits_one_way() -> None:
+    wrong = bytearray(three(3))
+    wrong[7] = 77
+    mended, mending = repair(logs(three(0), bytes(wrong), three(6)), **OPTIONS)
+    assert mended.files[segment_name(0, ".log")] == three(0) + three(3) + three(6)
+    assert "base_offset of the batch at byte" in mending.summary().warnings[0]
+    # Where there is more room it gets the first of that.
+    for more in (7, 10):
+        mended, mending = repair(logs(three(0), bytes(wrong), three(more)), **OPTIONS)
+        assert mended.files[segment_name(0, ".log")] == three(0) + three(3) + three(more)
+        assert f"leave free up to {more - 1}" in mending.summary().warnings[0]
+    mended, mending = repair(logs(three(0), three(3)[:7] + b"\1" + three(3)[8:]), **OPTIONS)
+    assert mended.files[segment_name(0, ".log")] == three(0) + three(3)
+    # Where there is less, there is no place for it.
+    mended, mending = repair(logs(three(0), bytes(wrong), three(5)), **OPTIONS)
+    assert mended.files[segment_name(0, ".log")] == three(0) + three(5)
+    (cut,) = mending.cut
+    assert (cut.rows_lost, cut.lost["first_offset"], cut.lost["last_offset"]) == (3, 77, 79)
+
+
+def test_the_first_and_the_last_of_a_segment_have_their_place_too() -> None:
+    wrong = bytearray(three(0))
+    wrong[7] = 4
+    whole = {segment_name(0, ".log"): bytes(wrong) + three(3), segment_name(6, ".log"): three(6)}
+    mended, _ = repair(Memory({**whole, METADATA_FILE: metadata.pack(ID)}), **OPTIONS)
+    assert mended.files[segment_name(0, ".log")] == three(0) + three(3)
+    wrong = bytearray(three(3))
+    wrong[7] = 1
+    whole[segment_name(0, ".log")] = three(0) + bytes(wrong)
+    mended, _ = repair(Memory({**whole, METADATA_FILE: metadata.pack(ID)}), **OPTIONS)
+    assert mended.files[segment_name(0, ".log")] == three(0) + three(3)
+
+
+def test_offsets_that_another_batch_has() -> None:
+    other = batch(0, [record(i, value=b"other") for i in range(3)])
+    mended, mending = repair(logs(three(0), other, three(3)), **OPTIONS)
+    assert mended.files[segment_name(0, ".log")] == three(0) + three(3)
+    (cut,) = mending.cut
+    assert cut.rows_lost == 3
+    assert "others have them" in cut.why
+
+
+def test_a_batch_that_reaches_over_the_next() -> None:
+    """Its records don't: what it claims beyond is taken back."""
+    longer = batch(0, [record(i) for i in range(3)], last_offset_delta=4)
+    mended, mending = repair(logs(longer, three(3), three(6)), **OPTIONS)
+    assert mended.files[segment_name(0, ".log")] == batch(0, [record(i) for i in range(3)]) + three(
+        3
+    ) + three(6)
+    assert any("last_offset_delta is set to that" in one for one in mending.summary().warnings)
+    assert lawful(mended).rows == 9
+
+
+def test_a_segment_larger_than_its_offsets_allow() -> None:
+    far = three(3 + (1 << 31))
+    mended, _ = repair(logs(three(0), far), **OPTIONS)
+    assert mended.files[segment_name(0, ".log")] == three(0)
+    assert mended.files[segment_name(3 + (1 << 31), ".log")] == far
+    lawful(mended)
+
+
+def test_nothing_is_left() -> None:
+    for data in (b"", b"x" * 100, bytes(500), three(5)[:-1]):
+        mended, mending = repair(logs(data, base=5), **OPTIONS)
+        assert mended.files[segment_name(5, ".log")] == b""
+        lawful(mended)
+        assert mending.summary().ids == {}
+    mended, _ = repair(Memory({METADATA_FILE: metadata.pack(ID)}), **OPTIONS)
+    assert mended.files[segment_name(0, ".log")] == b""
+    lawful(mended)
+
+
+def test_a_segment_is_called_by_its_first_batch() -> None:
+    files = {segment_name(0, ".log"): three(0), segment_name(90, ".log"): three(3)}
+    mended, mending = repair(Memory({**files, METADATA_FILE: metadata.pack(ID)}), **OPTIONS)
+    assert mended.files[segment_name(3, ".log")] == three(3)
+    assert segment_name(90, ".log") in mending.removes
+    lawful(mended)
+
+
+def test_an_empty_segment_behind_a_gap() -> None:
+    """Consumers would wait in the gap: it goes, unless it was so before."""
+    files = {
+        segment_name(0, ".log"): three(0) + three(3),
+        segment_name(6, ".log"): b"",
+        METADATA_FILE: metadata.pack(ID),
+    }
+    mended, _ = repair(Memory(files), **OPTIONS)
+    assert segment_name(6, ".log") in mended.files
+    files[segment_name(0, ".log")] = three(0) + b"damage" * 20
+    mended, mending = repair(Memory(files), **OPTIONS)
+    assert segment_name(6, ".log") in mending.removes
+    lawful(mended)
+
+
+def test_the_disk_fails() -> None:
+    """What can't be read is cut; what lies behind it is found."""
+
+    class Failing(Memory):
+        def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
+            stop = len(self.files[name]) if length is None else min(len(self.files[name]), offset + length)
+            if name == METADATA_FILE or (name.endswith(".log") and offset < low + 10 and stop > low):
+                raise UnreadableError.of(max(offset, low) if name.endswith(".log") else 0, 10, "test", name)
+            return super().read(name, offset, length)
+
+    was = logs(three(0), three(3), three(6), three(9))
+    size = len(three(0))
+    for low in range(size - 5, 2 * size, 7):
+        mended, mending = repair(Failing(was.files), **OPTIONS)
+        lost = {at // size for at in range(low, low + 10)}
+        assert mending.summary().rows == 12 - 3 * len(lost)
+        assert "disk can't read" in mending.cut[0].why
+        assert METADATA_FILE not in mended.files
+
+
+# Transactions
+
+
+def open_story() -> Script:
+    script = Script()
+    one, two = Producer(11, 3), Producer(12)
+    script.batch([Record(b"a", b"1", T)], producer=one, transactional=True)
+    script.batch([Record(b"b", b"2", T + 5)], producer=two, transactional=True)
+    script.marker(two, True, T + 6, coordinator_epoch=4)
+    script.batch([Record(b"c", b"3", T + 7)], producer=two, transactional=True)
+    return script
+
+
+def test_open_transactions_are_kept_and_named() -> None:
+    was = partition(open_story())
+    mended, mending = repair(was, **OPTIONS)
+    assert mended.files == was.files
+    assert any("2 transaction(s) are open, from offset 0 on" in one for one in mending.summary().warnings)
+
+
+def test_open_transactions_are_aborted() -> None:
+    was = partition(open_story())
+    mended, mending = repair(was, **OPTIONS, **{"open.transactions": "abort"})
+    log = mended.files[segment_name(0, ".log")]
+    assert log.startswith(was.files[segment_name(0, ".log")])
+    markers = np.frombuffer(log[len(was.files[segment_name(0, ".log")]) :], np.uint8).reshape(2, -1)
+    heads = np.array([np.frombuffer(one.tobytes(), HEAD, 1)[0] for one in markers])
+    assert heads["base_offset"].tolist() == [4, 5]
+    assert heads["producer_id"].tolist() == [11, 12]
+    assert heads["producer_epoch"].tolist() == [3, 0]
+    # The expected bytes are those of the generator, which a broker has read.
+    script = open_story()
+    script.marker(Producer(11, 3), False, T + 7)
+    script.marker(Producer(12), False, T + 7, coordinator_epoch=4)
+    assert log == bytes(script.segments[0].data)
+    assert mended.files == partition(script).files
+    lawful(mended)
+    assert len([one for one in mending.summary().warnings if "is aborted by a marker" in one]) == 2
+    assert not any("are open" in one for one in repair(mended, **OPTIONS)[1].summary().warnings)
+
+
+def test_a_batch_outside_of_its_producers_transaction() -> None:
+    script = open_story()
+    bad = Producer(12, sequence=9)
+    script.batch([Record(b"x", b"x", T + 8)], producer=bad)
+    script.batch([Record(b"y", b"y", T + 9)], producer=Producer(13))
+    mended, mending = repair(partition(script), **OPTIONS)
+    (cut,) = mending.cut
+    assert (cut.rows_lost, cut.lost["first_offset"]) == (1, 4)
+    assert "producer 12 writes outside of the transaction" in cut.why
+    assert lawful(mended).rows == 4
+    first, mending = repair(partition(script), strategy="prefix", **OPTIONS)
+    assert lawful(first).rows == 3
+    assert [one.lost["first_offset"] for one in mending.cut] == [4, 5]
+
+
+def test_a_marker_that_is_no_marker() -> None:
+    broken = bytearray(
+        batch(3, [record(key=b"\0\0\0\7", value=b"\0\0\0\0\0\0")], attributes=0x30, producer_id=4)
+    )
+    mended, mending = repair(logs(three(0), reseal(bytes(broken)), three(4)), **OPTIONS)
+    assert mended.files[segment_name(0, ".log")] == three(0) + three(4)
+    (cut,) = mending.cut
+    assert "type 7" in cut.why
+    assert cut.rows_lost == 0
+
+
+# Options
+
+
+def test_wrong_options() -> None:
+    was = logs(three(0))
+    for name, value in (
+        ("open.transactions", "maybe"),
+        ("topic.id", "x"),
+        ("replicas", "last"),
+        ("version", "0.1"),
+    ):
+        with pytest.raises(UsageError):
+            repair(was, strategy="system" if name == "version" else "salvage", **{name: value})
+
+
+def test_a_given_topic_id_is_written() -> None:
+    for files in ({}, {METADATA_FILE: b"junk"}, {METADATA_FILE: metadata.pack("AAAAAAAAAAAAAAAAAAAAAQ")}):
+        mended, _ = repair(
+            Memory({segment_name(0, ".log"): three(0), **files}), **OPTIONS, **{"topic.id": ID}
+        )
+        assert mended.files[METADATA_FILE] == metadata.pack(ID)
+
+
+def test_log_start() -> None:
+    """Epochs that began before are one entry, and snapshots before are gone, as after a start."""
+    script = story(4)
+    was = partition(script)
+    start = script.segments[-1].base + 1
+    assert start < script.next_offset
+    mended, _ = repair(was, **OPTIONS, **{"log.start.offset": start})
+    opened = started(Memory(mended.files), **{"index.interval.bytes": 250, "log.start.offset": start})
+    verdict = opened.verdict
+    assert (verdict.truncates, verdict.removes, verdict.creates) == ({}, (), ())
+    assert [name for name in verdict.rewrites if opened.after.read(name) != mended.files[name]] == []
+    assert mended.files[EPOCH_FILE] != was.files[EPOCH_FILE]
+
+
+def test_system_where_the_broker_does_not_start() -> None:
+    with pytest.raises(DamageError, match="the broker does not open the partition"):
+        repair(Memory({**logs(three(0)).files, "foo.log": b""}), strategy="system", **OPTIONS)
+    with pytest.raises(UsageError, match="a broker has one copy"):
+        repair(logs(three(0)), logs(three(0)), strategy="system", **OPTIONS)
+
+
+# Windows
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_small_windows_say_the_same(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = random.Random(seed)
+    files = dict(partition(story(seed)).files)
+    for name in [one for one in files if one.endswith(".log") and files[one]]:
+        body = bytearray(files[name])
+        for _ in range(2):
+            at = rng.randrange(len(body))
+            body[at : at + rng.randrange(1, 200)] = rng.randbytes(rng.randrange(1, 200))
+        files[name] = bytes(body)
+    expected, full = repair(Memory(files), **OPTIONS)
+    lawful(expected)
+    for size in (128, 700):
+        for module in (examine, runs):
+            monkeypatch.setattr(module, "_WINDOW", size)
+        monkeypatch.setattr(examine, "_CAREFUL", 100)
+        mended, mending = repair(Memory(files), **OPTIONS)
+        assert mended.files == expected.files
+        assert [(one.file, one.offset, one.length) for one in mending.cut] == [
+            (one.file, one.offset, one.length) for one in full.cut
+        ]
+
+
+def test_segments_that_overlap() -> None:
+    """Of batches in two segments the first is kept; a segment goes on behind what the one before has."""
+    parts = [three(offset) for offset in range(0, 18, 3)]
+    files = {
+        segment_name(0, ".log"): b"".join(parts[:4]), segment_name(6, ".log"): b"".join(parts[1:]),
+        METADATA_FILE: metadata.pack(ID),
+    }  # fmt: skip
+    mended, mending = repair(Memory(files), **OPTIONS)
+    bases = sorted(name for name in mended.files if name.endswith(".log"))
+    assert b"".join(mended.files[name] for name in bases) == b"".join(parts)
+    assert sum(one.rows_lost or 0 for one in mending.cut) == 0
+    lawful(mended)
+
+
+def test_prefix_within_a_run() -> None:
+    """What is lost is a batch that has no place: all behind its offsets goes."""
+    other = batch(3, [record(i, value=b"other") for i in range(3)])
+    was = logs(three(0), three(3), three(6), other, three(9))
+    mended, mending = repair(was, strategy="prefix", **OPTIONS)
+    assert mended.files[segment_name(0, ".log")] == three(0)
+    assert {one.why for one in mending.cut} >= {"behind the first damage"}
+    lawful(mended)
+
+
+def test_a_disk_that_reads_less_and_less() -> None:
+    """Bytes that are not there any more: the file became shorter while it was read."""
+
+    class Shrinking(Memory):
+        def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
+            data = super().read(name, offset, length)
+            return data[: max(0, left - offset)] if name.endswith(".log") else data
+
+    was = logs(three(0), three(3))
+    left = len(three(0)) + 5
+    plan = LAYOUT.plan(was, Options(LAYOUT.read_options))
+    mending = LAYOUT.repair([Shrinking(was.files)], [plan], Strategy.SALVAGE, options(**OPTIONS))
+    found = {one.name: one.pieces for one in mending.files()}
+    assert found[segment_name(0, ".log")] == [Kept(segment_name(0, ".log"), 0, len(three(0)))]
+    # Between the two looks.
+    left = len(three(0)) + len(three(3))
+    mending = LAYOUT.repair([Shrinking(was.files)], [plan], Strategy.SALVAGE, options(**OPTIONS))
+    left = len(three(0)) + 5
+    with pytest.raises(LogwrightError, match="was changed while it was read"):
+        list(mending.files())

@@ -1,0 +1,180 @@
+"""Several copies of one partition: each batch from whichever has it, in the first one's segments; copies that diverged are told apart."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kafka_log import batch, record
+from kafka_mending import ID, OPTIONS, Memory, lawful, repair
+
+from logwright.codec.fault import UsageError
+from logwright.codec.kafka import metadata
+from logwright.codec.kafka.names import METADATA_FILE, segment_name
+
+COUNT = 12
+
+
+def one(offset: int, *, epoch: int = 0, value: bytes | None = None, **more: object) -> bytes:
+    body = b"value %d" % offset if value is None else value
+    return batch(offset, [record(0, value=body)], partition_leader_epoch=epoch, **more)
+
+
+ALL = [one(offset) for offset in range(COUNT)]
+SIZE = len(ALL[0])
+
+
+def copy(parts: list[bytes], *bases: int, name: str = "orders-0") -> Memory:
+    """The batches of a log, in segments that start at some offsets."""
+    files = {METADATA_FILE: metadata.pack(ID)}
+    ends = [*bases[1:], len(parts)]
+    for base, end in zip(bases, ends, strict=True):
+        files[segment_name(base, ".log")] = b"".join(parts[base:end])
+    return Memory(files, name)
+
+
+def spoilt(directory: Memory, *offsets: int) -> Memory:
+    """The same with a bit flipped in the values of some records."""
+    files = dict(directory.files)
+    for offset in offsets:
+        base = max(int(name[:20]) for name in files if name.endswith(".log") and int(name[:20]) <= offset)
+        body = bytearray(files[segment_name(base, ".log")])
+        body[sum(len(part) for part in ALL[base:offset]) + SIZE - 4] ^= 1
+        files[segment_name(base, ".log")] = bytes(body)
+    return Memory(files, directory.name)
+
+
+def test_each_batch_from_whichever_copy_has_it() -> None:
+    whole = copy(ALL, 0, 5)
+    mended, mending = repair(spoilt(whole, 2, 7), spoilt(whole, 3, 7), **OPTIONS)
+    lost = {**whole.files, segment_name(5, ".log"): b"".join(ALL[5:7] + ALL[8:])}
+    assert {name: data for name, data in mended.files.items() if name.endswith(".log")} == {
+        name: data for name, data in lost.items() if name.endswith(".log")
+    }
+    assert [(cut.rows_lost, cut.lost.get("first_offset")) for cut in mending.cut] == [(0, None), (1, 7)]
+    assert "taken from another copy" in mending.cut[0].why
+    assert any("1 record(s) come from copy 2" in said for said in mending.summary().warnings)
+    lawful(mended)
+    mended, mending = repair(spoilt(whole, 2, 7), spoilt(whole, 3, 7), whole, **OPTIONS)
+    assert mended.files[segment_name(5, ".log")] == whole.files[segment_name(5, ".log")]
+    assert sum(cut.rows_lost or 0 for cut in mending.cut) == 0
+
+
+def test_other_boundaries() -> None:
+    """Batches go where the first copy has a segment for them."""
+    mended, _ = repair(spoilt(copy(ALL, 0, 5), 4, 5), spoilt(copy(ALL, 0, 3, 8), 0), **OPTIONS)
+    whole = copy(ALL, 0, 5)
+    assert {name: mended.files[name] for name in whole.files} == whole.files
+    lawful(mended)
+
+
+def test_segments_that_the_first_copy_lost() -> None:
+    """Where it has none they are as in the other."""
+    first = copy(ALL, 0, 4, 8)
+    del first.files[segment_name(4, ".log")]
+    mended, _ = repair(first, copy(ALL, 0, 3, 6, 9), **OPTIONS)
+    bases = sorted(int(name[:20]) for name in mended.files if name.endswith(".log"))
+    assert b"".join(mended.files[segment_name(base, ".log")] for base in bases) == b"".join(ALL)
+    assert bases == [0, 6, 8]
+    lawful(mended)
+    short = copy(ALL[:4], 0)
+    mended, _ = repair(short, copy(ALL, 0, 3, 6, 9), **OPTIONS)
+    bases = sorted(int(name[:20]) for name in mended.files if name.endswith(".log"))
+    assert bases == [0, 6, 9]
+    lawful(mended)
+    mended, _ = repair(copy([], 0), copy(ALL, 0, 6), **OPTIONS)
+    assert mended.files[segment_name(0, ".log")] + mended.files[segment_name(6, ".log")] == b"".join(ALL)
+
+
+def test_small_files_of_another_copy() -> None:
+    first = copy(ALL, 0)
+    first.files[METADATA_FILE] = b"junk"
+    mended, mending = repair(first, copy(ALL, 0), **OPTIONS)
+    assert mended.files[METADATA_FILE] == metadata.pack(ID)
+    assert any("partition.metadata is taken from a replica" in said for said in mending.summary().warnings)
+
+
+def diverged() -> tuple[Memory, Memory]:
+    """The second one was led on in epoch 0 by a broker that was cut off; the cluster went on in epoch 1."""
+    later = [*ALL[:8], *(one(offset, epoch=1, value=b"other") for offset in range(8, COUNT))]
+    return copy(later, 0, 5), copy([*ALL, one(COUNT)], 0)
+
+
+def test_copies_that_diverged() -> None:
+    right, wrong = diverged()
+    with pytest.raises(UsageError) as caught:
+        repair(right, wrong, **OPTIONS)
+    said = str(caught.value)
+    assert "from offset 8 on" in said
+    assert "leader epoch 1 in the first and 0 in the other" in said
+    assert "(here the first)" in said
+    assert "replicas=first" in said
+    with pytest.raises(UsageError, match=r"\(here the other\)"):
+        repair(wrong, right, **OPTIONS)
+
+
+def test_the_first_copy_counts_where_they_diverged() -> None:
+    right, wrong = diverged()
+    mended, mending = repair(spoilt(right, 3), wrong, **OPTIONS, replicas="first")
+    assert {name: mended.files[name] for name in right.files} == right.files
+    assert any("Copy 2 differs from offset 8 on" in said for said in mending.summary().warnings)
+    lawful(mended)
+
+
+def test_other_bytes_of_the_same_epoch() -> None:
+    other = [*ALL[:6], one(6, value=b"another"), *ALL[7:]]
+    with pytest.raises(UsageError, match=r"from offset 6 on.*both of leader epoch 0"):
+        repair(copy(ALL, 0), copy(other, 0, 5), **OPTIONS)
+    # Batches that overlap without being the same.
+    double = [*ALL[:6], batch(6, [record(0), record(1)]), *ALL[8:]]
+    parts = b"".join(double)
+    files = {segment_name(0, ".log"): parts, METADATA_FILE: metadata.pack(ID)}
+    with pytest.raises(UsageError, match="from offset 6 on"):
+        repair(copy(ALL, 0), Memory(files), **OPTIONS)
+
+
+def test_copies_that_were_compacted_differently() -> None:
+    """Fewer records, or none, in the same batches: each replica is compacted by itself."""
+    full = [batch(2 * i, [record(0), record(1)]) for i in range(5)]
+    fewer = [full[0], batch(2, [record(1)], last_offset_delta=1), *full[3:]]
+    first = Memory({segment_name(0, ".log"): b"".join(full), METADATA_FILE: metadata.pack(ID)})
+    second = Memory({segment_name(0, ".log"): b"".join(fewer), METADATA_FILE: metadata.pack(ID)})
+    mended, _ = repair(first, second, **OPTIONS)
+    assert mended.files[segment_name(0, ".log")] == b"".join(full)
+    mended, _ = repair(second, first, **OPTIONS)
+    assert mended.files[segment_name(0, ".log")] == b"".join([*fewer[:2], full[2], *fewer[2:]])
+
+
+def test_not_of_one_partition() -> None:
+    with pytest.raises(UsageError, match="orders-1 is no replica of orders-0"):
+        repair(copy(ALL, 0), copy(ALL, 0, name="orders-1"), **OPTIONS)
+
+
+def test_prefix_of_replicas() -> None:
+    whole = copy(ALL, 0, 5)
+    mended, _ = repair(spoilt(whole, 2, 7), spoilt(whole, 3, 7), strategy="prefix", **OPTIONS)
+    assert mended.files[segment_name(5, ".log")] == b"".join(ALL[5:7])
+    lawful(mended)
+
+
+@settings(max_examples=40)
+@given(seed=st.integers(0, 1 << 30), copies=st.integers(2, 3))
+def test_any_boundaries_and_any_damage(seed: int, copies: int) -> None:
+    """What at least one copy has is there, each batch once, in order."""
+    rng = random.Random(seed)
+    made, bad = [], []
+    for _ in range(copies):
+        bases = sorted({0, *(rng.randrange(COUNT) for _ in range(rng.randrange(4)))})
+        broken = {offset for offset in range(COUNT) if rng.random() < 0.3}
+        made.append(spoilt(copy(ALL, *bases), *broken))
+        bad.append(broken)
+    lost = set.intersection(*bad)
+    mended, mending = repair(*made, **OPTIONS)
+    logs = [mended.files[name] for name in sorted(mended.files) if name.endswith(".log")]
+    assert b"".join(logs) == b"".join(part for offset, part in enumerate(ALL) if offset not in lost)
+    assert mending.summary().rows == COUNT - len(lost)
+    lawful(mended)
+    if not lost:
+        assert sum(cut.rows_lost or 0 for cut in mending.cut) == 0

@@ -1,0 +1,286 @@
+"""Past damage: every undamaged batch is found, no content is taken for one, and no byte is looked at more than a few times."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from kafka_log import batch, compressed, context, record, section, window
+
+from logwright.codec.base import Window
+from logwright.codec.compress import compress
+from logwright.codec.kafka import resync, scan
+from logwright.codec.kafka.batch import HEAD, HEAD_SIZE, LENGTH_END, MAGIC, RECORD_BATCH
+from logwright.codec.kafka.log import CODEC
+from logwright.readers.source import MemorySource
+from logwright.readers.walk import Hole, Stretch, Walk
+
+LENGTH, DELTA = RECORD_BATCH.offset("batch_length"), RECORD_BATCH.offset("last_offset_delta")
+
+
+def found(data: bytes) -> set[tuple[int, int]]:
+    """Where the batches that a walk finds start and end."""
+    out = set()
+    for one in Walk(MemorySource(data), CODEC, context()):
+        if isinstance(one, Stretch):
+            at = one.window.offset
+            out |= {
+                (at + a, at + b)
+                for a, b in zip(one.frames.start.tolist(), one.frames.end.tolist(), strict=True)
+            }
+    return out
+
+
+def bounds(batches: list[bytes]) -> list[tuple[int, int]]:
+    ends = np.cumsum([len(one) for one in batches]).tolist()
+    return list(zip([0, *ends], ends, strict=False))
+
+
+# Every flip of one bit, in logs whose values hold batches that could be the log's own
+
+
+def specimen(where: str, ahead: int) -> list[bytes]:
+    """Batches of one to three records; what they hold has offsets `ahead` of their own."""
+    noise = np.random.default_rng(1)
+    out: list[bytes] = []
+    base = 0
+    for i in range(6):
+        count = 1 + i % 3
+        held = b"".join(batch(max(0, base + ahead + k), [record(value=b"in")]) for k in range(1 + i % 2))
+        values = [noise.integers(0, 256, 20, np.uint8).tobytes() for _ in range(count)]
+        headers: list[tuple[str, bytes]] = []
+        if where == "first value":
+            values[0] = held
+        elif where == "last value":
+            values[-1] = held
+        elif where == "header":
+            headers = [("h", held)]
+        elif where == "stored by a compressor":
+            values = [value * 2 + held for value in values]
+        records = [record(j, value=value, headers=headers) for j, value in enumerate(values)]
+        if where == "stored by a compressor":
+            out.append(compressed(base, compress("snappy", section(records)), "snappy", count))
+        else:
+            out.append(batch(base, records))
+        base += count
+    return out
+
+
+PLACES = ("nowhere", "first value", "last value", "header", "stored by a compressor")
+
+
+@pytest.mark.parametrize("ahead", [0, 1, 1000, -1000])
+@pytest.mark.parametrize("where", PLACES)
+def test_after_any_flip_all_other_batches_are_found(where: str, ahead: int) -> None:
+    flips_are_passed(specimen(where, ahead), step=7)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("ahead", [0, 1, 1000, -1000])
+@pytest.mark.parametrize("where", PLACES)
+def test_after_any_flip_all_other_batches_are_found_at_every_bit(where: str, ahead: int) -> None:
+    flips_are_passed(specimen(where, ahead), step=1)
+
+
+def flips_are_passed(batches: list[bytes], step: int) -> None:
+    data, places = b"".join(batches), bounds(batches)
+    for bit in range(0, 8 * len(data), step):
+        hurt = bytearray(data)
+        hurt[bit // 8] ^= 1 << bit % 8
+        got = found(bytes(hurt))
+        assert got <= set(places), bit
+        assert {one for one in places if not one[0] <= bit // 8 < one[1]} <= got, bit
+
+
+# One rule at a time
+
+
+SAME = [batch(i, [record(value=bytes([65 + i]) * 30)]) for i in range(8)]
+SIZE = len(SAME[0])
+
+
+def put(batches: list[bytes], i: int, field: int, value: int) -> bytearray:
+    data = bytearray(b"".join(batches))
+    at = i * SIZE + field
+    data[at : at + 4] = value.to_bytes(4, "big", signed=True)
+    return data
+
+
+def numbers(data: bytes | bytearray, size: int = SIZE) -> list[int]:
+    """Which of equally long batches are found."""
+    return sorted(start // size for start, _ in found(bytes(data)))
+
+
+@pytest.mark.parametrize(
+    "value", [-1, 0, 13, 48, 49, SIZE, 2 * SIZE - 12, 3 * SIZE - 12, 5000, (1 << 31) - 1]
+)
+@pytest.mark.parametrize("i", [0, 3, 7])
+def test_a_wrong_length_hides_nothing(i: int, value: int) -> None:
+    assert numbers(put(SAME, i, LENGTH, value)) == [j for j in range(8) if j != i]
+
+
+@pytest.mark.parametrize("value", [0, SIZE, 3 * SIZE - 12, 5000])
+def test_a_wrong_length_and_wrong_content_hide_nothing(value: int) -> None:
+    data = put(SAME, 3, LENGTH, value)
+    data[3 * SIZE + 80] ^= 1
+    assert numbers(data) == [0, 1, 2, 4, 5, 6, 7]
+
+
+def test_a_run_of_damaged_batches_is_passed() -> None:
+    data = bytearray(b"".join(SAME))
+    for i in (2, 3, 5):
+        data[i * SIZE + 80] ^= 1
+    assert numbers(data) == [0, 1, 4, 6, 7]
+
+
+def test_a_batch_between_two_without_headers_is_found() -> None:
+    data = bytearray(b"".join(SAME))
+    for i in (2, 4):
+        data[i * SIZE : i * SIZE + HEAD_SIZE] = b"?" * HEAD_SIZE
+    assert numbers(data) == [0, 1, 3, 5, 6, 7]
+
+
+def test_what_was_appended_behind_a_torn_batch_is_found() -> None:
+    torn = batch(2, [record(value=bytes(400))])
+    data = b"".join(SAME[:2]) + torn[:200] + b"".join(SAME[2:4])
+    assert len(found(data)) == 4
+
+
+def holding(*held: bytes, after: bytes = b"", before: bytes = b"") -> bytes:
+    return batch(2, [record(value=before + b"".join(held) + after), record(1)])
+
+
+def test_content_is_none_where_the_header_of_its_batch_is_gone() -> None:
+    log = [batch(i, [record()]) for i in (3, 4, 5)]
+    data = bytearray(b"".join(SAME[:2]) + holding(*log) + batch(4) + batch(5))
+    at = 2 * SIZE
+    data[at : at + HEAD_SIZE] = bytes(HEAD_SIZE)
+    assert {start for start, _ in found(bytes(data))} == {
+        0,
+        SIZE,
+        at + len(holding(*log)),
+        at + len(holding(*log)) + len(batch(4)),
+    }
+
+
+def test_a_length_of_four_bytes_tells_of_content_too() -> None:
+    log = b"".join(batch(i, [record()]) for i in (3, 4))
+    held = holding(log, before=len(log).to_bytes(4, "big"), after=b"and more")
+    data = bytearray(b"".join(SAME[:2]) + held + batch(4))
+    data[2 * SIZE : 2 * SIZE + HEAD_SIZE] = bytes(HEAD_SIZE)
+    assert {start for start, _ in found(bytes(data))} == {0, SIZE, 2 * SIZE + len(held)}
+
+
+def test_a_large_batch_is_looked_for_where_it_is_due(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The kernel's own limit is a constant: this one is larger.
+    big = batch(3, [record(value=bytes(resync.LIMIT + 1))])
+    data = bytearray(b"".join(SAME[:3]) + big + batch(4))
+    data[2 * SIZE + 80] ^= 1
+    whole = Window(np.frombuffer(bytes(data), np.uint8), 0, len(data))
+    asked = context()
+    first = CODEC.scan(whole, 0, asked)
+    assert first.stop == 2 * SIZE
+    assert CODEC.resync(whole, first.stop + 1, asked) == (3 * SIZE, 0)
+
+
+def test_more_is_asked_for_where_a_claim_goes_beyond_the_window() -> None:
+    data = bytearray(b"".join(SAME) + batch(9) * 1)
+    data[2 * SIZE + LENGTH : 2 * SIZE + LENGTH + 4] = (4 * SIZE).to_bytes(4, "big")
+    data[2 * SIZE + 80] ^= 1
+    data[3 * SIZE + 80] ^= 1
+    asked = context()
+    part = window(bytes(data[: 5 * SIZE + 20]), size=len(data))
+    first = CODEC.scan(part, 0, asked)
+    place, need = CODEC.resync(part, first.stop + 1, asked)
+    assert (place, need) == (4 * SIZE, 0) or need > 0
+    assert numbers(data[: 8 * SIZE]) == [0, 1, 4, 5, 6, 7]
+
+
+# How often bytes are looked at
+
+
+class Counting(MemorySource):
+    """Counts what is read."""
+
+    def __init__(self, data: bytes) -> None:
+        super().__init__(data)
+        self.read = 0
+
+    def pread(self, offset: int, length: int) -> Any:
+        data = super().pread(offset, length)
+        self.read += len(data)
+        return data
+
+
+def bait(kind: str, size: int) -> bytes:
+    heads = np.zeros(size // HEAD_SIZE, HEAD)
+    at = np.arange(len(heads)) * HEAD_SIZE
+    heads["base_offset"], heads["magic"] = 1 + np.arange(len(heads)), MAGIC
+    heads["records_count"], heads["producer_id"] = 1, -1
+    if kind == "claims of the rest":
+        heads["batch_length"] = size - at - LENGTH_END
+    elif kind == "claims of a little":
+        heads["batch_length"] = np.minimum(5000, size - at) - LENGTH_END
+    elif kind == "claims of a half":
+        heads["batch_length"] = np.maximum((size - at) // 2, HEAD_SIZE) - LENGTH_END
+    elif kind == "magic":
+        return bytes([MAGIC]) * size
+    elif kind == "zeros":
+        return bytes(size)
+    else:
+        return np.random.default_rng(1).integers(0, 256, size, np.uint8).tobytes()
+    return heads.tobytes().ljust(size, b"\0")
+
+
+BAIT = ("claims of the rest", "claims of a little", "claims of a half", "magic", "zeros", "noise")
+
+
+def looked_at(data: bytes, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
+    """Bytes that a walk reads, and bytes that it makes checksums of prefixes of."""
+    summed = 0
+    true_prefixes = resync._Search.__init__
+
+    class Search(resync._Search):
+        def __init__(self, *given: Any) -> None:
+            true_prefixes(self, *given)
+            searches.append(self)
+
+    searches: list[resync._Search] = []
+    monkeypatch.setattr(resync, "_Search", Search)
+    source = Counting(data)
+    ended = [one for one in Walk(source, CODEC, context(), step=1 << 16) if isinstance(one, Hole)]
+    assert ended
+    summed = sum((int(one.filled[0]) - 1) * resync._STEP for one in searches)
+    return source.read, summed
+
+
+@pytest.mark.parametrize("kind", BAIT)
+def test_no_byte_is_looked_at_more_than_a_few_times(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for size in (1 << 18, 1 << 20):
+        data = SAME[0] + bait(kind, size) + batch(1 << 20)
+        read, summed = looked_at(data, monkeypatch)
+        assert read <= 8 * len(data)
+        assert summed <= 8 * len(data)
+
+
+def test_good_batches_in_a_torn_value_are_followed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    held = b"".join(batch(5 + 2 * i, [], records_count=0) for i in range(4000))
+    data = SAME[0] + batch(1, [record(value=held + bytes(300_000))])[: len(held) + 1000]
+    read, summed = looked_at(data, monkeypatch)
+    assert read <= 8 * len(data)
+    assert summed <= 8 * len(data)
+    assert len(found(data)) == 1
+
+
+def test_a_scan_stops_at_the_first_bad_checksum() -> None:
+    data = bytearray(b"".join(SAME * 40))
+    starts = np.empty(400, np.int64)
+    data[20 * SIZE + 80] ^= 1
+    buf = np.frombuffer(bytes(data), np.uint8)
+    count, stop, why, computed = scan.walk_sound(buf, 0, len(buf), starts)
+    assert (count, stop, why) == (20, 20 * SIZE, scan.BAD_CRC)
+    assert computed != int.from_bytes(data[20 * SIZE + 17 : 20 * SIZE + 21], "big")
+    whole = np.frombuffer(b"".join(SAME * 40), np.uint8)
+    assert scan.walk_sound(whole, 0, len(whole), starts)[:3] == (320, len(whole), scan.END)
+    assert scan.walk_sound(whole, 0, len(whole), starts[:19])[:3] == (19, 19 * SIZE, scan.FULL)

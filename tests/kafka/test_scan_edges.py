@@ -1,0 +1,47 @@
+"""What a scan keeps of damaged batches, which is bounded; and the kernel that counts zeros, in both its forms."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kafka_log import batch, context, window
+
+from logwright.codec.kafka import scan as module
+from logwright.codec.kafka.scan import Believed, believe, zeros_at
+
+
+@given(st.integers(0, 200_000), st.integers(0, 3), st.integers(0, 100))
+def test_zeros_are_counted_alike(zeros: int, behind: int, before: int) -> None:
+    data = np.frombuffer(b"\7" * before + bytes(zeros) + b"\1\0\2"[:behind], np.uint8)
+    for at in (0, before // 2, before, before + zeros // 2, len(data)):
+        expected = len(bytes(data[at:])) - len(bytes(data[at:]).lstrip(b"\0"))
+        assert zeros_at(data, at) == expected
+    assert zeros_at.py_func(data[:5000], min(before, 5000)) == zeros_at(data[:5000], min(before, 5000))
+
+
+def test_so_many_damaged_batches_in_a_row_are_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_BELIEVED", 3)
+    data = b"".join(batch(n) for n in range(10))
+    one = context(base_offset=0)
+    believe(window(data), 0, len(data), one)
+    assert list(one.believed) == [(0, 1), (0, 2), (0, 3)]
+    assert one.believed[0, 3].rows == 3
+    one.believed = {(n, n + 1): Believed(1, 0, 0, False) for n in range(100, 107)}
+    believe(window(data), 0, len(data), one)
+    assert list(one.believed) == [(104, 105), (105, 106), (106, 107), (0, 1), (0, 2), (0, 3)]
+
+
+def test_where_nothing_is_known_nothing_is_believed() -> None:
+    one = context("odd.log")
+    assert one.base_offset is None
+    believe(window(batch(0)), 0, 70, one)
+    assert one.believed == {}
+
+
+def test_a_batch_that_is_not_whole_is_torn() -> None:
+    one = context(base_offset=0)
+    data = batch(0) + batch(1)[:-3]
+    believe(window(data), 0, len(data), one)
+    assert [said.torn for said in one.believed.values()] == [False, True]

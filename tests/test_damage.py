@@ -1,0 +1,447 @@
+"""The verb `damage`: what it writes, what it refuses, and that it can be done again."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import logwright as lw
+from logwright.cli import main
+from logwright.codec.fault import LogwrightError
+from logwright.corpora.damage import Staging
+from logwright.corpora.damage_ops import OPERATIONS, parse, unescape
+from logwright.corpora.expected import lines
+from logwright.roundtrip import trust
+from logwright.roundtrip.memory_filesystem import MemoryFileSystem
+from logwright.writers.filesystem import plain_errors, put_file
+
+ROWS = 60
+WRITING = {"batch.size": 200, "segment.bytes": 700, "topic.id": "AAAAAAAAAAAAAAAAAAAAAQ"}
+
+
+@pytest.fixture(scope="module")
+def partition(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("sound") / "orders-0"
+    values = [f"value-{n:04}".encode() for n in range(ROWS)]
+    data = pa.table(
+        {
+            "key": pa.array([b"k%d" % n for n in range(ROWS)], pa.binary()),
+            "value": pa.array(values, pa.binary()),
+            "timestamp": pa.array(range(ROWS), pa.timestamp("ms", "UTC")),
+        }
+    )
+    lw.write(data, path, "kafka.partition", **WRITING)
+    return path
+
+
+def tree(path: Path) -> dict[str, bytes]:
+    return {str(one.relative_to(path)): one.read_bytes() for one in sorted(path.rglob("*")) if one.is_file()}
+
+
+def salvaged(path: Path | str) -> tuple[int, str]:
+    digest, rows = hashlib.sha256(), 0
+    for batch in lw.scan(path, mode="DROPMALFORMED"):
+        rows += batch.num_rows
+        digest.update(lines(batch))
+    return rows, digest.hexdigest()
+
+
+def said(made: lw.Damaged) -> tuple[int, str]:
+    return made.manifest["expected"]["rows"], made.manifest["expected"]["sha256"]
+
+
+def test_a_copy_and_its_record(partition: Path, tmp_path: Path) -> None:
+    before = tree(partition)
+    made = lw.damage(partition, tmp_path / "out", "flip:frame=1,at=70,bit=3")
+    out = Path(made.path)
+    assert out == tmp_path / "out" / "orders-0"
+    assert sorted(one.name for one in (tmp_path / "out").iterdir()) == ["damage.json", "orders-0"]
+    assert [one.name for one in tmp_path.iterdir()] == ["out"]  # nothing is left of the staging
+    assert tree(partition) == before
+    record = json.loads(Path(made.manifest_path).read_text())
+    assert record == made.manifest
+    last = max(one.name for one in partition.glob("*.log"))
+    assert (record["changed"], record["removed"], record["added"]) == ([last], [], [])
+    assert record["input"]["codec"] == "kafka.partition"
+    for part, files in (("input", before), ("output", tree(out))):
+        assert {one["name"]: (one["size"], one["sha256"]) for one in record[part]["files"]} == {
+            name: (len(data), hashlib.sha256(data).hexdigest()) for name, data in files.items()
+        }
+    (done,) = record["operations"]
+    assert (done["op"], done["file"], done["frame"], done["at"], done["bit"]) == ("flip", last, 1, 70, 3)
+    differ = [
+        i for i, (a, b) in enumerate(zip(before[last], (out / last).read_bytes(), strict=True)) if a != b
+    ]
+    assert differ == [done["found"]["offset"]]
+    assert before[last][differ[0]] ^ (out / last).read_bytes()[differ[0]] == 8
+    assert not record["verdict"]["verify"]["ok"]
+    (system,) = record["verdict"]["system"]
+    report = lw.verify(out, as_system=True, clean=False)
+    assert system["unclean"] == report["system"]
+    assert system["clean"] == lw.verify(out, as_system=True, clean=True)["system"]
+
+
+DAMAGE = {
+    "flip": ["flip:frame=1,at=70"],
+    "drop a frame": ["drop:file=first,frame=1"],
+    "drop bytes": ["drop:file=first,at=100,length=30"],
+    "insert": ["insert:file=first,frame=2,text=garbage"],
+    "zero": ["zero:file=first,frame=1"],
+    "cut": ["cut:at=-10"],
+    "set": ["set:file=first,frame=1,field=records_count,add=1"],
+    "several": ["flip:file=first,frame=0,at=70", "flip:frame=1,at=70", "insert:at=end,random=50"],
+    "a segment": ["remove:file=00000000000000000000.*"],
+    "renamed": ["rename:file=00000000000000000000.log,to=other.txt"],
+    "indexes": ["remove:file=*.index", "write:file=*.timeindex,at=0,hex=ff"],
+    "twice": ["duplicate:frame=0"],
+}
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_what_is_untouched_is_what_salvage_gives(name: str, partition: Path, tmp_path: Path) -> None:
+    made = lw.damage(partition, tmp_path / "out", DAMAGE[name])
+    assert said(made) == salvaged(made.path)
+    expected = made.manifest["expected"]
+    assert sum(expected["files"].values()) == expected["rows"] <= ROWS
+
+
+def test_a_single_file(partition: Path, tmp_path: Path) -> None:
+    log = min(partition.glob("*.log"))
+    made = lw.damage(log, tmp_path / "out", ["flip:frame=0,at=80", "insert:at=end,zeros=9"])
+    assert Path(made.path) == tmp_path / "out" / log.name
+    assert len(Path(made.path).read_bytes()) == log.stat().st_size + 9
+    assert said(made) == salvaged(made.path)
+    again = lw.damage(log, tmp_path / "again", apply=made.manifest_path)
+    assert Path(again.path).read_bytes() == Path(made.path).read_bytes()
+    with pytest.raises(lw.UsageError, match="one file"):
+        lw.damage(log, tmp_path / "more", "remove:file=x")
+
+
+def test_a_file_of_no_kind(tmp_path: Path) -> None:
+    (tmp_path / "some.bin").write_bytes(b"0123456789")
+    made = lw.damage(
+        tmp_path / "some.bin", tmp_path / "out", ["flip:at=0", "drop:at=2,length=2", "write:at=-1,text=x"]
+    )
+    assert Path(made.path).read_bytes() == b"1145678x"
+    assert made.manifest["verdict"]["verify"] is None
+    for op in ("flip:frame=0", "set:frame=0,field=a,value=1"):
+        with pytest.raises(lw.UsageError, match="none that we know"):
+            lw.damage(tmp_path / "some.bin", tmp_path / "more", op)
+
+
+def test_a_directory_of_no_kind(tmp_path: Path) -> None:
+    (tmp_path / "in" / "deep").mkdir(parents=True)
+    (tmp_path / "in" / "deep" / "a").write_bytes(b"abc")
+    ops = [
+        "drop:file=deep/a,at=0",
+        "create:file=new/one,zeros=3",
+        "copy:file=deep/a,to=b",
+        "rename:file=b,to=c",
+    ]
+    made = lw.damage(tmp_path / "in", tmp_path / "out", ops)
+    assert tree(Path(made.path)) == {"deep/a": b"bc", "new/one": b"\0\0\0", "c": b"bc"}
+    with pytest.raises(lw.UsageError, match="Say which one"):
+        lw.damage(tmp_path / "in", tmp_path / "more", "flip:at=0")
+
+
+def test_places_are_those_of_the_moment(tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(b"abcdef")
+    ops = [
+        "insert:at=0,text=__", "duplicate:at=2,length=2,times=2", "zero:at=-1", "cut:at=-1",
+        {"op": "insert", "at": "end", "hex": "21"}, 'insert:at=1,text="\\x2c,\\n"',
+    ]  # fmt: skip
+    made = lw.damage(tmp_path / "x", tmp_path / "out", ops)
+    assert Path(made.path).read_bytes() == b"_,,\n_abababcde!"
+
+
+# By chance
+
+
+def test_the_same_seed_makes_the_same(partition: Path, tmp_path: Path) -> None:
+    trees = {}
+    for name, seed in (("a", 7), ("b", 7), ("c", 8)):
+        made = lw.damage(partition, tmp_path / name, seed=seed, count=6)
+        trees[name] = tree(tmp_path / name)
+        assert len(made.operations) == 6
+    assert trees["a"] == trees["b"] != trees["c"]
+    again = lw.damage(partition, tmp_path / "d", apply=tmp_path / "a" / "damage.json")
+    assert tree(tmp_path / "d") == trees["a"]
+    assert again.manifest["random"] == {"seed": 7, "count": 6}
+
+
+def test_chance_is_the_same_everywhere() -> None:
+    """Pinned: corpora must not change with the version of Python."""
+    from logwright.corpora.damage_apply import Surgeon
+    from logwright.corpora.damage_image import Tree
+    from logwright.corpora.damage_random import at_random
+    from logwright.readers.source import MemorySource
+
+    tree = Tree("x", "x", {"": 1000}, lambda name: MemorySource(bytes(1000)), True)
+    done = list(at_random(Surgeon(tree), 3, 4))
+    assert [
+        {key: value for key, value in one.items() if key not in ("found", "hex")} for one in done
+    ] == PINNED
+
+
+PINNED: list[dict[str, Any]] = [
+    {"op": "zero", "at": 309, "length": 48},
+    {"op": "drop", "at": 46, "length": 2},
+    {"op": "cut", "at": 804},
+    {"op": "drop", "at": 273, "length": 2},
+]
+
+
+@pytest.mark.parametrize(
+    "seed", [*range(6), *(pytest.param(n, marks=pytest.mark.nightly) for n in range(6, 80))]
+)
+def test_whatever_is_damaged_by_chance_is_read(seed: int, partition: Path, tmp_path: Path) -> None:
+    """No crash on it, and it can be done again."""
+    made = lw.damage(partition, tmp_path / "out", seed=seed, count=5)
+    rows, _ = salvaged(made.path)
+    assert rows >= 0
+    lw.damage(partition, tmp_path / "again", apply=made.manifest)
+    assert tree(tmp_path / "again") == tree(tmp_path / "out")
+
+
+def test_nothing_left_to_damage(tmp_path: Path) -> None:
+    (tmp_path / "empty").write_bytes(b"")
+    with pytest.raises(lw.UsageError, match="nothing is left"):
+        lw.damage(tmp_path / "empty", tmp_path / "out", count=1)
+
+
+# What is refused
+
+WRONG = {
+    "flop:at=1": "Did you mean 'flip'",
+    "flip": "where is not said",
+    "flip:at=1,bti=3": "Did you mean 'bit'",
+    "flip:at=1,bit=9": "bits 0 to 7",
+    "flip:at=1,mask=256": "mask is 1 to 255",
+    "flip:at=1,bit=1,mask=2": "either bit or mask",
+    "flip:at=x": "not valid",
+    "flip:at=1,at=2": "given twice",
+    "flip:at": "needs a value",
+    "flip:at=1,reseal=3": "takes no value",
+    "flip:at=1;bit": "not valid",
+    "flip:=1": "can't be understood",
+    "flip:frame=1,frames=1..2": "either frame or frames",
+    "flip:frames=1": "expected A..B",
+    "set:frames=1..2,field=crc,value=1": "no 'frames'",
+    "zero:frames=0..1,field=crc": "in one frame",
+    "zero:frames=0..1,record=0": "in one frame",
+    "zero:frames=0..1,reseal": "one frame is resealed",
+    "zero:at=1,length=-1": "negative",
+    "duplicate:frame=0,times=0": "below 1",
+    "insert:at=1": "one of hex, text",
+    "insert:at=1,hex=0": "not valid",
+    "insert:at=1,random=-1": "negative",
+    "insert:at=1,random=2m": "at most",
+    "reorder:file=first": "frames=A..B",
+    "set:frame=1,value=3": "field=",
+    "set:frame=1,field=crc": "one of value",
+    "rename:file=x": "to=",
+    "remove": "file=",
+    "flip:at=1000000": "there are",
+    "zero:at=1,length=100000": "not all there",
+    "flip:frame=77": "no frame 77",
+    "zero:frames=1..0": "comes after",
+    "reorder:frames=1..0": "comes after",
+    "reorder:frames=0..1,order=0/0": "each once",
+    "flip:file=nope,at=0": "no file 'nope'",
+    "flip:file=nope*,at=0": "no file",
+    "copy:file=*.log,to=x": "are named so",
+    "copy:file=partition.metadata,to=../x": "no name of a file",
+    "create:file=partition.metadata,text=a": "there already",
+    "create:file=partition.metadata/x,text=a": "no name of a file",
+    "set:field=crc,value=1": "which frame",
+    "set:frame=0,field=cr,value=1": "Did you mean 'crc'",
+    "set:frame=0,field=a-b,value=1": "no name like",
+    "set:frame=0,field=crc,value=1,reseal": "checksum",
+    "set:frame=0,field=crc,value=abc": "is a number",
+    "set:frame=0,field=crc,value=-1": "does not fit",
+    "set:frame=0,recrod=0,field=key,text=a": "Did you mean 'record'",
+    "set:frame=0,record=99,field=key,text=a": "no number 99",
+    "set:frame=0,record=0,field=key,add=1": "is no number",
+    "set:frame=0,field=records,value=1": "made of several fields",
+    "set:frame=0,field=crc,null": "does not fit",
+    "set:file=partition.metadata,field=version,value=1": "no structure of fields",
+    "insert:frame=0,field=crc,at=0,zeros=1g": "at most",
+    "duplicate:frame=0,field=crc,times=1000000000": "more than",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("op", WRONG)
+def test_wrong_operations(op: str, partition: Path, tmp_path: Path) -> None:
+    with pytest.raises(lw.UsageError) as error:
+        lw.damage(partition, tmp_path / "out", op)
+    assert WRONG[op] in str(error.value)
+    assert "\n" not in str(error.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_wrong_calls(partition: Path, tmp_path: Path) -> None:
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "x").write_text("x")
+    with pytest.raises(lw.ExistsError, match="not empty"):
+        lw.damage(partition, tmp_path / "full", "flip:at=1")
+    with pytest.raises(lw.ExistsError, match="exists"):
+        lw.damage(partition, tmp_path / "full" / "x", "flip:at=1")
+    with pytest.raises(lw.UsageError, match="can't go into"):
+        lw.damage(partition, partition / "out", "flip:at=1")
+    with pytest.raises(lw.UsageError, match="no operation is given"):
+        lw.damage(partition, tmp_path / "out")
+    with pytest.raises(lw.UsageError, match="negative"):
+        lw.damage(partition, tmp_path / "out", count=-1)
+    with pytest.raises(lw.UsageError, match="only local"):
+        lw.damage("s3://bucket/x", tmp_path / "out", "flip:at=1")
+    with pytest.raises(lw.UsageError, match="text or a mapping"):
+        lw.damage(partition, tmp_path / "out", [3])  # type: ignore[list-item]
+    with pytest.raises(lw.NotFoundError):
+        lw.damage(partition / "nope", tmp_path / "out", "flip:at=1")
+    with pytest.raises(lw.UsageError):
+        lw.damage(partition, tmp_path / "out", "flip:at=1", codec="kafka.log")
+    with pytest.raises(lw.UsageError):
+        lw.damage(min(partition.glob("*.log")), tmp_path / "out", "flip:at=1", codec="kafka.partition")
+    (tmp_path / "empty").mkdir()
+    made = lw.damage(partition, tmp_path / "empty", "flip:at=1")  # an empty directory is taken
+    assert Path(made.path).is_dir()
+
+
+def test_a_record_is_for_the_same_files(partition: Path, tmp_path: Path) -> None:
+    made = lw.damage(partition, tmp_path / "out", "flip:frame=0,at=80")
+    other = Path(lw.damage(partition, tmp_path / "other", "flip:frame=1,at=80").path)
+    with pytest.raises(lw.UsageError, match=r"not the files that were damaged then: 0.*\.log differs"):
+        lw.damage(other, tmp_path / "x", apply=made.manifest_path)
+    more = Path(lw.damage(partition, tmp_path / "more", "create:file=z,text=z").path)
+    with pytest.raises(lw.UsageError, match="z was not there"):
+        lw.damage(more, tmp_path / "x", apply=made.manifest_path)
+    with pytest.raises(lw.UsageError, match="either"):
+        lw.damage(partition, tmp_path / "x", "flip:at=1", apply=made.manifest_path)
+    record = json.loads(Path(made.manifest_path).read_text())
+    record["output"]["files"][1]["sha256"] = "0" * 64
+    with pytest.raises(LogwrightError, match="comes out otherwise"):
+        lw.damage(partition, tmp_path / "x", apply=record)
+    assert not (tmp_path / "x").exists()
+    for text in ("no json", "{}", '{"damage": 2}', '{"damage": 1}', "[]"):
+        (tmp_path / "bad.json").write_text(text)
+        with pytest.raises(lw.UsageError, match=r"damage\.json"):
+            lw.damage(partition, tmp_path / "x", apply=tmp_path / "bad.json")
+
+
+def test_operations_come_back_from_their_own_form() -> None:
+    for text in (
+        "flip:at=1,bit=3",
+        "set:frame=3,record=0,field=key,text=a,reseal",
+        "reorder:frames=0..2,order=2/1/0",
+    ):
+        one = parse(text)
+        assert parse(json.loads(json.dumps(one.to_dict()))) == one
+    assert set(OPERATIONS) >= {"flip", "zero", "cut", "insert", "drop", "duplicate", "reorder", "set"}
+    assert parse("truncate:at=3").name == "cut"
+    assert unescape("a\\n\\x00\\\\ü") == b"a\n\0\\" + "ü".encode()
+
+
+# Whole or not at all
+
+
+def put(files: MemoryFileSystem, out: str = "/data/out") -> None:
+    with Staging(files, out) as staging:
+        files.mkdir(f"{staging.path}/copy")
+        put_file(files, f"{staging.path}/copy/log", b"bytes")
+        files.sync_directory(f"{staging.path}/copy")
+        put_file(files, f"{staging.path}/damage.json", b"{}")
+        staging.commit()
+
+
+WHOLE = {"data/out/copy/log": b"bytes", "data/out/damage.json": b"{}"}
+
+
+def there(files: MemoryFileSystem) -> dict[str, bytes]:
+    return {path: data for path, data in files.tree().items() if data is not None}
+
+
+def visible(files: MemoryFileSystem) -> dict[str, bytes]:
+    return {path: data for path, data in there(files).items() if path.startswith("data/out")}
+
+
+@pytest.mark.parametrize("above", [True, False])
+def test_whole_or_not_at_all(above: bool) -> None:
+    """Every failing operation, interruption and crash on the way: the result is there as a whole or not, and the next run takes
+    away what a killed one left."""
+    start = MemoryFileSystem()
+    if above:
+        start.make("/data/out")  # an empty directory is taken
+
+    def failed(files: MemoryFileSystem, error: BaseException | None, text: str) -> None:
+        assert visible(files) in ({}, WHOLE), text
+        if error is None:
+            assert visible(files) == WHOLE, text
+        crashed(files, text)
+
+    def crashed(files: MemoryFileSystem, text: str) -> None:
+        assert visible(files) in ({}, WHOLE), text
+        if not visible(files):
+            put(files)
+        assert visible(files) == WHOLE, text
+        put(files, "/data/other")
+        left = {path for path in there(files) if "/." in path and ".other." in path}
+        assert not left, text
+
+    def command(files: MemoryFileSystem) -> None:
+        with plain_errors("/data/out"):
+            put(files)
+
+    assert trust.every_operation(start, command, failed).failures > 20
+    assert trust.every_crash(start, command, crashed).crashes > 20
+
+
+def test_what_a_killed_run_left_is_removed(partition: Path, tmp_path: Path) -> None:
+    token = "0123456789abcdef" * 2
+    left = tmp_path / f".out.{token}.tmp"
+    (left / "orders-0").mkdir(parents=True)
+    (left / "orders-0" / "x").write_text("x")
+    (tmp_path / f".out.{token}.tmp.lock").write_text("")
+    (tmp_path / ".out.other").write_text("not ours")
+    lw.damage(partition, tmp_path / "out", "flip:at=1")
+    assert sorted(one.name for one in tmp_path.iterdir()) == [".out.other", "out"]
+
+
+# The command line
+
+
+def cli(*words: str) -> int:
+    with pytest.raises(SystemExit) as ended:
+        main(list(words))
+    return int(ended.value.code or 0)
+
+
+def test_command_line(partition: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["damage", str(partition), "--op", "flip:frame=0,at=80", "--op", "cut:at=-1", "--out"]
+    assert cli(*words, str(tmp_path / "a")) == 0
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "2 operations" in err
+    assert "verify finds" in err
+    assert cli(*words, str(tmp_path / "b"), "--json") == 0
+    assert json.loads(capsys.readouterr().out) == json.loads((tmp_path / "a" / "damage.json").read_text())
+    assert (
+        cli(
+            "damage",
+            str(partition),
+            "--apply",
+            str(tmp_path / "a" / "damage.json"),
+            "-o",
+            str(tmp_path / "c"),
+        )
+        == 0
+    )
+    assert tree(tmp_path / "a") == tree(tmp_path / "b") == tree(tmp_path / "c")
+    assert cli("damage", str(partition), "--op", "flop", "-o", str(tmp_path / "d")) == 2
+    assert cli("damage", str(partition), "--op", "flip:at=1") == 2
+    assert cli("damage", str(partition), "--seed", "3", "--count", "2", "-o", str(tmp_path / "e")) == 0
+    assert cli("damage", str(tmp_path / "nope"), "--op", "flip:at=1", "-o", str(tmp_path / "f")) == 1

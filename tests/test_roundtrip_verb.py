@@ -1,0 +1,214 @@
+"""The verb `roundtrip`: the laws on files of one's own, and how it tells what does not hold."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import logwright as lw
+from logwright.cli import main
+from logwright.codec.fault import UsageError
+from logwright.roundtrip import check, laws
+from logwright.roundtrip.specimen import Specimen
+
+
+@pytest.fixture
+def partition(tmp_path: Path) -> Path:
+    path = tmp_path / "orders-0"
+    values = [b"value-%04d" % n for n in range(300)]
+    rows = pa.table(
+        {"value": pa.array(values, pa.binary()), "timestamp": pa.array(range(300), pa.timestamp("ms", "UTC"))}
+    )
+    lw.write(rows, path, "kafka.partition", **{"batch.size": 500, "segment.bytes": 4000})
+    return path
+
+
+def flip(path: Path, at: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    path.write_bytes(data)
+
+
+def test_a_sound_directory(partition: Path) -> None:
+    (partition / "README").write_text("hello")
+    found = lw.roundtrip(partition)
+    assert found.ok
+    assert found.holds
+    assert not found.damaged
+    assert not found.unchecked
+    logs = [file for file in found.files if file.codec == "kafka.log"]
+    assert len(logs) > 1
+    for file in found.files:
+        assert [one.law for one in file.outcomes] == list(check.LAWS)
+        assert all(one.bytes == file.bytes == Path(file.path).stat().st_size for one in file.outcomes)
+    assert found.notes == (f"{partition}: 1 file of no kind that we know passed over",)
+    assert len(found.text().splitlines()) == 4 * len(found.files) + 1
+    assert "BROKEN" not in str(found)
+
+
+def test_the_verb_and_the_package_have_one_name(partition: Path) -> None:
+    log = min(partition.glob("*.log"))
+    assert lw.roundtrip(log, law="decode_encode").ok
+    import logwright.roundtrip.laws
+
+    assert logwright.roundtrip(log, law=["decode_encode"]).ok  # type: ignore[operator]
+    from logwright.api import roundtrip
+
+    assert roundtrip(log, law="any_split,decode_encode").ok
+    assert lw.roundtrip.laws is laws  # type: ignore[attr-defined]
+
+
+def test_damaged_files_keep_the_laws(partition: Path) -> None:
+    log = sorted(partition.glob("*.log"))[1]
+    flip(log, 100)
+    found = lw.roundtrip(partition, jobs=2)
+    assert found.holds
+    assert found.damaged
+    assert not found.ok
+    (bad,) = [file for file in found.files if file.damaged]
+    assert bad.path == str(log)
+    assert bad.faults >= 1
+    assert f"{log}  DAMAGED" in found.text()
+    assert lw.roundtrip(partition).to_dict() == found.to_dict()
+
+
+def test_laws_are_chosen_by_name(partition: Path) -> None:
+    log = min(partition.glob("*.log"))
+    assert [one.law for one in lw.roundtrip(log, law=["any_split"]).files[0].outcomes] == ["any_split"]
+    with pytest.raises(UsageError, match="Did you mean 'any_split'"):
+        lw.roundtrip(log, law="any_spilt")
+    with pytest.raises(UsageError, match="There are: decode_encode"):
+        lw.roundtrip(log, law="x")
+    with pytest.raises(lw.NotFoundError):
+        lw.roundtrip(partition / "nope")
+
+
+def test_large_files_in_stretches(partition: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each law on each stretch, the description on the first part only; all of it when asked for."""
+    log = min(partition.glob("*.log"))
+    size = log.stat().st_size
+    monkeypatch.setattr(check, "HELD", 1500)
+    monkeypatch.setattr(check, "DESCRIBED", 700)
+    seen: list[tuple[str, int]] = []
+
+    def counted(name: str) -> None:
+        law = check.LAWS[name]
+
+        def count(specimen: Specimen) -> laws.Verdict:
+            seen.append((name, len(specimen.data)))
+            return law(specimen)
+
+        monkeypatch.setitem(check.LAWS, name, count)  # type: ignore[arg-type]
+
+    for name in list(check.LAWS):
+        counted(name)
+    (file,) = lw.roundtrip(log).files
+    outcomes = {one.law: one for one in file.outcomes}
+    assert all(one.holds for one in outcomes.values())
+    assert outcomes["decode_encode"].bytes == size == sum(n for name, n in seen if name == "decode_encode")
+    assert len([1 for name, _ in seen if name == "decode_encode"]) > 2
+    assert 0 < outcomes["kernel_equals_description"].bytes <= 700
+    assert (
+        f"the first {outcomes['kernel_equals_description'].bytes:,} of {size:,} bytes"
+        in lw.roundtrip(log).text()
+    )
+    (file,) = lw.roundtrip(log, law="kernel_equals_description").files
+    assert file.outcomes[0].bytes == size
+
+
+def test_what_does_not_hold_is_said(partition: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = min(partition.glob("*.log"))
+    monkeypatch.setattr(check, "HELD", 1500)
+    first = len(lw.roundtrip(log, law="decode_encode").files) and log.read_bytes()[:1]
+
+    def broken(specimen: Specimen) -> laws.Verdict:
+        if specimen.data[:1] == first and specimen.data[7] == 0:
+            return laws.Verdict("decode_encode", "x", 1)
+        return laws.Verdict("decode_encode", "x", 1, "byte 3: 00 expected, 01 found", 3)
+
+    def crash(specimen: Specimen) -> laws.Verdict:
+        raise IndexError("oh")
+
+    def refused(specimen: Specimen) -> laws.Verdict:
+        raise lw.UnsupportedError("not this one")
+
+    monkeypatch.setitem(check.LAWS, "decode_encode", broken)  # type: ignore[arg-type]
+    monkeypatch.setitem(check.LAWS, "encoded_anew", crash)  # type: ignore[arg-type]
+    monkeypatch.setitem(check.LAWS, "any_split", refused)  # type: ignore[arg-type]
+    found = lw.roundtrip(log)
+    outcomes = {one.law: one for one in found.files[0].outcomes}
+    assert outcomes["decode_encode"].holds is False
+    assert outcomes["decode_encode"].difference.startswith("from byte ")
+    assert outcomes["encoded_anew"].holds is False
+    assert outcomes["encoded_anew"].difference == "IndexError: oh"
+    assert outcomes["any_split"].holds is None
+    assert found.unchecked
+    assert not found.holds
+    assert not found.ok
+    text = found.text()
+    assert "BROKEN: from byte" in text
+    assert "not checked: not this one" in text
+
+
+def cli(*words: str) -> int:
+    with pytest.raises(SystemExit) as ended:
+        main(list(words))
+    return int(ended.value.code or 0)
+
+
+def test_command_line(partition: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli("roundtrip", str(partition)) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    assert out.count("holds") == 4 * len(lw.roundtrip(partition).files)
+    flip(min(partition.glob("*.log")), 90)
+    assert (
+        cli("roundtrip", str(partition), "--json", "--law", "any_split", "--law", "decode_encode", "-j", "2")
+        == 3
+    )
+    found = json.loads(capsys.readouterr().out)
+    assert (found["ok"], found["holds"], found["damaged"]) == (False, True, True)
+    assert {law["law"] for law in found["files"][0]["laws"]} == {"decode_encode", "any_split"}
+    assert cli("roundtrip", str(partition), "--law", "nope") == 2
+    assert cli("roundtrip", str(tmp_path / "nope")) == 1
+    assert cli("roundtrip", "--law", "any_split") == 2
+    assert cli("roundtrip", str(partition), str(partition / "partition.metadata")) == 3
+    assert cli("roundtrip", "--colour", "red") == 2
+
+
+def test_what_can_not_be_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """An old format is recognised and refused by name: status 1."""
+    from logwright.corpora.cases import cases
+
+    case = cases("kafka")["v1_gzip"]
+    path = tmp_path / case.partition.name
+    shutil.copytree(case.partition, path)
+    assert cli("roundtrip", str(path)) == 1
+    assert "could not be checked" in capsys.readouterr().out
+
+
+def test_standard_input(partition: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = min(partition.glob("*.log"))
+
+    class Stdin:
+        buffer = io.BytesIO(log.read_bytes())
+
+    monkeypatch.setattr(sys, "stdin", Stdin)
+    found = lw.roundtrip("-", "kafka.log")
+    assert found.ok
+    assert found.files[0].bytes == log.stat().st_size
+
+
+def test_a_small_file_that_is_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / f"{0:020}.index"
+    path.write_bytes(bytes(range(1, 17)))
+    monkeypatch.setattr(check, "WHOLE_LIMIT", 8)
+    (file,) = lw.roundtrip(path).files
+    assert "are small" in file.error
+    assert lw.roundtrip(path).unchecked
