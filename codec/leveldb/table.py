@@ -203,6 +203,7 @@ class LevelDBTable:
 
     def context(self, name: str, options: Options, **hints: Any) -> TableContext:
         hints.pop("directory", "")
+        hints.pop("live", None)
         named = _FILE.fullmatch(name)
         if named is not None and int(named[1]) < 1 << 63:
             hints.setdefault("file", int(named[1]))
