@@ -101,7 +101,13 @@ class Toy:
         return sorted(names)
 
     def builder(
-        self, listing: Listing | None, name: str, options: Options, *, staged: bool = False
+        self,
+        listing: Listing | None,
+        name: str,
+        options: Options,
+        *,
+        staged: bool = False,
+        extra: Stage | None = None,
     ) -> ToyBuilder:
         if listing is None:
             return ToyBuilder(0, 0, options["rows.per.segment"], staged)

@@ -23,7 +23,8 @@ from logwright.codec.base import (
     Summary,
     View,
 )
-from logwright.codec.fault import Fault, Kind, Severity, UsageError
+from logwright.codec.fault import Fault, Kind, Severity
+from logwright.codec.leveldb.builder import OPTIONS, DatabaseBuilder
 from logwright.codec.leveldb.descriptor import Descriptor, read_descriptor
 from logwright.codec.leveldb.keys import BYTEWISE, TRAILER_SIZE
 from logwright.codec.leveldb.names import (
@@ -37,6 +38,8 @@ from logwright.codec.leveldb.names import (
     table_name,
     temp_name,
 )
+from logwright.codec.leveldb.place import place
+from logwright.codec.leveldb.resume import resume
 from logwright.codec.leveldb.version import FileMetaData
 from logwright.codec.option import Option, Options, parse_text
 
@@ -103,7 +106,7 @@ class LevelDB:
     title = "LevelDB database: sorted tables, logs and a manifest"
     views: Mapping[str, View] = VIEWS
     default_view = "live"
-    options: tuple[Option, ...] = ()
+    options: tuple[Option, ...] = OPTIONS
     read_options: tuple[Option, ...] = READ_OPTIONS
     inner_staging = ".logwright"
     # LevelDB ignores names that it does not know.
@@ -151,9 +154,16 @@ class LevelDB:
         return sorted(names, key=_written)
 
     def builder(
-        self, listing: Listing | None, name: str, options: Options, *, staged: bool = False
+        self,
+        listing: Listing | None,
+        name: str,
+        options: Options,
+        *,
+        staged: bool = False,
+        extra: Stage | None = None,
     ) -> Builder:
-        raise UsageError(f"{NAME} is read, not written")
+        resumed = None if listing is None else resume(listing)
+        return DatabaseBuilder(options, resumed, extra, staged=staged)
 
     def place(
         self,
@@ -163,7 +173,7 @@ class LevelDB:
         extra: Stage,
         options: Options,
     ) -> Placement:
-        raise UsageError(f"{NAME} is read, not written")
+        return place(None if listing is None else resume(listing), parts, extra, options, self.order)
 
 
 def _alone(logs: bool) -> Match:
