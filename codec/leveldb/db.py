@@ -5,13 +5,16 @@ Source of the rules: `DBImpl::Recover`, `DBImpl::RemoveObsoleteFiles` and `Versi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import pyarrow as pa
 
 from logwright.codec.base import (
     Builder,
     Entry,
+    Group,
     Listing,
     Match,
     Part,
@@ -20,10 +23,12 @@ from logwright.codec.base import (
     PlannedFile,
     Role,
     Stage,
+    Stream,
     Summary,
     View,
 )
 from logwright.codec.fault import Fault, Kind, Severity
+from logwright.codec.leveldb import live
 from logwright.codec.leveldb.builder import OPTIONS, DatabaseBuilder
 from logwright.codec.leveldb.descriptor import Descriptor, read_descriptor
 from logwright.codec.leveldb.keys import BYTEWISE, TRAILER_SIZE
@@ -38,6 +43,7 @@ from logwright.codec.leveldb.names import (
     table_name,
     temp_name,
 )
+from logwright.codec.leveldb.opening import start
 from logwright.codec.leveldb.place import place
 from logwright.codec.leveldb.resume import resume
 from logwright.codec.leveldb.version import FileMetaData
@@ -61,12 +67,8 @@ READ_OPTIONS = (
         "The name of the order of the keys, where the manifest does not say it; by default leveldb.BytewiseComparator",
         parse_text,
     ),
+    *start.OPTIONS,
 )
-
-VIEWS = {
-    view.name: view
-    for view in (View("live", TABLE, "rows", "what an iterator gives: the newest value of each key"),)
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +106,7 @@ class LevelDB:
 
     name = NAME
     title = "LevelDB database: sorted tables, logs and a manifest"
-    views: Mapping[str, View] = VIEWS
+    views: Mapping[str, View] = live.VIEWS
     default_view = "live"
     options: tuple[Option, ...] = OPTIONS
     read_options: tuple[Option, ...] = READ_OPTIONS
@@ -129,12 +131,27 @@ class LevelDB:
         found = read_descriptor(listing)
         return _Planner(listing, found, options).plan()
 
-    def parts(self, listing: Listing, plan: Plan, view: str, options: Options) -> Sequence[Part]:
-        return [
-            Part(file.name, file.codec or "", "rows", file.hints)
-            for file in plan.files
-            if file.role is Role.PRIMARY
-        ]
+    def parts(self, listing: Listing, plan: Plan, view: str, options: Options) -> Sequence[Part | Group]:
+        comparator = plan.facts["comparator"]
+        if view == "batches":
+            return live.batches(plan)
+        visible = live.last_sequence(listing, plan)
+        if view == "history":
+            group = live.history(plan, comparator, visible)
+        else:
+            known = read_descriptor(listing).version.files if "error" not in plan.facts else {}
+            group = live.live(plan, known, comparator, visible)
+        return [] if group is None else [group]
+
+    def combine(
+        self,
+        view: str,
+        how: Mapping[str, Any],
+        runs: Sequence[Stream],
+        columns: Sequence[str],
+        tell: Callable[[Fault], None],
+    ) -> Iterator[pa.RecordBatch]:
+        return live.combine(view, how, runs, columns, tell)
 
     # Words for people
 
