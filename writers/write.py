@@ -101,7 +101,7 @@ def is_layout(found: Codec | Layout) -> TypeGuard[Layout]:
 def rows_table(layout: Layout) -> Table:
     """The table whose rows a layout's builder takes."""
     view = layout.views[layout.default_view]
-    return registry.get(view.codec).tables[view.table]
+    return registry.table_of(view)
 
 
 def _write_directory(

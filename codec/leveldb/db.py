@@ -276,7 +276,7 @@ class _Planner:
         if one.type is None:
             return PlannedFile(name, size, Role.FOREIGN, note="not LevelDB's, ignored by it")
         if one.type is FileType.CURRENT:
-            return PlannedFile(name, size, Role.DERIVED, CURRENT_CODEC)
+            return PlannedFile(name, size, Role.METADATA, CURRENT_CODEC)
         if one.type is FileType.TABLE:
             return self._table(one)
         if one.type is FileType.LOG:

@@ -172,7 +172,7 @@ class Scan:
     @property
     def size(self) -> int | None:
         """Bytes that are to be read, which `report.bytes` counts up to; None where that is not known."""
-        sizes = [task.size for task in self._reading.tasks]
+        sizes = [task.length for task in self._reading.tasks]
         return None if None in sizes else sum(size for size in sizes if size is not None)
 
     def __repr__(self) -> str:
