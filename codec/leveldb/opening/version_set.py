@@ -57,9 +57,10 @@ class VersionSet:
             raise Corruption(NO_NEWLINE) from None
         except UnreadableError as error:
             raise unreadable(disk, CURRENT, error) from None
-        name = named.decode(errors="surrogateescape")
+        # The operating system takes a zero byte for the end of a name.
+        name = named.partition(b"\0")[0].decode(errors="surrogateescape")
         if name not in disk:
-            self._nowhere(named)
+            self._nowhere(name, named)
         try:
             found = recover(self._reader(name), disk.size(name), comparator=self.comparator)
         except UnreadableError as error:
@@ -73,15 +74,16 @@ class VersionSet:
         self.next_file_number = (self.manifest_file_number + 1) & _WRAP
         self.last_sequence = version.last_sequence or 0
         self.log_number, self.prev_log_number = version.log_number or 0, version.prev_log_number or 0
-        return not self._reuse_manifest(name)
+        return not self._reuse_manifest(named.decode(errors="surrogateescape"))
 
-    def _nowhere(self, named: bytes) -> None:
+    def _nowhere(self, name: str, named: bytes) -> None:
         """What CURRENT names is not a file of the directory."""
         shown = f"{self.disk.name}/{named.decode(errors='replace')}"
-        if not named.strip(b"/.") or b"\0" in named:
+        if not name.strip("/."):
             # The directory itself is opened, and can't be read.
             raise IOFailure(shown, "Is a directory")
-        if b"/" in named and named.partition(b"/")[0].decode(errors="surrogateescape") in self.disk:
+        folder, slash, _ = name.partition("/")
+        if slash and folder in self.disk:
             raise IOFailure(shown, "Not a directory")
         raise Corruption(
             "CURRENT points to a non-existent file", str(NotFound(shown, "No such file or directory"))
