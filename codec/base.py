@@ -513,9 +513,17 @@ class Checks(Protocol):
     """What a layout may offer besides: to say what can't be seen in a single file."""
 
     def checker(
-        self, listing: Listing, plan: Plan, options: Options, *, clean: bool | None, live: bool | None
+        self,
+        listing: Listing,
+        plan: Plan,
+        options: Options,
+        *,
+        clean: bool | None,
+        live: bool | None,
+        deep: bool,
     ) -> Checker:
-        """`clean`: whether the last stop counts as a clean one; None: the system's own marker says."""
+        """`clean`: whether the last stop counts as a clean one; None: the system's own marker says. `deep`: what is in the frames is
+        looked at too, and not only their headers."""
         ...
 
 
@@ -562,7 +570,7 @@ class Verdict:
     name: str
     version: str
     clean: bool
-    """Whether the last stop counts as a clean one, and `clean_from` how that is known."""
+    """Whether the last stop counts as a clean one, and `clean_from` how that is known; "" where it makes no difference."""
     clean_from: str
     opens: bool = True
     scope: str | None = None
@@ -618,6 +626,19 @@ class Opened(Protocol):
     def parts(self, view: str) -> Sequence[Part | Group]:
         """What its clients get, in order, as stretches of the files as they are now. What lies behind the place where a client
         stops with an error is not among them."""
+        ...
+
+
+@runtime_checkable
+class Serves(Protocol):
+    """What an `Opened` may offer besides: the rows that its clients get, where these are no stretches of files."""
+
+    def serves(self, view: str) -> bool:
+        """Whether the rows of a view are to be had so, not by `Opened.parts`. Raises `UsageError` for a view that no client has."""
+        ...
+
+    def serve(self, view: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """The rows, these columns of the view's table; in bounded memory."""
         ...
 
 

@@ -10,14 +10,16 @@ from typing import Any
 import pyarrow as pa
 
 from logwright.codec import registry
-from logwright.codec.base import Group, Part, Plan, Predicts, Role
+from logwright.codec.base import Group, Part, Plan, Predicts, Role, Serves
 from logwright.codec.fault import DamageError, Fault, UsageError
 from logwright.codec.table import Column, Table
 from logwright.readers.combined import Combined, TaskRun
 from logwright.readers.copies import one_of_each
 from logwright.readers.filter import Filter
 from logwright.readers.resolve import DirectoryTarget, FileTarget, Target, folder_of, kind
+from logwright.readers.served import Served
 from logwright.readers.task import Task, Work
+from logwright.readers.words import after_stop
 
 GENERIC = ("rows", "frames", "file")
 """The views that exist for every codec, and for a directory: those of its primary files."""
@@ -186,16 +188,26 @@ def _as_system(target: DirectoryTarget, view: str, started: Started) -> Reading:
     if not verdict.opens:
         said = f"{verdict.error_class}: {verdict.error}" if verdict.error_class else str(verdict.error)
         raise DamageError(
-            f"{verdict.name} {verdict.version}, after {'a clean' if verdict.clean else 'an unclean'} stop, does not open it ({said})",
+            f"{after_stop(verdict.to_dict())} does not open it ({said})",
             path=target.path,
             advice="See all of it with `logwright verify --as-system`, or read what is sound with mode=DROPMALFORMED",
         )
-    tasks = tuple(_tasks(target, view, opened.parts(view)))
+    if isinstance(opened, Serves) and opened.serves(view):
+        tasks: tuple[Work, ...] = (_served(target, view, started, opened),)
+    else:
+        tasks = tuple(_tasks(target, view, opened.parts(view)))
     table = registry.table_of(layout.views[view])
     notes = target.directory.warnings
     if verdict.error is not None:
         notes += (f"its client stops at {verdict.serves.get('stops_at')}: {verdict.error}",)
     return Reading(table, tasks, (), notes, (), target.live, (verdict.to_dict(),))
+
+
+def _served(target: DirectoryTarget, view: str, started: Started, opened: Serves) -> Served:
+    size = sum(target.sizes.values())
+    return Served(
+        target.path, target.layout.name, target.options, view, started.version, started.clean, size, opened
+    )
 
 
 def _tasks(target: DirectoryTarget, view: str, parts: Sequence[Part | Group]) -> list[Work]:

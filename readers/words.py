@@ -169,11 +169,18 @@ def _consequences(report: Report) -> Iterator[str]:
             yield from (f"    {warning}" for warning in report.system["warnings"][:_WARNINGS])
 
 
+def after_stop(said: Mapping[str, Any]) -> str:
+    """The system that is spoken of, and how it was stopped, where that makes a difference to it."""
+    name = f"{said['name']} {said['version']}"
+    if not said["clean_from"]:
+        return name
+    return f"{name}, after {'a clean' if said['clean'] else 'an unclean'} stop"
+
+
 def system(said: Mapping[str, Any], report: Report) -> str:
     """What the real system would do if it were started now."""
     row, file = report.nouns
-    stop = "a clean" if said["clean"] else "an unclean"
-    head = f"{said['name']} {said['version']}, after {stop} stop: "
+    head = f"{after_stop(said)}: "
     faults = [fault for _, fault in report.faults if fault.severity is not Severity.INFO]
     if not said["opens"]:
         what = _SCOPES.get(str(said["scope"]), "does not open it")

@@ -13,16 +13,20 @@ import pyarrow as pa
 
 from logwright.codec.base import (
     Builder,
+    Checker,
     Entry,
     Group,
     Listing,
     Match,
+    Mending,
+    Opened,
     Part,
     Placement,
     Plan,
     PlannedFile,
     Role,
     Stage,
+    Strategy,
     Stream,
     Summary,
     View,
@@ -30,8 +34,11 @@ from logwright.codec.base import (
 from logwright.codec.fault import Fault, Kind, Severity
 from logwright.codec.leveldb import live
 from logwright.codec.leveldb.builder import OPTIONS, DatabaseBuilder
+from logwright.codec.leveldb.check.database import ADVICE, DatabaseChecker
 from logwright.codec.leveldb.descriptor import Descriptor, read_descriptor
 from logwright.codec.leveldb.keys import BYTEWISE, TRAILER_SIZE
+from logwright.codec.leveldb.mend.rebuild import REBUILDS, rebuild
+from logwright.codec.leveldb.mend.repair import REPAIR_OPTIONS, repair
 from logwright.codec.leveldb.names import (
     CURRENT,
     LOCK,
@@ -126,7 +133,8 @@ class LevelDB:
     # Reading
 
     def plan(self, listing: Listing, options: Options) -> Plan:
-        """Hints: of a table `level` (None where no manifest tells) and `comparator`. The facts of a sound manifest are those
+        """Hints: of a table `comparator`, its `level` (None where no manifest tells), and where a sound manifest tells `bounds`, its
+        smallest and largest user key. The facts of a sound manifest are those
         that its last edit leaves; where it is not sound, `error` is what LevelDB would say, and all tables and logs count."""
         found = read_descriptor(listing)
         return _Planner(listing, found, options).plan()
@@ -139,8 +147,7 @@ class LevelDB:
         if view == "history":
             group = live.history(plan, comparator, visible)
         else:
-            known = read_descriptor(listing).version.files if "error" not in plan.facts else {}
-            group = live.live(plan, known, comparator, visible)
+            group = live.live(plan, comparator, visible)
         return [] if group is None else [group]
 
     def combine(
@@ -153,9 +160,52 @@ class LevelDB:
     ) -> Iterator[pa.RecordBatch]:
         return live.combine(view, how, runs, columns, tell)
 
+    # What LevelDB would do
+
+    versions: Sequence[str] = start.VERSIONS
+
+    def open_as(
+        self, listing: Listing, plan: Plan, options: Options, *, version: str | None, clean: bool | None
+    ) -> Opened:
+        def unordered() -> Sequence[Part | Group]:
+            return self.parts(listing, plan, self.default_view, options)
+
+        return start.open_database(listing, options, version=version, clean=clean, unordered=unordered)
+
+    def checker(
+        self,
+        listing: Listing,
+        plan: Plan,
+        options: Options,
+        *,
+        clean: bool | None,
+        live: bool | None,
+        deep: bool,
+    ) -> Checker:
+        return DatabaseChecker(listing, plan, deep=deep)
+
     # Words for people
 
     nouns = ("entry", "file")
+
+    def advice(self, plan: Plan) -> Sequence[str]:
+        return ADVICE
+
+    def discards(self, name: str) -> bool:
+        return False
+
+    # Mending
+
+    repair_options: tuple[Option, ...] = REPAIR_OPTIONS
+    rebuilds: Sequence[str] = REBUILDS
+
+    def repair(
+        self, copies: Sequence[Listing], plans: Sequence[Plan], strategy: Strategy, options: Options
+    ) -> Mending:
+        return repair(copies, plans, strategy, options)
+
+    def rebuild(self, listing: Listing, plan: Plan, what: Sequence[str], options: Options) -> Mending:
+        return rebuild(listing, plan, what, options)
 
     # Writing
 
@@ -296,8 +346,11 @@ class _Planner:
     def _hints(self, one: _File) -> dict[str, Any]:
         if one.type is not FileType.TABLE:
             return {}
-        level = self.live[one.number][0] if one.number in self.live else None
-        return {"level": level, "comparator": self.comparator}
+        level, file = self.live.get(one.number, (None, None))
+        if file is None or not self.sound:
+            return {"level": level, "comparator": self.comparator}
+        bounds = file.smallest[:-TRAILER_SIZE], file.largest[:-TRAILER_SIZE]
+        return {"level": level, "comparator": self.comparator, "bounds": bounds}
 
     def _table(self, one: _File) -> PlannedFile:
         name, size = one.entry.name, one.entry.size

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import cached_property
 
 import pyarrow as pa
 
-from logwright.codec.base import Entry, Listing, Part, Verdict
+from logwright.codec.base import Entry, Group, Listing, Part, Verdict
 from logwright.codec.disk import Disk
 from logwright.codec.fault import UsageError
 from logwright.codec.leveldb import encode
@@ -79,13 +80,41 @@ def version_of(asked: str | None) -> str:
 class Opened:
     """A database after `DB::Open`. See `logwright.codec.base.Opened` and `Serves`."""
 
-    def __init__(self, disk: Disk, database: DBImpl | None, reading: Reading) -> None:
-        self.after, self._database, self._reading = disk, database, reading
-        self.verdict: Verdict
+    def __init__(
+        self,
+        disk: Disk,
+        before: Verdict,
+        database: DBImpl | None,
+        reading: Reading,
+        others: Sequence[Part | Group],
+    ) -> None:
+        self.after, self._before, self._database, self._reading = disk, before, database, reading
+        self._others = others
 
-    def parts(self, view: str) -> Sequence[Part]:
-        """None: what an iterator gives is no stretches of files where something is damaged."""
-        return []
+    @cached_property
+    def verdict(self) -> Verdict:
+        """All that is there is read for it."""
+        verdict = self._before
+        if self._database is not None and not self._others:
+            verdict = _iterated(verdict, self.iterator())
+        disk = self.after
+        return replace(
+            verdict,
+            truncates=disk.truncates,
+            removes=tuple(disk.removes),
+            rewrites=tuple(disk.rewrites),
+            creates=tuple(disk.creates),
+        )
+
+    def parts(self, view: str) -> Sequence[Part | Group]:
+        """Only where the order of the keys is not known: then no merge like LevelDB's can be made."""
+        return self._others
+
+    def serves(self, view: str) -> bool:
+        """Raises `UsageError` for a view that nobody has of a database in use."""
+        if view != VIEW:
+            raise UsageError(f"LevelDB serves no view {view!r}", advice=f"It serves {VIEW!r}")
+        return not self._others
 
     def iterator(self) -> DBIter:
         """`DB::NewIterator`."""
@@ -100,9 +129,6 @@ class Opened:
         return DBIter(children, versions.last_sequence)
 
     def serve(self, view: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """What an iterator gives. Raises `UsageError` for another view."""
-        if view != VIEW:
-            raise UsageError(f"LevelDB serves no view {view!r}", advice=f"It serves {VIEW}")
         if self._database is not None:
             yield from self.iterator().rows(columns)
 
@@ -175,18 +201,25 @@ class _Memory:
         yield from _pieces(table, 0, 0, self.origin, target)
 
 
-def open_database(listing: Listing, options: Options, *, version: str | None, clean: bool | None) -> Opened:
-    """Open a database in thought. See `logwright.codec.base.Predicts`."""
+def open_database(
+    listing: Listing,
+    options: Options,
+    *,
+    version: str | None,
+    clean: bool | None,
+    unordered: Callable[[], Sequence[Part | Group]] = tuple,
+) -> Opened:
+    """Open a database in thought. See `logwright.codec.base.Predicts`. `unordered` gives the parts to be read where the order of the
+    keys is not known here."""
     release = version_of(version)
     disk = Disk(listing)
     comparator = options["comparator"] or BYTEWISE
     database = DBImpl(disk, options, comparator)
     reading = Reading(options["verify_checksums"], options["paranoid_checks"], release)
-    verdict = Verdict("leveldb", release, bool(clean), "" if clean is None else "option", scope=None)
+    verdict = Verdict("leveldb", release, bool(clean), "" if clean is None else "option")
     try:
         database.open()
     except Status as status:
-        opened = Opened(disk, None, reading)
         verdict = replace(
             verdict,
             opens=False,
@@ -195,27 +228,25 @@ def open_database(listing: Listing, options: Options, *, version: str | None, cl
             error_class=status.code,
             rows=0,
             serves={"first": None, "last": None, "stops_at": None},
+            warnings=tuple(database.info_log),
         )
-    else:
-        opened = Opened(disk, database, reading)
-        verdict = _iterated(verdict, opened)
-    opened.verdict = replace(
+        return Opened(disk, verdict, None, reading, ())
+    why = database.versions.compaction
+    verdict = replace(
         verdict,
-        truncates=disk.truncates,
-        removes=tuple(disk.removes),
-        rewrites=tuple(disk.rewrites),
-        creates=tuple(disk.creates),
-        warnings=(*database.info_log, *verdict.warnings),
+        warnings=(
+            *database.info_log,
+            *(() if why is None else (f"a compaction starts at once: {why}",)),
+            *(() if comparator == BYTEWISE else (f"the order {comparator} is not known here",)),
+        ),
     )
-    return opened
+    return Opened(disk, verdict, database, reading, () if comparator == BYTEWISE else unordered())
 
 
-def _iterated(verdict: Verdict, opened: Opened) -> Verdict:
-    iterator = opened.iterator()
+def _iterated(verdict: Verdict, iterator: DBIter) -> Verdict:
+    """With what an iterator gives."""
     rows, first, last = iterator.count()
     status = iterator.status
-    assert opened._database is not None
-    why = opened._database.versions.compaction
     return replace(
         verdict,
         rows=rows,
@@ -224,11 +255,6 @@ def _iterated(verdict: Verdict, opened: Opened) -> Verdict:
         serves={
             "first": None if first is None else readable(first),
             "last": None if last is None else readable(last),
-            "stops_at": None
-            if status is None
-            else "its end"
-            if last is None
-            else f"its end, behind {readable(last)}",
+            "stops_at": None if status is None else "the first key" if last is None else readable(last),
         },
-        warnings=() if why is None else (f"a compaction starts at once: {why}",),
     )
