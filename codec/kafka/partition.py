@@ -251,7 +251,14 @@ class KafkaPartition:
         }
 
     def checker(
-        self, listing: Listing, plan: Plan, options: Options, *, clean: bool | None, live: bool | None
+        self,
+        listing: Listing,
+        plan: Plan,
+        options: Options,
+        *,
+        clean: bool | None,
+        live: bool | None,
+        deep: bool,
     ) -> Checker:
         return PartitionChecker(listing, plan, clean, live)
 
