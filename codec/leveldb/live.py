@@ -21,7 +21,6 @@ from logwright.codec.leveldb.framing import BATCH_HEADER
 from logwright.codec.leveldb.keys import BYTEWISE, TYPE_NAMES, VALUE
 from logwright.codec.leveldb.merge import Shape, merge, sorted_run
 from logwright.codec.leveldb.table import readable
-from logwright.codec.leveldb.version import FileMetaData
 from logwright.codec.leveldb.walk import Reader, Stretch, walk
 from logwright.codec.option import Options
 from logwright.codec.table import Column, Table
@@ -57,29 +56,26 @@ VIEWS = {
 _STATES = contents(pa.string(), [name.encode() for name in STATE_NAMES])
 
 
-def live(
-    plan: Plan, known: Mapping[int, tuple[int, FileMetaData]], comparator: str, visible: int | None
-) -> Group | None:
+def live(plan: Plan, comparator: str, visible: int | None) -> Group | None:
     """The files that an iterator reads: logs first, as the newest, then level 0 from its newest table on, then the levels.
 
-    `known` are the tables that a sound manifest names, by number; `visible` is the last sequence number of which tables have rows.
+    `visible` is the last sequence number of which tables have rows.
     """
     files = [file for file in plan.files if file.role is Role.PRIMARY]
     how = {"comparator": comparator, "visible": visible}
-    logs = tuple(_part(file) for file in files if file.codec == LOG)
+    logs = tuple(_part(file, comparator) for file in files if file.codec == LOG)
     tables = [file for file in files if file.codec == TABLE]
     if comparator != BYTEWISE:
-        runs = [Run((_part(file),)) for file in tables]
+        runs = [Run((_part(file, comparator),)) for file in tables]
         return _group([*runs, Run(logs, {"log": True})], how)
     levels: dict[int, list[Part]] = {}
     alone = []
     for file in tables:
         level = file.hints.get("level")
-        meta = known.get(_number(file), (None, None))[1]
-        if meta is None or not level:
-            alone.append(Run((_part(file, meta),)))
+        if level and "bounds" in file.hints:
+            levels.setdefault(level, []).append(_part(file, comparator))
         else:
-            levels.setdefault(level, []).append(_part(file, meta))
+            alone.append(Run((_part(file, comparator),)))
     runs = [Run(logs, {"log": True}), *alone]
     for _, parts in sorted(levels.items()):
         runs += [Run(tuple(one)) for one in _disjoint(parts)]
@@ -91,12 +87,8 @@ def _group(runs: Sequence[Run], how: Mapping[str, Any]) -> Group | None:
     return Group(tuple(runs), how, KEY) if runs else None
 
 
-def _number(file: PlannedFile) -> int:
-    return int(file.name.partition(".")[0])
-
-
-def _part(file: PlannedFile, meta: FileMetaData | None = None) -> Part:
-    bounds = {} if meta is None else {KEY: (meta.smallest[:-8], meta.largest[:-8])}
+def _part(file: PlannedFile, comparator: str) -> Part:
+    bounds = {KEY: file.hints["bounds"]} if comparator == BYTEWISE and "bounds" in file.hints else {}
     return Part(file.name, file.codec or "", "rows", file.hints, bounds=bounds)
 
 
@@ -145,7 +137,7 @@ def last_sequence(listing: Listing, plan: Plan) -> int | None:
 def history(plan: Plan, comparator: str, visible: int | None) -> Group | None:
     """Every log and table, each a run of its own, in the order of the plan."""
     runs = [
-        Run((_part(file),), {"referenced": file.role is Role.PRIMARY, "log": file.codec == LOG})
+        Run((_part(file, comparator),), {"referenced": file.role is Role.PRIMARY, "log": file.codec == LOG})
         for file in plan.files
         if file.codec in (LOG, TABLE)
     ]
