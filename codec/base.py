@@ -299,11 +299,14 @@ class Group:
 
     `key` names the column whose equal values belong together: a filter on it may be used before they do, and where every part has
     its bounds, the group may be cut into ranges of it, each of which is combined on its own. None: there is no such column.
+    Of the rows of its parts only those belong to it whose key is from `low` on and before `high`, where there is such a bound.
     """
 
     runs: tuple[Run, ...]
     how: Mapping[str, Any] = field(default_factory=dict)
     key: str | None = None
+    low: Any = None
+    high: Any = None
 
 
 @dataclass(frozen=True)

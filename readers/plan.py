@@ -212,12 +212,21 @@ def _served(target: DirectoryTarget, view: str, started: Started, opened: Serves
 
 def _tasks(target: DirectoryTarget, view: str, parts: Sequence[Part | Group]) -> list[Work]:
     """What is to be read for the parts of a view."""
-    return [_group(target, view, part) if isinstance(part, Group) else _task(target, part) for part in parts]
+    told: set[str] = set()
+    return [
+        _group(target, view, part, told) if isinstance(part, Group) else _task(target, part) for part in parts
+    ]
 
 
-def _group(target: DirectoryTarget, view: str, group: Group) -> Combined:
+def _group(target: DirectoryTarget, view: str, group: Group, told: set[str]) -> Combined:
+    """`told` are the files of earlier groups: what is damaged in them is told there."""
     runs = tuple(TaskRun(tuple(_task(target, part) for part in run.parts), run.how) for run in group.runs)
-    return Combined(target.path, target.layout.name, view, runs, group.how, group.key)
+    files = {task.file for run in runs for task in run.tasks}
+    quiet = frozenset(files & told)
+    told |= files
+    return Combined(
+        target.path, target.layout.name, view, runs, group.how, group.key, group.low, group.high, quiet
+    )
 
 
 def _task(target: DirectoryTarget, part: Part) -> Task:

@@ -140,15 +140,7 @@ class LevelDB:
         return _Planner(listing, found, options).plan()
 
     def parts(self, listing: Listing, plan: Plan, view: str, options: Options) -> Sequence[Part | Group]:
-        comparator = plan.facts["comparator"]
-        if view == "batches":
-            return live.batches(plan)
-        visible = live.last_sequence(listing, plan)
-        if view == "history":
-            group = live.history(plan, comparator, visible)
-        else:
-            group = live.live(plan, comparator, visible)
-        return [] if group is None else [group]
+        return live.parts(listing, plan, view)
 
     def combine(
         self,
@@ -167,10 +159,10 @@ class LevelDB:
     def open_as(
         self, listing: Listing, plan: Plan, options: Options, *, version: str | None, clean: bool | None
     ) -> Opened:
-        def unordered() -> Sequence[Part | Group]:
+        def parts() -> Sequence[Part | Group]:
             return self.parts(listing, plan, self.default_view, options)
 
-        return start.open_database(listing, options, version=version, clean=clean, unordered=unordered)
+        return start.open_database(listing, options, version=version, clean=clean, parts=parts)
 
     def checker(
         self,

@@ -406,7 +406,13 @@ def _layout(one: Layout) -> dict[str, Any]:
         "kind": "directory",
         "title": one.title,
         "views": [
-            {"name": view.name, "codec": view.codec, "table": view.table, "doc": view.doc}
+            {
+                "name": view.name,
+                "codec": view.codec,
+                "table": view.table,
+                "doc": view.doc,
+                **({} if view.rows is None else {"rows": _table(view.rows)}),
+            }
             for view in one.views.values()
         ],
         "default_view": one.default_view,
