@@ -206,7 +206,7 @@ def system(said: Mapping[str, Any], report: Report) -> str:
     if said["rows_lost"]:
         loss = f"loses {count(said['rows_lost'], row)}"
     elif said["rows_lost"] is None and said["lost"]:
-        loss = f"loses {row}s"
+        loss = f"loses {plural(row)}"
     else:
         loss = "loses nothing more" if any(fault.lost for fault in faults) else "loses nothing"
     # "Opens, loses nothing", but "opens, cuts that file to 12: loses 3 records".
@@ -395,7 +395,13 @@ def _about(one: Report) -> str:
 
 
 def count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+    if number == 1:
+        return f"{number} {noun}"
+    return f"{number} {plural(noun)}"
+
+
+def plural(noun: str) -> str:
+    return f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
 
 
 def _size(number: int) -> str:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from logwright.codec.base import Bytes, Frames, Window
-from logwright.codec.compress import CompressionError
 from logwright.codec.intrinsics import load_i64le, load_u8
 from logwright.codec.kernel import kernel
 from logwright.codec.leveldb.block import (
@@ -19,20 +18,17 @@ from logwright.codec.leveldb.block import (
     NONE,
     SNAPPY,
     STATUS,
-    TRAILER_SIZE,
     VALUE_BYTES,
     ZSTD,
     Slices,
     common,
-    expand,
     measure_all,
 )
 from logwright.codec.leveldb.index import DATA
 from logwright.codec.leveldb.keys import TRAILER
 from logwright.codec.leveldb.keys import TRAILER_SIZE as KEY_TRAILER
-from logwright.codec.leveldb.rows import Int64s, Unpacked
+from logwright.codec.leveldb.rows import PORTION, Int64s, Unpacked, plain_blocks
 
-PORTION = 8 << 20
 _SIGN = -1 << 63
 """With this bit turned, signed numbers compare as the unsigned ones of the same bits."""
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
@@ -166,13 +162,13 @@ def portions(window: Window, frames: Frames, limit: int) -> Iterator[Portion]:
     frames = frames.pick(frames.header["kind"] == DATA)
     at = 0
     while at < len(frames):
-        plain, starts, ends, errors = _plain(window, frames, at, limit)
+        plain, starts, ends, errors = plain_blocks(window, frames, at, limit)
         found = np.empty(len(starts) * MEASURES, np.int64)
         measure_all(plain, starts, ends, limit, found)
         measured = found.reshape(-1, MEASURES)
         # Keys that share much are more bytes than the blocks are.
         sizes = np.cumsum(measured[:, KEY_BYTES] + measured[:, VALUE_BYTES])
-        count = max(1, int(np.searchsorted(sizes, 4 * PORTION, "right")))
+        count = max(1, int(np.searchsorted(sizes, PORTION, "right")))
         made = Unpacked.many(plain, starts[:count], found[: count * MEASURES])
         for i in np.flatnonzero(measured[:count, STATUS] != 0).tolist():
             errors.setdefault(i, MESSAGES[int(measured[i, STATUS])])
@@ -184,31 +180,6 @@ def portions(window: Window, frames: Frames, limit: int) -> Iterator[Portion]:
         errors = {i: text for i, text in errors.items() if i < count}
         yield Portion(part, plain, starts[:count], ends[:count], measured[:count], made, errors)
         at += count
-
-
-def _plain(
-    window: Window, frames: Frames, at: int, limit: int
-) -> tuple[Bytes, Int64s, Int64s, dict[int, str]]:
-    """Some blocks from `at` on uncompressed, where each starts and ends, and why some can't be: these are empty."""
-    types = frames.header["type"][at:]
-    start, end = frames.start[at:], frames.end[at:] - TRAILER_SIZE
-    stop = max(1, int(np.searchsorted(np.cumsum(end - start), PORTION, "right")))
-    if not types[:stop].any():
-        return window.data, start[:stop].copy(), end[:stop].copy(), {}
-    pieces: list[Bytes] = []
-    bounds = [0]
-    errors: dict[int, str] = {}
-    while len(pieces) < stop and bounds[-1] < PORTION:
-        i = len(pieces)
-        try:
-            piece = expand(window.data[int(start[i]) : int(end[i])], int(types[i]), limit)
-        except CompressionError as error:
-            errors[i] = str(error)
-            piece = window.data[:0]
-        pieces.append(piece)
-        bounds.append(bounds[-1] + len(piece))
-    edges = np.array(bounds, np.int64)
-    return np.concatenate(pieces), edges[:-1], edges[1:], errors
 
 
 def is_foreign(contents: Bytes, kind: int) -> bool:

@@ -125,7 +125,7 @@ def decode(
     limit = context.options["max.decompressed.bytes"]
     at = 0
     while at < len(frames):
-        buf, starts, ends, errors = _plain(window, frames, at, limit)
+        buf, starts, ends, errors = plain_blocks(window, frames, at, limit)
         found = np.empty(len(starts) * MEASURES, np.int64)
         measure_all(buf, starts, ends, limit, found)
         measured = found.reshape(-1, MEASURES)
@@ -143,7 +143,7 @@ def decode(
         at += len(made.per_block)
 
 
-def _plain(
+def plain_blocks(
     window: Window, frames: Frames, at: int, limit: int
 ) -> tuple[Bytes, Int64s, Int64s, dict[int, str]]:
     """Some blocks from `at` on uncompressed: where each starts and ends, and why some can't be decompressed, which are empty then."""

@@ -23,8 +23,10 @@ from logwright.codec.leveldb.mend import logs
 from logwright.codec.leveldb.mend.examine import Found, examine
 from logwright.codec.leveldb.mend.levels import APART, NEWER, OLDER, TANGLED, Span, place
 from logwright.codec.leveldb.mend.logs import Log
+from logwright.codec.leveldb.mend.system import SystemMending
 from logwright.codec.leveldb.mend.tables import Table
 from logwright.codec.leveldb.names import CURRENT, log_name, manifest_name, old_table_name, table_name
+from logwright.codec.leveldb.opening import start
 from logwright.codec.leveldb.records import MAX_RECORD
 from logwright.codec.leveldb.snapshot import current, snapshot
 from logwright.codec.leveldb.table import readable
@@ -32,13 +34,13 @@ from logwright.codec.leveldb.version import FileMetaData
 from logwright.codec.leveldb.version_edit import LEVELS
 from logwright.codec.option import Option, Options, parse_choice, parse_text
 
-REPAIR_OPTIONS = (
-    Option(
-        "comparator",
-        None,
-        "The name of the order of the keys, where no manifest says it; by default leveldb.BytewiseComparator",
-        parse_text,
-    ),
+_COMPARATOR = Option(
+    "comparator",
+    None,
+    "The name of the order of the keys, where no manifest says it; by default leveldb.BytewiseComparator",
+    parse_text,
+)
+_OWN = (
     Option(
         "bloom_bits_per_key",
         None,
@@ -53,9 +55,17 @@ REPAIR_OPTIONS = (
         parse_choice,
         ("leave", "adopt"),
     ),
+    Option(
+        "version",
+        None,
+        "Strategy system: the version of LevelDB that is thought of; by default the newest",
+        parse_text,
+    ),
     table.MAX_DECOMPRESSED,
     MAX_RECORD,
 )
+_NAMES = {option.name for option in _OWN}
+REPAIR_OPTIONS = (_COMPARATOR, *_OWN, *(option for option in start.OPTIONS if option.name not in _NAMES))
 
 
 def repair(copies: Sequence[Listing], plans: Sequence[Plan], strategy: Strategy, options: Options) -> Mending:
@@ -66,9 +76,7 @@ def repair(copies: Sequence[Listing], plans: Sequence[Plan], strategy: Strategy,
             advice="Repair them one by one",
         )
     if strategy is Strategy.SYSTEM:
-        raise UsageError(
-            "what LevelDB would leave is not known here", advice="Take the strategy salvage or prefix"
-        )
+        return SystemMending(copies[0], plans[0], options, (_COMPARATOR, *start.OPTIONS), options["version"])
     found = examine(copies[0], options, adopt=options["orphans"] == "adopt")
     mending = DatabaseMending(found, options, prefix=strategy is Strategy.PREFIX)
     if strategy is Strategy.PREFIX:
