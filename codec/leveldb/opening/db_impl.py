@@ -88,6 +88,8 @@ class DBImpl:
         """Tables made of logs, by number."""
         self.mem: tuple[bytes, FromLog] | None = None
         """With `reuse_logs`: what stays in memory, as a table that is in no file."""
+        self.silent = False
+        """Whether a log was not read to its end, of which nothing was said."""
         self._new: list[FileMetaData] = []
         self._logfile: int | None = None
 
@@ -184,8 +186,12 @@ class DBImpl:
         def read(offset: int, length: int) -> Bytes:
             return np.frombuffer(self.disk.read(name, offset, length), np.uint8)
 
+        end = 0
         try:
             for found in replay(read, self.disk.size(name)):
+                if isinstance(found, Delivered):
+                    self.silent |= int(found.frames.start[0]) + found.window.offset != end
+                    end = int(found.frames.end[-1]) + found.window.offset
                 if not isinstance(found, Delivered):
                     reporter.corruption(found.bytes, Corruption(found.reason))
                 elif reporter.status is not None:
@@ -195,6 +201,7 @@ class DBImpl:
         except UnreadableError as error:
             # The reader drops what the disk can't read, and takes it for the end of the file.
             reporter.corruption(BLOCK, unreadable(self.disk, name, error))
+        self.silent |= end != self.disk.size(name)
         if reporter.status is not None:
             raise reporter.status
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import pyarrow as pa
@@ -15,6 +15,7 @@ from logwright.codec.leveldb import encode
 from logwright.codec.leveldb.keys import BYTEWISE
 from logwright.codec.leveldb.opening.db_impl import DBImpl, FromLog
 from logwright.codec.leveldb.opening.iterator import Child, DBIter, Pieces
+from logwright.codec.leveldb.opening.lost import Lost, lost
 from logwright.codec.leveldb.opening.status import Status
 from logwright.codec.leveldb.opening.table import MAIN, Reading, Table, TableFile, find
 from logwright.codec.leveldb.table import readable
@@ -77,6 +78,14 @@ def version_of(asked: str | None) -> str:
     )
 
 
+@dataclass(frozen=True)
+class _Asked:
+    """The directory asked about, and how what is undamaged in it is read."""
+
+    listing: Listing
+    parts: Callable[[], Sequence[Part | Group]]
+
+
 class Opened:
     """A database after `DB::Open`. See `logwright.codec.base.Opened` and `Serves`."""
 
@@ -86,24 +95,49 @@ class Opened:
         before: Verdict,
         database: DBImpl | None,
         reading: Reading,
-        others: Sequence[Part | Group],
+        asked: _Asked,
+        others: Sequence[Part | Group] = (),
     ) -> None:
         self.after, self._before, self._database, self._reading = disk, before, database, reading
-        self._others = others
+        self._asked, self._others = asked, others
 
     @cached_property
     def verdict(self) -> Verdict:
         """All that is there is read for it."""
-        verdict = self._before
+        verdict, disk = self._before, self.after
         if self._database is not None and not self._others:
             verdict = _iterated(verdict, self.iterator())
-        disk = self.after
+        gone = self._gone(verdict)
         return replace(
             verdict,
+            rows_lost=None if gone is None else gone.rows,
+            lost=() if gone is None else tuple(gone.ranges),
             truncates=disk.truncates,
             removes=tuple(disk.removes),
             rewrites=tuple(disk.rewrites),
             creates=tuple(disk.creates),
+        )
+
+    def _gone(self, verdict: Verdict) -> Lost | None:
+        """What is not served although it is undamaged; None where that is not known."""
+        if self._others:
+            return None
+        if self._database is not None and verdict.error is None and not self._doubtful():
+            return Lost()
+        groups = [part for part in self._asked.parts() if isinstance(part, Group)]
+        return lost(self._asked.listing, groups, self.serve(VIEW, ("key", "sequence")))
+
+    def _doubtful(self) -> bool:
+        """Whether something may be missing that LevelDB says nothing of."""
+        database = self._database
+        assert database is not None
+        # In the order of LevelDB's own files everything is met where it is looked for.
+        return bool(
+            not self._reading.verify_checksums
+            or database.info_log
+            or database.silent
+            or database.versions.overlaps
+            or self._reading.doubtful
         )
 
     def parts(self, view: str) -> Sequence[Part | Group]:
@@ -207,15 +241,15 @@ def open_database(
     *,
     version: str | None,
     clean: bool | None,
-    unordered: Callable[[], Sequence[Part | Group]] = tuple,
+    parts: Callable[[], Sequence[Part | Group]] = tuple,
 ) -> Opened:
-    """Open a database in thought. See `logwright.codec.base.Predicts`. `unordered` gives the parts to be read where the order of the
-    keys is not known here."""
+    """Open a database in thought. See `logwright.codec.base.Predicts`. `parts` gives those of the view of all that is undamaged."""
     release = version_of(version)
     disk = Disk(listing)
     comparator = options["comparator"] or BYTEWISE
     database = DBImpl(disk, options, comparator)
     reading = Reading(options["verify_checksums"], options["paranoid_checks"], release)
+    asked = _Asked(listing, parts)
     verdict = Verdict("leveldb", release, bool(clean), "" if clean is None else "option")
     try:
         database.open()
@@ -230,7 +264,7 @@ def open_database(
             serves={"first": None, "last": None, "stops_at": None},
             warnings=tuple(database.info_log),
         )
-        return Opened(disk, verdict, None, reading, ())
+        return Opened(disk, verdict, None, reading, asked)
     why = database.versions.compaction
     verdict = replace(
         verdict,
@@ -240,7 +274,7 @@ def open_database(
             *(() if comparator == BYTEWISE else (f"the order {comparator} is not known here",)),
         ),
     )
-    return Opened(disk, verdict, database, reading, () if comparator == BYTEWISE else unordered())
+    return Opened(disk, verdict, database, reading, asked, () if comparator == BYTEWISE else parts())
 
 
 def _iterated(verdict: Verdict, iterator: DBIter) -> Verdict:

@@ -158,6 +158,8 @@ class Reading:
     verify_checksums: bool
     paranoid_checks: bool
     version: str
+    doubtful: bool = False
+    """Whether an index was believed whose checksum is wrong."""
 
     def uncompress(self, contents: Bytes, kind: int) -> Bytes:
         """Raises `Corruption`."""
@@ -175,10 +177,15 @@ class Reading:
     def block(self, file: TableFile, offset: int, size: int, *, verify: bool) -> tuple[Bytes, int]:
         """`ReadBlock`: the contents, and the type. Raises `Status`."""
         data = file.read(offset, size + TRAILER_SIZE)
-        if verify and block_crc(data, 0, size) != int.from_bytes(data[size + 1 :].tobytes(), "little"):
+        if verify and not _sound(data):
             raise Corruption("block checksum mismatch")
         kind = int(data[size])
         return self.uncompress(data[:size], kind), kind
+
+
+def _sound(block: Bytes) -> bool:
+    """Whether the checksum of a block with its trailer is right."""
+    return block_crc(block, 0, len(block) - TRAILER_SIZE) == int.from_bytes(block[-4:].tobytes(), "little")
 
 
 class Table:
@@ -195,7 +202,9 @@ class Table:
         places = handles(footer[:HANDLES_SIZE])
         if len(places) < 2:
             raise Corruption("bad block handle")
-        index, _ = reading.block(file, *places[1], verify=reading.paranoid_checks)
+        offset, size = places[1]
+        index, _ = reading.block(file, offset, size, verify=reading.paranoid_checks)
+        reading.doubtful |= not _sound(file.read(offset, size + TRAILER_SIZE))
         _, self.handles, self.index_status = _entries(index)
 
     def chunks(self, origin: tuple[int, int | None], target: int) -> Iterator[Chunk | Status]:
