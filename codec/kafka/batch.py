@@ -190,7 +190,7 @@ RECORD_BATCH = Struct(
     ),
     Field(
         "magic",
-        Int(1, values={MAGIC: "record batch"}),
+        I8,
         "not covered by the checksum",
         default=MAGIC,
         only=MAGIC,

@@ -17,8 +17,8 @@ from logwright.codec.leveldb.block import BLOCK_HANDLE, ENTRY, NONE, RESTART_SIZ
 from logwright.codec.leveldb.filter import FILTER_END
 from logwright.codec.leveldb.framing import BLOCK, FIRST, FULL, HEADER, LAST, MIDDLE, RECORD
 from logwright.codec.leveldb.index import DATA, FILTER, FOOTER, FOOTER_SIZE, INDEX, METAINDEX, Blocks
-from logwright.codec.leveldb.keys import readable, tag_of
 from logwright.codec.leveldb.keys import TRAILER_SIZE as KEY_TRAILER
+from logwright.codec.leveldb.keys import readable, tag_of
 
 # Logs and manifests
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shutil
 import sys
+from contextlib import AbstractContextManager
+from typing import IO
 
 import click
 
@@ -12,6 +14,20 @@ from logwright.cli.common import ANY_OPTION, output, paths_and_options
 _FRAMES, _ITEMS = 8, 12
 """What a terminal is given where nothing is said."""
 _PAGE_ITEMS = 100_000
+
+
+def _page(path: str) -> AbstractContextManager[IO[bytes]]:
+    """The page's file: one that is there is replaced only if it is such a page."""
+    try:
+        with open(path, "rb") as there:
+            ours = b'content="logwright explain"' in there.read(2048)
+    except OSError:
+        ours = False
+    if not ours:
+        return output(path)
+    from logwright.writers.file import whole_file
+
+    return whole_file(path, if_exists="replace")
 
 
 @click.command("explain", context_settings=ANY_OPTION)
@@ -52,7 +68,7 @@ def command(
     few = items or (_ITEMS if plain else _PAGE_ITEMS)
     found = lw.explain(paths[0], codec, at=at, where=where, fault=fault, limit=limit, items=few, **options)
     if html is not None:
-        with output(html) as stream:
+        with _page(html) as stream:
             stream.write(found.html().encode())
         if html != "-":
             click.echo(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from logwright.codec.explain import PADDING, SKIPPED, UNEXPLAINED, Bits, Node, Space
 from logwright.codec.fault import Fault, Severity
-from logwright.explanation.value import cut, safe, short
+from logwright.explanation.value import cut, safe, short, summary
 from logwright.readers.explain import Explained, Piece, spell
 
 _BYTES = 8
@@ -131,7 +131,7 @@ class _Text:
                 else:
                     yield from self._leaf(one, node.name, data, base, around, depth, False, node.doc)
         else:
-            said = node.meaning or node.doc
+            said = node.meaning or (summary(node) if node.kind == "struct" and depth else "") or node.doc
             name = (
                 f"{node.name}  {node.type}" if node.kind == "struct" and node.name != node.type else node.name
             )

@@ -40,6 +40,29 @@ def short(node: Node, most: int = 60) -> str:
     return str(value)
 
 
+def summary(node: Node, most: int = 110) -> str:
+    """What is in a structure, on one line: what its fields mean, and its keys and values."""
+    few = len(node.children) <= _FEW
+    said: list[str] = []
+    for one in node.children:
+        if one.role in ("length", "checksum") or one.broken or one.kind in WITHOUT:
+            continue
+        if one.kind in ("bytes", "text"):
+            if one.space is None and not (one.children and one.children[-1].children):
+                said.append(f"{one.name} {short(one, 28)}")
+        elif one.meaning and one.kind != "list":
+            said.append(one.meaning)
+        elif one.kind == "list" and one.value:
+            said.append(f"{one.name} ×{one.value}")
+        elif few and one.kind in ("int", "varint"):
+            said.append(f"{one.name} {one.value}")
+    return cut(", ".join(said), most)
+
+
+_FEW = 4
+"""Of a structure with no more fields, numbers are told that mean nothing more."""
+
+
 def of_bytes(value: bytes, most: int = 60) -> str:
     """Text in quotes where all of it is printable, else hexadecimal."""
     if not value:
