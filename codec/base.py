@@ -298,13 +298,41 @@ class Part:
 
 
 @dataclass(frozen=True)
+class Run:
+    """Parts that are read one after the other, as one of the streams that are combined. `how` is the layout's own word on it."""
+
+    parts: tuple[Part, ...]
+    how: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs whose rows make the rows of a view only together (`Combines`), by one task. `how` as in `Run`; all of it is picklable.
+
+    `key` names the column whose equal values belong together: a filter on it may be used before they do, and where every part has
+    its bounds, the group may be cut into ranges of it, each of which is combined on its own. None: there is no such column.
+    Of the rows of its parts only those belong to it whose key is from `low` on and before `high`, where there is such a bound.
+    """
+
+    runs: tuple[Run, ...]
+    how: Mapping[str, Any] = field(default_factory=dict)
+    key: str | None = None
+    low: Any = None
+    high: Any = None
+
+
+@dataclass(frozen=True)
 class View:
-    """What a system's users would see through the directory, in their words."""
+    """What a system's users would see through the directory, in their words.
+
+    Its rows are those of a table of a codec, or of a table of its own (`rows`); then `codec` is that of most of what is read.
+    """
 
     name: str
     codec: str
     table: str
     doc: str
+    rows: Table | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,6 +381,14 @@ class Stage(Listing, Protocol):
         """Add bytes to a staged file, made if absent."""
         ...
 
+    def take(self, pieces: Iterable[Piece]) -> None:
+        """Carry out what a builder says."""
+        ...
+
+    def drop(self, name: str) -> None:
+        """Make a staged file not to have been."""
+        ...
+
 
 @dataclass(frozen=True)
 class Placement:
@@ -381,8 +417,8 @@ class Layout(Protocol):
 
     def plan(self, listing: Listing, options: Options) -> Plan: ...
 
-    def parts(self, listing: Listing, plan: Plan, view: str, options: Options) -> Sequence[Part]:
-        """What is to be read for a view, in order."""
+    def parts(self, listing: Listing, plan: Plan, view: str, options: Options) -> Sequence[Part | Group]:
+        """What is to be read for a view, in order. Groups only where the layout combines them (`Combines`)."""
         ...
 
     def locks(self) -> Sequence[str]:
@@ -403,11 +439,19 @@ class Layout(Protocol):
         ...
 
     def builder(
-        self, listing: Listing | None, name: str, options: Options, *, staged: bool = False
+        self,
+        listing: Listing | None,
+        name: str,
+        options: Options,
+        *,
+        staged: bool = False,
+        extra: Stage | None = None,
     ) -> Builder:
         """A builder for a new directory called `name`, or (with a listing) for an append to it.
 
-        `staged`: for one of several tasks, none of which knows its place; `place` puts their files together.
+        `staged`: for one of several tasks, none of which knows its place; `place` puts their files together. What must wait until
+        all rows are known, and is too large for memory, may be put into `extra`, which is gone after `finish`; without it all is
+        held in memory.
         """
         ...
 
@@ -420,6 +464,40 @@ class Layout(Protocol):
         options: Options,
     ) -> Placement:
         """Put staged parts together, in the order given unless the rows say otherwise; what is made anew goes to `extra`."""
+        ...
+
+
+class Stream(Protocol):
+    """One run of a group, to be read. Each call reads it from its start; what is damaged is told once."""
+
+    @property
+    def how(self) -> Mapping[str, Any]:
+        """`Run.how`."""
+        ...
+
+    def __call__(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Rows with these columns, in the order of the parts. Of a part where all rows are wanted, and of the others perhaps only
+        those that a filter on `Group.key` lets pass."""
+        ...
+
+
+@runtime_checkable
+class Combines(Protocol):
+    """What a layout may offer besides: views whose rows are made from those of several files side by side."""
+
+    def combine(
+        self,
+        view: str,
+        how: Mapping[str, Any],
+        runs: Sequence[Stream],
+        columns: Sequence[str],
+        tell: Callable[[Fault], None],
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows of a group (`how` is `Group.how`), only these columns of the view's table, in pieces of bounded memory.
+
+        Columns in, columns out; a run may be read several times. Runs without rows may be missing. `tell` takes what is wrong
+        with the whole, and raises it where the mode says so.
+        """
         ...
 
 
@@ -450,9 +528,17 @@ class Checks(Protocol):
     """What a layout may offer besides: to say what can't be seen in a single file."""
 
     def checker(
-        self, listing: Listing, plan: Plan, options: Options, *, clean: bool | None, live: bool | None
+        self,
+        listing: Listing,
+        plan: Plan,
+        options: Options,
+        *,
+        clean: bool | None,
+        live: bool | None,
+        deep: bool,
     ) -> Checker:
-        """`clean`: whether the last stop counts as a clean one; None: the system's own marker says."""
+        """`clean`: whether the last stop counts as a clean one; None: the system's own marker says. `deep`: what is in the frames is
+        looked at too, and not only their headers."""
         ...
 
 
@@ -499,7 +585,7 @@ class Verdict:
     name: str
     version: str
     clean: bool
-    """Whether the last stop counts as a clean one, and `clean_from` how that is known."""
+    """Whether the last stop counts as a clean one, and `clean_from` how that is known; "" where it makes no difference."""
     clean_from: str
     opens: bool = True
     scope: str | None = None
@@ -552,9 +638,22 @@ class Opened(Protocol):
         """The directory with everything cut, removed, renamed and made anew; the one asked about is as it was."""
         ...
 
-    def parts(self, view: str) -> Sequence[Part]:
+    def parts(self, view: str) -> Sequence[Part | Group]:
         """What its clients get, in order, as stretches of the files as they are now. What lies behind the place where a client
         stops with an error is not among them."""
+        ...
+
+
+@runtime_checkable
+class Serves(Protocol):
+    """What an `Opened` may offer besides: the rows that its clients get, where these are no stretches of files."""
+
+    def serves(self, view: str) -> bool:
+        """Whether the rows of a view are to be had so, not by `Opened.parts`. Raises `UsageError` for a view that no client has."""
+        ...
+
+    def serve(self, view: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """The rows, these columns of the view's table; in bounded memory."""
         ...
 
 

@@ -7,8 +7,9 @@ import importlib
 from collections.abc import Sequence
 from functools import cache
 
-from logwright.codec.base import Codec, Layout, Listing, Match
+from logwright.codec.base import Codec, Layout, Listing, Match, View
 from logwright.codec.fault import UsageError
+from logwright.codec.table import Table
 
 SYSTEMS = ("kafka", "leveldb")
 """Each is a folder beside this file whose `__init__` lists `CODECS` and `LAYOUTS`."""
@@ -59,6 +60,11 @@ def get_layout(name: str) -> Layout:
         found = find(name)
         raise UsageError(f"{found.name} is a codec of a file, a layout of a directory is needed here")
     return layout
+
+
+def table_of(view: View) -> Table:
+    """The table whose rows a view gives."""
+    return view.rows or get(view.codec).tables[view.table]
 
 
 def detect(name: str, head: bytes) -> Codec | None:

@@ -328,7 +328,8 @@ class _Work:
         for target in targets:
             if isinstance(target, FileTarget) and not tree.single:
                 continue
-            read |= {os.path.relpath(task.real, top) for task in reading([target]).tasks}
+            found = [file for task in reading([target]).tasks for file in task.files]
+            read |= {os.path.relpath(file.real, top) for file in found}
         images: list[Image] = [
             image
             for name, image in tree.images.items()

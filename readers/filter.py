@@ -144,6 +144,27 @@ class Filter:
             out |= one
         return out
 
+    def only(self, column: str) -> Filter | None:
+        """What a row has to be for this filter to let it pass, as far as one column tells; None where that tells nothing."""
+        groups = [[term for term in group if term.column.name == column] for group in self._any]
+        if not groups or not all(groups):
+            return None
+        return self._of(groups)
+
+    @classmethod
+    def between(cls, given: Filter | None, column: Column, low: Any, high: Any) -> Filter:
+        """What `given` lets pass of the rows from `low` on and before `high`; None is no bound, and no filter."""
+        terms = [_Term(column, op, value) for op, value in ((">=", low), ("<", high)) if value is not None]
+        groups = [[]] if given is None else given._any
+        return cls._of([[*group, *terms] for group in groups])
+
+    @classmethod
+    def _of(cls, groups: list[list[_Term]]) -> Filter:
+        made = cls.__new__(cls)
+        made._expression, made._any = None, groups
+        made.columns = tuple(dict.fromkeys(term.column.name for group in groups for term in group))
+        return made
+
     def skips(self, bounds: Mapping[str, tuple[Any, Any]]) -> bool:
         """Whether no row within these bounds can match."""
         return bool(self._any) and not any(

@@ -13,10 +13,10 @@ _FLOCK = "hhqqi4x"
 
 
 def held(paths: Iterable[str]) -> bool | None:
-    """Whether any of these lock files is locked by another process; None when that can't be told.
+    """Whether any of these lock files is locked; None when that can't be told.
 
-    The systems are Java programs: their locks are POSIX record locks on the file, which F_GETLK tells of. A lock file that is
-    not there is not held. Nothing is created and nothing is locked.
+    The systems' locks are POSIX record locks on the file, of which F_GETLK tells where another process has them. A lock file that
+    is not there is not held. Nothing is created and nothing is locked.
     """
     if not sys.platform.startswith("linux") or struct.calcsize("P") != 8:
         return None
@@ -28,6 +28,8 @@ def held(paths: Iterable[str]) -> bool | None:
             if not os.path.exists(path):
                 known = True
                 continue
+            if held_here(path):
+                return True
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             try:
                 asked = struct.pack(_FLOCK, fcntl.F_RDLCK, os.SEEK_SET, 0, 0, 0)
@@ -38,3 +40,18 @@ def held(paths: Iterable[str]) -> bool | None:
                 return True
             known = True
     return False if known else None
+
+
+def held_here(path: str) -> bool:
+    """Whether this very process has a POSIX record lock on a file, as a LevelDB that runs in it has.
+
+    F_GETLK does not tell of it, and to open the file and close it again would release it.
+    """
+    try:
+        with open("/proc/locks", encoding="ascii") as file:
+            locks = [line.split() for line in file if "POSIX" in line]
+        inode = str(os.stat(path).st_ino)
+    except OSError:
+        return False  # no /proc here
+    # "4: POSIX  ADVISORY  WRITE 4711 08:01:131 0 EOF", with "->" behind the number where it is waited for.
+    return any(one[-4] == str(os.getpid()) and one[-3].rpartition(":")[2] == inode for one in locks)

@@ -10,13 +10,16 @@ from typing import Any
 import pyarrow as pa
 
 from logwright.codec import registry
-from logwright.codec.base import Plan, Predicts, Role
+from logwright.codec.base import Group, Part, Plan, Predicts, Role, Serves
 from logwright.codec.fault import DamageError, Fault, UsageError
 from logwright.codec.table import Column, Table
+from logwright.readers.combined import Combined, TaskRun
 from logwright.readers.copies import one_of_each
 from logwright.readers.filter import Filter
 from logwright.readers.resolve import DirectoryTarget, FileTarget, Target, folder_of, kind
-from logwright.readers.task import Task
+from logwright.readers.served import Served
+from logwright.readers.task import Task, Work
+from logwright.readers.words import after_stop
 
 GENERIC = ("rows", "frames", "file")
 """The views that exist for every codec, and for a directory: those of its primary files."""
@@ -38,7 +41,7 @@ class Reading:
     """All that is to be read for one view of some targets, in order."""
 
     table: Table
-    tasks: tuple[Task, ...]
+    tasks: tuple[Work, ...]
     faults: tuple[tuple[str, Fault], ...] = ()
     """Of the directories, by file: `Plan.faults` of what is read."""
     notes: tuple[str, ...] = ()
@@ -90,7 +93,7 @@ def _named(part: Reading, target: Target) -> Reading:
     """The same with files named by their paths, since two directories may have files of one name."""
     if isinstance(target, FileTarget):
         return part
-    tasks = tuple(replace(task, file=task.path) for task in part.tasks)
+    tasks = tuple(task.named() for task in part.tasks)
     faults = tuple(
         (target.directory.shown(name) if name else target.path, fault) for name, fault in part.faults
     )
@@ -154,20 +157,16 @@ def _of_directory(target: DirectoryTarget, view: str | None, started: Started | 
     if view == "files":
         return Reading(FILES, (), plan.faults, shown, (_files(plan),), target.live)
     if view in layout.views:
-        table = registry.get(layout.views[view].codec).tables[layout.views[view].table]
-        parts = layout.parts(directory, plan, view, target.layout_options)
-        tasks = [
-            _task(target, p.file, p.codec, p.table, p.hints, start=p.start, stop=p.stop, bounds=p.bounds)
-            for p in parts
-        ]
+        table = registry.table_of(layout.views[view])
+        tasks = _tasks(target, view, layout.parts(directory, plan, view, target.layout_options))
     elif view in GENERIC:
         codec = layout.views[layout.default_view].codec
         table = registry.get(codec).tables[view]
         files = [file for file in plan.files if file.role is Role.PRIMARY and file.codec == codec]
-        tasks = [_task(target, file.name, codec, view, file.hints) for file in files]
+        tasks = [_task(target, Part(file.name, codec, view, file.hints)) for file in files]
     else:
         raise _no_view(view, (*layout.views, *GENERIC, "files"), target.path)
-    read = {task.file for task in tasks} | {""}
+    read = {file.file for task in tasks for file in task.files} | {""}
     return Reading(
         table, tuple(tasks), tuple(one for one in plan.faults if one[0] in read), shown, (), target.live
     )
@@ -189,36 +188,61 @@ def _as_system(target: DirectoryTarget, view: str, started: Started) -> Reading:
     if not verdict.opens:
         said = f"{verdict.error_class}: {verdict.error}" if verdict.error_class else str(verdict.error)
         raise DamageError(
-            f"{verdict.name} {verdict.version}, after {'a clean' if verdict.clean else 'an unclean'} stop, does not open it ({said})",
+            f"{after_stop(verdict.to_dict())} does not open it ({said})",
             path=target.path,
             advice="See all of it with `logwright verify --as-system`, or read what is sound with mode=DROPMALFORMED",
         )
-    named = layout.views[view]
-    tasks = tuple(
-        _task(target, p.file, p.codec, p.table, p.hints, start=p.start, stop=p.stop, bounds=p.bounds)
-        for p in opened.parts(view)
-    )
-    table = registry.get(named.codec).tables[named.table]
+    if isinstance(opened, Serves) and opened.serves(view):
+        tasks: tuple[Work, ...] = (_served(target, view, started, opened),)
+    else:
+        tasks = tuple(_tasks(target, view, opened.parts(view)))
+    table = registry.table_of(layout.views[view])
     notes = target.directory.warnings
     if verdict.error is not None:
         notes += (f"its client stops at {verdict.serves.get('stops_at')}: {verdict.error}",)
     return Reading(table, tasks, (), notes, (), target.live, (verdict.to_dict(),))
 
 
-def _task(
-    target: DirectoryTarget, name: str, codec: str, table: str, hints: Mapping[str, Any], **rest: Any
-) -> Task:
+def _served(target: DirectoryTarget, view: str, started: Started, opened: Serves) -> Served:
+    size = sum(target.sizes.values())
+    return Served(
+        target.path, target.layout.name, target.options, view, started.version, started.clean, size, opened
+    )
+
+
+def _tasks(target: DirectoryTarget, view: str, parts: Sequence[Part | Group]) -> list[Work]:
+    """What is to be read for the parts of a view."""
+    told: set[str] = set()
+    return [
+        _group(target, view, part, told) if isinstance(part, Group) else _task(target, part) for part in parts
+    ]
+
+
+def _group(target: DirectoryTarget, view: str, group: Group, told: set[str]) -> Combined:
+    """`told` are the files of earlier groups: what is damaged in them is told there."""
+    runs = tuple(TaskRun(tuple(_task(target, part) for part in run.parts), run.how) for run in group.runs)
+    files = {task.file for run in runs for task in run.tasks}
+    quiet = frozenset(files & told)
+    told |= files
+    return Combined(
+        target.path, target.layout.name, view, runs, group.how, group.key, group.low, group.high, quiet
+    )
+
+
+def _task(target: DirectoryTarget, part: Part) -> Task:
     directory = target.directory
     return Task(
-        directory.shown(name),
-        directory.real(name),
-        name,
-        codec,
-        table,
-        target.hints(hints),
+        directory.shown(part.file),
+        directory.real(part.file),
+        part.file,
+        part.codec,
+        part.table,
+        target.hints(part.hints),
         target.options,
-        size=next((entry.size for entry in directory.entries() if entry.name == name), None),
-        **rest,
+        part.start,
+        part.stop,
+        part.bounds,
+        target.sizes.get(part.file),
     )
 
 

@@ -35,6 +35,8 @@ class FileReport:
     max_faults: int = MAX_FAULTS
     primary: bool = True
     """Whether its frames and rows count in the report's: those of files that are made from others don't."""
+    combined: bool = False
+    """Its rows were put together with those of other files: they don't count, what came of it does (`Report.given`)."""
     unchecked: bool = False
     """It is of a format, or has a part of one, that is recognised and not read."""
 
@@ -51,6 +53,7 @@ class FileReport:
         for name in ("bytes", "bytes_damaged", "frames", "rows", "faults_total", "errors"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.unchecked |= other.unchecked
+        self.combined |= other.combined
         self.faults = sorted([*self.faults, *other.faults], key=lambda fault: fault.offset)[: self.max_faults]
 
     def to_dict(self) -> dict[str, Any]:
@@ -87,6 +90,8 @@ class Report(Mapping[str, Any]):
         """After a repair: `{"file", "offset", "length", "saved_to", "why"}`."""
         self.rows_kept: int | None = None
         """After a repair: rows in the result, where nothing was decoded to count them."""
+        self.given = 0
+        """Rows that were put together from those of several files, whose own numbers say what was read for it."""
         self.incomplete = False
         """After a repair: something that was there is not in the result."""
         self.parts: list[Report] = []
@@ -154,7 +159,10 @@ class Report(Mapping[str, Any]):
     def rows(self) -> int:
         if self.rows_kept is not None:
             return self.rows_kept
-        return sum(file.rows for file in self._all() if file.primary)
+        return self._given() + sum(file.rows for file in self._all() if file.primary and not file.combined)
+
+    def _given(self) -> int:
+        return self.given + sum(part._given() for part in self.parts)
 
     @property
     def faults_total(self) -> int:
@@ -200,6 +208,7 @@ class Report(Mapping[str, Any]):
             ours = self.file(theirs.path, theirs.codec)
             ours.merge(theirs)
             ours.primary = theirs.primary
+        self.given += other.given
         self.parts += other.parts
         self.notes += [note for note in other.notes if note not in self.notes]
         if self.live is None or other.live:

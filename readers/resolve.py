@@ -9,6 +9,7 @@ import re
 import stat
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from logwright.codec import registry
@@ -90,6 +91,11 @@ class DirectoryTarget:
     @property
     def layout_options(self) -> Options:
         return Options(self.layout.read_options, known_options(self.options, self.layout.read_options))
+
+    @cached_property
+    def sizes(self) -> Mapping[str, int]:
+        """Of its files, by name."""
+        return {entry.name: entry.size for entry in self.directory.entries()}
 
     def hints(self, hints: Mapping[str, Any]) -> dict[str, Any]:
         """What decoding any file of the directory is told."""

@@ -44,7 +44,7 @@ from logwright.readers.report import Report
 from logwright.readers.resolve import Target, expand, resolve
 from logwright.readers.source import is_remote, local_path
 from logwright.readers.stream import CORRUPT, Mode
-from logwright.readers.task import Task, note, run, split_tasks
+from logwright.readers.task import Work, note, run, split_tasks
 
 BATCH_ROWS = 100_000
 """Measured: a source is about twice as fast with such batches as with Spark's usual 10,000 rows."""
@@ -236,11 +236,11 @@ class Stretch(InputPartition):
     """What one Spark task reads: neighbours of at most `maxPartitionBytes` together."""
 
     number: int
-    tasks: tuple[Task, ...]
+    tasks: tuple[Work, ...]
     faults: tuple[tuple[str, Fault], ...]
     """What planning found in these files, for `badRecordsPath`: they are written down by the task that reads the first of it."""
 
-    def __init__(self, number: int, tasks: Sequence[Task], faults: Sequence[tuple[str, Fault]] = ()) -> None:
+    def __init__(self, number: int, tasks: Sequence[Work], faults: Sequence[tuple[str, Fault]] = ()) -> None:
         super().__init__(None)
         self.number, self.tasks, self.faults = number, tuple(tasks), tuple(faults)
 
@@ -256,7 +256,7 @@ class SparkSource(DataSourceReader):
         self._request, self._schema, self._recorder = request, schema, recorder
         found = request.reading()
         self._mode = request.mode
-        self._tasks: tuple[Task, ...] = found.tasks if found is not None else ()
+        self._tasks: tuple[Work, ...] = found.tasks if found is not None else ()
         self._ready: tuple[pa.RecordBatch, ...] = found.ready if found is not None else ()
         self._faults: tuple[tuple[str, Fault], ...] = found.faults if found is not None else ()
         self._filter: filters.Filter | None = None
@@ -266,7 +266,7 @@ class SparkSource(DataSourceReader):
         if found is not None:
             report = Report(self._shown())
             note(found.faults, report, self._mode)
-            _tell(report, {task.file: task.path for task in found.tasks})
+            _tell(report, {one.file: one.path for task in found.tasks for one in task.files})
             for said in found.notes:
                 _log.warning("logwright: %s", said)
             for field in to_arrow_schema(schema, timezone="UTC"):
@@ -313,10 +313,10 @@ class SparkSource(DataSourceReader):
     @plainly
     def partitions(self) -> Sequence[InputPartition]:
         limit = self._request.words["maxPartitionBytes"]
-        groups: list[list[Task]] = [[]]
+        groups: list[list[Work]] = [[]]
         size = 0
         for task in split_tasks(self._tasks, limit):
-            length = (task.stop if task.stop is not None else task.size or 0) - task.start
+            length = task.length or 0
             if groups[-1] and size + length > limit:
                 groups.append([])
                 size = 0
@@ -325,8 +325,8 @@ class SparkSource(DataSourceReader):
         faults = self._faults if self._recorder is not None else ()
         first: dict[str, int] = {}
         for number, group in enumerate(groups):
-            for task in group:
-                first.setdefault(task.file, number)
+            for file in (file.file for task in group for file in task.files):
+                first.setdefault(file, number)
         return [
             Stretch(number, group, [one for one in faults if first.get(one[0], 0) == number])
             for number, group in enumerate(groups)
@@ -349,7 +349,7 @@ class SparkSource(DataSourceReader):
             yield from (self._fit(batch, "", schema) for batch in self._ready)
             return
         report = HeardReport(self._shown())
-        shown = {task.file: task.path for task in partition.tasks}
+        shown = {one.file: one.path for task in partition.tasks for one in task.files}
         with contextlib.ExitStack() as stack:
             if self._mode is not Mode.FAILFAST:
                 stack.callback(_tell, report, shown)
@@ -364,7 +364,7 @@ class SparkSource(DataSourceReader):
 
     def _write_down(self, partition: Stretch, report: HeardReport, write: Write) -> None:
         """What planning found is written down now, the rest as it is met."""
-        tasks = {task.file: task for task in partition.tasks}
+        tasks = {one.file: one for task in partition.tasks for one in task.files}
 
         def hear(file: str, fault: Fault) -> None:
             task = tasks.get(file)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
@@ -74,13 +74,16 @@ def stream(
     filter: Filter | None = None,
     limit: int | None = None,
     window: int = WINDOW,
+    aside: Callable[[pa.RecordBatch], None] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of `[start, stop)` of a file, at most `limit`, in batches of `output_schema`.
+
+    With `aside` the rows of damaged regions go there, in batches of that schema, and the others have the columns alone.
 
     `start` must be a place where a frame starts (0, or one that `split` gave). Raises `DamageError` in mode `FAILFAST`.
     """
     return _Stream(
-        source, codec, table, columns, context, report, mode, start, stop, filter, limit, window
+        source, codec, table, columns, context, report, mode, start, stop, filter, limit, window, aside
     ).run()
 
 
@@ -110,11 +113,13 @@ class _Stream:
         filter: Filter | None,
         limit: int | None,
         window: int,
+        aside: Callable[[pa.RecordBatch], None] | None,
     ) -> None:
         self.source, self.codec, self.table, self.columns = source, codec, table, tuple(columns)
         self.context, self.report, self.mode, self.filter = context, report, mode, filter
-        self.left = limit
+        self.left, self.aside = limit, aside
         self.schema = output_schema(codec.tables[table], columns, mode)
+        self.plain = mode is not Mode.PERMISSIVE or aside is not None
         # Without any column nobody would know the number of rows.
         self.decoded = (
             tuple(dict.fromkeys((*columns, *(filter.columns if filter else ())))) or self._cheapest()
@@ -207,10 +212,13 @@ class _Stream:
         rows = batch.num_rows
         self.report.rows += rows if self.left is None else min(rows, self.left)
         arrays = [batch.column(name) for name in self.columns]
-        if self.mode is Mode.PERMISSIVE:
-            arrays += [pa.nulls(rows, field.type) for field in CORRUPT]
-        if not arrays:
+        if not arrays and self.plain:
             return batch.select([])
+        if self.plain:
+            return pa.RecordBatch.from_arrays(
+                arrays, schema=self.codec.tables[self.table].schema(self.columns)
+            )
+        arrays += [pa.nulls(rows, field.type) for field in CORRUPT]
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     # Damage
@@ -235,6 +243,9 @@ class _Stream:
             "_corrupt_offset": fault.offset,
             "_corrupt_length": fault.length,
         }
+        if self.aside is not None:
+            self.aside(self._row(row))
+            return
         if not (raw and self.table == "frames" and "raw" in self.columns):
             yield self._row(row)
             return

@@ -1,10 +1,11 @@
-"""Tasks: stretches of single files to be read. A task is small and stands on its own: another process can run it."""
+"""Tasks: what is to be read, a stretch of a single file or several of them to be combined. A task is small and stands on its own:
+another process can run it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 
@@ -21,12 +22,51 @@ from logwright.readers.stream import Mode, stream
 from logwright.readers.walk import WINDOW
 
 
+class Work(Protocol):
+    """Something to be read. Picklable but for what comes from standard input."""
+
+    @property
+    def path(self) -> str:
+        """As people see it: of a file, or of the directory that it is read from."""
+        ...
+
+    @property
+    def length(self) -> int | None:
+        """So many bytes of files are read; None where that is not known."""
+        ...
+
+    @property
+    def files(self) -> Sequence[Task]:
+        """The files that are read for it."""
+        ...
+
+    def rows(
+        self,
+        columns: Sequence[str],
+        report: Report,
+        *,
+        mode: Mode = Mode.FAILFAST,
+        filter: Filter | None = None,
+        limit: int | None = None,
+        window: int = WINDOW,
+    ) -> Iterator[pa.RecordBatch]:
+        """Its rows, in batches of `stream.output_schema`."""
+        ...
+
+    def split(self, max_bytes: int) -> Sequence[Work]:
+        """The same rows from work of at most `max_bytes` each, as far as it can be cut."""
+        ...
+
+    def named(self) -> Work:
+        """The same with files called by their paths."""
+        ...
+
+
 @dataclass(frozen=True)
 class Task:
-    """A stretch of one file, to be read on its own. Picklable but for one of standard input."""
+    """A stretch of one file, to be read on its own. See `Work`."""
 
     path: str
-    """As people see it."""
     real: str
     """Where the bytes are: `open_source` takes it."""
     file: str
@@ -41,6 +81,15 @@ class Task:
     size: int | None = None
     source: Source | None = None
 
+    @property
+    def length(self) -> int | None:
+        stop = self.stop if self.stop is not None else self.size
+        return None if stop is None else stop - self.start
+
+    @property
+    def files(self) -> Sequence[Task]:
+        return (self,)
+
     def open(self) -> Source:
         return self.source or open_source(self.real, self.path, Rescue.of(self.options))
 
@@ -48,9 +97,61 @@ class Task:
         name = self.path.rstrip("/").rpartition("/")[2]
         return codec.context(name, codec_options(codec, self.options), **self.hints)
 
+    def rows(
+        self,
+        columns: Sequence[str],
+        report: Report,
+        *,
+        mode: Mode = Mode.FAILFAST,
+        filter: Filter | None = None,
+        limit: int | None = None,
+        window: int = WINDOW,
+        aside: Any = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """`aside` as in `stream`."""
+        if filter is not None and filter.skips(self.bounds):
+            return
+        codec = registry.get(self.codec)
+        source = self.open()
+        try:
+            yield from stream(
+                source,
+                codec,
+                self.table,
+                columns,
+                context=self.context(codec),
+                report=report.file(self.file, self.codec),
+                mode=mode,
+                start=self.start,
+                stop=self.stop,
+                filter=filter,
+                limit=limit,
+                window=window,
+                aside=aside,
+            )
+        finally:
+            if self.source is None:
+                source.close()
+
+    def split(self, max_bytes: int) -> Sequence[Task]:
+        codec = registry.get(self.codec)
+        if self.table == "file" or codec.whole or (self.size is not None and self.size <= max_bytes):
+            return [self]
+        with open_source(self.real, self.path, Rescue.of(self.options)) as source:
+            stretches = split(source, codec, self.context(codec), max_bytes)
+        out = []
+        for start, stop in stretches:
+            start, stop = max(start, self.start), stop if self.stop is None else min(stop, self.stop)
+            if start < stop:
+                out.append(replace(self, start=start, stop=stop))
+        return out
+
+    def named(self) -> Task:
+        return replace(self, file=self.path)
+
 
 def run(
-    tasks: Sequence[Task],
+    tasks: Sequence[Work],
     columns: Sequence[str],
     report: Report,
     *,
@@ -63,32 +164,10 @@ def run(
     for task in tasks:
         if limit == 0:
             return
-        if filter is not None and filter.skips(task.bounds):
-            continue
-        codec = registry.get(task.codec)
-        source = task.open()
-        try:
-            batches = stream(
-                source,
-                codec,
-                task.table,
-                columns,
-                context=task.context(codec),
-                report=report.file(task.file, task.codec),
-                mode=mode,
-                start=task.start,
-                stop=task.stop,
-                filter=filter,
-                limit=limit,
-                window=window,
-            )
-            for batch in batches:
-                if limit is not None:
-                    limit -= batch.num_rows
-                yield batch
-        finally:
-            if task.source is None:
-                source.close()
+        for batch in task.rows(columns, report, mode=mode, filter=filter, limit=limit, window=window):
+            if limit is not None:
+                limit -= batch.num_rows
+            yield batch
 
 
 def note(faults: Sequence[tuple[str, Fault]], report: Report, mode: Mode) -> None:
@@ -99,21 +178,9 @@ def note(faults: Sequence[tuple[str, Fault]], report: Report, mode: Mode) -> Non
             raise DamageError.of(fault, file or report.path)
 
 
-def split_tasks(tasks: Sequence[Task], max_bytes: int) -> list[Task]:
+def split_tasks(tasks: Sequence[Work], max_bytes: int) -> list[Work]:
     """The same rows from tasks of at most `max_bytes` each (or of one frame, where that is larger)."""
-    out: list[Task] = []
-    for task in tasks:
-        codec = registry.get(task.codec)
-        if task.table == "file" or codec.whole or (task.size is not None and task.size <= max_bytes):
-            out.append(task)
-            continue
-        with open_source(task.real, task.path, Rescue.of(task.options)) as source:
-            stretches = split(source, codec, task.context(codec), max_bytes)
-        for start, stop in stretches:
-            start, stop = max(start, task.start), stop if task.stop is None else min(stop, task.stop)
-            if start < stop:
-                out.append(replace(task, start=start, stop=stop))
-    return out
+    return [part for task in tasks for part in task.split(max_bytes)]
 
 
 def known_options(options: Mapping[str, Any], declared: Sequence[Option]) -> dict[str, Any]:

@@ -171,12 +171,14 @@ def _files(target: DirectoryTarget) -> list[PlannedFile]:
     ]
 
 
-def _checker(target: DirectoryTarget, wish: Wish) -> Checker | None:
+def _checker(target: DirectoryTarget, wish: Wish, deep: Depth | None = None) -> Checker | None:
+    """What holds the files against each other; `deep` is the depth that was asked for, where that is another than what is read here."""
     if not isinstance(target.layout, Checks):
         return None
     return target.layout.checker(
-        target.directory, target.plan, target.layout_options, clean=wish.clean, live=target.live
-    )
+        target.directory, target.plan, target.layout_options, clean=wish.clean, live=target.live,
+        deep=(deep or wish.depth) is Depth.RECORDS,
+    )  # fmt: skip
 
 
 def _begin(target: DirectoryTarget, report: Report) -> None:
@@ -396,7 +398,7 @@ class _Held:
     def __call__(self) -> list[tuple[str, Fault]]:
         target = self.spec.directory()
         wish = replace(self.wish, depth=min(self.wish.depth, Depth.CHECKSUMS, key=list(Depth).index))
-        checker = _checker(target, wish)
+        checker = _checker(target, wish, self.wish.depth)
         for file in _files(target) if checker is not None else ():
             if file.role is Role.PRIMARY:
                 look(target, file, wish, checker)

@@ -19,6 +19,7 @@ import numpy as np
 
 from logwright.codec.base import Bytes, Codec, Frames, Positions, Prepares, TellsLoss, Window
 from logwright.codec.fault import Fault, Kind, Severity, UnreadableError
+from logwright.codec.memory import keep_memory
 from logwright.readers.source import Source, patched
 
 WINDOW = 4 << 20
@@ -73,6 +74,7 @@ class Walk:
         check: bool = True,
         step: int = WINDOW,
     ) -> None:
+        keep_memory()
         self.source, self.codec, self.context, self.check = source, codec, context, check
         self.size = source.size
         self.start, self.stop = start, stop

@@ -169,11 +169,18 @@ def _consequences(report: Report) -> Iterator[str]:
             yield from (f"    {warning}" for warning in report.system["warnings"][:_WARNINGS])
 
 
+def after_stop(said: Mapping[str, Any]) -> str:
+    """The system that is spoken of, and how it was stopped, where that makes a difference to it."""
+    name = f"{said['name']} {said['version']}"
+    if not said["clean_from"]:
+        return name
+    return f"{name}, after {'a clean' if said['clean'] else 'an unclean'} stop"
+
+
 def system(said: Mapping[str, Any], report: Report) -> str:
     """What the real system would do if it were started now."""
     row, file = report.nouns
-    stop = "a clean" if said["clean"] else "an unclean"
-    head = f"{said['name']} {said['version']}, after {stop} stop: "
+    head = f"{after_stop(said)}: "
     faults = [fault for _, fault in report.faults if fault.severity is not Severity.INFO]
     if not said["opens"]:
         what = _SCOPES.get(str(said["scope"]), "does not open it")
@@ -199,7 +206,7 @@ def system(said: Mapping[str, Any], report: Report) -> str:
     if said["rows_lost"]:
         loss = f"loses {count(said['rows_lost'], row)}"
     elif said["rows_lost"] is None and said["lost"]:
-        loss = f"loses {row}s"
+        loss = f"loses {plural(row)}"
     else:
         loss = "loses nothing more" if any(fault.lost for fault in faults) else "loses nothing"
     # "Opens, loses nothing", but "opens, cuts that file to 12: loses 3 records".
@@ -388,7 +395,13 @@ def _about(one: Report) -> str:
 
 
 def count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+    if number == 1:
+        return f"{number} {noun}"
+    return f"{number} {plural(noun)}"
+
+
+def plural(noun: str) -> str:
+    return f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
 
 
 def _size(number: int) -> str:

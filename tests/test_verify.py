@@ -53,7 +53,14 @@ class Watched(Shelf):
         self.asked, self.verdict = [], verdict
 
     def checker(
-        self, listing: Listing, plan: Plan, options: Options, *, clean: bool | None, live: bool | None
+        self,
+        listing: Listing,
+        plan: Plan,
+        options: Options,
+        *,
+        clean: bool | None,
+        live: bool | None,
+        deep: bool,
     ) -> Counting:
         return Counting(clean, live)
 

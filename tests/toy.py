@@ -101,9 +101,15 @@ class Toy:
         return sorted(names)
 
     def builder(
-        self, listing: Listing | None, name: str, options: Options, *, staged: bool = False
+        self,
+        listing: Listing | None,
+        name: str,
+        options: Options,
+        *,
+        staged: bool = False,
+        extra: Stage | None = None,
     ) -> ToyBuilder:
-        if listing is None:
+        if listing is None or staged:
             return ToyBuilder(0, 0, options["rows.per.segment"], staged)
         segments = sum(entry.name.endswith(".seg") for entry in listing.entries())
         return ToyBuilder(int(listing.read("count")), segments, options["rows.per.segment"], staged)

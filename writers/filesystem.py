@@ -33,6 +33,7 @@ from logwright.codec.fault import (
     StorageError,
     UsageError,
 )
+from logwright.readers.live import held_here
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,6 +305,8 @@ class LocalFileSystem:
         return False
 
     def holder(self, path: str) -> str | None:
+        if held_here(path):
+            return "this process"
         try:
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except (FileNotFoundError, NotADirectoryError):

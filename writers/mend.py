@@ -238,7 +238,7 @@ class Mender:
         plan = self._layout.plan(result, self._reading)
         checker = None
         if isinstance(self._layout, Checks):
-            checker = self._layout.checker(result, plan, self._reading, clean=None, live=False)
+            checker = self._layout.checker(result, plan, self._reading, clean=None, live=False, deep=True)
         wrong = _severe(_in_files(result, self._layout, plan, checker))
         around = _severe((*plan.faults, *(() if checker is None else checker.finish())))
         new = wrong + [one for one in around if about(*one) not in self._known]

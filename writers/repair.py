@@ -22,6 +22,7 @@ from logwright.readers.resolve import DirectoryTarget, FileTarget, Target, kind,
 from logwright.readers.source import STDIN, is_remote, local_path
 from logwright.readers.task import known_options
 from logwright.readers.verify import Wish, verify
+from logwright.readers.words import plural
 from logwright.writers.backup import refuse_backup_inside
 from logwright.writers.commit import Target as Place
 from logwright.writers.filesystem import FileSystem, LocalFileSystem, plain_errors
@@ -430,5 +431,5 @@ def _next(done: Done, copies: Sequence[DirectoryTarget], request: Request, verb:
     return f"logwright verify {shlex.quote(request.out or copies[0].path)}"
 
 
-def _count(number: int, noun: str, plural: str | None = None) -> str:
-    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+def _count(number: int, noun: str, several: str | None = None) -> str:
+    return f"{number:,} {noun if number == 1 else several or plural(noun)}"

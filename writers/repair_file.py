@@ -18,6 +18,7 @@ from logwright.readers.source import STDIN, Source, is_remote, local_path
 from logwright.readers.stream import named
 from logwright.readers.task import codec_options
 from logwright.readers.walk import Hole, Walk
+from logwright.readers.words import plural
 from logwright.writers.backup import WINDOW, Backup, refuse_backup_inside
 from logwright.writers.file import Draft
 from logwright.writers.filesystem import FileSystem, plain_errors
@@ -198,7 +199,7 @@ class _Repair:
                 "nothing needs to be cut" if dry_run else "nothing needed to be cut: the file is as it was"
             )
         if rows is not None:
-            report.notes.append(f"kept: {rows:,} {report.nouns[0]}{'' if rows == 1 else 's'}")
+            report.notes.append(f"kept: {rows:,} {report.nouns[0] if rows == 1 else plural(report.nouns[0])}")
         if backup is not None and cut and not dry_run:
             report.notes.append(f"the original is in {backup}")
         if cut and out is None and target.around:

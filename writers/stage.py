@@ -14,7 +14,7 @@ from logwright.codec.base import Bytes, Chunk, Entry, Listing, Piece
 from logwright.codec.fault import LogwrightError, StorageError
 from logwright.readers.journal import COMMIT
 from logwright.readers.source import Source
-from logwright.writers.filesystem import FileSystem, OpenFile, write_all
+from logwright.writers.filesystem import FileSystem, OpenFile, remove_tree, write_all
 
 OWNER = "owner.json"
 """The file in a staging directory of many tasks that says which process its driver is."""
@@ -119,7 +119,9 @@ class StagedFolder(FolderListing):
 
     def drop(self, name: str) -> None:
         """Make a staged file not to have been."""
-        self._open.pop(name).close()
+        file = self._open.pop(name, None)
+        if file is not None:
+            file.close()
         del self._size[name]
         self._files.remove(self.real(name))
 
@@ -164,6 +166,28 @@ class StagedFolder(FolderListing):
             file.sync()
         finally:
             file.close()
+
+
+class ScratchFolder(StagedFolder):
+    """A folder for what is needed on the way. It is made when the first file is."""
+
+    def __init__(self, files: FileSystem, path: str, name: str) -> None:
+        super().__init__(files, path, name)
+        self._made = False
+
+    def append(self, name: str, data: Chunk) -> None:
+        if not self._made:
+            self._files.mkdir(self.path)
+            self._files.adopt(self.path, os.path.dirname(self.path))
+            self._made = True
+        super().append(name, data)
+
+    def discard(self) -> None:
+        """Remove it with all that is in it."""
+        self.abandon()
+        if self._made:
+            remove_tree(self._files, self.path)
+            self._made = False
 
 
 def checked(name: str) -> str:

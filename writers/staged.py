@@ -29,7 +29,7 @@ from logwright.readers.source import local_path
 from logwright.writers import rows
 from logwright.writers.commit import Transaction
 from logwright.writers.filesystem import FileSystem, LocalFileSystem, plain_errors, remove_tree, sizes
-from logwright.writers.stage import OWNER, StagedFolder, move
+from logwright.writers.stage import OWNER, FolderListing, ScratchFolder, StagedFolder, move
 from logwright.writers.write import Written, refuse_remote
 
 _SHARED = "The driver and all tasks must see the same directory under the same path: use a file system that all nodes mount"
@@ -52,12 +52,19 @@ class TaskWriter:
     """One attempt of one task."""
 
     def __init__(
-        self, files: FileSystem, task: int, path: str, stage: StagedFolder, builder: Builder
+        self,
+        files: FileSystem,
+        task: int,
+        path: str,
+        stage: StagedFolder,
+        scratch: ScratchFolder,
+        builder: Builder,
     ) -> None:
         self._files = files
         self._task = task
         self._path = path
         self._stage = stage
+        self._scratch = scratch
         self._builder = builder
 
     def add(self, batch: pa.RecordBatch) -> None:
@@ -69,6 +76,7 @@ class TaskWriter:
         """All rows have been added: returns when they are on the disk."""
         with plain_errors(self._path):
             self._stage.take(self._builder.finish())
+            self._scratch.discard()
             self._stage.close()
             folder = os.path.basename(self._stage.path)
             return TaskMessage(self._task, folder, self._stage.staged(), self._builder.summary())
@@ -76,6 +84,8 @@ class TaskWriter:
     def abort(self) -> None:
         """Remove what was staged; what can't be removed now goes with the staging directory."""
         self._stage.abandon()
+        with contextlib.suppress(OSError):
+            self._scratch.discard()
         with contextlib.suppress(OSError):
             remove_tree(self._files, self._stage.path)
 
@@ -123,8 +133,10 @@ class StagedWrite:
             self._files.mkdir(folder)
             self._files.adopt(folder, self._work)
             stage = StagedFolder(self._files, folder, self._ticket.name)
-            builder = self.layout.builder(None, self._ticket.name, self._options, staged=True)
-            return TaskWriter(self._files, task, self.path, stage, builder)
+            scratch = ScratchFolder(self._files, folder + "-scratch", self._ticket.name)
+            there = FolderListing(self._files, self.path, self._ticket.name) if self._ticket.adds else None
+            builder = self.layout.builder(there, self._ticket.name, self._options, staged=True, extra=scratch)
+            return TaskWriter(self._files, task, self.path, stage, scratch, builder)
 
     def commit(self, messages: Sequence[TaskMessage]) -> Written:
         """Put together what these attempts staged, in the order of their tasks, and make it the target's."""

@@ -17,6 +17,7 @@ from logwright.writers import rows
 from logwright.writers.commit import Transaction
 from logwright.writers.file import put_whole
 from logwright.writers.filesystem import FileSystem, LocalFileSystem, plain_errors
+from logwright.writers.stage import ScratchFolder
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,7 @@ def is_layout(found: Codec | Layout) -> TypeGuard[Layout]:
 def rows_table(layout: Layout) -> Table:
     """The table whose rows a layout's builder takes."""
     view = layout.views[layout.default_view]
-    return registry.get(view.codec).tables[view.table]
+    return registry.table_of(view)
 
 
 def _write_directory(
@@ -109,10 +110,12 @@ def _write_directory(
     given = rows.batches(data, rows_table(layout))
     transaction = Transaction.begin(files, layout, path, mode)
     try:
-        builder = layout.builder(transaction.listing, transaction.target.name, options)
+        scratch = ScratchFolder(files, os.path.join(transaction.work, "scratch"), transaction.target.name)
+        builder = layout.builder(transaction.listing, transaction.target.name, options, extra=scratch)
         for batch in given:
             transaction.stage.take(builder.add(batch))
         transaction.stage.take(builder.finish())
+        scratch.discard()
         summary = builder.summary()
         transaction.commit()
     except BaseException:

@@ -251,7 +251,14 @@ class KafkaPartition:
         }
 
     def checker(
-        self, listing: Listing, plan: Plan, options: Options, *, clean: bool | None, live: bool | None
+        self,
+        listing: Listing,
+        plan: Plan,
+        options: Options,
+        *,
+        clean: bool | None,
+        live: bool | None,
+        deep: bool,
     ) -> Checker:
         return PartitionChecker(listing, plan, clean, live)
 
@@ -313,15 +320,23 @@ class KafkaPartition:
         return sorted(names, key=lambda name: _rank(name, parse_segment(name), writing=True))
 
     def builder(
-        self, listing: Listing | None, name: str, options: Options, *, staged: bool = False
+        self,
+        listing: Listing | None,
+        name: str,
+        options: Options,
+        *,
+        staged: bool = False,
+        extra: Stage | None = None,
     ) -> Builder:
         if not is_partition(name):
             raise UsageError(
                 f"{name!r} is no name of a partition", advice="Name the directory TOPIC-NUMBER, like orders-0"
             )
+        # Offsets of a task count from 0: it need not know what is there.
+        there = None if staged else listing
         return PartitionBuilder(
             options,
-            None if listing is None else resume(listing, self.plan(listing, Options(self.read_options))),
+            None if there is None else resume(there, self.plan(there, Options(self.read_options))),
             staged=staged,
         )
 

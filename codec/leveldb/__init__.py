@@ -1,7 +1,7 @@
 """LevelDB: the files of a database directory."""
 
 from logwright.codec.base import Codec, Layout
-from logwright.codec.leveldb import current, log, manifest, table
+from logwright.codec.leveldb import current, db, log, manifest, table
 
 CODECS: tuple[Codec, ...] = (log.CODEC, manifest.CODEC, table.CODEC, current.CODEC)
-LAYOUTS: tuple[Layout, ...] = ()
+LAYOUTS: tuple[Layout, ...] = (db.LAYOUT,)

@@ -29,6 +29,7 @@ from logwright.codec.intrinsics import (
     write_uvarlong,
 )
 from logwright.codec.kernel import kernel
+from logwright.codec.snappy import decompress as uncompress
 
 Int64s = npt.NDArray[np.int64]
 Int32s = npt.NDArray[np.int32]
@@ -502,6 +503,20 @@ def expand(contents: Bytes, kind: int, limit: int) -> Bytes:
     if kind not in _EXPAND:
         raise CompressionError(f"bad block type ({kind})")
     return _EXPAND[kind](contents, limit)
+
+
+@kernel("const u1[], const i8[], const i8[], const u1[], u1[], const i8[], u1[]")
+def expand_all(
+    buf: Bytes, starts: Int64s, ends: Int64s, kinds: Bytes, out: Bytes, bounds: Int64s, good: Bytes
+) -> None:
+    """Many blocks uncompressed, of which block `i` becomes `out[bounds[i] : bounds[i + 1]]`; their types are `NONE` or `SNAPPY`.
+    `good[i]` is whether that could be done."""
+    for i in range(len(good)):
+        good[i] = 1
+        if kinds[i] == NONE:
+            copy(out, bounds[i], buf, starts[i], ends[i] - starts[i])
+        elif uncompress(buf, starts[i], ends[i], out, bounds[i], bounds[i + 1]) < 0:
+            good[i] = 0
 
 
 def handle(offset: int, size: int) -> bytes:

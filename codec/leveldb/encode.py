@@ -23,9 +23,9 @@ from logwright.codec.leveldb.block import (
     KEY_TRAILER,
     LARGEST,
     NONE,
+    TRAILER_SIZE,
     common,
     handle,
-    pack,
     pack_entries,
     sealed,
     stored,
@@ -34,6 +34,7 @@ from logwright.codec.leveldb.filter import META_PREFIX, POLICY, FilterBuilder, h
 from logwright.codec.leveldb.index import FOOTER, FOOTER_SIZE, HANDLES_SIZE, NAME
 from logwright.codec.leveldb.keys import (
     BYTEWISE,
+    DELETION,
     MAX_SEQUENCE,
     TRAILER,
     TYPE_NAMES,
@@ -41,7 +42,16 @@ from logwright.codec.leveldb.keys import (
     separator,
     successor,
 )
+from logwright.codec.leveldb.pack import (
+    block_room,
+    index_room,
+    pack_blocks,
+    pack_index,
+    seal_blocks,
+    separators,
+)
 from logwright.codec.leveldb.rescan import MAGIC
+from logwright.codec.memory import keep_memory
 from logwright.codec.option import Option, Options, parse_choice, parse_text
 
 if TYPE_CHECKING:
@@ -124,10 +134,16 @@ class Entries:
         spread = int(self.key_ends[stop] - self.key_ends[row] + self.value_ends[stop] - self.value_ends[row])
         return spread + (stop - row) * 40 + 64
 
+    def largest(self) -> int:
+        """Bytes of the longest key and the longest value."""
+        return int(np.diff(self.key_ends).max(initial=0) + np.diff(self.value_ends).max(initial=0))
+
     def scratch(self) -> Bytes:
         return np.empty(2 * (int(np.diff(self.key_ends).max(initial=0)) + KEY_TRAILER), np.uint8)
 
 
+_PORTION = 1 << 20
+"""So many bytes of blocks are made at a time, which the processor's cache holds."""
 _SIGN = -1 << 63
 """With this bit turned, signed numbers compare as the unsigned ones of the same bits."""
 
@@ -149,7 +165,7 @@ def first_unordered(keys: Bytes, key_ends: Int64s, trailers: Int64s, rows: int) 
 
 
 def prepare(rows: pa.RecordBatch, first_row: int = 0) -> Entries:
-    """Rows as they are written. `sequence` may be absent (0) and `type` too (a null value is a deletion then).
+    """Rows as they are written. `sequence` may be absent (0) and `type` too, or null (a null value is a deletion then).
 
     Raises `UsageError` for rows that make no entries.
     """
@@ -195,10 +211,11 @@ def _binary(rows: pa.RecordBatch, name: str) -> tuple[Bytes, Int64s, npt.NDArray
 
 
 def _kinds(rows: pa.RecordBatch, null: npt.NDArray[np.bool_], first_row: int) -> Int64s:
+    kinds = np.where(null, DELETION, VALUE).astype(np.int64)
     if rows.schema.get_field_index("type") < 0:
-        return np.where(null, 0, VALUE).astype(np.int64)
+        return kinds
     names = rows.column("type")
-    kinds = np.full(rows.num_rows, -1, np.int64)
+    kinds[np.asarray(names.is_valid())] = -1
     for number, name in enumerate(TYPE_NAMES):
         kinds[np.asarray(pc.fill_null(pc.equal(names.cast(pa.string()), name), False))] = number
     if (kinds < 0).any():
@@ -206,10 +223,10 @@ def _kinds(rows: pa.RecordBatch, null: npt.NDArray[np.bool_], first_row: int) ->
         raise UsageError(
             f"row {first_row + row}: type {names[row].as_py()!r} is none of {', '.join(TYPE_NAMES)}"
         )
-    wrong = null != (kinds == 0)
+    wrong = null != (kinds == DELETION)
     if wrong.any():
         row = int(np.argmax(wrong))
-        what = "has a value" if kinds[row] == 0 else "has no value"
+        what = "has a value" if kinds[row] == DELETION else "has no value"
         raise UsageError(f"row {first_row + row}: a {TYPE_NAMES[kinds[row]]} that {what}")
     return kinds
 
@@ -260,6 +277,56 @@ def metaindex_block(filter_handle: bytes | None, interval: int, policy: str = PO
     return pack_entries(pairs, interval)
 
 
+class _Index:
+    """The index block being made: where each data block lies is known before its key."""
+
+    def __init__(self) -> None:
+        self._keys: list[Bytes] = []
+        self._key_sizes: list[Int64s] = []
+        self._ends: list[Int64s] = []
+        self._sizes: list[Int64s] = []
+
+    def add(self, made: Entries, row_ends: Int64s, count: int, ends: Int64s, *, bytewise: bool) -> None:
+        """Blocks of these rows, from byte `ends[i]` of the file to `ends[i + 1]` each; and the keys of all but the last."""
+        lasts = row_ends[1 : count + 1]
+        room = int((made.key_ends[lasts] - made.key_ends[lasts - 1]).sum()) + KEY_TRAILER * count
+        keys, key_ends = np.empty(room, np.uint8), np.empty(count, np.int64)
+        size = separators(made.keys, made.key_ends, made.trailers, row_ends, count, bytewise, keys, key_ends)
+        self._keys.append(keys[:size])
+        self._key_sizes.append(np.diff(key_ends))
+        self._ends.append(ends[:-1])
+        self._sizes.append(np.diff(ends) - TRAILER_SIZE)
+
+    def put(self, key: bytes) -> None:
+        """The key of the block before the next ones."""
+        self._keys.append(np.frombuffer(key, np.uint8))
+        self._key_sizes.append(np.array([len(key)], np.int64))
+
+    def block(self) -> Bytes:
+        nothing = np.zeros(1, np.int64)
+        keys = np.concatenate((np.empty(0, np.uint8), *self._keys))
+        key_ends = np.cumsum(np.concatenate((nothing, *self._key_sizes)))
+        offsets, sizes = (np.concatenate((nothing[:0], *one)) for one in (self._ends, self._sizes))
+        out = np.empty(index_room(len(keys), len(offsets)), np.uint8)
+        return out[: int(pack_index(keys, key_ends, offsets, sizes, out))]
+
+
+def _compressed(
+    packed: Bytes, ends: Int64s, count: int, settings: TableSettings, most: int | None
+) -> tuple[Bytes, Int64s]:
+    """Packed blocks as they are stored, each with room for its checksum, up to the one that ends at `most` or behind."""
+    parts: list[Any] = []
+    bounds = [0]
+    for i in range(count):
+        plain = packed[int(ends[i]) : int(ends[i + 1]) - TRAILER_SIZE]
+        kind, contents = stored(plain, settings.compression, settings.zstd_compression_level)
+        parts += contents, bytes((kind, 0, 0, 0, 0))
+        bounds.append(bounds[-1] + len(contents) + TRAILER_SIZE)
+        if most is not None and bounds[-1] >= most:
+            break
+    return np.frombuffer(bytearray().join(parts), np.uint8), np.array(bounds, np.int64)
+
+
 class TableBuilder:
     """One table from rows, in order (`TableBuilder`). Any chunking of the same rows gives the same bytes.
 
@@ -268,6 +335,7 @@ class TableBuilder:
     """
 
     def __init__(self, settings: TableSettings) -> None:
+        keep_memory()
         self.settings = settings
         self.rows = 0
         self.smallest: bytes | None = None
@@ -275,8 +343,9 @@ class TableBuilder:
         self.largest_sequence = 0
         self._closing = Closing(settings)
         self._filter = FilterBuilder(settings.bloom_bits_per_key) if settings.bloom_bits_per_key else None
-        self._index: list[tuple[bytes, bytes]] = []
-        self._pending: tuple[bytes, bytes] | None = None
+        self._index = _Index()
+        self._pending: bytes | None = None
+        """The last key of the block that was made last."""
         self._open: list[pa.RecordBatch] = []
         """Rows of a block that is not full yet."""
 
@@ -315,12 +384,14 @@ class TableBuilder:
         """Blocks of rows, from the first one on; the bytes, and the row behind them."""
         settings = self.settings
         self._check(made, self.rows - sum(one.num_rows for one in self._open))
-        out = np.empty(made.room(0, made.rows), np.uint8)
+        room = _PORTION + block_room(settings.block_size, made.largest())
+        row_ends, ends = np.empty(made.rows + 1, np.int64), np.empty(made.rows + 1, np.int64)
         restarts, scratch = np.empty(made.rows + 1, np.int64), made.scratch()
-        parts: list[bytes] = []
+        parts: list[Any] = []
         row = 0
-        while row < made.rows:
-            stop, end = pack(
+        while row < made.rows and (limit is None or self.size < limit):
+            out = np.empty(room, np.uint8)
+            count = pack_blocks(
                 row,
                 made.rows,
                 made.key_ends,
@@ -330,33 +401,63 @@ class TableBuilder:
                 made.values,
                 settings.block_restart_interval,
                 settings.block_size,
+                _PORTION,
+                finish,
                 out,
-                0,
+                row_ends,
+                ends,
                 restarts,
                 scratch,
             )
-            full = int(end) >= settings.block_size
-            if not full and not finish:
+            if not count:
                 break
-            first, last = made.key(row), made.key(stop - 1)
-            self._emit(first)
-            data, place = self._closing.compressed(out[:end])
-            parts.append(data)
-            self._pending = last, place
-            if self.smallest is None:
-                self.smallest = first
-            self.largest = last
-            self.largest_sequence = max(
-                self.largest_sequence, int((made.trailers[row:stop] >> 8 & MAX_SEQUENCE).max())
-            )
-            if self._filter is not None:
-                hashes = np.empty(stop - row, np.int64)
-                hash_keys(made.keys, made.key_ends, row, stop, hashes)
-                self._filter.add(hashes, self.size)
-            row = int(stop)
-            if limit is not None and self.size >= limit:
-                break
+            count = self._store(made, out, row_ends, ends, int(count), parts, limit)
+            row = int(row_ends[count])
         return b"".join(parts), row
+
+    def _store(
+        self,
+        made: Entries,
+        out: Bytes,
+        row_ends: Int64s,
+        ends: Int64s,
+        count: int,
+        parts: list[Any],
+        limit: int | None,
+    ) -> int:
+        """Take up packed blocks, up to the one with which `limit` is reached; returns how many."""
+        settings = self.settings
+        left = None if limit is None else limit - self.size
+        if settings.compression == "none":
+            ends = ends[: count + 1]
+            out[ends[1:] - TRAILER_SIZE] = NONE
+            data = out[: int(ends[-1])]
+        else:
+            data, ends = _compressed(out, ends, count, settings, left)
+        if left is not None:
+            ends = ends[: int(np.searchsorted(ends[1:], left)) + 2]
+        count = len(ends) - 1
+        data = data[: int(ends[-1])]
+        seal_blocks(data, ends, count)
+        parts.append(data)
+        row, stop = int(row_ends[0]), int(row_ends[count])
+        first, last = made.key(row), made.key(stop - 1)
+        self._emit(first)
+        self._index.add(made, row_ends, count, self.size + ends, bytewise=settings.bytewise)
+        self._pending = last
+        if self._filter is not None:
+            hashes = np.empty(stop - row, np.int64)
+            hash_keys(made.keys, made.key_ends, row, stop, hashes)
+            for i in range(count):
+                keys = hashes[int(row_ends[i]) - row : int(row_ends[i + 1]) - row]
+                self._filter.add(keys, self.size + int(ends[i + 1]))
+        self._closing.size += int(ends[-1])
+        if self.smallest is None:
+            self.smallest = first
+        self.largest = last
+        highest = int((made.trailers[row:stop] >> 8 & MAX_SEQUENCE).max())
+        self.largest_sequence = max(self.largest_sequence, highest)
+        return count
 
     def _check(self, made: Entries, first_row: int) -> None:
         """The order of the rows, and that they come behind those before."""
@@ -371,13 +472,13 @@ class TableBuilder:
                 raise _unordered(first_row, first, self.largest)
 
     def _emit(self, following: bytes | None) -> None:
-        """The index entry of the block before, when it is known what follows it (None: nothing)."""
+        """The index key of the block before, when it is known what follows it (None: nothing)."""
         if self._pending is None:
             return
-        last, place = self._pending
+        last = self._pending
         if self.settings.bytewise:
             last = successor(last) if following is None else separator(last, following)
-        self._index.append((last, place))
+        self._index.put(last)
         self._pending = None
 
     def _end(self) -> Iterator[bytes]:
@@ -389,7 +490,7 @@ class TableBuilder:
         data, meta = closing.compressed(metaindex_block(filter_place, settings.block_restart_interval))
         yield data
         self._emit(None)
-        data, index = closing.compressed(pack_entries(self._index, 1))
+        data, index = closing.compressed(self._index.block())
         yield data
         closing.size += FOOTER_SIZE
         yield footer(meta, index)

@@ -304,6 +304,7 @@ class RecordCodec(ABC):
 
     def context(self, name: str, options: Options, **hints: Any) -> RecordContext:
         hints.pop("directory", "")
+        hints.pop("live", None)
         hints.setdefault("file", number_of(name, self.pattern))
         unknown = set(hints) - {"file", "level"}
         if unknown:

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from logwright.codec import snappy
 from logwright.codec.base import Bytes, Decoded, Frames, Window
 from logwright.codec.columns import constant, contents, numbers
 from logwright.codec.compress import CompressionError
@@ -23,11 +24,13 @@ from logwright.codec.leveldb.block import (
     MEASURES,
     MESSAGES,
     NONE,
+    SNAPPY,
     STATUS,
     STOPPED,
     TRAILER_SIZE,
     VALUE_BYTES,
     expand,
+    expand_all,
     measure,
     measure_all,
     pack,
@@ -45,6 +48,8 @@ Int64s = npt.NDArray[np.int64]
 PORTION = 32 << 20
 """So many bytes of keys and values are read at a time, or one block if that is larger."""
 DEFAULT_INTERVAL = 16
+_MANY = 16
+"""So many blocks are decompressed together; for fewer the library does it, which is compiled already."""
 
 _TYPES = contents(pa.string(), [name.encode() for name in TYPE_NAMES])
 _KINDS = contents(pa.string(), [name.encode() for name in KIND_NAMES])
@@ -120,7 +125,7 @@ def decode(
     limit = context.options["max.decompressed.bytes"]
     at = 0
     while at < len(frames):
-        buf, starts, ends, errors = _plain(window, frames, at, limit)
+        buf, starts, ends, errors = plain_blocks(window, frames, at, limit)
         found = np.empty(len(starts) * MEASURES, np.int64)
         measure_all(buf, starts, ends, limit, found)
         measured = found.reshape(-1, MEASURES)
@@ -138,14 +143,18 @@ def decode(
         at += len(made.per_block)
 
 
-def _plain(
+def plain_blocks(
     window: Window, frames: Frames, at: int, limit: int
 ) -> tuple[Bytes, Int64s, Int64s, dict[int, str]]:
     """Some blocks from `at` on uncompressed: where each starts and ends, and why some can't be decompressed, which are empty then."""
-    types = frames.header["type"][at:]
+    types = np.ascontiguousarray(frames.header["type"][at:])
     start, end = frames.start[at:], frames.end[at:] - TRAILER_SIZE
     if not types.any():
         return window.data, start, end, {}
+    if len(types) >= _MANY and (types <= SNAPPY).all():
+        made = _all_snappy(window.data, start, end, types, limit)
+        if made is not None:
+            return *made, {}
     pieces: list[Bytes] = []
     bounds = [0]
     errors: dict[int, str] = {}
@@ -160,6 +169,23 @@ def _plain(
         bounds.append(bounds[-1] + len(piece))
     edges = np.array(bounds, np.int64)
     return np.concatenate(pieces), edges[:-1], edges[1:], errors
+
+
+def _all_snappy(
+    buf: Bytes, start: Int64s, end: Int64s, types: Bytes, limit: int
+) -> tuple[Bytes, Int64s, Int64s] | None:
+    """The same for blocks that are compressed with Snappy or not at all; None where one of them is damaged."""
+    sizes = np.empty(len(start), np.int64)
+    snappy.lengths(buf, start, end, limit, sizes)
+    sizes = np.where(types == SNAPPY, sizes, end - start)
+    if (sizes < 0).any():
+        return None
+    bounds = np.concatenate((np.zeros(1, np.int64), np.cumsum(sizes)))
+    count = max(1, int(np.searchsorted(bounds[1:], PORTION, "right")))
+    bounds = bounds[: count + 1]
+    out, good = np.empty(int(bounds[-1]), np.uint8), np.empty(len(bounds) - 1, np.uint8)
+    expand_all(buf, start, end, types, out, bounds, good)
+    return (out, bounds[:-1], bounds[1:]) if good.all() else None
 
 
 def _faults(

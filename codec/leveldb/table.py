@@ -133,12 +133,11 @@ HEAD = np.dtype(
         ("crc", "<u4"),
         ("size", "<i8"),
         ("entry", "<i8"),
-        ("low", "O"),
-        ("high", "O"),
+        ("blocks", "O"),
     ]
 )
 """What a scan says of a block: a number of `KIND_NAMES`, the type byte, the stored checksum, bytes without the trailer, the number of
-its index entry or -1, and the smallest and largest user key that it can hold, None where that is not known."""
+its index entry or -1, and the `Blocks` whose index tells which keys it can hold, None where that is not known."""
 
 
 class Keys:
@@ -175,6 +174,8 @@ class TableContext:
     level: int | None = None
     comparator: str | None = None
     """The name of the order of the keys, where it is known: what the index says of keys is of use only then."""
+    bounds: tuple[bytes, bytes] | None = None
+    """The smallest and the largest user key, where the manifest says it."""
     blocks: Blocks | None = None
 
 
@@ -204,6 +205,7 @@ class LevelDBTable:
 
     def context(self, name: str, options: Options, **hints: Any) -> TableContext:
         hints.pop("directory", "")
+        hints.pop("live", None)
         named = _FILE.fullmatch(name)
         if named is not None and int(named[1]) < 1 << 63:
             hints.setdefault("file", int(named[1]))
@@ -291,9 +293,12 @@ class LevelDBTable:
 
     def frame_bounds(self, frames: Frames, column: str) -> tuple[Any, Any]:
         """The keys of a data block lie above the index key of the one before, and up to its own."""
-        if column != "key" or not len(frames) or frames.header["high"][0] is None:
+        blocks = frames.header["blocks"][0] if column == "key" and len(frames) else None
+        if blocks is None:
             return None, None
-        return Keys(frames.header["low"]), Keys(frames.header["high"])
+        entry: list[int] = frames.header["entry"].tolist()
+        low = [blocks.keys[n - 1][:-KEY_TRAILER] if n > 0 else b"" for n in entry]
+        return Keys(low), Keys(blocks.keys[n][:-KEY_TRAILER] if n >= 0 else b"" for n in entry)
 
     def resync(self, window: Window, at: int, context: TableContext) -> tuple[int, int]:
         blocks = self._blocks(window, context)
@@ -316,11 +321,7 @@ def _frames(window: Window, blocks: Blocks, first: int, last: int, at: int, cont
     head["entry"] = blocks.entry[first:last]
     head["type"] = window.data[end - TRAILER_SIZE]
     head["crc"] = sum(window.data[end - 4 + i].astype(np.int64) << 8 * i for i in range(4))
-    head["low"] = head["high"] = None
-    if blocks.sound and context.comparator == BYTEWISE:
-        for i, n in enumerate(head["entry"].tolist()):
-            head["low"][i] = blocks.keys[n - 1][:-KEY_TRAILER] if n > 0 else b""
-            head["high"][i] = blocks.keys[n][:-KEY_TRAILER] if n >= 0 else b""
+    head["blocks"] = blocks if blocks.sound and context.comparator == BYTEWISE else None
     return Frames(start, end, head, int(end[-1]) if last > first else at)
 
 

@@ -173,7 +173,7 @@ class Scan:
     @property
     def size(self) -> int | None:
         """Bytes that are to be read, which `report.bytes` counts up to; None where that is not known."""
-        sizes = [task.size for task in self._reading.tasks]
+        sizes = [task.length for task in self._reading.tasks]
         return None if None in sizes else sum(size for size in sizes if size is not None)
 
     def __repr__(self) -> str:
@@ -444,7 +444,13 @@ def _layout(one: Layout) -> dict[str, Any]:
         "kind": "directory",
         "title": one.title,
         "views": [
-            {"name": view.name, "codec": view.codec, "table": view.table, "doc": view.doc}
+            {
+                "name": view.name,
+                "codec": view.codec,
+                "table": view.table,
+                "doc": view.doc,
+                **({} if view.rows is None else {"rows": _table(view.rows)}),
+            }
             for view in one.views.values()
         ],
         "default_view": one.default_view,

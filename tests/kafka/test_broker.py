@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from kafka_mending import ID, Memory
 
+from logwright.codec.disk import Disk
 from logwright.codec.fault import UnreadableError, UnsupportedError, UsageError
 from logwright.codec.kafka.batch import CONTROL, RECORD_BATCH, TRANSACTIONAL
 from logwright.codec.kafka.broker import fetch
 from logwright.codec.kafka.broker import lost as losing
-from logwright.codec.kafka.broker.disk import Disk
 from logwright.codec.kafka.broker.entries import entries
 from logwright.codec.kafka.broker.errors import BrokerError, CorruptRecord
 from logwright.codec.kafka.broker.index import OffsetIndex

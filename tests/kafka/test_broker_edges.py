@@ -8,10 +8,10 @@ import pytest
 from kafka_log import batch, record
 from kafka_mending import ID, LAYOUT, Memory, started
 
+from logwright.codec.disk import Disk
 from logwright.codec.kafka import metadata
 from logwright.codec.kafka.batch import CONTROL, TRANSACTIONAL
 from logwright.codec.kafka.broker import fetch
-from logwright.codec.kafka.broker.disk import Disk
 from logwright.codec.kafka.broker.entries import entries
 from logwright.codec.kafka.broker.fetch import Consumer
 from logwright.codec.kafka.broker.segment import LogSegment

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from logwright.codec.describe import DescriptionError
+from logwright.codec.disk import Disk
 from logwright.codec.fault import Fault, Severity
 from logwright.codec.kafka import log
 from logwright.codec.kafka.batch import (
@@ -23,7 +24,6 @@ from logwright.codec.kafka.batch import (
     MAGIC,
     TRANSACTIONAL,
 )
-from logwright.codec.kafka.broker.disk import Disk
 from logwright.codec.kafka.broker.entries import Entries, entries
 from logwright.codec.kafka.broker.errors import BrokerError, CorruptRecord
 from logwright.codec.kafka.broker.loader import Loaded

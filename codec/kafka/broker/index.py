@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from logwright.codec.kafka.broker.disk import Disk
+from logwright.codec.disk import Disk
 from logwright.codec.kafka.broker.errors import InvalidOffset
 from logwright.codec.kafka.index import INDEX_ENTRY
 

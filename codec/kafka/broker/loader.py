@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from logwright.codec.kafka.broker.disk import Disk
+from logwright.codec.disk import Disk
 from logwright.codec.kafka.broker.entries import entries
 from logwright.codec.kafka.broker.errors import (
     BrokerError,

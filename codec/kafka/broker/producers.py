@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from logwright.codec.describe import DescriptionError
+from logwright.codec.disk import Disk
 from logwright.codec.kafka.batch import CONTROL, TRANSACTIONAL
-from logwright.codec.kafka.broker.disk import Disk
 from logwright.codec.kafka.broker.errors import BrokerError, CorruptRecord
 from logwright.codec.kafka.broker.names import offset_of
 from logwright.codec.kafka.markers import MALFORMED

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from logwright.codec.disk import Disk
 from logwright.codec.fault import LogwrightError
-from logwright.codec.kafka.broker.disk import Disk
 from logwright.codec.kafka.broker.entries import Entries, entries
 from logwright.codec.kafka.broker.errors import (
     BrokerError,

@@ -12,9 +12,9 @@ from dataclasses import replace
 from typing import Any
 
 from logwright.codec.base import Entry, Listing, Part, Verdict
+from logwright.codec.disk import Disk
 from logwright.codec.fault import UnreadableError, UsageError
 from logwright.codec.kafka import builder, log, metadata
-from logwright.codec.kafka.broker.disk import Disk
 from logwright.codec.kafka.broker.entries import entries
 from logwright.codec.kafka.broker.errors import BrokerError, Offline, Stray
 from logwright.codec.kafka.broker.fetch import Consumer, Served, Stretch

@@ -34,7 +34,7 @@ def _print(one: dict[str, Any]) -> None:
         if view is one["views"][0]:
             _head("views")
         default = " (default)" if view["name"] == one["default_view"] else ""
-        click.echo(f"  {view['name']:<20}{view['doc']}{default}  [{view['codec']}: {view['table']}]")
+        click.echo(f"  {view['name']:<20}{view['doc']}{default}  [{_shows(view)}]")
     for name, table in _tables(one).items():
         _head(f"columns of {name}")
         for column in table["columns"]:
@@ -48,6 +48,11 @@ def _print(one: dict[str, Any]) -> None:
             click.echo(f"  {option['name']:<30}{option['default']!s:<14}{option['doc']}{choices}")
 
 
+def _shows(view: dict[str, Any]) -> str:
+    """The name of the table whose rows a view gives."""
+    return f"view {view['name']}" if "rows" in view else f"{view['codec']}: {view['table']}"
+
+
 def _tables(one: dict[str, Any]) -> dict[str, Any]:
     """The tables of a codec; of a layout those that its views show."""
     import logwright as lw
@@ -55,8 +60,9 @@ def _tables(one: dict[str, Any]) -> dict[str, Any]:
     if "views" not in one:
         found: dict[str, Any] = one["tables"]
         return found
-    shown = dict.fromkeys((view["codec"], view["table"]) for view in one["views"])
-    return {f"{codec}: {table}": lw.codecs(codec)[0]["tables"][table] for codec, table in shown}
+    shown = dict.fromkeys((view["codec"], view["table"]) for view in one["views"] if "rows" not in view)
+    tables = {f"{codec}: {table}": lw.codecs(codec)[0]["tables"][table] for codec, table in shown}
+    return tables | {f"view {view['name']}": view["rows"] for view in one["views"] if "rows" in view}
 
 
 def _head(text: str) -> None:

@@ -12,11 +12,13 @@ from pyspark.sql.types import StructType
 from logwright.codec import registry
 from logwright.codec.fault import UsageError
 from logwright.codec.option import Options, fold
+from logwright.codec.table import Table
 from logwright.readers.plainly import plainly
 from logwright.readers.spark import PushingSource, Request, SparkSource, paths_of, schema_of
 from logwright.writers.bad_records import BadRecords
 from logwright.writers.spark import SparkSink
 from logwright.writers.staged import StagedWrite
+from logwright.writers.write import rows_table
 
 _NOT_OPTIONS = {"path", "paths", "codec"}
 
@@ -50,18 +52,26 @@ class DefaultSource(DataSource):
             )
         layout = registry.get_layout(given["codec"])
         options = {name: value for name, value in self.options.items() if fold(name) not in _NOT_OPTIONS}
-        # A row of nulls through a builder: wrong types and names are told now, before any task runs.
+        # A row of next to nothing through a builder: wrong types and names are told now, before any task runs.
         trial = layout.builder(
             None, os.path.basename(path.rstrip("/")), Options(layout.options, options), staged=True
         )
-        list(trial.add(_nulls(to_arrow_schema(schema, timezone="UTC"))))
+        list(trial.add(_trial(to_arrow_schema(schema, timezone="UTC"), rows_table(layout))))
         mode = "overwrite" if overwrite else "append"
         return SparkSink(StagedWrite(path, layout.name, mode, options, process=_driver()))
 
 
-def _nulls(schema: pa.Schema) -> pa.RecordBatch:
-    """One row of nulls, but for whole numbers: where a null is refused, a number would not be."""
-    arrays = [pa.array([0], f.type) if pa.types.is_integer(f.type) else pa.nulls(1, f.type) for f in schema]
+def _trial(schema: pa.Schema, table: Table) -> pa.RecordBatch:
+    """One row of nulls, but for whole numbers, and bytes that may not be null: where a null is refused, these would not be."""
+    whole = {one.name for one in table.columns if one.type == pa.binary() and not one.nullable}
+    arrays = [
+        pa.array([0]).cast(f.type)
+        if pa.types.is_integer(f.type)
+        else pa.array([b""]).cast(f.type)
+        if f.name in whole and (pa.types.is_binary(f.type) or pa.types.is_string(f.type))
+        else pa.nulls(1, f.type)
+        for f in schema
+    ]
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([f.with_nullable(True) for f in schema]))
 
 

@@ -1,6 +1,6 @@
-"""The directory of a partition on which a broker is started in thought: what it cuts, removes, renames and writes is kept beside.
+"""A directory on which a system is started in thought: what it cuts, removes, renames and writes is kept beside.
 
-The listing underneath is never changed. Contents that the broker would write are in memory: indexes and snapshots, never logs.
+The listing underneath is never changed. Contents that the system would write are in memory.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Disk:
             content.name, content.start + offset, left if length is None else min(length, left)
         )
 
-    # As a broker changes it
+    # As the system changes it
 
     def __contains__(self, name: str) -> bool:
         return name in self._files

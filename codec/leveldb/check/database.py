@@ -1,0 +1,220 @@
+"""The files of a database held against each other.
+
+Severity: what hides or loses entries that are there is an error; what LevelDB passes over and the reader has to know, a warning.
+Source of the rules: `VersionSet`, `DBImpl::Recover` and `Version::Get` of LevelDB, which checks none of them when it opens.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+
+import numpy as np
+
+from logwright.codec.base import Frames, Listing, Plan, PlannedFile, Window
+from logwright.codec.fault import Fault, Kind, Severity
+from logwright.codec.leveldb import log, table
+from logwright.codec.leveldb.check.table import TableCheck
+from logwright.codec.leveldb.descriptor import read_descriptor
+from logwright.codec.leveldb.entries import user_key
+from logwright.codec.leveldb.framing import BATCH_HEADER
+from logwright.codec.leveldb.keys import BYTEWISE, order
+from logwright.codec.leveldb.names import FileType, log_name, parse
+from logwright.codec.leveldb.table import readable
+from logwright.codec.leveldb.version import FileMetaData
+from logwright.codec.leveldb.walk import Reader
+
+LAYOUT = "leveldb.db"
+_OLDER = "Get gives the value of the newer file by place, an iterator that of the larger sequence number; a compaction of all sets it right"
+
+ADVICE = (
+    "Copy the directory before anything opens it: LevelDB removes the logs that it has read when it opens a database, damaged ones too.",
+    "LevelDB's own RepairDB checks no checksums: it keeps wrong values as if they were right, and brings deleted keys back.",
+)
+
+
+class DatabaseChecker:
+    """See `logwright.codec.base.Checker`. `deep`: blocks are looked into."""
+
+    def __init__(self, listing: Listing, plan: Plan, *, deep: bool) -> None:
+        self._listing, self._deep = listing, deep
+        found = read_descriptor(listing)
+        self._version = found.version if found.error is None else None
+        self._manifest = found.manifest or ""
+        self._bytewise = plan.facts.get("comparator", BYTEWISE) == BYTEWISE
+        self._limit = table.MAX_DECOMPRESSED.default
+        self._found: list[tuple[str, Fault]] = []
+        self._at: tuple[PlannedFile, TableCheck] | None = None
+        self._tables: dict[int, tuple[str, TableCheck]] = {}
+        self._sequence: int | None = None if self._version is None else self._version.last_sequence
+        """The last one of what was seen of the logs so far."""
+        self._highest = self._sequence or 0
+        self._log: tuple[str, int] = ("", 0)
+        """The log at hand, and where its last good record ended."""
+
+    def add(self, file: PlannedFile, window: Window, frames: Frames) -> None:
+        if file.codec == log.NAME:
+            self._batches(file, window, frames)
+        elif file.codec == table.CODEC.name and self._deep:
+            if self._at is None or self._at[0].name != file.name:
+                self._close()
+                read = Reader(self._listing, file.name, file.size)
+                self._at = file, TableCheck(read, self._limit, bytewise=self._bytewise)
+            self._at[1].add(window, frames)
+
+    def _close(self) -> None:
+        if self._at is None:
+            return
+        (file, check), self._at = self._at, None
+        self._found += [(file.name, fault) for fault in check.faults]
+        named = parse(file.name)
+        if named is not None:
+            self._tables[named.number] = file.name, check
+        # Keys and filters are not needed any more.
+        check.blocks.keys = ()
+
+    # Logs
+
+    def _batches(self, file: PlannedFile, window: Window, frames: Frames) -> None:
+        frames = frames.pick(frames.header["size"] >= BATCH_HEADER)
+        if not len(frames):
+            return
+        name, end = self._log
+        first = frames.header["sequence"].astype(np.int64)
+        last = first + np.maximum(frames.header["count"].astype(np.int64), 0) - 1
+        start = frames.start + window.offset
+        whole = start[0] == (end if name == file.name else 0)
+        before = np.concatenate(([self._sequence if self._sequence is not None else first[0] - 1], last[:-1]))
+        contiguous = np.concatenate(([whole], frames.start[1:] == frames.end[:-1]))
+        begins = np.zeros(len(first), np.bool_)
+        begins[0] = name != file.name
+        for i in np.flatnonzero(contiguous & (first > before + 1)).tolist():
+            text = f"the sequence numbers {int(before[i]) + 1} to {int(first[i]) - 1} are missing before this write"
+            lost = {"first_sequence": int(before[i]) + 1, "last_sequence": int(first[i]) - 1}
+            system = "LevelDB takes no notice: writes were lost here, or passed over by an earlier start"
+            self._say(file.name, Kind.ORDER, text, Severity.WARNING, system, int(start[i]), lost)
+        # What a manifest has may be ahead of the log that was begun before it was written.
+        for i in np.flatnonzero(contiguous & ~begins & (first <= before)).tolist():
+            text = f"the sequence number {int(first[i])} comes after {int(before[i])}"
+            system = "LevelDB takes the write for older than those before it"
+            self._say(file.name, Kind.ORDER, text, Severity.WARNING, system, int(start[i]))
+        self._sequence = max(int(last.max()), int(self._sequence or 0) if name != file.name else 0)
+        self._highest = max(self._highest, int(last.max()))
+        self._log = file.name, int(frames.end[-1]) + window.offset
+
+    # All together
+
+    def finish(self) -> Iterator[tuple[str, Fault]]:
+        self._close()
+        if self._version is not None:
+            live = self._version.files
+            self._numbers(live)
+            self._levels()
+            for number, (_, known) in live.items():
+                if number in self._tables:
+                    self._against(known, *self._tables[number])
+            self._ages(live)
+        yield from self._found
+
+    def _numbers(self, live: Mapping[int, tuple[int, FileMetaData]]) -> None:
+        version = self._version
+        assert version is not None
+        following = version.next_file_number or 0
+        for number in sorted(live):
+            if number >= following:
+                text = f"table {number} is live, and the next number for a new file is {following}"
+                system = "LevelDB gives the number to a new file, and writes over the table"
+                self._say(self._manifest, Kind.LINK, text, Severity.ERROR, system)
+        first = version.log_number or 0
+        logs = {
+            named.number
+            for entry in self._listing.entries()
+            if (named := parse(entry.name)) is not None
+            and named.type is FileType.LOG
+            and entry.name == log_name(named.number)
+        }
+        if first and not any(one >= first or one == version.prev_log_number for one in logs):
+            text = f"{log_name(first)} is not there, which the manifest has as the log in use"
+            system = "LevelDB opens without a word, and what was written to it is gone"
+            self._say("", Kind.LINK, text, Severity.WARNING, system)
+        if self._deep:
+            for name, check in self._tables.values():
+                if check.high > self._highest:
+                    text = f"it has sequence numbers up to {check.high}, and the last one of the database is {self._highest}"
+                    system = "LevelDB shows no entry with a larger one"
+                    self._say(name, Kind.LINK, text, Severity.ERROR, system)
+
+    def _levels(self) -> None:
+        """Tables of a level from 1 on don't overlap."""
+        version = self._version
+        assert version is not None
+        for level, files in enumerate(version.levels):
+            if level == 0 or not self._bytewise:
+                continue
+            for before, after in pairwise(files):
+                if order(before.largest) >= order(after.smallest):
+                    text = (
+                        f"tables {before.number} and {after.number} of level {level} overlap: one goes up to "
+                        f"{readable(user_key(before.largest))}, the other begins with {readable(user_key(after.smallest))}"
+                    )
+                    system = "LevelDB looks into one table of a level only: Get misses keys"
+                    self._say(self._manifest, Kind.ORDER, text, Severity.ERROR, system)
+
+    def _against(self, known: FileMetaData, name: str, check: TableCheck) -> None:
+        """A table and what the manifest says of it. Wider than it is does no harm."""
+        if not self._bytewise or check.smallest is None or check.largest is None:
+            return
+        system = "LevelDB does not look into the table for keys outside of that: Get misses them"
+        if order(check.smallest) < order(known.smallest):
+            text = f"its first key is {readable(user_key(check.smallest))}, before {readable(user_key(known.smallest))}, which the manifest has"
+            self._say(name, Kind.LINK, text, Severity.ERROR, system)
+        if order(check.largest) > order(known.largest):
+            text = f"its last key is {readable(user_key(check.largest))}, behind {readable(user_key(known.largest))}, which the manifest has"
+            self._say(name, Kind.LINK, text, Severity.ERROR, system)
+
+    def _ages(self, live: Mapping[int, tuple[int, FileMetaData]]) -> None:
+        """Where tables overlap, the one that is looked into first has the newer entries: see `Version::Get`."""
+        version = self._version
+        assert version is not None
+        if not self._bytewise:
+            return
+        levels = [[one for one in files if one.number in self._tables] for files in version.levels]
+        for level, files in enumerate(levels):
+            for one in files:
+                check = self._tables[one.number][1]
+                if level == 0:
+                    for other in files:
+                        if other.number < one.number:
+                            self._age(one, check, other)
+                for below in levels[level + 1 :]:
+                    ends = [user_key(other.largest) for other in below]
+                    for other in below[bisect_left(ends, user_key(one.smallest)) :]:
+                        if user_key(other.smallest) > user_key(one.largest):
+                            break
+                        self._age(one, check, other)
+
+    def _age(self, upper: FileMetaData, check: TableCheck, lower: FileMetaData) -> None:
+        name, other = self._tables[lower.number]
+        overlap = user_key(lower.smallest) <= user_key(upper.largest) and user_key(
+            upper.smallest
+        ) <= user_key(lower.largest)
+        if overlap and other.rows and check.rows and other.low > check.high:
+            text = (
+                f"it is newer (sequence numbers from {other.low} on) than table {upper.number} (up to {check.high}), which is "
+                "looked into before it"
+            )
+            self._say(name, Kind.ORDER, text, Severity.WARNING, _OLDER)
+
+    def _say(
+        self,
+        name: str,
+        kind: Kind,
+        text: str,
+        severity: Severity,
+        system: str,
+        at: int = 0,
+        lost: Mapping[str, int] | None = None,
+    ) -> None:
+        codec = log.NAME if name.endswith(".log") else LAYOUT
+        self._found.append((name, Fault(codec, at, 0, kind, text, severity, system, lost=dict(lost or {}))))

@@ -1,0 +1,159 @@
+"""What is in a table held against itself: the order of its keys, the keys of its index, its filter.
+
+LevelDB checks none of this when it reads: a key that is out of its place is found by an iterator and not by `Get`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from logwright.codec.base import Bytes, Frames, Window
+from logwright.codec.fault import Fault, Kind
+from logwright.codec.leveldb.block import TRAILER_SIZE, Slices, block_crc, entries, read_handles
+from logwright.codec.leveldb.entries import BEFORE, HIGH, INSIDE, LOW, Portion, is_foreign, portions, user_key
+from logwright.codec.leveldb.filter import META_PREFIX, POLICY, Filter, hash_keys
+from logwright.codec.leveldb.index import FILTER, METAINDEX, NAME, Blocks, survey
+from logwright.codec.leveldb.keys import MAX_SEQUENCE, order
+from logwright.codec.leveldb.rows import plain
+from logwright.codec.leveldb.table import readable
+from logwright.codec.leveldb.walk import Reader
+
+_ORDER = {
+    INSIDE: "its keys are not in order",
+    BEFORE: "its first key is not behind the last one of the block before",
+    LOW: "its first key is not behind the index key of the block before",
+    HIGH: "its last key is behind its own key in the index",
+}
+_SEARCHES = (
+    "LevelDB finds the block by the index and a key in it by halves: Get may miss keys that iterators show"
+)
+_MISSES = "Get with this filter policy says NotFound for it, while iterators show it"
+
+
+class TableCheck:
+    """Takes the blocks of one table, in order. `faults` is what does not fit; the rest says what is in it."""
+
+    def __init__(self, read: Reader, limit: int, *, bytewise: bool) -> None:
+        """`limit`: see `max.decompressed.bytes`. Of an order that is not bytewise only the name is known: it is not judged."""
+        self.read, self.limit, self.bytewise = read, limit, bytewise
+        self.blocks: Blocks = survey(read, read.size, limit)
+        self.faults: list[Fault] = []
+        self.rows = 0
+        self.deletions = 0
+        self.smallest: bytes | None = None
+        """The first internal key, and the last one."""
+        self.largest: bytes | None = None
+        self.low, self.high = MAX_SEQUENCE, -1
+        """The smallest and the largest sequence number."""
+        self.unreadable: list[tuple[int, int, str]] = []
+        """Data blocks with right checksums that can't be read to their ends: bytes of the file, and why."""
+        self.foreign = 0
+        """How many of them are compressed as only forks of LevelDB do."""
+        keys = self.blocks.keys
+        self._index = (
+            keys if isinstance(keys, Slices) else Slices(np.empty(0, np.uint8), np.zeros(1, np.int64))
+        )
+        self._filter = filter_of(read, self.blocks)
+
+    def add(self, window: Window, frames: Frames) -> None:
+        for portion in portions(window, frames, self.limit):
+            self._errors(window, portion)
+            if portion.made.rows:
+                self._judge(window, portion)
+                self._ask(window, portion)
+                self._count(portion)
+
+    def _errors(self, window: Window, portion: Portion) -> None:
+        for i, text in portion.errors.items():
+            start, end = (window.offset + int(one[i]) for one in (portion.frames.start, portion.frames.end))
+            self.unreadable.append((start, end, text))
+            stored = window.data[start - window.offset : end - window.offset - TRAILER_SIZE]
+            self.foreign += is_foreign(stored, int(portion.frames.header["type"][i]))
+
+    def _judge(self, window: Window, portion: Portion) -> None:
+        if not self.bytewise:
+            return
+        judged = portion.judged(self._index if self.blocks.sound else NO_INDEX)
+        first = portion.key(0)
+        if self.largest is not None and order(first) <= order(self.largest):
+            judged = np.zeros(len(portion.frames), np.int64) if judged is None else judged
+            judged[int(np.argmax(portion.made.per_block > 0))] |= BEFORE
+        if judged is None:
+            return
+        rows = portion.rows
+        for i in np.flatnonzero(judged).tolist():
+            what = next(text for bit, text in _ORDER.items() if int(judged[i]) & bit)
+            key = readable(user_key(portion.key(int(rows[i]))))
+            self._fault(window, portion, i, Kind.ORDER, f"{what}; it begins with {key}", _SEARCHES)
+
+    def _ask(self, window: Window, portion: Portion) -> None:
+        if self._filter is None:
+            return
+        hashes = np.empty(portion.made.rows, np.int64)
+        hash_keys(portion.made.keys, portion.made.key_ends, 0, portion.made.rows, hashes)
+        rows = portion.rows
+        for i in range(len(portion.frames)):
+            low, high = int(rows[i]), int(rows[i + 1])
+            missed = self._filter.misses(window.offset + int(portion.frames.start[i]), hashes[low:high])
+            if missed is not None:
+                key = readable(user_key(portion.key(low + missed)))
+                self._fault(
+                    window, portion, i, Kind.LINK, f"the filter says that {key} is not there", _MISSES
+                )
+
+    def _count(self, portion: Portion) -> None:
+        made = portion.made
+        self.rows += made.rows
+        self.deletions += int(np.count_nonzero(made.trailers & 0xFF == 0))
+        sequences = made.trailers >> 8 & MAX_SEQUENCE
+        self.low, self.high = min(self.low, int(sequences.min())), max(self.high, int(sequences.max()))
+        first, last = portion.key(0), portion.key(made.rows - 1)
+        self.smallest = first if self.smallest is None else self.smallest
+        self.largest = last
+
+    def _fault(self, window: Window, portion: Portion, i: int, kind: Kind, text: str, system: str) -> None:
+        start, end = int(portion.frames.start[i]), int(portion.frames.end[i])
+        fault = Fault(NAME, window.offset + start, end - start, kind, text, system=system, rows_lost=0)
+        self.faults.append(fault)
+
+
+NO_INDEX = Slices(np.empty(0, np.uint8), np.zeros(1, np.int64))
+
+
+def policies(read: Reader, blocks: Blocks, limit: int) -> Iterator[tuple[str, int, int]]:
+    """The filters that the metaindex names: name of the policy, offset and size of the block."""
+    for i in np.flatnonzero(blocks.kind == METAINDEX).tolist():
+        offset, size = int(blocks.offset[i]), int(blocks.size[i])
+        data = contents(read, offset, size)
+        if data is None:
+            continue
+        one = plain(data[:size], int(data[size]), limit)
+        names, values, _ = entries(one.data, limit)
+        offsets, sizes = np.empty(len(values), np.int64), np.empty(len(values), np.int64)
+        read_handles(values.data, values.ends, offsets, sizes)
+        for name, at, length in zip(names, offsets.tolist(), sizes.tolist(), strict=True):
+            if name.startswith(META_PREFIX.encode()) and at >= 0:
+                yield name[len(META_PREFIX) :].decode(errors="replace"), at, length
+
+
+def contents(read: Reader, offset: int, size: int) -> Bytes | None:
+    """A block with its trailer, where its checksum is right."""
+    data = read(offset, size + TRAILER_SIZE)
+    if len(data) < size + TRAILER_SIZE or block_crc(data, 0, size) != int.from_bytes(
+        data[size + 1 :].tobytes(), "little"
+    ):
+        return None
+    return data
+
+
+def filter_of(read: Reader, blocks: Blocks, limit: int = 1 << 30) -> Filter | None:
+    """The filter that LevelDB asks of a table; None where there is none, or a damaged one."""
+    if not blocks.sound or not (blocks.kind == FILTER).any():
+        return None
+    for policy, offset, size in policies(read, blocks, limit):
+        data = contents(read, offset, size)
+        if policy == POLICY and data is not None:
+            return Filter(data[:size])
+    return None

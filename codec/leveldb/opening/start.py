@@ -1,0 +1,260 @@
+"""Opening a database in thought: the verdict, what is on the disk afterwards, and what an iterator gives. See `codec.base.Predicts`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import cached_property
+
+import pyarrow as pa
+
+from logwright.codec.base import Entry, Group, Listing, Part, Verdict
+from logwright.codec.disk import Disk
+from logwright.codec.fault import UsageError
+from logwright.codec.leveldb import encode
+from logwright.codec.leveldb.keys import BYTEWISE
+from logwright.codec.leveldb.opening.db_impl import DBImpl, FromLog
+from logwright.codec.leveldb.opening.iterator import Child, DBIter, Pieces
+from logwright.codec.leveldb.opening.status import Status
+from logwright.codec.leveldb.opening.table import MAIN, Reading, Table, TableFile, find
+from logwright.codec.leveldb.table import readable
+from logwright.codec.leveldb.version import FileMetaData
+from logwright.codec.option import Option, Options, parse_bool
+
+VERSIONS = (MAIN, "1.23", "1.22")
+VIEW = "live"
+
+_WRITING = {option.name: option for option in encode.OPTIONS}
+OPTIONS = (
+    Option(
+        "paranoid_checks",
+        False,
+        "Opening fails at damage in a log, and indexes are checked before they are believed",
+        parse_bool,
+    ),
+    Option(
+        "verify_checksums",
+        True,
+        "Iterators check the blocks that they read; LevelDB's own default is false",
+        parse_bool,
+    ),
+    Option("create_if_missing", False, "Without CURRENT a new database is begun", parse_bool),
+    Option("error_if_exists", False, "A database that is there is not opened", parse_bool),
+    Option("reuse_logs", False, "The last log and the manifest are appended to", parse_bool),
+    Option(
+        "write_buffer_size",
+        4 << 20,
+        "Bytes in memory at which what a log holds is written to a table",
+        low=64 << 10,
+        high=1 << 30,
+    ),
+    Option(
+        "max_file_size",
+        2 << 20,
+        "A manifest of so many bytes is not appended to",
+        low=1 << 20,
+        high=1 << 30,
+    ),
+    *(
+        _WRITING[name]
+        for name in ("block_size", "block_restart_interval", "compression", "bloom_bits_per_key")
+    ),
+)
+"""Those that `comparator` is added to: what it is called where none is given depends on who asks."""
+
+
+def version_of(asked: str | None) -> str:
+    """The version asked about. Raises `UsageError`."""
+    if asked is None or asked.lower() in ("", "leveldb", "true"):
+        return VERSIONS[0]
+    number = asked.lower().removeprefix("leveldb").strip(" -=v")
+    for one in VERSIONS:
+        if number == one or number.startswith(f"{one}."):
+            return one
+    raise UsageError(
+        f"what LevelDB {asked!r} would do is not known",
+        advice=f"Versions that can be asked about: {', '.join(VERSIONS)}",
+    )
+
+
+class Opened:
+    """A database after `DB::Open`. See `logwright.codec.base.Opened` and `Serves`."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        before: Verdict,
+        database: DBImpl | None,
+        reading: Reading,
+        others: Sequence[Part | Group],
+    ) -> None:
+        self.after, self._before, self._database, self._reading = disk, before, database, reading
+        self._others = others
+
+    @cached_property
+    def verdict(self) -> Verdict:
+        """All that is there is read for it."""
+        verdict = self._before
+        if self._database is not None and not self._others:
+            verdict = _iterated(verdict, self.iterator())
+        disk = self.after
+        return replace(
+            verdict,
+            truncates=disk.truncates,
+            removes=tuple(disk.removes),
+            rewrites=tuple(disk.rewrites),
+            creates=tuple(disk.creates),
+        )
+
+    def parts(self, view: str) -> Sequence[Part | Group]:
+        """Only where the order of the keys is not known: then no merge like LevelDB's can be made."""
+        return self._others
+
+    def serves(self, view: str) -> bool:
+        """Raises `UsageError` for a view that nobody has of a database in use."""
+        if view != VIEW:
+            raise UsageError(f"LevelDB serves no view {view!r}", advice=f"It serves {VIEW!r}")
+        return not self._others
+
+    def iterator(self) -> DBIter:
+        """`DB::NewIterator`."""
+        assert self._database is not None
+        versions, reading = self._database.versions, self._reading
+        children = []
+        if self._database.mem is not None:
+            children.append(Child(_Memory(*self._database.mem, reading)))
+        for level, files in enumerate(versions.current.levels):
+            groups = [[one] for one in files] if level == 0 else [files] if files else []
+            children += [Child(_Files(self, group, level)) for group in groups]
+        return DBIter(children, versions.last_sequence)
+
+    def serve(self, view: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        if self._database is not None:
+            yield from self.iterator().rows(columns)
+
+    def table(self, one: FileMetaData, level: int, target: int) -> Pieces:
+        """The entries of a table, then what went wrong with it."""
+        assert self._database is not None
+        made = self._database.made.get(one.number)
+        try:
+            table = Table(find(self.after, one.number), one.size, self._reading)
+        except Status as status:
+            yield status
+            return
+        yield from _pieces(table, one.number, level, made, target)
+
+
+class _Files:
+    """The tables of a level one after the other (`Version::NewConcatenatingIterator`), or one table."""
+
+    def __init__(self, opened: Opened, files: Sequence[FileMetaData], level: int) -> None:
+        self.opened, self.files, self.level = opened, files, level
+
+    def __call__(self, target: int) -> Pieces:
+        for one in self.files:
+            yield from self.opened.table(one, self.level, target)
+
+
+def _pieces(table: Table, number: int, level: int, made: FromLog | None, target: int) -> Pieces:
+    first: Status | None = None
+    row = 0
+    for piece in table.chunks(
+        (number if made is None else made.log, level if made is None else None), target
+    ):
+        if isinstance(piece, Status):
+            first = first or piece
+            continue
+        if made is not None:
+            piece = replace(piece, position=made.position[row : row + piece.rows])
+            row += piece.rows
+        yield piece
+    status = table.index_status or first
+    if status is not None:
+        yield status
+
+
+class _Nothing:
+    """A directory without files. See `logwright.codec.base.Listing`."""
+
+    name = ""
+
+    def entries(self) -> Sequence[Entry]:
+        return ()
+
+    def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
+        raise KeyError(name)
+
+    def parent(self) -> Listing | None:
+        return None
+
+
+class _Memory:
+    """What stays in memory, as a table that is in no directory."""
+
+    def __init__(self, data: bytes, origin: FromLog, reading: Reading) -> None:
+        self.data, self.origin, self.reading = data, origin, reading
+
+    def __call__(self, target: int) -> Pieces:
+        disk = Disk(_Nothing())
+        disk.put("memory", self.data)
+        table = Table(TableFile(disk, "memory"), len(self.data), self.reading)
+        yield from _pieces(table, 0, 0, self.origin, target)
+
+
+def open_database(
+    listing: Listing,
+    options: Options,
+    *,
+    version: str | None,
+    clean: bool | None,
+    unordered: Callable[[], Sequence[Part | Group]] = tuple,
+) -> Opened:
+    """Open a database in thought. See `logwright.codec.base.Predicts`. `unordered` gives the parts to be read where the order of the
+    keys is not known here."""
+    release = version_of(version)
+    disk = Disk(listing)
+    comparator = options["comparator"] or BYTEWISE
+    database = DBImpl(disk, options, comparator)
+    reading = Reading(options["verify_checksums"], options["paranoid_checks"], release)
+    verdict = Verdict("leveldb", release, bool(clean), "" if clean is None else "option")
+    try:
+        database.open()
+    except Status as status:
+        verdict = replace(
+            verdict,
+            opens=False,
+            scope="database",
+            error=status.message,
+            error_class=status.code,
+            rows=0,
+            serves={"first": None, "last": None, "stops_at": None},
+            warnings=tuple(database.info_log),
+        )
+        return Opened(disk, verdict, None, reading, ())
+    why = database.versions.compaction
+    verdict = replace(
+        verdict,
+        warnings=(
+            *database.info_log,
+            *(() if why is None else (f"a compaction starts at once: {why}",)),
+            *(() if comparator == BYTEWISE else (f"the order {comparator} is not known here",)),
+        ),
+    )
+    return Opened(disk, verdict, database, reading, () if comparator == BYTEWISE else unordered())
+
+
+def _iterated(verdict: Verdict, iterator: DBIter) -> Verdict:
+    """With what an iterator gives."""
+    rows, first, last = iterator.count()
+    status = iterator.status
+    return replace(
+        verdict,
+        rows=rows,
+        error=None if status is None else status.message,
+        error_class=None if status is None else status.code,
+        serves={
+            "first": None if first is None else readable(first),
+            "last": None if last is None else readable(last),
+            "stops_at": None if status is None else "the first key" if last is None else readable(last),
+        },
+    )

@@ -1,0 +1,234 @@
+"""Views whose rows are made from those of several files side by side (`codec.base.Combines`): the files are read as streams, what
+is damaged in them is told and put aside, and the layout puts the rest together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pyarrow as pa
+
+from logwright.codec import registry
+from logwright.codec.base import Combines
+from logwright.codec.fault import DamageError, Fault, Severity
+from logwright.codec.table import Table
+from logwright.readers.filter import Filter
+from logwright.readers.report import Report
+from logwright.readers.stream import CORRUPT, Mode, output_schema
+from logwright.readers.task import Task, Work
+from logwright.readers.walk import WINDOW
+
+_SMALLEST = 256 << 10
+"""The smallest window, where many runs are open at a time."""
+_OPEN = 8
+"""So many runs are read in windows of full size."""
+
+
+@dataclass(frozen=True)
+class TaskRun:
+    """A `codec.base.Run`."""
+
+    tasks: tuple[Task, ...]
+    how: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Combined:
+    """A `codec.base.Group`, or the rows of a range of its key: from `low` on, and before `high`. See `readers.task.Work`."""
+
+    path: str
+    layout: str
+    view: str
+    runs: tuple[TaskRun, ...]
+    how: Mapping[str, Any] = field(default_factory=dict)
+    key: str | None = None
+    low: Any = None
+    high: Any = None
+    quiet: frozenset[str] = frozenset()
+    """Files whose damage is told by others that read them too."""
+
+    @property
+    def files(self) -> Sequence[Task]:
+        return [task for run in self.runs for task in run.tasks]
+
+    @property
+    def length(self) -> int | None:
+        lengths = [task.length for task in self.files]
+        return None if None in lengths else sum(one for one in lengths if one is not None)
+
+    def named(self) -> Work:
+        return replace(
+            self,
+            runs=tuple(replace(run, tasks=tuple(task.named() for task in run.tasks)) for run in self.runs),
+            quiet=frozenset(task.path for task in self.files if task.file in self.quiet),
+        )
+
+    @property
+    def table(self) -> Table:
+        return registry.table_of(registry.get_layout(self.layout).views[self.view])
+
+    def rows(
+        self,
+        columns: Sequence[str],
+        report: Report,
+        *,
+        mode: Mode = Mode.FAILFAST,
+        filter: Filter | None = None,
+        limit: int | None = None,
+        window: int = WINDOW,
+    ) -> Iterator[pa.RecordBatch]:
+        layout = registry.get_layout(self.layout)
+        assert isinstance(layout, Combines)
+        room = max(window * _OPEN // max(_OPEN, len(self.runs)), min(window, _SMALLEST))
+        reading = _Reading(self, report, mode, filter, room)
+        wanted = tuple(dict.fromkeys((*columns, *(filter.columns if filter is not None else ()))))
+        schema = output_schema(self.table, columns, mode)
+        left = limit
+        runs = [_Stream(reading, run) for run in self.runs]
+        for batch in layout.combine(self.view, self.how, runs, wanted, reading.tell):
+            for found in (*reading.damaged(schema), _shown(batch, filter, columns, schema)):
+                given = found if left is None else found.slice(0, left)
+                if not given.num_rows:
+                    continue
+                report.given += given.num_rows
+                yield given
+                if left is not None:
+                    left -= given.num_rows
+                    if not left:
+                        return
+        for found in reading.damaged(schema):
+            yield found if left is None else found.slice(0, left)
+
+    # Cutting
+
+    def split(self, max_bytes: int) -> Sequence[Work]:
+        """Ranges of the key, cut where parts start whose bounds are known. Parts without bounds are read for every range."""
+        cuts = self._cuts(max_bytes)
+        if not cuts:
+            return [self]
+        told: set[str] = set()
+        out: list[Work] = []
+        for low, high in zip([self.low, *cuts], [*cuts, self.high], strict=True):
+            runs = [
+                replace(run, tasks=tuple(task for task in run.tasks if self._touches(task, low, high)))
+                for run in self.runs
+            ]
+            files = {task.file for run in runs for task in run.tasks}
+            part = replace(
+                self,
+                runs=tuple(run for run in runs if run.tasks),
+                low=low,
+                high=high,
+                quiet=self.quiet | (files & told),
+            )
+            told |= files
+            if part.runs:
+                out.append(part)
+        return out
+
+    def _cuts(self, max_bytes: int) -> list[Any]:
+        if self.key is None:
+            return []
+        known = sorted(
+            ((task.bounds[self.key][0], task.size or 0) for task in self.files if self.key in task.bounds),
+            key=lambda one: one[0],
+        )
+        cuts: list[Any] = []
+        size = 0
+        for low, length in known:
+            inside = (self.low is None or low > self.low) and (self.high is None or low < self.high)
+            if size and size + length > max_bytes and inside and (not cuts or low > cuts[-1]):
+                cuts.append(low)
+                size = 0
+            size += length
+        return cuts
+
+    def _touches(self, task: Task, low: Any, high: Any) -> bool:
+        smallest, largest = task.bounds.get(self.key or "", (None, None))
+        return not (
+            (high is not None and smallest is not None and smallest >= high)
+            or (low is not None and largest is not None and largest < low)
+        )
+
+
+class _Reading:
+    """What the runs of one group share while they are read."""
+
+    def __init__(
+        self, what: Combined, report: Report, mode: Mode, filter: Filter | None, window: int
+    ) -> None:
+        self.what, self.report, self.mode, self.window = what, report, mode, window
+        self.silent = Report(report.path, max_faults=0)
+        # Rows of one key are together whatever else is asked of them: only what the key tells may be used before.
+        self.filter = filter.only(what.key) if filter is not None and what.key is not None else None
+        self.aside: list[pa.RecordBatch] = []
+
+    def tell(self, fault: Fault) -> None:
+        self.report.file("", fault.codec).add(fault)
+        if self.mode is Mode.FAILFAST and fault.severity is Severity.ERROR:
+            raise DamageError.of(fault, self.report.path)
+
+    def filter_of(self, task: Task) -> Filter | None:
+        """What is used on the rows of a file: none of a range that it lies in."""
+        what = self.what
+        if what.key is None or (what.low is None and what.high is None):
+            return self.filter
+        smallest, largest = task.bounds.get(what.key, (None, None))
+        low = what.low if smallest is None or what.low is None or smallest < what.low else None
+        high = what.high if largest is None or what.high is None or largest >= what.high else None
+        if low is None and high is None:
+            return self.filter
+        return Filter.between(self.filter, what.table[what.key], low, high)
+
+    def damaged(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """The rows of damaged regions that were met since this was asked last."""
+        found = self.aside[:]
+        self.aside.clear()
+        for row in found:
+            arrays = [
+                row.column(one.name) if one in CORRUPT else pa.nulls(row.num_rows, one.type) for one in schema
+            ]
+            self.report.given += row.num_rows
+            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+class _Stream:
+    """One run. See `codec.base.Stream`."""
+
+    def __init__(self, reading: _Reading, run: TaskRun) -> None:
+        self._reading, self._run, self.how = reading, run, run.how
+        self._told: set[str] = set(reading.what.quiet)
+
+    def __call__(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        reading = self._reading
+        for task in self._run.tasks:
+            loud = task.file not in self._told
+            self._told.add(task.file)
+            reading.report.file(task.file, task.codec).combined = True
+            yield from task.rows(
+                columns,
+                reading.report if loud else reading.silent,
+                mode=reading.mode,
+                filter=reading.filter_of(task),
+                window=reading.window,
+                aside=reading.aside.append if loud else _forget,
+            )
+
+
+def _forget(row: pa.RecordBatch) -> None: ...
+
+
+def _shown(
+    batch: pa.RecordBatch, filter: Filter | None, columns: Sequence[str], schema: pa.Schema
+) -> pa.RecordBatch:
+    """The rows that match, with the columns of the output."""
+    if filter is not None:
+        batch = filter.apply(batch)
+    if len(schema) == len(columns) == batch.num_columns:
+        return batch
+    if not len(schema):
+        return batch.select([])
+    arrays = [batch.column(name) for name in columns]
+    arrays += [pa.nulls(batch.num_rows, one.type) for one in list(schema)[len(columns) :]]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -1,0 +1,84 @@
+"""What the real system's clients get of a directory, where these are no stretches of its files (`codec.base.Serves`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from logwright.codec.base import Predicts, Serves
+from logwright.readers.filter import Filter
+from logwright.readers.report import Report
+from logwright.readers.resolve import DirectoryTarget, resolve
+from logwright.readers.stream import Mode
+from logwright.readers.task import Task, Work
+from logwright.readers.walk import WINDOW
+
+
+@dataclass(frozen=True)
+class Served:
+    """A directory that the system is started on where it is read. See `readers.task.Work`."""
+
+    path: str
+    layout: str
+    options: Mapping[str, Any]
+    view: str
+    version: str | None
+    clean: bool | None
+    length: int | None = None
+    opened: Serves | None = None
+    """Where it was started already: that does not go to another process."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Served, (
+            self.path, self.layout, self.options, self.view, self.version, self.clean, self.length,
+        )  # fmt: skip
+
+    @property
+    def files(self) -> Sequence[Task]:
+        return ()
+
+    def named(self) -> Work:
+        return self
+
+    def split(self, max_bytes: int) -> Sequence[Work]:
+        """Not at all: where keys are not in order, what comes out depends on all that came before."""
+        return [self]
+
+    def rows(
+        self,
+        columns: Sequence[str],
+        report: Report,
+        *,
+        mode: Mode = Mode.AS_SYSTEM,
+        filter: Filter | None = None,
+        limit: int | None = None,
+        window: int = WINDOW,
+    ) -> Iterator[pa.RecordBatch]:
+        wanted = tuple(dict.fromkeys((*columns, *(filter.columns if filter is not None else ()))))
+        left = limit
+        for batch in self._started().serve(self.view, wanted):
+            found = (batch if filter is None else filter.apply(batch)).select(list(columns))
+            found = found if left is None else found.slice(0, left)
+            if not found.num_rows:
+                continue
+            report.given += found.num_rows
+            yield found
+            if left is not None:
+                left -= found.num_rows
+                if not left:
+                    return
+
+    def _started(self) -> Serves:
+        if self.opened is not None:
+            return self.opened
+        (target,) = resolve(self.path, self.layout, self.options)
+        assert isinstance(target, DirectoryTarget)
+        assert isinstance(target.layout, Predicts)
+        opened = target.layout.open_as(
+            target.directory, target.plan, target.layout_options, version=self.version, clean=self.clean
+        )
+        assert isinstance(opened, Serves)
+        return opened

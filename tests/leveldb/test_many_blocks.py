@@ -1,0 +1,61 @@
+"""Blocks that are decompressed together read as each alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from logwright.codec.leveldb import block, rows
+from logwright.codec.leveldb.block import sealed
+from logwright.readers.stream import Mode
+from logwright.roundtrip.specimen import Specimen
+
+NAME = "000005.ldb"
+
+
+def table(count: int, size: int, compression: str) -> Specimen:
+    empty = Specimen.of(
+        b"", "leveldb.table", NAME, compression=compression, block_size=1024, block_restart_interval=4
+    )
+    random = np.random.default_rng(3)
+    values = [
+        random.integers(0, 256, size, np.uint8).tobytes() if n % 50 < 25 else b"word " * (size // 5)
+        for n in range(count)
+    ]
+    made = [{"key": b"key%06d" % n, "value": one, "sequence": n} for n, one in enumerate(values)]
+    return empty.with_bytes(empty.encode(pa.Table.from_pylist(made)))
+
+
+@pytest.mark.parametrize("portion", [1, 5000, 20_000, 32 << 20])
+def test_together_and_alone(portion: int, monkeypatch: Any) -> None:
+    monkeypatch.setattr(rows, "PORTION", portion)
+    found = table(600, 100, "snappy")
+    kinds = found.read("frames").table.filter(pa.compute.field("kind") == "data")["compression"].to_pylist()
+    assert {"none", "snappy"} == set(kinds)
+    together = found.read(columns="*").table
+    assert len(together) == 600
+    monkeypatch.setattr(rows, "_MANY", 1 << 30)
+    assert found.read(columns="*").table == together
+    monkeypatch.setattr(rows, "_MANY", 1)
+    assert found.read(columns="*").table == together
+
+
+@pytest.mark.parametrize("contents", [b"", b"\x80", b"\x50\x01\x00" + b"x" * 40, b"\x05\x10abc"])
+def test_one_that_does_not_decompress_is_told_alone(contents: bytes) -> None:
+    found = table(600, 100, "snappy")
+    data = found.all_bytes()
+    frames = found.read("frames").table.to_pylist()
+    bad = next(one for one in frames[20:] if one["compression"] == "snappy" and one["size"] > 60)
+    place, size = bad["position"], bad["size"]
+    stored = contents + bytes(size - len(contents))
+    hurt = found.with_bytes(
+        data[:place] + sealed(stored, block.SNAPPY) + data[place + size + block.TRAILER_SIZE :]
+    )
+    before = found.read(columns="*").table
+    after = hurt.read(columns="*", mode=Mode.DROPMALFORMED)
+    assert [fault.offset for fault in after.report.faults] == [place]
+    assert "snappy" in after.report.faults[0].detail
+    assert after.table == before.filter(pa.compute.field("position") != place)

@@ -1,0 +1,120 @@
+"""LevelDB databases through Spark: written by tasks as sorted runs, placed or merged, read back, and opened by LevelDB itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import logwright as lw
+
+pytestmark = pytest.mark.spark
+functions = pytest.importorskip("pyspark.sql.functions")
+plyvel = pytest.importorskip("plyvel")
+
+
+def frame(spark: Any, count: int, parts: int = 3, first: int = 0) -> Any:
+    f = functions
+    return spark.range(first, first + count, numPartitions=parts).select(
+        f.format_string("k%08d", "id").alias("key"),
+        f.concat(f.lit("v"), f.col("id")).cast("binary").alias("value"),
+    )
+
+
+def write(rows: Any, path: Path, mode: str = "append", **options: Any) -> None:
+    rows.write.format("logwright").option("codec", "leveldb.db").options(**options).mode(mode).save(str(path))
+
+
+def expected(count: int, first: int = 0) -> list[tuple[bytes, bytes]]:
+    return [(b"k%08d" % n, b"v%d" % n) for n in range(first, first + count)]
+
+
+def opened(path: Path) -> list[tuple[bytes, bytes]]:
+    """What LevelDB's own iterator gives. It must find nothing to compact."""
+    db = plyvel.DB(str(path))
+    try:
+        found = list(db)
+    finally:
+        db.close()
+    assert "ompact" not in (path / "LOG").read_text()
+    return found
+
+
+def tables(path: Path) -> int:
+    return len(list(path.glob("*.ldb")))
+
+
+def test_parts_in_order_are_placed_as_they_are(spark: Any, tmp_path: Path) -> None:
+    target = tmp_path / "db"
+    write(frame(spark, 3000, 3), target)
+    assert tables(target) == 3
+    assert opened(target) == expected(3000)
+    assert [one.name for one in tmp_path.iterdir()] == ["db"]
+
+
+def test_shuffled_rows_are_merged(spark: Any, tmp_path: Path) -> None:
+    target = tmp_path / "db"
+    write(
+        frame(spark, 20_000, 2).orderBy(functions.rand(7)),
+        target,
+        compression="none",
+        **{"max_file_size": "64k"},
+    )
+    assert tables(target) > 5
+    assert opened(target) == expected(20_000)
+
+
+def test_append_and_overwrite(spark: Any, tmp_path: Path) -> None:
+    target = tmp_path / "db"
+    write(frame(spark, 500), target)
+    write(frame(spark, 400, first=500), target)
+    write(frame(spark, 10, first=100).withColumn("value", functions.lit("new")), target)
+    changed = {b"k%08d" % n: b"new" for n in range(100, 110)}
+    assert opened(target) == sorted({**dict(expected(900)), **changed}.items())
+    db = plyvel.DB(str(target))
+    assert db.get(b"k00000105") == b"new"
+    db.close()
+    write(frame(spark, 50), target, "overwrite")
+    assert opened(target) == expected(50)
+
+
+def test_a_key_of_two_tasks(spark: Any, tmp_path: Path) -> None:
+    twice = frame(spark, 300, 1).union(frame(spark, 100, 1).withColumn("value", functions.lit(b"again")))
+    with pytest.raises(Exception, match="more than once"):
+        write(twice, tmp_path / "db")
+    assert list(tmp_path.iterdir()) == []
+    write(twice, tmp_path / "db", onDuplicate="last")
+    assert opened(tmp_path / "db") == [(b"k%08d" % n, b"again") for n in range(100)] + expected(200, 100)
+
+
+def test_sequence_numbers_and_types_are_kept(spark: Any, tmp_path: Path) -> None:
+    f = functions
+    rows = spark.range(0, 600, numPartitions=3).select(
+        f.format_string("k%03d", f.col("id") % 200).alias("key"),
+        f.when(f.col("id") % 3 > 0, f.col("id").cast("string")).alias("value"),
+        f.when(f.col("id") % 3 > 0, "value").otherwise("deletion").alias("type"),
+        (f.col("id") + 1).alias("sequence"),
+    )
+    write(rows, tmp_path / "db")
+    newest = {b"k%03d" % (n % 200): b"%d" % n if n % 3 else None for n in range(600)}
+    assert opened(tmp_path / "db") == sorted((k, v) for k, v in newest.items() if v is not None)
+
+
+@pytest.mark.parametrize(
+    ("column", "said"), [("id", "binary or text is needed"), ("null", "the key is null")]
+)
+def test_keys_that_can_not_be(spark: Any, tmp_path: Path, column: str, said: str) -> None:
+    f = functions
+    key = f.col("id") if column == "id" else f.when(f.col("id") > 1, f.lit("k"))
+    with pytest.raises(Exception, match=said):
+        write(spark.range(3).select(key.alias("key")), tmp_path / "db")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.nightly
+def test_a_million_shuffled_rows(spark: Any, tmp_path: Path) -> None:
+    target = tmp_path / "db"
+    write(frame(spark, 1_000_000, 4).orderBy(functions.rand(7)), target)
+    assert opened(target) == expected(1_000_000)
+    assert lw.read(target).num_rows == 1_000_000
