@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from logwright.codec.describe import Struct, Type
+from logwright.codec.explain import Focus, Node
 from logwright.codec.fault import Fault
 from logwright.codec.option import Option, Options
 from logwright.codec.table import Table
@@ -201,6 +202,17 @@ class Addresses(Protocol):
 
         Raises `UsageError` for a field that there is not, or that can't be found in these bytes.
         """
+        ...
+
+
+@runtime_checkable
+class Explains(Protocol):
+    """What a codec may offer besides: to say what lies in a stretch of a file, where that is more than its first structure, or that
+    one after the other."""
+
+    def explain(self, window: Window, context: Any, focus: Focus, *, frame: bool) -> Sequence[Node]:
+        """All of the window, as nodes side by side: it is a `frame` just as a scan found it, or a stretch that is none (damage, or
+        what no frame covers). Never raises, whatever the bytes."""
         ...
 
 

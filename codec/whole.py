@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from logwright.codec import address
+from logwright.codec import address, explain
 from logwright.codec.base import Chunk, Decoded, Frames, Match, Window
 from logwright.codec.describe import DescriptionError, Struct
+from logwright.codec.explain import Focus, Node
 from logwright.codec.fault import Fault, Kind, UsageError
 from logwright.codec.option import Option, Options
 from logwright.codec.table import Column, Table
@@ -85,6 +86,10 @@ class WholeCodec:
     def edit(self, frame: bytes, path: address.Path, change: address.Change, *, reseal: bool) -> bytes:
         """See `codec.base.Addresses`."""
         return address.of_codec(self.name, self.structures, frame, path, change, reseal=reseal)
+
+    def explain(self, window: Window, context: None, focus: Focus, *, frame: bool) -> Sequence[Node]:
+        """See `codec.base.Explains`."""
+        return explain.stretch(self.structures[0] if self.structures else None, window, focus, one=True)
 
     def recognise(self, name: str, head: bytes) -> Match:
         return Match.NAME if self.pattern.fullmatch(name) else Match.NO

@@ -93,6 +93,11 @@ def unmasked(stored: int) -> int:
     return (rotated >> 32 - _ROTATE | rotated << _ROTATE) & _LOW
 
 
+def stored_crc(data: bytes) -> int:
+    """The checksum of bytes as it is stored: masked."""
+    return int(masked(crc32c(np.frombuffer(data, np.uint8), 0, len(data))))
+
+
 @kernel("const u1[], i8, i8")
 def block_crc(buf: Bytes, at: int, size: int) -> int:
     """The checksum to be stored for the block of `size` bytes at `at` and its type, which are in the buffer."""

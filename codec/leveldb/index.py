@@ -16,9 +16,10 @@ import numpy.typing as npt
 from logwright.codec.base import Bytes
 from logwright.codec.compress import CompressionError
 from logwright.codec.describe import Bytes as BytesType
-from logwright.codec.describe import Field, Struct
+from logwright.codec.describe import Content, Field, Struct
 from logwright.codec.fault import Fault, Kind
 from logwright.codec.leveldb.block import (
+    BLOCK_HANDLE,
     NOTHING,
     SOUND,
     TRAILER_SIZE,
@@ -36,14 +37,23 @@ Int64s = npt.NDArray[np.int64]
 
 HANDLES_SIZE = 40
 _LARGEST = (1 << 64) - 1
+HANDLES = Struct(
+    "FooterHandles",
+    Field("metaindex_handle", BLOCK_HANDLE, "where the metaindex block lies"),
+    Field("index_handle", BLOCK_HANDLE, "where the index block lies"),
+    Field("padding", BytesType(), "may be anything"),
+    doc="The first 40 bytes of the footer.",
+    source="Footer",
+)
 FOOTER = Struct(
     "Footer",
     Field(
         "handles",
         BytesType(HANDLES_SIZE),
         "handles of the metaindex and of the index, and padding that may be anything",
+        holds=Content(lambda scope: HANDLES, (HANDLES,)),
     ),
-    Field("magic", BytesType(len(MAGIC)), "57 fb 80 8b 24 75 47 db"),
+    Field("magic", BytesType(len(MAGIC)), "57 fb 80 8b 24 75 47 db", only=MAGIC),
     doc="The last 48 bytes of a table. No checksum covers them.",
     source="Footer",
 )

@@ -18,12 +18,13 @@ import pyarrow as pa
 from logwright.codec.base import Bytes, Chunk, Decoded, Frames, Match, Window
 from logwright.codec.columns import contents, numbers
 from logwright.codec.describe import Struct
+from logwright.codec.explain import Focus, Node
 from logwright.codec.fault import Fault, Kind, UsageError
 from logwright.codec.intrinsics import load_u32le
 from logwright.codec.kernel import kernel
 from logwright.codec.leveldb import again, encode, rows
-from logwright.codec.leveldb.block import BLOCK_HANDLE, ENTRY, TRAILER, TRAILER_SIZE, block_crc
-from logwright.codec.leveldb.filter import FILTER_END
+from logwright.codec.leveldb.block import TRAILER_SIZE, block_crc
+from logwright.codec.leveldb.explain import DATA_BLOCK, FILTER_BLOCK, INDEX_BLOCK, METAINDEX_BLOCK, table_of
 from logwright.codec.leveldb.index import (
     DATA,
     FOOTER,
@@ -35,7 +36,7 @@ from logwright.codec.leveldb.index import (
     handles,
     survey,
 )
-from logwright.codec.leveldb.keys import BYTEWISE
+from logwright.codec.leveldb.keys import BYTEWISE, readable
 from logwright.codec.leveldb.keys import TRAILER_SIZE as KEY_TRAILER
 from logwright.codec.option import Option, Options
 from logwright.codec.table import Column, Table
@@ -193,7 +194,7 @@ class LevelDBTable:
 
     name = NAME
     title = "LevelDB table: sorted blocks of keys and values"
-    structures: tuple[Struct, ...] = (TRAILER, ENTRY, BLOCK_HANDLE, FOOTER, FILTER_END)
+    structures: tuple[Struct, ...] = (DATA_BLOCK, INDEX_BLOCK, METAINDEX_BLOCK, FILTER_BLOCK, FOOTER)
     tables: Mapping[str, Table] = {"rows": ROWS, "frames": FRAMES, "file": FILE}
     options: tuple[Option, ...] = OPTIONS
     whole = False
@@ -249,6 +250,10 @@ class LevelDBTable:
         else:
             _at_footer(window, blocks, found)
         return found
+
+    def explain(self, window: Window, context: TableContext, focus: Focus, *, frame: bool) -> Sequence[Node]:
+        """See `codec.base.Explains`."""
+        return table_of(window, context.blocks, focus)
 
     def _blocks(self, window: Window, context: TableContext) -> Blocks:
         if context.blocks is None:
@@ -362,12 +367,6 @@ def _lost(blocks: Blocks, i: int) -> tuple[int | None, dict[str, str]]:
         return None, {}
     lost = {"smallest": readable(blocks.keys[n - 1][:-KEY_TRAILER])} if n else {}
     return None, lost | {"largest": readable(blocks.keys[n][:-KEY_TRAILER])}
-
-
-def readable(key: bytes) -> str:
-    """A key as people see it: text where it is printable, else hexadecimal."""
-    text = key.decode("utf-8", "replace")
-    return text if text.isprintable() and text.encode() == key else f"0x{key.hex()}"
 
 
 def _gap(window: Window, blocks: Blocks, place: int, following: int) -> Fault:

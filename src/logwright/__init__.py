@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         codecs,
         damage,
         detect,
+        explain,
         generate,
         inspect,
         read,
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
         UsageError,
     )
     from logwright.corpora.damage import Damaged
+    from logwright.explanation import Explanation
     from logwright.readers.report import Report
     from logwright.roundtrip.check import Roundtrip
     from logwright.writers.write import Written
@@ -57,6 +59,7 @@ _HOME = {
             "codecs",
             "damage",
             "detect",
+            "explain",
             "generate",
             "inspect",
             "read",
@@ -85,6 +88,7 @@ _HOME = {
         "logwright.codec.fault",
     ),
     "Damaged": "logwright.corpora.damage",
+    "Explanation": "logwright.explanation",
     "Report": "logwright.readers.report",
     "Roundtrip": "logwright.roundtrip.check",
     "Written": "logwright.writers.write",
@@ -92,8 +96,8 @@ _HOME = {
 """Where each public name lives. A new verb is a line here and one above."""
 
 __all__ = [  # noqa: RUF022
-    "Scan", "codecs", "damage", "detect", "generate", "inspect", "read", "rebuild", "repair", "roundtrip", "scan", "verify", "write",
-    "Report", "Fault", "Written", "Damaged", "Roundtrip",
+    "Scan", "codecs", "damage", "detect", "explain", "generate", "inspect", "read", "rebuild", "repair", "roundtrip", "scan", "verify", "write",
+    "Report", "Fault", "Written", "Damaged", "Roundtrip", "Explanation",
     "LogwrightError", "DamageError", "UsageError", "UnsupportedError", "NotFoundError", "AccessError", "ExistsError",
     "BusyError", "StorageError", "DamageWarning",
 ]  # fmt: skip

@@ -25,6 +25,7 @@ from logwright.readers.stream import Mode, output_schema
 if TYPE_CHECKING:
     from logwright.corpora.damage import Damaged
     from logwright.corpora.generate import Generated
+    from logwright.explanation import Explanation
     from logwright.roundtrip.check import Roundtrip
     from logwright.writers.write import Written
 
@@ -258,6 +259,43 @@ def verify(
     report = Report(_shown(path), _codec_of(targets), max_faults=max_faults)
     report.notes += passed
     return _verify.verify(targets, report, wish, jobs=parse_int(jobs), show=show)
+
+
+def explain(
+    path: Path,
+    codec: str | None = None,
+    *,
+    at: int | str | None = None,
+    where: Any = None,
+    fault: int | str | None = None,
+    limit: int | str | None = None,
+    items: int | str = 1000,
+    **options: Any,
+) -> Explanation:
+    """What the bytes mean: every one of them, as a tree of fields, also inside of what is compressed.
+
+    `at`: a byte of the file; `"@73400381+31"` is byte 31 of what is packed at 73400381. `where`: rows, as
+    `{"offset": 4183220}`, "key=user-7", or any filter of `scan`; of a directory, its default view says where to look. `fault`: a
+    number, from 1 on, in the list of faults of `verify`. Without any of them, the file from its start. `limit`: so many frames at
+    most, of rows one where nothing is said. `items`: so many of a list within a frame are shown one by one, and those asked for.
+
+    Raises `NotFoundError` where there is no such row or fault, `UsageError`. Damage never raises: it is explained.
+    """
+    from logwright.explanation import Explanation
+    from logwright.readers.explain import Wish
+    from logwright.readers.explain import explain as _explain
+
+    wish = Wish(
+        at,
+        where,
+        None if fault is None else parse_int(fault),
+        None if limit is None else max(parse_int(limit), 1),
+        max(parse_int(items), 1),
+    )
+    targets = resolve.resolve(path, codec, options)
+    if len(targets) > 1:
+        raise UsageError(f"{len(targets)} files or directories are given", advice="Explain them one by one")
+    return Explanation(_explain(targets[0], wish, Report(_shown(path), _codec_of(targets))))
 
 
 def repair(

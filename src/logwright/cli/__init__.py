@@ -16,6 +16,7 @@ VERBS = (
     "inspect",
     "dump",
     "verify",
+    "explain",
     "repair",
     "rebuild",
     "convert",
