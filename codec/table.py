@@ -39,6 +39,8 @@ class Table:
     name: str
     columns: tuple[Column, ...]
     doc: str = ""
+    key: tuple[str, ...] = ()
+    """The columns that tell a row of a file, or of its directory, from the others, which come in their order (`-name`: descending)."""
 
     def __getitem__(self, name: str) -> Column:
         for column in self.columns:

@@ -86,6 +86,7 @@ ROWS = Table(
         Column("control_type", pa.string(), "ABORT, COMMIT, LEADER_CHANGE, ...; null for data", detail=True),
     ),
     "One row a record, in the order of the file.",
+    ("offset",),
 )
 
 FRAMES = Table(
@@ -123,6 +124,7 @@ FRAMES = Table(
         ),
     ),
     "One row a batch.",
+    ("base_offset",),
 )
 
 FILE = Table(

@@ -74,6 +74,7 @@ ROWS = Table(
         ),
     ),
     "One row an operation, in the order of the file.",
+    ("sequence",),
 )
 BATCHES = Table(
     "records",

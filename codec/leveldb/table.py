@@ -60,6 +60,7 @@ ROWS = Table(
         ),
     ),
     "One row an entry, in the order of the file.",
+    ("key", "-sequence"),
 )
 
 FRAMES = Table(

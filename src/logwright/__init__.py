@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         codecs,
         damage,
         detect,
+        diff,
         explain,
         generate,
         inspect,
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     )
     from logwright.corpora.damage import Damaged
     from logwright.explanation import Explanation
+    from logwright.readers.difference import Difference
     from logwright.readers.report import Report
     from logwright.roundtrip.check import Roundtrip
     from logwright.writers.write import Written
@@ -59,6 +61,7 @@ _HOME = {
             "codecs",
             "damage",
             "detect",
+            "diff",
             "explain",
             "generate",
             "inspect",
@@ -89,6 +92,7 @@ _HOME = {
     ),
     "Damaged": "logwright.corpora.damage",
     "Explanation": "logwright.explanation",
+    "Difference": "logwright.readers.difference",
     "Report": "logwright.readers.report",
     "Roundtrip": "logwright.roundtrip.check",
     "Written": "logwright.writers.write",
@@ -96,8 +100,8 @@ _HOME = {
 """Where each public name lives. A new verb is a line here and one above."""
 
 __all__ = [  # noqa: RUF022
-    "Scan", "codecs", "damage", "detect", "explain", "generate", "inspect", "read", "rebuild", "repair", "roundtrip", "scan", "verify", "write",
-    "Report", "Fault", "Written", "Damaged", "Roundtrip", "Explanation",
+    "Scan", "codecs", "damage", "detect", "diff", "explain", "generate", "inspect", "read", "rebuild", "repair", "roundtrip", "scan", "verify", "write",
+    "Report", "Fault", "Difference", "Written", "Damaged", "Roundtrip", "Explanation",
     "LogwrightError", "DamageError", "UsageError", "UnsupportedError", "NotFoundError", "AccessError", "ExistsError",
     "BusyError", "StorageError", "DamageWarning",
 ]  # fmt: skip

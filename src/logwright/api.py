@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from logwright.corpora.damage import Damaged
     from logwright.corpora.generate import Generated
     from logwright.explanation import Explanation
+    from logwright.readers.difference import Difference
     from logwright.roundtrip.check import Roundtrip
     from logwright.writers.write import Written
 
@@ -296,6 +297,40 @@ def explain(
     if len(targets) > 1:
         raise UsageError(f"{len(targets)} files or directories are given", advice="Explain them one by one")
     return Explanation(_explain(targets[0], wish, Report(_shown(path), _codec_of(targets))))
+
+
+def diff(
+    a: Path,
+    b: Path,
+    codec: str | None = None,
+    *,
+    by: str = "rows",
+    view: str | None = None,
+    columns: Sequence[str] | str | None = None,
+    filter: Given = None,
+    key: Sequence[str] | str | None = None,
+    mode: str = "FAILFAST",
+    limit: int | str = 10,
+    **options: Any,
+) -> Difference:
+    """How two files, or two directories, differ; `.equal` says whether they do.
+
+    `by`: "rows" compares what a view shows, wherever it lies in the files: rows of the same key are next to each other where the view has
+    one (the offset of a record, the key of a LevelDB database), else the first of one with the first of the other. `key` names other
+    columns, in whose order the rows come; () is none. "frames" compares what lies in the files, frame by frame, and tells the fields in
+    which they differ, "fields" each such field as a difference of its own; "files" compares names, sizes and bytes. `columns`, `filter`,
+    `view` and `mode` as for `scan`, by rows only. One side, or both, may be a table file (Parquet, Arrow, JSON lines). `limit`: so many
+    differences are told in full; the counts are of all.
+
+    The first difference is told to the byte: which row, which columns, both values, and in each file which frame and field.
+
+    Raises `UsageError` for what can't be compared, and what reading raises.
+    """
+    from logwright.comparison import diff as _diff
+
+    return _diff(
+        a, b, codec, by=by, view=view, columns=columns, filter=filter, key=key, mode=mode, limit=limit, **options
+    )  # fmt: skip
 
 
 def repair(

@@ -20,6 +20,7 @@ VERBS = (
     "repair",
     "rebuild",
     "convert",
+    "diff",
     "generate",
     "damage",
     "roundtrip",

@@ -33,7 +33,7 @@ def convert(
     Returns what was written: `{"files": [...], "rows": n, "report": the report of the reading or None, "written": Written}`.
     Raises `UsageError` when a table file would be made from a table file, `ExistsError` when the target is there.
     """
-    from_table, to_table = _is_table(source), _is_table(target)
+    from_table, to_table = is_table(source), is_table(target)
     if from_table and to_table:
         raise UsageError("both are table files", advice="One side must be a native file or directory")
     if to_table:
@@ -144,7 +144,7 @@ def _optional(path: str) -> pa.Table | None:
     return open_table(path).read_all() if os.path.exists(path) else None
 
 
-def _is_table(path: str) -> bool:
+def is_table(path: str) -> bool:
     return format_of(path) in _TABLE_FORMATS and not os.path.isdir(path)
 
 

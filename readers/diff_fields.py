@@ -1,0 +1,305 @@
+"""Two frames held against each other field by field, as their codec explains them: which fields differ, and where they lie.
+
+A batch of other records has another length and another checksum too: what only follows from the rest comes last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from logwright.codec.base import Codec, Explains, Window
+from logwright.codec.explain import SKIPPED, Focus, Node, stretch
+from logwright.codec.option import Options
+from logwright.readers.explain import LONGEST, spell
+from logwright.readers.source import Source, patched
+from logwright.readers.stream import named
+from logwright.readers.task import Task, codec_options
+from logwright.readers.walk import Stretch, Walk
+
+_ITEMS = 2000
+"""Of a list in a frame so many items are looked at one by one; of the others the one with the first byte that differs."""
+DERIVED = ("checksum", "length")
+"""What these fields say follows from others."""
+
+
+@dataclass(frozen=True)
+class Field:
+    """A field as it lies in one file. `at` is its address (`readers.explain.address`), also in what is packed; `start` and `stop` count
+    in its own space. `first`: the address of the first byte in which it differs."""
+
+    at: str
+    length: int
+    value: Any
+    meaning: str
+    first: str
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"at": self.at, "length": self.length, "value": self.value, "meaning": self.meaning, "first": self.first}
+
+
+@dataclass(frozen=True)
+class FieldDifference:
+    """A field that differs. One that only one side has is None on the other."""
+
+    path: str
+    role: str
+    a: Field | None
+    b: Field | None
+
+    @property
+    def derived(self) -> bool:
+        return self.role in DERIVED
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "field": self.path,
+            "role": self.role,
+            "a": self.a and self.a.to_dict(),
+            "b": self.b and self.b.to_dict(),
+        }
+
+
+@dataclass(frozen=True)
+class _Space:
+    """Bytes that nodes lie in: byte `base` of them is the first of `data`, and `around` the way there."""
+
+    data: bytes
+    base: int = 0
+    around: tuple[int, ...] = ()
+
+    def of(self, node: Node) -> bytes:
+        return self.data[node.start - self.base : node.end - self.base]
+
+    def inside(self, node: Node) -> _Space:
+        assert node.space is not None
+        return _Space(node.space.data, 0, (*self.around, node.space.start))
+
+
+@dataclass(frozen=True)
+class Explained:
+    """A stretch of a file: its bytes, and what they are."""
+
+    nodes: Sequence[Node]
+    space: _Space
+
+
+class Opened:
+    """A file that is looked into. Its context knows what a walk over the file finds out."""
+
+    def __init__(
+        self, source: Source, codec: Codec, name: str, options: Options, hints: Mapping[str, Any]
+    ) -> None:
+        self.source, self.codec, self._name, self._options, self._hints = source, codec, name, options, hints
+        known = options.to_dict()
+        self._limit = known.get("max.decompressed.bytes", 256 << 20)
+        self.context: Any = None
+
+    @classmethod
+    def of(cls, task: Task) -> Opened:
+        from logwright.codec import registry
+
+        codec = registry.get(task.codec)
+        name = task.path.rstrip("/").rpartition("/")[2]
+        return cls(task.open(), codec, name, codec_options(codec, task.options), task.hints)
+
+    def walk(self, start: int = 0) -> Walk:
+        """Checksums are not looked at: what a wrong one covers is to be compared too."""
+        self.context = self.codec.context(self._name, self._options, **self._hints)
+        return Walk(self.source, self.codec, self.context, start=start, check=False)
+
+    def frame(self, position: int) -> tuple[int, int]:
+        """The frame that starts at a byte of the file: from where to where; nothing where there is none."""
+        with named(self.source):
+            for found in self.walk(position):
+                if isinstance(found, Stretch) and len(found.frames):
+                    start = found.window.offset + int(found.frames.start[0])
+                    return start, found.window.offset + int(found.frames.end[0])
+        return position, position
+
+    def explain(self, start: int, stop: int, focus: Focus, *, frame: bool) -> Explained:
+        """What lies there."""
+        data = patched(self.source, start, min(stop - start, LONGEST))[0]
+        window = Window(data, start, self.source.size)
+        if isinstance(self.codec, Explains):
+            nodes = self.codec.explain(window, self.context, focus, frame=frame)
+        else:
+            first = self.codec.structures[0] if self.codec.structures else None
+            nodes = stretch(first, window, focus, one=frame)
+        return Explained(nodes, _Space(data.tobytes(), start))
+
+    def focus(self, at: tuple[int, ...] = (), row: int | None = None, items: int = _ITEMS) -> Focus:
+        return Focus(at, row, items, self._limit)
+
+
+@dataclass(frozen=True)
+class Span:
+    """A stretch of a file that is looked into."""
+
+    file: Opened
+    start: int
+    stop: int
+    frame: bool = True
+
+
+def fields(a: Span, b: Span) -> list[FieldDifference]:
+    """The fields that differ, those first that say something of themselves."""
+    focus = [one.file.focus() for one in (a, b)]
+    found: list[FieldDifference] = []
+    for _ in range(4):
+        sides = [
+            one.file.explain(one.start, one.stop, each, frame=one.frame)
+            for one, each in zip((a, b), focus, strict=True)
+        ]
+        found = list(_differences(sides[0], sides[1]))
+        hidden = next((one for one in found if one.role == SKIPPED and one.a and one.b), None)
+        if hidden is None or any(not one.derived and one.role != SKIPPED for one in found):
+            break
+        # It is among the items that are not shown one by one: they are, around the byte that differs.
+        from logwright.readers.explain import address
+
+        assert hidden.a is not None
+        assert hidden.b is not None
+        focus = [a.file.focus(address(hidden.a.first)), b.file.focus(address(hidden.b.first))]
+    return sorted(found, key=lambda one: one.derived)
+
+
+def row_fields(a: Span, row_a: int, b: Span, row_b: int) -> list[FieldDifference]:
+    """As `fields`, of one row of each frame."""
+    sides = [
+        one.file.explain(one.start, one.stop, one.file.focus(row=row, items=8), frame=one.frame)
+        for one, row in ((a, row_a), (b, row_b))
+    ]
+    places = [_row(side, row) for side, row in zip(sides, (row_a, row_b), strict=True)]
+    if places[0] is None or places[1] is None:
+        return fields(a, b)
+    (path, node, space), (_, other, there) = places[0], places[1]
+    return sorted(_compare(node, other, space, there, path), key=lambda one: one.derived)
+
+
+def row_place(span: Span, row: int) -> str | None:
+    """The address of a row of a frame."""
+    side = span.file.explain(span.start, span.stop, span.file.focus(row=row, items=8), frame=span.frame)
+    found = _row(side, row)
+    return None if found is None else spell((*found[2].around, found[1].start))
+
+
+# Trees
+
+
+def _differences(a: Explained, b: Explained) -> Iterator[FieldDifference]:
+    yield from _children(a.nodes, b.nodes, a.space, b.space, "")
+
+
+def _row(side: Explained, row: int) -> tuple[str, Node, _Space] | None:
+    def search(node: Node, space: _Space, path: str) -> tuple[str, Node, _Space] | None:
+        if node.row == row:
+            return path, node, space
+        for child in node.children:
+            found = search(child, space, _path(path, child))
+            if found is not None:
+                return found
+        for inner in node.space.nodes if node.space is not None else ():
+            found = search(inner, space.inside(node), path)
+            if found is not None:
+                return found
+        return None
+
+    for one in side.nodes:
+        found = search(one, side.space, "")
+        if found is not None:
+            return found
+    return None
+
+
+def _path(path: str, node: Node) -> str:
+    if node.name == "data":
+        return path  # the bytes behind their length
+    if node.name.startswith("["):
+        return f"{path}{node.name}"
+    return f"{path}.{node.name}" if path else node.name
+
+
+def _compare(a: Node, b: Node, mine: _Space, other: _Space, path: str) -> Iterator[FieldDifference]:
+    if mine.of(a) == other.of(b):
+        return
+    if a.space is not None and b.space is not None:
+        inside = list(
+            _children(a.space.nodes, b.space.nodes, mine.inside(a), other.inside(b), path, packed=True)
+        )
+        # With nothing different in it, it is only packed in another way.
+        yield from inside or [_leaf(path, a, b, mine, other)]
+        return
+    if a.children and b.children:
+        yield from _children(a.children, b.children, mine, other, path, items=a.kind == b.kind == "list")
+        return
+    yield _leaf(path, a, b, mine, other)
+
+
+def _children(
+    a: Sequence[Node], b: Sequence[Node], mine: _Space, other: _Space, path: str, *, items: bool = False,
+    packed: bool = False,
+) -> Iterator[FieldDifference]:  # fmt: skip
+    top = path == ""
+    for one, two in _by_place(a, b, mine, other) if items else _by_name(a, b):
+        node = one or two
+        assert node is not None
+        # The structure itself needs no name, nor what is packed in a field of that name.
+        known = (top and node.kind == "struct") or (packed and path.rpartition(".")[2] == node.name)
+        inner = path if known and not node.name.startswith("[") else _path(path, node)
+        if one is not None and two is not None:
+            yield from _compare(one, two, mine, other, inner)
+        else:
+            yield _leaf(inner, one, two, mine, other)
+
+
+def _by_name(a: Sequence[Node], b: Sequence[Node]) -> Iterator[tuple[Node | None, Node | None]]:
+    left = list(b)
+    for one in a:
+        same = next((two for two in left if two.name == one.name), None)
+        if same is not None:
+            left.remove(same)
+        yield one, same
+    yield from ((None, two) for two in left)
+
+
+def _by_place(
+    a: Sequence[Node], b: Sequence[Node], mine: _Space, other: _Space
+) -> Iterator[tuple[Node | None, Node | None]]:
+    """Items of a list: those at its start and at its end that are the same are next to each other."""
+    few = min(len(a), len(b))
+    head = 0
+    while head < few and mine.of(a[head]) == other.of(b[head]):
+        head += 1
+    tail = 0
+    while tail < few - head and mine.of(a[-1 - tail]) == other.of(b[-1 - tail]):
+        tail += 1
+    left, right = list(a[head : len(a) - tail]), list(b[head : len(b) - tail])
+    for i in range(max(len(left), len(right))):
+        yield left[i] if i < len(left) else None, right[i] if i < len(right) else None
+
+
+def _leaf(path: str, a: Node | None, b: Node | None, mine: _Space, other: _Space) -> FieldDifference:
+    node = a or b
+    assert node is not None
+    first = first_byte(mine.of(a), other.of(b)) if a is not None and b is not None else 0
+    role = node.role or (SKIPPED if node.kind == SKIPPED else "")
+    return FieldDifference(path, role, a and _field(a, mine, first), b and _field(b, other, first))
+
+
+def _field(node: Node, space: _Space, first: int) -> Field:
+    value = node.value if node.kind not in ("struct", "list") else space.of(node)
+    place = node.start + min(first, max(node.end - node.start - 1, 0))
+    return Field(
+        spell((*space.around, node.start)), node.end - node.start, value, node.meaning, spell((*space.around, place))
+    )
+
+
+def first_byte(a: bytes, b: bytes) -> int:
+    """How many bytes are the same at the start."""
+    size = min(len(a), len(b))
+    different = np.flatnonzero(np.frombuffer(a, np.uint8, size) != np.frombuffer(b, np.uint8, size))
+    return int(different[0]) if len(different) else size
