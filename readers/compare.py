@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -143,13 +144,18 @@ def _keys(batch: pa.RecordBatch, key: Sequence[str]) -> list[tuple[Any, ...]]:
     for name in key:
         column = batch.column(name.lstrip("-"))
         if column.null_count:
-            raise Disordered(f"{name.lstrip('-')} is null in some rows: they can't be matched by it", advice=_BY_PLACE)
+            raise Disordered(
+                f"{name.lstrip('-')} is null in some rows: they can't be matched by it", advice=_BY_PLACE
+            )
         values = _whole(column).to_pylist()
         columns.append([-value for value in values] if name.startswith("-") else values)
     found = list(zip(*columns, strict=True))
-    for before, now in zip(found, found[1:], strict=False):
+    for before, now in pairwise(found):
         if now <= before:
-            raise Disordered(f"rows don't come in the order of {', '.join(key)}, each once: {now!r} after {before!r}", advice=_BY_PLACE)
+            raise Disordered(
+                f"rows don't come in the order of {', '.join(key)}, each once: {now!r} after {before!r}",
+                advice=_BY_PLACE,
+            )
     return found
 
 
@@ -227,7 +233,9 @@ def _same_type(column: pa.Array, kind: pa.DataType) -> pa.Array:
     try:
         return column.cast(kind)
     except pa.ArrowException as error:
-        raise UsageError(f"a column of {column.type} can't be compared with one of {kind}: {str(error).splitlines()[0]}") from None
+        raise UsageError(
+            f"a column of {column.type} can't be compared with one of {kind}: {str(error).splitlines()[0]}"
+        ) from None
 
 
 def _mask(values: Any) -> Mask:

@@ -31,6 +31,7 @@ from logwright.readers.resolve import DirectoryTarget, FileTarget, Target, kind
 from logwright.readers.source import open_source
 from logwright.readers.stream import Mode
 from logwright.readers.task import Task, Work, codec_options, note
+from logwright.readers.walk import Hole
 
 BY = ("rows", "frames", "fields", "files")
 _POSITION = "position"
@@ -81,7 +82,9 @@ def diff(a: Target | Loose, b: Target | Loose, wish: Wish) -> Difference:
         if getattr(wish, name) is not None:
             raise UsageError(f"{name} is for comparing by rows, not by {wish.by}")
     if kind(a) != kind(b):
-        raise UsageError(f"{a.path} is {kind(a)}, {b.path} is {kind(b)}: only rows of such can be compared, if any")
+        raise UsageError(
+            f"{a.path} is {kind(a)}, {b.path} is {kind(b)}: only rows of such can be compared, if any"
+        )
     if wish.by == "files":
         return _files(a, b, wish)
     return _Frames(a, b, wish).run()
@@ -188,8 +191,7 @@ class _Rows:
         if not chosen:
             raise UsageError("they have no column in common")
         if wanted is None and self.table is not None:
-            if self.table.key:
-                chosen = [name for name in chosen if name != _POSITION]  # it follows from what is before
+            chosen = [name for name in chosen if name != _POSITION]  # it follows from what is before
             around = self._around(chosen)
             if around:
                 self.notes.append(
@@ -212,20 +214,20 @@ class _Rows:
         file = Opened.of(first)
         with file.source:
             for found in file.walk():
-                frames = getattr(found, "frames", ())
-                if not len(frames):
+                if isinstance(found, Hole) or not len(found.frames):
                     continue
-                batches = []
+                batches: list[pa.RecordBatch] = []
                 for task in (first, second):
                     hints = {name: task.hints[name] for name in ("directory",) if name in task.hints}
                     context = codec.context(first.file, codec_options(codec, task.options), **hints)
-                    some = codec.decode(found.window, frames.pick(slice(0, 1)), task.table, columns, context)  # type: ignore[union-attr]
-                    batches.append(next((one.batch for one in some), None))
-                if batches[0] is None or batches[1] is None or len(batches[0]) != len(batches[1]):
+                    one = found.frames.pick(slice(0, 1))
+                    batches += [
+                        each.batch for each in codec.decode(found.window, one, task.table, columns, context)
+                    ]
+                if len(batches) != 2 or len(batches[0]) != len(batches[1]):
                     return []
-                return [
-                    name for name in columns if unequal(batches[0].column(name), batches[1].column(name)).any()
-                ]
+                a, b = batches
+                return [name for name in columns if unequal(a.column(name), b.column(name)).any()]
         return []
 
     def _filter(self) -> Filter | None:
@@ -270,7 +272,9 @@ class _Rows:
         self._locate()
         for side in (self.a, self.b):
             if side.report.faults_total:
-                self.notes.append(f"{side.name}: {side.report.faults_total} faults, see `logwright verify {side.path}`")
+                self.notes.append(
+                    f"{side.name}: {side.report.faults_total} faults, see `logwright verify {side.path}`"
+                )
         result.notes = self.notes
         return result
 
@@ -305,11 +309,11 @@ class _Rows:
         counts["b"] += self.b.before
         counts["same"] = counts["a"] - counts["removed"] - counts["changed"]
 
-    def _difference(self, some: Pairs, i: int, found: Mapping[str, Any], key: Sequence[str]) -> dict[str, Any]:
+    def _difference(
+        self, some: Pairs, i: int, found: Mapping[str, Any], key: Sequence[str]
+    ) -> dict[str, Any]:
         ia, ib = int(some.ia[i]), int(some.ib[i])
-        rows = [
-            None if at < 0 else _row(batch, at) for batch, at in ((some.a, ia), (some.b, ib))
-        ]
+        rows = [None if at < 0 else _row(batch, at) for batch, at in ((some.a, ia), (some.b, ib))]
         one = rows[0] or rows[1]
         assert one is not None
         number = (some.first_a + ia) if ia >= 0 else (some.first_b + ib)
@@ -319,13 +323,22 @@ class _Rows:
         }  # fmt: skip
         if rows[0] is not None and rows[1] is not None:
             out["columns"] = {
-                name: [rows[0][name], rows[1][name]] for name in self.columns if name in found and found[name][i]
+                name: [rows[0][name], rows[1][name]]
+                for name in self.columns
+                if name in found and found[name][i]
             }
         else:
             out["row"] = {name: one[name] for name in self.columns}
-        for side, at, row, first in ((self.a, ia, rows[0], some.first_a), (self.b, ib, rows[1], some.first_b)):
+        for side, at, row, first in (
+            (self.a, ia, rows[0], some.first_a),
+            (self.b, ib, rows[1], some.first_b),
+        ):
             if row is not None:
-                out[side.name] = {"number": first + at + side.before, "_row": row, "_work": side.work(first + at)}
+                out[side.name] = {
+                    "number": first + at + side.before,
+                    "_row": row,
+                    "_work": side.work(first + at),
+                }
         return out
 
     # What is the same
@@ -387,11 +400,15 @@ class _Rows:
         """The file that a row of several files came from: the one that has it at this place."""
         for task in tasks:
             table = registry.get(task.codec).tables[task.table]
-            names = [name for name in row if name in table.names(detail=True) and _comparable(table[name].type)]
+            names = [
+                name for name in row if name in table.names(detail=True) and _comparable(table[name].type)
+            ]
             if _POSITION not in names:
                 continue
             filter = understand([(name, "==", row[name]) for name in names], table)
-            for batch in task.rows((), Report(task.path, max_faults=0), mode=Mode.DROPMALFORMED, filter=filter, limit=1):
+            for batch in task.rows(
+                (), Report(task.path, max_faults=0), mode=Mode.DROPMALFORMED, filter=filter, limit=1
+            ):
                 if len(batch):
                     return task
         return None
@@ -412,7 +429,7 @@ class _Rows:
                     spans.append(None)
                     continue
                 span = Span(file, start, stop)
-                number = self._number(span, task, row)
+                number = self._number(span, task, row) if task.table == "rows" else None
                 spans.append((span, number))
                 one[side]["length"] = stop - start
                 at = None if number is None else row_place(span, number)
@@ -434,7 +451,7 @@ class _Rows:
         names = [name for name in row if name in table.names(detail=True)]
         before = 0
         for found in span.file.walk(span.start):
-            if not hasattr(found, "frames") or not len(found.frames):
+            if isinstance(found, Hole) or not len(found.frames):
                 return None
             for decoded in codec.decode(
                 found.window, found.frames.pick(slice(0, 1)), task.table, names, span.file.context
@@ -481,7 +498,9 @@ def _alike(a: Work, b: Work) -> bool:
             (a.layout, a.view, a.how, a.key, a.low, a.high) == (b.layout, b.view, b.how, b.key, b.low, b.high)
             and len(a.runs) == len(b.runs)
             and all(
-                one.how == two.how and len(one.tasks) == len(two.tasks) and all(map(_alike, one.tasks, two.tasks))
+                one.how == two.how
+                and len(one.tasks) == len(two.tasks)
+                and all(map(_alike, one.tasks, two.tasks))
                 for one, two in zip(a.runs, b.runs, strict=True)
             )
         )
@@ -558,7 +577,11 @@ class _Frames:
             with a.directory.open(name) as one, b.directory.open(name) as two:
                 if one.size == two.size and same_bytes(one, two).whole:
                     return
-        sides = {side: {"file": name, "size": one.size} for side, one in (("a", mine), ("b", other)) if one is not None}
+        sides = {
+            side: {"file": name, "size": one.size}
+            for side, one in (("a", mine), ("b", other))
+            if one is not None
+        }
         what = "changed" if len(sides) == 2 else "removed" if "a" in sides else "added"
         self._add({"kind": what, "id": {"file": name}, **sides})
         self.result.counts[what] += 1
@@ -567,7 +590,9 @@ class _Frames:
         if len(self.result.differences) < max(self.wish.limit, 1):
             self.result.differences.append(one)
 
-    def _file(self, a: Opened, b: Opened, path_a: str, path_b: str, name: str, *, own: tuple[bool, bool]) -> None:
+    def _file(
+        self, a: Opened, b: Opened, path_a: str, path_b: str, name: str, *, own: tuple[bool, bool]
+    ) -> None:
         with ExitStack() as stack:
             for one, mine in zip((a, b), own, strict=True):
                 if mine:

@@ -5,16 +5,18 @@ A batch of other records has another length and another checksum too: what only 
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from logwright.codec import registry
 from logwright.codec.base import Codec, Explains, Window
 from logwright.codec.explain import SKIPPED, Focus, Node, stretch
 from logwright.codec.option import Options
-from logwright.readers.explain import LONGEST, spell
+from logwright.readers.explain import LONGEST, address, spell
 from logwright.readers.source import Source, patched
 from logwright.readers.stream import named
 from logwright.readers.task import Task, codec_options
@@ -38,7 +40,13 @@ class Field:
     first: str
 
     def to_dict(self) -> dict[str, Any]:
-        return {"at": self.at, "length": self.length, "value": self.value, "meaning": self.meaning, "first": self.first}
+        return {
+            "at": self.at,
+            "length": self.length,
+            "value": self.value,
+            "meaning": self.meaning,
+            "first": self.first,
+        }
 
 
 @dataclass(frozen=True)
@@ -58,8 +66,8 @@ class FieldDifference:
         return {
             "field": self.path,
             "role": self.role,
-            "a": self.a and self.a.to_dict(),
-            "b": self.b and self.b.to_dict(),
+            "a": None if self.a is None else self.a.to_dict(),
+            "b": None if self.b is None else self.b.to_dict(),
         }
 
 
@@ -100,8 +108,6 @@ class Opened:
 
     @classmethod
     def of(cls, task: Task) -> Opened:
-        from logwright.codec import registry
-
         codec = registry.get(task.codec)
         name = task.path.rstrip("/").rpartition("/")[2]
         return cls(task.open(), codec, name, codec_options(codec, task.options), task.hints)
@@ -159,8 +165,6 @@ def fields(a: Span, b: Span) -> list[FieldDifference]:
         if hidden is None or any(not one.derived and one.role != SKIPPED for one in found):
             break
         # It is among the items that are not shown one by one: they are, around the byte that differs.
-        from logwright.readers.explain import address
-
         assert hidden.a is not None
         assert hidden.b is not None
         focus = [a.file.focus(address(hidden.a.first)), b.file.focus(address(hidden.b.first))]
@@ -216,8 +220,8 @@ def _row(side: Explained, row: int) -> tuple[str, Node, _Space] | None:
 
 
 def _path(path: str, node: Node) -> str:
-    if node.name == "data":
-        return path  # the bytes behind their length
+    if node.name == "data" or (node.kind == "struct" and node.name == node.type):
+        return path  # the bytes behind their length; what a field holds
     if node.name.startswith("["):
         return f"{path}{node.name}"
     return f"{path}.{node.name}" if path else node.name
@@ -243,13 +247,10 @@ def _children(
     a: Sequence[Node], b: Sequence[Node], mine: _Space, other: _Space, path: str, *, items: bool = False,
     packed: bool = False,
 ) -> Iterator[FieldDifference]:  # fmt: skip
-    top = path == ""
     for one, two in _by_place(a, b, mine, other) if items else _by_name(a, b):
         node = one or two
         assert node is not None
-        # The structure itself needs no name, nor what is packed in a field of that name.
-        known = (top and node.kind == "struct") or (packed and path.rpartition(".")[2] == node.name)
-        inner = path if known and not node.name.startswith("[") else _path(path, node)
+        inner = path if packed and path.rpartition(".")[2] == node.name else _path(path, node)
         if one is not None and two is not None:
             yield from _compare(one, two, mine, other, inner)
         else:
@@ -278,8 +279,12 @@ def _by_place(
     while tail < few - head and mine.of(a[-1 - tail]) == other.of(b[-1 - tail]):
         tail += 1
     left, right = list(a[head : len(a) - tail]), list(b[head : len(b) - tail])
-    for i in range(max(len(left), len(right))):
-        yield left[i] if i < len(left) else None, right[i] if i < len(right) else None
+    words: list[list[bytes]] = [[mine.of(one) for one in left], [other.of(one) for one in right]]
+    for what, i, i_end, j, j_end in difflib.SequenceMatcher(
+        None, words[0], words[1], autojunk=False
+    ).get_opcodes():
+        for n in range(0 if what == "equal" else max(i_end - i, j_end - j)):
+            yield left[i + n] if i + n < i_end else None, right[j + n] if j + n < j_end else None
 
 
 def _leaf(path: str, a: Node | None, b: Node | None, mine: _Space, other: _Space) -> FieldDifference:
@@ -287,14 +292,23 @@ def _leaf(path: str, a: Node | None, b: Node | None, mine: _Space, other: _Space
     assert node is not None
     first = first_byte(mine.of(a), other.of(b)) if a is not None and b is not None else 0
     role = node.role or (SKIPPED if node.kind == SKIPPED else "")
-    return FieldDifference(path, role, a and _field(a, mine, first), b and _field(b, other, first))
+    return FieldDifference(
+        path,
+        role,
+        None if a is None else _field(a, mine, first),
+        None if b is None else _field(b, other, first),
+    )
 
 
 def _field(node: Node, space: _Space, first: int) -> Field:
     value = node.value if node.kind not in ("struct", "list") else space.of(node)
     place = node.start + min(first, max(node.end - node.start - 1, 0))
     return Field(
-        spell((*space.around, node.start)), node.end - node.start, value, node.meaning, spell((*space.around, place))
+        spell((*space.around, node.start)),
+        node.end - node.start,
+        value,
+        node.meaning,
+        spell((*space.around, place)),
     )
 
 

@@ -10,11 +10,12 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
 
-from logwright.codec.base import Frames
+from logwright.codec.base import Bytes, Frames
 from logwright.codec.columns import numbers
 from logwright.readers.compare import Disordered, Numbers, Pairs, match
 from logwright.readers.diff_fields import Opened
@@ -65,7 +66,7 @@ def same_bytes(a: Source, b: Source, start: int = 0) -> Same:
     return Same(head, tail, False)
 
 
-def _same(a: np.ndarray, b: np.ndarray) -> int:  # type: ignore[type-arg]
+def _same(a: Bytes, b: Bytes) -> int:
     size = min(len(a), len(b))
     if np.array_equal(a[:size], b[:size]):
         return size
@@ -147,10 +148,12 @@ class _Cut:
 
 def _aligned(a: pa.RecordBatch, b: pa.RecordBatch) -> Pairs:
     """Those that are the same next to each other, and those between them in their order."""
-    words = [one.column("digest").to_pylist() for one in (a, b)]
+    words: list[list[int]] = [one.column("digest").to_pylist() for one in (a, b)]
     ia: list[int] = []
     ib: list[int] = []
-    for _, i, i_end, j, j_end in difflib.SequenceMatcher(None, *words, autojunk=False).get_opcodes():
+    for _, i, i_end, j, j_end in difflib.SequenceMatcher(
+        None, words[0], words[1], autojunk=False
+    ).get_opcodes():
         both = min(i_end - i, j_end - j)
         ia += [*range(i, i_end), *[-1] * (j_end - j - both)]
         ib += [*range(j, j + both), *[-1] * (i_end - i - both), *range(j + both, j_end)]
@@ -183,12 +186,13 @@ def _stretches(file: Opened, same: Same, *, bare: bool = False) -> Iterator[pa.R
                     yield _one(file, same, last, sub, at, int(starts[low]), BETWEEN)
                 digest = np.zeros(high - low, np.int64)
                 if not bare:
-                    data = memoryview(found.window.data)
-                    digest = _digests(data, base, starts[low:high], stops[low:high], same, size)
+                    digest = _digests(found.window.data, base, starts[low:high], stops[low:high], same, size)
                 none = np.zeros(high - low, np.int64)
                 mine = none if ids is None else ids[low:high]
                 columns = mine, none, starts[low:high], stops[low:high], digest, none + FRAME
-                yield pa.RecordBatch.from_arrays([numbers(pa.int64(), one) for one in columns], schema=_SCHEMA)
+                yield pa.RecordBatch.from_arrays(
+                    [numbers(pa.int64(), one) for one in columns], schema=_SCHEMA
+                )
                 at = int(stops[high - 1])
                 last, sub = int(mine[-1]), 0
     if at < size:
@@ -199,7 +203,7 @@ def _runs(starts: Numbers, stops: Numbers, at: int) -> Iterator[tuple[int, int]]
     """Frames that lie side by side."""
     apart = np.flatnonzero(starts[1:] != stops[:-1]) + 1
     edges = [0, *apart.tolist(), len(starts)]
-    yield from zip(edges[:-1], edges[1:], strict=True)
+    yield from pairwise(edges)
 
 
 def _ids(file: Opened, frames: Frames) -> Numbers | None:
@@ -209,7 +213,7 @@ def _ids(file: Opened, frames: Frames) -> Numbers | None:
     return None if low is None else np.asarray(low, np.int64)
 
 
-def _digests(data: memoryview, base: int, starts: Numbers, stops: Numbers, same: Same, size: int) -> Numbers:
+def _digests(data: Bytes, base: int, starts: Numbers, stops: Numbers, same: Same, size: int) -> Numbers:
     """Numbers that are the same for the same bytes, and as good as never for others. Of what lies within the bytes that the files have
     in common at the start or at the end, its place there."""
     tail = (starts >= size - same.tail) & (stops > same.head)

@@ -71,7 +71,11 @@ class Difference:
         else:
             yield f"{self.a} and {self.b} DIFFER"
             said = [f"{self.counts['a']:,} and {count(self.counts['b'], noun)}: {same:,} the same"]
-            said += [f"{self.counts[name]:,} {name}" for name in ("changed", "removed", "added") if self.counts[name]]
+            said += [
+                f"{self.counts[name]:,} {name}"
+                for name in ("changed", "removed", "added")
+                if self.counts[name]
+            ]
             yield f"  {', '.join(said)}"
             if self.columns:
                 often = sorted(self.columns.items(), key=lambda one: -one[1])
@@ -108,7 +112,9 @@ class Difference:
         there = one.get(side)
         if not there or "offset" not in there:
             return
-        frame = f"frame at {there['offset']}" + (f", {count(there['length'], 'byte')}" if there.get("length") else "")
+        frame = f"frame at {there['offset']}" + (
+            f", {count(there['length'], 'byte')}" if there.get("length") else ""
+        )
         at = f", row at {there['at']}" if there.get("at") else ""
         yield f"    {side}: {there['file']}, {frame}{at}"
 
@@ -125,7 +131,9 @@ def _name(one: Mapping[str, Any], noun: str) -> str:
     """What is different."""
     where = " ".join(f"{name}={show(value)}" for name, value in one["id"].items())
     if one["kind"] == "changed":
-        inside = ", ".join(one.get("columns", ())) or next((each["field"] for each in one.get("fields", ())), "")
+        inside = ", ".join(one.get("columns", ())) or next(
+            (each["field"] for each in one.get("fields", ())), ""
+        )
         return f"{noun} {where} differs{f' in {inside}' if inside else ''}"
     return f"{noun} {where} is only in {'a' if one['kind'] == 'removed' else 'b'}"
 
@@ -137,10 +145,16 @@ def _field(one: Mapping[str, Any]) -> Iterator[str]:
         if there is None:
             yield f"      {side}: not there"
             continue
-        meaning = f" ({there['meaning']})" if there["meaning"] and not isinstance(there["value"], bytes) else ""
+        meaning = (
+            f" ({there['meaning']})" if there["meaning"] and not isinstance(there["value"], bytes) else ""
+        )
         at = f"byte {there['at']}, {count(there['length'], 'byte')}"
         differs = f", from byte {there['first']} on" if there["first"] != there["at"] else ""
-        value = f"{there['value']:#010x}" if one["role"] == "checksum" and isinstance(there["value"], int) else show(there["value"])
+        value = (
+            f"{there['value']:#010x}"
+            if one["role"] == "checksum" and isinstance(there["value"], int)
+            else show(there["value"])
+        )
         yield f"      {side}: {value}{meaning}, at {at}{differs}"
 
 

@@ -19,9 +19,15 @@ from logwright.cli.common import ANY_OPTION, filter_text, own_options, print_jso
 )
 @click.option("--view", help="The view whose rows are compared (read_committed, history, ...).")
 @click.option("--columns", help='Comma-separated; "*" is all, detail columns too.')
-@click.option("--key", metavar="COLUMNS", help="What rows are matched by, in whose order they come; '' is row by row.")
 @click.option(
-    "--filter", "filters", multiple=True, metavar="EXPRESSION", help="Only rows where it holds; several: all must hold."
+    "--key", metavar="COLUMNS", help="What rows are matched by, in whose order they come; '' is row by row."
+)
+@click.option(
+    "--filter",
+    "filters",
+    multiple=True,
+    metavar="EXPRESSION",
+    help="Only rows where it holds; several: all must hold.",
 )
 @click.option(
     "--mode",
@@ -30,7 +36,9 @@ from logwright.cli.common import ANY_OPTION, filter_text, own_options, print_jso
     type=click.Choice(["FAILFAST", "DROPMALFORMED"], case_sensitive=False),
     help="On damage: stop, or compare what is sound.",
 )
-@click.option("--limit", type=click.IntRange(min=1), default=10, show_default=True, help="Differences told in full.")
+@click.option(
+    "--limit", type=click.IntRange(min=1), default=10, show_default=True, help="Differences told in full."
+)
 @click.option("--codec", help="What they are, when names and bytes don't tell; see `logwright codecs`.")
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 @click.pass_context
