@@ -110,7 +110,8 @@ def _within(offsets: npt.NDArray[np.int64], runs: npt.NDArray[np.int64]) -> npt.
     if not len(runs):
         return np.zeros(len(offsets), np.bool_)
     at = np.searchsorted(runs[:, 0], offsets, side="right") - 1
-    return (at >= 0) & (offsets < runs[at, 1])
+    inside: npt.NDArray[np.bool_] = (at >= 0) & (offsets < runs[at, 1])
+    return inside
 
 
 def _joined(runs: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
