@@ -183,7 +183,13 @@ class Report(Mapping[str, Any]):
     def safe(self) -> bool:
         """Whether the real system, asked about, opens all of it and loses nothing: damage in what it makes anew does not count."""
         if self.parts:
-            return all(part.safe for part in self.parts)
+            asked = [part for part in self.parts if part.system is not None]
+            others = [part for part in self.parts if part.system is None]
+            return (
+                bool(asked)
+                and all(part.safe for part in asked)
+                and all(part.ok and not part.unchecked for part in others)
+            )
         said = self.system
         return (
             said is not None
