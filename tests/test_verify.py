@@ -208,6 +208,14 @@ def test_files_beside_directories_do_not_keep_it_from_being_asked(watched: Watch
         lw.verify([tmp_path / "NOTE", tmp_path / "NOTE"], as_system=True)
 
 
+def test_the_next_command_names_what_it_takes(watched: Watched, tmp_path: Path) -> None:
+    """One directory in another, or of a glob: `repair` would refuse these."""
+    place = shelve(tmp_path / "above" / "s", *DAMAGED)
+    for path in (place, tmp_path / "above", tmp_path / "a*" / "s"):
+        report = lw.verify(path)
+        assert report.path == str(place)
+
+
 def test_damage_of_what_the_system_makes_anew_is_no_hindrance(watched: Watched, tmp_path: Path) -> None:
     place = shelve(tmp_path / "s", *SOUND)
     (place / "NOTE").write_bytes(b"?")

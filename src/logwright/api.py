@@ -255,7 +255,9 @@ def verify(
     )
     passed: list[str] = []
     targets = resolve.resolve(path, codec, options, passed=passed)
-    report = Report(_shown(path), _codec_of(targets), max_faults=max_faults)
+    # What lies there alone is called by its own path: the next command to type takes no directory above it, and no glob.
+    shown = targets[0].path if len(targets) == 1 else _shown(path)
+    report = Report(shown, _codec_of(targets), max_faults=max_faults)
     report.notes += passed
     return _verify.verify(targets, report, wish, jobs=parse_int(jobs), show=show)
 
