@@ -343,7 +343,7 @@ def test_only_verify_takes_a_directory_of_directories(watched: Watched, tmp_path
     shelve(tmp_path / "all" / "one", *SOUND)
     with pytest.raises(lw.UsageError, match="none that we know"):
         lw.read(tmp_path / "all")
-    assert lw.verify(tmp_path / "all").path == str(tmp_path / "all")
+    assert lw.verify(tmp_path / "all").path == str(tmp_path / "all" / "one")
     (tmp_path / "empty" / "x").mkdir(parents=True)
     with pytest.raises(lw.UsageError, match="none that we know"):
         lw.verify(tmp_path / "empty")
