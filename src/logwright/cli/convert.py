@@ -31,7 +31,7 @@ def command(
 
     Options of the native side are given by upstream's names: --segment-bytes 64m --compression-type zstd.
     """
-    from logwright.convert import convert
+    from logwright.conversion import convert
 
     done = convert(
         source, target, codec, view=view, columns=columns, filter=filter_text(filters), limit=limit, **mode_of(mode, as_system, clean),
