@@ -124,7 +124,13 @@ class Options:
             option = by_fold.get(fold(name))
             if option is None:
                 raise UsageError(f"unknown option {name!r}", advice=_nearest(name, by_fold))
-            self._values[option.name] = option.read(value)
+            read = option.read(value)
+            if option.name in self._given and value is not None and read != self._values[option.name]:
+                raise UsageError(
+                    f"option {option.name} is given twice: {self._values[option.name]!r} and {read!r}",
+                    advice="Its spellings are one option: leave one away",
+                )
+            self._values[option.name] = read
             if value is not None:
                 self._given.add(option.name)
 

@@ -203,6 +203,8 @@ def write(
 
     if not isinstance(path, str | os.PathLike):
         raise UsageError(f"a path is text, not {path!r}")
+    if not os.fspath(path):
+        raise UsageError("the path is empty")
     if word("codec", codec) is None:
         raise UsageError("codec says what is written", advice="Name one, like codec='kafka.partition'")
     return _write(data, path, codec, frames=frames, file=file, mode=mode, **options)

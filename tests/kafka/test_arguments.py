@@ -71,3 +71,42 @@ def test_convert_there_and_back(tmp_path: Path) -> None:
     lw.convert(tmp_path / "rows.parquet", tmp_path / "copy-0", "kafka.partition", compression_type="zstd")
     columns = "key,value,offset,timestamp,headers"
     assert lw.read(tmp_path / "copy-0", columns=columns).equals(lw.read(place, columns=columns))
+
+
+def test_convert_cuts_rows_of_a_table_file_too(tmp_path: Path) -> None:
+    rows = tmp_path / "rows.parquet"
+    lw.convert(CASES["dmg_base"].partition, rows)
+
+    def offsets(name: str, **given: Any) -> list[int]:
+        lw.convert(rows, tmp_path / name, "kafka.partition", **given)
+        found: list[int] = lw.read(tmp_path / name, columns="offset")["offset"].to_pylist()
+        return found
+
+    assert offsets("a-0", filter="offset >= 90") == list(range(90, 97))
+    assert offsets("b-0", filter="offset >= 90", limit=2) == [90, 91]
+    assert offsets("c-0", limit=3) == [0, 1, 2]
+    assert offsets("d-0", limit=0) == []
+    assert offsets("e-0", columns="key,value", limit=4) == [0, 1, 2, 3]
+    first = lw.read(rows_of := tmp_path / "a-0", limit=1, columns="timestamp")["timestamp"][0].as_py()
+    assert offsets("f-0", filter=[("timestamp", "==", first)]) == [90]
+    assert lw.read(rows_of, columns="key").num_rows == 7
+    for given, said in (
+        ({"filter": "ofset > 5"}, "no column 'ofset'"),
+        ({"filter": "producer_id > 5"}, "no column 'producer_id' in the table file"),
+        ({"columns": "producer_id"}, "no column 'producer_id' in the table file"),
+        ({"limit": -1}, "limit is -1"),
+        ({"view": "log"}, "a table file holds rows as they are"),
+        ({"mode": "PERMISSIVE"}, "a table file holds rows as they are"),
+    ):
+        with pytest.raises(lw.UsageError, match=said):
+            lw.convert(rows, tmp_path / "x-0", "kafka.partition", **given)
+    assert not (tmp_path / "x-0").exists()
+
+
+def test_one_option_in_two_spellings(tmp_path: Path) -> None:
+    rows = [{"value": "a"}]
+    lw.write(rows, tmp_path / "a-0", "kafka.partition", segment_bytes="1m", segmentBytes=1 << 20)
+    with pytest.raises(lw.UsageError, match=r"option segment\.bytes is given twice: 65536 and 1048576"):
+        lw.write(rows, tmp_path / "b-0", "kafka.partition", segment_bytes="64k", segmentBytes="1m")
+    with pytest.raises(lw.UsageError, match="the path is empty"):
+        lw.write(rows, "", "kafka.partition")
