@@ -81,6 +81,18 @@ def _refuse_unknown(names: Sequence[str], table: Table) -> None:
         raise UsageError(f"none of the columns is known: {', '.join(map(str, names[:5]))}", advice=hint)
 
 
+def misspelt(names: Iterable[str], table: Table) -> list[str]:
+    """A sentence for each column that is not known, where it looks like one that is missing: a value that stays null."""
+    given = set(names)
+    missing = {name.lower(): name for name in table.names() if name not in given}
+    out = []
+    for name in sorted(given - set(table.names(detail=True))):
+        near = difflib.get_close_matches(name.lower(), missing, n=1, cutoff=0.75)
+        if near:
+            out.append(f"column {name!r} is not known and was left out: is {missing[near[0]]!r} meant?")
+    return out
+
+
 def _read(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
     while True:
         try:

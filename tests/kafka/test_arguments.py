@@ -110,3 +110,15 @@ def test_one_option_in_two_spellings(tmp_path: Path) -> None:
         lw.write(rows, tmp_path / "b-0", "kafka.partition", segment_bytes="64k", segmentBytes="1m")
     with pytest.raises(lw.UsageError, match="the path is empty"):
         lw.write(rows, "", "kafka.partition")
+
+
+def test_a_column_that_is_misspelt_is_told(tmp_path: Path) -> None:
+    """Further columns are let through; one that looks like another that is missing leaves nulls behind."""
+    written = lw.write(
+        [{"key": "a", "vale": "b", "Timestamp": 5, "source": "x"}], tmp_path / "a-0", "kafka.partition"
+    )
+    assert written.warnings == (
+        "column 'Timestamp' is not known and was left out: is 'timestamp' meant?",
+        "column 'vale' is not known and was left out: is 'value' meant?",
+    )
+    assert lw.write([{"value": "b", "values": 1}], tmp_path / "b-0", "kafka.partition").warnings == ()
