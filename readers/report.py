@@ -190,14 +190,21 @@ class Report(Mapping[str, Any]):
                 and all(part.safe for part in asked)
                 and all(part.ok and not part.unchecked for part in others)
             )
-        said = self.system
         return (
-            said is not None
-            and bool(said["opens"])
-            and not said["rows_lost"]
-            and not said["lost"]
-            and said["serves"].get("stops_at") is None
+            self.system is not None
+            and not self.missing
             and not any(file.errors for file in self._all() if file.primary)
+        )
+
+    @property
+    def missing(self) -> bool:
+        """Whether the real system, which was asked, does not serve all that is sound."""
+        said = self.system
+        return said is not None and bool(
+            not said["opens"]
+            or said["rows_lost"]
+            or said["lost"]
+            or said["serves"].get("stops_at") is not None
         )
 
     def merge(self, other: Report) -> Report:

@@ -156,7 +156,11 @@ def _fault_noun(report: Report) -> str:
 
 
 def _state(report: Report) -> str:
-    return "DAMAGED" if not report.ok else "not checked" if report.unchecked else "ok"
+    if not report.ok:
+        return "DAMAGED"
+    if not report.checked and report.missing:
+        return "INCOMPLETE"
+    return "not checked" if report.unchecked else "ok"
 
 
 def _consequences(report: Report) -> Iterator[str]:
@@ -237,6 +241,8 @@ def _advice(report: Report) -> Iterator[str]:
 def next_command(report: Report) -> str:
     """The command to type next."""
     path = shlex.quote(report.path)
+    if not report.checked and report.ok and report.missing:
+        return f"logwright verify {path} --as-system   says more of it"
     if not report.checked and report.worst in (Severity.ERROR, Severity.WARNING):
         return f"logwright verify {path}   says more of it"
     if report.ok:

@@ -62,7 +62,7 @@ def read(
         **options,
     )
     table = found.to_table()
-    if found.report.worst in (Severity.ERROR, Severity.WARNING):
+    if found.report.worst in (Severity.ERROR, Severity.WARNING) or found.report.missing:
         warnings.warn(found.report.text(), DamageWarning, stacklevel=2)
     return table
 
