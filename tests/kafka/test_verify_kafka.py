@@ -466,3 +466,19 @@ def test_a_whole_log_directory_as_the_system_would(
     report = lw.verify(here, as_system=True, jobs=jobs)
     assert [part.path for part in report.parts if part.unchecked] == [str(here / "old-0")]
     assert (report.safe, report.unchecked) == (False, True)
+
+
+@pytest.mark.parametrize("snapshots", [True, False])
+def test_a_partition_whose_logs_are_all_gone_is_not_sound(partition: Path, snapshots: bool) -> None:
+    for log in [*partition.glob("*.log"), *([] if snapshots else partition.glob("*.snapshot"))]:
+        log.unlink()
+    report = lw.verify(partition)
+    (name, fault) = next(one for one in report.faults if one[1].severity is ERROR)
+    assert name == first(0)
+    assert (fault.lost["first_offset"], fault.lost.get("last_offset")) == (0, 96 if snapshots else None)
+    assert not report.ok
+    assert "DAMAGED" in report.text()
+    assert not lw.verify(partition, as_system=True).safe
+    for derived in (*partition.glob("*.index"), *partition.glob("*.timeindex")):
+        derived.unlink()
+    assert lw.verify(partition).ok  # as of one that was just made
