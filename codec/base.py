@@ -216,6 +216,35 @@ class Explains(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class Forgotten:
+    """What a row may say that is not written where rows alone are given: a column, unless it has one of the values `nothing`.
+
+    `what` follows on the number of rows ("belong to transactions"). With an `advice` it is refused, unless a view was chosen.
+    """
+
+    column: str
+    nothing: tuple[Any, ...]
+    what: str
+    advice: str = ""
+
+
+@runtime_checkable
+class Forgets(Protocol):
+    """What a codec may offer besides: to say what is lost where only rows are given to be written."""
+
+    forgets: Sequence[Forgotten]
+
+
+@runtime_checkable
+class Recodes(Protocol):
+    """What a codec may offer besides: to write the frames of a file in another way, and keep all else that they say."""
+
+    def recode(self, frames: pa.Table, options: Options) -> pa.Table | None:
+        """A frames table (all columns) as these options would have it; None where rows have to be put into other frames for it."""
+        ...
+
+
 # Layouts
 
 
@@ -333,6 +362,8 @@ class View:
     table: str
     doc: str
     rows: Table | None = None
+    leaves: str = ""
+    """What is on disk and not seen through it, for people: "the markers of transactions"."""
 
 
 @dataclass(frozen=True, slots=True)

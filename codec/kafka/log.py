@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from logwright.codec.base import Chunk, Decoded, Frames, Match, Window
+from logwright.codec.base import Chunk, Decoded, Forgotten, Frames, Match, Window
 from logwright.codec.columns import constant, contents, numbers
 from logwright.codec.describe import Struct, Type
 from logwright.codec.fault import UsageError
@@ -208,6 +208,11 @@ class KafkaLog:
     options: tuple[Option, ...] = OPTIONS
     whole = False
     ordered: str | None = "offset"
+    forgets: Sequence[Forgotten] = encode.FORGETS
+
+    def recode(self, frames: pa.Table, options: Options) -> pa.Table | None:
+        """See `codec.base.Recodes`."""
+        return encode.recode(frames, options)
 
     def recognise(self, name: str, head: bytes) -> Match:
         named = bool(_FILE.fullmatch(name) or _CHECKPOINT.fullmatch(name))

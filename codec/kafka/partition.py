@@ -78,8 +78,20 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 VIEWS = {
     view.name: view
     for view in (
-        View("read_uncommitted", "kafka.log", "rows", "the records that a consumer gets by default"),
-        View("read_committed", "kafka.log", "rows", "without aborted transactions, up to the first open one"),
+        View(
+            "read_uncommitted",
+            "kafka.log",
+            "rows",
+            "the records that a consumer gets by default",
+            leaves="control records",
+        ),
+        View(
+            "read_committed",
+            "kafka.log",
+            "rows",
+            "without aborted transactions, up to the first open one",
+            leaves="control records, aborted transactions, and what follows the first open one",
+        ),
         View("log", "kafka.log", "rows", "every record on disk, markers of the system too"),
         View("batches", "kafka.log", "frames", "record batches"),
     )

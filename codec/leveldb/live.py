@@ -56,7 +56,13 @@ HISTORY = Table(
 VIEWS = {
     view.name: view
     for view in (
-        View("live", TABLE, "rows", "what an iterator gives: the newest value of each key, in order"),
+        View(
+            "live",
+            TABLE,
+            "rows",
+            "what an iterator gives: the newest value of each key, in order",
+            leaves="entries that are overwritten or deleted",
+        ),
         View("rows", TABLE, "rows", "every operation of the tables and logs in use, file by file"),
         View("history", TABLE, "rows", "every operation of all files, and what became of it", HISTORY),
         View("batches", LOG, "records", "the write batches of the logs"),
