@@ -780,6 +780,61 @@ class Repairs(Protocol):
         ...
 
 
+# Editing
+
+
+class Change(Protocol):
+    """What is to become of rows."""
+
+    @property
+    def columns(self) -> Sequence[str]:
+        """What it looks at."""
+        ...
+
+    @property
+    def values(self) -> Mapping[str, bytes | None]:
+        """What the rows that are redacted have from now on, by column."""
+        ...
+
+    @property
+    def every(self) -> bool:
+        """All frames are written anew, whatever becomes of their rows."""
+        ...
+
+    def drops(self, rows: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+        """Which rows go."""
+        ...
+
+    def redacts(self, rows: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+        """Which rows have other values from now on."""
+        ...
+
+
+@runtime_checkable
+class EditsFile(Protocol):
+    """What a codec may offer besides: to take rows out of a file, or values out of rows, and leave all else as it is."""
+
+    edit_options: tuple[Option, ...]
+
+    def edit_file(
+        self, listing: Listing, file: PlannedFile, change: Change, options: Options
+    ) -> tuple[Sequence[Kept | bytes], Sequence[Cut]]:
+        """What the file is made of from now on: frames that nothing is changed in stay byte for byte. The cuts say which are changed,
+        and how many rows went (`rows_lost`). Raises `DamageError` for a damaged file."""
+        ...
+
+
+@runtime_checkable
+class Edits(Protocol):
+    """What a layout may offer besides: as `EditsFile`, of a directory."""
+
+    edit_options: tuple[Option, ...]
+
+    def edit(self, listing: Listing, plan: Plan, change: Change, options: Options) -> Mending:
+        """What is derived from the files that change is made anew. Raises `DamageError` where a primary file is damaged."""
+        ...
+
+
 def take(pieces: Iterable[Piece]) -> dict[str, bytes]:
     """All pieces put together, by file name. For small directories and tests."""
     files: dict[str, bytearray] = {}

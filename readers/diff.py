@@ -7,6 +7,7 @@ from the first one on, and from the last one back, up to where a byte differs.
 from __future__ import annotations
 
 import difflib
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -220,12 +221,10 @@ class _Rows:
                 for task in (first, second):
                     hints = {name: task.hints[name] for name in ("directory",) if name in task.hints}
                     context = codec.context(first.file, codec_options(codec, task.options), **hints)
-                    one = found.frames.pick(slice(0, 1))
-                    batches += [
-                        each.batch for each in codec.decode(found.window, one, task.table, columns, context)
-                    ]
-                if len(batches) != 2 or len(batches[0]) != len(batches[1]):
-                    return []
+                    some = codec.decode(found.window, found.frames, task.table, columns, context)
+                    batches += [one.batch.slice(0, 1) for one in itertools.islice(some, 1)]
+                if any(not len(batch) for batch in batches):
+                    continue
                 a, b = batches
                 return [name for name in columns if unequal(a.column(name), b.column(name)).any()]
         return []

@@ -87,7 +87,7 @@ def repair(
             raise UsageError(
                 "one file can be repaired at a time; several paths are replicas of one directory"
             )
-        _refuse_busy(request, targets)
+        refuse_busy(request, targets)
         report = verify(targets, report_of(targets), Wish())
         repair_file(first, wanted, request.out, request.backup, request.dry_run, request.files, report)
         return report
@@ -97,7 +97,7 @@ def repair(
     def make(found: Sequence[Copy], plans: Sequence[Plan]) -> Mending:
         return layout.repair(found, plans, wanted, mending)
 
-    return _carry_out(copies, make, request, report_of, "repair", wanted is Strategy.SYSTEM)
+    return carry_out(copies, make, request, report_of, "repair", wanted is Strategy.SYSTEM)
 
 
 def rebuild(
@@ -122,7 +122,7 @@ def rebuild(
     def make(found: Sequence[Copy], plans: Sequence[Plan]) -> Mending:
         return layout.rebuild(found[0], plans[0], wanted, mending)
 
-    return _carry_out([first], make, request, report_of, "rebuild", False)
+    return carry_out([first], make, request, report_of, "rebuild", False)
 
 
 def check(paths: Any, codec: str | None, strategy: str, options: Mapping[str, Any]) -> None:
@@ -207,7 +207,7 @@ def _repairs(target: DirectoryTarget, done: str) -> Repairs:
 # Where it goes
 
 
-def _refuse_busy(request: Request, targets: Sequence[Target]) -> None:
+def refuse_busy(request: Request, targets: Sequence[Target]) -> None:
     """Raise `BusyError` for a directory, or one of a file, in which the system runs or another writer is at work."""
     for target in targets:
         if target.path == STDIN or is_remote(target.path):
@@ -277,7 +277,7 @@ def _roots(files: FileSystem, layout: Layout, copy: DirectoryTarget) -> set[str]
 # Carrying it out
 
 
-def _carry_out(
+def carry_out(
     copies: Sequence[DirectoryTarget], make: Make, request: Request, report_of: Callable[[Sequence[Target]], Report],
     verb: str, tolerant: bool,
 ) -> Report:  # fmt: skip
@@ -285,7 +285,7 @@ def _carry_out(
     report = report_of([first])
     with plain_errors(first.path):
         if not request.dry_run:
-            _refuse_busy(request, copies)
+            refuse_busy(request, copies)
         elif any(copy.live for copy in copies):
             report.notes.append("the system is running: this is what was to be seen at this moment")
         _refuse_places(copies, request)

@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Iterator
 from contextlib import nullcontext, suppress
 
-from logwright.codec.base import Bytes, Strategy
+from logwright.codec.base import Chunk, Strategy
 from logwright.codec.fault import BusyError, DamageError, Fault, Severity, UsageError
 from logwright.readers.report import FileReport, Report
 from logwright.readers.resolve import FileTarget
@@ -24,7 +24,8 @@ from logwright.writers.file import Draft
 from logwright.writers.filesystem import FileSystem, plain_errors
 from logwright.writers.stage import FileSource
 
-Stretches = list[tuple[int, int]]
+Stretches = list[tuple[int, int] | bytes]
+"""What a file is made of: bytes of the one there is, from and to, and others."""
 
 
 def repair_file(
@@ -52,63 +53,17 @@ def repair_file(
         _Repair(target, strategy, files, report).run(out, backup, dry_run)
 
 
-class _Repair:
-    def __init__(self, target: FileTarget, strategy: Strategy, files: FileSystem, report: Report) -> None:
-        self._target, self._strategy, self._files, self._report = target, strategy, files, report
+class FileMender:
+    """Puts a file that is made of stretches of another in its place, once it is known to be sound."""
 
-    def run(self, out: str | None, backup: str | None, dry_run: bool) -> None:
-        target, report = self._target, self._report
-        source = target.open()
-        try:
-            cut = self._judge(source)
-            kept = _others([(fault.offset, fault.offset + fault.length) for fault in cut], source.size)
-            saved_to = target.path
-            if dry_run:
-                rows = None
-            elif out is not None:
-                rows = self._beside(source, kept, local_path(out))
-            elif cut:
-                assert backup is not None
-                saved_to = os.path.join(backup, target.name)
-                rows = self._in_place(source, kept, local_path(backup))
-            else:
-                rows = None
-        finally:
-            if target.source is None:
-                source.close()
-        report.kept = [{"file": target.path, "offset": at, "length": end - at} for at, end in kept]
-        report.cut = [
-            {
-                "file": target.path, "offset": fault.offset, "length": fault.length, "saved_to": saved_to,
-                "why": f"{fault.kind}: {fault.detail}", "rows_lost": fault.rows_lost, "lost": dict(fault.lost),
-            }
-            for fault in cut
-        ]  # fmt: skip
-        report.rows_kept = rows
-        report.incomplete = any(fault.rows_lost != 0 for fault in cut)
-        self._say(cut, rows, out, backup, dry_run)
-
-    def _judge(self, source: Source) -> list[Fault]:
-        """What is to be cut. A tail that is no damage (zeros made in advance, what a running system is writing) stays."""
-        codec, size = self._target.codec, source.size
-        cut: list[Fault] = []
-        with named(source):
-            for found in Walk(source, codec, self._context()):
-                if isinstance(found, Hole) and found.fault.severity is not Severity.INFO:
-                    if codec.whole:
-                        raise _one_frame(self._target, found.fault)
-                    cut.append(found.fault)
-                    if self._strategy is Strategy.PREFIX:
-                        break
-        if cut and self._strategy is Strategy.PREFIX:
-            return [_to_the_end(cut[0], size)]
-        return cut
+    def __init__(self, target: FileTarget, files: FileSystem, report: Report) -> None:
+        self._target, self._files, self._report = target, files, report
 
     def _context(self) -> object:
         target = self._target
         return target.codec.context(target.name, codec_options(target.codec, target.options), **target.hints)
 
-    def _beside(self, source: Source, kept: Stretches, out: str) -> int:
+    def beside(self, source: Source, kept: Stretches, out: str) -> int:
         found = self._files.stat(out)
         empty = found is not None and not found.directory and not found.size
         if found is not None and self._same(out):
@@ -132,7 +87,7 @@ class _Repair:
             and self._files.real(local_path(path)) == self._files.real(out)
         )
 
-    def _in_place(self, source: Source, kept: Stretches, backup: str) -> int:
+    def in_place(self, source: Source, kept: Stretches, backup: str) -> int:
         files, path = self._files, local_path(self._target.path)
         folder, name = os.path.split(files.real(path))
         refuse_backup_inside(files, backup, [folder])
@@ -186,6 +141,60 @@ class _Repair:
                     entry.rows += decoded.batch.num_rows
         return entry.rows
 
+
+class _Repair(FileMender):
+    def __init__(self, target: FileTarget, strategy: Strategy, files: FileSystem, report: Report) -> None:
+        super().__init__(target, files, report)
+        self._strategy = strategy
+
+    def run(self, out: str | None, backup: str | None, dry_run: bool) -> None:
+        target, report = self._target, self._report
+        source = target.open()
+        try:
+            cut = self._judge(source)
+            kept = _others([(fault.offset, fault.offset + fault.length) for fault in cut], source.size)
+            saved_to = target.path
+            if dry_run:
+                rows = None
+            elif out is not None:
+                rows = self.beside(source, [*kept], local_path(out))
+            elif cut:
+                assert backup is not None
+                saved_to = os.path.join(backup, target.name)
+                rows = self.in_place(source, [*kept], local_path(backup))
+            else:
+                rows = None
+        finally:
+            if target.source is None:
+                source.close()
+        report.kept = [{"file": target.path, "offset": at, "length": end - at} for at, end in kept]
+        report.cut = [
+            {
+                "file": target.path, "offset": fault.offset, "length": fault.length, "saved_to": saved_to,
+                "why": f"{fault.kind}: {fault.detail}", "rows_lost": fault.rows_lost, "lost": dict(fault.lost),
+            }
+            for fault in cut
+        ]  # fmt: skip
+        report.rows_kept = rows
+        report.incomplete = any(fault.rows_lost != 0 for fault in cut)
+        self._say(cut, rows, out, backup, dry_run)
+
+    def _judge(self, source: Source) -> list[Fault]:
+        """What is to be cut. A tail that is no damage (zeros made in advance, what a running system is writing) stays."""
+        codec, size = self._target.codec, source.size
+        cut: list[Fault] = []
+        with named(source):
+            for found in Walk(source, codec, self._context()):
+                if isinstance(found, Hole) and found.fault.severity is not Severity.INFO:
+                    if codec.whole:
+                        raise _one_frame(self._target, found.fault)
+                    cut.append(found.fault)
+                    if self._strategy is Strategy.PREFIX:
+                        break
+        if cut and self._strategy is Strategy.PREFIX:
+            return [_to_the_end(cut[0], size)]
+        return cut
+
     def _say(
         self, cut: list[Fault], rows: int | None, out: str | None, backup: str | None, dry_run: bool
     ) -> None:
@@ -229,9 +238,9 @@ def _to_the_end(fault: Fault, size: int) -> Fault:
     return Fault(fault.codec, fault.offset, size - fault.offset, fault.kind, detail, fault.severity)
 
 
-def _others(gone: Stretches, size: int) -> Stretches:
+def _others(gone: list[tuple[int, int]], size: int) -> list[tuple[int, int]]:
     """What is left of `[0, size)` without some stretches, which are in order."""
-    out: Stretches = []
+    out: list[tuple[int, int]] = []
     at = 0
     for start, stop in gone:
         if start > at:
@@ -240,8 +249,12 @@ def _others(gone: Stretches, size: int) -> Stretches:
     return [*out, (at, size)] if at < size else out
 
 
-def _windows(source: Source, kept: Stretches) -> Iterator[Bytes]:
-    for at, stop in kept:
+def _windows(source: Source, kept: Stretches) -> Iterator[Chunk]:
+    for piece in kept:
+        if isinstance(piece, bytes):
+            yield piece
+            continue
+        at, stop = piece
         while at < stop:
             data = source.pread(at, min(WINDOW, stop - at))
             if not len(data):

@@ -74,7 +74,7 @@ OPTIONS = (
     Option("partition.leader.epoch", 0, "The leader epoch that batches carry", low=-1, high=(1 << 31) - 1),
 )
 
-_COMPRESSING = ("compression.type", "compression.gzip.level", "compression.lz4.level", "compression.zstd.level")
+COMPRESSING = ("compression.type", "compression.gzip.level", "compression.lz4.level", "compression.zstd.level")
 
 FORGETS = (
     Forgotten(
@@ -91,7 +91,7 @@ FORGETS = (
 
 def recode(frames: pa.Table, options: Options) -> pa.Table | None:
     """The batches compressed in another way. See `codec.base.Recodes`."""
-    if any(options.given(one.name) for one in OPTIONS if one.name not in _COMPRESSING):
+    if any(options.given(one.name) for one in OPTIONS if one.name not in COMPRESSING):
         return None
     name = BatchSettings.of(options).compression
     for column, value in (("compression", name), ("payload", None)):

@@ -14,7 +14,19 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from logwright.codec.base import Chunk, Decoded, Forgotten, Frames, Match, Window
+from logwright.codec.base import (
+    Change,
+    Chunk,
+    Cut,
+    Decoded,
+    Forgotten,
+    Frames,
+    Kept,
+    Listing,
+    Match,
+    PlannedFile,
+    Window,
+)
 from logwright.codec.columns import constant, contents, numbers
 from logwright.codec.describe import Struct, Type
 from logwright.codec.fault import UsageError
@@ -247,6 +259,20 @@ class KafkaLog:
     ) -> bytes:
         """See `codec.base.Addresses`."""
         return fields.edit(frame, path, change, reseal=reseal)
+
+    @property
+    def edit_options(self) -> tuple[Option, ...]:
+        from logwright.codec.kafka.mend.edit import FILE_OPTIONS
+
+        return FILE_OPTIONS
+
+    def edit_file(
+        self, listing: Listing, file: PlannedFile, change: Change, options: Options
+    ) -> tuple[Sequence[Kept | bytes], Sequence[Cut]]:
+        """See `codec.base.EditsFile`."""
+        from logwright.codec.kafka.mend.edit import edit_file
+
+        return edit_file(listing, file, change, options)
 
     def scan(self, window: Window, at: int, context: LogContext, *, check: bool = True) -> Frames:
         found = scan.scan(window, at, context, check=check)

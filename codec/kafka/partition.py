@@ -14,6 +14,7 @@ import numpy as np
 
 from logwright.codec.base import (
     Builder,
+    Change,
     Checker,
     Entry,
     Listing,
@@ -40,6 +41,7 @@ from logwright.codec.kafka.builder import OPTIONS, PartitionBuilder
 from logwright.codec.kafka.check.partition import PartitionChecker
 from logwright.codec.kafka.checkpoint import OFFSETS
 from logwright.codec.kafka.markers import markers
+from logwright.codec.kafka.mend.edit import EDIT_OPTIONS, edit
 from logwright.codec.kafka.mend.rebuild import REBUILDS, rebuild
 from logwright.codec.kafka.mend.repair import REPAIR_OPTIONS, repair
 from logwright.codec.kafka.names import (
@@ -309,6 +311,13 @@ class KafkaPartition:
 
     def rebuild(self, listing: Listing, plan: Plan, what: Sequence[str], options: Options) -> Mending:
         return rebuild(listing, plan, what, options)
+
+    # Editing
+
+    edit_options: tuple[Option, ...] = EDIT_OPTIONS
+
+    def edit(self, listing: Listing, plan: Plan, change: Change, options: Options) -> Mending:
+        return edit(listing, plan, change, options)
 
     # Writing
 

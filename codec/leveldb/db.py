@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from logwright.codec.base import (
     Builder,
+    Change,
     Checker,
     Entry,
     Group,
@@ -37,6 +38,7 @@ from logwright.codec.leveldb.builder import OPTIONS, DatabaseBuilder
 from logwright.codec.leveldb.check.database import ADVICE, DatabaseChecker
 from logwright.codec.leveldb.descriptor import Descriptor, read_descriptor
 from logwright.codec.leveldb.keys import BYTEWISE, TRAILER_SIZE
+from logwright.codec.leveldb.mend.edit import EDIT_OPTIONS, edit
 from logwright.codec.leveldb.mend.rebuild import REBUILDS, rebuild
 from logwright.codec.leveldb.mend.repair import REPAIR_OPTIONS, repair
 from logwright.codec.leveldb.names import (
@@ -198,6 +200,13 @@ class LevelDB:
 
     def rebuild(self, listing: Listing, plan: Plan, what: Sequence[str], options: Options) -> Mending:
         return rebuild(listing, plan, what, options)
+
+    # Editing
+
+    edit_options: tuple[Option, ...] = EDIT_OPTIONS
+
+    def edit(self, listing: Listing, plan: Plan, change: Change, options: Options) -> Mending:
+        return edit(listing, plan, change, options)
 
     # Writing
 

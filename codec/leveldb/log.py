@@ -13,7 +13,18 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from logwright.codec.base import Bytes, Chunk, Decoded, Frames, Window
+from logwright.codec.base import (
+    Bytes,
+    Change,
+    Chunk,
+    Cut,
+    Decoded,
+    Frames,
+    Kept,
+    Listing,
+    PlannedFile,
+    Window,
+)
 from logwright.codec.columns import constant, contents, numbers
 from logwright.codec.fault import Fault, Kind
 from logwright.codec.intrinsics import load_i32le, load_i64le
@@ -52,7 +63,7 @@ from logwright.codec.leveldb.write_batch import (
     room_for,
     unpack,
 )
-from logwright.codec.option import Option
+from logwright.codec.option import Option, Options
 from logwright.codec.table import Column, Table
 
 NAME = "leveldb.log"
@@ -112,6 +123,20 @@ class LevelDBLog(RecordCodec):
     pattern = LOG_NAME
     rows = ROWS
     records = BATCHES
+
+    @property
+    def edit_options(self) -> tuple[Option, ...]:
+        from logwright.codec.leveldb.mend.edit import EDIT_OPTIONS
+
+        return EDIT_OPTIONS
+
+    def edit_file(
+        self, listing: Listing, file: PlannedFile, change: Change, options: Options
+    ) -> tuple[Sequence[Kept | bytes], Sequence[Cut]]:
+        """See `codec.base.EditsFile`."""
+        from logwright.codec.leveldb.mend.edit import edit_log
+
+        return edit_log(listing, file, change, options)
 
     def seen(self, window: Window, found: Frames, context: RecordContext) -> None:
         head = found.header[-1]

@@ -15,7 +15,19 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from logwright.codec.base import Bytes, Chunk, Decoded, Frames, Match, Window
+from logwright.codec.base import (
+    Bytes,
+    Change,
+    Chunk,
+    Cut,
+    Decoded,
+    Frames,
+    Kept,
+    Listing,
+    Match,
+    PlannedFile,
+    Window,
+)
 from logwright.codec.columns import contents, numbers
 from logwright.codec.describe import Struct
 from logwright.codec.explain import Focus, Node
@@ -200,6 +212,20 @@ class LevelDBTable:
     options: tuple[Option, ...] = OPTIONS
     whole = False
     ordered: str | None = None
+
+    @property
+    def edit_options(self) -> tuple[Option, ...]:
+        from logwright.codec.leveldb.mend.edit import EDIT_OPTIONS
+
+        return EDIT_OPTIONS
+
+    def edit_file(
+        self, listing: Listing, file: PlannedFile, change: Change, options: Options
+    ) -> tuple[Sequence[Kept | bytes], Sequence[Cut]]:
+        """See `codec.base.EditsFile`."""
+        from logwright.codec.leveldb.mend.edit import edit_table
+
+        return edit_table(listing, file, change, options)
 
     def recognise(self, name: str, head: bytes) -> Match:
         return Match.NAME if _FILE.fullmatch(name) else Match.NO

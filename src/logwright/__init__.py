@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         damage,
         detect,
         diff,
+        edit,
         explain,
         generate,
         inspect,
@@ -65,6 +66,7 @@ _HOME = {
             "damage",
             "detect",
             "diff",
+            "edit",
             "explain",
             "generate",
             "inspect",
@@ -103,7 +105,7 @@ _HOME = {
 """Where each public name lives. A new verb is a line here and one above."""
 
 __all__ = [  # noqa: RUF022
-    "Scan", "codecs", "convert", "damage", "detect", "diff", "explain", "generate", "inspect", "read", "rebuild", "repair",
+    "Scan", "codecs", "convert", "damage", "detect", "diff", "edit", "explain", "generate", "inspect", "read", "rebuild", "repair",
     "roundtrip", "scan", "verify", "write",
     "Report", "Fault", "Difference", "Written", "Damaged", "Roundtrip", "Explanation",
     "LogwrightError", "DamageError", "UsageError", "UnsupportedError", "NotFoundError", "AccessError", "ExistsError",

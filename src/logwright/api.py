@@ -330,9 +330,9 @@ def explain(
     wish = Wish(
         at,
         where,
-        None if fault is None else parse_int(fault),
-        None if limit is None else max(parse_int(limit), 1),
-        max(parse_int(items), 1),
+        None if fault is None else number("fault", fault),
+        None if limit is None else max(number("limit", limit), 1),
+        max(number("items", items), 1),
     )
     targets = resolve.resolve(path, codec, options)
     if len(targets) > 1:
@@ -428,6 +428,48 @@ def rebuild(
 
     request = Request(_text(out), in_place, _text(backup), dry_run, show=show or _unseen)
     return rebuild(path, codec, what, request, lambda targets: _report(targets, max_faults), options)
+
+
+def edit(
+    path: Path,
+    out: Path | None = None,
+    *,
+    drop: Given = None,
+    redact: Given = None,
+    columns: Sequence[str] | str = ("value",),
+    with_: bytes | str | None = b"",
+    codec: str | None = None,
+    in_place: bool = False,
+    backup: Path | None = None,
+    dry_run: bool = False,
+    max_faults: int = MAX_FAULTS,
+    show: Callable[[int], None] | None = None,
+    **options: Any,
+) -> Report:
+    """Take rows out of a directory or a file, or values out of rows; all frames that they are not in stay as they are, byte for byte.
+
+    `drop`: the rows that match this filter go: `[("key", "==", b"user-7")]`, or text, as for `scan`. `redact`: of the rows that match
+    `columns` become `with_`: no bytes, others, or None for null. What was taken out is nowhere in the result: batches and blocks are packed
+    anew, and indexes, filters and manifests made anew; offsets and sequence numbers stay as they are, with gaps, as compaction leaves
+    them. Where the result goes, `in_place`, `backup` (which has what was taken out) and `dry_run` as for `repair`. Further options
+    are the layout's own.
+
+    The report has the frames that changed in `cut`, with the number of rows that went, and in `rows` the rows of the result. Raises
+    `DamageError` for what is damaged, since nobody knows what is in there, `BusyError`, `ExistsError`, `UsageError`, `StorageError`.
+    """
+    from logwright.writers.edit import Rows
+    from logwright.writers.edit import edit as _edit
+    from logwright.writers.repair import Request
+
+    request = Request(_text(out), in_place, _text(backup), dry_run, show=show or _unseen)
+    return _edit(
+        path,
+        codec,
+        lambda table: Rows(table, drop, redact, columns, with_),
+        request,
+        lambda targets: _report(targets, max_faults),
+        options,
+    )
 
 
 def damage(

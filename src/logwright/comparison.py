@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 from logwright.codec.fault import UsageError
-from logwright.codec.option import parse_int
+from logwright.codec.option import number
 from logwright.codec.table import Table
 from logwright.conversion import is_table, open_table
 from logwright.formats.sink import format_of
@@ -22,7 +22,7 @@ def diff(
     columns: Any, filter: Any, key: Any, mode: str, limit: int | str, **options: Any,
 ) -> Difference:  # fmt: skip
     """See `logwright.diff`."""
-    wish = Wish(by_of(by), view, columns, filter, key, Mode.of(mode), parse_int(limit))
+    wish = Wish(by_of(by), view, columns, filter, key, Mode.of(mode), number("limit", limit))
     if wish.mode is Mode.AS_SYSTEM:
         raise UsageError("what two systems would serve is not compared", advice="Take another mode")
     paths = [os.fspath(path) for path in (a, b)]

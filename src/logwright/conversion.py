@@ -201,12 +201,12 @@ def open_table(path: str, table: Table) -> pa.RecordBatchReader:
         if format_of(path) == "jsonl":
             from logwright.formats.jsonl import from_lines
 
-            return from_lines(open(path, "rb"), table, path)  # noqa: SIM115  closed when it is read
+            return from_lines(open(path, "rb"), table, path)
         if format_of(path) == "parquet":
             from pyarrow import parquet
 
-            table = parquet.ParquetFile(path)
-            return pa.RecordBatchReader.from_batches(table.schema_arrow, table.iter_batches(64 * 1024))
+            file = parquet.ParquetFile(path)
+            return pa.RecordBatchReader.from_batches(file.schema_arrow, file.iter_batches(64 * 1024))
         try:
             reader = pa.ipc.open_file(path)
         except pa.ArrowInvalid:

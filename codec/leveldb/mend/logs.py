@@ -75,7 +75,7 @@ def examine(listing: Listing, file: str, number: int, size: int, options: Option
     """Read a log from end to end."""
     found = Log(file, number, size)
     read = Reader(listing, file, size)
-    for one in _walk(read, options):
+    for one in walk_log(read, options):
         if isinstance(one, Hole):
             fault = one.fault
             if fault.severity is not Severity.INFO:
@@ -118,7 +118,7 @@ def pieces(listing: Listing, found: Log, options: Options, *, prefix: bool = Fal
     if prefix:
         return
     at = found.first
-    for one in _walk(Reader(listing, found.file, found.size), options):
+    for one in walk_log(Reader(listing, found.file, found.size), options):
         if isinstance(one, Hole):
             continue
         behind = one.frames.start + one.window.offset >= found.first
@@ -131,7 +131,7 @@ def pieces(listing: Listing, found: Log, options: Options, *, prefix: bool = Fal
         at += size
 
 
-def _walk(read: Reader, options: Options) -> Iterator[Stretch | Hole]:
+def walk_log(read: Reader, options: Options) -> Iterator[Stretch | Hole]:
     own = Options(log.CODEC.options, {MAX_RECORD.name: options[MAX_RECORD.name]})
     return walk(read, log.CODEC, log.CODEC.context(read.name, own))
 

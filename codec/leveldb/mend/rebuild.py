@@ -19,13 +19,13 @@ def rebuild(listing: Listing, plan: Plan, what: Sequence[str], options: Options)
     found = examine(listing, options, adopt=options["orphans"] == "adopt")
     if "manifest" not in what:
         return _Current(found)
-    _refuse_damaged(found)
+    refuse_damaged(found)
     mending = _Rebuilt(found, options, always=True)
     mending.salvage()
     return mending
 
 
-def _refuse_damaged(found: Found) -> None:
+def refuse_damaged(found: Found) -> None:
     for one in found.tables:
         if not one.sound:
             cut = min(one.cut, key=lambda cut: cut.offset, default=None)
@@ -37,10 +37,10 @@ def _refuse_damaged(found: Found) -> None:
                 if fault is not None
                 else (0, "damaged")
             )
-            raise _damage(one.file, at, why)
+            raise damage(one.file, at, why)
     for log in found.logs:
         if log.cut:
-            raise _damage(log.file, log.cut[0].offset, log.cut[0].why)
+            raise damage(log.file, log.cut[0].offset, log.cut[0].why)
     for level, known in found.missing:
         raise DamageError(
             f"table {known.number}, which the manifest has in level {level}, is not there: metadata are made from all tables and logs",
@@ -49,7 +49,7 @@ def _refuse_damaged(found: Found) -> None:
         )
 
 
-def _damage(file: str, at: int, why: str) -> DamageError:
+def damage(file: str, at: int, why: str) -> DamageError:
     return DamageError(
         f"{why}; metadata are made from sound tables and logs",
         path=file,

@@ -351,9 +351,12 @@ class DatabaseMending:
             metas[level].append(self._meta(one, level, replace(meta, number=number)))
             yield Mended(self._named(one.file, _table_file(one, number)), pieces, one.file)
         for log in found.logs:
-            pieces = list(logs.pieces(found.listing, log, self.options, prefix=self.prefix))
+            pieces = list(self.log_pieces(log))
             yield Mended(self._named(log.file, log_name(log.number)), pieces, log.file)
         yield from self._metadata(metas)
+
+    def log_pieces(self, log: Log) -> Iterator[Kept | bytes]:
+        return logs.pieces(self.found.listing, log, self.options, prefix=self.prefix)
 
     def _named(self, old: str, new: str) -> str:
         if old != new:

@@ -153,7 +153,7 @@ class Tables:
         read = Reader(self.listing, file, size)
         check = TableCheck(read, self.limit, bytewise=self.bytewise)
         found = Table(file, number, size, known, level, self.bytewise, check)
-        for one in self._walk(read):
+        for one in self.walk(read):
             if isinstance(one, Hole):
                 found.holes.append(one.fault)
                 continue
@@ -164,7 +164,7 @@ class Tables:
             self._salvage(found)
         return found
 
-    def _walk(self, read: Reader) -> Iterator[Stretch | Hole]:
+    def walk(self, read: Reader) -> Iterator[Stretch | Hole]:
         own = Options(table.CODEC.options, {table.MAX_DECOMPRESSED.name: self.limit})
         return walk(read, table.CODEC, table.CODEC.context(read.name, own))
 
@@ -173,13 +173,13 @@ class Tables:
     def _salvage(self, found: Table) -> None:
         blocks: list[Block] = []
         dropped: list[tuple[int, int, str]] = []
-        for one in self._walk(Reader(self.listing, found.file, found.size)):
+        for one in self.walk(Reader(self.listing, found.file, found.size)):
             if isinstance(one, Hole):
                 continue
             for portion in portions(one.window, one.frames, self.limit):
                 judged = portion.judged(NO_INDEX) if self.bytewise else None
                 for i in range(len(portion.frames)):
-                    block, why = self._block(found, one.window, portion, judged, i)
+                    block, why = self.block(found, one.window, portion, judged, i)
                     if block is not None:
                         blocks.append(block)
                     if why:
@@ -198,7 +198,7 @@ class Tables:
         found.blocks = blocks
         self._tell(found, dropped)
 
-    def _block(
+    def block(
         self, found: Table, window: Window, portion: Portion, judged: Int64s | None, i: int
     ) -> tuple[Block | None, str]:
         """A data block, as far as it can be read; and why not all of it can."""
@@ -221,7 +221,7 @@ class Tables:
                 made.value_ends[low : high + 1], made.per_block[i : i + 1], made.skipped[i : i + 1],
             )  # fmt: skip
             data = packed(part, int(portion.measured[i, INTERVAL]) or DEFAULT_INTERVAL)
-            kind, content = stored(data, _compression(int(head["type"][i])))
+            kind, content = stored(data, compression(int(head["type"][i])))
             block.made = sealed(content, kind)
             why += f"; the {block.rows} entries before are kept"
         block.mixed = bool(judged is not None and judged[i] & INSIDE)
@@ -333,14 +333,14 @@ class Tables:
             if block.made is None:
                 kinds[int(self.listing.read(found.file, block.stop - TRAILER_SIZE, 1)[0])] += 1
         kinds.pop(NONE, None)
-        return TableSettings(compression=_compression(max(kinds, key=lambda one: kinds[one], default=NONE)))
+        return TableSettings(compression=compression(max(kinds, key=lambda one: kinds[one], default=NONE)))
 
     def versions(self, found: Table) -> pa.Table:
         """The user keys of a table, `key`, each with the smallest and the largest of its sequence numbers, `low` and `high`."""
         batches: list[pa.Table] = []
         read = Reader(self.listing, found.file, found.size)
         kept = None if found.blocks is None else {block.start for block in found.blocks}
-        for one in self._walk(read):
+        for one in self.walk(read):
             if isinstance(one, Hole):
                 continue
             for portion in portions(one.window, one.frames, self.limit):
@@ -516,7 +516,7 @@ class Tables:
         )
 
 
-def _compression(kind: int) -> str:
+def compression(kind: int) -> str:
     return COMPRESSION_NAMES[kind] if kind < len(COMPRESSION_NAMES) else COMPRESSION_NAMES[NONE]
 
 

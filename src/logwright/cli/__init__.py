@@ -21,6 +21,7 @@ VERBS = (
     "rebuild",
     "convert",
     "diff",
+    "edit",
     "generate",
     "damage",
     "roundtrip",

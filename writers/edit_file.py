@@ -1,0 +1,104 @@
+"""One file, edited by its codec alone; what is derived from it, indexes beside it say, is not touched."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Sequence
+from typing import Any, cast
+
+from logwright.codec.base import Change, Codec, Cut, EditsFile, Entry, Kept, Listing, PlannedFile, Role
+from logwright.codec.fault import UsageError
+from logwright.codec.option import Options
+from logwright.readers.report import Report
+from logwright.readers.resolve import FileTarget
+from logwright.readers.source import STDIN, Source, is_remote, local_path
+from logwright.readers.stream import named
+from logwright.readers.words import plural
+from logwright.writers.filesystem import plain_errors
+from logwright.writers.repair import Request
+from logwright.writers.repair_file import FileMender, Stretches
+
+
+class _Alone:
+    """A file as a directory with nothing else in it (`codec.base.Listing`)."""
+
+    def __init__(self, directory: str, name: str, source: Source) -> None:
+        self.name, self._file, self._source = directory, name, source
+
+    def entries(self) -> Sequence[Entry]:
+        return (Entry(self._file, self._source.size),)
+
+    def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
+        left = max(self._source.size - offset, 0)
+        return self._source.pread(offset, left if length is None else min(length, left)).tobytes()
+
+    def parent(self) -> Listing | None:
+        return None
+
+
+def edit_file(target: FileTarget, change: Change, options: Options, request: Request, report: Report) -> None:
+    """Edit a file as asked, and tell the report."""
+    if request.in_place and (target.path == STDIN or is_remote(target.path)):
+        raise UsageError("only local files are changed in place", path=target.path)
+    codec: Codec = target.codec
+    assert isinstance(codec, EditsFile)
+    mender = FileMender(target, request.files, report)
+    with plain_errors(target.path):
+        source = target.open()
+        try:
+            hints = {name: value for name, value in target.hints.items() if name != "live"}
+            directory = str(hints.pop("directory", ""))
+            context: Any = target.codec.context(
+                target.name, Options(target.codec.options), directory=directory
+            )
+            base = getattr(context, "base_offset", None)
+            hints |= {} if base is None else {"base_offset": base}
+            planned = PlannedFile(target.name, source.size, Role.PRIMARY, target.codec.name, hints)
+            with named(source):
+                pieces, cuts = codec.edit_file(
+                    _Alone(directory, target.name, source), planned, change, options
+                )
+            made: Stretches = [(one.start, one.stop) if isinstance(one, Kept) else one for one in pieces]
+            rows = None
+            if not request.dry_run and request.out is not None:
+                rows = mender.beside(source, made, local_path(request.out))
+            elif not request.dry_run and cuts:
+                rows = mender.in_place(source, made, local_path(cast(str, request.backup)))
+        finally:
+            if target.source is None:
+                source.close()
+    _tell(report, target, pieces, cuts, rows, request)
+
+
+def _tell(
+    report: Report, target: FileTarget, pieces: Sequence[Kept | bytes], cuts: Sequence[Cut], rows: int | None, request: Request
+) -> None:  # fmt: skip
+    path, room = target.path, report.max_faults
+    saved = path if request.backup is None else os.path.join(request.backup, target.name)
+    kept = [one for one in pieces if isinstance(one, Kept)]
+    report.kept = [{"file": path, "offset": one.start, "length": one.stop - one.start} for one in kept[:room]]
+    report.cut = [
+        {
+            "file": path, "offset": one.offset, "length": one.length, "saved_to": saved, "why": one.why,
+            "rows_lost": one.rows_lost, "lost": dict(one.lost),
+        }
+        for one in cuts[:room]
+    ]  # fmt: skip
+    report.rows_kept = rows
+    would = "would be " if request.dry_run else ""
+    gone = sum(one.rows_lost or 0 for one in cuts)
+    frames = "1 frame" if len(cuts) == 1 else f"{len(cuts):,} frames"
+    noun = report.nouns[0]
+    report.notes.append(
+        f"{would}edited: {frames}, {gone:,} {noun if gone == 1 else plural(noun)} dropped"
+        if cuts
+        else "nothing matches"
+    )
+    if cuts and target.around:
+        report.notes.append(
+            "what is derived from the file is as it was: rebuild its directory, or edit that instead"
+        )
+    if request.backup is not None and cuts and not request.dry_run:
+        report.notes.append(f"the original is in {request.backup}: it has all that was taken out")
+    report.next = f"logwright verify {shlex.quote(request.out or path)}"
