@@ -23,22 +23,22 @@ from logwright.readers.task import known_options
 from logwright.readers.verify import Wish, verify
 from logwright.writers.edit_file import edit_file
 from logwright.writers.mend import Copy
-from logwright.writers.repair import Request, carry_out, refuse_busy
+from logwright.writers.repair import EDIT, Request, carry_out, refuse_busy
 from logwright.writers.write import rows_table
 
 REDACTS = ("value",)
 
 
 class Rows:
-    """What becomes of rows (`codec.base.Change`)."""
+    """What becomes of rows (`codec.base.Change`). Where `every` says whether all frames are written anew, nothing else need be asked."""
 
     def __init__(
         self, table: Table, drop: Given, redact: Given, columns: Sequence[str] | str, value: bytes | str | None,
-        *, every: bool = False,
+        *, every: bool | None = None,
     ) -> None:  # fmt: skip
         self._drop, self._redact = understand(drop, table), understand(redact, table)
-        self.every = every
-        if self._drop is None and self._redact is None and not every:
+        self.every = bool(every)
+        if self._drop is None and self._redact is None and every is None:
             raise UsageError(
                 "it is not said what is to be changed",
                 advice="drop takes rows out, redact takes values out of rows: drop=[('key', '==', b'user-7')] "
@@ -102,7 +102,7 @@ def edit(
         made: Mending = layout.edit(found[0], plans[0], change, own)
         return made
 
-    carry_out([first], make, request, lambda _: report, "edit", False)
+    carry_out([first], make, request, lambda _: report, EDIT, False)
     return report
 
 

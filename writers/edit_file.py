@@ -14,9 +14,8 @@ from logwright.readers.report import Report
 from logwright.readers.resolve import FileTarget
 from logwright.readers.source import STDIN, Source, is_remote, local_path
 from logwright.readers.stream import named
-from logwright.readers.words import plural
 from logwright.writers.filesystem import plain_errors
-from logwright.writers.repair import Request
+from logwright.writers.repair import Request, edited
 from logwright.writers.repair_file import FileMender, Stretches
 
 
@@ -86,15 +85,8 @@ def _tell(
         for one in cuts[:room]
     ]  # fmt: skip
     report.rows_kept = rows
-    would = "would be " if request.dry_run else ""
-    gone = sum(one.rows_lost or 0 for one in cuts)
-    frames = "1 frame" if len(cuts) == 1 else f"{len(cuts):,} frames"
-    noun = report.nouns[0]
-    report.notes.append(
-        f"{would}edited: {frames}, {gone:,} {noun if gone == 1 else plural(noun)} dropped"
-        if cuts
-        else "nothing matches"
-    )
+    would = "would be " if request.dry_run and cuts else ""
+    report.notes.append(f"{would}{edited(cuts, report.nouns[0])}")
     if cuts and target.around:
         report.notes.append(
             "what is derived from the file is as it was: rebuild its directory, or edit that instead"

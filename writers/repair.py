@@ -31,6 +31,7 @@ from logwright.writers.mend import Copy, Done, Make, Mender, about
 from logwright.writers.repair_file import repair_file
 from logwright.writers.write import refuse_remote
 
+EDIT = "edit"
 Show = Callable[[int], None]
 """Told how many bytes are written so far."""
 
@@ -353,19 +354,32 @@ def _tell(report: Report, done: Done, copies: Sequence[DirectoryTarget], request
         if count > room:
             report.notes.append(f"of {count:,} stretches {what}, the first {room:,} are listed (max_faults)")
     report.rows_kept = summary.rows
-    report.incomplete = any(cut.rows_lost != 0 for cut in done.cut)
-    report.notes += _sentences(done, request, copies, report.nouns[0])
+    # What was asked to go is not missed.
+    report.incomplete = verb != EDIT and any(cut.rows_lost != 0 for cut in done.cut)
+    report.notes += _sentences(done, request, copies, report.nouns[0], verb)
     report.next = _next(done, copies, request, verb)
 
 
-def _sentences(done: Done, request: Request, copies: Sequence[DirectoryTarget], noun: str) -> list[str]:
+def edited(cuts: Sequence[Cut], noun: str) -> str:
+    """How much was changed by an edit."""
+    gone = sum(cut.rows_lost or 0 for cut in cuts)
+    return (
+        f"edited: {_count(len(cuts), 'frame')}, {_count(gone, noun)} dropped" if cuts else "nothing matches"
+    )
+
+
+def _sentences(
+    done: Done, request: Request, copies: Sequence[DirectoryTarget], noun: str, verb: str
+) -> list[str]:
     said: list[str] = []
     would = "would be " if request.dry_run else ""
     nothing = not (done.written or done.removed)
     summary = done.summary
     ids = ", ".join(f"{name} {value}" for name, value in summary.ids.items())
     lost = sum(cut.length for cut in done.cut)
-    if done.cut:
+    if verb == EDIT:
+        said.append(f"{would if done.cut else ''}{edited(done.cut, noun)}")
+    elif done.cut:
         rows, known = (
             sum(cut.rows_lost or 0 for cut in done.cut),
             all(cut.rows_lost is not None for cut in done.cut),
@@ -392,7 +406,8 @@ def _sentences(done: Done, request: Request, copies: Sequence[DirectoryTarget], 
                 more = f" and {len(names) - 4:,} more" if len(names) > 4 else ""
                 said.append(f"{would}{word}: {', '.join(list(names)[:4])}{more}")
         if request.backup is not None and (done.changed or done.removed):
-            said.append(f"the originals {'would be' if request.dry_run else 'are'} in {request.backup}")
+            too = ", with all that was taken out" if verb == EDIT and done.cut else ""
+            said.append(f"the originals {'would be' if request.dry_run else 'are'} in {request.backup}{too}")
     said += [
         f"still: {name and name + ' '}at {fault.offset}, {fault.kind}, {fault.detail}"
         for name, fault in done.faults[:4]

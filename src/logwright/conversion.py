@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 
 from logwright.codec import registry
-from logwright.codec.base import Forgets, Forgotten, Recodes
+from logwright.codec.base import Edits, Forgets, Forgotten, Recodes
 from logwright.codec.fault import NotFoundError, UsageError
 from logwright.codec.option import Options, fold, number
 from logwright.codec.table import Table
@@ -263,7 +263,47 @@ class Native:
             frames = self._frames()
             if frames is not None:
                 return self._exact(frames)
+        if self.whole and self._edits():
+            return self._again()
         return self._rows()
+
+    def _edits(self) -> bool:
+        """Whether a directory can keep all its frames, written anew at most."""
+        if not isinstance(self.made, Edits) or self.if_exists != "error":
+            return False
+        known = {fold(option.name) for option in self.made.edit_options}
+        return all(fold(name) in known for name in self.options)
+
+    def _again(self) -> dict[str, Any]:
+        """Every frame as it was, in another form where the options say so."""
+        from logwright import api
+        from logwright.readers.report import Report
+        from logwright.writers.edit import Rows, edit
+        from logwright.writers.repair import Request
+        from logwright.writers.write import Written
+
+        every = bool(self.options)
+        report = edit(
+            self.source, self.codec, lambda table: Rows(table, None, None, (), b"", every=every), Request(self.target),
+            lambda targets: Report(self.source, self.codec), {**self.options, **self.read_options},
+        )  # fmt: skip
+        found = api.read(self.target, self.codec, view="files")
+        written = Written(
+            self.target,
+            tuple(found.column("name").to_pylist()),
+            report.rows_kept or 0,
+            sum(found.column("size").to_pylist()),
+            before_you_start=tuple(
+                note.partition(": ")[2] for note in report.notes if note.startswith("before you start")
+            ),
+        )
+        return {
+            "files": written.files,
+            "rows": written.rows,
+            "report": report,
+            "written": written,
+            "notes": (),
+        }
 
     def _frames(self) -> pa.Table | None:
         """The frames as the options would have them; None where they have to be cut anew."""

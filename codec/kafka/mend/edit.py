@@ -174,7 +174,7 @@ class _Editor:
         """Those batches anew."""
         picked = frames.pick(touched)
         # What a context learned of rows is not to be learned twice.
-        context = log.CODEC.context(self.file.name, self.context.options, **{"base_offset": self.base})
+        context = log.CODEC.context(self.file.name, self.context.options, base_offset=self.base)
         tables = [
             pa.Table.from_batches(
                 [one.batch for one in log.CODEC.decode(window, picked, name, columns, context)],

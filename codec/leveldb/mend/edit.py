@@ -49,10 +49,14 @@ def edit(listing: Listing, plan: Plan, change: Change, options: Options) -> Mend
     mending = _Edited(found, options)
     tables = [TableEdit(found.reader, one, change) for one in found.tables]
     mending.edits = {log.file: LogEdit(listing, log, change, options) for log in found.logs}
-    touched = [one for one in (*tables, *mending.edits.values()) if one.cut]
-    mending.gone += [cut for one in touched for cut in one.cut]
-    mending.always = bool(touched)
+    logged = [cut for one in mending.edits.values() for cut in one.cut]
+    mending.gone += [cut for one in tables for cut in one.cut] + logged
+    touched = mending.always = bool(mending.gone)
     mending.salvage()
+    if any(cut.rows_lost for cut in logged):
+        mending.notes.append(
+            "Of what was dropped from logs, sequence numbers are missing there: LevelDB does not mind."
+        )
     if touched and set(change.columns) - {"key"}:
         mending.notes.append(
             "What was asked for tells entries of one key apart: where newer ones of a key went, older ones may be seen again."
