@@ -829,6 +829,8 @@ class Edits(Protocol):
     """What a layout may offer besides: as `EditsFile`, of a directory."""
 
     edit_options: tuple[Option, ...]
+    recodes: Sequence[str]
+    """The options by which frames are written in another way, and keep all else that they say (`Change.every`)."""
 
     def edit(self, listing: Listing, plan: Plan, change: Change, options: Options) -> Mending:
         """What is derived from the files that change is made anew. Raises `DamageError` where a primary file is damaged."""

@@ -160,6 +160,9 @@ class _Rows:
             a.path, b.path, "rows", kind(self.native[0]) if self.native else "table", wish.view, self.key
         )
 
+    skips = False
+    """Whether the same bytes are the same rows."""
+
     # What is compared
 
     def _names(self, side: _Side) -> list[str]:
@@ -191,14 +194,18 @@ class _Rows:
                 raise UsageError(f"there is no column {lost[0]!r}", path=one.path)
         if not chosen:
             raise UsageError("they have no column in common")
-        if wanted is None and self.table is not None:
-            chosen = [name for name in chosen if name != _POSITION]  # it follows from what is before
-            around = self._around(chosen)
+        if self.table is None:
+            return chosen
+        around = self._around(chosen)
+        self.skips = not around or wanted is None
+        if wanted is None:
+            chosen = [
+                name for name in chosen if name not in (*around, _POSITION)
+            ]  # that follows from what is before
             if around:
                 self.notes.append(
                     f"{', '.join(around)}: not in the bytes but in the names of the directories, not compared; columns={around[0]} does"
                 )
-                chosen = [name for name in chosen if name not in around]
         return chosen
 
     def _around(self, columns: Sequence[str]) -> list[str]:
@@ -258,7 +265,7 @@ class _Rows:
 
     def run(self) -> Difference:
         result = self.result
-        if self.filter is None or not isinstance(self.filter, Filter):
+        if self.filter is None and self.skips:
             self._skip()
         try:
             self._compare()

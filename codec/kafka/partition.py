@@ -41,7 +41,7 @@ from logwright.codec.kafka.builder import OPTIONS, PartitionBuilder
 from logwright.codec.kafka.check.partition import PartitionChecker
 from logwright.codec.kafka.checkpoint import OFFSETS
 from logwright.codec.kafka.markers import markers
-from logwright.codec.kafka.mend.edit import EDIT_OPTIONS, edit
+from logwright.codec.kafka.mend.edit import EDIT_OPTIONS, RECODES, edit
 from logwright.codec.kafka.mend.rebuild import REBUILDS, rebuild
 from logwright.codec.kafka.mend.repair import REPAIR_OPTIONS, repair
 from logwright.codec.kafka.names import (
@@ -315,6 +315,7 @@ class KafkaPartition:
     # Editing
 
     edit_options: tuple[Option, ...] = EDIT_OPTIONS
+    recodes: Sequence[str] = RECODES
 
     def edit(self, listing: Listing, plan: Plan, change: Change, options: Options) -> Mending:
         return edit(listing, plan, change, options)

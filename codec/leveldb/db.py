@@ -204,6 +204,7 @@ class LevelDB:
     # Editing
 
     edit_options: tuple[Option, ...] = EDIT_OPTIONS
+    recodes: Sequence[str] = ()
 
     def edit(self, listing: Listing, plan: Plan, change: Change, options: Options) -> Mending:
         return edit(listing, plan, change, options)

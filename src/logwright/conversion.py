@@ -201,7 +201,7 @@ def open_table(path: str, table: Table) -> pa.RecordBatchReader:
         if format_of(path) == "jsonl":
             from logwright.formats.jsonl import from_lines
 
-            return from_lines(open(path, "rb"), table, path)
+            return from_lines(path, table)
         if format_of(path) == "parquet":
             from pyarrow import parquet
 
@@ -271,7 +271,7 @@ class Native:
         """Whether a directory can keep all its frames, written anew at most."""
         if not isinstance(self.made, Edits) or self.if_exists != "error":
             return False
-        known = {fold(option.name) for option in self.made.edit_options}
+        known = set(map(fold, self.made.recodes))
         return all(fold(name) in known for name in self.options)
 
     def _again(self) -> dict[str, Any]:

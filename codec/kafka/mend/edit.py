@@ -36,6 +36,7 @@ Mask = npt.NDArray[np.bool_]
 _COMPRESSING = tuple(one for one in encode.OPTIONS if one.name in encode.COMPRESSING)
 FILE_OPTIONS = (log.MAX_DECOMPRESSED, *_COMPRESSING)
 EDIT_OPTIONS = (*START_OPTIONS, PRODUCER_EXPIRATION, *FILE_OPTIONS)
+RECODES = encode.COMPRESSING
 _LENGTH = RECORD_BATCH.offset("batch_length")
 _ALL_ROWS = log.ROWS.names(detail=True)
 _ALL_FRAMES = log.FRAMES.names(detail=True)

@@ -11,7 +11,7 @@ import datetime
 import itertools
 import json
 from collections.abc import Callable, Iterator
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -167,49 +167,48 @@ _ROWS = 1 << 14
 """So many lines are made a batch."""
 
 
-def from_lines(stream: IO[bytes], table: Table, path: str) -> pa.RecordBatchReader:
+def from_lines(path: str, table: Table) -> pa.RecordBatchReader:
     """The rows of JSON lines as columns of a table: those named in the first lines, in the order of the table.
 
     Bytes are text or `{"$hex": "..."}`, times integers in milliseconds or ISO 8601, what a line does not name is null. Raises
     `UsageError` with the number of the line, for what is no JSON and for values that do not fit.
     """
-    lines = enumerate(stream, 1)
-    head = list(_objects(lines, path))
+    with open(path, "rb") as stream:
+        head = list(_objects(enumerate(stream, 1), path))
     named = dict.fromkeys(name for _, one in head for name in one)
     if head:
         table.select(list(named))  # raises, with the nearest name
     schema = pa.schema([pa.field(one.name, one.type) for one in table.columns if one.name in named])
 
     def batches() -> Iterator[pa.RecordBatch]:
-        rows = head
-        while rows:
-            for number, one in rows:
-                new = next((name for name in one if name not in named), None)
-                if new is not None:
-                    table.select([new])
-                    raise UsageError(
-                        f"line {number} has a column {new!r} that the first {len(head)} lines have not",
-                        path=path,
-                        advice="Name it in the first line too, with null",
-                    )
-            yield pa.RecordBatch.from_arrays([_read(field, rows, path) for field in schema], schema=schema)
-            rows = list(_objects(lines, path))
+        with open(path, "rb") as stream:
+            lines = enumerate(stream, 1)
+            while rows := list(_objects(lines, path)):
+                for number, one in rows:
+                    new = next((name for name in one if name not in named), None)
+                    if new is not None:
+                        table.select([new])
+                        raise UsageError(
+                            f"line {number} has a column {new!r} that the first {len(head)} lines have not",
+                            path=path,
+                            advice="Name it in the first line too, with null",
+                        )
+                yield pa.RecordBatch.from_arrays([_read(field, rows, path) for field in schema], schema=schema)
 
     return pa.RecordBatchReader.from_batches(schema, batches())
 
 
 def _objects(lines: Iterator[tuple[int, bytes]], path: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    for number, line in itertools.islice(lines, _ROWS):
-        if not line.strip():
-            continue
+    """The next lines, with their numbers; empty ones count for nothing."""
+    full = ((number, line) for number, line in lines if line.strip())
+    for number, line in itertools.islice(full, _ROWS):
         try:
             found = json.loads(line)
         except ValueError as error:
             raise UsageError(f"line {number} is no JSON: {error}", path=path) from None
         if not isinstance(found, dict):
-            raise UsageError(
-                f"line {number} is no object but {line[:40].decode('utf-8', 'replace')!r}", path=path
-            )
+            shown = line[:40].decode("utf-8", "replace")
+            raise UsageError(f"line {number} is no object but {shown!r}", path=path)
         yield number, found
 
 
