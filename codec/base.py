@@ -210,6 +210,9 @@ class Explains(Protocol):
     """What a codec may offer besides: to say what lies in a stretch of a file, where that is more than its first structure, or that
     one after the other."""
 
+    described: Sequence[Struct]
+    """The structures that this is made of, for the format's page in the docs."""
+
     def explain(self, window: Window, context: Any, focus: Focus, *, frame: bool) -> Sequence[Node]:
         """All of the window, as nodes side by side: it is a `frame` just as a scan found it, or a stretch that is none (damage, or
         what no frame covers). Never raises, whatever the bytes."""

@@ -306,7 +306,7 @@ class Explainer:
                 continue
             algorithm, first = one.checksum
             node = there[one.name]
-            if first not in there:
+            if first not in there or there[first].broken:
                 continue
             low = there[first].start - self.base
             high = end if low >= node.end - self.base else node.start - self.base

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from logwright.codec import registry
-from logwright.codec.base import Codec, Explains, Frames, Role, Window
+from logwright.codec.base import Codec, Explains, Frames, Part, Role, Window
 from logwright.codec.explain import Explainer, Focus, Node, stretch
 from logwright.codec.fault import Fault, NotFoundError, UnsupportedError, UsageError
 from logwright.codec.option import parse_int
@@ -35,6 +35,8 @@ MOST_NODES = 250_000
 """Pieces are added, where no place is asked for, until there are so many nodes."""
 MOST_BYTES = 8 << 20
 """Or so many bytes."""
+_MOST_ROWS = 16
+"""So many rows that match are shown, where nothing else is said."""
 _NUMBER = r"(?:0x[0-9a-f]+|[0-9][0-9_]*[kmgib]*)"
 _ADDRESS = re.compile(rf"(?:@{_NUMBER})*\+?{_NUMBER}", re.IGNORECASE)
 
@@ -42,7 +44,7 @@ _ADDRESS = re.compile(rf"(?:@{_NUMBER})*\+?{_NUMBER}", re.IGNORECASE)
 @dataclass(frozen=True)
 class Wish:
     """What is asked for: a byte (`address`), rows (`where`, as a filter), a fault by its number from 1 on in the report of `verify`;
-    or nothing in particular. `limit`: so many pieces at most, of rows so many. `items`: so many of a list are shown."""
+    or nothing in particular. `limit`: so many pieces at most, or rows. `items`: so many of a list are shown."""
 
     at: int | str | None = None
     where: Any = None
@@ -168,7 +170,10 @@ def _files(target: DirectoryTarget, wish: Wish) -> list[tuple[str, str]]:
     layout, plan = target.layout, target.plan
     view = layout.views[layout.default_view]
     filter = _filter(wish.where, registry.get(view.codec)) if wish.where is not None else None
-    parts = layout.parts(target.directory, plan, view.name, target.layout_options)
+    parts: list[Part] = []
+    for one in layout.parts(target.directory, plan, view.name, target.layout_options):
+        # Of what is combined the first that has a row is the one that counts.
+        parts += [one] if isinstance(one, Part) else [part for run in one.runs for part in run.parts]
     chosen = [(part.file, part.codec) for part in parts if filter is None or not filter.skips(part.bounds)]
     skipped = {part.file for part in parts}
     chosen += [
@@ -176,7 +181,9 @@ def _files(target: DirectoryTarget, wish: Wish) -> list[tuple[str, str]]:
         for file in plan.files
         if file.role is Role.PRIMARY and file.codec is not None and file.name not in skipped
     ]
-    return list(dict.fromkeys(chosen))
+    sizes = {entry.name: entry.size for entry in target.directory.entries()}
+    chosen = list(dict.fromkeys(chosen))
+    return [one for one in chosen if sizes.get(one[0])] or chosen
 
 
 def _of_fault(target: Target, wish: Wish, report: Report) -> Explained:
@@ -351,7 +358,7 @@ class _Opened:
 
     def at(self, place: tuple[int, ...], wish: Wish) -> Explained:
         """The piece that holds a byte, and with `limit` so many from there on."""
-        if place[0] >= max(self.source.size, 1):
+        if place[0] >= self.source.size:
             raise UsageError(
                 f"there is no byte {place[0]}: the file has {self.source.size}", path=self.source.path
             )
@@ -375,7 +382,7 @@ class _Opened:
     def rows(self, wish: Wish) -> Explained | None:
         """The pieces that hold rows that match; None where there are none."""
         filter = _filter(wish.where, self.codec)
-        most = wish.limit or 1
+        most = wish.limit or _MOST_ROWS
         chosen: list[Piece] = []
         for found, made in self._pieces():
             if found is None or not len(found.frames):

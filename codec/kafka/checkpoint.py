@@ -168,7 +168,7 @@ def _codec(
         parse=parse,
         form=write,
         system=system,
-        structures=(struct,),
+        text=struct,
     )
 
 

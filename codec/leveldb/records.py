@@ -258,6 +258,7 @@ class RecordCodec(ABC):
 
     def __init__(self, *structures: Struct, options: tuple[Option, ...] = ()) -> None:
         self.structures: tuple[Struct, ...] = (RECORD, *structures)
+        self.described = self.structures
         self.options: tuple[Option, ...] = (MAX_RECORD, *options)
         self.tables: Mapping[str, Table] = {
             "rows": self.rows,

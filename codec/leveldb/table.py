@@ -23,8 +23,9 @@ from logwright.codec.fault import Fault, Kind, UsageError
 from logwright.codec.intrinsics import load_u32le
 from logwright.codec.kernel import kernel
 from logwright.codec.leveldb import again, encode, rows
-from logwright.codec.leveldb.block import TRAILER_SIZE, block_crc
-from logwright.codec.leveldb.explain import DATA_BLOCK, FILTER_BLOCK, INDEX_BLOCK, METAINDEX_BLOCK, table_of
+from logwright.codec.leveldb.block import BLOCK_HANDLE, ENTRY, TRAILER, TRAILER_SIZE, block_crc
+from logwright.codec.leveldb.explain import STORED, table_of
+from logwright.codec.leveldb.filter import FILTER_END
 from logwright.codec.leveldb.index import (
     DATA,
     FOOTER,
@@ -36,8 +37,9 @@ from logwright.codec.leveldb.index import (
     handles,
     survey,
 )
-from logwright.codec.leveldb.keys import BYTEWISE, readable
+from logwright.codec.leveldb.keys import BYTEWISE
 from logwright.codec.leveldb.keys import TRAILER_SIZE as KEY_TRAILER
+from logwright.codec.leveldb.keys import readable as readable
 from logwright.codec.option import Option, Options
 from logwright.codec.table import Column, Table
 
@@ -194,7 +196,8 @@ class LevelDBTable:
 
     name = NAME
     title = "LevelDB table: sorted blocks of keys and values"
-    structures: tuple[Struct, ...] = (DATA_BLOCK, INDEX_BLOCK, METAINDEX_BLOCK, FILTER_BLOCK, FOOTER)
+    structures: tuple[Struct, ...] = (TRAILER, ENTRY, BLOCK_HANDLE, FOOTER, FILTER_END)
+    described: tuple[Struct, ...] = (*STORED.values(), FOOTER)
     tables: Mapping[str, Table] = {"rows": ROWS, "frames": FRAMES, "file": FILE}
     options: tuple[Option, ...] = OPTIONS
     whole = False

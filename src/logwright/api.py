@@ -276,8 +276,8 @@ def explain(
 
     `at`: a byte of the file; `"@73400381+31"` is byte 31 of what is packed at 73400381. `where`: rows, as
     `{"offset": 4183220}`, "key=user-7", or any filter of `scan`; of a directory, its default view says where to look. `fault`: a
-    number, from 1 on, in the list of faults of `verify`. Without any of them, the file from its start. `limit`: so many frames at
-    most, of rows one where nothing is said. `items`: so many of a list within a frame are shown one by one, and those asked for.
+    number, from 1 on, in the list of faults of `verify`. Without any of them, the file from its start. `limit`: so many frames, or
+    rows, at most. `items`: so many of a list within a frame are shown one by one, and those asked for.
 
     Raises `NotFoundError` where there is no such row or fault, `UsageError`. Damage never raises: it is explained.
     """
