@@ -297,9 +297,7 @@ def test_bytes_of_the_length_that_another_field_says() -> None:
 
 
 def test_a_field_that_ends_where_those_behind_it_begin() -> None:
-    tail = Struct(
-        "Tail", Field("front", Bytes(), ends=lambda buf, at, end: end - 2), Field("back", I16BE)
-    )
+    tail = Struct("Tail", Field("front", Bytes(), ends=lambda buf, at, end: end - 2), Field("back", I16BE))
     assert tail.unpack(b"abc\0\5") == ({"front": b"abc", "back": 5}, 5)
     assert tail.places(b"abc\0\5", 0, 5)["front"] == (0, 3, b"abc")
 
@@ -314,7 +312,12 @@ def test_a_checksum_of_what_comes_before_it() -> None:
 
 @pytest.mark.parametrize(
     ("milliseconds", "text"),
-    [(0, "1970-01-01 00:00:00.000 UTC"), (-1, ""), (1661111160812, "2022-08-21 19:46:00.812 UTC"), (1 << 62, "")],
+    [
+        (0, "1970-01-01 00:00:00.000 UTC"),
+        (-1, ""),
+        (1661111160812, "2022-08-21 19:46:00.812 UTC"),
+        (1 << 62, ""),
+    ],
 )
 def test_times_in_words(milliseconds: int, text: str) -> None:
     assert time_of(milliseconds) == text

@@ -10,6 +10,7 @@ import pytest
 from explained import tiles
 from hypothesis import given
 from hypothesis import strategies as st
+
 from logwright.codec.base import Window
 from logwright.codec.describe import (
     I16BE,
@@ -51,7 +52,9 @@ def child(node: Node, *names: str) -> Node:
     return node
 
 
-PAIR = Struct("Pair", Field("key", Bytes(VARINT, text=True), "its name"), Field("value", Bytes(VARINT, null=-1)))
+PAIR = Struct(
+    "Pair", Field("key", Bytes(VARINT, text=True), "its name"), Field("value", Bytes(VARINT, null=-1))
+)
 
 
 def test_a_structure_and_where_its_fields_are() -> None:
@@ -109,7 +112,9 @@ def test_checksums() -> None:
 
 
 def test_a_checksum_of_what_comes_before_it() -> None:
-    behind = Struct("Behind", Field("data", Bytes(2)), Field("sum", U8, checksum=(sum, "data")), Field("z", U8))
+    behind = Struct(
+        "Behind", Field("data", Bytes(2)), Field("sum", U8, checksum=(sum, "data")), Field("z", U8)
+    )
     check = child(one(behind, b"\x01\x02\x03\x00"), "sum").check
     assert check is not None
     assert (check.start, check.end, check.right) == (0, 2, True)
@@ -122,7 +127,10 @@ def test_a_checksum_whose_bytes_are_not_there() -> None:
 
 
 def test_the_one_value_that_there_may_be() -> None:
-    assert child(one(SEALED, SEALED.pack({"kind": 8, "data": b"ab"})), "kind").problem == "7 is expected, 8 found"
+    assert (
+        child(one(SEALED, SEALED.pack({"kind": 8, "data": b"ab"})), "kind").problem
+        == "7 is expected, 8 found"
+    )
     magic = Struct("Magic", Field("magic", Bytes(2), only=b"ab"))
     assert child(one(magic, b"ac"), "magic").problem == "61 62 is expected, 61 63 found"
 
@@ -168,7 +176,12 @@ def test_damage_within_an_item_stays_there() -> None:
 def test_lists() -> None:
     counted = Struct("Counted", Field("n", U8), Field("items", Repeated(I16BE, "n")), Field("z", U8))
     node = child(one(counted, b"\x02\0\1\0\2\5"), "items")
-    assert (node.kind, node.value, node.meaning, [each.value for each in node.children]) == ("list", 2, "2 items", [1, 2])
+    assert (node.kind, node.value, node.meaning, [each.value for each in node.children]) == (
+        "list",
+        2,
+        "2 items",
+        [1, 2],
+    )
     typed = Struct("Typed", Field("items", Repeated(I16BE, VARINT)))
     node = child(one(typed, b"\x02\0\1"), "items")
     assert [each.name for each in node.children] == ["count", "[0]"]
@@ -213,7 +226,10 @@ def test_some_items_of_many() -> None:
     node = child(one(MANY, THOUSAND, items=2), "items")
     assert shown(node) == ["[0]", "[1]", "[2..999]"]
     assert node.value == 1000
-    assert (node.children[-1].kind, node.children[-1].meaning) == (SKIPPED, "998 more items, not shown one by one")
+    assert (node.children[-1].kind, node.children[-1].meaning) == (
+        SKIPPED,
+        "998 more items, not shown one by one",
+    )
 
 
 def test_the_item_asked_for() -> None:
@@ -286,7 +302,9 @@ def test_nothing_is_held() -> None:
 
 
 def test_what_the_scope_around_says() -> None:
-    inner = Struct("Inner", Field("delta", U8, says=lambda value, scope: f"is {scope[OUTER]['base'] + value}"))
+    inner = Struct(
+        "Inner", Field("delta", U8, says=lambda value, scope: f"is {scope[OUTER]['base'] + value}")
+    )
     outer = Struct("Outer", Field("base", I16BE), Field("items", Repeated(inner)))
     node = child(one(outer, b"\1\0\5"), "items", "[0]", "delta")
     assert node.meaning == "is 261"
@@ -322,7 +340,12 @@ def test_a_stretch_of_values() -> None:
     three = PAIR.pack({"key": b"k", "value": b"v"}) * 3
     nodes = stretch(PAIR, window(three + bytes(5), 7), Focus(), name="pair")
     tiles(nodes, three + bytes(5), 7)
-    assert [(each.name, each.start) for each in nodes] == [("pair", 7), ("pair", 11), ("pair", 15), (PADDING, 19)]
+    assert [(each.name, each.start) for each in nodes] == [
+        ("pair", 7),
+        ("pair", 11),
+        ("pair", 15),
+        (PADDING, 19),
+    ]
     few = stretch(PAIR, window(three), Focus(items=2))
     assert [each.kind for each in few] == ["struct", "struct", UNEXPLAINED]
     assert [each.kind for each in stretch(None, window(b"ab"), Focus())] == [UNEXPLAINED]

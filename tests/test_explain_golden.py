@@ -5,9 +5,10 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-import logwright as lw
 import pytest
 from explained import accounts, every, named
+
+import logwright as lw
 from logwright.codec import registry
 from logwright.codec.explain import SKIPPED
 from logwright.corpora.cases import cases
@@ -58,7 +59,11 @@ def test_all_forms_of_every_ninth(system: str) -> None:
 
 
 def test_all_kinds_are_among_them() -> None:
-    seen = {registry.detect(path.name, path.read_bytes()[:4096]) for system in registry.SYSTEMS for path in files(system)}
+    seen = {
+        registry.detect(path.name, path.read_bytes()[:4096])
+        for system in registry.SYSTEMS
+        for path in files(system)
+    }
     assert seen == set(registry.codecs())
 
 
@@ -78,12 +83,21 @@ def test_rows_are_counted_as_they_are_read(system: str) -> None:
         if sum(1 for one in every(found) if one.row is not None) == table.num_rows > 0:
             tried += 1
         else:
-            assert found.problems or not table.num_rows or codec.name == "kafka.partition_metadata" or path.name == "CURRENT", path
+            assert (
+                found.problems
+                or not table.num_rows
+                or codec.name == "kafka.partition_metadata"
+                or path.name == "CURRENT"
+            ), path
     assert tried > 5
 
 
 def test_sound_files_have_no_problems() -> None:
-    for system, case in (("kafka", "v2_zstd_java"), ("leveldb", "tables_bloom"), ("leveldb", "wal_large_values")):
+    for system, case in (
+        ("kafka", "v2_zstd_java"),
+        ("leveldb", "tables_bloom"),
+        ("leveldb", "wal_large_values"),
+    ):
         home = next(iter(cases(system).values())).path.parent / case
         for path in (one for one in files(system) if home in one.parents):
             assert lw.explain(path).problems == 0, path

@@ -52,9 +52,7 @@ def summary(node: Node, most: int = 110) -> str:
                 said.append(f"{one.name} {short(one, 28)}")
         elif one.meaning and one.kind != "list":
             said.append(one.meaning)
-        elif one.kind == "list" and one.value:
-            said.append(f"{one.name} ×{one.value}")
-        elif few and one.kind in ("int", "varint"):
+        elif (one.kind == "list" and one.value) or (few and one.kind in ("int", "varint")):
             said.append(f"{one.name} {one.value}")
     return cut(", ".join(said), most)
 
