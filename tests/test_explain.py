@@ -386,7 +386,8 @@ def test_whatever_the_bytes(data: bytes, items: int, at: int) -> None:
 
 @given(st.data())
 def test_whatever_is_changed(data: st.DataObject) -> None:
-    sound = DEEP.pack({"kind": 1, "pairs": [{"key": b"k", "value": None}] * 3, "data": zlib.compress(THOUSAND[:40]), "rest": [1, 2]})  # fmt: skip
+    pairs = [{"key": b"k", "value": None}] * 3
+    sound = DEEP.pack({"kind": 1, "pairs": pairs, "data": zlib.compress(THOUSAND[:40]), "rest": [1, 2]})
     changed = bytearray(sound)
     for _ in range(data.draw(st.integers(1, 3))):
         changed[data.draw(st.integers(0, len(sound) - 1))] = data.draw(st.integers(0, 255))

@@ -115,7 +115,7 @@ OFFSETS = Checkpoint((str, 32, 64), no_number="the broker warns, and takes the f
 
 def _described(name: str, doc: str, *fields: Field) -> Struct:
     """The text as a structure, word by word."""
-    entry = Struct("Entry", *fields, doc="A line.", source="CheckpointFile.EntryFormatter")
+    entry = Struct(f"{name}Entry", *fields, doc="A line.", source="CheckpointFile.EntryFormatter")
     return Struct(
         name,
         Field("version", Word(bits=32), "0", default=0, only=0),

@@ -120,7 +120,7 @@ def _last(size: int) -> Callable[[Buffer, int, int], int]:
 def _block(name: str, value: Content | None, doc: str, *, rows: bool = False) -> Struct:
     """A block of entries, as it is when it is not compressed."""
     entry = Struct(
-        "Entry",
+        f"{name}Entry",
         *ENTRY.fields,
         Field(
             "key_delta",

@@ -112,7 +112,7 @@ FIELD = Struct(
         "which field it is: " + ", ".join(f"{n} {t}" for n, t in TAGS.items()),
         says=lambda tag, scope: TAGS.get(tag, ""),
     ),
-    Field("body", Switch(_body, tuple(BODIES.values())), "the field itself"),
+    Field("body", Switch(_body, tuple(BODIES.values()), "tag", tuple(NUMBERS[name] for name in BODIES)), "the field itself"),
     source="VersionEdit::EncodeTo",
 )
 VERSION_EDIT = Struct(
