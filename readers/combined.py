@@ -86,19 +86,21 @@ class Combined:
         schema = output_schema(self.table, columns, mode)
         left = limit
         runs = [_Stream(reading, run) for run in self.runs]
-        for batch in layout.combine(self.view, self.how, runs, wanted, reading.tell):
-            for found in (*reading.damaged(schema), _shown(batch, filter, columns, schema)):
-                given = found if left is None else found.slice(0, left)
-                if not given.num_rows:
-                    continue
-                report.given += given.num_rows
-                yield given
-                if left is not None:
-                    left -= given.num_rows
-                    if not left:
-                        return
-        for found in reading.damaged(schema):
-            yield found if left is None else found.slice(0, left)
+        combined = layout.combine(self.view, self.how, runs, wanted, reading.tell)
+        while left != 0:
+            batch = next(combined, None)
+            found = [*reading.damaged(schema)]
+            if batch is not None:
+                found.append(_shown(batch, filter, columns, schema))
+            for rows in found:
+                given = rows.slice(0, left)
+                left = None if left is None else left - given.num_rows
+                if batch is not None and rows is found[-1]:
+                    report.given += given.num_rows
+                if given.num_rows:
+                    yield given
+            if batch is None:
+                return
 
     # Cutting
 
@@ -189,7 +191,6 @@ class _Reading:
             arrays = [
                 row.column(one.name) if one in CORRUPT else pa.nulls(row.num_rows, one.type) for one in schema
             ]
-            self.report.given += row.num_rows
             yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
@@ -203,6 +204,9 @@ class _Stream:
     def __call__(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         reading = self._reading
         for task in self._run.tasks:
+            filter = reading.filter_of(task)
+            if filter is not None and filter.skips(task.bounds):
+                continue
             loud = task.file not in self._told
             self._told.add(task.file)
             reading.report.file(task.file, task.codec).combined = True
@@ -210,7 +214,7 @@ class _Stream:
                 columns,
                 reading.report if loud else reading.silent,
                 mode=reading.mode,
-                filter=reading.filter_of(task),
+                filter=filter,
                 window=reading.window,
                 aside=reading.aside.append if loud else _forget,
             )

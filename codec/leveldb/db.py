@@ -292,13 +292,17 @@ class _Planner:
                 "the newest value of each key"
             )
             self._fault("", text, Kind.ORDER, Severity.INFO)
-        order = {one.entry.name: self._rank(one) for one in self.files}
+        order = {
+            file.name: self._rank(one, file.role) for one, file in zip(self.files, planned, strict=True)
+        }
         planned.sort(key=lambda file: order[file.name])
         return Plan(tuple(planned), tuple(self.faults), self._facts(planned))
 
-    def _rank(self, one: _File) -> tuple[int, int, bytes, int, str]:
-        """Tables by level, the newest of level 0 first, others by their keys; then logs, then the rest."""
+    def _rank(self, one: _File, role: Role) -> tuple[int, int, bytes, int, str]:
+        """Tables by level, the newest of level 0 first, others by their keys; then logs; what is left over at the end."""
         name = one.entry.name
+        if role in (Role.LEFTOVER, Role.FOREIGN):
+            return (4, 0, b"", one.number, name)
         if name == CURRENT:
             return (2, 0, b"", 0, name)
         if name == self.found.manifest:
