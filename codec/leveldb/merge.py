@@ -41,6 +41,12 @@ def compare(a: Bytes, a_at: int, a_end: int, b: Bytes, b_at: int, b_end: int) ->
         if x != y:
             return -1 if x ^ _SIGN < y ^ _SIGN else 1
         i += 8
+    if most >= 8 and i < most:
+        # The last eight bytes, of which some are known to be the same.
+        x, y = load_i64be(a, a_at + most - 8), load_i64be(b, b_at + most - 8)
+        if x != y:
+            return -1 if x ^ _SIGN < y ^ _SIGN else 1
+        i = most
     while i < most:
         difference = load_u8(a, a_at + i) - load_u8(b, b_at + i)
         if difference:

@@ -129,13 +129,12 @@ HEAD = np.dtype(
     [
         ("kind", "u1"),
         ("type", "u1"),
-        ("crc", "<u4"),
         ("size", "<i8"),
         ("entry", "<i8"),
         ("blocks", "O"),
     ]
 )
-"""What a scan says of a block: a number of `KIND_NAMES`, the type byte, the stored checksum, bytes without the trailer, the number of
+"""What a scan says of a block: a number of `KIND_NAMES`, the type byte, bytes without the trailer, the number of
 its index entry or -1, and the `Blocks` whose index tells which keys it can hold, None where that is not known."""
 
 
@@ -315,7 +314,6 @@ def _frames(window: Window, blocks: Blocks, first: int, last: int, at: int, cont
     head["kind"], head["size"] = blocks.kind[first:last], blocks.size[first:last]
     head["entry"] = blocks.entry[first:last]
     head["type"] = window.data[end - TRAILER_SIZE]
-    head["crc"] = sum(window.data[end - 4 + i].astype(np.int64) << 8 * i for i in range(4))
     head["blocks"] = blocks if blocks.sound and context.comparator == BYTEWISE else None
     return Frames(start, end, head, int(end[-1]) if last > first else at)
 
@@ -327,7 +325,7 @@ def _cut(window: Window, blocks: Blocks, found: Frames, bad: int, first: int) ->
     """The frames before a bad one, and that as the damage."""
     start, end = int(found.start[bad]), int(found.end[bad])
     kind, size = KIND_NAMES[int(found.header["kind"][bad])], int(found.header["size"][bad])
-    stored, computed = int(found.header["crc"][bad]), block_crc(window.data, start, size)
+    stored, computed = load_u32le(window.data, end - 4), block_crc(window.data, start, size)
     text = f"block checksum mismatch: the {kind} block says {stored:#010x}, its bytes have {computed:#010x}"
     rows_lost, lost = _lost(blocks, first + bad)
     fault = Fault(
