@@ -47,9 +47,10 @@ Sequences = npt.NDArray[np.uint64]
 
 @dataclass(frozen=True, slots=True)
 class FromLog:
-    """A table that was made of a log: its log, and for each entry the byte of it where its record starts."""
+    """A table that was made of a log: its log, its size, and for each entry the byte of the log where its record starts."""
 
     log: int
+    size: int
     position: Int64s
 
 
@@ -90,6 +91,8 @@ class DBImpl:
         """With `reuse_logs`: what stays in memory, as a table that is in no file."""
         self.silent = False
         """Whether a log was not read to its end, of which nothing was said."""
+        self.overwritten: list[str] = []
+        """Tables in use in whose place others were written, since the manifest gave their numbers out again."""
         self._new: list[FileMetaData] = []
         self._logfile: int | None = None
 
@@ -214,11 +217,15 @@ class DBImpl:
             if at < stop:
                 part = Payloads(records.data, records.start[at:stop], records.end[at:stop])
                 applied = Operations.of(part, start[at:stop] + found.window.offset)
-                for status in applied.status.tolist():
-                    if status not in (SOUND, TOO_HIGH):
-                        # The operations before the malformed one stay.
-                        self._ignore(Corruption(MESSAGES[status]))
-                yield applied, batch_bounds(part.data, part.start)
+                sequences = batch_bounds(part.data, part.start)
+                for i in np.flatnonzero((applied.status != SOUND) & (applied.status != TOO_HIGH)).tolist():
+                    malformed = Corruption(MESSAGES[applied.status[i]])
+                    if self.paranoid:
+                        yield applied.first(i), sequences[:i]
+                        raise malformed
+                    # The operations before the malformed one stay.
+                    self._ignore(malformed)
+                yield applied, sequences
             if stop < len(start):
                 reporter.corruption(int(sizes[stop]), Corruption(MESSAGES[TOO_SMALL]))
             if reporter.status is not None:
@@ -235,6 +242,8 @@ class DBImpl:
         """`DBImpl::WriteLevel0Table`: no table is made of nothing, but its number is gone."""
         number = self.versions.new_file_number()
         built = self._built(memory, log)
+        if table_name(number) in self.disk and number in self.versions.live:
+            self.overwritten.append(table_name(number))
         self.disk.delete(table_name(number))
         if built is None:
             return
@@ -249,7 +258,8 @@ class DBImpl:
         for operations in memory.sorted():
             builder = TableBuilder(self.settings)
             data, _ = builder.add(operations.rows)
-            return builder, data + builder.finish(), FromLog(log, operations.position)
+            data += builder.finish()
+            return builder, data, FromLog(log, len(data), operations.position)
         return None
 
     def remove_obsolete_files(self) -> None:

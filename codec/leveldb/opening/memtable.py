@@ -144,6 +144,17 @@ class Applied:
     key_sizes: Int64s
     value_sizes: Int64s
 
+    def first(self, batches: int) -> Applied:
+        """Of so many batches alone."""
+        rows = int(self.counts[:batches].sum())
+        return Applied(
+            self.operations.slice(0, rows),
+            self.counts[:batches],
+            self.status[:batches],
+            self.key_sizes[:rows],
+            self.value_sizes[:rows],
+        )
+
 
 def _types(deleted: npt.NDArray[np.bool_]) -> pa.Array:
     if not deleted.any():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -131,11 +132,11 @@ class Opened:
         """Whether something may be missing that LevelDB says nothing of."""
         database = self._database
         assert database is not None
-        # In the order of LevelDB's own files everything is met where it is looked for.
         return bool(
             not self._reading.verify_checksums
             or database.info_log
             or database.silent
+            or database.overwritten
             or database.versions.overlaps
             or self._reading.doubtful
         )
@@ -155,38 +156,47 @@ class Opened:
         assert self._database is not None
         versions, reading = self._database.versions, self._reading
         children = []
+        # Tables are kept open by their numbers alone: that matters where a number comes more than once.
+        numbers = Counter(one.number for files in versions.current.levels for one in files)
+        cache: dict[int, Table | None] = {number: None for number, times in numbers.items() if times > 1}
         if self._database.mem is not None:
             children.append(Child(_Memory(*self._database.mem, reading)))
         for level, files in enumerate(versions.current.levels):
             groups = [[one] for one in files] if level == 0 else [files] if files else []
-            children += [Child(_Files(self, group, level)) for group in groups]
+            children += [Child(self._files(group, level, cache)) for group in groups]
         return DBIter(children, versions.last_sequence)
 
     def serve(self, view: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         if self._database is not None:
             yield from self.iterator().rows(columns)
 
-    def table(self, one: FileMetaData, level: int, target: int) -> Pieces:
+    def _files(
+        self, files: Sequence[FileMetaData], level: int, cache: dict[int, Table | None]
+    ) -> Callable[[int], Pieces]:
+        """Tables one after the other (`Version::NewConcatenatingIterator`), or one of level 0."""
+
+        def pieces(target: int) -> Pieces:
+            for one in files:
+                yield from self._pieces(one, level, target, cache)
+
+        return pieces
+
+    def _pieces(self, one: FileMetaData, level: int, target: int, cache: dict[int, Table | None]) -> Pieces:
         """The entries of a table, then what went wrong with it."""
         assert self._database is not None
         made = self._database.made.get(one.number)
-        try:
-            table = Table(find(self.after, one.number), one.size, self._reading)
-        except Status as status:
-            yield status
-            return
+        table = cache.get(one.number)
+        if table is None:
+            # LevelDB has opened the tables that it made: under their numbers these are the ones that are found.
+            size = one.size if made is None else made.size
+            try:
+                table = Table(find(self.after, one.number), size, self._reading)
+            except Status as status:
+                yield status
+                return
+        if one.number in cache:
+            cache[one.number] = table
         yield from _pieces(table, one.number, level, made, target)
-
-
-class _Files:
-    """The tables of a level one after the other (`Version::NewConcatenatingIterator`), or one table."""
-
-    def __init__(self, opened: Opened, files: Sequence[FileMetaData], level: int) -> None:
-        self.opened, self.files, self.level = opened, files, level
-
-    def __call__(self, target: int) -> Pieces:
-        for one in self.files:
-            yield from self.opened.table(one, self.level, target)
 
 
 def _pieces(table: Table, number: int, level: int, made: FromLog | None, target: int) -> Pieces:
@@ -270,6 +280,10 @@ def open_database(
         verdict,
         warnings=(
             *database.info_log,
+            *(
+                f"{name} is in use, and overwritten: the manifest gives its number out again"
+                for name in database.overwritten
+            ),
             *(() if why is None else (f"a compaction starts at once: {why}",)),
             *(() if comparator == BYTEWISE else (f"the order {comparator} is not known here",)),
         ),
