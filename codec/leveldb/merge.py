@@ -446,8 +446,12 @@ def sorted_run(batches: Iterable[pa.RecordBatch], shape: Shape) -> Iterator[pa.R
         held.append(batch)
         size += batch.nbytes
         if size >= most:
-            held = [ordered(pa.concat_batches(held), shape)]
+            held = [ordered(_joined(held), shape)]
             size = held[0].nbytes
             most = max(PIECE, 2 * size)
     if held:
-        yield ordered(pa.concat_batches(held), shape)
+        yield ordered(_joined(held), shape)
+
+
+def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
