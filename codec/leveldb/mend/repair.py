@@ -117,7 +117,7 @@ class DatabaseMending:
         found = self.found
         losses = [one for one in found.tables if one.lost]
         lows = [_oldest(one.low, one.known) for one in losses]
-        lows += [_oldest(MAX_SEQUENCE, known) for _, known in found.missing]
+        lows += [_oldest(MAX_SEQUENCE, known) for _, known in found.missing if not found.replaced]
         if lows:
             self._before(min(lows), {one.number for one in losses})
         for i, log in enumerate(found.logs):
@@ -177,23 +177,21 @@ class DatabaseMending:
             self.gone += one.cut
         for log in found.logs:
             self.gone += log.cut
+        if found.replaced:
+            names = _names([table_name(known.number) for _, known in found.missing])
+            self.notes.append(
+                f"{names}, of which the manifest tells before its damage, not there: replaced by a compaction, most likely, whose tables "
+                "are adopted."
+            )
+            found.missing = []
         for level, known in found.missing:
             lost = {
                 "file": known.number,
                 "smallest": readable(user_key(known.smallest)),
                 "largest": readable(user_key(known.largest)),
             }
-            self.gone.append(
-                Cut(
-                    table_name(known.number),
-                    0,
-                    0,
-                    f"the file is not there, a table of level {level}",
-                    0,
-                    None,
-                    lost,
-                )
-            )
+            why = f"the file is not there, a table of level {level}"
+            self.gone.append(Cut(table_name(known.number), 0, 0, why, 0, None, lost))
         self.gone += found.state.cut
         empty = [one for one in found.tables if one.smallest is None]
         for one in empty:
