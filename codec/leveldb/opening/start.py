@@ -303,6 +303,7 @@ def _iterated(verdict: Verdict, iterator: DBIter) -> Verdict:
         serves={
             "first": None if first is None else readable(first),
             "last": None if last is None else readable(last),
-            "stops_at": None if status is None else "the first key" if last is None else readable(last),
+            # It passes over what it can't read, and says so at its end.
+            "stops_at": None,
         },
     )
