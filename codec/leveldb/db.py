@@ -36,6 +36,7 @@ from logwright.codec.leveldb import live
 from logwright.codec.leveldb.builder import OPTIONS, DatabaseBuilder
 from logwright.codec.leveldb.check.database import ADVICE, DatabaseChecker
 from logwright.codec.leveldb.descriptor import Descriptor, read_descriptor
+from logwright.codec.leveldb.facts import facts
 from logwright.codec.leveldb.keys import BYTEWISE, TRAILER_SIZE
 from logwright.codec.leveldb.mend.rebuild import REBUILDS, rebuild
 from logwright.codec.leveldb.mend.repair import REPAIR_OPTIONS, repair
@@ -176,6 +177,9 @@ class LevelDB:
     ) -> Checker:
         return DatabaseChecker(listing, plan, deep=deep)
 
+    def facts(self, listing: Listing, plan: Plan) -> Mapping[str, Any]:
+        return facts(listing, plan)
+
     # Words for people
 
     nouns = ("entry", "file")
@@ -292,9 +296,7 @@ class _Planner:
                 "the newest value of each key"
             )
             self._fault("", text, Kind.ORDER, Severity.INFO)
-        order = {
-            file.name: self._rank(one, file.role) for one, file in zip(self.files, planned, strict=True)
-        }
+        order = {file.name: self._rank(one, file.role) for one, file in zip(self.files, planned, strict=True)}
         planned.sort(key=lambda file: order[file.name])
         return Plan(tuple(planned), tuple(self.faults), self._facts(planned))
 
