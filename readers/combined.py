@@ -3,7 +3,7 @@ is damaged in them is told and put aside, and the layout puts the rest together.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -57,11 +57,14 @@ class Combined:
         lengths = [task.length for task in self.files]
         return None if None in lengths else sum(one for one in lengths if one is not None)
 
-    def named(self) -> Work:
+    def with_files(self, change: Callable[[Task], Task]) -> Work:
+        changed = {task.file: change(task) for task in self.files}
         return replace(
             self,
-            runs=tuple(replace(run, tasks=tuple(task.named() for task in run.tasks)) for run in self.runs),
-            quiet=frozenset(task.path for task in self.files if task.file in self.quiet),
+            runs=tuple(
+                replace(run, tasks=tuple(changed[task.file] for task in run.tasks)) for run in self.runs
+            ),
+            quiet=frozenset(changed[name].file for name in self.quiet),
         )
 
     @property
