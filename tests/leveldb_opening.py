@@ -159,11 +159,11 @@ def physical(payload: bytes, kind: int = FULL) -> bytes:
 
 
 def batch(sequence: int, *operations: tuple[bytes, bytes | None], count: int | None = None) -> bytes:
-    """A write batch; a value of None is a deletion. Keys and values are short."""
+    """A write batch; a value of None is a deletion."""
     out = sequence.to_bytes(8, "little") + (len(operations) if count is None else count).to_bytes(4, "little")
     for key, value in operations:
-        out += bytes((value is not None, len(key))) + key
-        out += b"" if value is None else bytes((len(value),)) + value
+        out += bytes((value is not None,)) + _varint(len(key)) + key
+        out += b"" if value is None else _varint(len(value)) + value
     return out
 
 

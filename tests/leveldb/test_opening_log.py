@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from leveldb_opening import (
     Files,
@@ -26,7 +28,7 @@ from logwright.codec.leveldb.version_edit import EditField
 LOG = "db/000003.log"
 
 
-def opened(log: bytes, **options: object) -> Opened:
+def opened(log: bytes, **options: Any) -> Opened:
     return Made(logs={3: log}).open(**options)
 
 

@@ -90,7 +90,7 @@ class DBImpl:
         self.mem: tuple[bytes, FromLog] | None = None
         """With `reuse_logs`: what stays in memory, as a table that is in no file."""
         self.silent = False
-        """Whether a log was not read to its end, of which nothing was said."""
+        """Whether a log was not read to its end, or a database begun where one was, of which nothing was said."""
         self.overwritten: list[str] = []
         """Tables in use in whose place others were written, since the manifest gave their numbers out again."""
         self._new: list[FileMetaData] = []
@@ -122,6 +122,7 @@ class DBImpl:
             if not self.options["create_if_missing"]:
                 raise InvalidArgument(self.name, "does not exist (create_if_missing is false)")
             versions.new_db()
+            self.silent = True
         elif self.options["error_if_exists"]:
             raise InvalidArgument(self.name, "exists (error_if_exists is true)")
         save_manifest = versions.recover()

@@ -107,7 +107,9 @@ class Opened:
         """All that is there is read for it."""
         verdict, disk = self._before, self.after
         if self._database is not None and not self._others:
-            verdict = _iterated(verdict, self.iterator())
+            iterator = self.iterator()
+            verdict = _iterated(verdict, iterator)
+            self._reading.doubtful |= iterator.backwards
         gone = self._gone(verdict)
         return replace(
             verdict,
@@ -137,7 +139,6 @@ class Opened:
             or database.info_log
             or database.silent
             or database.overwritten
-            or database.versions.overlaps
             or self._reading.doubtful
         )
 

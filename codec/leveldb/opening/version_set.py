@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from itertools import pairwise
 
 import numpy as np
 
@@ -12,7 +11,6 @@ from logwright.codec.disk import Disk
 from logwright.codec.fault import UnreadableError
 from logwright.codec.leveldb.current import NO_NEWLINE, manifest_of
 from logwright.codec.leveldb.framing import room_for, write_records
-from logwright.codec.leveldb.keys import order
 from logwright.codec.leveldb.names import CURRENT, FileType, manifest_name, parse, temp_name
 from logwright.codec.leveldb.opening.status import Corruption, IOFailure, NotFound, parsed
 from logwright.codec.leveldb.version import FileMetaData, Version, recover
@@ -156,15 +154,6 @@ class VersionSet:
         number = self.manifest_file_number if number is None else number
         self.disk.delete(temp_name(number))
         self.disk.put(CURRENT, f"{manifest_name(number)}\n".encode())
-
-    @property
-    def overlaps(self) -> bool:
-        """Whether tables of one level overlap that must not: iterators read them one after the other all the same."""
-        return any(
-            order(a.largest) >= order(b.smallest)
-            for files in self.current.levels[1:]
-            for a, b in pairwise(files)
-        )
 
     @property
     def compaction(self) -> str | None:
