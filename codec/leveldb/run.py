@@ -20,6 +20,7 @@ from logwright.codec.base import Stage
 from logwright.codec.columns import constant
 from logwright.codec.fault import UsageError
 from logwright.codec.leveldb.encode import prepare
+from logwright.codec.leveldb.keys import MAX_SEQUENCE
 
 ROWS = pa.schema(
     [
@@ -50,7 +51,7 @@ def columns(rows: pa.RecordBatch, first_row: int, sequence: int | None) -> pa.Re
             given[name] = _binary(name, given[name])
     made = prepare(pa.RecordBatch.from_pydict(given) if given else rows, first_row)
     if sequence is None:
-        number = pa.array(made.trailers >> 8, pa.int64())
+        number = pa.array(made.trailers >> 8 & MAX_SEQUENCE, pa.int64())
     else:
         number = constant(pa.int64(), sequence, rows.num_rows)
     value = given.get("value", pa.nulls(rows.num_rows, pa.large_binary()))
