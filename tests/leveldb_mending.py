@@ -7,12 +7,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from leveldb_opening import GOLDEN, Files, open_listing, rows_of
+import numpy as np
+from leveldb_opening import GOLDEN, Files, Made, open_listing, rows_of
 
 from logwright.codec.base import Cut, Kept, Listing, Mending, Role, Strategy
 from logwright.codec.fault import Fault, Severity
 from logwright.codec.leveldb import log, table
+from logwright.codec.leveldb.block import handle, pack_entries, sealed
 from logwright.codec.leveldb.db import LAYOUT
+from logwright.codec.leveldb.encode import footer, metaindex_block
+from logwright.codec.leveldb.filter import FilterBuilder, bloom_hash
+from logwright.codec.leveldb.keys import internal_key
+from logwright.codec.leveldb.version_edit import EditField
 from logwright.codec.leveldb.walk import Hole, Reader, walk
 from logwright.codec.option import Options
 
@@ -107,6 +113,53 @@ def sound_entries(directory: Listing, *names: str) -> set[Entry]:
 
 def cuts(mending: Mending) -> list[Cut]:
     return list(mending.cut)
+
+
+# Tables made byte by byte
+
+
+def made_by_hand(
+    *blocks: list[tuple[bytes, int]],
+    keys: list[bytes] | None = None,
+    filtered: list[bytes] | None = None,
+    policy: str = "",
+) -> bytes:
+    """A table of blocks of (key, sequence), in whatever order; `keys` are those of the index, by default the last ones of the blocks."""
+    out, index = b"", []
+    for n, rows in enumerate(blocks):
+        entries = [(internal_key(key, sequence, 1), b"v") for key, sequence in rows]
+        data = sealed(pack_entries(entries, 16), 0)
+        key = entries[-1][0] if keys is None else keys[n]
+        index.append((key, handle(len(out), len(data) - 5)))
+        out += data
+    place = None
+    if filtered is not None:
+        builder = FilterBuilder(10)
+        hashes = [bloom_hash(np.frombuffer(key, np.uint8), 0, len(key)) for key in filtered]
+        builder.add(np.array(hashes, np.int64), len(out))
+        data = sealed(builder.finish(), 0)
+        place = handle(len(out), len(data) - 5)
+        out += data
+    meta = sealed(metaindex_block(place, 16, policy) if policy else metaindex_block(place, 16), 0)
+    meta_place, out = handle(len(out), len(meta) - 5), out + meta
+    data = sealed(pack_entries(index, 1), 0)
+    return out + data + footer(meta_place, handle(len(out), len(data) - 5))
+
+
+def database(table: bytes, *, smallest: bytes = b"\0", largest: bytes = b"\xff" * 4) -> Files:
+    """One table of level 1, number 3, of which the manifest says that it has all keys."""
+    fields = [
+        EditField(
+            "new_file",
+            level=1,
+            number=3,
+            size=len(table),
+            smallest=internal_key(smallest, 1, 1),
+            largest=internal_key(largest, 1, 1),
+        )
+    ]
+    made = Made(last_sequence=100, edit=fields, next_file_number=9, more={"000003.ldb": table})
+    return Files(made.files)
 
 
 # Golden cases

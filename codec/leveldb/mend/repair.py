@@ -200,7 +200,6 @@ class DatabaseMending:
         found.tables = [one for one in found.tables if one.smallest is not None]
         self.drops += [name for name, _ in found.left]
         self._place()
-        self.notes += found.reader.notes
         self._say()
 
     def _place(self) -> None:
@@ -432,7 +431,8 @@ class DatabaseMending:
                 "last_sequence": max(high for _, high in some),
             }
         rows = sum(one.rows for one in found.tables) + sum(log.rows for log in found.logs)
-        return Summary(rows, ids, tuple(dict.fromkeys(self.notes)), tuple(self.before))
+        notes = dict.fromkeys([*self.notes, *found.reader.notes])
+        return Summary(rows, ids, tuple(notes), tuple(self.before))
 
 
 def _table_file(one: Table, number: int) -> str:
