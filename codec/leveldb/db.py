@@ -49,7 +49,6 @@ from logwright.codec.leveldb.names import (
     old_table_name,
     parse,
     table_name,
-    temp_name,
 )
 from logwright.codec.leveldb.opening import start
 from logwright.codec.leveldb.place import place
@@ -96,17 +95,11 @@ class _File:
 
     @property
     def opened(self) -> bool:
-        """Whether LevelDB looks for the file under this name: its parser takes more than it writes."""
-        if self.named is None:
-            return False
+        """Whether LevelDB looks for this table or log under this name: its parser takes more than it writes."""
         name, number = self.entry.name, self.number
-        if self.type is FileType.LOG:
-            return name == log_name(number)
         if self.type is FileType.TABLE:
             return name in (table_name(number), old_table_name(number))
-        if self.type is FileType.TEMP:
-            return name == temp_name(number)
-        return True
+        return self.type is FileType.LOG and name == log_name(number)
 
 
 class LevelDB:

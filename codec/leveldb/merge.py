@@ -383,8 +383,6 @@ def _step(active: Sequence[_Cursor], shape: Shape) -> pa.RecordBatch:
 
 def _merged(taken: Sequence[pa.RecordBatch], shape: Shape, low: bytes, high: bytes) -> pa.RecordBatch:
     """The newest rows of some batches, deletions too. All keys lie between `low` and `high`."""
-    if len(taken) == 1:
-        return taken[0]
     keys = Keys.of(pa.concat_arrays([batch.column("key") for batch in taken]))
     tags = np.concatenate([shape.tags(batch) for batch in taken])
     stops = np.cumsum([0, *(batch.num_rows for batch in taken)])

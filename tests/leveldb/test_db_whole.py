@@ -8,26 +8,30 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from dying import Disk, disk, forget
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from leveldb_db import Database, Op, pairs
 
 import logwright as lw
 from logwright.codec.fault import DamageError, NotFoundError
-from logwright.codec.leveldb import live, merge, rows
+from logwright.codec.leveldb import live, merge, rows, table
 from logwright.codec.leveldb.names import log_name, table_name
+from logwright.readers import filter as filters
 from logwright.readers import pin, plan, task
 from logwright.readers.combined import Combined
 from logwright.readers.report import Report
 from logwright.readers.resolve import resolve
 from logwright.readers.stream import Mode
 
+__all__ = ["disk"]
 KEYS = st.sampled_from([b"", b"a", b"a\x00", b"ab", b"b", b"ba", b"c", b"key1", b"key10", b"key2", b"\xff"])
 OPS = st.lists(st.tuples(KEYS, st.none() | st.binary(max_size=4), st.integers(0, 9)), max_size=40)
 
@@ -218,6 +222,48 @@ def test_a_key_that_ends_one_table_and_begins_the_next(place: Path) -> None:
     assert isinstance(work, Combined)
     assert [len(run.tasks) for run in work.runs] == [2]
     assert in_parts(path, 1) == made.live()
+
+
+def test_what_has_no_key_is_not_cut(place: Path) -> None:
+    (work,) = plan.reading(resolve(many().write(place))).tasks
+    assert isinstance(work, Combined)
+    assert len(work.split(1)) > 10
+    whole = replace(work, key=None)
+    assert list(whole.split(1)) == [whole]
+    count = sum(batch.num_rows for batch in task.run([whole], (), Report(""), filter=KEY0100))
+    assert count == 1
+
+
+KEY0100 = filters.understand([("key", "==", b"key0100")], table.ROWS)
+
+# What the disk can't read
+
+
+def test_a_disk_that_can_not_read_current_or_the_manifest(place: Path, disk: Disk) -> None:
+    made = many()
+    path = made.write(place)
+    manifest = next(path.glob("MANIFEST-*")).name
+    for name in ("CURRENT", manifest):
+        disk.bad = {name: [(0, 1 << 20)]}
+        with pytest.raises(DamageError, match=f"IO error: {name}: the disk can't read"):
+            lw.read(path)
+        assert pairs(lw.read(path, mode="DROPMALFORMED")) == made.live()
+        forget()
+
+
+def test_a_disk_that_can_not_read_some_of_the_files(place: Path, disk: Disk) -> None:
+    path = many().write(place)
+    disk.bad = {table_name(24): [(100, 101)], log_name(9): [(40, 41)]}
+    with pytest.raises(DamageError):
+        lw.read(path)
+    forget()
+    found = lw.scan(path, mode="PERMISSIVE")
+    rows_ = found.to_table()
+    forget()
+    assert rows_["_corrupt_length"].null_count == len(rows_) - 2
+    assert {name for name, _ in found.report.faults} == {table_name(24), log_name(9)}
+    # What was newer is lost: the value before it comes to light.
+    assert rows_.filter(pc.equal(rows_["key"], b"key0599"))["value"].to_pylist() != []
 
 
 # In use
