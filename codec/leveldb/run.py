@@ -31,10 +31,9 @@ ROWS = pa.schema(
 )
 """The columns of a run. A row is of type deletion where its value is null."""
 
-CHUNK = 1 << 20
-"""Bytes of a run that are read at a time."""
 FAN_IN = 64
-"""So many runs are merged at a time."""
+"""So many runs are merged at a time, each of which is read in chunks: all together they are what was sorted at a time."""
+_LEAST_CHUNK = 1 << 14
 
 
 def columns(rows: pa.RecordBatch, first_row: int, sequence: int | None) -> pa.RecordBatch:
@@ -217,6 +216,7 @@ class Sorter:
 
     def __init__(self, stage: Stage | None, budget: int, *, last: bool, name: str = "run") -> None:
         self._stage, self._budget, self._last, self._name = stage, budget, last, name
+        self._chunk = max(budget // FAN_IN, _LEAST_CHUNK)
         self._held: list[pa.RecordBatch] = []
         self._size = 0
         self._runs: list[_Run] = []
@@ -269,7 +269,7 @@ class Sorter:
             if not run.chunks:
                 run.first = _key(batch, 0)
             run.last = _key(batch, -1)
-            for chunk in chunked(batch):
+            for chunk in _chunked(batch, self._chunk):
                 data = memoryview(chunk.serialize())
                 stage.append(run.name, data)
                 run.chunks.append((at, len(data)))
@@ -282,14 +282,14 @@ def _key(batch: pa.RecordBatch, row: int) -> bytes:
     return found
 
 
-def chunked(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """The rows in pieces of about `CHUNK` bytes, or one row if that is larger."""
+def _chunked(batch: pa.RecordBatch, size: int) -> Iterator[pa.RecordBatch]:
+    """The rows in pieces of about `size` bytes, or one row if that is larger."""
     ends = np.arange(1, batch.num_rows + 1) * 8
     for name in ("key", "value"):
         sizes = pc.fill_null(pc.binary_length(batch.column(name)), 0)
         ends = ends + np.cumsum(np.asarray(sizes))
     at, below = 0, 0
     while at < batch.num_rows:
-        stop = max(at + 1, int(np.searchsorted(ends, below + CHUNK, "right")))
+        stop = max(at + 1, int(np.searchsorted(ends, below + size, "right")))
         yield batch.slice(at, stop - at)
         at, below = stop, int(ends[stop - 1])

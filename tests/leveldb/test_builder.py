@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import logwright as lw
+from logwright.cli import main
 from logwright.codec import registry
 from logwright.codec.base import Chunk, Entry, Listing, Piece, take
 from logwright.codec.fault import UsageError
@@ -248,7 +250,7 @@ def test_merged_runs_are_sorted_rows(lists: list[list[tuple[bytes, int]]], size:
 
 def test_many_runs_are_merged_in_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run, "FAN_IN", 3)
-    monkeypatch.setattr(run, "CHUNK", 300)
+    monkeypatch.setattr(run, "_LEAST_CHUNK", 300)
     stage = Drawer()
     sorter = Sorter(stage, 1 << 10, last=False)
     keys = [b"%05d" % (n * 7919 % 1000) for n in range(1000)]
@@ -562,3 +564,47 @@ def test_a_staged_table_that_has_changed_is_not_placed(tmp_path: Path) -> None:
     with pytest.raises(lw.LogwrightError, match="a staged table is not what its task wrote"):
         staged.commit(messages)
     assert list(tmp_path.iterdir()) == []
+
+
+# As people call it
+
+
+def test_to_a_table_file_and_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Live rows, or every version of every key."""
+    lw.write(batch(numbered(*range(300))), tmp_path / "db", "leveldb.db", max_file_size=500)
+    lw.write(
+        batch([{"key": b"0007"}, {"key": b"0008", "value": b"new"}]),
+        tmp_path / "db",
+        "leveldb.db",
+        mode="append",
+    )
+    for view, rows in (("live", 299), ("history", 302)):
+        there, back = str(tmp_path / f"{view}.parquet"), str(tmp_path / view)
+        for words in (
+            [str(tmp_path / "db"), there, "--view", view],
+            [there, back, "--codec", "leveldb.db", "--compression", "none"],
+        ):
+            with pytest.raises(SystemExit) as ended:
+                main(["convert", *words])
+            assert not ended.value.code
+        assert f"{rows} rows in 000002.ldb, CURRENT, MANIFEST-000001" in capsys.readouterr().err
+        assert live(tmp_path / view) == live(tmp_path / "db")
+        assert lw.read(tmp_path / view, view="history").num_rows == rows
+
+
+def test_what_is_held_in_memory_is_bounded() -> None:
+    """Of 30 MB there is never more than a few times the buffer."""
+    stage = Drawer()
+    sorter = Sorter(stage, 1 << 20, last=False)
+    before = pa.total_allocated_bytes()
+    numbers = list(range(30_000))
+    random.Random(1).shuffle(numbers)
+    for at in range(0, len(numbers), 100):
+        rows = [{"key": b"%06d" % n, "value": bytes(1000), "sequence": 1} for n in numbers[at : at + 100]]
+        sorter.add(pa.RecordBatch.from_pylist(rows, ROWS))
+        assert pa.total_allocated_bytes() - before < 8 << 20
+    found = 0
+    for piece in sorter.ordered():
+        found += piece.num_rows
+        assert pa.total_allocated_bytes() - before < 8 << 20
+    assert found == 30_000
