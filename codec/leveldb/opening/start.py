@@ -9,7 +9,7 @@ from functools import cached_property
 
 import pyarrow as pa
 
-from logwright.codec.base import Entry, Group, Listing, Part, Verdict
+from logwright.codec.base import Group, Listing, Part, Verdict
 from logwright.codec.disk import Disk
 from logwright.codec.fault import UsageError
 from logwright.codec.leveldb import encode
@@ -155,13 +155,13 @@ class Opened:
     def iterator(self) -> DBIter:
         """`DB::NewIterator`."""
         assert self._database is not None
-        versions, reading = self._database.versions, self._reading
+        versions = self._database.versions
         children = []
         # Tables are kept open by their numbers alone: that matters where a number comes more than once.
         numbers = Counter(one.number for files in versions.current.levels for one in files)
         cache: dict[int, Table | None] = {number: None for number, times in numbers.items() if times > 1}
         if self._database.mem is not None:
-            children.append(Child(_Memory(*self._database.mem, reading)))
+            children.append(Child(self._memory(*self._database.mem)))
         for level, files in enumerate(versions.current.levels):
             groups = [[one] for one in files] if level == 0 else [files] if files else []
             children += [Child(self._files(group, level, cache)) for group in groups]
@@ -170,6 +170,16 @@ class Opened:
     def serve(self, view: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         if self._database is not None:
             yield from self.iterator().rows(columns)
+
+    def _memory(self, data: bytes, origin: FromLog) -> Callable[[int], Pieces]:
+        """What stays in memory, as a table that is in no directory."""
+
+        def pieces(target: int) -> Pieces:
+            disk = Disk(self.after)
+            disk.put("", data)
+            yield from _pieces(Table(TableFile(disk, ""), len(data), self._reading), 0, 0, origin, target)
+
+        return pieces
 
     def _files(
         self, files: Sequence[FileMetaData], level: int, cache: dict[int, Table | None]
@@ -216,34 +226,6 @@ def _pieces(table: Table, number: int, level: int, made: FromLog | None, target:
     status = table.index_status or first
     if status is not None:
         yield status
-
-
-class _Nothing:
-    """A directory without files. See `logwright.codec.base.Listing`."""
-
-    name = ""
-
-    def entries(self) -> Sequence[Entry]:
-        return ()
-
-    def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
-        raise KeyError(name)
-
-    def parent(self) -> Listing | None:
-        return None
-
-
-class _Memory:
-    """What stays in memory, as a table that is in no directory."""
-
-    def __init__(self, data: bytes, origin: FromLog, reading: Reading) -> None:
-        self.data, self.origin, self.reading = data, origin, reading
-
-    def __call__(self, target: int) -> Pieces:
-        disk = Disk(_Nothing())
-        disk.put("memory", self.data)
-        table = Table(TableFile(disk, "memory"), len(self.data), self.reading)
-        yield from _pieces(table, 0, 0, self.origin, target)
 
 
 def open_database(
