@@ -78,8 +78,6 @@ def unique(batches: Iterator[pa.RecordBatch], *, last: bool) -> Iterator[pa.Reco
     """Ordered rows without repetition of a key and sequence: with `last` the last of them stays, else it is an error."""
     held: pa.RecordBatch | None = None
     for batch in batches:
-        if not batch.num_rows:
-            continue
         if held is not None:
             batch = pa.concat_batches([held, batch])
         batch = _distinct(batch, last=last)
@@ -117,7 +115,7 @@ def _short(key: bytes) -> str:
 
 @dataclass(frozen=True)
 class SortedRun:
-    """Ordered rows, and the first key among them, which is known before they are read."""
+    """Ordered rows, in batches none of which is empty, and the first and last key, which are known before they are read."""
 
     first: bytes
     last: bytes
@@ -139,7 +137,7 @@ class _Cursor:
             batch = next(self.batches, None)
             if batch is None:
                 self.more = False
-            elif batch.num_rows:
+            else:
                 self._enough = batch.num_rows // 2
                 self.rows = pa.concat_batches([self.rows, batch]) if self.rows.num_rows else batch
 
@@ -174,9 +172,7 @@ def merge(streams: Sequence[SortedRun]) -> Iterator[pa.RecordBatch]:
             active[i].fill()
             reach = _reach(active)
         taken = [active[i].take(reach) for i in sorted(active)]
-        taken = [batch for batch in taken if batch.num_rows]
-        if taken:
-            yield ordered(taken)
+        yield ordered([batch for batch in taken if batch.num_rows])
         for i, cursor in list(active.items()):
             cursor.fill()
             if not cursor.rows.num_rows:
@@ -269,7 +265,7 @@ class Sorter:
             if not run.chunks:
                 run.first = _key(batch, 0)
             run.last = _key(batch, -1)
-            for chunk in _chunked(batch, self._chunk):
+            for chunk in chunked(batch, self._chunk):
                 data = memoryview(chunk.serialize())
                 stage.append(run.name, data)
                 run.chunks.append((at, len(data)))
@@ -282,7 +278,7 @@ def _key(batch: pa.RecordBatch, row: int) -> bytes:
     return found
 
 
-def _chunked(batch: pa.RecordBatch, size: int) -> Iterator[pa.RecordBatch]:
+def chunked(batch: pa.RecordBatch, size: int) -> Iterator[pa.RecordBatch]:
     """The rows in pieces of about `size` bytes, or one row if that is larger."""
     ends = np.arange(1, batch.num_rows + 1) * 8
     for name in ("key", "value"):

@@ -20,10 +20,13 @@ from logwright.codec.base import Chunk, Entry, Listing, Piece, take
 from logwright.codec.fault import UsageError
 from logwright.codec.leveldb import run
 from logwright.codec.leveldb.descriptor import Descriptor, read_descriptor
+from logwright.codec.leveldb.encode import TableSettings
 from logwright.codec.leveldb.framing import fragmented
 from logwright.codec.leveldb.levels import most_bytes, user_key
 from logwright.codec.leveldb.resume import logged
+from logwright.codec.leveldb.rolling import TableWriter
 from logwright.codec.leveldb.run import ROWS, SortedRun, Sorter, merge
+from logwright.codec.leveldb.snapshot import current, snapshot
 from logwright.codec.option import Options
 from logwright.writers.staged import StagedWrite
 from logwright.writers.write import Written
@@ -263,6 +266,10 @@ def test_many_runs_are_merged_in_passes(monkeypatch: pytest.MonkeyPatch) -> None
     assert stage.written > 100_000, "in more than one pass"
 
 
+def test_nothing_in_order() -> None:
+    assert list(Sorter(Drawer(), 1024, last=False).ordered()) == []
+
+
 def test_what_comes_in_order_is_not_sorted_again() -> None:
     """Disjoint runs are read one after the other: of the later ones nothing is held."""
     held: list[int] = []
@@ -359,6 +366,31 @@ def test_rows_that_are_none() -> None:
 
 
 # Adding to a database
+
+
+def test_what_a_manifest_says_besides_is_kept() -> None:
+    """Where the next compaction of a level starts, and where tables of level 0 lie; an empty log, or batch, holds nothing."""
+    first = build([batch([{"key": b"a"}])])
+    meta = state(first).version.levels[1][0]
+    data = snapshot(
+        [[meta]], log_number=3, next_file_number=9, last_sequence=7, compact_pointers={1: meta.largest}
+    )
+    there = {
+        "000002.ldb": first["000002.ldb"],
+        "MANIFEST-000005": data,
+        "CURRENT": current(5),
+        "000003.log": b"",
+    }
+    there["000004.log"] = fragmented((8).to_bytes(8, "little") + bytes(4), 0)
+    added = build([batch([{"key": b"b"}])], there)
+    found = state(there | added).version
+    assert sorted(added) == ["000010.ldb", "CURRENT", "MANIFEST-000009"]
+    assert (found.compact_pointers, found.last_sequence, found.log_number) == ({1: meta.largest}, 8, 9)
+    assert [len(level) for level in found.levels[:2]] == [1, 1]
+
+
+def test_a_writer_of_tables_without_rows_makes_none() -> None:
+    assert list(TableWriter(TableSettings(), 100, lambda: 1).finish()) == []
 
 
 def log_of(rows: list[dict[str, Any]], first: int, number: int) -> dict[str, bytes]:
@@ -509,6 +541,15 @@ def test_disjoint_tables_are_placed_and_others_merged(tmp_path: Path) -> None:
     assert tables(tmp_path / "db") == [(1, b"0000", b"0001"), (1, b"0010", b"0011"), (1, b"0030", b"0040")]
     assert (written.rows, written.ids) == (8, {"first_sequence": 1, "last_sequence": 1})
     assert [one.name for one in tmp_path.iterdir()] == ["db"]
+
+
+def test_large_tables_are_merged_piece_by_piece(tmp_path: Path) -> None:
+    value = random.Random(1).randbytes(50_000)
+    by_tasks(
+        tmp_path / "db", [numbered(*range(n, 90, 3), value=value) for n in range(3)], bloom_bits_per_key=10
+    )
+    assert live(tmp_path / "db") == {b"%04d" % n: value for n in range(90)}
+    assert len(tables(tmp_path / "db")) == 3
 
 
 def test_the_last_task_counts(tmp_path: Path) -> None:
