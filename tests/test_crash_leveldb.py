@@ -23,6 +23,8 @@ LAYOUT = registry.get_layout("leveldb.db")
 OPTIONS = {"max_file_size": 100, "block_size": 60, "sort_buffer_size": 1024}
 
 Rows = dict[bytes, bytes]
+SHORT = ("append", "new by tasks")
+"""What is tried each time; the rest takes longer."""
 OLD = {b"k%02d" % n: b"old" for n in range(9)}
 NEW = {b"k%02d" % n: b"new" * 40 for n in (*range(20, 30), 4)}
 
@@ -124,7 +126,11 @@ def settled(files: MemoryFileSystem, reader: Reader) -> Rows | None:
     return reader.rows(files)
 
 
-@pytest.mark.parametrize("name", SCENARIOS)
+def some(*names: str) -> list[Any]:
+    return [pytest.param(name, marks=[] if name in SHORT else pytest.mark.nightly) for name in names]
+
+
+@pytest.mark.parametrize("name", some(*SCENARIOS))
 def test_a_crash_leaves_the_old_or_the_new(name: str, reader: Reader) -> None:
     files, act, old, new = prepared(name)
     finals: dict[bool, Any] = {}
@@ -175,7 +181,7 @@ def test_where_the_new_one_can_not_be_exchanged_leveldb_sees_no_database_in_betw
 
 
 @pytest.mark.parametrize("failure", [Failure.EIO, Failure.SHORT, None])
-@pytest.mark.parametrize("name", ["append", "new by tasks"])
+@pytest.mark.parametrize("name", some("new by tasks", "append by tasks"))
 def test_any_operation_may_fail(name: str, failure: Failure | None, reader: Reader) -> None:
     clean, act, old, new = prepared(name)
 
