@@ -329,12 +329,12 @@ def _kind(look: _Look, offset: int, size: int, known: set[tuple[int, int]]) -> i
     keys, values, _ = look.entries(offset, size)
     if all(key.startswith(META_PREFIX.encode()) for key in keys):
         return METAINDEX
-    offsets, sizes = _listed(values)
-    if not _are_before(offsets, sizes, offset):
-        return DATA
-    named = zip(offsets.tolist(), sizes.tolist(), strict=True)
-    if any(one in known for one in named):
+    # The footer comes right behind the index. Of what it names all may be damaged, or have been moved.
+    if look.read(offset + size + TRAILER_SIZE, FOOTER_SIZE).tobytes().endswith(MAGIC):
         return INDEX
-    # All that it names may be damaged: it has the footer behind it then, or a key that no entry has.
-    behind = look.read(offset + size + TRAILER_SIZE, FOOTER_SIZE).tobytes()
-    return INDEX if behind.endswith(MAGIC) or keys[len(keys) - 1].endswith(SEEK_TAG) else DATA
+    offsets, sizes = _listed(values)
+    named = zip(offsets.tolist(), sizes.tolist(), strict=True)
+    if _are_before(offsets, sizes, offset) and any(one in known for one in named):
+        return INDEX
+    # No entry has such a key.
+    return INDEX if keys[len(keys) - 1].endswith(SEEK_TAG) and bool((offsets >= 0).all()) else DATA

@@ -8,21 +8,23 @@ from pathlib import Path
 import numpy as np
 import pytest
 from leveldb_mending import database, golden, lawful, made_by_hand, rebuilt, repaired, sound_entries
-from leveldb_opening import Files, Made, batch, fill, physical, put, table
+from leveldb_opening import Files, Made, batch, fill, large, physical, put, table
 
 import logwright as lw
 from logwright.codec.base import Kept, Strategy
 from logwright.codec.fault import DamageError, UnreadableError, UsageError
-from logwright.codec.leveldb.block import pack_entries, sealed
+from logwright.codec.leveldb.block import handle, pack_entries, sealed
 from logwright.codec.leveldb.db import LAYOUT
 from logwright.codec.leveldb.descriptor import read_descriptor
-from logwright.codec.leveldb.encode import TableSettings
+from logwright.codec.leveldb.encode import TableSettings, footer, metaindex_block
 from logwright.codec.leveldb.filter import Filter, hash_keys
-from logwright.codec.leveldb.framing import BLOCK
+from logwright.codec.leveldb.framing import BLOCK, fragmented
 from logwright.codec.leveldb.index import survey
 from logwright.codec.leveldb.keys import internal_key
 from logwright.codec.leveldb.names import manifest_name
 from logwright.codec.leveldb.opening.version_set import logged
+from logwright.codec.leveldb.records import Payloads
+from logwright.codec.leveldb.replay import Delivered, replay
 from logwright.codec.leveldb.version import Version
 from logwright.codec.leveldb.version_edit import EditField, form
 from logwright.codec.option import Options
@@ -272,8 +274,6 @@ def test_of_a_block_that_can_be_read_in_part_that_is_kept() -> None:
 
 def by_blocks(contents: Sequence[bytes], kinds: Sequence[int] | None = None) -> bytes:
     """A table of these data blocks, with an index of keys that are far enough."""
-    from logwright.codec.leveldb.block import handle
-    from logwright.codec.leveldb.encode import footer, metaindex_block
 
     out, index = b"", []
     for n, content in enumerate(contents):
@@ -369,7 +369,7 @@ def test_without_a_manifest_tables_are_placed_by_age() -> None:
     assert version(result).last_sequence == 304
     assert lawful(result) == lawful(Files(made.files))
     assert "No manifest is left" in said(mending)
-    assert "keys that were deleted are back" in said(mending)
+    assert "keys deleted before are back" in said(mending)
 
 
 def test_tables_whose_sequence_numbers_mix_are_compared_by_their_keys() -> None:
@@ -460,8 +460,6 @@ def test_orphans() -> None:
 def with_manifest(made: Made, *edits: Sequence[EditField], name: str | None = None, cut: int = 0) -> Files:
     """With further records in its manifest; without its last `cut` bytes."""
     manifest = name or next(one for one in made.files if one.startswith("MANIFEST"))
-    from logwright.codec.leveldb.records import Payloads
-    from logwright.codec.leveldb.replay import Delivered, replay
 
     old = made.files[next(one for one in made.files if one.startswith("MANIFEST"))]
     payloads = []
@@ -638,17 +636,11 @@ def test_a_log_with_damage_in_the_middle() -> None:
 
 
 def test_records_over_several_blocks_behind_damage() -> None:
-    import struct
-
-    from leveldb_opening import large
-
-    from logwright.codec.leveldb.framing import fragmented
 
     payloads = [put(1, b"a"), large(2, b"big", 70_000), put(3, b"b"), large(4, b"too", 90_000), put(5, b"c")]
     data = bytearray()
     for one in payloads:
         data += fragmented(one, len(data))
-    del struct
     data[10] ^= 1
     result, mending = repaired(Files(Made(logs={5: bytes(data)}).files))
     assert [key for key, _ in lawful(result)] == [b"b", b"big", b"c", b"too"]
@@ -805,8 +797,6 @@ def test_a_disk_that_cannot_read_some_of_a_table(start: int, stop: int) -> None:
 
 @pytest.mark.parametrize(("start", "stop"), [(0, 40), (900, 910), (38_000, 39_000), (49_000, 49_990)])
 def test_a_disk_that_cannot_read_some_of_a_log(start: int, stop: int) -> None:
-    from logwright.codec.leveldb.framing import fragmented
-
     data = b""
     for n in range(1, 401):
         data += fragmented(put(n, b"k%03d" % n, b"x" * 100), len(data))
@@ -892,6 +882,99 @@ def test_damaged_tables_and_logs_are_refused() -> None:
     unordered = database(made_by_hand([(b"b", 1), (b"a", 2)], keys=[internal_key(b"c", 1, 1)]))
     with pytest.raises(DamageError, match="its keys are not in order"):
         rebuilt(unordered, "manifest")
+
+
+# One file alone
+
+
+def alone(data: bytes, name: str, tmp_path: Path, strategy: str = "salvage") -> tuple[bytes, lw.Report]:
+    (tmp_path / name).write_bytes(data)
+    report = lw.repair(tmp_path / name, tmp_path / "out", strategy=strategy)
+    return (tmp_path / "out").read_bytes(), report
+
+
+def flip(data: bytes, *places: int) -> bytes:
+    out = bytearray(data)
+    for place in places:
+        out[place] ^= 0x10
+    return bytes(out)
+
+
+def test_a_table_alone(tmp_path: Path) -> None:
+    data = table(rows(0, 60), BLOOM)
+    second = blocks(data)[1]
+    made, report = alone(flip(data, second[0] + 9), "000005.ldb", tmp_path)
+    assert report.rows_kept == sum(1 for _ in sound_entries(Files({"000005.ldb": made})))
+    assert [cut["offset"] for cut in report.cut or []] == [second[0]]
+    assert made.startswith(data[: second[0]])
+    assert lw.verify(tmp_path / "out", codec="leveldb.table").ok
+
+
+def test_a_table_alone_up_to_its_damage(tmp_path: Path) -> None:
+    data = table(rows(0, 60), PLAIN)
+    second = blocks(data)[1]
+    made, report = alone(flip(data, second[0] + 9), "000005.ldb", tmp_path, "prefix")
+    assert len(blocks(made)) == 3
+    assert [(cut["offset"], cut["length"]) for cut in report.cut or []] == [
+        (second[0], len(data) - second[0])
+    ]
+
+
+def test_a_sound_table_alone_stays_as_it_is(tmp_path: Path) -> None:
+    data = table(rows(0, 60), PLAIN)
+    made, report = alone(data, "000005.ldb", tmp_path)
+    assert made == data
+    assert not report.cut
+
+
+def test_a_table_alone_of_which_nothing_is_left(tmp_path: Path) -> None:
+    with pytest.raises(DamageError, match="no block of the table is left"):
+        alone(b"x" * 500, "000005.ldb", tmp_path)
+
+
+def test_a_table_alone_of_another_order(tmp_path: Path) -> None:
+    directory = golden("custom_comparator")
+    name = next(one for one in directory.files if one.endswith(".ldb"))
+    data = directory.files[name]
+    made, _ = alone(data, name, tmp_path)
+    assert made == data
+    (tmp_path / "out").unlink()
+    made, _ = alone(flip(data, blocks(data)[-1][0] + 4), name, tmp_path)
+    assert sound_entries(Files({name: made})) == sound_entries(Files({name: data}))
+
+
+@pytest.mark.parametrize("strategy", ["salvage", "prefix"])
+def test_a_log_alone(strategy: str, tmp_path: Path) -> None:
+    records = [physical(put(n, b"k%d" % n, b"x" * 50)) for n in range(1, 10)]
+    data = flip(b"".join(records), len(records[0]) * 3 + 12)
+    made, report = alone(data, "000007.log", tmp_path, strategy)
+    kept = records[:3] if strategy == "prefix" else [*records[:3], *records[4:]]
+    assert made == b"".join(kept)
+    assert report.rows_kept == len(kept)
+    assert report.incomplete
+
+
+@pytest.mark.parametrize("strategy", ["salvage", "prefix"])
+def test_a_manifest_alone(strategy: str, tmp_path: Path) -> None:
+    edits = [form([EditField("last_sequence", number=n)]) for n in range(1, 6)]
+    data = logged(edits)
+    made, _ = alone(data, "MANIFEST-000003", tmp_path, strategy)
+    assert made == data
+    (tmp_path / "out").unlink()
+    size = len(logged(edits[:1]))
+    made, report = alone(flip(data, size + 8), "MANIFEST-000003", tmp_path, strategy)
+    assert made == logged(edits[:1] if strategy == "prefix" else [edits[0], *edits[2:]])
+    assert len(report.cut or []) == 1
+
+
+def test_a_log_that_can_not_be_told_from_content(tmp_path: Path) -> None:
+    """A large record behind the damage is cut into physical ones as its new place wants."""
+    data = b""
+    for one in (put(1, b"a", b"x" * 100), large(2, b"big", 70_000), put(3, b"b")):
+        data += fragmented(one, len(data))
+    made, report = alone(flip(data, 20), "000007.log", tmp_path)
+    assert report.rows_kept == 2
+    assert sound_entries(Files({"000007.log": made})) == sound_entries(Files({"000007.log": flip(data, 20)}))
 
 
 # Through the verbs

@@ -266,7 +266,8 @@ class DatabaseMending:
             if found.adopted:
                 names = _names(one.file for one in found.adopted)
                 self.notes.append(
-                    f"{names}: if LevelDB had replaced them by a compaction and not yet removed them, keys that were deleted are back."
+                    f"{names}: in use as far as can be told. Should LevelDB have replaced something of that by a compaction, and not have "
+                    "removed it, keys deleted before are back."
                 )
         elif found.adopted:
             names = _names(one.file for one in found.adopted)

@@ -152,7 +152,9 @@ class Tables:
     def __init__(self, listing: Listing, options: Options, *, bytewise: bool) -> None:
         self.listing, self.bytewise = listing, bytewise
         self.limit: int = options[table.MAX_DECOMPRESSED.name]
-        self._bits: int | None = options["bloom_bits_per_key"]
+        self._bits: int | None = (
+            options["bloom_bits_per_key"] if options.given("bloom_bits_per_key") else None
+        )
         self.notes: list[str] = []
 
     def examine(
