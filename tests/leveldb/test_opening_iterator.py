@@ -182,8 +182,17 @@ def test_memory_is_counted_alike_in_all_modes() -> None:
     state = memtable.fresh()
     assert int(memtable.take(counts, 0, sizes, sizes, 1 << 30, state)) == 4
     assert state.tolist() == STATE
-    assert int(memtable.take(counts, 0, sizes, sizes, 300_000, memtable.fresh())) == 2
+    assert int(memtable.take(counts, 0, sizes, sizes, 200_000, memtable.fresh())) == 2
     assert int(memtable.take(counts[:2], 0, sizes, sizes, 1, memtable.fresh())) == 0
+
+
+def test_a_node_of_full_height() -> None:
+    """After this number come eleven that are divisible by four."""
+    state = memtable.fresh()
+    state[memtable.SEED] = 1641954954
+    memtable.take(np.ones(1, np.int64), 0, np.ones(1, np.int64), np.ones(1, np.int64), 1 << 20, state)
+    # The operation takes 12 bytes, then come 4 to be aligned, 8 and 12 links.
+    assert state[memtable.LEFT] == 4096 - 104 - 12 - 4 - 104
 
 
 STATE = [1475970, 264, 0, 1759054093]

@@ -270,6 +270,12 @@ def test_a_record_that_is_no_batch() -> None:
     assert dropped(refused) == [f"{LOG}: dropping 9 bytes; Corruption: log record too small"]
 
 
+def test_records_that_are_no_batches_one_after_the_other() -> None:
+    log = logged([b"one", b"", put(1, b"a"), b"three"])
+    assert keys(log) == [b"a"]
+    assert [int(one.partition(" ")[0]) for one in says(log)] == [3, 0, 5]
+
+
 @pytest.mark.parametrize(
     ("rest", "said"),
     [

@@ -31,6 +31,8 @@ def test_columns_filters_and_limits() -> None:
     assert set(rows["file"].to_pylist()) == {5}
     assert lw.read(DAMAGED, mode="AS_SYSTEM", columns="key", limit=7).equals(rows.select(["key"]).slice(0, 7))
     assert lw.read(DAMAGED, mode="AS_SYSTEM", limit=0).num_rows == 0
+    # Its rows come in several batches.
+    assert lw.read(SOUND, mode="AS_SYSTEM", limit=82).equals(lw.read(SOUND).slice(0, 82))
     some = lw.read(DAMAGED, mode="AS_SYSTEM", filter=[("sequence", ">", 60)], columns=["key"])
     assert some.column_names == ["key"]
     assert len(some) == 10

@@ -153,6 +153,13 @@ def test_bad_block_contents() -> None:
     gives(damaged(change), without(1), "Corruption: bad block contents")
 
 
+def test_a_table_of_one_bad_block() -> None:
+    one = Made(tables=[(1, 5, ROWS[:1])], last_sequence=99)
+    offset, size = blocks(one.files[TABLE])[0]
+    opened = damaged(flip(offset + size - 1, 0x40, seal=(offset, size)), made=one)
+    gives(opened, [], "Corruption: bad block contents")
+
+
 def test_a_block_without_restart_points_is_empty() -> None:
     offset, size = BLOCKS[1]
 
