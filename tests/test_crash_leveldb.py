@@ -26,7 +26,7 @@ Rows = dict[bytes, bytes]
 SHORT = ("append", "new by tasks")
 """What is tried each time; the rest takes longer."""
 OLD = {b"k%02d" % n: b"old" for n in range(9)}
-NEW = {b"k%02d" % n: b"new" * 40 for n in (*range(20, 30), 4)}
+NEW = {b"k%02d" % n: b"new" * 80 for n in (*range(20, 30), 4)}
 
 
 def batches(rows: Rows) -> list[pa.RecordBatch]:
