@@ -15,13 +15,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from logwright.codec.base import Bytes, Chunk, Decoded, Frames, Match, Window
+from logwright.codec.base import Bytes, Chunk, Cut, Decoded, Frames, Kept, Listing, Match, Strategy, Window
 from logwright.codec.columns import contents, numbers
-from logwright.codec.describe import Struct
+from logwright.codec.describe import Struct, Type
 from logwright.codec.fault import Fault, Kind, UsageError
 from logwright.codec.intrinsics import load_u32le
 from logwright.codec.kernel import kernel
-from logwright.codec.leveldb import again, encode, rows
+from logwright.codec.leveldb import again, encode, fields, rows
 from logwright.codec.leveldb.block import BLOCK_HANDLE, ENTRY, TRAILER, TRAILER_SIZE, block_crc
 from logwright.codec.leveldb.filter import FILTER_END
 from logwright.codec.leveldb.index import (
@@ -192,7 +192,14 @@ class LevelDBTable:
 
     name = NAME
     title = "LevelDB table: sorted blocks of keys and values"
-    structures: tuple[Struct, ...] = (TRAILER, ENTRY, BLOCK_HANDLE, FOOTER, FILTER_END)
+    structures: tuple[Struct, ...] = (
+        TRAILER,
+        fields.DATA_BLOCK,
+        ENTRY,
+        BLOCK_HANDLE,
+        FOOTER,
+        FILTER_END,
+    )
     tables: Mapping[str, Table] = {"rows": ROWS, "frames": FRAMES, "file": FILE}
     options: tuple[Option, ...] = OPTIONS
     whole = False
@@ -285,6 +292,15 @@ class LevelDBTable:
         arrays += [contents(pa.binary(), [tail]), numbers(pa.int64(), np.array([zeros]))]
         return pa.RecordBatch.from_arrays(arrays, schema=FILE.schema(FILE.names(detail=True)))
 
+    def field_names(self) -> Sequence[str]:
+        return fields.names_of_blocks()
+
+    def edit(
+        self, frame: bytes, path: Sequence[str | int], change: Callable[[bytes, Type], bytes], *, reseal: bool
+    ) -> bytes:
+        """See `codec.base.Addresses`."""
+        return fields.edit_block(frame, path, change, reseal=reseal)
+
     def frame_bounds(self, frames: Frames, column: str) -> tuple[Any, Any]:
         """The keys of a data block lie above the index key of the one before, and up to its own."""
         blocks = frames.header["blocks"][0] if column == "key" and len(frames) else None
@@ -297,6 +313,13 @@ class LevelDBTable:
     def resync(self, window: Window, at: int, context: TableContext) -> tuple[int, int]:
         blocks = self._blocks(window, context)
         return blocks.next(window.offset + at) - window.offset, 0
+
+    def mend(
+        self, listing: Listing, name: str, strategy: Strategy, options: Options
+    ) -> tuple[Iterator[Kept | bytes], Sequence[Cut]]:
+        from logwright.codec.leveldb.mend.file import mend_table  # it reads with this codec
+
+        return mend_table(listing, name, strategy, options)
 
     def encode(
         self, rows: pa.Table, frames: pa.Table | None, file: pa.Table | None, context: TableContext
