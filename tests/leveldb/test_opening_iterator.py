@@ -73,7 +73,10 @@ def chunks(entries: Sequence[Entry], sizes: Sequence[int]) -> Iterator[Chunk | S
 
 
 def iterate(children: Sequence[Sequence[Entry]], sequence: int, sizes: Sequence[int] = ()) -> DBIter:
-    return DBIter([Child(lambda _, one=one: chunks(one, sizes)) for one in children], sequence)
+    def child(entries: Sequence[Entry]) -> Child:
+        return Child(lambda _: chunks(entries, sizes))
+
+    return DBIter([child(one) for one in children], sequence)
 
 
 def check(
@@ -101,7 +104,7 @@ def entry(user: bytes, sequence: int, kind: int = 1, value: bytes = b"v") -> Ent
 @pytest.mark.parametrize("seed", range(40))
 def test_any_entries_in_any_order(seed: int) -> None:
     chance = random.Random(seed)
-    children = []
+    children: list[list[Entry]] = []
     for _ in range(chance.randrange(1, 6)):
         rows = [
             entry(
