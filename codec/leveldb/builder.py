@@ -33,8 +33,8 @@ OPTIONS = (
     log.BATCH_SIZE,
     Option("write_as", "tables", "tables, sorted; or logs, which LevelDB makes tables of when it opens the database",
            parse_choice, ("tables", "logs")),
-    Option("sequences", None, "keep those of the column `sequence`, or assign the next one, the same to all rows (to those of logs one after the other); "
-           "by default kept where there are some",
+    Option("sequences", None, "keep those of the column `sequence`, or assign the next one, the same to all rows (of logs: to each "
+           "its own); by default kept where there are some",
            parse_choice, ("keep", "assign")),
     Option("on_duplicate", "error", "What is done where a key comes twice (with one sequence number): error, or the last is taken",
            parse_choice, ("error", "last")),
