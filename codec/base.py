@@ -187,6 +187,21 @@ class Prepares(Protocol):
 
 
 @runtime_checkable
+class Mends(Protocol):
+    """What a codec may offer besides: to put a damaged file together anew, where good frames can't be laid side by side: where a frame lies
+    counts, or something in the file says where."""
+
+    def mend(
+        self, listing: Listing, name: str, strategy: Strategy, options: Options
+    ) -> tuple[Iterator[Kept | bytes], Sequence[Cut]]:
+        """What the file is made of when it is mended (by SALVAGE or PREFIX), and what is not kept. `options` are the codec's own.
+
+        Raises `DamageError` where nothing is left of it.
+        """
+        ...
+
+
+@runtime_checkable
 class Addresses(Protocol):
     """What a codec may offer besides: to change one field of a frame by its name, wrong values too."""
 

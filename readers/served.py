@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,7 +40,7 @@ class Served:
     def files(self) -> Sequence[Task]:
         return ()
 
-    def named(self) -> Work:
+    def with_files(self, change: Callable[[Task], Task]) -> Work:
         return self
 
     def split(self, max_bytes: int) -> Sequence[Work]:

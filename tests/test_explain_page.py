@@ -165,7 +165,8 @@ def test_a_click_on_a_byte_lights_its_field_up(open_browser: Page, tmp_path: Pat
 def test_into_what_is_packed_and_out_again(open_browser: Page, tmp_path: Path) -> None:
     page = opened(open_browser, lw.explain(SEGMENT, where={"offset": 17}), tmp_path)
     assert (
-        page.js("document.querySelector('#where').textContent") == "file\u203arecords at 61unpacked, 1,007 bytes"
+        page.js("document.querySelector('#where').textContent")
+        == "file\u203arecords at 61unpacked, 1,007 bytes"
     )
     assert chosen(page) == "[17]"
     assert lit(page, "chosen") == list(range(587, 621))

@@ -118,7 +118,7 @@ def test_text_of_one_fault() -> None:
 
 
 SYSTEM = {
-    "name": "kafka", "version": "4.3", "clean": False, "clean_from": "", "opens": True, "scope": None, "error": None, "error_class": None,
+    "name": "kafka", "version": "4.3", "clean": False, "clean_from": "option", "opens": True, "scope": None, "error": None, "error_class": None,
     "rows": 5, "rows_lost": 6912004, "lost": [], "serves": {"first": 0, "last": 9, "stops_at": None},
     "truncates": {"0.log": 73400320}, "removes": ["1.log", "2.log", "1.index"], "rewrites": [], "creates": [], "warnings": [],
 }  # fmt: skip

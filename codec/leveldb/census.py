@@ -42,7 +42,7 @@ def among(keys: Bytes, ends: Int32s, rows: int, parts: int, part: int, chosen: B
     """Mark the keys that are of one part of so many (a power of two), by a hash."""
     for i in range(rows):
         at, end = ends[i], ends[i + 1]
-        number = end - at
+        number = int(end - at)
         while at + 4 <= end:
             number = (number ^ load_u32be(keys, at)) * _ODD
             number = (number ^ number >> 24) & _LOW

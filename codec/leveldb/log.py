@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from logwright.codec.base import Bytes, Chunk, Decoded, Frames, Window
+from logwright.codec.base import Bytes, Chunk, Cut, Decoded, Frames, Kept, Listing, Strategy, Window
 from logwright.codec.columns import constant, contents, numbers
 from logwright.codec.fault import Fault, Kind
 from logwright.codec.intrinsics import load_i32le, load_i64le
@@ -52,7 +52,7 @@ from logwright.codec.leveldb.write_batch import (
     room_for,
     unpack,
 )
-from logwright.codec.option import Option
+from logwright.codec.option import Option, Options
 from logwright.codec.table import Column, Table
 
 NAME = "leveldb.log"
@@ -183,6 +183,13 @@ class LevelDBLog(RecordCodec):
         arrays = [_column(name, window, frames, made, context) for name in columns]
         batch = batch_of(arrays, ROWS.schema(columns), made.rows)
         return Decoded(batch, _faults(window, frames, records, made.measured))
+
+    def mend(
+        self, listing: Listing, name: str, strategy: Strategy, options: Options
+    ) -> tuple[Iterator[Kept | bytes], Sequence[Cut]]:
+        from logwright.codec.leveldb.mend.file import mend_log  # it reads with this codec
+
+        return mend_log(listing, name, strategy, options)
 
     def encode(
         self, rows: pa.Table, frames: pa.Table | None, file: pa.Table | None, context: RecordContext

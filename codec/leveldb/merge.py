@@ -41,6 +41,12 @@ def compare(a: Bytes, a_at: int, a_end: int, b: Bytes, b_at: int, b_end: int) ->
         if x != y:
             return -1 if x ^ _SIGN < y ^ _SIGN else 1
         i += 8
+    if most >= 8 and i < most:
+        # The last eight bytes, of which some are known to be the same.
+        x, y = load_i64be(a, a_at + most - 8), load_i64be(b, b_at + most - 8)
+        if x != y:
+            return -1 if x ^ _SIGN < y ^ _SIGN else 1
+        i = most
     while i < most:
         difference = load_u8(a, a_at + i) - load_u8(b, b_at + i)
         if difference:
@@ -377,8 +383,6 @@ def _step(active: Sequence[_Cursor], shape: Shape) -> pa.RecordBatch:
 
 def _merged(taken: Sequence[pa.RecordBatch], shape: Shape, low: bytes, high: bytes) -> pa.RecordBatch:
     """The newest rows of some batches, deletions too. All keys lie between `low` and `high`."""
-    if len(taken) == 1:
-        return taken[0]
     keys = Keys.of(pa.concat_arrays([batch.column("key") for batch in taken]))
     tags = np.concatenate([shape.tags(batch) for batch in taken])
     stops = np.cumsum([0, *(batch.num_rows for batch in taken)])
@@ -440,8 +444,12 @@ def sorted_run(batches: Iterable[pa.RecordBatch], shape: Shape) -> Iterator[pa.R
         held.append(batch)
         size += batch.nbytes
         if size >= most:
-            held = [ordered(pa.concat_batches(held), shape)]
+            held = [ordered(_joined(held), shape)]
             size = held[0].nbytes
             most = max(PIECE, 2 * size)
     if held:
-        yield ordered(pa.concat_batches(held), shape)
+        yield ordered(_joined(held), shape)
+
+
+def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,6 +19,7 @@ from logwright.readers import inspect as _inspect
 from logwright.readers import plan, rescue, resolve, task
 from logwright.readers import verify as _verify
 from logwright.readers.filter import Given, understand
+from logwright.readers.pin import pinned
 from logwright.readers.report import MAX_FAULTS, Report
 from logwright.readers.resolve import Path
 from logwright.readers.stream import Mode, output_schema
@@ -125,7 +127,9 @@ class Scan:
         self._limit = None if limit is None else parse_int(limit)
         if self._limit is not None and self._limit < 0:
             raise UsageError(f"limit {limit} is negative")
-        self._targets = targets = resolve.resolve(path, codec, options)
+        self._resolve = functools.partial(resolve.resolve, path, codec, options)
+        self._view, self._started = view, started
+        self._targets = targets = self._resolve()
         self._reading = plan.reading(targets, view, started)
         table = self._reading.table
         self._columns = table.select(columns)
@@ -149,16 +153,17 @@ class Scan:
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         report = self.report = self._new_report()
-        task.note(self._reading.faults, report, self._mode)
-        yield from plan.ready(self._reading, self._columns, self._filter, self._limit)
-        yield from task.run(
-            self._reading.tasks,
-            self._columns,
-            report,
-            mode=self._mode,
-            filter=self._filter,
-            limit=self._limit,
-        )
+        with pinned(self._resolve, self._view, self._started, self._reading) as found:
+            task.note(found.faults, report, self._mode)
+            yield from plan.ready(found, self._columns, self._filter, self._limit)
+            yield from task.run(
+                found.tasks,
+                self._columns,
+                report,
+                mode=self._mode,
+                filter=self._filter,
+                limit=self._limit,
+            )
 
     def to_reader(self) -> pa.RecordBatchReader:
         return pa.RecordBatchReader.from_batches(self.schema, iter(self))

@@ -47,9 +47,10 @@ Sequences = npt.NDArray[np.uint64]
 
 @dataclass(frozen=True, slots=True)
 class FromLog:
-    """A table that was made of a log: its log, and for each entry the byte of it where its record starts."""
+    """A table that was made of a log: its log, its size, and for each entry the byte of the log where its record starts."""
 
     log: int
+    size: int
     position: Int64s
 
 
@@ -88,6 +89,10 @@ class DBImpl:
         """Tables made of logs, by number."""
         self.mem: tuple[bytes, FromLog] | None = None
         """With `reuse_logs`: what stays in memory, as a table that is in no file."""
+        self.silent = False
+        """Whether a log was not read to its end, or a database begun where one was, of which nothing was said."""
+        self.overwritten: list[str] = []
+        """Tables in use in whose place others were written, since the manifest gave their numbers out again."""
         self._new: list[FileMetaData] = []
         self._logfile: int | None = None
 
@@ -117,6 +122,7 @@ class DBImpl:
             if not self.options["create_if_missing"]:
                 raise InvalidArgument(self.name, "does not exist (create_if_missing is false)")
             versions.new_db()
+            self.silent = True
         elif self.options["error_if_exists"]:
             raise InvalidArgument(self.name, "exists (error_if_exists is true)")
         save_manifest = versions.recover()
@@ -184,8 +190,12 @@ class DBImpl:
         def read(offset: int, length: int) -> Bytes:
             return np.frombuffer(self.disk.read(name, offset, length), np.uint8)
 
+        end = 0
         try:
             for found in replay(read, self.disk.size(name)):
+                if isinstance(found, Delivered):
+                    self.silent |= int(found.frames.start[0]) + found.window.offset != end
+                    end = int(found.frames.end[-1]) + found.window.offset
                 if not isinstance(found, Delivered):
                     reporter.corruption(found.bytes, Corruption(found.reason))
                 elif reporter.status is not None:
@@ -195,6 +205,7 @@ class DBImpl:
         except UnreadableError as error:
             # The reader drops what the disk can't read, and takes it for the end of the file.
             reporter.corruption(BLOCK, unreadable(self.disk, name, error))
+        self.silent |= end != self.disk.size(name)
         if reporter.status is not None:
             raise reporter.status
 
@@ -207,11 +218,15 @@ class DBImpl:
             if at < stop:
                 part = Payloads(records.data, records.start[at:stop], records.end[at:stop])
                 applied = Operations.of(part, start[at:stop] + found.window.offset)
-                for status in applied.status.tolist():
-                    if status not in (SOUND, TOO_HIGH):
-                        # The operations before the malformed one stay.
-                        self._ignore(Corruption(MESSAGES[status]))
-                yield applied, batch_bounds(part.data, part.start)
+                sequences = batch_bounds(part.data, part.start)
+                for i in np.flatnonzero((applied.status != SOUND) & (applied.status != TOO_HIGH)).tolist():
+                    malformed = Corruption(MESSAGES[applied.status[i]])
+                    if self.paranoid:
+                        yield applied.first(i), sequences[:i]
+                        raise malformed
+                    # The operations before the malformed one stay.
+                    self._ignore(malformed)
+                yield applied, sequences
             if stop < len(start):
                 reporter.corruption(int(sizes[stop]), Corruption(MESSAGES[TOO_SMALL]))
             if reporter.status is not None:
@@ -228,6 +243,8 @@ class DBImpl:
         """`DBImpl::WriteLevel0Table`: no table is made of nothing, but its number is gone."""
         number = self.versions.new_file_number()
         built = self._built(memory, log)
+        if table_name(number) in self.disk and number in self.versions.live:
+            self.overwritten.append(table_name(number))
         self.disk.delete(table_name(number))
         if built is None:
             return
@@ -242,7 +259,8 @@ class DBImpl:
         for operations in memory.sorted():
             builder = TableBuilder(self.settings)
             data, _ = builder.add(operations.rows)
-            return builder, data + builder.finish(), FromLog(log, operations.position)
+            data += builder.finish()
+            return builder, data, FromLog(log, len(data), operations.position)
         return None
 
     def remove_obsolete_files(self) -> None:

@@ -1,0 +1,99 @@
+"""Which undamaged rows nobody gets of a database once LevelDB has opened it: what can be salvaged, held against what is served."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from logwright.codec.base import Codec, Group, Listing, Run
+from logwright.codec.fault import Fault
+from logwright.codec.leveldb import live, log, table
+from logwright.codec.leveldb.filter import hash_keys
+from logwright.codec.leveldb.table import readable
+from logwright.codec.leveldb.walk import Reader, Stretch, walk
+from logwright.codec.option import Options
+
+Ids = npt.NDArray[np.int64]
+_COLUMNS = ("key", "sequence")
+_RANGES = 100
+"""So many ranges are told at most."""
+_CODECS: Mapping[str, Codec] = {codec.name: codec for codec in (log.CODEC, table.CODEC)}
+
+
+@dataclass
+class Lost:
+    """Rows, and the ranges of keys that they lie in."""
+
+    rows: int = 0
+    ranges: list[Mapping[str, Any]] = field(default_factory=list)
+
+
+class _Salvaged:
+    """The rows of a run that are undamaged. See `logwright.codec.base.Stream`."""
+
+    def __init__(self, listing: Listing, run: Run, sizes: Mapping[str, int]) -> None:
+        self.listing, self.run, self.sizes = listing, run, sizes
+
+    @property
+    def how(self) -> Mapping[str, Any]:
+        return self.run.how
+
+    def __call__(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        for part in self.run.parts:
+            codec = _CODECS[part.codec]
+            context = codec.context(part.file, Options(codec.options), **part.hints)
+            reader = Reader(self.listing, part.file, self.sizes[part.file])
+            for found in walk(reader, codec, context):
+                if isinstance(found, Stretch) and len(found.frames):
+                    for decoded in codec.decode(found.window, found.frames, "rows", columns, context):
+                        yield decoded.batch
+
+
+def ids(batch: pa.RecordBatch) -> Ids:
+    """A number for each row that tells it from others, made of its key and its sequence number."""
+    keys = batch.column("key")
+    _, offsets, data = keys.buffers()
+    rows = batch.num_rows
+    ends = np.frombuffer(offsets, np.int32, rows + 1, keys.offset * 4).astype(np.int64)
+    content = np.frombuffer(data, np.uint8) if data is not None and data.size else np.empty(0, np.uint8)
+    hashes = np.empty(rows, np.int64)
+    hash_keys(content, ends, 0, rows, hashes)
+    numbered: Ids = np.asarray(batch.column("sequence")) << 32
+    return hashes | numbered
+
+
+def lost(listing: Listing, groups: Iterable[Group], served: Iterable[pa.RecordBatch]) -> Lost:
+    """What is lost. `groups` are the parts of the view of all that is undamaged."""
+    got = np.unique(np.concatenate([np.empty(0, np.int64), *map(ids, served)]))
+    sizes = {entry.name: entry.size for entry in listing.entries()}
+    out = Lost()
+    run: tuple[bytes, bytes] | None = None
+
+    def close() -> None:
+        if run is not None and len(out.ranges) < _RANGES:
+            out.ranges.append({"smallest": readable(run[0]), "largest": readable(run[1])})
+
+    for group in groups:
+        streams = [_Salvaged(listing, one, sizes) for one in group.runs]
+        for batch in live.combine("live", group.how, streams, _COLUMNS, _nothing):
+            gone = ~np.isin(ids(batch), got)
+            out.rows += int(gone.sum())
+            edges = np.flatnonzero(np.diff(gone, prepend=not gone[:1].any(), append=not gone[-1:].any()))
+            for start, stop in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
+                if not gone[start]:
+                    close()
+                    run = None
+                    continue
+                first, last = (batch.column("key")[i].as_py() for i in (start, stop - 1))
+                run = (first if run is None else run[0], last)
+    close()
+    return out
+
+
+def _nothing(fault: Fault) -> None:
+    """What is damaged is told by those who look at the files."""
