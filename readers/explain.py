@@ -17,7 +17,7 @@ import numpy as np
 from logwright.codec import registry
 from logwright.codec.base import Codec, Explains, Frames, Part, Role, Window
 from logwright.codec.explain import Explainer, Focus, Node, stretch
-from logwright.codec.fault import Fault, NotFoundError, UnsupportedError, UsageError
+from logwright.codec.fault import Fault, NotFoundError, UnreadableError, UnsupportedError, UsageError
 from logwright.codec.option import parse_int
 from logwright.readers.filter import Filter, understand
 from logwright.readers.report import Report
@@ -264,8 +264,8 @@ class _Opened:
 
     # What is there
 
-    def _pieces(self) -> Iterator[tuple[Stretch | None, list[Piece]]]:
-        """All of the file, a scan at a time."""
+    def _pieces(self, after: int = 0) -> Iterator[tuple[Stretch | None, list[Piece]]]:
+        """All of the file, a scan at a time; of what ends at byte `after` or before, no pieces are made."""
         at = 0
         with named(self.source):
             walk = self._walk()
@@ -283,6 +283,8 @@ class _Opened:
                     made = [
                         Piece(found.fault.offset, found.fault.offset + found.fault.length, fault=found.fault)
                     ]
+                elif len(found.frames) and found.window.offset + int(found.frames.end[-1]) <= after:
+                    at = found.window.offset + int(found.frames.end[-1])
                 else:
                     base = found.window.offset
                     starts, stops = (found.frames.start + base).tolist(), (found.frames.end + base).tolist()
@@ -300,7 +302,8 @@ class _Opened:
         found = Explained(self.source.path, self.codec, self.source.size, pieces, focus)
         nodes = size = 0
         for i, piece in enumerate(pieces):
-            self._explain(piece, wish, focus)
+            for bad in self._explain(piece, wish, focus):
+                found.notes.append(f"{bad.detail}: shown as zeros")
             nodes += piece.count()
             size += len(piece.data)
             if len(piece.data) < piece.stop - piece.start:
@@ -312,7 +315,8 @@ class _Opened:
                 break
         return found
 
-    def _explain(self, piece: Piece, wish: Wish, at: tuple[int, ...]) -> None:
+    def _explain(self, piece: Piece, wish: Wish, at: tuple[int, ...]) -> list[UnreadableError]:
+        """Puts what is in it into a piece; returns what the disk can't read of it."""
         data, unreadable = patched(self.source, piece.start, min(piece.stop - piece.start, LONGEST))
         piece.data = data.tobytes()
         window = Window(data, piece.start, self.source.size)
@@ -326,6 +330,7 @@ class _Opened:
             piece.nodes = stretch(first, window, focus, one=piece.frame)
         if piece.frame and not unreadable:
             piece.findings += tuple(self._decoded(window))
+        return unreadable
 
     def _decoded(self, window: Window) -> Iterator[Fault]:
         """What decoding the frame finds wrong with it."""
@@ -363,7 +368,7 @@ class _Opened:
                 f"there is no byte {place[0]}: the file has {self.source.size}", path=self.source.path
             )
         chosen: list[Piece] = []
-        for _, made in self._pieces():
+        for _, made in self._pieces(place[0]):
             chosen += [piece for piece in made if piece.stop > place[0]]
             if len(chosen) >= (wish.limit or 1):
                 break
@@ -373,7 +378,7 @@ class _Opened:
         """The pieces that a fault touches."""
         stop = fault.offset + max(fault.length, 1)
         chosen: list[Piece] = []
-        for _, made in self._pieces():
+        for _, made in self._pieces(fault.offset):
             chosen += [piece for piece in made if piece.start < stop and piece.stop > fault.offset]
             if made and made[-1].stop >= stop:
                 break
@@ -384,14 +389,15 @@ class _Opened:
         filter = _filter(wish.where, self.codec)
         most = wish.limit or _MOST_ROWS
         chosen: list[Piece] = []
-        for found, made in self._pieces():
+        for found, _ in self._pieces(self.source.size):
             if found is None or not len(found.frames):
                 continue
-            frames = [piece for piece in made if piece.frame]
+            base, frames = found.window.offset, found.frames
             for i, row in self._matches(found, filter):
                 if len(chosen) == most:
                     return self._shown(chosen, wish, more=True)
-                chosen.append(Piece(frames[i].start, frames[i].stop, frame=True, row=row))
+                start, stop = base + int(frames.start[i]), base + int(frames.end[i])
+                chosen.append(Piece(start, stop, frame=True, row=row))
         return self._shown(chosen, wish, more=False) if chosen else None
 
     def _shown(self, chosen: list[Piece], wish: Wish, *, more: bool) -> Explained:

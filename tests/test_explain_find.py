@@ -294,6 +294,18 @@ def test_only_one_thing_can_be_asked() -> None:
         lw.explain([SEGMENT, PARTITION])  # type: ignore[arg-type]
 
 
+def test_what_the_disk_can_not_read(tmp_path: Path) -> None:
+    place = tmp_path / "map"
+    place.write_bytes(b"# Mapfile\n0x3000 + 1\n0 0x200 +\n0x200 0x100 -\n0x300 0x534 +\n")
+    found = lw.explain(SEGMENT, ddrescue_map=str(place))
+    assert [(piece.fault is not None) for piece in found.pieces][0]
+    assert any("shown as zeros" in note for note in found.found.notes)
+    data = SEGMENT.read_bytes()
+    shown = b"".join(piece.data for piece in found.pieces)
+    assert shown == data[:0x200] + bytes(0x100) + data[0x300:]
+    tiles(found.pieces[0].nodes, found.pieces[0].data, 0)
+
+
 # JSON
 
 

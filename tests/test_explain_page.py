@@ -226,14 +226,17 @@ def test_the_keyboard_is_enough(open_browser: Page, tmp_path: Path) -> None:
 @needs_browser
 def test_problems_are_gone_through(open_browser: Page, tmp_path: Path) -> None:
     page = opened(open_browser, lw.explain(DAMAGED), tmp_path)
-    assert page.js("document.querySelector('#count').textContent") == "3 problems"
+    assert page.js("document.querySelector('#count').textContent") == "4 problems"
     assert chosen(page) == "crc"
     assert (
         page.js("document.querySelector('#detail .bad').textContent")
-        == "0x6216ddb0 is expected, 0x1e15918d found"
+        == "0x6216ddb0 is expected, 0x1e15918d found: right with bit 1 of byte 349 turned over"
     )
     page.click("document.querySelector('#next')")
+    assert chosen(page) == "attributes"
+    page.click("document.querySelector('#next')")
     assert chosen(page) == "records"
+    page.key("p")
     page.key("p")
     assert chosen(page) == "crc"
     assert page.js("document.querySelectorAll('.hex.bad').length") == 9

@@ -85,8 +85,12 @@ class _Data:
         if faults or len(piece.nodes) != 1 or piece.unread:
             name = f"bytes {piece.start:,} to {piece.stop - 1:,}"
             said = "; ".join(one.detail for one in faults)
-            problem = said if piece.fault is not None or any(one.severity == "error" for one in faults) else ""
-            i = self._add(0, 0, piece.start, len(piece.data), kind, name, "", "" if problem else said, "", "", problem)
+            problem = (
+                said if piece.fault is not None or any(one.severity == "error" for one in faults) else ""
+            )
+            i = self._add(
+                0, 0, piece.start, len(piece.data), kind, name, "", "" if problem else said, "", "", problem
+            )
             systems = [one.system for one in faults if one.system]
             if systems:
                 self.more[i] = {"system": safe(systems[0])}
