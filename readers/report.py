@@ -198,6 +198,7 @@ class Report(Mapping[str, Any]):
             and bool(said["opens"])
             and not said["rows_lost"]
             and not said["lost"]
+            and said["serves"].get("stops_at") is None
             and said["error"] is None
             and not any(file.errors for file in self._all() if file.primary)
         )

@@ -62,7 +62,7 @@ OPTIONS = (
         for name in ("block_size", "block_restart_interval", "compression", "bloom_bits_per_key")
     ),
 )
-"""Those that `comparator` is added to: what it is called where none is given depends on who asks."""
+"""All that opening takes but for `comparator`, which reading takes as well."""
 
 
 def version_of(asked: str | None) -> str:
