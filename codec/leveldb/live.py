@@ -33,7 +33,7 @@ LOG, TABLE = log.CODEC.name, table.CODEC.name
 KEY = "key"
 MANY = 8
 """So many tables of level 0 are read side by side without asking which keys they have: LevelDB writes slowly from then on."""
-IN_MEMORY = 256 << 20
+IN_MEMORY = 128 << 20
 """Bytes of logs that are sorted in memory. With more the keys are cut into ranges, and the logs are read for each."""
 SAMPLE = 64 << 10
 """A key of so many bytes of a log is looked at to find these ranges."""

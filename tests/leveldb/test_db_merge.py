@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -189,6 +190,13 @@ def test_keys_compare_as_bytes_do(a: bytes, b: bytes, skip: int) -> None:
     heads = merge.prefix(x, 1, len(x), skip), merge.prefix(y, 2, len(y), skip)
     if a[:skip] == b[:skip] and heads[0] != heads[1]:
         assert (heads[0] < heads[1]) == (a < b)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.binary(max_size=6) | st.sampled_from([b"common-1", b"common-2", b"common"]), max_size=12))
+def test_what_all_keys_have_in_common(keys: list[bytes]) -> None:
+    found = Keys.of(pa.array([b"<", *keys], pa.binary()).slice(1))
+    assert merge.in_common(found.data, found.ends, len(found)) == len(os.path.commonprefix(keys))
 
 
 def test_places_of_keys() -> None:
