@@ -189,15 +189,28 @@ class Report(Mapping[str, Any]):
     def safe(self) -> bool:
         """Whether the real system, asked about, opens all of it and loses nothing: damage in what it makes anew does not count."""
         if self.parts:
-            return all(part.safe for part in self.parts)
-        said = self.system
+            asked = [part for part in self.parts if part.system is not None]
+            others = [part for part in self.parts if part.system is None]
+            return (
+                bool(asked)
+                and all(part.safe for part in asked)
+                and all(part.ok and not part.unchecked for part in others)
+            )
         return (
-            said is not None
-            and bool(said["opens"])
-            and not said["rows_lost"]
-            and not said["lost"]
-            and said["serves"].get("stops_at") is None
+            self.system is not None
+            and not self.missing
             and not any(file.errors for file in self._all() if file.primary)
+        )
+
+    @property
+    def missing(self) -> bool:
+        """Whether the real system, which was asked, does not serve all that is sound."""
+        said = self.system
+        return said is not None and bool(
+            not said["opens"]
+            or said["rows_lost"]
+            or said["lost"]
+            or said["serves"].get("stops_at") is not None
         )
 
     def merge(self, other: Report) -> Report:
