@@ -56,6 +56,32 @@ def parse_int(text: Any) -> int:
         raise ValueError("expected an integer, with k, m or g at will") from None
 
 
+def number(name: str, value: Any, low: int = 0) -> int:
+    """An argument that is a number, in 64 bits. Raises `UsageError`."""
+    try:
+        found = parse_int(value)
+    except ValueError:
+        found = None
+    if found is None or not low <= found < 1 << 63:
+        raise UsageError(f"{name} is {value!r}", advice=f"It is a whole number, {low} or more")
+    return found
+
+
+def flag(name: str, value: Any) -> bool | None:
+    """An argument that is true, false or not given. Raises `UsageError`."""
+    try:
+        return None if value is None else parse_bool(value)
+    except ValueError:
+        raise UsageError(f"{name} is {value!r}", advice="It is true or false, or left away") from None
+
+
+def word(name: str, value: Any) -> str | None:
+    """An argument that is text or not given. Raises `UsageError`."""
+    if value is None or isinstance(value, str):
+        return value
+    raise UsageError(f"{name} is text, not {value!r}")
+
+
 @dataclass(frozen=True)
 class Option:
     """One option: its upstream name, default, how to read it from text, and the values allowed."""
@@ -98,7 +124,13 @@ class Options:
             option = by_fold.get(fold(name))
             if option is None:
                 raise UsageError(f"unknown option {name!r}", advice=_nearest(name, by_fold))
-            self._values[option.name] = option.read(value)
+            read = option.read(value)
+            if option.name in self._given and value is not None and read != self._values[option.name]:
+                raise UsageError(
+                    f"option {option.name} is given twice: {self._values[option.name]!r} and {read!r}",
+                    advice="Its spellings are one option: leave one away",
+                )
+            self._values[option.name] = read
             if value is not None:
                 self._given.add(option.name)
 

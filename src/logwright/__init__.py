@@ -6,6 +6,7 @@
     lw.scan(...)                                 the same as a stream, for files larger than memory
     lw.verify(...), lw.inspect(...)              what is wrong with it, what it is
     lw.write(table, "/stage/orders-0", "kafka.partition")
+    lw.convert("/data/kafka-logs/orders-0", "orders.parquet")
     lw.repair(damaged, "/stage/orders-0")        every undamaged frame, as a directory that the system opens
 
 Nothing is imported before it is used.
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from logwright.api import (
         Scan,
         codecs,
+        convert,
         damage,
         detect,
         generate,
@@ -55,6 +57,7 @@ _HOME = {
         (
             "Scan",
             "codecs",
+            "convert",
             "damage",
             "detect",
             "generate",
@@ -92,7 +95,7 @@ _HOME = {
 """Where each public name lives. A new verb is a line here and one above."""
 
 __all__ = [  # noqa: RUF022
-    "Scan", "codecs", "damage", "detect", "generate", "inspect", "read", "rebuild", "repair", "roundtrip", "scan", "verify", "write",
+    "Scan", "codecs", "convert", "damage", "detect", "generate", "inspect", "read", "rebuild", "repair", "roundtrip", "scan", "verify", "write",
     "Report", "Fault", "Written", "Damaged", "Roundtrip",
     "LogwrightError", "DamageError", "UsageError", "UnsupportedError", "NotFoundError", "AccessError", "ExistsError",
     "BusyError", "StorageError", "DamageWarning",
