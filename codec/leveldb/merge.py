@@ -76,15 +76,28 @@ def firsts(keys: Bytes, ends: Int32s, rows: int, last: Bytes, known: int, keep: 
     dropped, wrong = 0, -1
     for i in range(rows):
         at, end = ends[i], ends[i + 1]
+        order = 1
         if i:
-            order = compare(keys, at, end, keys, ends[i - 1], at)
+            before = ends[i - 1]
+            most = min(end - at, at - before)
+            if most >= 8:
+                # `compare`, written out: a call costs more than this.
+                done = 8
+                x, y = load_i64be(keys, at), load_i64be(keys, before)
+                while x == y and done < most:
+                    done = min(done + 8, most)
+                    x, y = load_i64be(keys, at + done - 8), load_i64be(keys, before + done - 8)
+                order = end - at - (at - before)
+                if x != y:
+                    order = -1 if x ^ _SIGN < y ^ _SIGN else 1
+            else:
+                order = compare(keys, at, end, keys, before, at)
         elif known:
             order = compare(keys, at, end, last, 0, len(last))
-        else:
-            order = 1
-        keep[i] = 0 if order == 0 else 1
-        dropped += 0 if keep[i] else 1
-        if order < 0 and wrong < 0:
+        keep[i] = 1 if order else 0
+        if order == 0:
+            dropped += 1
+        elif order < 0 and wrong < 0:
             wrong = i
     return dropped, wrong
 
