@@ -344,6 +344,7 @@ def test_only_the_columns_asked_for(tmp_path: Path, columns: list[str]) -> None:
     found = lw.read(path, columns=columns)
     assert found.num_rows == whole.num_rows
     assert found == whole.select(columns)
+    assert lw.read(path, columns=columns, filter=[("key", "==", b"e")]).num_rows == 1
 
 
 def test_filters_and_limits(tmp_path: Path) -> None:
