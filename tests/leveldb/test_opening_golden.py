@@ -60,6 +60,7 @@ READ = {one.case: one for one in ALL if one.step == "open"}
 READ |= {one.case: one for one in ALL if one.step == "open_verify"}
 
 
+@pytest.mark.filterwarnings("ignore::logwright.codec.fault.DamageWarning")
 @pytest.mark.parametrize("asked", READ.values(), ids=ids)
 def test_mode_as_system(asked: Question) -> None:
     """By default blocks are verified; `paranoid_checks` is an option."""

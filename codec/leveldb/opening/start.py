@@ -240,7 +240,7 @@ def open_database(
     release = version_of(version)
     disk = Disk(listing)
     comparator = options["comparator"] or BYTEWISE
-    database = DBImpl(disk, options, comparator)
+    database = DBImpl(disk, options, comparator, empty_pointers=release == "1.22")
     reading = Reading(options["verify_checksums"], options["paranoid_checks"], release)
     asked = _Asked(listing, parts)
     verdict = Verdict("leveldb", release, bool(clean), "" if clean is None else "option")
