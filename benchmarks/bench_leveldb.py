@@ -297,7 +297,8 @@ def _reading(bases: dict[str, Path], row: Row) -> None:
                 "checked": lambda path=path: iterated(path, verify=True),
                 "arrow": lambda path=path: to_arrow(path),
                 "floor": lambda floor=floor: floor.run(copy=True),
-                "verify": lambda path=path: lw.verify(path),
+                "verify": lambda path=path: lw.verify(path, depth="checksums"),
+                "records": lambda path=path: lw.verify(path),
                 "checks": lambda floor=floor: floor.run(copy=False),
             }
         )
@@ -316,7 +317,15 @@ def _reading(bases: dict[str, Path], row: Row) -> None:
                 what,
                 found[task][clock],
             )
-        row(f"verify: {name}", stored / 1e9, "GB/s", found["verify"][clock], "checksums and decompression", found["checks"][clock])  # fmt: skip
+        for task, depth in (("verify", "checksums"), ("records", "records, order and filters")):
+            row(
+                f"verify, {depth}: {name}",
+                stored / 1e9,
+                "GB/s",
+                found[task][clock],
+                "checksums and decompression",
+                found["checks"][clock],
+            )
 
 
 def _building(place: Path, given: pa.Table, row: Row) -> None:

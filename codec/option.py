@@ -7,16 +7,25 @@ Names are compared without regard to case, `.`, `_` and `-`, so that `segment.by
 from __future__ import annotations
 
 import difflib
+import functools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from logwright.codec.fault import UsageError
 
+_IGNORED = str.maketrans("", "", "._-")
+
 
 def fold(name: str) -> str:
     """The form in which option names are compared."""
-    return name.lower().translate({ord(c): None for c in "._-"})
+    return name.lower().translate(_IGNORED)
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def _folded(name: str) -> str:
+    """The same of an upstream's name, of which there are not many: each file that is opened has its options."""
+    return fold(name)
 
 
 def parse_bool(text: Any) -> bool:
@@ -56,6 +65,32 @@ def parse_int(text: Any) -> int:
         raise ValueError("expected an integer, with k, m or g at will") from None
 
 
+def number(name: str, value: Any, low: int = 0) -> int:
+    """An argument that is a number, in 64 bits. Raises `UsageError`."""
+    try:
+        found = parse_int(value)
+    except ValueError:
+        found = None
+    if found is None or not low <= found < 1 << 63:
+        raise UsageError(f"{name} is {value!r}", advice=f"It is a whole number, {low} or more")
+    return found
+
+
+def flag(name: str, value: Any) -> bool | None:
+    """An argument that is true, false or not given. Raises `UsageError`."""
+    try:
+        return None if value is None else parse_bool(value)
+    except ValueError:
+        raise UsageError(f"{name} is {value!r}", advice="It is true or false, or left away") from None
+
+
+def word(name: str, value: Any) -> str | None:
+    """An argument that is text or not given. Raises `UsageError`."""
+    if value is None or isinstance(value, str):
+        return value
+    raise UsageError(f"{name} is text, not {value!r}")
+
+
 @dataclass(frozen=True)
 class Option:
     """One option: its upstream name, default, how to read it from text, and the values allowed."""
@@ -91,14 +126,20 @@ class Options:
     """The values of a set of options, by upstream name: `options["segment.bytes"]`. Immutable, picklable."""
 
     def __init__(self, declared: Iterable[Option], given: Mapping[str, Any] | None = None) -> None:
-        by_fold = {fold(option.name): option for option in declared}
+        by_fold = {_folded(option.name): option for option in declared}
         self._values = {option.name: option.default for option in by_fold.values()}
         self._given: set[str] = set()
         for name, value in (given or {}).items():
             option = by_fold.get(fold(name))
             if option is None:
                 raise UsageError(f"unknown option {name!r}", advice=_nearest(name, by_fold))
-            self._values[option.name] = option.read(value)
+            read = option.read(value)
+            if option.name in self._given and value is not None and read != self._values[option.name]:
+                raise UsageError(
+                    f"option {option.name} is given twice: {self._values[option.name]!r} and {read!r}",
+                    advice="Its spellings are one option: leave one away",
+                )
+            self._values[option.name] = read
             if value is not None:
                 self._given.add(option.name)
 

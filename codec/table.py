@@ -55,6 +55,9 @@ class Table:
             return self.names()
         if isinstance(wanted, str):
             wanted = [part.strip() for part in wanted.split(",") if part.strip()]
+        given: object = wanted
+        if not isinstance(given, Iterable) or isinstance(given, bytes):
+            raise UsageError(f"columns are names, not {given!r}")
         chosen: list[str] = []
         for name in wanted:
             for one in self.names(detail=True) if name == "*" else (name,):
@@ -69,6 +72,8 @@ class Table:
         names = self.names(detail=True)
         if name in names:
             return name
+        if not isinstance(name, str):
+            raise UsageError(f"the name of a column is text, not {name!r}")
         near = difflib.get_close_matches(name, names, n=1)
         hint = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(names)}"
         raise UsageError(f"no column {name!r} in table {self.name!r}", advice=hint)

@@ -24,7 +24,7 @@ from typing import Any
 
 from logwright.codec.base import Predicts
 from logwright.codec.fault import ExistsError, LogwrightError, NotFoundError, StorageError, UsageError
-from logwright.codec.option import parse_int
+from logwright.codec.option import number
 from logwright.corpora.damage_apply import Surgeon
 from logwright.corpora.damage_expected import Rows, Untouched, expected
 from logwright.corpora.damage_image import STEP, Image, Known, Tree
@@ -87,21 +87,21 @@ def damage(
     operations = [parse(one) for one in ([op] if isinstance(op, str | Mapping) else op)]
     record = None if apply is None else _record(apply)
     if record is not None:
-        if operations or parse_int(count):
+        if operations or number("count", count):
             raise UsageError(
                 "either what damage.json says is done, or new operations", advice="Leave one of them away"
             )
         operations = [parse(one) for one in record["operations"]]
-    number = parse_int(count)
-    if number < 0:
-        raise UsageError(f"count {number} is negative")
-    if not operations and not number and record is None:
+    by_chance = number("count", count)
+    if not operations and not by_chance and record is None:
         raise UsageError(
             "no operation is given",
             advice="Say what to do, like --op 'flip:at=1234,bit=3', or let chance choose with --seed and --count",
         )
     with plain_errors(target), Input(source, codec) as given:
-        return _Work(given, operations, parse_int(seed), number, record, LocalFileSystem(), target).run()
+        return _Work(
+            given, operations, number("seed", seed, -(1 << 63)), by_chance, record, LocalFileSystem(), target
+        ).run()
 
 
 def _record(apply: str | os.PathLike[str] | Mapping[str, Any]) -> Mapping[str, Any]:

@@ -206,9 +206,13 @@ def _as_system(target: DirectoryTarget, view: str, started: Started) -> Reading:
 
 
 def _served(target: DirectoryTarget, view: str, started: Started, opened: Serves) -> Served:
-    size = sum(target.sizes.values())
+    files = tuple(
+        _task(target, Part(file.name, file.codec, "rows", file.hints))
+        for file in target.plan.files
+        if file.role is Role.PRIMARY and file.codec is not None
+    )
     return Served(
-        target.path, target.layout.name, target.options, view, started.version, started.clean, size, opened
+        target.path, target.layout.name, target.options, view, started.version, started.clean, files, opened
     )
 
 

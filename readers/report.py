@@ -7,6 +7,7 @@ Numbers are exact; the list of faults is capped (`max_faults`). Reports of parts
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -46,15 +47,16 @@ class FileReport:
         self.errors += fault.severity is Severity.ERROR
         if damaged and fault.severity is not Severity.INFO:
             self.bytes_damaged += fault.length
-        if len(self.faults) < self.max_faults:
-            self.faults.append(fault)
+        # Nearly always the last: what gives no rows is noted before what lies before it has been decoded.
+        bisect.insort(self.faults, fault, key=_offset)
+        del self.faults[self.max_faults :]
 
     def merge(self, other: FileReport) -> None:
         for name in ("bytes", "bytes_damaged", "frames", "rows", "faults_total", "errors"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.unchecked |= other.unchecked
         self.combined |= other.combined
-        self.faults = sorted([*self.faults, *other.faults], key=lambda fault: fault.offset)[: self.max_faults]
+        self.faults = sorted([*self.faults, *other.faults], key=_offset)[: self.max_faults]
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -65,6 +67,10 @@ class FileReport:
             "rows": self.rows,
             "faults": [fault.to_dict() for fault in self.faults],
         }
+
+
+def _offset(fault: Fault) -> int:
+    return fault.offset
 
 
 class Report(Mapping[str, Any]):
@@ -191,15 +197,29 @@ class Report(Mapping[str, Any]):
     def safe(self) -> bool:
         """Whether the real system, asked about, opens all of it and loses nothing: damage in what it makes anew does not count."""
         if self.parts:
-            return all(part.safe for part in self.parts)
-        said = self.system
+            asked = [part for part in self.parts if part.system is not None]
+            others = [part for part in self.parts if part.system is None]
+            return (
+                bool(asked)
+                and all(part.safe for part in asked)
+                and all(part.ok and not part.unchecked for part in others)
+            )
         return (
-            said is not None
-            and bool(said["opens"])
-            and not said["rows_lost"]
-            and not said["lost"]
-            and said["error"] is None
+            self.system is not None
+            and not self.missing
             and not any(file.errors for file in self._all() if file.primary)
+        )
+
+    @property
+    def missing(self) -> bool:
+        """Whether the real system, which was asked, does not serve all that is sound."""
+        said = self.system
+        return said is not None and bool(
+            not said["opens"]
+            or said["error"] is not None
+            or said["rows_lost"]
+            or said["lost"]
+            or said["serves"].get("stops_at") is not None
         )
 
     def merge(self, other: Report) -> Report:

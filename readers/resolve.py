@@ -15,7 +15,7 @@ from typing import Any
 from logwright.codec import registry
 from logwright.codec.base import Advises, Codec, Layout, Match, Plan
 from logwright.codec.fault import AccessError, LogwrightError, NotFoundError, UsageError
-from logwright.codec.option import Option, Options, parse_choice
+from logwright.codec.option import Option, Options, parse_choice, word
 from logwright.readers.listing import Directory, open_listing
 from logwright.readers.live import held
 from logwright.readers.rescue import OPTIONS as RESCUE_OPTIONS
@@ -158,6 +158,8 @@ def expand(path: Path | Sequence[Path]) -> list[str]:
         raise UsageError(f"a path is text, not {text!r}")
     if not text:
         raise UsageError("the path is empty")
+    if "\0" in text:
+        raise UsageError(f"a path holds no zero byte: {text!r}")
     if not globbing.has_magic(text) or (not is_remote(text) and os.path.lexists(local_path(text))):
         return [text]
     found = _remote_glob(text) if is_remote(text) else globbing.glob(local_path(text), recursive=True)
@@ -185,6 +187,7 @@ def _remote_glob(uri: str) -> list[str]:
 
 
 def _named(name: str | None) -> tuple[Codec | None, Layout | None]:
+    name = word("codec", name)
     if name is None:
         return None, None
     if name in {layout.name for layout in registry.layouts()}:

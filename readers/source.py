@@ -158,7 +158,7 @@ def is_uri(path: str) -> bool:
 
 def local_path(path: str) -> str:
     """A local path as the operating system takes it: `file://` and `~` are taken away."""
-    if path.startswith("file://"):
+    if path.startswith("file:/"):  # with one slash, as Java writes it
         from urllib.parse import unquote, urlsplit
 
         return unquote(urlsplit(path).path)

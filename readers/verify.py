@@ -102,7 +102,9 @@ def verify(
     Raises `UsageError` where it was asked what a system would do that is not known.
     """
     if wish.system is not None:
-        for target in targets:
+        # Files beside directories, as those of a log directory, count for what the system does with these.
+        whole = [target for target in targets if isinstance(target, DirectoryTarget)]
+        for target in whole or targets:
             _predicts(target, wish.system)
     alone = len(targets) == 1
     parts = [report] if alone else [_report(target, wish) for target in targets]
@@ -137,10 +139,15 @@ def _one(target: Target, report: Report, wish: Wish, alone: bool, meter: Meter |
     except LogwrightError as error:
         if alone:
             raise
-        entry = report.file(target.path if isinstance(target, FileTarget) else "", kind(target))
-        entry.unchecked = isinstance(error, UnsupportedError)
-        entry.add(_unread(error, kind(target), error.offset or 0, 0))
+        _failed(target, report, error)
     return report
+
+
+def _failed(target: Target, report: Report, error: LogwrightError) -> None:
+    """Note what kept one of several from being looked at."""
+    entry = report.file(target.path if isinstance(target, FileTarget) else "", kind(target))
+    entry.unchecked = isinstance(error, UnsupportedError)
+    entry.add(_unread(error, kind(target), error.offset or 0, 0))
 
 
 def _lone(target: FileTarget, report: Report, wish: Wish, meter: Meter) -> None:
@@ -413,9 +420,16 @@ class _Ended:
     wish: Wish
     report: Report
     checked: Sequence[tuple[str, Fault]]
+    alone: bool
 
     def __call__(self) -> Report:
-        _end(self.spec.directory(), self.report, self.wish, self.checked)
+        target = self.spec.directory()
+        try:
+            _end(target, self.report, self.wish, self.checked)
+        except LogwrightError as error:
+            if self.alone:
+                raise
+            _failed(target, self.report, error)
         return self.report
 
 
@@ -452,7 +466,7 @@ def _shared(
             _take(parts[i], found)
         else:
             checked[i] = found
-    ends = [_Ended(work_of, wish, parts[i], checked[i]) for i, work_of in _specs(targets, large)]
+    ends = [_Ended(work_of, wish, parts[i], checked[i], alone) for i, work_of in _specs(targets, large)]
     for i, report in zip(large, _jobs.run(ends, jobs), strict=True):
         parts[i].become(report)
 

@@ -147,13 +147,20 @@ def headline(report: Report) -> str:
     if report.rows or not report.frames:  # else nobody has counted them
         said.append(count(report.rows, report.nouns[0]))
     if report.faults_total:
-        noun = "note" if report.worst is Severity.INFO else "fault"
-        said.append(count(report.faults_total, noun))
+        said.append(count(report.faults_total, _fault_noun(report)))
     return f"{report.path}  {_state(report)}  {', '.join(said)}"
 
 
+def _fault_noun(report: Report) -> str:
+    return "note" if report.worst is Severity.INFO else "fault"
+
+
 def _state(report: Report) -> str:
-    return "DAMAGED" if not report.ok else "not checked" if report.unchecked else "ok"
+    if not report.ok:
+        return "DAMAGED"
+    if not report.checked and report.missing:
+        return "INCOMPLETE"
+    return "not checked" if report.unchecked else "ok"
 
 
 def _consequences(report: Report) -> Iterator[str]:
@@ -248,6 +255,8 @@ def _advice(report: Report) -> Iterator[str]:
 def next_command(report: Report) -> str:
     """The command to type next."""
     path = shlex.quote(report.path)
+    if not report.checked and report.ok and report.missing:
+        return f"logwright verify {path} --as-system   says more of it"
     if not report.checked and report.worst in (Severity.ERROR, Severity.WARNING):
         return f"logwright verify {path}   says more of it"
     if report.ok:
@@ -286,7 +295,7 @@ def _several(report: Report) -> Iterator[str]:
     said = [what, size if report.ok else f"{_size(report.bytes_damaged)} of {size}"]
     said.append(count(report.rows, _noun(report)))
     if report.faults_total:
-        said.append(count(report.faults_total, "fault"))
+        said.append(count(report.faults_total, _fault_noun(report)))
     yield f"{_shown_path(report)}  {_state(report)}  {', '.join(said)}"
     yield from _in_all(report)
     # All of few; of many those with something wrong.
@@ -349,6 +358,8 @@ def _in_all(report: Report) -> Iterator[str]:
     lost = [int(part.system["rows_lost"] or 0) for part in asked if part.system]
     if sum(lost):
         yield f"{head}loses {count(sum(lost), _noun(report))} in {sum(map(bool, lost))} of them"
+    elif report.safe:
+        yield f"{head}opens {'both' if len(asked) == 2 else 'all'} and loses nothing"
 
 
 def _rows_lost(faults: Iterable[Fault]) -> tuple[int, str]:

@@ -16,7 +16,7 @@ from typing import Any
 
 from logwright.codec import registry
 from logwright.codec.fault import LogwrightError, Severity, UsageError
-from logwright.codec.option import parse_int
+from logwright.codec.option import number
 from logwright.readers import jobs as _jobs
 from logwright.readers.resolve import DirectoryTarget, FileTarget, Path, resolve
 from logwright.readers.source import STDIN, Source, open_source
@@ -181,7 +181,7 @@ def roundtrip(
                 notes.append(
                     f"{target.path}: {rest} file{'' if rest == 1 else 's'} of no kind that we know passed over"
                 )
-    return Roundtrip(tuple(_jobs.run(work, parse_int(jobs))), tuple(notes))
+    return Roundtrip(tuple(_jobs.run(work, number("jobs", jobs, 1))), tuple(notes))
 
 
 def _chosen(law: str | Sequence[str] | None) -> tuple[str, ...]:

@@ -156,7 +156,7 @@ def test_partitions_in_a_list_are_told_apart(box: Path, tmp_path: Path) -> None:
         ("box/000.toy", {"view": "files"}, lw.UsageError, "no view 'files'"),
         ("box", {"columns": "idd"}, lw.UsageError, "Did you mean 'id'"),
         ("box", {"mode": "FASTFAIL"}, lw.UsageError, "FAILFAST"),
-        ("box", {"limit": -1}, lw.UsageError, "negative"),
+        ("box", {"limit": -1}, lw.UsageError, "0 or more"),
         ("box", {"lud": True}, lw.UsageError, "unknown option 'lud'.*'loud'"),
         ("box", {"from_id": "x"}, lw.UsageError, "from.id"),
         (["box", "box/NOTE"], {}, lw.UsageError, "different kinds"),

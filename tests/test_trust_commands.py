@@ -16,7 +16,7 @@ import pytest
 import logwright as lw
 from logwright.cli import main
 from logwright.codec.fault import LogwrightError
-from logwright.convert import convert
+from logwright.conversion import convert
 from logwright.roundtrip import trust
 from logwright.roundtrip.faulty import FaultyCalls
 from logwright.roundtrip.memory_filesystem import Failure

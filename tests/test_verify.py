@@ -177,6 +177,7 @@ def test_what_can_not_be_told_is_a_note_unless_it_was_asked(
         ({"rows_lost": 1}, SOUND, False),
         ({"lost": ({"first_id": 1},)}, SOUND, False),
         ({"serves": {"stops_at": 3}}, SOUND, False),
+        ({"error": "some of it can't be read"}, SOUND, False),
         ({}, DAMAGED, False),
     ],
 )
@@ -191,6 +192,36 @@ def test_it_is_safe_to_start_where_it_opens_and_loses_nothing(
     place = shelve(tmp_path / "s", *files)
     assert lw.verify(place, as_system=True).safe is safe
     assert status("verify", "--as-system", str(place)) == (0 if safe else 3)
+
+
+def test_files_beside_directories_do_not_keep_it_from_being_asked(watched: Watched, tmp_path: Path) -> None:
+    """A log directory: partitions, and checkpoints beside them."""
+    for name in "ab":
+        shelve(tmp_path / name, *SOUND)
+    (tmp_path / "NOTE").write_bytes(b"note:x")
+    report = lw.verify(tmp_path, as_system=True)
+    assert [(part.codec, part.system is not None) for part in report.parts] == [
+        ("toy.shelf", True),
+        ("toy.shelf", True),
+        ("toy.note", False),
+    ]
+    assert report.safe
+    assert "toys 2: opens both and loses nothing" in report.text()
+    assert status("verify", "--as-system", str(tmp_path)) == 0
+    (tmp_path / "NOTE").write_bytes(b"?")
+    report = lw.verify(tmp_path, as_system=True)
+    assert not report.safe
+    assert "loses nothing" not in report.text()
+    with pytest.raises(lw.UsageError, match="this is a file"):
+        lw.verify([tmp_path / "NOTE", tmp_path / "NOTE"], as_system=True)
+
+
+def test_the_next_command_names_what_it_takes(watched: Watched, tmp_path: Path) -> None:
+    """One directory in another, or of a glob: `repair` would refuse these."""
+    place = shelve(tmp_path / "above" / "s", *DAMAGED)
+    for path in (place, tmp_path / "above", tmp_path / "a*" / "s"):
+        report = lw.verify(path)
+        assert report.path == str(place)
 
 
 def test_damage_of_what_the_system_makes_anew_is_no_hindrance(watched: Watched, tmp_path: Path) -> None:
@@ -320,7 +351,7 @@ def test_only_verify_takes_a_directory_of_directories(watched: Watched, tmp_path
     shelve(tmp_path / "all" / "one", *SOUND)
     with pytest.raises(lw.UsageError, match="none that we know"):
         lw.read(tmp_path / "all")
-    assert lw.verify(tmp_path / "all").path == str(tmp_path / "all")
+    assert lw.verify(tmp_path / "all").path == str(tmp_path / "all" / "one")
     (tmp_path / "empty" / "x").mkdir(parents=True)
     with pytest.raises(lw.UsageError, match="none that we know"):
         lw.verify(tmp_path / "empty")

@@ -48,7 +48,13 @@ def _batches(data: Any, table: Table | None) -> Iterable[pa.RecordBatch]:
         reader = data.to_reader() if hasattr(data, "to_reader") else None
         if isinstance(reader, pa.RecordBatchReader):
             return _read(reader)
-        return _read(pa.RecordBatchReader.from_stream(data))
+        try:
+            return _read(pa.RecordBatchReader.from_stream(data))
+        except (pa.ArrowException, TypeError, ValueError) as error:
+            # Of pandas: columns of one name, or with values of several types. Of a lone column: it is no table.
+            raise UsageError(
+                f"the {type(data).__name__} can't be taken as rows: {error}", advice=_WANTED
+            ) from None
     if hasattr(data, "__arrow_c_array__"):
         return [pa.record_batch(data)]
     if isinstance(data, Mapping) or not isinstance(data, Iterable):
@@ -73,6 +79,18 @@ def _refuse_unknown(names: Sequence[str], table: Table) -> None:
         near = difflib.get_close_matches(names[0], known, n=1)
         hint = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(known)}"
         raise UsageError(f"none of the columns is known: {', '.join(map(str, names[:5]))}", advice=hint)
+
+
+def misspelt(names: Iterable[str], table: Table) -> list[str]:
+    """A sentence for each column that is not known, where it looks like one that is missing: a value that stays null."""
+    given = set(names)
+    missing = {name.lower(): name for name in table.names() if name not in given}
+    out = []
+    for name in sorted(given - set(table.names(detail=True))):
+        near = difflib.get_close_matches(name.lower(), missing, n=1, cutoff=0.75)
+        if near:
+            out.append(f"column {name!r} is not known and was left out: is {missing[near[0]]!r} meant?")
+    return out
 
 
 def _read(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
@@ -144,6 +162,8 @@ def _shaped(value: Any, type_: pa.DataType) -> Any:
     """Pairs where a structure is wanted are taken by position: a header as `("name", b"value")`."""
     if value is None:
         return None
+    if isinstance(value, float) and not value.is_integer() and not pa.types.is_floating(type_):
+        raise ValueError(f"{value} is no {type_}")  # pyarrow would cut it
     if pa.types.is_list(type_) and isinstance(value, (list, tuple)):
         return [_shaped(one, type_.value_type) for one in value]
     if pa.types.is_struct(type_) and isinstance(value, (list, tuple)) and len(value) == type_.num_fields:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeGuard, cast
 
 from logwright.codec import registry
@@ -107,12 +107,15 @@ def rows_table(layout: Layout) -> Table:
 def _write_directory(
     data: Any, path: str, layout: Layout, mode: str, options: Options, files: FileSystem
 ) -> Written:
-    given = rows.batches(data, rows_table(layout))
+    table = rows_table(layout)
+    given = rows.batches(data, table)
+    names: set[str] = set()
     transaction = Transaction.begin(files, layout, path, mode)
     try:
         scratch = ScratchFolder(files, os.path.join(transaction.work, "scratch"), transaction.target.name)
         builder = layout.builder(transaction.listing, transaction.target.name, options, extra=scratch)
         for batch in given:
+            names.update(batch.schema.names)
             transaction.stage.take(builder.add(batch))
         transaction.stage.take(builder.finish())
         scratch.discard()
@@ -121,7 +124,8 @@ def _write_directory(
     except BaseException:
         transaction.fail()
         raise
-    return Written.of(path, transaction.stage.staged(), summary)
+    written = Written.of(path, transaction.stage.staged(), summary)
+    return replace(written, warnings=(*rows.misspelt(names, table), *written.warnings))
 
 
 def _write_file(

@@ -53,7 +53,9 @@ class Checkpoint:
         entries = [self._entry(*line) for line in found[2:]]
         if count != len(entries):
             raise ParseError(
-                f"{count} entries were announced, there are {len(entries)}", found[1][0], Kind.LENGTH
+                f"{count} {'entry was' if count == 1 else 'entries were'} announced, there are {len(entries)}",
+                found[1][0],
+                Kind.LENGTH,
             )
         return entries
 

@@ -404,15 +404,23 @@ class _Piece:
                 reason = records.REASONS[int(read.bad[i])]
                 text = f"record {record}, at byte {place} of the {where} records: {reason}"
             if text is not None:
-                lost = max(0, int(self.head["records_count"][i])) - int(read.per_frame[i])
-                faults.append((int(before[i + 1]), self._fault(i, Kind.PAYLOAD, text, max(0, lost))))
+                lost = self._declared(i)
+                if lost is not None:
+                    lost = max(0, lost - int(read.per_frame[i]))
+                faults.append((int(before[i + 1]), self._fault(i, Kind.PAYLOAD, text, lost)))
             else:
                 lost = int(read.left_out[i])
                 text = f"{lost} records are left out: their offsets are not above those before"
                 faults.append((int(before[i + 1]), self._fault(i, Kind.ORDER, text, lost)))
         return faults
 
-    def _fault(self, i: int, kind: Kind, text: str, rows_lost: int) -> Fault:
+    def _declared(self, i: int) -> int | None:
+        """How many records a bad batch holds by its header; None where that is wrong, since bytes are left behind so many."""
+        if self.read.bad[i] in (records.BAD_COUNT, records.BAD_TAIL):
+            return None
+        return max(0, min(int(self.head["records_count"][i]), int(self.head["last_offset_delta"][i]) + 1))
+
+    def _fault(self, i: int, kind: Kind, text: str, rows_lost: int | None) -> Fault:
         base = int(self.head["base_offset"][i])
         lost: dict[str, Any] = {}
         if self.context.topic is not None:

@@ -151,13 +151,19 @@ def measure(buf: Bytes, start: int, end: int, limit: int, out: Int64s) -> int:
         if stop - at < MIN_ENTRY:
             status = BAD_ENTRY
             break
-        shared, at = read_uvarint(buf, at, stop)
-        fresh = 0
-        size = 0
-        if at >= 0:
-            fresh, at = read_uvarint(buf, at, stop)
-        if at >= 0:
-            size, at = read_uvarint(buf, at, stop)
+        shared = load_u8(buf, at)
+        fresh = load_u8(buf, at + 1)
+        size = load_u8(buf, at + 2)
+        if shared | fresh | size < 0x80:
+            at += MIN_ENTRY  # as in `DecodeEntry`: most lengths are short
+        else:
+            fresh = 0
+            size = 0
+            shared, at = read_uvarint(buf, at, stop)
+            if at >= 0:
+                fresh, at = read_uvarint(buf, at, stop)
+            if at >= 0:
+                size, at = read_uvarint(buf, at, stop)
         if at < 0 or fresh > stop - at or size > stop - at - fresh or shared > length:
             status = BAD_ENTRY
             at = entry
@@ -307,9 +313,15 @@ def unpack_rows(
             at = starts[i] + load_u32le(buf, found[block + RESTARTS])
         before = key_at
         while at < stop:
-            shared, at = read_uvarint(buf, at, stop)
-            fresh, at = read_uvarint(buf, at, stop)
-            size, at = read_uvarint(buf, at, stop)
+            shared = load_u8(buf, at)
+            fresh = load_u8(buf, at + 1)
+            size = load_u8(buf, at + 2)
+            if shared | fresh | size < 0x80:
+                at += MIN_ENTRY
+            else:
+                shared, at = read_uvarint(buf, at, stop)
+                fresh, at = read_uvarint(buf, at, stop)
+                size, at = read_uvarint(buf, at, stop)
             copy(keys, key_at, keys, before, shared)
             copy(keys, key_at + shared, buf, at, fresh)
             at += fresh

@@ -33,7 +33,7 @@ LOG, TABLE = log.CODEC.name, table.CODEC.name
 KEY = "key"
 MANY = 8
 """So many tables of level 0 are read side by side without asking which keys they have: LevelDB writes slowly from then on."""
-IN_MEMORY = 256 << 20
+IN_MEMORY = 128 << 20
 """Bytes of logs that are sorted in memory. With more the keys are cut into ranges, and the logs are read for each."""
 SAMPLE = 64 << 10
 """A key of so many bytes of a log is looked at to find these ranges."""
@@ -164,9 +164,10 @@ def key_range(listing: Listing, file: PlannedFile) -> tuple[bytes, bytes]:
 
 def last_sequence(listing: Listing, plan: Plan) -> int | None:
     """The last sequence number that the database has given out (`VersionSet::LastSequence` after `DBImpl::Recover`); None where no
-    manifest tells, or no table has rows that could be newer."""
+    manifest tells, or not of all tables that count, and where there are none."""
     known: int | None = plan.facts["last_sequence"]
-    if known is None or "error" in plan.facts or not _primary(plan, TABLE):
+    levels = [file.hints.get("level") for file in _primary(plan, TABLE)]
+    if known is None or "error" in plan.facts or not levels or None in levels:
         return None
     for found, _ in _batches(listing, _primary(plan, LOG)):
         head = found.frames.header

@@ -137,10 +137,13 @@ VERSION_EDIT = Struct(
 )
 
 
-def parse(payload: bytes) -> list[EditField]:
-    """The fields of an edit, as `VersionEdit::DecodeFrom` reads them. Raises `EditError`."""
+def parse(payload: bytes, *, empty_pointers: bool = False) -> list[EditField]:
+    """The fields of an edit, as `VersionEdit::DecodeFrom` reads them; up to LevelDB 1.22 a compaction pointer may be empty.
+
+    Raises `EditError`.
+    """
     quick = _quickly(payload)
-    return _slowly(payload) if quick is None else quick
+    return _slowly(payload, empty_pointers) if quick is None else quick
 
 
 def _quickly(payload: bytes) -> list[EditField] | None:
@@ -175,7 +178,7 @@ def _quickly(payload: bytes) -> list[EditField] | None:
     return fields
 
 
-def _slowly(payload: bytes) -> list[EditField]:
+def _slowly(payload: bytes, empty_pointers: bool = False) -> list[EditField]:
     """By the description, and with what LevelDB says of what is no edit."""
     fields = []
     at, end = 0, len(payload)
@@ -191,7 +194,8 @@ def _slowly(payload: bytes) -> list[EditField]:
             values, at = BODIES[name].unpack(payload, at, end)
         except DescriptionError:
             raise EditError(f"VersionEdit: {_WORDS[name]}") from None
-        if values.get("level", 0) >= LEVELS or b"" in (values.get("smallest"), values.get("largest")):
+        empty = b"" in (values.get("smallest"), values.get("largest"))
+        if values.get("level", 0) >= LEVELS or (empty and not (empty_pointers and name == "compact_pointer")):
             raise EditError(f"VersionEdit: {_WORDS[name]}")
         fields.append(EditField(name, **values))
     return fields

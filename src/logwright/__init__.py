@@ -6,6 +6,7 @@
     lw.scan(...)                                 the same as a stream, for files larger than memory
     lw.verify(...), lw.inspect(...)              what is wrong with it, what it is
     lw.write(table, "/stage/orders-0", "kafka.partition")
+    lw.convert("/data/kafka-logs/orders-0", "orders.parquet")
     lw.repair(damaged, "/stage/orders-0")        every undamaged frame, as a directory that the system opens
 
 Nothing is imported before it is used.
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from logwright.api import (
         Scan,
         codecs,
+        convert,
         damage,
         detect,
         explain,
@@ -57,6 +59,7 @@ _HOME = {
         (
             "Scan",
             "codecs",
+            "convert",
             "damage",
             "detect",
             "explain",
@@ -96,7 +99,8 @@ _HOME = {
 """Where each public name lives. A new verb is a line here and one above."""
 
 __all__ = [  # noqa: RUF022
-    "Scan", "codecs", "damage", "detect", "explain", "generate", "inspect", "read", "rebuild", "repair", "roundtrip", "scan", "verify", "write",
+    "Scan", "codecs", "convert", "damage", "detect", "explain", "generate", "inspect", "read", "rebuild", "repair", "roundtrip",
+    "scan", "verify", "write",
     "Report", "Fault", "Written", "Damaged", "Roundtrip", "Explanation",
     "LogwrightError", "DamageError", "UsageError", "UnsupportedError", "NotFoundError", "AccessError", "ExistsError",
     "BusyError", "StorageError", "DamageWarning",

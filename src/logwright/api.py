@@ -13,7 +13,7 @@ import pyarrow as pa
 from logwright.codec import registry
 from logwright.codec.base import Codec, Layout
 from logwright.codec.fault import DamageWarning, Severity, UsageError
-from logwright.codec.option import Option, parse_int
+from logwright.codec.option import Option, flag, number, word
 from logwright.codec.table import Table
 from logwright.readers import inspect as _inspect
 from logwright.readers import plan, rescue, resolve, task
@@ -65,7 +65,7 @@ def read(
         **options,
     )
     table = found.to_table()
-    if found.report.worst in (Severity.ERROR, Severity.WARNING):
+    if found.report.worst in (Severity.ERROR, Severity.WARNING) or found.report.missing:
         warnings.warn(found.report.text(), DamageWarning, stacklevel=2)
     return table
 
@@ -123,14 +123,14 @@ class Scan:
                 "as_system and clean say which system is asked",
                 advice="They go with mode=AS_SYSTEM, and with verify",
             )
-        started = plan.Started(as_system, clean) if self._mode is Mode.AS_SYSTEM else None
-        self._limit = None if limit is None else parse_int(limit)
-        if self._limit is not None and self._limit < 0:
-            raise UsageError(f"limit {limit} is negative")
+        started = None
+        if self._mode is Mode.AS_SYSTEM:
+            started = plan.Started(None if as_system is None else str(as_system), flag("clean", clean))
+        self._limit = None if limit is None else number("limit", limit)
         self._resolve = functools.partial(resolve.resolve, path, codec, options)
-        self._view, self._started = view, started
+        self._view, self._started = word("view", view), started
         self._targets = targets = self._resolve()
-        self._reading = plan.reading(targets, view, started)
+        self._reading = plan.reading(targets, self._view, started)
         table = self._reading.table
         self._columns = table.select(columns)
         self._filter = understand(filter, table)
@@ -207,7 +207,46 @@ def write(
     """
     from logwright.writers.write import write as _write
 
+    if not isinstance(path, str | os.PathLike):
+        raise UsageError(f"a path is text, not {path!r}")
+    if not os.fspath(path):
+        raise UsageError("the path is empty")
+    if word("codec", codec) is None:
+        raise UsageError("codec says what is written", advice="Name one, like codec='kafka.partition'")
     return _write(data, path, codec, frames=frames, file=file, mode=mode, **options)
+
+
+def convert(
+    source: Path,
+    target: Path,
+    codec: str | None = None,
+    *,
+    view: str | None = None,
+    columns: Sequence[str] | str | None = None,
+    filter: Given = None,
+    limit: int | None = None,
+    mode: str = "FAILFAST",
+    as_system: str | None = None,
+    clean: bool | None = None,
+    if_exists: str = "error",
+    rows_only: bool = False,
+    **options: Any,
+) -> dict[str, Any]:
+    """Native files to a table file (.parquet, .arrow), back, or to native files of another kind, compression or segment size.
+
+    `codec`: what the native side is, where its name does not tell. `if_exists`: "error", "append" or "overwrite", as `mode` of
+    `write`. `rows_only`: of a file one table file of rows, without the two that hold what the same bytes need on top. The other
+    arguments say what is read, as for `scan`; further options are those of the native side.
+
+    Returns `{"files": [...], "rows": n, "report": the report of the reading or None, "written": Written or None}`. Raises
+    `LogwrightError` as `scan` and `write` do.
+    """
+    from logwright.conversion import convert as _convert
+
+    return _convert(
+        os.fspath(source), os.fspath(target), codec, view=view, columns=columns, filter=filter, limit=limit, mode=mode,
+        if_exists=if_exists, rows_only=rows_only, as_system=as_system, clean=clean, **options,
+    )  # fmt: skip
 
 
 def generate(
@@ -256,14 +295,16 @@ def verify(
     wish = _verify.Wish(
         _verify.Depth.of(depth),
         ("" if as_system is True else str(as_system)) if as_system not in (None, False) else None,
-        clean,
-        max_faults,
+        flag("clean", clean),
+        number("max_faults", max_faults),
     )
     passed: list[str] = []
     targets = resolve.resolve(path, codec, options, passed=passed)
-    report = Report(_shown(path), _codec_of(targets), max_faults=max_faults)
+    # What lies there alone is called by its own path: the next command to type takes no directory above it, and no glob.
+    shown = targets[0].path if len(targets) == 1 else _shown(path)
+    report = Report(shown, _codec_of(targets), max_faults=max_faults)
     report.notes += passed
-    return _verify.verify(targets, report, wish, jobs=parse_int(jobs), show=show)
+    return _verify.verify(targets, report, wish, jobs=number("jobs", jobs, 1), show=show)
 
 
 def explain(

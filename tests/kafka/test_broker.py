@@ -500,13 +500,51 @@ def test_what_is_lost_is_counted_beyond_the_ranges_that_are_told(monkeypatch: py
     times = {0: 7, 1: 0, 2: -1, 3: 0, 4: 9}
     was = partition(*(batch(offset, timestamp=time) for offset, time in times.items()))
     served = fetch.Served(position=0)
-    served.stretches = [fetch.Stretch(LOG, 0, 0, 0, offset, offset + 1) for offset in (1, 3)]
+    served.note(np.array([1, 3]), [(np.array([1, 3]), np.array([2, 4]))], 0)
     found = losing.lost(was, served, None)
     assert found.rows == 3
     assert found.ranges == [
         {"first_offset": 0, "last_offset": 0, "first_timestamp": 7, "last_timestamp": 7},
         {"first_offset": 2, "last_offset": 2},
     ]
+
+
+def test_what_is_lost_behind_a_cut_that_a_later_segment_follows() -> None:
+    """Of two segments the first has no index: it alone is recovered and cut, and the consumer goes on in the second."""
+    bad = bytearray(batch(1))
+    bad[-1] ^= 1
+    files = {
+        **METADATA,
+        LOG: batch(0) + bytes(bad) + batch(2) + batch(3, count=2),
+        **{segment_name(0, one): b"" for one in (".index", ".timeindex")},
+        segment_name(5, ".log"): batch(5),
+        **{segment_name(5, one): b"" for one in (".index", ".timeindex")},
+    }
+    for clean in (False, True):
+        del files[segment_name(0, ".index")]
+        verdict = opened(Memory(files), clean=clean).verdict
+        assert (verdict.truncates, verdict.rows, verdict.rows_lost) == ({LOG: len(batch(0))}, 2, 3)
+        (gone,) = verdict.lost
+        assert (gone["first_offset"], gone["last_offset"]) == (2, 4)
+        files[segment_name(0, ".index")] = b""
+
+
+def test_what_was_deleted_on_purpose_is_not_lost() -> None:
+    """Records below the log's start; but a start behind the log's end deletes what nobody wanted to."""
+    was = partition(*(batch(i) for i in range(5)))
+    verdict = opened(was, log_start_offset=3).verdict
+    assert (verdict.rows, verdict.rows_lost) == (2, 0)
+    verdict = opened(was, log_start_offset=5).verdict
+    assert (verdict.rows, verdict.rows_lost) == (0, 0)
+    verdict = opened(was, log_start_offset=9).verdict
+    assert (verdict.rows, verdict.rows_lost) == (0, 5)
+
+
+def test_a_batch_whose_offset_jumps_ahead_hides_those_behind_it() -> None:
+    """After a clean stop nothing is checked, and the consumer passes over records that are not above it."""
+    empty = {"00000000000000000000_index": b"", "00000000000000000000_timeindex": b""}
+    verdict = opened(partition(batch(0), batch(900), batch(2), batch(3), **empty), clean=True).verdict
+    assert (verdict.rows, verdict.rows_lost, verdict.serves["last"]) == (2, 2, 900)
 
 
 def test_offsets_that_go_back_where_an_entry_is_due() -> None:

@@ -8,6 +8,8 @@ import pytest
 from kafka_golden import CASES, of_class
 from kafka_mending import ID, OPTIONS, lawful, memory, repair
 
+import logwright as lw
+from logwright.codec.fault import Severity
 from logwright.codec.kafka.names import METADATA_FILE
 from logwright.corpora.cases import Case
 
@@ -74,7 +76,7 @@ def test_what_is_sound_stays(case: Case) -> None:
 
 EXPECTED = {
     "craft_below_base": (2, 0), "craft_compressed_less_records": (3, 1), "craft_txn_then_plain": (2, 1),
-    "dmg_batch_swapped": (97, 0), "dmg_batch_twice": (97, 0), "dmg_fix_count_plus": (97, 1),
+    "dmg_batch_swapped": (97, 0), "dmg_batch_twice": (97, 0), "dmg_fix_count_plus": (97, 0),
     "dmg_fix_lastdelta": (97, 0), "dmg_flip_two": (92, 5), "dmg_flip_offset_back": (97, 0),
     "dmg_flip_offset_bit0": (97, 0), "dmg_flip_offset_neg": (97, 0), "dmg_flip_offset_plus": (97, 0),
     "dmg_offset_overflow": (97, 0), "dmg_seg_duplicate": (97, 0), "dmg_seg_overlap": (97, 0),
@@ -90,6 +92,22 @@ def test_how_much_is_kept_and_lost(name: str) -> None:
     _, mending = repair(memory(CASES[name].partition), **OPTIONS)
     rows, lost = EXPECTED[name]
     assert (mending.summary().rows, sum(one.rows_lost or 0 for one in mending.cut)) == (rows, lost)
+
+
+def test_where_the_count_is_wrong_it_is_not_known_how_many_are_lost() -> None:
+    """The batch says that it holds no record, or fewer than its bytes: none lost is not what that means."""
+    place = CASES["dmg_fix_count_minus"].partition
+    _, mending = repair(memory(place), **OPTIONS)
+    (cut,) = mending.cut
+    assert (cut.rows_lost, cut.lost["first_offset"], cut.lost["last_offset"]) == (None, 91, 92)
+    (fault,) = [fault for _, fault in lw.verify(place).faults if fault.severity is Severity.ERROR]
+    assert fault.rows_lost is None
+    (fault,) = [
+        fault
+        for _, fault in lw.verify(CASES["dmg_fix_count_plus"].partition).faults
+        if fault.severity is Severity.ERROR
+    ]
+    assert fault.rows_lost == 2  # 3 are declared for two offsets
 
 
 def test_names_follow_the_batches() -> None:

@@ -24,7 +24,7 @@ from logwright.codec.kafka.timeindex import TIMEINDEX_ENTRY
 from logwright.codec.kafka.txnindex import TXNINDEX_ENTRY
 from logwright.codec.option import Options
 from logwright.corpora.cases import Case
-from logwright.readers import resolve
+from logwright.readers import resolve, verify
 from logwright.readers.listing import LocalDirectory
 
 BY_NAME: Any = {"ids": lambda case: getattr(case, "name", None)}
@@ -446,3 +446,39 @@ def test_old_formats_are_not_checked_and_that_is_said(case: Case) -> None:
 def test_less_depth_sees_what_headers_say(depth: str) -> None:
     assert not lw.verify(CASES["dmg_index_pos_shift"].partition, depth=depth, clean=True).ok
     assert lw.verify(CASES["dmg_base"].partition, depth=depth, clean=True).ok
+
+
+@pytest.mark.parametrize(("jobs", "small"), [(1, 0), (2, 64 << 20), (2, 0)])
+def test_a_whole_log_directory_as_the_system_would(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, jobs: int, small: int
+) -> None:
+    """Its checkpoints are files beside the partitions; one partition that can't be predicted hides none of the others."""
+    monkeypatch.setattr(verify, "_SMALL", small)
+    here = shutil.copytree(CASES["logdir_43"].data, tmp_path / "logs")
+    report = lw.verify(here, as_system=True, jobs=jobs)
+    assert {part.codec for part in report.parts if part.system is None} == {
+        "kafka.offset_checkpoint",
+        "kafka.log",
+    }
+    assert report.safe, report.text()
+    assert "kafka 4.3: opens all and loses nothing" in report.text()
+    shutil.copytree(CASES["v0_none"].partition, here / "old-0")
+    report = lw.verify(here, as_system=True, jobs=jobs)
+    assert [part.path for part in report.parts if part.unchecked] == [str(here / "old-0")]
+    assert (report.safe, report.unchecked) == (False, True)
+
+
+@pytest.mark.parametrize("snapshots", [True, False])
+def test_a_partition_whose_logs_are_all_gone_is_not_sound(partition: Path, snapshots: bool) -> None:
+    for log in [*partition.glob("*.log"), *([] if snapshots else partition.glob("*.snapshot"))]:
+        log.unlink()
+    report = lw.verify(partition)
+    (name, fault) = next(one for one in report.faults if one[1].severity is ERROR)
+    assert name == first(0)
+    assert (fault.lost["first_offset"], fault.lost.get("last_offset")) == (0, 96 if snapshots else None)
+    assert not report.ok
+    assert "DAMAGED" in report.text()
+    assert not lw.verify(partition, as_system=True).safe
+    for derived in (*partition.glob("*.index"), *partition.glob("*.timeindex")):
+        derived.unlink()
+    assert lw.verify(partition).ok  # as of one that was just made

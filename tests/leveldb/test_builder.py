@@ -349,6 +349,9 @@ def test_rows_that_are_none() -> None:
         build([batch([{"value": b"x"}])])
     with pytest.raises(UsageError, match="column 'key' has type int64"):
         build([pa.record_batch({"key": pa.array([1])})])
+    for wrong in (pa.array([1 << 63], pa.uint64()), pa.array([1 << 56]), pa.array([-1])):
+        with pytest.raises(UsageError, match=f"row 0: sequence {wrong[0]} does not fit 56 bits"):
+            build([pa.record_batch({"key": pa.array([b"k"]), "sequence": wrong})])
     with pytest.raises(UsageError, match="a deletion that has a value"):
         build([batch([{"key": b"a", "value": b"x", "type": "deletion"}])])
     with pytest.raises(UsageError, match=r"type 'merge' is none of"):

@@ -220,6 +220,21 @@ def test_a_table_that_is_not_found_by_its_name(tmp_path: Path) -> None:
         lw.read(path)
 
 
+def test_tables_that_a_torn_manifest_does_not_know_yet(tmp_path: Path) -> None:
+    """Those that it names are gone: what they became is in newer ones."""
+    made = Database(tables=[(1, 5, [Op(b"a", 1)])], leftover={3: [Op(b"old", 1)]})
+    path = made.write(tmp_path / "db")
+    after = Database(tables=[(1, 20, [Op(b"a", 1, b"kept"), Op(b"b", 99)])]).write(tmp_path / "after")
+    shutil.copy(after / "000020.ldb", path)
+    assert roles(path)["000020.ldb"] == "leftover"
+    (path / "000005.ldb").unlink()
+    assert roles(path)["000020.ldb"] == "primary"
+    assert roles(path)["000003.ldb"] == "leftover"
+    with pytest.raises(DamageError, match="1 missing files"):
+        lw.read(path)
+    assert pairs(lw.read(path, mode="DROPMALFORMED")) == [(b"a", b"kept"), (b"b", b"v")]
+
+
 def test_a_table_of_another_size_than_the_manifest_says(tmp_path: Path) -> None:
     path = small().write(tmp_path / "db")
     with (path / "000007.ldb").open("ab") as file:
@@ -329,6 +344,7 @@ def test_only_the_columns_asked_for(tmp_path: Path, columns: list[str]) -> None:
     found = lw.read(path, columns=columns)
     assert found.num_rows == whole.num_rows
     assert found == whole.select(columns)
+    assert lw.read(path, columns=columns, filter=[("key", "==", b"e")]).num_rows == 1
 
 
 def test_filters_and_limits(tmp_path: Path) -> None:

@@ -191,6 +191,15 @@ def test_keys_compare_as_bytes_do(a: bytes, b: bytes, skip: int) -> None:
         assert (heads[0] < heads[1]) == (a < b)
 
 
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.binary(max_size=6) | st.sampled_from([b"common-1", b"common-2", b"common"]), max_size=12))
+def test_what_all_keys_have_in_common(keys: list[bytes]) -> None:
+    found = Keys.of(pa.array([b"<", *keys], pa.binary()).slice(1))
+    shortest = min(keys, key=len, default=b"")
+    same = [n for n in range(len(shortest) + 1) if all(key.startswith(shortest[:n]) for key in keys)]
+    assert merge.in_common(found.data, found.ends, len(found)) == max(same)
+
+
 def test_places_of_keys() -> None:
     keys = Keys.of(pa.array([b"a", b"b", b"b", b"d"], pa.binary()))
     assert [keys.below(one, 0, included=False) for one in (b"", b"b", b"c", b"z")] == [0, 1, 3, 4]

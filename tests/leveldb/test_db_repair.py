@@ -94,8 +94,9 @@ def test_nothing_to_do_is_nothing_done() -> None:
 def test_what_can_be_made_again_is_made_again_byte_for_byte(settings: TableSettings, what: str) -> None:
     made = Made([(2, 5, rows(0, 60))], last_sequence=60, settings=settings)
     data = made.files["000005.ldb"]
-    _, index = blocks(data)[-1], blocks(data)[-1]
-    place = {"footer": len(data) - 1, "index": index[0] + 5, "metaindex": blocks(data)[-2][0] + 1}[what]
+    place = {"footer": len(data) - 1, "index": blocks(data)[-1][0] + 5, "metaindex": blocks(data)[-2][0] + 1}[
+        what
+    ]
     result, mending = repaired(flipped(made, "000005.ldb", place))
     assert result.files == made.files
     assert [cut.rows_lost for cut in mending.cut] == [0]
@@ -125,7 +126,6 @@ def test_a_lost_block_costs_its_rows_and_no_other() -> None:
     hash_keys(np.frombuffer(keys, np.uint8), np.arange(len(live) + 1) * 6, 0, len(live), hashes)
     filter_ = Filter(np.frombuffer(made_anew[offset : offset + size], np.uint8))
     assert filter_.misses(0, hashes[:2]) is None
-    assert size == 60 - len(lost) + (60 - len(lost) + 1) // 2 + 1 + 4 + 5 or size > 0
     # A manifest that fits.
     assert version(result).last_sequence == 60
     assert sorted(mending.removes) == [next(name for name in made.files if name.startswith("MANIFEST"))]
@@ -140,7 +140,7 @@ def test_the_first_and_the_last_block_lost() -> None:
     kept = [key.decode() for key, _ in lawful(result)]
     first, last = mending.cut
     assert first.lost["smallest"] == "key000"
-    assert last.lost["smallest"] == kept[-1] or last.lost["smallest"] < "key059"
+    assert kept[-1] <= last.lost["smallest"] < "key059"
     level, meta = version(result).files[5]
     assert level == 2
     assert meta.smallest[:-8].decode() == kept[0]
@@ -671,7 +671,7 @@ def test_batches_that_go_wrong_behind_a_right_checksum() -> None:
     data = b"".join(physical(one) for one in records)
     result, mending = repaired(Files(Made(logs={5: data}).files))
     assert [key for key, _ in lawful(result)] == [b"a", b"b", b"c", b"e", b"first", b"last"]
-    assert [cut.rows_lost for cut in mending.cut] == [0, 1, None, 2, 0, 0, 0] or len(mending.cut) == 7
+    assert len(mending.cut) == 7
     whys = [cut.why for cut in mending.cut]
     assert whys[0] == "WriteBatch has wrong count; the 2 operation(s) before are kept"
     assert whys[1] == "bad WriteBatch Put; the 1 operation(s) before are kept"
@@ -690,6 +690,13 @@ def test_a_torn_tail_is_cut_and_zeros_stay() -> None:
     assert not mending.cut
 
 
+def test_a_log_that_is_not_there_is_told() -> None:
+    made = Made([(1, 3, rows(0, 20))], last_sequence=40, log_number=5)
+    result, mending = repaired(Files(made.files))
+    assert result.files == made.files
+    assert said(mending).startswith("000005.log, which the manifest has as the log in use, is not there")
+
+
 def test_what_fills_a_block_behind_damage() -> None:
     data = bytearray(physical(put(1, b"a")))
     data += fill(len(data) + 3, 2)
@@ -697,7 +704,7 @@ def test_what_fills_a_block_behind_damage() -> None:
     data += b"\0\0\0" + physical(put(3, b"c"))
     data[5] ^= 4
     result, _ = repaired(Files(Made(logs={5: bytes(data)}).files))
-    assert [key for key, _ in lawful(result)][-1:] == [b"fill"] or len(lawful(result)) >= 2
+    assert [key for key, _ in lawful(result)] == [b"c", b"fill"]
 
 
 def test_lost_writes_are_told_where_there_is_something_older() -> None:

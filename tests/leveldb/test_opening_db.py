@@ -159,6 +159,15 @@ def test_corrupted_descriptor(record: bytes, said: str) -> None:
     assert refused(with_manifest([form(NUMBERS), record]), paranoid_checks=False) == f"Corruption: {said}"
 
 
+def test_a_compaction_pointer_that_is_empty() -> None:
+    """Refused since 1.23."""
+    records = [form(NUMBERS), b"\x05\x01\x00"]
+    assert refused(with_manifest(records)) == "Corruption: VersionEdit: compaction pointer"
+    opened = open_listing(Files(with_manifest(records)), version="1.22")
+    assert status(opened.verdict) == "OK"
+    assert "MANIFEST-000009" in after(opened)
+
+
 @pytest.mark.parametrize(
     ("gone", "said"),
     [

@@ -60,6 +60,7 @@ READ = {one.case: one for one in ALL if one.step == "open"}
 READ |= {one.case: one for one in ALL if one.step == "open_verify"}
 
 
+@pytest.mark.filterwarnings("ignore::logwright.codec.fault.DamageWarning")
 @pytest.mark.parametrize("asked", READ.values(), ids=ids)
 def test_mode_as_system(asked: Question) -> None:
     """By default blocks are verified; `paranoid_checks` is an option."""
@@ -114,3 +115,9 @@ def test_verify_says_what_leveldb_would_do(capsys: pytest.CaptureFixture[str]) -
     assert run("verify", str(GOLDEN / "manifest_flip/db"), "--as-system") == 3
     assert "leveldb main: does not open it: checksum mismatch" in capsys.readouterr().out
     assert run("verify", str(GOLDEN / "tables_none/db"), "--as-system") == 0
+    assert run("verify", str(GOLDEN / "table_flip_data/db"), "--as-system") == 3
+    said = " ".join(capsys.readouterr().out.split())
+    assert "its clients skip what can't be read, and end with the error 'block checksum mismatch'" in said
+    both = [str(GOLDEN / name / "db") for name in ("table_flip_data", "few_puts")]
+    assert run("verify", *both, "--as-system") == 3
+    assert "leveldb main's clients end with an error" in " ".join(capsys.readouterr().out.split())

@@ -72,13 +72,56 @@ class Served:
     place: int | None = None
     warning: str | None = None
     """The error that it would meet next, where it has got all there is."""
+    in_order: bool = True
+    """Whether each of its batches has offsets above those of the one before."""
+    _runs: list[npt.NDArray[np.int64]] = field(default_factory=list)
+    """Offsets of batches that it has got, without gaps: first and next, in pairs."""
+
+    def note(
+        self,
+        got: npt.NDArray[np.int64],
+        batches: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]],
+        position: int,
+    ) -> None:
+        """One fetch, from `position` on: the sorted offsets of the records that it gave, and first and next offset of its batches."""
+        end, runs = position, [_NO_RUNS]
+        for first, following in batches:
+            begin = first.clip(position)
+            self.in_order &= bool((begin >= np.append(end, following[:-1])).all())
+            end = int(following[-1])
+            # The last batch may have given its first records only.
+            stop = following.clip(max=got.max(initial=-1) + 1)
+            some = np.searchsorted(got, begin) < np.searchsorted(got, stop)
+            runs.append(np.stack([begin[some], stop[some]], axis=1))
+        whole = _joined(np.concatenate(runs))
+        rest = got[~_within(got, whole)]
+        self._runs += [whole, np.array([[rest[0], rest[-1] + 1]], np.int64)] if len(rest) else [whole]
 
     def covers(self, offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-        """Which offsets lie in what it gets."""
-        out = np.zeros(len(offsets), np.bool_)
-        for one in self.stretches:
-            out |= (offsets >= one.first_offset) & (offsets < one.next_offset)
-        return out
+        """Which offsets lie in batches that it gets. Where it goes on in a later file, what it passed over is not among them."""
+        self._runs = [_joined(np.concatenate([_NO_RUNS, *self._runs]))]
+        return _within(offsets, self._runs[0])
+
+
+_NO_RUNS = np.empty((0, 2), np.int64)
+
+
+def _within(offsets: npt.NDArray[np.int64], runs: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    if not len(runs):
+        return np.zeros(len(offsets), np.bool_)
+    at = np.searchsorted(runs[:, 0], offsets, side="right") - 1
+    inside: npt.NDArray[np.bool_] = (at >= 0) & (offsets < runs[at, 1])
+    return inside
+
+
+def _joined(runs: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """In order, with those put together that touch or overlap."""
+    if not len(runs):
+        return runs
+    runs = runs[np.argsort(runs[:, 0], kind="stable")]
+    upto = np.maximum.accumulate(runs[:, 1])
+    begins = np.flatnonzero(np.append(True, runs[1:, 0] > upto[:-1]))
+    return np.stack([runs[begins, 0], upto[np.append(begins[1:], len(runs)) - 1]], axis=1)
 
 
 class _Stop(Exception):
@@ -198,6 +241,7 @@ class Consumer:
         )
         self._got = []
         upto, after = start, None
+        batches: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]] = []
         failed: _Stop | None = None
         try:
             for found in self._batches(segment.log, start, stop):
@@ -205,6 +249,7 @@ class Consumer:
                 if len(good):
                     upto = int(good.position[-1] + good.end[-1] - good.start[-1])
                     after = int(good.last_offset[-1]) + 1
+                    batches.append((good.header["base_offset"].astype(np.int64), good.last_offset + 1))
                 if failed is not None:
                     break
         except CorruptRecord as error:
@@ -223,6 +268,7 @@ class Consumer:
             # Some records of the batch at which it stops may be among them.
             after = covered if failed is not None else after
         if covered is not None:
+            served.note(np.sort(got), batches, position)
             self._add(
                 Stretch(
                     segment.log,

@@ -27,14 +27,21 @@ class Lost:
     ranges: list[Mapping[str, Any]] = field(default_factory=list)
 
 
-def lost(listing: Listing, served: Served, where: TopicPartition | None, after: Disk | None = None) -> Lost:
-    """Rows of good batches that a consumer does not get. `after` is the directory after the start, where it opened."""
+def lost(
+    listing: Listing,
+    served: Served,
+    where: TopicPartition | None,
+    deleted: int = 0,
+    after: Disk | None = None,
+) -> Lost:
+    """Rows of good batches that a consumer does not get. `deleted`: those below were deleted by somebody who asked for it
+    (`DeleteRecords`), or by retention. `after` is the directory after the start, where it opened."""
     out = Lost()
-    if after is not None and served.error is None and _all(listing, after, served):
+    if after is not None and served.error is None and served.in_order and _all(listing, after, served):
         return out
     names = {} if where is None else {"topic": where.topic, "partition": where.partition}
     open_range: dict[str, Any] | None = None
-    highest = -1
+    highest = max(deleted, 0) - 1
     for window, frames, base in _good(listing):
         context = log.CODEC.context(
             segment_name(base, ".log"), Options(log.CODEC.options), topic="", partition=0, control=False

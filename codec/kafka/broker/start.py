@@ -31,6 +31,7 @@ from logwright.codec.kafka.names import (
     METADATA_FILE,
     RECOVERY_POINT_FILE,
     parse_directory,
+    segment_name,
 )
 from logwright.codec.option import Option, Options, parse_text
 from logwright.codec.whole import ParseError
@@ -163,14 +164,17 @@ def start_broker(listing: Listing, options: Options, *, version: str | None, cle
     verdict = Verdict("kafka", release, was_clean, clean_from)
     where = parse_directory(listing.name)
     loaded: Loaded | None = None
+    deleted = 0
     try:
-        loaded = load(disk, listing.name, above.config(options, was_clean))
+        config = above.config(options, was_clean)
+        deleted = config.log_start_offset
+        loaded = load(disk, listing.name, config)
         above.high_watermark()
         _topic(disk, options["topic.id"])
         served = consume(disk, loaded, listing.name)
     except (BrokerError, UnreadableError) as error:
         verdict = _refused(verdict, error)
-        gone = lost(listing, Served(), where)
+        gone = lost(listing, Served(), where, deleted)
         loaded = None
     else:
         verdict = replace(
@@ -189,7 +193,9 @@ def start_broker(listing: Listing, options: Options, *, version: str | None, cle
                 *([] if served.warning is None else [served.warning]),
             ),
         )
-        gone = lost(listing, served, where, after=disk)
+        # Where the log ends before its start, all of it is deleted, and one empty segment made.
+        emptied = segment_name(loaded.log_start_offset, ".log") in disk.creates
+        gone = lost(listing, served, where, 0 if emptied else deleted, after=disk)
     verdict = replace(
         verdict,
         truncates=disk.truncates,

@@ -234,11 +234,27 @@ class PartitionChecker:
         self._close()
         end = self._end or 0
         self._gap_faults()
+        if not self._segments and self._orphans:
+            self._all_gone()
         yield from self._found
         yield from self._producers.finish(end, self._live)
         first = self._segments[0].hints["base_offset"] if self._segments else None
         known = None if self._torn or self._live else end
         yield from self._epochs.finish(first, known, clean=self._clean is True, live=self._live)
+
+    def _all_gone(self) -> None:
+        """There is no log at all, but indexes: a broker never leaves a partition without its active segment."""
+        base, after = min(self._orphans), max(self._taken, default=0)
+        lost = {**self._partition, "first_offset": base}
+        upto = "on"
+        if after > base:
+            lost["last_offset"], upto = after - 1, f"to {after - 1}"
+        text = (
+            f"the file is not there, but other files of the segment are: offsets from {base} {upto} are gone"
+        )
+        system = "the broker deletes those, and starts with an empty log"
+        fault = Fault(_LOG, 0, 0, Kind.LINK, text, Severity.ERROR, system=system, lost=lost)
+        self._found.append((segment_name(base, ".log"), fault))
 
     def _gap_faults(self) -> None:
         """Offsets that are in no batch, for which there is no better reason."""

@@ -170,11 +170,13 @@ class _Examiner:
         rows, what = lost(self.listing, head)
         stored = window.data[start + HEAD_SIZE : end]
         text = _why(fault)
-        lost_rows = fault.rows_lost if fault.rows_lost is not None else rows
+        control = bool(int(head["attributes"][0]) & CONTROL)
+        rows = min(rows, max(int(what["last_offset"] - what["first_offset"]) + 1, 0))
+        lost_rows = 0 if control else fault.rows_lost
         limit = self._rows.options["max.decompressed.bytes"]
         codec = int(head["attributes"][0]) & COMPRESSION
         rest, count = b"", 0
-        if not int(head["attributes"][0]) & CONTROL:
+        if not control:
             got = consume(codec, stored, int(head["records_count"][0]), limit)
             rest, count = got.data, got.records
         patch, kept = _shorter(head, rest, count)
@@ -186,9 +188,9 @@ class _Examiner:
             )  # fmt: skip
             self.found.good.append(run)
             text += f"; the {count} record(s) before are kept"
-            lost_rows = max(0, rows - count)
+            lost_rows = None if lost_rows is None else max(0, rows - count)
         self.found.cut.append(
-            Cut(self.file.name, at, end - start, text, self.copy, lost_rows, what if lost_rows else {})
+            Cut(self.file.name, at, end - start, text, self.copy, lost_rows, {} if lost_rows == 0 else what)
         )
         self.found.wrong(self.found.cut[-1])
 

@@ -274,6 +274,11 @@ class DatabaseMending:
             self.notes.append(
                 f"{names}: adopted, though the manifest does not name them. Deleted keys may be back."
             )
+        first = found.state.version.log_number
+        if first and not any(found.state.live(log.number) for log in found.logs):
+            self.notes.append(
+                f"{log_name(first)}, which the manifest has as the log in use, is not there: what was written last may be lost."
+            )
         for log in found.logs:
             if log.file != log_name(log.number):
                 self.notes.append(

@@ -69,9 +69,11 @@ class _LogReporter:
 
 
 class DBImpl:
-    """A database being opened on a disk in thought. `comparator` is the opener's."""
+    """A database being opened on a disk in thought. `comparator` is the opener's; `empty_pointers` as in `version_edit.parse`."""
 
-    def __init__(self, disk: Disk, options: Options, comparator: str) -> None:
+    def __init__(
+        self, disk: Disk, options: Options, comparator: str, *, empty_pointers: bool = False
+    ) -> None:
         self.disk, self.options = disk, options
         self.name = disk.name
         self.paranoid = options["paranoid_checks"]
@@ -82,7 +84,7 @@ class DBImpl:
             bloom_bits_per_key=options["bloom_bits_per_key"],
             comparator=comparator,
         )
-        self.versions = VersionSet(disk, options, comparator)
+        self.versions = VersionSet(disk, options, comparator, empty_pointers=empty_pointers)
         self.info_log: list[str] = []
         """What is written to LOG of what is dropped and ignored."""
         self.made: dict[int, FromLog] = {}

@@ -62,7 +62,7 @@ OPTIONS = (
         for name in ("block_size", "block_restart_interval", "compression", "bloom_bits_per_key")
     ),
 )
-"""Those that `comparator` is added to: what it is called where none is given depends on who asks."""
+"""All that opening takes but for `comparator`, which reading takes as well."""
 
 
 def version_of(asked: str | None) -> str:
@@ -240,7 +240,7 @@ def open_database(
     release = version_of(version)
     disk = Disk(listing)
     comparator = options["comparator"] or BYTEWISE
-    database = DBImpl(disk, options, comparator)
+    database = DBImpl(disk, options, comparator, empty_pointers=release == "1.22")
     reading = Reading(options["verify_checksums"], options["paranoid_checks"], release)
     asked = _Asked(listing, parts)
     verdict = Verdict("leveldb", release, bool(clean), "" if clean is None else "option")

@@ -45,8 +45,8 @@ from logwright.codec.leveldb.opening.status import Corruption, IOFailure, NotFou
 from logwright.codec.leveldb.rescan import MAGIC
 
 Int64s = npt.NDArray[np.int64]
-LIMIT = 1 << 30
-"""Bytes that a block may take decompressed, and its keys and values written out."""
+LIMIT = 256 << 20
+"""Bytes that a block may take decompressed, and its keys and values written out: here, not in LevelDB."""
 _AHEAD = 1 << 20
 MAIN = "main"
 """The version behind 1.23, which has Zstandard, and other words for a damaged block of Snappy."""

@@ -26,8 +26,11 @@ _WRAP = (1 << 64) - 1
 class VersionSet:
     """What a database consists of while it is open."""
 
-    def __init__(self, disk: Disk, options: Options, comparator: str) -> None:
+    def __init__(
+        self, disk: Disk, options: Options, comparator: str, *, empty_pointers: bool = False
+    ) -> None:
         self.disk, self.options, self.comparator = disk, options, comparator
+        self._empty_pointers = empty_pointers
         self.current = Version()
         self.log_number = self.prev_log_number = self.last_sequence = 0
         self.next_file_number, self.manifest_file_number = 2, 0
@@ -62,7 +65,12 @@ class VersionSet:
         if name not in disk:
             self._nowhere(name, named)
         try:
-            found = recover(self._reader(name), disk.size(name), comparator=self.comparator)
+            found = recover(
+                self._reader(name),
+                disk.size(name),
+                comparator=self.comparator,
+                empty_pointers=self._empty_pointers,
+            )
         except UnreadableError as error:
             # The reader reports a drop, and goes on to nothing.
             raise unreadable(disk, name, error) from None
@@ -133,7 +141,8 @@ class VersionSet:
         """`VersionSet::WriteSnapshot`."""
         edit = [EditField("comparator", text=self.comparator.encode())]
         for level, key in sorted(self.current.compact_pointers.items()):
-            edit.append(EditField("compact_pointer", level=level, smallest=key))
+            if key:
+                edit.append(EditField("compact_pointer", level=level, smallest=key))
         for level, files in enumerate(self.current.levels):
             edit += [_new_file(level, one) for one in files]
         return edit

@@ -31,7 +31,7 @@ def command(
 
     Options of the native side are given by upstream's names: --segment-bytes 64m --compression-type zstd.
     """
-    from logwright.convert import convert
+    from logwright.conversion import convert
 
     done = convert(
         source, target, codec, view=view, columns=columns, filter=filter_text(filters), limit=limit, **mode_of(mode, as_system, clean),
@@ -44,6 +44,6 @@ def command(
         for line in done["written"].before_you_start:
             click.echo(f"before you start the system: {line}", err=True)
     report = done["report"]
-    if report is not None and report.faults_total:
+    if report is not None and (report.faults_total or report.missing):
         click.echo(report.text(), err=True)
-    return 0 if report is None or report.ok else 3
+    return 0 if report is None or (report.ok and not report.missing) else 3

@@ -65,6 +65,6 @@ def command(
         for batch in scan:
             sink.write(batch)
             show(scan.report.bytes)
-    if scan.report.faults_total:
+    if scan.report.faults_total or scan.report.missing:
         click.echo(scan.report.text(), err=True)
-    return 0 if scan.report.ok else 3
+    return 0 if scan.report.ok and not scan.report.missing else 3

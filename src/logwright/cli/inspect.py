@@ -65,10 +65,12 @@ def _value(value: Any) -> str:
         return f"{value:,}"
     if isinstance(value, datetime.datetime):
         return value.strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] + " UTC"
-    if isinstance(value, list) and len(value) == 2 and type(value[0]) is type(value[1]):
+    if isinstance(value, list) and len(value) == 2 and type(value[0]) is type(value[1]) is not dict:
         return f"{_value(value[0])} .. {_value(value[1])}"
     if isinstance(value, dict):
         return ", ".join(f"{name}: {_value(one)}" for name, one in value.items())
+    if isinstance(value, list | tuple) and value and isinstance(value[0], dict):
+        return "; ".join(_value(one) for one in value)
     if isinstance(value, list | tuple):
         return ", ".join(_value(one) for one in value)
     return str(value)

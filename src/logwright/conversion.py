@@ -15,7 +15,10 @@ import pyarrow as pa
 
 from logwright.codec import registry
 from logwright.codec.fault import NotFoundError, UsageError
+from logwright.codec.option import number
+from logwright.codec.table import Table
 from logwright.formats.sink import Sink, format_of
+from logwright.readers.filter import Filter, Given, understand
 from logwright.readers.stream import CORRUPT
 
 TABLES = ("frames", "file")
@@ -45,11 +48,7 @@ def convert(
     data: Any
     frames = file = None
     reading = None
-    if from_table:
-        data = open_table(source)
-        if not rows_only and not _is_layout(codec):
-            frames, file = (_optional(beside(source, name)) for name in TABLES)
-    else:
+    if not from_table:
         data = reading = api.scan(source, view=view, columns=columns, filter=filter, limit=limit,
                                   mode=mode, as_system=as_system, clean=clean)  # fmt: skip
     if codec is None:
@@ -59,6 +58,18 @@ def convert(
                 f"what {target!r} is to be is not clear from its name", advice="Say it with codec (--codec)"
             )
         codec = found.name
+    if from_table:
+        if view is not None or mode.upper() != "FAILFAST" or as_system is not None or clean is not None:
+            raise UsageError(
+                "a table file holds rows as they are",
+                path=source,
+                advice="view, mode, as_system and clean go with native files",
+            )
+        data = open_table(source)
+        if columns is not None or filter is not None or limit is not None:
+            data = _some(data, _rows_table(codec), columns, filter, limit)
+        elif not rows_only and not _is_layout(codec):
+            frames, file = (_optional(beside(source, name)) for name in TABLES)
     written = api.write(data, target, codec, frames=frames, file=file, mode=if_exists, **options)
     return {
         "files": written.files,
@@ -108,6 +119,48 @@ def _to_tables(
                 sink.write(batch.select(schema.names))
                 rows += batch.num_rows if path == target else 0
     return {"files": [path for path, _ in parts], "rows": rows, "report": scan.report, "written": None}
+
+
+def _some(
+    reader: pa.RecordBatchReader, table: Table, columns: Any, filter: Given, limit: int | None
+) -> Iterator[pa.RecordBatch]:
+    """Of the rows of a table file those that are wanted, by the columns of what they become."""
+    chosen = understand(filter, table)
+    names = reader.schema.names
+    wanted = names if columns in (None, "*") else list(table.select(columns))
+    for name in (*wanted, *(chosen.columns if chosen is not None else ())):
+        if name not in names:
+            raise UsageError(f"no column {name!r} in the table file", advice=f"There are: {', '.join(names)}")
+    left = None if limit is None else number("limit", limit)
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        done = 0
+        for batch in reader:
+            if chosen is not None:
+                batch = batch.take(_matching(batch, chosen, table))
+            batch = batch.select(wanted).slice(0, None if left is None else left - done)
+            done += batch.num_rows
+            yield batch
+            if done == left:
+                return
+
+    return rows()
+
+
+def _matching(batch: pa.RecordBatch, chosen: Filter, table: Table) -> pa.Array[Any]:
+    """Numbers of the rows that match; they are compared in the types that they get."""
+    try:
+        columns = {name: batch.column(name).cast(table[name].type) for name in chosen.columns}
+    except pa.ArrowException as error:
+        raise UsageError(f"the rows can't be filtered: {error}") from None
+    numbered = pa.RecordBatch.from_pydict({**columns, "": pa.array(range(batch.num_rows), pa.int64())})
+    return chosen.apply(numbered).column("")
+
+
+def _rows_table(codec: str) -> Table:
+    from logwright.writers.write import rows_table
+
+    return rows_table(registry.get_layout(codec)) if _is_layout(codec) else registry.get(codec).tables["rows"]
 
 
 def beside(path: str, name: str) -> str:

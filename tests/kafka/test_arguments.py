@@ -1,0 +1,124 @@
+"""Arguments of the wrong type, and numbers and flags as text, as forms and command lines have them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from kafka_golden import CASES
+
+import logwright as lw
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"view": 5}, "view is text, not 5"),
+        ({"codec": 5}, "codec is text, not 5"),
+        ({"columns": 5}, "columns are names, not 5"),
+        ({"columns": b"key"}, "columns are names, not b'key'"),
+        ({"columns": [1]}, "the name of a column is text, not 1"),
+        ({"limit": "x"}, "limit is 'x'. It is a whole number, 0 or more"),
+        ({"limit": 2.5}, "limit is 2.5"),
+        ({"limit": 1 << 63}, "limit is 9223372036854775808"),
+        ({"limit": True}, "limit is True"),
+        ({"clean": "maybe", "mode": "AS_SYSTEM"}, "clean is 'maybe'. It is true or false"),
+        ({"path": "a\0b"}, "a path holds no zero byte"),
+    ],
+)
+def test_arguments_of_the_wrong_type(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(lw.UsageError, match=re.escape(said)):
+        lw.read(**{"path": CASES["dmg_base"].partition, **given})
+
+
+def test_numbers_and_flags_as_text() -> None:
+    place = CASES["dmg_base"].partition
+    assert lw.read(place, limit="5").num_rows == 5
+    for said, clean in (("no", False), ("yes", True)):
+        assert lw.verify(place, as_system=True, clean=said)["system"]["clean"] is clean  # type: ignore[arg-type]
+    for jobs in (0, "x"):
+        with pytest.raises(lw.UsageError, match="It is a whole number, 1 or more"):
+            lw.verify(place, jobs=jobs)
+    assert lw.read(place.as_uri().replace("file:///", "file:/")).num_rows == 97
+
+
+def test_a_number_that_would_be_cut_is_refused(tmp_path: Path) -> None:
+    for name in ("offset", "timestamp"):
+        with pytest.raises(lw.UsageError, match=rf"row 1, column '{name}': 2\.5 is no "):
+            lw.write(
+                [{"value": "a", name: 1.0}, {"value": "b", name: 2.5}], tmp_path / "t-0", "kafka.partition"
+            )
+        with pytest.raises(lw.UsageError, match=rf"row 0, column '{name}': nan is no "):
+            lw.write([{"value": "a", name: float("nan")}], tmp_path / "t-0", "kafka.partition")
+
+
+def test_what_is_handed_over_by_mistake(tmp_path: Path) -> None:
+    with pytest.raises(lw.UsageError, match="the ChunkedArray can't be taken as rows"):
+        lw.write(pa.chunked_array([["a"]]), tmp_path / "t-0", "kafka.partition")
+    with pytest.raises(lw.UsageError, match="a path is text, not 5"):
+        lw.write([{"value": "a"}], 5, "kafka.partition")  # type: ignore[arg-type]
+    with pytest.raises(lw.UsageError, match="codec says what is written"):
+        lw.write([{"value": "a"}], tmp_path / "t-0", None)  # type: ignore[arg-type]
+
+
+def test_convert_there_and_back(tmp_path: Path) -> None:
+    place = CASES["dmg_base"].partition
+    done = lw.convert(place, tmp_path / "rows.parquet")
+    assert (done["rows"], done["files"]) == (97, [str(tmp_path / "rows.parquet")])
+    lw.convert(tmp_path / "rows.parquet", tmp_path / "copy-0", "kafka.partition", compression_type="zstd")
+    columns = "key,value,offset,timestamp,headers"
+    assert lw.read(tmp_path / "copy-0", columns=columns).equals(lw.read(place, columns=columns))
+
+
+def test_convert_cuts_rows_of_a_table_file_too(tmp_path: Path) -> None:
+    rows = tmp_path / "rows.parquet"
+    lw.convert(CASES["dmg_base"].partition, rows)
+
+    def offsets(name: str, **given: Any) -> list[int]:
+        lw.convert(rows, tmp_path / name, "kafka.partition", **given)
+        found: list[int] = lw.read(tmp_path / name, columns="offset")["offset"].to_pylist()
+        return found
+
+    assert offsets("a-0", filter="offset >= 90") == list(range(90, 97))
+    assert offsets("b-0", filter="offset >= 90", limit=2) == [90, 91]
+    assert offsets("c-0", limit=3) == [0, 1, 2]
+    assert offsets("d-0", limit=0) == []
+    assert offsets("e-0", columns="key,value", limit=4) == [0, 1, 2, 3]
+    first = lw.read(rows_of := tmp_path / "a-0", limit=1, columns="timestamp")["timestamp"][0].as_py()
+    assert offsets("f-0", filter=[("timestamp", "==", first)]) == [90]
+    assert lw.read(rows_of, columns="key").num_rows == 7
+    for given, said in (
+        ({"filter": "ofset > 5"}, "no column 'ofset'"),
+        ({"filter": "producer_id > 5"}, "no column 'producer_id' in the table file"),
+        ({"columns": "producer_id"}, "no column 'producer_id' in the table file"),
+        ({"limit": -1}, "limit is -1"),
+        ({"view": "log"}, "a table file holds rows as they are"),
+        ({"mode": "PERMISSIVE"}, "a table file holds rows as they are"),
+    ):
+        with pytest.raises(lw.UsageError, match=said):
+            lw.convert(rows, tmp_path / "x-0", "kafka.partition", **given)
+    assert not (tmp_path / "x-0").exists()
+
+
+def test_one_option_in_two_spellings(tmp_path: Path) -> None:
+    rows = [{"value": "a"}]
+    lw.write(rows, tmp_path / "a-0", "kafka.partition", segment_bytes="1m", segmentBytes=1 << 20)
+    with pytest.raises(lw.UsageError, match=r"option segment\.bytes is given twice: 65536 and 1048576"):
+        lw.write(rows, tmp_path / "b-0", "kafka.partition", segment_bytes="64k", segmentBytes="1m")
+    with pytest.raises(lw.UsageError, match="the path is empty"):
+        lw.write(rows, "", "kafka.partition")
+
+
+def test_a_column_that_is_misspelt_is_told(tmp_path: Path) -> None:
+    """Further columns are let through; one that looks like another that is missing leaves nulls behind."""
+    written = lw.write(
+        [{"key": "a", "vale": "b", "Timestamp": 5, "source": "x"}], tmp_path / "a-0", "kafka.partition"
+    )
+    assert written.warnings == (
+        "column 'Timestamp' is not known and was left out: is 'timestamp' meant?",
+        "column 'vale' is not known and was left out: is 'value' meant?",
+    )
+    assert lw.write([{"value": "b", "values": 1}], tmp_path / "b-0", "kafka.partition").warnings == ()
