@@ -334,9 +334,9 @@ def explain(
     wish = Wish(
         at,
         where,
-        None if fault is None else parse_int(fault),
-        None if limit is None else max(parse_int(limit), 1),
-        max(parse_int(items), 1),
+        None if fault is None else number("fault", fault),
+        None if limit is None else number("limit", limit, 1),
+        number("items", items, 1),
     )
     targets = resolve.resolve(path, codec, options)
     if len(targets) > 1:
