@@ -378,10 +378,14 @@ class _Opened:
         """The pieces that a fault touches."""
         stop = fault.offset + max(fault.length, 1)
         chosen: list[Piece] = []
-        for _, made in self._pieces(fault.offset):
+        last: list[Piece] = []
+        for _, made in self._pieces(fault.offset - 1):
+            last = made[-1:] or last
             chosen += [piece for piece in made if piece.start < stop and piece.stop > fault.offset]
             if made and made[-1].stop >= stop:
                 break
+        # One at the very end of the file is of what comes before it.
+        chosen = chosen or last
         return self._finished(chosen[: wish.limit], wish, (fault.offset,))
 
     def rows(self, wish: Wish) -> Explained | None:

@@ -284,6 +284,12 @@ def test_places_of_what_does_not_fit_say_where() -> None:
         sized.places(b"\x09ab", 0, 3)
 
 
+def test_bytes_that_a_size_counts_and_no_field_has() -> None:
+    sized = Struct("Sized", Field("size", U8, sizes=True), Field("first", U8))
+    with pytest.raises(DescriptionError, match="1 bytes left at the end of Sized"):
+        sized.unpack(b"\2ab")
+
+
 def test_bytes_of_the_length_that_another_field_says() -> None:
     said = Struct("Said", Field("size", U8), Field("data", Bytes("size")), Field("more", U8))
     packed = said.pack({"size": 2, "data": b"ab", "more": 7})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,9 +11,16 @@ from explained import accounts, every, named, tiles
 
 import logwright as lw
 from logwright.codec import registry
+from logwright.codec.explain import Node, Space
+from logwright.codec.fault import Fault, Kind
 from logwright.codec.kafka.batch import RECORD, RECORD_BATCH
+from logwright.codec.leveldb.framing import BLOCK
+from logwright.codec.leveldb.framing import RECORD as PHYSICAL
+from logwright.codec.leveldb.write_batch import WRITE_BATCH
 from logwright.corpora.cases import cases
-from logwright.readers.explain import address, spell
+from logwright.readers.explain import Wish, _Opened, _place, address, spell
+from logwright.readers.resolve import FileTarget, resolve
+from logwright.readers.walk import Hole, Stretch, Walk
 
 KAFKA, LEVELDB = cases("kafka"), cases("leveldb")
 PARTITION = KAFKA["v2_gzip_aiokafka"].partition
@@ -116,6 +124,7 @@ def test_rows_are_found_in_the_segment_that_has_them(tmp_path: Path) -> None:
         batch = RECORD_BATCH.unpack(found.pieces[0].data)[0]
         assert batch["base_offset"] <= offset <= batch["base_offset"] + batch["last_offset_delta"]
         assert int(Path(found.path).stem) <= offset
+    assert "files of" in lw.explain(path).found.notes[0]
     assert found.found.notes == [], "the names of the segments say that no other can have it"
     assert "were not looked at" in lw.explain(path, where={"key": b"k0"}).found.notes[0]
 
@@ -256,6 +265,58 @@ def test_every_fault_of_damaged_directories() -> None:
     assert tried > 3
 
 
+def test_a_fault_at_the_very_end() -> None:
+    """Nothing lies there: what comes before it is shown."""
+    fault = Fault("kafka.log", SEGMENT.stat().st_size, 0, Kind.TRUNCATED, "it ends")
+    (target,) = resolve(SEGMENT)
+    assert isinstance(target, FileTarget)
+    with _Opened.of(target) as file:
+        (piece,) = file.around(fault, Wish()).pieces
+    assert piece.stop == SEGMENT.stat().st_size
+
+
+def test_a_row_that_is_not_among_the_nodes() -> None:
+    leaf = Node("a", 0, 1, "int", 5)
+    node = Node("b", 0, 1, "bytes", children=[leaf], space=Space(0, b"x", "unpacked", [leaf, leaf]))
+    assert _place(node, 3) is None
+    assert _place(Node("a", 4, 5, "int", row=3), 3) == (4,)
+
+
+def test_more_than_there_is() -> None:
+    assert lw.explain(SEGMENT, at=0, limit=99).pieces[-1].stop == SEGMENT.stat().st_size
+
+
+def test_bytes_between_frames_are_pieces_too(tmp_path: Path) -> None:
+    """Too few for a header, behind a damaged record that ends near the end of its block."""
+    batch = WRITE_BATCH.pack(
+        {"sequence": 5, "count": 1, "operations": [{"type": 1, "key": b"k", "value": b"v"}]}
+    )
+    for spare in range(8):
+        payload = WRITE_BATCH.pack({"sequence": 1, "count": 0, "operations": []}) + bytes(
+            BLOCK - 7 - 12 - spare
+        )
+        bad = bytearray(PHYSICAL.pack({"length": len(payload), "type": 1, "payload": payload}))
+        bad[20] ^= 1
+        data = bytes(bad) + bytes(spare) + PHYSICAL.pack({"length": len(batch), "type": 1, "payload": batch})
+        path = tmp_path / "000003.log"
+        path.write_bytes(data)
+        accounts(lw.explain(path), data)
+
+
+def test_what_a_codec_passes_over_is_shown_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Late(Walk):
+        def __iter__(self) -> Iterator[Stretch | Hole]:
+            for found in super().__iter__():
+                if isinstance(found, Stretch):
+                    found.frames = found.frames.pick(slice(1, None))
+                yield found
+
+    monkeypatch.setattr("logwright.readers.explain.Walk", Late)
+    found = lw.explain(SEGMENT)
+    accounts(found, SEGMENT.read_bytes())
+    assert (found.pieces[0].frame, found.pieces[0].stop) == (False, 971)
+
+
 def test_a_fault_of_the_directory_itself() -> None:
     damaged = LEVELDB["table_missing"].path / "db"
     with pytest.raises(lw.NotFoundError, match="of no file that can be explained"):
@@ -298,7 +359,7 @@ def test_what_the_disk_can_not_read(tmp_path: Path) -> None:
     place = tmp_path / "map"
     place.write_bytes(b"# Mapfile\n0x3000 + 1\n0 0x200 +\n0x200 0x100 -\n0x300 0x534 +\n")
     found = lw.explain(SEGMENT, ddrescue_map=str(place))
-    assert [(piece.fault is not None) for piece in found.pieces][0]
+    assert found.pieces[0].fault is not None
     assert any("shown as zeros" in note for note in found.found.notes)
     data = SEGMENT.read_bytes()
     shown = b"".join(piece.data for piece in found.pieces)

@@ -104,6 +104,12 @@ def test_findings_beside_a_sound_frame() -> None:
     assert "records" in text
 
 
+def test_what_has_no_consequences(tmp_path: Path) -> None:
+    path = tmp_path / "00000000000000000000.index"
+    path.write_bytes(bytes(7) + b"\x05" + bytes(3) + b"\x09" + bytes(3) + b"\x08" + bytes(24))
+    assert "  24 zero bytes allocated ahead" in lw.explain(path).text()
+
+
 def test_wide_flags() -> None:
     wide = Bits("b", 3, 2, 1, "", "", 8)
     assert len(wide.pattern()) > 23

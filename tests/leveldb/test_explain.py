@@ -105,7 +105,7 @@ def test_a_header_that_is_torn() -> None:
 # Tables
 
 
-def block(kind: int, contents: bytes, items: int = 1000) -> Node:
+def block(kind: int, contents: bytes, items: int = 1000, row: int | None = None) -> Node:
     stored = sealed(contents, 0)
     one = np.array([0], np.int64)
     blocks = Blocks(
@@ -118,7 +118,7 @@ def block(kind: int, contents: bytes, items: int = 1000) -> Node:
         len(stored),
         [],
     )
-    (node,) = table_of(Window(np.frombuffer(stored, np.uint8), 0, 9999), blocks, Focus(items=items))
+    (node,) = table_of(Window(np.frombuffer(stored, np.uint8), 0, 9999), blocks, Focus(items=items, row=row))
     tiles([node], stored, 0)
     assert node.name == STORED[kind].name
     return node
@@ -148,6 +148,9 @@ def test_whole_keys_behind_what_they_share() -> None:
     ]
     few = items(block(DATA, data, items=1))
     assert [one.meaning for one in few] == ["abc, sequence 7, value", "2 more entries, not shown one by one"]
+    many = of(entry(0, b"a" + TAG, b""), *[entry(0, b"b" + TAG, b"")] * 9, entry(1, b"z" + TAG, b""))
+    said = [one.meaning for one in items(block(DATA, many, items=1, row=10))]
+    assert said == ["a, sequence 7, value", "9 more entries, not shown one by one", "bz, sequence 7, value"]
     names = of(entry(0, b"filter.x", b"\x05\x06"))
     (one,) = items(block(METAINDEX, names))
     assert one.meaning == "filter.x"
