@@ -17,7 +17,7 @@ SHELL := /bin/bash
 
 UV_VERSION := 0.13.8
 
-.PHONY: help install test demo bench bench-peers oracle lint format types dist lock coverage nightly trust clean distclean
+.PHONY: help install test demo bench bench-peers oracle docs lint format types dist lock coverage nightly trust clean distclean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -65,6 +65,9 @@ bench: $(STAMP) ## measure, and print one table
 
 bench-peers: $(STAMP) ## the same, beside what one would use instead (Java 17 for Kafka's own tools)
 	$(BIN)/python benchmarks/run.py --peers $(ARGS)
+
+docs: $(STAMP) ## make the pages of docs/formats from the descriptions
+	$(BIN)/python tools/format_pages.py
 
 lint: $(STAMP) ## style, mistakes, format, import contracts
 	$(BIN)/ruff check .

@@ -52,7 +52,15 @@ def main() -> None:
         print("measuring ours ...", file=sys.stderr)
         ours = _ours(place)
         lines = _table(ours, peers)
-        lines += ["", *_salvage(), "", *_memory(place), *_cold(place)]
+        lines += [
+            "",
+            *_apart("bench_salvage.py"),
+            "",
+            *_apart("bench_leveldb.py"),
+            "",
+            *_memory(place),
+            *_cold(place),
+        ]
         if not given.no_spark:
             lines += _spark(place)
     text = "\n".join([_machine(), "", *lines, ""])
@@ -124,11 +132,9 @@ def _table(ours: Rates, peers: dict[str, dict[str, Rates]]) -> list[str]:
     return lines
 
 
-def _salvage() -> list[str]:
-    """Past damage: a process of its own, as it warms up the kernels."""
-    said = subprocess.run(
-        [sys.executable, str(HERE / "bench_salvage.py")], check=True, stdout=subprocess.PIPE, text=True
-    )
+def _apart(name: str) -> list[str]:
+    """The lines of a section that has a process of its own, as it warms up the kernels."""
+    said = subprocess.run([sys.executable, str(HERE / name)], check=True, stdout=subprocess.PIPE, text=True)
     return said.stdout.splitlines()
 
 

@@ -187,6 +187,21 @@ class Prepares(Protocol):
 
 
 @runtime_checkable
+class Mends(Protocol):
+    """What a codec may offer besides: to put a damaged file together anew, where good frames can't be laid side by side: where a frame lies
+    counts, or something in the file says where."""
+
+    def mend(
+        self, listing: Listing, name: str, strategy: Strategy, options: Options
+    ) -> tuple[Iterator[Kept | bytes], Sequence[Cut]]:
+        """What the file is made of when it is mended (by SALVAGE or PREFIX), and what is not kept. `options` are the codec's own.
+
+        Raises `DamageError` where nothing is left of it.
+        """
+        ...
+
+
+@runtime_checkable
 class Addresses(Protocol):
     """What a codec may offer besides: to change one field of a frame by its name, wrong values too."""
 
@@ -209,6 +224,9 @@ class Addresses(Protocol):
 class Explains(Protocol):
     """What a codec may offer besides: to say what lies in a stretch of a file, where that is more than its first structure, or that
     one after the other."""
+
+    described: Sequence[Struct]
+    """The structures that this is made of, for the format's page in the docs."""
 
     def explain(self, window: Window, context: Any, focus: Focus, *, frame: bool) -> Sequence[Node]:
         """All of the window, as nodes side by side: it is a `frame` just as a scan found it, or a stretch that is none (damage, or

@@ -323,10 +323,16 @@ class Repeated(Type):
 
 @dataclass(frozen=True)
 class Switch(Type):
-    """One type or another, by what is read before: `choose(scope)` gives the type."""
+    """One type or another, by what is read before: `choose(scope)` gives the type.
+
+    For those who can't call it, `on` says the same: an expression of fields, C's way, and in `keys` its value for each case (None:
+    any other).
+    """
 
     choose: Callable[[Scope], Type]
     cases: tuple[Type, ...]
+    on: str = ""
+    keys: tuple[int | None, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "min_size", min(case.min_size for case in self.cases))

@@ -9,7 +9,7 @@ Bytes that hold others (compressed, or gathered from several places) have a `Spa
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +31,7 @@ from logwright.codec.describe import (
     Varint,
 )
 from logwright.codec.describe import Int as IntType
+from logwright.codec.flip import turned
 
 if TYPE_CHECKING:
     from logwright.codec.base import Window
@@ -279,10 +280,10 @@ class Explainer:
             made.children += left
             at = stop
         made.end = self.base + at
-        self._checksums(kind, there, at)
         for one in kind.fields:
             if one.holds is not None and one.name in there and not there[one.name].broken:
                 self._open(one, one.holds, there[one.name], inner)
+        self._checksums(kind, there, at)
         return made
 
     def _field(self, one: Field, at: int, end: int, scope: Scope) -> Node:
@@ -306,7 +307,7 @@ class Explainer:
                 continue
             algorithm, first = one.checksum
             node = there[one.name]
-            if first not in there:
+            if first not in there or there[first].broken:
                 continue
             low = there[first].start - self.base
             high = end if low >= node.end - self.base else node.start - self.base
@@ -314,6 +315,24 @@ class Explainer:
             node.check = Check(node.value, computed, self.base + low, self.base + high)
             if not node.check.right:
                 node.problem = f"{_hex(computed)} is expected, {_hex(node.value)} found"
+                self._turned(algorithm, node, node.check, there)
+
+    def _turned(
+        self, algorithm: Callable[[bytes], int], node: Node, check: Check, there: dict[str, Node]
+    ) -> None:
+        """Where a single bit makes a checksum wrong, say which."""
+        found = turned(algorithm, check.stored, check.computed, check.end - check.start)
+        if found is None:
+            return
+        place, bit = check.start + found[0], found[1]
+        if place == check.end:
+            node.problem += f": bit {bit} of the checksum itself is turned over"
+            return
+        node.problem += f": right with bit {bit} of byte {place} turned over"
+        for one in there.values():
+            for leaf in one.leaves():
+                if leaf.start <= place < leaf.end and not leaf.problem:
+                    leaf.problem = f"bit {bit} of byte {place} is turned over, says the checksum"
 
     def _open(self, one: Field, content: Content, node: Node, scope: Scope) -> None:
         """What lies in the bytes of a node."""

@@ -94,6 +94,7 @@ class FixedCodec:
         self.wrong, self.system, self.relative = wrong, system, dict(relative or {})
         self.version, self.allocated = version, allocated
         self.structures: tuple[Struct, ...] = (entry,)
+        self.described = self.structures
         self.options: tuple[Option, ...] = ()
         self.dtype = dtype_of(entry)
         self.tables: Mapping[str, Table] = {

@@ -7,16 +7,25 @@ Names are compared without regard to case, `.`, `_` and `-`, so that `segment.by
 from __future__ import annotations
 
 import difflib
+import functools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from logwright.codec.fault import UsageError
 
+_IGNORED = str.maketrans("", "", "._-")
+
 
 def fold(name: str) -> str:
     """The form in which option names are compared."""
-    return name.lower().translate({ord(c): None for c in "._-"})
+    return name.lower().translate(_IGNORED)
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def _folded(name: str) -> str:
+    """The same of an upstream's name, of which there are not many: each file that is opened has its options."""
+    return fold(name)
 
 
 def parse_bool(text: Any) -> bool:
@@ -117,7 +126,7 @@ class Options:
     """The values of a set of options, by upstream name: `options["segment.bytes"]`. Immutable, picklable."""
 
     def __init__(self, declared: Iterable[Option], given: Mapping[str, Any] | None = None) -> None:
-        by_fold = {fold(option.name): option for option in declared}
+        by_fold = {_folded(option.name): option for option in declared}
         self._values = {option.name: option.default for option in by_fold.values()}
         self._given: set[str] = set()
         for name, value in (given or {}).items():

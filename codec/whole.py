@@ -53,7 +53,8 @@ class ParseError(DescriptionError):
 class WholeCodec:
     """A codec of a small file: `parse` gives its rows, or raises `ParseError`; `form` is its mirror.
 
-    Both have a table with all columns. `form` raises `DescriptionError` for rows that make no file.
+    Both have a table with all columns. `form` raises `DescriptionError` for rows that make no file. `text` describes the words of
+    a file that is none of fixed-width fields: for those who look at the bytes only.
     """
 
     whole = True
@@ -70,9 +71,11 @@ class WholeCodec:
         form: Callable[[pa.Table], bytes],
         system: str,
         structures: tuple[Struct, ...] = (),
+        text: Struct | None = None,
     ) -> None:
         self.name, self.title, self.pattern, self.columns = name, title, pattern, columns
         self.parse, self.form, self.system, self.structures = parse, form, system, structures
+        self.described = structures if text is None else (text,)
         self.options: tuple[Option, ...] = ()
         self.tables: Mapping[str, Table] = {
             "rows": Table("rows", columns, "One row an entry."),
@@ -89,7 +92,7 @@ class WholeCodec:
 
     def explain(self, window: Window, context: None, focus: Focus, *, frame: bool) -> Sequence[Node]:
         """See `codec.base.Explains`."""
-        return explain.stretch(self.structures[0] if self.structures else None, window, focus, one=True)
+        return explain.stretch(self.described[0], window, focus, one=True)
 
     def recognise(self, name: str, head: bytes) -> Match:
         return Match.NAME if self.pattern.fullmatch(name) else Match.NO

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import difflib
 import fnmatch
+import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -333,11 +334,13 @@ def _outer(codec: Codec) -> list[str]:
 
 def _inner(codec: Codec, path: list[str | int]) -> list[str]:
     """The fields of what a path of names and numbers leads to."""
-    struct: Struct | None = codec.structures[0] if codec.structures else None
+    struct: Struct | None = None
+    within: Sequence[Struct] = codec.structures
     for name in path[::2]:
-        fields = [] if struct is None else [one for one in struct.fields if one.name == name]
+        fields = [one for one in itertools.chain(*(each.fields for each in within)) if one.name == name]
         items = [kind.item for one in fields for kind in _cases(one.type) if isinstance(kind, Repeated)]
         struct = next((one for one in items if isinstance(one, Struct)), None)
+        within = () if struct is None else (struct,)
     return [] if struct is None else [one.name for one in struct.fields]
 
 

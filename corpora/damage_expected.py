@@ -72,7 +72,7 @@ def expected(
     for target in targets:
         found = reading([target])
         columns = found.table.select(None)
-        for task in (file for task in found.tasks for file in task.files):
+        for task in (file for work in found.tasks for file in work.files):
             if folder is not None:
                 task = replace(task, hints={**task.hints, "directory": folder})
             _file(task, columns, untouched, named(task.real), out)

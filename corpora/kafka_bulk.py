@@ -11,6 +11,7 @@ import pyarrow as pa
 from logwright.codec.kafka import log
 from logwright.codec.kafka.names import parse_directory
 from logwright.codec.option import Option
+from logwright.corpora.bulk import cut, numbered
 from logwright.corpora.recipe import Order
 from logwright.corpora.rng import text
 
@@ -34,32 +35,12 @@ def rows(order: Order) -> Iterator[pa.RecordBatch]:
         times = START_MS + 10 * np.arange(start, start + count) + of_time.numbers(start, count, 10)
         yield pa.RecordBatch.from_arrays(
             [
-                _numbered(b"user-", of_key.numbers(start, count, keys), len(str(keys - 1))),
-                _cut(pool, of_place.numbers(start, count, 1 << 16), sizes),
+                numbered(b"user-", of_key.numbers(start, count, keys), len(str(keys - 1))),
+                cut(pool, of_place.numbers(start, count, 1 << 16), sizes),
                 pa.array(times, log.ROWS["timestamp"].type),
             ],
             names=["key", "value", "timestamp"],
         )
-
-
-def _numbered(prefix: bytes, numbers: Any, digits: int) -> Any:
-    """`user-007`: a prefix and a number with leading zeros."""
-    out = np.empty((len(numbers), len(prefix) + digits), np.uint8)
-    out[:, : len(prefix)] = np.frombuffer(prefix, np.uint8)
-    for i in range(digits):
-        out[:, len(prefix) + i] = ord("0") + numbers // 10 ** (digits - 1 - i) % 10
-    offsets = np.arange(len(numbers) + 1, dtype=np.int32) * out.shape[1]
-    return pa.Array.from_buffers(pa.binary(), len(numbers), [None, _buffer(offsets), _buffer(out)])
-
-
-def _cut(pool: Any, places: Any, sizes: Any) -> Any:
-    """Pieces of the pool."""
-    ends = np.cumsum(sizes)
-    within = np.arange(int(ends[-1])) - np.repeat(ends - sizes, sizes)
-    data = pool[np.repeat(places, sizes) + within]
-    offsets = np.zeros(len(sizes) + 1, np.int32)
-    offsets[1:] = ends
-    return pa.Array.from_buffers(pa.binary(), len(sizes), [None, _buffer(offsets), _buffer(data)])
 
 
 def expected(order: Order, name: str, first_offset: int = 0) -> Callable[[], Iterator[pa.RecordBatch]]:
@@ -86,7 +67,3 @@ def expected(order: Order, name: str, first_offset: int = 0) -> Callable[[], Ite
             at += count
 
     return batches
-
-
-def _buffer(array: Any) -> pa.Buffer:
-    return pa.py_buffer(np.ascontiguousarray(array).data)

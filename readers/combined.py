@@ -3,7 +3,7 @@ is damaged in them is told and put aside, and the layout puts the rest together.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -57,11 +57,14 @@ class Combined:
         lengths = [task.length for task in self.files]
         return None if None in lengths else sum(one for one in lengths if one is not None)
 
-    def named(self) -> Work:
+    def with_files(self, change: Callable[[Task], Task]) -> Work:
+        changed = {task.file: change(task) for task in self.files}
         return replace(
             self,
-            runs=tuple(replace(run, tasks=tuple(task.named() for task in run.tasks)) for run in self.runs),
-            quiet=frozenset(task.path for task in self.files if task.file in self.quiet),
+            runs=tuple(
+                replace(run, tasks=tuple(changed[task.file] for task in run.tasks)) for run in self.runs
+            ),
+            quiet=frozenset(changed[name].file for name in self.quiet),
         )
 
     @property
@@ -86,19 +89,21 @@ class Combined:
         schema = output_schema(self.table, columns, mode)
         left = limit
         runs = [_Stream(reading, run) for run in self.runs]
-        for batch in layout.combine(self.view, self.how, runs, wanted, reading.tell):
-            for found in (*reading.damaged(schema), _shown(batch, filter, columns, schema)):
-                given = found if left is None else found.slice(0, left)
-                if not given.num_rows:
-                    continue
-                report.given += given.num_rows
-                yield given
-                if left is not None:
-                    left -= given.num_rows
-                    if not left:
-                        return
-        for found in reading.damaged(schema):
-            yield found if left is None else found.slice(0, left)
+        combined = layout.combine(self.view, self.how, runs, wanted, reading.tell)
+        while left != 0:
+            batch = next(combined, None)
+            found = [*reading.damaged(schema)]
+            if batch is not None:
+                found.append(_shown(batch, filter, columns, schema))
+            for rows in found:
+                given = rows.slice(0, left)
+                left = None if left is None else left - given.num_rows
+                if batch is not None and rows is found[-1]:
+                    report.given += given.num_rows
+                if given.num_rows:
+                    yield given
+            if batch is None:
+                return
 
     # Cutting
 
@@ -189,7 +194,6 @@ class _Reading:
             arrays = [
                 row.column(one.name) if one in CORRUPT else pa.nulls(row.num_rows, one.type) for one in schema
             ]
-            self.report.given += row.num_rows
             yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
@@ -203,6 +207,9 @@ class _Stream:
     def __call__(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         reading = self._reading
         for task in self._run.tasks:
+            filter = reading.filter_of(task)
+            if filter is not None and filter.skips(task.bounds):
+                continue
             loud = task.file not in self._told
             self._told.add(task.file)
             reading.report.file(task.file, task.codec).combined = True
@@ -210,7 +217,7 @@ class _Stream:
                 columns,
                 reading.report if loud else reading.silent,
                 mode=reading.mode,
-                filter=reading.filter_of(task),
+                filter=filter,
                 window=reading.window,
                 aside=reading.aside.append if loud else _forget,
             )

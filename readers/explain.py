@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from logwright.codec import registry
-from logwright.codec.base import Codec, Explains, Frames, Role, Window
+from logwright.codec.base import Codec, Explains, Frames, Part, Role, Window
 from logwright.codec.explain import Explainer, Focus, Node, stretch
-from logwright.codec.fault import Fault, NotFoundError, UnsupportedError, UsageError
+from logwright.codec.fault import Fault, NotFoundError, UnreadableError, UnsupportedError, UsageError
 from logwright.codec.option import parse_int
 from logwright.readers.filter import Filter, understand
 from logwright.readers.report import Report
@@ -35,6 +35,8 @@ MOST_NODES = 250_000
 """Pieces are added, where no place is asked for, until there are so many nodes."""
 MOST_BYTES = 8 << 20
 """Or so many bytes."""
+_MOST_ROWS = 16
+"""So many rows that match are shown, where nothing else is said."""
 _NUMBER = r"(?:0x[0-9a-f]+|[0-9][0-9_]*[kmgib]*)"
 _ADDRESS = re.compile(rf"(?:@{_NUMBER})*\+?{_NUMBER}", re.IGNORECASE)
 
@@ -42,7 +44,7 @@ _ADDRESS = re.compile(rf"(?:@{_NUMBER})*\+?{_NUMBER}", re.IGNORECASE)
 @dataclass(frozen=True)
 class Wish:
     """What is asked for: a byte (`address`), rows (`where`, as a filter), a fault by its number from 1 on in the report of `verify`;
-    or nothing in particular. `limit`: so many pieces at most, of rows so many. `items`: so many of a list are shown."""
+    or nothing in particular. `limit`: so many pieces at most, or rows. `items`: so many of a list are shown."""
 
     at: int | str | None = None
     where: Any = None
@@ -168,7 +170,10 @@ def _files(target: DirectoryTarget, wish: Wish) -> list[tuple[str, str]]:
     layout, plan = target.layout, target.plan
     view = layout.views[layout.default_view]
     filter = _filter(wish.where, registry.get(view.codec)) if wish.where is not None else None
-    parts = layout.parts(target.directory, plan, view.name, target.layout_options)
+    parts: list[Part] = []
+    for one in layout.parts(target.directory, plan, view.name, target.layout_options):
+        # Of what is combined the first that has a row is the one that counts.
+        parts += [one] if isinstance(one, Part) else [part for run in one.runs for part in run.parts]
     chosen = [(part.file, part.codec) for part in parts if filter is None or not filter.skips(part.bounds)]
     skipped = {part.file for part in parts}
     chosen += [
@@ -176,7 +181,9 @@ def _files(target: DirectoryTarget, wish: Wish) -> list[tuple[str, str]]:
         for file in plan.files
         if file.role is Role.PRIMARY and file.codec is not None and file.name not in skipped
     ]
-    return list(dict.fromkeys(chosen))
+    sizes = {entry.name: entry.size for entry in target.directory.entries()}
+    chosen = list(dict.fromkeys(chosen))
+    return [one for one in chosen if sizes.get(one[0])] or chosen
 
 
 def _of_fault(target: Target, wish: Wish, report: Report) -> Explained:
@@ -257,8 +264,8 @@ class _Opened:
 
     # What is there
 
-    def _pieces(self) -> Iterator[tuple[Stretch | None, list[Piece]]]:
-        """All of the file, a scan at a time."""
+    def _pieces(self, after: int = 0) -> Iterator[tuple[Stretch | None, list[Piece]]]:
+        """All of the file, a scan at a time; of what ends at byte `after` or before, no pieces are made."""
         at = 0
         with named(self.source):
             walk = self._walk()
@@ -276,6 +283,8 @@ class _Opened:
                     made = [
                         Piece(found.fault.offset, found.fault.offset + found.fault.length, fault=found.fault)
                     ]
+                elif len(found.frames) and found.window.offset + int(found.frames.end[-1]) <= after:
+                    at = found.window.offset + int(found.frames.end[-1])
                 else:
                     base = found.window.offset
                     starts, stops = (found.frames.start + base).tolist(), (found.frames.end + base).tolist()
@@ -293,7 +302,8 @@ class _Opened:
         found = Explained(self.source.path, self.codec, self.source.size, pieces, focus)
         nodes = size = 0
         for i, piece in enumerate(pieces):
-            self._explain(piece, wish, focus)
+            for bad in self._explain(piece, wish, focus):
+                found.notes.append(f"{bad.detail}: shown as zeros")
             nodes += piece.count()
             size += len(piece.data)
             if len(piece.data) < piece.stop - piece.start:
@@ -305,7 +315,8 @@ class _Opened:
                 break
         return found
 
-    def _explain(self, piece: Piece, wish: Wish, at: tuple[int, ...]) -> None:
+    def _explain(self, piece: Piece, wish: Wish, at: tuple[int, ...]) -> list[UnreadableError]:
+        """Puts what is in it into a piece; returns what the disk can't read of it."""
         data, unreadable = patched(self.source, piece.start, min(piece.stop - piece.start, LONGEST))
         piece.data = data.tobytes()
         window = Window(data, piece.start, self.source.size)
@@ -319,6 +330,7 @@ class _Opened:
             piece.nodes = stretch(first, window, focus, one=piece.frame)
         if piece.frame and not unreadable:
             piece.findings += tuple(self._decoded(window))
+        return unreadable
 
     def _decoded(self, window: Window) -> Iterator[Fault]:
         """What decoding the frame finds wrong with it."""
@@ -351,12 +363,12 @@ class _Opened:
 
     def at(self, place: tuple[int, ...], wish: Wish) -> Explained:
         """The piece that holds a byte, and with `limit` so many from there on."""
-        if place[0] >= max(self.source.size, 1):
+        if place[0] >= self.source.size:
             raise UsageError(
                 f"there is no byte {place[0]}: the file has {self.source.size}", path=self.source.path
             )
         chosen: list[Piece] = []
-        for _, made in self._pieces():
+        for _, made in self._pieces(place[0]):
             chosen += [piece for piece in made if piece.stop > place[0]]
             if len(chosen) >= (wish.limit or 1):
                 break
@@ -366,25 +378,30 @@ class _Opened:
         """The pieces that a fault touches."""
         stop = fault.offset + max(fault.length, 1)
         chosen: list[Piece] = []
-        for _, made in self._pieces():
+        last: list[Piece] = []
+        for _, made in self._pieces(fault.offset - 1):
+            last = made[-1:] or last
             chosen += [piece for piece in made if piece.start < stop and piece.stop > fault.offset]
             if made and made[-1].stop >= stop:
                 break
+        # One at the very end of the file is of what comes before it.
+        chosen = chosen or last
         return self._finished(chosen[: wish.limit], wish, (fault.offset,))
 
     def rows(self, wish: Wish) -> Explained | None:
         """The pieces that hold rows that match; None where there are none."""
         filter = _filter(wish.where, self.codec)
-        most = wish.limit or 1
+        most = wish.limit or _MOST_ROWS
         chosen: list[Piece] = []
-        for found, made in self._pieces():
+        for found, _ in self._pieces(self.source.size):
             if found is None or not len(found.frames):
                 continue
-            frames = [piece for piece in made if piece.frame]
+            base, frames = found.window.offset, found.frames
             for i, row in self._matches(found, filter):
                 if len(chosen) == most:
                     return self._shown(chosen, wish, more=True)
-                chosen.append(Piece(frames[i].start, frames[i].stop, frame=True, row=row))
+                start, stop = base + int(frames.start[i]), base + int(frames.end[i])
+                chosen.append(Piece(start, stop, frame=True, row=row))
         return self._shown(chosen, wish, more=False) if chosen else None
 
     def _shown(self, chosen: list[Piece], wish: Wish, *, more: bool) -> Explained:

@@ -19,7 +19,7 @@ from logwright.readers.filter import Filter
 from logwright.readers.resolve import DirectoryTarget, FileTarget, Target, folder_of, kind
 from logwright.readers.served import Served
 from logwright.readers.task import Task, Work
-from logwright.readers.words import after_stop
+from logwright.readers.words import after_stop, skips
 
 GENERIC = ("rows", "frames", "file")
 """The views that exist for every codec, and for a directory: those of its primary files."""
@@ -93,7 +93,7 @@ def _named(part: Reading, target: Target) -> Reading:
     """The same with files named by their paths, since two directories may have files of one name."""
     if isinstance(target, FileTarget):
         return part
-    tasks = tuple(task.named() for task in part.tasks)
+    tasks = tuple(task.with_files(Task.named) for task in part.tasks)
     faults = tuple(
         (target.directory.shown(name) if name else target.path, fault) for name, fault in part.faults
     )
@@ -199,14 +199,20 @@ def _as_system(target: DirectoryTarget, view: str, started: Started) -> Reading:
     table = registry.table_of(layout.views[view])
     notes = target.directory.warnings
     if verdict.error is not None:
-        notes += (f"its client stops at {verdict.serves.get('stops_at')}: {verdict.error}",)
+        stops = verdict.serves.get("stops_at")
+        goes_on = f"its clients {skips(verdict.to_dict())}"
+        notes += (goes_on if stops is None else f"its client stops at {stops}: {verdict.error}",)
     return Reading(table, tasks, (), notes, (), target.live, (verdict.to_dict(),))
 
 
 def _served(target: DirectoryTarget, view: str, started: Started, opened: Serves) -> Served:
-    size = sum(target.sizes.values())
+    files = tuple(
+        _task(target, Part(file.name, file.codec, "rows", file.hints))
+        for file in target.plan.files
+        if file.role is Role.PRIMARY and file.codec is not None
+    )
     return Served(
-        target.path, target.layout.name, target.options, view, started.version, started.clean, size, opened
+        target.path, target.layout.name, target.options, view, started.version, started.clean, files, opened
     )
 
 

@@ -7,6 +7,7 @@ Numbers are exact; the list of faults is capped (`max_faults`). Reports of parts
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -46,15 +47,16 @@ class FileReport:
         self.errors += fault.severity is Severity.ERROR
         if damaged and fault.severity is not Severity.INFO:
             self.bytes_damaged += fault.length
-        if len(self.faults) < self.max_faults:
-            self.faults.append(fault)
+        # Nearly always the last: what gives no rows is noted before what lies before it has been decoded.
+        bisect.insort(self.faults, fault, key=_offset)
+        del self.faults[self.max_faults :]
 
     def merge(self, other: FileReport) -> None:
         for name in ("bytes", "bytes_damaged", "frames", "rows", "faults_total", "errors"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.unchecked |= other.unchecked
         self.combined |= other.combined
-        self.faults = sorted([*self.faults, *other.faults], key=lambda fault: fault.offset)[: self.max_faults]
+        self.faults = sorted([*self.faults, *other.faults], key=_offset)[: self.max_faults]
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -65,6 +67,10 @@ class FileReport:
             "rows": self.rows,
             "faults": [fault.to_dict() for fault in self.faults],
         }
+
+
+def _offset(fault: Fault) -> int:
+    return fault.offset
 
 
 class Report(Mapping[str, Any]):
@@ -210,6 +216,7 @@ class Report(Mapping[str, Any]):
         said = self.system
         return said is not None and bool(
             not said["opens"]
+            or said["error"] is not None
             or said["rows_lost"]
             or said["lost"]
             or said["serves"].get("stops_at") is not None

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -27,21 +27,22 @@ class Served:
     view: str
     version: str | None
     clean: bool | None
-    length: int | None = None
+    files: tuple[Task, ...] = ()
+    """Those that count for what is served."""
     opened: Serves | None = None
     """Where it was started already: that does not go to another process."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Served, (
-            self.path, self.layout, self.options, self.view, self.version, self.clean, self.length,
+            self.path, self.layout, self.options, self.view, self.version, self.clean, self.files,
         )  # fmt: skip
 
     @property
-    def files(self) -> Sequence[Task]:
-        return ()
+    def length(self) -> int:
+        return sum(task.length or 0 for task in self.files)
 
-    def named(self) -> Work:
-        return self
+    def with_files(self, change: Callable[[Task], Task]) -> Work:
+        return replace(self, files=tuple(map(change, self.files)))
 
     def split(self, max_bytes: int) -> Sequence[Work]:
         """Not at all: where keys are not in order, what comes out depends on all that came before."""
@@ -58,6 +59,10 @@ class Served:
         window: int = WINDOW,
     ) -> Iterator[pa.RecordBatch]:
         wanted = tuple(dict.fromkeys((*columns, *(filter.columns if filter is not None else ()))))
+        for task in self.files:
+            entry = report.file(task.file, task.codec)
+            entry.bytes += task.length or 0
+            entry.combined = True
         left = limit
         for batch in self._started().serve(self.view, wanted):
             found = (batch if filter is None else filter.apply(batch)).select(list(columns))

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from enum import StrEnum
 from typing import Any
 
@@ -98,6 +99,22 @@ def named(source: Source) -> Iterator[None]:
         raise
 
 
+def _joined(parts: Sequence[Stretch]) -> Stretch:
+    """Stretches of one window as one."""
+    last = parts[-1]
+    if len(parts) == 1:
+        return last
+    each = [one.frames for one in parts]
+    frames = replace(
+        last.frames,
+        start=np.concatenate([one.start for one in each]),
+        end=np.concatenate([one.end for one in each]),
+        # Without it NumPy makes the numbers of this machine of them.
+        header=np.concatenate([one.header for one in each], dtype=last.frames.header.dtype),
+    )
+    return replace(last, frames=frames, faults=[fault for one in parts for fault in one.faults])
+
+
 class _Stream:
     def __init__(
         self,
@@ -135,7 +152,7 @@ class _Stream:
 
     def _run(self) -> Iterator[pa.RecordBatch]:
         seen = self.walk.start
-        for found in self.walk:
+        for found in self._found():
             batches = self._rows(found) if isinstance(found, Stretch) else self._hole(found)
             for batch in batches:
                 yield from self._give(batch)
@@ -150,6 +167,24 @@ class _Stream:
         self.report.bytes += max(0, self.walk.end - seen)
         if self.table == "file" and self.walk.start == 0 and not self.walk.refused:
             yield from self._give(self._file())
+
+    def _found(self) -> Iterator[Stretch | Hole]:
+        """What the walk finds. Where damage gives no rows the stretches of one window become one: each call of a codec has its price,
+        and between a thousand damaged places the frames are few."""
+        if self.mode in (Mode.FAILFAST, Mode.PERMISSIVE):
+            yield from self.walk
+            return
+        held: list[Stretch] = []
+        for found in self.walk:
+            if isinstance(found, Hole):
+                yield found
+                continue
+            if held and held[0].window is not found.window:
+                yield _joined(held)
+                held = []
+            held.append(found)
+        if held:
+            yield _joined(held)
 
     def _cheapest(self) -> tuple[str, ...]:
         columns = self.codec.tables[self.table].columns

@@ -3,7 +3,7 @@ another process can run it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -57,8 +57,8 @@ class Work(Protocol):
         """The same rows from work of at most `max_bytes` each, as far as it can be cut."""
         ...
 
-    def named(self) -> Work:
-        """The same with files called by their paths."""
+    def with_files(self, change: Callable[[Task], Task]) -> Work:
+        """The same with each file changed."""
         ...
 
 
@@ -146,7 +146,11 @@ class Task:
                 out.append(replace(self, start=start, stop=stop))
         return out
 
+    def with_files(self, change: Callable[[Task], Task]) -> Task:
+        return change(self)
+
     def named(self) -> Task:
+        """The same with the file called by its path."""
         return replace(self, file=self.path)
 
 

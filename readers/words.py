@@ -184,6 +184,11 @@ def after_stop(said: Mapping[str, Any]) -> str:
     return f"{name}, after {'a clean' if said['clean'] else 'an unclean'} stop"
 
 
+def skips(said: Mapping[str, Any]) -> str:
+    """What clients do that go on behind an error."""
+    return f"skip what can't be read, and end with the error {said['error']!r}"
+
+
 def system(said: Mapping[str, Any], report: Report) -> str:
     """What the real system would do if it were started now."""
     row, file = report.nouns
@@ -210,6 +215,8 @@ def system(said: Mapping[str, Any], report: Report) -> str:
     stops = said["serves"].get("stops_at")
     if stops is not None:
         does.append(f"its clients stop with an error at {stops}")
+    elif said["error"]:
+        does.append(f"its clients {skips(said)}")
     if said["rows_lost"]:
         loss = f"loses {count(said['rows_lost'], row)}"
     elif said["rows_lost"] is None and said["lost"]:
@@ -393,7 +400,9 @@ def _shortly(said: Mapping[str, Any], report: Report) -> str:
     if said["rows_lost"]:
         return f"{name} loses {count(said['rows_lost'], report.nouns[0])}"
     stops = said["serves"].get("stops_at")
-    return "" if stops is None else f"{name}'s clients stop at {stops}"
+    if stops is not None:
+        return f"{name}'s clients stop at {stops}"
+    return f"{name}'s clients end with an error" if said["error"] else ""
 
 
 def _about(one: Report) -> str:

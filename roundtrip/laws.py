@@ -138,7 +138,7 @@ def kernel_equals_description(
     data = specimen.all_bytes()
     if not specimen.codec.structures:
         return Verdict(law, _what(specimen), 0)
-    struct = specimen.codec.structures[0]
+    struct = reference.FRAMES.get(specimen.codec.name, specimen.codec.structures[0])
     frames = specimen.read("frames").table
     found = _good_frames(specimen)
     rows_of = reference.ROWS.get(specimen.codec.name)

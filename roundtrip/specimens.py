@@ -166,6 +166,15 @@ BOXES: tuple[Box, ...] = (
         "value",
         {"segment.bytes": 200, "batch.size": 110, "topic.id": "AAAAAAAAAAAAAAAAAAAAAQ"},
     ),
+    # In the order of keys, those written next behind: whoever reads a database gets them so.
+    Box(
+        "leveldb.db",
+        "chainstate",
+        [{"key": b"a%d" % n, "value": b"old" * n} for n in range(6)],
+        [{"key": b"b%d" % n, "value": b"new" * n} for n in range(8)],
+        "key",
+        {"max_file_size": 150, "block_size": 60, "compression": "none"},
+    ),
 )
 
 

@@ -66,7 +66,11 @@ class Page:
         for domain in ("Page", "Runtime", "Log"):
             self.call(f"{domain}.enable")
         self.call(
-            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=False,
         )
         self.call("Page.navigate", url=path.resolve().as_uri())
         end = time.monotonic() + _PATIENCE
@@ -103,7 +107,16 @@ class Page:
 
     def key(self, name: str, text: str = "") -> None:
         """A key is pressed and let go."""
-        codes = {"Enter": 13, "ArrowDown": 40, "ArrowUp": 38, "ArrowLeft": 37, "ArrowRight": 39, "Tab": 9}
+        codes = {
+            "Enter": 13,
+            "ArrowDown": 40,
+            "ArrowUp": 38,
+            "ArrowLeft": 37,
+            "ArrowRight": 39,
+            "Tab": 9,
+            "Home": 36,
+            "End": 35,
+        }
         params = {"key": name, "windowsVirtualKeyCode": codes.get(name, ord(name[0].upper()))}
         if len(name) == 1 or name == "Enter":
             params["text"] = text or ("\r" if name == "Enter" else name)

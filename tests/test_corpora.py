@@ -24,7 +24,8 @@ from logwright.corpora.generate import generators, recipes
 from logwright.corpora.rng import Rng, text
 from logwright.roundtrip.laws import decode_encode, kernel_equals_description
 
-RECIPES = [(one.name, recipe.name) for one in generators() for recipe in one.recipes]
+KAFKA = [one for one in generators() if one.name.startswith("kafka.")]
+RECIPES = [(one.name, recipe.name) for one in KAFKA for recipe in one.recipes]
 SMALL = [recipe for codec, recipe in RECIPES if codec == "kafka.partition" and recipe != "plain"]
 
 

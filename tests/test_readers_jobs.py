@@ -91,6 +91,15 @@ def test_a_worker_that_ends_is_an_error(what: str, said: str) -> None:
     assert workers() == []
 
 
+def test_who_was_stopped_starts_no_process() -> None:
+    shared = jobs._Shared([piece("1")])
+    worker = jobs._Worker(shared)
+    shared.stopped = True
+    with pytest.raises(EOFError):
+        worker._ask(piece("1"))
+    assert workers() == []
+
+
 def test_what_is_printed_does_not_get_among_the_answers(capfd: pytest.CaptureFixture[str]) -> None:
     assert list(jobs.run([piece("print('x') or 1"), piece("2")], 2)) == [1, 2]
     assert capfd.readouterr().err == "x\n"

@@ -118,7 +118,7 @@ def test_text_of_one_fault() -> None:
 
 
 SYSTEM = {
-    "name": "kafka", "version": "4.3", "clean": False, "clean_from": "", "opens": True, "scope": None, "error": None, "error_class": None,
+    "name": "kafka", "version": "4.3", "clean": False, "clean_from": "option", "opens": True, "scope": None, "error": None, "error_class": None,
     "rows": 5, "rows_lost": 6912004, "lost": [], "serves": {"first": 0, "last": 9, "stops_at": None},
     "truncates": {"0.log": 73400320}, "removes": ["1.log", "2.log", "1.index"], "rewrites": [], "creates": [], "warnings": [],
 }  # fmt: skip
@@ -274,6 +274,27 @@ def test_several_things() -> None:
     assert "/data/logs/a-0/0.log" in {file["path"] for file in found["files"]}
     assert (found["faults_total"], found["rows"]) == (2, 3 * 5678)
     json.dumps(found)
+
+
+def test_several_things_that_are_all_sound() -> None:
+    whole = Report("/data/logs")
+    for name in ("a-0", "b-0"):
+        part = partition_report(rows_lost=0)
+        part.path = f"/data/logs/{name}"
+        whole.parts.append(part)
+    lines = whole.text().splitlines()
+    assert lines[0] == "/data/logs  ok  2 looked at, 2.1 GB, 11356 records"
+    assert not [line for line in lines if "fault" in line]
+
+
+def test_what_is_said_twice_of_one_place_is_told_once() -> None:
+    """With what was lost there, whichever of the two says it."""
+    for said in ((LOST, {}), ({}, LOST)):
+        lines = (
+            report(*(fault(7, rows_lost=len(lost) and 122, lost=lost) for lost in said)).text().splitlines()
+        )
+        assert "offsets 4183220..4183341" in lines[1]
+        assert not [line for line in lines[2:] if "lost:" in line]
 
 
 def test_of_many_things_those_that_are_sound_are_counted() -> None:

@@ -73,6 +73,21 @@ for _i, _frame in enumerate(FRAMES):
 # Windows
 
 
+def test_where_damage_gives_no_rows_a_window_is_decoded_at_once() -> None:
+    bad = bytearray(DATA)
+    for at in range(2000, len(bad), 3000):
+        bad[at] ^= 0xFF
+    each = rows(bytes(bad), "PERMISSIVE")
+    table = rows(bytes(bad), "DROPMALFORMED")
+    assert table["id"].to_pylist() == each["id"].drop_null().to_pylist()
+    assert table["id"].num_chunks < each["id"].num_chunks // 2
+    reports = [FileReport("x", "y") for _ in range(2)]
+    for mode, report in zip(("PERMISSIVE", "DROPMALFORMED"), reports, strict=True):
+        rows(bytes(bad), mode, report=report)
+    assert [one.offset for one in reports[1].faults] == [one.offset for one in reports[0].faults]
+    assert rows(b"", "DROPMALFORMED").num_rows == 0
+
+
 @pytest.mark.parametrize("window", [SMALL, 5000, 1 << 20])
 def test_any_window_gives_the_same_rows(window: int) -> None:
     assert ids(DATA, "FAILFAST", window=window) == ALL

@@ -9,6 +9,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+import numpy as np
 import pytest
 from mending_shelf import (
     DAMAGED,
@@ -26,6 +27,7 @@ from mending_shelf import (
 
 import logwright as lw
 from logwright.codec.base import Kept, Mended
+from logwright.codec.fault import UnreadableError
 from logwright.readers.journal import COMMIT, Journal
 
 __all__ = ["mending"]
@@ -534,6 +536,32 @@ def test_a_backup_that_reads_back_as_something_else(
     monkeypatch.setattr(LocalFileSystem, "read", rotten)
     with pytest.raises(lw.StorageError, match="reads back as something else"):
         lw.repair(shelf, in_place=True, backup=tmp_path / "backup")
+    assert found(tmp_path) == {f"data/shelf/{name}": data for name, data in DAMAGED.items()}
+
+
+def test_an_original_that_becomes_shorter_while_it_is_saved(
+    shelf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from logwright.writers import backup
+
+    monkeypatch.setattr(backup, "patched", lambda source, at, length: (np.empty(0, np.uint8), []))
+    with pytest.raises(lw.BusyError, match="became shorter"):
+        lw.repair(shelf, in_place=True, backup=tmp_path / "backup")
+    assert found(tmp_path) == {f"data/shelf/{name}": data for name, data in DAMAGED.items()}
+
+
+def test_a_place_that_dies_while_it_is_copied(
+    shelf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was judged to be sound: nothing stands for its bytes, so nothing is written."""
+    from logwright.writers.mend import Mender
+
+    def dying(self, stage, copies, name, pieces):  # type: ignore[no-untyped-def]
+        raise UnreadableError.of(0, 512, "Input/output error", name)
+
+    monkeypatch.setattr(Mender, "_stage", dying)
+    with pytest.raises(lw.StorageError, match="can't read 512 bytes"):
+        lw.repair(shelf, tmp_path / "out")
     assert found(tmp_path) == {f"data/shelf/{name}": data for name, data in DAMAGED.items()}
 
 

@@ -177,6 +177,7 @@ def test_what_can_not_be_told_is_a_note_unless_it_was_asked(
         ({"rows_lost": 1}, SOUND, False),
         ({"lost": ({"first_id": 1},)}, SOUND, False),
         ({"serves": {"stops_at": 3}}, SOUND, False),
+        ({"error": "some of it can't be read"}, SOUND, False),
         ({}, DAMAGED, False),
     ],
 )

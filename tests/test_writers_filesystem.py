@@ -23,6 +23,7 @@ from logwright.codec.fault import (
     StorageError,
     UsageError,
 )
+from logwright.readers.live import held, held_here
 from logwright.roundtrip.memory_filesystem import MemoryFileSystem
 from logwright.writers import filesystem
 from logwright.writers.filesystem import (
@@ -345,3 +346,17 @@ def test_a_listed_file_that_is_gone_when_it_is_opened() -> None:
         assert source.pread(1, 9).tobytes() == b"bc"
     with pytest.raises(FileNotFoundError, match="/data/box/gone"):
         listing.open("gone")
+
+
+def test_a_lock_of_this_process_is_seen_and_stays(tmp_path: Path) -> None:
+    """Of these F_GETLK does not tell; and to open such a file and close it again would release it."""
+    place = tmp_path / "LOCK"
+    with open(place, "w") as file:
+        assert LocalFileSystem().holder(str(place)) is None
+        fcntl.lockf(file, fcntl.LOCK_EX)
+        assert LocalFileSystem().holder(str(place)) == "this process"
+        assert held([str(place)]) is True
+        test = f"import fcntl; fcntl.lockf(open({str(place)!r}, 'a'), fcntl.LOCK_EX | fcntl.LOCK_NB)"
+        assert subprocess.run([sys.executable, "-c", test], capture_output=True, check=False).returncode == 1
+    assert held([str(place)]) is False
+    assert not held_here(str(tmp_path / "none"))

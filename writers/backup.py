@@ -145,12 +145,11 @@ class Backup:
 
     def keep(self) -> None:
         """The originals have been changed: this is all there is of them."""
-        if self._lock is not None:
-            try:
-                self._files.remove(self._at(LOCK))
-                self._files.sync_directory(self.path)
-            finally:
-                self._free()
+        try:
+            self._files.remove(self._at(LOCK))
+            self._files.sync_directory(self.path)
+        finally:
+            self._free()
 
     def undo(self) -> None:
         """The originals are as they were: leave nothing. Errors are raised last."""

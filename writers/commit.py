@@ -6,7 +6,7 @@ rename     There is no target, or an empty directory: the new one is made beside
 exchange   The target is replaced: the new one is made beside it, the two swap names, then the old one is removed.
 journal    Files are added: they are made inside, in `<target>/<inner staging>/<token>/`, and a commit record there
            (`readers.journal`) says how they get their names. Also where the target can't be renamed: a mount point, or a file
-           system without exchange; then the record also removes the old files.
+           system without exchange; then the record also removes all old files, so that the system, started in between, sees no mixture.
 
 In each there is one step before which the target is the old one and after which it is the new one, as readers see it. Whatever
 fails before that step is undone here or by the next writer; whatever fails after it is finished by the next writer. What a
@@ -300,7 +300,7 @@ class Transaction:
         elif self.ticket.how is How.EXCHANGE:
             self._commit_exchange(ordered)
         else:
-            self._commit_journal(ordered, tuple(removes) if self.ticket.adds else self._replaced(staged))
+            self._commit_journal(ordered, tuple(removes) if self.ticket.adds else tuple(self.ticket.before))
 
     def _commit_rename(self) -> None:
         self.files.rename(self._beside, self.target.path)
@@ -320,7 +320,7 @@ class Transaction:
             self.files.rename(self._beside, marker)
             self.files.sync_directory(self.target.inner)
             self._root = marker
-            self._commit_journal(ordered, self._replaced(ordered))
+            self._commit_journal(ordered, tuple(self.ticket.before))
             return
         with self._after():
             if sizes(self.files, self._beside) != self.ticket.before:
@@ -336,10 +336,6 @@ class Transaction:
             self._inner.drop()
             remove_tree(self.files, marker)
             self._outer.release()
-
-    def _replaced(self, staged: Iterable[str]) -> tuple[str, ...]:
-        """The old files whose names no new one takes."""
-        return tuple(name for name in self.ticket.before if name not in set(staged))
 
     def _commit_journal(self, ordered: tuple[str, ...], removes: tuple[str, ...]) -> None:
         staged = self.stage.staged()

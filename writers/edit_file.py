@@ -5,35 +5,18 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import cast
 
-from logwright.codec.base import Change, Codec, Cut, EditsFile, Entry, Kept, Listing, PlannedFile, Role
+from logwright.codec.base import Change, Codec, Cut, EditsFile, Kept, PlannedFile, Role
 from logwright.codec.fault import UsageError
 from logwright.codec.option import Options
 from logwright.readers.report import Report
 from logwright.readers.resolve import FileTarget
-from logwright.readers.source import STDIN, Source, is_remote, local_path
+from logwright.readers.source import STDIN, is_remote, local_path
 from logwright.readers.stream import named
 from logwright.writers.filesystem import plain_errors
 from logwright.writers.repair import Request, edited
-from logwright.writers.repair_file import FileMender, Stretches
-
-
-class _Alone:
-    """A file as a directory with nothing else in it (`codec.base.Listing`)."""
-
-    def __init__(self, directory: str, name: str, source: Source) -> None:
-        self.name, self._file, self._source = directory, name, source
-
-    def entries(self) -> Sequence[Entry]:
-        return (Entry(self._file, self._source.size),)
-
-    def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
-        left = max(self._source.size - offset, 0)
-        return self._source.pread(offset, left if length is None else min(length, left)).tobytes()
-
-    def parent(self) -> Listing | None:
-        return None
+from logwright.writers.repair_file import Alone, FileMender
 
 
 def edit_file(target: FileTarget, change: Change, options: Options, request: Request, report: Report) -> None:
@@ -48,22 +31,16 @@ def edit_file(target: FileTarget, change: Change, options: Options, request: Req
         try:
             hints = {name: value for name, value in target.hints.items() if name != "live"}
             directory = str(hints.pop("directory", ""))
-            context: Any = target.codec.context(
-                target.name, Options(target.codec.options), directory=directory
-            )
-            base = getattr(context, "base_offset", None)
-            hints |= {} if base is None else {"base_offset": base}
             planned = PlannedFile(target.name, source.size, Role.PRIMARY, target.codec.name, hints)
             with named(source):
                 pieces, cuts = codec.edit_file(
-                    _Alone(directory, target.name, source), planned, change, options
+                    Alone(target.name, source, directory), planned, change, options
                 )
-            made: Stretches = [(one.start, one.stop) if isinstance(one, Kept) else one for one in pieces]
             rows = None
             if not request.dry_run and request.out is not None:
-                rows = mender.beside(source, made, local_path(request.out))
+                rows = mender.beside(source, pieces, local_path(request.out))
             elif not request.dry_run and cuts:
-                rows = mender.in_place(source, made, local_path(cast(str, request.backup)))
+                rows = mender.in_place(source, pieces, local_path(cast(str, request.backup)))
         finally:
             if target.source is None:
                 source.close()

@@ -385,7 +385,7 @@ def _sentences(
             all(cut.rows_lost is not None for cut in done.cut),
         )
         least = "" if known else "at least " if rows else "it is not known how many "
-        gone = f"{least}{_count(rows, noun) if known or rows else noun + 's'} lost"
+        gone = f"{least}{_count(rows, noun) if known or rows else plural(noun)} lost"
         stretches = _count(len(done.cut), "stretch", "stretches")
         said.append(f"{would}cut: {_count(lost, 'byte')} in {stretches}, {gone}")
     said.append(f"{would}kept: {_count(summary.rows, noun)}{f' ({ids})' if ids else ''}")

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext, suppress
 
-from logwright.codec.base import Chunk, Strategy
+from logwright.codec.base import Chunk, Cut, Entry, Kept, Listing, Mends, Strategy
 from logwright.codec.fault import BusyError, DamageError, Fault, Severity, UsageError
 from logwright.readers.report import FileReport, Report
 from logwright.readers.resolve import FileTarget
@@ -24,8 +24,8 @@ from logwright.writers.file import Draft
 from logwright.writers.filesystem import FileSystem, plain_errors
 from logwright.writers.stage import FileSource
 
-Stretches = list[tuple[int, int] | bytes]
-"""What a file is made of: bytes of the one there is, from and to, and others."""
+Stretches = list[tuple[int, int]]
+Pieces = Sequence[Kept | bytes]
 
 
 def repair_file(
@@ -54,7 +54,7 @@ def repair_file(
 
 
 class FileMender:
-    """Puts a file that is made of stretches of another in its place, once it is known to be sound."""
+    """Puts a file that is made of pieces of another one in its place, once it is known to be sound."""
 
     def __init__(self, target: FileTarget, files: FileSystem, report: Report) -> None:
         self._target, self._files, self._report = target, files, report
@@ -63,7 +63,7 @@ class FileMender:
         target = self._target
         return target.codec.context(target.name, codec_options(target.codec, target.options), **target.hints)
 
-    def beside(self, source: Source, kept: Stretches, out: str) -> int:
+    def beside(self, source: Source, pieces: Pieces, out: str) -> int:
         found = self._files.stat(out)
         empty = found is not None and not found.directory and not found.size
         if found is not None and self._same(out):
@@ -72,7 +72,7 @@ class FileMender:
             )
         draft = Draft(self._files, out, "overwrite" if empty else "error")
         try:
-            rows = self._fill(draft, source, kept)
+            rows = self._fill(draft, source, pieces)
             draft.commit()
         except BaseException:
             draft.undo()
@@ -87,14 +87,14 @@ class FileMender:
             and self._files.real(local_path(path)) == self._files.real(out)
         )
 
-    def in_place(self, source: Source, kept: Stretches, backup: str) -> int:
+    def in_place(self, source: Source, pieces: Pieces, backup: str) -> int:
         files, path = self._files, local_path(self._target.path)
         folder, name = os.path.split(files.real(path))
         refuse_backup_inside(files, backup, [folder])
         draft = Draft(files, path, "overwrite")
         saved: Backup | None = None
         try:
-            rows = self._fill(draft, source, kept)
+            rows = self._fill(draft, source, pieces)
             saved = Backup(files, backup, folder)
             saved.save([name], lambda _: nullcontext(source), lambda _: os.path.join(folder, name), {})
             found = files.stat(os.path.join(folder, name))
@@ -113,9 +113,9 @@ class FileMender:
             saved.keep()
         return rows
 
-    def _fill(self, draft: Draft, source: Source, kept: Stretches) -> int:
+    def _fill(self, draft: Draft, source: Source, pieces: Pieces) -> int:
         """Write what is kept, and make sure that it is sound. Returns its rows."""
-        for data in _windows(source, kept):
+        for data in _windows(source, pieces):
             draft.write(data)
         path = self._target.path
         if path != STDIN and not is_remote(path):
@@ -125,13 +125,14 @@ class FileMender:
         context = self._context()
         with FileSource(self._files, draft.path) as written:
             for found in Walk(written, codec, context):
-                if isinstance(found, Hole):
-                    if found.fault.severity is Severity.ERROR:
+                faults = [found.fault] if isinstance(found, Hole) else found.faults
+                for fault in faults:
+                    if fault.severity is Severity.ERROR:
                         raise DamageError(
-                            f"the result would not be sound, so nothing was written: at byte {found.fault.offset}: "
-                            f"{found.fault.detail}",
+                            f"the result would not be sound, so nothing was written: at byte {fault.offset}: {fault.detail}",
                             path=path,
                         )
+                if isinstance(found, Hole):
                     continue
                 for decoded in (
                     codec.decode(found.window, found.frames, "rows", columns, context)
@@ -151,17 +152,17 @@ class _Repair(FileMender):
         target, report = self._target, self._report
         source = target.open()
         try:
-            cut = self._judge(source)
-            kept = _others([(fault.offset, fault.offset + fault.length) for fault in cut], source.size)
+            cut, pieces = self._judge(source)
+            kept = [(piece.start, piece.stop) for piece in pieces if isinstance(piece, Kept)]
             saved_to = target.path
             if dry_run:
                 rows = None
             elif out is not None:
-                rows = self.beside(source, [*kept], local_path(out))
+                rows = self.beside(source, pieces, local_path(out))
             elif cut:
                 assert backup is not None
                 saved_to = os.path.join(backup, target.name)
-                rows = self.in_place(source, [*kept], local_path(backup))
+                rows = self.in_place(source, pieces, local_path(backup))
             else:
                 rows = None
         finally:
@@ -170,39 +171,56 @@ class _Repair(FileMender):
         report.kept = [{"file": target.path, "offset": at, "length": end - at} for at, end in kept]
         report.cut = [
             {
-                "file": target.path, "offset": fault.offset, "length": fault.length, "saved_to": saved_to,
-                "why": f"{fault.kind}: {fault.detail}", "rows_lost": fault.rows_lost, "lost": dict(fault.lost),
+                "file": target.path, "offset": one.offset, "length": one.length, "saved_to": saved_to, "why": one.why,
+                "rows_lost": one.rows_lost, "lost": dict(one.lost),
             }
-            for fault in cut
+            for one in cut
         ]  # fmt: skip
         report.rows_kept = rows
-        report.incomplete = any(fault.rows_lost != 0 for fault in cut)
+        report.incomplete = any(one.rows_lost != 0 for one in cut)
         self._say(cut, rows, out, backup, dry_run)
 
-    def _judge(self, source: Source) -> list[Fault]:
-        """What is to be cut. A tail that is no damage (zeros made in advance, what a running system is writing) stays."""
-        codec, size = self._target.codec, source.size
-        cut: list[Fault] = []
+    def _judge(self, source: Source) -> tuple[Sequence[Cut], list[Kept | bytes]]:
+        """What is to be cut, and what the result is made of. A tail that is no damage (zeros made in advance, what a running system is
+        writing) stays."""
+        codec, target = self._target.codec, self._target
+        if isinstance(codec, Mends):
+            options = codec_options(codec, target.options)
+            with named(source):
+                pieces, gone = codec.mend(Alone(target.name, source), target.name, self._strategy, options)
+                return gone, list(pieces)
+        cut = self._holes(source)
+        if cut and self._strategy is Strategy.PREFIX:
+            cut = [_to_the_end(cut[0], source.size)]
+        kept = _others([(one.offset, one.offset + one.length) for one in cut], source.size)
+        return cut, [Kept(target.name, at, end) for at, end in kept]
+
+    def _holes(self, source: Source) -> list[Cut]:
+        codec, cut = self._target.codec, list[Cut]()
         with named(source):
             for found in Walk(source, codec, self._context()):
                 if isinstance(found, Hole) and found.fault.severity is not Severity.INFO:
+                    fault = found.fault
                     if codec.whole:
-                        raise _one_frame(self._target, found.fault)
-                    cut.append(found.fault)
+                        raise _one_frame(self._target, fault)
+                    why = f"{fault.kind}: {fault.detail}"
+                    cut.append(
+                        Cut(
+                            self._target.name, fault.offset, fault.length, why, 0, fault.rows_lost, fault.lost
+                        )
+                    )
                     if self._strategy is Strategy.PREFIX:
                         break
-        if cut and self._strategy is Strategy.PREFIX:
-            return [_to_the_end(cut[0], size)]
         return cut
 
     def _say(
-        self, cut: list[Fault], rows: int | None, out: str | None, backup: str | None, dry_run: bool
+        self, cut: Sequence[Cut], rows: int | None, out: str | None, backup: str | None, dry_run: bool
     ) -> None:
         report, target = self._report, self._target
         would = "would be " if dry_run else ""
         if cut:
             stretches = "1 stretch" if len(cut) == 1 else f"{len(cut):,} stretches"
-            report.notes.append(f"{would}cut: {sum(fault.length for fault in cut):,} bytes in {stretches}")
+            report.notes.append(f"{would}cut: {sum(one.length for one in cut):,} bytes in {stretches}")
         elif out is None:
             report.notes.append(
                 "nothing needs to be cut" if dry_run else "nothing needed to be cut: the file is as it was"
@@ -232,15 +250,14 @@ def _one_frame(target: FileTarget, fault: Fault) -> DamageError:
     return error
 
 
-def _to_the_end(fault: Fault, size: int) -> Fault:
+def _to_the_end(first: Cut, size: int) -> Cut:
     """All behind the first damage goes; how much that is in rows nobody has counted."""
-    detail = f"{fault.detail}; all behind it is cut too"
-    return Fault(fault.codec, fault.offset, size - fault.offset, fault.kind, detail, fault.severity)
+    return Cut(first.file, first.offset, size - first.offset, f"{first.why}; all behind it is cut too")
 
 
-def _others(gone: list[tuple[int, int]], size: int) -> list[tuple[int, int]]:
+def _others(gone: Stretches, size: int) -> Stretches:
     """What is left of `[0, size)` without some stretches, which are in order."""
-    out: list[tuple[int, int]] = []
+    out: Stretches = []
     at = 0
     for start, stop in gone:
         if start > at:
@@ -249,17 +266,34 @@ def _others(gone: list[tuple[int, int]], size: int) -> list[tuple[int, int]]:
     return [*out, (at, size)] if at < size else out
 
 
-def _windows(source: Source, kept: Stretches) -> Iterator[Chunk]:
-    for piece in kept:
-        if isinstance(piece, bytes):
+def _windows(source: Source, pieces: Pieces) -> Iterator[Chunk]:
+    for piece in pieces:
+        if not isinstance(piece, Kept):
             yield piece
             continue
-        at, stop = piece
-        while at < stop:
-            data = source.pread(at, min(WINDOW, stop - at))
+        at = piece.start
+        while at < piece.stop:
+            data = source.pread(at, min(WINDOW, piece.stop - at))
             if not len(data):
                 raise BusyError(
                     "it has become shorter while it was read; nothing was written", path=source.path
                 )
             yield data
             at += len(data)
+
+
+class Alone:
+    """A file as a directory of its own. See `logwright.codec.base.Listing`."""
+
+    def __init__(self, name: str, source: Source, directory: str = "") -> None:
+        self.name = directory
+        self._file, self._source = name, source
+
+    def entries(self) -> Sequence[Entry]:
+        return (Entry(self._file, self._source.size),)
+
+    def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
+        return self._source.pread(offset, self._source.size - offset if length is None else length).tobytes()
+
+    def parent(self) -> Listing | None:
+        return None

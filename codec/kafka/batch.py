@@ -212,7 +212,7 @@ RECORD_BATCH = Struct(
     Field("records_count", I32BE, "records present: compaction may leave fewer, even none"),
     Field(
         "records",
-        Switch(_records, (_RECORDS, _COMPRESSED)),
+        Switch(_records, (_RECORDS, _COMPRESSED), f"attributes & {COMPRESSION}", (0, None)),
         "records one after the other, or a compressed stream of them",
         holds=Content(_packed, (_RECORDS,), _unfold),
         rows=True,

@@ -53,7 +53,9 @@ class Checkpoint:
         entries = [self._entry(*line) for line in found[2:]]
         if count != len(entries):
             raise ParseError(
-                f"{count} entries were announced, there are {len(entries)}", found[1][0], Kind.LENGTH
+                f"{count} {'entry was' if count == 1 else 'entries were'} announced, there are {len(entries)}",
+                found[1][0],
+                Kind.LENGTH,
             )
         return entries
 
@@ -115,7 +117,7 @@ OFFSETS = Checkpoint((str, 32, 64), no_number="the broker warns, and takes the f
 
 def _described(name: str, doc: str, *fields: Field) -> Struct:
     """The text as a structure, word by word."""
-    entry = Struct("Entry", *fields, doc="A line.", source="CheckpointFile.EntryFormatter")
+    entry = Struct(f"{name}Entry", *fields, doc="A line.", source="CheckpointFile.EntryFormatter")
     return Struct(
         name,
         Field("version", Word(bits=32), "0", default=0, only=0),
@@ -168,7 +170,7 @@ def _codec(
         parse=parse,
         form=write,
         system=system,
-        structures=(struct,),
+        text=struct,
     )
 
 

@@ -101,5 +101,5 @@ CODEC = WholeCodec(
     parse=_parse,
     form=_form,
     system="the broker takes the log directory offline",
-    structures=(PARTITION_METADATA,),
+    text=PARTITION_METADATA,
 )

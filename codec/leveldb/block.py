@@ -16,6 +16,7 @@ import numpy.typing as npt
 from logwright.codec.base import Bytes
 from logwright.codec.compress import CompressionError, compress, decompress
 from logwright.codec.describe import U32LE, UVARINT, UVARLONG, Field, Int, Struct
+from logwright.codec.flip import UNMASK
 from logwright.codec.intrinsics import (
     copy,
     crc32c,
@@ -70,6 +71,7 @@ MIN_ENTRY = ENTRY.min_size
 """With fewer bytes left, there is no entry (`DecodeEntry`)."""
 KEY_TRAILER = 8
 """Bytes of sequence and type at the end of an internal key."""
+MAX_SEQUENCE = (1 << 56) - 1
 MAX_TYPE = 1
 """The largest type of an internal key: 0 a deletion, 1 a value (`kTypeValue`)."""
 LARGEST = (1 << 32) - 1
@@ -96,6 +98,9 @@ def unmasked(stored: int) -> int:
 def stored_crc(data: bytes) -> int:
     """The checksum of bytes as it is stored: masked."""
     return int(masked(crc32c(np.frombuffer(data, np.uint8), 0, len(data))))
+
+
+setattr(stored_crc, UNMASK, unmasked)
 
 
 @kernel("const u1[], i8, i8")
@@ -146,13 +151,19 @@ def measure(buf: Bytes, start: int, end: int, limit: int, out: Int64s) -> int:
         if stop - at < MIN_ENTRY:
             status = BAD_ENTRY
             break
-        shared, at = read_uvarint(buf, at, stop)
-        fresh = 0
-        size = 0
-        if at >= 0:
-            fresh, at = read_uvarint(buf, at, stop)
-        if at >= 0:
-            size, at = read_uvarint(buf, at, stop)
+        shared = load_u8(buf, at)
+        fresh = load_u8(buf, at + 1)
+        size = load_u8(buf, at + 2)
+        if shared | fresh | size < 0x80:
+            at += MIN_ENTRY  # as in `DecodeEntry`: most lengths are short
+        else:
+            fresh = 0
+            size = 0
+            shared, at = read_uvarint(buf, at, stop)
+            if at >= 0:
+                fresh, at = read_uvarint(buf, at, stop)
+            if at >= 0:
+                size, at = read_uvarint(buf, at, stop)
         if at < 0 or fresh > stop - at or size > stop - at - fresh or shared > length:
             status = BAD_ENTRY
             at = entry
@@ -268,6 +279,74 @@ def unpack_all(
             )
             row += per_block[i]
     return row
+
+
+@kernel("const u1[], const i8[], const i8[], u1[], i4[], u1[], i4[], i8[], u1[], i8[], i8[]")
+def unpack_rows(
+    buf: Bytes,
+    starts: Int64s,
+    found: Int64s,
+    keys: Bytes,
+    key_ends: Int32s,
+    values: Bytes,
+    value_ends: Int32s,
+    sequences: Int64s,
+    kinds: Bytes,
+    per_block: Int64s,
+    skipped: Int64s,
+) -> tuple[int, int]:
+    """`unpack_all` straight into the columns of rows: offsets have 32 bits, sequence and type are apart. Returns the rows, and how
+    many of them are deletions."""
+    row = 0
+    deletions = 0
+    key_at = 0
+    value_at = 0
+    key_ends[0] = 0
+    value_ends[0] = 0
+    for i in range(len(starts)):
+        block = i * MEASURES
+        first_row = row
+        skipped[i] = 0
+        stop = found[block + STOPPED]
+        at = stop
+        if found[block + ENTRIES] > 0:
+            at = starts[i] + load_u32le(buf, found[block + RESTARTS])
+        before = key_at
+        while at < stop:
+            shared = load_u8(buf, at)
+            fresh = load_u8(buf, at + 1)
+            size = load_u8(buf, at + 2)
+            if shared | fresh | size < 0x80:
+                at += MIN_ENTRY
+            else:
+                shared, at = read_uvarint(buf, at, stop)
+                fresh, at = read_uvarint(buf, at, stop)
+                size, at = read_uvarint(buf, at, stop)
+            copy(keys, key_at, keys, before, shared)
+            copy(keys, key_at + shared, buf, at, fresh)
+            at += fresh
+            length = shared + fresh
+            before = key_at
+            trailer = MAX_TYPE + 1
+            if length >= KEY_TRAILER:
+                trailer = load_i64le(keys, key_at + length - KEY_TRAILER)
+            kind = trailer & 0xFF
+            if kind > MAX_TYPE:
+                skipped[i] += 1
+                at += size
+                continue
+            copy(values, value_at, buf, at, size)
+            at += size
+            key_at += length - KEY_TRAILER
+            value_at += size
+            sequences[row] = trailer >> 8 & MAX_SEQUENCE
+            kinds[row] = kind
+            deletions += 1 - kind
+            row += 1
+            key_ends[row] = key_at
+            value_ends[row] = value_at
+        per_block[i] = row - first_row
+    return row, deletions
 
 
 @kernel("const u1[], i8, i8, u1[], i8[], u1[], i8[]")

@@ -20,7 +20,7 @@ from logwright.codec.leveldb.levels import COMPACTION_TRIGGER, LARGEST, free, le
 from logwright.codec.leveldb.names import CURRENT, manifest_name
 from logwright.codec.leveldb.resume import Resumed, logged
 from logwright.codec.leveldb.rolling import LogWriter, Made, TableWriter
-from logwright.codec.leveldb.run import SortedRun, Sorter, columns, merge, unique
+from logwright.codec.leveldb.run import SortedRun, Sorter, chunked, columns, merge, unique
 from logwright.codec.leveldb.snapshot import current, snapshot
 from logwright.codec.leveldb.version import FileMetaData
 from logwright.codec.leveldb.version_edit import LEVELS
@@ -33,15 +33,17 @@ OPTIONS = (
     log.BATCH_SIZE,
     Option("write_as", "tables", "tables, sorted; or logs, which LevelDB makes tables of when it opens the database",
            parse_choice, ("tables", "logs")),
-    Option("sequences", None, "keep those of the column `sequence`, or assign new ones; by default kept where there are some",
+    Option("sequences", None, "keep those of the column `sequence`, or assign the next one, the same to all rows (of logs: to each "
+           "its own); by default kept where there are some",
            parse_choice, ("keep", "assign")),
     Option("on_duplicate", "error", "What is done where a key comes twice (with one sequence number): error, or the last is taken",
            parse_choice, ("error", "last")),
-    Option("sort_buffer_size", 64 << 20, "Bytes of rows that are sorted in memory at a time; what is more waits in files",
+    Option("sort_buffer_size", 64 << 20, "Bytes of rows that are sorted at a time, in four times that; more wait in files",
            low=1 << 10),
 )  # fmt: skip
 """What writing a database takes."""
 
+_PORTION = 1 << 20
 _ASSIGN = "Pass sequences=assign to have all rows written with a new one"
 
 
@@ -187,7 +189,9 @@ class NextVersion:
 def written(writer: TableWriter, batches: Iterator[pa.RecordBatch]) -> Iterator[Piece]:
     """All of these rows, in order, as tables."""
     for batch in batches:
-        yield from writer.add(batch)
+        # What is left of a batch where a table ends is looked at once more.
+        for piece in chunked(batch, _PORTION):
+            yield from writer.add(piece)
     yield from writer.finish()
 
 

@@ -21,9 +21,8 @@ from logwright.codec.leveldb.merge import (
     Keys,
     Shape,
     firsts,
-    prefixes,
     sequences,
-    sort,
+    sorting,
 )
 
 UNREFERENCED, LIVE, OVERWRITTEN, DELETED = range(4)
@@ -42,7 +41,7 @@ def among(keys: Bytes, ends: Int32s, rows: int, parts: int, part: int, chosen: B
     """Mark the keys that are of one part of so many (a power of two), by a hash."""
     for i in range(rows):
         at, end = ends[i], ends[i + 1]
-        number = end - at
+        number = int(end - at)
         while at + 4 <= end:
             number = (number ^ load_u32be(keys, at)) * _ODD
             number = (number ^ number >> 24) & _LOW
@@ -133,10 +132,8 @@ class Census:
         array = pa.concat_arrays([keys for keys, _, _ in held])
         tags = np.concatenate([one for _, one, _ in held])
         numbers = np.concatenate([one for _, _, one in held])
-        keys, rows = Keys.of(array), len(array)
-        heads, order = np.empty(rows, np.int64), np.arange(rows)
-        prefixes(keys.data, keys.ends, rows, 0, heads)
-        sort(keys.data, keys.ends, heads, tags, order, np.empty(rows, np.int64))
+        rows = len(array)
+        order = sorting(Keys.of(array), tags)
         moved = Keys.of(array.take(pa.array(order)))
         keep = np.empty(rows, np.uint8)
         firsts(moved.data, moved.ends, rows, np.empty(0, np.uint8), 0, keep)

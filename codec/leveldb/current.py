@@ -59,5 +59,5 @@ CODEC = WholeCodec(
     parse=_parse,
     form=_form,
     system=f"LevelDB refuses to open: Corruption: {NO_NEWLINE}, or the manifest is not found",
-    structures=(CURRENT,),
+    text=CURRENT,
 )

@@ -37,6 +37,7 @@ from logwright.codec.leveldb import live
 from logwright.codec.leveldb.builder import OPTIONS, DatabaseBuilder
 from logwright.codec.leveldb.check.database import ADVICE, DatabaseChecker
 from logwright.codec.leveldb.descriptor import Descriptor, read_descriptor
+from logwright.codec.leveldb.facts import facts
 from logwright.codec.leveldb.keys import BYTEWISE, TRAILER_SIZE
 from logwright.codec.leveldb.mend.edit import EDIT_OPTIONS, edit
 from logwright.codec.leveldb.mend.rebuild import REBUILDS, rebuild
@@ -50,7 +51,6 @@ from logwright.codec.leveldb.names import (
     old_table_name,
     parse,
     table_name,
-    temp_name,
 )
 from logwright.codec.leveldb.opening import start
 from logwright.codec.leveldb.place import place
@@ -97,17 +97,11 @@ class _File:
 
     @property
     def opened(self) -> bool:
-        """Whether LevelDB looks for the file under this name: its parser takes more than it writes."""
-        if self.named is None:
-            return False
+        """Whether LevelDB looks for this table or log under this name: its parser takes more than it writes."""
         name, number = self.entry.name, self.number
-        if self.type is FileType.LOG:
-            return name == log_name(number)
         if self.type is FileType.TABLE:
             return name in (table_name(number), old_table_name(number))
-        if self.type is FileType.TEMP:
-            return name == temp_name(number)
-        return True
+        return self.type is FileType.LOG and name == log_name(number)
 
 
 class LevelDB:
@@ -177,6 +171,9 @@ class LevelDB:
         deep: bool,
     ) -> Checker:
         return DatabaseChecker(listing, plan, deep=deep)
+
+    def facts(self, listing: Listing, plan: Plan) -> Mapping[str, Any]:
+        return facts(listing, plan)
 
     # Words for people
 
@@ -302,13 +299,15 @@ class _Planner:
                 "the newest value of each key"
             )
             self._fault("", text, Kind.ORDER, Severity.INFO)
-        order = {one.entry.name: self._rank(one) for one in self.files}
+        order = {file.name: self._rank(one, file.role) for one, file in zip(self.files, planned, strict=True)}
         planned.sort(key=lambda file: order[file.name])
         return Plan(tuple(planned), tuple(self.faults), self._facts(planned))
 
-    def _rank(self, one: _File) -> tuple[int, int, bytes, int, str]:
-        """Tables by level, the newest of level 0 first, others by their keys; then logs, then the rest."""
+    def _rank(self, one: _File, role: Role) -> tuple[int, int, bytes, int, str]:
+        """Tables by level, the newest of level 0 first, others by their keys; then logs; what is left over at the end."""
         name = one.entry.name
+        if role in (Role.LEFTOVER, Role.FOREIGN):
+            return (4, 0, b"", one.number, name)
         if name == CURRENT:
             return (2, 0, b"", 0, name)
         if name == self.found.manifest:

@@ -239,11 +239,12 @@ def _sequences(rows: pa.RecordBatch, first_row: int) -> Int64s:
         raise UsageError(
             f"column 'sequence' of type {array.type} with {array.null_count} nulls; int64 without is needed"
         )
-    sequences = np.asarray(array.cast(pa.int64()))
+    # The largest numbers of 64 unsigned bits are negative then, which is as wrong.
+    sequences = np.asarray(array.cast(pa.int64(), safe=False))
     wrong = (sequences < 0) | (sequences > MAX_SEQUENCE)
     if wrong.any():
         row = int(np.argmax(wrong))
-        raise UsageError(f"row {first_row + row}: sequence {int(sequences[row])} does not fit 56 bits")
+        raise UsageError(f"row {first_row + row}: sequence {array[row].as_py()} does not fit 56 bits")
     return sequences
 
 

@@ -13,7 +13,16 @@ from logwright.codec.compress import CompressionError
 from logwright.codec.describe import U32LE, Buffer, Content, DescriptionError, Field, Repeated, Scope, Struct
 from logwright.codec.describe import Bytes as BytesType
 from logwright.codec.explain import SKIPPED, Explainer, Focus, Node
-from logwright.codec.leveldb.block import BLOCK_HANDLE, ENTRY, NONE, RESTART_SIZE, TRAILER, expand, stored_crc
+from logwright.codec.leveldb.block import (
+    BLOCK_HANDLE,
+    NONE,
+    RESTART,
+    RESTART_SIZE,
+    TRAILER,
+    expand,
+    stored_crc,
+)
+from logwright.codec.leveldb.fields import WHOLE_ENTRY
 from logwright.codec.leveldb.filter import FILTER_END
 from logwright.codec.leveldb.framing import BLOCK, FIRST, FULL, HEADER, LAST, MIDDLE, RECORD
 from logwright.codec.leveldb.index import DATA, FILTER, FOOTER, FOOTER_SIZE, INDEX, METAINDEX, Blocks
@@ -119,24 +128,20 @@ def _last(size: int) -> Callable[[Buffer, int, int], int]:
 
 def _block(name: str, value: Content | None, doc: str, *, rows: bool = False) -> Struct:
     """A block of entries, as it is when it is not compressed."""
+    plain = WHOLE_ENTRY["value"]
     entry = Struct(
-        "Entry",
-        *ENTRY.fields,
-        Field(
-            "key_delta",
-            BytesType("non_shared"),
-            "the rest of the key, behind what it shares with the key before",
-        ),
-        Field("value", BytesType("value_length"), "the value", holds=value),
+        f"{name}Entry",
+        *WHOLE_ENTRY.fields[:-1],
+        Field(plain.name, plain.type, plain.doc, holds=value),
         doc="A key and a value.",
-        source="BlockBuilder::Add",
+        source=WHOLE_ENTRY.source,
     )
     return Struct(
         name,
         Field("entries", Repeated(entry), "in the order of the keys", ends=_restarts, rows=rows),
         Field(
             "restarts",
-            Repeated(U32LE),
+            Repeated(RESTART),
             "where in the block entries start whose keys share nothing",
             ends=_last(RESTART_SIZE),
         ),

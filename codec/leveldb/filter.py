@@ -109,6 +109,33 @@ def first_unmatched(buf: Bytes, start: int, end: int, hashes: Int64s) -> int:
     return len(hashes)
 
 
+@kernel("const u1[], i8, i8, i8, const i8[], const i8[], const i8[], i8[]")
+def missed(
+    block: Bytes, array: int, lg: int, count: int, offsets: Int64s, rows: Int64s, hashes: Int64s, out: Int64s
+) -> int:
+    """Ask a filter block whose `count` offsets start at `array` for the keys of many data blocks: block `i` is at `offsets[i]` of the file,
+    its keys have the hashes `rows[i]` to `rows[i + 1]`. Puts the first that is said not to be there into `out`, counted from its
+    block's first, or -1; returns how many blocks have one."""
+    bad = 0
+    for i in range(len(offsets)):
+        out[i] = -1
+        slot = offsets[i] >> lg if lg < 63 else 0
+        if slot >= count:
+            continue
+        start = load_u32le(block, array + 4 * slot)
+        limit = load_u32le(block, array + 4 * slot + 4)
+        if start > limit or (limit > array and start != limit):
+            continue
+        if limit > array:
+            limit = start = 0
+        for n in range(rows[i], rows[i + 1]):
+            if not may_match(block, start, limit, hashes[n]):
+                out[i] = n - rows[i]
+                bad += 1
+                break
+    return bad
+
+
 def probes_of(bits_per_key: int) -> int:
     """How many bits are set for a key: ln 2 of those that there are for it."""
     return max(1, min(_MOST_PROBES, int(bits_per_key * 0.69)))
@@ -191,6 +218,14 @@ class Filter:
             return None
         first = int(first_unmatched(self.block, *where, hashes))
         return first if first < len(hashes) else None
+
+    def misses_of(self, offsets: Int64s, rows: Int64s, hashes: Int64s) -> Int64s | None:
+        """For many data blocks at once, see `missed`; None where nothing is missed."""
+        if not self._count:
+            return None
+        out = np.empty(len(offsets), np.int64)
+        bad = missed(self.block, self._array, self._lg, self._count, offsets, rows, hashes, out)
+        return out if bad else None
 
 
 def bits_per_key_of(block: Bytes, block_offset: int, keys: int) -> int:

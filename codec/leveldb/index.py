@@ -30,6 +30,7 @@ from logwright.codec.leveldb.block import (
     read_handles,
 )
 from logwright.codec.leveldb.filter import META_PREFIX
+from logwright.codec.leveldb.keys import SEEK_TAG
 from logwright.codec.leveldb.rescan import MAGIC, Read, find, is_filter
 
 NAME = "leveldb.table"
@@ -204,10 +205,26 @@ def survey(read: Read, size: int, limit: int) -> Blocks:
         stop = sum(places[1]) + TRAILER_SIZE
     data = np.stack((offsets, sizes, np.full(len(offsets), DATA), np.arange(len(offsets))), 1)
     if not sound:
-        return _rescued(look, stop, data, other, keys, faults)
+        return _told(_rescued(look, stop, data, other, keys, faults), size, places)
     behind = [(*place, kind, -1) for place, kind in other.items() if look.fits(*place)]
     known = np.concatenate((data, np.array(behind, np.int64).reshape(-1, 4)))
-    return _blocks(look, stop, known, keys, True, faults, gaps=not meta_sound)
+    return _told(_blocks(look, stop, known, keys, True, faults, gaps=not meta_sound), size, places)
+
+
+def _told(blocks: Blocks, size: int, places: list[tuple[int, int]]) -> Blocks:
+    """With a fault for each handle of the footer that leads into other blocks, or nowhere. Where it leads to damaged bytes, these are
+    told as they are met."""
+    system = ("LevelDB uses no filter", "LevelDB reads nothing of the table")
+    for (offset, length), name, words in zip(places, ("metaindex", "index"), system, strict=False):
+        i = int(np.searchsorted(blocks.offset, offset, "right")) - 1
+        inside = i >= 0 and offset < int(blocks.ends[i])
+        there = inside and (int(blocks.offset[i]), int(blocks.size[i])) == (offset, length)
+        if not there and (inside or offset >= blocks.stop):
+            text = f"the footer says that the {name} block is at byte {offset}, {length} bytes: there is none"
+            blocks.faults.append(
+                Fault(NAME, size - FOOTER_SIZE, HANDLES_SIZE, Kind.LENGTH, text, system=words, rows_lost=0)
+            )
+    return blocks
 
 
 def _footer_faults(size: int, tail: bytes, places: list[tuple[int, int]]) -> list[Fault]:
@@ -272,9 +289,10 @@ def _blocks(
 
     A sound index names all data blocks, so what is found then is none.
     """
-    # Of what is said to be the index and something else, it is the index.
-    first = np.where(known[:, 2] == INDEX, -1, known[:, 2])
-    known = known[np.lexsort((first, known[:, 1], known[:, 0]))]
+    if (known[1:, 0] <= known[:-1, 0]).any():
+        # Of what is said to be the index and something else, it is the index.
+        first = np.where(known[:, 2] == INDEX, -1, known[:, 2])
+        known = known[np.lexsort((first, known[:, 1], known[:, 0]))]
     ends = known[:, 0] + known[:, 1] + TRAILER_SIZE
     if (known[1:, 0] < ends[:-1]).any() or (ends > stop).any():
         known = _disjoint(known, stop)
@@ -321,6 +339,12 @@ def _kind(look: _Look, offset: int, size: int, known: set[tuple[int, int]]) -> i
     keys, values, _ = look.entries(offset, size)
     if all(key.startswith(META_PREFIX.encode()) for key in keys):
         return METAINDEX
+    # The footer comes right behind the index. Of what it names all may be damaged, or have been moved.
+    if look.read(offset + size + TRAILER_SIZE, FOOTER_SIZE).tobytes().endswith(MAGIC):
+        return INDEX
     offsets, sizes = _listed(values)
     named = zip(offsets.tolist(), sizes.tolist(), strict=True)
-    return INDEX if _are_before(offsets, sizes, offset) and any(one in known for one in named) else DATA
+    if _are_before(offsets, sizes, offset) and any(one in known for one in named):
+        return INDEX
+    # No entry has such a key.
+    return INDEX if keys[len(keys) - 1].endswith(SEEK_TAG) and bool((offsets >= 0).all()) else DATA

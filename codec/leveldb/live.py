@@ -20,6 +20,7 @@ from logwright.codec.fault import Fault, Kind, Severity
 from logwright.codec.leveldb import log, table
 from logwright.codec.leveldb.census import BUDGET, LIVE, STATE_NAMES, Census
 from logwright.codec.leveldb.framing import BATCH_HEADER
+from logwright.codec.leveldb.index import DATA
 from logwright.codec.leveldb.keys import BYTEWISE, TYPE_NAMES, VALUE
 from logwright.codec.leveldb.merge import Shape, merge, sorted_run
 from logwright.codec.leveldb.table import readable
@@ -32,7 +33,7 @@ LOG, TABLE = log.CODEC.name, table.CODEC.name
 KEY = "key"
 MANY = 8
 """So many tables of level 0 are read side by side without asking which keys they have: LevelDB writes slowly from then on."""
-IN_MEMORY = 256 << 20
+IN_MEMORY = 128 << 20
 """Bytes of logs that are sorted in memory. With more the keys are cut into ranges, and the logs are read for each."""
 SAMPLE = 64 << 10
 """A key of so many bytes of a log is looked at to find these ranges."""
@@ -151,30 +152,28 @@ def _disjoint(parts: Sequence[Part], *, strictly: bool = False) -> list[list[Par
 
 
 def key_range(listing: Listing, file: PlannedFile) -> tuple[bytes, bytes]:
-    """Between which user keys the rows of a table are, as its index tells, else its rows."""
+    """The smallest and the largest user key of what can be read of a table."""
     context = table.CODEC.context(file.name, Options(table.CODEC.options), **file.hints)
-    low, high = [], []
-    for found in walk(Reader(listing, file.name, file.size), table.CODEC, context, check=False):
+    keys: list[bytes] = []
+    for found in walk(Reader(listing, file.name, file.size), table.CODEC, context):
         if not isinstance(found, Stretch):
             continue
-        bounds = table.CODEC.frame_bounds(found.frames, KEY)
-        if bounds[0] is not None:
-            low.append(min(bounds[0].keys))
-            high.append(max(bounds[1].keys))
-            continue
-        for decoded in table.CODEC.decode(found.window, found.frames, "rows", (KEY,), context):
-            keys = decoded.batch.column(KEY)
-            if len(keys):
-                low.append(pc.min(keys).as_py())
-                high.append(pc.max(keys).as_py())
-    return min(low, default=b""), max(high, default=b"")
+        frames = found.frames.pick(found.frames.header["kind"] == DATA)
+        if table.CODEC.frame_bounds(frames, KEY)[0] is not None:
+            # The index says that what is between lies between.
+            frames = frames.pick(slice(None, None, max(1, len(frames) - 1)))
+        for decoded in table.CODEC.decode(found.window, frames, "rows", (KEY,), context):
+            column = decoded.batch.column(KEY)
+            keys += [one(column).as_py() for one in (pc.min, pc.max) if len(column)]
+    return min(keys, default=b""), max(keys, default=b"")
 
 
 def last_sequence(listing: Listing, plan: Plan) -> int | None:
     """The last sequence number that the database has given out (`VersionSet::LastSequence` after `DBImpl::Recover`); None where no
-    manifest tells, or no table has rows that could be newer."""
+    manifest tells, or not of all tables that count, and where there are none."""
     known: int | None = plan.facts["last_sequence"]
-    if known is None or "error" in plan.facts or not _primary(plan, TABLE):
+    levels = [file.hints.get("level") for file in _primary(plan, TABLE)]
+    if known is None or "error" in plan.facts or not levels or None in levels:
         return None
     for found, _ in _batches(listing, _primary(plan, LOG)):
         head = found.frames.header

@@ -23,6 +23,7 @@ from logwright.codec.base import (
     Kept,
     Listing,
     PlannedFile,
+    Strategy,
     Window,
 )
 from logwright.codec.columns import constant, contents, numbers
@@ -209,6 +210,13 @@ class LevelDBLog(RecordCodec):
         arrays = [_column(name, window, frames, made, context) for name in columns]
         batch = batch_of(arrays, ROWS.schema(columns), made.rows)
         return Decoded(batch, _faults(window, frames, records, made.measured))
+
+    def mend(
+        self, listing: Listing, name: str, strategy: Strategy, options: Options
+    ) -> tuple[Iterator[Kept | bytes], Sequence[Cut]]:
+        from logwright.codec.leveldb.mend.file import mend_log  # it reads with this codec
+
+        return mend_log(listing, name, strategy, options)
 
     def encode(
         self, rows: pa.Table, frames: pa.Table | None, file: pa.Table | None, context: RecordContext

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from logwright.codec.base import Bytes, Chunk, Decoded, Frames, Window
+from logwright.codec.base import Bytes, Chunk, Cut, Decoded, Frames, Kept, Listing, Strategy, Window
 from logwright.codec.fault import Fault, Kind
 from logwright.codec.leveldb import records_again
 from logwright.codec.leveldb.framing import HEADER, Int64s
@@ -21,6 +21,7 @@ from logwright.codec.leveldb.names import MANIFEST_NAME
 from logwright.codec.leveldb.records import RECORDS, Payloads, RecordCodec, RecordContext, batch_of
 from logwright.codec.leveldb.records_again import PlainRecords, Records
 from logwright.codec.leveldb.version_edit import VERSION_EDIT, EditError, EditField, form, parse
+from logwright.codec.option import Options
 from logwright.codec.table import Column, Table
 from logwright.codec.whole import exactly
 
@@ -99,6 +100,13 @@ class LevelDBManifest(RecordCodec):
         schema = ROWS.schema(columns)
         arrays = [pa.array([row[name] for row in rows], ROWS[name].type) for name in columns]
         return Decoded(batch_of(arrays, schema, len(rows)), faults)
+
+    def mend(
+        self, listing: Listing, name: str, strategy: Strategy, options: Options
+    ) -> tuple[Iterator[Kept | bytes], Sequence[Cut]]:
+        from logwright.codec.leveldb.mend.file import mend_manifest  # it reads with this codec
+
+        return mend_manifest(listing, name, strategy, options)
 
     def encode(
         self, rows: pa.Table, frames: pa.Table | None, file: pa.Table | None, context: RecordContext

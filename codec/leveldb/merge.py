@@ -41,6 +41,12 @@ def compare(a: Bytes, a_at: int, a_end: int, b: Bytes, b_at: int, b_end: int) ->
         if x != y:
             return -1 if x ^ _SIGN < y ^ _SIGN else 1
         i += 8
+    if most >= 8 and i < most:
+        # The last eight bytes, of which some are known to be the same.
+        x, y = load_i64be(a, a_at + most - 8), load_i64be(b, b_at + most - 8)
+        if x != y:
+            return -1 if x ^ _SIGN < y ^ _SIGN else 1
+        i = most
     while i < most:
         difference = load_u8(a, a_at + i) - load_u8(b, b_at + i)
         if difference:
@@ -70,15 +76,28 @@ def firsts(keys: Bytes, ends: Int32s, rows: int, last: Bytes, known: int, keep: 
     dropped, wrong = 0, -1
     for i in range(rows):
         at, end = ends[i], ends[i + 1]
+        order = 1
         if i:
-            order = compare(keys, at, end, keys, ends[i - 1], at)
+            before = ends[i - 1]
+            most = min(end - at, at - before)
+            if most >= 8:
+                # `compare`, written out: a call costs more than this.
+                done = 8
+                x, y = load_i64be(keys, at), load_i64be(keys, before)
+                while x == y and done < most:
+                    done = min(done + 8, most)
+                    x, y = load_i64be(keys, at + done - 8), load_i64be(keys, before + done - 8)
+                order = end - at - (at - before)
+                if x != y:
+                    order = -1 if x ^ _SIGN < y ^ _SIGN else 1
+            else:
+                order = compare(keys, at, end, keys, before, at)
         elif known:
             order = compare(keys, at, end, last, 0, len(last))
-        else:
-            order = 1
-        keep[i] = 0 if order == 0 else 1
-        dropped += 0 if keep[i] else 1
-        if order < 0 and wrong < 0:
+        keep[i] = 1 if order else 0
+        if order == 0:
+            dropped += 1
+        elif order < 0 and wrong < 0:
             wrong = i
     return dropped, wrong
 
@@ -175,7 +194,7 @@ def newest(
 
 @kernel("const u1[], const i4[], const i8[], const i8[], i8[], i8[]")
 def sort(keys: Bytes, ends: Int32s, heads: Int64s, tags: Int64s, order: Int64s, scratch: Int64s) -> None:
-    """Sort rows as `_before` has them: `order` comes as 0, 1, 2 and leaves with the rows in order."""
+    """Sort rows as `_before` has them: `order` comes with all rows, and leaves with them in order."""
     rows = len(order)
     width = 1
     while width < rows:
@@ -200,6 +219,20 @@ def sort(keys: Bytes, ends: Int32s, heads: Int64s, tags: Int64s, order: Int64s, 
                 left += 1
                 at += 1
         width *= 2
+
+
+@kernel("const u1[], const i4[], i8")
+def in_common(keys: Bytes, ends: Int32s, rows: int) -> int:
+    """So many first bytes are the same in all keys."""
+    most = int(ends[1] - ends[0]) if rows else 0
+    for i in range(1, rows):
+        at, first = ends[i], ends[0]
+        most = min(most, ends[i + 1] - at)
+        same = 0
+        while same < most and load_u8(keys, at + same) == load_u8(keys, first + same):
+            same += 1
+        most = same
+    return most
 
 
 @dataclass(frozen=True, slots=True)
@@ -377,8 +410,6 @@ def _step(active: Sequence[_Cursor], shape: Shape) -> pa.RecordBatch:
 
 def _merged(taken: Sequence[pa.RecordBatch], shape: Shape, low: bytes, high: bytes) -> pa.RecordBatch:
     """The newest rows of some batches, deletions too. All keys lie between `low` and `high`."""
-    if len(taken) == 1:
-        return taken[0]
     keys = Keys.of(pa.concat_arrays([batch.column("key") for batch in taken]))
     tags = np.concatenate([shape.tags(batch) for batch in taken])
     stops = np.cumsum([0, *(batch.num_rows for batch in taken)])
@@ -412,15 +443,22 @@ def gather(batches: Sequence[pa.RecordBatch], stops: Int64s, order: Int64s) -> p
     return pa.concat_batches(pieces).take(pa.array(back))
 
 
+def sorting(keys: Keys, tags: Int64s) -> Int64s:
+    """The order of rows by key, then the newer first, then as they come."""
+    rows = len(keys)
+    heads = np.empty(rows, np.int64)
+    prefixes(keys.data, keys.ends, rows, in_common(keys.data, keys.ends, rows), heads)
+    # Mostly that is all; what is left to the kernel are keys that differ further behind, or not at all.
+    order: Int64s = np.argsort(heads, kind="stable")
+    sort(keys.data, keys.ends, heads, tags, order, np.empty(rows, np.int64))
+    return order
+
+
 def ordered(batch: pa.RecordBatch, shape: Shape) -> pa.RecordBatch:
     """The newest row of each key of unsorted rows, deletions too, in order; of rows equally new the first."""
-    keys = Keys.of(batch.column("key"))
-    rows = len(keys)
-    heads, order = np.empty(rows, np.int64), np.arange(rows)
-    prefixes(keys.data, keys.ends, rows, 0, heads)
-    sort(keys.data, keys.ends, heads, shape.tags(batch), order, np.empty(rows, np.int64))
-    moved = batch.column("key").take(pa.array(order))
-    found = Keys.of(moved)
+    rows = batch.num_rows
+    order = sorting(Keys.of(batch.column("key")), shape.tags(batch))
+    found = Keys.of(batch.column("key").take(pa.array(order)))
     keep = np.empty(rows, np.uint8)
     firsts(found.data, found.ends, rows, np.empty(0, np.uint8), 0, keep)
     chosen = order[keep.view(np.bool_)]
@@ -440,8 +478,12 @@ def sorted_run(batches: Iterable[pa.RecordBatch], shape: Shape) -> Iterator[pa.R
         held.append(batch)
         size += batch.nbytes
         if size >= most:
-            held = [ordered(pa.concat_batches(held), shape)]
+            held = [ordered(_joined(held), shape)]
             size = held[0].nbytes
             most = max(PIECE, 2 * size)
     if held:
-        yield ordered(pa.concat_batches(held), shape)
+        yield ordered(_joined(held), shape)
+
+
+def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)

@@ -170,7 +170,7 @@ def read_table(listing: Listing, name: str, size: int, step: int) -> Iterator[pa
 
     codec.prepare(read, size, context)
     at, length = 0, step
-    while at < size:
+    while True:
         window = Window(read(at, min(length, size - at)), at, size)
         frames = codec.scan(window, 0, context)
         if frames.damage is not None or frames.faults:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,10 +19,10 @@ import pyarrow as pa
 
 from logwright.codec.base import Bytes, Decoded, Frames, Match, Window
 from logwright.codec.columns import constant, contents, numbers
-from logwright.codec.describe import Struct
+from logwright.codec.describe import Struct, Type
 from logwright.codec.explain import Focus, Node
 from logwright.codec.fault import Fault, Kind, Severity, UsageError
-from logwright.codec.leveldb import replay
+from logwright.codec.leveldb import fields, replay
 from logwright.codec.leveldb.explain import records_of
 from logwright.codec.leveldb.framing import (
     AFTER,
@@ -257,7 +257,8 @@ class RecordCodec(ABC):
     ordered: str | None = None
 
     def __init__(self, *structures: Struct, options: tuple[Option, ...] = ()) -> None:
-        self.structures: tuple[Struct, ...] = (RECORD, *structures)
+        self.structures: tuple[Struct, ...] = (RECORD, *structures, fields.LOGICAL_RECORD)
+        self.described = (RECORD, *structures)
         self.options: tuple[Option, ...] = (MAX_RECORD, *options)
         self.tables: Mapping[str, Table] = {
             "rows": self.rows,
@@ -476,6 +477,17 @@ class RecordCodec(ABC):
             at, sure = next_start(window.data, at, stop, block_end)
             at += 0 if sure or at < 0 else 1
         return int(at)
+
+    # Changing fields
+
+    def field_names(self) -> Sequence[str]:
+        return fields.names_of_records(self.structures)
+
+    def edit(
+        self, frame: bytes, path: Sequence[str | int], change: Callable[[bytes, Type], bytes], *, reseal: bool
+    ) -> bytes:
+        """See `codec.base.Addresses`."""
+        return fields.edit_record(self.structures[1], frame, path, change, reseal=reseal)
 
     # Decoding
 

@@ -19,6 +19,7 @@ from logwright.codec.leveldb.framing import (
     BLOCK,
     CHAIN,
     CHECKSUM,
+    CROWDED,
     EOF_TYPE,
     FULL,
     GATHERED,
@@ -36,11 +37,14 @@ from logwright.codec.leveldb.framing import (
     STOP,
     UNKNOWN,
     ZEROS,
+    Int64s,
     scan_records,
 )
 
 _STEP = 4 << 20
 _NO_LIMIT = 1 << 62
+_CAPACITY = 1 << 15
+"""So many records are looked for at first: room for as many as a window may have would be more than the window."""
 
 MESSAGES = {
     BAD_LENGTH: "bad record length",
@@ -68,15 +72,28 @@ class Dropped:
 
 def scan(window: Window, at: int, *, check: bool, synced: bool, limit: int) -> tuple[Frames, int, list[int]]:
     """The logical records from `window.data[at]` on, why it ended, and the state of the end: see `framing.scan_records`."""
-    capacity = max(len(window.data) - at, 0) // HEADER + 1
-    starts, ends = np.empty(capacity, np.int64), np.empty(capacity, np.int64)
-    heads = np.empty((capacity, HEAD.itemsize // 8), np.int64)
+    capacity = min(max(len(window.data) - at, 0) // HEADER + 1, _CAPACITY)
     state = np.zeros(STATE, np.int64)
-    n, status = scan_records(
-        window.data, at, window.offset, window.size, check, synced, limit, starts, ends, heads, state
+    parts: list[tuple[Int64s, Int64s, Int64s]] = []
+    while True:
+        starts, ends = np.empty(capacity, np.int64), np.empty(capacity, np.int64)
+        heads = np.empty((capacity, HEAD.itemsize // 8), np.int64)
+        n, status = scan_records(
+            window.data, at, window.offset, window.size, check, synced, limit, starts, ends, heads, state
+        )
+        parts.append((starts[:n], ends[:n], heads[:n]))
+        if status != CROWDED:
+            break
+        at, synced, capacity = int(state[STOP]), True, 4 * capacity
+    if len(parts) > 1:
+        starts, ends, heads = (np.concatenate([part[i] for part in parts]) for i in range(3))
+    else:
+        starts, ends, heads = parts[0]
+    return (
+        Frames(starts, ends, heads.view(HEAD).reshape(len(starts)), int(state[STOP])),
+        int(status),
+        state.tolist(),
     )
-    head = heads[:n].view(HEAD).reshape(n)
-    return Frames(starts[:n], ends[:n], head, int(state[STOP])), int(status), state.tolist()
 
 
 def replay(

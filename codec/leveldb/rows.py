@@ -35,15 +35,17 @@ from logwright.codec.leveldb.block import (
     measure_all,
     pack,
     unpack_all,
+    unpack_rows,
 )
 from logwright.codec.leveldb.index import DATA, KIND_NAMES, NAME
-from logwright.codec.leveldb.keys import TYPE_NAMES
+from logwright.codec.leveldb.keys import DELETION, TYPE_NAMES, VALUE
 from logwright.codec.table import Table
 
 if TYPE_CHECKING:
     from logwright.codec.leveldb.table import TableContext
 
 Int64s = npt.NDArray[np.int64]
+Int32s = npt.NDArray[np.int32]
 
 PORTION = 32 << 20
 """So many bytes of keys and values are read at a time, or one block if that is larger."""
@@ -117,6 +119,50 @@ class Unpacked:
         return cls(rows, keys, key_ends, trailers[:rows], values, value_ends, per_block, skipped)
 
 
+@dataclass(slots=True)
+class Columns:
+    """The same as the columns of rows: `ends` are Arrow's offsets, `deletions` the number of these."""
+
+    rows: int
+    deletions: int
+    keys: Bytes
+    key_ends: Int32s
+    values: Bytes
+    value_ends: Int32s
+    sequences: Int64s
+    kinds: Bytes
+    per_block: Int64s
+    skipped: Int64s
+
+    @classmethod
+    def many(cls, buf: Bytes, starts: Int64s, found: Int64s) -> Columns:
+        """Of the blocks that start there in `buf`, measured."""
+        table = found.reshape(-1, MEASURES)
+        count, blocks = int(table[:, ENTRIES].sum()), len(starts)
+        keys = np.empty(int(table[:, KEY_BYTES].sum()) + KEY_TRAILER, np.uint8)
+        values = np.empty(int(table[:, VALUE_BYTES].sum()), np.uint8)
+        key_ends, value_ends = np.empty(count + 1, np.int32), np.empty(count + 1, np.int32)
+        sequences, kinds = np.empty(count, np.int64), np.empty(count, np.uint8)
+        per_block, skipped = np.empty(blocks, np.int64), np.empty(blocks, np.int64)
+        rows, deletions = unpack_rows(
+            buf, starts, found, keys, key_ends, values, value_ends, sequences, kinds, per_block, skipped
+        )
+        key_ends, value_ends = key_ends[: rows + 1], value_ends[: rows + 1]
+        sequences, kinds = sequences[:rows], kinds[:rows]
+        return cls(
+            rows,
+            deletions,
+            keys,
+            key_ends,
+            values,
+            value_ends,
+            sequences,
+            kinds,
+            per_block,
+            skipped,
+        )
+
+
 def decode(
     window: Window, frames: Frames, table: Table, columns: Sequence[str], context: TableContext
 ) -> Iterator[Decoded]:
@@ -132,7 +178,7 @@ def decode(
         # Keys that share much are more bytes than the blocks are.
         sizes = np.cumsum(measured[:, KEY_BYTES] + measured[:, VALUE_BYTES])
         count = max(1, int(np.searchsorted(sizes, PORTION, "right")))
-        made = Unpacked.many(buf, starts[:count], found[: count * MEASURES])
+        made = Columns.many(buf, starts[:count], found[: count * MEASURES])
         part = frames.pick(slice(at, at + len(made.per_block)))
         arrays = [_column(name, window, part, made, context) for name in columns]
         if arrays:
@@ -194,7 +240,7 @@ def _faults(
     starts: Int64s,
     measured: Int64s,
     errors: dict[int, str],
-    made: Unpacked,
+    made: Columns,
 ) -> list[tuple[int, Fault]]:
     faults: list[tuple[int, Fault]] = []
     before = np.cumsum(made.per_block)
@@ -216,29 +262,25 @@ def _faults(
     return faults
 
 
-def _column(name: str, window: Window, frames: Frames, made: Unpacked, context: TableContext) -> pa.Array:
+def _column(name: str, window: Window, frames: Frames, made: Columns, context: TableContext) -> pa.Array:
     if name == "key":
         return _binary(made.keys, made.key_ends)
     if name == "value":
-        return _binary(made.values, made.value_ends, (made.trailers & 0xFF) == 0)
+        return _binary(made.values, made.value_ends, made.kinds == DELETION if made.deletions else None)
     if name == "sequence":
-        return numbers(pa.int64(), made.trailers >> 8 & (1 << 56) - 1)
+        return numbers(pa.int64(), made.sequences)
     if name == "type":
-        kinds = made.trailers & 0xFF
-        if made.rows and (kinds == kinds[0]).all():
-            return constant(pa.string(), TYPE_NAMES[int(kinds[0])], made.rows)
-        return _TYPES.take(numbers(pa.int64(), kinds))
+        if made.deletions in (0, made.rows):
+            return constant(pa.string(), TYPE_NAMES[DELETION if made.deletions else VALUE], made.rows)
+        return _TYPES.take(numbers(pa.int64(), made.kinds.astype(np.int64)))
     if name == "position":
         return numbers(pa.int64(), np.repeat(window.offset + frames.start, made.per_block))
     return constant(pa.int64() if name == "file" else pa.int32(), getattr(context, name), made.rows)
 
 
-def _binary(data: Bytes, ends: Int64s, null: npt.NDArray[np.bool_] | None = None) -> pa.Array:
-    bits = None
-    if null is not None and null.any():
-        bits = pa.py_buffer(np.packbits(~null, bitorder="little"))
-    offsets = pa.py_buffer(ends.astype(np.int32))
-    return pa.Array.from_buffers(pa.binary(), len(ends) - 1, [bits, offsets, pa.py_buffer(data)])
+def _binary(data: Bytes, ends: Int32s, null: npt.NDArray[np.bool_] | None = None) -> pa.Array:
+    bits = None if null is None else pa.py_buffer(np.packbits(~null, bitorder="little"))
+    return pa.Array.from_buffers(pa.binary(), len(ends) - 1, [bits, pa.py_buffer(ends), pa.py_buffer(data)])
 
 
 # Frames
@@ -335,8 +377,11 @@ def _frame_column(
     head = frames.header
     if name == "position":
         return numbers(kind, window.offset + frames.start)
-    if name in ("size", "crc"):
+    if name == "size":
         return numbers(kind, head[name].astype(np.int64))
+    if name == "crc":
+        stored = sum(window.data[frames.end - 4 + i].astype(np.int64) << 8 * i for i in range(4))
+        return numbers(kind, np.asarray(stored))
     if name == "kind":
         return _KINDS.take(numbers(pa.int64(), head["kind"].astype(np.int64)))
     if name == "compression":

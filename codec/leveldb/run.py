@@ -20,6 +20,7 @@ from logwright.codec.base import Stage
 from logwright.codec.columns import constant
 from logwright.codec.fault import UsageError
 from logwright.codec.leveldb.encode import prepare
+from logwright.codec.leveldb.keys import MAX_SEQUENCE
 
 ROWS = pa.schema(
     [
@@ -30,10 +31,9 @@ ROWS = pa.schema(
 )
 """The columns of a run. A row is of type deletion where its value is null."""
 
-CHUNK = 1 << 20
-"""Bytes of a run that are read at a time."""
 FAN_IN = 64
-"""So many runs are merged at a time."""
+"""So many runs are merged at a time, each of which is read in chunks: all together they are what was sorted at a time."""
+_LEAST_CHUNK = 1 << 14
 
 
 def columns(rows: pa.RecordBatch, first_row: int, sequence: int | None) -> pa.RecordBatch:
@@ -50,7 +50,7 @@ def columns(rows: pa.RecordBatch, first_row: int, sequence: int | None) -> pa.Re
             given[name] = _binary(name, given[name])
     made = prepare(pa.RecordBatch.from_pydict(given) if given else rows, first_row)
     if sequence is None:
-        number = pa.array(made.trailers >> 8, pa.int64())
+        number = pa.array(made.trailers >> 8 & MAX_SEQUENCE, pa.int64())
     else:
         number = constant(pa.int64(), sequence, rows.num_rows)
     value = given.get("value", pa.nulls(rows.num_rows, pa.large_binary()))
@@ -78,8 +78,6 @@ def unique(batches: Iterator[pa.RecordBatch], *, last: bool) -> Iterator[pa.Reco
     """Ordered rows without repetition of a key and sequence: with `last` the last of them stays, else it is an error."""
     held: pa.RecordBatch | None = None
     for batch in batches:
-        if not batch.num_rows:
-            continue
         if held is not None:
             batch = pa.concat_batches([held, batch])
         batch = _distinct(batch, last=last)
@@ -117,7 +115,7 @@ def _short(key: bytes) -> str:
 
 @dataclass(frozen=True)
 class SortedRun:
-    """Ordered rows, and the first key among them, which is known before they are read."""
+    """Ordered rows, in batches none of which is empty, and the first and last key, which are known before they are read."""
 
     first: bytes
     last: bytes
@@ -139,7 +137,7 @@ class _Cursor:
             batch = next(self.batches, None)
             if batch is None:
                 self.more = False
-            elif batch.num_rows:
+            else:
                 self._enough = batch.num_rows // 2
                 self.rows = pa.concat_batches([self.rows, batch]) if self.rows.num_rows else batch
 
@@ -174,9 +172,7 @@ def merge(streams: Sequence[SortedRun]) -> Iterator[pa.RecordBatch]:
             active[i].fill()
             reach = _reach(active)
         taken = [active[i].take(reach) for i in sorted(active)]
-        taken = [batch for batch in taken if batch.num_rows]
-        if taken:
-            yield ordered(taken)
+        yield ordered([batch for batch in taken if batch.num_rows])
         for i, cursor in list(active.items()):
             cursor.fill()
             if not cursor.rows.num_rows:
@@ -216,6 +212,7 @@ class Sorter:
 
     def __init__(self, stage: Stage | None, budget: int, *, last: bool, name: str = "run") -> None:
         self._stage, self._budget, self._last, self._name = stage, budget, last, name
+        self._chunk = max(budget // FAN_IN, _LEAST_CHUNK)
         self._held: list[pa.RecordBatch] = []
         self._size = 0
         self._runs: list[_Run] = []
@@ -268,7 +265,7 @@ class Sorter:
             if not run.chunks:
                 run.first = _key(batch, 0)
             run.last = _key(batch, -1)
-            for chunk in chunked(batch):
+            for chunk in chunked(batch, self._chunk):
                 data = memoryview(chunk.serialize())
                 stage.append(run.name, data)
                 run.chunks.append((at, len(data)))
@@ -281,14 +278,14 @@ def _key(batch: pa.RecordBatch, row: int) -> bytes:
     return found
 
 
-def chunked(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """The rows in pieces of about `CHUNK` bytes, or one row if that is larger."""
+def chunked(batch: pa.RecordBatch, size: int) -> Iterator[pa.RecordBatch]:
+    """The rows in pieces of about `size` bytes, or one row if that is larger."""
     ends = np.arange(1, batch.num_rows + 1) * 8
     for name in ("key", "value"):
         sizes = pc.fill_null(pc.binary_length(batch.column(name)), 0)
         ends = ends + np.cumsum(np.asarray(sizes))
     at, below = 0, 0
     while at < batch.num_rows:
-        stop = max(at + 1, int(np.searchsorted(ends, below + CHUNK, "right")))
+        stop = max(at + 1, int(np.searchsorted(ends, below + size, "right")))
         yield batch.slice(at, stop - at)
         at, below = stop, int(ends[stop - 1])

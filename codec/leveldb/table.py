@@ -26,17 +26,19 @@ from logwright.codec.base import (
     Listing,
     Match,
     PlannedFile,
+    Strategy,
     Window,
 )
 from logwright.codec.columns import contents, numbers
-from logwright.codec.describe import Struct
+from logwright.codec.describe import Struct, Type
 from logwright.codec.explain import Focus, Node
 from logwright.codec.fault import Fault, Kind, UsageError
 from logwright.codec.intrinsics import load_u32le
 from logwright.codec.kernel import kernel
-from logwright.codec.leveldb import again, encode, rows
-from logwright.codec.leveldb.block import TRAILER_SIZE, block_crc
-from logwright.codec.leveldb.explain import DATA_BLOCK, FILTER_BLOCK, INDEX_BLOCK, METAINDEX_BLOCK, table_of
+from logwright.codec.leveldb import again, encode, fields, rows
+from logwright.codec.leveldb.block import BLOCK_HANDLE, ENTRY, TRAILER, TRAILER_SIZE, block_crc
+from logwright.codec.leveldb.explain import STORED, table_of
+from logwright.codec.leveldb.filter import FILTER_END
 from logwright.codec.leveldb.index import (
     DATA,
     FOOTER,
@@ -48,8 +50,9 @@ from logwright.codec.leveldb.index import (
     handles,
     survey,
 )
-from logwright.codec.leveldb.keys import BYTEWISE, readable
+from logwright.codec.leveldb.keys import BYTEWISE
 from logwright.codec.leveldb.keys import TRAILER_SIZE as KEY_TRAILER
+from logwright.codec.leveldb.keys import readable as readable
 from logwright.codec.option import Option, Options
 from logwright.codec.table import Column, Table
 
@@ -143,13 +146,12 @@ HEAD = np.dtype(
     [
         ("kind", "u1"),
         ("type", "u1"),
-        ("crc", "<u4"),
         ("size", "<i8"),
         ("entry", "<i8"),
         ("blocks", "O"),
     ]
 )
-"""What a scan says of a block: a number of `KIND_NAMES`, the type byte, the stored checksum, bytes without the trailer, the number of
+"""What a scan says of a block: a number of `KIND_NAMES`, the type byte, bytes without the trailer, the number of
 its index entry or -1, and the `Blocks` whose index tells which keys it can hold, None where that is not known."""
 
 
@@ -207,7 +209,15 @@ class LevelDBTable:
 
     name = NAME
     title = "LevelDB table: sorted blocks of keys and values"
-    structures: tuple[Struct, ...] = (DATA_BLOCK, INDEX_BLOCK, METAINDEX_BLOCK, FILTER_BLOCK, FOOTER)
+    structures: tuple[Struct, ...] = (
+        TRAILER,
+        fields.DATA_BLOCK,
+        ENTRY,
+        BLOCK_HANDLE,
+        FOOTER,
+        FILTER_END,
+    )
+    described: tuple[Struct, ...] = (*STORED.values(), FOOTER)
     tables: Mapping[str, Table] = {"rows": ROWS, "frames": FRAMES, "file": FILE}
     options: tuple[Option, ...] = OPTIONS
     whole = False
@@ -318,6 +328,15 @@ class LevelDBTable:
         arrays += [contents(pa.binary(), [tail]), numbers(pa.int64(), np.array([zeros]))]
         return pa.RecordBatch.from_arrays(arrays, schema=FILE.schema(FILE.names(detail=True)))
 
+    def field_names(self) -> Sequence[str]:
+        return fields.names_of_blocks()
+
+    def edit(
+        self, frame: bytes, path: Sequence[str | int], change: Callable[[bytes, Type], bytes], *, reseal: bool
+    ) -> bytes:
+        """See `codec.base.Addresses`."""
+        return fields.edit_block(frame, path, change, reseal=reseal)
+
     def frame_bounds(self, frames: Frames, column: str) -> tuple[Any, Any]:
         """The keys of a data block lie above the index key of the one before, and up to its own."""
         blocks = frames.header["blocks"][0] if column == "key" and len(frames) else None
@@ -330,6 +349,13 @@ class LevelDBTable:
     def resync(self, window: Window, at: int, context: TableContext) -> tuple[int, int]:
         blocks = self._blocks(window, context)
         return blocks.next(window.offset + at) - window.offset, 0
+
+    def mend(
+        self, listing: Listing, name: str, strategy: Strategy, options: Options
+    ) -> tuple[Iterator[Kept | bytes], Sequence[Cut]]:
+        from logwright.codec.leveldb.mend.file import mend_table  # it reads with this codec
+
+        return mend_table(listing, name, strategy, options)
 
     def encode(
         self, rows: pa.Table, frames: pa.Table | None, file: pa.Table | None, context: TableContext
@@ -347,7 +373,6 @@ def _frames(window: Window, blocks: Blocks, first: int, last: int, at: int, cont
     head["kind"], head["size"] = blocks.kind[first:last], blocks.size[first:last]
     head["entry"] = blocks.entry[first:last]
     head["type"] = window.data[end - TRAILER_SIZE]
-    head["crc"] = sum(window.data[end - 4 + i].astype(np.int64) << 8 * i for i in range(4))
     head["blocks"] = blocks if blocks.sound and context.comparator == BYTEWISE else None
     return Frames(start, end, head, int(end[-1]) if last > first else at)
 
@@ -359,7 +384,7 @@ def _cut(window: Window, blocks: Blocks, found: Frames, bad: int, first: int) ->
     """The frames before a bad one, and that as the damage."""
     start, end = int(found.start[bad]), int(found.end[bad])
     kind, size = KIND_NAMES[int(found.header["kind"][bad])], int(found.header["size"][bad])
-    stored, computed = int(found.header["crc"][bad]), block_crc(window.data, start, size)
+    stored, computed = load_u32le(window.data, end - 4), block_crc(window.data, start, size)
     text = f"block checksum mismatch: the {kind} block says {stored:#010x}, its bytes have {computed:#010x}"
     rows_lost, lost = _lost(blocks, first + bad)
     fault = Fault(

@@ -103,8 +103,15 @@ class Recovered:
     """Byte of the manifest where the reader was when it met the error."""
 
 
-def recover(read: Callable[[int, int], Bytes], size: int, *, comparator: str | None = BYTEWISE) -> Recovered:
+def recover(
+    read: Callable[[int, int], Bytes],
+    size: int,
+    *,
+    comparator: str | None = BYTEWISE,
+    empty_pointers: bool = False,
+) -> Recovered:
     """Read a manifest of `size` bytes as LevelDB does when it opens a database. `comparator`: the opener's; None takes any.
+    `empty_pointers` as in `version_edit.parse`.
 
     `read(offset, length)` gives so many bytes of it, or fewer at its end.
     """
@@ -118,7 +125,7 @@ def recover(read: Callable[[int, int], Bytes], size: int, *, comparator: str | N
         ):
             position = found.window.offset + at
             try:
-                edit = parse(records.data[start:end].tobytes())
+                edit = parse(records.data[start:end].tobytes(), empty_pointers=empty_pointers)
             except EditError as error:
                 return Recovered(version, f"Corruption: {error}", position)
             names = [one.text for one in edit if one.name == "comparator" and one.text is not None]

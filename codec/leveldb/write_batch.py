@@ -46,7 +46,7 @@ OPERATION = Struct(
     Field("key", _PREFIXED, "the user key"),
     Field(
         "value",
-        Switch(_value, (_PREFIXED, _NOTHING)),
+        Switch(_value, (_PREFIXED, _NOTHING), "type", (VALUE, DELETION)),
         "the value; a deletion has none, not even a length",
         default=b"",
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,6 +19,7 @@ from logwright.readers import inspect as _inspect
 from logwright.readers import plan, rescue, resolve, task
 from logwright.readers import verify as _verify
 from logwright.readers.filter import Given, understand
+from logwright.readers.pin import pinned
 from logwright.readers.report import MAX_FAULTS, Report
 from logwright.readers.resolve import Path
 from logwright.readers.stream import Mode, output_schema
@@ -126,8 +128,10 @@ class Scan:
         if self._mode is Mode.AS_SYSTEM:
             started = plan.Started(None if as_system is None else str(as_system), flag("clean", clean))
         self._limit = None if limit is None else number("limit", limit)
-        self._targets = targets = resolve.resolve(path, codec, options)
-        self._reading = plan.reading(targets, word("view", view), started)
+        self._resolve = functools.partial(resolve.resolve, path, codec, options)
+        self._view, self._started = word("view", view), started
+        self._targets = targets = self._resolve()
+        self._reading = plan.reading(targets, self._view, started)
         table = self._reading.table
         self._columns = table.select(columns)
         self._filter = understand(filter, table)
@@ -150,16 +154,17 @@ class Scan:
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         report = self.report = self._new_report()
-        task.note(self._reading.faults, report, self._mode)
-        yield from plan.ready(self._reading, self._columns, self._filter, self._limit)
-        yield from task.run(
-            self._reading.tasks,
-            self._columns,
-            report,
-            mode=self._mode,
-            filter=self._filter,
-            limit=self._limit,
-        )
+        with pinned(self._resolve, self._view, self._started, self._reading) as found:
+            task.note(found.faults, report, self._mode)
+            yield from plan.ready(found, self._columns, self._filter, self._limit)
+            yield from task.run(
+                found.tasks,
+                self._columns,
+                report,
+                mode=self._mode,
+                filter=self._filter,
+                limit=self._limit,
+            )
 
     def to_reader(self) -> pa.RecordBatchReader:
         return pa.RecordBatchReader.from_batches(self.schema, iter(self))
@@ -318,8 +323,8 @@ def explain(
 
     `at`: a byte of the file; `"@73400381+31"` is byte 31 of what is packed at 73400381. `where`: rows, as
     `{"offset": 4183220}`, "key=user-7", or any filter of `scan`; of a directory, its default view says where to look. `fault`: a
-    number, from 1 on, in the list of faults of `verify`. Without any of them, the file from its start. `limit`: so many frames at
-    most, of rows one where nothing is said. `items`: so many of a list within a frame are shown one by one, and those asked for.
+    number, from 1 on, in the list of faults of `verify`. Without any of them, the file from its start. `limit`: so many frames, or
+    rows, at most. `items`: so many of a list within a frame are shown one by one, and those asked for.
 
     Raises `NotFoundError` where there is no such row or fault, `UsageError`. Damage never raises: it is explained.
     """
@@ -331,8 +336,8 @@ def explain(
         at,
         where,
         None if fault is None else number("fault", fault),
-        None if limit is None else max(number("limit", limit), 1),
-        max(number("items", items), 1),
+        None if limit is None else number("limit", limit, 1),
+        number("items", items, 1),
     )
     targets = resolve.resolve(path, codec, options)
     if len(targets) > 1:

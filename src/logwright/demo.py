@@ -1,4 +1,4 @@
-"""`make demo`: a DataFrame becomes Kafka segment files and comes back, and Kafka's own parser agrees.
+"""`make demo`: a DataFrame becomes Kafka segment files and comes back, and Kafka's own parser agrees; then a LevelDB database.
 
 Without Java the same rows are written and read without Spark, and an independent Python parser is the judge.
 """
@@ -31,6 +31,7 @@ from rich.progress import (
 
 ROWS = 2_000_000
 SEGMENT = "4m"
+ENTRIES = 200_000
 console = Console(highlight=False, soft_wrap=True)
 
 
@@ -48,6 +49,7 @@ def main() -> None:
         _judge(target)
         _look(target)
         _break(target, place)
+        _leveldb(place)
         console.rule("[bold green]done")
     finally:
         shutil.rmtree(place, ignore_errors=True)
@@ -267,9 +269,74 @@ def _break(target: Path, place: Path) -> None:
     middle = older.stat().st_size // 2
     _type("damage", target, "--op", f"flip:file={older.name},at={middle},bit=3", "--out", broken.parent)
     _type("verify", broken, expected=3)
+    page = Path(tempfile.gettempdir()) / "logwright-demo.html"
+    _type("explain", broken, "--fault", 1, "--items", 1)
+    _type("explain", broken, "--fault", 1, "--html", page)
     _type("verify", broken, "--as-system", "--clean", expected=3)
     _type("repair", broken, "--out", mended, expected=3)
     _type("verify", mended, "--as-system", "--unclean")
+
+
+# LevelDB
+
+
+def _leveldb(place: Path) -> None:
+    """The same with a LevelDB database: written, read, damaged, mended, and opened by the real one."""
+    import numpy as np
+    import pyarrow as pa
+
+    import logwright as lw
+
+    console.rule("[bold]6. a LevelDB database")
+    target, broken, mended = (
+        place / one / "chainstate" for one in ("leveldb", "leveldb-broken", "leveldb-mended")
+    )
+    target.parent.mkdir()
+    mended.parent.mkdir()
+    order = np.random.default_rng(1).permutation(ENTRIES).tolist()
+    rows = pa.table(
+        {
+            "key": [b"coin-%07d" % n for n in order],
+            "value": [b'{"height": %d}' % (n * 7919 % 800_000) for n in order],
+        }
+    )
+    lw.write(rows, target, "leveldb.db", bloom_bits_per_key=10, max_file_size="1m")
+    found = lw.read(target, columns=["key", "value"])
+    if not found.equals(rows.sort_by("key").cast(found.schema)):
+        console.print("[red]what came back is different")
+        sys.exit(1)
+    console.print(f"[green]equal:[/] {found.num_rows:,} shuffled rows came back in the order of their keys")
+    _opened(target)
+    _type("inspect", target)
+    table = sorted(target.glob("*.ldb"))[1]
+    middle = table.stat().st_size // 2
+    _type("damage", target, "--op", f"flip:file={table.name},at={middle},bit=3", "--out", broken.parent)
+    _type("verify", broken, "--as-system", expected=3)
+    _type("repair", broken, "--out", mended, expected=3)
+    _type("verify", mended)
+    left = lw.read(mended, columns=["key"]).num_rows
+    console.print(
+        f"{ENTRIES - left:,} of {ENTRIES:,} entries were in the block that is damaged; all others are there"
+    )
+    _opened(mended)
+
+
+def _opened(path: Path) -> None:
+    """The real LevelDB, where it is installed, says how many entries there are."""
+    try:
+        import plyvel  # type: ignore[import-untyped]
+    except ImportError:
+        console.print("[yellow]plyvel is not installed:[/] the real LevelDB is not asked")
+        return
+    database = plyvel.DB(str(path), paranoid_checks=True, bloom_filter_bits=10)
+    count = sum(1 for _ in database.iterator(verify_checksums=True))
+    database.close()
+    console.print(f"[green]LevelDB itself opens it[/] with all its checks on, and reads {count:,} entries")
+    import logwright as lw
+
+    if count != lw.read(path, columns=["key"]).num_rows:
+        console.print("[red]we read another number")
+        sys.exit(1)
 
 
 def _type(verb: str, *words: object, expected: int = 0) -> None:

@@ -245,6 +245,11 @@ def test_a_file_has_no_system(tmp_path: Path) -> None:
         lw.read(CASES["dmg_base"].partition, clean=True)
 
 
+def test_only_a_view_of_its_own_is_served() -> None:
+    with pytest.raises(lw.UsageError, match="read_committed"):
+        lw.read(CASES["dmg_base"].partition, view="files", mode="AS_SYSTEM")
+
+
 def test_where_it_does_not_open_that_is_raised_in_its_words() -> None:
     case = CASES["dmg_seg_alpha"]
     with pytest.raises(lw.DamageError, match=r'NumberFormatException: For input string: "foo"'):

@@ -225,3 +225,21 @@ def test_no_interval_where_indexes_say_nothing() -> None:
         was.files[segment_name(0, ".index")] = entry
         plan = LAYOUT.plan(was, Options(LAYOUT.read_options))
         assert interval_of(kind(was.files), plan, options()) == (4096, [])
+
+
+# Strategy system
+
+
+def test_zeros_behind_the_last_batch_are_cut_and_are_no_loss() -> None:
+    made, mending = repair(directory(_0=three(0) + bytes(500)), strategy="system")
+    assert logs(made) == {0: three(0)}
+    (cut,) = mending.cut
+    assert (cut.offset, cut.length, cut.rows_lost) == (len(three(0)), 500, 0)
+
+
+def test_of_what_is_cut_only_what_lies_in_it_is_lost() -> None:
+    """A damaged first batch of the first segment is not what the broker cuts; a torn last one is."""
+    torn = three(3)[:-4]
+    made, mending = repair(directory(_0=three(0) + torn), strategy="system")
+    assert logs(made) == {0: three(0)}
+    assert [(cut.offset, cut.length) for cut in mending.cut] == [(len(three(0)), len(torn))]

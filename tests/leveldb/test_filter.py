@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from modes import other_modes
 
 from logwright.codec.leveldb.filter import (
@@ -120,3 +122,32 @@ def test_nothing_can_be_told_from_an_empty_filter() -> None:
     assert bits_per_key_of(np.frombuffer(FilterBuilder(9).finish(), np.uint8), 0, 9) == 0
     odd = np.array([*[0] * 8, 29, *[0] * 4, 9, 0, 0, 0, 11], np.uint8)
     assert bits_per_key_of(odd, 0, 5) == 0
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    st.lists(st.lists(st.binary(max_size=6), max_size=8), max_size=8),
+    st.lists(st.tuples(st.integers(0, 300), st.integers(0, 255)), max_size=4),
+)
+def test_many_blocks_are_asked_as_one_by_one(
+    blocks: list[list[bytes]], damage: list[tuple[int, int]]
+) -> None:
+    """Of a damaged filter too."""
+    builder, at, offsets, all_hashes = FilterBuilder(10), 0, list[int](), list[np.ndarray]()
+    for keys in blocks:
+        made = hashes(*keys)
+        offsets.append(at)
+        all_hashes.append(made)
+        at += 700
+        builder.add(made, at)
+    data = bytearray(builder.finish())
+    for place, byte in damage:
+        data[place % len(data)] = byte
+    filter_ = Filter(np.frombuffer(bytes(data), np.uint8))
+    rows = np.cumsum([0, *map(len, all_hashes)])
+    together = np.concatenate([np.empty(0, np.int64), *all_hashes])
+    expected = [filter_.misses(offset, some) for offset, some in zip(offsets, all_hashes, strict=True)]
+    found = filter_.misses_of(np.array(offsets, np.int64), rows, together)
+    assert (found is None) == all(one is None for one in expected)
+    if found is not None:
+        assert [None if one < 0 else one for one in found.tolist()] == expected

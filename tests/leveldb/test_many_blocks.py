@@ -7,11 +7,16 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from modes import other_modes
 
 from logwright.codec.leveldb import block, rows
-from logwright.codec.leveldb.block import sealed
+from logwright.codec.leveldb.block import pack_entries, sealed
+from logwright.codec.leveldb.keys import internal_key
 from logwright.readers.stream import Mode
 from logwright.roundtrip.specimen import Specimen
+
+pytestmark = pytest.mark.kernel_modes
+test_other_modes = other_modes(__file__)
 
 NAME = "000005.ldb"
 
@@ -59,3 +64,36 @@ def test_one_that_does_not_decompress_is_told_alone(contents: bytes) -> None:
     assert [fault.offset for fault in after.report.faults] == [place]
     assert "snappy" in after.report.faults[0].detail
     assert after.table == before.filter(pa.compute.field("position") != place)
+
+
+@pytest.mark.parametrize("bad", [False, True])
+def test_columns_are_those_of_entries(bad: bool) -> None:
+    """The kernel that makes columns and the one that makes entries read the same blocks alike."""
+    whole = pack_entries(
+        [
+            (internal_key(b"a", 9, 1), b"x"),
+            (internal_key(b"a", 7, 0), b""),
+            *([(internal_key(b"ab", 3, 7), b"lost"), (b"short", b"lost")] if bad else []),
+            (internal_key(b"abc", (1 << 56) - 1, 1), b""),
+            (internal_key(b"b", 0, 0), b"kept"),
+        ],
+        2,
+    )
+    torn = whole[:20] + b"\xff" * 9 + whole[29:]
+    blocks = [whole, pack_entries([], 2), b"", torn, whole]
+    buf = np.frombuffer(b"".join(blocks), np.uint8)
+    bounds = np.cumsum([0, *map(len, blocks)])
+    starts, ends = bounds[:-1], bounds[1:]
+    found = np.empty(len(blocks) * block.MEASURES, np.int64)
+    block.measure_all(buf, starts, ends, 1 << 20, found)
+    one, other = rows.Unpacked.many(buf, starts, found), rows.Columns.many(buf, starts, found)
+    assert one.rows == other.rows > 8
+    assert other.skipped.tolist()[0] == (2 if bad else 0)
+    for name in ("key_ends", "value_ends", "per_block", "skipped"):
+        assert getattr(one, name).tolist() == getattr(other, name).tolist(), name
+    end, stop = int(one.key_ends[-1]), int(one.value_ends[-1])
+    assert one.keys[:end].tobytes() == other.keys[:end].tobytes()
+    assert one.values[:stop].tobytes() == other.values[:stop].tobytes()
+    assert (one.trailers & 0xFF).tolist() == other.kinds.tolist()
+    assert (one.trailers >> 8 & (1 << 56) - 1).tolist() == other.sequences.tolist()
+    assert other.deletions == other.kinds.tolist().count(0)

@@ -59,7 +59,7 @@ def test_shuffled_rows_are_merged(spark: Any, tmp_path: Path) -> None:
         frame(spark, 20_000, 2).orderBy(functions.rand(7)),
         target,
         compression="none",
-        **{"max_file_size": "64k"},
+        max_file_size="64k",
     )
     assert tables(target) > 5
     assert opened(target) == expected(20_000)
@@ -110,6 +110,48 @@ def test_keys_that_can_not_be(spark: Any, tmp_path: Path, column: str, said: str
     with pytest.raises(Exception, match=said):
         write(spark.range(3).select(key.alias("key")), tmp_path / "db")
     assert list(tmp_path.iterdir()) == []
+
+
+def content(rows: Any) -> list[tuple[bytes, bytes]]:
+    return sorted((bytes(row["key"]), bytes(row["value"])) for row in rows.select("key", "value").collect())
+
+
+def load(spark: Any, path: Path, **options: Any) -> Any:
+    return spark.read.format("logwright").options(**options).load(str(path))
+
+
+def test_read_back_by_ranges_of_keys(spark: Any, tmp_path: Path) -> None:
+    """Tables that share no keys are tasks of their own; what is newer than they are belongs to all of them."""
+    target = tmp_path / "db"
+    write(frame(spark, 5000, 2), target, compression="none", max_file_size="10k")
+    write(frame(spark, 100, 1, 1000).withColumn("value", functions.lit("new")), target)
+    back = load(spark, target, maxPartitionBytes="30k")
+    assert back.rdd.getNumPartitions() > 3
+    changed = {b"k%08d" % n: b"new" for n in range(1000, 1100)}
+    assert content(back) == sorted({**dict(expected(5000)), **changed}.items())
+    assert load(spark, target, view="history").count() == 5100
+    assert back.filter("key = 'k00001050'").collect()[0]["value"] == b"new"
+
+
+def test_all_modes_on_a_damaged_copy(spark: Any, tmp_path: Path) -> None:
+    target = tmp_path / "db"
+    write(frame(spark, 3000, 1), target, compression="none", max_file_size="20k")
+    table = sorted(target.glob("*.ldb"))[1]
+    data = bytearray(table.read_bytes())
+    data[100] ^= 0x40
+    table.write_bytes(data)
+    rows = dict(expected(3000))
+    with pytest.raises(Exception, match="checksum mismatch"):
+        load(spark, target).count()
+    kept = dict(content(load(spark, target, mode="DROPMALFORMED")))
+    assert kept.items() < rows.items()
+    assert len(kept) > 2500
+    marked = load(spark, target, mode="PERMISSIVE")
+    assert dict(content(marked.filter("_corrupt_offset is null"))) == kept
+    (bad,) = marked.filter("_corrupt_offset is not null").collect()
+    assert (bad["_corrupt_offset"], bad["key"]) == (0, None)
+    served = dict(content(load(spark, target, mode="AS_SYSTEM")))
+    assert served.keys() >= kept.keys()
 
 
 @pytest.mark.nightly

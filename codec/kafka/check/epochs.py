@@ -89,7 +89,7 @@ class EpochCheck:
             fault = _of_file(text, "the broker begins at the first segment that is there")
             yield EPOCH_FILE, fault if clean else replace(fault, severity=Severity.INFO)
         if self.dropped:
-            text = f"{self.dropped} of its entries contradict later ones"
+            text = f"{self.dropped} of its entries {'contradicts' if self.dropped == 1 else 'contradict'} later ones"
             yield EPOCH_FILE, _of_file(text, "the broker drops them when it starts")
 
 

@@ -46,7 +46,9 @@ class Finding:
 
     def fault(self, codec: str, width: int) -> Fault:
         first, last = min(self.entries), max(self.entries)
-        more = "" if len(self.entries) == 1 else f", and so are {len(self.entries) - 1} more of its entries"
+        more = {1: "", 2: ", and so is 1 more of its entries"}.get(
+            len(self.entries), f", and so are {len(self.entries) - 1} more of its entries"
+        )
         length = (last - first + 1) * width
         return Fault(
             codec, first * width, length, Kind.LINK, self.detail + more, self.severity, system=self.system

@@ -117,7 +117,7 @@ class _Editor:
         self.compression = encode.BatchSettings.of(own).compression if own.given("compression.type") else None
         hints = {"directory": listing.name, **file.hints}
         self.context = log.CODEC.context(file.name, own, **hints)
-        self.base: int = file.hints.get("base_offset") or 0
+        self.base: int = self.context.base_offset or 0
 
     def runs(self) -> Iterator[Run]:
         """All batches of the segment."""

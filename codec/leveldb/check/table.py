@@ -94,14 +94,12 @@ class TableCheck:
         hashes = np.empty(portion.made.rows, np.int64)
         hash_keys(portion.made.keys, portion.made.key_ends, 0, portion.made.rows, hashes)
         rows = portion.rows
-        for i in range(len(portion.frames)):
-            low, high = int(rows[i]), int(rows[i + 1])
-            missed = self._filter.misses(window.offset + int(portion.frames.start[i]), hashes[low:high])
-            if missed is not None:
-                key = readable(user_key(portion.key(low + missed)))
-                self._fault(
-                    window, portion, i, Kind.LINK, f"the filter says that {key} is not there", _MISSES
-                )
+        found = self._filter.misses_of(window.offset + portion.frames.start, rows, hashes)
+        if found is None:
+            return
+        for i in np.flatnonzero(found >= 0).tolist():
+            key = readable(user_key(portion.key(int(rows[i]) + int(found[i]))))
+            self._fault(window, portion, i, Kind.LINK, f"the filter says that {key} is not there", _MISSES)
 
     def _count(self, portion: Portion) -> None:
         made = portion.made

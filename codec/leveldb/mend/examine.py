@@ -42,6 +42,11 @@ class Found:
     """The largest number of a file."""
 
     @property
+    def replaced(self) -> bool:
+        """Whether what is missing may have been replaced by tables of which the manifest tells no more."""
+        return bool(self.missing) and not self.state.sound and any(table.rows for table in self.adopted)
+
+    @property
     def bytewise(self) -> bool:
         return self.comparator == BYTEWISE
 

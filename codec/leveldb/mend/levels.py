@@ -65,7 +65,7 @@ def place(tables: Sequence[Span], compare: Compare) -> Places:
             newer[first.number].add(second.number)
     for number in _by_age(spans, older, newer, found):
         one = spans[number]
-        above = min((found.levels[other] for other in older[number]), default=LEVELS)
+        above = min((found.levels[other] for other in older[number] if other in found.levels), default=LEVELS)
         taken = {found.levels[other] for other in beside[number] if other in found.levels}
         level = 0
         if number not in found.tangled:

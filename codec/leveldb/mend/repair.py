@@ -117,7 +117,7 @@ class DatabaseMending:
         found = self.found
         losses = [one for one in found.tables if one.lost]
         lows = [_oldest(one.low, one.known) for one in losses]
-        lows += [_oldest(MAX_SEQUENCE, known) for _, known in found.missing]
+        lows += [_oldest(MAX_SEQUENCE, known) for _, known in found.missing if not found.replaced]
         if lows:
             self._before(min(lows), {one.number for one in losses})
         for i, log in enumerate(found.logs):
@@ -177,23 +177,21 @@ class DatabaseMending:
             self.gone += one.cut
         for log in found.logs:
             self.gone += log.cut
+        if found.replaced:
+            names = _names([table_name(known.number) for _, known in found.missing])
+            self.notes.append(
+                f"{names}, of which the manifest tells before its damage, not there: replaced by a compaction, most likely, whose tables "
+                "are adopted."
+            )
+            found.missing = []
         for level, known in found.missing:
             lost = {
                 "file": known.number,
                 "smallest": readable(user_key(known.smallest)),
                 "largest": readable(user_key(known.largest)),
             }
-            self.gone.append(
-                Cut(
-                    table_name(known.number),
-                    0,
-                    0,
-                    f"the file is not there, a table of level {level}",
-                    0,
-                    None,
-                    lost,
-                )
-            )
+            why = f"the file is not there, a table of level {level}"
+            self.gone.append(Cut(table_name(known.number), 0, 0, why, 0, None, lost))
         self.gone += found.state.cut
         empty = [one for one in found.tables if one.smallest is None]
         for one in empty:
@@ -202,7 +200,6 @@ class DatabaseMending:
         found.tables = [one for one in found.tables if one.smallest is not None]
         self.drops += [name for name, _ in found.left]
         self._place()
-        self.notes += found.reader.notes
         self._say()
 
     def _place(self) -> None:
@@ -269,12 +266,18 @@ class DatabaseMending:
             if found.adopted:
                 names = _names(one.file for one in found.adopted)
                 self.notes.append(
-                    f"{names}: if LevelDB had replaced them by a compaction and not yet removed them, keys that were deleted are back."
+                    f"{names}: in use as far as can be told. Should LevelDB have replaced something of that by a compaction, and not have "
+                    "removed it, keys deleted before are back."
                 )
         elif found.adopted:
             names = _names(one.file for one in found.adopted)
             self.notes.append(
                 f"{names}: adopted, though the manifest does not name them. Deleted keys may be back."
+            )
+        first = found.state.version.log_number
+        if first and not any(found.state.live(log.number) for log in found.logs):
+            self.notes.append(
+                f"{log_name(first)}, which the manifest has as the log in use, is not there: what was written last may be lost."
             )
         for log in found.logs:
             if log.file != log_name(log.number):
@@ -437,7 +440,8 @@ class DatabaseMending:
                 "last_sequence": max(high for _, high in some),
             }
         rows = sum(one.rows for one in found.tables) + sum(log.rows for log in found.logs)
-        return Summary(rows, ids, tuple(dict.fromkeys(self.notes)), tuple(self.before))
+        notes = dict.fromkeys([*self.notes, *found.reader.notes])
+        return Summary(rows, ids, tuple(notes), tuple(self.before))
 
 
 def _table_file(one: Table, number: int) -> str:

@@ -10,9 +10,10 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from logwright.codec.base import Cut, Kept, Listing, Mended, Plan, Role, Summary
-from logwright.codec.fault import DamageError, Severity
+from logwright.codec.fault import DamageError, Severity, UsageError
 from logwright.codec.leveldb import log
 from logwright.codec.leveldb.framing import BATCH_HEADER
+from logwright.codec.leveldb.keys import BYTEWISE
 from logwright.codec.leveldb.names import INFO_LOG, OLD_INFO_LOG, FileType, parse
 from logwright.codec.leveldb.opening import start
 from logwright.codec.leveldb.replay import Delivered, replay
@@ -30,6 +31,12 @@ class SystemMending:
         self, listing: Listing, plan: Plan, options: Options, reading: Sequence[Option], version: str | None
     ) -> None:
         self.listing, self.plan = listing, plan
+        if plan.facts["comparator"] != BYTEWISE:
+            raise UsageError(
+                f"the order of the keys is {plan.facts['comparator']}, which is not known here: what LevelDB would make of its logs can't be"
+                " told",
+                advice="Strategy salvage and prefix need no order",
+            )
         given = {option.name: options[option.name] for option in reading if options.given(option.name)}
         given.setdefault("comparator", plan.facts["comparator"])
         self._opened = start.open_database(

@@ -31,7 +31,16 @@ from logwright.codec.leveldb.block import (
 from logwright.codec.leveldb.check.table import NO_INDEX, TableCheck, contents, policies
 from logwright.codec.leveldb.encode import Closing, TableBuilder, TableSettings, footer, metaindex_block
 from logwright.codec.leveldb.entries import INSIDE, Portion, portions, user_key
-from logwright.codec.leveldb.filter import BASE, BASE_LG, POLICY, FilterBuilder, bits_per_key_of, hash_keys
+from logwright.codec.leveldb.filter import (
+    BASE,
+    BASE_LG,
+    POLICY,
+    Filter,
+    FilterBuilder,
+    bits_per_key_of,
+    hash_keys,
+    probes_of,
+)
 from logwright.codec.leveldb.index import DATA, FILTER
 from logwright.codec.leveldb.keys import MAX_SEQUENCE, TYPE_NAMES, order, separator, successor
 from logwright.codec.leveldb.rows import DEFAULT_INTERVAL, Int64s, Unpacked, packed, plain
@@ -53,7 +62,7 @@ class Block:
     rows: int
     first: bytes
     last: bytes
-    """Its first and last internal key."""
+    """Its smallest and largest internal key."""
     key: bytes | None
     """Its key in the index, where that is sound."""
     low: int
@@ -143,7 +152,9 @@ class Tables:
     def __init__(self, listing: Listing, options: Options, *, bytewise: bool) -> None:
         self.listing, self.bytewise = listing, bytewise
         self.limit: int = options[table.MAX_DECOMPRESSED.name]
-        self._bits: int | None = options["bloom_bits_per_key"]
+        self._bits: int | None = (
+            options["bloom_bits_per_key"] if options.given("bloom_bits_per_key") else None
+        )
         self.notes: list[str] = []
 
     def examine(
@@ -224,7 +235,10 @@ class Tables:
             kind, content = stored(data, compression(int(head["type"][i])))
             block.made = sealed(content, kind)
             why += f"; the {block.rows} entries before are kept"
-        block.mixed = bool(judged is not None and judged[i] & INSIDE)
+        if judged is not None and judged[i] & INSIDE:
+            block.mixed = True
+            keys = sorted((portion.key(row) for row in range(low, high)), key=order)
+            block.first, block.last = keys[0], keys[-1]
         return block, why
 
     def _tell(self, found: Table, dropped: list[tuple[int, int, str]]) -> None:
@@ -423,7 +437,7 @@ class Tables:
         return bits
 
     def _made_with(self, found: Table) -> int:
-        """The bits per key of a filter block that is whole, from filters of which all keys are known."""
+        """The bits per key of a filter block that is whole: from filters of which all keys are known; else some that set as many bits."""
         blocks = found.check.blocks
         read = Reader(self.listing, found.file, found.size)
         for i in np.flatnonzero(blocks.kind == FILTER).tolist():
@@ -449,6 +463,12 @@ class Tables:
                     bits = bits_per_key_of(data[:-TRAILER_SIZE], int(offsets[first]), keys)
                     if bits:
                         return bits
+            for offset in offsets.tolist():
+                where = Filter(data[:-TRAILER_SIZE]).of(offset)
+                if where is not None and where[1] - where[0] >= 2:
+                    probes = int(data[where[1] - 1])
+                    fits = [bits for bits in range(1, 64) if probes_of(bits) == probes]
+                    return min(fits, key=lambda bits: abs(bits - 10), default=0)
         return 0
 
     def _hashes(self, found: Table, block: Block) -> Int64s:

@@ -47,9 +47,10 @@ Sequences = npt.NDArray[np.uint64]
 
 @dataclass(frozen=True, slots=True)
 class FromLog:
-    """A table that was made of a log: its log, and for each entry the byte of it where its record starts."""
+    """A table that was made of a log: its log, its size, and for each entry the byte of the log where its record starts."""
 
     log: int
+    size: int
     position: Int64s
 
 
@@ -68,9 +69,11 @@ class _LogReporter:
 
 
 class DBImpl:
-    """A database being opened on a disk in thought. `comparator` is the opener's."""
+    """A database being opened on a disk in thought. `comparator` is the opener's; `empty_pointers` as in `version_edit.parse`."""
 
-    def __init__(self, disk: Disk, options: Options, comparator: str) -> None:
+    def __init__(
+        self, disk: Disk, options: Options, comparator: str, *, empty_pointers: bool = False
+    ) -> None:
         self.disk, self.options = disk, options
         self.name = disk.name
         self.paranoid = options["paranoid_checks"]
@@ -81,7 +84,7 @@ class DBImpl:
             bloom_bits_per_key=options["bloom_bits_per_key"],
             comparator=comparator,
         )
-        self.versions = VersionSet(disk, options, comparator)
+        self.versions = VersionSet(disk, options, comparator, empty_pointers=empty_pointers)
         self.info_log: list[str] = []
         """What is written to LOG of what is dropped and ignored."""
         self.made: dict[int, FromLog] = {}
@@ -89,7 +92,9 @@ class DBImpl:
         self.mem: tuple[bytes, FromLog] | None = None
         """With `reuse_logs`: what stays in memory, as a table that is in no file."""
         self.silent = False
-        """Whether a log was not read to its end, of which nothing was said."""
+        """Whether a log was not read to its end, or a database begun where one was, of which nothing was said."""
+        self.overwritten: list[str] = []
+        """Tables in use in whose place others were written, since the manifest gave their numbers out again."""
         self._new: list[FileMetaData] = []
         self._logfile: int | None = None
 
@@ -119,6 +124,7 @@ class DBImpl:
             if not self.options["create_if_missing"]:
                 raise InvalidArgument(self.name, "does not exist (create_if_missing is false)")
             versions.new_db()
+            self.silent = True
         elif self.options["error_if_exists"]:
             raise InvalidArgument(self.name, "exists (error_if_exists is true)")
         save_manifest = versions.recover()
@@ -214,11 +220,15 @@ class DBImpl:
             if at < stop:
                 part = Payloads(records.data, records.start[at:stop], records.end[at:stop])
                 applied = Operations.of(part, start[at:stop] + found.window.offset)
-                for status in applied.status.tolist():
-                    if status not in (SOUND, TOO_HIGH):
-                        # The operations before the malformed one stay.
-                        self._ignore(Corruption(MESSAGES[status]))
-                yield applied, batch_bounds(part.data, part.start)
+                sequences = batch_bounds(part.data, part.start)
+                for i in np.flatnonzero((applied.status != SOUND) & (applied.status != TOO_HIGH)).tolist():
+                    malformed = Corruption(MESSAGES[applied.status[i]])
+                    if self.paranoid:
+                        yield applied.first(i), sequences[:i]
+                        raise malformed
+                    # The operations before the malformed one stay.
+                    self._ignore(malformed)
+                yield applied, sequences
             if stop < len(start):
                 reporter.corruption(int(sizes[stop]), Corruption(MESSAGES[TOO_SMALL]))
             if reporter.status is not None:
@@ -235,6 +245,8 @@ class DBImpl:
         """`DBImpl::WriteLevel0Table`: no table is made of nothing, but its number is gone."""
         number = self.versions.new_file_number()
         built = self._built(memory, log)
+        if table_name(number) in self.disk and number in self.versions.live:
+            self.overwritten.append(table_name(number))
         self.disk.delete(table_name(number))
         if built is None:
             return
@@ -249,7 +261,8 @@ class DBImpl:
         for operations in memory.sorted():
             builder = TableBuilder(self.settings)
             data, _ = builder.add(operations.rows)
-            return builder, data + builder.finish(), FromLog(log, operations.position)
+            data += builder.finish()
+            return builder, data, FromLog(log, len(data), operations.position)
         return None
 
     def remove_obsolete_files(self) -> None:

@@ -34,9 +34,10 @@ _OUT = 1 << 15
 """Rows of a batch at most."""
 BAD_KEY = Corruption("corrupted internal key in DBIter")
 
-SKIPPING, SKIP_SIZE, BAD = range(3)
-"""State of a `DBIter`: whether keys up to the one in `skip` are passed over, how many bytes that has, and whether a bad internal key
-was met."""
+SKIPPING, SKIP_SIZE, BAD, BACKWARDS = range(4)
+"""State of a `DBIter`: whether keys up to the one in `skip` are passed over, how many bytes that has, whether a bad internal key was
+met, and whether a key came before the last one: then it may be passed over although it counts."""
+STATE = 4
 _SIGN = -1 << 63
 
 
@@ -104,9 +105,13 @@ def merge(
             continue
         if trailer >> 8 & MAX_SEQUENCE > sequence:
             continue
-        if kind == VALUE:
-            if state[SKIPPING] and not _behind(keys, start, user, skip, state[SKIP_SIZE]):
+        if state[SKIPPING]:
+            order = _order(keys, start, user, skip, state[SKIP_SIZE])
+            if order < 0:
+                state[BACKWARDS] = 1
+            if kind == VALUE and order <= 0:
                 continue
+        if kind == VALUE:
             out[n] = row
             n += 1
         state[SKIPPING] = 1
@@ -116,12 +121,12 @@ def merge(
 
 
 @kernel("const u1[], i8, i8, const u1[], i8")
-def _behind(keys: Bytes, start: int, end: int, skip: Bytes, size: int) -> bool:
-    """Whether a user key is behind the one that is skipped."""
+def _order(keys: Bytes, start: int, end: int, skip: Bytes, size: int) -> int:
+    """Negative where a user key comes before the one that is skipped, 0 where it is the same."""
     n = common(keys, start, end, skip, 0, size)
     if n < size and n < end - start:
-        return load_u8(keys, start + n) > load_u8(skip, n)
-    return end - start > size
+        return load_u8(keys, start + n) - load_u8(skip, n)
+    return end - start - size
 
 
 @kernel("const u1[], const i8[], const i8[], i8, const i8[], u1[], i4[]")
@@ -220,11 +225,12 @@ class _Slabs:
 
 
 class DBIter:
-    """An iterator over children, from the first key to the last. `status` is its status when it is at its end; None is OK."""
+    """An iterator over children, from the first key to the last. At its end `status` is its status, None is OK, and `backwards` says
+    whether keys were not in order."""
 
     def __init__(self, children: Sequence[Child], sequence: int) -> None:
         self.children, self.sequence = children, min(sequence, MAX_SEQUENCE)
-        self._bad_key = False
+        self._bad_key = self.backwards = False
 
     @property
     def status(self) -> Status | None:
@@ -253,7 +259,7 @@ class DBIter:
         for c, child in enumerate(self.children):
             child.pieces = child.open(target)
             slabs.put(c, child.next())
-        state, skip = np.zeros(3, np.int64), np.empty(0, np.uint8)
+        state, skip = np.zeros(STATE, np.int64), np.empty(0, np.uint8)
         out = np.empty(_OUT, np.int64)
         while True:
             if len(skip) < slabs.longest:
@@ -264,7 +270,7 @@ class DBIter:
             )  # fmt: skip
             if n:
                 yield slabs, out[:n]
-            self._bad_key = bool(state[BAD])
+            self._bad_key, self.backwards = bool(state[BAD]), bool(state[BACKWARDS])
             if wanted >= 0:
                 slabs.put(wanted, self.children[wanted].next())
             elif n < len(out):

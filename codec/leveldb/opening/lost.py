@@ -81,7 +81,7 @@ def lost(listing: Listing, groups: Iterable[Group], served: Iterable[pa.RecordBa
     for group in groups:
         streams = [_Salvaged(listing, one, sizes) for one in group.runs]
         for batch in live.combine("live", group.how, streams, _COLUMNS, _nothing):
-            gone = ~np.isin(ids(batch), got)
+            gone = _absent(ids(batch), got)
             out.rows += int(gone.sum())
             edges = np.flatnonzero(np.diff(gone, prepend=not gone[:1].any(), append=not gone[-1:].any()))
             for start, stop in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
@@ -92,6 +92,15 @@ def lost(listing: Listing, groups: Iterable[Group], served: Iterable[pa.RecordBa
                 first, last = (batch.column("key")[i].as_py() for i in (start, stop - 1))
                 run = (first if run is None else run[0], last)
     close()
+    return out
+
+
+def _absent(some: Ids, sorted_: Ids) -> npt.NDArray[np.bool_]:
+    """Which numbers are not among sorted ones, of which there are many more."""
+    if not len(sorted_):
+        return np.ones(len(some), np.bool_)
+    at = np.minimum(np.searchsorted(sorted_, some), len(sorted_) - 1)
+    out: npt.NDArray[np.bool_] = sorted_[at] != some
     return out
 
 

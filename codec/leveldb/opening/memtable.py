@@ -55,14 +55,13 @@ def _allocate(state: Int64s, size: int) -> None:
 
 @kernel("i8[], i8")
 def _allocate_aligned(state: Int64s, size: int) -> None:
-    """`Arena::AllocateAligned`."""
+    """`Arena::AllocateAligned`, of a node."""
     slop = (_POINTER - state[PLACE]) % _POINTER
     if size + slop <= state[LEFT]:
         _allocate(state, size + slop)
     else:
-        # Blocks start aligned.
-        if size <= _LARGE:
-            state[LEFT] = 0
+        # Blocks start aligned. Nodes are never large.
+        state[LEFT] = 0
         _allocate(state, size)
 
 
@@ -143,6 +142,17 @@ class Applied:
     status: Int64s
     key_sizes: Int64s
     value_sizes: Int64s
+
+    def first(self, batches: int) -> Applied:
+        """Of so many batches alone."""
+        rows = int(self.counts[:batches].sum())
+        return Applied(
+            self.operations.slice(0, rows),
+            self.counts[:batches],
+            self.status[:batches],
+            self.key_sizes[:rows],
+            self.value_sizes[:rows],
+        )
 
 
 def _types(deleted: npt.NDArray[np.bool_]) -> pa.Array:

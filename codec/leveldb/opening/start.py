@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import pyarrow as pa
 
-from logwright.codec.base import Entry, Group, Listing, Part, Verdict
+from logwright.codec.base import Group, Listing, Part, Verdict
 from logwright.codec.disk import Disk
 from logwright.codec.fault import UsageError
 from logwright.codec.leveldb import encode
@@ -61,7 +62,7 @@ OPTIONS = (
         for name in ("block_size", "block_restart_interval", "compression", "bloom_bits_per_key")
     ),
 )
-"""Those that `comparator` is added to: what it is called where none is given depends on who asks."""
+"""All that opening takes but for `comparator`, which reading takes as well."""
 
 
 def version_of(asked: str | None) -> str:
@@ -106,7 +107,9 @@ class Opened:
         """All that is there is read for it."""
         verdict, disk = self._before, self.after
         if self._database is not None and not self._others:
-            verdict = _iterated(verdict, self.iterator())
+            iterator = self.iterator()
+            verdict = _iterated(verdict, iterator)
+            self._reading.doubtful |= iterator.backwards
         gone = self._gone(verdict)
         return replace(
             verdict,
@@ -131,12 +134,11 @@ class Opened:
         """Whether something may be missing that LevelDB says nothing of."""
         database = self._database
         assert database is not None
-        # In the order of LevelDB's own files everything is met where it is looked for.
         return bool(
             not self._reading.verify_checksums
             or database.info_log
             or database.silent
-            or database.versions.overlaps
+            or database.overwritten
             or self._reading.doubtful
         )
 
@@ -153,40 +155,59 @@ class Opened:
     def iterator(self) -> DBIter:
         """`DB::NewIterator`."""
         assert self._database is not None
-        versions, reading = self._database.versions, self._reading
+        versions = self._database.versions
         children = []
+        # Tables are kept open by their numbers alone: that matters where a number comes more than once.
+        numbers = Counter(one.number for files in versions.current.levels for one in files)
+        cache: dict[int, Table | None] = {number: None for number, times in numbers.items() if times > 1}
         if self._database.mem is not None:
-            children.append(Child(_Memory(*self._database.mem, reading)))
+            children.append(Child(self._memory(*self._database.mem)))
         for level, files in enumerate(versions.current.levels):
             groups = [[one] for one in files] if level == 0 else [files] if files else []
-            children += [Child(_Files(self, group, level)) for group in groups]
+            children += [Child(self._files(group, level, cache)) for group in groups]
         return DBIter(children, versions.last_sequence)
 
     def serve(self, view: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         if self._database is not None:
             yield from self.iterator().rows(columns)
 
-    def table(self, one: FileMetaData, level: int, target: int) -> Pieces:
+    def _memory(self, data: bytes, origin: FromLog) -> Callable[[int], Pieces]:
+        """What stays in memory, as a table that is in no directory."""
+
+        def pieces(target: int) -> Pieces:
+            disk = Disk(self.after)
+            disk.put("", data)
+            yield from _pieces(Table(TableFile(disk, ""), len(data), self._reading), 0, 0, origin, target)
+
+        return pieces
+
+    def _files(
+        self, files: Sequence[FileMetaData], level: int, cache: dict[int, Table | None]
+    ) -> Callable[[int], Pieces]:
+        """Tables one after the other (`Version::NewConcatenatingIterator`), or one of level 0."""
+
+        def pieces(target: int) -> Pieces:
+            for one in files:
+                yield from self._pieces(one, level, target, cache)
+
+        return pieces
+
+    def _pieces(self, one: FileMetaData, level: int, target: int, cache: dict[int, Table | None]) -> Pieces:
         """The entries of a table, then what went wrong with it."""
         assert self._database is not None
         made = self._database.made.get(one.number)
-        try:
-            table = Table(find(self.after, one.number), one.size, self._reading)
-        except Status as status:
-            yield status
-            return
+        table = cache.get(one.number)
+        if table is None:
+            # LevelDB has opened the tables that it made: under their numbers these are the ones that are found.
+            size = one.size if made is None else made.size
+            try:
+                table = Table(find(self.after, one.number), size, self._reading)
+            except Status as status:
+                yield status
+                return
+        if one.number in cache:
+            cache[one.number] = table
         yield from _pieces(table, one.number, level, made, target)
-
-
-class _Files:
-    """The tables of a level one after the other (`Version::NewConcatenatingIterator`), or one table."""
-
-    def __init__(self, opened: Opened, files: Sequence[FileMetaData], level: int) -> None:
-        self.opened, self.files, self.level = opened, files, level
-
-    def __call__(self, target: int) -> Pieces:
-        for one in self.files:
-            yield from self.opened.table(one, self.level, target)
 
 
 def _pieces(table: Table, number: int, level: int, made: FromLog | None, target: int) -> Pieces:
@@ -207,34 +228,6 @@ def _pieces(table: Table, number: int, level: int, made: FromLog | None, target:
         yield status
 
 
-class _Nothing:
-    """A directory without files. See `logwright.codec.base.Listing`."""
-
-    name = ""
-
-    def entries(self) -> Sequence[Entry]:
-        return ()
-
-    def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
-        raise KeyError(name)
-
-    def parent(self) -> Listing | None:
-        return None
-
-
-class _Memory:
-    """What stays in memory, as a table that is in no directory."""
-
-    def __init__(self, data: bytes, origin: FromLog, reading: Reading) -> None:
-        self.data, self.origin, self.reading = data, origin, reading
-
-    def __call__(self, target: int) -> Pieces:
-        disk = Disk(_Nothing())
-        disk.put("memory", self.data)
-        table = Table(TableFile(disk, "memory"), len(self.data), self.reading)
-        yield from _pieces(table, 0, 0, self.origin, target)
-
-
 def open_database(
     listing: Listing,
     options: Options,
@@ -247,7 +240,7 @@ def open_database(
     release = version_of(version)
     disk = Disk(listing)
     comparator = options["comparator"] or BYTEWISE
-    database = DBImpl(disk, options, comparator)
+    database = DBImpl(disk, options, comparator, empty_pointers=release == "1.22")
     reading = Reading(options["verify_checksums"], options["paranoid_checks"], release)
     asked = _Asked(listing, parts)
     verdict = Verdict("leveldb", release, bool(clean), "" if clean is None else "option")
@@ -270,6 +263,10 @@ def open_database(
         verdict,
         warnings=(
             *database.info_log,
+            *(
+                f"{name} is in use, and overwritten: the manifest gives its number out again"
+                for name in database.overwritten
+            ),
             *(() if why is None else (f"a compaction starts at once: {why}",)),
             *(() if comparator == BYTEWISE else (f"the order {comparator} is not known here",)),
         ),
@@ -289,6 +286,7 @@ def _iterated(verdict: Verdict, iterator: DBIter) -> Verdict:
         serves={
             "first": None if first is None else readable(first),
             "last": None if last is None else readable(last),
-            "stops_at": None if status is None else "the first key" if last is None else readable(last),
+            # It passes over what it can't read, and says so at its end.
+            "stops_at": None,
         },
     )

@@ -31,10 +31,12 @@ from logwright.codec.leveldb.block import (
     TRAILER_SIZE,
     VALUE_BYTES,
     ZSTD,
+    Slices,
     block_crc,
     entries,
     expand,
     measure_all,
+    read_handles,
     unpack_plain,
 )
 from logwright.codec.leveldb.index import FOOTER_SIZE, HANDLES_SIZE, handles
@@ -43,8 +45,8 @@ from logwright.codec.leveldb.opening.status import Corruption, IOFailure, NotFou
 from logwright.codec.leveldb.rescan import MAGIC
 
 Int64s = npt.NDArray[np.int64]
-LIMIT = 1 << 30
-"""Bytes that a block may take decompressed, and its keys and values written out."""
+LIMIT = 256 << 20
+"""Bytes that a block may take decompressed, and its keys and values written out: here, not in LevelDB."""
 _AHEAD = 1 << 20
 MAIN = "main"
 """The version behind 1.23, which has Zstandard, and other words for a damaged block of Snappy."""
@@ -159,7 +161,7 @@ class Reading:
     paranoid_checks: bool
     version: str
     doubtful: bool = False
-    """Whether an index was believed whose checksum is wrong."""
+    """Whether an index was believed whose checksum is wrong, or whose blocks don't lie side by side."""
 
     def uncompress(self, contents: Bytes, kind: int) -> Bytes:
         """Raises `Corruption`."""
@@ -205,16 +207,21 @@ class Table:
         offset, size = places[1]
         index, _ = reading.block(file, offset, size, verify=reading.paranoid_checks)
         reading.doubtful |= not _sound(file.read(offset, size + TRAILER_SIZE))
-        _, self.handles, self.index_status = _entries(index)
+        _, values, status = entries(index, LIMIT)
+        self.index_status = Corruption(MESSAGES[status]) if status else None
+        self.places = _places(values)
+        ends = [0, *(place[0] + place[1] + TRAILER_SIZE for place in self.places if place is not None)]
+        starts = [None if place is None else place[0] for place in self.places]
+        reading.doubtful |= starts != ends[:-1]
 
     def chunks(self, origin: tuple[int, int | None], target: int) -> Iterator[Chunk | Status]:
         """The entries of its blocks in the order of the index, about `target` bytes at a time, and what goes wrong in between."""
         group: list[tuple[int, Bytes]] = []
         gathered = 0
         cache = self._shared()
-        for value in self.handles:
+        for place in self.places:
             try:
-                offset, contents = self._read(value, cache)
+                offset, contents = self._read(place, cache)
             except Status as status:
                 yield from _unpacked(group, origin)
                 yield status
@@ -229,15 +236,14 @@ class Table:
 
     def _shared(self) -> dict[int, Bytes | None]:
         """The offsets that several handles have. LevelDB's cache knows compressed blocks by their offset alone."""
-        offsets = Counter(places[0][0] for places in map(handles, self.handles) if places)
+        offsets = Counter(place[0] for place in self.places if place is not None)
         return {offset: None for offset, times in offsets.items() if times > 1}
 
-    def _read(self, value: bytes, cache: dict[int, Bytes | None]) -> tuple[int, Bytes]:
+    def _read(self, place: tuple[int, int] | None, cache: dict[int, Bytes | None]) -> tuple[int, Bytes]:
         """`Table::BlockReader`. Raises `Status`."""
-        places = handles(value)
-        if not places:
+        if place is None:
             raise Corruption("bad block handle")
-        offset, size = places[0]
+        offset, size = place
         known = cache.get(offset)
         if known is not None:
             return offset, known
@@ -247,9 +253,15 @@ class Table:
         return offset, contents
 
 
-def _entries(index: Bytes) -> tuple[list[bytes], list[bytes], Status | None]:
-    keys, values, status = entries(index, LIMIT)
-    return keys[:], values[:], Corruption(MESSAGES[status]) if status else None
+def _places(values: Slices) -> list[tuple[int, int] | None]:
+    """The handles that values start with; None for what is no handle."""
+    offsets, sizes = np.empty(len(values), np.int64), np.empty(len(values), np.int64)
+    read_handles(values.data, values.ends, offsets, sizes)
+    found: list[tuple[int, int] | None] = list(zip(offsets.tolist(), sizes.tolist(), strict=True))
+    for i in np.flatnonzero(offsets < 0).tolist():
+        # None at all, or with numbers of 64 bits.
+        found[i] = next(iter(handles(values[i])), None)
+    return found
 
 
 def _unpacked(group: list[tuple[int, Bytes]], origin: tuple[int, int | None]) -> Iterator[Chunk | Status]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from itertools import pairwise
 
 import numpy as np
 
@@ -12,7 +11,6 @@ from logwright.codec.disk import Disk
 from logwright.codec.fault import UnreadableError
 from logwright.codec.leveldb.current import NO_NEWLINE, manifest_of
 from logwright.codec.leveldb.framing import room_for, write_records
-from logwright.codec.leveldb.keys import order
 from logwright.codec.leveldb.names import CURRENT, FileType, manifest_name, parse, temp_name
 from logwright.codec.leveldb.opening.status import Corruption, IOFailure, NotFound, parsed
 from logwright.codec.leveldb.version import FileMetaData, Version, recover
@@ -28,8 +26,11 @@ _WRAP = (1 << 64) - 1
 class VersionSet:
     """What a database consists of while it is open."""
 
-    def __init__(self, disk: Disk, options: Options, comparator: str) -> None:
+    def __init__(
+        self, disk: Disk, options: Options, comparator: str, *, empty_pointers: bool = False
+    ) -> None:
         self.disk, self.options, self.comparator = disk, options, comparator
+        self._empty_pointers = empty_pointers
         self.current = Version()
         self.log_number = self.prev_log_number = self.last_sequence = 0
         self.next_file_number, self.manifest_file_number = 2, 0
@@ -64,7 +65,12 @@ class VersionSet:
         if name not in disk:
             self._nowhere(name, named)
         try:
-            found = recover(self._reader(name), disk.size(name), comparator=self.comparator)
+            found = recover(
+                self._reader(name),
+                disk.size(name),
+                comparator=self.comparator,
+                empty_pointers=self._empty_pointers,
+            )
         except UnreadableError as error:
             # The reader reports a drop, and goes on to nothing.
             raise unreadable(disk, name, error) from None
@@ -135,7 +141,8 @@ class VersionSet:
         """`VersionSet::WriteSnapshot`."""
         edit = [EditField("comparator", text=self.comparator.encode())]
         for level, key in sorted(self.current.compact_pointers.items()):
-            edit.append(EditField("compact_pointer", level=level, smallest=key))
+            if key:
+                edit.append(EditField("compact_pointer", level=level, smallest=key))
         for level, files in enumerate(self.current.levels):
             edit += [_new_file(level, one) for one in files]
         return edit
@@ -156,15 +163,6 @@ class VersionSet:
         number = self.manifest_file_number if number is None else number
         self.disk.delete(temp_name(number))
         self.disk.put(CURRENT, f"{manifest_name(number)}\n".encode())
-
-    @property
-    def overlaps(self) -> bool:
-        """Whether tables of one level overlap that must not: iterators read them one after the other all the same."""
-        return any(
-            order(a.largest) >= order(b.smallest)
-            for files in self.current.levels[1:]
-            for a, b in pairwise(files)
-        )
 
     @property
     def compaction(self) -> str | None:

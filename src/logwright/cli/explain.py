@@ -27,7 +27,7 @@ def _page(path: str) -> AbstractContextManager[IO[bytes]]:
         return output(path)
     from logwright.writers.file import whole_file
 
-    return whole_file(path, if_exists="replace")
+    return whole_file(path, if_exists="overwrite")
 
 
 @click.command("explain", context_settings=ANY_OPTION)

@@ -412,7 +412,7 @@
     if (step === undefined) return;
     event.preventDefault();
     const lowest = ranges[0].from, last = ranges[ranges.length - 1], highest = last.from + last.size - 1;
-    let at = cursor < 0 ? (chosen >= 0 && space[chosen] === here ? start[chosen] : lowest) : Math.min(Math.max(cursor + step, lowest), highest);
+    let at = cursor < 0 && Number.isFinite(step) ? (chosen >= 0 && space[chosen] === here ? start[chosen] : lowest) : Math.min(Math.max(Math.max(cursor, 0) + step, lowest), highest);
     if (byteAt(one, at) < 0) { // between what is shown
       const next = step > 0 ? ranges.find((range) => range.from > at) : ranges.filter((range) => range.from + range.size <= at).pop();
       at = step > 0 ? next.from : next.from + next.size - 1;

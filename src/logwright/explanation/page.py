@@ -35,7 +35,7 @@ def page(found: Explained) -> str:
         "title": found.codec.title,
         "size": found.size,
         "notes": [safe(one) for one in found.notes],
-        "strings": list(made.strings),
+        "strings": [safe(one) for one in made.strings],
         "nodes": {name: made.columns[name] for name in _COLUMNS},
         "more": made.more,
         "spaces": made.finished(),
@@ -85,8 +85,12 @@ class _Data:
         if faults or len(piece.nodes) != 1 or piece.unread:
             name = f"bytes {piece.start:,} to {piece.stop - 1:,}"
             said = "; ".join(one.detail for one in faults)
-            problem = said if piece.fault is not None or any(one.severity == "error" for one in faults) else ""
-            i = self._add(0, 0, piece.start, len(piece.data), kind, name, "", "" if problem else said, "", "", problem)
+            problem = (
+                said if piece.fault is not None or any(one.severity == "error" for one in faults) else ""
+            )
+            i = self._add(
+                0, 0, piece.start, len(piece.data), kind, name, "", "" if problem else said, "", "", problem
+            )
             systems = [one.system for one in faults if one.system]
             if systems:
                 self.more[i] = {"system": safe(systems[0])}
@@ -142,14 +146,16 @@ class _Data:
         self, depth: int, space: int, start: int, length: int,
         kind: str, name: str, value: str, meaning: str, doc: str, label: str, problem: str,
     ) -> int:  # fmt: skip
-        numbers = (depth, space, start, length)
-        texts = [self._string(safe(one)) for one in (kind, name, value, meaning, doc, label, problem)]
-        for column, one in zip(_COLUMNS, (*numbers, *texts), strict=True):
-            self.columns[column].append(one)
+        texts = map(self._string, (kind, name, value, meaning, doc, label, problem))
+        for column, one in zip(self.columns.values(), (depth, space, start, length, *texts), strict=True):
+            column.append(one)
         return len(self.columns["depth"]) - 1
 
     def _string(self, text: str) -> int:
-        return self.strings.setdefault(text, len(self.strings))
+        found = self.strings.get(text)
+        if found is None:
+            found = self.strings[text] = len(self.strings)
+        return found
 
     def finished(self) -> list[dict[str, Any]]:
         for one in self.spaces:

@@ -228,12 +228,12 @@ class _Text:
         if said:
             free = room - len(right) - 1
             said = cut(safe(said), free) if free > 8 else ""
-        plain = f"{'►' if mark else ' '} {left}"
+        if not said:
+            right = right.rstrip()
+        plain = f"{'►' if mark else ' '} {left if right else left.rstrip()}"
         if mark:
             plain = self._ink("cyan", plain)
-        return (
-            plain + self._ink(ink, right) + (f" {self._ink(ink or 'dim', said)}" if said else "")
-        ).rstrip()
+        return plain + self._ink(ink, right) + (f" {self._ink(ink or 'dim', said)}" if said else "")
 
     def _ink(self, ink: str, text: str) -> str:
         return f"\x1b[{_COLOURS[ink]}m{text}\x1b[0m" if self.colour and ink and text else text

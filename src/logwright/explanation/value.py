@@ -52,9 +52,7 @@ def summary(node: Node, most: int = 110) -> str:
                 said.append(f"{one.name} {short(one, 28)}")
         elif one.meaning and one.kind != "list":
             said.append(one.meaning)
-        elif one.kind == "list" and one.value:
-            said.append(f"{one.name} ×{one.value}")
-        elif few and one.kind in ("int", "varint"):
+        elif (one.kind == "list" and one.value) or (few and one.kind in ("int", "varint")):
             said.append(f"{one.name} {one.value}")
     return cut(", ".join(said), most)
 
@@ -73,13 +71,15 @@ def of_bytes(value: bytes, most: int = 60) -> str:
     except UnicodeDecodeError as error:
         # Cut in the middle of a character, it is text all the same.
         text = head[: error.start].decode() if len(head) < len(value) and error.start >= len(head) - 3 else ""
-    if text and all(one.isprintable() or one in "\t\n\r" for one in text):
+    if text and (text.isprintable() or all(one.isprintable() or one in "\t\n\r" for one in text)):
         return cut(quoted(text) if len(head) == len(value) else quoted(text)[:-1], most)
     return cut(f"0x{value[:most].hex()}", most)
 
 
 def quoted(text: str) -> str:
     """In quotes, without anything that a terminal would take for a command."""
+    if text.isprintable() and '"' not in text and "\\" not in text:
+        return f'"{text}"'
     out = []
     for one in text:
         if one in '"\\':
@@ -97,4 +97,6 @@ def cut(text: str, most: int) -> str:
 
 def safe(text: str) -> str:
     """A line of prose that may have bytes of a file in it, without control characters."""
+    if text.isprintable():
+        return text
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)

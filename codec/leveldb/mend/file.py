@@ -1,0 +1,102 @@
+"""One file of a database mended alone: what belongs to it besides, its manifest above all, is not touched."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from logwright.codec.base import Cut, Kept, Listing, Strategy
+from logwright.codec.fault import DamageError, Kind, Severity
+from logwright.codec.leveldb import manifest
+from logwright.codec.leveldb.framing import room_for, write_records
+from logwright.codec.leveldb.mend import logs
+from logwright.codec.leveldb.mend.tables import Table, Tables
+from logwright.codec.leveldb.names import parse
+from logwright.codec.leveldb.records import Payloads
+from logwright.codec.leveldb.walk import Hole, Reader, walk
+from logwright.codec.option import Options
+
+Pieces = tuple[Iterator[Kept | bytes], Sequence[Cut]]
+
+
+def mend_log(listing: Listing, name: str, strategy: Strategy, options: Options) -> Pieces:
+    """See `codec.base.Mends`."""
+    found = logs.examine(listing, name, _number(name), _size(listing, name), options)
+    prefix = strategy is Strategy.PREFIX
+    if prefix:
+        found = found.up_to_damage()
+    return logs.pieces(listing, found, options, prefix=prefix), found.cut
+
+
+def mend_manifest(listing: Listing, name: str, strategy: Strategy, options: Options) -> Pieces:
+    """As of a log; what is lost of the edits behind the damage is for the reader to judge."""
+    cut: list[Cut] = []
+    size = _size(listing, name)
+    read = Reader(listing, name, size)
+    for one in walk(read, manifest.CODEC, manifest.CODEC.context(name, options)):
+        if isinstance(one, Hole) and one.fault.severity is not Severity.INFO:
+            fault = one.fault
+            cut.append(Cut(name, fault.offset, fault.length, f"{fault.kind}: {fault.detail}"))
+    if not cut:
+        return iter([Kept(name, 0, size)]), cut
+    first = cut[0].offset
+    if strategy is Strategy.PREFIX:
+        return iter([Kept(name, 0, first)]), [_all_behind(name, size, cut[0])]
+    return _records(read, first, options), cut
+
+
+def _records(read: Reader, first: int, options: Options) -> Iterator[Kept | bytes]:
+    yield Kept(read.name, 0, first)
+    at = first
+    for one in walk(read, manifest.CODEC, manifest.CODEC.context(read.name, options)):
+        if isinstance(one, Hole):
+            continue
+        frames = one.frames.pick(one.frames.start + one.window.offset >= first)
+        if len(frames):
+            payloads = Payloads.of(one.window, frames, joined=True)
+            stops = np.concatenate((payloads.start[:1], payloads.end))
+            out = np.empty(room_for(len(payloads.data), len(frames)), np.uint8)
+            size = int(write_records(payloads.data, stops, at, out))
+            yield out[:size].tobytes()
+            at += size
+
+
+def mend_table(listing: Listing, name: str, strategy: Strategy, options: Options) -> Pieces:
+    """See `codec.base.Mends`. Where the keys of most blocks are not in the bytewise order, or those of any with a sound index,
+    they are in another one."""
+    size = _size(listing, name)
+    reader = Tables(listing, options, bytewise=True)
+    found = reader.examine(name, _number(name), size, None, None)
+    wrong = sum(fault.kind is Kind.ORDER for fault in found.check.faults)
+    if wrong and (found.check.blocks.sound or 2 * wrong > len(found.blocks or [])):
+        reader = Tables(listing, options, bytewise=False)
+        found = reader.examine(name, _number(name), size, None, None)
+    cut = list(found.cut)
+    if strategy is Strategy.PREFIX and found.blocks is not None and found.lost:
+        cut = _before(found, size)
+    if found.smallest is None and not found.sound:
+        raise DamageError("no block of the table is left", path=name)
+    if found.sound:
+        return iter([Kept(name, 0, size)]), cut
+    return iter(reader.pieces(found)[0]), cut
+
+
+def _before(found: Table, size: int) -> list[Cut]:
+    """Leave only the blocks before the first one that has lost entries."""
+    first = next(cut for cut in found.cut if cut.rows_lost != 0)
+    found.blocks = [block for block in found.blocks or [] if block.start < first.offset]
+    return [_all_behind(found.file, size, first)]
+
+
+def _all_behind(name: str, size: int, first: Cut) -> Cut:
+    return Cut(name, first.offset, size - first.offset, f"{first.why}; all behind it is cut too")
+
+
+def _size(listing: Listing, name: str) -> int:
+    return next(entry.size for entry in listing.entries() if entry.name == name)
+
+
+def _number(name: str) -> int:
+    found = parse(name)
+    return 0 if found is None else found.number

@@ -1,0 +1,204 @@
+"""Recipes of LevelDB databases and their files: small ones that have every attribute of the formats, and large plain ones.
+
+The small database is put together file by file (`leveldb_files.Script`); what it must give is counted in a dictionary, apart from any
+merge. The plain ones are rows, made in bulk and written by the product's own writers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from logwright.codec import registry
+from logwright.codec.fault import UsageError
+from logwright.codec.leveldb import log, table
+from logwright.codec.leveldb.block import COMPRESSION_NAMES
+from logwright.codec.leveldb.names import LOG_NAME, TABLE_NAME, number_of
+from logwright.codec.option import Option, parse_choice
+from logwright.corpora.bulk import cut, numbered
+from logwright.corpora.leveldb_files import Script, content_hash
+from logwright.corpora.recipe import Generator, Made, Order, Recipe
+from logwright.corpora.rng import text
+
+_LAYOUT = "leveldb.db"
+_PIECE = 1 << 16
+OPTIONS = (Option("value.bytes", 100, "Bytes of a value on average", low=0, high=1 << 20),)
+_COMPRESSION = Option(
+    "compression",
+    None,
+    "Of all tables; by default each table has another",
+    parse_choice,
+    COMPRESSION_NAMES,
+)
+_LEFT_OUT = ("comparator", "sequences", "on_duplicate", "sort_buffer_size")
+"""Sequence numbers are given with the rows, and no key comes twice."""
+_CORE = pa.schema([table.ROWS.schema().field(name) for name in ("key", "value", "sequence", "type")])
+
+
+# In bulk
+
+
+def _sorted(order: Order, piece: int) -> pa.RecordBatch:
+    """Piece `piece` of the rows in the order of their keys; `sequence` is the place in the order in which they are written."""
+    start = piece * _PIECE
+    count = min(_PIECE, order.rows - start)
+    size = order.options["value.bytes"]
+    pool = np.frombuffer(text(order.rng("pool"), (1 << 16) + 2 * size), np.uint8)
+    sizes = size // 2 + order.rng("size").numbers(start, count, size + 1)
+    columns = [
+        numbered(b"key-", np.arange(start, start + count), len(str(max(order.rows - 1, 0)))),
+        cut(pool, order.rng("place").numbers(start, count, 1 << 16), sizes),
+        pa.array(start + _places(count) + 1),
+        pa.repeat(pa.scalar("value", pa.string()), count),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=_CORE)
+
+
+def _stride(count: int) -> int:
+    """A number that shares no factor with `count`."""
+    step = max(1, count * 5 // 8)
+    while math.gcd(step, count) > 1:
+        step += 1
+    return step
+
+
+def _places(count: int) -> Any:
+    """For each of so many sorted rows its place when they are written: they are shuffled, the same everywhere."""
+    return np.arange(count) * _stride(count) % max(count, 1)
+
+
+def _by_key(order: Order) -> Callable[[], Iterator[pa.RecordBatch]]:
+    return lambda: (_sorted(order, piece) for piece in range(-(-order.rows // _PIECE)))
+
+
+def _as_written(order: Order) -> Callable[[], Iterator[pa.RecordBatch]]:
+    def batches() -> Iterator[pa.RecordBatch]:
+        for batch in _by_key(order)():
+            back = np.empty(batch.num_rows, np.int64)
+            back[_places(batch.num_rows)] = np.arange(batch.num_rows)
+            yield batch.take(pa.array(back))
+
+    return batches
+
+
+def _given(order: Order) -> dict[str, Any]:
+    own = {one.name for one in OPTIONS}
+    options = order.options
+    return {
+        name: value for name, value in options.to_dict().items() if name not in own and options.given(name)
+    }
+
+
+def _plain(
+    view: str, written: Callable[[Order], Any], read: Callable[[Order], Any]
+) -> Callable[[Order], Made]:
+    def make(order: Order) -> Made:
+        made = Made({view: read(order)}, batches=written(order), options=_given(order))
+        if LOG_NAME.fullmatch(order.name) is None:
+            made.content = content_hash
+        return made
+
+    return make
+
+
+# File by file
+
+
+def _database(order: Order) -> Made:
+    script = Script(order.rng("script"), order.rows, compression=order.options["compression"])
+    return Made(
+        {"live": lambda: _batches(script.live())},
+        files=script.files,
+        content=content_hash,
+    )
+
+
+def _one_log(order: Order) -> Made:
+    script = Script(order.rng("script"), order.rows, logs_only=True)
+    name = next(one for one in script.files if one.endswith(".log"))
+    _named(order.name, LOG_NAME)
+    return Made(
+        {"rows": lambda: _batches(script.written(name))},
+        files={"": script.files[name]},
+    )
+
+
+def _one_table(order: Order) -> Made:
+    compression = order.options["compression"]
+    script = Script(order.rng("script"), order.rows, compression=compression, one_table=True)
+    name = next((one for one in script.files if one.endswith(".ldb")), None)
+    _named(order.name, TABLE_NAME)
+    data = script.empty_table() if name is None else script.files[name]
+    rows = [] if name is None else script.written(name)
+    return Made({"rows": lambda: _batches(rows)}, files={"": data}, content=content_hash)
+
+
+def _named(name: str, pattern: Any) -> None:
+    """The name says what the file is, and its number."""
+    if number_of(name, pattern) is None:
+        example = "000005.log" if pattern is LOG_NAME else "000005.ldb"
+        raise UsageError(f"{name!r} is no name of such a file", advice=f"A name like {example}")
+
+
+def _batches(rows: list[Mapping[str, Any]]) -> Iterator[pa.RecordBatch]:
+    for at in range(0, len(rows), _PIECE):
+        yield pa.RecordBatch.from_pylist([dict(row) for row in rows[at : at + _PIECE]], schema=_CORE)
+
+
+_PLAIN_DOC = "as many rows as you like, in bulk: each key once, words, with whatever settings the writer has"
+_MIXED_DOC = (
+    "puts, overwrites and deletions in levels, overlapping tables of level 0 and logs; empty keys and values, values larger than "
+    "blocks; every compression, with filters and without"
+)
+
+
+def generators() -> tuple[Generator, ...]:
+    """Made when asked for: the options are the writers' own."""
+
+    def taken(options: tuple[Option, ...]) -> tuple[Option, ...]:
+        return (*(one for one in options if one.name not in _LEFT_OUT), *OPTIONS)
+
+    layout = registry.get_layout(_LAYOUT)
+    return (
+        Generator(
+            _LAYOUT,
+            (
+                Recipe(
+                    "plain", _PLAIN_DOC, _plain("live", _as_written, _by_key), taken(tuple(layout.options))
+                ),
+                Recipe("mixed", _MIXED_DOC, _database, (_COMPRESSION,)),
+            ),
+        ),
+        Generator(
+            log.CODEC.name,
+            (
+                Recipe(
+                    "plain",
+                    _PLAIN_DOC,
+                    _plain("rows", _as_written, _as_written),
+                    taken(tuple(log.CODEC.options)),
+                ),
+                Recipe(
+                    "mixed", "puts, overwrites and deletions in batches, records over many blocks", _one_log
+                ),
+            ),
+        ),
+        Generator(
+            table.CODEC.name,
+            (
+                Recipe(
+                    "plain", _PLAIN_DOC, _plain("rows", _by_key, _by_key), taken(tuple(table.CODEC.options))
+                ),
+                Recipe(
+                    "mixed",
+                    "versions and deletions of keys, empty ones, values larger than a block",
+                    _one_table,
+                    (_COMPRESSION,),
+                ),
+            ),
+        ),
+    )

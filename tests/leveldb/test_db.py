@@ -1,0 +1,440 @@
+"""The directory of a database: its plan, and what the views give, over golden databases and some made for it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from leveldb_db import GOLDEN, Database, Op, pairs
+
+import logwright as lw
+from logwright.cli import main
+from logwright.codec.base import Match
+from logwright.codec.fault import DamageError, UsageError
+from logwright.codec.leveldb.db import LAYOUT
+from logwright.codec.leveldb.names import table_name
+from logwright.readers.listing import open_listing
+
+CASES = sorted(path.parent for path in GOLDEN.glob("*/truth.jsonl"))
+
+
+def results(case: Path) -> dict[str, tuple[dict[str, Any], list[dict[str, Any]]]]:
+    """What the real system said, by step: the result, and the entries where they are listed."""
+    found: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {}
+    for line in (case / "truth.jsonl").read_text().splitlines():
+        one = json.loads(line)
+        if one.get("t") == "result":
+            found[one["step"]] = (one, [])
+        elif "t" not in one:
+            found[next(reversed(found))][1].append(one)
+    return found
+
+
+def entries(case: Path, step: str) -> list[tuple[str, str | tuple[int, str]]] | None:
+    """The entries of a step; None where they are told by difference to another."""
+    known = results(case)
+    result, rows = known[step]
+    if "same_entries_as" in result:
+        return entries(case, result["same_entries_as"])
+    if "entries_relative_to" in result:
+        return None
+    return [(one["k"], one["v"] if "v" in one else (one["v_len"], one["v_sha256"])) for one in rows]
+
+
+def shown(rows: pa.Table) -> list[tuple[str, str | tuple[int, str]]]:
+    """Rows as the recorded entries have them."""
+    return [
+        (key.hex(), value.hex() if len(value) <= 96 else (len(value), hashlib.sha256(value).hexdigest()))
+        for key, value in pairs(rows)
+        if key is not None
+    ]
+
+
+def healthy(case: Path) -> bool:
+    about = json.loads((case / "truth.jsonl").read_text().splitlines()[0])
+    return not about["damaged"]
+
+
+HEALTHY = [case for case in CASES if healthy(case)]
+DAMAGED = [case for case in CASES if not healthy(case)]
+
+
+def test_there_are_golden_databases() -> None:
+    assert len(HEALTHY) >= 24
+    assert len(DAMAGED) >= 35
+
+
+@pytest.mark.parametrize("case", HEALTHY, ids=lambda case: case.name)
+def test_live_is_what_the_iterator_gives(case: Path) -> None:
+    rows = lw.read(case / "db")
+    if case.name == "custom_comparator":
+        # Its order is not known here.
+        said = entries(case, "open_with_comparator") if "open_with_comparator" in results(case) else None
+        said = said or next(iter([entries(case, step) for step in results(case)]))
+        assert said is not None
+        assert not said or sorted(shown(rows)) == sorted(said)
+        return
+    assert shown(rows) == entries(case, "open")
+    assert rows["type"].to_pylist() == ["value"] * len(rows)
+
+
+@pytest.mark.parametrize("case", HEALTHY, ids=lambda case: case.name)
+def test_a_healthy_database_has_no_fault(case: Path) -> None:
+    report = lw.verify(case / "db")
+    assert report.ok
+    rows = lw.scan(case / "db", columns="*", mode="PERMISSIVE")
+    assert rows.to_table().num_rows == lw.read(case / "db").num_rows == rows.report.rows
+    assert rows.report.ok
+
+
+@pytest.mark.parametrize("case", DAMAGED, ids=lambda case: case.name)
+def test_rows_of_damaged_databases_are_rows_that_were_there(case: Path) -> None:
+    dropped = lw.scan(case / "db", mode="DROPMALFORMED")
+    rows = dropped.to_table()
+    if "before_damage" in results(case):
+        before = entries(case, "before_damage")
+        assert before is not None
+        # What hides behind damage may be older than what was there: a deletion or a newer value may be lost.
+        known = dict(before)
+        wrong = [(key, value) for key, value in shown(rows) if known.get(key) != value]
+        assert not wrong or case.name in HIDDEN
+    loose = lw.scan(case / "db", mode="PERMISSIVE")
+    kept = loose.to_table()
+    holes = kept.filter(pc.is_valid(kept["_corrupt_length"]))
+    assert shown(kept) == shown(rows)
+    assert loose.report.rows == len(kept) - len(holes)
+    assert dropped.report.rows == len(rows)
+    assert loose.report.faults == dropped.report.faults
+    assert holes["key"].null_count == len(holes)
+    if not dropped.report.ok:
+        with pytest.raises(DamageError):
+            lw.read(case / "db")
+    else:
+        assert shown(lw.read(case / "db")) == shown(rows)
+
+
+HIDDEN = {"reuse_logs_torn"}
+"""The rows behind the damage are of a later time."""
+
+
+@pytest.mark.parametrize("case", [*HEALTHY, *DAMAGED], ids=lambda case: case.name)
+def test_history_holds_live(case: Path) -> None:
+    history = lw.read(case / "db", view="history", mode="DROPMALFORMED")
+    live = lw.read(case / "db", mode="DROPMALFORMED")
+    now = history.filter(pc.equal(history["state"], "live"))
+    assert sorted(pairs(now)) == sorted(pairs(live))
+    assert set(history["state"].to_pylist()) <= {"live", "overwritten", "deleted", "unreferenced"}
+    assert history["file"].null_count == 0
+    assert set(pc.unique(history.filter(pc.equal(history["type"], "deletion"))["state"]).to_pylist()) <= {
+        "deleted", "overwritten", "unreferenced",
+    }  # fmt: skip
+
+
+# The plan
+
+
+def small() -> Database:
+    return Database(
+        tables=[
+            (0, 9, [Op(b"b", 12, b"new"), Op(b"d", 13, None)]),
+            (0, 8, [Op(b"a", 9, b"x"), Op(b"b", 10, None)]),
+            (1, 6, [Op(b"b", 5, b"old"), Op(b"c", 6, b"y")]),
+            (1, 7, [Op(b"d", 4, b"gone"), Op(b"e", 7, b"z")]),
+        ],
+        logs={10: [Op(b"c", 14, None), Op(b"f", 15, b"log")]},
+        leftover={5: [Op(b"zombie", 1, b"!")]},
+    )
+
+
+def roles(path: Path) -> dict[str, str]:
+    return {one["name"]: one["role"] for one in lw.inspect(path)["files"]}
+
+
+def test_the_plan_of_a_database(tmp_path: Path) -> None:
+    path = small().write(tmp_path / "db")
+    (path / "LOCK").touch()
+    (path / "000003.log").write_bytes(b"")
+    (path / "7.log").write_bytes(b"")
+    (path / "000011.dbtmp").write_bytes(b"x")
+    (path / "MANIFEST-000002").write_bytes(b"")
+    (path / "notes.txt").write_bytes(b"")
+    found = lw.inspect(path)
+    assert found["codec"] == "leveldb.db"
+    assert [one["name"] for one in found["files"]][:5] == [
+        "000009.ldb", "000008.ldb", "000006.ldb", "000007.ldb", "000010.log",
+    ]  # fmt: skip
+    assert roles(path) == {
+        "000009.ldb": "primary",
+        "000008.ldb": "primary",
+        "000006.ldb": "primary",
+        "000007.ldb": "primary",
+        "000010.log": "primary",
+        "CURRENT": "metadata",
+        "MANIFEST-000011": "derived",
+        "LOCK": "metadata",
+        "000003.log": "leftover",
+        "000005.ldb": "leftover",
+        "000011.dbtmp": "leftover",
+        "7.log": "leftover",
+        "MANIFEST-000002": "leftover",
+        "notes.txt": "foreign",
+    }
+    facts = found["facts"]
+    assert facts["levels"] == [
+        {"level": level, "tables": 2, "bytes": facts["levels"][level]["bytes"]} for level in (0, 1)
+    ]
+    assert (facts["tables"], facts["logs"], facts["last_sequence"]) == (4, 1, 13)
+    said = {one["file"]: (one["severity"], one["detail"]) for one in found["faults"]}
+    assert said["7.log"][0] == "warning"
+    assert "000007.log" in said["7.log"][1]
+    assert said["000005.ldb"] == (
+        "info",
+        "the manifest does not name it; LevelDB deletes it when it opens the database",
+    )
+
+
+def test_a_table_of_the_old_name_is_found(tmp_path: Path) -> None:
+    path = small().write(tmp_path / "db")
+    (path / "000009.ldb").rename(path / "000009.sst")
+    assert pairs(lw.read(path)) == small().live()
+    shutil.copy(path / "000008.ldb", path / "000009.ldb")
+    assert roles(path)["000009.sst"] == "leftover"
+
+
+def test_a_table_that_is_not_found_by_its_name(tmp_path: Path) -> None:
+    path = small().write(tmp_path / "db")
+    (path / "000007.ldb").rename(path / "7.ldb")
+    found = {one["detail"] for one in lw.inspect(path)["faults"]}
+    assert "IO error: db/000007.ldb: No such file or directory" in found
+    assert not any("missing files" in one for one in found)
+    with pytest.raises(DamageError, match="No such file"):
+        lw.read(path)
+    (path / "7.ldb").unlink()
+    with pytest.raises(DamageError, match=r"Corruption: 1 missing files; e\.g\.: db/000007\.ldb"):
+        lw.read(path)
+
+
+def test_tables_that_a_torn_manifest_does_not_know_yet(tmp_path: Path) -> None:
+    """Those that it names are gone: what they became is in newer ones."""
+    made = Database(tables=[(1, 5, [Op(b"a", 1)])], leftover={3: [Op(b"old", 1)]})
+    path = made.write(tmp_path / "db")
+    after = Database(tables=[(1, 20, [Op(b"a", 1, b"kept"), Op(b"b", 99)])]).write(tmp_path / "after")
+    shutil.copy(after / "000020.ldb", path)
+    assert roles(path)["000020.ldb"] == "leftover"
+    (path / "000005.ldb").unlink()
+    assert roles(path)["000020.ldb"] == "primary"
+    assert roles(path)["000003.ldb"] == "leftover"
+    with pytest.raises(DamageError, match="1 missing files"):
+        lw.read(path)
+    assert pairs(lw.read(path, mode="DROPMALFORMED")) == [(b"a", b"kept"), (b"b", b"v")]
+
+
+def test_a_table_of_another_size_than_the_manifest_says(tmp_path: Path) -> None:
+    path = small().write(tmp_path / "db")
+    with (path / "000007.ldb").open("ab") as file:
+        file.write(b"more")
+    with pytest.raises(DamageError, match="where the manifest has"):
+        lw.read(path)
+
+
+@pytest.mark.parametrize(
+    ("names", "match"),
+    [
+        (["CURRENT", "MANIFEST-000002", "000003.log"], Match.SURE),
+        (["MANIFEST-000002"], Match.NAME),
+        (["000005.ldb"], Match.NAME),
+        (["000005.sst"], Match.NAME),
+        (["CURRENT", "000003.log"], Match.NAME),
+        (["000003.log"], Match.MAYBE),
+        (["CURRENT"], Match.NO),
+        (["00000000000000000000.log"], Match.NO),
+        (["3.log"], Match.NO),
+        ([], Match.NO),
+    ],
+)
+def test_recognised(tmp_path: Path, names: list[str], match: Match) -> None:
+    for name in names:
+        (tmp_path / name).touch()
+    assert LAYOUT.recognise(open_listing(str(tmp_path))) is match
+
+
+def test_a_comparator_that_is_not_the_one_asked_for(tmp_path: Path) -> None:
+    path = small().write(tmp_path / "db")
+    assert pairs(lw.read(path, comparator="leveldb.BytewiseComparator")) == small().live()
+    with pytest.raises(DamageError, match="does not match existing comparator : mine"):
+        lw.read(path, comparator="mine")
+
+
+def test_files_are_put_in_place_so_that_current_is_the_last() -> None:
+    names = ["CURRENT", "MANIFEST-000009", "000004.log", "000005.ldb", "000003.ldb"]
+    assert LAYOUT.order(names) == ["000003.ldb", "000005.ldb", "000004.log", "MANIFEST-000009", "CURRENT"]
+
+
+# Views
+
+
+def test_the_newest_value_of_each_key(tmp_path: Path) -> None:
+    path = small().write(tmp_path / "db")
+    assert pairs(lw.read(path)) == [(b"a", b"x"), (b"b", b"new"), (b"e", b"z"), (b"f", b"log")]
+    every = lw.read(path, columns="*").to_pylist()
+    assert [(one["file"], one["level"], one["sequence"]) for one in every] == [
+        (8, 0, 9), (9, 0, 12), (7, 1, 7), (10, None, 15),
+    ]  # fmt: skip
+
+
+def test_every_operation_and_what_became_of_it(tmp_path: Path) -> None:
+    path = small().write(tmp_path / "db")
+    rows = lw.read(path, view="history").to_pylist()
+    assert [(one["file"], one["key"], one["sequence"], one["state"]) for one in rows] == [
+        (9, b"b", 12, "live"),
+        (9, b"d", 13, "deleted"),
+        (8, b"a", 9, "live"),
+        (8, b"b", 10, "overwritten"),
+        (6, b"b", 5, "deleted"),
+        (6, b"c", 6, "deleted"),
+        (7, b"d", 4, "deleted"),
+        (7, b"e", 7, "live"),
+        (10, b"c", 14, "deleted"),
+        (10, b"f", 15, "live"),
+        (5, b"zombie", 1, "unreferenced"),
+    ]
+    assert [one["level"] for one in rows] == [0, 0, 0, 0, 1, 1, 1, 1, None, None, None]
+    alone = lw.read(path, view="history", columns=["file", "position"])
+    assert alone["file"].to_pylist() == [one["file"] for one in rows]
+    assert lw.read(path, view="history", columns=["state"])["state"].to_pylist() == [
+        one["state"] for one in rows
+    ]
+    some = lw.read(path, view="history", filter=[("state", "==", "deleted"), ("key", ">", b"c")])
+    assert some["key"].to_pylist() == [b"d", b"d"]
+
+
+def test_rows_frames_and_file_of_a_database(tmp_path: Path) -> None:
+    path = small().write(tmp_path / "db")
+    rows = lw.read(path, view="rows")
+    assert rows["sequence"].to_pylist() == [12, 13, 9, 10, 5, 6, 4, 7, 14, 15]
+    assert set(lw.read(path, view="frames")["kind"].to_pylist()) == {"data", "metaindex", "index"}
+    assert len(lw.read(path, view="file")) == 4
+    assert lw.read(path, view="batches")["count"].to_pylist() == [1, 1]
+    assert "000005.ldb" in lw.read(path, view="files")["name"].to_pylist()
+    with pytest.raises(UsageError, match="no view 'lives'"):
+        lw.read(path, view="lives")
+
+
+def test_entries_that_the_database_never_gave_out_are_not_seen(tmp_path: Path) -> None:
+    made = Database(tables=[(2, 5, [Op(b"a", 3), Op(b"b", 9), Op(b"b", 2, b"seen")])], last_sequence=5)
+    path = made.write(tmp_path / "db")
+    assert pairs(lw.read(path)) == [(b"a", b"v"), (b"b", b"seen")]
+    states = lw.read(path, view="history")["state"].to_pylist()
+    assert states == ["live", "unreferenced", "live"]
+    # What logs have was given out, and all before it.
+    made.logs = {7: [Op(b"c", 9)]}
+    assert pairs(lw.read(made.write(tmp_path / "other"))) == [(b"a", b"v"), (b"b", b"v"), (b"c", b"v")]
+
+
+@pytest.mark.parametrize("columns", [["key"], ["sequence"], ["type"], ["value"], ["position", "key"], []])
+def test_only_the_columns_asked_for(tmp_path: Path, columns: list[str]) -> None:
+    path = small().write(tmp_path / "db")
+    whole = lw.read(path, columns="*")
+    found = lw.read(path, columns=columns)
+    assert found.num_rows == whole.num_rows
+    assert found == whole.select(columns)
+    assert lw.read(path, columns=columns, filter=[("key", "==", b"e")]).num_rows == 1
+
+
+def test_filters_and_limits(tmp_path: Path) -> None:
+    path = small().write(tmp_path / "db")
+    assert lw.read(path, filter=[("key", ">=", b"b"), ("key", "<", b"f")])["key"].to_pylist() == [b"b", b"e"]
+    # What is asked of a value is asked of the newest one.
+    assert lw.read(path, filter=[("value", "==", b"old")]).num_rows == 0
+    assert lw.read(path, filter=[("sequence", "<", 9)])["key"].to_pylist() == [b"e"]
+    assert lw.read(path, filter="key == b or value == log")["key"].to_pylist() == [b"b", b"f"]
+    assert lw.read(path, filter=pc.field("value") == b"z", columns=["key"])["key"].to_pylist() == [b"e"]
+    for limit in range(6):
+        assert (
+            lw.read(path, limit=limit, columns=["key"])["key"].to_pylist() == [b"a", b"b", b"e", b"f"][:limit]
+        )
+
+
+def test_a_filter_on_the_key_leaves_tables_and_blocks_aside(tmp_path: Path) -> None:
+    made = Database(
+        tables=[
+            (2, number, [Op(b"%d%04d" % (number, n), 1, b"x" * 20) for n in range(300)])
+            for number in (3, 4, 5)
+        ]
+    )
+    path = made.write(tmp_path / "db")
+    scan = lw.scan(path, filter=[("key", ">=", b"40100"), ("key", "<=", b"40103")])
+    assert scan.to_table().num_rows == 4
+    assert [one.path for one in scan.report.files] == [table_name(4)]
+    assert scan.report.files[0].rows < 20
+
+
+def test_two_databases_as_one_table(tmp_path: Path) -> None:
+    one = small().write(tmp_path / "one")
+    other = Database(logs={3: [Op(b"k", 1)]}).write(tmp_path / "two")
+    scan = lw.scan([one, other])
+    assert scan.to_table()["key"].to_pylist() == [b"a", b"b", b"e", b"f", b"k"]
+    assert str(other / "000003.log") in [file.path for file in scan.report.files]
+    assert scan.report.rows == 5
+
+
+# Orders that are not known
+
+
+def test_an_unknown_comparator(tmp_path: Path) -> None:
+    made = Database(
+        tables=[(1, 5, [Op(b"z", 4), Op(b"m", 5), Op(b"m", 2, b"old"), Op(b"a", 6)])],
+        logs={7: [Op(b"a", 9, None), Op(b"q", 10)]},
+        comparator="idb_cmp1",
+    )
+    path = made.write(tmp_path / "db")
+    scan = lw.scan(path)
+    assert pairs(scan.to_table()) == [(b"z", b"v"), (b"m", b"v"), (b"q", b"v")]
+    assert [(fault.kind, str(fault.severity)) for _, fault in scan.report.faults] == [("bad order", "info")]
+    assert "idb_cmp1" in str(scan.report)
+    assert lw.read(path, view="history")["state"].to_pylist() == [
+        "live", "live", "overwritten", "deleted", "deleted", "live",
+    ]  # fmt: skip
+    assert lw.read(path, filter=[("key", "==", b"q")]).num_rows == 1
+    made.last_sequence = 4
+    made.logs = {}
+    assert pairs(lw.read(made.write(tmp_path / "behind"))) == [(b"z", b"v"), (b"m", b"old")]
+
+
+def test_a_table_that_is_not_in_order_is_told(tmp_path: Path) -> None:
+    path = Database(tables=[(1, 5, [Op(b"z", 4), Op(b"m", 5)])], comparator="mine").write(tmp_path / "db")
+    lie = Database(tables=[(1, 5, [Op(b"m", 4), Op(b"z", 5)])]).write(tmp_path / "lie")
+    manifest = next(lie.glob("MANIFEST-*"))
+    shutil.copy(manifest, path / manifest.name)
+    with pytest.raises(DamageError, match="m comes behind z"):
+        lw.read(path)
+    scan = lw.scan(path, mode="DROPMALFORMED")
+    assert sorted(scan.to_table()["key"].to_pylist()) == [b"m", b"z"]
+    assert not scan.report.ok
+
+
+# The command line
+
+
+def run(out: pytest.CaptureFixture[str], *words: object) -> str:
+    with pytest.raises(SystemExit) as ended:
+        main([str(word) for word in words])
+    assert not ended.value.code
+    return out.readouterr().out
+
+
+def test_dump_inspect_and_verify_take_a_directory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = small().write(tmp_path / "db")
+    dumped = run(capsys, "dump", path, "--columns", "key,value", "--format", "jsonl")
+    assert [json.loads(line) for line in dumped.splitlines()] == [
+        {"key": key.decode(), "value": value.decode()} for key, value in small().live()
+    ]
+    assert "MANIFEST-000011" in run(capsys, "inspect", path)
+    assert "ok" in run(capsys, "verify", path)
+    assert "view history" in run(capsys, "codecs", "leveldb.db")

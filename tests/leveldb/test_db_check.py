@@ -1,0 +1,311 @@
+"""What only a check of a whole database finds: what LevelDB passes over when it opens it, and what hides entries from Get."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from leveldb_mending import checked, database, made_by_hand
+from leveldb_opening import GOLDEN, Files, Made, batch, physical, put
+from modes import other_modes
+
+import logwright as lw
+from logwright.codec.fault import Kind, Severity
+from logwright.codec.leveldb.db import LAYOUT
+from logwright.codec.leveldb.encode import TableSettings
+from logwright.codec.leveldb.keys import BYTEWISE, internal_key
+from logwright.codec.leveldb.version_edit import EditField
+from logwright.codec.option import Options
+
+pytestmark = pytest.mark.kernel_modes
+test_other_modes = other_modes(__file__)
+
+HEALTHY = (
+    "tables_bloom",
+    "tables_separators",
+    "tables_none",
+    "same_key_versions",
+    "reopened",
+    "killed_two_wals",
+    "jni_sst",
+)
+ROWS = [(b"key%03d" % i, i + 1, b"value") for i in range(40)]
+BLOOM = TableSettings(compression="none", block_size=64, bloom_bits_per_key=10)
+
+
+def details(directory: Files, severity: Severity = Severity.ERROR, *, deep: bool = True) -> list[str]:
+    return [f"{name}: {fault.detail}" for name, fault in checked(directory, severity, deep=deep)]
+
+
+@pytest.mark.parametrize("case", HEALTHY)
+def test_healthy_databases_are_fine(case: str) -> None:
+    report = lw.verify(GOLDEN / case / "db")
+    assert report.ok
+    assert not [fault for _, fault in report.faults if fault.severity is Severity.WARNING]
+
+
+def test_a_database_of_ours_is_fine() -> None:
+    made = Made([(1, 5, ROWS[:20]), (0, 7, ROWS[20:])], last_sequence=40, settings=BLOOM)
+    assert details(Files(made.files)) == []
+    assert details(Files(made.files), Severity.WARNING) == []
+
+
+# In a table
+
+
+def test_keys_out_of_order_within_a_block() -> None:
+    table = made_by_hand([(b"a", 1), (b"c", 2), (b"b", 3)], keys=[internal_key(b"d", 9, 1)])
+    assert details(database(table)) == ["000003.ldb: its keys are not in order; it begins with a"]
+    assert details(database(table), deep=False) == []
+
+
+def test_an_older_entry_before_a_newer_one() -> None:
+    table = made_by_hand([(b"a", 1), (b"a", 2)])
+    assert details(database(table)) == ["000003.ldb: its keys are not in order; it begins with a"]
+
+
+def test_keys_that_are_longer_come_behind() -> None:
+    assert details(database(made_by_hand([(b"a", 1), (b"aa", 2)], [(b"aaa", 3)]))) == []
+    assert len(details(database(made_by_hand([(b"aa", 1), (b"a", 2)])))) == 1
+
+
+def test_a_block_before_the_one_before() -> None:
+    table = made_by_hand([(b"c", 1)], [(b"a", 2)], keys=[internal_key(b"c", 1, 1), internal_key(b"d", 1, 1)])
+    (said,) = details(database(table))
+    assert (
+        said == "000003.ldb: its first key is not behind the last one of the block before; it begins with a"
+    )
+
+
+def test_index_keys_that_do_not_bound_their_blocks() -> None:
+    low = made_by_hand(
+        [(b"a", 1), (b"b", 2)], [(b"d", 3)], keys=[internal_key(b"a", 1, 1), internal_key(b"d", 3, 1)]
+    )
+    assert details(database(low)) == [
+        "000003.ldb: its last key is behind its own key in the index; it begins with a"
+    ]
+    high = made_by_hand([(b"a", 1)], [(b"d", 3)], keys=[internal_key(b"d", 2, 1), internal_key(b"d", 3, 1)])
+    assert details(database(high)) == [
+        "000003.ldb: its first key is not behind the index key of the block before; it begins with d"
+    ]
+
+
+def test_an_index_key_that_is_none() -> None:
+    table = made_by_hand([(b"a", 1)], [(b"b", 2)], keys=[b"short", internal_key(b"b", 2, 1)])
+    assert details(database(table)) == [
+        "000003.ldb: its last key is behind its own key in the index; it begins with a"
+    ]
+
+
+def test_a_filter_that_misses_a_key() -> None:
+    table = made_by_hand([(b"a", 1), (b"b", 2)], filtered=[b"a"])
+    assert details(database(table)) == ["000003.ldb: the filter says that b is not there"]
+    assert details(database(made_by_hand([(b"a", 1), (b"b", 2)], filtered=[b"a", b"b"]))) == []
+
+
+def test_a_filter_of_another_policy_is_not_judged() -> None:
+    table = made_by_hand([(b"a", 1), (b"b", 2)], filtered=[b"a"], policy="my.Filter")
+    assert details(database(table)) == []
+
+
+def test_a_filter_whose_checksum_is_wrong_is_told_once() -> None:
+    table = bytearray(made_by_hand([(b"a", 1)], filtered=[b"b"]))
+    at = table.index(b"\x0b\0", 30)
+    table[at - 1] ^= 1
+    faults = checked(database(bytes(table)))
+    assert [fault.kind for _, fault in faults] == [Kind.CHECKSUM]
+
+
+# Against the manifest
+
+
+def test_keys_beyond_what_the_manifest_says() -> None:
+    table = made_by_hand([(b"a", 1), (b"m", 2), (b"z", 3)])
+    said = details(database(table, smallest=b"b", largest=b"y"))
+    assert said == [
+        "000003.ldb: its first key is a, before b, which the manifest has",
+        "000003.ldb: its last key is z, behind y, which the manifest has",
+    ]
+
+
+def test_sequence_numbers_that_nobody_sees() -> None:
+    made = Made([(1, 5, ROWS)], last_sequence=30)
+    assert details(Files(made.files)) == [
+        "000005.ldb: it has sequence numbers up to 40, and the last one of the database is 30"
+    ]
+    assert details(Files(made.files), deep=False) == []
+
+
+def test_sequence_numbers_that_a_log_makes_good() -> None:
+    made = Made(
+        [(1, 5, ROWS)],
+        {8: physical(put(31, b"a")) + physical(batch(32, *[(b"b", b"")] * 9))},
+        last_sequence=30,
+    )
+    assert details(Files(made.files)) == []
+
+
+def test_numbers_that_are_given_again() -> None:
+    made = Made([(1, 5, ROWS)], last_sequence=40, next_file_number=5)
+    (said,) = details(Files(made.files))
+    assert "table 5 is live, and the next number for a new file is 5" in said
+
+
+def test_overlapping_tables_of_a_level() -> None:
+    made = Made([(1, 5, ROWS[:21]), (1, 7, ROWS[20:])], last_sequence=40)
+    (said,) = details(Files(made.files))
+    assert said.endswith(
+        "tables 5 and 7 of level 1 overlap: one goes up to key020, the other begins with key020"
+    )
+    made = Made([(0, 5, ROWS[:21]), (0, 7, ROWS[20:])], last_sequence=40)
+    assert details(Files(made.files)) == []
+
+
+def test_a_user_key_may_end_a_table_and_begin_the_next_with_older_entries() -> None:
+    made = Made([(1, 5, [(b"a", 1, b""), (b"b", 9, b"")]), (1, 7, [(b"b", 3, b"")])], last_sequence=9)
+    assert details(Files(made.files)) == []
+
+
+@pytest.mark.parametrize(
+    ("upper", "lower"),
+    [((0, 7), (0, 5)), ((0, 5), (2, 7)), ((1, 5), (3, 7))],
+    ids=["level 0", "0 and 2", "1 and 3"],
+)
+def test_newer_entries_where_they_are_looked_for_last(upper: tuple[int, int], lower: tuple[int, int]) -> None:
+    old = [(key, sequence, b"old") for key, sequence, _ in ROWS[:20]]
+    new = [(key, sequence + 100, b"new") for key, sequence, _ in ROWS[:20]]
+    wrong = Made([(*upper, old), (*lower, new)], last_sequence=200)
+    (said,) = details(Files(wrong.files), Severity.WARNING)
+    assert f"it is newer (sequence numbers from 101 on) than table {upper[1]} (up to 20)" in said
+    right = Made([(*upper, new), (*lower, old)], last_sequence=200)
+    assert details(Files(right.files), Severity.WARNING) == []
+    apart = Made(
+        [(*upper, old), (*lower, [(b"z" + key, sequence, value) for key, sequence, value in new])],
+        last_sequence=200,
+    )
+    assert details(Files(apart.files), Severity.WARNING) == []
+
+
+def test_a_log_that_is_not_there() -> None:
+    made = Made([(1, 5, ROWS)], last_sequence=40, log_number=6)
+    (said,) = details(Files(made.files), Severity.WARNING)
+    assert said == ": 000006.log is not there, which the manifest has as the log in use"
+    assert details(Files(Made([(1, 5, ROWS)], last_sequence=40, log_number=0).files), Severity.WARNING) == []
+
+
+def test_an_order_that_is_not_known_is_not_judged() -> None:
+    table = made_by_hand([(b"c", 1)], [(b"a", 2)])
+    edit = [
+        EditField("comparator", text=b"mine"),
+        EditField(
+            "new_file",
+            level=1,
+            number=3,
+            size=len(table),
+            smallest=internal_key(b"c", 1, 1),
+            largest=internal_key(b"a", 1, 1),
+        ),
+        EditField(
+            "new_file",
+            level=1,
+            number=2,
+            size=len(table),
+            smallest=internal_key(b"c", 1, 1),
+            largest=internal_key(b"a", 1, 1),
+        ),
+    ]
+    made = Made(
+        last_sequence=100, edit=edit, next_file_number=9, more={"000003.ldb": table, "000002.ldb": table}
+    )
+    assert details(Files(made.files)) == []
+
+
+# Logs
+
+
+def test_sequence_numbers_without_a_gap() -> None:
+    logs = {
+        5: physical(put(1, b"a")) + physical(batch(2, (b"b", b""), (b"c", b""))),
+        8: physical(put(4, b"d")),
+    }
+    assert details(Files(Made(logs=logs).files), Severity.WARNING) == []
+
+
+def test_a_gap_within_a_log_between_logs_and_behind_the_tables() -> None:
+    logs = {5: physical(put(1, b"a")) + physical(put(3, b"b")), 8: physical(put(7, b"d"))}
+    said = details(Files(Made(logs=logs).files), Severity.WARNING)
+    assert said == [
+        "000005.log: the sequence numbers 2 to 2 are missing before this write",
+        "000008.log: the sequence numbers 4 to 6 are missing before this write",
+    ]
+    made = Made([(1, 2, ROWS)], {5: physical(put(44, b"a"))}, last_sequence=40)
+    (said_too,) = details(Files(made.files), Severity.WARNING)
+    assert "the sequence numbers 41 to 43 are missing" in said_too
+
+
+def test_a_gap_where_damage_is_needs_no_words() -> None:
+    data = bytearray(physical(put(1, b"a")) + physical(put(2, b"b")) + physical(put(3, b"c")))
+    data[30] ^= 1
+    assert details(Files(Made(logs={5: bytes(data)}).files), Severity.WARNING) == []
+
+
+def test_sequence_numbers_that_go_back() -> None:
+    logs = {5: physical(put(5, b"a")) + physical(put(3, b"b"))}
+    said = details(Files(Made(logs=logs, last_sequence=4).files), Severity.WARNING)
+    assert said == ["000005.log: the sequence number 3 comes after 5"]
+
+
+def test_the_manifest_may_be_ahead_of_the_log() -> None:
+    made = Made([(1, 2, ROWS)], {5: physical(put(35, b"a")) + physical(put(36, b"b"))}, last_sequence=40)
+    assert details(Files(made.files), Severity.WARNING) == []
+
+
+def test_records_that_are_no_batches_have_no_numbers() -> None:
+    logs = {5: physical(put(1, b"a")) + physical(b"small") + physical(put(2, b"b"))}
+    assert details(Files(Made(logs=logs).files), Severity.WARNING) == []
+
+
+# What is not in a sound database
+
+
+def test_without_a_sound_manifest_the_tables_are_held_against_themselves() -> None:
+    table = made_by_hand([(b"c", 1)], [(b"a", 2)], keys=[internal_key(b"c", 1, 1), internal_key(b"d", 1, 1)])
+    said = details(Files({"000003.ldb": table}))
+    assert any("its first key is not behind" in one for one in said)
+
+
+def test_verify_says_it(tmp_path: Path) -> None:
+    made = Made([(1, 5, ROWS)], last_sequence=30)
+    for name, data in made.files.items():
+        (tmp_path / name).write_bytes(data)
+    report = lw.verify(tmp_path)
+    assert not report.ok
+    assert "it has sequence numbers up to 40" in str(report)
+    assert lw.verify(tmp_path, depth="checksums").ok
+    assert not lw.verify(tmp_path, jobs=2).ok
+    assert "LevelDB removes the logs" in str(report)
+
+
+def test_words_and_facts() -> None:
+    made = Made([(1, 5, ROWS)], {8: physical(put(41, b"a"))}, last_sequence=40, settings=BLOOM)
+    plan = LAYOUT.plan(Files(made.files), Options(LAYOUT.read_options))
+    assert LAYOUT.nouns == ("entry", "file")
+    assert any("Copy the directory" in one for one in LAYOUT.advice(plan))
+    assert not LAYOUT.discards("db")
+    assert plan.facts["comparator"] == BYTEWISE
+
+
+def test_facts_of_headers() -> None:
+    logs = {
+        8: physical(put(41, b"a")) + physical(batch(42, (b"b", None), (b"c", b""))) + physical(b"x"),
+        9: b"",
+    }
+    directory = Files(Made([(1, 5, ROWS)], logs, last_sequence=40, settings=BLOOM).files)
+    told = LAYOUT.facts(directory, LAYOUT.plan(directory, Options(LAYOUT.read_options)))
+    assert told["log_batches"] == 2
+    assert told["log_operations"] == 3
+    assert told["log_sequences"] == [41, 43]
+    assert told["tables_with_filter"] == 1
+    assert told["compression"] == {"none": told["blocks"]}
+    empty = Files(Made().files)
+    assert LAYOUT.facts(empty, LAYOUT.plan(empty, Options(LAYOUT.read_options)))["log_sequences"] is None

@@ -1,0 +1,287 @@
+"""The merge of sorted runs and the census of unsorted ones, against dictionaries; in all modes of kernels."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from modes import other_modes
+
+from logwright.codec.leveldb import census, merge
+from logwright.codec.leveldb.census import DELETED, LIVE, OVERWRITTEN, UNREFERENCED, Census
+from logwright.codec.leveldb.merge import Keys, Shape
+
+pytestmark = pytest.mark.kernel_modes
+test_other_modes = other_modes(__file__)
+
+SCHEMA = pa.schema(
+    [("key", pa.binary()), ("value", pa.binary()), ("sequence", pa.int64()), ("type", pa.string())]
+)
+Row = tuple[bytes, bytes | None, int]
+KEYS = st.binary(max_size=3) | st.sampled_from(
+    [
+        b"prefix00",
+        b"prefix00\x00",
+        b"prefix001",
+        b"prefix0012345678",
+        b"prefix0012345679",
+        b"\xff" * 9,
+        b"\xff" * 8,
+    ]
+)
+OPS = st.lists(st.tuples(KEYS, st.none() | st.binary(max_size=3)), max_size=40)
+
+
+def batch(rows: Sequence[Row]) -> pa.RecordBatch:
+    before: Row = (b"before", b"", 0)
+    some = [before, *rows]
+    keys, values, sequences = zip(*some, strict=True)
+    kinds = ["deletion" if value is None else "value" for value in values]
+    whole = pa.RecordBatch.from_arrays(
+        [
+            pa.array(one, kind)
+            for one, kind in zip((keys, values, sequences, kinds), SCHEMA.types, strict=True)
+        ],
+        schema=SCHEMA,
+    )
+    # What comes is a slice where there was something before it.
+    return whole.slice(1)
+
+
+def in_pieces(rows: Sequence[Row], size: int) -> Iterator[pa.RecordBatch]:
+    for at in range(0, len(rows), size):
+        yield batch(rows[at : at + size])
+
+
+def ordered(rows: Sequence[Row]) -> list[Row]:
+    return sorted(rows, key=lambda row: (row[0], -row[2]))
+
+
+def newest(rows: Sequence[Row], visible: int | None = None) -> dict[bytes, Row]:
+    found: dict[bytes, Row] = {}
+    for row in rows:
+        if (visible is None or row[2] <= visible) and (row[0] not in found or found[row[0]][2] < row[2]):
+            found[row[0]] = row
+    return found
+
+
+def live(rows: Sequence[Row], visible: int | None = None) -> list[Row]:
+    return sorted(row for row in newest(rows, visible).values() if row[1] is not None)
+
+
+def fail(before: bytes, key: bytes) -> None:
+    raise AssertionError((before, key))
+
+
+def rows_of(batches: Iterator[pa.RecordBatch]) -> list[Row]:
+    return [(one["key"], one["value"], one["sequence"]) for found in batches for one in found.to_pylist()]
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    OPS,
+    st.data(),
+    st.sampled_from([1, 2, 3, 7]),
+    st.sampled_from([1, 2, 5, 1000]),
+    st.sampled_from([1, 2, 1024]),
+    st.sampled_from(["value", "type"]),
+    st.sampled_from([merge.LARGEST, 1]),
+)
+def test_merged_runs_are_a_dictionary(
+    ops: Sequence[tuple[bytes, bytes | None]],
+    data: st.DataObject,
+    runs: int,
+    size: int,
+    passing: int,
+    marker: str,
+    largest: int,
+) -> None:
+    rows = [(key, value, n + 1) for n, (key, value) in enumerate(ops)]
+    spread: list[list[Row]] = [[] for _ in range(runs)]
+    for row in rows:
+        spread[data.draw(st.integers(0, runs - 1))].append(row)
+    visible = data.draw(st.none() | st.integers(0, len(rows)))
+    shape = Shape(marker, visible)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(merge, "PASS", passing)
+        patch.setattr(merge, "LARGEST", largest)
+        found = merge.merge([in_pieces(ordered(one), size) for one in spread], shape, fail)
+        assert rows_of(found) == live(rows, visible)
+
+
+@settings(max_examples=30, deadline=None)
+@given(OPS, st.sampled_from([1, 3, 100]), st.sampled_from([1, 100, 1 << 20]), st.none() | st.integers(0, 40))
+def test_unsorted_rows_become_a_run(
+    ops: Sequence[tuple[bytes, bytes | None]], size: int, piece: int, visible: int | None
+) -> None:
+    rows = [(key, value, n + 1) for n, (key, value) in enumerate(ops)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(merge, "PIECE", piece)
+        found = list(merge.sorted_run(in_pieces(rows, size), Shape("value", visible)))
+    assert len(found) <= 1
+    assert rows_of(iter(found)) == sorted(newest(rows, visible).values())
+
+
+def test_rows_in_order_are_not_moved() -> None:
+    rows = [(b"%04d" % n, b"v", n) for n in range(100)]
+    given_ = batch(rows)
+    assert next(merge.sorted_run([given_], Shape("value"))).column("key").buffers()[2].address == (
+        given_.column("key").buffers()[2].address
+    )
+    found = next(merge.merge([[given_]], Shape("value"), fail))
+    assert found.column("key").buffers()[2].address == given_.column("key").buffers()[2].address
+
+
+def test_of_rows_equally_new_the_first_run_wins() -> None:
+    one, other = [(b"k", b"first", 5)], [(b"k", b"second", 5), (b"l", b"x", 1)]
+    assert rows_of(merge.merge([[batch(one)], [batch(other)]], Shape("value"), fail))[0] == (
+        b"k",
+        b"first",
+        5,
+    )
+    assert rows_of(merge.merge([[batch(other)], [batch(one)]], Shape("value"), fail))[0] == (
+        b"k",
+        b"second",
+        5,
+    )
+    # A value comes before a deletion (`InternalKeyComparator`).
+    gone = [(b"k", None, 5)]
+    assert rows_of(merge.merge([[batch(gone)], [batch(one)]], Shape("value"), fail)) == [(b"k", b"first", 5)]
+
+
+def test_keys_out_of_order_are_told() -> None:
+    told: list[tuple[bytes, bytes]] = []
+    run = [batch([(b"b", b"1", 1), (b"a", b"2", 2)]), batch([(b"a", b"3", 1), (b"0", b"4", 1)])]
+    found = rows_of(merge.merge([run], Shape("value"), lambda before, key: told.append((before, key))))
+    assert told == [(b"b", b"a"), (b"a", b"0")]
+    assert [key for key, _, _ in found] == [b"b", b"a", b"0"]
+    # Across the border of two batches.
+    told.clear()
+    list(
+        merge.merge(
+            [[batch([(b"b", b"", 1)]), batch([(b"a", b"", 1)])]],
+            Shape("value"),
+            lambda *two: told.append(two),
+        )
+    )
+    assert told == [(b"b", b"a")]
+
+
+def test_without_deletions_no_column_tells_them() -> None:
+    rows = [(b"a", b"1", 1), (b"b", b"2", 2)]
+    assert rows_of(merge.merge([[batch(rows)], [batch([(b"b", b"3", 3)])]], Shape(None), fail)) == [
+        (b"a", b"1", 1), (b"b", b"3", 3),
+    ]  # fmt: skip
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.binary(max_size=20), st.binary(max_size=20), st.integers(0, 3))
+def test_keys_compare_as_bytes_do(a: bytes, b: bytes, skip: int) -> None:
+    x, y = np.frombuffer(b"<" + a, np.uint8), np.frombuffer(b"<<" + b, np.uint8)
+    order = merge.compare(x, 1, len(x), y, 2, len(y))
+    assert (order > 0, order < 0) == (a > b, a < b)
+    heads = merge.prefix(x, 1, len(x), skip), merge.prefix(y, 2, len(y), skip)
+    if a[:skip] == b[:skip] and heads[0] != heads[1]:
+        assert (heads[0] < heads[1]) == (a < b)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.binary(max_size=6) | st.sampled_from([b"common-1", b"common-2", b"common"]), max_size=12))
+def test_what_all_keys_have_in_common(keys: list[bytes]) -> None:
+    found = Keys.of(pa.array([b"<", *keys], pa.binary()).slice(1))
+    shortest = min(keys, key=len, default=b"")
+    same = [n for n in range(len(shortest) + 1) if all(key.startswith(shortest[:n]) for key in keys)]
+    assert merge.in_common(found.data, found.ends, len(found)) == max(same)
+
+
+def test_places_of_keys() -> None:
+    keys = Keys.of(pa.array([b"a", b"b", b"b", b"d"], pa.binary()))
+    assert [keys.below(one, 0, included=False) for one in (b"", b"b", b"c", b"z")] == [0, 1, 3, 4]
+    assert [keys.below(one, 0, included=True) for one in (b"", b"b", b"c", b"z")] == [0, 3, 3, 4]
+    assert keys.below(b"a", 2, included=True) == 2
+    assert len(Keys.of(pa.array([], pa.binary()))) == 0
+
+
+# The census
+
+
+class Runs:
+    """A run of a group that is read several times."""
+
+    def __init__(self, rows: Sequence[Row], size: int) -> None:
+        self.rows, self.size, self.reads, self.how = rows, size, 0, {}
+
+    def __call__(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        self.reads += 1
+        return (one.select(list(columns)) for one in in_pieces(self.rows, self.size))
+
+
+def states(rows: Sequence[Row], seen: Sequence[Row]) -> list[int]:
+    """What became of each row; `seen` are those that count."""
+    out = []
+    for row in rows:
+        newer = [one for one in seen if one[0] == row[0] and one[2] > row[2]]
+        if row not in seen:
+            out.append(UNREFERENCED)
+        elif newer:
+            following = min(newer, key=lambda one: one[2])
+            out.append(DELETED if following[1] is None else OVERWRITTEN)
+        else:
+            out.append(DELETED if row[1] is None else LIVE)
+    return out
+
+
+@settings(max_examples=30, deadline=None)
+@given(OPS, st.data(), st.sampled_from([1, 3, 100]), st.sampled_from([1, 300, 1 << 20]))
+def test_the_census_knows_every_state(
+    ops: Sequence[tuple[bytes, bytes | None]], data: st.DataObject, size: int, budget: int
+) -> None:
+    rows = [(key, value, n + 1) for n, (key, value) in enumerate(ops)]
+    mixed = data.draw(st.permutations(rows))
+    cut = data.draw(st.integers(0, len(mixed)))
+    limit = data.draw(st.none() | st.integers(0, len(rows)))
+    spread = [mixed[:cut], mixed[cut:], [(b"\x01", b"gone", 99)]]
+    runs: list[Any] = [Runs(one, size) for one in spread]
+    taken = Census(runs, [True, True, False], [limit, None, None], budget).take()
+    seen = [row for row in spread[0] if limit is None or row[2] <= limit] + spread[1]
+    given_ = [*itertools.chain(*spread)]
+    found = [
+        (one["key"], state)
+        for some, what in taken.rows(("key",))
+        for one, state in zip(some.to_pylist(), what.tolist(), strict=True)
+    ]
+    assert found == list(zip([row[0] for row in given_], states(given_, seen), strict=True))
+
+
+def test_keys_that_do_not_fit_are_taken_part_by_part() -> None:
+    rows = [(b"key%05d" % n, b"v", n) for n in range(2000)]
+    run: Any = Runs(rows, 100)
+    budget = 2000 * 56 // 4
+    taken = Census([run], [True], [None], budget).take()
+    assert (taken.states == LIVE).all()
+    assert 4 < run.reads <= 16
+
+
+def test_rows_that_came_later_are_not_given() -> None:
+    run: Any = Runs([(b"a", b"v", 1)], 10)
+    taken = Census([run], [True], [None], 1 << 20).take()
+    run.rows = [(b"a", b"v", 1), (b"b", b"v", 2)]
+    assert [len(some) for some, _ in taken.rows(("key",))] == [1]
+
+
+@pytest.mark.parametrize("parts", [1, 2, 8])
+def test_every_key_is_of_one_part(parts: int) -> None:
+    keys = Keys.of(pa.array([b"%d" % n * (n % 5) for n in range(300)], pa.binary()))
+    chosen = np.zeros((parts, len(keys)), np.uint8)
+    for part in range(parts):
+        row = np.empty(len(keys), np.uint8)
+        census.among(keys.data, keys.ends, len(keys), parts, part, row)
+        chosen[part] = row
+    assert (chosen.sum(0) == 1).all()
+    assert chosen.sum(1).min() > 300 // parts // 3

@@ -1,0 +1,105 @@
+"""Every golden file, sound and damaged: written again byte for byte, read as the description says, and the same in any parts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from logwright.codec import registry
+from logwright.codec.leveldb import replay
+from logwright.corpora import cases
+from logwright.roundtrip import laws
+from logwright.roundtrip.specimen import Specimen
+
+CASES = cases.cases("leveldb")
+
+
+def _parts(path: Path) -> tuple[str, ...]:
+    return path.relative_to(CASES["empty"].path.parent).parts
+
+
+def _case(path: Path) -> Any:
+    """What the first line of the truth says of the case that a file is of."""
+    with (CASES[_parts(path)[0]].path / "truth.jsonl").open() as lines:
+        return json.loads(next(lines))
+
+
+def _files() -> list[Path]:
+    """Those of a kind that we know: not LOCK, and not LOG, which is text for people."""
+    found = []
+    for case in CASES.values():
+        for path in sorted((case.path / "db").rglob("*")):
+            if path.is_file() and registry.detect(path.name, path.read_bytes()[:4096]) is not None:
+                found.append(path)
+    return found
+
+
+FILES = _files()
+SOUND = [path for path in FILES if not _case(path)["damaged"]]
+
+
+def _id(path: Path) -> str:
+    return "/".join(one for one in _parts(path) if one != "db")
+
+
+def test_there_are_files() -> None:
+    kinds = [Specimen.of(path).codec.name for path in FILES]
+    counts = {name: kinds.count(name) for name in set(kinds)}
+    assert counts == {"leveldb.log": 64, "leveldb.table": 47, "leveldb.manifest": 62, "leveldb.current": 61}
+    assert len(SOUND) > 80
+
+
+@pytest.mark.parametrize("path", FILES, ids=_id)
+def test_the_bytes_come_again(path: Path) -> None:
+    verdict = laws.decode_encode(path)
+    assert verdict, verdict
+    assert verdict.checked == path.stat().st_size
+
+
+@pytest.mark.parametrize("path", SOUND, ids=_id)
+def test_the_rows_alone_keep_the_rows(path: Path) -> None:
+    verdict = laws.encoded_anew(path)
+    assert verdict, verdict
+
+
+LOGS = [one for one in FILES if one.suffix == ".log" or one.name.startswith("MANIFEST")]
+TABLES = [one for one in FILES if one.suffix in (".ldb", ".sst")]
+
+
+# Of a damaged table only the kernels know what its blocks are.
+@pytest.mark.parametrize("path", [*LOGS, *(one for one in TABLES if one in SOUND)], ids=_id)
+def test_kernels_read_what_the_description_says(path: Path) -> None:
+    verdict = laws.kernel_equals_description(path)
+    assert verdict, verdict
+
+
+def _sizes(path: Path, count: int) -> list[int]:
+    size = path.stat().st_size
+    return sorted({*range(1, min(size, count)), *range(1, size, max(1, size // count))})
+
+
+@pytest.mark.parametrize("path", [*LOGS, *TABLES], ids=_id)
+def test_parts_give_each_row_once(path: Path) -> None:
+    verdict = laws.any_split(path, sizes=_sizes(path, 12))
+    assert verdict, verdict
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("path", [*LOGS, *TABLES], ids=_id)
+def test_parts_of_any_size(path: Path) -> None:
+    """A log at every byte, a table at every block: parts of every size up to that of the file."""
+    verdict = laws.any_split(path, sizes=range(1, path.stat().st_size + 1))
+    assert verdict, verdict
+
+
+@pytest.mark.parametrize("room", [1, 2, 7])
+def test_many_records_in_a_window(room: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However few records there is room for at first, all are found."""
+    path = next(one for one in LOGS if one.stat().st_size > 20_000)
+    before = Specimen.of(path).read(columns=None).table
+    monkeypatch.setattr(replay, "_CAPACITY", room)
+    assert Specimen.of(path).read(columns=None).table == before
+    assert len(before) > 50

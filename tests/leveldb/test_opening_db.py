@@ -1,0 +1,459 @@
+"""Opening a LevelDB database: what `DB::Open` refuses, and what it leaves (`db_test.cc`, `recovery_test.cc`, `version_edit_test.cc`)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from leveldb_opening import Files, Made, after, dropped, iterated, key_of, open_listing, put, rows_of, status
+
+from logwright.codec.fault import UnreadableError, UsageError
+from logwright.codec.leveldb.framing import BLOCK
+from logwright.codec.leveldb.keys import BYTEWISE
+from logwright.codec.leveldb.names import log_name, manifest_name, table_name
+from logwright.codec.leveldb.opening import memtable
+from logwright.codec.leveldb.opening.start import version_of
+from logwright.codec.leveldb.opening.status import Corruption, IOFailure, parsed
+from logwright.codec.leveldb.opening.version_set import logged
+from logwright.codec.leveldb.version import recover
+from logwright.codec.leveldb.version_edit import EditField, form
+
+ROWS = [(b"a", 1, b"1"), (b"b", 2, b"2")]
+MADE = Made(tables=[(1, 5, ROWS)], logs={7: logged([put(3, b"c", b"3")])}, last_sequence=2)
+LIVE = [(b"a", b"1"), (b"b", b"2"), (b"c", b"3")]
+
+
+def refused(files: dict[str, bytes], **options: Any) -> str:
+    opened = open_listing(Files(files), **options)
+    verdict = opened.verdict
+    assert not verdict.opens
+    assert verdict.scope == "database"
+    assert verdict.rows == 0
+    assert rows_of(opened) == []
+    assert opened.serves("live")
+    return status(verdict)
+
+
+def with_manifest(records: list[bytes], name: str = "MANIFEST-000008") -> dict[str, bytes]:
+    return {**MADE.files, name: logged(records)}
+
+
+def test_what_is_left() -> None:
+    """A table out of the log, a new log, a new manifest; what is obsolete is gone."""
+    opened = MADE.open()
+    verdict = opened.verdict
+    assert rows_of(opened) == LIVE
+    assert verdict.creates == ("000010.ldb", "000011.log", "LOCK", "LOG", "MANIFEST-000009")
+    assert verdict.removes == ("000007.log", "MANIFEST-000008")
+    assert verdict.rewrites == ("CURRENT",)
+    assert not verdict.truncates
+    files = after(opened)
+    assert files["CURRENT"] == b"MANIFEST-000009\n"
+    assert files["000011.log"] == files["LOCK"] == b""
+    # The second opening finds nothing to do but to begin a new log and manifest.
+    again = open_listing(Files(files))
+    assert rows_of(again) == LIVE
+    assert again.verdict.creates == ("000013.log", "LOG.old", "MANIFEST-000012")
+    assert again.verdict.removes == ("000011.log", "MANIFEST-000009")
+    assert [name for name in after(again) if name.endswith(".ldb")] == ["000005.ldb", "000010.ldb"]
+
+
+def test_the_manifest_that_is_written() -> None:
+    pointer = EditField("compact_pointer", level=1, smallest=key_of(b"b", 2))
+    files = after(Made(tables=[(1, 5, ROWS)], last_sequence=7, edit=[pointer]).open())
+    name = manifest_name(7)
+    found = recover(_reader(files[name]), len(files[name]))
+    assert found.error is None
+    version = found.version
+    assert version.edits == 2
+    assert (version.comparator, version.last_sequence, version.log_number) == (BYTEWISE, 7, 8)
+    assert (version.prev_log_number, version.next_file_number) == (0, 9)
+    assert version.compact_pointers == {1: key_of(b"b", 2)}
+    assert list(version.files) == [5]
+
+
+def _reader(data: bytes) -> Any:
+    return lambda offset, length: np.frombuffer(data[offset : offset + length], np.uint8)
+
+
+# Refused
+
+
+def test_current() -> None:
+    files = dict(MADE.files)
+    assert refused({**files, "CURRENT": b""}) == "Corruption: CURRENT file does not end with newline"
+    assert (
+        refused({**files, "CURRENT": b"MANIFEST-000008"})
+        == "Corruption: CURRENT file does not end with newline"
+    )
+    nowhere = "Corruption: CURRENT points to a non-existent file: NotFound: db/"
+    assert refused({**files, "CURRENT": b"M\n"}) == f"{nowhere}M: No such file or directory"
+    assert refused({**files, "CURRENT": b"MANIFEST-000008\r\n"}).startswith(f"{nowhere}MANIFEST-000008\r:")
+    assert refused({**files, "CURRENT": b"\xff\n"}) == f"{nowhere}\ufffd: No such file or directory"
+    assert refused({**files, "CURRENT": b"\n"}) == "IO error: db/: Is a directory"
+    assert refused({**files, "CURRENT": b"./\n"}) == "IO error: db/./: Is a directory"
+    assert refused({**files, "CURRENT": b"LOCK/x\n", "LOCK": b""}) == "IO error: db/LOCK/x: Not a directory"
+    assert refused({**files, "CURRENT": b"no/x\n"}) == f"{nowhere}no/x: No such file or directory"
+
+
+def test_a_zero_byte_ends_the_name_of_the_manifest() -> None:
+    files = {**MADE.files, "CURRENT": b"MANIFEST-000008\0junk\n"}
+    assert rows_of(open_listing(Files(files))) == LIVE
+
+
+def test_current_may_name_any_file() -> None:
+    files = dict(MADE.files)
+    files["anything"] = files.pop("MANIFEST-000008")
+    opened = open_listing(Files({**files, "CURRENT": b"anything\n"}))
+    assert rows_of(opened) == LIVE
+    # A name that is no manifest's is never obsolete.
+    assert "anything" in after(opened)
+
+
+def test_create_if_missing_and_error_if_exists() -> None:
+    files = dict(MADE.files)
+    assert refused(files, error_if_exists=True) == "Invalid argument: db: exists (error_if_exists is true)"
+    del files["CURRENT"]
+    assert refused(files) == "Invalid argument: db: does not exist (create_if_missing is false)"
+    # A new database over the old one: its tables are deleted, its logs are read.
+    opened = open_listing(Files(files), create_if_missing=True)
+    assert rows_of(opened) == [(b"c", b"3")]
+    assert "000005.ldb" in opened.verdict.removes
+    assert opened.verdict.rows_lost == 2
+    assert sorted(after(opened)) == [
+        "000003.ldb", "000008.log", "CURRENT", "LOCK", "LOG", "MANIFEST-000002", "MANIFEST-000008",
+    ]  # fmt: skip
+    new = open_listing(Files({}), create_if_missing=True)
+    assert rows_of(new) == []
+    assert sorted(after(new)) == ["000003.log", "CURRENT", "LOCK", "LOG", "MANIFEST-000002"]
+    assert len(after(new)["MANIFEST-000002"]) == 50
+
+
+NUMBERS = [
+    EditField("log_number", number=0),
+    EditField("next_file_number", number=9),
+    EditField("last_sequence", number=5),
+]
+
+
+@pytest.mark.parametrize(
+    ("record", "said"),
+    [
+        (b"\x63", "VersionEdit: unknown tag"),
+        (b"\x80", "VersionEdit: invalid tag"),
+        (b"\x01\x7f", "VersionEdit: comparator name"),
+        (b"\x02\x80", "VersionEdit: log number"),
+        (b"\x09\x80", "VersionEdit: previous log number"),
+        (b"\x03", "VersionEdit: next file number"),
+        (b"\x04\xff", "VersionEdit: last sequence number"),
+        (b"\x05\x07\x01x", "VersionEdit: compaction pointer"),
+        (b"\x06\x01", "VersionEdit: deleted file"),
+        (b"\x07\x00\x05\x01\x00\x01x", "VersionEdit: new-file entry"),
+    ],
+)
+def test_corrupted_descriptor(record: bytes, said: str) -> None:
+    assert refused(with_manifest([form(NUMBERS), record])) == f"Corruption: {said}"
+    # Also with what makes others lenient.
+    assert refused(with_manifest([form(NUMBERS), record]), paranoid_checks=False) == f"Corruption: {said}"
+
+
+def test_a_compaction_pointer_that_is_empty() -> None:
+    """Refused since 1.23."""
+    records = [form(NUMBERS), b"\x05\x01\x00"]
+    assert refused(with_manifest(records)) == "Corruption: VersionEdit: compaction pointer"
+    opened = open_listing(Files(with_manifest(records)), version="1.22")
+    assert status(opened.verdict) == "OK"
+    assert "MANIFEST-000009" in after(opened)
+
+
+@pytest.mark.parametrize(
+    ("gone", "said"),
+    [
+        ("next_file_number", "no meta-nextfile entry in descriptor"),
+        ("log_number", "no meta-lognumber entry in descriptor"),
+        ("last_sequence", "no last-sequence-number entry in descriptor"),
+    ],
+)
+def test_numbers_that_are_missing(gone: str, said: str) -> None:
+    records = [form([one for one in NUMBERS if one.name != gone])]
+    assert refused(with_manifest(records)) == f"Corruption: {said}"
+
+
+def test_comparator() -> None:
+    other = [form([EditField("comparator", text=b"idb_cmp1"), *NUMBERS])]
+    said = f"Invalid argument: idb_cmp1 does not match existing comparator : {BYTEWISE}"
+    assert refused(with_manifest(other)) == said
+    # One that says none is not asked.
+    opened = open_listing(Files(with_manifest([form(NUMBERS)])))
+    assert status(opened.verdict) == "OK"
+    assert rows_of(opened) == [(b"c", b"3")]
+
+
+def test_missing_descriptor_drop() -> None:
+    """What the reader of a manifest drops ends the opening, torn ends and zeros do not."""
+    files = dict(MADE.files)
+    manifest = files["MANIFEST-000008"]
+    broken = bytes((manifest[0] ^ 1,)) + manifest[1:]
+    assert refused({**files, "MANIFEST-000008": broken}) == "Corruption: checksum mismatch"
+    assert (
+        refused({**files, "MANIFEST-000008": manifest[:-1]})
+        == "Corruption: no meta-nextfile entry in descriptor"
+    )
+    torn = manifest + logged([form(NUMBERS)], len(manifest))[:-1]
+    for end in (torn, manifest + bytes(BLOCK)):
+        assert rows_of(open_listing(Files({**files, "MANIFEST-000008": end}))) == LIVE
+
+
+def test_missing_files() -> None:
+    files = dict(MADE.files)
+    del files["000005.ldb"]
+    assert refused(files) == "Corruption: 1 missing files; e.g.: db/000005.ldb"
+    # Any file of that number will do.
+    opened = open_listing(Files({**files, "5.dbtmp": b""}))
+    assert status(opened.verdict) == "OK"
+    assert iterated(opened.verdict) == "NotFound: db/000005.ldb: No such file or directory"
+
+
+@pytest.mark.parametrize("name", ["CURRENT", "MANIFEST-000008"])
+def test_a_disk_that_cannot_read_metadata(name: str) -> None:
+    class Dying(Files):
+        def read(self, file: str, offset: int = 0, length: int | None = None) -> bytes:
+            if file == name and dying:
+                raise UnreadableError.of(0, 512, "Input/output error", file)
+            return super().read(file, offset, length)
+
+    dying = True
+    opened = open_listing(Dying(MADE.files))
+    assert status(opened.verdict) == f"IO error: db/{name}: Input/output error"
+
+
+# What is obsolete, and numbers
+
+
+def test_obsolete_files() -> None:
+    more = {
+        "000004.ldb": b"orphan", "000003.sst": b"orphan", "000002.log": b"old", "MANIFEST-000001": b"old",
+        "MANIFEST-000099": b"newer", "000006.dbtmp": b"", "notes.txt": b"mine", "LOG": b"words", "LOG.old": b"old words",
+        "7.ldb.bak": b"",
+    }  # fmt: skip
+    opened = Made(tables=MADE.tables, logs=MADE.logs, last_sequence=2, more=more).open()
+    assert set(opened.verdict.removes) == {
+        "000002.log", "000003.sst", "000004.ldb", "000006.dbtmp", "000007.log", "MANIFEST-000001", "MANIFEST-000008",
+    }  # fmt: skip
+    assert after(opened)["LOG.old"] == b"words"
+    assert set(opened.verdict.rewrites) == {"CURRENT", "LOG", "LOG.old"}
+
+
+def test_numbers_that_are_given_again() -> None:
+    """A manifest whose next number is too small: what is in use is overwritten, and nothing is said."""
+    made = Made(
+        tables=[(1, 5, ROWS)], logs={7: logged([put(3, b"c", b"3")])}, last_sequence=2, next_file_number=4
+    )
+    opened = made.open()
+    assert rows_of(opened) == [(b"c", b"3")]
+    assert iterated(opened.verdict) == "OK"
+    assert opened.verdict.rewrites == ("000005.ldb", "CURRENT")
+    assert opened.verdict.rows_lost == 2
+    assert "000005.ldb is in use, and overwritten" in opened.verdict.warnings[0]
+
+
+def test_a_deleted_file_does_not_come_back_with_its_number() -> None:
+    """A file of the number of one that an edit deleted."""
+    edit = [EditField("deleted_file", level=0, number=5)]
+    made = Made(logs={7: logged([put(3, b"c")])}, edit=edit, next_file_number=4)
+    opened = made.open()
+    assert rows_of(opened) == [(b"c", b"v")]
+    (table,) = [name for name in after(opened) if name.endswith(".ldb")]
+    assert table == "000005.ldb"
+
+
+def test_compaction_is_told() -> None:
+    tables = [(0, n, [(b"k%d" % n, n, b"v")]) for n in range(3, 7)]
+    assert Made(tables=tables, last_sequence=9).open().verdict.warnings == (
+        "a compaction starts at once: level 0 has 4 tables",
+    )
+    assert Made(tables=tables[:3], last_sequence=9).open().verdict.warnings == ()
+    huge = Made(tables=[(1, 5, ROWS)], last_sequence=2, sizes={5: 10 << 20}).open()
+    assert "level 1 has 10485760 bytes" in huge.verdict.warnings[0]
+
+
+# Logs, buffers and their use
+
+
+def test_multiple_mem_tables() -> None:
+    """A log that does not fit the write buffer becomes several tables."""
+    log = logged([put(n + 1, b"%05d" % n, b"x" * 250) for n in range(1000)])
+    opened = Made(logs={3: log}).open(write_buffer_size=64 << 10)
+    made = [name for name in opened.verdict.creates if name.endswith(".ldb")]
+    assert len(made) == 5
+    assert [key for key, _ in rows_of(opened)] == [b"%05d" % n for n in range(1000)]
+    assert len(Made(logs={3: log}).open().verdict.creates) == 5
+    # The last batch of a buffer may end just where the log does.
+    again = Made(logs={3: log}).open(write_buffer_size=64 << 10, reuse_logs=True)
+    assert "000003.log" in again.verdict.removes
+
+
+def test_memory_is_counted_as_leveldb_does() -> None:
+    """Small operations share blocks of 4096 bytes, with nodes of the skip list between them; large ones have their own."""
+    state = memtable.fresh()
+    assert state.tolist() == [4096 + 8, 4096 - 104, 0, 0xDEADBEEF & 0x7FFFFFFF]
+    counts, keys, values = np.ones(3, np.int64), np.full(3, 5, np.int64), np.array([5000, 3, 1000])
+    assert memtable.take(counts, 0, keys, values, 1 << 30, state) == 3
+    assert state[memtable.USED] == 4096 + 8 + (1 + 13 + 2 + 5000) + 8
+    state = memtable.fresh()
+    assert memtable.take(counts, 0, keys, np.full(3, 5000, np.int64), 9000, state) == 0
+    many, sizes = np.ones(2000, np.int64), np.full(2000, 9, np.int64)
+    stop = int(memtable.take(many, 0, sizes, sizes, 64 << 10, memtable.fresh()))
+    assert 1000 < stop < 1500
+
+
+def test_log_file_reuse() -> None:
+    for reuse in (False, True):
+        opened = MADE.open(reuse_logs=reuse)
+        assert rows_of(opened) == LIVE
+        assert ("000007.log" in after(opened)) == reuse
+        assert ("MANIFEST-000008" in after(opened)) == reuse
+    opened = MADE.open(reuse_logs=True)
+    assert opened.verdict.creates == ("LOCK", "LOG")
+    assert not opened.verdict.removes
+    batches = opened.serve("live", ("file", "level", "position"))
+    assert pa.Table.from_batches(batches).to_pylist() == [
+        {"file": 5, "level": 1, "position": 0},
+        {"file": 5, "level": 1, "position": 0},
+        {"file": 7, "level": None, "position": 0},
+    ]
+
+
+def test_only_the_last_log_is_reused() -> None:
+    made = Made(logs={3: logged([put(1, b"a")]), 5: logged([put(2, b"b")]), 6: b""})
+    opened = made.open(reuse_logs=True)
+    assert [key for key, _ in rows_of(opened)] == [b"a", b"b"]
+    assert {name for name in after(opened) if name.endswith(".log")} == {"000006.log"}
+    # The manifest is the old one, with one edit more.
+    assert set(opened.verdict.rewrites) == {"MANIFEST-000007"}
+    name = "MANIFEST-000007"
+    data = after(opened)[name]
+    assert data.startswith(made.files[name])
+    found = recover(_reader(data), len(data))
+    assert found.error is None
+    assert found.version.log_number == 6
+    assert len(found.version.files) == 2
+
+
+def test_large_manifest_compacted() -> None:
+    """One that is too large, or has a name of its own, is not reused."""
+    filling = [form([EditField("compact_pointer", level=1, smallest=b"x" * 30_000)])] * 40
+    files = dict(MADE.files)
+    name = "MANIFEST-000008"
+    files[name] += logged(filling, len(files[name]))
+    assert len(files[name]) > 1 << 20
+    kept = open_listing(Files(files), reuse_logs=True)
+    assert name in after(kept)
+    anew = open_listing(Files(files), reuse_logs=True, max_file_size=1 << 20)
+    assert name not in after(anew)
+    files["other"] = files.pop(name)
+    assert "MANIFEST-000009" in after(open_listing(Files({**files, "CURRENT": b"other\n"}), reuse_logs=True))
+
+
+def test_an_empty_batch_takes_a_number_but_makes_no_table() -> None:
+    opened = Made(logs={3: logged([put(1, b"a")[:8] + bytes(4)])}).open()
+    assert rows_of(opened) == []
+    assert opened.verdict.creates == ("000007.log", "LOCK", "LOG", "MANIFEST-000005")
+
+
+def test_tables_of_the_logs_before_stay_where_opening_fails() -> None:
+    bad = put(2, b"b") + b"\x09"
+    made = Made(logs={3: logged([put(1, b"a")]), 5: logged([bad])})
+    opened = made.open(paranoid_checks=True)
+    assert status(opened.verdict) == "Corruption: unknown WriteBatch tag"
+    assert opened.verdict.creates == ("000008.ldb", "LOCK", "LOG")
+    full = logged([*(put(n + 1, b"%05d" % n, b"x" * 250) for n in range(500)), bad])
+    opened = Made(logs={3: full}).open(paranoid_checks=True, write_buffer_size=64 << 10)
+    assert [one for one in opened.verdict.creates if one.endswith(".ldb")] == ["000006.ldb", "000007.ldb"]
+
+
+def test_a_log_of_a_number_that_comes_twice_is_read_twice() -> None:
+    log = logged([put(1, b"a")])
+    opened = Made(logs={3: log}, more={"3.log": log}).open()
+    assert [key for key, _ in rows_of(opened)] == [b"a"]
+    assert [one for one in opened.verdict.creates if one.endswith(".ldb")] == ["000006.ldb", "000007.ldb"]
+    assert "3.log" in opened.verdict.removes
+
+
+def test_rows_of_logs_say_where_they_are() -> None:
+    records = [put(3, b"c"), put(4, b"a"), put(5, b"b")]
+    (found,) = (
+        Made(logs={3: logged(records)})
+        .open()
+        .serve("live", ("key", "sequence", "type", "file", "level", "position"))
+    )
+    size = len(logged(records[:1]))
+    assert found.to_pylist() == [
+        {"key": key, "sequence": n, "type": "value", "file": 3, "level": None, "position": (n - 3) * size}
+        for key, n in ((b"a", 4), (b"b", 5), (b"c", 3))
+    ]
+
+
+# Words and asking
+
+
+def test_versions() -> None:
+    assert [version_of(one) for one in (None, "", "leveldb", "true", "main", "1.23", "1.22.0", "v1.22")] == [
+        "main", "main", "main", "main", "main", "1.23", "1.22", "1.22",
+    ]  # fmt: skip
+    with pytest.raises(UsageError, match=r"'1\.14' would do"):
+        version_of("1.14")
+
+
+def test_other_views() -> None:
+    with pytest.raises(UsageError, match="serves no view 'history'"):
+        MADE.open().serves("history")
+
+
+def test_status_from_text() -> None:
+    assert isinstance(parsed("IO error: x: y"), IOFailure)
+    assert str(parsed("IO error: x: y")) == "IO error: x: y"
+    assert isinstance(parsed("something else"), Corruption)
+
+
+def test_clean_makes_no_difference() -> None:
+    from logwright.codec.leveldb.db import LAYOUT
+    from logwright.codec.option import Options
+
+    listing = Files(MADE.files)
+    options = Options(LAYOUT.read_options)
+    opened = LAYOUT.open_as(listing, LAYOUT.plan(listing, options), options, version=None, clean=True)
+    assert (opened.verdict.clean, opened.verdict.clean_from) == (True, "option")
+    assert (MADE.open().verdict.clean, MADE.open().verdict.clean_from) == (False, "")
+
+
+def test_large_databases_are_read_in_pieces() -> None:
+    """Children of different sizes, whose buffers grow and are filled again."""
+    rng = np.random.default_rng(3)
+    tables = []
+    expected: dict[bytes, tuple[int, bytes]] = {}
+    sequence = 0
+    for number in range(3, 7):
+        rows = {}
+        for n in sorted(set(rng.integers(0, 20_000, 6000).tolist())):
+            sequence += 1
+            rows[b"%06d" % n] = (sequence, bytes([number]) * int(rng.integers(0, 60 * number)))
+        tables.append((0 if number > 4 else number, number, [(key, *row) for key, row in rows.items()]))
+        for key, row in rows.items():
+            expected[key] = max(expected.get(key, (0, b"")), row)
+    big = (b"999999", sequence + 1, b"z" * 3_000_000)
+    tables.append((5, 8, [big]))
+    opened = Made(tables=tables, last_sequence=sequence + 1).open()
+    batches = list(opened.serve("live", ("key", "value", "sequence")))
+    found = pa.Table.from_batches(batches).to_pylist()
+    want = [(key, value, n) for key, (n, value) in sorted(expected.items())] + [(big[0], big[2], big[1])]
+    assert [(one["key"], one["value"], one["sequence"]) for one in found] == want
+    assert opened.verdict.rows == len(want)
+    assert opened.verdict.serves["last"] == "999999"
+
+
+def test_names_of_files() -> None:
+    assert (log_name(7), table_name(7)) == ("000007.log", "000007.ldb")
+    assert not dropped(MADE.open().verdict)

@@ -1,0 +1,123 @@
+"""Opening a LevelDB database: every question that was put to the real one over the golden cases."""
+
+from __future__ import annotations
+
+import pytest
+from leveldb_opening import (
+    GOLDEN,
+    Question,
+    dropped,
+    iterated,
+    open_listing,
+    questions,
+    rows_of,
+    shown,
+    status,
+)
+
+import logwright as lw
+from logwright.cli import main
+from logwright.codec.fault import DamageError
+from logwright.readers import listing
+
+ALL = questions()
+FOREIGN = "open_with_comparator"
+"""An order of keys that is not known here."""
+COMPACTED = {"reopened"}
+"""A compaction ran before the files were listed."""
+
+
+def ids(one: Question) -> str:
+    return f"{one.case}-{one.step}"
+
+
+def test_there_are_questions() -> None:
+    assert len(ALL) >= 140
+    assert {one.result["open_status"].partition(":")[0] for one in ALL} == {
+        "OK", "Corruption", "Invalid argument",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("asked", [one for one in ALL if one.step != FOREIGN], ids=ids)
+def test_the_verdict_the_rows_and_what_is_left_are_those_of_leveldb(asked: Question) -> None:
+    version = "1.22" if asked.step == "open_without_zstd_support" else None
+    opened = open_listing(listing.open_listing(str(asked.directory)), version=version, **asked.options)
+    verdict, said = opened.verdict, asked.result
+    assert status(verdict) == said["open_status"]
+    assert iterated(verdict) == said["iter_status"] if verdict.opens else said.get("iter_status") is None
+    rows = rows_of(opened)
+    assert verdict.rows == len(rows) == (said.get("entries") or 0)
+    assert [shown(*row) for row in rows] == list(asked.rows.items())
+    assert dropped(verdict) == (said["open_log"] or [])
+    names = {entry.name for entry in opened.after.entries()} - {"LOG.old"}
+    if asked.case not in COMPACTED:
+        assert names == {name for name in said["files_after"] if "/" not in name} - {"LOG.old"}
+    else:
+        assert any("a compaction starts at once" in one for one in verdict.warnings)
+
+
+READ = {one.case: one for one in ALL if one.step == "open"}
+READ |= {one.case: one for one in ALL if one.step == "open_verify"}
+
+
+@pytest.mark.filterwarnings("ignore::logwright.codec.fault.DamageWarning")
+@pytest.mark.parametrize("asked", READ.values(), ids=ids)
+def test_mode_as_system(asked: Question) -> None:
+    """By default blocks are verified; `paranoid_checks` is an option."""
+    if asked.result["open_status"] != "OK":
+        with pytest.raises(DamageError) as caught:
+            lw.read(asked.directory, mode="AS_SYSTEM")
+        assert asked.result["open_status"] in str(caught.value)
+        return
+    rows = lw.read(asked.directory, mode="AS_SYSTEM", columns="key,value")
+    given = zip(rows["key"].to_pylist(), rows["value"].to_pylist(), strict=True)
+    assert [shown(*row) for row in given] == list(asked.rows.items())
+
+
+def test_an_order_that_is_not_known_here() -> None:
+    (asked,) = [one for one in ALL if one.step == FOREIGN]
+    rows = lw.read(asked.directory, mode="AS_SYSTEM", columns="key,value", **asked.options)
+    given = zip(rows["key"].to_pylist(), rows["value"].to_pylist(), strict=True)
+    assert {shown(*row) for row in given} == set(asked.rows.items())
+    report = lw.verify(asked.directory, as_system="main", comparator=asked.options["comparator"])
+    assert report.system is not None
+    assert report.system["opens"]
+    assert report.system["rows"] is None
+    assert "test.ReverseBytewise is not known here" in report.system["warnings"][-1]
+
+
+LOSES = {
+    "wal_flip_payload": 33 - 9 - 1, "wal_flip_crc": 6, "wal_flip_length_last_block": 27, "reuse_logs_torn": 6,
+    "table_flip_magic": 70, "two_tables_one_bad": 49, "table_flip_data": 0, "torn_payload": 0, "few_puts": 0,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("case", "rows"), LOSES.items())
+def test_undamaged_rows_that_nobody_gets(case: str, rows: int) -> None:
+    report = lw.verify(GOLDEN / case / "db", as_system="main")
+    assert report.system is not None
+    assert report.system["rows_lost"] == rows
+    assert bool(report.system["lost"]) == bool(rows)
+    assert report.safe == (case == "few_puts" or case == "torn_payload")
+
+
+def run(*words: str) -> int:
+    with pytest.raises(SystemExit) as ended:
+        main(list(words))
+    return int(ended.value.code or 0)
+
+
+def test_verify_says_what_leveldb_would_do(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("verify", str(GOLDEN / "wal_flip_payload/db"), "--as-system") == 3
+    said = capsys.readouterr().out
+    assert "leveldb main: opens, deletes 1 file: loses 23 entries" in said
+    assert "(ignoring error) db/000003.log: dropping 26827 bytes; Corruption: checksum mismatch" in said
+    assert run("verify", str(GOLDEN / "manifest_flip/db"), "--as-system") == 3
+    assert "leveldb main: does not open it: checksum mismatch" in capsys.readouterr().out
+    assert run("verify", str(GOLDEN / "tables_none/db"), "--as-system") == 0
+    assert run("verify", str(GOLDEN / "table_flip_data/db"), "--as-system") == 3
+    said = " ".join(capsys.readouterr().out.split())
+    assert "its clients skip what can't be read, and end with the error 'block checksum mismatch'" in said
+    both = [str(GOLDEN / name / "db") for name in ("table_flip_data", "few_puts")]
+    assert run("verify", *both, "--as-system") == 3
+    assert "leveldb main's clients end with an error" in " ".join(capsys.readouterr().out.split())

@@ -1,0 +1,369 @@
+"""What LevelDB makes of a log when it opens a database: its own list of tests (`log_test.cc`, `corruption_test.cc`), and what is near."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from leveldb_opening import (
+    Files,
+    Made,
+    batch,
+    dropped,
+    fill,
+    large,
+    open_listing,
+    physical,
+    put,
+    rows_of,
+    status,
+)
+
+from logwright.codec.fault import UnreadableError
+from logwright.codec.leveldb.framing import BLOCK, FIRST, FULL, HEADER, LAST, MIDDLE, ZERO
+from logwright.codec.leveldb.opening.start import Opened
+from logwright.codec.leveldb.opening.version_set import logged
+from logwright.codec.leveldb.version_edit import EditField
+
+LOG = "db/000003.log"
+
+
+def opened(log: bytes, **options: Any) -> Opened:
+    return Made(logs={3: log}).open(**options)
+
+
+def keys(log: bytes) -> list[bytes]:
+    return [key for key, _ in rows_of(opened(log))]
+
+
+def says(log: bytes) -> list[str]:
+    """What is dropped, without the words around it."""
+    start = f"(ignoring error) {LOG}: dropping "
+    found = dropped(opened(log).verdict)
+    assert all(one.startswith(start) for one in found)
+    return [one.removeprefix(start) for one in found]
+
+
+def flipped(data: bytes, at: int, bit: int = 1) -> bytes:
+    return data[:at] + bytes((data[at] ^ bit,)) + data[at + 1 :]
+
+
+def sound(log: bytes) -> None:
+    """Nothing is said of it, with paranoid checks or without."""
+    assert not says(log)
+    assert status(opened(log, paranoid_checks=True).verdict) == "OK"
+
+
+# Sound logs
+
+
+def test_empty() -> None:
+    assert keys(b"") == []
+    sound(b"")
+
+
+def test_read_write() -> None:
+    log = logged([put(1, b"foo"), put(2, b"bar"), put(3, b""), put(4, b"xxxx")])
+    assert keys(log) == [b"", b"bar", b"foo", b"xxxx"]
+    sound(log)
+
+
+def test_many_blocks() -> None:
+    log = logged(put(n + 1, b"%05d" % n) for n in range(10_000))
+    assert len(log) > 4 * BLOCK
+    assert keys(log) == [b"%05d" % n for n in range(10_000)]
+    sound(log)
+
+
+def test_fragmentation() -> None:
+    log = logged([put(1, b"small"), large(2, b"medium", 50_000), large(3, b"large", 100_000)])
+    assert keys(log) == [b"large", b"medium", b"small"]
+    sound(log)
+
+
+def test_marginal_trailer() -> None:
+    """The trailer of a block has just the length of an empty record."""
+    log = fill(HEADER) + physical(b"", FIRST) + physical(put(2, b"next"), LAST)
+    assert len(fill(HEADER)) == BLOCK - HEADER
+    assert log == logged([large(1, b"fill", BLOCK - 2 * HEADER), put(2, b"next")])
+    assert keys(log) == [b"fill", b"next"]
+    sound(log)
+
+
+def test_short_trailer() -> None:
+    for short in range(1, HEADER):
+        for filling in (0, 0xFF):
+            log = fill(short) + bytes((filling,)) * short + physical(put(2, b"next"))
+            assert keys(log) == [b"fill", b"next"]
+            sound(log)
+
+
+def test_aligned_eof() -> None:
+    for short in (0, 1, HEADER - 1):
+        assert keys(fill(short)) == [b"fill"]
+        sound(fill(short))
+
+
+def test_an_empty_first_before_a_full_or_a_first() -> None:
+    """Writers before 1.2 left such ones at the end of a block."""
+    for follows in (physical(put(2, b"next")), physical(put(2, b"ne")[:9], FIRST)):
+        log = fill(HEADER) + physical(b"", FIRST) + follows
+        assert keys(log)[0] == b"fill"
+        assert not says(log)
+
+
+# Torn ends
+
+
+@pytest.mark.parametrize("cut", [1, 4, HEADER - 1])
+def test_truncated_trailing_record_is_ignored(cut: int) -> None:
+    log = logged([put(1, b"foo"), put(2, b"bar")])[: len(logged([put(1, b"foo")])) + cut]
+    assert keys(log) == [b"foo"]
+    sound(log)
+
+
+def test_bad_length_at_end_is_ignored() -> None:
+    log = logged([put(1, b"foo"), put(2, b"bar")])[:-1]
+    assert keys(log) == [b"foo"]
+    sound(log)
+
+
+def test_missing_last_is_ignored() -> None:
+    log = fill(100) + logged([large(2, b"bar", BLOCK)], BLOCK - 100)[:100]
+    assert len(log) == BLOCK
+    assert keys(log) == [b"fill"]
+    sound(log)
+
+
+def test_partial_last_is_ignored() -> None:
+    log = logged([put(1, b"foo"), large(2, b"bar", BLOCK)])[:-1]
+    assert keys(log) == [b"foo"]
+    sound(log)
+
+
+def test_a_wrong_length_in_the_last_block_hides_the_rest_in_silence() -> None:
+    log = logged([put(1, b"a"), put(2, b"b"), put(3, b"c")])
+    log = flipped(log, len(log) // 3 + 5, 0x40)
+    assert keys(log) == [b"a"]
+    sound(log)
+    assert opened(log).verdict.rows_lost == 1
+
+
+def test_zeros_at_the_end_are_passed_over() -> None:
+    log = logged([put(1, b"foo")]) + bytes(70_000)
+    assert keys(log) == [b"foo"]
+    sound(log)
+
+
+# Damage
+
+
+def test_bad_record_type() -> None:
+    log = physical(put(1, b"foo"), 9) + physical(put(2, b"bar"))
+    assert keys(log) == [b"bar"]
+    assert says(log) == [f"{len(put(1, b'foo'))} bytes; Corruption: unknown record type 9"]
+
+
+@pytest.mark.parametrize(("kind", "said"), [(0x80, 4294967168), (0xFF, 4294967295), (ZERO, 0)])
+def test_types_are_signed_bytes(kind: int, said: int) -> None:
+    log = physical(put(1, b"foo"), kind) + physical(put(2, b"bar"))
+    assert keys(log) == [b"bar"]
+    assert says(log) == [f"{len(put(1, b'foo'))} bytes; Corruption: unknown record type {said}"]
+
+
+def test_the_readers_own_types() -> None:
+    """5 is its end of file, 6 its bad record."""
+    rest = physical(put(2, b"bar"))
+    assert keys(physical(put(1, b"foo"), 5) + rest) == []
+    assert keys(physical(put(1, b"foo"), 6) + rest) == [b"bar"]
+    sound(physical(b"x", 5) + rest)
+    sound(physical(b"x", 6) + rest)
+
+
+def test_bad_length() -> None:
+    log = flipped(fill(0), 4, 2) + physical(put(2, b"foo"))
+    assert keys(log) == [b"foo"]
+    assert says(log) == [f"{BLOCK} bytes; Corruption: bad record length"]
+
+
+def test_checksum_mismatch() -> None:
+    """The rest of the block is given up, intact records too."""
+    lost = logged([put(1, b"foo"), put(2, b"bar")])
+    log = flipped(lost, 0, 10)
+    assert keys(log) == []
+    assert says(log) == [f"{len(log)} bytes; Corruption: checksum mismatch"]
+    assert status(opened(log, paranoid_checks=True).verdict) == "Corruption: checksum mismatch"
+
+
+def test_unexpected_middle_type() -> None:
+    log = physical(put(1, b"foo"), MIDDLE)
+    assert says(log) == [f"{len(put(1, b'foo'))} bytes; Corruption: missing start of fragmented record(1)"]
+
+
+def test_unexpected_last_type() -> None:
+    log = physical(put(1, b"foo"), LAST)
+    assert says(log) == [f"{len(put(1, b'foo'))} bytes; Corruption: missing start of fragmented record(2)"]
+
+
+def test_unexpected_full_type() -> None:
+    log = physical(put(1, b"foo"), FIRST) + physical(put(2, b"bar"), FULL)
+    assert keys(log) == [b"bar"]
+    assert says(log) == [f"{len(put(1, b'foo'))} bytes; Corruption: partial record without end(1)"]
+
+
+def test_unexpected_first_type() -> None:
+    log = (
+        physical(put(1, b"foo"), FIRST)
+        + physical(put(2, b"bar")[:5], FIRST)
+        + physical(put(2, b"bar")[5:], LAST)
+    )
+    assert keys(log) == [b"bar"]
+    assert says(log) == [f"{len(put(1, b'foo'))} bytes; Corruption: partial record without end(2)"]
+
+
+def test_error_joins_records() -> None:
+    """FIRST and LAST of two records, with what lay between them gone, are not put together."""
+    first, second = large(1, b"first", BLOCK), large(2, b"second", BLOCK)
+    log = bytearray(logged([first, second, put(3, b"correct")]))
+    log[BLOCK : 2 * BLOCK] = b"x" * BLOCK
+    assert keys(bytes(log)) == [b"correct"]
+    dropping = [one.partition("; ")[2] for one in says(bytes(log))]
+    assert dropping[:2] == ["Corruption: checksum mismatch", "Corruption: error in middle of record"]
+    assert BLOCK <= sum(int(one.partition(" ")[0]) for one in says(bytes(log))) <= 2 * BLOCK + len(first)
+
+
+def test_a_damaged_middle_is_told_three_times() -> None:
+    log = logged([put(1, b"a"), large(2, b"b", 3 * BLOCK), put(3, b"c")])
+    log = flipped(log, BLOCK + 100)
+    assert keys(log) == [b"a", b"c"]
+    assert [one.partition("; ")[2] for one in says(log)] == [
+        "Corruption: checksum mismatch",
+        "Corruption: error in middle of record",
+        "Corruption: missing start of fragmented record(1)",
+        "Corruption: missing start of fragmented record(2)",
+    ]
+
+
+def test_an_unknown_type_ends_a_record_in_progress() -> None:
+    log = physical(put(1, b"foo"), FIRST) + physical(b"rest", 9) + physical(b"", LAST)
+    assert says(log) == [
+        f"{len(put(1, b'foo')) + 4} bytes; Corruption: unknown record type 9",
+        "0 bytes; Corruption: missing start of fragmented record(2)",
+    ]
+
+
+def test_zeros_within_a_block_hide_its_rest_in_silence() -> None:
+    log = physical(put(1, b"a")) + bytes(100) + physical(put(2, b"b"))
+    assert keys(log) == [b"a"]
+    sound(log)
+
+
+# Batches
+
+
+def test_a_record_that_is_no_batch() -> None:
+    log = logged([put(1, b"a"), b"too small", put(2, b"b")])
+    assert keys(log) == [b"a", b"b"]
+    assert says(log) == ["9 bytes; Corruption: log record too small"]
+    refused = opened(log, paranoid_checks=True).verdict
+    assert status(refused) == "Corruption: log record too small"
+    assert dropped(refused) == [f"{LOG}: dropping 9 bytes; Corruption: log record too small"]
+
+
+def test_records_that_are_no_batches_one_after_the_other() -> None:
+    log = logged([b"one", b"", put(1, b"a"), b"three"])
+    assert keys(log) == [b"a"]
+    assert [int(one.partition(" ")[0]) for one in says(log)] == [3, 0, 5]
+
+
+@pytest.mark.parametrize(
+    ("rest", "said"),
+    [
+        (b"\x01\x05abc", "bad WriteBatch Put"),
+        (b"\x01\x01k\x09v", "bad WriteBatch Put"),
+        (b"\x00\x05abc", "bad WriteBatch Delete"),
+        (b"\x07", "unknown WriteBatch tag"),
+        (b"\x01\x01k\x01v", "WriteBatch has wrong count"),
+    ],
+)
+def test_operations_before_a_malformed_one_stay(rest: bytes, said: str) -> None:
+    malformed = batch(1, (b"a", b"1"), (b"b", b"2")) + rest
+    log = logged([malformed, put(9, b"z")])
+    found = opened(log)
+    assert [key for key, _ in rows_of(found)][:2] == [b"a", b"b"]
+    assert rows_of(found)[-1][0] == b"z"
+    assert dropped(found.verdict) == [f"Ignoring error Corruption: {said}"]
+    assert status(opened(log, paranoid_checks=True).verdict) == f"Corruption: {said}"
+
+
+def test_the_sequence_of_a_malformed_batch_counts() -> None:
+    """Its header says how far it went: what tables have up to there is seen."""
+    made = Made(tables=[(1, 4, [(b"t", 50, b"v")])], logs={5: logged([batch(1, count=50)])}, last_sequence=1)
+    assert rows_of(made.open()) == [(b"t", b"v")]
+    made = Made(tables=[(1, 4, [(b"t", 51, b"v")])], logs={5: logged([batch(1, count=50)])}, last_sequence=1)
+    assert rows_of(made.open()) == []
+
+
+def test_a_batch_of_nothing_at_the_start_of_numbers() -> None:
+    """Sequence 0 and no operations: the largest of all numbers, so that everything is seen."""
+    made = Made(tables=[(1, 4, [(b"t", 99, b"v")])], logs={5: logged([batch(0)])}, last_sequence=1)
+    assert rows_of(made.open()) == [(b"t", b"v")]
+
+
+def test_of_two_operations_with_one_number_the_later_counts() -> None:
+    log = logged([put(1, b"a", b"old"), put(1, b"a", b"new"), put(1, b"b", b"b")])
+    assert rows_of(opened(log)) == [(b"a", b"new"), (b"b", b"b")]
+
+
+def test_deletions_and_overwriting() -> None:
+    log = logged(
+        [batch(1, (b"a", b"1"), (b"b", b"2"), (b"a", None)), put(4, b"b", b"3"), batch(5, (b"c", None))]
+    )
+    assert rows_of(opened(log)) == [(b"b", b"3")]
+
+
+# Which logs are read
+
+
+def test_multiple_log_files() -> None:
+    """Those from the manifest's number on, in the order of their numbers."""
+    logs = {n: logged([put(n, b"k", b"%d" % n)]) for n in (9, 11, 10)}
+    assert rows_of(Made(logs=logs).open()) == [(b"k", b"11")]
+    assert rows_of(Made(logs=logs, log_number=12).open()) == []
+
+
+def test_no_log_files() -> None:
+    assert rows_of(Made().open()) == []
+
+
+def test_the_log_before_counts_in_old_databases() -> None:
+    logs = {3: logged([put(1, b"a")]), 5: logged([put(2, b"b")]), 7: logged([put(3, b"c")])}
+    made = Made(logs=logs, log_number=7, edit=[EditField("prev_log_number", number=3)])
+    assert [key for key, _ in rows_of(made.open())] == [b"a", b"c"]
+
+
+def test_a_log_that_is_not_found_under_its_number() -> None:
+    """`7.log` is taken for log 7, and then `000007.log` is opened."""
+    made = Made(more={"7.log": logged([put(1, b"a")])})
+    assert rows_of(made.open()) == []
+    assert dropped(made.open().verdict) == [
+        "Ignoring error NotFound: db/000007.log: No such file or directory"
+    ]
+    refused = made.open(paranoid_checks=True).verdict
+    assert status(refused) == "NotFound: db/000007.log: No such file or directory"
+
+
+def test_a_disk_that_cannot_read_a_log() -> None:
+    class Dying(Files):
+        def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
+            if name.endswith(".log"):
+                raise UnreadableError.of(0, 512, "Input/output error", name)
+            return super().read(name, offset, length)
+
+    listing = Dying(Made(logs={3: logged([put(1, b"a")])}).files)
+    found = open_listing(listing)
+    assert dropped(found.verdict) == [
+        f"(ignoring error) {LOG}: dropping 32768 bytes; IO error: {LOG}: Input/output error"
+    ]
+    refused = open_listing(listing, paranoid_checks=True).verdict
+    assert status(refused) == f"IO error: {LOG}: Input/output error"

@@ -1,0 +1,93 @@
+"""Reading a LevelDB database as the real one would serve it: `mode="AS_SYSTEM"`."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from leveldb_opening import GOLDEN
+
+import logwright as lw
+from logwright.codec.fault import DamageError, UsageError
+from logwright.readers.plan import Started, reading
+from logwright.readers.report import Report
+from logwright.readers.resolve import resolve
+from logwright.readers.task import split_tasks
+
+pytestmark = pytest.mark.filterwarnings("ignore::logwright.codec.fault.DamageWarning")
+DAMAGED = GOLDEN / "table_flip_data/db"
+SOUND = GOLDEN / "deletes_tables/db"
+
+
+def test_healthy_databases_read_alike() -> None:
+    for view in (None, "live"):
+        assert lw.read(SOUND, view=view, mode="AS_SYSTEM").equals(lw.read(SOUND))
+
+
+def test_columns_filters_and_limits() -> None:
+    rows = lw.read(DAMAGED, mode="AS_SYSTEM", columns="*")
+    assert len(rows) == 51
+    assert set(rows["file"].to_pylist()) == {5}
+    assert lw.read(DAMAGED, mode="AS_SYSTEM", columns="key", limit=7).equals(rows.select(["key"]).slice(0, 7))
+    assert lw.read(DAMAGED, mode="AS_SYSTEM", limit=0).num_rows == 0
+    # Its rows come in several batches.
+    assert lw.read(SOUND, mode="AS_SYSTEM", limit=82).equals(lw.read(SOUND).slice(0, 82))
+    some = lw.read(DAMAGED, mode="AS_SYSTEM", filter=[("sequence", ">", 60)], columns=["key"])
+    assert some.column_names == ["key"]
+    assert len(some) == 10
+    assert lw.read(DAMAGED, mode="AS_SYSTEM", filter=[("key", "<", b"a")]).num_rows == 0
+
+
+def test_the_report_says_what_the_system_does() -> None:
+    scan = lw.scan(DAMAGED, mode="AS_SYSTEM")
+    rows = scan.to_table()
+    report = scan.report.to_dict()
+    assert report["rows"] == len(rows) == 51
+    assert report["bytes"] == 3908
+    assert [one["path"] for one in report["files"]] == ["000005.ldb", "000004.log"]
+    assert any("its clients skip what can't be read" in note for note in scan.report.notes)
+    assert not report["faults_total"]
+
+
+@pytest.mark.parametrize(
+    ("options", "rows"),
+    [
+        ({}, 51),
+        ({"verify_checksums": False}, 69),
+        ({"paranoid_checks": True}, 51),
+        ({"as_system": "1.22"}, 51),
+    ],
+)
+def test_options(options: dict[str, Any], rows: int) -> None:
+    assert lw.read(DAMAGED, mode="AS_SYSTEM", **options).num_rows == rows
+
+
+def test_what_is_refused() -> None:
+    with pytest.raises(DamageError, match=r"leveldb main does not open it \(Corruption: checksum mismatch\)"):
+        lw.read(GOLDEN / "manifest_flip/db", mode="AS_SYSTEM")
+    with pytest.raises(DamageError, match=r"\(Corruption: checksum mismatch\)"):
+        lw.read(GOLDEN / "wal_flip_payload/db", mode="AS_SYSTEM", paranoid_checks=True)
+    with pytest.raises(UsageError, match="serves no view 'history'"):
+        lw.read(SOUND, view="history", mode="AS_SYSTEM")
+
+
+def test_a_task_goes_to_another_process() -> None:
+    (target,) = resolve(str(DAMAGED), None, {"verify_checksums": False})
+    found = reading([target], "live", Started())
+    assert len(found.tasks) == 1
+    assert found.systems[0]["rows"] == 69
+    (task,) = split_tasks(pickle.loads(pickle.dumps(found.tasks)), 1)
+    assert task.path == str(DAMAGED)
+    assert task.length == 3908
+    assert [one.file for one in task.files] == ["000005.ldb", "000004.log"]
+    report = Report(str(DAMAGED), "leveldb.db")
+    rows = pa.Table.from_batches(task.rows(("key", "value"), report))
+    assert len(rows) == report.rows == 69
+    assert rows.equals(pa.Table.from_batches(found.tasks[0].rows(("key", "value"), report)))
+
+
+def test_two_databases_as_one_table() -> None:
+    rows = lw.read([DAMAGED, SOUND], mode="AS_SYSTEM")
+    assert len(rows) == 51 + lw.read(SOUND).num_rows

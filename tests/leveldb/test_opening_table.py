@@ -1,0 +1,428 @@
+"""What LevelDB's iterators give over damaged tables: its own list of tests (`corruption_test.cc`, `table_test.cc`), and what is near."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from leveldb_opening import Files, Made, Rows, iterated, key_of, open_listing, resealed, rows_of, status
+
+from logwright.codec.fault import UnreadableError
+from logwright.codec.leveldb.block import handle, pack_entries, sealed
+from logwright.codec.leveldb.encode import TableSettings, footer
+from logwright.codec.leveldb.index import FOOTER_SIZE, survey
+from logwright.codec.leveldb.opening.start import Opened
+
+ROWS = [(b"k%02d" % n, n + 1, b"value%02d" % n) for n in range(12)]
+ALL: Rows = [(key, value) for key, _, value in ROWS]
+TABLE = "000005.ldb"
+MADE = Made(tables=[(1, 5, ROWS)], last_sequence=99)
+SNAPPY = Made(
+    tables=[(1, 5, [(b"k%02d" % n, n + 1, b"a" * 200) for n in range(12)])],
+    last_sequence=99,
+    settings=TableSettings(compression="snappy", block_size=500),
+)
+
+
+def blocks(data: bytes) -> list[tuple[int, int]]:
+    """Offset and size of the data blocks, then of the metaindex and of the index."""
+    array = np.frombuffer(data, np.uint8)
+    found = survey(lambda at, size: array[at : at + size], len(data), 1 << 20)
+    return list(zip(found.offset.tolist(), found.size.tolist(), strict=True))
+
+
+BLOCKS = blocks(MADE.files[TABLE])
+INDEX = BLOCKS[-1]
+assert len(BLOCKS) > 5
+
+
+def damaged(change: Callable[[bytearray], None], *, made: Made = MADE, **options: Any) -> Opened:
+    return open_listing(made.changed(TABLE, change), **options)
+
+
+def flip(at: int, bit: int = 1, *, seal: tuple[int, int] | None = None) -> Callable[[bytearray], None]:
+    def change(data: bytearray) -> None:
+        data[at] ^= bit
+        if seal is not None:
+            resealed(data, *seal)
+
+    return change
+
+
+def without(*of: int) -> Rows:
+    """The rows that are not in these data blocks."""
+    gone = set()
+    for i in of:
+        offset, size = BLOCKS[i]
+        block = MADE.files[TABLE][offset : offset + size]
+        gone |= {key for key, value in ALL if value in block}
+    assert gone
+    return [row for row in ALL if row[0] not in gone]
+
+
+def gives(opened: Opened, rows: Rows, said: str) -> None:
+    assert rows_of(opened) == rows
+    assert iterated(opened.verdict) == said
+    assert opened.verdict.rows == len(rows)
+
+
+def test_sound() -> None:
+    gives(MADE.open(), ALL, "OK")
+    gives(MADE.open(paranoid_checks=True), ALL, "OK")
+    assert MADE.open().verdict.serves == {"first": "k00", "last": "k11", "stops_at": None}
+
+
+# Data blocks
+
+
+def test_table_file() -> None:
+    """A flipped bit: the block is skipped where checksums are verified, else what is read is given."""
+    offset, size = BLOCKS[2]
+    at = MADE.files[TABLE].index(b"value", offset)
+    assert at < offset + size
+    gives(damaged(flip(at)), without(2), "Corruption: block checksum mismatch")
+    opened = damaged(flip(at), verify_checksums=False)
+    assert iterated(opened.verdict) == "OK"
+    assert [key for key, _ in rows_of(opened)] == [key for key, _ in ALL]
+    assert sum(row not in ALL for row in rows_of(opened)) == 1
+    assert opened.verdict.rows_lost == 0
+
+
+def test_a_stored_checksum() -> None:
+    offset, size = BLOCKS[0]
+    gives(damaged(flip(offset + size + 1)), without(0), "Corruption: block checksum mismatch")
+    gives(damaged(flip(offset + size + 1), verify_checksums=False), ALL, "OK")
+
+
+def test_bad_block_type() -> None:
+    offset, size = BLOCKS[1]
+    change = flip(offset + size, 4, seal=(offset, size))
+    gives(damaged(change), without(1), "Corruption: bad block type")
+    lacking = flip(offset + size, 2, seal=(offset, size))
+    gives(damaged(lacking), without(1), "Corruption: corrupted zstd compressed block length")
+    gives(damaged(lacking, version="1.23"), without(1), "Corruption: bad block type")
+
+
+@pytest.mark.parametrize(
+    ("version", "said"),
+    [("main", "corrupted snappy compressed block contents"), ("1.22", "corrupted compressed block contents")],
+)
+def test_a_compressed_block(version: str, said: str) -> None:
+    offset, size = blocks(SNAPPY.files[TABLE])[0]
+
+    def change(data: bytearray) -> None:
+        data[offset + 2 : offset + size] = b"\xff" * (size - 2)
+        resealed(data, offset, size)
+
+    opened = damaged(change, made=SNAPPY, version=version)
+    assert iterated(opened.verdict) == f"Corruption: {said}"
+    rows = rows_of(opened)
+    assert 0 < len(rows) < 12
+    assert rows == rows_of(SNAPPY.open())[-len(rows) :]
+
+
+def test_the_length_of_a_compressed_block() -> None:
+    offset, size = blocks(SNAPPY.files[TABLE])[0]
+
+    def change(data: bytearray) -> None:
+        data[offset : offset + size] = b"\xff" * size
+        resealed(data, offset, size)
+
+    opened = damaged(change, made=SNAPPY)
+    assert iterated(opened.verdict) == "Corruption: corrupted snappy compressed block length"
+
+
+def test_bad_entry_in_block() -> None:
+    """What comes before it is given, then the next block."""
+    offset, size = BLOCKS[1]
+    inside = MADE.files[TABLE].index(b"value", offset) + len(b"value00")
+    assert inside < offset + size - 8
+    change = flip(inside, 0x40, seal=(offset, size))
+    rows = rows_of(damaged(change))
+    assert iterated(damaged(change).verdict) == "Corruption: bad entry in block"
+    assert len(without(1)) < len(rows) < len(ALL)
+    assert set(without(1)) < set(rows) < set(ALL)
+
+
+def test_bad_block_contents() -> None:
+    """More restart points than there is room for."""
+    offset, size = BLOCKS[1]
+    change = flip(offset + size - 1, 0x40, seal=(offset, size))
+    gives(damaged(change), without(1), "Corruption: bad block contents")
+
+
+def test_a_table_of_one_bad_block() -> None:
+    one = Made(tables=[(1, 5, ROWS[:1])], last_sequence=99)
+    offset, size = blocks(one.files[TABLE])[0]
+    opened = damaged(flip(offset + size - 1, 0x40, seal=(offset, size)), made=one)
+    gives(opened, [], "Corruption: bad block contents")
+
+
+def test_a_block_without_restart_points_is_empty() -> None:
+    offset, size = BLOCKS[1]
+
+    def change(data: bytearray) -> None:
+        data[offset + size - 4 : offset + size] = bytes(4)
+        resealed(data, offset, size)
+
+    gives(damaged(change), without(1), "OK")
+    assert damaged(change).verdict.rows_lost in (0, 2)
+
+
+def test_the_first_error_of_a_table_is_told() -> None:
+    first, second = BLOCKS[1], BLOCKS[2]
+
+    def change(data: bytearray) -> None:
+        flip(second[0] + second[1], 4, seal=second)(data)
+        flip(first[0] + first[1] - 1, 0x40, seal=first)(data)
+
+    gives(damaged(change), without(1, 2), "Corruption: bad block contents")
+
+
+def test_a_key_of_a_wrong_type() -> None:
+    """It is passed over, and told before anything else."""
+    offset, size = BLOCKS[1]
+    at = MADE.files[TABLE].index(b"value", offset) - 8
+
+    def change(data: bytearray) -> None:
+        data[at] = 9
+        resealed(data, offset, size)
+        data[BLOCKS[3][0] + BLOCKS[3][1] + 1] ^= 1
+
+    opened = damaged(change)
+    assert iterated(opened.verdict) == "Corruption: corrupted internal key in DBIter"
+    assert len(rows_of(opened)) == len(without(3)) - 1
+
+
+def test_a_key_that_becomes_a_deletion_or_of_a_later_time() -> None:
+    offset, size = BLOCKS[1]
+    at = MADE.files[TABLE].index(b"value", offset) - 8
+    for change in (flip(at, seal=(offset, size)), flip(at + 6, 0x80, seal=(offset, size))):
+        opened = damaged(change)
+        assert iterated(opened.verdict) == "OK"
+        assert len(rows_of(opened)) == len(ALL) - 1
+
+
+# Index and footer
+
+
+def test_table_file_index_data() -> None:
+    """A damaged key of the index is harmless to iterators; with paranoid checks the table is not read at all."""
+    at = INDEX[0] + 4
+    gives(damaged(flip(at)), ALL, "OK")
+    opened = damaged(flip(at), paranoid_checks=True)
+    gives(opened, [], "Corruption: block checksum mismatch")
+    assert opened.verdict.rows_lost == len(ALL)
+
+
+def _index(
+    change: Callable[[list[bytes]], None], *, rest: Callable[[bytes], bytes] = bytes
+) -> Callable[[bytearray], None]:
+    """Write the index anew with other handles, and with another block in its place perhaps."""
+
+    def rewrite(data: bytearray) -> None:
+        values = [handle(*place) for place in BLOCKS[:-2]]
+        change(values)
+        plain = rest(pack_entries([(key_of(b"k%02d" % n, 0), value) for n, value in enumerate(values)], 1))
+        del data[INDEX[0] :]
+        data += sealed(plain, 0) + footer(handle(*BLOCKS[-2]), handle(INDEX[0], len(plain)))
+
+    return rewrite
+
+
+def resized(change: Callable[[bytearray], None], **options: Any) -> Opened:
+    """A table changed, and of the size that the manifest says."""
+    data = bytearray(MADE.files[TABLE])
+    change(data)
+    made = Made(tables=[(1, 5, ROWS)], last_sequence=99, sizes={5: len(data)})
+    return open_listing(Files({**made.files, TABLE: bytes(data)}), **options)
+
+
+def test_a_handle_that_leads_elsewhere() -> None:
+    def beyond(values: list[bytes]) -> None:
+        values[1] = handle(1 << 20, 10)
+
+    gives(resized(_index(beyond)), without(1), f"IO error: db/{TABLE}: Invalid argument")
+
+
+def test_a_handle_that_is_none() -> None:
+    def broken(values: list[bytes]) -> None:
+        values[1] = b"\x80\x80"
+
+    gives(resized(_index(broken)), without(1), "Corruption: bad block handle")
+
+
+def test_a_handle_that_comes_twice() -> None:
+    """A block read again gives nothing new."""
+
+    def again(values: list[bytes]) -> None:
+        values[2] = values[1]
+
+    gives(resized(_index(again)), without(2), "OK")
+
+
+def test_blocks_in_another_order() -> None:
+    """Keys that are not behind the one before are hidden."""
+
+    def swapped(values: list[bytes]) -> None:
+        values[1], values[2] = values[2], values[1]
+
+    opened = resized(_index(swapped))
+    gives(opened, without(1), "OK")
+    # The rows are neither damaged nor given.
+    assert opened.verdict.rows_lost == len(ALL) - len(without(1))
+
+
+def test_an_index_that_ends_in_an_error() -> None:
+    """Its error is told before those of blocks."""
+
+    def broken(values: list[bytes]) -> None:
+        values[0] = b"\x80"
+
+    def cut(plain: bytes) -> bytes:
+        data = bytearray(plain)
+        data[plain.index(key_of(b"k03", 0)) - 3] = 99  # more shared bytes than there are
+        return bytes(data)
+
+    opened = resized(_index(broken, rest=cut))
+    assert iterated(opened.verdict) == "Corruption: bad entry in block"
+    assert rows_of(opened) == [row for row in without(0) if row in without(*range(3, len(BLOCKS) - 2))]
+
+
+def test_an_index_that_is_no_block() -> None:
+    opened = resized(_index(lambda values: None, rest=lambda plain: plain[:-1] + b"\x7f"))
+    gives(opened, [], "Corruption: bad block contents")
+
+
+def test_compressed_blocks_are_kept_by_their_offset_alone() -> None:
+    """Two handles of one offset: the second has the block of the first, whatever its size."""
+    data = bytearray(SNAPPY.files[TABLE])
+    places = blocks(bytes(data))
+    values = [handle(*place) for place in places[:-2]]
+    values[1] = handle(places[0][0], 1)
+    plain = pack_entries([(key_of(b"k%02d" % n, 0), value) for n, value in enumerate(values)], 1)
+    del data[places[-1][0] :]
+    data += sealed(plain, 0) + footer(handle(*places[-2]), handle(places[-1][0], len(plain)))
+    made = Made(tables=SNAPPY.tables, last_sequence=99, settings=SNAPPY.settings, sizes={5: len(data)})
+    opened = open_listing(Files({**made.files, TABLE: bytes(data)}))
+    assert iterated(opened.verdict) == "OK"
+    assert 0 < len(rows_of(opened)) < 12
+
+
+def test_footer() -> None:
+    size = len(MADE.files[TABLE])
+    gives(damaged(flip(size - 1)), [], "Corruption: not an sstable (bad magic number)")
+
+    def nothing(data: bytearray) -> None:
+        data[-FOOTER_SIZE:-8] = b"\xff" * (FOOTER_SIZE - 8)
+
+    gives(damaged(nothing), [], "Corruption: bad block handle")
+
+
+def test_a_file_that_was_cut() -> None:
+    def cut(data: bytearray) -> None:
+        del data[-1:]
+
+    gives(damaged(cut), [], f"IO error: db/{TABLE}: Invalid argument")
+    gives(damaged(lambda data: data.clear()), [], f"IO error: db/{TABLE}: Invalid argument")
+
+
+def test_the_manifest_says_how_large_a_table_is() -> None:
+    small = Made(tables=[(1, 5, ROWS)], last_sequence=99, sizes={5: FOOTER_SIZE - 1})
+    gives(small.open(), [], "Corruption: file is too short to be an sstable")
+    less = Made(tables=[(1, 5, ROWS)], last_sequence=99, sizes={5: len(MADE.files[TABLE]) - 1})
+    gives(less.open(), [], "Corruption: not an sstable (bad magic number)")
+    longer = MADE.changed(TABLE, lambda data: data.extend(b"more"))
+    gives(open_listing(longer), ALL, "OK")
+
+
+def test_the_old_name_of_tables() -> None:
+    files = dict(MADE.files)
+    files["000005.sst"] = files.pop(TABLE)
+    gives(open_listing(Files(files)), ALL, "OK")
+    # A file of the new name comes first, but one that can't be mapped is none.
+    gives(open_listing(Files({**files, TABLE: b""})), ALL, "OK")
+    gives(open_listing(Files({**files, TABLE: b"x"})), [], f"IO error: db/{TABLE}: Invalid argument")
+
+
+def test_a_file_of_that_number_but_of_another_name() -> None:
+    files = dict(MADE.files)
+    files["5.ldb"] = files.pop(TABLE)
+    opened = open_listing(Files(files))
+    assert status(opened.verdict) == "OK"
+    gives(opened, [], f"NotFound: db/{TABLE}: No such file or directory")
+
+
+def test_a_disk_that_cannot_read_a_table() -> None:
+    bad = BLOCKS[2][0]
+
+    class Dying(Files):
+        def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
+            stop = len(self.files[name]) if length is None else offset + length
+            if name == TABLE and offset <= bad < stop:
+                raise UnreadableError.of(bad, 1, "Input/output error", name)
+            return super().read(name, offset, length)
+
+    gives(open_listing(Dying(MADE.files)), without(2), f"IO error: db/{TABLE}: Input/output error")
+
+
+# Several tables
+
+
+def test_the_first_error_in_the_order_of_the_children() -> None:
+    """Level 0 by smallest key, then the levels."""
+    made = Made(
+        tables=[(0, 7, [(b"b", 5, b"1")]), (0, 8, [(b"a", 6, b"2")]), (2, 9, [(b"c", 1, b"3")])],
+        last_sequence=9,
+    )
+    files = dict(made.files)
+    files["000007.ldb"] = b"x"
+    opened = open_listing(Files(files))
+    gives(opened, [(b"a", b"2"), (b"c", b"3")], "IO error: db/000007.ldb: Invalid argument")
+    files["000008.ldb"] = b"x"
+    gives(open_listing(Files(files)), [(b"c", b"3")], "IO error: db/000008.ldb: Invalid argument")
+
+
+def test_a_level_goes_on_behind_a_bad_table() -> None:
+    made = Made(
+        tables=[(1, 7, [(b"a", 1, b"1")]), (1, 8, [(b"b", 2, b"2")]), (1, 9, [(b"c", 3, b"3")])],
+        last_sequence=9,
+    )
+    files = {**made.files, "000008.ldb": b"x" * 200}
+    gives(
+        open_listing(Files(files)),
+        [(b"a", b"1"), (b"c", b"3")],
+        "IO error: db/000008.ldb: Invalid argument"
+        if len(made.files["000008.ldb"]) > 200
+        else "Corruption: not an sstable (bad magic number)",
+    )
+
+
+def test_levels_that_overlap_hide_keys() -> None:
+    """A level is read table by table: what comes too late is hidden, and nothing is said."""
+    made = Made(
+        tables=[(1, 7, [(b"a", 1, b"1"), (b"m", 2, b"2")]), (1, 8, [(b"c", 3, b"3"), (b"z", 4, b"4")])],
+        last_sequence=9,
+    )
+    opened = made.open()
+    gives(opened, [(b"a", b"1"), (b"m", b"2"), (b"z", b"4")], "OK")
+    assert opened.verdict.rows_lost == 1
+    assert opened.verdict.lost == ({"smallest": "c", "largest": "c"},)
+
+
+def test_newest_first_over_levels() -> None:
+    made = Made(
+        tables=[
+            (0, 9, [(b"a", 9, None), (b"b", 8, b"8")]),
+            (1, 5, [(b"a", 4, b"4"), (b"b", 3, b"3"), (b"c", 2, b"2")]),
+        ],
+        last_sequence=9,
+    )
+    gives(made.open(), [(b"b", b"8"), (b"c", b"2")], "OK")
+
+
+def test_entries_above_the_last_sequence_are_not_seen() -> None:
+    made = Made(tables=[(1, 5, ROWS)], last_sequence=6)
+    gives(made.open(), ALL[:6], "OK")

@@ -1,0 +1,87 @@
+"""Version edits read quickly are those that the description reads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from leveldb_db import GOLDEN
+
+from logwright.codec.leveldb import version_edit
+from logwright.codec.leveldb.version_edit import TAGS, EditError, EditField, form, parse
+from logwright.readers.stream import Mode
+from logwright.roundtrip.specimen import Specimen
+
+NUMBERS = st.integers(0, (1 << 64) - 1) | st.integers(0, 300)
+KEYS = st.binary(min_size=1, max_size=200)
+LEVELS = st.integers(0, 6)
+FIELDS = st.one_of(
+    st.builds(lambda text: EditField("comparator", text=text), st.binary(max_size=40)),
+    *(
+        st.builds(EditField, st.just(name), number=NUMBERS)
+        for name in ("log_number", "prev_log_number", "next_file_number", "last_sequence")
+    ),
+    st.builds(EditField, st.just("compact_pointer"), level=LEVELS, smallest=KEYS),
+    st.builds(EditField, st.just("deleted_file"), level=LEVELS, number=NUMBERS),
+    st.builds(
+        EditField,
+        st.just("new_file"),
+        level=LEVELS,
+        number=NUMBERS,
+        size=NUMBERS,
+        smallest=KEYS,
+        largest=KEYS,
+    ),
+)
+
+
+def read(payload: bytes) -> list[EditField] | str:
+    try:
+        return version_edit._slowly(payload)
+    except EditError as error:
+        return str(error)
+
+
+def quick(payload: bytes) -> list[EditField] | str:
+    try:
+        return parse(payload)
+    except EditError as error:
+        return str(error)
+
+
+@settings(max_examples=200)
+@given(st.lists(FIELDS, max_size=6))
+def test_edits_come_back(fields: list[EditField]) -> None:
+    payload = form(fields)
+    assert parse(payload) == read(payload) == fields
+    for cut in range(len(payload)):
+        assert quick(payload[:cut]) == read(payload[:cut])
+
+
+@settings(max_examples=300)
+@given(
+    st.builds(
+        bytes, st.lists(st.sampled_from([*TAGS, 0, 8, 10, 127, 128, 255]) | st.integers(0, 255), max_size=30)
+    )
+)
+@example(b"\x02\x80\x00")
+@example(b"\x02" + b"\xff" * 9 + b"\x01")
+@example(b"\x02" + b"\xff" * 10)
+@example(b"\x01\x00")
+@example(b"\x05\x87\x00\x01a")
+@example(b"\x82\x00\x05")
+@example(b"\x01\xff\xff\xff\xff\x1fa")
+def test_any_bytes_say_the_same(payload: bytes) -> None:
+    assert quick(payload) == read(payload)
+
+
+@pytest.mark.parametrize(
+    "path", sorted(GOLDEN.glob("*/db/MANIFEST-*")), ids=lambda path: path.parent.parent.name
+)
+def test_golden_manifests(path: Path) -> None:
+    payloads = Specimen.of(path).read("records", mode=Mode.DROPMALFORMED).table["payload"].to_pylist()
+    assert payloads
+    for payload in payloads:
+        assert version_edit._quickly(payload) == read(payload)

@@ -1,0 +1,284 @@
+"""What the tests of opening a LevelDB database share: golden cases with the answers of the real one, and databases made byte by byte."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from logwright.codec.base import Entry, Listing, Verdict
+from logwright.codec.disk import Disk
+from logwright.codec.leveldb.block import sealed
+from logwright.codec.leveldb.db import LAYOUT
+from logwright.codec.leveldb.encode import TableBuilder, TableSettings
+from logwright.codec.leveldb.framing import BLOCK, FULL, HEADER, RECORD
+from logwright.codec.leveldb.keys import BYTEWISE, internal_key
+from logwright.codec.leveldb.names import log_name, manifest_name, table_name
+from logwright.codec.leveldb.opening.start import Opened
+from logwright.codec.leveldb.opening.version_set import logged
+from logwright.codec.leveldb.version_edit import EditField, form
+from logwright.codec.option import Options
+
+GOLDEN = Path(__file__).resolve().parent.parent / "corpora/golden/leveldb"
+Rows = list[tuple[bytes, bytes]]
+
+# Golden cases
+
+
+def shown(key: bytes, value: bytes) -> tuple[str, str | tuple[int, str]]:
+    """A row as the golden cases have it: long values by length and hash."""
+    said = value.hex() if len(value) <= 96 else (len(value), hashlib.sha256(value).hexdigest())
+    return key.hex(), said
+
+
+@dataclass(frozen=True)
+class Question:
+    """One question that was put to the real system: its step, and what it answered."""
+
+    case: str
+    step: str
+    result: Mapping[str, Any]
+    rows: Mapping[str, Any]
+    """By key, in the order of the iterator."""
+
+    @property
+    def directory(self) -> Path:
+        return GOLDEN / self.case / "db"
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """As options of ours."""
+        asked = self.result["options"]
+        given = {
+            "verify_checksums": bool(self.result.get("verify_checksums")),
+            "paranoid_checks": bool(asked.get("paranoid_checks")),
+            "create_if_missing": bool(asked.get("create_if_missing")),
+            "bloom_bits_per_key": asked.get("bloom", 0),
+        }
+        return given | ({"comparator": asked["comparator"]} if "comparator" in asked else {})
+
+
+def questions() -> list[Question]:
+    """All that were put to `Open` on the files as they are in the cases."""
+    found = []
+    for truth in sorted(GOLDEN.glob("*/truth.jsonl")):
+        rows: dict[str, dict[str, Any]] = {}
+        results = []
+        for one in map(json.loads, truth.read_text().splitlines()):
+            if one.get("t") == "result":
+                results.append(one)
+                rows[one["step"]] = _based(one, rows)
+            elif "t" not in one:
+                said = one["v"] if "v" in one else (one["v_len"], one["v_sha256"])
+                rows[results[-1]["step"]][one["k"]] = said
+        found += [
+            Question(truth.parent.name, one["step"], one, rows[one["step"]])
+            for one in results
+            if one["step"].startswith("open")
+        ]
+    return found
+
+
+def _based(result: Mapping[str, Any], rows: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """The rows that a result does not repeat."""
+    if "same_entries_as" in result:
+        return dict(rows[result["same_entries_as"]])
+    out = dict(rows.get(result.get("entries_relative_to", ""), {}))
+    for key in result.get("missing", []):
+        del out[key]
+    for one in [*result.get("changed", []), *result.get("extra", [])]:
+        out[one["k"]] = one["v"] if "v" in one else (one["v_len"], one["v_sha256"])
+    return dict(sorted(out.items()))
+
+
+# Opening
+
+
+def status(verdict: Verdict) -> str:
+    """The status of `DB::Open`, as `Status::ToString`."""
+    return "OK" if verdict.opens else f"{verdict.error_class}: {verdict.error}"
+
+
+def iterated(verdict: Verdict) -> str | None:
+    """The status of an iterator at its end."""
+    if not verdict.opens:
+        return None
+    return "OK" if verdict.error is None else f"{verdict.error_class}: {verdict.error}"
+
+
+def dropped(verdict: Verdict) -> list[str]:
+    """What LOG says about damage."""
+    return [one for one in verdict.warnings if ": dropping " in one or one.startswith("Ignoring error ")]
+
+
+def open_listing(listing: Listing, *, version: str | None = None, **options: Any) -> Opened:
+    """Open it as LevelDB would."""
+    given = Options(LAYOUT.read_options, options)
+    plan = LAYOUT.plan(listing, Options(LAYOUT.read_options))
+    opened = LAYOUT.open_as(listing, plan, given, version=version, clean=None)
+    assert isinstance(opened, Opened)
+    return opened
+
+
+def rows_of(opened: Opened) -> Rows:
+    return [
+        row
+        for batch in opened.serve("live", ("key", "value"))
+        for row in zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True)
+    ]
+
+
+# Databases made byte by byte
+
+
+class Files:
+    """A directory in memory. See `logwright.codec.base.Listing`."""
+
+    def __init__(self, files: Mapping[str, bytes], name: str = "db") -> None:
+        self.files, self.name = dict(files), name
+
+    def entries(self) -> Sequence[Entry]:
+        return [Entry(name, len(data)) for name, data in sorted(self.files.items())]
+
+    def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
+        return self.files[name][offset : None if length is None else offset + length]
+
+    def parent(self) -> Listing | None:
+        return None
+
+
+def physical(payload: bytes, kind: int = FULL) -> bytes:
+    """A physical record."""
+    return RECORD.pack({"length": len(payload), "type": kind, "payload": payload})
+
+
+def batch(sequence: int, *operations: tuple[bytes, bytes | None], count: int | None = None) -> bytes:
+    """A write batch; a value of None is a deletion."""
+    out = sequence.to_bytes(8, "little") + (len(operations) if count is None else count).to_bytes(4, "little")
+    for key, value in operations:
+        out += bytes((value is not None,)) + _varint(len(key)) + key
+        out += b"" if value is None else _varint(len(value)) + value
+    return out
+
+
+def put(sequence: int, key: bytes, value: bytes = b"v") -> bytes:
+    return batch(sequence, (key, value))
+
+
+def large(sequence: int, key: bytes, size: int) -> bytes:
+    """A write batch of exactly `size` bytes that puts one key."""
+    head = sequence.to_bytes(8, "little") + b"\x01\0\0\0\x01" + bytes((len(key),)) + key
+    for width in range(1, 6):
+        left = size - len(head) - width
+        length = _varint(left)
+        if len(length) == width:
+            return head + length + b"x" * left
+    raise AssertionError(size)
+
+
+def _varint(number: int) -> bytes:
+    out = bytearray()
+    while number >= 0x80:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*out, number])
+
+
+@dataclass
+class Made:
+    """A database. Tables are (level, number, rows of (key, sequence, value)), in the order given; logs are bytes."""
+
+    tables: Sequence[tuple[int, int, Sequence[tuple[bytes, int, bytes | None]]]] = ()
+    logs: Mapping[int, bytes] = field(default_factory=dict)
+    last_sequence: int = 0
+    log_number: int | None = None
+    next_file_number: int | None = None
+    edit: Sequence[EditField] = ()
+    settings: TableSettings = field(default_factory=lambda: TableSettings(compression="none", block_size=64))
+    more: Mapping[str, bytes] = field(default_factory=dict)
+    sizes: Mapping[int, int] = field(default_factory=dict)
+    """Sizes of tables in the manifest, where these are not the true ones."""
+
+    @cached_property
+    def files(self) -> dict[str, bytes]:
+        out = {log_name(number): data for number, data in self.logs.items()}
+        numbers = [*self.logs, *(number for _, number, _ in self.tables)]
+        manifest = max(numbers, default=2) + 1
+        edit = [
+            EditField("comparator", text=BYTEWISE.encode()),
+            EditField(
+                "log_number",
+                number=min(self.logs, default=0) if self.log_number is None else self.log_number,
+            ),
+            EditField("prev_log_number", number=0),
+            EditField("next_file_number", number=self.next_file_number or manifest + 1),
+            EditField("last_sequence", number=self.last_sequence),
+        ]
+        for level, number, rows in self.tables:
+            builder = TableBuilder(self.settings)
+            data = table(rows, self.settings, builder)
+            out[table_name(number)] = data
+            assert builder.smallest is not None
+            assert builder.largest is not None
+            edit.append(
+                EditField(
+                    "new_file",
+                    level=level,
+                    number=number,
+                    size=self.sizes.get(number, len(data)),
+                    smallest=builder.smallest,
+                    largest=builder.largest,
+                )
+            )
+        out[manifest_name(manifest)] = logged([form([*edit, *self.edit])])
+        out["CURRENT"] = f"{manifest_name(manifest)}\n".encode()
+        return out | dict(self.more)
+
+    def open(self, **options: Any) -> Opened:
+        return open_listing(Files(self.files), **options)
+
+    def changed(self, name: str, change: Callable[[bytearray], None]) -> Files:
+        """With one file changed."""
+        data = bytearray(self.files[name])
+        change(data)
+        return Files({**self.files, name: bytes(data)})
+
+
+def table(
+    rows: Sequence[tuple[bytes, int, bytes | None]],
+    settings: TableSettings,
+    builder: TableBuilder | None = None,
+) -> bytes:
+    builder = builder or TableBuilder(settings)
+    schema = pa.schema([("key", pa.binary()), ("sequence", pa.int64()), ("value", pa.binary())])
+    batch = pa.RecordBatch.from_pylist(
+        [{"key": key, "sequence": sequence, "value": value} for key, sequence, value in rows], schema
+    )
+    data, _ = builder.add(batch)
+    return bytes(data) + builder.finish()
+
+
+def resealed(data: bytearray, offset: int, size: int) -> None:
+    """Make the checksum of a block right again."""
+    data[offset : offset + size + 5] = sealed(bytes(data[offset : offset + size]), data[offset + size])
+
+
+def fill(to: int, sequence: int = 1) -> bytes:
+    """A log of one record that ends `to` bytes before the end of a block."""
+    return physical(large(sequence, b"fill", BLOCK - to - HEADER))
+
+
+def after(opened: Opened) -> dict[str, bytes]:
+    """The files that LevelDB would leave."""
+    assert isinstance(opened.after, Disk)
+    return {entry.name: opened.after.read(entry.name) for entry in opened.after.entries()}
+
+
+def key_of(user: bytes, sequence: int, kind: int = 1) -> bytes:
+    return internal_key(user, sequence, kind)
