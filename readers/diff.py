@@ -6,6 +6,7 @@ from the first one on, and from the last one back, up to where a byte differs.
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,7 +19,7 @@ import pyarrow as pa
 
 from logwright.codec import registry
 from logwright.codec.base import PlannedFile
-from logwright.codec.fault import UsageError
+from logwright.codec.fault import UnreadableError, UsageError
 from logwright.codec.table import Table
 from logwright.readers import plan
 from logwright.readers.combined import Combined
@@ -519,8 +520,9 @@ def _identical(a: Work, b: Work) -> bool:
 
 
 def _same_file(a: Task, b: Task) -> bool:
-    with a.open() as mine, b.open() as other:
+    with a.open() as mine, b.open() as other, contextlib.suppress(UnreadableError):
         return mine.size == other.size and same_bytes(mine, other).whole
+    return False  # the reading of it tells what is wrong
 
 
 def _common(a: Task, b: Task) -> int:
@@ -528,7 +530,10 @@ def _common(a: Task, b: Task) -> int:
     with a.open() as mine, b.open() as other:
         if mine.size <= a.start or other.size <= a.start:
             return a.start
-        head = same_bytes(mine, other).head
+        try:
+            head = same_bytes(mine, other).head
+        except UnreadableError:
+            return a.start
     cut = a.start
     with (file := Opened.of(a)).source:
         if file.codec.whole:

@@ -19,7 +19,7 @@ from logwright.codec.base import Bytes, Frames
 from logwright.codec.columns import numbers
 from logwright.readers.compare import Disordered, Numbers, Pairs, match
 from logwright.readers.diff_fields import Opened
-from logwright.readers.source import Source, patched
+from logwright.readers.source import Source
 from logwright.readers.stream import named
 from logwright.readers.walk import Hole
 
@@ -43,12 +43,12 @@ class Same:
 
 
 def same_bytes(a: Source, b: Source, start: int = 0) -> Same:
-    """Compare two files, from a byte on."""
+    """Compare two files, from a byte on. Raises `UnreadableError` for what the disk can't read: nobody knows what that is."""
     few = min(a.size, b.size)
     head = start
     while head < few:
         length = min(WINDOW, few - head)
-        equal = _same(patched(a, head, length)[0], patched(b, head, length)[0])
+        equal = _same(a.pread(head, length), b.pread(head, length))
         head += equal
         if equal < length:
             break
@@ -57,8 +57,8 @@ def same_bytes(a: Source, b: Source, start: int = 0) -> Same:
     tail = 0
     while tail < few - head:
         length = min(WINDOW, few - head - tail)
-        mine = patched(a, a.size - tail - length, length)[0][::-1]
-        other = patched(b, b.size - tail - length, length)[0][::-1]
+        mine = a.pread(a.size - tail - length, length)[::-1]
+        other = b.pread(b.size - tail - length, length)[::-1]
         equal = _same(mine, other)
         tail += equal
         if equal < length:
@@ -226,6 +226,6 @@ def _digests(data: Bytes, base: int, starts: Numbers, stops: Numbers, same: Same
 def _one(file: Opened, same: Same, last: int, sub: int, start: int, stop: int, kind: int) -> pa.RecordBatch:
     digest = 0
     for at in range(start, stop, WINDOW):
-        digest = hash((digest, patched(file.source, at, min(WINDOW, stop - at))[0].tobytes())) | 1
+        digest = hash((digest, file.source.pread(at, min(WINDOW, stop - at)).tobytes())) | 1
     row = [np.array([value]) for value in (last, sub, start, stop, digest, kind)]
     return pa.RecordBatch.from_arrays([numbers(pa.int64(), one) for one in row], schema=_SCHEMA)

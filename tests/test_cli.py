@@ -233,7 +233,7 @@ def test_partitions_through_arrow(partition: Path, tmp_path: Path, capsys: Out) 
         (["dump", "{orders}", "--filter", "ofset > 3"], 2, "Did you mean 'offset'"),
         (["dump", "{orders}", "--view", "read_comitted"], 2, "Did you mean 'read_committed'"),
         (["dump", "{orders}", "--codec", "kafka.log"], 2, "directory"),
-        (["convert", "{orders}", "x"], 2, "--codec"),
+        (["convert", "x.parquet", "x"], 2, "--codec"),
         (["generate", "kafka.partition", "{orders}"], 1, "exists"),
     ],
 )

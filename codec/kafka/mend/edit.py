@@ -59,6 +59,8 @@ def edit(listing: Listing, plan: Plan, change: Change, options: Options) -> Mend
     if not segments:
         raise UsageError("there is no log in it")
     whole, said, advice = surroundings([listing], [plan], options)
+    if change.columns:
+        advice.append("Other replicas still have what is edited here: edit them too, or have them fetch this one anew.")
     interval, other = interval_of(listing, plan, options)
     deriver = PartitionDeriver(
         interval, now=time.time_ns() // 1_000_000, producer_expiration=options["producer.id.expiration.ms"]
@@ -68,10 +70,7 @@ def edit(listing: Listing, plan: Plan, change: Change, options: Options) -> Mend
         cast(Sequence[Segment], segments),
         deriver=deriver,
         warnings=[*said, *other],
-        before_you_start=[
-            *advice,
-            "Other replicas have what is edited here still: edit them too, or have them fetch this one anew.",
-        ],
+        before_you_start=advice,
         whole=whole,
         log_start=log_start(plan, options),
     )
