@@ -404,21 +404,8 @@ class _Rows:
         return task, int(position), row
 
     def _task(self, tasks: Sequence[Task], row: Mapping[str, Any]) -> Task | None:
-        """The file that a row of several files came from: the one that has it at this place."""
-        for task in tasks:
-            table = registry.get(task.codec).tables[task.table]
-            names = [
-                name for name in row if name in table.names(detail=True) and _comparable(table[name].type)
-            ]
-            if _POSITION not in names:
-                continue
-            filter = understand([(name, "==", row[name]) for name in names], table)
-            for batch in task.rows(
-                (), Report(task.path, max_faults=0), mode=Mode.DROPMALFORMED, filter=filter, limit=1
-            ):
-                if len(batch):
-                    return task
-        return None
+        """The file that a row of several files came from: the first one that has it at this place."""
+        return next((task for task in tasks if _has(task, row)), None)
 
     def _fields(self, one: dict[str, Any], places: Sequence[tuple[Task, int, dict[str, Any]] | None]) -> None:
         with ExitStack() as stack:
@@ -429,12 +416,8 @@ class _Rows:
                     continue
                 task, position, row = place
                 file = Opened.of(task)
-                if task.source is None:
-                    stack.enter_context(file.source)
+                stack.enter_context(file.source)
                 start, stop = file.frame(position)
-                if start != position or stop <= start:
-                    spans.append(None)
-                    continue
                 span = Span(file, start, stop)
                 number = self._number(span, task, row) if task.table == "rows" else None
                 spans.append((span, number))
@@ -453,22 +436,17 @@ class _Rows:
 
     def _number(self, span: Span, task: Task, row: Mapping[str, Any]) -> int | None:
         """Which row of its frame it is."""
-        codec = span.file.codec
-        table = codec.tables[task.table]
-        names = [name for name in row if name in table.names(detail=True)]
-        before = 0
-        for found in span.file.walk(span.start):
-            if isinstance(found, Hole) or not len(found.frames):
-                return None
-            for decoded in codec.decode(
-                found.window, found.frames.pick(slice(0, 1)), task.table, names, span.file.context
-            ):
-                for i, each in enumerate(decoded.batch.to_pylist()):
-                    if all(each[name] == row[name] for name in names if name not in ("topic", "partition")):
-                        return before + i
-                before += len(decoded.batch)
-            return None
-        return None
+        names = [name for name in row if name not in ("topic", "partition")]
+        rows = enumerate(span.file.rows(span.start, task.table, names))
+        return next((i for i, one in rows if all(one[name] == row[name] for name in names)), None)
+
+
+def _has(task: Task, row: Mapping[str, Any]) -> bool:
+    table = registry.get(task.codec).tables[task.table]
+    names = [name for name in row if name in table.names(detail=True) and _comparable(table[name].type)]
+    filter = understand([(name, "==", row[name]) for name in names], table)
+    silent = Report(task.path, max_faults=0)
+    return any(len(batch) for batch in task.rows((), silent, mode=Mode.DROPMALFORMED, filter=filter, limit=1))
 
 
 def _steps(path: str) -> list[str]:
@@ -528,8 +506,6 @@ def _same_file(a: Task, b: Task) -> bool:
 def _common(a: Task, b: Task) -> int:
     """Where the last frame starts that has the same bytes before it, from the start of the file on, in both files."""
     with a.open() as mine, b.open() as other:
-        if mine.size <= a.start or other.size <= a.start:
-            return a.start
         try:
             head = same_bytes(mine, other).head
         except UnreadableError:
@@ -564,7 +540,7 @@ class _Frames:
     def run(self) -> Difference:
         a, b = self.targets
         if isinstance(a, FileTarget) and isinstance(b, FileTarget):
-            self._file(_opened(a), _opened(b), a.path, b.path, "", own=(a.source is None, b.source is None))
+            self._file(_opened(a), _opened(b), a.path, b.path, "")
             return self.result
         assert isinstance(a, DirectoryTarget)
         assert isinstance(b, DirectoryTarget)
@@ -575,7 +551,7 @@ class _Frames:
                 self._whole(name, mine, other)
                 continue
             self._file(
-                _inside(a, mine), _inside(b, other), a.directory.shown(name), b.directory.shown(name), name, own=(True, True)
+                _inside(a, mine), _inside(b, other), a.directory.shown(name), b.directory.shown(name), name
             )  # fmt: skip
         return self.result
 
@@ -601,13 +577,10 @@ class _Frames:
         if len(self.result.differences) < max(self.wish.limit, 1):
             self.result.differences.append(one)
 
-    def _file(
-        self, a: Opened, b: Opened, path_a: str, path_b: str, name: str, *, own: tuple[bool, bool]
-    ) -> None:
+    def _file(self, a: Opened, b: Opened, path_a: str, path_b: str, name: str) -> None:
         with ExitStack() as stack:
-            for one, mine in zip((a, b), own, strict=True):
-                if mine:
-                    stack.enter_context(one.source)
+            for one in (a, b):
+                stack.enter_context(one.source)
             for some in pairs(a, b):
                 self._some(some, a, b, path_a, path_b, name)
 

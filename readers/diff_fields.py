@@ -118,13 +118,18 @@ class Opened:
         return Walk(self.source, self.codec, self.context, start=start, check=False)
 
     def frame(self, position: int) -> tuple[int, int]:
-        """The frame that starts at a byte of the file: from where to where; nothing where there is none."""
+        """The frame that starts at a byte of the file: from where to where. It is known to be one."""
         with named(self.source):
-            for found in self.walk(position):
-                if isinstance(found, Stretch) and len(found.frames):
-                    start = found.window.offset + int(found.frames.start[0])
-                    return start, found.window.offset + int(found.frames.end[0])
-        return position, position
+            found = next(one for one in self.walk(position) if isinstance(one, Stretch) and len(one.frames))
+        start, stop = (found.window.offset + int(edge[0]) for edge in (found.frames.start, found.frames.end))
+        return start, stop
+
+    def rows(self, position: int, table: str, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
+        """The rows of that frame."""
+        found = next(one for one in self.walk(position) if isinstance(one, Stretch) and len(one.frames))
+        first = found.frames.pick(slice(0, 1))
+        for decoded in self.codec.decode(found.window, first, table, columns, self.context):
+            yield from decoded.batch.to_pylist()
 
     def explain(self, start: int, stop: int, focus: Focus, *, frame: bool) -> Explained:
         """What lies there."""

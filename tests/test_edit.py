@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import io
 import json
 import shutil
 from pathlib import Path
@@ -461,3 +462,71 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert (
         lw.read(tmp_path / "d" / "orders-0", filter="key == user-001").column("value").to_pylist()[0] == b"x"
     )
+
+
+def test_where_one_file_of_a_database_is_damaged(tmp_path: Path) -> None:
+    for write_as, pattern in (("tables", "*.ldb"), ("logs", "*.log")):
+        source = users(tmp_path / write_as, compression="none", write_as=write_as)
+        path = next(source.glob(pattern))
+        data = bytearray(path.read_bytes())
+        data[100] ^= 1
+        path.write_bytes(data)
+        for one in (path, source):
+            with pytest.raises(lw.DamageError, match="[Rr]epair"):
+                lw.edit(one, tmp_path / "out" / write_as / one.name, drop="key == user-00007")
+
+
+def test_deletions_in_tables(tmp_path: Path) -> None:
+    rows = pa.table(
+        {
+            "key": [b"a", b"b", b"c"],
+            "value": pa.array([b"SECRET", None, b"x"], pa.binary()),
+            "sequence": [1, 2, 3],
+        }
+    )
+    lw.write(rows, tmp_path / "a", "leveldb.db")
+    lw.edit(tmp_path / "a", tmp_path / "b", redact="key <= c", with_="-")
+    found = lw.read(tmp_path / "b", view="rows", columns="key,value,type").to_pylist()
+    assert [one["value"] for one in found] == [b"-", None, b"-"]
+
+
+def test_a_log_of_which_nothing_is_changed_stays(tmp_path: Path) -> None:
+    source = users(tmp_path / "a", 50, write_as="logs")
+    path = next(source.glob("*.log"))
+    lw.edit(path, tmp_path / "b" / path.name, drop="key == nobody")
+    assert (tmp_path / "b" / path.name).read_bytes() == path.read_bytes()
+    report = lw.edit(source, tmp_path / "c", drop="key == nobody")
+    assert (tmp_path / "c" / path.name).read_bytes() == path.read_bytes()
+    assert "nothing matches" in report.text()
+
+
+def test_a_log_of_many_windows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What lies behind the first change is cut anew, and holds what it held."""
+    with plyvel.DB(str(tmp_path / "a"), create_if_missing=True, write_buffer_size=64 << 20) as db:
+        for n in range(300):
+            db.put(b"k%03d" % n, b"%03d" % n * 8000)
+    out = tmp_path / "b"
+    report = lw.edit(tmp_path / "a", out, redact="key == k290", with_="x")
+    assert len(report.cut or ()) == 1
+    assert "LOG, what LevelDB says" in report.text()
+    found = lw.diff(tmp_path / "a", out)
+    assert (found.counts["changed"], found.counts["same"]) == (1, 299)
+
+
+def test_standard_input_is_not_changed_in_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = partition(tmp_path / "a" / "orders-0")
+    log = sorted(source.glob("*.log"))[0]
+    with open(log, "rb") as stream:
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(stream))
+        with pytest.raises(lw.UsageError, match="local"):
+            lw.edit("-", codec="kafka.log", drop="offset == 1", in_place=True, backup=tmp_path / "x")
+    with open(log, "rb") as stream:
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(stream))
+        lw.edit("-", tmp_path / "out.log", codec="kafka.log", drop="offset == 1")
+    assert lw.diff(log, tmp_path / "out.log", codec="kafka.log").counts["removed"] == 1
+
+
+def test_records_that_can_not_be_read_are_damage(tmp_path: Path) -> None:
+    source = KAFKA["craft_gzip_bad_crc"].partition
+    with pytest.raises(lw.DamageError):
+        lw.edit(source, tmp_path / source.name, drop="offset == 1")

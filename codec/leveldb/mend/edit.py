@@ -53,6 +53,8 @@ def edit(listing: Listing, plan: Plan, change: Change, options: Options) -> Mend
     mending.gone += [cut for one in tables for cut in one.cut] + logged
     touched = mending.always = bool(mending.gone)
     mending.salvage()
+    if touched and any(name.startswith("LOG") for name in found.others):
+        mending.notes.append("LOG, what LevelDB says of its work, is as it was: it may name keys.")
     if any(cut.rows_lost for cut in logged):
         mending.notes.append(
             "Of what was dropped from logs, sequence numbers are missing there: LevelDB does not mind."
