@@ -158,22 +158,25 @@ class Span:
 
 def fields(a: Span, b: Span) -> list[FieldDifference]:
     """The fields that differ, those first that say something of themselves."""
-    focus = [one.file.focus() for one in (a, b)]
-    found: list[FieldDifference] = []
-    for _ in range(4):
-        sides = [
-            one.file.explain(one.start, one.stop, each, frame=one.frame)
-            for one, each in zip((a, b), focus, strict=True)
-        ]
-        found = list(_differences(sides[0], sides[1]))
-        hidden = next((one for one in found if one.role == SKIPPED and one.a and one.b), None)
-        if hidden is None or any(not one.derived and one.role != SKIPPED for one in found):
-            break
+    found = _fields(a, b, a.file.focus(), b.file.focus())
+    hidden = next((one for one in found if one.role == SKIPPED and one.a and one.b), None)
+    if (
+        hidden is not None
+        and hidden.a
+        and hidden.b
+        and all(one.derived or one.role == SKIPPED for one in found)
+    ):
         # It is among the items that are not shown one by one: they are, around the byte that differs.
-        assert hidden.a is not None
-        assert hidden.b is not None
-        focus = [a.file.focus(address(hidden.a.first)), b.file.focus(address(hidden.b.first))]
+        found = _fields(a, b, a.file.focus(address(hidden.a.first)), b.file.focus(address(hidden.b.first)))
     return sorted(found, key=lambda one: one.derived)
+
+
+def _fields(a: Span, b: Span, mine: Focus, other: Focus) -> list[FieldDifference]:
+    sides = [
+        one.file.explain(one.start, one.stop, focus, frame=one.frame)
+        for one, focus in ((a, mine), (b, other))
+    ]
+    return list(_differences(sides[0], sides[1]))
 
 
 def row_fields(a: Span, row_a: int, b: Span, row_b: int) -> list[FieldDifference]:

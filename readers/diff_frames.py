@@ -168,11 +168,8 @@ def _stretches(file: Opened, same: Same, *, bare: bool = False) -> Iterator[pa.R
         for found in file.walk():
             if isinstance(found, Hole):
                 stop = found.fault.offset + found.fault.length
-                if found.fault.offset > at:
-                    sub += 1
-                    yield _one(file, same, last, sub, at, found.fault.offset, BETWEEN)
                 sub += 1
-                yield _one(file, same, last, sub, found.fault.offset, stop, DAMAGED)
+                yield _one(file, same, last, sub, at, stop, DAMAGED)
                 at = stop
                 continue
             frames, base = found.frames, found.window.offset

@@ -104,9 +104,8 @@ class Difference:
             if rest:
                 more = f" and {len(rest) - 6} more" if len(rest) > 6 else ""
                 yield f"    besides: {', '.join(rest[:6])}{more}"
-            place = next(((side, fields[0][side]) for side in ("a", "b") if fields[0][side]), None)
-            if place is not None and place[0] in one and one[place[0]].get("path"):
-                yield f"  logwright explain {shlex.quote(one[place[0]]['path'])} --at {place[1]['first']}"
+            side = "a" if fields[0]["a"] else "b"
+            yield f"  logwright explain {shlex.quote(one[side]['path'])} --at {fields[0][side]['first']}"
 
     def _place(self, one: Mapping[str, Any], side: str) -> Iterator[str]:
         there = one.get(side)

@@ -6,14 +6,18 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 import logwright as lw
+from logwright.codec.base import Frames, Window
 from logwright.codec.fault import UnreadableError
 from logwright.readers import diff as diffing
 from logwright.readers import diff_frames
 from logwright.readers.difference import Difference, show
+from logwright.readers.source import MemorySource
+from logwright.readers.walk import Stretch
 
 
 def log(path: Path, rows: dict[str, list[Any]]) -> Path:
@@ -175,3 +179,75 @@ def test_garbage_before_and_between_frames(tmp_path: Path) -> None:
     assert found.counts["added"] == 1
     assert found.counts["same"] == 3
     assert any(one["b"]["what"] == "damaged stretch" for one in found.differences)
+
+
+def test_garbage_at_the_start(tmp_path: Path) -> None:
+    a = partition(tmp_path / "a" / "orders-0", [b"x" * 50]) / "00000000000000000000.log"
+    b = tmp_path / "b" / "orders-0" / a.name
+    b.parent.mkdir(parents=True)
+    b.write_bytes(b"garbage that is no batch" * 5 + a.read_bytes())
+    assert lw.diff(a, b, by="frames").counts["added"] == 1
+    found = lw.diff(b, b.parent / a.name, mode="DROPMALFORMED")
+    assert found.equal
+    assert lw.diff(a, b, mode="DROPMALFORMED").equal
+
+
+def test_batches_without_records(tmp_path: Path) -> None:
+    a = partition(tmp_path / "a" / "orders-0", [b"x"])
+    lw.edit(a, tmp_path / "b" / "orders-0", drop="offset == 0")
+    assert lw.diff(a, tmp_path / "b" / "orders-0").counts["removed"] == 1
+    assert lw.diff(tmp_path / "b" / "orders-0", a).counts["added"] == 1
+
+
+def test_rows_that_are_frames(tmp_path: Path) -> None:
+    """Entries of an index: they have no row within them."""
+    values = [b"%d" % n * 100 for n in range(200)]
+    a = partition(tmp_path / "a" / "orders-0", values, index_interval_bytes=100, batch_size="0")
+    b = partition(tmp_path / "b" / "orders-0", [b"", *values[1:]], index_interval_bytes=100, batch_size="0")
+    name = "00000000000000000000.index"
+    found = lw.diff(a / name, b / name)
+    assert found.first is not None
+    assert found.first["fields"]
+
+
+def test_ids_that_go_back_on_one_side(tmp_path: Path) -> None:
+    one = (
+        partition(tmp_path / "a" / "orders-0", [b"%d" % n for n in range(6)], batch_size="0")
+        / "00000000000000000000.log"
+    )
+    data = one.read_bytes()
+    size = len(data) // 6
+    parts = [data[n * size : (n + 1) * size] for n in range(6)]
+    b = tmp_path / "b" / one.name
+    b.parent.mkdir()
+    b.write_bytes(b"".join(parts[n] for n in (0, 3, 2, 1, 4, 5)))
+    found = lw.diff(one, b, by="frames")
+    assert found.counts["a"] == found.counts["b"] == 6
+    assert not found.equal
+
+
+def test_frames_that_do_not_lie_side_by_side() -> None:
+    class Gaps:
+        source = MemorySource(b"frame...frame..")
+        codec: Any = type("Codec", (), {"ordered": None})()
+
+        def walk(self) -> Any:
+            window = Window(np.frombuffer(b"frame...frame..", np.uint8), 0, 15)
+            starts, ends = np.array([0, 8]), np.array([5, 13])
+            yield Stretch(window, Frames(starts, ends, np.zeros(2), 13), [])
+
+    found: Any = Gaps()
+    rows = pa.Table.from_batches(diff_frames._stretches(found, diff_frames.Same(0, 0, False))).to_pylist()
+    assert [(one["start"], one["stop"], one["kind"]) for one in rows] == [
+        (0, 5, 0),
+        (5, 8, 2),
+        (8, 13, 0),
+        (13, 15, 2),
+    ]
+
+
+def test_files_that_no_codec_knows(tmp_path: Path) -> None:
+    a = partition(tmp_path / "a" / "orders-0", [b"x"])
+    (a / "note.txt").write_text("same")
+    b = shutil.copytree(a, tmp_path / "b" / "orders-0")
+    assert lw.diff(a, b, by="frames").equal

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import io
+import itertools
 import json
 import shutil
 from pathlib import Path
@@ -472,7 +472,7 @@ def test_where_one_file_of_a_database_is_damaged(tmp_path: Path) -> None:
         data[100] ^= 1
         path.write_bytes(data)
         for one in (path, source):
-            with pytest.raises(lw.DamageError, match="[Rr]epair"):
+            with pytest.raises(lw.DamageError, match=r"[Rr]epair"):
                 lw.edit(one, tmp_path / "out" / write_as / one.name, drop="key == user-00007")
 
 
@@ -530,3 +530,15 @@ def test_records_that_can_not_be_read_are_damage(tmp_path: Path) -> None:
     source = KAFKA["craft_gzip_bad_crc"].partition
     with pytest.raises(lw.DamageError):
         lw.edit(source, tmp_path / source.name, drop="offset == 1")
+
+
+def test_zeros_made_in_advance_and_empty_segments(tmp_path: Path) -> None:
+    source = partition(tmp_path / "a" / "orders-0")
+    last = sorted(source.glob("*.log"))[-1]
+    with open(last, "ab") as file:
+        file.write(bytes(1000))
+    report = lw.edit(source, tmp_path / "b" / "orders-0", drop="key == user-007")
+    assert lw.verify(tmp_path / "b" / "orders-0").ok
+    assert any(one["why"] == "no batch" for one in report.cut or ())
+    empty = KAFKA["craft_only_empty_segment"].partition
+    lw.edit(empty, tmp_path / "c" / empty.name, drop="offset == 1")

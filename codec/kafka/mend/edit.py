@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -17,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from logwright.codec.base import Change, Cut, Frames, Kept, Listing, Mending, Plan, PlannedFile, Role, Window
-from logwright.codec.fault import DamageError, UsageError
+from logwright.codec.fault import UsageError
 from logwright.codec.kafka import encode, log
 from logwright.codec.kafka.again import again
 from logwright.codec.kafka.batch import CONTROL, DELETE_HORIZON, LENGTH_END, RECORD_BATCH
@@ -43,7 +44,7 @@ _ALL_FRAMES = log.FRAMES.names(detail=True)
 
 
 def edit(listing: Listing, plan: Plan, change: Change, options: Options) -> Mending:
-    """See `codec.base.Edits`."""
+    """See `codec.base.Edits`. What is damaged is not looked at: whoever calls this knows that nothing is."""
     cut: list[Cut] = []
     segments: list[_Segment] = []
     for file in plan.files:
@@ -60,7 +61,9 @@ def edit(listing: Listing, plan: Plan, change: Change, options: Options) -> Mend
         raise UsageError("there is no log in it")
     whole, said, advice = surroundings([listing], [plan], options)
     if change.columns:
-        advice.append("Other replicas still have what is edited here: edit them too, or have them fetch this one anew.")
+        advice.append(
+            "Other replicas still have what is edited here: edit them too, or have them fetch this one anew."
+        )
     interval, other = interval_of(listing, plan, options)
     deriver = PartitionDeriver(
         interval, now=time.time_ns() // 1_000_000, producer_expiration=options["producer.id.expiration.ms"]
@@ -119,27 +122,20 @@ class _Editor:
         self.base: int = self.context.base_offset or 0
 
     def runs(self) -> Iterator[Run]:
-        """All batches of the segment."""
-        held: Run | None = None
-        try:
-            for window, frames in walk(self.listing, self.file, check=True):
-                for run in self._window(window, frames):
-                    if held is not None and not held.patch and not run.patch and held.stop == run.start:
-                        held = Run(0, held.file, held.base, held.start, run.stop, held.first, run.last)
-                        continue
-                    if held is not None:
-                        yield held
-                    held = run
-        except UsageError as error:
-            if "is damaged" not in error.message:
-                raise
-            raise DamageError(
-                error.message,
-                path=self.file.name,
-                advice="Repair it first: in what is damaged nothing can be found",
-            ) from None
-        if held is not None:
-            yield held
+        """All batches of the segment. What is behind the last one (zeros made in advance, a torn write) goes."""
+        held: list[Run] = []
+        at = 0
+        for window, frames in walk(self.listing, self.file):
+            for run in self._window(window, frames):
+                at = run.stop
+                if held and not held[0].patch and not run.patch and held[0].stop == run.start:
+                    held = [replace(held[0], stop=run.stop, last=run.last)]
+                    continue
+                yield from held
+                held = [run]
+        yield from held
+        if at < self.file.size:
+            self.cut.append(Cut(self.file.name, at, self.file.size - at, "no batch", 0, 0))
 
     def _window(self, window: Window, frames: Frames) -> Iterator[Run]:
         touched = self._touched(window, frames)
@@ -162,8 +158,6 @@ class _Editor:
         starts = frames.start + window.offset
         columns = list(dict.fromkeys((*self.change.columns, "position")))
         for decoded in log.CODEC.decode(window, frames, "rows", columns, self.context):
-            for _, fault in decoded.faults:
-                raise DamageError.of(fault, self.file.name)
             rows = decoded.batch
             mask = self.change.drops(rows) | self.change.redacts(rows)
             if mask.any():
@@ -184,11 +178,9 @@ class _Editor:
         ]
         rows, table = tables
         before = _per_frame(rows, table)
-        batch = rows.to_batches()[0] if len(rows) else None
-        drops = redacts = np.zeros(len(rows), np.bool_)
-        if batch is not None:
-            drops = self.change.drops(batch)
-            redacts = self.change.redacts(batch) & ~drops
+        none = np.zeros(0, np.bool_)
+        drops = np.concatenate([none, *map(self.change.drops, rows.to_batches())])
+        redacts = np.concatenate([none, *map(self.change.redacts, rows.to_batches())]) & ~drops
         positions = np.asarray(rows.column("position"))
         edited = _redacted(rows, redacts, self.change).filter(pa.array(~drops))
         after = _per_frame(edited, table)

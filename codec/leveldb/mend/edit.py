@@ -27,13 +27,13 @@ from logwright.codec.leveldb.keys import BYTEWISE, DELETION, MAX_SEQUENCE, TYPE_
 from logwright.codec.leveldb.mend import logs
 from logwright.codec.leveldb.mend.examine import examine
 from logwright.codec.leveldb.mend.logs import Log
-from logwright.codec.leveldb.mend.rebuild import damage, refuse_damaged
+from logwright.codec.leveldb.mend.rebuild import refuse_damaged
 from logwright.codec.leveldb.mend.repair import REPAIR_OPTIONS, DatabaseMending
 from logwright.codec.leveldb.mend.tables import Block, Table, Tables, compression
 from logwright.codec.leveldb.names import parse
 from logwright.codec.leveldb.records import Payloads
 from logwright.codec.leveldb.rows import DEFAULT_INTERVAL, Unpacked, packed
-from logwright.codec.leveldb.walk import Hole, Reader
+from logwright.codec.leveldb.walk import Hole, Reader, Stretch
 from logwright.codec.leveldb.write_batch import WRITE_BATCH
 from logwright.codec.option import Options
 
@@ -83,8 +83,6 @@ def edit_table(
     named = parse(file.name)
     reader = Tables(listing, options, bytewise=options["comparator"] in (None, BYTEWISE))
     found = reader.examine(file.name, 0 if named is None else named.number, file.size, None, None)
-    if not found.sound:
-        raise damage(file.name, 0, "it is damaged")
     cut = TableEdit(reader, found, change).cut
     if found.smallest is None:
         raise UsageError(
@@ -101,8 +99,6 @@ def edit_log(
     """See `codec.base.EditsFile`."""
     _refuse_null(change)
     found = logs.examine(listing, file.name, 0, file.size, options)
-    if found.cut:
-        raise damage(file.name, found.cut[0].offset, found.cut[0].why)
     edited = LogEdit(listing, found, change, options)
     return list(edited.pieces()), edited.cut
 
@@ -122,6 +118,11 @@ def _cut(file: str, start: int, stop: int, number: int, dropped: int, redacted: 
     said = [f"{count} {what}" for count, what in ((dropped, "dropped"), (redacted, "redacted")) if count]
     lost = {"file": number} if dropped else {}
     return Cut(file, start, stop - start, f"edited: {', '.join(said)}", 0, dropped, lost)
+
+
+def _sound(found: Iterator[Stretch | Hole]) -> Iterator[Stretch]:
+    """The frames of a file in which nothing is damaged."""
+    return (one for one in found if isinstance(one, Stretch))
 
 
 # Tables
@@ -148,19 +149,15 @@ class TableEdit:
         self.reader, self.found, self.change = reader, found, change
         self.cut: list[Cut] = []
         blocks: list[Block] = []
-        for one in reader.walk(Reader(reader.listing, found.file, found.size)):
-            if isinstance(one, Hole):
-                continue  # none: it is sound
+        for one in _sound(reader.walk(Reader(reader.listing, found.file, found.size))):
             for portion in portions(one.window, one.frames, reader.limit):
                 judged = _Judged.of(_rows(portion, found), change, portion.made.trailers & 0xFF)
                 rows = portion.rows
                 for i in range(len(portion.frames)):
                     block, _ = reader.block(found, one.window, portion, None, i)
-                    if block is None:
-                        continue
                     low, high = int(rows[i]), int(rows[i + 1])
                     drop, redact = judged.drop[low:high], judged.redact[low:high]
-                    if drop.any() or redact.any():
+                    if block is not None and (drop.any() or redact.any()):
                         self.cut.append(
                             _cut(
                                 found.file,
@@ -254,9 +251,7 @@ class LogEdit:
         self._new: dict[int, list[bytes]] = {}
         """The batches that take the place of one, by where that starts."""
         columns = log.ROWS.names(detail=True)
-        for one in logs.walk_log(Reader(listing, found.file, found.size), options):
-            if isinstance(one, Hole):
-                continue  # of no weight, since the log is sound
+        for one in _sound(logs.walk_log(Reader(listing, found.file, found.size), options)):
             context = log.CODEC.context(found.file, Options(log.CODEC.options))
             ends = one.frames.end + one.window.offset
             starts = one.frames.start + one.window.offset
@@ -303,9 +298,7 @@ class LogEdit:
         at = min(self._new)
         first = at
         yield Kept(found.file, 0, at)
-        for one in logs.walk_log(Reader(self.listing, found.file, found.size), self.options):
-            if isinstance(one, Hole):
-                continue
+        for one in _sound(logs.walk_log(Reader(self.listing, found.file, found.size), self.options)):
             starts = one.frames.start + one.window.offset
             behind = starts >= first
             if not behind.any():
