@@ -161,6 +161,16 @@ class _Rows:
             a.path, b.path, "rows", kind(self.native[0]) if self.native else "table", wish.view, self.key
         )
 
+    @property
+    def place(self) -> str | None:
+        """The column that says at which byte of its file the frame of a row starts."""
+        names = () if self.table is None else self._all()
+        return (
+            _POSITION
+            if self.table is not None and _POSITION in names and not self.table[_POSITION].elsewhere
+            else None
+        )
+
     skips = False
     """Whether the same bytes are the same rows."""
 
@@ -201,7 +211,7 @@ class _Rows:
         self.skips = not around or wanted is None
         if wanted is None:
             chosen = [
-                name for name in chosen if name not in (*around, _POSITION)
+                name for name in chosen if name not in (*around, self.place)
             ]  # that follows from what is before
             if around:
                 self.notes.append(
@@ -292,7 +302,7 @@ class _Rows:
         names = [name.lstrip("-") for name in key]
         read: list[Iterable[pa.RecordBatch]] = []
         for side in (self.a, self.b):
-            more = [_POSITION] if _POSITION in self._names(side) else []
+            more = [self.place] if self.place is not None and side.loose is None else []
             wanted = list(dict.fromkeys((*self.columns, *names, *more)))
             read.append(side.rows(wanted, self.wish.mode, self.filter))
         counts = result.counts
@@ -393,12 +403,10 @@ class _Rows:
         if there is None:
             return None
         row, work = there.pop("_row"), there.pop("_work")
-        position = row.get(_POSITION)
-        if work is None or position is None:
-            return None
-        tasks = work.files
+        position = None if self.place is None else row.get(self.place)
+        tasks: Sequence[Task] = work.files if work is not None and position is not None else ()
         task = tasks[0] if len(tasks) == 1 else self._task(tasks, row)
-        if task is None or not isinstance(task, Task):
+        if task is None or position is None:
             return None
         there |= {"file": task.file, "path": task.path, "offset": int(position)}
         return task, int(position), row
@@ -516,8 +524,7 @@ def _common(a: Task, b: Task) -> int:
             return cut
         for starts, _ in file.walk(a.start).starts():
             inside = starts[starts <= head]
-            if len(inside):
-                cut = int(inside[-1])
+            cut = int(inside[-1]) if len(inside) else cut
             if len(inside) < len(starts):
                 break
     return cut

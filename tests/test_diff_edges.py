@@ -14,8 +14,9 @@ import logwright as lw
 from logwright.codec.base import Frames, Window
 from logwright.codec.fault import UnreadableError
 from logwright.readers import diff as diffing
-from logwright.readers import diff_frames
+from logwright.readers import diff_fields, diff_frames
 from logwright.readers.difference import Difference, show
+from logwright.readers.resolve import resolve
 from logwright.readers.source import MemorySource
 from logwright.readers.walk import Stretch
 
@@ -199,15 +200,37 @@ def test_batches_without_records(tmp_path: Path) -> None:
     assert lw.diff(tmp_path / "b" / "orders-0", a).counts["added"] == 1
 
 
-def test_rows_that_are_frames(tmp_path: Path) -> None:
-    """Entries of an index: they have no row within them."""
+def test_a_position_that_is_data(tmp_path: Path) -> None:
+    """That of an entry of an index is a place in the log."""
     values = [b"%d" % n * 100 for n in range(200)]
     a = partition(tmp_path / "a" / "orders-0", values, index_interval_bytes=100, batch_size="0")
     b = partition(tmp_path / "b" / "orders-0", [b"", *values[1:]], index_interval_bytes=100, batch_size="0")
     name = "00000000000000000000.index"
     found = lw.diff(a / name, b / name)
+    assert "position" in found.columns
     assert found.first is not None
-    assert found.first["fields"]
+    assert "offset" not in found.first["a"]
+    assert lw.diff(a / name, b / name, by="frames").counts["changed"] == found.counts["changed"]
+
+
+def test_a_row_that_no_field_is_known_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    a = partition(tmp_path / "a" / "orders-0", [b"x", b"y"])
+    b = partition(tmp_path / "b" / "orders-0", [b"x", b"z"])
+    monkeypatch.setattr(diff_fields, "_row", lambda side, row: None)
+    found = lw.diff(a, b).first
+    assert found is not None
+    assert found["fields"][0]["field"].endswith(".value")
+    assert "at" not in found["a"]
+
+
+def test_the_rows_of_a_frame_that_has_not_so_many(tmp_path: Path) -> None:
+    a = partition(tmp_path / "a" / "orders-0", [b"x", b"y"]) / "00000000000000000000.log"
+    (target,) = resolve(str(a))
+    file: Any = diffing._opened(target)  # type: ignore[arg-type]
+    with file.source:
+        span = diff_fields.Span(file, *file.frame(0))
+        assert diff_fields.row_place(span, 1) is not None
+        assert diff_fields.row_place(span, 2) is None
 
 
 def test_ids_that_go_back_on_one_side(tmp_path: Path) -> None:
