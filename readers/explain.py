@@ -464,7 +464,7 @@ def _note(pieces: list[Piece], faults: Sequence[Fault]) -> list[Fault]:
         i = int(np.searchsorted(starts, fault.offset, "right")) - 1
         if i >= 0 and fault.offset < pieces[i].stop:
             pieces[i].findings += (fault,)
-        elif not pieces or fault.offset >= pieces[-1].stop:
+        else:
             left.append(fault)
     return left
 
