@@ -22,7 +22,8 @@ Pair = tuple[bytes, bytes]
 _KEYS = st.binary(max_size=12) | st.sampled_from([b"", b"\xff" * 9, b"a" * 40, b"a" * 39 + b"b"])
 _LONG = st.builds(lambda one, count: one * count, st.binary(min_size=1, max_size=3), st.integers(0, 900))
 _VALUES = st.none() | st.binary(max_size=30) | _LONG
-_SEQUENCES = st.integers(0, MAX_SEQUENCE)
+_SEQUENCES = st.integers(0, MAX_SEQUENCE - 1)
+"""The largest is for keys to seek by, and those of an index: a block found alone is told by it."""
 _NUMBERS = st.integers(0, (1 << 63) - 1)
 
 
