@@ -267,6 +267,7 @@ class _Opened:
     def _pieces(self, after: int = 0) -> Iterator[tuple[Stretch | None, list[Piece]]]:
         """All of the file, a scan at a time; of what ends at byte `after` or before, no pieces are made."""
         at = 0
+        findings: list[Fault] = []
         with named(self.source):
             walk = self._walk()
             scans = iter(walk)
@@ -289,13 +290,16 @@ class _Opened:
                     base = found.window.offset
                     starts, stops = (found.frames.start + base).tolist(), (found.frames.end + base).tolist()
                     made = [Piece(a, b, frame=True) for a, b in zip(starts, stops, strict=True)]
-                    _note(made, found.faults)
+                    findings += found.faults
                 if made and made[0].start > at:
                     made.insert(0, Piece(at, made[0].start))
                 at = made[-1].stop if made else at
+                findings = _note(made, findings)
                 yield found if isinstance(found, Stretch) else None, made
             if at < walk.size:
-                yield None, [Piece(at, walk.size)]
+                made = [Piece(at, walk.size)]
+                _note(made, findings)
+                yield None, made
 
     def _finished(self, pieces: list[Piece], wish: Wish, focus: tuple[int, ...] = ()) -> Explained:
         """With what they hold. Without a place asked for there may be too many of them."""
@@ -452,13 +456,17 @@ def _pick(frames: Frames, numbers: np.ndarray[Any, Any]) -> Frames:
     return frames.pick(mask)
 
 
-def _note(pieces: list[Piece], faults: Sequence[Fault]) -> None:
-    """Findings that stopped no scan, to the pieces that they are of."""
+def _note(pieces: list[Piece], faults: Sequence[Fault]) -> list[Fault]:
+    """Findings that stopped no scan, to the pieces that they are of. Returns those of pieces that are still to come."""
     starts = [piece.start for piece in pieces]
+    left = []
     for fault in faults:
         i = int(np.searchsorted(starts, fault.offset, "right")) - 1
         if i >= 0 and fault.offset < pieces[i].stop:
             pieces[i].findings += (fault,)
+        else:
+            left.append(fault)
+    return left
 
 
 def _place(node: Node, row: int | None, around: tuple[int, ...] = ()) -> tuple[int, ...] | None:

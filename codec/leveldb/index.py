@@ -21,6 +21,7 @@ from logwright.codec.fault import Fault, Kind
 from logwright.codec.leveldb.block import (
     BLOCK_HANDLE,
     NOTHING,
+    RESTART_SIZE,
     SOUND,
     TRAILER_SIZE,
     Slices,
@@ -117,6 +118,10 @@ def handles(data: bytes) -> list[tuple[int, int]]:
         elif shift == 70:
             break
     return list(zip(found[::2], found[1::2], strict=False))
+
+
+_LEAST = 2 * RESTART_SIZE
+"""The size of an empty block: one restart point, and how many there are."""
 
 
 @dataclass(slots=True)
@@ -346,5 +351,6 @@ def _kind(look: _Look, offset: int, size: int, known: set[tuple[int, int]]) -> i
     named = zip(offsets.tolist(), sizes.tolist(), strict=True)
     if _are_before(offsets, sizes, offset) and any(one in known for one in named):
         return INDEX
-    # No entry has such a key.
-    return INDEX if keys[len(keys) - 1].endswith(SEEK_TAG) and bool((offsets >= 0).all()) else DATA
+    # LevelDB gives no entry such a key, and no block is smaller than an empty one.
+    named_blocks = (offsets >= 0) & (sizes >= _LEAST)
+    return INDEX if keys[len(keys) - 1].endswith(SEEK_TAG) and bool(named_blocks.all()) else DATA

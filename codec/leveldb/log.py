@@ -313,7 +313,7 @@ class Batches(Records):
         self.rows = rows
         self.batch = _one_batch(rows)
         self.made = prepare(self.batch)
-        sequences = self.made.trailers >> 8
+        sequences = self.made.trailers >> 8 & MAX_SEQUENCE
         if "sequence" not in rows.column_names:
             sequences = np.arange(1, rows.num_rows + 1)
         self.sequences = sequences

@@ -14,7 +14,7 @@ from logwright.codec.leveldb import encode
 from logwright.codec.leveldb.block import handle, pack_entries, sealed
 from logwright.codec.leveldb.encode import footer
 from logwright.codec.leveldb.filter import FilterBuilder, bits_per_key_of
-from logwright.codec.leveldb.index import survey
+from logwright.codec.leveldb.index import DATA, survey
 from logwright.codec.leveldb.keys import internal_key
 from logwright.codec.leveldb.rescan import find, pairs
 from logwright.readers.report import FileReport
@@ -223,3 +223,13 @@ def test_index_keys_need_not_be_given() -> None:
     rows, frames, file = table.tables()
     bare = frames.drop_columns(["index_key", "payload"])
     assert table.encode(rows, bare, file) == table.all_bytes()
+
+
+def test_the_largest_sequence_number_makes_no_index_of_a_data_block() -> None:
+    """Only an index has such keys as LevelDB writes them; a lone block of a cut file whose values name no block is none."""
+    block = bytes.fromhex("00080201ffffffffffffff000000000000010000000093686d4b")
+    (place,) = np.argwhere(
+        survey(lambda at, size: np.frombuffer(block, np.uint8)[at : at + size], len(block), LIMIT).kind
+        == DATA
+    )
+    assert place.tolist() == [0]

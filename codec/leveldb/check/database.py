@@ -69,8 +69,8 @@ class DatabaseChecker:
         (file, check), self._at = self._at, None
         self._found += [(file.name, fault) for fault in check.faults]
         named = parse(file.name)
-        if named is not None:
-            self._tables[named.number] = file.name, check
+        assert named is not None
+        self._tables[named.number] = file.name, check
         # Keys and filters are not needed any more.
         check.blocks.keys = ()
 

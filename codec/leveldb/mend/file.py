@@ -24,7 +24,7 @@ def mend_log(listing: Listing, name: str, strategy: Strategy, options: Options) 
     """See `codec.base.Mends`."""
     found = logs.examine(listing, name, _number(name), _size(listing, name), options)
     prefix = strategy is Strategy.PREFIX
-    if prefix:
+    if prefix and found.first is not None:
         found = found.up_to_damage()
     return logs.pieces(listing, found, options, prefix=prefix), found.cut
 

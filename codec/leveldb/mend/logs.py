@@ -54,14 +54,9 @@ class Log:
     high_before: int = -1
     """As `rows` and `high`, of what lies before that byte."""
 
-    @property
-    def sound(self) -> bool:
-        return self.first is None
-
     def up_to_damage(self) -> Log:
         """The same with nothing behind the first damage."""
-        if self.first is None:
-            return self
+        assert self.first is not None
         text = "; ".join([self.cut[0].why, "all behind it is cut too"])
         lost = self.rows - self.rows_before
         behind = Cut(self.file, self.first, self.size - self.first, text, 0, None if self.cut else lost)
@@ -81,8 +76,6 @@ def examine(listing: Listing, file: str, number: int, size: int, options: Option
             if fault.severity is not Severity.INFO:
                 why = f"{fault.kind}: {fault.detail}"
                 _cut(found, Cut(file, fault.offset, fault.length, why, 0, fault.rows_lost, fault.lost))
-            elif read.touches(fault.offset, size):
-                _cut(found, Cut(file, fault.offset, fault.length, "the disk can't read it", 0))
             continue
         judged = _Judged.of(one)
         for i in np.flatnonzero(judged.why != "").tolist():

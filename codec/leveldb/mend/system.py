@@ -96,6 +96,7 @@ def _passed_over(listing: Listing, name: str, size: int) -> Iterator[Cut]:
     for one in replay(read, size):
         if isinstance(one, Delivered):
             seen.update((one.frames.start + one.window.offset).tolist())
+    sorted_ = np.array(sorted(seen), np.int64)
     named = parse(name)
     number = 0 if named is None else named.number
     context = log.CODEC.context(name, Options(log.CODEC.options))
@@ -108,7 +109,7 @@ def _passed_over(listing: Listing, name: str, size: int) -> Iterator[Cut]:
             continue
         head, frames = found.frames.header, found.frames
         starts = frames.start + found.window.offset
-        gone = np.flatnonzero(~np.isin(starts, list(seen)))
+        gone = np.flatnonzero(~np.isin(starts, sorted_))
         for some in np.split(gone, np.flatnonzero(np.diff(gone) != 1) + 1) if len(gone) else ():
             low, high = int(some[0]), int(some[-1])
             batches = head[low : high + 1]
