@@ -74,7 +74,12 @@ OPTIONS = (
     Option("partition.leader.epoch", 0, "The leader epoch that batches carry", low=-1, high=(1 << 31) - 1),
 )
 
-COMPRESSING = ("compression.type", "compression.gzip.level", "compression.lz4.level", "compression.zstd.level")
+COMPRESSING = (
+    "compression.type",
+    "compression.gzip.level",
+    "compression.lz4.level",
+    "compression.zstd.level",
+)
 
 FORGETS = (
     Forgotten(

@@ -193,7 +193,9 @@ def from_lines(path: str, table: Table) -> pa.RecordBatchReader:
                             path=path,
                             advice="Name it in the first line too, with null",
                         )
-                yield pa.RecordBatch.from_arrays([_read(field, rows, path) for field in schema], schema=schema)
+                yield pa.RecordBatch.from_arrays(
+                    [_read(field, rows, path) for field in schema], schema=schema
+                )
 
     return pa.RecordBatchReader.from_batches(schema, batches())
 
