@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from logwright.codec.base import Cut, Layout, Listing, Mending, Plan, Repairs, Strategy
-from logwright.codec.fault import BusyError, ExistsError, UsageError
+from logwright.codec.fault import BusyError, ExistsError, Severity, UsageError
 from logwright.codec.option import Option, Options, fold
 from logwright.readers.listing import open_listing
 from logwright.readers.report import Report
@@ -288,9 +288,10 @@ def _carry_out(
         elif any(copy.live for copy in copies):
             report.notes.append("the system is running: this is what was to be seen at this moment")
         _refuse_places(copies, request)
-    verify([first], report, Wish())
+    gone = _gone(verify([first], report, Wish()))
     for copy in copies[1:]:
         found = verify([copy], report_of([copy]), Wish())
+        gone = gone and _gone(found)
         report.notes.append(
             f"replica {copy.path}: {_count(found.faults_total, 'fault') if found.faults_total else 'ok'}"
         )
@@ -314,7 +315,17 @@ def _carry_out(
         assert request.backup is not None
         done = mender.in_place(local_path(first.path), local_path(request.backup))
     _tell(report, done, copies, request, verb)
+    report.incomplete |= gone
     return report
+
+
+def _gone(report: Report) -> bool:
+    """Whether rows are missing of which no byte is left that could be cut."""
+    primary = (fault for file in report.files if file.primary for fault in file.faults)
+    return any(
+        fault.lost and not fault.length and fault.rows_lost != 0 and fault.severity is Severity.ERROR
+        for fault in primary
+    )
 
 
 def _tell(report: Report, done: Done, copies: Sequence[DirectoryTarget], request: Request, verb: str) -> None:
