@@ -15,6 +15,7 @@ from kafka_log import batch, record
 import logwright as lw
 from logwright.codec.base import Window
 from logwright.codec.fault import Fault, Severity, StorageError
+from logwright.codec.kafka.check.partition import _whole
 from logwright.codec.kafka.index import INDEX_ENTRY
 from logwright.codec.kafka.log import CODEC
 from logwright.codec.kafka.markers import markers
@@ -138,6 +139,52 @@ def test_what_a_crash_leaves_may_be_lost(partition: Path) -> None:
     report = lw.verify(partition, clean=False)
     assert report.ok
     assert "may be lost: offsets" in report.text()
+
+
+def test_a_batch_out_of_its_place_is_not_lost() -> None:
+    faults = lw.verify(CASES["dmg_batch_swapped"].partition).faults
+    assert not any(fault.lost or fault.rows_lost for _, fault in faults)
+    assert not any("27" in fault.detail and "in no batch" in fault.detail for _, fault in faults)
+
+
+@pytest.mark.parametrize("name", ["dmg_flip_offset_back", "dmg_flip_offset_neg"])
+def test_offsets_that_are_wrong_are_not_those_that_are_lost(name: str) -> None:
+    faults = lw.verify(CASES[name].partition).faults
+    ((lost, rows),) = [(fault.lost, fault.rows_lost) for _, fault in faults if fault.lost]
+    assert (lost["first_offset"], lost["last_offset"], rows) == (91, 92, 2)
+    assert any("offsets 91 to 92 are in no batch" in fault.detail for _, fault in faults)
+
+
+def test_a_batch_that_is_there_twice_loses_nothing(partition: Path) -> None:
+    one = frames(partition, 86)[1]
+    data = (partition / first(86)).read_bytes()
+    end = one["position"] + one["size"]
+    (partition / first(86)).write_bytes(data[:end] + data[one["position"] :])
+    ((_, fault),) = [each for each in lw.verify(partition).faults if "left out" in each[1].detail]
+    assert (fault.lost, fault.rows_lost) == ({}, 0)
+
+
+def test_of_a_last_batch_with_a_wrong_offset_it_is_not_known_which_are_lost(partition: Path) -> None:
+    last = frames(partition, 86)[-1]
+    data = bytearray((partition / first(86)).read_bytes())
+    data[last["position"] : last["position"] + 8] = (86).to_bytes(8, "big")
+    (partition / first(86)).write_bytes(data)
+    ((_, fault),) = [each for each in lw.verify(partition).faults if "left out" in each[1].detail]
+    assert fault.rows_lost
+    assert set(fault.lost) == {"topic", "partition"}
+
+
+def test_what_a_batch_out_of_its_place_would_fill_is_looked_for_in_sound_bytes_only(
+    partition: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listing = LocalDirectory(str(partition))
+    size = (partition / first(86)).stat().st_size
+    one = frames(partition, 86)[0]
+    stop = one["position"] + one["size"]
+    assert list(_whole(listing, first(86), one["position"], stop)) == [(86, one["last_offset"])]
+    assert list(_whole(listing, first(86), one["position"], stop + 1)) == []
+    assert list(_whole(listing, first(86), 0, 10)) == []
+    assert list(_whole(listing, first(86), 0, size + 100)) == []
 
 
 # The last segments

@@ -11,11 +11,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from crc32c import crc32c
 
 from logwright.codec.base import Frames, Listing, Plan, PlannedFile, Role, Window
 from logwright.codec.describe import DescriptionError
 from logwright.codec.fault import Fault, Kind, LogwrightError, Severity
-from logwright.codec.kafka.batch import CONTROL, HEAD_SIZE, LENGTH_END
+from logwright.codec.kafka.batch import CONTROL, CRC_START, HEAD, HEAD_SIZE, LENGTH_END
 from logwright.codec.kafka.check.epochs import EpochCheck
 from logwright.codec.kafka.check.indexes import Batches, IndexCheck, TimeIndexCheck
 from logwright.codec.kafka.check.producers import ProducerCheck, TxnIndexCheck
@@ -30,6 +31,8 @@ from logwright.codec.kafka.names import (
 )
 
 LAYOUT, _LOG = "kafka.partition", "kafka.log"
+_READ = 64 << 20
+"""Larger stretches of damage are not looked into."""
 _GAP = "the broker takes it for a gap in the offsets, and starts"
 _ABSENT = "the file is not there, but other files of the segment are"
 
@@ -105,6 +108,9 @@ class PartitionChecker:
         for low, high in itertools.pairwise(cuts):
             if low in holes:
                 self._producers.lose()
+                segment.strays += _whole(
+                    self._listing, file.name, int(np.r_[segment.end, end][low]), int(start[low])
+                )
             mine = marks[(marks["frame"] >= low) & (marks["frame"] < high)].copy()
             mine["frame"] -= low
             self._producers.add(file.name, head[low:high], start[low:high], mine, segment.transactions)
@@ -158,7 +164,7 @@ class PartitionChecker:
     def _gaps_of(self, segment: _Segment, batches: Batches) -> None:
         """Offsets that no batch has, where no damage lies between."""
         before_end = np.r_[segment.end, batches.end[:-1]]
-        before_last = np.r_[segment.last, batches.last[:-1]]
+        before_last = np.maximum.accumulate(np.r_[segment.last, batches.last[:-1]])
         for i in np.flatnonzero((batches.start == before_end) & (batches.base > before_last + 1)).tolist():
             self._gaps.append((segment.file.name, int(before_last[i]) + 1, int(batches.base[i])))
 
@@ -214,13 +220,16 @@ class PartitionChecker:
     def _cut_short(self, segment: _Segment, active: bool, torn: bool) -> bool:
         """The segment ends with a whole batch, or is `torn` within one: whether other files know of more."""
         end, once, name = segment.last + 1, *self._evidence(segment, active)
+        for base, last in sorted(segment.strays):
+            end = last + 1 if base == end else end  # it is there, out of its place
+        self._end = max(self._end or 0, end)
         if active and (trailing := [base for base in self._orphans if base >= end]):
             self._trailing(trailing, end, once)
             return True
         if once <= end or (torn and (not active or self._clean is True)):
             return False  # or it is known to be damage
         what = "log" if active else "segment"
-        ends = f"ends with offset {segment.last}" if segment.end or (active and end) else "is empty"
+        ends = f"ends with offset {end - 1}" if segment.end or (active and end) else "is empty"
         text = f"the {what} {ends}, but {name} says that it went up to {once - 1}"
         # What was not flushed when the machine failed is lost like that: the broker starts, and its replicas may have it.
         system = "the broker goes on with the next segment"
@@ -330,6 +339,20 @@ class _Segment:
         """Byte behind the last good batch."""
         self.last: int = file.hints["base_offset"] - 1
         self.whole = True
+        self.strays: list[tuple[int, int]] = []
+        """First and last offset of batches that are whole, among what the scan took for damage."""
+
+
+def _whole(listing: Listing, name: str, start: int, stop: int) -> Iterator[tuple[int, int]]:
+    """The offsets of the batch that takes all of some bytes, if there is one: its order alone is wrong."""
+    if not HEAD_SIZE <= stop - start <= _READ:
+        return
+    data = _content(listing, name, start, stop - start) or b""
+    if len(data) < stop - start:
+        return
+    head = np.frombuffer(data, HEAD, 1)[0]
+    if head["batch_length"] == len(data) - LENGTH_END and head["crc"] == crc32c(data[CRC_START:]):
+        yield int(head["base_offset"]), int(head["base_offset"]) + int(head["last_offset_delta"])
 
 
 def _content(listing: Listing, name: str, offset: int = 0, length: int | None = None) -> bytes | None:
