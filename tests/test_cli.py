@@ -227,7 +227,11 @@ def test_partitions_through_arrow(partition: Path, tmp_path: Path, capsys: Out) 
     [
         (["dump", "nowhere"], 1, "no such file"),
         (["dump"], 2, "Missing argument"),
-        (["verify", "{orders}", "--dpeth", "x"], 2, "unknown option 'dpeth'"),
+        (["verify", "{orders}", "--dpeth", "x"], 2, "unknown option 'dpeth'. Did you mean --depth?"),
+        (["dump", "{orders}", "--limt", "5"], 2, "unknown option 'limt'. Did you mean --limit?"),
+        (["dump", "{orders}", "--log-start-ofset", "5"], 2, "Did you mean 'log.start.offset'?"),
+        (["dump", "{orders}", "--zzz", "5"], 2, "`logwright dump --help` lists those of dump itself"),
+        (["verify", "{orders}", "--jsn"], 2, "--jsn needs a value. Did you mean --json?"),
         (["dump", "{orders}", "--segment-bytes"], 2, "needs a value"),
         (["dump", "{orders}", "--columns", "ofset"], 2, "Did you mean 'offset'"),
         (["dump", "{orders}", "--filter", "ofset > 3"], 2, "Did you mean 'offset'"),
