@@ -323,6 +323,7 @@ class KafkaPartition:
             options,
             None if listing is None else resume(listing, self.plan(listing, Options(self.read_options))),
             staged=staged,
+            name=name,
         )
 
     def place(
@@ -338,8 +339,9 @@ class KafkaPartition:
             parts,
             extra,
             options,
+            name,
         )
-        order = {name: i for i, name in enumerate(self.order({final for _, _, final in placement.renames}))}
+        order = {final: i for i, final in enumerate(self.order({final for _, _, final in placement.renames}))}
         renames = sorted(placement.renames, key=lambda rename: order[rename[2]])
         return Placement(tuple(renames), placement.summary)
 
