@@ -148,7 +148,7 @@ def _no_view(view: str, known: Sequence[str], path: str) -> UsageError:
 def _of_directory(target: DirectoryTarget, view: str | None, started: Started | None) -> Reading:
     layout, plan, directory = target.layout, target.plan, target.directory
     view = view or layout.default_view
-    shown = directory.warnings
+    shown = directory.notes()
     if started is not None:
         return _as_system(target, view, started)
     if view == "files":
@@ -199,7 +199,7 @@ def _as_system(target: DirectoryTarget, view: str, started: Started) -> Reading:
         for p in opened.parts(view)
     )
     table = registry.get(named.codec).tables[named.table]
-    notes = target.directory.warnings
+    notes = target.directory.notes()
     if verdict.error is not None:
         notes += (f"its client stops at {verdict.serves.get('stops_at')}: {verdict.error}",)
     return Reading(table, tasks, (), notes, (), target.live, (verdict.to_dict(),))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -223,6 +225,36 @@ def test_a_repair_without_a_segment_is_incomplete_unless_a_replica_has_it(
     (other / first(30)).unlink()
     assert lw.repair(other, tmp_path / "out", dry_run=True).incomplete
     assert not lw.repair([other, partition], tmp_path / "out", dry_run=True).incomplete
+
+
+@pytest.mark.parametrize(
+    "what", ["a link to what is not there", "a link to itself", "a folder", "a pipe", "a device or a socket"]
+)
+def test_a_log_that_is_no_file_is_named(partition: Path, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = partition / first(30)
+    log.unlink()
+    match what:
+        case "a link to what is not there":
+            log.symlink_to("nowhere")
+        case "a link to itself":
+            log.symlink_to(log.name)
+        case "a folder":
+            log.mkdir()
+            (partition / "not.ours").mkdir()
+        case "a pipe":
+            os.mkfifo(log)
+        case _:
+            monkeypatch.chdir(partition)
+            with socket.socket(socket.AF_UNIX) as one:
+                one.bind(log.name)
+    said = [fault.detail for name, fault in lw.verify(partition).faults if name == first(30)]
+    assert f"it is {what}, not a file: it is not read" in said
+    scan = lw.scan(partition, columns="offset")
+    scan.to_table()
+    assert [note for note in scan.report.notes if what in note] == [
+        f"{log}: it is {what}, not a file: it is not read"
+    ]
+    assert len(lw.inspect(partition)["notes"]) == 1
 
 
 # Indexes of other brokers
