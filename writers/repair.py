@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from logwright.codec.base import Cut, Layout, Listing, Mending, Plan, Repairs, Strategy
-from logwright.codec.fault import BusyError, ExistsError, Severity, UsageError
+from logwright.codec.fault import BusyError, ExistsError, LogwrightError, Severity, UsageError
 from logwright.codec.option import Option, Options, fold
 from logwright.readers.listing import open_listing
 from logwright.readers.report import Report
@@ -307,13 +307,21 @@ def _carry_out(
         request.files, first.layout, lambda: [open_listing(copy.path, copy.directory.how) for copy in copies], make, first.layout_options,
         known={about(name, fault) for name, fault in report.faults}, tolerant=tolerant, show=show,
     )  # fmt: skip
-    if request.dry_run:
-        done = mender.dry()
-    elif request.out is not None:
-        done = mender.beside(local_path(request.out))
-    else:
-        assert request.backup is not None
-        done = mender.in_place(local_path(first.path), local_path(request.backup))
+    try:
+        if request.dry_run:
+            done = mender.dry()
+        elif request.out is not None:
+            done = mender.beside(local_path(request.out))
+        else:
+            assert request.backup is not None
+            done = mender.in_place(local_path(first.path), local_path(request.backup))
+    except LogwrightError as error:
+        # Layouts know the names in a directory only.
+        for copy in copies:
+            if error.path in [entry.name for entry in copy.directory.entries()]:
+                error.path = copy.directory.shown(error.path)
+                break
+        raise
     _tell(report, done, copies, request, verb)
     report.incomplete |= gone
     return report

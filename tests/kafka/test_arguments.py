@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from kafka_golden import CASES
 
 import logwright as lw
 from logwright.codec.kafka.builder import elsewhere
+from logwright.writers.filesystem import LocalFileSystem
 from logwright.writers.staged import StagedWrite
 
 
@@ -162,3 +164,34 @@ def test_the_sink_of_spark_warns_as_write_does(tmp_path: Path) -> None:
     task.add(pa.RecordBatch.from_pylist([{"topic": "other", "value": "x"}]))
     with pytest.warns(UserWarning, match="the rows say that they are of other-1"):
         SparkSink(write).commit([Message(task.commit()), None])
+
+
+def test_where_nothing_can_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No error names the directory in which a write is staged."""
+    (tmp_path / "file").write_bytes(b"")
+    rows = [{"value": "x"}]
+    for below in ("a-0", "b/a-0"):
+        with pytest.raises(lw.UsageError, match=r"/file: it is a file: nothing can be made below it"):
+            lw.write(rows, tmp_path / "file" / below, "kafka.partition")
+    target = tmp_path / "a-0"
+
+    def denied(self: LocalFileSystem, path: str) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", path)
+
+    monkeypatch.setattr(LocalFileSystem, "mkdir", denied)
+    with pytest.raises(lw.AccessError) as caught:
+        lw.write(rows, target, "kafka.partition")
+    assert caught.value.path == str(target)
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="no /proc here")
+def test_where_no_directories_are_made() -> None:
+    with pytest.raises(lw.LogwrightError, match=r"^/proc/a-0: .*can't be made"):
+        lw.write([{"value": "x"}], "/proc/a-0", "kafka.partition")
+
+
+def test_what_keeps_from_rebuilding_is_named_by_its_path(tmp_path: Path) -> None:
+    case = CASES["dmg_flip_payload"].partition
+    with pytest.raises(lw.DamageError) as caught:
+        lw.rebuild(case, tmp_path / "out")
+    assert caught.value.path == str(case / "00000000000000000086.log")
