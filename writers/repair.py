@@ -317,10 +317,9 @@ def _carry_out(
             done = mender.in_place(local_path(first.path), local_path(request.backup))
     except LogwrightError as error:
         # Layouts know the names in a directory only.
-        for copy in copies:
-            if error.path in [entry.name for entry in copy.directory.entries()]:
-                error.path = copy.directory.shown(error.path)
-                break
+        of = {entry.name: copy for copy in reversed(copies) for entry in copy.directory.entries()}
+        if error.path in of:
+            error.path = of[error.path].directory.shown(error.path)
         raise
     _tell(report, done, copies, request, verb)
     report.incomplete |= gone
