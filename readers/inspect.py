@@ -53,7 +53,7 @@ def _directory(target: DirectoryTarget) -> dict[str, Any]:
         "faults": [
             {"file": name, **fault.to_dict()} for name, fault in (*plan.faults, *heard.faults.items())
         ],
-        "notes": list(target.directory.warnings),
+        "notes": list(target.directory.notes()),
         "views": list(layout.views),
     }
 

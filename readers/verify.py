@@ -217,6 +217,8 @@ def _end(target: DirectoryTarget, report: Report, wish: Wish, checked: Sequence[
     """What is known when all files were read."""
     for name, fault in (*target.plan.faults, *checked):
         report.file(name, fault.codec).add(fault)
+    for name, codec, said in target.directory.passed_over():
+        report.file(name, codec.name).add(Fault(codec.name, 0, 0, Kind.LINK, said))
     wrong = report.worst in (Severity.ERROR, Severity.WARNING)
     if wish.system is not None or (wrong and not target.live and isinstance(target.layout, Predicts)):
         try:

@@ -133,8 +133,11 @@ def test_files_that_go_while_they_are_listed(box: Path, monkeypatch: pytest.Monk
     class Entry:
         name = "gone"
 
-        def is_file(self) -> bool:
+        def stat(self) -> Any:
             raise FileNotFoundError(errno.ENOENT, "gone")
+
+        def is_symlink(self) -> bool:
+            return False
 
     class Found:
         def __enter__(self) -> Iterator[Any]:

@@ -207,7 +207,11 @@ class Transaction:
                 if transaction._make(many, process):
                     break
             else:
-                raise StorageError("the staging directory is removed again and again", path=path)
+                raise StorageError(
+                    "the staging directory beside it is removed again and again, or can't be made",
+                    path=path,
+                    advice="Name a place on a file system that takes new directories",
+                )
             if recover_beside(target, transaction.ticket.token):
                 raise _busy(path)
             if many:

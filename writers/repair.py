@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from logwright.codec.base import Cut, Layout, Listing, Mending, Plan, Repairs, Strategy
-from logwright.codec.fault import BusyError, ExistsError, UsageError
+from logwright.codec.fault import BusyError, ExistsError, LogwrightError, Severity, UsageError
 from logwright.codec.option import Option, Options, fold
 from logwright.readers.listing import open_listing
 from logwright.readers.report import Report
@@ -290,9 +290,10 @@ def carry_out(
         elif any(copy.live for copy in copies):
             report.notes.append("the system is running: this is what was to be seen at this moment")
         _refuse_places(copies, request)
-    verify([first], report, Wish())
+    gone = _gone(verify([first], report, Wish()))
     for copy in copies[1:]:
         found = verify([copy], report_of([copy]), Wish())
+        gone = gone and _gone(found)
         report.notes.append(
             f"replica {copy.path}: {_count(found.faults_total, 'fault') if found.faults_total else 'ok'}"
         )
@@ -308,15 +309,32 @@ def carry_out(
         request.files, first.layout, lambda: [open_listing(copy.path, copy.directory.how) for copy in copies], make, first.layout_options,
         known={about(name, fault) for name, fault in report.faults}, tolerant=tolerant, show=show,
     )  # fmt: skip
-    if request.dry_run:
-        done = mender.dry()
-    elif request.out is not None:
-        done = mender.beside(local_path(request.out))
-    else:
-        assert request.backup is not None
-        done = mender.in_place(local_path(first.path), local_path(request.backup))
+    try:
+        if request.dry_run:
+            done = mender.dry()
+        elif request.out is not None:
+            done = mender.beside(local_path(request.out))
+        else:
+            assert request.backup is not None
+            done = mender.in_place(local_path(first.path), local_path(request.backup))
+    except LogwrightError as error:
+        # Layouts know the names in a directory only.
+        of = {entry.name: copy for copy in reversed(copies) for entry in copy.directory.entries()}
+        if error.path in of:
+            error.path = of[error.path].directory.shown(error.path)
+        raise
     _tell(report, done, copies, request, verb)
+    report.incomplete |= gone
     return report
+
+
+def _gone(report: Report) -> bool:
+    """Whether rows are missing of which no byte is left that could be cut."""
+    primary = (fault for file in report.files if file.primary for fault in file.faults)
+    return any(
+        fault.lost and not fault.length and fault.rows_lost != 0 and fault.severity is Severity.ERROR
+        for fault in primary
+    )
 
 
 def _tell(report: Report, done: Done, copies: Sequence[DirectoryTarget], request: Request, verb: str) -> None:

@@ -235,9 +235,11 @@ class KafkaPartition:
         state, batches, records, end = ProducerState(), 0, 0, None
         kinds: dict[str, int] = {}
         low, high = None, None
+        damaged: list[dict[str, Any]] = []
         for file in segments:
+            found: list[Fault] = []
             end = file.hints["base_offset"] if end is None else max(end, file.hints["base_offset"])
-            for window, frames in walk(listing, file):
+            for window, frames in walk(listing, file, faults=found):
                 head = frames.header
                 state.add(head, markers(window, frames))
                 batches += len(frames)
@@ -253,6 +255,10 @@ class KafkaPartition:
                 if len(times):
                     low = int(times.min()) if low is None else min(low, int(times.min()))
                     high = int(times.max()) if high is None else max(high, int(times.max()))
+            bad = [fault for fault in found if fault.severity is Severity.ERROR]
+            if bad:
+                first = min(bad, key=lambda fault: fault.offset)
+                damaged.append({"file": file.name, "offset": first.offset, "detail": first.detail})
         return {
             "log_end_offset": end,
             "batches": batches,
@@ -262,6 +268,7 @@ class KafkaPartition:
             "open_transactions": [
                 {"producer_id": key, "first_offset": first} for key, first in state.open_transactions.items()
             ],
+            "damaged": damaged,
         }
 
     def checker(
@@ -360,6 +367,7 @@ class KafkaPartition:
             options,
             None if there is None else resume(there, self.plan(there, Options(self.read_options))),
             staged=staged,
+            name=name,
         )
 
     def place(
@@ -375,8 +383,9 @@ class KafkaPartition:
             parts,
             extra,
             options,
+            name,
         )
-        order = {name: i for i, name in enumerate(self.order({final for _, _, final in placement.renames}))}
+        order = {final: i for i, final in enumerate(self.order({final for _, _, final in placement.renames}))}
         renames = sorted(placement.renames, key=lambda rename: order[rename[2]])
         return Placement(tuple(renames), placement.summary)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -409,10 +410,32 @@ class _Piece:
                     lost = max(0, lost - int(read.per_frame[i]))
                 faults.append((int(before[i + 1]), self._fault(i, Kind.PAYLOAD, text, lost)))
             else:
-                lost = int(read.left_out[i])
-                text = f"{lost} records are left out: their offsets are not above those before"
-                faults.append((int(before[i + 1]), self._fault(i, Kind.ORDER, text, lost)))
+                left = int(read.left_out[i])
+                text = f"{left} records are left out: their offsets are not above those before"
+                fault = self._fault(i, Kind.ORDER, text, left)
+                if not read.per_frame[i]:
+                    fault = self._displaced(i, fault)
+                faults.append((int(before[i + 1]), fault))
         return faults
+
+    def _displaced(self, i: int, fault: Fault) -> Fault:
+        """Of a batch that is left out whole its own offsets are wrong: what is lost, if anything, the batches around it say."""
+        if i and self._after(i - 1) <= int(self.head["base_offset"][i]):
+            return fault  # only its records' own offsets are
+        lost = {name: fault.lost[name] for name in ("topic", "partition") if name in fault.lost}
+        if not 0 < i < len(self.head) - 1:
+            return replace(fault, lost=lost)
+        first = self._after(i - 1)
+        behind = int(self.head["base_offset"][i + 1])
+        if first == behind:
+            return replace(fault, rows_lost=0, lost={})
+        if behind - first == int(self.head["last_offset_delta"][i]) + 1:
+            lost |= {"first_offset": first, "last_offset": behind - 1}
+        return replace(fault, lost=lost)
+
+    def _after(self, i: int) -> int:
+        """The offset behind a batch."""
+        return int(self.head["base_offset"][i]) + int(self.head["last_offset_delta"][i]) + 1
 
     def _declared(self, i: int) -> int | None:
         """How many records a bad batch holds by its header; None where that is wrong, since bytes are left behind so many."""
