@@ -26,6 +26,11 @@ COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
 ROWS = 2000
 
 
+def flat(report: lw.Report) -> str:
+    """Its text, wherever its lines are broken: that depends on the length of a path."""
+    return " ".join(report.text().split())
+
+
 def secret(number: int) -> bytes:
     return b"SECRET-of-%04d-" % number
 
@@ -231,7 +236,7 @@ def test_a_segment_alone(tmp_path: Path, compression: str) -> None:
     report = lw.edit(log, out, drop="key == user-007")
     assert lw.diff(log, out).counts["removed"] == len(report.cut or ())
     assert secret(7) not in plain(out.parent)
-    assert "rebuild its directory" in report.text()
+    assert "rebuild its directory" in flat(report)
     backup = tmp_path / "backup"
     before = log.read_bytes()
     lw.edit(log, redact="key == user-008", in_place=True, backup=backup)
@@ -239,9 +244,9 @@ def test_a_segment_alone(tmp_path: Path, compression: str) -> None:
     assert log.read_bytes() != before
     assert lw.read(log, filter="key == user-008").column("value").to_pylist()[0] == b""
     again = lw.edit(log, drop="key == nobody", in_place=True, backup=tmp_path / "other")
-    assert "nothing matches" in again.text()
+    assert "nothing matches" in flat(again)
     dry = lw.edit(log, drop="key == user-009", dry_run=True)
-    assert "would be edited" in dry.text()
+    assert "would be edited" in flat(dry)
 
 
 # LevelDB
@@ -312,9 +317,9 @@ def test_deletions_and_several_operations_in_a_batch(tmp_path: Path) -> None:
             b"long": b"",
             b"z": b"last",
         }
-    assert "sequence numbers are missing" in report.text()
+    assert "sequence numbers are missing" in flat(report)
     other = lw.edit(tmp_path / "a", tmp_path / "c", drop="sequence == 12")
-    assert "older ones may be seen again" in other.text()
+    assert "older ones may be seen again" in flat(other)
     assert dict(plyvel.DB(str(tmp_path / "c")))[b"k4"] == b"SECRET-4"
 
 
@@ -346,7 +351,7 @@ def test_files_out_of_use_are_left_out(tmp_path: Path) -> None:
     shutil.copy(old, source / "000001.ldb")
     report = lw.edit(source, tmp_path / "b", drop="key == user-00007")
     assert not (tmp_path / "b" / "000001.ldb").exists()
-    assert "000001.ldb" in report.text()
+    assert "000001.ldb" in flat(report)
     assert secret(7) not in plain(tmp_path / "b")
 
 
@@ -361,7 +366,7 @@ def test_in_place_with_a_backup(tmp_path: Path) -> None:
     assert secret(7) not in plain(source)
     assert all((backup / one).read_bytes() == before[one] for one in before if (backup / one).exists())
     assert (backup / "00000000000000000000.log").exists()
-    assert "with all that was taken out" in " ".join(report.text().split())
+    assert "with all that was taken out" in flat(report)
     untouched = {one.name: one.read_bytes() for one in source.iterdir()}
     lw.edit(source, drop="key == nobody", in_place=True, backup=tmp_path / "other")
     assert {one.name: one.read_bytes() for one in source.iterdir()} == untouched
@@ -370,8 +375,8 @@ def test_in_place_with_a_backup(tmp_path: Path) -> None:
 def test_dry_run_writes_nothing(tmp_path: Path) -> None:
     source = partition(tmp_path / "a" / "orders-0")
     report = lw.edit(source, drop="key == user-007", dry_run=True)
-    assert "would be edited" in report.text()
-    assert "logwright edit" in report.text()
+    assert "would be edited" in flat(report)
+    assert "logwright edit" in flat(report)
     assert [one.name for one in tmp_path.iterdir()] == ["a"]
 
 
@@ -497,7 +502,7 @@ def test_a_log_of_which_nothing_is_changed_stays(tmp_path: Path) -> None:
     assert (tmp_path / "b" / path.name).read_bytes() == path.read_bytes()
     report = lw.edit(source, tmp_path / "c", drop="key == nobody")
     assert (tmp_path / "c" / path.name).read_bytes() == path.read_bytes()
-    assert "nothing matches" in report.text()
+    assert "nothing matches" in flat(report)
 
 
 def test_a_log_of_many_windows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -508,7 +513,7 @@ def test_a_log_of_many_windows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     out = tmp_path / "b"
     report = lw.edit(tmp_path / "a", out, redact="key == k290", with_="x")
     assert len(report.cut or ()) == 1
-    assert "LOG, what LevelDB says" in report.text()
+    assert "LOG, what LevelDB says" in flat(report)
     found = lw.diff(tmp_path / "a", out)
     assert (found.counts["changed"], found.counts["same"]) == (1, 299)
 
