@@ -85,7 +85,7 @@ types: $(STAMP) ## mypy --strict
 # are forked and killed, so its tests count for nothing here.
 coverage: $(STAMP) ## branch coverage over interpreted and compiled kernels together (a quarter of an hour)
 	$(BIN)/coverage erase
-	HYPOTHESIS_PROFILE=coverage NUMBA_DISABLE_JIT=1 $(COVERED) tests/kafka tests/test_{compress,intrinsics,kernel}.py $(ARGS)
+	HYPOTHESIS_PROFILE=coverage NUMBA_DISABLE_JIT=1 $(COVERED) tests/kafka tests/leveldb tests/test_{compress,intrinsics,kernel}.py $(ARGS)
 	HYPOTHESIS_PROFILE=ci $(COVERED) tests --ignore=tests/oracle $(ARGS)
 	$(BIN)/coverage combine -q
 	$(BIN)/coverage report
