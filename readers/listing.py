@@ -203,7 +203,11 @@ def _scan(path: str, shown: str) -> tuple[dict[str, int], set[str], dict[str, st
         with os.scandir(path) as found:
             for entry in found:
                 try:
-                    status = entry.stat()
+                    if entry.is_dir(follow_symlinks=False):
+                        mode, size = stat.S_IFDIR, 0  # nothing is asked of a disk that may be gone
+                    else:
+                        status = entry.stat()
+                        mode, size = status.st_mode, status.st_size
                 except FileNotFoundError:
                     if entry.is_symlink():
                         odd[entry.name] = "a link to what is not there"
@@ -213,14 +217,14 @@ def _scan(path: str, shown: str) -> tuple[dict[str, int], set[str], dict[str, st
                         raise explain(error, os.path.join(shown, entry.name)) from error
                     odd[entry.name] = "a link to itself"
                     continue
-                if stat.S_ISREG(status.st_mode):
-                    sizes[entry.name] = status.st_size
-                elif stat.S_ISDIR(status.st_mode):
+                if stat.S_ISREG(mode):
+                    sizes[entry.name] = size
+                elif stat.S_ISDIR(mode):
                     folders.add(entry.name)
                     if "." in entry.name:
                         odd[entry.name] = "a folder"
                 else:
-                    odd[entry.name] = "a pipe" if stat.S_ISFIFO(status.st_mode) else "a device or a socket"
+                    odd[entry.name] = "a pipe" if stat.S_ISFIFO(mode) else "a device or a socket"
     except NotADirectoryError:
         raise UsageError("is a file, a directory is needed here", path=shown) from None
     except LogwrightError:

@@ -290,7 +290,8 @@ def next_command(report: Report) -> str:
         for fault in file.faults
         if fault.severity is not Severity.INFO
     ):
-        return f"logwright repair {path} --out DIR   loses nothing more"
+        more = " more" if any(fault.lost for _, fault in report.faults) else ""
+        return f"logwright repair {path} --out DIR   loses nothing{more}"
     if None not in losses:
         return f"logwright repair {path} --out DIR   loses {known or 'nothing'}"
     return f"logwright repair {path} --out DIR   loses only what is damaged"

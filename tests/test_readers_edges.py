@@ -133,6 +133,9 @@ def test_files_that_go_while_they_are_listed(box: Path, monkeypatch: pytest.Monk
     class Entry:
         name = "gone"
 
+        def is_dir(self, *, follow_symlinks: bool) -> bool:
+            return False
+
         def stat(self) -> Any:
             raise FileNotFoundError(errno.ENOENT, "gone")
 

@@ -146,6 +146,9 @@ def test_an_entry_that_can_not_be_looked_at_is_named(tmp_path: Path, monkeypatch
     class Entry:
         name = "bad.log"
 
+        def is_dir(self, *, follow_symlinks: bool) -> bool:
+            return False
+
         def stat(self) -> Any:
             raise OSError(errno.EIO, "Input/output error")
 

@@ -176,6 +176,18 @@ def test_of_a_last_batch_with_a_wrong_offset_it_is_not_known_which_are_lost(part
     assert set(fault.lost) == {"topic", "partition"}
 
 
+def test_of_a_first_batch_with_a_wrong_offset_it_is_not_known_which_are_lost(partition: Path) -> None:
+    """What is read begins with it, and the batches around do not leave as many offsets free as it has."""
+    all_ = frames(partition, 86)
+    data = bytearray((partition / first(86)).read_bytes())
+    for one in all_[1:3]:
+        data[one["position"] : one["position"] + 8] = (86).to_bytes(8, "big")
+    (partition / first(86)).write_bytes(data)
+    left = [fault for _, fault in lw.verify(partition).faults if "left out" in fault.detail]
+    assert len(left) == 2
+    assert not any("first_offset" in fault.lost for fault in left)
+
+
 def test_what_a_batch_out_of_its_place_would_fill_is_looked_for_in_sound_bytes_only(
     partition: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -186,7 +198,9 @@ def test_what_a_batch_out_of_its_place_would_fill_is_looked_for_in_sound_bytes_o
     assert list(_whole(listing, first(86), one["position"], stop)) == [(86, one["last_offset"])]
     assert list(_whole(listing, first(86), one["position"], stop + 1)) == []
     assert list(_whole(listing, first(86), 0, 10)) == []
-    assert list(_whole(listing, first(86), 0, size + 100)) == []
+    assert list(_whole(listing, first(86), size - 10, size + 100)) == []
+    monkeypatch.setattr("logwright.codec.kafka.check.partition._HOLES", 0)
+    assert any(fault.lost for _, fault in lw.verify(CASES["dmg_batch_swapped"].partition).faults)
 
 
 # The last segments
@@ -197,6 +211,24 @@ def without_last(partition: Path, *suffixes: str) -> lw.Report:
     for name in (first(86), segment_name(97, ".snapshot"), *(segment_name(86, one) for one in suffixes)):
         (partition / name).unlink()
     return lw.verify(partition)
+
+
+def test_a_segment_that_the_broker_was_deleting_is_not_lost(partition: Path) -> None:
+    (partition / first(86)).rename(partition / f"{first(86)}.deleted")
+    (partition / segment_name(97, ".snapshot")).unlink()
+    report = lw.verify(partition)
+    assert report.ok
+    assert not any(fault.lost for _, fault in report.faults)
+
+
+def test_the_last_segment_is_gone_behind_one_that_is_damaged(partition: Path) -> None:
+    log = partition / first(58)
+    data = bytearray(log.read_bytes())
+    data[-1] ^= 1
+    log.write_bytes(data)
+    assert [
+        fault.lost["first_offset"] for name, fault in without_last(partition).faults if name == first(86)
+    ] == [86]
 
 
 @pytest.mark.parametrize(("gone", "upto"), [((".timeindex",), 92), ((".index",), 96), ((), 96)])

@@ -7,7 +7,7 @@ anew for the segments that a broker recovers, those from the recovery point on a
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -33,6 +33,8 @@ from logwright.codec.kafka.names import (
 LAYOUT, _LOG = "kafka.partition", "kafka.log"
 _READ = 64 << 20
 """Larger stretches of damage are not looked into."""
+_HOLES = 1000
+"""Nor more of a segment than so many."""
 _GAP = "the broker takes it for a gap in the offsets, and starts"
 _ABSENT = "the file is not there, but other files of the segment are"
 
@@ -43,13 +45,18 @@ class PartitionChecker:
     def __init__(self, listing: Listing, plan: Plan, clean: bool | None, live: bool | None) -> None:
         self._listing, self._live = listing, bool(live)
         self._clean = plan.facts.get("clean_shutdown") if clean is None else clean
-        self._orphans = [
-            parsed.base_offset
+        left = [
+            parsed
             for file in plan.files
-            if file.role is Role.LEFTOVER
-            and file.size
-            and (parsed := parse_segment(file.name)) is not None
-            and parsed[1:] in ((".index", ""), (".timeindex", ""), (".txnindex", ""))
+            if file.role is Role.LEFTOVER and file.size and (parsed := parse_segment(file.name)) is not None
+        ]
+        # Of a segment that the broker deletes it renames the log first.
+        deleted = {one.base_offset for one in left if one[1:] == (".log", ".deleted")}
+        self._orphans = [
+            one.base_offset
+            for one in left
+            if one[1:] in ((".index", ""), (".timeindex", ""), (".txnindex", ""))
+            and one.base_offset not in deleted
         ]
         """Where segments began of which the indexes are left."""
         self._segments = [file for file in plan.files if file.role is Role.PRIMARY]
@@ -103,20 +110,25 @@ class PartitionChecker:
         self._compacted |= bool((head["records_count"] <= head["last_offset_delta"])[records].any())
         self._epochs.add(file.name, head, start, end)
         marks = markers(window, frames)
-        holes = np.flatnonzero(np.r_[segment.end, end[:-1]] != start).tolist()
+        before = np.r_[segment.end, end[:-1]]
+        holes = np.flatnonzero(before != start).tolist()
         cuts = sorted({0, *holes, len(frames)})
         for low, high in itertools.pairwise(cuts):
             if low in holes:
                 self._producers.lose()
-                segment.strays += _whole(
-                    self._listing, file.name, int(np.r_[segment.end, end][low]), int(start[low])
-                )
+                self._stray(segment, int(before[low]), int(start[low]))
             mine = marks[(marks["frame"] >= low) & (marks["frame"] < high)].copy()
             mine["frame"] -= low
             self._producers.add(file.name, head[low:high], start[low:high], mine, segment.transactions)
         segment.whole = segment.whole and not holes
         segment.end, segment.last = int(end[-1]), max(int(last.max()), segment.last)
         self._end = max(segment.last + 1, self._end or 0)
+
+    def _stray(self, segment: _Segment, start: int, stop: int) -> None:
+        """Note the batch that takes all bytes of a hole, if there is one: its order alone is wrong."""
+        segment.holes += 1
+        if segment.holes <= _HOLES:
+            segment.strays += _whole(self._listing, segment.file.name, start, stop)
 
     def _begin(self) -> None:
         """The next segment, which the one before may overlap."""
@@ -188,8 +200,8 @@ class PartitionChecker:
         if not torn:
             self._producers.reach(segment.last + 1)
         known = self._producers.known
-        short = not (active and self._live) and (not torn or self._partial(segment))
-        self._torn = (short and self._cut_short(segment, active, torn)) or torn
+        short = not (active and self._live) and self._cut_short(segment, active, torn)
+        self._torn = short or torn
         if self._torn:
             self._producers.lose()
         for check, suffix in ((segment.index, ".index"), (segment.times, ".timeindex")):
@@ -224,10 +236,12 @@ class PartitionChecker:
             end = last + 1 if base == end else end  # it is there, out of its place
         self._end = max(self._end or 0, end)
         if active and (trailing := [base for base in self._orphans if base >= end]):
-            self._trailing(trailing, end, once)
+            # What is lost where it is torn, that says.
+            self._trailing(min(trailing), min(trailing) if torn else end, once)
             return True
-        if once <= end or (torn and (not active or self._clean is True)):
-            return False  # or it is known to be damage
+        # Torn and not as a crash leaves it, it is known to be damage.
+        if once <= end or (torn and not (active and self._clean is not True and self._partial(segment))):
+            return False
         what = "log" if active else "segment"
         ends = f"ends with offset {end - 1}" if segment.end or (active and end) else "is empty"
         text = f"the {what} {ends}, but {name} says that it went up to {once - 1}"
@@ -241,16 +255,16 @@ class PartitionChecker:
         self._found.append((segment.file.name, fault))
         return True
 
-    def _trailing(self, bases: Sequence[int], end: int, once: int) -> None:
+    def _trailing(self, base: int, end: int, once: int) -> None:
         """The logs of the last segments are not there, of which indexes are left. A roll makes the log first."""
         system = f"the broker deletes those, and goes on at offset {end} or before: offsets are used again"
         if once > end:
             lost = {**self._partition, "first_offset": end, "last_offset": once - 1}
             text = f"{_ABSENT}: offsets from {end} to {once - 1} are gone"
-            self._gone(min(bases), text, Severity.ERROR, system, lost)
+            self._gone(base, text, Severity.ERROR, system, lost)
         else:
             text = f"{_ABSENT}, without an entry: whether it held records is not known"
-            self._gone(min(bases), text, Severity.WARNING, system, {})
+            self._gone(base, text, Severity.WARNING, system, {})
 
     def _evidence(self, segment: _Segment, active: bool) -> tuple[int, str]:
         """The offset at which the segment once ended, by the file that says the most."""
@@ -339,6 +353,8 @@ class _Segment:
         """Byte behind the last good batch."""
         self.last: int = file.hints["base_offset"] - 1
         self.whole = True
+        self.holes = 0
+        """How many stretches of damage there were."""
         self.strays: list[tuple[int, int]] = []
         """First and last offset of batches that are whole, among what the scan took for damage."""
 
@@ -347,11 +363,14 @@ def _whole(listing: Listing, name: str, start: int, stop: int) -> Iterator[tuple
     """The offsets of the batch that takes all of some bytes, if there is one: its order alone is wrong."""
     if not HEAD_SIZE <= stop - start <= _READ:
         return
-    data = _content(listing, name, start, stop - start) or b""
-    if len(data) < stop - start:
+    first = _content(listing, name, start, HEAD_SIZE) or b""
+    if len(first) < HEAD_SIZE:
         return
-    head = np.frombuffer(data, HEAD, 1)[0]
-    if head["batch_length"] == len(data) - LENGTH_END and head["crc"] == crc32c(data[CRC_START:]):
+    head = np.frombuffer(first, HEAD, 1)[0]
+    if head["batch_length"] != stop - start - LENGTH_END:
+        return
+    data = _content(listing, name, start, stop - start) or b""
+    if head["crc"] == crc32c(data[CRC_START:]):
         yield int(head["base_offset"]), int(head["base_offset"]) + int(head["last_offset_delta"])
 
 
