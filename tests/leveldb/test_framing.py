@@ -65,7 +65,8 @@ def test_what_is_written_is_what_the_description_says_and_is_found(sizes: list[i
 
 
 @pytest.mark.parametrize(
-    ("left", "kinds"), [(6, [FULL, FULL]), (7, [FULL, FIRST, LAST]), (8, [FULL, FIRST, LAST]), (0, [FULL, FULL])]
+    ("left", "kinds"),
+    [(6, [FULL, FULL]), (7, [FULL, FIRST, LAST]), (8, [FULL, FIRST, LAST]), (0, [FULL, FULL])],
 )
 def test_the_end_of_a_block(left: int, kinds: list[int]) -> None:
     """With less than a header left zeros fill the block; with just a header, a FIRST of nothing does."""
@@ -91,7 +92,13 @@ def test_the_head_of_a_batch_is_put_together_from_fragments() -> None:
 
 def test_an_empty_first_record_before_another_start_is_part_of_the_frame() -> None:
     """Old writers left one where a header just fitted the block."""
-    data = record(FIRST, b"") + record(FULL, b"abc") + record(FIRST, b"") + record(FIRST, b"d") + record(LAST, b"e")
+    data = (
+        record(FIRST, b"")
+        + record(FULL, b"abc")
+        + record(FIRST, b"")
+        + record(FIRST, b"d")
+        + record(LAST, b"e")
+    )
     found, status, _ = scan(data)
     assert status == framing.END
     assert found.header["begin"].tolist() == [7, 7]
