@@ -1184,3 +1184,15 @@ def test_a_short_table_between_two_long_ones_is_no_longer_row() -> None:
         keys = [key for key, _ in lawful(result)]
         assert keys == sorted(set(keys))
         assert keys[0] == b"a"
+
+
+def test_a_filter_of_other_keys_than_there_are_tells_its_probes() -> None:
+    """No number of bits a key makes it of these keys: some that set as many bits are taken."""
+    keys = [b"k%05d" % n for n in range(400)]
+    others = [b"other%05d" % n for n in range(2000)]
+    made = made_by_hand([(key, 1) for key in keys], [(b"y", 2)], [(b"z", 3)], filtered=keys + others)
+    second = blocks(made)[1][0]
+    assert second > 2048
+    result, _ = repaired(database(flip(made, second + 5)))
+    assert [key for key, _ in lawful(result)] == [*keys, b"z"]
+    assert any(kind == 1 for _, _, kind in blocks(result.files["000003.ldb"]))

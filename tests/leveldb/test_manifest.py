@@ -10,11 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from leveldb_records import record, written
 
+from logwright.codec.describe import DescriptionError
 from logwright.codec.fault import Kind, LogwrightError, UsageError
 from logwright.codec.leveldb.framing import FULL
 from logwright.codec.leveldb.keys import internal_key
 from logwright.codec.leveldb.manifest import CODEC
-from logwright.codec.leveldb.version_edit import EditField, form
+from logwright.codec.leveldb.version_edit import VERSION_EDIT, EditField, form
 from logwright.roundtrip.specimen import Specimen
 
 LOW, HIGH = internal_key(b"a", 1, 1), internal_key(b"z", 9, 1)
@@ -212,3 +213,10 @@ def test_behind_damage_an_edit_is_believed_and_other_bytes_are_not() -> None:
     assert faults[0].offset == 7 + len(form(FIRST_EDIT))
     assert faults[0].length == len(junk) + 7 + 7 + 7
     assert comes_back(manifest)
+
+
+def test_what_only_errors_say() -> None:
+    with pytest.raises(DescriptionError, match="unknown tag 99"):
+        VERSION_EDIT.unpack(b"\x63\x01", 0, 2)
+    # Edits have no order: nothing prunes them.
+    assert CODEC.frame_bounds(None, "number") == (None, None)  # type: ignore[arg-type]
