@@ -225,12 +225,13 @@ def test_with_the_frames_it_is_as_it_was(data: bytes) -> None:
     assert comes_back(of(data))
 
 
-@pytest.mark.parametrize("data", ODD.values(), ids=ODD)
+WITH_ROWS = {name: data for name, data in ODD.items() if data.strip(b"\0")}
+
+
+@pytest.mark.parametrize("data", WITH_ROWS.values(), ids=WITH_ROWS)
 def test_an_edited_row_is_written(data: bytes) -> None:
     log = of(data)
     rows, frames, file = log.tables()
-    if not rows.num_rows:
-        pytest.skip("has no rows")
     for value in (b"X" * len(rows["value"][0].as_py()), b"longer than it was" * 3):
         again = log.with_bytes(log.encode(changed(rows, "value", 0, value), frames, file))
         expected = [(1, b"a", value) if one[0] == 1 else one for one in ops(log)]

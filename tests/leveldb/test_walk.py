@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from leveldb_opening import Files
 from leveldb_records import batch, record, to_block_end, written
@@ -89,8 +90,6 @@ def test_what_the_disk_can_not_read_is_told_in_the_hole() -> None:
 def test_a_table_that_becomes_shorter_while_it_is_read() -> None:
     rows = [{"key": b"%03d" % n, "value": b"v" * 30, "sequence": n + 1} for n in range(40)]
     empty = Specimen.of(b"", "leveldb.table", "000005.ldb", compression="none", block_size=100)
-    import pyarrow as pa
-
     data = empty.encode(pa.Table.from_pylist(rows))
 
     class Shrinking(Files):
