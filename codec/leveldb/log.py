@@ -318,10 +318,12 @@ class Batches(Records):
             sequences = np.arange(1, rows.num_rows + 1)
         self.sequences = sequences
         self.kinds = (self.made.trailers & 0xFF).astype(np.uint8)
-        apart = np.diff(sequences) != 1
+        steps = np.diff(sequences)
+        apart = steps != 1
         if "position" in rows.column_names:
             positions = np.asarray(self.batch.column("position").cast(pa.int64()).fill_null(-1))
-            apart |= np.diff(positions) != 0
+            # A damaged batch goes on with 0 behind the highest.
+            apart = (steps & MAX_SEQUENCE != 1) | (np.diff(positions) != 0)
             cuts = np.flatnonzero(apart) + 1
         else:
             cuts = _every(np.flatnonzero(apart) + 1, rows.num_rows, context.options["batch_size"])

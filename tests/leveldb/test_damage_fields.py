@@ -13,7 +13,7 @@ import pytest
 import logwright as lw
 from logwright.codec.fault import UsageError
 from logwright.codec.leveldb import fields
-from logwright.codec.leveldb.block import sealed
+from logwright.codec.leveldb.block import pack_entries, sealed
 from logwright.codec.leveldb.write_batch import WRITE_BATCH
 from logwright.corpora import cases
 from logwright.roundtrip.laws import decode_encode
@@ -306,3 +306,13 @@ def test_a_payload_that_became_too_short(log: Path) -> None:
 def test_blocks_that_can_not_be_taken_apart(frame: bytes, path: tuple[Any, ...], said: str) -> None:
     with pytest.raises(UsageError, match=said):
         fields.edit_block(frame, path, flipped, reseal=not path)
+
+
+def test_an_entry_changed_without_reseal_lies_where_it_lay() -> None:
+    """Neither its length nor the restart points follow."""
+    plain = pack_entries([(b"key00001", b"value"), (b"key00002", b"other")], 1)
+    frame = sealed(plain, 0)
+    bare = fields.edit_block(frame, ("entries", 0, "value"), lambda old, kind: old + b"!!", reseal=False)
+    assert bare == frame.replace(b"value", b"value!!")
+    full = fields.edit_block(frame, ("entries", 0, "value"), lambda old, kind: old + b"!!", reseal=True)
+    assert full == sealed(pack_entries([(b"key00001", b"value!!"), (b"key00002", b"other")], 1), 0)

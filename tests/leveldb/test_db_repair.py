@@ -1137,3 +1137,62 @@ def test_rebuild_as_a_verb(tmp_path: Path) -> None:
     assert lw.verify(tmp_path / "out").ok
     with pytest.raises(UsageError, match="manifest"):
         lw.rebuild(path, tmp_path / "more", what="manifesto")
+
+
+def test_a_filter_that_does_not_say_how_it_was_made() -> None:
+    """Of a block that is gone the filter has to be made anew."""
+    many = [b"a", b"b", b"c", *(b"%d" % n for n in range(100))]
+    for filtered, whole in ((many, True), ([], False)):
+        made = made_by_hand([(b"a", 1)], [(b"b", 2)], [(b"c", 3)], filtered=filtered)
+        result, mending = repaired(database(flip(made, 10)))
+        assert [key for key, _ in lawful(result)] == [b"b", b"c"]
+        data = result.files["000003.ldb"]
+        assert ("bloom_bits_per_key says it" in said(mending)) is not whole
+        assert any(kind == 1 for _, _, kind in blocks(data)) is whole
+
+
+def test_keys_out_of_order_of_which_none_comes_twice() -> None:
+    result, mending = repaired(database(made_by_hand([(b"z", 1), (b"b", 2)], [(b"c", 3)])))
+    assert [key for key, _ in lawful(result)] == [b"b", b"c", b"z"]
+    assert "whose keys are not in order" in said(mending)
+    result, mending = repaired(database(made_by_hand([(b"z", 1), (b"b", 2), (b"b", 2)], [(b"c", 3)])))
+    assert [key for key, _ in lawful(result)] == [b"b", b"c", b"z"]
+
+
+def test_a_repair_by_the_system_that_has_nothing_to_say() -> None:
+    _, mending = repaired(Files(Made([(1, 5, rows(0, 20))], last_sequence=20).files), "system")
+    assert said(mending) == ""
+    assert mending.summary().rows == 20
+
+
+def test_what_is_passed_over_may_be_no_batch() -> None:
+    """Behind a damaged record its block is left, whatever is in it."""
+    broken = flip(physical(put(1, b"k1")) + physical(b"none") + physical(b"none too"), 12)
+    _, mending = repaired(Files(Made(logs={5: broken}).files), "system")
+    passed = [cut for cut in mending.cut if "passes over it" in cut.why]
+    assert [(cut.offset, cut.rows_lost, cut.lost) for cut in passed] == [
+        (len(physical(put(1, b"k1"))), 0, {"file": 5})
+    ]
+
+
+def test_a_short_table_between_two_long_ones_is_no_longer_row() -> None:
+    """Where no index says which blocks are the table's: of two that end a row of the same length the smaller one, if it is smaller."""
+    data = made_by_hand([(b"a", 1)], [(b"m", 2)], [(b"c", 3)], [(b"x", 4)], [(b"y", 5)])
+    for keep in (data, made_by_hand([(b"a", 1)], [(b"a", 1)], [(b"m", 2)])):
+        offset, _, _ = blocks(keep)[-1]
+        result, _ = repaired(database(flip(keep, offset + 2)))
+        keys = [key for key, _ in lawful(result)]
+        assert keys == sorted(set(keys))
+        assert keys[0] == b"a"
+
+
+def test_a_filter_of_other_keys_than_there_are_tells_its_probes() -> None:
+    """No number of bits a key makes it of these keys: some that set as many bits are taken."""
+    keys = [b"k%05d" % n for n in range(400)]
+    others = [b"other%05d" % n for n in range(2000)]
+    made = made_by_hand([(key, 1) for key in keys], [(b"y", 2)], [(b"z", 3)], filtered=keys + others)
+    second = blocks(made)[1][0]
+    assert second > 2048
+    result, _ = repaired(database(flip(made, second + 5)))
+    assert [key for key, _ in lawful(result)] == [*keys, b"z"]
+    assert any(kind == 1 for _, _, kind in blocks(result.files["000003.ldb"]))

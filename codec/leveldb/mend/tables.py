@@ -51,6 +51,9 @@ from logwright.codec.option import Options
 
 _SLOTS = 8
 """So many filters are looked at for the bits per key that they were made with."""
+_VERSIONS = pa.schema(
+    [("key", pa.large_binary()), ("sequence_min", pa.int64()), ("sequence_max", pa.int64())]
+)
 
 
 @dataclass(slots=True)
@@ -351,7 +354,7 @@ class Tables:
 
     def versions(self, found: Table) -> pa.Table:
         """The user keys of a table, `key`, each with the smallest and the largest of its sequence numbers, `low` and `high`."""
-        batches: list[pa.Table] = []
+        batches = [_VERSIONS.empty_table()]
         read = Reader(self.listing, found.file, found.size)
         kept = None if found.blocks is None else {block.start for block in found.blocks}
         for one in self.walk(read):
@@ -366,15 +369,8 @@ class Tables:
                 )
                 part = pa.table({"key": keys, "sequence": pa.array(made.trailers >> 8 & MAX_SEQUENCE)})
                 part = part.filter(pa.array(np.repeat(good, made.per_block)))
-                batches.append(part.group_by("key").aggregate([("sequence", "min"), ("sequence", "max")]))
-        if not batches:
-            return pa.table(
-                {
-                    "key": pa.array([], pa.large_binary()),
-                    "low": pa.array([], pa.int64()),
-                    "high": pa.array([], pa.int64()),
-                }
-            )
+                ranges = part.group_by("key").aggregate([("sequence", "min"), ("sequence", "max")])
+                batches.append(ranges.select(_VERSIONS.names))
         both = (
             pa.concat_tables(batches)
             .group_by("key")
