@@ -103,9 +103,12 @@ def sealed_again(files: Files, chance: random.Random) -> None:
 def _block(data: bytearray, chance: random.Random) -> None:
     array = np.frombuffer(bytes(data), np.uint8)
     found = survey(lambda at, size: array[at : at + size], len(data), 1 << 30)
+    if not len(found.offset):
+        return  # the damage before left none
     i = chance.randrange(len(found.offset))
-    if chance.random() < 0.4:
-        i = int(np.flatnonzero(found.kind == INDEX)[0])
+    index = np.flatnonzero(found.kind == INDEX)
+    if chance.random() < 0.4 and len(index):
+        i = int(index[0])
     start, size = int(found.offset[i]), int(found.size[i])
     for _ in range(chance.choice([1, 1, 3])):
         place = size - chance.randrange(1, 12) if chance.random() < 0.4 else chance.randrange(size + 1)
