@@ -18,8 +18,8 @@ import numpy as np
 import pyarrow as pa
 
 from logwright.codec import registry
-from logwright.codec.base import PlannedFile
 from logwright.codec.fault import UnreadableError, UsageError
+from logwright.codec.layout import PlannedFile
 from logwright.codec.table import Table
 from logwright.readers import plan
 from logwright.readers.combined import Combined

@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 
 from logwright.codec import registry
-from logwright.codec.base import Codec, Explains, Frames, Part, Role, Window
+from logwright.codec.base import Codec, Explains, Frames, Window
 from logwright.codec.explain import Explainer, Focus, Node, stretch
 from logwright.codec.fault import Fault, NotFoundError, UnreadableError, UnsupportedError, UsageError
+from logwright.codec.layout import Part, Role
 from logwright.codec.option import parse_int
 from logwright.readers.filter import Filter, understand
 from logwright.readers.report import Report

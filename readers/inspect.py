@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from logwright.codec.base import Entry, Listing, TellsFacts
 from logwright.codec.fault import Fault, UnreadableError
+from logwright.codec.layout import Entry, Listing, TellsFacts
 from logwright.readers.listing import Directory
 from logwright.readers.resolve import DirectoryTarget, FileTarget, Target
 from logwright.readers.source import Source
@@ -59,7 +59,7 @@ def _directory(target: DirectoryTarget) -> dict[str, Any]:
 
 
 class _Listening:
-    """A directory that takes note of what the disk can't read: whoever asked goes on without it. Implements `codec.base.Listing`."""
+    """A directory that takes note of what the disk can't read: whoever asked goes on without it. Implements `codec.layout.Listing`."""
 
     def __init__(self, directory: Directory) -> None:
         self._directory, self.name = directory, directory.name

@@ -12,15 +12,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 
 from logwright.codec import registry
-from logwright.codec.base import Codec, Entry, Match
+from logwright.codec.base import Codec, Match
 from logwright.codec.fault import LogwrightError, NotFoundError, UnreadableError, UsageError
+from logwright.codec.layout import Entry
 from logwright.readers import journal
 from logwright.readers.rescue import STANDARD, Rescue
 from logwright.readers.source import Source, explain, file_system, is_remote, local_path, open_source
 
 
 class Directory:
-    """One directory, listed once: what comes and goes later is not seen. Implements `codec.base.Listing`."""
+    """One directory, listed once: what comes and goes later is not seen. Implements `codec.layout.Listing`."""
 
     path: str
     """As people see it."""

@@ -10,8 +10,9 @@ from typing import Any
 import pyarrow as pa
 
 from logwright.codec import registry
-from logwright.codec.base import Group, Part, Plan, Predicts, Role, Serves
 from logwright.codec.fault import DamageError, Fault, UsageError
+from logwright.codec.layout import Group, Part, Plan, Role
+from logwright.codec.predict import Predicts, Serves
 from logwright.codec.table import Column, Table
 from logwright.readers.combined import Combined, TaskRun
 from logwright.readers.copies import one_of_each

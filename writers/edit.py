@@ -12,8 +12,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from logwright.codec.base import Codec, Edits, EditsFile, Layout, Mending, Plan
+from logwright.codec.base import Codec
 from logwright.codec.fault import DamageError, UsageError
+from logwright.codec.layout import Layout, Plan
+from logwright.codec.mending import Edits, EditsFile, Mending
 from logwright.codec.option import Option, Options, fold
 from logwright.codec.table import Table
 from logwright.readers.filter import Filter, Given, understand
@@ -30,7 +32,7 @@ REDACTS = ("value",)
 
 
 class Rows:
-    """What becomes of rows (`codec.base.Change`). Where `every` says whether all frames are written anew, nothing else need be asked."""
+    """What becomes of rows (`codec.mending.Change`). Where `every` says whether all frames are written anew, nothing else need be asked."""
 
     def __init__(
         self, table: Table, drop: Given, redact: Given, columns: Sequence[str] | str, value: bytes | str | None,

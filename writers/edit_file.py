@@ -7,8 +7,10 @@ import shlex
 from collections.abc import Sequence
 from typing import cast
 
-from logwright.codec.base import Change, Codec, Cut, EditsFile, Kept, PlannedFile, Role
+from logwright.codec.base import Codec
 from logwright.codec.fault import UsageError
+from logwright.codec.layout import PlannedFile, Role
+from logwright.codec.mending import Change, Cut, EditsFile, Kept
 from logwright.codec.option import Options
 from logwright.readers.report import Report
 from logwright.readers.resolve import FileTarget

@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from logwright.codec.base import Cut, Layout, Listing, Mending, Plan, Repairs, Strategy
 from logwright.codec.fault import BusyError, ExistsError, LogwrightError, Severity, UsageError
+from logwright.codec.layout import Layout, Listing, Plan
+from logwright.codec.mending import Cut, Mending, Repairs, Strategy
 from logwright.codec.option import Option, Options, fold
 from logwright.readers.listing import open_listing
 from logwright.readers.report import Report

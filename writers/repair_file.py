@@ -10,8 +10,10 @@ import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext, suppress
 
-from logwright.codec.base import Chunk, Cut, Entry, Kept, Listing, Mends, Strategy
+from logwright.codec.base import Chunk
 from logwright.codec.fault import BusyError, DamageError, Fault, Severity, UsageError
+from logwright.codec.layout import Entry, Listing
+from logwright.codec.mending import Cut, Kept, Mends, Strategy
 from logwright.readers.report import FileReport, Report
 from logwright.readers.resolve import FileTarget
 from logwright.readers.source import STDIN, Source, is_remote, local_path
@@ -283,7 +285,7 @@ def _windows(source: Source, pieces: Pieces) -> Iterator[Chunk]:
 
 
 class Alone:
-    """A file as a directory of its own. See `logwright.codec.base.Listing`."""
+    """A file as a directory of its own. See `logwright.codec.layout.Listing`."""
 
     def __init__(self, name: str, source: Source, directory: str = "") -> None:
         self.name = directory

@@ -16,7 +16,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from logwright.codec.base import Piece, Summary
 from logwright.codec.fault import UsageError
 from logwright.codec.kafka import encode, metadata
 from logwright.codec.kafka.derive import EpochCache, SegmentIndexer
@@ -26,6 +25,7 @@ from logwright.codec.kafka.markers import MARKER
 from logwright.codec.kafka.names import EPOCH_FILE, METADATA_FILE, parse_directory, segment_name
 from logwright.codec.kafka.producers import ProducerState
 from logwright.codec.kafka.timeindex import TIMEINDEX_ENTRY
+from logwright.codec.layout import Piece, Summary
 from logwright.codec.option import Option, parse_choice, parse_text
 
 _INT_MAX = (1 << 31) - 1
@@ -83,7 +83,7 @@ class Segment:
 
 
 class PartitionBuilder:
-    """See `logwright.codec.base.Builder`. With `resumed` the files are those of an append.
+    """See `logwright.codec.layout.Builder`. With `resumed` the files are those of an append.
 
     `staged`: offsets count from 0 where they are assigned, and what concerns the partition as a whole is left to `place`. `name` is
     that of the directory.

@@ -14,19 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from logwright.codec.base import (
-    Change,
-    Chunk,
-    Cut,
-    Decoded,
-    Forgotten,
-    Frames,
-    Kept,
-    Listing,
-    Match,
-    PlannedFile,
-    Window,
-)
+from logwright.codec.base import Chunk, Decoded, Forgotten, Frames, Match, Window
 from logwright.codec.columns import constant, contents, numbers
 from logwright.codec.describe import Struct, Type
 from logwright.codec.fault import UsageError
@@ -44,6 +32,8 @@ from logwright.codec.kafka.batch import (
     TIMESTAMP_TYPE,
 )
 from logwright.codec.kafka.resync import Damaged, find_batch
+from logwright.codec.layout import Listing, PlannedFile
+from logwright.codec.mending import Change, Cut, Kept
 from logwright.codec.option import Option, Options
 from logwright.codec.table import TIMESTAMP, Column, Table
 
@@ -269,7 +259,7 @@ class KafkaLog:
     def edit_file(
         self, listing: Listing, file: PlannedFile, change: Change, options: Options
     ) -> tuple[Sequence[Kept | bytes], Sequence[Cut]]:
-        """See `codec.base.EditsFile`."""
+        """See `codec.mending.EditsFile`."""
         from logwright.codec.kafka.mend.edit import edit_file
 
         return edit_file(listing, file, change, options)

@@ -12,25 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from logwright.codec.base import (
-    Builder,
-    Change,
-    Checker,
-    Entry,
-    Listing,
-    Match,
-    Mending,
-    Opened,
-    Part,
-    Placement,
-    Plan,
-    PlannedFile,
-    Role,
-    Stage,
-    Strategy,
-    Summary,
-    View,
-)
+from logwright.codec.base import Match
 from logwright.codec.describe import DescriptionError
 from logwright.codec.fault import Fault, Kind, Severity, UnreadableError, UnsupportedError, UsageError
 from logwright.codec.kafka import copies, metadata
@@ -63,7 +45,23 @@ from logwright.codec.kafka.place import place
 from logwright.codec.kafka.producers import ProducerState
 from logwright.codec.kafka.resume import resume, stored_epochs
 from logwright.codec.kafka.walk import transactions, walk
+from logwright.codec.layout import (
+    Builder,
+    Checker,
+    Entry,
+    Listing,
+    Part,
+    Placement,
+    Plan,
+    PlannedFile,
+    Role,
+    Stage,
+    Summary,
+    View,
+)
+from logwright.codec.mending import Change, Mending, Strategy
 from logwright.codec.option import Option, Options
+from logwright.codec.predict import Opened
 
 NAME = "kafka.partition"
 MAX_SEGMENT = (1 << 31) - 1
@@ -101,7 +99,7 @@ VIEWS = {
 
 
 class KafkaPartition:
-    """See `logwright.codec.base.Layout`."""
+    """See `logwright.codec.layout.Layout`."""
 
     name = NAME
     title = "Kafka partition: segments with their indexes"

@@ -11,28 +11,24 @@ from typing import Any
 
 import pyarrow as pa
 
-from logwright.codec.base import (
+from logwright.codec.base import Match
+from logwright.codec.fault import Fault, Kind, Severity
+from logwright.codec.layout import (
     Builder,
-    Change,
     Checker,
     Entry,
     Group,
     Listing,
-    Match,
-    Mending,
-    Opened,
     Part,
     Placement,
     Plan,
     PlannedFile,
     Role,
     Stage,
-    Strategy,
     Stream,
     Summary,
     View,
 )
-from logwright.codec.fault import Fault, Kind, Severity
 from logwright.codec.leveldb import live
 from logwright.codec.leveldb.builder import OPTIONS, DatabaseBuilder
 from logwright.codec.leveldb.check.database import ADVICE, DatabaseChecker
@@ -56,7 +52,9 @@ from logwright.codec.leveldb.opening import start
 from logwright.codec.leveldb.place import place
 from logwright.codec.leveldb.resume import resume
 from logwright.codec.leveldb.version import FileMetaData
+from logwright.codec.mending import Change, Mending, Strategy
 from logwright.codec.option import Option, Options, parse_text
+from logwright.codec.predict import Opened
 
 NAME = "leveldb.db"
 LOG, MANIFEST, TABLE, CURRENT_CODEC = "leveldb.log", "leveldb.manifest", "leveldb.table", "leveldb.current"
@@ -105,7 +103,7 @@ class _File:
 
 
 class LevelDB:
-    """See `logwright.codec.base.Layout`."""
+    """See `logwright.codec.layout.Layout`."""
 
     name = NAME
     title = "LevelDB database: sorted tables, logs and a manifest"

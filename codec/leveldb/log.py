@@ -13,22 +13,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from logwright.codec.base import (
-    Bytes,
-    Change,
-    Chunk,
-    Cut,
-    Decoded,
-    Frames,
-    Kept,
-    Listing,
-    PlannedFile,
-    Strategy,
-    Window,
-)
+from logwright.codec.base import Bytes, Chunk, Decoded, Frames, Window
 from logwright.codec.columns import constant, contents, numbers
 from logwright.codec.fault import Fault, Kind
 from logwright.codec.intrinsics import load_i32le, load_i64le
+from logwright.codec.layout import Listing, PlannedFile
 from logwright.codec.leveldb import records_again
 from logwright.codec.leveldb.encode import prepare
 from logwright.codec.leveldb.framing import (
@@ -64,6 +53,7 @@ from logwright.codec.leveldb.write_batch import (
     room_for,
     unpack,
 )
+from logwright.codec.mending import Change, Cut, Kept, Strategy
 from logwright.codec.option import Option, Options
 from logwright.codec.table import Column, Table
 
@@ -134,7 +124,7 @@ class LevelDBLog(RecordCodec):
     def edit_file(
         self, listing: Listing, file: PlannedFile, change: Change, options: Options
     ) -> tuple[Sequence[Kept | bytes], Sequence[Cut]]:
-        """See `codec.base.EditsFile`."""
+        """See `codec.mending.EditsFile`."""
         from logwright.codec.leveldb.mend.edit import edit_log
 
         return edit_log(listing, file, change, options)

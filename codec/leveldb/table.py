@@ -15,26 +15,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from logwright.codec.base import (
-    Bytes,
-    Change,
-    Chunk,
-    Cut,
-    Decoded,
-    Frames,
-    Kept,
-    Listing,
-    Match,
-    PlannedFile,
-    Strategy,
-    Window,
-)
+from logwright.codec.base import Bytes, Chunk, Decoded, Frames, Match, Window
 from logwright.codec.columns import contents, numbers
 from logwright.codec.describe import Struct, Type
 from logwright.codec.explain import Focus, Node
 from logwright.codec.fault import Fault, Kind, UsageError
 from logwright.codec.intrinsics import load_u32le
 from logwright.codec.kernel import kernel
+from logwright.codec.layout import Listing, PlannedFile
 from logwright.codec.leveldb import again, encode, fields, rows
 from logwright.codec.leveldb.block import BLOCK_HANDLE, ENTRY, TRAILER, TRAILER_SIZE, block_crc
 from logwright.codec.leveldb.explain import STORED, table_of
@@ -53,6 +41,7 @@ from logwright.codec.leveldb.index import (
 from logwright.codec.leveldb.keys import BYTEWISE
 from logwright.codec.leveldb.keys import TRAILER_SIZE as KEY_TRAILER
 from logwright.codec.leveldb.keys import readable as readable
+from logwright.codec.mending import Change, Cut, Kept, Strategy
 from logwright.codec.option import Option, Options
 from logwright.codec.table import Column, Table
 
@@ -232,7 +221,7 @@ class LevelDBTable:
     def edit_file(
         self, listing: Listing, file: PlannedFile, change: Change, options: Options
     ) -> tuple[Sequence[Kept | bytes], Sequence[Cut]]:
-        """See `codec.base.EditsFile`."""
+        """See `codec.mending.EditsFile`."""
         from logwright.codec.leveldb.mend.edit import edit_table
 
         return edit_table(listing, file, change, options)

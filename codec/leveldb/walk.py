@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from logwright.codec.base import Bytes, Codec, Frames, Listing, Prepares, TellsLoss, Window
+from logwright.codec.base import Bytes, Codec, Frames, Prepares, TellsLoss, Window
 from logwright.codec.fault import Fault, Severity, UnreadableError
+from logwright.codec.layout import Listing
 
 WINDOW = 4 << 20
 _CAREFUL = 64 << 10

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from logwright.codec import registry
-from logwright.codec.base import Codec, Layout
+from logwright.codec.base import Codec
 from logwright.codec.fault import DamageWarning, Severity, UsageError
+from logwright.codec.layout import Layout
 from logwright.codec.option import Option, flag, number, word
 from logwright.codec.table import Table
 from logwright.readers import inspect as _inspect

@@ -17,8 +17,9 @@ from typing import Any
 import pyarrow as pa
 
 from logwright.codec import registry
-from logwright.codec.base import Edits, Forgets, Forgotten, Recodes
+from logwright.codec.base import Forgets, Forgotten, Recodes
 from logwright.codec.fault import NotFoundError, UsageError
+from logwright.codec.mending import Edits
 from logwright.codec.option import Options, fold, number
 from logwright.codec.table import Table
 from logwright.formats.sink import Sink, format_of

@@ -11,8 +11,8 @@ from leveldb_mending import database, golden, lawful, made_by_hand, rebuilt, rep
 from leveldb_opening import Files, Made, batch, fill, large, physical, put, table
 
 import logwright as lw
-from logwright.codec.base import Entry, Kept, Strategy
 from logwright.codec.fault import DamageError, UnreadableError, UsageError
+from logwright.codec.layout import Entry
 from logwright.codec.leveldb.block import handle, pack_entries, sealed
 from logwright.codec.leveldb.db import LAYOUT
 from logwright.codec.leveldb.descriptor import read_descriptor
@@ -27,6 +27,7 @@ from logwright.codec.leveldb.records import Payloads
 from logwright.codec.leveldb.replay import Delivered, replay
 from logwright.codec.leveldb.version import Version
 from logwright.codec.leveldb.version_edit import EditField, form
+from logwright.codec.mending import Kept, Strategy
 from logwright.codec.option import Options
 
 Rows = list[tuple[bytes, int, bytes | None]]

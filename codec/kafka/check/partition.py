@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from crc32c import crc32c
 
-from logwright.codec.base import Frames, Listing, Plan, PlannedFile, Role, Window
+from logwright.codec.base import Frames, Window
 from logwright.codec.describe import DescriptionError
 from logwright.codec.fault import Fault, Kind, LogwrightError, Severity
 from logwright.codec.kafka.batch import CONTROL, CRC_START, HEAD, HEAD_SIZE, LENGTH_END
@@ -29,6 +29,7 @@ from logwright.codec.kafka.names import (
     parse_segment,
     segment_name,
 )
+from logwright.codec.layout import Listing, Plan, PlannedFile, Role
 
 LAYOUT, _LOG = "kafka.partition", "kafka.log"
 _READ = 64 << 20
@@ -40,7 +41,7 @@ _ABSENT = "the file is not there, but other files of the segment are"
 
 
 class PartitionChecker:
-    """See `logwright.codec.base.Checker`."""
+    """See `logwright.codec.layout.Checker`."""
 
     def __init__(self, listing: Listing, plan: Plan, clean: bool | None, live: bool | None) -> None:
         self._listing, self._live = listing, bool(live)

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from logwright.codec.base import Change, Cut, Frames, Kept, Listing, Mending, Plan, PlannedFile, Role, Window
+from logwright.codec.base import Frames, Window
 from logwright.codec.fault import UsageError
 from logwright.codec.kafka import encode, log
 from logwright.codec.kafka.again import again
@@ -30,6 +30,8 @@ from logwright.codec.kafka.mend.runs import Copies, Run, offsets, place
 from logwright.codec.kafka.mend.write import PartitionMending, Segment
 from logwright.codec.kafka.names import segment_name
 from logwright.codec.kafka.walk import walk
+from logwright.codec.layout import Listing, Plan, PlannedFile, Role
+from logwright.codec.mending import Change, Cut, Kept, Mending
 from logwright.codec.option import Options
 
 Mask = npt.NDArray[np.bool_]
@@ -44,7 +46,7 @@ _ALL_FRAMES = log.FRAMES.names(detail=True)
 
 
 def edit(listing: Listing, plan: Plan, change: Change, options: Options) -> Mending:
-    """See `codec.base.Edits`. What is damaged is not looked at: whoever calls this knows that nothing is."""
+    """See `codec.mending.Edits`. What is damaged is not looked at: whoever calls this knows that nothing is."""
     cut: list[Cut] = []
     segments: list[_Segment] = []
     for file in plan.files:
@@ -84,7 +86,7 @@ def edit(listing: Listing, plan: Plan, change: Change, options: Options) -> Mend
 def edit_file(
     listing: Listing, file: PlannedFile, change: Change, options: Options
 ) -> tuple[list[Kept | bytes], list[Cut]]:
-    """See `codec.base.EditsFile`."""
+    """See `codec.mending.EditsFile`."""
     cut: list[Cut] = []
     out: list[Kept | bytes] = []
     for run in _Editor(listing, file, change, options, cut).runs():

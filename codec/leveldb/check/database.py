@@ -12,8 +12,9 @@ from itertools import pairwise
 
 import numpy as np
 
-from logwright.codec.base import Frames, Listing, Plan, PlannedFile, Window
+from logwright.codec.base import Frames, Window
 from logwright.codec.fault import Fault, Kind, Severity
+from logwright.codec.layout import Listing, Plan, PlannedFile
 from logwright.codec.leveldb import log, table
 from logwright.codec.leveldb.check.table import TableCheck
 from logwright.codec.leveldb.descriptor import read_descriptor
@@ -35,7 +36,7 @@ ADVICE = (
 
 
 class DatabaseChecker:
-    """See `logwright.codec.base.Checker`. `deep`: blocks are looked into."""
+    """See `logwright.codec.layout.Checker`. `deep`: blocks are looked into."""
 
     def __init__(self, listing: Listing, plan: Plan, *, deep: bool) -> None:
         self._listing, self._deep = listing, deep

@@ -17,8 +17,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from logwright.codec.base import Change, Cut, Kept, Listing, Mending, Plan, PlannedFile
 from logwright.codec.fault import UsageError
+from logwright.codec.layout import Listing, Plan, PlannedFile
 from logwright.codec.leveldb import log
 from logwright.codec.leveldb.block import INTERVAL, sealed, stored
 from logwright.codec.leveldb.entries import Portion, portions
@@ -35,6 +35,7 @@ from logwright.codec.leveldb.records import Payloads
 from logwright.codec.leveldb.rows import DEFAULT_INTERVAL, Unpacked, packed
 from logwright.codec.leveldb.walk import Hole, Reader, Stretch
 from logwright.codec.leveldb.write_batch import WRITE_BATCH
+from logwright.codec.mending import Change, Cut, Kept, Mending
 from logwright.codec.option import Options
 
 Mask = npt.NDArray[np.bool_]
@@ -42,7 +43,7 @@ EDIT_OPTIONS = tuple(one for one in REPAIR_OPTIONS if one.name != "version")
 
 
 def edit(listing: Listing, plan: Plan, change: Change, options: Options) -> Mending:
-    """See `codec.base.Edits`."""
+    """See `codec.mending.Edits`."""
     _refuse_null(change)
     found = examine(listing, options, adopt=options["orphans"] == "adopt")
     refuse_damaged(found)
@@ -78,7 +79,7 @@ class _Edited(DatabaseMending):
 def edit_table(
     listing: Listing, file: PlannedFile, change: Change, options: Options
 ) -> tuple[Sequence[Kept | bytes], Sequence[Cut]]:
-    """See `codec.base.EditsFile`."""
+    """See `codec.mending.EditsFile`."""
     _refuse_null(change)
     named = parse(file.name)
     reader = Tables(listing, options, bytewise=options["comparator"] in (None, BYTEWISE))
@@ -96,7 +97,7 @@ def edit_table(
 def edit_log(
     listing: Listing, file: PlannedFile, change: Change, options: Options
 ) -> tuple[Sequence[Kept | bytes], Sequence[Cut]]:
-    """See `codec.base.EditsFile`."""
+    """See `codec.mending.EditsFile`."""
     _refuse_null(change)
     found = logs.examine(listing, file.name, 0, file.size, options)
     edited = LogEdit(listing, found, change, options)

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from logwright.codec.base import Bytes, Cut, Kept, Listing
+from logwright.codec.base import Bytes
 from logwright.codec.fault import Severity
+from logwright.codec.layout import Listing
 from logwright.codec.leveldb import log
 from logwright.codec.leveldb.framing import BATCH_HEADER, Int64s, room_for, write_records
 from logwright.codec.leveldb.keys import MAX_SEQUENCE
@@ -30,6 +31,7 @@ from logwright.codec.leveldb.write_batch import (
     WRITE_BATCH,
     measure,
 )
+from logwright.codec.mending import Cut, Kept
 from logwright.codec.option import Options
 
 _COUNT = WRITE_BATCH.offset("count")

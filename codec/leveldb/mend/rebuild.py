@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from logwright.codec.base import Cut, Kept, Listing, Mended, Mending, Plan, Summary
 from logwright.codec.fault import DamageError, UsageError
+from logwright.codec.layout import Listing, Plan, Summary
 from logwright.codec.leveldb.mend.examine import Found, examine
 from logwright.codec.leveldb.mend.repair import DatabaseMending
 from logwright.codec.leveldb.names import CURRENT
+from logwright.codec.mending import Cut, Kept, Mended, Mending
 from logwright.codec.option import Options
 
 REBUILDS = ("manifest", "current")
 
 
 def rebuild(listing: Listing, plan: Plan, what: Sequence[str], options: Options) -> Mending:
-    """See `codec.base.Repairs`. Raises `DamageError` where a table or a log is damaged, or is not there."""
+    """See `codec.mending.Repairs`. Raises `DamageError` where a table or a log is damaged, or is not there."""
     found = examine(listing, options, adopt=options["orphans"] == "adopt")
     if "manifest" not in what:
         return _Current(found)
@@ -74,7 +75,7 @@ class _Rebuilt(DatabaseMending):
 
 
 class _Current:
-    """CURRENT alone. See `codec.base.Mending`."""
+    """CURRENT alone. See `codec.mending.Mending`."""
 
     def __init__(self, found: Found) -> None:
         self.found = found

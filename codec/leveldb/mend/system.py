@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from logwright.codec.base import Cut, Kept, Listing, Mended, Plan, Role, Summary
 from logwright.codec.fault import DamageError, Severity, UsageError
+from logwright.codec.layout import Listing, Plan, Role, Summary
 from logwright.codec.leveldb import log
 from logwright.codec.leveldb.framing import BATCH_HEADER
 from logwright.codec.leveldb.keys import BYTEWISE
@@ -18,6 +18,7 @@ from logwright.codec.leveldb.names import INFO_LOG, OLD_INFO_LOG, FileType, pars
 from logwright.codec.leveldb.opening import start
 from logwright.codec.leveldb.replay import Delivered, replay
 from logwright.codec.leveldb.walk import Hole, Reader, walk
+from logwright.codec.mending import Cut, Kept, Mended
 from logwright.codec.option import Option, Options
 
 _PASSED_OVER = "LevelDB passes over it, though its checksum is right"
@@ -25,7 +26,7 @@ _ORDER = (FileType.TABLE, FileType.LOG, FileType.DESCRIPTOR, FileType.CURRENT)
 
 
 class SystemMending:
-    """See `logwright.codec.base.Mending`."""
+    """See `logwright.codec.mending.Mending`."""
 
     def __init__(
         self, listing: Listing, plan: Plan, options: Options, reading: Sequence[Option], version: str | None

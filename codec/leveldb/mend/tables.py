@@ -15,8 +15,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from logwright.codec.base import Cut, Kept, Listing, Window
+from logwright.codec.base import Window
 from logwright.codec.fault import Fault, Kind, Severity
+from logwright.codec.layout import Listing
 from logwright.codec.leveldb import table
 from logwright.codec.leveldb.block import (
     COMPRESSION_NAMES,
@@ -47,6 +48,7 @@ from logwright.codec.leveldb.rows import DEFAULT_INTERVAL, Int64s, Unpacked, pac
 from logwright.codec.leveldb.table import readable
 from logwright.codec.leveldb.version import FileMetaData
 from logwright.codec.leveldb.walk import Hole, Reader, Stretch, walk
+from logwright.codec.mending import Cut, Kept
 from logwright.codec.option import Options
 
 _SLOTS = 8
