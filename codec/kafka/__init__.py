@@ -1,7 +1,18 @@
 """Kafka: the files of a partition and of a log directory."""
 
-from logwright.codec.base import Codec, Layout
-from logwright.codec.kafka import checkpoint, index, log, metadata, partition, snapshot, timeindex, txnindex
+from logwright.codec.base import Codec, Configures, Gathering, Layout
+from logwright.codec.kafka import (
+    checkpoint,
+    index,
+    log,
+    logdir,
+    metadata,
+    partition,
+    properties,
+    snapshot,
+    timeindex,
+    txnindex,
+)
 
 CODECS: tuple[Codec, ...] = (
     log.CODEC,
@@ -14,3 +25,5 @@ CODECS: tuple[Codec, ...] = (
     metadata.CODEC,
 )
 LAYOUTS: tuple[Layout, ...] = (partition.LAYOUT,)
+GATHERINGS: tuple[Gathering, ...] = (logdir.LOG_DIRECTORY,)
+CONFIGURATIONS: tuple[Configures, ...] = (properties.CONFIGURATION,)

@@ -124,7 +124,9 @@ class Scan:
         if self._mode is Mode.AS_SYSTEM:
             started = plan.Started(None if as_system is None else str(as_system), flag("clean", clean))
         self._limit = None if limit is None else number("limit", limit)
-        self._targets = targets = resolve.resolve(path, codec, options)
+        passed: list[str] = []
+        self._targets = targets = resolve.resolve(path, codec, options, passed=passed, gathered=True)
+        self._passed = passed
         self._reading = plan.reading(targets, word("view", view), started)
         table = self._reading.table
         self._columns = table.select(columns)
@@ -138,7 +140,7 @@ class Scan:
 
     def _new_report(self) -> Report:
         report = Report(self._path, self._codec, live=self._reading.live, max_faults=self._max_faults)
-        report.notes += self._reading.notes
+        report.notes += [*self._passed, *self._reading.notes]
         if len(self._reading.systems) == 1:
             report.system = self._reading.systems[0]
         report.checked = False
@@ -420,12 +422,17 @@ def _report(targets: Sequence[resolve.Target], max_faults: int) -> Report:
 
 def inspect(path: Path, codec: str | None = None, **options: Any) -> dict[str, Any]:
     """What a file or a directory is, from headers alone: files, ranges of ids and times, sizes, compression."""
-    targets = resolve.resolve(path, codec, options)
-    if len(targets) != 1:
+    passed: list[str] = []
+    targets = resolve.resolve(path, codec, options, passed=passed, gathered=True)
+    names = resolve.expand(path)
+    if len(targets) == 1 and targets[0].path in names:
+        return _inspect.inspect(targets[0])
+    directories = [target for target in targets if isinstance(target, resolve.DirectoryTarget)]
+    if len(directories) < len(targets) or len(names) > 1:
         raise UsageError(
             f"{len(targets)} things lie there, one can be inspected at a time", path=_shown(path)
         )
-    return _inspect.inspect(targets[0])
+    return {**_inspect.several(_shown(path), directories), "notes": passed}
 
 
 def detect(path: Path) -> str | None:
@@ -435,9 +442,15 @@ def detect(path: Path) -> str | None:
 
 def codecs(name: str | None = None) -> list[dict[str, Any]]:
     """Every codec and layout, or the one of that name: its views, columns and options, with types and defaults."""
-    if name is not None:
+    gathered = [one for one in registry.gatherings() if name in (None, one.name)]
+    if name is not None and not gathered:
         registry.find(name)  # raises, with the nearest name
     found = [_layout(one) for one in registry.layouts() if name in (None, one.name)]
+    # Read as what it holds; nothing is written to it as a whole.
+    found += [
+        {**_layout(registry.get_layout(one.of)), "name": one.name, "title": one.title, "options": []}
+        for one in gathered
+    ]
     return found + [_codec(one) for one in registry.codecs() if name in (None, one.name)]
 
 
