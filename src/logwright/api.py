@@ -43,6 +43,7 @@ def read(
     mode: str = "FAILFAST",
     as_system: str | None = None,
     clean: bool | None = None,
+    jobs: int | str = 1,
     **options: Any,
 ) -> pa.Table:
     """A file, a directory, or several, as a table. Arguments as for `scan`.
@@ -59,6 +60,7 @@ def read(
         mode=mode,
         as_system=as_system,
         clean=clean,
+        jobs=jobs,
         **options,
     )
     table = found.to_table()
@@ -78,6 +80,7 @@ def scan(
     mode: str = "FAILFAST",
     as_system: str | None = None,
     clean: bool | None = None,
+    jobs: int | str = 1,
     max_faults: int = MAX_FAULTS,
     **options: Any,
 ) -> Scan:
@@ -89,12 +92,26 @@ def scan(
     lists of which one must hold, text ("offset >= 5 and key == x"), or a pyarrow expression. `limit`: so many rows at most.
     `mode`: FAILFAST, PERMISSIVE, DROPMALFORMED, or AS_SYSTEM for exactly what the real system would serve of a directory: of
     version `as_system` (None: the newest known), started after a clean stop or an unclean one (`clean`; None: its own marker
-    says). Further options are the codec's and the layout's own.
+    says). `jobs`: so many processes share the reading; the rows and their order are the same. Further options are the codec's
+    and the layout's own.
 
     Raises `LogwrightError`: `NotFoundError`, `AccessError`, `UsageError` at once, `DamageError` on the way, or at once where
     the system would not open what it is asked about.
     """
-    return Scan(path, codec, view, columns, filter, limit, mode, max_faults, options, as_system, clean)
+    return Scan(
+        path,
+        codec,
+        view,
+        columns,
+        filter,
+        limit,
+        mode,
+        max_faults,
+        options,
+        as_system,
+        clean,
+        number("jobs", jobs, 1),
+    )
 
 
 class Scan:
@@ -113,8 +130,9 @@ class Scan:
         options: dict[str, Any],
         as_system: str | None = None,
         clean: bool | None = None,
+        jobs: int = 1,
     ) -> None:
-        self._mode = Mode.of(mode)
+        self._mode, self._jobs = Mode.of(mode), jobs
         if self._mode is not Mode.AS_SYSTEM and (as_system is not None or clean is not None):
             raise UsageError(
                 "as_system and clean say which system is asked",
@@ -152,10 +170,11 @@ class Scan:
         report = self.report = self._new_report()
         task.note(self._reading.faults, report, self._mode)
         yield from plan.ready(self._reading, self._columns, self._filter, self._limit)
-        yield from task.run(
+        yield from task.run_shared(
             self._reading.tasks,
             self._columns,
             report,
+            self._jobs,
             mode=self._mode,
             filter=self._filter,
             limit=self._limit,
