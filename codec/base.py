@@ -465,17 +465,19 @@ class Replicates(Protocol):
 
 @dataclass(frozen=True)
 class Configuration:
-    """What a system's own configuration file says of its data: where it lies, in directories that hold several of a layout, and
-    options of that."""
+    """What a system's own configuration file says of its data: where it lies, in directories that hold several of a layout, and options
+    of that."""
 
     system: str
-    layout: str
     directories: tuple[str, ...]
     options: Mapping[str, str] = field(default_factory=dict)
 
 
 class Configures(Protocol):
     """Knows a system's configuration file."""
+
+    of: str
+    """The layout of what lies in the directories that it names."""
 
     def named(self, name: str) -> bool:
         """Whether a file of this name may be one."""

@@ -36,7 +36,7 @@ def _beside() -> tuple[tuple[Gathering, ...], tuple[Configures, ...]]:
 
 
 def gatherings() -> Sequence[Gathering]:
-    return _beside()[0]
+    return [one for one in _beside()[0] if one.of in _all()[1]]
 
 
 def gathering(listing: Listing) -> Gathering | None:
@@ -44,14 +44,18 @@ def gathering(listing: Listing) -> Gathering | None:
     return next((one for one in gatherings() if one.recognise(listing)), None)
 
 
+def _configurations(name: str) -> list[Configures]:
+    return [one for one in _beside()[1] if one.of in _all()[1] and one.named(name)]
+
+
 def may_configure(name: str) -> bool:
     """Whether a file of this name may be the configuration of a system."""
-    return any(one.named(name) for one in _beside()[1])
+    return bool(_configurations(name))
 
 
 def configuration(name: str, data: bytes) -> Configuration | None:
     """What a file says, when it is the configuration of a system. Raises `UsageError` where it can't be followed."""
-    found = (one.understand(data) for one in _beside()[1] if one.named(name))
+    found = (one.understand(data) for one in _configurations(name))
     return next((one for one in found if one is not None), None)
 
 

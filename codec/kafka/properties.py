@@ -33,6 +33,8 @@ _UNICODE = re.compile(r"[0-9a-fA-F]{4}")
 class BrokerConfiguration:
     """See `logwright.codec.base.Configures`."""
 
+    of = "kafka.partition"
+
     def named(self, name: str) -> bool:
         # What stands in a log directory under a like name is no configuration.
         return name.endswith(".properties") and name != META_PROPERTIES_FILE
@@ -43,7 +45,6 @@ class BrokerConfiguration:
             return None
         return Configuration(
             "kafka",
-            "kafka.partition",
             tuple(_directories(found)),
             {topics: found[name] for name, topics in OPTIONS.items() if found.get(name)},
         )
