@@ -13,6 +13,7 @@ from logwright.codec import registry
 from logwright.codec.base import Codec
 from logwright.codec.fault import DamageError, Fault, Severity
 from logwright.codec.option import Option, Options, fold
+from logwright.readers import jobs as _jobs
 from logwright.readers.filter import Filter
 from logwright.readers.report import Report
 from logwright.readers.rescue import Rescue
@@ -20,6 +21,9 @@ from logwright.readers.source import Source, open_source
 from logwright.readers.split import split
 from logwright.readers.stream import Mode, stream
 from logwright.readers.walk import WINDOW
+
+PIECE = 16 << 20
+"""Bytes of a file that another process reads at a time."""
 
 
 class Work(Protocol):
@@ -172,6 +176,57 @@ def run(
             if limit is not None:
                 limit -= batch.num_rows
             yield batch
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """Work for another process."""
+
+    task: Work
+    columns: Sequence[str]
+    mode: Mode
+    filter: Filter | None
+    limit: int | None
+    max_faults: int
+
+    def __call__(self) -> tuple[list[pa.RecordBatch], Report]:
+        report = Report(self.task.path, max_faults=self.max_faults)
+        batches = run([self.task], self.columns, report, mode=self.mode, filter=self.filter, limit=self.limit)
+        return list(batches), report
+
+
+def run_shared(
+    tasks: Sequence[Work],
+    columns: Sequence[str],
+    report: Report,
+    jobs: int,
+    *,
+    mode: Mode = Mode.FAILFAST,
+    filter: Filter | None = None,
+    limit: int | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """As `run`, by so many processes: the same rows in the same order. Twice as many pieces are held at a time. Standard input is
+    read here, by one."""
+    if jobs < 2 or limit == 0 or any(file.source is not None for task in tasks for file in task.files):
+        yield from run(tasks, columns, report, mode=mode, filter=filter, limit=limit)
+        return
+    wanted = [
+        task
+        for task in tasks
+        if filter is None or not isinstance(task, Task) or not filter.skips(task.bounds)
+    ]
+    pieces = [
+        _Piece(task, columns, mode, filter, limit, report.max_faults) for task in split_tasks(wanted, PIECE)
+    ]
+    for batches, part in _jobs.run(pieces, jobs, 2 * jobs):
+        report.merge(part)
+        for batch in batches:
+            if limit is not None:
+                batch = batch.slice(0, limit)
+                limit -= batch.num_rows
+            yield batch
+            if limit == 0:
+                return
 
 
 def note(faults: Sequence[tuple[str, Fault]], report: Report, mode: Mode) -> None:

@@ -48,6 +48,7 @@ def read(
     mode: str = "FAILFAST",
     as_system: str | None = None,
     clean: bool | None = None,
+    jobs: int | str = 1,
     **options: Any,
 ) -> pa.Table:
     """A file, a directory, or several, as a table. Arguments as for `scan`.
@@ -64,6 +65,7 @@ def read(
         mode=mode,
         as_system=as_system,
         clean=clean,
+        jobs=jobs,
         **options,
     )
     table = found.to_table()
@@ -83,6 +85,7 @@ def scan(
     mode: str = "FAILFAST",
     as_system: str | None = None,
     clean: bool | None = None,
+    jobs: int | str = 1,
     max_faults: int = MAX_FAULTS,
     **options: Any,
 ) -> Scan:
@@ -94,12 +97,26 @@ def scan(
     lists of which one must hold, text ("offset >= 5 and key == x"), or a pyarrow expression. `limit`: so many rows at most.
     `mode`: FAILFAST, PERMISSIVE, DROPMALFORMED, or AS_SYSTEM for exactly what the real system would serve of a directory: of
     version `as_system` (None: the newest known), started after a clean stop or an unclean one (`clean`; None: its own marker
-    says). Further options are the codec's and the layout's own.
+    says). `jobs`: so many processes share the reading; the rows and their order are the same. Further options are the codec's
+    and the layout's own.
 
     Raises `LogwrightError`: `NotFoundError`, `AccessError`, `UsageError` at once, `DamageError` on the way, or at once where
     the system would not open what it is asked about.
     """
-    return Scan(path, codec, view, columns, filter, limit, mode, max_faults, options, as_system, clean)
+    return Scan(
+        path,
+        codec,
+        view,
+        columns,
+        filter,
+        limit,
+        mode,
+        max_faults,
+        options,
+        as_system,
+        clean,
+        number("jobs", jobs, 1),
+    )
 
 
 class Scan:
@@ -118,8 +135,9 @@ class Scan:
         options: dict[str, Any],
         as_system: str | None = None,
         clean: bool | None = None,
+        jobs: int = 1,
     ) -> None:
-        self._mode = Mode.of(mode)
+        self._mode, self._jobs = Mode.of(mode), jobs
         if self._mode is not Mode.AS_SYSTEM and (as_system is not None or clean is not None):
             raise UsageError(
                 "as_system and clean say which system is asked",
@@ -129,9 +147,9 @@ class Scan:
         if self._mode is Mode.AS_SYSTEM:
             started = plan.Started(None if as_system is None else str(as_system), flag("clean", clean))
         self._limit = None if limit is None else number("limit", limit)
-        self._resolve = functools.partial(resolve.resolve, path, codec, options)
-        self._view, self._started = word("view", view), started
-        self._targets = targets = self._resolve()
+        self._resolve = functools.partial(resolve.resolve, path, codec, options, gathered=True)
+        self._view, self._started, self._passed = word("view", view), started, list[str]()
+        self._targets = targets = self._resolve(passed=self._passed)
         self._reading = plan.reading(targets, self._view, started)
         table = self._reading.table
         self._columns = table.select(columns)
@@ -145,7 +163,7 @@ class Scan:
 
     def _new_report(self) -> Report:
         report = Report(self._path, self._codec, live=self._reading.live, max_faults=self._max_faults)
-        report.notes += self._reading.notes
+        report.notes += [*self._passed, *self._reading.notes]
         if len(self._reading.systems) == 1:
             report.system = self._reading.systems[0]
         report.checked = False
@@ -155,13 +173,14 @@ class Scan:
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         report = self.report = self._new_report()
-        with pinned(self._resolve, self._view, self._started, self._reading) as found:
+        with pinned(lambda: self._resolve(passed=[]), self._view, self._started, self._reading) as found:
             task.note(found.faults, report, self._mode)
             yield from plan.ready(found, self._columns, self._filter, self._limit)
-            yield from task.run(
+            yield from task.run_shared(
                 found.tasks,
                 self._columns,
                 report,
+                self._jobs,
                 mode=self._mode,
                 filter=self._filter,
                 limit=self._limit,
@@ -541,12 +560,17 @@ def _report(targets: Sequence[resolve.Target], max_faults: int) -> Report:
 
 def inspect(path: Path, codec: str | None = None, **options: Any) -> dict[str, Any]:
     """What a file or a directory is, from headers alone: files, ranges of ids and times, sizes, compression."""
-    targets = resolve.resolve(path, codec, options)
-    if len(targets) != 1:
+    passed: list[str] = []
+    targets = resolve.resolve(path, codec, options, passed=passed, gathered=True)
+    names = resolve.expand(path)
+    if len(targets) == 1 and targets[0].path in names:
+        return _inspect.inspect(targets[0])
+    directories = [target for target in targets if isinstance(target, resolve.DirectoryTarget)]
+    if len(directories) < len(targets) or len(names) > 1:
         raise UsageError(
             f"{len(targets)} things lie there, one can be inspected at a time", path=_shown(path)
         )
-    return _inspect.inspect(targets[0])
+    return {**_inspect.several(_shown(path), directories), "notes": passed}
 
 
 def detect(path: Path) -> str | None:
@@ -556,9 +580,15 @@ def detect(path: Path) -> str | None:
 
 def codecs(name: str | None = None) -> list[dict[str, Any]]:
     """Every codec and layout, or the one of that name: its views, columns and options, with types and defaults."""
-    if name is not None:
+    gathered = [one for one in registry.gatherings() if name in (None, one.name)]
+    if name is not None and not gathered:
         registry.find(name)  # raises, with the nearest name
     found = [_layout(one) for one in registry.layouts() if name in (None, one.name)]
+    # Read as what it holds; nothing is written to it as a whole.
+    found += [
+        {**_layout(registry.get_layout(one.of)), "name": one.name, "title": one.title, "options": []}
+        for one in gathered
+    ]
     return found + [_codec(one) for one in registry.codecs() if name in (None, one.name)]
 
 
