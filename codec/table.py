@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import pyarrow as pa
 
@@ -70,7 +71,16 @@ class Table:
         return tuple(chosen)
 
     def schema(self, columns: Iterable[str] | None = None) -> pa.Schema:
-        return pa.schema([self[name].field() for name in (self.names() if columns is None else columns)])
+        names = self.names() if columns is None else tuple(columns)
+        found = self._schemas.get(names)
+        if found is None:
+            found = self._schemas[names] = pa.schema([self[name].field() for name in names])
+        return found
+
+    @cached_property
+    def _schemas(self) -> dict[tuple[str, ...], pa.Schema]:
+        """By columns: to make one takes longer than to decode a few rows."""
+        return {}
 
     def _known(self, name: str) -> str:
         names = self.names(detail=True)

@@ -92,8 +92,11 @@ class Regions:
 
     def first(self, offset: int, stop: int) -> Region | None:
         """The first one that has bytes in `[offset, stop)`."""
-        at = bisect.bisect_right(self._all, offset, key=lambda region: region.stop)
-        found = self._all[at] if at < len(self._all) else None
+        known = self._all
+        if not known:
+            return None
+        at = bisect.bisect_right(known, offset, key=lambda region: region.stop)
+        found = known[at] if at < len(known) else None
         return found if found is not None and found.offset < stop and offset < stop else None
 
     def add(self, offset: int, stop: int, why: str) -> None:
@@ -115,7 +118,8 @@ class Regions:
         whole = self._all[low:high]
         offset = min([new.offset, *(one.offset for one in whole)])
         stop = max([new.stop, *(one.stop for one in whole)])
-        self._all[low:high] = [Region(offset, stop, new.why)]
+        # A new list: another thread may be looking at the one that there is.
+        self._all = [*self._all[:low], Region(offset, stop, new.why), *self._all[high:]]
 
 
 @dataclass
