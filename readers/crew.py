@@ -69,17 +69,22 @@ class Crew:
         try:
             for piece in line.pieces:
                 while self._has(piece):
-                    with self._news:
-                        item, weight = piece.ready.popleft()
-                        piece.held -= weight
-                        self._held -= weight
-                        self._news.notify()
-                    yield item
+                    yield self._taken(piece)
                 if piece.error is not None:
                     raise piece.error
                 line.at += 1
         finally:
             self._leave(line)
+
+    def _taken(self, piece: _Piece[T]) -> T:
+        with self._news:
+            item, weight = piece.ready.popleft()
+            piece.held -= weight
+            full = self._held >= self._room
+            self._held -= weight
+            if full:
+                self._news.notify_all()
+            return item
 
     def _enlist(self, line: _Line[Any]) -> None:
         with self._news:
@@ -125,27 +130,26 @@ class Crew:
     def _help(self) -> None:
         while True:
             with self._news:
-                while not self._ended and (piece := self._choose()) is None:
+                while (piece := self._choose()) is None and not self._ended:
                     self._news.wait()
-                if self._ended:
+                if piece is None or self._ended:
                     return
-                assert piece is not None
                 piece.busy = True
             self._step(piece)
-            piece = None
+            del piece  # it may hold a lot
 
     def _step(self, piece: _Piece[Any]) -> None:
         """Go on with a piece that is marked as busy."""
-        item: tuple[Any, int] | None = None
+        items: list[tuple[Any, int]] = []
         try:
-            item = piece.go_on()
+            piece.go_on(items)
         finally:
+            weight = sum(one[1] for one in items)
             with self._news:
                 piece.busy = False
-                if item is not None:
-                    piece.ready.append(item)
-                    piece.held += item[1]
-                    self._held += item[1]
+                piece.ready += items
+                piece.held += weight
+                self._held += weight
                 self._news.notify_all()
 
 
@@ -162,18 +166,18 @@ class _Piece(Generic[T]):
         self.busy = self.done = False
         self.error: Exception | None = None
 
-    def go_on(self) -> tuple[T, int] | None:
-        """The next that it gives, and its weight; None where it has ended."""
+    def go_on(self, items: list[tuple[T, int]]) -> None:
+        """What it gives next, up to something that has a weight, with the weights."""
         try:
             if self._found is None:
                 self._found = self._begin()
-            item = next(self._found)
-            return item, self._weigh(item)
+            while not (items and items[-1][1]):
+                item = next(self._found)
+                items.append((item, self._weigh(item)))
         except StopIteration:
             self.done = True
         except Exception as error:
             self.done, self.error = True, error
-        return None
 
     def close(self) -> None:
         found, self._found = self._found, None

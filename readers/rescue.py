@@ -19,6 +19,7 @@ import functools
 import itertools
 import os
 import re
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -133,14 +134,21 @@ class Memory:
 
 
 _memories: dict[tuple[int, ...], Memory] = {}
+_lock = threading.Lock()
 
 
 def memory(status: os.stat_result) -> Memory:
     """What is known of a file, by its identity, size and time of change."""
-    now = time.monotonic()
-    for key in [key for key, one in _memories.items() if now - one.since > _FORGET]:
-        del _memories[key]
-    return _memories.setdefault((status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns), Memory())
+    oldest = time.monotonic() - _FORGET
+    with _lock:
+        # They are in the order in which they were made.
+        while (first := next(iter(_memories), None)) is not None and _memories[first].since < oldest:
+            del _memories[first]
+        key = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+        found = _memories.get(key)
+        if found is None:
+            found = _memories[key] = Memory()
+        return found
 
 
 def forget() -> None:
@@ -159,6 +167,8 @@ class Rescue:
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Rescue:
         """From all options that were given; those of others are left out. Raises `UsageError`."""
+        if not given:
+            return STANDARD
         names = {fold(option.name) for option in OPTIONS}
         options = Options(OPTIONS, {name: value for name, value in given.items() if fold(name) in names})
         return cls(options["read.errors"], options["read.retries"], options["ddrescue.map"])

@@ -3,11 +3,11 @@ another process can run it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import lru_cache, partial
 from itertools import groupby
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import pyarrow as pa
 
@@ -330,4 +330,11 @@ def known_options(options: Mapping[str, Any], declared: Sequence[Option]) -> dic
 
 def codec_options(codec: Codec, given: Mapping[str, Any]) -> Options:
     """A codec's options from all that were given; those of others are left out."""
+    if not given:
+        return _defaults(cast(Hashable, codec))
     return Options(codec.options, known_options(given, codec.options))
+
+
+@lru_cache(maxsize=64)
+def _defaults(codec: Hashable) -> Options:
+    return Options(cast(Codec, codec).options)
