@@ -25,7 +25,7 @@ from logwright.readers.crew import ALONE, Crew
 from logwright.readers.filter import Filter
 from logwright.readers.report import FileReport
 from logwright.readers.source import Source, patched
-from logwright.readers.walk import WINDOW, Hole, Stretch, Walk
+from logwright.readers.walk import WINDOW, Hole, Stretch, Walk, weight
 
 RECORD_LIMIT = 64 << 10
 """So many bytes of a damaged region go into `_corrupt_record`."""
@@ -100,10 +100,6 @@ def named(source: Source) -> Iterator[None]:
         if error.path is None:
             error.path = source.path
         raise
-
-
-def _weight(found: Stretch | Hole) -> int:
-    return len(found.window.data) if isinstance(found, Stretch) else 0
 
 
 def _joined(parts: Sequence[Stretch]) -> Stretch:
@@ -199,7 +195,7 @@ class _Stream:
 
     def _walked(self) -> Iterator[Stretch | Hole]:
         long = self.left is None and self.walk.end - self.walk.start > 2 * WINDOW
-        return self._crew.each([lambda: iter(self.walk)], _weight, helped=long)
+        return self._crew.each([lambda: iter(self.walk)], weight, helped=long)
 
     def _cheapest(self) -> tuple[str, ...]:
         columns = self.codec.tables[self.table].columns

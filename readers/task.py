@@ -27,7 +27,7 @@ from logwright.readers.walk import WINDOW
 
 PIECE = 16 << 20
 """Bytes of a file that another process reads at a time; smaller files are read several at a time by threads."""
-_FEW = 4 << 20
+FEW = 4 << 20
 """Fewer bytes are read sooner than threads help."""
 
 
@@ -286,7 +286,7 @@ def run_shared(
     like standard input, is read by one, of as many threads as are of use."""
     if jobs < 2 or limit == 0 or any(file.source is not None for task in tasks for file in task.files):
         known = [task.length for task in tasks]
-        few = None not in known and sum(length or 0 for length in known) < _FEW
+        few = None not in known and sum(length or 0 for length in known) < FEW
         # What is wanted with a limit comes soon, and the rest not at all.
         with Crew(1 if few or limit is not None else usable()) as crew:
             yield from run(tasks, columns, report, mode=mode, filter=filter, limit=limit, crew=crew)

@@ -58,6 +58,11 @@ class Hole:
     """It reaches to the end of the file, and all of it can be read."""
 
 
+def weight(found: Stretch | Hole) -> int:
+    """Bytes that are kept with it."""
+    return len(found.window.data) if isinstance(found, Stretch) else 0
+
+
 class Walk:
     """Iterate over what is found in `[start, stop)` of a file, which owns the frames that start in it.
 

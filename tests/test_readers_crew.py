@@ -14,7 +14,7 @@ import pytest
 
 import logwright as lw
 from logwright.readers import crew as crews
-from logwright.readers import task
+from logwright.readers import task, verify
 from logwright.readers.crew import ALONE, Crew
 
 
@@ -129,7 +129,7 @@ ROWS = 6000
 @pytest.fixture(params=["kafka.partition", "leveldb.db"])
 def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Many small files, of which several are read at a time."""
-    monkeypatch.setattr(task, "_FEW", 0)
+    monkeypatch.setattr(task, "FEW", 0)
     monkeypatch.setattr(task, "usable", lambda: 3)
     path = tmp_path / "a-0"
     if request.param == "kafka.partition":
@@ -191,6 +191,27 @@ def test_the_same_error(place: Path) -> None:
     assert not _threads()
 
 
+@pytest.mark.parametrize("depth", ["checksums", "records"])
+def test_the_same_is_verified(place: Path, depth: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verify, "FEW", 0)
+    helped = _watched(monkeypatch)
+    for hurt in (False, True):
+        if hurt:
+            _hurt(place)
+        reports, told = [], []
+        for threads in (1, 3):
+            monkeypatch.setattr(verify, "usable", lambda threads=threads: threads)
+            shown: list[tuple[int, int]] = []
+            reports.append(
+                lw.verify(place, depth=depth, show=lambda done, of, shown=shown: shown.append((done, of)))
+            )
+            told.append(shown)
+        assert reports[0].to_dict() == reports[1].to_dict()
+        assert reports[0].ok is not hurt
+        assert told[0] == told[1]
+    assert "logwright" in helped
+
+
 def test_a_scan_that_is_left(place: Path) -> None:
     batches = iter(lw.scan(place))
     next(batches)
@@ -214,7 +235,7 @@ def test_a_large_file_is_walked_over_ahead(
 ) -> None:
     from logwright.readers import stream
 
-    monkeypatch.setattr(task, "_FEW", 0)
+    monkeypatch.setattr(task, "FEW", 0)
     monkeypatch.setattr(task, "usable", lambda: 2)
     monkeypatch.setattr(stream, "WINDOW", 1 << 12)
     helped = _watched(monkeypatch)
