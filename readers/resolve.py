@@ -114,11 +114,16 @@ def kind(target: Target) -> str:
 
 
 def detect(path: Path) -> str | None:
-    """The name of the codec of a file, or of the layout of a directory; None when it is none that we know."""
+    """The name of the codec of a file, of the layout of a directory, or of what holds several directories, which a system's
+    configuration file stands for; None when it is none that we know."""
     text = expand(path)[0]
     if text != STDIN and _is_directory(text):
-        layout = registry.detect_layout(open_listing(text))
-        return None if layout is None else layout.name
+        listing = open_listing(text)
+        found = registry.detect_layout(listing) or registry.gathering(listing)
+        return None if found is None else found.name
+    if configuration(text) is not None:
+        kinds = [kind(one) for one in resolve(text, passed=[])]
+        return next((one.name for one in registry.gatherings() if one.of in kinds), kinds[0])
     with open_source(text) as source:
         codec = registry.detect(_name(text), patched(source, 0, HEAD)[0].tobytes())
     return None if codec is None else codec.name
@@ -135,7 +140,8 @@ def resolve(
     """What lies there: a file, a directory, a list of them, a glob, a URI, "-" for standard input.
 
     With `passed`, a directory that is none itself stands for all in it that we know (a log directory for its partitions), and a
-    system's configuration file for the directories that it names; what was passed over is put there, in sentences. `gathered`:
+    system's configuration file for the directories that it names; what was passed over is put there, in sentences. Without it such a
+    file stands for what it names where that is one thing. `gathered`:
     only a directory that is known to hold several (`codec.layout.Gathering`) stands for these, and not for files beside them.
     Raises `NotFoundError`, `AccessError`, `UsageError` when it is none that we know, or not what `codec` says.
     """
@@ -145,7 +151,7 @@ def resolve(
     wanted, layout = _named(codec if gathering is None else gathering.of)
     targets: list[Target] = []
     for one in expand(path):
-        said = None if wanted is not None else _configuration(one)
+        said = None if wanted is not None else configuration(one)
         if said is not None:
             targets += _configured(one, said, layout, options or {}, passed)
             continue
@@ -165,13 +171,18 @@ def _configured(
     options: Mapping[str, Any],
     passed: list[str] | None,
 ) -> list[Target]:
-    """All that lies in the directories of a configuration. Its options hold where none are given."""
+    """All that lies in the directories of a configuration: one thing where nothing may be passed over. Its options hold where none are
+    given."""
     places = ", ".join(said.directories)
     if passed is None:
+        several = _configured(path, said, layout, options, [])
+        if len(several) == 1:
+            return several
         raise UsageError(
-            f"this is the configuration of {said.system}, which says that the data is in {places}",
+            f"this is the configuration of {said.system}, which says that the data is in {places}: {len(several)} directories that we "
+            "know",
             path=path,
-            advice="Name what is meant of that",
+            advice=f"Name what is meant of that, like {several[0].path}",
         )
     known = {fold(name) for name in options}
     given = {name: value for name, value in said.options.items() if fold(name) not in known} | dict(options)
@@ -180,6 +191,8 @@ def _configured(
         below = [
             one for one in _below(place, None, layout, given, passed) if isinstance(one, DirectoryTarget)
         ]
+        if not below and _is_directory(place) and registry.detect_layout(open_listing(place)) is not None:
+            below = [_directory(place, None, layout, given)]
         if not below:
             passed.append(f"{place} holds nothing that we know")
         targets += below
@@ -188,7 +201,7 @@ def _configured(
     return targets
 
 
-def _configuration(path: str) -> Configuration | None:
+def configuration(path: str) -> Configuration | None:
     """What a file says, when it is the configuration of a system."""
     name = _name(path)
     if (

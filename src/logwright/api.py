@@ -91,14 +91,15 @@ def scan(
 ) -> Scan:
     """A file, a directory, or several, as a stream of record batches that pandas, Polars and DuckDB take as it is.
 
-    `path`: a file, a directory, a list, a glob, a URI of a file system that `pyarrow.fs` knows, "-" for standard input.
-    `codec`: the format's name, found out when None. `view`: what of it; `codecs(name)` lists them. `columns`: None for the
-    core ones, "*" for all, names, or text with commas. `filter`: `[("offset", ">=", 5), ("key", "==", b"x")]`, a list of such
-    lists of which one must hold, text ("offset >= 5 and key == x"), or a pyarrow expression. `limit`: so many rows at most.
-    `mode`: FAILFAST, PERMISSIVE, DROPMALFORMED, or AS_SYSTEM for exactly what the real system would serve of a directory: of
-    version `as_system` (None: the newest known), started after a clean stop or an unclean one (`clean`; None: its own marker
-    says). `jobs`: so many processes share the reading; the rows and their order are the same. Further options are the codec's
-    and the layout's own.
+    `path`: a file, a directory, a list, a glob, a URI of a file system that `pyarrow.fs` knows, "-" for standard input, or the
+    system's own configuration file, for the directories that it names. `codec`: the format's name, found out when None. `view`:
+    what of it; `codecs(name)` lists them. `columns`: None for the core ones, "*" for all, names, or text with commas. `filter`:
+    `[("offset", ">=", 5), ("key", "==", b"x")]`, a list of such lists of which one must hold, text ("offset >= 5 and key == x"), or
+    a pyarrow expression. `limit`: so many rows at most. `mode`: FAILFAST, PERMISSIVE, DROPMALFORMED, or AS_SYSTEM for exactly what
+    the real system would serve of a directory: of version `as_system` (None: the newest known), started after a clean stop or an
+    unclean one (`clean`; None: its own marker says). `jobs`: so many processes share the reading; the rows and their order are the
+    same. With one, threads of this process read ahead, as many as pyarrow takes (`pyarrow.set_cpu_count`). Further options are the
+    codec's and the layout's own.
 
     Raises `LogwrightError`: `NotFoundError`, `AccessError`, `UsageError` at once, `DamageError` on the way, or at once where
     the system would not open what it is asked about.
@@ -251,13 +252,14 @@ def convert(
     clean: bool | None = None,
     if_exists: str = "error",
     rows_only: bool = False,
+    jobs: int | str = 1,
     **options: Any,
 ) -> dict[str, Any]:
     """Native files to a table file (.parquet, .arrow), back, or to native files of another kind, compression or segment size.
 
     `codec`: what the native side is, where its name does not tell. `if_exists`: "error", "append" or "overwrite", as `mode` of
     `write`. `rows_only`: of a file one table file of rows, without the two that hold what the same bytes need on top. The other
-    arguments say what is read, as for `scan`; further options are those of the native side.
+    arguments say what is read and by how many processes, as for `scan`; further options are those of the native side.
 
     Returns `{"files": [...], "rows": n, "report": the report of the reading or None, "written": Written or None}`. Raises
     `LogwrightError` as `scan` and `write` do.
@@ -266,7 +268,7 @@ def convert(
 
     return _convert(
         os.fspath(source), os.fspath(target), codec, view=view, columns=columns, filter=filter, limit=limit, mode=mode,
-        if_exists=if_exists, rows_only=rows_only, as_system=as_system, clean=clean, **options,
+        if_exists=if_exists, rows_only=rows_only, as_system=as_system, clean=clean, jobs=number("jobs", jobs, 1), **options,
     )  # fmt: skip
 
 

@@ -149,3 +149,27 @@ def test_a_log_directory_is_listed_with_what_can_be_seen_of_it() -> None:
     assert one["title"].startswith("Kafka log directory")
     assert one["views"] == lw.codecs("kafka.partition")[0]["views"]
     assert "kafka.logdir" in [each["name"] for each in lw.codecs()]
+
+
+def test_a_configuration_stands_for_the_one_thing_that_it_names(tmp_path: Path) -> None:
+    lw.write([{"value": "a"}, {"value": "b"}], tmp_path / "logs" / "a-0", "kafka.partition")
+    path = tmp_path / "server.properties"
+    path.write_text(f"node.id=1\nlog.dirs={tmp_path / 'logs'}\n")
+    assert "RecordBatch" in str(lw.explain(path, where={"offset": 1}))
+    assert lw.diff(path, tmp_path / "logs" / "a-0").equal
+    assert lw.repair(path, tmp_path / "out").rows == 2
+    assert lw.convert(path, tmp_path / "new-0", compression_type="zstd")["rows"] == 2
+    path.write_text(f"node.id=1\nlog.dirs={tmp_path / 'logs' / 'a-0'}\n")
+    assert lw.read(path).num_rows == 2
+
+
+def test_what_a_configuration_is(configuration: Path, logs: Path) -> None:
+    assert lw.detect(configuration) == lw.detect(logs) == "kafka.logdir"
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_configuration_converted(configuration: Path, tmp_path: Path, jobs: int) -> None:
+    done = lw.convert(configuration, tmp_path / "rows.parquet", jobs=jobs)
+    assert (done["rows"], [Path(one).name for one in done["files"]]) == (7, ["rows.parquet"])
+    done = lw.convert(configuration, tmp_path / "b-0", "kafka.partition", filter="partition == 1", jobs=jobs)
+    assert done["rows"] == 4

@@ -8,6 +8,7 @@ import click
 
 from logwright.cli.common import (
     ANY_OPTION,
+    JOBS,
     AsSystemCommand,
     filter_text,
     mode_of,
@@ -36,14 +37,7 @@ from logwright.cli.common import (
     help='Bytes in JSON: auto is text where it is UTF-8, else {"$hex": ...}.',
 )
 @read_options
-@click.option(
-    "-j",
-    "--jobs",
-    type=click.IntRange(min=1),
-    default=1,
-    show_default=True,
-    help="Processes that share the work.",
-)
+@JOBS
 def command(
     path: tuple[str, ...], kind: str | None, out: str | None, form: str, codec: str | None,
     view: str | None, columns: str | None, filters: tuple[str, ...], limit: int | None, mode: str,
