@@ -131,6 +131,8 @@ class Memory:
     failed: int = 0
     skip: int = _SKIP
     since: float = field(default_factory=time.monotonic)
+    lock: Any = field(default_factory=threading.RLock)
+    """Held while it is found out what a disk can still read: one thread at a time adds to what is known."""
 
 
 _memories: dict[tuple[int, ...], Memory] = {}
@@ -252,7 +254,8 @@ class Rescuer:
             if error is None:
                 return out[:done]
         assert error is not None
-        return out[: self._pieces(out.data, offset, done, error)]
+        with self._known.lock:
+            return out[: self._pieces(out.data, offset, done, error)]
 
     def _first(self, offset: int, stop: int) -> Region | None:
         """The first known region with bytes in `[offset, stop)`."""
