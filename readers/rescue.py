@@ -141,16 +141,15 @@ _lock = threading.Lock()
 
 def memory(status: os.stat_result) -> Memory:
     """What is known of a file, by its identity, size and time of change."""
-    oldest = time.monotonic() - _FORGET
+    now = time.monotonic()
     with _lock:
-        # They are in the order in which they were made.
-        while (first := next(iter(_memories), None)) is not None and _memories[first].since < oldest:
-            del _memories[first]
-        key = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
-        found = _memories.get(key)
-        if found is None:
-            found = _memories[key] = Memory()
-        return found
+        while _memories:  # the oldest come first: not all are looked at for each file that is opened
+            key, oldest = next(iter(_memories.items()))
+            if now - oldest.since <= _FORGET:
+                break
+            del _memories[key]
+        identity = status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+        return _memories.setdefault(identity, Memory())
 
 
 def forget() -> None:
