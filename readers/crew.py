@@ -7,8 +7,10 @@ alone, and while another is at it, what comes after.
 
 from __future__ import annotations
 
+import atexit
 import os
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
@@ -44,11 +46,17 @@ class Crew:
         self._helpers: list[threading.Thread] = []
         self._ended = False
         self._news = threading.Condition()
+        if threads > 1:
+            _crews.add(self)
 
     def __enter__(self) -> Crew:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.dismiss()
+
+    def dismiss(self) -> None:
+        """All threads but the caller's have ended when this returns."""
         with self._news:
             self._ended = True
             self._news.notify_all()
@@ -151,6 +159,16 @@ class Crew:
                 piece.held += weight
                 self._held += weight
                 self._news.notify_all()
+
+
+_crews: weakref.WeakSet[Crew] = weakref.WeakSet()
+
+
+@atexit.register
+def _dismiss_all() -> None:
+    """What was not read to its end is left when the interpreter has ended: its threads would not hear of it any more."""
+    for crew in list(_crews):
+        crew.dismiss()
 
 
 ALONE = Crew(1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -227,6 +229,17 @@ def _hurt(place: Path) -> None:
         data = bytearray(file.read_bytes())
         data[6000] ^= 1
         file.write_bytes(data)
+
+
+def test_a_scan_that_is_left_when_the_program_ends(place: Path) -> None:
+    program = (
+        "import sys, logwright as lw; from logwright.readers import task; task.FEW = 0; task.usable = lambda: 3\n"
+        "left = iter(lw.scan(sys.argv[1])); print(next(left).num_rows > 0)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, place], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "True\n", "")
 
 
 @pytest.mark.parametrize("codec", ["kafka.log", "leveldb.log", "leveldb.table"])
