@@ -173,3 +173,22 @@ def test_a_configuration_converted(configuration: Path, tmp_path: Path, jobs: in
     assert (done["rows"], [Path(one).name for one in done["files"]]) == (7, ["rows.parquet"])
     done = lw.convert(configuration, tmp_path / "b-0", "kafka.partition", filter="partition == 1", jobs=jobs)
     assert done["rows"] == 4
+
+
+def test_spark_reads_what_a_configuration_names(configuration: Path) -> None:
+    from logwright.readers.spark import Request, SparkSource, schema_of
+
+    asked = Request.of({"path": str(configuration), "columns": "partition, offset"})
+    reader = SparkSource(asked, schema_of(asked))
+    found = [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
+    assert [(row["partition"], row["offset"]) for row in found] == [
+        (0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2), (1, 3),
+    ]  # fmt: skip
+
+
+def test_jobs_on_the_command_line(configuration: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    for jobs in ("1", "2"):
+        with pytest.raises(SystemExit) as status:
+            main(["dump", str(configuration), "--columns", "offset", "--format", "csv", "-j", jobs])
+        assert status.value.code == 0
+        assert capfdbinary.readouterr().out.split() == b'"offset" 0 1 2 0 1 2 3'.split()
