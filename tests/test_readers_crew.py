@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -120,6 +121,8 @@ def test_pyarrow_says_how_many(monkeypatch: pytest.MonkeyPatch) -> None:
         assert crews.usable() == 1
     finally:
         pa.set_cpu_count(before)
+    assert 1 <= crews.usable() <= max(1, before)
+    monkeypatch.delattr(os, "sched_getaffinity")
     assert 1 <= crews.usable() <= max(1, before)
 
 
