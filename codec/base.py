@@ -118,7 +118,8 @@ class Codec(Protocol):
     def context(self, name: str, options: Options, **hints: Any) -> Any:
         """What decoding needs to know besides the bytes: topic and base offset from the name, what a view leaves out.
 
-        Picklable; made anew for each stream over a file, and may carry state from window to window (the previous offset).
+        Picklable; made anew for each stream over a file, and may carry state from window to window (the previous offset). Scans may be
+        some windows ahead of decoding, in another thread: what the ones carry on and what the other does are different things.
         One hint is given to all codecs: `directory`, the name of the folder that the file lies in ("" when not known).
         """
         ...

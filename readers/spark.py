@@ -149,7 +149,7 @@ class Request:
 
     def _resolve(self, paths: Sequence[str]) -> list[Target]:
         try:
-            return resolve(paths, self.words["codec"], self.options)
+            return resolve(paths, self.words["codec"], self.options, passed=[], gathered=True)
         except UsageError as error:
             for name in self.options:
                 ours = {fold(option.name): option.name for option in OPTIONS}

@@ -208,11 +208,15 @@ def survey(read: Read, size: int, limit: int) -> Blocks:
     if sound and not magic:
         # Part of the footer is there, or all but its last bytes.
         stop = sum(places[1]) + TRAILER_SIZE
-    data = np.stack((offsets, sizes, np.full(len(offsets), DATA), np.arange(len(offsets))), 1)
+    behind = [(*place, kind, -1) for place, kind in other.items() if look.fits(*place)] if sound else []
+    count = len(offsets)
+    known = np.empty((count + len(behind), 4), np.int64)
+    known[:count, 0], known[:count, 1], known[:count, 2] = offsets, sizes, DATA
+    known[:count, 3] = np.arange(count)
     if not sound:
-        return _told(_rescued(look, stop, data, other, keys, faults), size, places)
-    behind = [(*place, kind, -1) for place, kind in other.items() if look.fits(*place)]
-    known = np.concatenate((data, np.array(behind, np.int64).reshape(-1, 4)))
+        return _told(_rescued(look, stop, known, other, keys, faults), size, places)
+    if behind:
+        known[count:] = behind
     return _told(_blocks(look, stop, known, keys, True, faults, gaps=not meta_sound), size, places)
 
 
@@ -303,8 +307,8 @@ def _blocks(
         known = _disjoint(known, stop)
     if gaps:
         known = _filled(look, stop, known, sound)
-    columns = [np.ascontiguousarray(known[:, i]) for i in range(4)]
-    return Blocks(columns[0], columns[1], columns[2], columns[3], keys, sound, stop, faults)
+    offsets, sizes, kinds, numbers = np.ascontiguousarray(known.T)
+    return Blocks(offsets, sizes, kinds, numbers, keys, sound, stop, faults)
 
 
 def _disjoint(known: Int64s, stop: int) -> Int64s:

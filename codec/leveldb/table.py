@@ -43,7 +43,7 @@ from logwright.codec.leveldb.keys import TRAILER_SIZE as KEY_TRAILER
 from logwright.codec.leveldb.keys import readable as readable
 from logwright.codec.mending import Change, Cut, Kept, Strategy
 from logwright.codec.option import Option, Options
-from logwright.codec.table import Column, Table
+from logwright.codec.table import RAW, Column, Table, ending, extent
 
 _FILE = re.compile(r"(\d+)\.(?:ldb|sst)")
 
@@ -98,9 +98,7 @@ FRAMES = Table(
             "the block as it is stored, where it is compressed or not what would be written from the rows",
             detail=True,
         ),
-        Column(
-            "raw", pa.binary(), "the bytes of a damaged stretch: the other columns are null then", detail=True
-        ),
+        RAW,
     ),
     "One row a block.",
 )
@@ -108,16 +106,14 @@ FRAMES = Table(
 FILE = Table(
     "file",
     (
-        Column("size", pa.int64(), "bytes of the file", nullable=False),
-        Column("frames", pa.int64(), "good blocks", nullable=False),
+        *extent("blocks"),
         Column(
             "metaindex_offset", pa.int64(), "from the footer, as the next three; null where there is none"
         ),
         Column("metaindex_size", pa.int64(), "without the trailer"),
         Column("index_offset", pa.int64(), "byte of the file"),
         Column("index_size", pa.int64(), "without the trailer"),
-        Column("trailing", pa.binary(), "what no block covers at the end: the footer", nullable=False),
-        Column("trailing_zeros", pa.int64(), "zero bytes after that", nullable=False),
+        *ending("block"),
     ),
     "One row.",
 )

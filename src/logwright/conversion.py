@@ -34,7 +34,7 @@ _CORRUPT = {field.name for field in CORRUPT}
 def convert(
     source: str, target: str, codec: str | None = None, *, view: str | None = None, columns: Any = None,
     filter: Any = None, limit: int | None = None, mode: str = "FAILFAST", if_exists: str = "error",
-    rows_only: bool = False, as_system: str | None = None, clean: bool | None = None, **options: Any,
+    rows_only: bool = False, as_system: str | None = None, clean: bool | None = None, jobs: int = 1, **options: Any,
 ) -> dict[str, Any]:  # fmt: skip
     """Convert `source` to `target`; what each is, its name tells, or `codec` (of the native side).
 
@@ -48,7 +48,7 @@ def convert(
     if to_table:
         return _to_tables(source, target, codec, if_exists, rows_only, options,
                           view=view, columns=columns, filter=filter, limit=limit, mode=mode,
-                          as_system=as_system, clean=clean)  # fmt: skip
+                          as_system=as_system, clean=clean, jobs=jobs)  # fmt: skip
     if from_table:
         if view is not None or mode.upper() != "FAILFAST" or as_system is not None or clean is not None:
             raise UsageError(
@@ -68,7 +68,7 @@ def convert(
         "as_system": as_system,
         "clean": clean,
     }
-    return Native(source, target, codec, if_exists, rows_only, options, reading).run()
+    return Native(source, target, codec, if_exists, rows_only, options, reading, jobs).run()
 
 
 def _codec_of(target: str) -> str:
@@ -103,9 +103,10 @@ def _to_tables(
     *, view: str | None, columns: Any, **reading: Any,
 ) -> dict[str, Any]:  # fmt: skip
     from logwright import api
+    from logwright.readers.resolve import configuration
     from logwright.writers.file import whole_file
 
-    exact = not rows_only and view is None and os.path.isfile(source)
+    exact = not rows_only and view is None and os.path.isfile(source) and configuration(source) is None
     kind = format_of(target)
     assert kind is not None
     mode = reading.pop("mode")
@@ -235,13 +236,13 @@ class Native:
 
     def __init__(
         self, source: str, target: str, codec: str | None, if_exists: str, rows_only: bool, options: dict[str, Any],
-        reading: dict[str, Any],
+        reading: dict[str, Any], jobs: int,
     ) -> None:  # fmt: skip
         from logwright.readers.resolve import kind, resolve
 
-        self.source, self.target, self.if_exists = source, target, if_exists
+        self.source, self.target, self.if_exists, self.jobs = source, target, if_exists, jobs
         self.reading, self.rows_only = reading, rows_only
-        found = resolve(source)
+        found = resolve(source, passed=[], gathered=True)
         if len(found) != 1 and codec is None:
             raise UsageError(
                 f"{len(found)} things lie there", path=source, advice="Say what they are to be, with codec"
@@ -343,7 +344,7 @@ class Native:
         reading = dict(self.reading)
         if reading["columns"] is None:
             reading["columns"] = "*"
-        scan = api.scan(self.source, **reading, **self.read_options)
+        scan = api.scan(self.source, **reading, jobs=self.jobs, **self.read_options)
         one = (
             registry.get(self.made.views[self.made.default_view].codec)
             if _is_layout(self.codec)
