@@ -25,7 +25,7 @@ from logwright.codec.kernel import kernel
 from logwright.codec.layout import Listing, PlannedFile
 from logwright.codec.leveldb import again, encode, fields, rows
 from logwright.codec.leveldb.block import BLOCK_HANDLE, ENTRY, TRAILER, TRAILER_SIZE, block_crc
-from logwright.codec.leveldb.explain import STORED, table_of
+from logwright.codec.leveldb.explain import STORED, TABLE, table_of
 from logwright.codec.leveldb.filter import FILTER_END
 from logwright.codec.leveldb.index import (
     DATA,
@@ -206,7 +206,7 @@ class LevelDBTable:
         FOOTER,
         FILTER_END,
     )
-    described: tuple[Struct, ...] = (*STORED.values(), FOOTER)
+    described: tuple[Struct, ...] = (TABLE, *STORED.values())
     tables: Mapping[str, Table] = {"rows": ROWS, "frames": FRAMES, "file": FILE}
     options: tuple[Option, ...] = OPTIONS
     whole = False
