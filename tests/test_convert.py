@@ -318,3 +318,39 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert run("convert", str(source), str(tmp_path / "d" / "orders-0"), "--batch-size", "2k") == 0
     assert "note: view read_uncommitted leaves out control records" in capsys.readouterr().err
     assert run("convert", str(source), str(tmp_path / "d" / "orders-0"), "--batch-size", "2k") == 1
+
+
+def filters(path: Path) -> list[bytes]:
+    frames = lw.read(path, "leveldb.table", view="frames", columns=["kind", "payload"])
+    return [one["payload"] for one in frames.to_pylist() if one["kind"] == "filter"]
+
+
+@pytest.mark.parametrize("bits", [3, 10, 24])
+def test_a_bloom_filter_is_kept(tmp_path: Path, bits: int) -> None:
+    source = tmp_path / "source"
+    rows = {"key": [b"key-%05d" % n for n in range(3000)], "value": [b"v" * 20] * 3000}
+    lw.write(pa.table(rows), source, "leveldb.db", bloom_bits_per_key=bits, compression="none")
+    found = lw.convert(source, tmp_path / "zstd", codec="leveldb.db", compression="zstd")
+    assert f"bloom_bits_per_key is {bits}, as in {source}" in found["notes"]
+    wanted = tmp_path / "wanted"
+    lw.write(pa.table(rows), wanted, "leveldb.db", bloom_bits_per_key=bits, compression="zstd")
+    assert filters(tmp_path / "zstd" / "000002.ldb") == filters(wanted / "000002.ldb") != []
+    assert lw.verify(tmp_path / "zstd").ok
+    found = lw.convert(source / "000002.ldb", tmp_path / "000007.ldb", block_size=1024)
+    assert f"bloom_bits_per_key is {bits}, as in {source / '000002.ldb'}" in found["notes"]
+    assert filters(tmp_path / "000007.ldb") != []
+    for name, option in (("none", 0), ("other", 7)):
+        made = tmp_path / name
+        found = lw.convert(
+            source, made, codec="leveldb.db", compression="zstd", **{"bloom.bits.per.key": option}
+        )
+        assert not any("bloom" in note for note in found["notes"])
+        assert bool(filters(made / "000002.ldb")) == bool(option)
+
+
+def test_where_there_is_no_filter_none_is_made(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    lw.write(pa.table({"key": [b"a"], "value": [b"b"]}), source, "leveldb.db")
+    found = lw.convert(source, tmp_path / "made", codec="leveldb.db", compression="zstd")
+    assert not any("bloom" in note for note in found["notes"])
+    assert filters(tmp_path / "made" / "000002.ldb") == []

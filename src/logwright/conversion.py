@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 
 from logwright.codec import registry
-from logwright.codec.base import Forgets, Forgotten, Recodes
+from logwright.codec.base import Forgets, Forgotten, Inherits, Recodes
 from logwright.codec.fault import NotFoundError, UsageError
 from logwright.codec.mending import Edits
 from logwright.codec.option import Options, fold, number
@@ -365,8 +365,16 @@ class Native:
                 yield batch
 
         data = pa.RecordBatchReader.from_batches(scan.schema, rows()) if forgets else scan
+        own = {fold(option.name) for option in self.made.options}
+        given = set(map(fold, self.options))
+        kept = {
+            name: value
+            for name, value in (self._made_with(one) if isinstance(one, Inherits) else {}).items()
+            if fold(name) in own and fold(name) not in given
+        }
+        notes += [f"{name} is {value}, as in {self.source}" for name, value in kept.items()]
         written = api.write(
-            _Passed(scan.schema, data), self.target, self.codec, mode=self.if_exists, **self.options
+            _Passed(scan.schema, data), self.target, self.codec, mode=self.if_exists, **kept, **self.options
         )
         notes += [f"{count} rows {what}: that is not in the result" for what, count in gone.items()]
         if isinstance(self.origin, DirectoryTarget) and reading["filter"] is None:
@@ -381,6 +389,30 @@ class Native:
             "written": written,
             "notes": tuple(notes),
         }
+
+    def _made_with(self, codec: Inherits) -> dict[str, Any]:
+        """With which options the files of that codec were made: the first that says so."""
+        from logwright import api
+        from logwright.readers.resolve import DirectoryTarget, kind
+
+        name = getattr(codec, "name", "")
+        paths = [self.source] if kind(self.origin) == name else []
+        if isinstance(self.origin, DirectoryTarget):
+            files = self.origin.plan.files
+            paths = [self.origin.directory.shown(file.name) for file in files if file.codec == name]
+        for path in paths:
+
+            def read(columns: list[str], filter: Any, limit: int, path: str = path) -> pa.Table:
+                scan = api.scan(
+                    path, name, view="frames", columns=columns, filter=filter, limit=limit, mode="DROPMALFORMED",
+                    **self.read_options,
+                )  # fmt: skip
+                return scan.to_table()
+
+            found = codec.made_with(read)
+            if found:
+                return dict(found)
+        return {}
 
 
 class _Passed:
