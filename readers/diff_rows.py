@@ -177,7 +177,8 @@ class Rows:
             ]  # that follows from what is before
             if around:
                 self.notes.append(
-                    f"{', '.join(around)}: not in the bytes but in the names of the directories, not compared; columns={around[0]} does"
+                    f"{', '.join(around)}: not in the bytes but in the names of the directories, not compared; "
+                    f"columns (--columns {around[0]}) does"
                 )
         return chosen
 
