@@ -354,3 +354,39 @@ def test_where_there_is_no_filter_none_is_made(tmp_path: Path) -> None:
     found = lw.convert(source, tmp_path / "made", codec="leveldb.db", compression="zstd")
     assert not any("bloom" in note for note in found["notes"])
     assert filters(tmp_path / "made" / "000002.ldb") == []
+
+
+def test_a_history_as_lines_is_written_again(tmp_path: Path) -> None:
+    source = LEVELDB["deletes_tables"].path / "db"
+    lw.convert(source, tmp_path / "history.jsonl", view="history")
+    assert '"state":' in (tmp_path / "history.jsonl").read_text()
+    lw.convert(tmp_path / "history.jsonl", tmp_path / "again", codec="leveldb.db")
+    assert lw.diff(source, tmp_path / "again").equal
+    assert lw.read(tmp_path / "again", view="history").num_rows > lw.read(source).num_rows
+    (tmp_path / "no.jsonl").write_text('{"key": "a", "stat": "live"}\n')
+    with pytest.raises(lw.UsageError, match="no column 'stat'"):
+        lw.convert(tmp_path / "no.jsonl", tmp_path / "no", codec="leveldb.db")
+
+
+def test_columns_of_the_same_name_that_mean_something_else(tmp_path: Path) -> None:
+    rows = {"key": [b"a", b"b"], "value": [b"x", b"y"], "timestamp": pa.array([5, 6], pa.int64())}
+    lw.write(pa.table(rows), tmp_path / "orders-0", "kafka.partition")
+    # Batches have a sequence too, that of their producer.
+    assert "sequence" in lw.read(tmp_path / "orders-0", columns="*").schema.names
+    lw.convert(tmp_path / "orders-0", tmp_path / "db", codec="leveldb.db")
+    assert lw.read(tmp_path / "db").to_pylist() == [
+        {"key": b"a", "value": b"x", "sequence": 1, "type": "value"},
+        {"key": b"b", "value": b"y", "sequence": 1, "type": "value"},
+    ]
+
+
+def test_only_what_is_so_is_said_of_a_database_in_an_order_of_its_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = LEVELDB["custom_comparator"].path / "db"
+    with pytest.raises(SystemExit) as ended:
+        main(["convert", str(source), str(tmp_path / "made"), "--codec", "leveldb.db"])
+    assert ended.value.code == 0
+    said = capsys.readouterr().err
+    assert "not known here" in said
+    assert "nothing matches" not in said

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -87,7 +88,7 @@ def _from_tables(
     from logwright import api
 
     table = _rows_table(codec)
-    data: Any = open_table(source, table)
+    data: Any = open_table(source, _known(codec, table))
     frames = file = None
     if columns is not None or filter is not None or limit is not None:
         data = _some(data, table, columns, filter, limit)
@@ -186,6 +187,16 @@ def _rows_table(codec: str) -> Table:
     from logwright.writers.write import rows_table
 
     return rows_table(registry.get_layout(codec)) if _is_layout(codec) else registry.get(codec).tables["rows"]
+
+
+def _known(codec: str, table: Table) -> Table:
+    """With the columns of all views of a layout: their rows, as lines, can be written again."""
+    if not _is_layout(codec):
+        return table
+    views = [view.rows for view in registry.get_layout(codec).views.values() if view.rows is not None]
+    names = set(table.names(detail=True))
+    more = {column.name: column for rows in views for column in rows.columns if column.name not in names}
+    return replace(table, columns=(*table.columns, *more.values()))
 
 
 def beside(path: str, name: str) -> str:
@@ -288,6 +299,7 @@ class Native:
             self.source, self.codec, lambda table: Rows(table, None, None, (), b"", every=every), Request(self.target),
             lambda targets: Report(self.source, self.codec), {**self.options, **self.read_options},
         )  # fmt: skip
+        report.notes = [note for note in report.notes if not note.startswith(("nothing matches", "edited: "))]
         found = api.read(self.target, self.codec, view="files")
         written = Written(
             self.target,
@@ -341,7 +353,7 @@ class Native:
         from logwright.readers.resolve import DirectoryTarget
 
         reading = dict(self.reading)
-        if reading["columns"] is None:
+        if reading["columns"] is None and self._alike(reading["view"]):
             reading["columns"] = "*"
         scan = api.scan(self.source, **reading, **self.read_options)
         one = (
@@ -389,6 +401,14 @@ class Native:
             "written": written,
             "notes": tuple(notes),
         }
+
+    def _alike(self, view: str | None) -> bool:
+        """Whether all columns mean the same in both, those of detail too."""
+        from logwright.readers.plan import reading
+
+        table = reading([self.origin], view).table
+        made = _rows_table(self.codec)
+        return set(made.names(detail=False)) <= set(table.names(detail=True))
 
     def _made_with(self, codec: Inherits) -> dict[str, Any]:
         """With which options the files of that codec were made: the first that says so."""
