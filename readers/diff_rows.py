@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -70,7 +70,9 @@ class _Side:
     before: int = 0
     """So many rows were found to be the same without a look at them."""
 
-    def rows(self, columns: Sequence[str], mode: Mode, filter: Filter | None) -> Iterator[pa.RecordBatch]:
+    def rows(
+        self, columns: Sequence[str], mode: Mode, filter: Filter | None
+    ) -> Generator[pa.RecordBatch, None, None]:
         self.starts, self.report = [], Report(self.path)
         if self.loose is not None:
             wanted = list(dict.fromkeys((*columns, *(filter.columns if filter is not None else ()))))
@@ -263,13 +265,23 @@ class Rows:
         result.counts = dict.fromkeys(result.counts, 0)
         result.columns, result.differences = {}, []
         names = [name.lstrip("-") for name in key]
-        read: list[Iterable[pa.RecordBatch]] = []
-        for side in (self.a, self.b):
-            more = [self.place] if self.place is not None and side.loose is None else []
-            wanted = list(dict.fromkeys((*self.columns, *names, *more)))
-            read.append(side.rows(wanted, self.wish.mode, self.filter))
+        with ExitStack() as stack:  # where it ends early, files are closed at once
+            read: list[Iterable[pa.RecordBatch]] = []
+            for side in (self.a, self.b):
+                more = [self.place] if self.place is not None and side.loose is None else []
+                wanted = list(dict.fromkeys((*self.columns, *names, *more)))
+                rows = side.rows(wanted, self.wish.mode, self.filter)
+                read.append(stack.enter_context(contextlib.closing(rows)))
+            self._matched(match(read[0], read[1], key), names)
         counts = result.counts
-        for some in match(read[0], read[1], key):
+        counts["a"] += self.a.before
+        counts["b"] += self.b.before
+        counts["same"] = counts["a"] - counts["removed"] - counts["changed"]
+
+    def _matched(self, matched: Iterable[Pairs], names: Sequence[str]) -> None:
+        result = self.result
+        counts = result.counts
+        for some in matched:
             counts["a"] += len(some.a)
             counts["b"] += len(some.b)
             found = changed(some, self.columns)
@@ -285,9 +297,6 @@ class Rows:
             if room > 0:
                 places = np.flatnonzero(differs | alone_a | alone_b)[:room].tolist()
                 result.differences += [self._difference(some, i, found, names) for i in places]
-        counts["a"] += self.a.before
-        counts["b"] += self.b.before
-        counts["same"] = counts["a"] - counts["removed"] - counts["changed"]
 
     def _difference(
         self, some: Pairs, i: int, found: Mapping[str, Any], key: Sequence[str]
