@@ -19,6 +19,7 @@ import functools
 import itertools
 import os
 import re
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -129,14 +130,20 @@ class Memory:
 
 
 _memories: dict[tuple[int, ...], Memory] = {}
+_lock = threading.Lock()
 
 
 def memory(status: os.stat_result) -> Memory:
     """What is known of a file, by its identity, size and time of change."""
     now = time.monotonic()
-    for key in [key for key, one in _memories.items() if now - one.since > _FORGET]:
-        del _memories[key]
-    return _memories.setdefault((status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns), Memory())
+    with _lock:
+        while _memories:  # the oldest come first: not all are looked at for each file that is opened
+            key, oldest = next(iter(_memories.items()))
+            if now - oldest.since <= _FORGET:
+                break
+            del _memories[key]
+        identity = status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+        return _memories.setdefault(identity, Memory())
 
 
 def forget() -> None:
