@@ -245,6 +245,15 @@ class Forgets(Protocol):
 
 
 @runtime_checkable
+class Inherits(Protocol):
+    """What a codec may offer besides: to say with which options a file was made, where one written anew would else lack something."""
+
+    def made_with(self, read: Callable[..., pa.Table]) -> Mapping[str, Any]:
+        """Options of writing, as far as the file tells; `read(columns, filter, limit)` gives its frames, those that are sound."""
+        ...
+
+
+@runtime_checkable
 class Recodes(Protocol):
     """What a codec may offer besides: to write the frames of a file in another way, and keep all else that they say."""
 

@@ -338,7 +338,7 @@ def _file(
             raise UsageError(
                 f"this file {what}",
                 path=path,
-                advice="Say what it is with codec=, one of: "
+                advice="Say what it is with codec (--codec), one of: "
                 + ", ".join(codec.name for codec in registry.codecs()),
             )
         return FileTarget(path, found, options, source, _around(path, found))

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from logwright.codec.base import Bytes
 from logwright.codec.compress import CompressionError
 from logwright.codec.describe import Bytes as BytesType
-from logwright.codec.describe import Content, Field, Struct
+from logwright.codec.describe import Content, Field, Points, Struct
 from logwright.codec.fault import Fault, Kind
 from logwright.codec.leveldb.block import (
     BLOCK_HANDLE,
@@ -39,10 +39,19 @@ Int64s = npt.NDArray[np.int64]
 
 HANDLES_SIZE = 40
 _LARGEST = (1 << 64) - 1
+
+
+def stored_block(kind: str) -> Points:
+    """What a handle leads to."""
+    return Points(f"Stored{kind}Block", "offset", f"size + {TRAILER_SIZE}")
+
+
 HANDLES = Struct(
     "FooterHandles",
-    Field("metaindex_handle", BLOCK_HANDLE, "where the metaindex block lies"),
-    Field("index_handle", BLOCK_HANDLE, "where the index block lies"),
+    Field(
+        "metaindex_handle", BLOCK_HANDLE, "where the metaindex block lies", points=stored_block("Metaindex")
+    ),
+    Field("index_handle", BLOCK_HANDLE, "where the index block lies", points=stored_block("Index")),
     Field("padding", BytesType(), "may be anything"),
     doc="The first 40 bytes of the footer.",
     source="Footer",
@@ -53,7 +62,7 @@ FOOTER = Struct(
         "handles",
         BytesType(HANDLES_SIZE),
         "handles of the metaindex and of the index, and padding that may be anything",
-        holds=Content(lambda scope: HANDLES, (HANDLES,)),
+        holds=Content(lambda scope: HANDLES, (HANDLES,), on=""),
     ),
     Field("magic", BytesType(len(MAGIC)), "57 fb 80 8b 24 75 47 db", only=MAGIC),
     doc="The last 48 bytes of a table. No checksum covers them.",

@@ -23,7 +23,7 @@ from logwright.codec.describe import Struct, Type
 from logwright.codec.explain import Focus, Node
 from logwright.codec.fault import Fault, Kind, Severity, UsageError
 from logwright.codec.leveldb import fields, replay
-from logwright.codec.leveldb.explain import records_of
+from logwright.codec.leveldb.explain import file_of_records, records_of
 from logwright.codec.leveldb.framing import (
     AFTER,
     BAD_LENGTH,
@@ -249,7 +249,7 @@ class RecordCodec(ABC):
 
     def __init__(self, *structures: Struct, options: tuple[Option, ...] = ()) -> None:
         self.structures: tuple[Struct, ...] = (RECORD, *structures, fields.LOGICAL_RECORD)
-        self.described = (RECORD, *structures)
+        self.described = (file_of_records(structures[0]), *structures)
         self.options: tuple[Option, ...] = (MAX_RECORD, *options)
         self.tables: Mapping[str, Table] = {
             "rows": self.rows,

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 
 from logwright.codec import registry
-from logwright.codec.base import Forgets, Forgotten, Recodes
+from logwright.codec.base import Forgets, Forgotten, Inherits, Recodes
 from logwright.codec.fault import NotFoundError, UsageError
 from logwright.codec.mending import Edits
 from logwright.codec.option import Options, fold, number
@@ -87,7 +88,7 @@ def _from_tables(
     from logwright import api
 
     table = _rows_table(codec)
-    data: Any = open_table(source, table)
+    data: Any = open_table(source, _known(codec, table))
     frames = file = None
     if columns is not None or filter is not None or limit is not None:
         data = _some(data, table, columns, filter, limit)
@@ -187,6 +188,16 @@ def _rows_table(codec: str) -> Table:
     from logwright.writers.write import rows_table
 
     return rows_table(registry.get_layout(codec)) if _is_layout(codec) else registry.get(codec).tables["rows"]
+
+
+def _known(codec: str, table: Table) -> Table:
+    """With the columns of all views of a layout: their rows, as lines, can be written again."""
+    if not _is_layout(codec):
+        return table
+    views = [view.rows for view in registry.get_layout(codec).views.values() if view.rows is not None]
+    names = set(table.names(detail=True))
+    more = {column.name: column for rows in views for column in rows.columns if column.name not in names}
+    return replace(table, columns=(*table.columns, *more.values()))
 
 
 def beside(path: str, name: str) -> str:
@@ -289,6 +300,7 @@ class Native:
             self.source, self.codec, lambda table: Rows(table, None, None, (), b"", every=every), Request(self.target),
             lambda targets: Report(self.source, self.codec), {**self.options, **self.read_options},
         )  # fmt: skip
+        report.notes = [note for note in report.notes if not note.startswith(("nothing matches", "edited: "))]
         found = api.read(self.target, self.codec, view="files")
         written = Written(
             self.target,
@@ -342,7 +354,7 @@ class Native:
         from logwright.readers.resolve import DirectoryTarget
 
         reading = dict(self.reading)
-        if reading["columns"] is None:
+        if reading["columns"] is None and self._alike(reading["view"]):
             reading["columns"] = "*"
         scan = api.scan(self.source, **reading, jobs=self.jobs, **self.read_options)
         one = (
@@ -366,8 +378,16 @@ class Native:
                 yield batch
 
         data = pa.RecordBatchReader.from_batches(scan.schema, rows()) if forgets else scan
+        own = {fold(option.name) for option in self.made.options}
+        given = set(map(fold, self.options))
+        kept = {
+            name: value
+            for name, value in (self._made_with(one) if isinstance(one, Inherits) else {}).items()
+            if fold(name) in own and fold(name) not in given
+        }
+        notes += [f"{name} is {value}, as in {self.source}" for name, value in kept.items()]
         written = api.write(
-            _Passed(scan.schema, data), self.target, self.codec, mode=self.if_exists, **self.options
+            _Passed(scan.schema, data), self.target, self.codec, mode=self.if_exists, **kept, **self.options
         )
         notes += [f"{count} rows {what}: that is not in the result" for what, count in gone.items()]
         if isinstance(self.origin, DirectoryTarget) and reading["filter"] is None:
@@ -382,6 +402,38 @@ class Native:
             "written": written,
             "notes": tuple(notes),
         }
+
+    def _alike(self, view: str | None) -> bool:
+        """Whether all columns mean the same in both, those of detail too."""
+        from logwright.readers.plan import reading
+
+        table = reading([self.origin], view).table
+        made = _rows_table(self.codec)
+        return set(made.names(detail=False)) <= set(table.names(detail=True))
+
+    def _made_with(self, codec: Inherits) -> dict[str, Any]:
+        """With which options the files of that codec were made: the first that says so."""
+        from logwright import api
+        from logwright.readers.resolve import DirectoryTarget, kind
+
+        name = getattr(codec, "name", "")
+        paths = [self.source] if kind(self.origin) == name else []
+        if isinstance(self.origin, DirectoryTarget):
+            files = self.origin.plan.files
+            paths = [self.origin.directory.shown(file.name) for file in files if file.codec == name]
+        for path in paths:
+
+            def read(columns: list[str], filter: Any, limit: int, path: str = path) -> pa.Table:
+                scan = api.scan(
+                    path, name, view="frames", columns=columns, filter=filter, limit=limit, mode="DROPMALFORMED",
+                    **self.read_options,
+                )  # fmt: skip
+                return scan.to_table()
+
+            found = codec.made_with(read)
+            if found:
+                return dict(found)
+        return {}
 
 
 class _Passed:

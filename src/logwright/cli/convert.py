@@ -13,6 +13,7 @@ from logwright.cli.common import (
     own_options,
     read_options,
 )
+from logwright.readers.words import count
 
 
 @click.command("convert", cls=AsSystemCommand, context_settings=ANY_OPTION)
@@ -47,7 +48,7 @@ def command(
         source, target, codec, view=view, columns=columns, filter=filter_text(filters), limit=limit, **mode_of(mode, as_system, clean),
         if_exists=if_exists, rows_only=rows_only, jobs=jobs, **own_options(ctx),
     )  # fmt: skip
-    click.echo(f"{done['rows']} rows in {', '.join(str(name) for name in done['files'])}", err=True)
+    click.echo(f"{count(done['rows'], 'row')} in {', '.join(str(name) for name in done['files'])}", err=True)
     for line in done["notes"]:
         click.echo(f"note: {line}", err=True)
     if done["written"] is not None:
