@@ -17,6 +17,7 @@ from logwright.codec.option import Options, fold
 from logwright.codec.table import Table
 from logwright.readers.plainly import plainly
 from logwright.readers.spark import PushingSource, Request, SparkSource, paths_of, schema_of
+from logwright.readers.spark_stream import StreamSource
 from logwright.writers.bad_records import BadRecords
 from logwright.writers.spark import TXN_OPTIONS, DoneAlready, SparkSink, StreamSink, app_of, txn_of
 from logwright.writers.staged import StagedWrite
@@ -46,6 +47,12 @@ class DefaultSource(DataSource):
         bad = request.words["badRecordsPath"]
         kind = PushingSource if request.words["pushFilters"] else SparkSource
         return kind(request, schema, None if bad is None else BadRecords.at(bad))
+
+    @plainly
+    def streamReader(self, schema: StructType) -> StreamSource:
+        request = Request.of(self.options)
+        bad = request.words["badRecordsPath"]
+        return StreamSource(request, schema, None if bad is None else BadRecords.at(bad))
 
     @plainly
     def writer(self, schema: StructType, overwrite: bool) -> SparkSink | DoneAlready:
