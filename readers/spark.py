@@ -256,7 +256,7 @@ class Request:
     def _resolve(self, paths: Sequence[str]) -> list[Target]:
         try:
             found = resolve(paths, self.words["codec"], self.options, passed=[])
-            if len(found) == len(paths):
+            if all(one.path in paths for one in found):
                 return found
             # A folder stands for the directories in it that can be followed, a log directory for its partitions.
             inside = [

@@ -110,7 +110,7 @@ OPTIONS = (
 Option("includeHeaders", True, "Whether there is a column with the headers", parse_bool),
     Option("kafka.isolation.level", None, "The same as the view of this name", parse_choice, _ISOLATION),
     *(
-        Option(name, None, "Of a broker", _no_broker)
+        Option(name, None, "Refused: files are read, no broker is asked", _no_broker)
         for name in (
             "kafka.bootstrap.servers", "kafka.group.id", "groupIdPrefix", "kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries",
             "fetchOffset.retryIntervalMs",
