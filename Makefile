@@ -91,7 +91,7 @@ coverage: $(STAMP) ## branch coverage over interpreted and compiled kernels toge
 	$(BIN)/coverage report
 COVERED = $(BIN)/coverage run -m pytest -q -n $(JOBS) --dist loadfile -m "not nightly and not oracle and not spark"
 
-dist: $(STAMP) ## wheel, sdist, and for spark-submit the zip for --py-files and the job repair, in dist/
+dist: $(STAMP) ## wheel, sdist, and for spark-submit the zip for --py-files and the jobs, in dist/
 	@rm -rf dist build src/logwright.egg-info
 	@# The wheel is built from the sdist, so the sdist is known to be whole. Same commit, same bytes.
 	@export SOURCE_DATE_EPOCH="$$(git log -1 --format=%ct 2>/dev/null || echo 315532800)"; \

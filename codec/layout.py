@@ -372,6 +372,65 @@ class Replicates(Protocol):
         ...
 
 
+class Watcher(Protocol):
+    """What a view needs to know of rows that it does not give yet, or not at all: sees the frames of a directory that is followed."""
+
+    view: str
+    """The parts of this view are what is read, with `hints`."""
+
+    def add(self, window: Window, frames: Frames) -> None:
+        """Good frames, in order, from the position on where the watch began."""
+        ...
+
+    def settled(self) -> int | None:
+        """Rows from here on are not to be given yet; None where all are."""
+        ...
+
+    def hints(self, start: int, end: int) -> Mapping[str, Any]:
+        """For `Codec.context`, of the rows `[start, end)`, all of which are settled."""
+        ...
+
+
+@runtime_checkable
+class Follows(Protocol):
+    """What a layout may offer besides: to be followed while its system writes.
+
+    Its rows have a position, a whole number that grows from row to row, and that a row keeps as long as it is there: so a reader that
+    remembers one number can ask what is new since. It is the column by which the files' codec is `ordered`, and each part of a view
+    has its `bounds`. Frames are added behind the last one of the last part.
+    """
+
+    follow_options: tuple[Option, ...]
+    """The words of this system's own readers: which directories of a folder, from where, up to where, how much at a time."""
+
+    def followed(self, view: str | None, options: Options) -> tuple[str, str]:
+        """The view that is meant, and its column of positions. Raises `UsageError` for a view that has none."""
+        ...
+
+    def leaves_out(self, options: Options) -> Sequence[str]:
+        """Columns of the view that are not given unless they are asked for."""
+        ...
+
+    def wanted(self, name: str, options: Options) -> bool:
+        """Whether a directory of this name is one of those that the options choose."""
+        ...
+
+    def begins(self, plan: Plan) -> int:
+        """The first position that is served."""
+        ...
+
+    def span(
+        self, listing: Listing, plan: Plan, options: Options, end: int, *, stream: bool
+    ) -> tuple[int, int]:
+        """The positions `[low, high)` that the options ask for, of a directory that ends at `end`; of a `stream` the high one counts
+        for nothing. Not held against what there is. Raises `UsageError`."""
+        ...
+
+    def watcher(self, view: str) -> Watcher | None:
+        """None for a view that needs to know no more than what it gives."""
+        ...
+
+
 # Several directories as one
 
 

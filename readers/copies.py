@@ -16,7 +16,7 @@ def one_of_each(targets: Sequence[Target]) -> list[Target]:
 
     Raises `UsageError` where there are copies and nothing was chosen, and for different things of one name.
     """
-    if len(targets) == 1:
+    if len(targets) < 2:
         return list(targets)
     how = Options(COPIES_OPTIONS, known_options(targets[0].options, COPIES_OPTIONS))["replicas"]
     left: list[DirectoryTarget] = []

@@ -102,6 +102,14 @@ class Filter:
         self._any = [[_term(one, table) for one in group] for group in _groups(given)]
         self.columns = tuple(dict.fromkeys(term.column.name for group in self._any for term in group))
 
+    def also(self, other: Filter) -> Filter:
+        """What both let pass; neither is an expression."""
+        both = object.__new__(Filter)
+        both._expression = None
+        both._any = [one + more for one in self._any for more in other._any]
+        both.columns = tuple(dict.fromkeys((*self.columns, *other.columns)))
+        return both
+
     def apply(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The rows that match."""
         if self._expression is not None:

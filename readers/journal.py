@@ -11,10 +11,16 @@ as it is.
      "renames": [["staged name", "final name"], ...],      in order; staged names may lie in folders ("task-3/0.log")
      "sizes": {"final name": bytes, ...},                  of the new files
      "fingerprint": {"name": bytes, ...},                  the directory's files before
-     "removes": ["name", ...]}                             to be removed before the renames; may be absent
+     "removes": ["name", ...],                             to be removed before the renames; may be absent
+     "transaction": {"app": "...", "version": 7}}          what the writer calls this append, see below; may be absent
 
 A name may be among both: the old file goes before the first rename, the new one comes in its turn. So a repair takes away what was
 derived from a damaged file before it puts another file in its place.
+
+A writer that may write the same rows once more, since it does not know whether it was done, names what it writes: an application
+and a version that grows. Beside the staging places lies what was written last of each application, so that a repetition is known:
+
+    {"transactions": 1, "apps": {"...": {"version": 7, "by": "..."}}}      `<directory>/<staging>/transactions.json`
 
 Pure functions over names and sizes: no I/O here.
 """
@@ -31,6 +37,8 @@ COMMIT = "commit.json"
 """The name of the commit record in `<directory>/<staging>/<token>/`."""
 
 VERSION = 1
+TRANSACTIONS = "transactions.json"
+"""The name of the record of the transactions in `<directory>/<staging>/`."""
 MAX_BYTES = 64 << 20
 """A commit record is never larger: a hundred bytes a file, and a directory of a hundred thousand files."""
 
@@ -48,6 +56,16 @@ class JournalError(ValueError):
 
 
 @dataclass(frozen=True)
+class Txn:
+    """What a writer calls one of its writes (`txnAppId` and `txnVersion` of Delta). `by` tells writers of one name apart: a stream
+    that begins anew counts from 0 again."""
+
+    app: str
+    version: int
+    by: str | None = None
+
+
+@dataclass(frozen=True)
 class Journal:
     """A committed append."""
 
@@ -55,18 +73,19 @@ class Journal:
     sizes: Mapping[str, int]
     fingerprint: Mapping[str, int]
     removes: tuple[str, ...] = field(default=())
+    txn: Txn | None = None
 
     def to_json(self) -> str:
-        return json.dumps(
-            {
-                "journal": VERSION,
-                "renames": [list(pair) for pair in self.renames],
-                "sizes": dict(self.sizes),
-                "fingerprint": dict(self.fingerprint),
-                "removes": list(self.removes),
-            },
-            indent=1,
-        )
+        record: dict[str, Any] = {
+            "journal": VERSION,
+            "renames": [list(pair) for pair in self.renames],
+            "sizes": dict(self.sizes),
+            "fingerprint": dict(self.fingerprint),
+            "removes": list(self.removes),
+        }
+        if self.txn is not None:
+            record["transaction"] = {"app": self.txn.app, "version": self.txn.version, "by": self.txn.by}
+        return json.dumps(record, indent=1)
 
     def left(self, staged: Mapping[str, int]) -> tuple[tuple[str, str], ...]:
         """The renames still to be done, in order: `staged` holds the names and sizes of the files in the staging place."""
@@ -120,10 +139,42 @@ def parse(text: str | bytes) -> Journal:
         sizes=_sizes(data.get("sizes"), "sizes"),
         fingerprint=_sizes(data.get("fingerprint"), "fingerprint"),
         removes=tuple(removes),
+        txn=None if data.get("transaction") is None else _txn(data["transaction"]),
     )
     if {target for _, target in journal.renames} != set(journal.sizes):
         raise JournalError("sizes: one for each renamed file is needed")
     return journal
+
+
+def _txn(data: Any) -> Txn:
+    known: dict[str, Any] = data if isinstance(data, dict) else {}
+    app: Any = known.get("app")
+    version: Any = known.get("version")
+    by: Any = known.get("by")
+    whole = isinstance(version, int) and not isinstance(version, bool)
+    if not isinstance(app, str) or not whole or version < 0 or not (by is None or isinstance(by, str)):
+        raise JournalError(f"transaction: an app and a version are needed, found {data!r}")
+    return Txn(app, version, by)
+
+
+def parse_transactions(text: str | bytes) -> dict[str, Txn]:
+    """The last transaction of each application. Raises `JournalError`."""
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise JournalError(f"not JSON: {error}") from None
+    apps = data.get("apps") if isinstance(data, dict) and data.get("transactions") == VERSION else None
+    if not isinstance(apps, dict):
+        raise JournalError(f'a record with "transactions": {VERSION} is needed')
+    return {
+        app: _txn({**known, "app": app} if isinstance(known, dict) else known) for app, known in apps.items()
+    }
+
+
+def transactions_json(last: Mapping[str, Txn]) -> str:
+    """The record of the last transaction of each application."""
+    apps = {app: {"version": txn.version, "by": txn.by} for app, txn in sorted(last.items())}
+    return json.dumps({"transactions": VERSION, "apps": apps}, indent=1)
 
 
 def _plain(name: Any) -> bool:

@@ -164,7 +164,7 @@ def _of_directory(target: DirectoryTarget, view: str | None, started: Started | 
         codec = layout.views[layout.default_view].codec
         table = registry.get(codec).tables[view]
         files = [file for file in plan.files if file.role is Role.PRIMARY and file.codec == codec]
-        tasks = [_task(target, Part(file.name, codec, view, file.hints)) for file in files]
+        tasks = [task_of(target, Part(file.name, codec, view, file.hints)) for file in files]
     else:
         raise _no_view(view, (*layout.views, *GENERIC, "files"), target.path)
     read = {file.file for task in tasks for file in task.files} | {""}
@@ -208,7 +208,7 @@ def _as_system(target: DirectoryTarget, view: str, started: Started) -> Reading:
 
 def _served(target: DirectoryTarget, view: str, started: Started, opened: Serves) -> Served:
     files = tuple(
-        _task(target, Part(file.name, file.codec, "rows", file.hints))
+        task_of(target, Part(file.name, file.codec, "rows", file.hints))
         for file in target.plan.files
         if file.role is Role.PRIMARY and file.codec is not None
     )
@@ -221,13 +221,14 @@ def _tasks(target: DirectoryTarget, view: str, parts: Sequence[Part | Group]) ->
     """What is to be read for the parts of a view."""
     told: set[str] = set()
     return [
-        _group(target, view, part, told) if isinstance(part, Group) else _task(target, part) for part in parts
+        _group(target, view, part, told) if isinstance(part, Group) else task_of(target, part)
+        for part in parts
     ]
 
 
 def _group(target: DirectoryTarget, view: str, group: Group, told: set[str]) -> Combined:
     """`told` are the files of earlier groups: what is damaged in them is told there."""
-    runs = tuple(TaskRun(tuple(_task(target, part) for part in run.parts), run.how) for run in group.runs)
+    runs = tuple(TaskRun(tuple(task_of(target, part) for part in run.parts), run.how) for run in group.runs)
     files = {task.file for run in runs for task in run.tasks}
     quiet = frozenset(files & told)
     told |= files
@@ -236,7 +237,8 @@ def _group(target: DirectoryTarget, view: str, group: Group, told: set[str]) -> 
     )
 
 
-def _task(target: DirectoryTarget, part: Part) -> Task:
+def task_of(target: DirectoryTarget, part: Part) -> Task:
+    """What is to be read for a part of a view."""
     directory = target.directory
     return Task(
         directory.shown(part.file),

@@ -13,8 +13,8 @@ import json
 import logging
 import os
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -33,18 +33,22 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
+from logwright.codec import registry
 from logwright.codec.fault import Fault, NotFoundError, Severity, UsageError
+from logwright.codec.layout import Follows, Layout
 from logwright.codec.option import Option, Options, fold, parse_bool, parse_int, parse_text
 from logwright.codec.table import Column, Table
 from logwright.readers import filter as filters
+from logwright.readers.copies import one_of_each
+from logwright.readers.follow import PACE_OPTIONS, Following
 from logwright.readers.plainly import plainly
 from logwright.readers.plan import Reading, Started, reading
 from logwright.readers.record import HeardReport, Recorder, Write, described
 from logwright.readers.report import Report
-from logwright.readers.resolve import Target, expand, resolve
+from logwright.readers.resolve import DirectoryTarget, Target, expand, resolve
 from logwright.readers.source import is_remote, local_path
 from logwright.readers.stream import CORRUPT, Mode
-from logwright.readers.task import Work, note, run, split_tasks
+from logwright.readers.task import Task, Work, known_options, note, run, split_tasks
 
 BATCH_ROWS = 100_000
 """Measured: a source is about twice as fast with such batches as with Spark's usual 10,000 rows."""
@@ -89,6 +93,20 @@ OPTIONS = (
     ),
     Option("ignoreMissingFiles", False, "A path that does not exist has no rows.", parse_bool),
     Option(
+        "failOnDataLoss",
+        True,
+        "Whether it is an error that rows are gone which were not read yet.",
+        parse_bool,
+    ),
+    Option("minPartitions", None, "So many tasks at least, as far as the files can be cut.", low=1),
+    Option(
+        "maxRecordsPerPartition",
+        None,
+        "So many offsets at most for one task, as far as the files can be cut.",
+        low=1,
+    ),
+    *PACE_OPTIONS,
+    Option(
         "pushFilters",
         False,
         "Skip frames by Spark's filters; needs spark.sql.python.filterPushdown.enabled.",
@@ -106,16 +124,84 @@ class Request:
     paths: tuple[str, ...]
     options: Mapping[str, str]
     """The rest: for the codec or layout."""
+    follow: Mapping[str, str] = field(default_factory=dict)
+    """What is for `Follows.follow_options`."""
 
     @classmethod
     def of(cls, given: Mapping[str, str]) -> Request:
         known = {fold(option.name) for option in OPTIONS}
         words = {name: value for name, value in given.items() if fold(name) in known}
         rest = {name: value for name, value in given.items() if fold(name) not in known | {"path", "paths"}}
-        return cls(Options(OPTIONS, words), paths_of(given), rest)
+        follow = {name: value for name, value in rest.items() if fold(name) in _follow_names()}
+        rest = {name: value for name, value in rest.items() if name not in follow}
+        return cls(Options(OPTIONS, words), paths_of(given), rest, follow)
 
     def reading(self) -> Reading | None:
         """What is to be read; None when nothing is there and that is allowed."""
+        targets = self.targets()
+        if not targets:
+            return None
+        if not self.follow:
+            return reading(targets, self.words["view"], self.started)
+        if self.started is not None:
+            raise UsageError(
+                f"{next(iter(self.follow))} does not go with mode=AS_SYSTEM", advice="Leave one of them away"
+            )
+        return self._part_of(targets)
+
+    def _part_of(self, targets: Sequence[Target]) -> Reading:
+        """What the words for following cut out."""
+        following = self.following(self.layout_of(targets), lambda: targets)
+        found = reading(targets, following.view)
+        tasks: list[Work] = []
+        for name, (target, low, high) in following.spans(stream=False).items():
+            some = following.of(name).between(target, low, high, self.words["maxRecordsPerPartition"])
+            tasks += [one.with_files(Task.named) if len(targets) > 1 else one for one in some]
+        return replace(found, tasks=tuple(tasks))
+
+    def following(self, layout: Layout, look: Callable[[], Sequence[Target]]) -> Following:
+        """What follows directories of a layout."""
+
+        def directories() -> list[DirectoryTarget]:
+            found = look()
+            return [one for one in one_of_each(found) if isinstance(one, DirectoryTarget)] if found else []
+
+        words, view = self.follow_words(layout), self.words["view"]
+        return Following(directories, layout, view, words, fail_on_loss=self.words["failOnDataLoss"])
+
+    def follow_words(self, layout: Layout) -> Options:
+        """The words for following, of this layout. Raises `UsageError` where it can't be followed."""
+        if not isinstance(layout, Follows):
+            word = next(iter(self.follow), None)
+            said = "can't be followed" if word is None else f"knows no {word}"
+            raise UsageError(
+                f"a {layout.name} {said}: its rows have no positions that last, since its system writes its files anew",
+                path=", ".join(self.paths),
+                advice="Read it as it is now: spark.read",
+            )
+        return Options(layout.follow_options, self.follow)
+
+    def layout_of(self, targets: Sequence[Target]) -> Layout:
+        """That of the targets, or the one that is named. Raises `UsageError` for files, and for different ones."""
+        named = {layout.name: layout for layout in registry.layouts()}.get(self.words["codec"])
+        layouts = {one.layout.name: one.layout for one in targets if isinstance(one, DirectoryTarget)}
+        if any(not isinstance(one, DirectoryTarget) for one in targets):
+            raise UsageError("this is a file, only a directory can be followed", path=", ".join(self.paths))
+        if len(layouts) > 1:
+            raise UsageError(
+                f"these are of different kinds: {', '.join(layouts)}", path=", ".join(self.paths)
+            )
+        found = next(iter(layouts.values()), named)
+        if found is None:
+            raise NotFoundError(
+                "nothing of what is asked for is there",
+                path=", ".join(self.paths),
+                advice='Say what it will be: .option("codec", ...)',
+            )
+        return found
+
+    def targets(self) -> list[Target]:
+        """What lies at the paths, and is asked for; nothing when nothing is there and that is allowed."""
         paths = [found for path in self.paths for found in self._below(path)]
         if self.words["ignoreMissingFiles"]:
             paths = [path for path in paths if is_remote(path) or os.path.exists(local_path(path))]
@@ -125,11 +211,31 @@ class Request:
             ]
         if not paths:
             if self.words["ignoreMissingFiles"]:
-                return None
+                return []
             raise NotFoundError(
                 "nothing to read here", path=", ".join(self.paths), advice="Check pathGlobFilter"
             )
-        return reading(self._resolve(paths), self.words["view"], self.started)
+        found = self._resolve(paths)
+        if not self.follow:
+            return found
+        return [
+            one
+            for one in found
+            if not isinstance(one, DirectoryTarget)
+            or not isinstance(one.layout, Follows)
+            or one.layout.wanted(one.directory.name, self.follow_words(one.layout))
+        ]
+
+    def left_out(self) -> Sequence[str]:
+        """Columns that are not given, where none are named."""
+        if not self.follow or self.words["columns"] is not None:
+            return ()
+        out: list[str] = []
+        for layout in registry.layouts():
+            if isinstance(layout, Follows):
+                words = Options(layout.follow_options, known_options(self.follow, layout.follow_options))
+                out += layout.leaves_out(words)
+        return out
 
     @property
     def mode(self) -> Mode:
@@ -149,10 +255,17 @@ class Request:
 
     def _resolve(self, paths: Sequence[str]) -> list[Target]:
         try:
-            return resolve(paths, self.words["codec"], self.options, passed=[], gathered=True)
+            found = resolve(paths, self.words["codec"], self.options, passed=[], gathered=True)
+            if all(one.path in paths for one in found):
+                return found
+            # A folder stands for the directories in it that can be followed, a log directory for its partitions.
+            inside = [
+                one for one in found if isinstance(one, DirectoryTarget) and isinstance(one.layout, Follows)
+            ]
+            return list(inside) or resolve(paths, self.words["codec"], self.options, gathered=True)
         except UsageError as error:
             for name in self.options:
-                ours = {fold(option.name): option.name for option in OPTIONS}
+                ours = {fold(option.name): option.name for option in OPTIONS} | _follow_names()
                 near = difflib.get_close_matches(fold(name), ours, n=1, cutoff=0.7)
                 if near and error.message == f"unknown option {name!r}":
                     error.advice = f"Did you mean {ours[near[0]]!r}?"
@@ -176,7 +289,6 @@ class Request:
 
 
 def _recognised(folder: str) -> bool:
-    from logwright.codec import registry
     from logwright.readers.listing import open_listing
 
     return registry.detect_layout(open_listing(folder)) is not None
@@ -197,12 +309,12 @@ def schema_of(request: Request) -> StructType:
     """The schema of what `load` gives when the user gives none."""
     found = request.reading()
     if found is None:
-        raise UsageError(
-            "nothing is there, so the columns are not known", advice="Give a schema: .schema(...)"
-        )
+        found = Reading(_table_of_nothing(request), ())
+    left_out = request.left_out()
     fields = [
         column.field()
         for column in map(found.table.__getitem__, found.table.select(request.words["columns"]))
+        if column.name not in left_out
     ]
     # What is known without reading a file holds no damaged rows.
     if request.mode is Mode.PERMISSIVE and not found.ready:
@@ -217,6 +329,20 @@ def schema_of(request: Request) -> StructType:
     ]
     schema: StructType = from_arrow_schema(pa.schema(times))
     return schema
+
+
+def _table_of_nothing(request: Request) -> Table:
+    """The table of a layout that is named and can be followed: its directories may come."""
+    for layout in registry.layouts():
+        if layout.name == request.words["codec"] and isinstance(layout, Follows):
+            return registry.table_of(layout.views[request.following(layout, list).view])
+    raise UsageError("nothing is there, so the columns are not known", advice="Give a schema: .schema(...)")
+
+
+def _follow_names() -> dict[str, str]:
+    """All words for following, by what they are when folded."""
+    layouts = [layout for layout in registry.layouts() if isinstance(layout, Follows)]
+    return {fold(option.name): option.name for layout in layouts for option in layout.follow_options}
 
 
 def _outer(name: str, request: Request) -> str:
@@ -252,9 +378,15 @@ class SparkSource(DataSourceReader):
     schema has none, the row of a damaged region is all null.
     """
 
-    def __init__(self, request: Request, schema: StructType, recorder: Recorder | None = None) -> None:
+    def __init__(
+        self,
+        request: Request,
+        schema: StructType,
+        recorder: Recorder | None = None,
+        found: Reading | None = None,
+    ) -> None:
         self._request, self._schema, self._recorder = request, schema, recorder
-        found = request.reading()
+        found = request.reading() if found is None else found
         self._mode = request.mode
         self._tasks: tuple[Work, ...] = found.tasks if found is not None else ()
         self._ready: tuple[pa.RecordBatch, ...] = found.ready if found is not None else ()
@@ -312,12 +444,19 @@ class SparkSource(DataSourceReader):
 
     @plainly
     def partitions(self) -> Sequence[InputPartition]:
+        return self.shared(self._tasks)
+
+    def shared(self, tasks: Sequence[Work]) -> Sequence[Stretch]:
+        """What is to be read, shared out."""
         limit = self._request.words["maxPartitionBytes"]
+        least, most = self._request.words["minPartitions"], self._request.words["maxRecordsPerPartition"]
+        if least is not None:
+            limit = min(limit, max(1, sum(task.length or 0 for task in tasks) // least))
         groups: list[list[Work]] = [[]]
         size = 0
-        for task in split_tasks(self._tasks, limit):
+        for task in split_tasks(tasks, limit):
             length = task.length or 0
-            if groups[-1] and size + length > limit:
+            if groups[-1] and (size + length > limit or most is not None):
                 groups.append([])
                 size = 0
             groups[-1].append(task)
@@ -379,14 +518,14 @@ class SparkSource(DataSourceReader):
     def _fit(self, batch: pa.RecordBatch, path: str, schema: pa.Schema) -> pa.RecordBatch:
         """The same rows in Spark's form."""
         arrays = []
-        for field in schema:
-            inner = self._columns[field.name]
+        for wanted in schema:
+            inner = self._columns[wanted.name]
             if not inner:
-                arrays.append(pa.repeat(pa.scalar(path, field.type), batch.num_rows))
+                arrays.append(pa.repeat(pa.scalar(path, wanted.type), batch.num_rows))
             elif inner not in batch.schema.names:
-                arrays.append(pa.nulls(batch.num_rows, field.type))
+                arrays.append(pa.nulls(batch.num_rows, wanted.type))
             else:
-                arrays.append(_fit(batch.column(inner), field, inner, path))
+                arrays.append(_fit(batch.column(inner), wanted, inner, path))
         if not arrays:
             return pa.RecordBatch.from_struct_array(pa.array([{}] * batch.num_rows, pa.struct([])))
         return pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -3,7 +3,8 @@
     python tools/pyfiles.py dist/logwright-0.1.0-py3-none-any.whl
 
 writes dist/logwright-0.1.0-py-files.zip beside it: the packages at the top, as `sys.path` wants them, and the metadata, so
-that `importlib.metadata` knows the version; and dist/logwright_repair.py, the job's file, since `spark-submit` starts a file:
+that `importlib.metadata` knows the version; and dist/logwright_repair.py and
+dist/logwright_replay.py, the jobs' files, since `spark-submit` starts a file:
 
     spark-submit --py-files dist/logwright-0.1.0-py-files.zip dist/logwright_repair.py --from ... --to ...
 
@@ -36,11 +37,14 @@ def pyfiles(wheel: Path) -> Path:
     return target
 
 
-def job(wheel: Path) -> Path:
-    """Take the job's file out of `wheel`; returns its path."""
-    target = wheel.with_name("logwright_repair.py")
+JOBS = ("repair", "replay")
+
+
+def job(wheel: Path, name: str = "repair") -> Path:
+    """Take a job's file out of `wheel`; returns its path."""
+    target = wheel.with_name(f"logwright_{name}.py")
     with zipfile.ZipFile(wheel) as source:
-        target.write_bytes(source.read("logwright/spark/repair.py"))
+        target.write_bytes(source.read(f"logwright/spark/{name}.py"))
     return target
 
 
@@ -48,4 +52,5 @@ if __name__ == "__main__":
     if len(sys.argv) != 2 or not sys.argv[1].endswith(".whl"):
         sys.exit("usage: python tools/pyfiles.py dist/logwright-VERSION-py3-none-any.whl")
     print(pyfiles(Path(sys.argv[1])))
-    print(job(Path(sys.argv[1])))
+    for name in JOBS:
+        print(job(Path(sys.argv[1]), name))

@@ -13,6 +13,9 @@ fails before that step is undone here or by the next writer; whatever fails afte
 killed writer left is told from the system's own files by the token: a directory beside the target, named
 `layout.staging(name, token)`, is ours when it holds `<inner staging>/<token>`. No rename and no removal relies on another one
 being on the disk unless the directory has been synced in between.
+
+A write may have a name (`readers.journal.Txn`), which is committed by the same step as its files: it comes with the directory that
+is renamed or exchanged, or stands in the commit record. A write whose name is known already is not begun (`Repeated`).
 """
 
 from __future__ import annotations
@@ -36,7 +39,16 @@ from logwright.codec.fault import (
 )
 from logwright.codec.layout import Layout, Listing, Role
 from logwright.codec.option import Options
-from logwright.readers.journal import COMMIT, MAX_BYTES, Journal, JournalError, State, parse
+from logwright.readers.journal import (
+    COMMIT,
+    MAX_BYTES,
+    TRANSACTIONS,
+    Journal,
+    JournalError,
+    State,
+    Txn,
+    parse,
+)
 from logwright.writers.filesystem import (
     FileSystem,
     explained,
@@ -48,8 +60,17 @@ from logwright.writers.filesystem import (
 )
 from logwright.writers.lock import LOCK, WriterLock, claim, claimed, refuse_running, unclaim
 from logwright.writers.stage import FolderListing, StagedFolder
+from logwright.writers.transactions import (
+    TRANSACTIONS_DRAFT,
+    is_recorded,
+    note_transaction,
+    refuse_repeated,
+    take_over,
+)
 
 MODES = ("error", "append", "overwrite")
+_LAST = frozenset({LOCK, TRANSACTIONS, TRANSACTIONS_DRAFT})
+"""What is left of an inner staging directory when its token has been removed."""
 
 
 class How(StrEnum):
@@ -123,6 +144,7 @@ class Ticket:
     before: Mapping[str, int]
     adds: bool
     made: tuple[str, ...] = ()
+    txn: Txn | None = None
 
 
 class Transaction:
@@ -164,10 +186,11 @@ class Transaction:
         *,
         many: bool = False,
         process: int | None = None,
+        txn: Txn | None = None,
     ) -> Transaction:
         """Check everything that can be checked before any work, finish or undo what an earlier writer left, make the
         staging directory and lock it. `many`: it will be filled and finished by other processes; it belongs to `process`
-        (default: this one) and no lock is held in between.
+        (default: this one) and no lock is held in between. Raises `Repeated` where `txn` has been written already.
         """
         if mode not in MODES:
             raise UsageError(f"mode {mode!r} is none of {', '.join(MODES)}")
@@ -186,19 +209,22 @@ class Transaction:
                 if not lock.take():
                     raise _busy(path)
                 recover_inside(target)
+            if txn is not None:
+                refuse_repeated(files, target.inner, txn)
             occupied = target.occupied()
             if occupied:
-                _refuse_foreign(target, mode)
+                refuse_foreign(target, mode)
             made = make_above(files, target.above)
             ticket = Ticket(
                 path=path,
                 name=target.name,
                 mode=mode,
-                how=_way(target, mode, occupied),
+                how=way(target, mode, occupied),
                 token="",
                 before=sizes(files, target.path) if occupied else {},
                 adds=mode == "append" and occupied,
                 made=made,
+                txn=txn,
             )
             if ticket.how is How.RENAME:
                 lock.release()  # an empty directory is replaced: nothing may be left in it
@@ -308,6 +334,7 @@ class Transaction:
             self._commit_journal(ordered, tuple(removes) if self.ticket.adds else tuple(self.ticket.before))
 
     def _commit_rename(self) -> None:
+        self._take_record_along()
         self.files.rename(self._beside, self.target.path)
         with self._after():
             self._outer.moved(self.target.inner)
@@ -316,6 +343,7 @@ class Transaction:
             self._outer.release()
 
     def _commit_exchange(self, ordered: tuple[str, ...]) -> None:
+        self._take_record_along()
         # By this the old directory is known as ours to remove, once it has the staging name.
         marker = self.target.inside(self.ticket.token)
         self.files.mkdir(marker)
@@ -350,6 +378,7 @@ class Transaction:
                 sizes={name: staged[name] for name in ordered},
                 fingerprint=self.ticket.before,
                 removes=tuple(reversed(self.target.layout.order(removes))),
+                txn=self.ticket.txn,
             )
             draft = os.path.join(self._root, COMMIT + ".tmp")
             put_file(self.files, draft, record.to_json().encode())
@@ -357,10 +386,17 @@ class Transaction:
             self.files.sync_directory(self._root)
             with self._after():
                 carry_out(self.files, self.target.path, self._root, record)
+                note_transaction(self.files, self.target.inner, record.txn)
                 self._tidy()
         else:
+            note_transaction(self.files, self.target.inner, self.ticket.txn)
             with self._after():
                 self._tidy()
+
+    def _take_record_along(self) -> None:
+        """The record of the transactions comes with the new directory."""
+        inner = os.path.join(self._root, self.target.layout.inner_staging)
+        take_over(self.files, self.target.inner, inner, self.ticket.txn)
 
     def _tidy(self) -> None:
         discard_inside(self.files, self._root)
@@ -416,13 +452,14 @@ class Transaction:
                 steps.callback(discard_beside, files, self._beside, target.layout.inner_staging, token)
 
 
-def _way(target: Target, mode: str, occupied: bool) -> How:
+def way(target: Target, mode: str, occupied: bool) -> How:
+    """How a target is written."""
     if occupied and mode == "append":
         return How.JOURNAL
     at, above = target.files.stat(target.path), target.files.stat(target.above)
     if at is not None and above is not None and at.device != above.device:
         return How.JOURNAL  # a mount point has no name to be changed
-    return How.EXCHANGE if occupied else How.RENAME
+    return How.EXCHANGE if occupied or is_recorded(target.files, target.inner) else How.RENAME
 
 
 def _exists(path: str) -> ExistsError:
@@ -445,7 +482,7 @@ def _changed(path: str) -> BusyError:
     )
 
 
-def _refuse_foreign(target: Target, mode: str) -> None:
+def refuse_foreign(target: Target, mode: str) -> None:
     """Only a directory of the same layout is added to, and only one with nothing else in it is replaced."""
     if mode == "error":
         raise _exists(target.path)
@@ -501,6 +538,9 @@ def recover_inside(target: Target) -> None:
     files = target.files
     for item in files.listdir(target.inner):
         place = os.path.join(target.inner, item.name)
+        if item.name == TRANSACTIONS_DRAFT:
+            with contextlib.suppress(FileNotFoundError):  # or written anew, just now
+                files.remove(place)
         if not item.directory:
             continue
         record = _record(files, place)
@@ -519,6 +559,7 @@ def recover_inside(target: Target) -> None:
                     advice=f"Move {place} away to go on without them; their files are complete",
                 )
             carry_out(files, target.path, place, record)
+        note_transaction(files, target.inner, record.txn)
         discard_inside(files, place)
 
 
@@ -602,7 +643,7 @@ def _ours(files: FileSystem, place: str, inner_name: str, token: str) -> bool:
             return True
         if any(item.name != inner_name for item in files.listdir(place)):
             return False
-        return files.stat(inner) is None or all(item.name == LOCK for item in files.listdir(inner))
+        return files.stat(inner) is None or all(item.name in _LAST for item in files.listdir(inner))
     except FileNotFoundError:
         return False
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+from collections.abc import Mapping
+from typing import Any
 
 from logwright.codec.fault import BusyError, StorageError
 from logwright.codec.layout import Layout
@@ -85,7 +87,12 @@ class WriterLock:
 
 def claim(files: FileSystem, work: str, process: int | None = None) -> None:
     """Say which process (by default this one) the staging directory `work` belongs to, for as long as it runs."""
-    put_file(files, os.path.join(work, OWNER), json.dumps(dict(files.process(process))).encode())
+    claim_as(files, work, files.process(process))
+
+
+def claim_as(files: FileSystem, work: str, process: Mapping[str, Any]) -> None:
+    """The same for a process of another machine, as `FileSystem.process` tells of it there."""
+    put_file(files, os.path.join(work, OWNER), json.dumps(dict(process)).encode())
 
 
 def unclaim(files: FileSystem, work: str) -> None:

@@ -24,7 +24,7 @@ from logwright.codec import registry
 from logwright.codec.fault import LogwrightError, NotFoundError, StorageError
 from logwright.codec.layout import Builder, Layout, Stage, Summary
 from logwright.codec.option import Options
-from logwright.readers.journal import COMMIT
+from logwright.readers.journal import COMMIT, Txn
 from logwright.readers.source import local_path
 from logwright.writers import rows
 from logwright.writers.commit import Transaction
@@ -32,7 +32,7 @@ from logwright.writers.filesystem import FileSystem, LocalFileSystem, plain_erro
 from logwright.writers.stage import OWNER, FolderListing, ScratchFolder, StagedFolder, move
 from logwright.writers.write import Written, refuse_remote
 
-_SHARED = "The driver and all tasks must see the same directory under the same path: use a file system that all nodes mount"
+SHARED = "The driver and all tasks must see the same directory under the same path: use a file system that all nodes mount"
 
 _PATIENCE = (0.05, 0.2, 0.5, 1.0, 2.0)
 """Seconds between attempts to remove what tasks that are being stopped still add to."""
@@ -90,10 +90,32 @@ class TaskWriter:
             remove_tree(self._files, self._stage.path)
 
 
+def begin_task(
+    files: FileSystem,
+    layout: Layout,
+    path: str,
+    name: str,
+    there: FolderListing | None,
+    options: Options,
+    staging: str,
+    task: int,
+    attempt: int | str,
+) -> TaskWriter:
+    """Begin an attempt of a task in a folder of its own in the directory `staging`. `there` is the target where it is added to."""
+    folder = os.path.join(staging, f"task-{task}-{attempt}-{secrets.token_hex(8)}")
+    files.mkdir(folder)
+    files.adopt(folder, staging)
+    stage = StagedFolder(files, folder, name)
+    scratch = ScratchFolder(files, folder + "-scratch", name)
+    builder = layout.builder(there, name, options, staged=True, extra=scratch)
+    return TaskWriter(files, task, path, stage, scratch, builder)
+
+
 class StagedWrite:
     """A write of one directory by many tasks. Made where the write begins; pickled to tasks, and to where it ends.
 
-    `process` is the process number that the write lives and dies with, by default this process's.
+    `process` is the process number that the write lives and dies with, by default this process's. Raises `Repeated` where `txn` has
+    been written already.
     """
 
     def __init__(
@@ -105,6 +127,7 @@ class StagedWrite:
         *,
         files: FileSystem | None = None,
         process: int | None = None,
+        txn: Txn | None = None,
     ) -> None:
         refuse_remote(path)
         self.path = local_path(path)
@@ -112,7 +135,9 @@ class StagedWrite:
         self._files = LocalFileSystem() if files is None else files
         with plain_errors(self.path):
             self._options = Options(self.layout.options, options)
-            begun = Transaction.begin(self._files, self.layout, self.path, mode, many=True, process=process)
+            begun = Transaction.begin(
+                self._files, self.layout, self.path, mode, many=True, process=process, txn=txn
+            )
             self._ticket = begun.ticket
             self._work = begun.work
 
@@ -127,28 +152,26 @@ class StagedWrite:
                 raise NotFoundError(
                     "the staging directory is not to be seen here: it has been removed, or was never here",
                     path=self._work,
-                    advice=_SHARED,
+                    advice=SHARED,
                 )
-            folder = os.path.join(self._work, f"task-{task}-{attempt}-{secrets.token_hex(8)}")
-            self._files.mkdir(folder)
-            self._files.adopt(folder, self._work)
-            stage = StagedFolder(self._files, folder, self._ticket.name)
-            scratch = ScratchFolder(self._files, folder + "-scratch", self._ticket.name)
             there = FolderListing(self._files, self.path, self._ticket.name) if self._ticket.adds else None
-            builder = self.layout.builder(there, self._ticket.name, self._options, staged=True, extra=scratch)
-            return TaskWriter(self._files, task, self.path, stage, scratch, builder)
+            return begin_task(
+                self._files,
+                self.layout,
+                self.path,
+                self._ticket.name,
+                there,
+                self._options,
+                self._work,
+                task,
+                attempt,
+            )
 
     def commit(self, messages: Sequence[TaskMessage]) -> Written:
         """Put together what these attempts staged, in the order of their tasks, and make it the target's."""
         with plain_errors(self.path):
             transaction = Transaction.resume(self._files, self.layout, self._ticket)
-            try:
-                summary = self._place(transaction, messages)
-                staged = transaction.stage.staged()
-            except BaseException:
-                transaction.fail()
-                raise
-            return Written.of(self.path, staged, summary)
+            return put_together(transaction, messages, self._work, self._options)
 
     def abort(self) -> None:
         """Leave the target as it was. Harmless after a commit, and when repeated.
@@ -175,41 +198,59 @@ class StagedWrite:
         transaction.committed = self._files.stat(os.path.join(self._work, COMMIT)) is not None
         transaction.undo()
 
-    def _place(self, transaction: Transaction, messages: Sequence[TaskMessage]) -> Summary:
-        ordered = sorted(messages, key=lambda message: message.task)
-        if len({message.task for message in ordered}) < len(ordered):
-            raise LogwrightError("more than one attempt of a task was committed")
-        parts: list[tuple[StagedFolder, Summary]] = []
-        for message in ordered:
-            parts.append((self._staged(message), message.summary))
-        extra = StagedFolder(self._files, os.path.join(self._work, "extra"), self._ticket.name)
-        self._files.mkdir(extra.path)
-        self._files.adopt(extra.path, self._work)
-        placement = self.layout.place(transaction.listing, self._ticket.name, parts, extra, self._options)
-        places = {id(stage): stage for stage in (*(stage for stage, _ in parts), extra)}
-        for stage in places.values():
-            stage.flush()
-        for place, staged, final in placement.renames:
-            move(self._files, _own(places, place), staged, transaction.stage, final)
-        transaction.commit(final for _, _, final in placement.renames)
-        return placement.summary
 
-    def _staged(self, message: TaskMessage) -> StagedFolder:
-        stage = StagedFolder(self._files, os.path.join(self._work, message.folder), self._ticket.name)
-        try:
-            seen = sizes(self._files, stage.path)
-        except FileNotFoundError:
-            seen = {}
-        for name, size in message.files.items():
-            if seen.get(name) != size:
-                found = "it is not there" if name not in seen else f"it has {seen[name]} bytes here"
-                raise StorageError(
-                    f"not a shared file system: task {message.task} staged {name} with {size} bytes, {found}",
-                    path=stage.path,
-                    advice=_SHARED,
-                )
-            stage.adopt(name, size)
-        return stage
+def put_together(
+    transaction: Transaction, messages: Sequence[TaskMessage], staging: str, options: Options
+) -> Written:
+    """Commit what these attempts staged in the directory `staging`, in the order of their tasks. The transaction has its locks."""
+    try:
+        summary = _place(transaction, messages, staging, options)
+        staged = transaction.stage.staged()
+    except BaseException:
+        transaction.fail()
+        raise
+    return Written.of(transaction.ticket.path, staged, summary)
+
+
+def _place(
+    transaction: Transaction, messages: Sequence[TaskMessage], staging: str, options: Options
+) -> Summary:
+    ordered = sorted(messages, key=lambda message: message.task)
+    if len({message.task for message in ordered}) < len(ordered):
+        raise LogwrightError("more than one attempt of a task was committed")
+    files, name, layout = transaction.files, transaction.ticket.name, transaction.target.layout
+    parts: list[tuple[StagedFolder, Summary]] = []
+    for message in ordered:
+        parts.append((_staged(files, name, message, staging), message.summary))
+    extra = StagedFolder(files, os.path.join(transaction.work, "extra"), name)
+    files.mkdir(extra.path)
+    files.adopt(extra.path, transaction.work)
+    placement = layout.place(transaction.listing, name, parts, extra, options)
+    places = {id(stage): stage for stage in (*(stage for stage, _ in parts), extra)}
+    for stage in places.values():
+        stage.flush()
+    for place, staged, final in placement.renames:
+        move(files, _own(places, place), staged, transaction.stage, final)
+    transaction.commit(final for _, _, final in placement.renames)
+    return placement.summary
+
+
+def _staged(files: FileSystem, name: str, message: TaskMessage, staging: str) -> StagedFolder:
+    stage = StagedFolder(files, os.path.join(staging, message.folder), name)
+    try:
+        seen = sizes(files, stage.path)
+    except FileNotFoundError:
+        seen = {}
+    for file, size in message.files.items():
+        if seen.get(file) != size:
+            found = "it is not there" if file not in seen else f"it has {seen[file]} bytes here"
+            raise StorageError(
+                f"not a shared file system: task {message.task} staged {file} with {size} bytes, {found}",
+                path=stage.path,
+                advice=SHARED,
+            )
+        stage.adopt(file, size)
+    return stage
 
 
 def _own(places: Mapping[int, StagedFolder], stage: Stage) -> StagedFolder:

@@ -15,13 +15,14 @@ import numpy as np
 from logwright.codec.base import Match
 from logwright.codec.describe import DescriptionError
 from logwright.codec.fault import Fault, Kind, Severity, UnreadableError, UnsupportedError, UsageError
-from logwright.codec.kafka import copies, metadata
+from logwright.codec.kafka import copies, follow, metadata
 from logwright.codec.kafka.batch import COMPRESSION, COMPRESSION_NAMES
 from logwright.codec.kafka.broker.start import OPTIONS as START_OPTIONS
 from logwright.codec.kafka.broker.start import VERSIONS, start_broker
 from logwright.codec.kafka.builder import OPTIONS, PartitionBuilder
 from logwright.codec.kafka.check.partition import PartitionChecker
 from logwright.codec.kafka.checkpoint import OFFSETS
+from logwright.codec.kafka.follow import OPTIONS as FOLLOW_OPTIONS
 from logwright.codec.kafka.markers import markers
 from logwright.codec.kafka.mend.edit import EDIT_OPTIONS, RECODES, edit
 from logwright.codec.kafka.mend.rebuild import REBUILDS, rebuild
@@ -58,6 +59,7 @@ from logwright.codec.layout import (
     Stage,
     Summary,
     View,
+    Watcher,
 )
 from logwright.codec.mending import Change, Mending, Strategy
 from logwright.codec.option import Option, Options
@@ -223,7 +225,9 @@ class KafkaPartition:
                 first = low if start is None else max(start, low)
                 hints |= {"control": False, "partial": True, "start_offset": first, "end_offset": end}
                 hints["aborted"] = tuple(txn[:3] for txn in aborted)
-            bounds = {"offset": (low, None if high is None else high - 1)} if table == "rows" else {}
+            bounds = {
+                "offset" if table == "rows" else "base_offset": (low, None if high is None else high - 1)
+            }
             out.append(Part(file.name, "kafka.log", table, hints, bounds=bounds))
         return out
 
@@ -303,6 +307,30 @@ class KafkaPartition:
 
     def reaches(self, listing: Listing, plan: Plan) -> int:
         return copies.reaches(listing, plan)
+
+    # Following
+
+    follow_options: tuple[Option, ...] = FOLLOW_OPTIONS
+
+    def followed(self, view: str | None, options: Options) -> tuple[str, str]:
+        return follow.followed(view or options["kafka.isolation.level"] or self.default_view, self.views)
+
+    def leaves_out(self, options: Options) -> Sequence[str]:
+        return () if options["includeHeaders"] else ("headers",)
+
+    def wanted(self, name: str, options: Options) -> bool:
+        return follow.wanted(name, options)
+
+    def begins(self, plan: Plan) -> int:
+        return int(plan.facts["log_start_offset"])
+
+    def span(
+        self, listing: Listing, plan: Plan, options: Options, end: int, *, stream: bool
+    ) -> tuple[int, int]:
+        return follow.span(listing, plan, options, self.begins(plan), end, stream=stream)
+
+    def watcher(self, view: str) -> Watcher | None:
+        return follow.Committed() if view == "read_committed" else None
 
     # Mending
 

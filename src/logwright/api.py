@@ -13,7 +13,7 @@ import pyarrow as pa
 from logwright.codec import registry
 from logwright.codec.base import Codec
 from logwright.codec.fault import DamageWarning, Severity, UsageError
-from logwright.codec.layout import Layout
+from logwright.codec.layout import Follows, Layout
 from logwright.codec.option import Option, flag, number, word
 from logwright.codec.table import Table
 from logwright.readers import inspect as _inspect
@@ -612,6 +612,7 @@ def _layout(one: Layout) -> dict[str, Any]:
         "default_view": one.default_view,
         "options": [_option(option) for option in one.options],
         "read_options": [_option(option) for option in (*one.read_options, *rescue.OPTIONS)],
+        **({"follow_options": [_option(o) for o in one.follow_options]} if isinstance(one, Follows) else {}),
     }
 
 

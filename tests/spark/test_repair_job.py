@@ -6,68 +6,23 @@ import json
 import os
 import subprocess
 import sys
-import sysconfig
 import textwrap
-import zipfile
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyfiles
 import pytest
+from jobs import python, shipped, submit
 
 import logwright as lw
 from logwright.corpora.cases import cases
 
 pytestmark = pytest.mark.spark
-pyspark = pytest.importorskip("pyspark")
+pytest.importorskip("pyspark")
 
-ROOT = Path(__file__).resolve().parents[2]
+__all__ = ["python", "shipped"]
+
 CASES = cases("kafka")
-
-
-@pytest.fixture(scope="module")
-def shipped(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """The zip for --py-files and the job's file, from the packages as they are here."""
-    folder = tmp_path_factory.mktemp("dist")
-    wheel = folder / "logwright-0-py3-none-any.whl"
-    with zipfile.ZipFile(wheel, "w") as out:
-        for package in ("logwright", "pyspark_logwright"):
-            for base, folders, files in os.walk(ROOT / "src" / package, followlinks=True):
-                folders[:] = [name for name in folders if name not in ("golden", "__pycache__", "target")]
-                for name in files:
-                    if name.endswith(".py"):
-                        out.write(Path(base) / name, Path(base, name).relative_to(ROOT / "src"))
-    return pyfiles.pyfiles(wheel), pyfiles.job(wheel)
-
-
-@pytest.fixture
-def python(tmp_path: Path) -> Path:
-    """A Python that knows the packages installed here, but for logwright itself."""
-    place = tmp_path / "python"
-    installed = sysconfig.get_paths()["purelib"]
-    # Without site no .pth file is read, so what is installed for editing is not found.
-    place.write_text(f'#!/bin/sh\nPYTHONPATH="$PYTHONPATH:{installed}" exec {sys.executable} -S "$@"\n')
-    place.chmod(0o755)
-    return place
-
-
-def submit(python: Path, *words: str | Path, **environ: str) -> subprocess.CompletedProcess[str]:
-    env = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(("PYTHON", "SPARK", "PYSPARK"))
-    }
-    env |= {
-        "PYSPARK_PYTHON": str(python),
-        "PYSPARK_DRIVER_PYTHON": str(python),
-        "SPARK_LOCAL_IP": "127.0.0.1",
-    } | environ
-    home = Path(pyspark.__file__).parent
-    return subprocess.run(
-        [home / "bin" / "spark-submit", "--conf", "spark.ui.enabled=false", "--conf", "spark.driver.bindAddress=127.0.0.1", *words],
-        env={**env, "SPARK_HOME": str(home)}, capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
 
 
 def test_on_a_cluster(shipped: tuple[Path, Path], python: Path, tmp_path: Path) -> None:

@@ -28,6 +28,9 @@ def command(name: str | None, as_json: bool) -> int:
     return 0
 
 
+_OPTIONS = {"options": "options", "options of reading": "read_options", "options on Spark": "follow_options"}
+
+
 def _print(one: dict[str, Any]) -> None:
     click.echo(f"{click.style(one['name'], bold=True)}: {one['title']}")
     for view in one.get("views", []):
@@ -40,7 +43,8 @@ def _print(one: dict[str, Any]) -> None:
         for column in table["columns"]:
             kind = "detail" if column["detail"] else "core"
             click.echo(f"  {column['name']:<24}{column['type']:<26}{kind:<8}{column['doc']}")
-    for title, options in (("options", one["options"]), ("options of reading", one.get("read_options", []))):
+    for title, name in _OPTIONS.items():
+        options = one.get(name, [])
         if options:
             _head(title)
         for option in options:

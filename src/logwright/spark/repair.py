@@ -11,23 +11,20 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import shlex
-import shutil
 import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 from logwright.codec.fault import ExistsError, LogwrightError, NotFoundError, UsageError
 from logwright.spark import many
 from logwright.spark.many import Item
+from logwright.spark.session import reason, session
 from logwright.writers.file import whole_file
 from logwright.writers.repair import check
 
 MAX_TASKS = 10_000
 """More directories than that share tasks."""
-_ERROR = re.compile(r"[\w.]*(Error|Exception|Interrupt|Exit)\b")
 HOPELESS = 5
 """Where so many tasks died and none did not, it is not the directories."""
 
@@ -141,9 +138,9 @@ def distribute(
     """
     if not items:
         return {}
-    session = _session()
+    spark = session("logwright repair")
     try:
-        context = session.sparkContext
+        context = spark.sparkContext
 
         def job(some: Sequence[Item]) -> list[tuple[int, str]]:
             tasks = context.parallelize(some, min(len(some), MAX_TASKS))
@@ -153,7 +150,7 @@ def distribute(
         try:
             return dict(job(items))
         except Exception as error:  # Spark's own, of many kinds: a task died too often
-            print(f"a task died too often, the rest goes on one by one: {_reason(error)}", file=sys.stderr)
+            print(f"a task died too often, the rest goes on one by one: {reason(error)}", file=sys.stderr)
         results = so_far()
         deaths: list[str] = []
 
@@ -164,7 +161,7 @@ def distribute(
                 number, text = job([item])[0]
                 results[number] = text
             except Exception as error:
-                deaths.append(_reason(error))
+                deaths.append(reason(error))
                 return item.number, many.died(item, deaths[-1])
             return number, text
 
@@ -172,36 +169,7 @@ def distribute(
             left = [item for item in items if item.number not in results]
             return dict(results) | dict(pool.map(alone, left))
     finally:
-        session.stop()
-
-
-def _session() -> Any:
-    from pyspark.errors import PySparkException
-    from pyspark.sql import SparkSession
-
-    if "PYSPARK_GATEWAY_PORT" not in os.environ:  # not under spark-submit
-        if not (os.environ.get("JAVA_HOME") or shutil.which("java")):
-            raise LogwrightError(
-                "Spark needs Java, and there is none", advice="Install Java 17 or newer, or set JAVA_HOME"
-            )
-        # Else Spark takes the first python3 of the path, which need not be this one.
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    try:
-        return SparkSession.builder.appName("logwright repair").getOrCreate()
-    except PySparkException as error:
-        raise LogwrightError(f"Spark does not start: {str(error).splitlines()[0]}") from None
-
-
-def _reason(error: Exception) -> str:
-    """What killed a task, out of the pages that Spark says: the last line of Python's, else the first that tells."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    trace = [at for at, line in enumerate(lines) if line.startswith('File "')]
-    if trace:
-        after = [line for line in lines[trace[-1] + 1 :] if _ERROR.match(line)]
-        if after:
-            return after[0]
-    told = [line for line in lines if "Caused by" in line or "Lost task" in line or "ailure" in line]
-    return (told or lines or [type(error).__name__])[0]
+        spark.stop()
 
 
 if __name__ == "__main__":

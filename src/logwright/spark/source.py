@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Set
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource
@@ -11,16 +12,22 @@ from pyspark.sql.types import StructType
 
 from logwright.codec import registry
 from logwright.codec.fault import UsageError
+from logwright.codec.layout import Layout
 from logwright.codec.option import Options, fold
 from logwright.codec.table import Table
 from logwright.readers.plainly import plainly
 from logwright.readers.spark import PushingSource, Request, SparkSource, paths_of, schema_of
+from logwright.readers.spark_stream import StreamSource
 from logwright.writers.bad_records import BadRecords
-from logwright.writers.spark import SparkSink
+from logwright.writers.spark import TXN_OPTIONS, DoneAlready, SparkSink, StreamSink, app_of, txn_of
 from logwright.writers.staged import StagedWrite
+from logwright.writers.streamed import StreamWrite
+from logwright.writers.transactions import Repeated
 from logwright.writers.write import rows_table
 
-_NOT_OPTIONS = {"path", "paths", "codec"}
+_NOT_OPTIONS = {"path", "paths", "codec", *(fold(option.name) for option in TXN_OPTIONS)}
+_OF_SPARK = {"checkpointlocation", "queryname"}
+"""What a stream is given beside its sink's options."""
 
 
 class DefaultSource(DataSource):
@@ -42,7 +49,32 @@ class DefaultSource(DataSource):
         return kind(request, schema, None if bad is None else BadRecords.at(bad))
 
     @plainly
-    def writer(self, schema: StructType, overwrite: bool) -> SparkSink:
+    def streamReader(self, schema: StructType) -> StreamSource:
+        request = Request.of(self.options)
+        bad = request.words["badRecordsPath"]
+        return StreamSource(request, schema, None if bad is None else BadRecords.at(bad))
+
+    @plainly
+    def writer(self, schema: StructType, overwrite: bool) -> SparkSink | DoneAlready:
+        path, layout, options = self._target(schema)
+        txn = txn_of(self.options)
+        mode = "overwrite" if overwrite else "append"
+        try:
+            return SparkSink(StagedWrite(path, layout.name, mode, options, process=_driver(), txn=txn))
+        except Repeated:
+            return DoneAlready()
+
+    @plainly
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamSink:
+        path, layout, options = self._target(schema, _OF_SPARK)
+        app = app_of(self.options)
+        mode = "overwrite" if overwrite else "append"
+        return StreamSink(StreamWrite(path, layout.name, app, mode, options, process=_driver()))
+
+    def _target(
+        self, schema: StructType, besides: Set[str] = frozenset()
+    ) -> tuple[str, Layout, dict[str, str]]:
+        """Where to write, what, and how; all is checked that can be. `besides` are options that are none of ours."""
         (path,) = paths_of(self.options)
         given = {fold(name): value for name, value in self.options.items()}
         if "codec" not in given:
@@ -51,14 +83,15 @@ class DefaultSource(DataSource):
                 "what to write is not said", path=path, advice=f'Say .option("codec", ...), one of: {names}'
             )
         layout = registry.get_layout(given["codec"])
-        options = {name: value for name, value in self.options.items() if fold(name) not in _NOT_OPTIONS}
+        options = {
+            name: value for name, value in self.options.items() if fold(name) not in _NOT_OPTIONS | besides
+        }
         # A row of next to nothing through a builder: wrong types and names are told now, before any task runs.
         trial = layout.builder(
             None, os.path.basename(path.rstrip("/")), Options(layout.options, options), staged=True
         )
         list(trial.add(_trial(to_arrow_schema(schema, timezone="UTC"), rows_table(layout))))
-        mode = "overwrite" if overwrite else "append"
-        return SparkSink(StagedWrite(path, layout.name, mode, options, process=_driver()))
+        return path, layout, options
 
 
 def _trial(schema: pa.Schema, table: Table) -> pa.RecordBatch:

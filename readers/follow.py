@@ -1,0 +1,475 @@
+"""Following directories while their systems write: where they end now, and what is to be read from one position up to another.
+
+Nothing is remembered of what was read but positions (`codec.layout.Follows`), so whoever keeps these goes on after a restart, and reads
+the same rows once more when that is asked: the same two positions mean the same rows. What is cached here (in which byte a frame
+starts) only saves the way there.
+
+A frame counts from when all of it is there. What lies behind the last such frame of the last file may be a frame in the making: it is
+looked at again next time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from logwright.codec import registry
+from logwright.codec.fault import LogwrightError, UsageError
+from logwright.codec.layout import Follows, Group, Layout, Part, Watcher
+from logwright.codec.option import Option, Options
+from logwright.codec.table import Table
+from logwright.readers import filter as filters
+from logwright.readers.copies import copies_of
+from logwright.readers.crew import ALONE, Crew
+from logwright.readers.plan import task_of
+from logwright.readers.report import Report
+from logwright.readers.resolve import DirectoryTarget
+from logwright.readers.source import is_remote, local_path
+from logwright.readers.stream import Mode
+from logwright.readers.task import Task
+from logwright.readers.walk import WINDOW, Stretch, Walk
+
+_log = logging.getLogger("logwright")
+_STEP = 512 << 10
+Positions = Mapping[str, int]
+"""By the name of the directory, in the system's own numbers."""
+
+
+@dataclass(frozen=True)
+class Ranged:
+    """A stretch of a file of which only the rows from one position on and before another are wanted. See `readers.task.Work`."""
+
+    task: Task
+    table: Table
+    column: str
+    low: int
+    high: int
+
+    @property
+    def path(self) -> str:
+        return self.task.path
+
+    @property
+    def length(self) -> int | None:
+        return self.task.length
+
+    @property
+    def files(self) -> Sequence[Task]:
+        return (self.task,)
+
+    def rows(
+        self,
+        columns: Sequence[str],
+        report: Report,
+        *,
+        mode: Mode = Mode.FAILFAST,
+        filter: filters.Filter | None = None,
+        limit: int | None = None,
+        window: int = WINDOW,
+        crew: Crew = ALONE,
+    ) -> Iterator[pa.RecordBatch]:
+        own = filters.Filter([(self.column, ">=", self.low), (self.column, "<", self.high)], self.table)
+        both = own if filter is None else filter.also(own)
+        task = self.task
+        if task.real != task.path and not is_remote(task.real) and not os.path.exists(task.real):
+            task = replace(task, real=task.path)  # a writer has put it in its place since
+        return task.rows(columns, report, mode=mode, filter=both, limit=limit, window=window, crew=crew)
+
+    def split(self, max_bytes: int) -> Sequence[Ranged]:
+        return [replace(self, task=one) for one in self.task.split(max_bytes)]
+
+    def with_files(self, change: Callable[[Task], Task]) -> Ranged:
+        return replace(self, task=change(self.task))
+
+
+@dataclass
+class _Place:
+    """Where a position is in a file: `start` is the byte of the frame that holds it, or would be next; `stop` that behind the last
+    frame with a position before it."""
+
+    start: int
+    stop: int
+
+
+@dataclass
+class _Reached:
+    """How far a file has been looked at: all frames before byte `at`, the last position of which is the one before `position`."""
+
+    file: str
+    inode: int
+    at: int
+    position: int
+
+
+class Followed:
+    """One directory: what is known of it from the last look, and from the ones before."""
+
+    def __init__(self, layout: Layout, view: str, column: str) -> None:
+        self.layout, self.view, self.column = layout, view, column
+        self._table = registry.table_of(layout.views[view])
+        self._reached: _Reached | None = None
+        self._places: dict[tuple[str, int], dict[int, _Place]] = {}
+        self._watcher: Watcher | None = None
+        self._watched: _Reached | None = None
+
+    # What is there
+
+    def _parts(self, target: DirectoryTarget, view: str | None = None) -> list[Part]:
+        found = self.layout.parts(target.directory, target.plan, view or self.view, target.layout_options)
+        assert not any(isinstance(part, Group) for part in found)
+        return [part for part in found if isinstance(part, Part)]
+
+    @property
+    def _read_view(self) -> str:
+        """The view whose parts are read."""
+        watcher = self._follows.watcher(self.view)
+        return self.view if watcher is None else watcher.view
+
+    @property
+    def _follows(self) -> Follows:
+        assert isinstance(self.layout, Follows)
+        return self.layout
+
+    def bounds(self, part: Part) -> tuple[int, int | None]:
+        """The positions that a part can have, the last one included, None where that is not known."""
+        return part.bounds[self.column]
+
+    def begins(self, target: DirectoryTarget) -> int:
+        return self._follows.begins(target.plan)
+
+    def ends(self, target: DirectoryTarget) -> int:
+        """The position behind the last row that is there."""
+        begin = self.begins(target)
+        parts = self._parts(target, self._read_view)
+        if not parts:
+            return begin
+        last = parts[-1]
+        task = task_of(target, last)
+        inode = _inode(task)
+        known = self._reached
+        if known is None or (known.file, known.inode) != (task.file, inode) or (task.size or 0) < known.at:
+            known = _Reached(task.file, inode, 0, self.bounds(last)[0])
+        if (task.size or 0) > known.at:
+            for _, frames, _, behind in self._walk(task, known.at):
+                known.at, known.position = behind, max(known.position, int(frames[1][-1]) + 1)
+        self._reached = known
+        self._keep(task, known.position, _Place(known.at, known.at))
+        return max(begin, known.position)
+
+    def _walk(self, task: Task, start: int) -> Iterator[tuple[Stretch, tuple[Any, Any], Any, int]]:
+        """The good frames from a byte on: (stretch, (first positions, last positions), starts, the byte behind the last)."""
+        codec = registry.get(task.codec)
+        assert codec.ordered is not None
+        with task.open() as source:
+            walk = Walk(source, codec, task.context(codec), start=start, step=_STEP)
+            for found in walk:
+                if isinstance(found, Stretch) and len(found.frames):
+                    low, high = codec.frame_bounds(found.frames, codec.ordered)
+                    starts = found.frames.start + found.window.offset
+                    yield found, (low, high), starts, found.window.offset + int(found.frames.end[-1])
+
+    def _keep(self, task: Task, position: int, place: _Place) -> None:
+        known = self._places.setdefault((task.file, _inode(task)), {})
+        if len(known) > 100:
+            known.clear()
+        known[position] = place
+
+    def _place(self, task: Task, position: int) -> _Place:
+        """Where a position is in a file, by the headers of its good frames, from the nearest place on that is known."""
+        known = self._places.get((task.file, _inode(task)), {})
+        nearest = max(
+            (one for one in known if one <= position and known[one].stop <= (task.size or 0)), default=None
+        )
+        if nearest == position:
+            return known[position]
+        begin = 0 if nearest is None else known[nearest].start
+        place = _Place(begin, begin)
+        for found, (low, high), starts, _ in self._walk(task, begin):
+            before = int(np.searchsorted(low, position, "left"))
+            if before:
+                end = int(found.frames.end[before - 1]) + found.window.offset
+                place = _Place(int(starts[before - 1]) if int(high[before - 1]) >= position else end, end)
+            if before < len(low):
+                break
+        self._keep(task, position, place)
+        return place
+
+    # What is to be read
+
+    def settled(self, target: DirectoryTarget, start: int, end: int) -> int:
+        """Up to where rows may be given, from `start` on: `end`, or before where the view has to wait."""
+        watcher = self._watch(target, start)
+        if watcher is None:
+            return end
+        stop = watcher.settled()
+        return end if stop is None else max(start, min(stop, end))
+
+    def _watch(self, target: DirectoryTarget, start: int) -> Watcher | None:
+        """What has been seen from a position on, up to date."""
+        if self._watcher is None:
+            self._watcher, self._watched = self._follows.watcher(self.view), None
+        if self._watcher is None:
+            return None
+        parts = self._parts(target, self._read_view)
+        tasks, lows = [task_of(target, part) for part in parts], [self.bounds(part)[0] for part in parts]
+        seen = self._watched or _Reached("", -1, 0, start)
+        first = max((at for at, low in enumerate(lows) if low <= seen.position), default=0)
+        for task in tasks[first:]:
+            here = (task.file, _inode(task))
+            begin = seen.at if here == (seen.file, seen.inode) and seen.at <= (task.size or 0) else 0
+            reached = _Reached(*here, begin, seen.position)
+            if (task.size or 0) > begin:
+                for found, (_, high), _, behind in self._walk(task, begin):
+                    fresh = high >= reached.position
+                    if fresh.any():
+                        self._watcher.add(found.window, found.frames.pick(fresh))
+                    reached.at, reached.position = behind, max(reached.position, int(high[-1]) + 1)
+            seen = reached
+        self._watched = seen
+        return self._watcher
+
+    def between(
+        self, target: DirectoryTarget, start: int, end: int, most: int | None = None
+    ) -> Iterator[Ranged]:
+        """What holds the rows `[start, end)`, with at most `most` positions each."""
+        watcher = self._watch(target, start)
+        hints = {} if watcher is None else watcher.hints(start, end)
+        for part in self._parts(target, self._read_view):
+            low, high = self.bounds(part)
+            if end <= low or (high is not None and start > high):
+                continue
+            task = task_of(target, replace(part, hints={**part.hints, **hints}))
+            first, behind = max(start, low), end if high is None else min(end, high + 1)
+            step = most or max(1, behind - first)
+            for one in range(first, behind, step):
+                stop = min(one + step, behind)
+                begin = self._place(task, one).start if one > low else 0
+                until = None if high is not None and stop > high else self._place(task, stop).stop
+                if until is None or until > begin:
+                    piece = replace(task, start=begin, stop=until)
+                    yield Ranged(piece, self._table, self.column, one, stop)
+
+    def bytes_before(self, target: DirectoryTarget, start: int, end: int, most: int) -> int:
+        """The position up to which frames of about `most` bytes are from `start` on: one frame at least, `end` at most."""
+        left = most
+        reached = start
+        for part in self._parts(target, self._read_view):
+            low, high = self.bounds(part)
+            if end <= low or (high is not None and start > high):
+                continue
+            task = task_of(target, part)
+            begin = self._place(task, start).start if start > low else 0
+            for found, (_, highs), starts, _ in self._walk(task, begin):
+                ends = found.frames.end + found.window.offset
+                fit = int(np.searchsorted(np.cumsum(ends - starts), left, "right"))
+                if fit < len(starts):
+                    if reached == start and not fit:
+                        fit = 1
+                    if fit:
+                        reached = int(highs[fit - 1]) + 1
+                    return min(max(reached, start), end)
+                left -= int((ends - starts).sum())
+                reached = int(highs[-1]) + 1
+                if reached >= end:
+                    return end
+        return end
+
+    def files_before(self, target: DirectoryTarget, start: int, end: int, most: int) -> int:
+        """The position up to which rows of at most `most` files are from `start` on."""
+        for part in self._parts(target, self._read_view):
+            low, high = self.bounds(part)
+            if end <= low or (high is not None and start > high):
+                continue
+            if not most:
+                return max(start, low)
+            most -= 1
+        return end
+
+
+def _inode(task: Task) -> int:
+    """What tells a file from another one of its name."""
+    if is_remote(task.real):
+        return 0
+    with contextlib.suppress(OSError):
+        return os.stat(local_path(task.real)).st_ino
+    return 0
+
+
+def _seconds(text: Any) -> float:
+    """`15m` is 900.0."""
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|min|h|d)?\s*", str(text).lower())
+    if found is None:
+        raise ValueError("a time like 500ms, 30s, 15m or 1h is wanted")
+    return (
+        float(found[1]) * {"ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400, None: 1}[found[2]]
+    )
+
+
+PACE_OPTIONS = (
+    Option("maxOffsetsPerTrigger", None, "So many offsets at most for a batch of a stream, of all directories in proportion.", low=1),
+    Option("maxBytesPerTrigger", None, "So many bytes at most for a batch of a stream, or one frame of each directory.", low=1),
+    Option("maxFilesPerTrigger", None, "So many files at most for a batch of a stream.", low=1),
+    Option("minOffsetsPerTrigger", None, "A batch of a stream waits for so many offsets.", low=1),
+    Option("maxTriggerDelay", 900.0, "But not longer than that: 500ms, 30s, 15m, 1h; by default 15m.", _seconds),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How much a batch of a stream may take: of positions, bytes and files of all directories; and how many positions it waits for,
+    but not longer than `patience` seconds."""
+
+    positions: int | None = None
+    bytes: int | None = None
+    files: int | None = None
+    least: int | None = None
+    patience: float = 900.0
+
+    @classmethod
+    def of(cls, words: Options) -> Pace:
+        """From `PACE_OPTIONS`."""
+        return cls(
+            words["maxOffsetsPerTrigger"], words["maxBytesPerTrigger"], words["maxFilesPerTrigger"], words["minOffsetsPerTrigger"],
+            words["maxTriggerDelay"],
+        )  # fmt: skip
+
+    @property
+    def limited(self) -> bool:
+        return (self.positions, self.bytes, self.files) != (None, None, None)
+
+
+class Following:
+    """All directories that are followed, which may come and go. `look` gives those that are there now."""
+
+    def __init__(
+        self,
+        look: Callable[[], Sequence[DirectoryTarget]],
+        layout: Layout,
+        view: str | None,
+        words: Options,
+        *,
+        fail_on_loss: bool = True,
+    ) -> None:
+        self.layout, self.words, self._look, self._fail = layout, words, look, fail_on_loss
+        self.view, self.column = self._follows.followed(view, words)
+        self._known: dict[str, Followed] = {}
+
+    @property
+    def _follows(self) -> Follows:
+        assert isinstance(self.layout, Follows)
+        return self.layout
+
+    def there(self) -> dict[str, DirectoryTarget]:
+        """What is there now, by name."""
+        found: dict[str, DirectoryTarget] = {}
+        for name, copies in copies_of(self._look()):
+            if len(copies) > 1 or (name or copies[0].directory.name) in found:
+                raise UsageError(f"{name} is found more than once", advice="Follow one of its copies")
+            found[name or copies[0].directory.name] = copies[0]
+        return dict(sorted(found.items()))
+
+    def of(self, name: str) -> Followed:
+        return self._known.setdefault(name, Followed(self.layout, self.view, self.column))
+
+    def spans(self, *, stream: bool) -> dict[str, tuple[DirectoryTarget, int, int]]:
+        """What is asked for of each directory that is there: from which position on, and up to which."""
+        out = {}
+        for name, target in self.there().items():
+            one = self.of(name)
+            begin, end = one.begins(target), one.ends(target)
+            low, high = self._follows.span(target.directory, target.plan, self.words, end, stream=stream)
+            if low < begin:
+                self._lost(name, f"{low} is asked for, {begin} is the first that is there")
+                low = begin
+            if low > end or (high > end and not stream):
+                self._lost(name, f"{max(low, high)} is asked for, it ends at {end}")
+                low, high = min(low, end), min(high, end)
+            if not stream and self._follows.watcher(self.view) is not None:
+                high = max(low, one.settled(target, low, high))
+            out[name] = (target, low, high)
+        return out
+
+    def latest(self, start: Positions, *, told: bool = True) -> dict[str, int]:
+        """Up to where there are rows, from `start` on. A directory that is new begins where it begins."""
+        out = dict(start)
+        there = self.there()
+        for name, target in there.items():
+            one = self.of(name)
+            end = one.ends(target)
+            begin = start.get(name, one.begins(target))
+            if end < begin:
+                if told:
+                    self._lost(name, f"it ends at {end}, and has been read up to {begin}")
+                end = begin
+            out[name] = one.settled(target, begin, end)
+        for name in start:
+            if name not in there and told:
+                self._lost(name, "the directory is gone")
+        return out
+
+    def paced(self, start: Positions, end: Positions, pace: Pace) -> dict[str, int]:
+        """As much of what is new as a batch may take."""
+        there = self.there()
+        begin = {
+            name: start.get(name, self.of(name).begins(there[name]) if name in there else end[name])
+            for name in end
+        }
+        out = dict(end)
+        if pace.positions is not None:
+            total = sum(end[name] - begin[name] for name in end)
+            if total > pace.positions:
+                for name in end:
+                    share = pace.positions * (end[name] - begin[name]) / total
+                    # One at least, so that none starves.
+                    out[name] = min(
+                        end[name], begin[name] + (math.ceil(share) if share < 1 else math.floor(share))
+                    )
+        grown = [name for name in out if out[name] > begin[name] and name in there]
+        if pace.bytes is not None and grown:
+            each = max(1, pace.bytes // len(grown))
+            for name in grown:
+                out[name] = self.of(name).bytes_before(there[name], begin[name], out[name], each)
+        if pace.files is not None and grown:
+            # Beginning with whoever has most, so that none starves.
+            grown.sort(key=lambda name: begin[name] - end[name])
+            for at, name in enumerate(grown):
+                most = pace.files // len(grown) + (at < pace.files % len(grown))
+                out[name] = self.of(name).files_before(there[name], begin[name], out[name], most)
+        return out
+
+    def between(self, start: Positions, end: Positions, most: int | None = None) -> list[Ranged]:
+        """What holds the rows from one place up to another."""
+        there = self.there()
+        out: list[Ranged] = []
+        for name, high in end.items():
+            target = there.get(name)
+            if target is None:
+                if start.get(name, 0) < high:
+                    self._lost(name, "the directory is gone")
+                continue
+            one = self.of(name)
+            begin = one.begins(target)
+            low = start.get(name, begin)
+            if low < min(begin, high):
+                self._lost(name, f"{low} comes next, {begin} is the first that is there")
+                low = begin
+            if low < high:
+                out += one.between(target, low, high, most)
+        return out
+
+    def _lost(self, name: str, what: str) -> None:
+        if self._fail:
+            raise LogwrightError(
+                f"{name}: {what}: rows may have been removed or cut off before they were read",
+                advice="Say failOnDataLoss=false to go on with what is there",
+            )
+        _log.warning("logwright: %s: %s", name, what)

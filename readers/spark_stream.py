@@ -1,0 +1,113 @@
+"""The Spark source of a stream: what is new in the directories since the batch before.
+
+Spark keeps the offsets, one number for each directory by its name, and makes this source anew for each batch that it reads; what plans
+the batches is one object for as long as the query runs.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxFiles,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from logwright.codec import registry
+from logwright.codec.fault import UsageError
+from logwright.readers.follow import Following, Pace
+from logwright.readers.plainly import plainly
+from logwright.readers.plan import Reading
+from logwright.readers.record import Recorder
+from logwright.readers.spark import Request, SparkSource
+from logwright.readers.stream import Mode
+
+
+class StreamSource(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Follows what `spark.readStream` was given. See `readers.follow`."""
+
+    def __init__(self, request: Request, schema: StructType, recorder: Recorder | None = None) -> None:
+        if request.mode is Mode.AS_SYSTEM:
+            raise UsageError(
+                "mode AS_SYSTEM is what a system would serve if it were started now, a stream goes on",
+                advice="Take another mode, or spark.read",
+            )
+        self._request = request
+        layout = request.layout_of(request.targets())
+        self._following: Following = request.following(layout, request.targets)
+        table = registry.table_of(layout.views[self._following.view])
+        self._rows = SparkSource(request, schema, recorder, Reading(table, ()))
+        self._pace = Pace.of(request.words)
+        self._last: dict[str, int] | None = None
+        """Up to where there is something to read, when a stream is to end there."""
+        self._since = time.monotonic()
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Tasks read what they are given and plan nothing.
+        return {**self.__dict__, "_following": None}
+
+    @plainly
+    def initialOffset(self) -> dict[str, int]:
+        return {name: low for name, (_, low, _) in self._following.spans(stream=True).items()}
+
+    @plainly
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
+        end = self._following.latest(start)
+        if self._last is not None:
+            # What has come since is not for this run.
+            last = self._last
+            end = {
+                name: max(start.get(name, 0), min(high, last[name])) if name in last else start[name]
+                for name, high in end.items()
+                if name in last or name in start
+            }
+        elif self._waits(start, end):
+            return start
+        if not isinstance(limit, ReadAllAvailable) and self._pace.limited:
+            end = self._following.paced(start, end, self._pace)
+        if end != start:
+            self._since = time.monotonic()
+        return end
+
+    def _waits(self, start: dict[str, int], end: dict[str, int]) -> bool:
+        """Whether there is too little yet."""
+        least = self._pace.least
+        if least is None or time.monotonic() - self._since >= self._pace.patience:
+            return False
+        return sum(end.values()) - sum(start.get(name, 0) for name in end) < least
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        pace = self._pace
+        if pace.positions is not None:
+            return ReadMaxRows(pace.positions)
+        if pace.bytes is not None:
+            return ReadMaxBytes(pace.bytes)
+        return ReadAllAvailable() if pace.files is None else ReadMaxFiles(pace.files)
+
+    @plainly
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._last = self._following.latest({}, told=False)
+
+    @plainly
+    def reportLatestOffset(self) -> dict[str, int]:
+        return self._following.latest({}, told=False)
+
+    @plainly
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+        found = self._following.between(start, end, self._request.words["maxRecordsPerPartition"])
+        return [one for one in self._rows.shared(found) if one.tasks] if found else []
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return self._rows.read(partition)
+
+    def commit(self, end: dict[str, int]) -> None:
+        """Nothing is held for what has been read."""

@@ -1,0 +1,47 @@
+"""What the jobs have in common: a session that finds the source, and what is told of Spark's errors."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+from typing import Any
+
+from logwright.codec.fault import LogwrightError
+
+_ERROR = re.compile(r"[\w.]*(Error|Exception|Interrupt|Exit)\b")
+_OURS = re.compile(r"logwright\.codec\.fault\.\w+: (.+)")
+
+
+def session(name: str) -> Any:
+    """The Spark session of a job."""
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:  # not under spark-submit
+        if not (os.environ.get("JAVA_HOME") or shutil.which("java")):
+            raise LogwrightError(
+                "Spark needs Java, and there is none", advice="Install Java 17 or newer, or set JAVA_HOME"
+            )
+        # Else Spark takes the first python3 of the path, which need not be this one.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    try:
+        return SparkSession.builder.appName(name).getOrCreate()
+    except PySparkException as error:
+        raise LogwrightError(f"Spark does not start: {str(error).splitlines()[0]}") from None
+
+
+def reason(error: Exception) -> str:
+    """What went wrong, out of the pages that Spark says: our own sentence, the last line of Python's, else the first that tells."""
+    ours = _OURS.findall(str(error))
+    if ours:
+        return str(ours[-1]).strip()
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    trace = [at for at, line in enumerate(lines) if line.startswith('File "')]
+    if trace:
+        after = [line for line in lines[trace[-1] + 1 :] if _ERROR.match(line)]
+        if after:
+            return after[0]
+    told = [line for line in lines if "Caused by" in line or "Lost task" in line or "ailure" in line]
+    return (told or lines or [type(error).__name__])[0]

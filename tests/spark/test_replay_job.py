@@ -1,0 +1,148 @@
+"""The job `replay`: rows from tables and from native files into native files; on a cluster of two nodes, from the zip."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from jobs import python, shipped, submit
+
+import logwright as lw
+from logwright.codec.fault import UsageError
+
+pytestmark = pytest.mark.spark
+pytest.importorskip("pyspark")
+replay = pytest.importorskip("logwright.spark.replay")
+
+__all__ = ["python", "shipped"]
+
+
+def job(*words: str | Path) -> Any:
+    return replay.Job.of(replay._parser().parse_args([str(word) for word in words]))
+
+
+def table(first: int, count: int, **more: Any) -> pa.Table:
+    values = [b"%d" % n for n in range(first, first + count)]
+    return pa.table({"offset": pa.array(range(first, first + count), pa.int64()), "value": values, **more})
+
+
+def test_from_tables(spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "lake").mkdir()
+    # The largest comes last: Spark reads it first.
+    for first, count in ((0, 50), (50, 100), (150, 4000)):
+        pq.write_table(table(first, count), tmp_path / "lake" / f"{first:05}.parquet")
+    words = (
+        "--from",
+        tmp_path / "lake",
+        "--to",
+        tmp_path / "orders-0",
+        "--app",
+        "one",
+        "--option",
+        "compression.type=zstd",
+    )
+    for _ in range(2):
+        assert replay.run(spark, job(*words, "--tasks", 2)) == 0
+        found = lw.read(tmp_path / "orders-0", columns=["offset", "value"])
+        assert found["offset"].to_pylist() == list(range(4150))
+        assert found["value"].to_pylist() == [b"%d" % n for n in range(4150)]
+    assert len(list((tmp_path / "orders-0").glob("*.log"))) == 2
+    assert "4,150 rows from parquet" in capsys.readouterr().out
+
+
+def test_a_log_directory_is_moved(spark: Any, tmp_path: Path) -> None:
+    for name, count in (("a-0", 30), ("a-1", 20), ("b-0", 10)):
+        lw.write(table(5, count), tmp_path / "logs" / name, "kafka.partition")
+    report = tmp_path / "report.json"
+    words = (
+        "--from",
+        tmp_path / "logs",
+        "--to",
+        tmp_path / "new",
+        "--into",
+        "{topic}-{partition}",
+        "--report",
+        report,
+    )
+    assert replay.run(spark, job(*words)) == 0
+    assert sorted(path.name for path in (tmp_path / "new").iterdir()) == ["a-0", "a-1", "b-0"]
+    for name in ("a-0", "a-1", "b-0"):
+        columns = ["topic", "partition", "offset", "value"]
+        assert lw.read(tmp_path / "new" / name, columns=columns).equals(
+            lw.read(tmp_path / "logs" / name, columns=columns)
+        )
+    said = json.loads(report.read_text())
+    assert (said["rows"], [one["rows"] for one in said["targets"]]) == (60, [30, 20, 10])
+
+
+def test_into_a_database(spark: Any, tmp_path: Path) -> None:
+    rows = [{"key": f"k{n:03}", "value": str(n)} for n in (5, 3, 8, 1)]
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    assert (
+        replay.run(
+            spark, job("--from", tmp_path / "rows.jsonl", "--to", tmp_path / "db", "--codec", "leveldb.db")
+        )
+        == 0
+    )
+    assert lw.read(tmp_path / "db")["key"].to_pylist() == [b"k001", b"k003", b"k005", b"k008"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--codec", "kafka.prtition"), "Did you mean"),
+        (("--option", "segmnet.bytes=1"), "Did you mean 'segment.bytes'"),
+        (("--into", "fixed"), "names no column"),
+        (("--into", "{"), "--into"),
+        (("--view", "log"), "a view is one of native files"),
+        (("--tasks", "0"), "One at least"),
+    ],
+)
+def test_wrong_words_are_told_before_spark_starts(tmp_path: Path, words: tuple[str, ...], said: str) -> None:
+    pq.write_table(table(0, 1), tmp_path / "rows.parquet")
+    with pytest.raises(UsageError, match=said):
+        job("--from", tmp_path / "rows.parquet", "--to", tmp_path / "orders-0", *words)
+
+
+def test_what_lies_there(tmp_path: Path) -> None:
+    lw.write(table(0, 1), tmp_path / "logs" / "a-0", "kafka.partition")
+    (tmp_path / "rows.csv").write_text("value\nx\n")
+    (tmp_path / "README").write_text("x")
+    assert [replay._told([str(tmp_path / one)]) for one in ("logs", "logs/a-0", "rows.csv", "logs/*-0")] == [
+        "logwright", "logwright", "csv", "logwright",
+    ]  # fmt: skip
+    assert replay._told(["s3://bucket/rows.parquet"]) == "parquet"
+    for paths, said in (
+        (["logs", "rows.csv"], "different kinds"),
+        (["README"], "Say --format"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            replay._told([str(tmp_path / one) for one in paths])
+    assert replay.main(["--from", str(tmp_path / "nothing"), "--to", str(tmp_path / "x-0")]) == 1
+    assert replay.main(["--from", str(tmp_path / "README"), "--to", str(tmp_path / "x-0")]) == 2
+
+
+@pytest.mark.nightly
+def test_a_million_rows_on_a_cluster(shipped: tuple[Path, Path], python: Path, tmp_path: Path) -> None:
+    rows = 1_000_000
+    (tmp_path / "lake").mkdir()
+    for at in range(4):
+        pq.write_table(table(at * rows // 4, rows // 4), tmp_path / "lake" / f"{at}.parquet")
+    code, _ = shipped
+    script = tmp_path / "logwright_replay.py"
+    script.write_text(Path(replay.__file__).read_text())
+    done = submit(
+        python, "--master", "local-cluster[2,1,1024]", "--py-files", code, script, "--from", tmp_path / "lake",
+        "--to", tmp_path / "orders-0", "--option", "compression.type=lz4", "--app", "fill", "--report", tmp_path / "report.json",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr[-3000:]
+    assert json.loads((tmp_path / "report.json").read_text())["rows"] == rows
+    assert f"replay  {rows:,} rows from parquet into {tmp_path / 'orders-0'}" in done.stdout
+    found = lw.read(tmp_path / "orders-0", columns=["offset", "value"])
+    assert found["offset"].to_pylist() == list(range(rows))
+    assert found["value"].to_pylist() == [b"%d" % n for n in range(rows)]
+    assert lw.verify(tmp_path / "orders-0", as_system="4.3").ok

@@ -1,0 +1,268 @@
+"""Source and sink of streams without Spark: what its workers run, called here. With Spark itself: `tests/spark`."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import logwright as lw
+from logwright.codec.fault import LogwrightError, NotFoundError, UsageError
+
+pytest.importorskip("pyspark")
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxFiles, ReadMaxRows
+
+from logwright.readers.spark_stream import StreamSource
+from logwright.spark.source import DefaultSource
+from logwright.writers import spark as sink
+from logwright.writers.spark import DoneAlready, SparkSink, StreamSink
+
+SCHEMA = from_arrow_schema(pa.schema({"value": pa.binary()}))
+
+
+def write(path: Path, first: int, count: int) -> None:
+    values = [b"%d" % n for n in range(first, first + count)]
+    lw.write(pa.table({"value": values}), path, "kafka.partition", mode="append", batch_size="300", segment_bytes="2k")  # fmt: skip
+
+
+def made(path: Path | str, **options: Any) -> DefaultSource:
+    return DefaultSource({"path": str(path), **{name.lower(): str(value) for name, value in options.items()}})
+
+
+def follow(path: Path | str, **options: Any) -> StreamSource:
+    one = made(path, **options)
+    schema: Any = one.schema()
+    return one.streamReader(schema)
+
+
+def offsets(reader: StreamSource, start: dict[str, int], end: dict[str, int]) -> list[int]:
+    """By tasks, each in a process of its own as far as pickling goes."""
+    tasks = [pickle.loads(pickle.dumps(one)) for one in reader.partitions(start, end)]
+    there = pickle.loads(pickle.dumps(reader))
+    return [n for task in tasks for batch in there.read(task) for n in batch.column("offset").to_pylist()]
+
+
+def test_batches(tmp_path: Path) -> None:
+    path = tmp_path / "a-0"
+    write(path, 0, 100)
+    reader = follow(path, maxOffsetsPerTrigger=30)
+    assert reader.getDefaultReadLimit() == ReadMaxRows(30)
+    start = reader.initialOffset()
+    assert start == {"a-0": 0}
+    assert reader.reportLatestOffset() == {"a-0": 100}
+    seen: list[int] = []
+    for _ in range(4):
+        end = reader.latestOffset(start, reader.getDefaultReadLimit())
+        seen += offsets(reader, start, end)
+        reader.commit(end)
+        start = end
+    assert seen == list(range(100))
+    assert reader.latestOffset(start, ReadMaxRows(30)) == start
+    assert reader.partitions(start, start) == []
+    write(path, 100, 50)
+    assert reader.latestOffset(start, ReadAllAvailable()) == {"a-0": 150}
+    reader.stop()
+
+
+def test_limits(tmp_path: Path) -> None:
+    write(tmp_path / "a-0", 0, 400)
+    for words, limit in (
+        ({"maxBytesPerTrigger": "1k"}, ReadMaxBytes(1024)),
+        ({"maxFilesPerTrigger": 1}, ReadMaxFiles(1)),
+        ({}, ReadAllAvailable()),
+    ):
+        reader = follow(tmp_path / "a-0", **words)
+        assert reader.getDefaultReadLimit() == limit
+        end = reader.latestOffset({"a-0": 0}, limit)["a-0"]
+        assert end == 400 if not words else 0 < end < 400
+
+
+def test_a_run_that_ends(tmp_path: Path) -> None:
+    """`Trigger.AvailableNow`: what comes meanwhile, also a new partition, is for the next run."""
+    write(tmp_path / "a-0", 0, 10)
+    reader = follow(tmp_path, subscribe="a", startingOffsets="earliest", minOffsetsPerTrigger=1000)
+    reader.prepareForTriggerAvailableNow()
+    write(tmp_path / "a-0", 10, 10)
+    write(tmp_path / "a-1", 0, 10)
+    assert reader.latestOffset({"a-0": 3}, ReadAllAvailable()) == {"a-0": 10}
+    assert reader.latestOffset({"a-0": 12, "a-1": 4}, ReadAllAvailable()) == {"a-0": 12, "a-1": 4}
+
+
+def test_waiting_for_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [100.0]
+    monkeypatch.setattr("time.monotonic", lambda: clock[0])
+    write(tmp_path / "a-0", 0, 10)
+    reader = follow(tmp_path / "a-0", minOffsetsPerTrigger=20, maxTriggerDelay="30s")
+    assert reader.latestOffset({"a-0": 0}, ReadAllAvailable()) == {"a-0": 0}
+    clock[0] += 30
+    assert reader.latestOffset({"a-0": 0}, ReadAllAvailable()) == {"a-0": 10}
+    write(tmp_path / "a-0", 10, 25)
+    assert reader.latestOffset({"a-0": 10}, ReadAllAvailable()) == {"a-0": 35}
+
+
+def test_directories_that_will_come(tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError):
+        follow(tmp_path / "none")
+    write(tmp_path / "b-0", 0, 3)
+    with pytest.raises(UsageError, match="Give a schema"):
+        follow(tmp_path, subscribe="a")
+    with pytest.raises(NotFoundError, match="Say what it will be"):
+        made(tmp_path, subscribe="a").streamReader(SCHEMA)
+    reader = follow(tmp_path, subscribe="a", codec="kafka.partition", includeHeaders="false")
+    assert reader.initialOffset() == {}
+    write(tmp_path / "a-0", 0, 3)
+    assert reader.latestOffset({}, ReadAllAvailable()) == {"a-0": 3}
+    assert offsets(reader, {}, {"a-0": 3}) == [0, 1, 2]
+
+
+def test_refused(tmp_path: Path) -> None:
+    write(tmp_path / "logs" / "a-0", 0, 3)
+    lw.write([{"key": b"k", "value": b"v"}], tmp_path / "db", "leveldb.db")
+    (segment,) = (tmp_path / "logs" / "a-0").glob("*.log")
+    for path, words, said in (
+        (tmp_path / "logs" / "a-0", {"mode": "AS_SYSTEM"}, "a stream goes on"),
+        (segment, {}, "only a directory can be followed"),
+        (tmp_path / "db", {}, r"leveldb\.db can't be followed"),
+        (tmp_path / "db", {"subscribe": "x"}, "knows no subscribe"),
+        (tmp_path / "logs" / "a-0", {"startingOfsets": "x"}, "Did you mean 'startingOffsets'"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            follow(path, **words)
+    both = {"paths": json.dumps([str(tmp_path / "logs" / "a-0"), str(tmp_path / "db")])}
+    with pytest.raises(UsageError, match="different kinds"):
+        DefaultSource(both).streamReader(SCHEMA)
+    with pytest.raises(UsageError, match="does not go with mode=AS_SYSTEM"):
+        made(tmp_path / "logs", subscribe="a", mode="AS_SYSTEM").schema()
+    (tmp_path / "folder" / "db").mkdir(parents=True)
+    lw.write([{"key": b"k", "value": b"v"}], tmp_path / "folder" / "db", "leveldb.db")
+    with pytest.raises(UsageError, match="none that we know"):
+        made(tmp_path / "folder").schema()
+
+
+def test_copies(tmp_path: Path) -> None:
+    write(tmp_path / "x" / "a-0", 0, 3)
+    shutil.copytree(tmp_path / "x" / "a-0", tmp_path / "y" / "a-0")
+    write(tmp_path / "y" / "a-0", 3, 2)
+    paths = json.dumps([str(tmp_path / disk / "a-0") for disk in ("x", "y")])
+    with pytest.raises(UsageError, match="found 2 times"):
+        DefaultSource({"paths": paths}).streamReader(SCHEMA).initialOffset()
+    longest = DefaultSource({"paths": paths, "replicas": "longest"}).streamReader(SCHEMA)
+    assert longest.latestOffset({}, ReadAllAvailable()) == {"a-0": 5}
+
+
+def test_words_in_a_batch(tmp_path: Path) -> None:
+    for name in ("a-0", "a-1", "b-0"):
+        write(tmp_path / name, 0, 200)
+    one = made(
+        tmp_path,
+        subscribe="a",
+        startingOffsets='{"a": {"0": 5, "1": -1}}',
+        minPartitions=4,
+        pushFilters="true",
+    )
+    schema: Any = one.schema()
+    reader = one.reader(schema)
+    assert len(reader.partitions()) >= 2
+    from pyspark.sql.datasource import LessThan
+
+    assert list(reader.pushFilters([LessThan(("offset",), 9)])) == [LessThan(("offset",), 9)]
+    found = [
+        n
+        for part in reader.partitions()
+        for batch in reader.read(part)
+        for n in batch.column("offset").to_pylist()
+    ]
+    assert found == [5, 6, 7, 8]
+
+
+class Context:
+    def __init__(self, task: int) -> None:
+        self._task = task
+
+    def partitionId(self) -> int:
+        return self._task
+
+    def taskAttemptId(self) -> int:
+        return 7
+
+    def getLocalProperty(self, name: str) -> str | None:
+        return {"sql.streaming.queryId": "one"}.get(name)
+
+
+def stream_batch(target: Path, number: int, monkeypatch: pytest.MonkeyPatch, **options: Any) -> None:
+    """What Spark does with one batch."""
+    writer = made(
+        target, codec="kafka.partition", txnAppId="app", checkpointLocation="/x", **options
+    ).streamWriter
+    planned = pickle.loads(pickle.dumps(writer(SCHEMA, overwrite=False)))
+    messages = []
+    for task in (1, 0):
+        monkeypatch.setattr(sink.TaskContext, "get", lambda task=task: Context(task))
+        messages.append(planned.write(iter([pa.record_batch({"value": [b"%d-%d" % (number, task)]})])))
+    writer(SCHEMA, overwrite=False).commit([*pickle.loads(pickle.dumps(messages)), None], number)
+
+
+def test_the_sink(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = tmp_path / "a-0"
+    for number in (0, 0, 1, 1, 0):
+        stream_batch(target, number, monkeypatch)
+    wanted = [b"0-0", b"0-1", b"1-0", b"1-1"]
+    assert lw.read(target)["value"].to_pylist() == wanted
+    assert lw.verify(target, as_system="4.3").ok
+    writer: StreamSink = made(target, codec="kafka.partition", txnAppId="app").streamWriter(
+        SCHEMA, overwrite=False
+    )
+
+    def broken() -> Any:
+        yield pa.record_batch({"value": [b"x"]})
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        writer.write(broken())
+    writer.abort([], 2)
+    assert lw.read(target)["value"].to_pylist() == wanted
+    assert sorted(path.name for path in (target / ".logwright").iterdir()) == ["transactions.json"]
+
+
+def test_warnings_of_a_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    schema = from_arrow_schema(pa.schema({"value": pa.binary(), "topic": pa.string()}))
+    one = made(tmp_path / "a-0", codec="kafka.partition", txnAppId="app")
+    monkeypatch.setattr(sink.TaskContext, "get", lambda: Context(0))
+    rows = pa.record_batch({"value": [b"x"], "topic": ["other"]})
+    message = one.streamWriter(schema, overwrite=False).write(iter([rows]))
+    with pytest.warns(UserWarning, match="other"):
+        one.streamWriter(schema, overwrite=False).commit([message], 0)
+
+
+def test_names_of_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = tmp_path / "a-0"
+    monkeypatch.setattr(sink.TaskContext, "get", lambda: Context(0))
+    for version, kind in ((3, SparkSink), (3, DoneAlready), (2, DoneAlready), (4, SparkSink)):
+        writer = made(target, codec="kafka.partition", txnAppId="job", txnVersion=version).writer(
+            SCHEMA, overwrite=False
+        )
+        assert type(writer) is kind
+        message = writer.write(iter([pa.record_batch({"value": [b"%d" % version]})]))
+        writer.commit([message])
+    assert lw.read(target)["value"].to_pylist() == [b"3", b"4"]
+    for words, said in (
+        ({"txnAppId": "x"}, "txnAppId is given alone"),
+        ({"txnVersion": 1}, "txnVersion is given alone"),
+        ({"txnAppId": "x", "txnVersion": -1}, "out of range"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            made(target, codec="kafka.partition", **words).writer(SCHEMA, overwrite=False)
+    for words, said in (
+        ({}, "needs a name"),
+        ({"txnAppId": "x", "txnVersion": 1}, "the number of its batch"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            made(target, codec="kafka.partition", **words).streamWriter(SCHEMA, overwrite=False)
+    with pytest.raises(LogwrightError, match="checkpointlocation"):
+        made(target, codec="kafka.partition", checkpointLocation="/x").writer(SCHEMA, overwrite=False)

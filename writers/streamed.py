@@ -1,0 +1,220 @@
+"""A directory that a stream adds to, batch by batch: many tasks stage a batch, one commit puts it in place, each batch once.
+
+Nothing is begun before the first task stages something: a stream says what it writes to without saying which batch comes next, and
+whether that was written before is only known when it is committed. A batch has a number; with it the commit gets a name
+(`readers.journal.Txn`), which is recorded by the same step as the rows. After a kill, wherever it came, the stream writes its last batch
+again, and the commit finds the name there or not.
+
+Tasks stage in a directory that is made by the first one of them, where the system looks as little as at any other staging place. Its
+token begins with a hash of the application's name: so the next commit or abort of the application removes what an attempt left that
+nobody told of, while other writers leave it alone as long as its driver runs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import os
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from logwright.codec import registry
+from logwright.codec.fault import BusyError, StorageError
+from logwright.codec.layout import Layout
+from logwright.codec.option import Options
+from logwright.readers.journal import Txn
+from logwright.readers.source import local_path
+from logwright.writers.commit import (
+    How,
+    Target,
+    Transaction,
+    discard_beside,
+    discard_inside,
+    finish_or_undo,
+    refuse_foreign,
+    way,
+)
+from logwright.writers.filesystem import (
+    FileSystem,
+    LocalFileSystem,
+    make_above,
+    plain_errors,
+    sizes,
+)
+from logwright.writers.lock import claim_as, refuse_running
+from logwright.writers.staged import SHARED, TaskMessage, TaskWriter, begin_task, put_together
+from logwright.writers.transactions import Repeated
+from logwright.writers.write import Written, refuse_remote
+
+_OURS = 16
+"""So many digits of a token say which application it is of."""
+_PATIENCE = (0.05, 0.2, 0.5, 1.0, 2.0, 0.0)
+"""Seconds between attempts to remove what tasks that are being stopped still add to."""
+
+
+@dataclass(frozen=True)
+class Staged:
+    """What one attempt of one task staged for a batch, where, and what the directory held then."""
+
+    part: TaskMessage
+    staging: str
+    before: Mapping[str, int]
+    by: str | None
+
+
+class StreamTask:
+    """One attempt of one task of a batch."""
+
+    def __init__(self, writer: TaskWriter, staging: str, before: Mapping[str, int], by: str | None) -> None:
+        self._staging, self._before, self._by = staging, before, by
+        self.add, self.abort, self._commit = writer.add, writer.abort, writer.commit
+
+    def commit(self) -> Staged:
+        """All rows have been added: returns when they are on the disk."""
+        return Staged(self._commit(), self._staging, self._before, self._by)
+
+
+class StreamWrite:
+    """What a stream writes to. Made for each batch, and once more where the batch ends; pickled to tasks.
+
+    `app` names the stream for ever: `txnAppId`. `process` is the process number that it lives and dies with. What an earlier commit left
+    half done is finished here, so that tasks see the directory as it is.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        layout: str | Layout,
+        app: str,
+        mode: str = "append",
+        options: Mapping[str, Any] | None = None,
+        *,
+        files: FileSystem | None = None,
+        process: int | None = None,
+    ) -> None:
+        refuse_remote(path)
+        self.path = local_path(path)
+        self.app, self.mode = app, mode
+        self._layout = layout
+        self._files = LocalFileSystem() if files is None else files
+        with plain_errors(self.path):
+            self._options = Options(self.layout.options, options)
+            target = self._target()
+            finish_or_undo(self._files, self.layout, self.path)
+            refuse_running(self._files, self.layout, target.path)
+            if target.occupied():
+                refuse_foreign(target, mode)
+            make_above(self._files, target.above)
+            self._before = self._there()
+            self._inside = way(target, mode, bool(self._before)) is How.JOURNAL
+            self._token = self._prefix + secrets.token_hex(16)[_OURS:]
+            self._process = dict(self._files.process(process))
+
+    @property
+    def layout(self) -> Layout:
+        return registry.get_layout(self._layout) if isinstance(self._layout, str) else self._layout
+
+    @property
+    def _prefix(self) -> str:
+        return hashlib.sha256(self.app.encode()).hexdigest()[:_OURS]
+
+    def _target(self) -> Target:
+        return Target.at(self._files, self.layout, self.path)
+
+    def _there(self) -> dict[str, int]:
+        target = self._target()
+        return sizes(self._files, target.path) if target.occupied() else {}
+
+    def task(self, task: int, attempt: int | str = 0, by: str | None = None) -> StreamTask:
+        """Begin an attempt of a task; tasks are numbered in the order of their rows. `by` tells streams of one name apart."""
+        with plain_errors(self.path):
+            target = self._target()
+            staging = self._make(target)
+            there = target.listing() if self.mode == "append" and self._before else None
+            writer = begin_task(
+                self._files, self.layout, self.path, target.name, there, self._options, staging, task, attempt
+            )
+            return StreamTask(writer, staging, self._before, by)
+
+    def _make(self, target: Target) -> str:
+        """The staging directory of this batch, which another task may be making at this moment."""
+        files, inner = self._files, self.layout.inner_staging
+        if files.stat(target.above) is None:
+            raise StorageError("the directory above it is not to be seen here", path=self.path, advice=SHARED)
+        beside = target.beside(self._token)
+        folders = [target.inner] if self._inside else [beside, os.path.join(beside, inner)]
+        folders.append(os.path.join(folders[-1], self._token))
+        for _ in range(100):
+            with contextlib.suppress(FileNotFoundError):  # another writer took it for one left behind
+                for folder in folders:
+                    with contextlib.suppress(FileExistsError):
+                        files.mkdir(folder)
+                        files.adopt(folder, os.path.dirname(folder))
+                with contextlib.suppress(FileExistsError):
+                    claim_as(files, folders[-1], self._process)
+                return folders[-1]
+        raise StorageError(
+            "the staging directory is removed again and again, or can't be made", path=self.path
+        )
+
+    def commit(self, version: int, messages: Sequence[Staged]) -> Written | None:
+        """Put a batch in place, and that it is there: None where it was there already."""
+        by = next((one.by for one in messages if one.by is not None), None)
+        txn = Txn(self.app, version, by)
+        with plain_errors(self.path):
+            try:
+                begun = Transaction.begin(self._files, self.layout, self.path, self.mode, txn=txn)
+            except Repeated:
+                self._sweep()
+                return None
+            try:
+                for one in messages:
+                    if dict(one.before) != dict(begun.ticket.before):
+                        raise BusyError(
+                            "its files have been changed by someone else while the rows were being staged; nothing was written",
+                            path=self.path,
+                            advice="Make sure that nothing else writes there, then start the stream again",
+                        )
+                if len({one.staging for one in messages}) > 1:
+                    raise StorageError("the tasks of one batch staged in different places", path=self.path)
+            except BaseException:
+                begun.fail()
+                raise
+            staging = messages[0].staging if messages else begun.work
+            written = put_together(begun, [one.part for one in messages], staging, self._options)
+            with contextlib.suppress(OSError):  # what is left goes with the next batch
+                self._sweep()
+            return written
+
+    def abort(self) -> None:
+        """Remove what tasks staged. Harmless after a commit, and when repeated."""
+        with plain_errors(self.path):
+            self._sweep()
+
+    def _sweep(self) -> None:
+        """Remove all that attempts of this application staged. Tasks that are being stopped may still add to it."""
+        for wait in _PATIENCE:
+            try:
+                return self._remove()
+            except OSError as error:
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                    raise
+                time.sleep(wait)
+
+    def _remove(self) -> None:
+        files, target = self._files, self._target()
+        if files.stat(target.inner) is not None:
+            for item in files.listdir(target.inner):
+                if item.directory and item.name.startswith(self._prefix):
+                    discard_inside(files, target.inside(item.name))
+            with contextlib.suppress(OSError):  # a record, a lock, another writer
+                files.rmdir(target.inner)
+        for item in files.listdir(target.above) if files.stat(target.above) is not None else ():
+            token = target.token_of(item.name) if item.directory else None
+            if token is not None and token.startswith(self._prefix):
+                place = os.path.join(target.above, item.name)
+                discard_beside(files, place, self.layout.inner_staging, token)
