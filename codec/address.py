@@ -147,7 +147,7 @@ def _find(
 ) -> None:
     """Sets `found`. `end` is the end of the structure around, or of what is looked at itself where that is a structure."""
     if isinstance(kind, Switch):
-        _find(kind.choose(scope), buf, at, end, scope, path, found)
+        _find(kind.of(buf, at, end, scope), buf, at, end, scope, path, found)
     elif not path:
         found.start, found.stop, found.type = at, kind.unpack(buf, at, end, scope)[1], kind
     elif isinstance(kind, Struct):

@@ -340,26 +340,93 @@ class Repeated(Type):
 
 @dataclass(frozen=True)
 class Switch(Type):
-    """One type or another, by what is read before: `choose(scope)` gives the type."""
+    """One type or another, by what is read before: `choose(scope)` gives the type.
+
+    Where the bytes themselves decide, as when a field is there only if bytes are left, `look(buf, at, end, scope)` gives it on
+    reading; on writing `scope` holds the values given.
+    """
 
     choose: Callable[[Scope], Type]
     cases: tuple[Type, ...]
+    look: Callable[[Buffer, int, int, Scope], Type] | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "min_size", min(case.min_size for case in self.cases))
         object.__setattr__(self, "max_size", max(case.max_size for case in self.cases))
 
+    def of(self, buf: Buffer, at: int, end: int, scope: Scope) -> Type:
+        """The type of what is to be read at `at`."""
+        return self.choose(scope) if self.look is None else self.look(buf, at, end, scope)
+
     def pack(self, value: Any, scope: Scope) -> bytes:
         return self.choose(scope).pack(value, scope)
 
     def unpack(self, buf: Buffer, at: int, end: int, scope: Scope) -> tuple[Any, int]:
-        return self.choose(scope).unpack(buf, at, end, scope)
+        return self.of(buf, at, end, scope).unpack(buf, at, end, scope)
 
     def walk(self, buf: Buffer, at: int, end: int, scope: Scope, path: str, doc: str) -> Iterator[Span]:
-        return self.choose(scope).walk(buf, at, end, scope, path, doc)
+        return self.of(buf, at, end, scope).walk(buf, at, end, scope, path, doc)
 
     def label(self) -> str:
         return " or ".join(case.label() for case in self.cases)
+
+
+@dataclass(frozen=True)
+class Nothing(Type):
+    """No bytes: a field that is left out. Its value is None."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "max_size", 0)
+
+    def pack(self, value: Any, scope: Scope) -> bytes:
+        if value is not None:
+            raise DescriptionError(f"nothing can be here, got {value!r}")
+        return b""
+
+    def unpack(self, buf: Buffer, at: int, end: int, scope: Scope) -> tuple[None, int]:
+        return None, at
+
+    def walk(self, buf: Buffer, at: int, end: int, scope: Scope, path: str, doc: str) -> Iterator[Span]:
+        yield from ()
+
+    def label(self) -> str:
+        return "nothing"
+
+
+@dataclass(frozen=True)
+class Enclosed(Type):
+    """Something with its length before it; what it holds fills these bytes."""
+
+    length: Int
+    item: Type
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "min_size", self.length.min_size)
+
+    def pack(self, value: Any, scope: Scope) -> bytes:
+        inner = self.item.pack(value, scope)
+        return self.length.pack(len(inner), scope) + inner
+
+    def room(self, buf: Buffer, at: int, end: int, scope: Scope) -> tuple[int, int]:
+        """Where what it holds starts and ends."""
+        size, start = self.length.unpack(buf, at, end, scope)
+        _left(start, end, size)
+        return start, start + size
+
+    def unpack(self, buf: Buffer, at: int, end: int, scope: Scope) -> tuple[Any, int]:
+        start, stop = self.room(buf, at, end, scope)
+        value, after = self.item.unpack(buf, start, stop, scope)
+        if after != stop:
+            raise DescriptionError(f"{stop - after} bytes left behind {self.item.label()}", after)
+        return value, stop
+
+    def walk(self, buf: Buffer, at: int, end: int, scope: Scope, path: str, doc: str) -> Iterator[Span]:
+        start, stop = self.room(buf, at, end, scope)
+        yield Span(f"{path}.length", at, start - at, stop - start, "", f"length of {path}")
+        yield from self.item.walk(buf, start, stop, scope, path, doc)
+
+    def label(self) -> str:
+        return f"{self.item.label()}, length {self.length.label()}"
 
 
 @dataclass(frozen=True)
@@ -533,7 +600,7 @@ def structures(of: Sequence[Struct]) -> Iterator[Struct]:
             seen.add(id(one))
             yield one
             queue += [field.type for field in one.fields]
-        elif isinstance(one, Repeated):
+        elif isinstance(one, Repeated | Enclosed):
             queue.append(one.item)
         elif isinstance(one, Switch):
             queue += one.cases

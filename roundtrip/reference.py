@@ -11,6 +11,7 @@ import numpy as np
 from logwright.codec.compress import decompress
 from logwright.codec.describe import U8, U32LE, DescriptionError, Field, Repeated, Scope, Struct, Type
 from logwright.codec.intrinsics import crc32c
+from logwright.codec.java import java_string
 from logwright.codec.kafka.batch import (
     ATTRIBUTES,
     COMPRESSION_NAMES,
@@ -18,7 +19,6 @@ from logwright.codec.kafka.batch import (
     CONTROL_TYPES,
     RECORD,
 )
-from logwright.codec.kafka.rows import java_string
 from logwright.codec.leveldb.block import BLOCK_HANDLE, ENTRY, TRAILER_SIZE, masked
 from logwright.codec.leveldb.framing import BLOCK, FIRST, FULL, HEADER, LAST
 from logwright.codec.leveldb.framing import RECORD as PHYSICAL

@@ -1,0 +1,1 @@
+"""ZooKeeper: the files of a data directory."""
