@@ -539,18 +539,19 @@ class Struct(Type):
 
     def check(self, buf: Buffer, at: int, end: int) -> list[tuple[str, int, int]]:
         """The checksums of the structure in `buf[at:end]` that are wrong: (field, stored, computed)."""
-        spans = {
-            span.path: span
-            for span in self.walk(buf, at, end)
-            if "." not in span.path and "[" not in span.path
-        }
+        starts: dict[str, int] = {}
+        inner: Scope = {}
+        stop = min(end, len(buf))
+        for field in self.fields:
+            starts[field.name] = at
+            inner[field.name], at = field.type.unpack(buf, at, stop, inner)
         wrong = []
         for field in self.fields:
             if field.checksum:
                 algorithm, first = field.checksum
-                computed = algorithm(bytes(buf[spans[first].offset : end]))
-                if computed != spans[field.name].value:
-                    wrong.append((field.name, spans[field.name].value, computed))
+                computed = algorithm(bytes(buf[starts[first] : end]))
+                if computed != inner[field.name]:
+                    wrong.append((field.name, inner[field.name], computed))
         return wrong
 
     def walk(

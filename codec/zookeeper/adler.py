@@ -15,7 +15,7 @@ _STEP = 1 << 20
 
 
 def _by_zlib(buf: Bytes, at: int, end: int) -> int:
-    return zlib.adler32(buf[at:end])
+    return zlib.adler32(buf[at:end].data)
 
 
 @kernel("const u1[], i8, i8", python=_by_zlib)

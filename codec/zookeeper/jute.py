@@ -318,7 +318,7 @@ def put_bytes(out: Bytes, at: int, data: Bytes, ends: npt.NDArray[np.int32], val
     length = ends[i + 1] - ends[i]
     at = store_32be(out, at, length)
     copy(out, at, data, ends[i], length)
-    return at + length
+    return int(at + length)
 
 
 def binary(buf: Bytes, starts: Int64s, lengths: Int64s) -> pa.Array:
