@@ -11,7 +11,7 @@ from logwright.codec.base import Codec, Layout, Listing, Match, View
 from logwright.codec.fault import UsageError
 from logwright.codec.table import Table
 
-SYSTEMS = ("kafka", "leveldb")
+SYSTEMS = ("kafka", "leveldb", "zookeeper")
 """Each is a folder beside this file whose `__init__` lists `CODECS` and `LAYOUTS`."""
 
 
