@@ -355,7 +355,8 @@ class Bodies:
 
     @property
     def in_multis(self) -> npt.NDArray[np.bool_]:
-        return (self.found[:, FIELDS] & TXNS != 0) & (self.found[:, STATUS] == SOUND)
+        which: npt.NDArray[np.bool_] = (self.found[:, FIELDS] & TXNS != 0) & (self.found[:, STATUS] == SOUND)
+        return which
 
     def joined(self, other: Bodies, order: Int64s) -> Bodies:
         """Of these and others of the same buffer, in an order."""

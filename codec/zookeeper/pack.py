@@ -23,8 +23,9 @@ from logwright.codec.java import java_string
 from logwright.codec.kernel import kernel
 from logwright.codec.whole import kept
 from logwright.codec.zookeeper.adler import adler32
+from logwright.codec.zookeeper.bodies import TXNS_TYPE
 from logwright.codec.zookeeper.jute import ACL_RAW_TYPE, ACL_TYPE, NULL, Int64s, put_bytes, stored_strings
-from logwright.codec.zookeeper.records import BODY, HEAD, HEADER_SIZE, ZXID_AT
+from logwright.codec.zookeeper.records import BODY, HEAD, ZXID_AT
 from logwright.codec.zookeeper.rows import NAME, NESTED, ROWS, Rows
 from logwright.codec.zookeeper.txns import (
     ACLS,
@@ -35,6 +36,7 @@ from logwright.codec.zookeeper.txns import (
     EOR,
     EPHEMERAL,
     FILE_HEADER,
+    HEADER_SIZE,
     LENGTH,
     LOWEST,
     MULTI,
@@ -46,7 +48,9 @@ from logwright.codec.zookeeper.txns import (
     PATHS,
     PAYLOAD,
     RECIPE_ARRAY,
+    RECIPES,
     SUB_RECIPE_ARRAY,
+    SUB_RECIPES,
     TTL,
     TXN,
     TXN_DIGEST,
@@ -67,6 +71,7 @@ _TREE_DIGEST = TXN_DIGEST.offset("tree_digest")
 _NO_DIGEST = 0
 _DIGEST_SIZE = TXN_DIGEST.head_size
 _KINDS = {name: kind for kind, name in TYPE_NAMES.items()}
+_UNKNOWN = LOWEST - 1
 
 
 # Kernels
@@ -138,12 +143,14 @@ def put_bodies(
                 pos = store_32be(out, pos, NULL)
 
 
-@kernel("const i8[], const i8[], const u1[], const i8[], const i8[], u1[]")
-def put_multis(firsts: Int64s, kinds: Int64s, subs: Bytes, sub_ends: Int64s, at: Int64s, out: Bytes) -> None:
-    """Write the bodies of multis: transactions `firsts[i]` to `firsts[i + 1]`, of which `subs` has the bodies."""
+@kernel("const i8[], const i8[], const i8[], const u1[], const i8[], const i8[], u1[]")
+def put_multis(
+    lows: Int64s, highs: Int64s, kinds: Int64s, subs: Bytes, sub_ends: Int64s, at: Int64s, out: Bytes
+) -> None:
+    """Write the bodies of multis: transactions `lows[i]` to `highs[i]`, of which `subs` has the bodies."""
     for i in range(len(at)):
-        pos = store_32be(out, at[i], firsts[i + 1] - firsts[i])
-        for k in range(firsts[i], firsts[i + 1]):
+        pos = store_32be(out, at[i], highs[i] - lows[i])
+        for k in range(lows[i], highs[i]):
             length = sub_ends[k + 1] - sub_ends[k]
             store_32be(out, pos, kinds[k])
             store_32be(out, pos + _DATA_OF_TXN, length)
@@ -221,12 +228,9 @@ def _valid(array: pa.Array) -> Bytes:
 
 
 def _list_ends(array: pa.Array) -> tuple[Int32s, pa.Array]:
-    """Where lists end in their values, which begin with the first that is used."""
-    values = array.flatten() if not array.null_count else array.values
-    ends = np.asarray(array.offsets, np.int32)
-    if array.null_count:
-        values = values.slice(int(ends[0]), int(ends[-1] - ends[0]))
-    return ends - ends[0], values
+    """Where lists end in their values, which are those of lists that are not null, one after the other."""
+    lengths = np.asarray(array.value_lengths().fill_null(0), np.int64)
+    return _ends(lengths).astype(np.int32), array.flatten()
 
 
 class _Columns:
@@ -259,23 +263,23 @@ class _Columns:
         return np.asarray(self.get(name, kind).cast(pa.int64()).fill_null(default), np.int64)
 
 
-def _kinds(columns: _Columns, known: Int64s) -> Int64s:
-    """The types of rows as numbers. Raises `UsageError` for one that is not written so."""
+def _kinds(columns: _Columns, in_multi: npt.NDArray[np.bool_]) -> Int64s:
+    """The types of rows as numbers. Raises `UsageError` for one that is not written so, or not there."""
     if not columns.has("type"):
         raise UsageError(f"{NAME} needs a column 'type'", advice=f"It is one of: {', '.join(_KINDS)}")
     encoded = columns.get("type", pa.string()).dictionary_encode()
-    numbers = []
-    for name in encoded.dictionary.to_pylist():
-        kind = _KINDS.get(name)
-        numbers.append(kind if kind is not None and known[kind - LOWEST] else -(1 << 31))
-    codes = np.asarray(encoded.indices.fill_null(len(numbers)), np.int64)
-    kinds = np.array([*numbers, -(1 << 31)], np.int64)[codes]
-    if len(kinds) and kinds.min() < LOWEST:
-        row = int(np.argmin(kinds))
-        name = columns.rows.column(columns.rows.schema.get_field_index("type"))[row].as_py()
+    known = np.array([_KINDS.get(name, _UNKNOWN) for name in encoded.dictionary.to_pylist()] + [_UNKNOWN])
+    kinds: Int64s = known[np.asarray(encoded.indices.fill_null(len(known) - 1), np.int64)]
+    place = np.maximum(kinds, LOWEST) - LOWEST
+    bad = (kinds == _UNKNOWN) | (np.where(in_multi, SUB_RECIPE_ARRAY[place], RECIPE_ARRAY[place]) == 0)
+    if bad.any():
+        row = int(np.argmax(bad))
+        name = columns.get("type", pa.string())[row].as_py()
+        recipes, where = (SUB_RECIPES, "in a multi") if in_multi[row] else (RECIPES, "on its own")
+        choices = ", ".join(one for one, kind in _KINDS.items() if recipes[kind - LOWEST])
         raise UsageError(
-            f"{NAME}: row {columns.first + row} is of type {name!r}, which is not written there",
-            advice=f"It is one of: {', '.join(name for name, kind in _KINDS.items() if known[kind - LOWEST])}",
+            f"{NAME}: row {columns.first + row} is of type {name!r}, which is not written {where}",
+            advice=f"It is one of: {choices}",
         )
     return kinds
 
@@ -357,7 +361,7 @@ class _Bodies:
     @property
     def sizes(self) -> Int64s:
         fields = self.fields
-        acl = _sums(8 * 0 + 4 + self.scheme.sizes + self.id.sizes, self.acl_ends) * self.acl_valid + 4
+        acl = _sums(4 + self.scheme.sizes + self.id.sizes, self.acl_ends) * self.acl_valid + 4
         paths = _sums(self.paths.sizes, self.list_ends) * self.list_valid + 4
         out: Int64s = (
             (fields & PATH != 0) * self.path.sizes
@@ -402,7 +406,7 @@ class _Bodies:
 
 
 def _sums(sizes: Int64s, ends: Int32s) -> Int64s:
-    before = np.concatenate((np.zeros(1, np.int64), np.cumsum(sizes)))
+    before = _ends(sizes)
     return before[ends[1:]] - before[ends[:-1]]
 
 
@@ -433,17 +437,8 @@ def records_of(
     count = len(heads)
     in_multi = _in_multi(columns)
     alone = ~in_multi
-    exploded = in_multi[heads] if columns.count else np.zeros(0, np.bool_)
-    kinds = np.full(columns.count, MULTI, np.int64)
-    if columns.count:
-        which = np.flatnonzero(alone)
-        kinds[which] = _kinds(
-            _Columns(rows.take(pa.array(which)) if in_multi.any() else rows, first), RECIPE_ARRAY
-        )
-    if in_multi.any():
-        which = np.flatnonzero(in_multi)
-        part = rows.take(pa.array(which))
-        kinds[which] = _kinds(_Columns(part, first), SUB_RECIPE_ARRAY)
+    exploded = in_multi[heads]
+    kinds = _kinds(columns, in_multi)
     versions, values = _digests(columns, heads) if digests is None else digests
     recipes = np.where(in_multi, SUB_RECIPE_ARRAY[kinds - LOWEST], RECIPE_ARRAY[kinds - LOWEST])
     recipes[alone & (kinds == MULTI)] = 0
@@ -456,46 +451,36 @@ def records_of(
         digest = np.zeros(columns.count, np.bool_)
         digest[heads] = versions != _NO_DIGEST
         fields[alone & (kinds == CREATE) & (known == 0) & ~digest] &= ~NUMBER
-    nested, nested_firsts = _nested(columns, alone & (kinds == MULTI), first)
     sizes = bodies.sizes
-    body_sizes = sizes[heads].copy() if count else np.zeros(0, np.int64)
-    multis: list[tuple[Int64s, Int64s, Int64s, Bytes, Int64s]] = []
+    body_sizes = sizes[heads]
+    multis: list[_Multis] = []
     if exploded.any():
-        which = np.flatnonzero(exploded)
         # The bodies of these rows one after the other, in the order of rows.
-        ends = np.concatenate((np.zeros(1, np.int64), np.cumsum(np.where(in_multi, sizes, 0))))
-        body_sizes[which] = ends[cuts[which + 1]] - ends[cuts[which]]
-        body_sizes[which] += 4 + (cuts[which + 1] - cuts[which]) * (_DATA_OF_TXN + 4)
-        multis.append((which, cuts, kinds, np.empty(int(ends[-1]), np.uint8), ends))
-    if nested is not None:
-        which = np.searchsorted(heads, np.flatnonzero(alone & (kinds == MULTI)))
-        ends = np.concatenate((np.zeros(1, np.int64), np.cumsum(nested.sizes)))
-        body_sizes[which] = ends[nested_firsts[1:]] - ends[nested_firsts[:-1]]
-        body_sizes[which] += 4 + np.diff(nested_firsts) * (_DATA_OF_TXN + 4)
+        which = np.flatnonzero(exploded)
+        ends = _ends(np.where(in_multi, sizes, 0))
         subs = np.empty(int(ends[-1]), np.uint8)
-        nested.put(ends[:-1], subs)
-        multis.append((which, nested_firsts, nested.kinds, subs, ends))
-    starts = np.zeros(count + 1, np.int64)
-    np.cumsum(body_sizes + (OVERHEAD + TXN_HEADER) + (versions != _NO_DIGEST) * _DIGEST_SIZE, out=starts[1:])
+        _put_some(bodies, np.flatnonzero(in_multi), ends[:-1][in_multi], subs)
+        multis.append(_Multis(which, cuts[which], cuts[which + 1], kinds, subs, ends))
+    nested = alone & (kinds == MULTI)
+    if nested.any():
+        inner, edges = _nested(columns, np.flatnonzero(nested), first)
+        ends = _ends(inner.sizes)
+        subs = np.empty(int(ends[-1]), np.uint8)
+        inner.put(ends[:-1], subs)
+        which = np.searchsorted(heads, np.flatnonzero(nested))
+        multis.append(_Multis(which, edges[:-1], edges[1:], inner.kinds, subs, ends))
+    for one in multis:
+        body_sizes[one.which] = one.sizes
+    starts = _ends(body_sizes + (OVERHEAD + TXN_HEADER) + (versions != _NO_DIGEST) * _DIGEST_SIZE)
     if count and int(np.diff(starts).max()) >= 1 << 31:
         raise UsageError(f"{NAME}: a transaction is larger than 2 GiB")
     out = np.empty(int(starts[-1]), np.uint8)
     at = starts[:-1] + BODY + TXN_HEADER
-    single = heads[~exploded] if count else heads
-    _put_some(bodies, single, at[~exploded] if count else at, out)
-    for which, firsts, types, subs, ends in multis:
-        if firsts is cuts:
-            _put_some(bodies, np.flatnonzero(in_multi), ends[:-1][in_multi], subs)
-            edges = np.concatenate((cuts[which], cuts[which[-1:] + 1]))
-            # Rows between two exploded multis are of no multi: each is put on its own.
-            for i, k in enumerate(which.tolist()):
-                pair = np.array([cuts[k], cuts[k + 1]], np.int64)
-                put_multis(pair, types, subs, ends, at[which[i : i + 1]], out)
-            del edges
-        else:
-            put_multis(firsts, types, subs, ends, at[which], out)
+    _put_some(bodies, heads[~exploded], at[~exploded], out)
+    for one in multis:
+        put_multis(one.lows, one.highs, one.kinds, one.subs, one.ends, at[one.which], out)
     now = time.time_ns() // 1_000_000
-    top = np.where(exploded, MULTI, kinds[heads]) if count else np.zeros(0, np.int64)
+    top = np.where(exploded, MULTI, kinds[heads])
     zxids = columns.number("zxid", 0)[heads] if columns.has("zxid") else np.arange(zxid, zxid + count)
     put_records(
         starts,
@@ -528,33 +513,43 @@ def _in_multi(columns: _Columns) -> npt.NDArray[np.bool_]:
     return np.asarray(columns.get("sub", pa.int32()).is_valid())
 
 
-def _nested(columns: _Columns, multis: npt.NDArray[np.bool_], first: int) -> tuple[_Bodies | None, Int64s]:
-    """The transactions in the column `txns` of multis, and where those of each begin."""
-    if not multis.any():
-        return None, np.zeros(1, np.int64)
-    which = np.flatnonzero(multis)
-    if not columns.has("txns"):
-        lists: pa.Array = pa.nulls(len(which), pa.list_(pa.struct([pa.field("type", pa.string())])))
-    else:
-        lists = columns.rows.column(columns.rows.schema.get_field_index("txns")).take(pa.array(which))
+@dataclass(slots=True)
+class _Multis:
+    """Some of the transactions, which are multis: what is in the first of `which` is `lows[0]` to `highs[0]` of the bodies in `subs`."""
+
+    which: Int64s
+    lows: Int64s
+    highs: Int64s
+    kinds: Int64s
+    subs: Bytes
+    ends: Int64s
+
+    @property
+    def sizes(self) -> Int64s:
+        count = self.highs - self.lows
+        return self.ends[self.highs] - self.ends[self.lows] + 4 + count * (_DATA_OF_TXN + 4)
+
+
+def _ends(sizes: Int64s) -> Int64s:
+    return np.concatenate((np.zeros(1, np.int64), np.cumsum(sizes)))
+
+
+def _nested(columns: _Columns, multis: Int64s, first: int) -> tuple[_Bodies, Int64s]:
+    """The transactions in the column `txns` of multis, and where those of each begin; null is none."""
+    lists = pa.nulls(len(multis), TXNS_TYPE)
+    if columns.has("txns"):
+        lists = columns.rows.column(columns.rows.schema.get_field_index("txns")).take(pa.array(multis))
     if pa.types.is_null(lists.type):
-        lists = pa.nulls(len(which), pa.list_(pa.struct([pa.field("type", pa.string())])))
+        lists = pa.nulls(len(multis), TXNS_TYPE)
     if not pa.types.is_list(lists.type) or not pa.types.is_struct(lists.type.value_type):
         raise UsageError(f"{NAME}: column 'txns' is {lists.type}, a list of structs is needed")
-    ends, values = _list_ends(lists)
-    if lists.null_count:
-        # Of a list that is null nothing counts, whatever its offsets say.
-        lengths = np.diff(ends) * _valid(lists)
-        keep = np.repeat(_valid(lists) == 1, np.diff(ends))
-        values = values.filter(pa.array(keep))
-        ends = np.concatenate((np.zeros(1, np.int32), np.cumsum(lengths).astype(np.int32)))
+    values = lists.flatten()
     if values.null_count:
         raise UsageError(f"{NAME}: a transaction of a multi is null")
-    batch = pa.RecordBatch.from_struct_array(values)
-    inner = _Columns(batch, first)
-    kinds = _kinds(inner, SUB_RECIPE_ARRAY) if inner.count else np.zeros(0, np.int64)
-    fields = np.ascontiguousarray(SUB_RECIPE_ARRAY[kinds - LOWEST])
-    return _Bodies(inner, kinds, fields), ends.astype(np.int64)
+    inner = _Columns(pa.RecordBatch.from_struct_array(values), first)
+    kinds = _kinds(inner, np.ones(inner.count, np.bool_))
+    edges = _ends(np.asarray(lists.value_lengths().fill_null(0), np.int64))
+    return _Bodies(inner, kinds, SUB_RECIPE_ARRAY[kinds - LOWEST]), edges
 
 
 def _digests(columns: _Columns, heads: Int64s) -> tuple[Int64s, Int64s]:

@@ -53,6 +53,7 @@ length that can't be; no mark behind a record; a wrong checksum."""
 HEAD = np.dtype(
     [(name, "<i8") for name in ("checksum", "length", "session_id", "cxid", "zxid", "time", "type", "kind")]
 )
+HEAD_FIELDS = len(HEAD.names or ())
 """What a scan says of a frame: the header of its transaction, zeros where the payload is too short for one."""
 STORED, SIZE, SESSION, CXID, ZXID, TIME, TYPE, KIND = range(8)
 FILE_HEADER_FRAME, TXN_FRAME = range(2)
@@ -259,7 +260,7 @@ class Search:
         window = self.window
         room = max((len(window.data) - at) // LEAST, 1)
         starts, ends = np.empty(room, np.int64), np.empty(room, np.int64)
-        heads = np.empty((room, len(HEAD)), np.int64)
+        heads = np.empty((room, HEAD_FIELDS), np.int64)
         left = window.size - window.offset - at
         _, stop, why, _ = scan_records(window.data, at, left, 1, MOST, starts, ends, heads)
         if why == ZERO:
@@ -285,6 +286,6 @@ def scan_one(data: Bytes, at: int, left: int) -> bool:
     """Whether a whole record, with a right checksum, is at `at`."""
     one = np.empty(1, np.int64)
     found, _, _, _ = scan_records(
-        data, at, left, 1, MOST, one, one.copy(), np.empty((1, len(HEAD)), np.int64)
+        data, at, left, 1, MOST, one, one.copy(), np.empty((1, HEAD_FIELDS), np.int64)
     )
     return bool(found)

@@ -6,7 +6,7 @@ A frame is the file's header or a transaction's record, a row a transaction. How
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -31,7 +31,15 @@ from logwright.codec.zookeeper.bodies import (
     type_names,
 )
 from logwright.codec.zookeeper.jute import MAX_BUFFER, Int64s
-from logwright.codec.zookeeper.records import BODY, FILE_HEADER_FRAME, HEAD, LEAST, TXN_FRAME, Search
+from logwright.codec.zookeeper.records import (
+    BODY,
+    FILE_HEADER_FRAME,
+    HEAD,
+    HEAD_FIELDS,
+    LEAST,
+    TXN_FRAME,
+    Search,
+)
 from logwright.codec.zookeeper.rows import (
     EXPLODED,
     NAME,
@@ -131,6 +139,7 @@ PORTION = 8 << 20
 """So many bytes of records are decoded at a time, or one if that is larger."""
 _CROWD = 1 << 16
 _MOST_FAULTS = 64
+_EMPTY = "from 3.9.3 on the server deletes it where it is the newest log; else, and before, it does not start: EOFException"
 _KINDS = contents(pa.string(), [b"header", b"transaction"])
 
 
@@ -194,12 +203,20 @@ class TxnLog:
         struct = FILE_HEADER if frame[: len(MAGIC)] == MAGIC and len(frame) == HEADER_SIZE else RECORD
         return address.edit(struct, frame, path, change, reseal=reseal)
 
+    def prepare(self, read: Callable[[int, int], Bytes], size: int, context: TxnLogContext) -> None:
+        """Nothing lies elsewhere; a codec that prepares is asked about empty files too, which no server wants."""
+
     # Finding records
 
     def scan(self, window: Window, at: int, context: TxnLogContext, *, check: bool = True) -> Frames:
         data, place = window.data, window.offset + at
         header = place == 0
         faults: list[Fault] = []
+        if not window.size:
+            text = "the file is empty, there is not even its header"
+            return replace(
+                _nothing(at), damage=Fault(NAME, 0, 0, Kind.TRUNCATED, text, Severity.WARNING, _EMPTY)
+            )
         if header:
             missing = min(HEADER_SIZE, window.size) - len(data) + at
             if missing > 0:
@@ -379,7 +396,7 @@ class _Found:
         while True:
             room = min(_CROWD, max((len(data) - at) // (OVERHEAD + 1), 1))
             start, end = np.empty(room, np.int64), np.empty(room, np.int64)
-            heads = np.empty((room, len(HEAD)), np.int64)
+            heads = np.empty((room, HEAD_FIELDS), np.int64)
             n, stop, self.why, self.need = records.scan_records(
                 data, at, left, int(check), limit, start, end, heads
             )
@@ -389,15 +406,17 @@ class _Found:
             if self.why != records.CROWDED:
                 break
         self.stop = at
-        self.start, self.end, self.heads = (
-            parts[0] if len(parts) == 1 else tuple(np.concatenate(one) for one in zip(*parts, strict=True))
-        )
+        joined = parts[0]
+        if len(parts) > 1:
+            each = zip(*parts, strict=True)
+            joined = tuple(np.concatenate(one) for one in each)  # type: ignore[assignment]
+        self.start, self.end, self.heads = joined
 
     def frames(self, header: bool) -> Frames:
         """As frames; with `header` the file's own is the first of them."""
         start, end, heads = self.start, self.end, self.heads
         if header:
-            first = np.zeros((1, len(HEAD)), np.int64)
+            first = np.zeros((1, HEAD_FIELDS), np.int64)
             first[0, records.KIND] = FILE_HEADER_FRAME
             first[0, records.ZXID] = first[0, records.TIME] = np.iinfo(np.int64).min
             start = np.concatenate((np.zeros(1, np.int64), start))
