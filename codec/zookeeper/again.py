@@ -1,0 +1,400 @@
+"""Writing a snapshot: as it was where rows are as they were, anew where not.
+
+With the frames table, as many nodes as there were are written where they were, damaged stretches between them. Seals and the digest are
+those that were stored as long as the bytes before them are the same; else they are made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from logwright.codec.base import Chunk
+from logwright.codec.columns import contents
+from logwright.codec.compress import compress
+from logwright.codec.fault import UsageError
+from logwright.codec.option import Options
+from logwright.codec.whole import kept
+from logwright.codec.zookeeper import tree
+from logwright.codec.zookeeper.acl import AclTable, packed
+from logwright.codec.zookeeper.columns import EPHEMERAL, kinds_of
+from logwright.codec.zookeeper.digest import VERSION, node_digests, signed
+from logwright.codec.zookeeper.encode import STATS, AclLists, Given, Nodes, narrow, sessions_bytes, table_of
+from logwright.codec.zookeeper.jute import ACL_RAW_TYPE, Int64s
+from logwright.codec.zookeeper.node import OPEN_ACL
+from logwright.codec.zookeeper.sections import (
+    DBID,
+    DIGEST,
+    END,
+    END_MARK,
+    HEADER,
+    LAST_PROCESSED,
+    SEAL_SIZE,
+    adler32,
+)
+from logwright.codec.zookeeper.sections import VERSION as FORMAT
+
+NODE = "node"
+_READ_ONLY = [{"perms": 1, "scheme": b"world", "id": b"anyone"}]
+"""The ACL of /zookeeper/config."""
+_CONFIG = b"/zookeeper/config"
+_COMPRESSION = {"gz": "gzip", "snappy": "snappy", "none": "none", "": "none"}
+
+
+def packed_payload(frames: pa.Table | None) -> bytes | None:
+    """The file as it was stored, if it was compressed."""
+    if frames is None or "kind" not in frames.column_names or "payload" not in frames.column_names:
+        return None
+    if frames.num_rows != 1 or frames["kind"][0].as_py() not in ("gzip", "snappy"):
+        return None
+    stored: bytes | None = frames["payload"][0].as_py()
+    return stored
+
+
+def encode(
+    rows: pa.Table,
+    frames: pa.Table | None,
+    file: pa.Table | None,
+    options: Options,
+    zxid: int | None,
+    compression: str,
+) -> Iterator[Chunk]:
+    """The bytes of a snapshot. See `Codec.encode`."""
+    if options["snapshot.compression.method"] is not None:
+        compression = _COMPRESSION[options["snapshot.compression.method"]]
+    elif file is not None and kept(file, "compression") is not None:
+        compression = kept(file, "compression")
+    made = _Snapshot.of(rows, frames, file, options, zxid)
+    if compression == "none":
+        yield from made.write()
+    elif made.any:
+        yield compress(compression, b"".join(bytes(one) for one in made.write()))
+    else:
+        yield made.trailing
+
+
+@dataclass
+class _Snapshot:
+    nodes: Nodes
+    acls: AclLists
+    sessions: list[dict[str, int]]
+    frames: list[tuple[dict[str, Any], int]] | None
+    """The frames that are no nodes, and how many nodes come before each; None: there are none to go by."""
+    file: dict[str, Any]
+    ending: dict[str, Any]
+    trailing: bytes = b""
+    any: bool = True
+    """Whether there is a snapshot at all, and not just bytes that could not be read."""
+    sum: int = field(default=1, init=False)
+    digest: int = field(default=0, init=False)
+    intact: bool = field(default=True, init=False)
+    """Whether the last seal had the bytes before it that it had when it was read."""
+
+    @classmethod
+    def of(
+        cls,
+        rows: pa.Table,
+        frames: pa.Table | None,
+        file: pa.Table | None,
+        options: Options,
+        zxid: int | None,
+    ) -> _Snapshot:
+        acls = AclLists(_table(file))
+        given = Given(rows)
+        facts = _facts(file)
+        trailing = (facts.get("trailing") or b"") + bytes(facts.get("trailing_zeros") or 0)
+        if options.given("zxid"):
+            zxid = options["zxid"]
+        known = None if frames is None else _specials(frames, rows.num_rows)
+        if known == [] and not rows.num_rows and trailing:
+            return cls(_stored(given, acls), acls, [], [], facts, {}, trailing, any=False)
+        placed = known is not None and not _packed(known)
+        if placed:
+            nodes = _stored(given, acls)
+        else:
+            nodes = _whole(given, acls, zxid, had=file is not None)
+        if zxid is None:
+            zxid = max([0, *(int(nodes.stats[name].max(initial=0)) for name in ("czxid", "mzxid", "pzxid"))])
+        sessions = list(facts.get("sessions") or [])
+        if file is None:
+            owners = nodes.stats["owner"]
+            ephemeral = np.unique(owners[kinds_of(owners) == EPHEMERAL])
+            sessions = [
+                {"session_id": int(one), "timeout": options["session.timeout"]} for one in ephemeral.tolist()
+            ]
+        ending = _ending(facts, options, zxid, file is not None)
+        return cls(
+            nodes, acls, sessions, known if placed else None, facts, ending, trailing if placed else b""
+        )
+
+    def write(self) -> Iterator[Chunk]:
+        if not self.any:
+            yield self.trailing
+            return
+        if self.frames is None:
+            yield from self._anew()
+            return
+        at = 0
+        for frame, before in self.frames:
+            yield from self._nodes(at, before)
+            at = before
+            yield self._put(self._frame(frame), frame)
+        yield from self._nodes(at, len(self.nodes))
+        yield self.trailing
+
+    def _anew(self) -> Iterator[Chunk]:
+        for kind in ("header", "sessions", "acls"):
+            yield self._put(self._section(kind))
+        yield from self._nodes(0, len(self.nodes), digest=True)
+        for kind in ("end", "digest", "last_processed"):
+            if kind == "end" or kind in self.ending:
+                yield self._put(self._section(kind))
+
+    def _put(self, data: bytes, frame: dict[str, Any] | None = None) -> bytes:
+        self.sum = adler32(data, self.sum)
+        return data
+
+    def _nodes(self, first: int, stop: int, *, digest: bool = False) -> Iterator[Chunk]:
+        for data, starts, paths, lengths in self.nodes.chunks(first, stop):
+            self.sum = adler32(data, self.sum)
+            if digest:
+                self.digest += int(
+                    node_digests(data, starts, paths, lengths, np.empty(len(starts), np.int64))
+                )
+            yield data
+
+    def _frame(self, frame: dict[str, Any]) -> bytes:
+        """A section as it was stored, if it still says what is to be said."""
+        raw, payload, kind = frame.get("raw"), frame.get("payload"), frame.get("kind")
+        if raw is not None:
+            return bytes(raw)
+        if kind in ("end", "digest", "last_processed"):
+            if kind == "end":
+                self.intact = frame.get("computed") is not None and frame["computed"] == self._end_sum
+                if not self.intact:
+                    self.digest = self.nodes.digest()
+            # Where the bytes before are as they were, so is the seal, right or wrong.
+            data = self._section(str(kind), keep=self.intact)
+            if payload is not None and self.intact and payload[:-SEAL_SIZE] == data[:-SEAL_SIZE]:
+                return bytes(payload)
+            return data
+        if payload is not None and not (kind == "acls" and self.acls.added):
+            return bytes(payload)
+        return self._section(str(kind))
+
+    @property
+    def _end_sum(self) -> int:
+        """The first seal, which is behind the end mark."""
+        return adler32(END_MARK, self.sum)
+
+    def _section(self, kind: str, *, keep: bool = False) -> bytes:
+        if kind == "header":
+            version, dbid = self.file.get("version"), self.file.get("dbid")
+            return HEADER.pack(
+                {"version": FORMAT if version is None else version, "dbid": DBID if dbid is None else dbid}
+            )
+        if kind == "sessions":
+            return sessions_bytes(self.sessions)
+        if kind == "acls":
+            return self.acls.table()
+        if kind == "end":
+            return END.pack({"checksum": self._end_sum})
+        if kind == "digest":
+            values = dict(self.ending.get("digest") or {"zxid": 0, "digest_version": VERSION, "digest": None})
+            if values["digest"] is None or not keep:
+                values["digest"] = signed(self.digest)
+            head = {**values, "checksum": 0}
+            body = DIGEST.pack(head)[:-SEAL_SIZE]
+            return DIGEST.pack({**values, "checksum": adler32(body, self.sum)})
+        if kind == "last_processed":
+            values = {"last_processed_zxid": self.ending["last_processed"]}
+            body = LAST_PROCESSED.pack({**values, "checksum": 0})[:-SEAL_SIZE]
+            return LAST_PROCESSED.pack({**values, "checksum": adler32(body, self.sum)})
+        raise UsageError(f"zookeeper.snapshot: there are no frames of kind {kind!r}")
+
+
+def _facts(file: pa.Table | None) -> dict[str, Any]:
+    """The file table's row, without the ACL table."""
+    if file is None or not file.num_rows:
+        return {}
+    names = [name for name in file.column_names if name != "acls"]
+    found: dict[str, Any] = file.slice(0, 1).select(names).to_pylist()[0]
+    return found
+
+
+def _packed(specials: list[tuple[dict[str, Any], int]]) -> bool:
+    return any(frame.get("kind") in ("gzip", "snappy") for frame, _ in specials)
+
+
+def _specials(frames: pa.Table, rows: int) -> list[tuple[dict[str, Any], int]] | None:
+    """The frames that are no nodes, with the number of nodes before each; None where there are not as many nodes as rows."""
+    if "kind" not in frames.column_names:
+        return None
+    column = frames["kind"].combine_chunks()
+    if isinstance(column, pa.ChunkedArray):
+        column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], pa.string())
+    node = np.asarray(pc.equal(column, NODE).fill_null(False))
+    before = np.cumsum(node)
+    if int(node.sum()) != rows:
+        special = np.flatnonzero(~node)
+        found = [(frames.slice(i, 1).to_pylist()[0], int(before[i])) for i in special.tolist()]
+        return found if _packed(found) else None
+    names = [name for name in ("kind", "payload", "raw", "computed") if name in frames.column_names]
+    chosen = frames.select(names)
+    each = [(chosen.slice(i, 1).to_pylist()[0], int(before[i])) for i in np.flatnonzero(~node).tolist()]
+    # What no frame covers at the end of the file is in the file table.
+    return [(one, at) for one, at in each if one.get("kind") is not None or one.get("raw") is not None]
+
+
+def _table(file: pa.Table | None) -> AclTable | None:
+    if file is None or "acls" not in file.column_names or not file.num_rows:
+        return None
+    column = file["acls"].combine_chunks()
+    if isinstance(column, pa.ChunkedArray):
+        column = column.chunk(0)
+    one = column.slice(0, 1)
+    if one.null_count:
+        return None
+    return AclTable(*table_of(one))
+
+
+def _ending(facts: dict[str, Any], options: Options, zxid: int, had: bool) -> dict[str, Any]:
+    """Digest and last processed zxid: as the file has them; those of today without a file, or where options say so."""
+    out: dict[str, Any] = {}
+    asked = options.given("digest.enabled") or not had
+    if facts.get("digest_zxid") is not None and (not asked or options["digest.enabled"]):
+        out["digest"] = {
+            "zxid": facts["digest_zxid"],
+            "digest_version": facts.get("digest_version") or VERSION,
+            "digest": facts.get("digest"),
+        }
+    elif asked and options["digest.enabled"]:
+        out["digest"] = {"zxid": zxid, "digest_version": VERSION, "digest": None}
+    asked = options.given("serializeLastProcessedZxid.enabled") or not had
+    if facts.get("last_processed_zxid") is not None and (
+        not asked or options["serializeLastProcessedZxid.enabled"]
+    ):
+        out["last_processed"] = facts["last_processed_zxid"]
+    elif asked and options["serializeLastProcessedZxid.enabled"]:
+        out["last_processed"] = zxid
+    return out
+
+
+def _stored(given: Given, acls: AclLists) -> Nodes:
+    """Rows as they are, in their order."""
+    paths = given.paths()
+    numbers = acls.numbers(given.acls(), *_ids(given))
+    stats = {
+        "czxid": given.numbers("czxid", 0),
+        "mzxid": given.numbers("mzxid", 0),
+        "ctime": given.times("ctime", 0),
+        "mtime": given.times("mtime", 0),
+        "version": given.numbers("version", 0),
+        "cversion": given.numbers("stored_cversion", 0),
+        "aversion": given.numbers("aversion", 0),
+        "owner": given.owners(),
+        "pzxid": given.numbers("pzxid", 0),
+    }
+    narrow(stats)
+    data = given.column("data")
+    return Nodes(paths, pa.nulls(len(given), pa.binary()) if data is None else data, numbers, stats, acls)
+
+
+def _ids(given: Given) -> tuple[Int64s, np.ndarray[Any, np.dtype[np.bool_]]]:
+    found = given.column("acl_id")
+    has = np.zeros(len(given), np.bool_) if found is None else np.asarray(found.is_valid())
+    return given.numbers("acl_id", OPEN_ACL), has
+
+
+def _whole(given: Given, acls: AclLists, zxid: int | None, *, had: bool) -> Nodes:
+    """A tree of the rows: in order, with all parents and the system's own nodes, and what they leave out derived."""
+    paths = given.paths()
+    tree.validate(paths)
+    order = tree.order_of(paths)
+    row = tree.twice(paths)
+    if row is not None:
+        raise UsageError(
+            f"zookeeper.snapshot: the path {given.rows['path'][row].as_py()!r} of row {row} was there before",
+            advice="Give each path once",
+        )
+    if order is not None:
+        given = Given(given.rows.take(pa.array(order)))
+        paths = given.paths()
+    czxid = given.numbers("czxid", 0 if zxid is None else zxid)
+    mzxid = given.numbers("mzxid", czxid)
+    ctime = given.times("ctime", 0)
+    acl = acls.numbers(given.acls(), *_ids(given))
+    data = given.column("data")
+    made = tree.missing_paths(paths, () if had else tree.SYSTEM)
+    count = len(given)
+    stats = {
+        "czxid": czxid,
+        "mzxid": mzxid,
+        "ctime": ctime,
+        "mtime": given.times("mtime", ctime),
+        "version": given.numbers("version", 0),
+        "cversion": given.numbers("stored_cversion", _UNKNOWN),
+        "aversion": given.numbers("aversion", 0),
+        "owner": given.owners(),
+        "pzxid": given.numbers("pzxid", _UNKNOWN),
+    }
+    client = given.numbers("cversion", _UNKNOWN) if "cversion" in given.rows.column_names else None
+    if data is None:
+        data = (
+            pa.nulls(count, pa.binary())
+            if "data" in given.rows.column_names or not count
+            else contents(pa.binary(), [b""] * count)
+        )
+    if made:
+        new = np.array([0 if one in tree.SYSTEM or zxid is None else zxid for one in made], np.int64)
+        for name in STATS:
+            fresh = new if name in ("czxid", "mzxid") else np.zeros(len(made), np.int64)
+            if name in ("cversion", "pzxid"):
+                fresh = np.full(len(made), _UNKNOWN)
+            if name == "aversion":
+                fresh = np.array([-1 if one == _CONFIG else 0 for one in made], np.int64)
+            stats[name] = np.concatenate([stats[name], fresh])
+        paths = pa.concat_arrays([paths, contents(pa.binary(), made)])
+        data = pa.concat_arrays([data, contents(pa.binary(), [b""] * len(made))])
+        config = acls.number(_config_list()) if _CONFIG in made else OPEN_ACL
+        acl = np.concatenate([acl, [config if one == _CONFIG else OPEN_ACL for one in made]])
+        if client is not None:
+            client = np.concatenate([client, np.full(len(made), _UNKNOWN)])
+    nodes = Nodes(paths, data, acl, stats, acls)
+    again = tree.order_of(nodes.paths)
+    if again is not None:
+        nodes = nodes.take(again)
+        client = None if client is None else client[again]
+    _counters(nodes, client)
+    narrow(nodes.stats)
+    return nodes
+
+
+_UNKNOWN = np.iinfo(np.int64).min
+
+
+def _config_list() -> bytes:
+    one: bytes = packed(pa.array([_READ_ONLY], ACL_RAW_TYPE))[0].as_py()
+    return one
+
+
+def _counters(nodes: Nodes, client: Int64s | None) -> None:
+    """What follows from the children: how many were created at least, and the last of these transactions."""
+    parent = tree.parents_of(nodes.paths)
+    below = parent >= 0
+    children = np.bincount(parent[below], minlength=len(nodes)).astype(np.int64)
+    derived = children
+    if client is not None:
+        derived = np.where(client == _UNKNOWN, children, (client + children) // 2)
+    stats = nodes.stats
+    # A server makes the children of this one without counting them.
+    derived = np.where(np.asarray(pc.equal(nodes.paths, b"/zookeeper")), 0, derived)
+    stats["cversion"] = np.where(stats["cversion"] == _UNKNOWN, derived, stats["cversion"])
+    last = stats["czxid"].copy()
+    np.maximum.at(last, parent[below], stats["czxid"][below])
+    stats["pzxid"] = np.where(stats["pzxid"] == _UNKNOWN, last, stats["pzxid"])

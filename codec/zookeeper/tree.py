@@ -1,0 +1,200 @@
+"""A tree from rows: an order in which parents come first, parents that nobody gave, and the counters that follow from the tree."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from logwright.codec.base import Bytes
+from logwright.codec.columns import contents
+from logwright.codec.fault import UsageError
+from logwright.codec.intrinsics import load_u8
+from logwright.codec.kernel import kernel
+from logwright.codec.zookeeper.acl import flat
+from logwright.codec.zookeeper.jute import Int64s
+from logwright.codec.zookeeper.node import SLASH, Int32s
+
+SYSTEM = (b"", b"/zookeeper", b"/zookeeper/config", b"/zookeeper/quota")
+"""The nodes that every tree has (`DataTree`)."""
+MISSING, TWICE = -2, -3
+MOST_LEVELS = 1 << 15
+"""Deeper than a path of 64 KiB can be."""
+
+
+@kernel("const u1[], const i4[], i8[], i8[], i8[]")
+def parents(paths: Bytes, ends: Int32s, stack: Int64s, out: Int64s, missing: Int64s) -> int:
+    """The row of each node's parent in a tree in pre-order (each node followed by all that is below it); -1 for the root.
+
+    `MISSING` where the parent does not come before it in that order, then `missing` tells how many bytes of the path the nearest
+    ancestor has. `TWICE`: the path is that of the node before. `stack` has room. Returns the number of parents missing.
+    """
+    depth = 0
+    lost = 0
+    for i in range(len(ends) - 1):
+        start = ends[i]
+        size = ends[i + 1] - start
+        missing[i] = 0
+        if size == 0:
+            out[i] = -1 if i == 0 else TWICE
+            lost += i != 0
+            depth = 1
+            stack[0] = i
+            continue
+        cut = size - 1
+        while cut > 0 and load_u8(paths, start + cut) != SLASH:
+            cut -= 1
+        while depth > 0:
+            top = stack[depth - 1]
+            length = ends[top + 1] - ends[top]
+            if (
+                length <= cut
+                and same(paths, ends[top], start, length)
+                and load_u8(paths, start + length) == SLASH
+            ):
+                break
+            if length == size and same(paths, ends[top], start, length):
+                break
+            depth -= 1
+        if depth == 0:
+            out[i] = MISSING
+            lost += 1
+            stack[0] = i
+            depth = 1
+            continue
+        top = stack[depth - 1]
+        length = ends[top + 1] - ends[top]
+        if length == size:
+            out[i] = TWICE
+            lost += 1
+            continue
+        if length == cut:
+            out[i] = top
+        else:
+            out[i] = MISSING
+            missing[i] = length
+            lost += 1
+        if depth == len(stack):
+            return -1
+        stack[depth] = i
+        depth += 1
+    return lost
+
+
+@kernel("const u1[], i8, i8, i8")
+def same(buf: Bytes, one: int, two: int, length: int) -> int:
+    for i in range(length):
+        if load_u8(buf, one + i) != load_u8(buf, two + i):
+            return 0
+    return 1
+
+
+@kernel("const u1[], const i4[]")
+def first_bad(paths: Bytes, ends: Int32s) -> int:
+    """The first path that no node can have (`PathUtils.validatePath`, as far as bytes tell): it does not begin with a slash or ends with
+    one, or has an empty name, a control character, "." or ".." for a name. The number of paths where there is none."""
+    for i in range(len(ends) - 1):
+        at = ends[i]
+        end = ends[i + 1]
+        if at == end:
+            continue
+        if load_u8(paths, at) != SLASH or load_u8(paths, end - 1) == SLASH:
+            return i
+        name = 0
+        dots = 0
+        for k in range(at + 1, end):
+            byte = load_u8(paths, k)
+            if byte == SLASH:
+                if name == 0 or (dots == name and name <= 2):
+                    return i
+                name = 0
+                dots = 0
+                continue
+            if byte < 0x20 or byte == 0x7F:
+                return i
+            name += 1
+            dots += byte == 0x2E
+        if dots == name and name <= 2:
+            return i
+    return len(ends) - 1
+
+
+def order_of(paths: pa.Array) -> Int64s | None:
+    """The rows in pre-order, children by name; None where they are in a pre-order already, with all parents."""
+    found = _parents(paths)
+    if not ((found == MISSING) | (found == TWICE)).any():
+        return None
+    data, ends, _ = flat(paths)
+    # A slash before all else: what is below a node follows it.
+    low = np.where(data == SLASH, 0, data).astype(np.uint8)
+    keys = pa.Array.from_buffers(
+        pa.binary(), len(paths), [None, pa.py_buffer(np.ascontiguousarray(ends)), pa.py_buffer(low)]
+    )
+    order: Int64s = np.asarray(pc.sort_indices(keys)).astype(np.int64)
+    return order
+
+
+def _parents(paths: pa.Array) -> Int64s:
+    data, ends, _ = flat(paths)
+    out, missing = np.empty(len(paths), np.int64), np.empty(len(paths), np.int64)
+    stack = np.empty(MOST_LEVELS, np.int64)
+    if parents(data, np.ascontiguousarray(ends), stack, out, missing) < 0:
+        raise UsageError(f"zookeeper.snapshot: a path has more than {MOST_LEVELS} names")
+    return out
+
+
+def validate(paths: pa.Array) -> None:
+    """Raises `UsageError` for a path that no node can have."""
+    data, ends, _ = flat(paths)
+    bad = int(first_bad(data, np.ascontiguousarray(ends)))
+    if bad < len(paths):
+        raise UsageError(
+            f"zookeeper.snapshot: row {bad}: {paths[bad].as_py().decode('utf-8', 'replace')!r} is no path of a node",
+            advice="A path begins with a slash, does not end with one, and has no empty name, control character, '.' or '..' in it",
+        )
+
+
+def missing_paths(paths: pa.Array, more: Iterable[bytes] = ()) -> list[bytes]:
+    """The paths of parents, and of `more` nodes, that are not among these, which are in pre-order."""
+    data, ends, _ = flat(paths)
+    out, short = np.empty(len(paths), np.int64), np.empty(len(paths), np.int64)
+    parents(data, np.ascontiguousarray(ends), np.empty(MOST_LEVELS, np.int64), out, short)
+    made: set[bytes] = set()
+    for i in np.flatnonzero(out == MISSING).tolist():
+        path = data[int(ends[i]) : int(ends[i + 1])].tobytes()
+        cut = path.rfind(b"/")
+        while cut > int(short[i]) or (cut >= 0 and not short[i] and path):
+            made.add(path[:cut])
+            path = path[:cut]
+            cut = path.rfind(b"/")
+    if not len(paths) or len(paths[0].as_py()):
+        made.add(b"")
+    wanted = [one for one in more if one not in made]
+    there = set(_among(paths, [*wanted, *made]))
+    return sorted((made | set(wanted)) - there)
+
+
+def _among(paths: pa.Array, some: list[bytes]) -> list[bytes]:
+    found = (
+        np.asarray(pc.is_in(contents(pa.binary(), some), value_set=paths)) if some else np.zeros(0, np.bool_)
+    )
+    return [one for one, there in zip(some, found.tolist(), strict=True) if there]
+
+
+def twice(paths: pa.Array) -> int | None:
+    """A row whose path comes twice; None where there is none."""
+    coded = paths.dictionary_encode()
+    if len(coded.dictionary) == len(paths):
+        return None
+    _, first = np.unique(np.asarray(coded.indices), return_index=True)
+    again = np.ones(len(paths), np.bool_)
+    again[first] = False
+    return int(np.flatnonzero(again)[0])
+
+
+def parents_of(paths: pa.Array) -> npt.NDArray[np.int64]:
+    """The row of each node's parent, in a tree that is whole and in pre-order."""
+    return _parents(paths)
