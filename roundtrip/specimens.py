@@ -79,6 +79,64 @@ def _operations(count: int) -> list[dict[str, Any]]:
     ]
 
 
+_WORLD = [{"perms": 31, "scheme": "world", "id": "anyone"}]
+
+
+def _txns(multi: str) -> list[dict[str, Any]]:
+    """Transactions of all types, the multi as one row or as several."""
+    bodies: list[dict[str, Any]] = [
+        {"type": "createSession", "time_out": 30000},
+        {
+            "type": "create",
+            "path": "/a",
+            "data": b"1",
+            "acl": _WORLD,
+            "ephemeral": False,
+            "parent_cversion": 1,
+        },
+        {
+            "type": "create2",
+            "path": "/a/e",
+            "data": None,
+            "acl": _WORLD * 2,
+            "ephemeral": True,
+            "parent_cversion": 1,
+        },
+        {"type": "createTTL", "path": "/t", "data": b"", "acl": None, "parent_cversion": 2, "ttl": 1000},
+        {"type": "createContainer", "path": "/c", "data": None, "acl": [], "parent_cversion": 3},
+        {"type": "setData", "path": "/a", "data": b"22", "version": 1},
+        {"type": "setACL", "path": "/a", "acl": _WORLD, "version": 1},
+        {
+            "type": "multi",
+            "txns": [
+                {"type": "check", "path": "/a", "version": 2},
+                {
+                    "type": "create",
+                    "path": "/m",
+                    "data": b"3",
+                    "acl": _WORLD,
+                    "ephemeral": False,
+                    "parent_cversion": 4,
+                },
+                {"type": "error", "err": -2},
+            ],
+        },
+        {"type": "error", "err": -101},
+        {"type": "reconfig", "path": "/zookeeper/config", "data": b"server.1=h", "version": -1},
+        {"type": "deleteContainer", "path": "/c"},
+        {"type": "delete", "path": "/t"},
+        {"type": "closeSession", "paths_to_delete": ["/a/e"]},
+    ]
+    rows = []
+    for n, body in enumerate(bodies):
+        digest = None if body["type"] == "error" else 1000 + n
+        head = {"zxid": n + 1, "time": _T + n, "session_id": 1 << 56, "cxid": n, "tree_digest": digest}
+        parts = body["txns"] if multi == "exploded" and "txns" in body else [body]
+        for place, part in enumerate(parts):
+            rows.append({**head, **part, "sub": None if part is body else place})
+    return rows
+
+
 SAMPLES: tuple[Sample, ...] = (
     Sample("kafka.log", f"{_FIRST}.log", _records(9), {"batch.size": 120}),
     *(
@@ -141,6 +199,10 @@ SAMPLES: tuple[Sample, ...] = (
         ],
     ),
     Sample("leveldb.current", "CURRENT", [{"manifest": "MANIFEST-000002"}]),
+    *(Sample("zookeeper.txnlog", "log.1", _txns(one), {"multi": one}) for one in ("nested", "exploded")),
+    Sample("zookeeper.accepted_epoch", "acceptedEpoch", [{"epoch": 7}]),
+    Sample("zookeeper.current_epoch", "currentEpoch", [{"epoch": 6}]),
+    Sample("zookeeper.myid", "myid", [{"myid": 3}]),
 )  # fmt: skip
 
 

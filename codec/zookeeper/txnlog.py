@@ -478,7 +478,7 @@ def _damage(window: Window, found: _Found, context: TxnLogContext) -> Fault:
     offset = window.offset + stop
     left = window.size - offset
     length = load_i32be(data, stop + LENGTH) if len(data) - stop >= BODY else 0
-    if why == records.ZERO or (left < BODY and not data[stop:].any()):
+    if why == records.ZERO:
         return _zeros(window, stop, left)
     if why == records.BAD_LENGTH:
         text = f"Unreasonable length = {length}"
@@ -488,6 +488,7 @@ def _damage(window: Window, found: _Found, context: TxnLogContext) -> Fault:
         return Fault(NAME, offset, BODY, Kind.LENGTH, text, system=system)
     if why == records.TORN:
         if left < BODY:
+            # Zeros too: a checksum begins with them.
             text = f"{left} bytes at the end are too few for a record"
         else:
             text = f"the record takes {OVERHEAD + length} bytes, {left} are left of the file"
@@ -553,7 +554,7 @@ def _end_of_damaged(window: Window, at: int, context: TxnLogContext) -> int:
     if len(data) - at < LEAST:
         return at + 1
     end = at + OVERHEAD + load_i32be(data, at + LENGTH)
-    if at + LEAST <= end <= len(data) and data[end - 1] == EOR and not data[at : at + 4].any():
+    if at + LEAST <= end <= len(data) and data[end - 1] == EOR:
         zxid = load_i64be(data, at + BODY + records.ZXID_AT)
         behind = data[end : end + BODY]
         follows = records.scan_one(data, end, window.size - window.offset - end)
