@@ -137,6 +137,15 @@ def _txns(multi: str) -> list[dict[str, Any]]:
     return rows
 
 
+_NODES: list[dict[str, Any]] = [
+    {"path": "/a", "data": b"1" * 40, "acl": _WORLD, "czxid": 3, "mzxid": 5, "ctime": _T, "mtime": _T + 5, "version": 2},
+    {"path": "/a/b", "data": None, "acl": [{"perms": 1, "scheme": "digest", "id": "u:x"}, *_WORLD], "czxid": 4, "aversion": 1},
+    {"path": "/a/e", "data": b"", "czxid": 5, "ephemeral_owner": 1 << 56, "kind": "ephemeral"},
+    {"path": "/c", "data": b"", "czxid": 6, "kind": "container"},
+    {"path": "/c/t", "data": b"x", "czxid": 7, "kind": "ttl", "ttl": 60_000},
+]  # fmt: skip
+
+
 SAMPLES: tuple[Sample, ...] = (
     Sample("kafka.log", f"{_FIRST}.log", _records(9), {"batch.size": 120}),
     *(
@@ -200,6 +209,11 @@ SAMPLES: tuple[Sample, ...] = (
     ),
     Sample("leveldb.current", "CURRENT", [{"manifest": "MANIFEST-000002"}]),
     *(Sample("zookeeper.txnlog", "log.1", _txns(one), {"multi": one}) for one in ("nested", "exploded")),
+    Sample("zookeeper.snapshot", "snapshot.7", _NODES),
+    *(
+        Sample("zookeeper.snapshot", f"snapshot.7.{one}", _NODES, {"snapshot.compression.method": one})
+        for one in ("gz", "snappy")
+    ),
     Sample("zookeeper.accepted_epoch", "acceptedEpoch", [{"epoch": 7}]),
     Sample("zookeeper.current_epoch", "currentEpoch", [{"epoch": 6}]),
     Sample("zookeeper.myid", "myid", [{"myid": 3}]),

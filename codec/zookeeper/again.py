@@ -206,7 +206,7 @@ class _Snapshot:
             return END.pack({"checksum": self._end_sum})
         if kind == "digest":
             values = dict(self.ending.get("digest") or {"zxid": 0, "digest_version": VERSION, "digest": None})
-            if values["digest"] is None or not keep:
+            if values["digest"] is None or (not keep and values["zxid"]):
                 values["digest"] = signed(self.digest)
             head = {**values, "checksum": 0}
             body = DIGEST.pack(head)[:-SEAL_SIZE]
@@ -274,7 +274,8 @@ def _ending(facts: dict[str, Any], options: Options, zxid: int, had: bool) -> di
             "digest": facts.get("digest"),
         }
     elif asked and options["digest.enabled"]:
-        out["digest"] = {"zxid": zxid, "digest_version": VERSION, "digest": None}
+        # Before the first transaction a server has no digest.
+        out["digest"] = {"zxid": zxid, "digest_version": VERSION, "digest": None if zxid else 0}
     asked = options.given("serializeLastProcessedZxid.enabled") or not had
     if facts.get("last_processed_zxid") is not None and (
         not asked or options["serializeLastProcessedZxid.enabled"]
@@ -388,12 +389,12 @@ def _counters(nodes: Nodes, client: Int64s | None) -> None:
     parent = tree.parents_of(nodes.paths)
     below = parent >= 0
     children = np.bincount(parent[below], minlength=len(nodes)).astype(np.int64)
-    derived = children
+    # A server makes its own nodes without counting them.
+    own = np.asarray(pc.is_in(nodes.paths, value_set=contents(pa.binary(), tree.SYSTEM[1:])))
+    derived = children - np.bincount(parent[below & own], minlength=len(nodes))
     if client is not None:
-        derived = np.where(client == _UNKNOWN, children, (client + children) // 2)
+        derived = np.where(client == _UNKNOWN, derived, (client + children) // 2)
     stats = nodes.stats
-    # A server makes the children of this one without counting them.
-    derived = np.where(np.asarray(pc.equal(nodes.paths, b"/zookeeper")), 0, derived)
     stats["cversion"] = np.where(stats["cversion"] == _UNKNOWN, derived, stats["cversion"])
     last = stats["czxid"].copy()
     np.maximum.at(last, parent[below], stats["czxid"][below])
