@@ -321,14 +321,19 @@ def _text(stored: bytes | None) -> str | None:
 
 
 class _Section(Type):
-    """A section or a node of a snapshot, told by what comes before it in the file."""
+    """A section or a node of a snapshot, told by what comes before it in the file; of a compressed one all of them."""
 
-    def unpack(self, buf: Any, at: int, end: int, scope: Scope) -> tuple[dict[str, Any], int]:
-        struct = _sections(bytes(buf)).get(at)
+    def unpack(self, buf: Any, at: int, end: int, scope: Scope) -> tuple[list[dict[str, Any]], int]:
+        file = bytes(buf)
+        if at == 0 and not file.startswith(b"ZKSN"):
+            name = "gzip" if file.startswith(b"\x1f\x8b") else "snappy"
+            plain = decompress(name, np.frombuffer(file, np.uint8), _LIMIT).tobytes()
+            return [{"name": one.name, **one.unpack(plain, i)[0]} for i, one in _sections(plain).items()], end
+        struct = _sections(file).get(at)
         if struct is None:
             raise DescriptionError("no section starts here", at)
         values, stop = struct.unpack(buf, at, end)
-        return {"name": struct.name, **values}, stop
+        return [{"name": struct.name, **values}], stop
 
     def label(self) -> str:
         return "section"
@@ -362,8 +367,7 @@ def _sections(file: bytes) -> dict[int, Struct]:
 def zookeeper_snapshot(sections: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
     """The nodes, with the lists of the ACL table."""
     lists = {-1: [{"perms": 31, "scheme": "world", "id": "anyone"}]}
-    for frame in sections:
-        section = frame["section"]
+    for section in (one for frame in sections for one in frame["section"]):
         if section["name"] == "acls":
             for one in section["entries"]:
                 lists[one["id"]] = [

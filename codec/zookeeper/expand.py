@@ -1,7 +1,7 @@
 """Compressed snapshots, as much of them as can be decompressed.
 
-gzip is one stream: what follows damage is lost. Snappy comes in chunks of 32 KiB, each on its own: of a damaged one zeros
-are left, so that the nodes behind it keep their places. Source: `SnapStream` of ZooKeeper, `SnappyOutputStream` of snappy-java.
+gzip is one stream: what follows damage is lost. Snappy comes in chunks of 32 KiB, each on its own: of a damaged one
+the place is left, so that the nodes behind it keep their places. Source: `SnapStream` of ZooKeeper, `SnappyOutputStream` of snappy-java.
 """
 
 from __future__ import annotations
@@ -11,18 +11,21 @@ import zlib
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from logwright.codec import snappy
 from logwright.codec.base import Bytes
 from logwright.codec.compress import BombError, CompressionError, decompress
 from logwright.codec.fault import Kind
 from logwright.codec.intrinsics import load_i32be, read_uvarint
+from logwright.codec.zookeeper.jute import Int64s
 
 SNAPPY_MAGIC = b"\x82SNAPPY\x00"
 MAGICS = {"gzip": b"\x1f\x8b", "snappy": SNAPPY_MAGIC}
 """What a server looks at before it tries a file."""
 _HEADER = len(SNAPPY_MAGIC) + 8
 _CHUNK = 32768
+_FILL = 0xFF
 _GZIP_HEADER = 10
 _PLAIN_GZIP = b"\x08\x00"
 """Deflate, and nothing behind the header, as Java writes it."""
@@ -37,6 +40,15 @@ class Expanded:
     data: Bytes
     error: str = ""
     kind: Kind = Kind.PAYLOAD
+    lost: tuple[tuple[int, int], ...] = ()
+    """Where something else is in `data`, since what should be there is lost: from, to."""
+
+    def touched(self, starts: Int64s, ends: Int64s) -> npt.NDArray[np.bool_]:
+        """Which of these stretches reach into what is lost."""
+        out = np.zeros(len(starts), np.bool_)
+        for low, high in self.lost:
+            out |= (starts < high) & (ends > low)
+        return out
 
 
 def expand(compression: str, data: Bytes, limit: int) -> Expanded:
@@ -56,8 +68,10 @@ def expand(compression: str, data: Bytes, limit: int) -> Expanded:
     except BombError as error:
         return Expanded(nothing, str(error), Kind.LENGTH)
     except CompressionError as error:
-        left = _rest_of_gzip(data, limit) if compression == "gzip" else _rest_of_snappy(data, limit)
-        return Expanded(left, str(error))
+        if compression == "gzip":
+            return Expanded(_rest_of_gzip(data, limit), str(error))
+        left, lost = _rest_of_snappy(data, limit)
+        return Expanded(left, str(error), lost=tuple(lost))
 
 
 def _rest_of_gzip(data: Bytes, limit: int) -> Bytes:
@@ -77,9 +91,10 @@ def _rest_of_gzip(data: Bytes, limit: int) -> Bytes:
     return np.frombuffer(b"".join(parts), np.uint8)[:limit]
 
 
-def _rest_of_snappy(data: Bytes, limit: int) -> Bytes:
-    """The chunks up to where the chain of lengths breaks; of a damaged one what comes before the damage, and zeros."""
+def _rest_of_snappy(data: Bytes, limit: int) -> tuple[Bytes, list[tuple[int, int]]]:
+    """The chunks up to where the chain of lengths breaks, of a damaged one what comes before the damage; and what is lost."""
     parts: list[Bytes] = []
+    lost: list[tuple[int, int]] = []
     at, total = _HEADER, 0
     while at + 4 <= len(data) and total + _CHUNK <= limit:
         length = load_i32be(data, at)
@@ -87,10 +102,13 @@ def _rest_of_snappy(data: Bytes, limit: int) -> Bytes:
             break
         at += 4
         end = min(at + length, len(data))
-        size, _ = read_uvarint(data, at, end)
-        out = np.zeros(size if 0 < size <= _CHUNK else _CHUNK, np.uint8)
-        snappy.decompress(data, at, end, out, 0, len(out))
+        size, start = read_uvarint(data, at, end)
+        # No length, and no path or time, is all ones.
+        out = np.full(size if start >= 0 and 0 < size <= _CHUNK else _CHUNK, _FILL, np.uint8)
+        if snappy.decompress(data, at, end, out, 0, len(out)) < 0:
+            made = np.flatnonzero(out != _FILL)
+            lost.append((total + (int(made[-1]) + 1 if len(made) else 0), total + len(out)))
         parts.append(out)
         total += len(out)
         at = end
-    return np.concatenate(parts) if parts else np.zeros(0, np.uint8)
+    return np.concatenate(parts) if parts else np.zeros(0, np.uint8), lost

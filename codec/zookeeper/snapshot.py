@@ -348,6 +348,14 @@ class ZooKeeperSnapshot:
         at = 0
         while True:
             found = self.scan(within, at, context.inner, check=False)
+            gone = context.expanded.touched(found.start, found.end)
+            if gone.any():
+                start = int(found.start[gone][0])
+                text = "what was here is lost with its chunk"
+                holes.append(
+                    Fault(NAME, start, int(found.end[gone][-1]) - start, Kind.PAYLOAD, text, system=_NEXT)
+                )
+                found = found.pick(~gone)
             yield from self.decode(within, found, table, columns, context.inner)
             if found.damage is None:
                 break
