@@ -268,7 +268,7 @@ class TxnLog:
                 Fault(NAME, int(start[0]), int(size[0]), Kind.LINK, text, Severity.WARNING, system, 0)
             )
         known = context.last_zxid if context.last_end == start[0] and context.last_zxid is not None else None
-        before = np.concatenate(([zxids[0] - 1 if known is None else known], zxids[:-1]))
+        before = np.concatenate(([zxids[0] if known is None else known], zxids[:-1]))
         # A difference of zxids far apart may not fit 64 bits: epochs are compared first.
         same = zxids >> 32 == before >> 32
         odd = (same & (zxids != before + 1)) | (zxids >> 32 < before >> 32)
