@@ -25,8 +25,8 @@ from logwright.codec.whole import kept
 from logwright.codec.zookeeper.adler import adler32
 from logwright.codec.zookeeper.bodies import TXNS_TYPE
 from logwright.codec.zookeeper.jute import ACL_RAW_TYPE, ACL_TYPE, NULL, Int64s, put_bytes, stored_strings
-from logwright.codec.zookeeper.records import BODY, HEAD, ZXID_AT
-from logwright.codec.zookeeper.rows import NAME, NESTED, ROWS, Rows
+from logwright.codec.zookeeper.records import BODY, HEAD, HEAD_FIELDS, MOST, ZXID_AT, scan_records
+from logwright.codec.zookeeper.rows import NAME, ROWS, Rows
 from logwright.codec.zookeeper.txns import (
     ACLS,
     CLOSE_SESSION,
@@ -754,13 +754,8 @@ def _again(given: _Rows, frames: pa.Table, file: pa.Table | None, context: TxnLo
             elif table.header[i]:
                 yield _header(file, stored)
             elif table.owner[i] >= 0:
-                owner = int(table.owner[i])
-                made = given.records(owner, owner + 1, table.of_txns(i, i + 1))
-                if stored is not None and _says(stored, made.payload(0), context):
-                    yield _record(stored)
-                else:
-                    yield made.data
-            elif stored is not None and _says(stored, None, context):
+                yield _one(given, int(table.owner[i]), stored, table.of_txns(i, i + 1), context)
+            elif stored is not None and not _decoded(stored, context).num_rows:
                 yield _record(stored)
 
 
@@ -774,26 +769,44 @@ def _record(payload: bytes) -> bytes:
     return data.tobytes()
 
 
-def _says(stored: bytes, made: bytes | None, context: TxnLogContext) -> bool:
-    """Whether a stored payload says what rows say: it would be written from them just as they are. None: there are no rows."""
-    record = np.frombuffer(_record(stored), np.uint8)
-    end = np.array([len(record)], np.int64)
-    head = np.zeros(1, HEAD)
-    if len(stored) >= TXN_HEADER:
-        for name, at in (
-            ("session_id", 0),
-            ("cxid", _CXID),
-            ("zxid", ZXID_AT),
-            ("time", _TIME),
-            ("type", _TYPE),
-        ):
-            kind = ">i4" if name in ("cxid", "type") else ">i8"
-            head[name] = np.frombuffer(stored, kind, 1, at)
-    window = Window(record, 0, len(record))
-    frames = Frames(np.zeros(1, np.int64), end, head, len(record))
-    batch = Rows(window, frames, context, multi=NESTED).decoded(ROWS.names(detail=True)).batch
-    if not batch.num_rows:
-        return made is None
-    if made is None:
+def _one(
+    given: _Rows, i: int, stored: bytes | None, digests: tuple[Int64s, Int64s] | None, context: TxnLogContext
+) -> Chunk:
+    """A transaction as its record: of the stored payload where that says what the rows say."""
+    if stored is not None:
+        rows = given.rows.slice(int(given.cuts[i]), int(given.cuts[i + 1] - given.cuts[i]))
+        said = _decoded(stored, context)
+        if _same(rows, said):
+            return _record(stored)
+    made = given.records(i, i + 1, digests)
+    if stored is not None and said.num_rows:
+        # The same in other words: without some columns, or a multi in its other form.
+        cuts = np.array([0, said.num_rows], np.int64)
+        if records_of(said, cuts, 0, 0).payload(0) == made.payload(0):
+            return _record(stored)
+    return made.data
+
+
+_PLACES = ("position", "file")
+"""Columns that say where a row is, not what it is."""
+
+
+def _same(rows: pa.Table, said: pa.RecordBatch) -> bool:
+    """Whether rows are those of a payload, column by column."""
+    columns = [name for name in rows.column_names if name in said.schema.names and name not in _PLACES]
+    try:
+        given = rows.select(columns).cast(ROWS.schema(columns))
+    except (pa.ArrowException, ValueError):
         return False
-    return records_of(batch, np.array([0, 1], np.int64), 0, 0).payload(0) == made
+    return bool(given.equals(pa.Table.from_batches([said.select(columns)])))
+
+
+def _decoded(stored: bytes, context: TxnLogContext) -> pa.RecordBatch:
+    """The rows of a payload, with all columns; none where it can't be understood."""
+    record = np.frombuffer(_record(stored), np.uint8)
+    one = np.zeros(1, np.int64)
+    heads = np.empty((1, HEAD_FIELDS), np.int64)
+    scan_records(record, 0, len(record), 0, MOST, one, one.copy(), heads)
+    end = np.array([len(record)], np.int64)
+    frames = Frames(one, end, heads.view(HEAD).reshape(-1), len(record))
+    return Rows(Window(record, 0, len(record)), frames, context).decoded(ROWS.names(detail=True)).batch

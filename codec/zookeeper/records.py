@@ -258,7 +258,7 @@ class Search:
     def chain(self, at: int) -> tuple[int, bool]:
         """Where the records end that follow one another from `at` on, and whether that is, or may be, the end of the log."""
         window = self.window
-        room = max((len(window.data) - at) // LEAST, 1)
+        room = (len(window.data) - at) // (OVERHEAD + 1) + 1
         starts, ends = np.empty(room, np.int64), np.empty(room, np.int64)
         heads = np.empty((room, HEAD_FIELDS), np.int64)
         left = window.size - window.offset - at

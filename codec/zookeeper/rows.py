@@ -77,11 +77,9 @@ ROWS = Table(
 class Rows:
     """The rows of some transactions."""
 
-    def __init__(
-        self, window: Window, frames: Frames, context: TxnLogContext, multi: str | None = None
-    ) -> None:
+    def __init__(self, window: Window, frames: Frames, context: TxnLogContext) -> None:
         self.window, self.frames, self.context = window, frames, context
-        self.exploded = (multi or context.options["multi"]) == EXPLODED
+        self.exploded = context.options["multi"] == EXPLODED
         ends = frames.end - 1
         self.all, total = Bodies.of(window.data, frames.start + BODY, ends)
         self.sound = self.all.found[:, STATUS] == SOUND

@@ -554,11 +554,13 @@ def _end_of_damaged(window: Window, at: int, context: TxnLogContext) -> int:
     if len(data) - at < LEAST:
         return at + 1
     end = at + OVERHEAD + load_i32be(data, at + LENGTH)
-    if at + LEAST <= end <= len(data) and data[end - 1] == EOR:
+    if at + LEAST <= end <= len(data):
+        if adler32(data, at + BODY, end - 1) == load_i64be(data, at):
+            return int(end)
         zxid = load_i64be(data, at + BODY + records.ZXID_AT)
-        behind = data[end : end + BODY]
         follows = records.scan_one(data, end, window.size - window.offset - end)
-        if follows or not behind.any() or (context.last_zxid is not None and zxid == context.last_zxid + 1):
+        next_one = context.last_zxid is not None and zxid == context.last_zxid + 1
+        if data[end - 1] == EOR and (follows or next_one or not data[end : end + BODY].any()):
             return int(end)
     found = int(records.true_end(data, at, min(len(data), at + records.REACH)))
     return found if found >= 0 else at + 1

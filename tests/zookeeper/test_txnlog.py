@@ -112,7 +112,10 @@ def test_rows_are_those_of_the_toolkit() -> None:
         if "exit 0" not in text or "EOF reached after" not in text:
             continue
         lines = [line for line in text.split("\n") if " session 0x" in line and " zxid 0x" in line]
-        rows = Specimen.of(path).read().table.to_pylist()
+        read = Specimen.of(path).read()
+        if read.report.errors:
+            continue  # the toolkit prints damaged records, too
+        rows = read.table.to_pylist()
         found = [
             (row["session_id"] % (1 << 64), row["cxid"] % (1 << 32), row["zxid"], row["type"]) for row in rows
         ]
@@ -214,7 +217,7 @@ def test_unsupported_types() -> None:
 
 def test_old_forms() -> None:
     rows = _log("syn_create_v0", "log.1").read(columns="*").table.to_pylist()
-    assert [row["parent_cversion"] for row in rows if row["type"] == "create"] == [None] * 4
+    assert {row["parent_cversion"] for row in rows if row["type"] == "create"} == {None}
     closed = _log("closesession_nobody", "log.1").read(columns="*").table.to_pylist()
     sessions = [row for row in closed if row["type"] == "closeSession"]
     assert {row["paths_to_delete"] is None for row in sessions} == {True}
@@ -265,6 +268,10 @@ def test_a_sub_transaction_of_no_known_type() -> None:
     assert specimen.encode(*specimen.tables()) == specimen.all_bytes()
     with pytest.raises(UsageError, match="'unknown 99', which is not written in a multi"):
         specimen.encode(specimen.read().table)
+    rows, frames, file = specimen.tables()
+    other = rows.set_column(rows.schema.get_field_index("cxid"), "cxid", pa.array([77], pa.int32()))
+    with pytest.raises(UsageError, match="'unknown 99', which is not written in a multi"):
+        specimen.encode(other, frames, file)
 
 
 def _multi(count: int, *subs: bytes) -> bytes:
@@ -311,7 +318,7 @@ ODD = [
     _body(txns.CLOSE_SESSION, b"\xff\xff\xff\xff"), _body(txns.CLOSE_SESSION, b"\xff\xff\xff\xf0"),
     _body(txns.CLOSE_SESSION, b"\0\0"), _body(txns.CLOSE_SESSION, b"\0\0\0\1\0\0\0\1\xff"),
     _body(txns.CLOSE_SESSION, b"\0\0\0\1\0\0\0\7x"), _body(txns.CLOSE_SESSION, b"\0\0\0\1\xff\xff\xff\0x"),
-    _body(txns.CLOSE_SESSION, b"\0\0\0\2" + bytes(20)), _body(txns.CLOSE_SESSION, b"\7\0\0\2"),
+    _body(txns.CLOSE_SESSION, b"\0\0\0\2" + bytes(19)), _body(txns.CLOSE_SESSION, b"\7\0\0\2"),
     _body(txns.CREATE, b"\0\0\0\1/" + b"\xff\xff\xff\xff" * 2 + b"\7" + bytes(4)),
     _body(txns.DELETE, b"\0\0\0\1\xff"), _body(txns.DELETE, "\0\0\0\4\U0001f600".encode()),
     _body(txns.SET_ACL, b"\xff\xff\xff\xff" + b"\xff\xff\xff\xf0" + bytes(4)),
@@ -395,8 +402,8 @@ def test_what_is_lost_at_the_ends() -> None:
     broken = _with_damage(data, 16 + 20, b"\xff")
     assert dict(_of(broken, "log.5").read().report.faults[0].lost) == {"first_zxid": 5, "last_zxid": 5}
     assert dict(_of(broken, "memory").read().report.faults[0].lost) == {"last_zxid": 5}
-    last = _with_damage(data, len(data) - 10, b"\xff")
-    assert dict(_of(last).read().report.faults[0].lost) == {"first_zxid": 7}
+    last = _with_damage(data, len(data) - 10, b"\x77")
+    assert dict(_of(last, "log.5").read().report.faults[0].lost) == {"first_zxid": 7}
     # The second of two that are the same is damaged, and what follows is no more than that.
     again = _made(_payload(5), _payload(5), _payload(5))
     (fault,) = _faults(_of(_with_damage(again, 16 + 49 + 20, b"\xff"), "log.5"))
@@ -723,7 +730,7 @@ _DATA = st.none() | st.binary(max_size=6)
 _ACL = st.none() | st.lists(st.fixed_dictionaries({"perms": _I32, "scheme": _TEXT, "id": _TEXT}), max_size=2)
 _FIELDS: dict[str, Any] = {
     "path": _TEXT, "data": _DATA, "acl": _ACL, "ephemeral": st.booleans(), "parent_cversion": _I32, "version": _I32,
-    "err": _I32, "ttl": _I64, "time_out": _I32, "paths_to_delete": st.none() | st.lists(_TEXT, max_size=3),
+    "err": _I32, "ttl": _I64, "time_out": _I32, "paths_to_delete": st.none() | st.lists(_TEXT.filter(bool), max_size=3),
 }  # fmt: skip
 
 
