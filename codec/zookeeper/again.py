@@ -15,18 +15,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from logwright.codec.base import Chunk
-from logwright.codec.columns import contents
 from logwright.codec.compress import compress
 from logwright.codec.fault import UsageError
 from logwright.codec.option import Options
 from logwright.codec.whole import kept
 from logwright.codec.zookeeper import tree
-from logwright.codec.zookeeper.acl import AclTable, packed
+from logwright.codec.zookeeper.acl import AclTable
 from logwright.codec.zookeeper.columns import EPHEMERAL, kinds_of
 from logwright.codec.zookeeper.digest import VERSION, node_digests, signed
-from logwright.codec.zookeeper.encode import STATS, AclLists, Given, Nodes, narrow, sessions_bytes, table_of
-from logwright.codec.zookeeper.jute import ACL_RAW_TYPE, Int64s
-from logwright.codec.zookeeper.node import OPEN_ACL
+from logwright.codec.zookeeper.encode import AclLists, Given, Nodes, sessions_bytes, table_of
 from logwright.codec.zookeeper.sections import (
     DBID,
     DIGEST,
@@ -40,9 +37,6 @@ from logwright.codec.zookeeper.sections import (
 from logwright.codec.zookeeper.sections import VERSION as FORMAT
 
 NODE = "node"
-_READ_ONLY = [{"perms": 1, "scheme": b"world", "id": b"anyone"}]
-"""The ACL of /zookeeper/config."""
-_CONFIG = b"/zookeeper/config"
 _COMPRESSION = {"gz": "gzip", "snappy": "snappy", "none": "none", "": "none"}
 
 
@@ -112,12 +106,12 @@ class _Snapshot:
             zxid = options["zxid"]
         known = None if frames is None else _specials(frames, rows.num_rows)
         if known == [] and not rows.num_rows and trailing:
-            return cls(_stored(given, acls), acls, [], [], facts, {}, trailing, any=False)
+            return cls(tree.stored(given, acls), acls, [], [], facts, {}, trailing, any=False)
         placed = known is not None and not _packed(known)
         if placed:
-            nodes = _stored(given, acls)
+            nodes = tree.stored(given, acls)
         else:
-            nodes = _whole(given, acls, zxid, had=file is not None)
+            nodes = tree.whole(given, acls, zxid, had=file is not None)
         if zxid is None:
             zxid = max([0, *(int(nodes.stats[name].max(initial=0)) for name in ("czxid", "mzxid", "pzxid"))])
         sessions = list(facts.get("sessions") or [])
@@ -284,118 +278,3 @@ def _ending(facts: dict[str, Any], options: Options, zxid: int, had: bool) -> di
     elif asked and options["serializeLastProcessedZxid.enabled"]:
         out["last_processed"] = zxid
     return out
-
-
-def _stored(given: Given, acls: AclLists) -> Nodes:
-    """Rows as they are, in their order."""
-    paths = given.paths()
-    numbers = acls.numbers(given.acls(), *_ids(given))
-    stats = {
-        "czxid": given.numbers("czxid", 0),
-        "mzxid": given.numbers("mzxid", 0),
-        "ctime": given.times("ctime", 0),
-        "mtime": given.times("mtime", 0),
-        "version": given.numbers("version", 0),
-        "cversion": given.numbers("stored_cversion", 0),
-        "aversion": given.numbers("aversion", 0),
-        "owner": given.owners(),
-        "pzxid": given.numbers("pzxid", 0),
-    }
-    narrow(stats)
-    data = given.column("data")
-    return Nodes(paths, pa.nulls(len(given), pa.binary()) if data is None else data, numbers, stats, acls)
-
-
-def _ids(given: Given) -> tuple[Int64s, np.ndarray[Any, np.dtype[np.bool_]]]:
-    found = given.column("acl_id")
-    has = np.zeros(len(given), np.bool_) if found is None else np.asarray(found.is_valid())
-    return given.numbers("acl_id", OPEN_ACL), has
-
-
-def _whole(given: Given, acls: AclLists, zxid: int | None, *, had: bool) -> Nodes:
-    """A tree of the rows: in order, with all parents and the system's own nodes, and what they leave out derived."""
-    paths = given.paths()
-    tree.validate(paths)
-    order = tree.order_of(paths)
-    row = tree.twice(paths)
-    if row is not None:
-        raise UsageError(
-            f"zookeeper.snapshot: the path {given.rows['path'][row].as_py()!r} of row {row} was there before",
-            advice="Give each path once",
-        )
-    if order is not None:
-        given = Given(given.rows.take(pa.array(order)))
-        paths = given.paths()
-    czxid = given.numbers("czxid", 0 if zxid is None else zxid)
-    mzxid = given.numbers("mzxid", czxid)
-    ctime = given.times("ctime", 0)
-    acl = acls.numbers(given.acls(), *_ids(given))
-    data = given.column("data")
-    made = tree.missing_paths(paths, () if had else tree.SYSTEM)
-    count = len(given)
-    stats = {
-        "czxid": czxid,
-        "mzxid": mzxid,
-        "ctime": ctime,
-        "mtime": given.times("mtime", ctime),
-        "version": given.numbers("version", 0),
-        "cversion": given.numbers("stored_cversion", _UNKNOWN),
-        "aversion": given.numbers("aversion", 0),
-        "owner": given.owners(),
-        "pzxid": given.numbers("pzxid", _UNKNOWN),
-    }
-    client = given.numbers("cversion", _UNKNOWN) if "cversion" in given.rows.column_names else None
-    if data is None:
-        data = (
-            pa.nulls(count, pa.binary())
-            if "data" in given.rows.column_names or not count
-            else contents(pa.binary(), [b""] * count)
-        )
-    if made:
-        new = np.array([0 if one in tree.SYSTEM or zxid is None else zxid for one in made], np.int64)
-        for name in STATS:
-            fresh = new if name in ("czxid", "mzxid") else np.zeros(len(made), np.int64)
-            if name in ("cversion", "pzxid"):
-                fresh = np.full(len(made), _UNKNOWN)
-            if name == "aversion":
-                fresh = np.array([-1 if one == _CONFIG else 0 for one in made], np.int64)
-            stats[name] = np.concatenate([stats[name], fresh])
-        paths = pa.concat_arrays([paths, contents(pa.binary(), made)])
-        data = pa.concat_arrays([data, contents(pa.binary(), [b""] * len(made))])
-        config = acls.number(_config_list()) if _CONFIG in made else OPEN_ACL
-        acl = np.concatenate([acl, [config if one == _CONFIG else OPEN_ACL for one in made]])
-        if client is not None:
-            client = np.concatenate([client, np.full(len(made), _UNKNOWN)])
-    nodes = Nodes(paths, data, acl, stats, acls)
-    again = tree.order_of(nodes.paths)
-    if again is not None:
-        nodes = nodes.take(again)
-        client = None if client is None else client[again]
-    _counters(nodes, client)
-    narrow(nodes.stats)
-    return nodes
-
-
-_UNKNOWN = np.iinfo(np.int64).min
-
-
-def _config_list() -> bytes:
-    one: bytes = packed(pa.array([_READ_ONLY], ACL_RAW_TYPE))[0].as_py()
-    return one
-
-
-def _counters(nodes: Nodes, client: Int64s | None) -> None:
-    """What follows from the children: how many were created at least, and the last of these transactions."""
-    parent = tree.parents_of(nodes.paths)
-    below = parent >= 0
-    children = np.bincount(parent[below], minlength=len(nodes)).astype(np.int64)
-    # A server makes its own nodes without counting them.
-    own = np.asarray(pc.is_in(nodes.paths, value_set=contents(pa.binary(), tree.SYSTEM[1:])))
-    derived = children - np.bincount(parent[below & own], minlength=len(nodes))
-    if client is not None:
-        derived = np.where(client == _UNKNOWN, derived, (client + children) // 2)
-    stats = nodes.stats
-    stats["cversion"] = np.where(stats["cversion"] == _UNKNOWN, derived, stats["cversion"])
-    last = stats["czxid"].copy()
-    np.maximum.at(last, parent[below], stats["czxid"][below])
-    stats["pzxid"] = np.where(stats["pzxid"] == _UNKNOWN, last, stats["pzxid"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,12 +15,16 @@ from logwright.codec.columns import contents
 from logwright.codec.fault import UsageError
 from logwright.codec.intrinsics import load_u8
 from logwright.codec.kernel import kernel
-from logwright.codec.zookeeper.acl import flat
-from logwright.codec.zookeeper.jute import Int64s
-from logwright.codec.zookeeper.node import SLASH, Int32s
+from logwright.codec.zookeeper.acl import flat, packed
+from logwright.codec.zookeeper.encode import STATS, AclLists, Given, Nodes, narrow
+from logwright.codec.zookeeper.jute import ACL_RAW_TYPE, Int64s
+from logwright.codec.zookeeper.node import OPEN_ACL, SLASH, Int32s
 
 SYSTEM = (b"", b"/zookeeper", b"/zookeeper/config", b"/zookeeper/quota")
 """The nodes that every tree has (`DataTree`)."""
+_READ_ONLY = [{"perms": 1, "scheme": b"world", "id": b"anyone"}]
+"""The ACL of /zookeeper/config."""
+_CONFIG = b"/zookeeper/config"
 MISSING, TWICE = -2, -3
 MOST_LEVELS = 1 << 15
 """Deeper than a path of 64 KiB can be."""
@@ -198,3 +203,118 @@ def twice(paths: pa.Array) -> int | None:
 def parents_of(paths: pa.Array) -> npt.NDArray[np.int64]:
     """The row of each node's parent, in a tree that is whole and in pre-order."""
     return _parents(paths)
+
+
+def stored(given: Given, acls: AclLists) -> Nodes:
+    """Rows as they are, in their order."""
+    paths = given.paths()
+    numbers = acls.numbers(given.acls(), *_ids(given))
+    stats = {
+        "czxid": given.numbers("czxid", 0),
+        "mzxid": given.numbers("mzxid", 0),
+        "ctime": given.times("ctime", 0),
+        "mtime": given.times("mtime", 0),
+        "version": given.numbers("version", 0),
+        "cversion": given.numbers("stored_cversion", 0),
+        "aversion": given.numbers("aversion", 0),
+        "owner": given.owners(),
+        "pzxid": given.numbers("pzxid", 0),
+    }
+    narrow(stats)
+    data = given.column("data")
+    return Nodes(paths, pa.nulls(len(given), pa.binary()) if data is None else data, numbers, stats, acls)
+
+
+def _ids(given: Given) -> tuple[Int64s, np.ndarray[Any, np.dtype[np.bool_]]]:
+    found = given.column("acl_id")
+    has = np.zeros(len(given), np.bool_) if found is None else np.asarray(found.is_valid())
+    return given.numbers("acl_id", OPEN_ACL), has
+
+
+def whole(given: Given, acls: AclLists, zxid: int | None, *, had: bool) -> Nodes:
+    """A tree of the rows: in order, with all parents and the system's own nodes, and what they leave out derived."""
+    paths = given.paths()
+    validate(paths)
+    order = order_of(paths)
+    row = twice(paths)
+    if row is not None:
+        raise UsageError(
+            f"zookeeper.snapshot: the path {given.rows['path'][row].as_py()!r} of row {row} was there before",
+            advice="Give each path once",
+        )
+    if order is not None:
+        given = Given(given.rows.take(pa.array(order)))
+        paths = given.paths()
+    czxid = given.numbers("czxid", 0 if zxid is None else zxid)
+    mzxid = given.numbers("mzxid", czxid)
+    ctime = given.times("ctime", 0)
+    acl = acls.numbers(given.acls(), *_ids(given))
+    data = given.column("data")
+    made = missing_paths(paths, () if had else SYSTEM)
+    count = len(given)
+    stats = {
+        "czxid": czxid,
+        "mzxid": mzxid,
+        "ctime": ctime,
+        "mtime": given.times("mtime", ctime),
+        "version": given.numbers("version", 0),
+        "cversion": given.numbers("stored_cversion", _UNKNOWN),
+        "aversion": given.numbers("aversion", 0),
+        "owner": given.owners(),
+        "pzxid": given.numbers("pzxid", _UNKNOWN),
+    }
+    client = given.numbers("cversion", _UNKNOWN) if "cversion" in given.rows.column_names else None
+    if data is None:
+        data = (
+            pa.nulls(count, pa.binary())
+            if "data" in given.rows.column_names or not count
+            else contents(pa.binary(), [b""] * count)
+        )
+    if made:
+        new = np.array([0 if one in SYSTEM or zxid is None else zxid for one in made], np.int64)
+        for name in STATS:
+            fresh = new if name in ("czxid", "mzxid") else np.zeros(len(made), np.int64)
+            if name in ("cversion", "pzxid"):
+                fresh = np.full(len(made), _UNKNOWN)
+            if name == "aversion":
+                fresh = np.array([-1 if one == _CONFIG else 0 for one in made], np.int64)
+            stats[name] = np.concatenate([stats[name], fresh])
+        paths = pa.concat_arrays([paths, contents(pa.binary(), made)])
+        data = pa.concat_arrays([data, contents(pa.binary(), [b""] * len(made))])
+        config = acls.number(_config_list()) if _CONFIG in made else OPEN_ACL
+        acl = np.concatenate([acl, [config if one == _CONFIG else OPEN_ACL for one in made]])
+        if client is not None:
+            client = np.concatenate([client, np.full(len(made), _UNKNOWN)])
+    nodes = Nodes(paths, data, acl, stats, acls)
+    again = order_of(nodes.paths)
+    if again is not None:
+        nodes = nodes.take(again)
+        client = None if client is None else client[again]
+    _counters(nodes, client)
+    narrow(nodes.stats)
+    return nodes
+
+
+_UNKNOWN = np.iinfo(np.int64).min
+
+
+def _config_list() -> bytes:
+    one: bytes = packed(pa.array([_READ_ONLY], ACL_RAW_TYPE))[0].as_py()
+    return one
+
+
+def _counters(nodes: Nodes, client: Int64s | None) -> None:
+    """What follows from the children: how many were created at least, and the last of these transactions."""
+    parent = parents_of(nodes.paths)
+    below = parent >= 0
+    children = np.bincount(parent[below], minlength=len(nodes)).astype(np.int64)
+    # A server makes its own nodes without counting them.
+    own = np.asarray(pc.is_in(nodes.paths, value_set=contents(pa.binary(), SYSTEM[1:])))
+    derived = children - np.bincount(parent[below & own], minlength=len(nodes))
+    if client is not None:
+        derived = np.where(client == _UNKNOWN, derived, (client + children) // 2)
+    stats = nodes.stats
+    stats["cversion"] = np.where(stats["cversion"] == _UNKNOWN, derived, stats["cversion"])
+    last = stats["czxid"].copy()
+    np.maximum.at(last, parent[below], stats["czxid"][below])
+    stats["pzxid"] = np.where(stats["pzxid"] == _UNKNOWN, last, stats["pzxid"])
