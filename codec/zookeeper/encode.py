@@ -63,6 +63,9 @@ OPTIONS = (DIGEST_ENABLED, LAST_PROCESSED_ENABLED, METHOD, ZXID, SESSION_TIMEOUT
 CHUNK = 1 << 16
 """So many nodes are written at a time."""
 _CHUNK_BYTES = 32 << 20
+_FEW = 1 << 22
+_KEEP = np.iinfo(np.int64).min
+"""No number of a list is this one."""
 STATS = ("czxid", "mzxid", "ctime", "mtime", "version", "cversion", "aversion", "owner", "pzxid")
 _INT32 = np.iinfo(np.int32)
 _COLUMNS: Mapping[str, Column] = {
@@ -151,6 +154,13 @@ class Nodes:
         return total
 
 
+def _few(values: Int64s) -> tuple[Int64s, Int64s]:
+    """`np.unique` with its inverse, for small numbers: without sorting."""
+    there = np.zeros(int(values.max(initial=0)) + 1, np.bool_)
+    there[values] = True
+    return np.flatnonzero(there), (np.cumsum(there) - 1)[values]
+
+
 class AclLists:
     """The ACL table being written: what the file had, and lists that rows bring."""
 
@@ -164,6 +174,7 @@ class AclLists:
             self._by_list.setdefault(one, number)
         self.open = packed(pa.array([OPEN], ACL_RAW_TYPE))[0].as_py()
         self.added = False
+        self._next = max([0, *self.ids]) + 1
 
     def number(self, one: bytes) -> int:
         """The number of a list, a new one if there is none."""
@@ -171,7 +182,8 @@ class AclLists:
             return OPEN_ACL
         found = self._by_list.get(one)
         if found is None:
-            found = max([0, *self.ids]) + 1
+            found = self._next
+            self._next += 1
             self._by_list[one] = found
             self.ids.append(found)
             self.lists.append(one)
@@ -191,17 +203,17 @@ class AclLists:
         raw = packed(self.given.raw).to_pylist()
         text = packed(raw_lists(self.given.text[0], None)).to_pylist()
         places = np.where(has, self.given.places(given), -1)
-        pairs, inverse = np.unique(np.stack([codes, places]), axis=1, return_inverse=True)
-        inverse = inverse.reshape(-1)
-        first = np.full(pairs.shape[1], len(codes))
-        np.minimum.at(first, inverse, np.arange(len(codes)))
-        # New numbers go to lists in the order of the rows.
-        for k in np.argsort(first).tolist():
-            code, place = int(pairs[0, k]), int(pairs[1, k])
-            if code < 0 or (place >= 0 and lists[code] in (raw[place], text[place])):
-                continue
-            out[inverse == k] = self.number(lists[code])
-        return out
+        # One number for what a row says: its list (in the order in which they come up), and the one that its number stands for.
+        width = len(raw) + 1
+        both = (codes + 1) * width + places + 1
+        said, which = np.unique(both, return_inverse=True) if len(lists) * width > _FEW else _few(both)
+        wanted = np.full(len(said), _KEEP)
+        for k, one in enumerate(said.tolist()):
+            code, place = one // width - 1, one % width - 1
+            if code >= 0 and not (place >= 0 and lists[code] in (raw[place], text[place])):
+                wanted[k] = self.number(lists[code])
+        chosen = wanted[which]
+        return np.where(chosen == _KEEP, out, chosen)
 
     def table(self) -> bytes:
         return table_bytes(self.ids, self.lists)

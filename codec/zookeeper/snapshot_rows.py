@@ -12,7 +12,7 @@ import pyarrow as pa
 from logwright.codec.base import Decoded, Frames, Window
 from logwright.codec.columns import constant, contents, numbers
 from logwright.codec.table import Table
-from logwright.codec.zookeeper.acl import texts
+from logwright.codec.zookeeper.acl import taken, texts
 from logwright.codec.zookeeper.columns import ROOT, TTLS, kind_column, kinds_of, owner_column, ttl_column
 from logwright.codec.zookeeper.jute import Int64s, binary
 from logwright.codec.zookeeper.node import LENGTH, stats
@@ -80,14 +80,6 @@ class Nodes:
             at = i + 1
         return pa.concat_arrays([*parts, made.slice(at)])
 
-    def acl(self, lists: pa.Array) -> pa.Array:
-        if not len(self):
-            return lists.slice(0, 0)
-        place = int(self.lists[0])
-        if place >= 0 and (self.lists == place).all():
-            return _tiled(lists, place, len(self))
-        return lists.take(numbers(pa.int64(), np.maximum(self.lists, 0), self.lists < 0))
-
     def column(self, name: str) -> pa.Array:
         kind = ROWS[name].type
         if name == "path":
@@ -96,7 +88,7 @@ class Nodes:
             at = self.frames.start + 2 * LENGTH + self.paths
             return binary(self.window.data, at, self.data.astype(np.int64))
         if name == "acl":
-            return self.acl(self.shape.acls.text[0])
+            return taken(self.shape.acls.text[0], self.lists)
         if name == "acl_raw":
             wrong = self.shape.acls.text[1]
             places = np.where(self.lists >= 0, self.lists, 0)
@@ -128,17 +120,6 @@ class Nodes:
         stored = {"stored_cversion": "cversion", "ctime_ms": "ctime", "mtime_ms": "mtime"}.get(name, name)
         values = self.stats[stored]
         return numbers(kind, values if kind.bit_width == 64 else values.astype(np.int32))
-
-
-def _tiled(lists: pa.Array, place: int, rows: int) -> pa.Array:
-    """The same list in each row."""
-    one = lists.slice(place, 1).flatten()
-    entries = one.take(numbers(pa.int64(), np.tile(np.arange(len(one)), rows))) if len(one) != 1 else None
-    if entries is None:
-        parts = [constant(part.type, part[0].as_py(), rows) for part in one.flatten()]
-        entries = pa.StructArray.from_arrays(parts, fields=list(lists.type.value_type))
-    ends = np.arange(rows + 1, dtype=np.int32) * np.int32(len(one))
-    return pa.ListArray.from_arrays(numbers(pa.int32(), ends), entries)
 
 
 def node_rows(nodes: Nodes, columns: Sequence[str]) -> Decoded:

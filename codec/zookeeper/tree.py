@@ -16,6 +16,7 @@ from logwright.codec.fault import UsageError
 from logwright.codec.intrinsics import load_u8
 from logwright.codec.kernel import kernel
 from logwright.codec.zookeeper.acl import flat, packed
+from logwright.codec.zookeeper.digest import crc32_raw
 from logwright.codec.zookeeper.encode import STATS, AclLists, Given, Nodes, narrow
 from logwright.codec.zookeeper.jute import ACL_RAW_TYPE, Int64s
 from logwright.codec.zookeeper.node import OPEN_ACL, SLASH, Int32s
@@ -183,21 +184,35 @@ def missing_paths(paths: pa.Array, more: Iterable[bytes] = ()) -> list[bytes]:
 
 
 def _among(paths: pa.Array, some: list[bytes]) -> list[bytes]:
-    found = (
-        np.asarray(pc.is_in(contents(pa.binary(), some), value_set=paths)) if some else np.zeros(0, np.bool_)
-    )
-    return [one for one, there in zip(some, found.tolist(), strict=True) if there]
+    """Those of some paths that are there."""
+    found = paths.filter(pc.is_in(paths, value_set=contents(pa.binary(), some)))
+    return [one for one in dict.fromkeys(found.to_pylist()) if one is not None]
+
+
+@kernel("const u1[], const i4[], i8[]")
+def repeated(paths: Bytes, ends: Int32s, places: Int64s) -> int:
+    """The first path that comes twice; the number of paths where there is none. `places`, all -1, are a power of two, and more
+    than twice as many."""
+    mask = len(places) - 1
+    for i in range(len(ends) - 1):
+        start = ends[i]
+        size = ends[i + 1] - start
+        at = crc32_raw(0, paths, start, start + size) & mask
+        while places[at] >= 0:
+            other = places[at]
+            if ends[other + 1] - ends[other] == size and same(paths, ends[other], start, size):
+                return i
+            at = (at + 1) & mask
+        places[at] = i
+    return len(ends) - 1
 
 
 def twice(paths: pa.Array) -> int | None:
-    """A row whose path comes twice; None where there is none."""
-    coded = paths.dictionary_encode()
-    if len(coded.dictionary) == len(paths):
-        return None
-    _, first = np.unique(np.asarray(coded.indices), return_index=True)
-    again = np.ones(len(paths), np.bool_)
-    again[first] = False
-    return int(np.flatnonzero(again)[0])
+    """A row whose path was there before; None where there is none."""
+    data, ends, _ = flat(paths)
+    room = np.full(1 << (2 * len(paths) + 1).bit_length(), -1, np.int64)
+    row = int(repeated(data, np.ascontiguousarray(ends), room))
+    return None if row == len(paths) else row
 
 
 def parents_of(paths: pa.Array) -> npt.NDArray[np.int64]:
