@@ -105,7 +105,7 @@ class _Snapshot:
         if options.given("zxid"):
             zxid = options["zxid"]
         known = None if frames is None else _specials(frames, rows.num_rows)
-        if known == [] and not rows.num_rows and trailing:
+        if known == [] and not rows.num_rows:
             return cls(tree.stored(given, acls), acls, [], [], facts, {}, trailing, any=False)
         placed = known is not None and not _packed(known)
         if placed:

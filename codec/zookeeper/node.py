@@ -47,6 +47,8 @@ _TIME_LIMIT = 1 << 46
 """Milliseconds, in the year 4199: later times are taken for damage."""
 LOOKAHEAD = 5
 """Bytes of what follows a record that tell whether it can be one."""
+MOST_ACLS = 1 << 24
+"""A server hands out numbers from 1 on: larger ones are unlikely."""
 _LIMIT = 2 * MAX_BUFFER
 """The longest data that a server reads by default; longer ones are unlikely."""
 
@@ -96,11 +98,11 @@ def begins(buf: Bytes, at: int, left: int) -> int:
     return 1 if 2 <= length <= left - LENGTH - FIXED - LENGTH else 0
 
 
-@kernel("const u1[], i8, i8, const i8[]")
-def unlikely(buf: Bytes, tail: int, data: int, ids: Int64s) -> int:
-    """Whether a record says what few nodes have; `tail` is where its ACL is."""
+@kernel("const u1[], i8, i8, const i8[], i8")
+def unlikely(buf: Bytes, tail: int, data: int, ids: Int64s, whole: int) -> int:
+    """Whether a record says what few nodes have; `tail` is where its ACL is. `whole`: the ACL table has no other numbers than `ids`."""
     acl = load_i64be(buf, tail)
-    if acl != OPEN_ACL and known(ids, acl) < 0:
+    if acl != OPEN_ACL and known(ids, acl) < 0 and (whole or acl <= 0 or acl > MOST_ACLS):
         return 1
     stat = tail + 8
     ctime = load_i64be(buf, stat + _CTIME)
@@ -113,7 +115,7 @@ def unlikely(buf: Bytes, tail: int, data: int, ids: Int64s) -> int:
     return 1 if data > _LIMIT else 0
 
 
-@kernel("const u1[], i8, i8, i8, i8, const i8[], i8, i8[], i4[], i4[], i8[]")
+@kernel("const u1[], i8, i8, i8, i8, const i8[], i8, i8, i8[], i4[], i4[], i8[]")
 def hop(
     buf: Bytes,
     at: int,
@@ -121,6 +123,7 @@ def hop(
     first: int,
     check: int,
     ids: Int64s,
+    whole: int,
     open_end: int,
     starts: Int64s,
     paths: Int32s,
@@ -129,8 +132,8 @@ def hop(
 ) -> tuple[int, int, int, int]:
     """Records from `at` on, until one of the reasons of `DONE`: (records, where it stopped, reason, bytes needed from there).
 
-    The tree ends at `end`, which may lie behind the buffer. `first` is where the root is. `ids`: the numbers of the ACL
-    table, in order. With `open_end` nothing is known of the end but that of the file.
+    The tree ends at `end`, which may lie behind the buffer. `first` is where the root is. `ids` and `whole` as for
+    `unlikely`. With `open_end` nothing is known of the end but that of the file.
     """
     count = 0
     size = len(buf)
@@ -163,7 +166,7 @@ def hop(
             return count, at, CUT if open_end else TOO_LONG, 0
         if stop > size:
             return count, at, NEED, stop - at
-        doubtful = (length == 0 and at != first) or unlikely(buf, tail, more, ids)
+        doubtful = (length == 0 and at != first) or unlikely(buf, tail, more, ids, whole)
         # What follows the tree is its end mark, which was seen.
         if doubtful and (stop < end or open_end):
             if end - stop < LOOKAHEAD:
@@ -182,8 +185,8 @@ def hop(
     return count, at, DONE, 0
 
 
-@kernel("const u1[], i8, i8, const i8[], i8")
-def seek(buf: Bytes, at: int, end: int, ids: Int64s, open_end: int) -> int:
+@kernel("const u1[], i8, i8, const i8[], i8, i8")
+def seek(buf: Bytes, at: int, end: int, ids: Int64s, whole: int, open_end: int) -> int:
     """The first place from `at` on where a likely record lies whole in the buffer, with another record or the end behind it; -1.
 
     `end` is that of the tree, as for `hop`. The root is not looked for.
@@ -201,7 +204,7 @@ def seek(buf: Bytes, at: int, end: int, ids: Int64s, open_end: int) -> int:
             continue
         tail = place + LENGTH + max(more, 0)
         stop = tail + FIXED
-        if not unlikely(buf, tail, more, ids) and clean(buf, at + LENGTH, place):
+        if not unlikely(buf, tail, more, ids, whole) and clean(buf, at + LENGTH, place):
             if stop == end and not open_end:
                 return at
             if len(buf) - stop >= LOOKAHEAD and begins(buf, stop, end - stop):

@@ -17,8 +17,9 @@ import numpy.typing as npt
 from logwright.codec.base import Bytes
 from logwright.codec.describe import I32BE, I64BE, DescriptionError, Field, Repeated, Struct, dtype_of
 from logwright.codec.describe import Bytes as BytesType
-from logwright.codec.zookeeper.acl import AclTable
+from logwright.codec.zookeeper.acl import ACLS, AclTable
 from logwright.codec.zookeeper.jute import USTRING
+from logwright.codec.zookeeper.node import NODE
 
 MAGIC = b"ZKSN"
 VERSION, DBID = 2, -1
@@ -311,3 +312,18 @@ def running(read: Read, places: list[int]) -> list[int]:
             at += len(data)
         out.append(value)
     return out
+
+
+def struct_of(frame: bytes) -> Struct:
+    """What a frame is, from its bytes: a section or a node."""
+    if frame[: len(MAGIC)] == MAGIC and len(frame) == HEADER_SIZE:
+        return HEADER
+    if frame[: len(END_MARK)] == END_MARK:
+        return END
+    for struct in (NODE, SESSIONS, ACLS):
+        try:
+            if struct.unpack(frame)[1] == len(frame):
+                return struct
+        except DescriptionError:
+            continue
+    return DIGEST if len(frame) == DIGEST_SIZE else LAST_PROCESSED

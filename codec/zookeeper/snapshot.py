@@ -26,7 +26,16 @@ from logwright.codec.zookeeper.acl import ACLS
 from logwright.codec.zookeeper.expand import MAGICS, Expanded, expand
 from logwright.codec.zookeeper.names import SNAPSHOT, parse
 from logwright.codec.zookeeper.node import NODE, NODE_MIN, seek
-from logwright.codec.zookeeper.sections import DIGEST, HEADER, LAST_PROCESSED, MAGIC, SESSIONS, Read, Shape
+from logwright.codec.zookeeper.sections import (
+    DIGEST,
+    HEADER,
+    LAST_PROCESSED,
+    MAGIC,
+    SESSIONS,
+    Read,
+    Shape,
+    struct_of,
+)
 from logwright.codec.zookeeper.sections import END as ENDING
 from logwright.codec.zookeeper.snapshot_file import SnapshotContext, decode_frames, describe
 from logwright.codec.zookeeper.snapshot_rows import (
@@ -126,12 +135,12 @@ class ZooKeeperSnapshot:
             nothing.damage = Fault(NAME, 0, window.size, made.kind, text, system=NEXT)
             return nothing
         found = frames_of(window, [(self._packed_kind(context), 0, window.size)], len(window.data))
-        if made.error:
-            found.faults.append(
-                Fault(NAME, 0, window.size, made.kind, f"{made.error}: all rows are suspect", system=NEXT)
-            )
         assert context.inner is not None
-        found.faults += [outside(one, window.size) for one in seal_faults(_shape(context.inner))]
+        inside = seal_faults(_shape(context.inner))
+        if made.error:
+            said = "all rows are suspect" if inside else "the seal is right all the same, and so are the rows"
+            found.faults.append(Fault(NAME, 0, window.size, made.kind, f"{made.error}: {said}", system=NEXT))
+        found.faults += [outside(one, window.size) for one in inside]
         return found
 
     def _packed_kind(self, context: SnapshotContext) -> int:
@@ -156,7 +165,16 @@ class ZooKeeperSnapshot:
         end = shape.end - window.offset
         found = -1
         if end > at:
-            found = int(seek(window.data, at, end, shape.acls.known_ids, int(shape.ending is None)))
+            found = int(
+                seek(
+                    window.data,
+                    at,
+                    end,
+                    shape.acls.known_ids,
+                    int(shape.nodes is not None),
+                    int(shape.ending is None),
+                )
+            )
         nearest = min(known, default=window.size) - window.offset
         if nearest < len(window.data) and (found < 0 or nearest <= found):
             return nearest, 0
@@ -243,8 +261,8 @@ class ZooKeeperSnapshot:
         return address.names(self.structures)
 
     def edit(self, frame: bytes, path: address.Path, change: address.Change, *, reseal: bool) -> bytes:
-        """See `codec.base.Addresses`. The fields are those of a node."""
-        return address.of_codec(self.name, self.structures, frame, path, change, reseal=reseal)
+        """See `codec.base.Addresses`. A seal is of the whole file, so no frame can be sealed anew."""
+        return address.edit(struct_of(frame), frame, path, change, reseal=reseal)
 
     def encode(
         self, rows: pa.Table, frames: pa.Table | None, file: pa.Table | None, context: SnapshotContext

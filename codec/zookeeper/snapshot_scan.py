@@ -138,6 +138,7 @@ class Scan:
             first,
             int(self.check),
             ids,
+            int(shape.nodes is not None),
             int(shape.ending is None),
             starts,
             paths,
