@@ -79,7 +79,7 @@ _UNKNOWN = LOWEST - 1
 
 @kernel(
     "const i8[], const u1[], const i4[], const u1[], const u1[], const i4[], const u1[], const i4[], const u1[], const i8[], const u1[],"
-    " const i4[], const u1[], const u1[], const i4[], const u1[], const i8[], const i8[], const i8[], const i4[], const u1[], const u1[],"
+    " const i4[], const u1[], const u1[], const i4[], const u1[], const i8[], const i8[], const i8[], const i4[], const u1[],"
     " const i4[], const u1[], const i8[], u1[]"
 )
 def put_bodies(
@@ -103,7 +103,6 @@ def put_bodies(
     values: Int64s,
     ttls: Int64s,
     list_ends: Int32s,
-    list_valid: Bytes,
     paths: Bytes,
     paths_ends: Int32s,
     paths_valid: Bytes,
@@ -135,12 +134,10 @@ def put_bodies(
         if has & TTL:
             pos = store_64be(out, pos, ttls[i])
         if has & PATHS:
-            if list_valid[i]:
-                pos = store_32be(out, pos, list_ends[i + 1] - list_ends[i])
-                for k in range(list_ends[i], list_ends[i + 1]):
-                    pos = put_bytes(out, pos, paths, paths_ends, paths_valid, k)
-            else:
-                pos = store_32be(out, pos, NULL)
+            # Where the list is null, the field is left out.
+            pos = store_32be(out, pos, list_ends[i + 1] - list_ends[i])
+            for k in range(list_ends[i], list_ends[i + 1]):
+                pos = put_bytes(out, pos, paths, paths_ends, paths_valid, k)
 
 
 @kernel("const i8[], const i8[], const i8[], const u1[], const i8[], const i8[], u1[]")
@@ -396,7 +393,6 @@ class _Bodies:
             self.values,
             self.ttls,
             self.list_ends,
-            self.list_valid,
             self.paths.data,
             self.paths.ends,
             self.paths.valid,
@@ -472,8 +468,8 @@ def records_of(
     for one in multis:
         body_sizes[one.which] = one.sizes
     starts = _ends(body_sizes + (OVERHEAD + TXN_HEADER) + (versions != _NO_DIGEST) * _DIGEST_SIZE)
-    if count and int(np.diff(starts).max()) >= 1 << 31:
-        raise UsageError(f"{NAME}: a transaction is larger than 2 GiB")
+    if count and int(np.diff(starts).max()) > MOST:
+        raise UsageError(f"{NAME}: a transaction is larger than {MOST} bytes, which nobody reads")
     out = np.empty(int(starts[-1]), np.uint8)
     at = starts[:-1] + BODY + TXN_HEADER
     _put_some(bodies, heads[~exploded], at[~exploded], out)
@@ -652,11 +648,9 @@ class _Rows:
 
     def records(self, first: int, last: int, digests: tuple[Int64s, Int64s] | None = None) -> Records:
         start, stop = int(self.cuts[first]), int(self.cuts[last])
-        batches = self.rows.slice(start, stop - start).combine_chunks().to_batches()
-        if not batches:
-            return Records(np.empty(0, np.uint8), np.zeros(1, np.int64))
+        (batch,) = self.rows.slice(start, stop - start).combine_chunks().to_batches()
         cuts = self.cuts[first : last + 1] - start
-        return records_of(batches[0], cuts, start, self.first_zxid + first, digests)
+        return records_of(batch, cuts, start, self.first_zxid + first, digests)
 
 
 @dataclass(slots=True)
@@ -770,16 +764,15 @@ def _record(payload: bytes) -> bytes:
 
 
 def _one(
-    given: _Rows, i: int, stored: bytes | None, digests: tuple[Int64s, Int64s] | None, context: TxnLogContext
+    given: _Rows, i: int, stored: bytes, digests: tuple[Int64s, Int64s] | None, context: TxnLogContext
 ) -> Chunk:
     """A transaction as its record: of the stored payload where that says what the rows say."""
-    if stored is not None:
-        rows = given.rows.slice(int(given.cuts[i]), int(given.cuts[i + 1] - given.cuts[i]))
-        said = _decoded(stored, context)
-        if _same(rows, said):
-            return _record(stored)
+    rows = given.rows.slice(int(given.cuts[i]), int(given.cuts[i + 1] - given.cuts[i]))
+    said = _decoded(stored, context)
+    if _same(rows, said):
+        return _record(stored)
     made = given.records(i, i + 1, digests)
-    if stored is not None and said.num_rows:
+    if said.num_rows:
         # The same in other words: without some columns, or a multi in its other form.
         cuts = np.array([0, said.num_rows], np.int64)
         if records_of(said, cuts, 0, 0).payload(0) == made.payload(0):
@@ -792,7 +785,9 @@ _PLACES = ("position", "file")
 
 
 def _same(rows: pa.Table, said: pa.RecordBatch) -> bool:
-    """Whether rows are those of a payload, column by column."""
+    """Whether rows are those of a payload, column by column, and lack none but details."""
+    if not set(ROWS.names()) <= set(rows.column_names):
+        return False
     columns = [name for name in rows.column_names if name in said.schema.names and name not in _PLACES]
     try:
         given = rows.select(columns).cast(ROWS.schema(columns))

@@ -161,8 +161,9 @@ def prefix_sums(buf: Bytes, at: int, low: npt.NDArray[np.int32], high: npt.NDArr
 def sum_between(low: npt.NDArray[np.int32], high: npt.NDArray[np.int32], start: int, stop: int) -> int:
     """The Adler-32 of the bytes from `start` to `stop`, from the sums of all bytes before each."""
     n = stop - start
-    a = (1 + low[stop] - low[start] + MOD) % MOD
-    b = (n + high[stop] - high[start] + MOD - (n % MOD) * low[start] % MOD + MOD) % MOD
+    before = int(low[start])
+    a = (1 + int(low[stop]) - before + MOD) % MOD
+    b = (n + int(high[stop]) - int(high[start]) + MOD - (n % MOD) * before % MOD + MOD) % MOD
     return int(b << 16 | a)
 
 
@@ -272,10 +273,8 @@ def at_header(window: Window, at: int) -> bool:
     return window.offset + at < HEADER_SIZE
 
 
-def fits_in(zxid: int, before: int | None, between: int) -> bool:
-    """Whether a zxid can be that of a transaction behind another one, with so many bytes between them. `before` None: not known."""
-    if before is None:
-        return False
+def fits_in(zxid: int, before: int, between: int) -> bool:
+    """Whether a zxid can be that of a transaction behind another one, with so many bytes between them."""
     room = 1 + max(between, 0) // LEAST
     if epoch_of(zxid) == epoch_of(before):
         return 0 < zxid - before <= room

@@ -53,6 +53,7 @@ def test_what_it_does_not(data: bytes) -> None:
 def test_what_is_no_myid() -> None:
     assert "1 to 255" in Specimen.of(b"256", "zookeeper.myid", "myid").read().report.faults[0].detail
     empty = Specimen.of(b"", "zookeeper.myid", "myid")
+    assert empty.encode(pa.table({"myid": [255]})) == b"255"
     for rows in ([0], [1, 2]):
         with pytest.raises(UsageError, match=r"zookeeper\.myid"):
             empty.encode(pa.table({"myid": rows}))

@@ -152,6 +152,8 @@ def test_lists_that_lie() -> None:
     # There is room for one entry at least, but its first string takes it all; or is longer than all.
     assert skip("000000010000001f0000000461626364")[1] == -1
     assert skip("000000010000001f7fffffff61626364")[1] == -1
+    # The first of two takes the room of the second.
+    assert skip("00000002" + "0000001f" + "0000000c" + "61" * 12 + "00000000")[1] == -1
     buf = np.frombuffer(bytes.fromhex("fffffffe"), np.uint8)
     assert jute.skip_bytes(buf, 0, 4) == (-2, -1)
     assert jute.skip_bytes(buf, 0, 3) == (0, -1)
