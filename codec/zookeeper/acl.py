@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -306,17 +307,19 @@ def taken(lists: pa.Array, places: Int64s) -> pa.Array:
     return pa.Array.from_buffers(lists.type, len(places), [bits, pa.py_buffer(made_ends)], children=[made])
 
 
-def flat(column: pa.Array) -> tuple[Bytes, Int32s, Bytes]:
-    """A binary column for kernels: its bytes, where each value ends (from the first one's start on), and 1 where there is one."""
+def flat(column: pa.Array) -> tuple[Bytes, npt.NDArray[Any], Bytes]:
+    """A binary column for kernels: its bytes, where each value ends (from the first one's start on; of 64 bits for a large one), and
+    1 where there is one."""
     rows = len(column)
     buffers = column.buffers()
     valid = np.ones(rows, np.uint8)
     if column.null_count:
         bits = np.frombuffer(buffers[0], np.uint8)
         valid = np.unpackbits(bits, bitorder="little")[column.offset : column.offset + rows]
-    ends = np.zeros(1, np.int32)
+    kind = np.int64 if pa.types.is_large_binary(column.type) else np.int32
+    ends: npt.NDArray[Any] = np.zeros(1, kind)
     if rows:
-        ends = np.frombuffer(buffers[1], np.int32)[column.offset : column.offset + rows + 1]
+        ends = np.frombuffer(buffers[1], kind)[column.offset : column.offset + rows + 1]
     empty = buffers[2] is None or not buffers[2].size
     return np.zeros(0, np.uint8) if empty else np.frombuffer(buffers[2], np.uint8), ends, valid
 

@@ -35,9 +35,15 @@ from logwright.codec.zookeeper.sections import (
     adler32,
 )
 from logwright.codec.zookeeper.sections import VERSION as FORMAT
+from logwright.codec.zookeeper.snapshot_tables import COMPRESSION
 
 NODE = "node"
-_COMPRESSION = {"gz": "gzip", "snappy": "snappy", "none": "none", "": "none"}
+
+
+def method(options: Options) -> str | None:
+    """How a snapshot is to be compressed, as names have it; None where nothing is said."""
+    asked: str | None = options["snapshot.compression.method"]
+    return "" if asked == "none" else asked
 
 
 def packed_payload(frames: pa.Table | None) -> bytes | None:
@@ -59,8 +65,9 @@ def encode(
     compression: str,
 ) -> Iterator[Chunk]:
     """The bytes of a snapshot. See `Codec.encode`."""
-    if options["snapshot.compression.method"] is not None:
-        compression = _COMPRESSION[options["snapshot.compression.method"]]
+    asked = method(options)
+    if asked is not None:
+        compression = COMPRESSION[asked]
     elif file is not None and kept(file, "compression") is not None:
         compression = kept(file, "compression")
     made = _Snapshot.of(rows, frames, file, options, zxid)

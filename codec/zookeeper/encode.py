@@ -266,7 +266,10 @@ class Given:
             raise UsageError(f"zookeeper.snapshot: column {name!r} is not {wanted}: {error}") from None
         one = made.combine_chunks()
         if isinstance(one, pa.ChunkedArray):
-            one = pa.concat_arrays(one.chunks) if one.num_chunks else pa.array([], wanted)
+            try:
+                one = pa.concat_arrays(one.chunks) if one.num_chunks else pa.array([], wanted)
+            except pa.ArrowException as error:
+                raise UsageError(f"zookeeper.snapshot: column {name!r} is too large: {error}") from None
         return None if one.null_count == len(one) and len(one) else one
 
     def numbers(self, name: str, default: Any) -> Int64s:
@@ -283,6 +286,10 @@ class Given:
     def times(self, name: str, default: Any) -> Int64s:
         """Milliseconds: as they are stored where the row says so and it does not contradict the time."""
         return self.numbers(name, self.numbers(f"{name}_ms", default))
+
+    def data(self) -> pa.Array | None:
+        """Of more than 2 GB too."""
+        return self.column("data", pa.large_binary())
 
     def paths(self) -> pa.Array:
         """As they are stored: the root is the empty one."""

@@ -268,14 +268,14 @@ def stats(
 
 
 @kernel(
-    "const u1[], const i4[], const u1[], const i4[], const u1[], const i8[], const i8[], const i8[], const i8[], const i8[], "
+    "const u1[], const i4[], const u1[], const i8[], const u1[], const i8[], const i8[], const i8[], const i8[], const i8[], "
     "const i8[], const i8[], const i8[], const i8[], const i8[], u1[], i8[]"
 )
 def pack(
     paths: Bytes,
     path_ends: Int32s,
     data: Bytes,
-    data_ends: Int32s,
+    data_ends: Int64s,
     valid: Bytes,
     acl: Int64s,
     czxid: Int64s,

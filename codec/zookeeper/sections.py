@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
 from logwright.codec.base import Bytes
@@ -249,9 +248,10 @@ class Shape:
         at = HEADER_SIZE + 4 + count * _SESSION_MIN
         if at > self.size or at > _LIMIT:
             return
-        self.sessions = np.zeros(0, SESSION_DTYPE)
-        if count:
-            self.sessions = self.read(HEADER_SIZE + 4, count * _SESSION_MIN).view(SESSION_DTYPE)
+        stored = self.read(HEADER_SIZE + 4, count * _SESSION_MIN)
+        if len(stored) < count * _SESSION_MIN:
+            return  # the file became shorter meanwhile
+        self.sessions = stored.view(SESSION_DTYPE)
         self.acls_at = at
         length = _FIRST
         while True:

@@ -18,7 +18,7 @@ import pyarrow as pa
 from logwright.codec import address
 from logwright.codec.base import Bytes, Chunk, Decoded, Frames, Match, Window
 from logwright.codec.describe import Struct
-from logwright.codec.fault import Fault, Kind
+from logwright.codec.fault import Fault, Kind, UsageError
 from logwright.codec.option import Option, Options
 from logwright.codec.table import Table
 from logwright.codec.zookeeper import again, encode
@@ -100,8 +100,12 @@ class ZooKeeperSnapshot:
 
     def context(self, name: str, options: Options, **hints: Any) -> SnapshotContext:
         found = parse(name)
+        hints.pop("directory", "")
+        if hints:
+            raise UsageError(f"{self.name}: no hint {sorted(hints)[0]!r}")
         if found is None or found.kind != SNAPSHOT:
-            return SnapshotContext(options)
+            # A server goes by the name: without one, by what is said.
+            return SnapshotContext(options, None, COMPRESSION[again.method(options) or ""])
         return SnapshotContext(options, found.zxid, COMPRESSION[found.compression])
 
     def prepare(self, read: Read, size: int, context: SnapshotContext) -> None:

@@ -236,8 +236,16 @@ def stored(given: Given, acls: AclLists) -> Nodes:
         "pzxid": given.numbers("pzxid", 0),
     }
     narrow(stats)
-    data = given.column("data")
-    return Nodes(paths, pa.nulls(len(given), pa.binary()) if data is None else data, numbers, stats, acls)
+    data = given.data()
+    return Nodes(
+        paths, pa.nulls(len(given), pa.large_binary()) if data is None else data, numbers, stats, acls
+    )
+
+
+def _empty(count: int) -> pa.Array:
+    """Data of no bytes, which is not null."""
+    ends = np.zeros(count + 1, np.int64)
+    return pa.Array.from_buffers(pa.large_binary(), count, [None, pa.py_buffer(ends), pa.py_buffer(b"")])
 
 
 def _ids(given: Given) -> tuple[Int64s, np.ndarray[Any, np.dtype[np.bool_]]]:
@@ -264,7 +272,7 @@ def whole(given: Given, acls: AclLists, zxid: int | None, *, had: bool) -> Nodes
     mzxid = given.numbers("mzxid", czxid)
     ctime = given.times("ctime", 0)
     acl = acls.numbers(given.acls(), *_ids(given))
-    data = given.column("data")
+    data = given.data()
     made = missing_paths(paths, () if had else SYSTEM)
     count = len(given)
     stats = {
@@ -281,9 +289,9 @@ def whole(given: Given, acls: AclLists, zxid: int | None, *, had: bool) -> Nodes
     client = given.numbers("cversion", _UNKNOWN) if "cversion" in given.rows.column_names else None
     if data is None:
         data = (
-            pa.nulls(count, pa.binary())
+            pa.nulls(count, pa.large_binary())
             if "data" in given.rows.column_names or not count
-            else contents(pa.binary(), [b""] * count)
+            else _empty(count)
         )
     if made:
         new = np.array([0 if one in SYSTEM or zxid is None else zxid for one in made], np.int64)
@@ -295,7 +303,7 @@ def whole(given: Given, acls: AclLists, zxid: int | None, *, had: bool) -> Nodes
                 fresh = np.array([-1 if one == _CONFIG else 0 for one in made], np.int64)
             stats[name] = np.concatenate([stats[name], fresh])
         paths = pa.concat_arrays([paths, contents(pa.binary(), made)])
-        data = pa.concat_arrays([data, contents(pa.binary(), [b""] * len(made))])
+        data = pa.concat_arrays([data, _empty(len(made))])
         config = acls.number(_config_list()) if _CONFIG in made else OPEN_ACL
         acl = np.concatenate([acl, [config if one == _CONFIG else OPEN_ACL for one in made]])
         if client is not None:

@@ -433,6 +433,34 @@ def test_names() -> None:
     assert it.read("file").table["zxid"].to_pylist() == [None]
 
 
+def test_a_compressed_file_without_a_name() -> None:
+    """It is said how it is compressed."""
+    packed = gzip.compress(SOUND)
+    it = Specimen.of(packed, "zookeeper.snapshot", "whatever", **{"snapshot.compression.method": "gz"})
+    assert len(it.read(mode=Mode.FAILFAST).table) == 7
+    with pytest.raises(UsageError, match="no hint 'odd'"):
+        it.codec.context("snapshot.1", Options(it.codec.options), directory="d", odd=1)
+
+
+def test_sessions_and_acls_of_a_compressed_file() -> None:
+    it = specimen(gzip.compress(SOUND), "snapshot.3.gz")
+    for table in ("sessions", "acls"):
+        assert it.read(table).table == specimen(SOUND).read(table).table
+    (file,) = it.read("file").table.to_pylist()
+    assert (file["compression"], file["digest"], len(file["sessions"])) == ("gzip", 5, 2)
+
+
+def test_a_file_that_shrinks() -> None:
+    """While it is looked at."""
+    data = np.frombuffer(snapshot(*many(2), sessions=9), np.uint8)
+
+    def read_less(offset: int, length: int) -> Any:
+        return data[:60][offset : offset + length]
+
+    shape = sections.Shape.of(read_less, len(data))
+    assert (shape.sessions, shape.nodes, shape.ending) == (None, None, None)
+
+
 def test_no_columns_and_fields() -> None:
     it = specimen(SOUND)
     context = it.context()
