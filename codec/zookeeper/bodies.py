@@ -308,6 +308,11 @@ _NUMBER_FIELD = np.array(
     [NUMBERS.index(NUMBER_OF[kind]) if kind in NUMBER_OF else -1 for kind in range(LOWEST, HIGHEST + 1)],
     np.int64,
 )
+_BIT_OF = {
+    "path": PATH, "path_raw": PATH, "data": DATA, "acl": ACLS, "acl_raw": ACLS, "ephemeral": EPHEMERAL, "ttl": TTL,
+    "paths_to_delete": PATHS, **dict.fromkeys(NUMBERS, NUMBER),
+}  # fmt: skip
+"""By column the field that it is of."""
 TXN_TYPE = pa.struct(
     [
         pa.field("type", pa.string()),
@@ -369,11 +374,14 @@ class Bodies:
         found = self.found
         if name == "type":
             return type_names(found[:, TYPE])
-        if name == "path":
-            return java_strings(self._bytes(PATH_AT, PATH_LENGTH))[0]
-        if name == "path_raw":
+        bit = _BIT_OF.get(name)
+        if bit is not None and not (found[:, FIELDS] & bit).any():
+            return pa.nulls(len(found), kind)
+        if name in ("path", "path_raw"):
             stored = self._bytes(PATH_AT, PATH_LENGTH)
-            wrong = java_strings(stored)[1]
+            text, wrong = self._text(stored)
+            if name == "path":
+                return text
             return pa.nulls(len(found), kind) if wrong is None else _where(stored, wrong)
         if name == "data":
             return self._bytes(DATA_AT, DATA_LENGTH)
@@ -401,6 +409,12 @@ class Bodies:
             np.ascontiguousarray(self.found[:, length]),
         )
 
+    def _text(self, stored: pa.Array) -> tuple[pa.Array, npt.NDArray[np.bool_] | None]:
+        """As `java_strings`; where all comes again, all text is known to be UTF-8."""
+        if self.found[:, PLAIN].all():
+            return stored.view(pa.string()), None
+        return java_strings(stored)
+
     def acl(self) -> tuple[pa.Array, pa.Array]:
         """The lists as Java reads their strings, and as they are where these are not UTF-8."""
         counts = self.found[:, ACL_COUNT]
@@ -413,7 +427,7 @@ class Bodies:
             binary(self.buf, np.ascontiguousarray(starts[k::2]), np.ascontiguousarray(lengths[k::2]))
             for k in range(2)
         ]
-        texts = [java_strings(one) for one in stored]
+        texts = [self._text(one) for one in stored]
         number = numbers(pa.int32(), perms)
         made = _list(ACL_TYPE, counts, [number, *(text for text, _ in texts)])
         wrong = np.zeros(total, np.bool_)
@@ -434,10 +448,12 @@ class Bodies:
         some = np.maximum(counts, 0)
         starts, lengths = np.empty(int(some.sum()), np.int64), np.empty(int(some.sum()), np.int64)
         string_entries(self.buf, np.ascontiguousarray(self.found[:, LIST_AT]), some, starts, lengths)
-        return list_of(java_strings(binary(self.buf, starts, lengths))[0], counts)
+        return list_of(self._text(binary(self.buf, starts, lengths))[0], counts)
 
     def txns(self, subs: Bodies) -> pa.Array:
         """The transactions of multis, nested; `subs` are all of them."""
+        if not (self.found[:, FIELDS] & TXNS).any():
+            return pa.nulls(len(self.found), TXNS_TYPE)
         has = self.in_multis
         counts = np.where(has, self.found[:, LIST_COUNT], NULL)
         children = [subs.column(one.name, one.type) for one in TXN_TYPE]

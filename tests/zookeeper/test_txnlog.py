@@ -17,7 +17,9 @@ from logwright.codec.base import Match, Window
 from logwright.codec.fault import Fault, Severity, UsageError
 from logwright.codec.option import Options
 from logwright.codec.zookeeper import records, txns
-from logwright.codec.zookeeper.txnlog import CODEC, ROWS
+from logwright.codec.zookeeper.adler import adler32
+from logwright.codec.zookeeper.rows import ROWS
+from logwright.codec.zookeeper.txnlog import CODEC
 from logwright.codec.zookeeper.txns import FILE_HEADER, PAYLOAD, RECORD
 from logwright.corpora import cases
 from logwright.readers.stream import Mode
@@ -446,7 +448,7 @@ def test_prefix_sums_are_checksums() -> None:
     low, high = np.empty(len(data) + 1, np.int32), np.empty(len(data) + 1, np.int32)
     records.prefix_sums(data, 0, low, high)
     for start, stop in ((0, 0), (0, len(data)), (5, 190_000), (70_000, 140_001), (199_999, 200_000)):
-        assert records.sum_between(low, high, start, stop) == records.adler32(data, start, stop)
+        assert records.sum_between(low, high, start, stop) == adler32(data, start, stop)
 
 
 def test_small_windows() -> None:
@@ -473,14 +475,14 @@ def test_a_search_keeps_what_may_be_a_start() -> None:
 def test_a_transaction_that_a_server_does_not_take() -> None:
     body = {"path": b"/a", "data": bytes(3000), "acl": None, "ephemeral": 0, "parent_cversion": 1}
     data = _made(_payload(1), _payload(2, txns.CREATE, body), _payload(3))
-    small = {"jute.maxbuffer": 1000, "jute.maxbuffer.extrasize": 1024}
+    small: dict[str, Any] = {"jute.maxbuffer": 1000, "jute.maxbuffer.extrasize": 1024}
     specimen = _of(data, **small)
     assert specimen.read().table.num_rows == 3
     (fault,) = specimen.read().report.faults
     assert "Unreasonable length = " in fault.detail
     assert fault.severity is Severity.WARNING
     assert _of(data).read().report.faults == []
-    assert _of(data, **{"jute.maxbuffer": 2000}).read().report.faults == []
+    assert _of(data, **dict[str, Any]({"jute.maxbuffer": 2000})).read().report.faults == []
     # It must be whole to be taken.
     for at, new in ((16 + 49 + 40, b"\xff"), (len(data) - 50, b"C")):
         (fault,) = _of(_with_damage(data, at, new), **small).read().report.faults
@@ -652,7 +654,7 @@ def test_bytes_for_text_and_other_widths() -> None:
 def test_raw_forms_are_used_where_they_say_the_same() -> None:
     acl = [{"perms": 1, "scheme": "\ufffd", "id": None}]
     raw = [{"perms": 1, "scheme": b"\xff", "id": None}]
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"type": "setACL", "path": "/\ufffd", "path_raw": b"/\xff", "acl": acl, "acl_raw": raw, "version": 1},
         {"type": "setACL", "path": "/a", "path_raw": b"/\xff", "acl": [], "acl_raw": raw, "version": 1},
         {"type": "setACL", "path": None, "path_raw": b"/\xff", "acl": None, "acl_raw": None, "version": 1},
@@ -751,7 +753,12 @@ def test_what_is_refused() -> None:
 
 
 def test_multis_from_rows() -> None:
-    for column in ({}, {"txns": pa.nulls(2)}, {"txns": pa.array([None, None], ROWS["txns"].type)}):
+    columns: list[dict[str, Any]] = [
+        {},
+        {"txns": pa.nulls(2)},
+        {"txns": pa.array([None, None], ROWS["txns"].type)},
+    ]
+    for column in columns:
         made = _EMPTY.encode(pa.table({"type": ["multi", "error"], **column}))
         assert _EMPTY.with_bytes(made).read().table["txns"].to_pylist() == [[], None]
     rows = pa.table(
@@ -815,7 +822,8 @@ def _whole(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         {**row, "digest_version": None if row["tree_digest"] is None else row["digest_version"]}
         for row in rows
     ]
-    return pa.Table.from_pylist(made, schema).to_pylist()
+    whole: list[dict[str, Any]] = pa.Table.from_pylist(made, schema).to_pylist()
+    return whole
 
 
 _PLACES = ("position", "file", "time", "path_raw", "acl_raw")
