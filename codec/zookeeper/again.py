@@ -237,8 +237,6 @@ def _specials(frames: pa.Table, rows: int) -> list[tuple[dict[str, Any], int]] |
     if "kind" not in frames.column_names:
         return None
     column = frames["kind"].combine_chunks()
-    if isinstance(column, pa.ChunkedArray):
-        column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], pa.string())
     node = np.asarray(pc.equal(column, NODE).fill_null(False))
     before = np.cumsum(node)
     if int(node.sum()) != rows:
@@ -256,8 +254,6 @@ def _table(file: pa.Table | None) -> AclTable | None:
     if file is None or "acls" not in file.column_names or not file.num_rows:
         return None
     column = file["acls"].combine_chunks()
-    if isinstance(column, pa.ChunkedArray):
-        column = column.chunk(0)
     one = column.slice(0, 1)
     if one.null_count:
         return None

@@ -67,11 +67,9 @@ _FEW = 1 << 22
 _KEEP = np.iinfo(np.int64).min
 """No number of a list is this one."""
 STATS = ("czxid", "mzxid", "ctime", "mtime", "version", "cversion", "aversion", "owner", "pzxid")
-_INT32 = np.iinfo(np.int32)
 _COLUMNS: Mapping[str, Column] = {
     one.name: one for one in (*NODE_COLUMNS, Column("cversion", pa.int32(), "as a client sees it"))
 }
-_NARROW = ("version", "cversion", "aversion")
 
 
 def sessions_bytes(sessions: Sequence[Mapping[str, int]]) -> bytes:
@@ -261,15 +259,9 @@ class Given:
         found = self.rows.column(name)
         wanted = kind or _COLUMNS[name].type
         try:
-            made = found.cast(wanted)
+            one = found.cast(wanted).combine_chunks()
         except pa.ArrowException as error:
             raise UsageError(f"zookeeper.snapshot: column {name!r} is not {wanted}: {error}") from None
-        one = made.combine_chunks()
-        if isinstance(one, pa.ChunkedArray):
-            try:
-                one = pa.concat_arrays(one.chunks) if one.num_chunks else pa.array([], wanted)
-            except pa.ArrowException as error:
-                raise UsageError(f"zookeeper.snapshot: column {name!r} is too large: {error}") from None
         return None if one.null_count == len(one) and len(one) else one
 
     def numbers(self, name: str, default: Any) -> Int64s:
@@ -295,8 +287,6 @@ class Given:
         """As they are stored: the root is the empty one."""
         found = self.column("path")
         if found is None:
-            if "path" in self.rows.column_names and not len(self):
-                return pa.array([], pa.binary())
             raise UsageError("zookeeper.snapshot needs a column 'path'")
         if found.null_count:
             row = int(np.flatnonzero(np.asarray(found.is_null()))[0])
@@ -368,13 +358,3 @@ def _ends(lists: pa.Array) -> pa.Array:
 
 def _ms(times: pa.Array) -> pa.Array:
     return times.cast(pa.int64()).fill_null(0)
-
-
-def narrow(stats: Mapping[str, Int64s]) -> None:
-    """Raises `UsageError` where a counter does not fit its 32 bits."""
-    for name in _NARROW:
-        bad = np.flatnonzero((stats[name] < _INT32.min) | (stats[name] > _INT32.max))
-        if len(bad):
-            raise UsageError(
-                f"zookeeper.snapshot: {name} of row {int(bad[0])}, {int(stats[name][bad[0]])}, does not fit 32 bits"
-            )

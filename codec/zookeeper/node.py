@@ -185,11 +185,11 @@ def hop(
     return count, at, DONE, 0
 
 
-@kernel("const u1[], i8, i8, const i8[], i8, i8")
-def seek(buf: Bytes, at: int, end: int, ids: Int64s, whole: int, open_end: int) -> int:
-    """The first place from `at` on where a likely record lies whole in the buffer, with another record or the end behind it; -1.
+@kernel("const u1[], i8, i8, const i8[], i8")
+def seek(buf: Bytes, at: int, end: int, ids: Int64s, whole: int) -> int:
+    """The first place from `at` on where a likely record lies whole in the buffer, and before the end of the tree; -1 where there is none.
 
-    `end` is that of the tree, as for `hop`. The root is not looked for.
+    Its path, the number of its ACL and its stat are together more than chance makes. The root is not looked for.
     """
     size = min(len(buf), end)
     while at <= size - NODE_MIN - 2:
@@ -203,22 +203,10 @@ def seek(buf: Bytes, at: int, end: int, ids: Int64s, whole: int, open_end: int) 
             at += 1
             continue
         tail = place + LENGTH + max(more, 0)
-        stop = tail + FIXED
         if not unlikely(buf, tail, more, ids, whole) and clean(buf, at + LENGTH, place):
-            if stop == end and not open_end:
-                return at
-            if len(buf) - stop >= LOOKAHEAD and begins(buf, stop, end - stop):
-                return at
-            if len(buf) - stop < LOOKAHEAD and end - stop >= LOOKAHEAD and begins_short(buf, stop):
-                return at
+            return at
         at += 1
     return -1
-
-
-@kernel("const u1[], i8")
-def begins_short(buf: Bytes, at: int) -> int:
-    """As `begins` where fewer bytes are there: those could be the beginning of a length."""
-    return 1 if len(buf) == at or load_u8(buf, at) == 0 else 0
 
 
 @kernel("const u1[], i8, i8")

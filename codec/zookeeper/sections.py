@@ -161,9 +161,6 @@ class Ending:
     def stop(self) -> int:
         return self.seals[-1].stop
 
-    def starts(self) -> list[int]:
-        return [one.start for one in self.seals]
-
 
 def size_of(form: tuple[bool, bool]) -> int:
     return END_SIZE + form[0] * DIGEST_SIZE + form[1] * LAST_SIZE
@@ -219,12 +216,9 @@ class Shape:
         low = max(0, size - LARGEST_ENDING)
         found = endings(read(low, size - low).tobytes(), low)
         # A zxid can look like an end mark: the seals tell.
-        for one in found:
-            made.ending = one
-            if len(found) == 1 or made.sums_of(one)[0] == one.seals[0].stored:
-                break
-        else:
-            made.ending = found[0] if found else None
+        if len(found) > 1:
+            found.sort(key=lambda one: made.sums_of(one)[0] != one.seals[0].stored)
+        made.ending = found[0] if found else None
         return made
 
     @property
@@ -236,10 +230,7 @@ class Shape:
         data = self.read(0, min(self.size, _FIRST))
         if len(data) < HEADER_SIZE:
             return
-        try:
-            header, _ = HEADER.unpack(data[:HEADER_SIZE].tobytes())
-        except DescriptionError:
-            return
+        header, _ = HEADER.unpack(data[:HEADER_SIZE].tobytes())
         if header["magic"] == MAGIC:
             self.header = {"version": header["version"], "dbid": header["dbid"]}
         if len(data) < HEADER_SIZE + 4:
@@ -275,8 +266,7 @@ class Shape:
         """The seals that are not right. Each one is held against the one before, as that is stored, so that damage is told where it is;
         and where the next one is right if just the checksum of this one is not, that alone is damaged."""
         ending = self.ending
-        if ending is None:
-            return
+        assert ending is not None
         value, first = self.sums_of(ending)[0], 0
         for seal, following in zip(ending.seals, [*ending.seals[1:], None], strict=True):
             if value == seal.stored:

@@ -166,19 +166,8 @@ class ZooKeeperSnapshot:
         shape = _shape(context)
         place = window.offset + at
         known = [start for start, (_, stop) in sections_of(shape).items() if start >= place]
-        end = shape.end - window.offset
-        found = -1
-        if end > at:
-            found = int(
-                seek(
-                    window.data,
-                    at,
-                    end,
-                    shape.acls.known_ids,
-                    int(shape.nodes is not None),
-                    int(shape.ending is None),
-                )
-            )
+        end, ids = shape.end - window.offset, shape.acls.known_ids
+        found = int(seek(window.data, at, end, ids, int(shape.nodes is not None)))
         nearest = min(known, default=window.size) - window.offset
         if nearest < len(window.data) and (found < 0 or nearest <= found):
             return nearest, 0

@@ -17,7 +17,7 @@ from logwright.codec.intrinsics import load_u8
 from logwright.codec.kernel import kernel
 from logwright.codec.zookeeper.acl import flat, packed
 from logwright.codec.zookeeper.digest import crc32_raw
-from logwright.codec.zookeeper.encode import STATS, AclLists, Given, Nodes, narrow
+from logwright.codec.zookeeper.encode import STATS, AclLists, Given, Nodes
 from logwright.codec.zookeeper.jute import ACL_RAW_TYPE, Int64s
 from logwright.codec.zookeeper.node import OPEN_ACL, SLASH, Int32s
 
@@ -235,7 +235,6 @@ def stored(given: Given, acls: AclLists) -> Nodes:
         "owner": given.owners(),
         "pzxid": given.numbers("pzxid", 0),
     }
-    narrow(stats)
     data = given.data()
     return Nodes(
         paths, pa.nulls(len(given), pa.large_binary()) if data is None else data, numbers, stats, acls
@@ -314,7 +313,6 @@ def whole(given: Given, acls: AclLists, zxid: int | None, *, had: bool) -> Nodes
         nodes = nodes.take(again)
         client = None if client is None else client[again]
     _counters(nodes, client)
-    narrow(nodes.stats)
     return nodes
 
 
