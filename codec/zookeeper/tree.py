@@ -27,8 +27,6 @@ _READ_ONLY = [{"perms": 1, "scheme": b"world", "id": b"anyone"}]
 """The ACL of /zookeeper/config."""
 _CONFIG = b"/zookeeper/config"
 MISSING, TWICE = -2, -3
-MOST_LEVELS = 1 << 15
-"""Deeper than a path of 64 KiB can be."""
 
 
 @kernel("const u1[], const i4[], i8[], i8[], i8[]")
@@ -83,8 +81,6 @@ def parents(paths: Bytes, ends: Int32s, stack: Int64s, out: Int64s, missing: Int
             out[i] = MISSING
             missing[i] = length
             lost += 1
-        if depth == len(stack):
-            return -1
         stack[depth] = i
         depth += 1
     return lost
@@ -98,10 +94,22 @@ def same(buf: Bytes, one: int, two: int, length: int) -> int:
     return 1
 
 
+@kernel("const u1[], i8, i8")
+def forbidden(buf: Bytes, at: int, end: int) -> int:
+    """Whether a character of two or three bytes is none for a path: U+0080 to U+009F, U+D800 to U+F8FF, U+FFF0 to U+FFFF."""
+    first = load_u8(buf, at)
+    if first == 0xC2:
+        return 1 if at + 1 < end and load_u8(buf, at + 1) < 0xA0 else 0
+    if first < 0xED or first > 0xEF or end - at < 3:
+        return 0
+    code = (first & 0x0F) << 12 | (load_u8(buf, at + 1) & 0x3F) << 6 | (load_u8(buf, at + 2) & 0x3F)
+    return 1 if 0xD800 <= code <= 0xF8FF or code >= 0xFFF0 else 0
+
+
 @kernel("const u1[], const i4[]")
 def first_bad(paths: Bytes, ends: Int32s) -> int:
-    """The first path that no node can have (`PathUtils.validatePath`, as far as bytes tell): it does not begin with a slash or ends with
-    one, or has an empty name, a control character, "." or ".." for a name. The number of paths where there is none."""
+    """The first path that no node can have (`PathUtils.validatePath`): it does not begin with a slash or ends with one, or has an empty
+    name, a control character or another that is `forbidden`, "." or ".." for a name. The number of paths where there is none."""
     for i in range(len(ends) - 1):
         at = ends[i]
         end = ends[i + 1]
@@ -119,7 +127,7 @@ def first_bad(paths: Bytes, ends: Int32s) -> int:
                 name = 0
                 dots = 0
                 continue
-            if byte < 0x20 or byte == 0x7F:
+            if byte < 0x20 or byte == 0x7F or forbidden(paths, k, end):
                 return i
             name += 1
             dots += byte == 0x2E
@@ -143,12 +151,15 @@ def order_of(paths: pa.Array) -> Int64s | None:
     return order
 
 
+def _stack(ends: Int32s) -> Int64s:
+    """Room for as many ancestors as the longest path can have: a name and its slash are two bytes."""
+    return np.empty(int(np.diff(ends).max(initial=0)) // 2 + 2, np.int64)
+
+
 def _parents(paths: pa.Array) -> Int64s:
     data, ends, _ = flat(paths)
     out, missing = np.empty(len(paths), np.int64), np.empty(len(paths), np.int64)
-    stack = np.empty(MOST_LEVELS, np.int64)
-    if parents(data, np.ascontiguousarray(ends), stack, out, missing) < 0:
-        raise UsageError(f"zookeeper.snapshot: a path has more than {MOST_LEVELS} names")
+    parents(data, np.ascontiguousarray(ends), _stack(ends), out, missing)
     return out
 
 
@@ -159,7 +170,8 @@ def validate(paths: pa.Array) -> None:
     if bad < len(paths):
         raise UsageError(
             f"zookeeper.snapshot: row {bad}: {paths[bad].as_py().decode('utf-8', 'replace')!r} is no path of a node",
-            advice="A path begins with a slash, does not end with one, and has no empty name, control character, '.' or '..' in it",
+            advice="A path begins with a slash and does not end with one; in it there is no empty name, '.' or '..', and no control, "
+            "private or supplementary character",
         )
 
 
@@ -167,7 +179,7 @@ def missing_paths(paths: pa.Array, more: Iterable[bytes] = ()) -> list[bytes]:
     """The paths of parents, and of `more` nodes, that are not among these, which are in pre-order."""
     data, ends, _ = flat(paths)
     out, short = np.empty(len(paths), np.int64), np.empty(len(paths), np.int64)
-    parents(data, np.ascontiguousarray(ends), np.empty(MOST_LEVELS, np.int64), out, short)
+    parents(data, np.ascontiguousarray(ends), _stack(ends), out, short)
     made: set[bytes] = set()
     for i in np.flatnonzero(out == MISSING).tolist():
         path = data[int(ends[i]) : int(ends[i + 1])].tobytes()

@@ -108,10 +108,10 @@ def test_each_flipped_bit_is_told() -> None:
         assert verdict, verdict
 
 
-@pytest.mark.parametrize("at", [0, 3, 15, 16, 18, 40, 59, 60, 130, 400])
+@pytest.mark.parametrize("at", [0, 3, 15, 16, 18, 40, 46, 59, 60, 130, 400])
 def test_cut(at: int) -> None:
     found = read(SOUND[:at])
-    assert Kind.TRUNCATED in errors(found) or at in (18, 40, 59)
+    assert Kind.TRUNCATED in errors(found) or at in (18, 40, 46, 59)
     assert errors(found)
     assert laws.decode_encode(specimen(SOUND[:at]))
 
@@ -431,6 +431,114 @@ def test_names() -> None:
     assert codec.recognise("log.1f", b"ZKLG") is Match.NO
     it = Specimen.of(SOUND, "zookeeper.snapshot", "whatever")
     assert it.read("file").table["zxid"].to_pylist() == [None]
+
+
+def test_a_node_between_damaged_ones() -> None:
+    nodes = many(6)
+    bad = b"\xff" * 40
+    found = read(snapshot(*nodes[:3], bad, nodes[3], bad, *nodes[4:]))
+    assert paths(found) == ["/", *(f"/n{i}" for i in range(6))]
+
+
+@pytest.mark.parametrize("check", [True, False])
+@pytest.mark.parametrize("tail", [b"", b"\0" * 9])
+def test_any_window(check: bool, tail: bytes) -> None:
+    """However short a window is: what it holds is found, or it is said how many bytes are needed."""
+    odd = one("/odd", number=99)
+    data = np.frombuffer(snapshot(one("", b""), odd, one("/b", b"y" * 9), odd, sessions=1) + tail, np.uint8)
+    it = specimen(data.tobytes())
+
+    def scanned(size: int) -> Any:
+        context = it.context()
+        it.codec.prepare(lambda offset, length: data[offset : offset + length], len(data), context)  # type: ignore[attr-defined]
+        return it.codec.scan(Window(data[:size], 0, len(data)), 0, context, check=check)
+
+    whole = scanned(len(data))
+    starts = whole.start.tolist()
+    for size in range(1, len(data)):
+        found = scanned(size)
+        assert found.damage is None or size >= whole.stop
+        assert found.start.tolist() == starts[: len(found)]
+        assert found.need > size - found.stop or found.stop == size or found.damage is not None
+        if not check and len(found) < len(starts):
+            # So many bytes are the whole frame, or not even its lengths are there; of the end mark it takes the sections behind.
+            wanted = [
+                int(whole.end[len(found)]) - found.stop,
+                min(sections.LARGEST_ENDING, len(data) - found.stop),
+            ]
+            assert found.need in wanted or size - found.stop < 30
+
+
+def test_a_table_that_is_cut_in_a_list() -> None:
+    body = HEADER.pack({}) + SESSIONS.pack({"sessions": []})
+    table = acl.ACLS.pack({"entries": [{"id": i, "acl": WORLD * 5} for i in (1, 2)]})
+    assert errors(read(body + table[:-14])) == {Kind.TRUNCATED, Kind.PAYLOAD}
+
+
+def test_null_in_an_acl() -> None:
+    """No server writes it; what is stored comes again."""
+    body = HEADER.pack({}) + SESSIONS.pack({"sessions": []})
+    lists = [[{"perms": 3, "id": {"scheme": None, "id": None}}], []]
+    body += acl.ACLS.pack({"entries": [{"id": i + 1, "acl": each} for i, each in enumerate(lists)]})
+    data = sealed(body + one("", b"") + one("/a") + one("/b", number=2))
+    found = read(data, mode=Mode.FAILFAST)
+    assert found.table["acl"].to_pylist()[1:] == [[{"perms": 3, "scheme": None, "id": None}], []]
+    assert laws.decode_encode(specimen(data))
+    it = specimen(data)
+    assert it.with_bytes(it.encode(found.table)).read().table["acl"].to_pylist()[1] == [
+        {"perms": 3, "scheme": None, "id": None}
+    ]
+
+
+def test_windows_without_sections() -> None:
+    data = snapshot(*many(300))
+    it = specimen(data)
+    frames = it.read("frames", columns="payload, checksum, kind", window=4096).table
+    assert frames["payload"].null_count == len(frames)
+    assert frames["checksum"].null_count == len(frames) - 3
+    last = int(it.read("frames").table["position"].to_pylist()[-1])
+    assert not len(it.read("sessions", start=last).table)
+    assert not len(it.read("acls", start=last).table)
+
+
+def test_a_compressed_file_and_windows() -> None:
+    rng = np.random.default_rng(1)
+    data = gzip.compress(snapshot(one("", b""), one("/a", rng.bytes(20_000))))
+    it = specimen(data, "snapshot.3.gz")
+    assert len(it.read(window=4096, mode=Mode.FAILFAST).table) == 2
+    assert laws.any_split(it, sizes=[1, 5000])
+    context = it.context()
+    described = it.codec.describe_file(
+        Window(np.zeros(0, np.uint8), 0, 9), 9, 0, b"x", 0, context
+    ).to_pylist()[0]
+    assert (described["size"], described["sessions"], described["compression"]) == (9, None, "gzip")
+    window = Window(np.frombuffer(data, np.uint8), 0, len(data))
+    behind = it.codec.scan(window, 5, context)
+    assert (len(behind), behind.need, behind.damage) == (0, 0, None)
+    assert not list(it.codec.decode(window, behind, "rows", ("path",), context))
+    assert it.codec.resync(window, 5, context) == (-1, 0)
+
+
+def test_tables_of_another_make() -> None:
+    """A frames table without kinds, a file table without sessions and lists: what is left of them is used."""
+    it = specimen(SOUND)
+    rows, frames, file = it.tables()
+    found = it.with_bytes(it.encode(rows, frames.select(["position"]), file)).read(mode=Mode.FAILFAST)
+    assert sorted(paths(found)) == sorted(paths(it.read()))
+    bare = it.encode(
+        rows,
+        None,
+        file.set_column(file.schema.get_field_index("acls"), "acls", pa.nulls(1, file["acls"].type)),
+    )
+    assert it.with_bytes(bare).read(mode=Mode.FAILFAST).table["acl"].to_pylist() == rows["acl"].to_pylist()
+
+
+def test_the_file_ends_early() -> None:
+    data = np.zeros(10, np.uint8)
+    assert sections.running(lambda offset, length: data[offset : offset + length], [5, 99]) == [
+        zlib.adler32(bytes(5)),
+        zlib.adler32(bytes(10)),
+    ]
 
 
 def test_a_compressed_file_without_a_name() -> None:

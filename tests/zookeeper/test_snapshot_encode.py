@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logwright.codec.fault import UsageError
-from logwright.codec.zookeeper.jute import jute_string
 from logwright.codec.zookeeper.snapshot_tables import ROWS
 from logwright.corpora import cases
 from logwright.readers.stream import Mode
@@ -152,6 +151,26 @@ def test_kinds_of_nodes() -> None:
     assert facts(specimen)["sessions"] == [{"session_id": 1 << 56, "timeout": 30000}]
 
 
+def test_a_ttl_alone_makes_the_kind() -> None:
+    rows = by_path(encoded(pa.table({"path": ["/t", "/p"], "ttl": pa.array([5, None], pa.int64())})))
+    assert [rows[path]["kind"] for path in ("/t", "/p")] == ["ttl", "persistent"]
+
+
+def test_a_list_that_is_there_is_used() -> None:
+    specimen = Specimen.of(GOLDEN)
+    rows, _, file = specimen.tables()
+    found = specimen.with_bytes(specimen.encode(rows.drop_columns(["acl_id"]), None, file))
+    assert facts(found)["acls"] == facts(specimen)["acls"]
+    assert {row["acl_id"] for row in by_path(found).values()} <= {1, 2, -1}
+
+
+def test_a_deep_path() -> None:
+    """Parents are made to the top."""
+    rows = by_path(encoded(pa.table({"path": ["/a" * 300]})))
+    assert len(rows) == 300 + 4
+    assert rows["/a" * 299]["stored_cversion"] == 1
+
+
 def test_the_digest_is_made() -> None:
     specimen = encoded(
         table(
@@ -204,6 +223,10 @@ def test_compression(name: str, options: dict[str, str], head: bytes) -> None:
         (pa.table({"path": ["/a/../b"]}), "no path of a node"),
         (pa.table({"path": ["/."]}), "no path of a node"),
         (pa.table({"path": ["/a\x00"]}), "no path of a node"),
+        (pa.table({"path": ["/a/\x85"]}), "no path of a node"),
+        (pa.table({"path": ["/\ue000x"]}), "no path of a node"),
+        (pa.table({"path": ["/\ufffd"]}), "no path of a node"),
+        (pa.table({"path": ["/\U0001f600"]}), "no path of a node"),
         (pa.table({"path": ["/a"], "version": ["x"]}), "column 'version' is not int32"),
         (pa.table({"path": ["/a"], "kind": ["odd"]}), "the kind of row 0, 'odd', is none of"),
         (pa.table({"path": ["/a"], "kind": ["ttl"]}), "needs a column 'ttl'"),
@@ -296,7 +319,14 @@ def test_texts_that_are_not_utf_8() -> None:
 
 
 NAMES = st.text(
-    st.characters(codec="utf-8", min_codepoint=0x20, exclude_characters="/\x7f"), min_size=1, max_size=3
+    st.characters(
+        codec="utf-8",
+        min_codepoint=0x20,
+        max_codepoint=0xD7FF,
+        exclude_characters="/\x7f" + "".join(map(chr, range(0x80, 0xA0))),
+    ),
+    min_size=1,
+    max_size=3,
 )
 PATHS = st.lists(NAMES.filter(lambda one: one not in (".", "..")), min_size=1, max_size=4).map(
     lambda one: "/" + "/".join(one)
@@ -350,7 +380,7 @@ def test_rows_come_again(nodes: dict[str, dict[str, Any]], compression: str) -> 
     assert not found.report.faults
     by = {row["path"]: row for row in found.table.to_pylist()}
     for row in rows.to_pylist():
-        stored = by[jute_string(row["path"]).decode("utf-8", "logwright.java")]
+        stored = by[row["path"]]
         for column, value in row.items():
             if column == "path":
                 continue
