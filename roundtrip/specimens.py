@@ -138,11 +138,13 @@ def _txns(multi: str) -> list[dict[str, Any]]:
 
 
 _NODES: list[dict[str, Any]] = [
+    {"path": "/", "data": b""},
     {"path": "/a", "data": b"1" * 40, "acl": _WORLD, "czxid": 3, "mzxid": 5, "ctime": _T, "mtime": _T + 5, "version": 2},
     {"path": "/a/b", "data": None, "acl": [{"perms": 1, "scheme": "digest", "id": "u:x"}, *_WORLD], "czxid": 4, "aversion": 1},
     {"path": "/a/e", "data": b"", "czxid": 5, "ephemeral_owner": 1 << 56, "kind": "ephemeral"},
     {"path": "/c", "data": b"", "czxid": 6, "kind": "container"},
     {"path": "/c/t", "data": b"x", "czxid": 7, "kind": "ttl", "ttl": 60_000},
+    *({"path": f"/zookeeper{name}", "data": b""} for name in ("", "/config", "/quota")),
 ]  # fmt: skip
 
 

@@ -246,7 +246,7 @@ BASE = set(_read("dmg_base")[0]["path"].to_pylist())
 @pytest.mark.parametrize(
     ("case", "rows", "kinds"),
     [
-        ("dmg_snap_aclvec_null", 3, {Kind.CHECKSUM, Kind.PAYLOAD}),
+        ("dmg_snap_aclvec_null", 14, {Kind.CHECKSUM, Kind.PAYLOAD}),
         ("dmg_snap_endmark", 15, {Kind.PAYLOAD}),
         ("dmg_snap_flip_data", 15, {Kind.CHECKSUM}),
         ("dmg_snap_flip_digest", 15, {Kind.CHECKSUM}),
