@@ -17,7 +17,7 @@ SHELL := /bin/bash
 
 UV_VERSION := 0.13.8
 
-.PHONY: help install test demo bench bench-peers oracle lint format types dist lock coverage nightly trust clean distclean
+.PHONY: help install test demo bench bench-peers oracle docs lint format types dist lock coverage nightly trust clean distclean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -66,6 +66,9 @@ bench: $(STAMP) ## measure, and print one table
 bench-peers: $(STAMP) ## the same, beside what one would use instead (Java 17 for Kafka's own tools)
 	$(BIN)/python benchmarks/run.py --peers $(ARGS)
 
+docs: $(STAMP) ## make the pages of docs/formats from the descriptions
+	$(BIN)/python tools/format_pages.py
+
 lint: $(STAMP) ## style, mistakes, format, import contracts
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check . || { echo "\`make format\` does it." >&2; exit 1; }
@@ -82,7 +85,7 @@ types: $(STAMP) ## mypy --strict
 # are forked and killed, so its tests count for nothing here.
 coverage: $(STAMP) ## branch coverage over interpreted and compiled kernels together (a quarter of an hour)
 	$(BIN)/coverage erase
-	HYPOTHESIS_PROFILE=coverage NUMBA_DISABLE_JIT=1 $(COVERED) tests/kafka tests/test_{compress,intrinsics,kernel}.py $(ARGS)
+	HYPOTHESIS_PROFILE=coverage NUMBA_DISABLE_JIT=1 $(COVERED) tests/kafka tests/leveldb tests/test_{compress,intrinsics,kernel}.py $(ARGS)
 	HYPOTHESIS_PROFILE=ci $(COVERED) tests --ignore=tests/oracle $(ARGS)
 	$(BIN)/coverage combine -q
 	$(BIN)/coverage report

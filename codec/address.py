@@ -186,12 +186,13 @@ def _find_field(struct: Struct, buf: bytes, at: int, end: int, path: list[str | 
     last = max(i for i, one in enumerate(struct.fields) if one.name == name or one.name in sums)
     scope: Scope = {}
     for i, one in enumerate(struct.fields[: last + 1]):
+        room = one.room(buf, at, end)
         if one.name == name:
-            _find(one.type, buf, at, end, scope, path[1:], found)
+            _find(one.type, buf, at, room, scope, path[1:], found)
             if i == last and name not in sums:
                 break
         try:
-            scope[one.name], stop = one.type.unpack(buf, at, end, scope)
+            scope[one.name], stop = one.type.unpack(buf, at, room, scope)
         except DescriptionError:
             if name in around.spans:
                 return  # what follows can't be read, and is not asked for
@@ -273,7 +274,9 @@ def _reseal(found: Found, image: _Image, path: Path) -> None:
                 )
             if one.name in around.spans and first in around.spans:
                 start, stop = around.spans[one.name]
-                covered = image.data[image.place(around.spans[first][0]) : image.place(around.end, end=True)]
+                low, high = around.spans[first][0], around.end
+                high = high if low > start else start
+                covered = image.data[image.place(low) : image.place(high, end=True)]
                 _put(image, start, stop, one, algorithm(bytes(covered)), path)
 
 

@@ -2,8 +2,8 @@
 
 A `Struct` is a list of fields in the order of their bytes. From one declaration come scalar `pack` and `unpack` (slow,
 obviously right: the reference that kernels are held to), the NumPy dtype of the fixed-width part and the byte offset of each
-field (what kernels use instead of literals), the smallest and largest encoded size, and the annotated walk over the bytes
-that `explain` and a format's page in the docs are made of.
+field (what kernels use instead of literals), the smallest and largest encoded size, the tree of fields that `explain` shows
+(`codec.explain`), and the format's page in the docs.
 
 Values are plain Python: int, bytes or None, list, dict. Errors are `DescriptionError`, with the path through the structure.
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import numpy as np
@@ -37,18 +38,6 @@ class DescriptionError(ValueError):
         return f"{self.path or 'value'}: {self.message} (at byte {self.offset})"
 
 
-@dataclass(frozen=True)
-class Span:
-    """One field as it lies in the bytes: what `explain` shows."""
-
-    path: str
-    offset: int
-    length: int
-    value: Any
-    meaning: str = ""
-    doc: str = ""
-
-
 class Type:
     """What a field holds. `dtype` is the NumPy type when the width is fixed, else None."""
 
@@ -62,16 +51,21 @@ class Type:
     def unpack(self, buf: Buffer, at: int, end: int, scope: Scope) -> tuple[Any, int]:
         raise NotImplementedError
 
-    def walk(self, buf: Buffer, at: int, end: int, scope: Scope, path: str, doc: str) -> Iterator[Span]:
-        value, stop = self.unpack(buf, at, end, scope)
-        yield Span(path, at, stop - at, value, self.meaning(value), doc)
-
     def meaning(self, value: Any) -> str:
         return ""
 
     def label(self) -> str:
         """How the docs page names the type."""
         raise NotImplementedError
+
+
+def time_of(milliseconds: int) -> str:
+    """A time as people read it; nothing where it is none (-1), or beyond what a calendar has."""
+    try:
+        when = datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=milliseconds)
+    except OverflowError:
+        return ""
+    return "" if milliseconds == -1 else f"{when:%Y-%m-%d %H:%M:%S}.{when.microsecond // 1000:03} UTC"
 
 
 def _left(at: int, end: int, want: int) -> None:
@@ -81,12 +75,14 @@ def _left(at: int, end: int, want: int) -> None:
 
 @dataclass(frozen=True)
 class Int(Type):
-    """An integer of 1, 2, 4 or 8 bytes. `values` names the values that mean something."""
+    """An integer of 1, 2, 4 or 8 bytes. `values` names the values that mean something; `unit` "ms" is a time, in milliseconds
+    since 1970."""
 
     width: int
     signed: bool = True
     order: str = ">"
     values: Mapping[int, str] | None = None
+    unit: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "dtype", f"{self.order}{'i' if self.signed else 'u'}{self.width}")
@@ -109,7 +105,8 @@ class Int(Type):
         ), at + self.width
 
     def meaning(self, value: Any) -> str:
-        return (self.values or {}).get(value, "")
+        said = (self.values or {}).get(value, "")
+        return said or (time_of(value) if self.unit == "ms" else "")
 
     def label(self) -> str:
         order = "" if self.width == 1 else (" BE" if self.order == ">" else " LE")
@@ -210,7 +207,8 @@ class Varint(Type):
 
 @dataclass(frozen=True)
 class Bytes(Type):
-    """Bytes with a length before them (`length` is its type), of a fixed length (an int), or all that is left ("rest").
+    """Bytes with a length before them (`length` is its type), of a fixed length (an int), of one that another field says (its
+    name), or all that is left ("rest").
 
     With `null`, any negative length means None, and None is written as that length.
     """
@@ -234,9 +232,16 @@ class Bytes(Type):
                     raise DescriptionError("null where null is not allowed")
                 return self.length.pack(self.null, scope)
             return self.length.pack(len(value), scope) + bytes(value)
-        if value is None or (isinstance(self.length, int) and len(value) != self.length):
-            raise DescriptionError(f"{self.length} bytes wanted, got {value!r}")
+        size = self._size(scope, None)
+        if value is None or (size is not None and len(value) != size):
+            raise DescriptionError(f"{self.length if size is None else size} bytes wanted, got {value!r}")
         return bytes(value)
+
+    def _size(self, scope: Scope, left: int | None) -> int | None:
+        """The length that does not lie before the bytes themselves."""
+        if isinstance(self.length, str) and self.length != "rest":
+            return int(scope[self.length])
+        return self.length if isinstance(self.length, int) else left
 
     def unpack(self, buf: Buffer, at: int, end: int, scope: Scope) -> tuple[bytes | None, int]:
         start, size = at, end - at
@@ -246,22 +251,10 @@ class Bytes(Type):
                 if self.null is None:
                     raise DescriptionError(f"length {size}, null is not allowed here", start)
                 return None, at
-        elif isinstance(self.length, int):
-            size = self.length
+        else:
+            size = self._size(scope, size) or 0
         _left(at, end, size)
         return bytes(buf[at : at + size]), at + size
-
-    def walk(self, buf: Buffer, at: int, end: int, scope: Scope, path: str, doc: str) -> Iterator[Span]:
-        if not isinstance(self.length, Type):
-            yield from super().walk(buf, at, end, scope, path, doc)
-            return
-        value, stop = self.unpack(buf, at, end, scope)
-        size, start = self.length.unpack(buf, at, end, scope)
-        yield Span(
-            f"{path}.length", at, start - at, size, "null" if value is None else "", f"length of {path}"
-        )
-        if stop > start:
-            yield Span(path, start, stop - start, value, self.meaning(value), doc)
 
     def meaning(self, value: Any) -> str:
         return value.decode("utf-8", "replace") if self.text and value is not None else ""
@@ -323,16 +316,6 @@ class Repeated(Type):
             raise DescriptionError(f"count {count}, but {end - at} bytes are left", start)
         return count, at
 
-    def walk(self, buf: Buffer, at: int, end: int, scope: Scope, path: str, doc: str) -> Iterator[Span]:
-        count, start = self._count(buf, at, end, scope)
-        if isinstance(self.count, Type):
-            yield Span(f"{path}.count", at, start - at, count, "", f"number of {path}")
-        done = 0
-        while (start < end) if count is None else (done < count):
-            yield from self.item.walk(buf, start, end, scope, f"{path}[{done}]", doc)
-            _, start = self.item.unpack(buf, start, end, scope)
-            done += 1
-
     def label(self) -> str:
         by = self.count.label() if isinstance(self.count, Type) else self.count
         return f"repeated {self.item.label()}, count {by}"
@@ -344,11 +327,15 @@ class Switch(Type):
 
     Where the bytes themselves decide, as when a field is there only if bytes are left, `look(buf, at, end, scope)` gives it on
     reading; on writing `scope` holds the values given.
+    For those who can't call it, `on` says the same: an expression of fields, C's way, and in `keys` its value for each case (None:
+    any other).
     """
 
     choose: Callable[[Scope], Type]
     cases: tuple[Type, ...]
     look: Callable[[Buffer, int, int, Scope], Type] | None = None
+    on: str = ""
+    keys: tuple[int | None, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "min_size", min(case.min_size for case in self.cases))
@@ -363,9 +350,6 @@ class Switch(Type):
 
     def unpack(self, buf: Buffer, at: int, end: int, scope: Scope) -> tuple[Any, int]:
         return self.of(buf, at, end, scope).unpack(buf, at, end, scope)
-
-    def walk(self, buf: Buffer, at: int, end: int, scope: Scope, path: str, doc: str) -> Iterator[Span]:
-        return self.of(buf, at, end, scope).walk(buf, at, end, scope, path, doc)
 
     def label(self) -> str:
         return " or ".join(case.label() for case in self.cases)
@@ -385,9 +369,6 @@ class Nothing(Type):
 
     def unpack(self, buf: Buffer, at: int, end: int, scope: Scope) -> tuple[None, int]:
         return None, at
-
-    def walk(self, buf: Buffer, at: int, end: int, scope: Scope, path: str, doc: str) -> Iterator[Span]:
-        yield from ()
 
     def label(self) -> str:
         return "nothing"
@@ -420,13 +401,26 @@ class Enclosed(Type):
             raise DescriptionError(f"{stop - after} bytes left behind {self.item.label()}", after)
         return value, stop
 
-    def walk(self, buf: Buffer, at: int, end: int, scope: Scope, path: str, doc: str) -> Iterator[Span]:
-        start, stop = self.room(buf, at, end, scope)
-        yield Span(f"{path}.length", at, start - at, stop - start, "", f"length of {path}")
-        yield from self.item.walk(buf, start, stop, scope, path, doc)
-
     def label(self) -> str:
         return f"{self.item.label()}, length {self.length.label()}"
+
+
+@dataclass(frozen=True)
+class Content:
+    """What bytes hold besides being bytes: `choose(scope)` gives its type (None: nothing that is known), one of `cases`.
+
+    The scope is that of the structure they are in, all of its fields read; under `OUTER` it has the one around. With `unfold` it
+    is not these bytes that are of that type, but what they hold unpacked: `unfold(stored, scope, limit)`, of `limit` bytes at most
+    (None: they are not packed). That raises `DescriptionError`.
+    """
+
+    choose: Callable[[Scope], Type | None]
+    cases: tuple[Type, ...]
+    unfold: Callable[[bytes, Scope, int], bytes | None] | None = None
+
+
+OUTER = ".."
+"""In the scope of a structure, the scope of the structure that it is in: for `Content` and `Field.says`."""
 
 
 @dataclass(frozen=True)
@@ -434,8 +428,12 @@ class Field:
     """One field: name (upstream's, in Python spelling), type, one sentence, and what is special about it.
 
     `sizes`: the value is the number of bytes that follow up to the end of the structure (it bounds them on reading and is
-    computed on writing when None). `checksum`: (algorithm, name of the first field it covers) up to the end of the structure;
-    computed on writing when None. `default` is written when the value is not given.
+    computed on writing when None). `checksum`: (algorithm, name of the first field it covers), up to the end of the structure, or
+    to the checksum itself where that comes later; computed on writing when None. `default` is written when the value is not given.
+    `ends` tells where its room ends, where what lies behind it is told from the end of the structure: `ends(buf, at, end)`.
+
+    For those who look at the bytes: `only` is the one value that it may have, `holds` what lies in it, `says` what its value means
+    in this scope (see `Content`); `rows`: the items are the rows of the codec.
     """
 
     name: str
@@ -444,6 +442,15 @@ class Field:
     default: Any = None
     sizes: bool = False
     checksum: tuple[Callable[[bytes], int], str] | None = None
+    ends: Callable[[Buffer, int, int], int] | None = None
+    only: Any = None
+    holds: Content | None = None
+    says: Callable[[Any, Scope], str] | None = None
+    rows: bool = False
+
+    def room(self, buf: Buffer, at: int, end: int) -> int:
+        """Where it has to end."""
+        return end if self.ends is None else self.ends(buf, at, end)
 
 
 class Struct(Type):
@@ -514,7 +521,8 @@ class Struct(Type):
         for field in reversed(pending):
             if field.checksum:
                 algorithm, first = field.checksum
-                covered = b"".join(parts[n] for n in names[names.index(first) :])
+                low, here = names.index(first), names.index(field.name)
+                covered = b"".join(parts[n] for n in names[low : here if low < here else None])
                 parts[field.name] = field.type.pack(algorithm(covered), inner)
         return b"".join(parts[n] for n in names)
 
@@ -527,7 +535,7 @@ class Struct(Type):
         stop = len(buf) if end is None else min(end, len(buf))
         for field in self.fields:
             try:
-                inner[field.name], at = field.type.unpack(buf, at, stop, inner)
+                inner[field.name], at = field.type.unpack(buf, at, field.room(buf, at, stop), inner)
                 if field.sizes:
                     _left(at, stop, inner[field.name])
                     stop = at + inner[field.name]
@@ -537,40 +545,35 @@ class Struct(Type):
             raise DescriptionError(f"{stop - at} bytes left at the end of {self.name}", at)
         return inner, at
 
+    def places(self, buf: Buffer, at: int, end: int) -> dict[str, tuple[int, int, Any]]:
+        """Where each field starts and ends, and its value."""
+        found: dict[str, tuple[int, int, Any]] = {}
+        scope: Scope = {}
+        for field in self.fields:
+            try:
+                scope[field.name], stop = field.type.unpack(buf, at, field.room(buf, at, end), scope)
+                if field.sizes:
+                    _left(stop, end, scope[field.name])
+                    end = stop + scope[field.name]
+            except DescriptionError as error:
+                raise error.within(field.name) from None
+            found[field.name] = at, stop, scope[field.name]
+            at = stop
+        return found
+
     def check(self, buf: Buffer, at: int, end: int) -> list[tuple[str, int, int]]:
         """The checksums of the structure in `buf[at:end]` that are wrong: (field, stored, computed)."""
-        starts: dict[str, int] = {}
-        inner: Scope = {}
-        stop = min(end, len(buf))
-        for field in self.fields:
-            starts[field.name] = at
-            inner[field.name], at = field.type.unpack(buf, at, stop, inner)
+        places = self.places(buf, at, end)
         wrong = []
         for field in self.fields:
             if field.checksum:
                 algorithm, first = field.checksum
-                computed = algorithm(bytes(buf[starts[first] : end]))
-                if computed != inner[field.name]:
-                    wrong.append((field.name, inner[field.name], computed))
+                start, _, stored = places[field.name]
+                low = places[first][0]
+                computed = algorithm(bytes(buf[low : end if low > start else start]))
+                if computed != stored:
+                    wrong.append((field.name, stored, computed))
         return wrong
-
-    def walk(
-        self, buf: Buffer, at: int, end: int, scope: Scope | None = None, path: str = "", doc: str = ""
-    ) -> Iterator[Span]:
-        inner: Scope = {}
-        stop = min(end, len(buf))
-        prefix = f"{path}." if path else ""
-        for field in self.fields:
-            try:
-                value, after = field.type.unpack(buf, at, stop, inner)
-                inner[field.name] = value
-                yield from field.type.walk(buf, at, stop, inner, prefix + field.name, field.doc)
-            except DescriptionError as error:
-                raise error.within(field.name) from None
-            at = after
-            if field.sizes:
-                _left(at, stop, value)
-                stop = at + value
 
 
 I8 = Int(1)
@@ -601,6 +604,7 @@ def structures(of: Sequence[Struct]) -> Iterator[Struct]:
             seen.add(id(one))
             yield one
             queue += [field.type for field in one.fields]
+            queue += [case for field in one.fields if field.holds for case in field.holds.cases]
         elif isinstance(one, Repeated | Enclosed):
             queue.append(one.item)
         elif isinstance(one, Switch):

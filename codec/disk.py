@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from logwright.codec.base import Entry, Listing
+from logwright.codec.layout import Entry, Listing
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class _Stretch:
 
 
 class Disk:
-    """A `Listing` that can be changed. See `logwright.codec.base.Listing`."""
+    """A `Listing` that can be changed. See `logwright.codec.layout.Listing`."""
 
     def __init__(self, below: Listing) -> None:
         self.name = below.name

@@ -121,6 +121,11 @@ class DamageError(LogwrightError, ValueError):
 class UsageError(LogwrightError, ValueError):
     """What was asked can't be: an unknown option, column, view or codec, data of the wrong type."""
 
+    unknown: str | None = None
+    """An option that is unknown, as it was given."""
+    known: tuple[str, ...] = ()
+    """Where one is unknown, those that are known."""
+
 
 class UnsupportedError(LogwrightError, NotImplementedError):
     """A legal file of a version that is recognised but not read yet."""

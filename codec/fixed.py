@@ -14,9 +14,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from logwright.codec import address
+from logwright.codec import address, explain
 from logwright.codec.base import Bytes, Chunk, Decoded, Frames, Match, Window
 from logwright.codec.describe import Struct, dtype_of
+from logwright.codec.explain import Focus, Node
 from logwright.codec.fault import Fault, Kind, Severity, UsageError
 from logwright.codec.option import Option, Options
 from logwright.codec.table import Column, Table
@@ -93,6 +94,7 @@ class FixedCodec:
         self.wrong, self.system, self.relative = wrong, system, dict(relative or {})
         self.version, self.allocated = version, allocated
         self.structures: tuple[Struct, ...] = (entry,)
+        self.described = self.structures
         self.options: tuple[Option, ...] = ()
         self.dtype = dtype_of(entry)
         self.tables: Mapping[str, Table] = {
@@ -107,6 +109,17 @@ class FixedCodec:
     def edit(self, frame: bytes, path: address.Path, change: address.Change, *, reseal: bool) -> bytes:
         """See `codec.base.Addresses`."""
         return address.of_codec(self.name, self.structures, frame, path, change, reseal=reseal)
+
+    def explain(self, window: Window, context: FixedContext, focus: Focus, *, frame: bool) -> Sequence[Node]:
+        """See `codec.base.Explains`."""
+        nodes = explain.stretch(self.structures[0], window, focus, one=frame)
+        fields = {field: column for column, field in self.relative.items()}
+        for node in (child for one in nodes for child in one.children):
+            if node.name in fields and node.value is not None and not node.broken:
+                node.meaning = f"{fields[node.name]} {node.value + (context.base or 0)}"
+        if frame and nodes:
+            nodes[0].row = 0
+        return nodes
 
     def recognise(self, name: str, head: bytes) -> Match:
         return Match.NAME if self.pattern.fullmatch(name) else Match.NO

@@ -132,7 +132,9 @@ class Options:
         for name, value in (given or {}).items():
             option = by_fold.get(fold(name))
             if option is None:
-                raise UsageError(f"unknown option {name!r}", advice=_nearest(name, by_fold))
+                error = UsageError(f"unknown option {name!r}", advice=_nearest(name, by_fold))
+                error.unknown, error.known = name, tuple(one.name for one in by_fold.values())
+                raise error
             read = option.read(value)
             if option.name in self._given and value is not None and read != self._values[option.name]:
                 raise UsageError(

@@ -7,8 +7,9 @@ import importlib
 from collections.abc import Sequence
 from functools import cache
 
-from logwright.codec.base import Codec, Layout, Listing, Match, View
+from logwright.codec.base import Codec, Match
 from logwright.codec.fault import UsageError
+from logwright.codec.layout import Layout, Listing, View
 from logwright.codec.table import Table
 
 SYSTEMS = ("kafka", "leveldb", "zookeeper")

@@ -19,7 +19,8 @@ TIMESTAMP = pa.timestamp("ms", tz="UTC")
 
 @dataclass(frozen=True)
 class Column:
-    """One column. `prunes`: the codec knows its bounds in each frame, so that a filter on it skips whole frames."""
+    """One column. `prunes`: the codec knows its bounds in each frame, so that a filter on it skips whole frames. `elsewhere`: it is called
+    `position`, and says a place in another file, not where the frame of its row starts."""
 
     name: str
     type: pa.DataType
@@ -27,6 +28,7 @@ class Column:
     nullable: bool = True
     detail: bool = False
     prunes: bool = False
+    elsewhere: bool = False
 
     def field(self) -> pa.Field:
         return pa.field(self.name, self.type, self.nullable)
@@ -39,6 +41,8 @@ class Table:
     name: str
     columns: tuple[Column, ...]
     doc: str = ""
+    key: tuple[str, ...] = ()
+    """The columns that tell a row of a file, or of its directory, from the others, which come in their order (`-name`: descending)."""
 
     def __getitem__(self, name: str) -> Column:
         for column in self.columns:

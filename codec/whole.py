@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from logwright.codec import address
+from logwright.codec import address, explain
 from logwright.codec.base import Chunk, Decoded, Frames, Match, Window
 from logwright.codec.describe import DescriptionError, Struct
+from logwright.codec.explain import Focus, Node
 from logwright.codec.fault import Fault, Kind, UsageError
 from logwright.codec.option import Option, Options
 from logwright.codec.table import Column, Table
@@ -52,7 +53,8 @@ class ParseError(DescriptionError):
 class WholeCodec:
     """A codec of a small file: `parse` gives its rows, or raises `ParseError`; `form` is its mirror.
 
-    Both have a table with all columns. `form` raises `DescriptionError` for rows that make no file.
+    Both have a table with all columns. `form` raises `DescriptionError` for rows that make no file. `text` describes the words of
+    a file that is none of fixed-width fields: for those who look at the bytes only.
     """
 
     whole = True
@@ -69,9 +71,11 @@ class WholeCodec:
         form: Callable[[pa.Table], bytes],
         system: str,
         structures: tuple[Struct, ...] = (),
+        text: Struct | None = None,
     ) -> None:
         self.name, self.title, self.pattern, self.columns = name, title, pattern, columns
         self.parse, self.form, self.system, self.structures = parse, form, system, structures
+        self.described = structures if text is None else (text,)
         self.options: tuple[Option, ...] = ()
         self.tables: Mapping[str, Table] = {
             "rows": Table("rows", columns, "One row an entry."),
@@ -85,6 +89,10 @@ class WholeCodec:
     def edit(self, frame: bytes, path: address.Path, change: address.Change, *, reseal: bool) -> bytes:
         """See `codec.base.Addresses`."""
         return address.of_codec(self.name, self.structures, frame, path, change, reseal=reseal)
+
+    def explain(self, window: Window, context: None, focus: Focus, *, frame: bool) -> Sequence[Node]:
+        """See `codec.base.Explains`."""
+        return explain.stretch(self.described[0], window, focus, one=True)
 
     def recognise(self, name: str, head: bytes) -> Match:
         return Match.NAME if self.pattern.fullmatch(name) else Match.NO

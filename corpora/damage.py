@@ -22,9 +22,9 @@ from dataclasses import dataclass, field
 from importlib import metadata
 from typing import Any
 
-from logwright.codec.base import Predicts
 from logwright.codec.fault import ExistsError, LogwrightError, NotFoundError, StorageError, UsageError
 from logwright.codec.option import number
+from logwright.codec.predict import Predicts
 from logwright.corpora.damage_apply import Surgeon
 from logwright.corpora.damage_expected import Rows, Untouched, expected
 from logwright.corpora.damage_image import STEP, Image, Known, Tree

@@ -14,9 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from logwright.codec import address
-from logwright.codec.base import Addresses, Codec, Role
+from logwright.codec.base import Addresses, Codec
 from logwright.codec.describe import Bytes, DescriptionError, Repeated, Struct, Type, structures
 from logwright.codec.fault import Severity, UsageError
+from logwright.codec.layout import Role
 from logwright.codec.option import Options
 from logwright.corpora.damage_image import Image, Known, Piece, Tree
 from logwright.corpora.damage_ops import Operation, content

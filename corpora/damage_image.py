@@ -12,8 +12,9 @@ from types import TracebackType
 import numpy as np
 
 from logwright.codec import registry
-from logwright.codec.base import Bytes, Codec, Entry, Layout, Plan, PlannedFile
+from logwright.codec.base import Bytes, Codec
 from logwright.codec.fault import UsageError
+from logwright.codec.layout import Entry, Layout, Plan, PlannedFile
 from logwright.codec.option import Options
 from logwright.readers.source import Source
 
@@ -209,7 +210,7 @@ class Tree:
 
 
 class TreeListing:
-    """A directory of a tree, as layouts see it (`codec.base.Listing`)."""
+    """A directory of a tree, as layouts see it (`codec.layout.Listing`)."""
 
     def __init__(self, tree: Tree, folder: str) -> None:
         self._tree, self._folder = tree, folder

@@ -22,8 +22,8 @@ from importlib import metadata
 from typing import Any
 
 from logwright.codec import registry
-from logwright.codec.base import Layout
 from logwright.codec.fault import ExistsError, StorageError, UsageError
+from logwright.codec.layout import Layout
 from logwright.codec.option import Options, parse_int
 from logwright.corpora.expected import lines
 from logwright.corpora.recipe import Generator, Made, Order, Recipe

@@ -1,4 +1,4 @@
-"""Views whose rows are made from those of several files side by side (`codec.base.Combines`): the files are read as streams, what
+"""Views whose rows are made from those of several files side by side (`codec.layout.Combines`): the files are read as streams, what
 is damaged in them is told and put aside, and the layout puts the rest together."""
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 
 from logwright.codec import registry
-from logwright.codec.base import Combines
 from logwright.codec.fault import DamageError, Fault, Severity
+from logwright.codec.layout import Combines
 from logwright.codec.table import Table
 from logwright.readers.filter import Filter
 from logwright.readers.report import Report
@@ -27,7 +27,7 @@ _OPEN = 8
 
 @dataclass(frozen=True)
 class TaskRun:
-    """A `codec.base.Run`."""
+    """A `codec.layout.Run`."""
 
     tasks: tuple[Task, ...]
     how: Mapping[str, Any] = field(default_factory=dict)
@@ -35,7 +35,7 @@ class TaskRun:
 
 @dataclass(frozen=True)
 class Combined:
-    """A `codec.base.Group`, or the rows of a range of its key: from `low` on, and before `high`. See `readers.task.Work`."""
+    """A `codec.layout.Group`, or the rows of a range of its key: from `low` on, and before `high`. See `readers.task.Work`."""
 
     path: str
     layout: str
@@ -198,7 +198,7 @@ class _Reading:
 
 
 class _Stream:
-    """One run. See `codec.base.Stream`."""
+    """One run. See `codec.layout.Stream`."""
 
     def __init__(self, reading: _Reading, run: TaskRun) -> None:
         self._reading, self._run, self.how = reading, run, run.how

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from logwright.codec.base import Replicates
 from logwright.codec.fault import UsageError
+from logwright.codec.layout import Replicates
 from logwright.codec.option import Options
 from logwright.readers.resolve import COPIES_OPTIONS, DirectoryTarget, Target
 from logwright.readers.task import known_options

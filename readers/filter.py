@@ -110,6 +110,12 @@ class Filter:
             return batch
         return batch.filter(self._mask(batch))
 
+    def places(self, batch: pa.RecordBatch) -> list[int]:
+        """The numbers of the rows that match."""
+        numbered = batch.append_column("__number__", pa.array(np.arange(batch.num_rows)))
+        found: list[int] = self.apply(numbered).column("__number__").to_pylist()
+        return found
+
     def _mask(self, batch: pa.RecordBatch) -> Any:
         found: Any = None
         for group in self._any:

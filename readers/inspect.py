@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from logwright.codec.base import Entry, Listing, TellsFacts
 from logwright.codec.fault import Fault, UnreadableError
+from logwright.codec.layout import Entry, Listing, TellsFacts
 from logwright.readers.listing import Directory
 from logwright.readers.resolve import DirectoryTarget, FileTarget, Target
 from logwright.readers.source import Source
@@ -53,13 +53,13 @@ def _directory(target: DirectoryTarget) -> dict[str, Any]:
         "faults": [
             {"file": name, **fault.to_dict()} for name, fault in (*plan.faults, *heard.faults.items())
         ],
-        "notes": list(target.directory.warnings),
+        "notes": list(target.directory.notes()),
         "views": list(layout.views),
     }
 
 
 class _Listening:
-    """A directory that takes note of what the disk can't read: whoever asked goes on without it. Implements `codec.base.Listing`."""
+    """A directory that takes note of what the disk can't read: whoever asked goes on without it. Implements `codec.layout.Listing`."""
 
     def __init__(self, directory: Directory) -> None:
         self._directory, self.name = directory, directory.name

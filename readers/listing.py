@@ -5,20 +5,23 @@ A local directory with a committed but unfinished append (`readers.journal`) is 
 
 from __future__ import annotations
 
+import errno
 import os
-from collections.abc import Mapping, Sequence
+import stat
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 
 from logwright.codec import registry
-from logwright.codec.base import Entry
+from logwright.codec.base import Codec, Match
 from logwright.codec.fault import LogwrightError, NotFoundError, UnreadableError, UsageError
+from logwright.codec.layout import Entry
 from logwright.readers import journal
 from logwright.readers.rescue import STANDARD, Rescue
 from logwright.readers.source import Source, explain, file_system, is_remote, local_path, open_source
 
 
 class Directory:
-    """One directory, listed once: what comes and goes later is not seen. Implements `codec.base.Listing`."""
+    """One directory, listed once: what comes and goes later is not seen. Implements `codec.layout.Listing`."""
 
     path: str
     """As people see it."""
@@ -28,8 +31,23 @@ class Directory:
     how: Rescue = STANDARD
     """How a failing disk is read."""
 
+    odd: Mapping[str, str] = {}
+    """Of names that are neither files nor folders, or could be files of ours and are folders: what they are."""
+
     def entries(self) -> Sequence[Entry]:
         raise NotImplementedError
+
+    def passed_over(self) -> Iterator[tuple[str, Codec, str]]:
+        """What has the name of a file that we know, and is none: its name, the codec, and a sentence on it."""
+        self.entries()
+        for name, what in sorted(self.odd.items()):
+            codec = registry.detect(name, b"")
+            if codec is not None and codec.recognise(name, b"") >= Match.NAME:
+                yield name, codec, f"it is {what}, not a file: it is not read"
+
+    def notes(self) -> tuple[str, ...]:
+        """What a reader should know of what was found, sentences."""
+        return (*self.warnings, *(f"{self.shown(name)}: {said}" for name, _, said in self.passed_over()))
 
     def folders(self) -> Sequence[str]:
         """The names of the sub-directories."""
@@ -86,7 +104,7 @@ class LocalDirectory(Directory):
 
     def _list(self) -> dict[str, int]:
         if self._sizes is None:
-            sizes, folders = _scan(self._path, self.path)
+            sizes, folders, self.odd = _scan(self._path, self.path)
             for staging in sorted(_staging_names() & folders):
                 self._overlay(os.path.join(self._path, staging), sizes)
             self._sizes, self._folders = sizes, sorted(folders)
@@ -176,25 +194,45 @@ def _staging_names() -> frozenset[str]:
     return frozenset(layout.inner_staging for layout in registry.layouts())
 
 
-def _scan(path: str, shown: str) -> tuple[dict[str, int], set[str]]:
-    """Sizes of regular files (also through links), and names of sub-directories."""
+def _scan(path: str, shown: str) -> tuple[dict[str, int], set[str], dict[str, str]]:
+    """Sizes of regular files (also through links), names of sub-directories, and of all else what it is, folders with a `.` in
+    their names too."""
     sizes: dict[str, int] = {}
     folders: set[str] = set()
+    odd: dict[str, str] = {}
     try:
         with os.scandir(path) as found:
             for entry in found:
                 try:
-                    if entry.is_file():
-                        sizes[entry.name] = entry.stat().st_size
-                    elif entry.is_dir():
-                        folders.add(entry.name)
+                    if entry.is_dir(follow_symlinks=False):
+                        mode, size = stat.S_IFDIR, 0  # nothing is asked of a disk that may be gone
+                    else:
+                        status = entry.stat()
+                        mode, size = status.st_mode, status.st_size
                 except FileNotFoundError:
-                    continue  # gone since it was listed
+                    if entry.is_symlink():
+                        odd[entry.name] = "a link to what is not there"
+                    continue  # or gone since it was listed
+                except OSError as error:
+                    if error.errno != errno.ELOOP:
+                        raise explain(error, os.path.join(shown, entry.name)) from error
+                    odd[entry.name] = "a link to itself"
+                    continue
+                if stat.S_ISREG(mode):
+                    sizes[entry.name] = size
+                elif stat.S_ISDIR(mode):
+                    folders.add(entry.name)
+                    if "." in entry.name:
+                        odd[entry.name] = "a folder"
+                else:
+                    odd[entry.name] = "a pipe" if stat.S_ISFIFO(mode) else "a device or a socket"
     except NotADirectoryError:
         raise UsageError("is a file, a directory is needed here", path=shown) from None
+    except LogwrightError:
+        raise
     except OSError as error:
         raise explain(error, shown) from error
-    return sizes, folders
+    return sizes, folders, odd
 
 
 def _sizes_below(place: str) -> Mapping[str, int]:

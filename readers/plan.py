@@ -10,8 +10,9 @@ from typing import Any
 import pyarrow as pa
 
 from logwright.codec import registry
-from logwright.codec.base import Group, Part, Plan, Predicts, Role, Serves
 from logwright.codec.fault import DamageError, Fault, UsageError
+from logwright.codec.layout import Group, Part, Plan, Role
+from logwright.codec.predict import Predicts, Serves
 from logwright.codec.table import Column, Table
 from logwright.readers.combined import Combined, TaskRun
 from logwright.readers.copies import one_of_each
@@ -151,7 +152,7 @@ def _no_view(view: str, known: Sequence[str], path: str) -> UsageError:
 def _of_directory(target: DirectoryTarget, view: str | None, started: Started | None) -> Reading:
     layout, plan, directory = target.layout, target.plan, target.directory
     view = view or layout.default_view
-    shown = directory.warnings
+    shown = directory.notes()
     if started is not None:
         return _as_system(target, view, started)
     if view == "files":
@@ -197,7 +198,7 @@ def _as_system(target: DirectoryTarget, view: str, started: Started) -> Reading:
     else:
         tasks = tuple(_tasks(target, view, opened.parts(view)))
     table = registry.table_of(layout.views[view])
-    notes = target.directory.warnings
+    notes = target.directory.notes()
     if verdict.error is not None:
         stops = verdict.serves.get("stops_at")
         goes_on = f"its clients {skips(verdict.to_dict())}"

@@ -13,8 +13,9 @@ from functools import cached_property
 from typing import Any
 
 from logwright.codec import registry
-from logwright.codec.base import Advises, Codec, Layout, Match, Plan
+from logwright.codec.base import Codec, Match
 from logwright.codec.fault import AccessError, LogwrightError, NotFoundError, UsageError
+from logwright.codec.layout import Advises, Layout, Plan
 from logwright.codec.option import Option, Options, parse_choice, word
 from logwright.readers.listing import Directory, open_listing
 from logwright.readers.live import held

@@ -1,4 +1,4 @@
-"""What the real system's clients get of a directory, where these are no stretches of its files (`codec.base.Serves`)."""
+"""What the real system's clients get of a directory, where these are no stretches of its files (`codec.predict.Serves`)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from logwright.codec.base import Predicts, Serves
+from logwright.codec.predict import Predicts, Serves
 from logwright.readers.filter import Filter
 from logwright.readers.report import Report
 from logwright.readers.resolve import DirectoryTarget, resolve

@@ -16,6 +16,7 @@ import re
 import stat
 import sys
 import tempfile
+import time
 from types import TracebackType
 from typing import Any, BinaryIO, Protocol
 
@@ -36,6 +37,8 @@ from logwright.readers.rescue import Memory, Rescue, Rescuer
 STDIN = "-"
 _SPOOL = 8 << 20
 """Standard input up to so many bytes is kept in memory, more goes to an unnamed temporary file."""
+_PATIENCE = 10.0
+"""Seconds to wait for whoever writes to a pipe."""
 _URI = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]+://")
 
 
@@ -200,7 +203,8 @@ def open_source(path: str, shown: str | None = None, how: Rescue = rescue.STANDA
 
 def _open_local(path: str, shown: str, how: Rescue) -> Source:
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        # Else opening a pipe to which nobody writes would never end.
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as error:
         raise explain(error, shown) from error
     try:
@@ -212,10 +216,11 @@ def _open_local(path: str, shown: str, how: Rescue) -> Source:
             fd = -1
             return source
         if stat.S_ISFIFO(status.st_mode):
+            first = _begun(fd, shown)
             pipe = os.fdopen(fd, "rb")
             fd = -1
             with pipe:
-                return _spool(pipe, shown)
+                return _spool(pipe, shown, first)
         raise UsageError("is neither a file, a directory nor a pipe", path=shown)
     except LogwrightError:
         raise
@@ -226,10 +231,27 @@ def _open_local(path: str, shown: str, how: Rescue) -> Source:
             os.close(fd)
 
 
-def _spool(stream: BinaryIO, shown: str) -> Source:
-    """All of a stream, which can't be read by position: in memory, or in an unnamed temporary file."""
+def _begun(fd: int, shown: str) -> bytes:
+    """Wait until somebody writes to a pipe; what was read on trying. Raises `StorageError` where nobody does for long."""
+    until = time.monotonic() + _PATIENCE
     try:
-        first = stream.read(_SPOOL)
+        while not (first := os.read(fd, 1)):
+            if time.monotonic() > until:
+                raise StorageError(
+                    f"nobody has written to this pipe for {_PATIENCE:g} seconds", path=shown,
+                    advice="Start what writes to it first",
+                )  # fmt: skip
+            time.sleep(0.01)
+    except BlockingIOError:
+        first = b""  # there is a writer, which takes its time
+    os.set_blocking(fd, True)
+    return first
+
+
+def _spool(stream: BinaryIO, shown: str, begun: bytes = b"") -> Source:
+    """All of a stream, which can't be read by position: in memory, or in an unnamed temporary file. `begun` was read already."""
+    try:
+        first = begun + stream.read(_SPOOL)
         if len(first) < _SPOOL:
             return MemorySource(first, shown)
         with tempfile.TemporaryFile(prefix="logwright-") as file:
@@ -271,6 +293,11 @@ def explain(error: OSError, path: str, offset: int | None = None) -> LogwrightEr
     """What the operating system said, as one of our errors, with what to do about it."""
     if isinstance(error, LogwrightError):
         return error
+    if isinstance(error, FileNotFoundError) and not is_remote(path) and os.path.islink(local_path(path)):
+        goal = os.readlink(local_path(path))
+        return NotFoundError(f"is a link to {goal}, which is not there", path=path)
+    if error.errno == errno.ELOOP:
+        return StorageError("is a link that leads to itself", path=path, offset=offset)
     if isinstance(error, FileNotFoundError):
         return NotFoundError("there is no such file or directory", path=path, advice=_nearest(path))
     if isinstance(error, NotADirectoryError):

@@ -13,18 +13,7 @@ from enum import StrEnum
 from typing import Any
 
 from logwright.codec import registry
-from logwright.codec.base import (
-    Advises,
-    Checker,
-    Checks,
-    Codec,
-    Frames,
-    PlannedFile,
-    Predicts,
-    Repairs,
-    Role,
-    Window,
-)
+from logwright.codec.base import Codec, Frames, Window
 from logwright.codec.fault import (
     AccessError,
     Fault,
@@ -36,6 +25,9 @@ from logwright.codec.fault import (
     UnsupportedError,
     UsageError,
 )
+from logwright.codec.layout import Advises, Checker, Checks, PlannedFile, Role
+from logwright.codec.mending import Repairs
+from logwright.codec.predict import Predicts
 from logwright.readers import jobs as _jobs
 from logwright.readers.report import FileReport, Report
 from logwright.readers.resolve import DirectoryTarget, FileTarget, Target, kind, resolve
@@ -217,6 +209,8 @@ def _end(target: DirectoryTarget, report: Report, wish: Wish, checked: Sequence[
     """What is known when all files were read."""
     for name, fault in (*target.plan.faults, *checked):
         report.file(name, fault.codec).add(fault)
+    for name, codec, said in target.directory.passed_over():
+        report.file(name, codec.name).add(Fault(codec.name, 0, 0, Kind.LINK, said))
     wrong = report.worst in (Severity.ERROR, Severity.WARNING)
     if wish.system is not None or (wrong and not target.live and isinstance(target.layout, Predicts)):
         try:

@@ -86,7 +86,7 @@ def _findings(report: Report) -> Iterator[str]:
         where = f"{one.path}  " if one.path and one.path != report.path else ""
         yield f"{head}{where}{_fault(one)}"
         if gone := lost(one.fault, report):
-            yield f"{indent}lost: {gone}"
+            yield f"{indent}{'lost' if _certain(one.fault) else 'may be lost'}: {gone}"
         if one.fault.system and one.fault.system != said and report.system is None:
             said = one.fault.system
             yield f"{indent}{said}"
@@ -95,6 +95,11 @@ def _findings(report: Report) -> Iterator[str]:
     left = report.faults_total - sum(one.alike + one.beside + 1 for one in shown)
     if not grave and left > 0:
         yield f"  and {count(left, 'more note')} (--json has all)"
+
+
+def _certain(fault: Fault) -> bool:
+    """Whether what it says is lost was there for sure: not so of what a crash may leave."""
+    return fault.severity is Severity.ERROR or fault.rows_lost is not None
 
 
 def _alike(faults: Iterable[tuple[str, Fault]]) -> list[_Shown]:
@@ -278,6 +283,15 @@ def next_command(report: Report) -> str:
         if fault.severity is not Severity.INFO and (fault.lost or fault.rows_lost or file.errors)
     ]
     known = sum(one for one in losses if one is not None)
+    if not any(
+        fault.length
+        for file in report.files
+        if file.primary
+        for fault in file.faults
+        if fault.severity is not Severity.INFO
+    ):
+        more = " more" if any(fault.lost for _, fault in report.faults) else ""
+        return f"logwright repair {path} --out DIR   loses nothing{more}"
     if None not in losses:
         return f"logwright repair {path} --out DIR   loses {known or 'nothing'}"
     return f"logwright repair {path} --out DIR   loses only what is damaged"

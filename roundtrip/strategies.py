@@ -29,6 +29,8 @@ try:
 except ImportError:
     raise ImportError("logwright.roundtrip.strategies needs Hypothesis: pip install hypothesis") from None
 
+from logwright.roundtrip import strategies_leveldb
+
 Strategy = st.SearchStrategy[Any]
 
 INT16, INT31, INT32 = (
@@ -293,9 +295,10 @@ _ROWS: dict[str, Callable[[], Strategy]] = {
         ),
         _TOPIC_ID,
     ),
+    **strategies_leveldb.ROWS,
 }
 
-_OPTIONS: dict[str, Callable[[], Strategy]] = {"kafka.log": _kafka_options}
+_OPTIONS: dict[str, Callable[[], Strategy]] = {"kafka.log": _kafka_options, **strategies_leveldb.OPTIONS}
 
 
 def _entries(struct: Struct) -> Callable[[], Strategy]:
@@ -316,4 +319,5 @@ _FILES: dict[str, Callable[[], Strategy]] = {
     "kafka.timeindex": _entries(TIMEINDEX_ENTRY),
     "kafka.txnindex": _entries(TXNINDEX_ENTRY),
     "kafka.producer_snapshot": _snapshot,
+    **strategies_leveldb.FILES,
 }

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from logwright.codec.base import Entry, Kept, Listing, Mending, Strategy
 from logwright.codec.kafka.partition import LAYOUT
+from logwright.codec.layout import Entry, Listing
+from logwright.codec.mending import Kept, Mending, Strategy
 from logwright.codec.option import Options
 
 INTERVAL = {"index.interval.bytes": 250}

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 from kafka_log import NAME, batch, record
 
-from logwright.codec.base import Entry, PlannedFile, Role
 from logwright.codec.fault import UnreadableError
 from logwright.codec.kafka.batch import RECORD_BATCH
+from logwright.codec.layout import Entry, PlannedFile, Role
 
 SIZES = (0, 10, 400, 3, 90, 1000, 5, 0, 60, 200)
 BATCHES = [batch(10 * n, [record(value=b"v" * size)]) for n, size in enumerate(SIZES)]
@@ -18,7 +18,7 @@ WHOLE = b"".join(BATCHES)
 
 @dataclass
 class Disk:
-    """One file, of which `bad` stretches can't be read. Implements `codec.base.Listing`."""
+    """One file, of which `bad` stretches can't be read. Implements `codec.layout.Listing`."""
 
     data: bytes
     bad: list[tuple[int, int]] = field(default_factory=list)

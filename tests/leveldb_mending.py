@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from leveldb_opening import GOLDEN, Files, Made, open_listing, rows_of
 
-from logwright.codec.base import Cut, Kept, Listing, Mending, Role, Strategy
 from logwright.codec.fault import Fault, Severity
+from logwright.codec.layout import Listing, Role
 from logwright.codec.leveldb import log, table
 from logwright.codec.leveldb.block import handle, pack_entries, sealed
 from logwright.codec.leveldb.db import LAYOUT
@@ -20,6 +20,7 @@ from logwright.codec.leveldb.filter import FilterBuilder, bloom_hash
 from logwright.codec.leveldb.keys import internal_key
 from logwright.codec.leveldb.version_edit import EditField
 from logwright.codec.leveldb.walk import Hole, Reader, walk
+from logwright.codec.mending import Cut, Kept, Mending, Strategy
 from logwright.codec.option import Options
 
 Entry = tuple[bytes, int, str, bytes | None]

@@ -12,8 +12,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from logwright.codec.base import Entry, Listing, Verdict
 from logwright.codec.disk import Disk
+from logwright.codec.layout import Entry, Listing
 from logwright.codec.leveldb.block import sealed
 from logwright.codec.leveldb.db import LAYOUT
 from logwright.codec.leveldb.encode import TableBuilder, TableSettings
@@ -24,6 +24,7 @@ from logwright.codec.leveldb.opening.start import Opened
 from logwright.codec.leveldb.opening.version_set import logged
 from logwright.codec.leveldb.version_edit import EditField, form
 from logwright.codec.option import Options
+from logwright.codec.predict import Verdict
 
 GOLDEN = Path(__file__).resolve().parent.parent / "corpora/golden/leveldb"
 Rows = list[tuple[bytes, bytes]]
@@ -138,7 +139,7 @@ def rows_of(opened: Opened) -> Rows:
 
 
 class Files:
-    """A directory in memory. See `logwright.codec.base.Listing`."""
+    """A directory in memory. See `logwright.codec.layout.Listing`."""
 
     def __init__(self, files: Mapping[str, bytes], name: str = "db") -> None:
         self.files, self.name = dict(files), name

@@ -14,18 +14,10 @@ import pytest
 from shelf import FRAMES_CODEC, HEAD, Shelf, ToyNote, frame
 
 from logwright.codec import registry
-from logwright.codec.base import (
-    Cut,
-    Kept,
-    Listing,
-    Mended,
-    Plan,
-    Role,
-    Strategy,
-    Summary,
-    Window,
-)
+from logwright.codec.base import Window
 from logwright.codec.fault import DamageError, Fault, UsageError
+from logwright.codec.layout import Listing, Plan, Role, Summary
+from logwright.codec.mending import Cut, Kept, Mended, Strategy
 from logwright.codec.option import Option, Options, parse_bool
 from logwright.readers import listing
 
@@ -75,7 +67,7 @@ class ShelfMending:
 
 
 class MendingShelf(Shelf):
-    """See `logwright.codec.base.Repairs`."""
+    """See `logwright.codec.mending.Repairs`."""
 
     repair_options = (Option("drop.readme", False, "Leave what is no toy away.", parse_bool),)
     rebuilds: Sequence[str] = ("ids", "nothing")

@@ -20,19 +20,9 @@ import pyarrow as pa
 import pytest
 
 from logwright.codec import registry
-from logwright.codec.base import (
-    Decoded,
-    Frames,
-    Listing,
-    Match,
-    Part,
-    Plan,
-    PlannedFile,
-    Role,
-    View,
-    Window,
-)
+from logwright.codec.base import Decoded, Frames, Match, Window
 from logwright.codec.fault import Fault, Kind, Severity
+from logwright.codec.layout import Listing, Part, Plan, PlannedFile, Role, View
 from logwright.codec.option import Option, Options, parse_bool
 from logwright.codec.table import TIMESTAMP, Column, Table
 from logwright.readers import listing

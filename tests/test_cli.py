@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -227,13 +228,17 @@ def test_partitions_through_arrow(partition: Path, tmp_path: Path, capsys: Out) 
     [
         (["dump", "nowhere"], 1, "no such file"),
         (["dump"], 2, "Missing argument"),
-        (["verify", "{orders}", "--dpeth", "x"], 2, "unknown option 'dpeth'"),
+        (["verify", "{orders}", "--dpeth", "x"], 2, "unknown option 'dpeth'. Did you mean --depth?"),
+        (["dump", "{orders}", "--limt", "5"], 2, "unknown option 'limt'. Did you mean --limit?"),
+        (["dump", "{orders}", "--log-start-ofset", "5"], 2, "Did you mean 'log.start.offset'?"),
+        (["dump", "{orders}", "--zzz", "5"], 2, "`logwright dump --help` lists those of dump itself"),
+        (["verify", "{orders}", "--jsn"], 2, "--jsn needs a value. Did you mean --json?"),
         (["dump", "{orders}", "--segment-bytes"], 2, "needs a value"),
         (["dump", "{orders}", "--columns", "ofset"], 2, "Did you mean 'offset'"),
         (["dump", "{orders}", "--filter", "ofset > 3"], 2, "Did you mean 'offset'"),
         (["dump", "{orders}", "--view", "read_comitted"], 2, "Did you mean 'read_committed'"),
         (["dump", "{orders}", "--codec", "kafka.log"], 2, "directory"),
-        (["convert", "{orders}", "x"], 2, "--codec"),
+        (["convert", "x.parquet", "x"], 2, "--codec"),
         (["generate", "kafka.partition", "{orders}"], 1, "exists"),
     ],
 )
@@ -274,3 +279,29 @@ def test_standard_input(partition: Path) -> None:
         input=data, capture_output=True, check=True,
     )  # fmt: skip
     assert done.stdout.splitlines() == [b'{"offset":%d}' % n for n in range(4)]
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("dmg_len_zero", "damaged: 00000000000000000086.log from byte 327 on: batch_length is 0"),
+        ("dmg_base", None),
+    ],
+)
+def test_inspect_says_what_headers_show_of_damage(capsys: Out, name: str, said: str | None) -> None:
+    case = CASES[name].partition
+    assert run("inspect", str(case)) == 0
+    shown = capsys.readouterr().out
+    assert ("damaged" in shown) is (f"logwright verify {case}" in shown) is (said is not None)
+    assert said is None or said in shown
+    log = case / "00000000000000000086.log"
+    assert run("inspect", str(log)) == 0
+    assert (f"logwright verify {log}" in capsys.readouterr().out) is (said is not None)
+
+
+def test_inspect_of_a_log_of_which_nothing_is_left(tmp_path: Path) -> None:
+    place = tmp_path / "dmg_base-0"
+    shutil.copytree(CASES["dmg_base"].partition, place)
+    (place / "00000000000000000030.log").write_bytes(b"x" * 200)
+    (one,) = lw.inspect(place)["facts"]["damaged"]
+    assert (one["file"], one["offset"]) == ("00000000000000000030.log", 0)

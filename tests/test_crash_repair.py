@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import pytest
 from mending_shelf import DAMAGED, FRAMES_CODEC, LAYOUT, PREFIX, SALVAGED, mending
 
-from logwright.codec.base import Mending, Plan, Strategy
 from logwright.codec.fault import LogwrightError, StorageError
+from logwright.codec.layout import Plan
+from logwright.codec.mending import Mending, Strategy
 from logwright.codec.option import Options
 from logwright.readers.listing import open_listing
 from logwright.readers.report import Report

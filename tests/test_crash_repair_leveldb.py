@@ -12,8 +12,9 @@ from leveldb_opening import Files, Made, open_listing, physical, put
 
 import logwright as lw
 from logwright.codec import registry
-from logwright.codec.base import Mending, Plan, Repairs, Strategy
+from logwright.codec.layout import Plan
 from logwright.codec.leveldb.encode import TableSettings
+from logwright.codec.mending import Mending, Repairs, Strategy
 from logwright.codec.option import Options
 from logwright.roundtrip.memory_filesystem import Kept, MemoryFileSystem
 from logwright.writers.commit import finish_or_undo

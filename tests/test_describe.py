@@ -36,6 +36,7 @@ from logwright.codec.describe import (
     Varint,
     dtype_of,
     structures,
+    time_of,
 )  # fmt: skip
 
 INTS = (I8, U8, I16BE, I32BE, I64BE, I64LE, U32BE, U32LE)
@@ -147,9 +148,9 @@ def test_structures(value: dict[str, Any], before: bytes, after: bytes) -> None:
     assert found["size"] == len(packed) - 12
     assert SAMPLE.check(buf, at, end) == []
     assert SAMPLE.pack(found) == packed, "sizes and checksums that are given are written as they are"
-    spans = [span for span in SAMPLE.walk(buf, at, end) if span.length]
-    assert [span.offset for span in spans] == [at, *(span.offset + span.length for span in spans[:-1])]
-    assert spans[-1].offset + spans[-1].length == end
+    places = list(SAMPLE.places(buf, at, end).values())
+    assert [start for start, _, _ in places] == [at, *(stop for _, stop, _ in places[:-1])]
+    assert places[-1][1] == end
 
 
 @given(VALUES, st.data())
@@ -263,11 +264,6 @@ def test_items_up_to_the_end() -> None:
     numbers = Struct("Numbers", Field("numbers", Repeated(I16BE)))
     packed = numbers.pack({"numbers": [1, -2, 3]})
     assert numbers.unpack(packed) == ({"numbers": [1, -2, 3]}, 6)
-    assert [(span.path, span.value) for span in numbers.walk(packed, 0, 6)] == [
-        ("numbers[0]", 1),
-        ("numbers[1]", -2),
-        ("numbers[2]", 3),
-    ]
     with pytest.raises(DescriptionError, match=r"numbers/\[2\]: 2 bytes wanted, 1 left"):
         numbers.unpack(packed[:5])
 
@@ -278,9 +274,57 @@ def test_a_count_has_to_be_that_of_the_items() -> None:
         counted.pack({"count": 3, "items": [1, 2]})
 
 
-def test_a_walk_into_what_does_not_fit_says_where() -> None:
+def test_places_of_what_does_not_fit_say_where() -> None:
     two = Struct("Two", Field("first", I16BE), Field("second", I16BE))
-    walk = two.walk(b"\0\1\0", 0, 3)
-    assert next(walk).value == 1
     with pytest.raises(DescriptionError, match=r"second: 2 bytes wanted, 1 left \(at byte 2\)"):
-        next(walk)
+        two.places(b"\0\1\0", 0, 3)
+    sized = Struct("Sized", Field("size", U8, sizes=True), Field("rest", Bytes()))
+    assert sized.places(b"\1ab", 0, 3)["rest"] == (1, 2, b"a")
+    with pytest.raises(DescriptionError, match="size: 9 bytes wanted, 2 left"):
+        sized.places(b"\x09ab", 0, 3)
+
+
+def test_bytes_that_a_size_counts_and_no_field_has() -> None:
+    sized = Struct("Sized", Field("size", U8, sizes=True), Field("first", U8))
+    with pytest.raises(DescriptionError, match="1 bytes left at the end of Sized"):
+        sized.unpack(b"\2ab")
+
+
+def test_bytes_of_the_length_that_another_field_says() -> None:
+    said = Struct("Said", Field("size", U8), Field("data", Bytes("size")), Field("more", U8))
+    packed = said.pack({"size": 2, "data": b"ab", "more": 7})
+    assert packed == b"\2ab\7"
+    assert said.unpack(packed) == ({"size": 2, "data": b"ab", "more": 7}, 4)
+    with pytest.raises(DescriptionError, match="2 bytes wanted, got b'abc'"):
+        said.pack({"size": 2, "data": b"abc", "more": 7})
+    with pytest.raises(DescriptionError, match="data: 3 bytes wanted, 1 left"):
+        said.unpack(b"\3a")
+    assert Bytes("size").label() == "bytes, size"
+
+
+def test_a_field_that_ends_where_those_behind_it_begin() -> None:
+    tail = Struct("Tail", Field("front", Bytes(), ends=lambda buf, at, end: end - 2), Field("back", I16BE))
+    assert tail.unpack(b"abc\0\5") == ({"front": b"abc", "back": 5}, 5)
+    assert tail.places(b"abc\0\5", 0, 5)["front"] == (0, 3, b"abc")
+
+
+def test_a_checksum_of_what_comes_before_it() -> None:
+    sealed = Struct("Sealed", Field("data", Bytes(2)), Field("sum", U8, checksum=(sum, "data")))
+    packed = sealed.pack({"data": b"\3\4"})
+    assert packed == b"\3\4\7"
+    assert sealed.check(packed, 0, 3) == []
+    assert sealed.check(b"\3\5\7", 0, 3) == [("sum", 7, 8)]
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "text"),
+    [
+        (0, "1970-01-01 00:00:00.000 UTC"),
+        (-1, ""),
+        (1661111160812, "2022-08-21 19:46:00.812 UTC"),
+        (1 << 62, ""),
+    ],
+)
+def test_times_in_words(milliseconds: int, text: str) -> None:
+    assert time_of(milliseconds) == text
+    assert Int(8, unit="ms").meaning(milliseconds) == text

@@ -33,6 +33,10 @@ NAMES = {
     "kafka.leader_epoch_checkpoint": "leader-epoch-checkpoint",
     "kafka.offset_checkpoint": "recovery-point-offset-checkpoint",
     "kafka.partition_metadata": "partition.metadata",
+    "leveldb.log": "000003.log",
+    "leveldb.table": "000005.ldb",
+    "leveldb.manifest": "MANIFEST-000002",
+    "leveldb.current": "CURRENT",
 }
 DESCRIBED = sorted(strategies._FILES)
 

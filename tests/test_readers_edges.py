@@ -133,8 +133,14 @@ def test_files_that_go_while_they_are_listed(box: Path, monkeypatch: pytest.Monk
     class Entry:
         name = "gone"
 
-        def is_file(self) -> bool:
+        def is_dir(self, *, follow_symlinks: bool) -> bool:
+            return False
+
+        def stat(self) -> Any:
             raise FileNotFoundError(errno.ENOENT, "gone")
+
+        def is_symlink(self) -> bool:
+            return False
 
     class Found:
         def __enter__(self) -> Iterator[Any]:

@@ -8,7 +8,11 @@ import os
 import subprocess
 import sys
 import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from shelf import frame, shelf  # noqa: F401
@@ -91,6 +95,70 @@ def test_a_pipe_with_a_name(tmp_path: Path) -> None:
     with open_source(str(pipe)) as source:
         assert source.pread(0, 99).tobytes() == b"through a pipe"
     writer.join()
+
+
+def test_a_pipe_to_which_somebody_writes_late(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+
+    def late() -> None:
+        time.sleep(0.1)
+        with open(pipe, "wb") as file:
+            time.sleep(0.1)
+            file.write(b"in the end")
+
+    writer = threading.Thread(target=late)
+    writer.start()
+    with open_source(str(pipe)) as source:
+        assert source.pread(0, 99).tobytes() == b"in the end"
+    writer.join()
+
+
+def test_what_was_written_to_a_pipe_before_it_was_looked_at(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    both = os.open(pipe, os.O_RDWR)
+    os.write(both, b"early")
+    closer = threading.Timer(0.3, os.close, [both])
+    closer.start()
+    with open_source(str(pipe)) as source:
+        assert source.pread(0, 99).tobytes() == b"early"
+    closer.join()
+
+
+def test_a_pipe_to_which_nobody_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("logwright.readers.source._PATIENCE", 0.05)
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(StorageError, match="nobody has written to this pipe"):
+        open_source(str(tmp_path / "pipe"))
+
+
+def test_links_that_lead_nowhere(tmp_path: Path) -> None:
+    (tmp_path / "gone").symlink_to("nowhere")
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(NotFoundError, match=r"gone: is a link to nowhere, which is not there"):
+        open_source(str(tmp_path / "gone"))
+    with pytest.raises(StorageError, match=r"loop: is a link that leads to itself"):
+        open_source(str(tmp_path / "loop"))
+
+
+def test_an_entry_that_can_not_be_looked_at_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Entry:
+        name = "bad.log"
+
+        def is_dir(self, *, follow_symlinks: bool) -> bool:
+            return False
+
+        def stat(self) -> Any:
+            raise OSError(errno.EIO, "Input/output error")
+
+    @contextmanager
+    def entries(path: str) -> Iterator[Any]:
+        yield [Entry()]
+
+    monkeypatch.setattr(os, "scandir", entries)
+    with pytest.raises(StorageError, match=r"bad\.log: reading failed: Input/output error"):
+        open_listing(str(tmp_path))
 
 
 def test_a_file_that_became_shorter(file: Path) -> None:

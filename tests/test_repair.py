@@ -26,8 +26,8 @@ from mending_shelf import (
 )
 
 import logwright as lw
-from logwright.codec.base import Kept, Mended
 from logwright.codec.fault import UnreadableError
+from logwright.codec.mending import Kept, Mended
 from logwright.readers.journal import COMMIT, Journal
 
 __all__ = ["mending"]
@@ -459,7 +459,7 @@ def test_a_file_that_is_one_frame_is_good_or_not(tmp_path: Path) -> None:
 
 
 def test_the_toy_is_what_these_tests_take_it_for() -> None:
-    from logwright.codec.base import Repairs
+    from logwright.codec.mending import Repairs
 
     assert isinstance(LAYOUT, Repairs)
 

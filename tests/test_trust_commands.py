@@ -94,6 +94,9 @@ READERS: dict[str, tuple[str, Command]] = {
         lambda path: ((found := lw.roundtrip(path, law="decode_encode")).ok, not found.ok),
     ),
     "detect": ("orders-0", lambda path: (lw.detect(path), False)),
+    "diff": ("orders-0", lambda path: (lw.diff(path, path).counts, False)),
+    "diff by frames": ("orders-0", lambda path: (lw.diff(path, path, by="frames").counts, False)),
+    "diff by files": ("orders-0", lambda path: (lw.diff(path, path, by="files").counts, False)),
 }
 
 
@@ -183,6 +186,11 @@ WRITERS: dict[str, tuple[str, Command]] = {
         lambda path: lw.damage(path.parent / "orders-0", path, op=["flip:file=last,at=-40,bit=3"]),
     ),
     "rebuild": ("rebuilt-0", lambda path: lw.rebuild(path.parent / "orders-0", path)),
+    "edit": ("edited-0", lambda path: lw.edit(path.parent / "orders-0", path, drop="offset == 7")),
+    "edit in place": (
+        "orders-0",
+        lambda path: lw.edit(path, redact="offset == 30", in_place=True, backup=path.parent / "backup"),
+    ),
 }
 
 
@@ -259,4 +267,4 @@ def test_every_command_is_tried() -> None:
 
     tried = {name.split()[0] for name in commands()}
     # What has no files of its own: the list of codecs, the cache of kernels, and words of others.
-    assert set(VERBS) - tried <= {"codecs", "warmup", "explain", "diff"}
+    assert set(VERBS) - tried <= {"codecs", "warmup", "explain"}

@@ -11,9 +11,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from logwright.codec.base import (
+from logwright.codec.base import Match
+from logwright.codec.fault import UsageError
+from logwright.codec.layout import (
     Listing,
-    Match,
     Part,
     Piece,
     Placement,
@@ -24,7 +25,6 @@ from logwright.codec.base import (
     Summary,
     View,
 )
-from logwright.codec.fault import UsageError
 from logwright.codec.option import Option, Options
 from logwright.codec.table import Column, Table
 

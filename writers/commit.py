@@ -25,7 +25,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from logwright.codec.base import Layout, Listing, Match, Role
+from logwright.codec.base import Match
 from logwright.codec.fault import (
     BusyError,
     ExistsError,
@@ -34,6 +34,7 @@ from logwright.codec.fault import (
     StorageError,
     UsageError,
 )
+from logwright.codec.layout import Layout, Listing, Role
 from logwright.codec.option import Options
 from logwright.readers.journal import COMMIT, MAX_BYTES, Journal, JournalError, State, parse
 from logwright.writers.filesystem import (
@@ -207,7 +208,11 @@ class Transaction:
                 if transaction._make(many, process):
                     break
             else:
-                raise StorageError("the staging directory is removed again and again", path=path)
+                raise StorageError(
+                    "the staging directory beside it is removed again and again, or can't be made",
+                    path=path,
+                    advice="Name a place on a file system that takes new directories",
+                )
             if recover_beside(target, transaction.ticket.token):
                 raise _busy(path)
             if many:

@@ -13,6 +13,7 @@ import ctypes
 import errno
 import fcntl
 import os
+import re
 import stat as stat_bits
 import struct
 import sys
@@ -440,6 +441,10 @@ _WORDS: Mapping[int, tuple[type[LogwrightError], str, str]] = {
 }
 
 
+_TOKEN = re.compile(r"[0-9a-f]{32}")
+"""In the names of staging directories."""
+
+
 def explained(error: OSError, path: str) -> LogwrightError:
     """An error of the operating system as one of ours."""
     if isinstance(error, LogwrightError):
@@ -449,6 +454,10 @@ def explained(error: OSError, path: str) -> LogwrightError:
     kind, message, advice = _WORDS.get(code or 0, unknown)
     filename = error.filename
     where = os.fsdecode(filename) if isinstance(filename, (str, bytes)) else path
+    above, name = os.path.split(path.rstrip("/"))
+    beside = os.path.relpath(where, os.path.realpath(above)).partition("/")[0]
+    if _TOKEN.search(beside) and not _TOKEN.search(name):
+        where = path  # the staging directory beside it, which nobody knows
     said = kind(message, path=where, advice=advice)
     if isinstance(said, OSError):
         said.errno = error.errno
@@ -523,9 +532,11 @@ def sizes(files: FileSystem, path: str) -> dict[str, int]:
 def make_above(files: FileSystem, path: str) -> tuple[str, ...]:
     """Make a directory and those above it; returns those made, outermost first."""
     missing: list[str] = []
-    while files.stat(path) is None:
+    while (found := files.stat(path)) is None:
         missing.append(path)
         path = os.path.dirname(path)
+    if not found.directory:
+        raise UsageError("it is a file: nothing can be made below it", path=path)
     made = tuple(reversed(missing))
     try:
         for one in made:

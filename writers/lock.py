@@ -10,8 +10,8 @@ import contextlib
 import json
 import os
 
-from logwright.codec.base import Layout
 from logwright.codec.fault import BusyError, StorageError
+from logwright.codec.layout import Layout
 from logwright.writers.filesystem import FileSystem, Lock, put_file
 from logwright.writers.stage import OWNER
 

@@ -14,20 +14,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from logwright.codec import registry
-from logwright.codec.base import (
-    Checker,
-    Checks,
-    Chunk,
-    Cut,
-    Entry,
-    Kept,
-    Layout,
-    Listing,
-    Mending,
-    Plan,
-    Role,
-    Summary,
-)
+from logwright.codec.base import Chunk
 from logwright.codec.fault import (
     BusyError,
     DamageError,
@@ -37,6 +24,8 @@ from logwright.codec.fault import (
     Severity,
     UnreadableError,
 )
+from logwright.codec.layout import Checker, Checks, Entry, Layout, Listing, Plan, Role, Summary
+from logwright.codec.mending import Cut, Kept, Mending
 from logwright.codec.option import Options
 from logwright.readers.source import Source, is_remote, local_path
 from logwright.readers.walk import Hole, Walk

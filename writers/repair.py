@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from logwright.codec.base import Cut, Layout, Listing, Mending, Plan, Repairs, Strategy
-from logwright.codec.fault import BusyError, ExistsError, UsageError
+from logwright.codec.fault import BusyError, ExistsError, LogwrightError, Severity, UsageError
+from logwright.codec.layout import Layout, Listing, Plan
+from logwright.codec.mending import Cut, Mending, Repairs, Strategy
 from logwright.codec.option import Option, Options, fold
 from logwright.readers.listing import open_listing
 from logwright.readers.report import Report
@@ -31,6 +32,7 @@ from logwright.writers.mend import Copy, Done, Make, Mender, about
 from logwright.writers.repair_file import repair_file
 from logwright.writers.write import refuse_remote
 
+EDIT = "edit"
 Show = Callable[[int], None]
 """Told how many bytes are written so far."""
 
@@ -87,7 +89,7 @@ def repair(
             raise UsageError(
                 "one file can be repaired at a time; several paths are replicas of one directory"
             )
-        _refuse_busy(request, targets)
+        refuse_busy(request, targets)
         report = verify(targets, report_of(targets), Wish())
         repair_file(first, wanted, request.out, request.backup, request.dry_run, request.files, report)
         return report
@@ -97,7 +99,7 @@ def repair(
     def make(found: Sequence[Copy], plans: Sequence[Plan]) -> Mending:
         return layout.repair(found, plans, wanted, mending)
 
-    return _carry_out(copies, make, request, report_of, "repair", wanted is Strategy.SYSTEM)
+    return carry_out(copies, make, request, report_of, "repair", wanted is Strategy.SYSTEM)
 
 
 def rebuild(
@@ -122,7 +124,7 @@ def rebuild(
     def make(found: Sequence[Copy], plans: Sequence[Plan]) -> Mending:
         return layout.rebuild(found[0], plans[0], wanted, mending)
 
-    return _carry_out([first], make, request, report_of, "rebuild", False)
+    return carry_out([first], make, request, report_of, "rebuild", False)
 
 
 def check(paths: Any, codec: str | None, strategy: str, options: Mapping[str, Any]) -> None:
@@ -207,7 +209,7 @@ def _repairs(target: DirectoryTarget, done: str) -> Repairs:
 # Where it goes
 
 
-def _refuse_busy(request: Request, targets: Sequence[Target]) -> None:
+def refuse_busy(request: Request, targets: Sequence[Target]) -> None:
     """Raise `BusyError` for a directory, or one of a file, in which the system runs or another writer is at work."""
     for target in targets:
         if target.path == STDIN or is_remote(target.path):
@@ -277,7 +279,7 @@ def _roots(files: FileSystem, layout: Layout, copy: DirectoryTarget) -> set[str]
 # Carrying it out
 
 
-def _carry_out(
+def carry_out(
     copies: Sequence[DirectoryTarget], make: Make, request: Request, report_of: Callable[[Sequence[Target]], Report],
     verb: str, tolerant: bool,
 ) -> Report:  # fmt: skip
@@ -285,13 +287,14 @@ def _carry_out(
     report = report_of([first])
     with plain_errors(first.path):
         if not request.dry_run:
-            _refuse_busy(request, copies)
+            refuse_busy(request, copies)
         elif any(copy.live for copy in copies):
             report.notes.append("the system is running: this is what was to be seen at this moment")
         _refuse_places(copies, request)
-    verify([first], report, Wish())
+    gone = _gone(verify([first], report, Wish()))
     for copy in copies[1:]:
         found = verify([copy], report_of([copy]), Wish())
+        gone = gone and _gone(found)
         report.notes.append(
             f"replica {copy.path}: {_count(found.faults_total, 'fault') if found.faults_total else 'ok'}"
         )
@@ -307,15 +310,32 @@ def _carry_out(
         request.files, first.layout, lambda: [open_listing(copy.path, copy.directory.how) for copy in copies], make, first.layout_options,
         known={about(name, fault) for name, fault in report.faults}, tolerant=tolerant, show=show,
     )  # fmt: skip
-    if request.dry_run:
-        done = mender.dry()
-    elif request.out is not None:
-        done = mender.beside(local_path(request.out))
-    else:
-        assert request.backup is not None
-        done = mender.in_place(local_path(first.path), local_path(request.backup))
+    try:
+        if request.dry_run:
+            done = mender.dry()
+        elif request.out is not None:
+            done = mender.beside(local_path(request.out))
+        else:
+            assert request.backup is not None
+            done = mender.in_place(local_path(first.path), local_path(request.backup))
+    except LogwrightError as error:
+        # Layouts know the names in a directory only.
+        of = {entry.name: copy for copy in reversed(copies) for entry in copy.directory.entries()}
+        if error.path in of:
+            error.path = of[error.path].directory.shown(error.path)
+        raise
     _tell(report, done, copies, request, verb)
+    report.incomplete |= gone
     return report
+
+
+def _gone(report: Report) -> bool:
+    """Whether rows are missing of which no byte is left that could be cut."""
+    primary = (fault for file in report.files if file.primary for fault in file.faults)
+    return any(
+        fault.lost and not fault.length and fault.rows_lost != 0 and fault.severity is Severity.ERROR
+        for fault in primary
+    )
 
 
 def _tell(report: Report, done: Done, copies: Sequence[DirectoryTarget], request: Request, verb: str) -> None:
@@ -353,19 +373,32 @@ def _tell(report: Report, done: Done, copies: Sequence[DirectoryTarget], request
         if count > room:
             report.notes.append(f"of {count:,} stretches {what}, the first {room:,} are listed (max_faults)")
     report.rows_kept = summary.rows
-    report.incomplete = any(cut.rows_lost != 0 for cut in done.cut)
-    report.notes += _sentences(done, request, copies, report.nouns[0])
+    # What was asked to go is not missed.
+    report.incomplete = verb != EDIT and any(cut.rows_lost != 0 for cut in done.cut)
+    report.notes += _sentences(done, request, copies, report.nouns[0], verb)
     report.next = _next(done, copies, request, verb)
 
 
-def _sentences(done: Done, request: Request, copies: Sequence[DirectoryTarget], noun: str) -> list[str]:
+def edited(cuts: Sequence[Cut], noun: str) -> str:
+    """How much was changed by an edit."""
+    gone = sum(cut.rows_lost or 0 for cut in cuts)
+    return (
+        f"edited: {_count(len(cuts), 'frame')}, {_count(gone, noun)} dropped" if cuts else "nothing matches"
+    )
+
+
+def _sentences(
+    done: Done, request: Request, copies: Sequence[DirectoryTarget], noun: str, verb: str
+) -> list[str]:
     said: list[str] = []
     would = "would be " if request.dry_run else ""
     nothing = not (done.written or done.removed)
     summary = done.summary
     ids = ", ".join(f"{name} {value}" for name, value in summary.ids.items())
     lost = sum(cut.length for cut in done.cut)
-    if done.cut:
+    if verb == EDIT:
+        said.append(f"{would if done.cut else ''}{edited(done.cut, noun)}")
+    elif done.cut:
         rows, known = (
             sum(cut.rows_lost or 0 for cut in done.cut),
             all(cut.rows_lost is not None for cut in done.cut),
@@ -392,7 +425,8 @@ def _sentences(done: Done, request: Request, copies: Sequence[DirectoryTarget], 
                 more = f" and {len(names) - 4:,} more" if len(names) > 4 else ""
                 said.append(f"{would}{word}: {', '.join(list(names)[:4])}{more}")
         if request.backup is not None and (done.changed or done.removed):
-            said.append(f"the originals {'would be' if request.dry_run else 'are'} in {request.backup}")
+            too = ", with all that was taken out" if verb == EDIT and done.cut else ""
+            said.append(f"the originals {'would be' if request.dry_run else 'are'} in {request.backup}{too}")
     said += [
         f"still: {name and name + ' '}at {fault.offset}, {fault.kind}, {fault.detail}"
         for name, fault in done.faults[:4]

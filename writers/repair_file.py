@@ -10,8 +10,10 @@ import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext, suppress
 
-from logwright.codec.base import Chunk, Cut, Entry, Kept, Listing, Mends, Strategy
+from logwright.codec.base import Chunk
 from logwright.codec.fault import BusyError, DamageError, Fault, Severity, UsageError
+from logwright.codec.layout import Entry, Listing
+from logwright.codec.mending import Cut, Kept, Mends, Strategy
 from logwright.readers.report import FileReport, Report
 from logwright.readers.resolve import FileTarget
 from logwright.readers.source import STDIN, Source, is_remote, local_path
@@ -53,80 +55,17 @@ def repair_file(
         _Repair(target, strategy, files, report).run(out, backup, dry_run)
 
 
-class _Repair:
-    def __init__(self, target: FileTarget, strategy: Strategy, files: FileSystem, report: Report) -> None:
-        self._target, self._strategy, self._files, self._report = target, strategy, files, report
+class FileMender:
+    """Puts a file that is made of pieces of another one in its place, once it is known to be sound."""
 
-    def run(self, out: str | None, backup: str | None, dry_run: bool) -> None:
-        target, report = self._target, self._report
-        source = target.open()
-        try:
-            cut, pieces = self._judge(source)
-            kept = [(piece.start, piece.stop) for piece in pieces if isinstance(piece, Kept)]
-            saved_to = target.path
-            if dry_run:
-                rows = None
-            elif out is not None:
-                rows = self._beside(source, pieces, local_path(out))
-            elif cut:
-                assert backup is not None
-                saved_to = os.path.join(backup, target.name)
-                rows = self._in_place(source, pieces, local_path(backup))
-            else:
-                rows = None
-        finally:
-            if target.source is None:
-                source.close()
-        report.kept = [{"file": target.path, "offset": at, "length": end - at} for at, end in kept]
-        report.cut = [
-            {
-                "file": target.path, "offset": one.offset, "length": one.length, "saved_to": saved_to, "why": one.why,
-                "rows_lost": one.rows_lost, "lost": dict(one.lost),
-            }
-            for one in cut
-        ]  # fmt: skip
-        report.rows_kept = rows
-        report.incomplete = any(one.rows_lost != 0 for one in cut)
-        self._say(cut, rows, out, backup, dry_run)
-
-    def _judge(self, source: Source) -> tuple[Sequence[Cut], list[Kept | bytes]]:
-        """What is to be cut, and what the result is made of. A tail that is no damage (zeros made in advance, what a running system is
-        writing) stays."""
-        codec, target = self._target.codec, self._target
-        if isinstance(codec, Mends):
-            options = codec_options(codec, target.options)
-            with named(source):
-                pieces, gone = codec.mend(_Alone(target.name, source), target.name, self._strategy, options)
-                return gone, list(pieces)
-        cut = self._holes(source)
-        if cut and self._strategy is Strategy.PREFIX:
-            cut = [_to_the_end(cut[0], source.size)]
-        kept = _others([(one.offset, one.offset + one.length) for one in cut], source.size)
-        return cut, [Kept(target.name, at, end) for at, end in kept]
-
-    def _holes(self, source: Source) -> list[Cut]:
-        codec, cut = self._target.codec, list[Cut]()
-        with named(source):
-            for found in Walk(source, codec, self._context()):
-                if isinstance(found, Hole) and found.fault.severity is not Severity.INFO:
-                    fault = found.fault
-                    if codec.whole:
-                        raise _one_frame(self._target, fault)
-                    why = f"{fault.kind}: {fault.detail}"
-                    cut.append(
-                        Cut(
-                            self._target.name, fault.offset, fault.length, why, 0, fault.rows_lost, fault.lost
-                        )
-                    )
-                    if self._strategy is Strategy.PREFIX:
-                        break
-        return cut
+    def __init__(self, target: FileTarget, files: FileSystem, report: Report) -> None:
+        self._target, self._files, self._report = target, files, report
 
     def _context(self) -> object:
         target = self._target
         return target.codec.context(target.name, codec_options(target.codec, target.options), **target.hints)
 
-    def _beside(self, source: Source, pieces: Pieces, out: str) -> int:
+    def beside(self, source: Source, pieces: Pieces, out: str) -> int:
         found = self._files.stat(out)
         empty = found is not None and not found.directory and not found.size
         if found is not None and self._same(out):
@@ -150,7 +89,7 @@ class _Repair:
             and self._files.real(local_path(path)) == self._files.real(out)
         )
 
-    def _in_place(self, source: Source, pieces: Pieces, backup: str) -> int:
+    def in_place(self, source: Source, pieces: Pieces, backup: str) -> int:
         files, path = self._files, local_path(self._target.path)
         folder, name = os.path.split(files.real(path))
         refuse_backup_inside(files, backup, [folder])
@@ -204,6 +143,77 @@ class _Repair:
                 ):
                     entry.rows += decoded.batch.num_rows
         return entry.rows
+
+
+class _Repair(FileMender):
+    def __init__(self, target: FileTarget, strategy: Strategy, files: FileSystem, report: Report) -> None:
+        super().__init__(target, files, report)
+        self._strategy = strategy
+
+    def run(self, out: str | None, backup: str | None, dry_run: bool) -> None:
+        target, report = self._target, self._report
+        source = target.open()
+        try:
+            cut, pieces = self._judge(source)
+            kept = [(piece.start, piece.stop) for piece in pieces if isinstance(piece, Kept)]
+            saved_to = target.path
+            if dry_run:
+                rows = None
+            elif out is not None:
+                rows = self.beside(source, pieces, local_path(out))
+            elif cut:
+                assert backup is not None
+                saved_to = os.path.join(backup, target.name)
+                rows = self.in_place(source, pieces, local_path(backup))
+            else:
+                rows = None
+        finally:
+            if target.source is None:
+                source.close()
+        report.kept = [{"file": target.path, "offset": at, "length": end - at} for at, end in kept]
+        report.cut = [
+            {
+                "file": target.path, "offset": one.offset, "length": one.length, "saved_to": saved_to, "why": one.why,
+                "rows_lost": one.rows_lost, "lost": dict(one.lost),
+            }
+            for one in cut
+        ]  # fmt: skip
+        report.rows_kept = rows
+        report.incomplete = any(one.rows_lost != 0 for one in cut)
+        self._say(cut, rows, out, backup, dry_run)
+
+    def _judge(self, source: Source) -> tuple[Sequence[Cut], list[Kept | bytes]]:
+        """What is to be cut, and what the result is made of. A tail that is no damage (zeros made in advance, what a running system is
+        writing) stays."""
+        codec, target = self._target.codec, self._target
+        if isinstance(codec, Mends):
+            options = codec_options(codec, target.options)
+            with named(source):
+                pieces, gone = codec.mend(Alone(target.name, source), target.name, self._strategy, options)
+                return gone, list(pieces)
+        cut = self._holes(source)
+        if cut and self._strategy is Strategy.PREFIX:
+            cut = [_to_the_end(cut[0], source.size)]
+        kept = _others([(one.offset, one.offset + one.length) for one in cut], source.size)
+        return cut, [Kept(target.name, at, end) for at, end in kept]
+
+    def _holes(self, source: Source) -> list[Cut]:
+        codec, cut = self._target.codec, list[Cut]()
+        with named(source):
+            for found in Walk(source, codec, self._context()):
+                if isinstance(found, Hole) and found.fault.severity is not Severity.INFO:
+                    fault = found.fault
+                    if codec.whole:
+                        raise _one_frame(self._target, fault)
+                    why = f"{fault.kind}: {fault.detail}"
+                    cut.append(
+                        Cut(
+                            self._target.name, fault.offset, fault.length, why, 0, fault.rows_lost, fault.lost
+                        )
+                    )
+                    if self._strategy is Strategy.PREFIX:
+                        break
+        return cut
 
     def _say(
         self, cut: Sequence[Cut], rows: int | None, out: str | None, backup: str | None, dry_run: bool
@@ -274,11 +284,11 @@ def _windows(source: Source, pieces: Pieces) -> Iterator[Chunk]:
             at += len(data)
 
 
-class _Alone:
-    """A file as a directory of its own. See `logwright.codec.base.Listing`."""
+class Alone:
+    """A file as a directory of its own. See `logwright.codec.layout.Listing`."""
 
-    def __init__(self, name: str, source: Source) -> None:
-        self.name = ""
+    def __init__(self, name: str, source: Source, directory: str = "") -> None:
+        self.name = directory
         self._file, self._source = name, source
 
     def entries(self) -> Sequence[Entry]:

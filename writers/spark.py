@@ -6,6 +6,7 @@ into a staging place of its own and returns what it made; only what the committe
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -49,7 +50,9 @@ class SparkSink(DataSourceArrowWriter):
 
     @plainly
     def commit(self, messages: list[Any]) -> None:
-        self._write.commit([message.task for message in messages if message is not None])
+        done = self._write.commit([message.task for message in messages if message is not None])
+        for text in done.warnings:
+            warnings.warn(text, UserWarning, stacklevel=2)
 
     @plainly
     def abort(self, messages: list[Any]) -> None:

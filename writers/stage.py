@@ -10,8 +10,9 @@ from contextlib import AbstractContextManager
 
 import numpy as np
 
-from logwright.codec.base import Bytes, Chunk, Entry, Listing, Piece
+from logwright.codec.base import Bytes, Chunk
 from logwright.codec.fault import LogwrightError, StorageError
+from logwright.codec.layout import Entry, Listing, Piece
 from logwright.readers.journal import COMMIT
 from logwright.readers.source import Source
 from logwright.writers.filesystem import FileSystem, OpenFile, remove_tree, write_all
@@ -43,7 +44,7 @@ class FileSource(AbstractContextManager["FileSource"]):
 
 
 class FolderListing:
-    """`codec.base.Listing` over a directory. It looks anew each time: staged files grow."""
+    """`codec.layout.Listing` over a directory. It looks anew each time: staged files grow."""
 
     def __init__(self, files: FileSystem, path: str, name: str) -> None:
         self.path = path
@@ -76,7 +77,7 @@ class FolderListing:
 
 
 class StagedFolder(FolderListing):
-    """`codec.base.Stage`: files being made, appended to piece by piece, each on the disk once it is closed.
+    """`codec.layout.Stage`: files being made, appended to piece by piece, each on the disk once it is closed.
 
     A file stays open until its last piece has come or `close` is called; `close` also puts their names on the disk.
     """

@@ -21,8 +21,8 @@ from typing import Any
 import pyarrow as pa
 
 from logwright.codec import registry
-from logwright.codec.base import Builder, Layout, Stage, Summary
 from logwright.codec.fault import LogwrightError, NotFoundError, StorageError
+from logwright.codec.layout import Builder, Layout, Stage, Summary
 from logwright.codec.option import Options
 from logwright.readers.journal import COMMIT
 from logwright.readers.source import local_path

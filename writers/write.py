@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeGuard, cast
 
 from logwright.codec import registry
-from logwright.codec.base import Codec, Layout, Summary
+from logwright.codec.base import Codec
 from logwright.codec.fault import UsageError
+from logwright.codec.layout import Layout, Summary
 from logwright.codec.option import Options
 from logwright.codec.table import Table
 from logwright.readers.source import is_remote, local_path

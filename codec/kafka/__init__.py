@@ -1,7 +1,8 @@
 """Kafka: the files of a partition and of a log directory."""
 
-from logwright.codec.base import Codec, Layout
+from logwright.codec.base import Codec
 from logwright.codec.kafka import checkpoint, index, log, metadata, partition, snapshot, timeindex, txnindex
+from logwright.codec.layout import Layout
 
 CODECS: tuple[Codec, ...] = (
     log.CODEC,

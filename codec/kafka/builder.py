@@ -16,16 +16,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from logwright.codec.base import Piece, Summary
 from logwright.codec.fault import UsageError
 from logwright.codec.kafka import encode, metadata
 from logwright.codec.kafka.derive import EpochCache, SegmentIndexer
 from logwright.codec.kafka.encode import BatchEncoder, BatchSettings, Encoded
 from logwright.codec.kafka.index import INDEX_ENTRY
 from logwright.codec.kafka.markers import MARKER
-from logwright.codec.kafka.names import EPOCH_FILE, METADATA_FILE, segment_name
+from logwright.codec.kafka.names import EPOCH_FILE, METADATA_FILE, parse_directory, segment_name
 from logwright.codec.kafka.producers import ProducerState
 from logwright.codec.kafka.timeindex import TIMEINDEX_ENTRY
+from logwright.codec.layout import Piece, Summary
 from logwright.codec.option import Option, parse_choice, parse_text
 
 _INT_MAX = (1 << 31) - 1
@@ -83,13 +83,16 @@ class Segment:
 
 
 class PartitionBuilder:
-    """See `logwright.codec.base.Builder`. With `resumed` the files are those of an append.
+    """See `logwright.codec.layout.Builder`. With `resumed` the files are those of an append.
 
-    `staged`: offsets count from 0 where they are assigned, and what concerns the partition as a whole is left to `place`.
+    `staged`: offsets count from 0 where they are assigned, and what concerns the partition as a whole is left to `place`. `name` is
+    that of the directory.
     """
 
-    def __init__(self, options: Any, resumed: Resumed | None = None, *, staged: bool = False) -> None:
-        self.options, self.resumed, self.staged = options, resumed, staged
+    def __init__(
+        self, options: Any, resumed: Resumed | None = None, *, staged: bool = False, name: str = ""
+    ) -> None:
+        self.options, self.resumed, self.staged, self.name = options, resumed, staged, name
         self.settings = _bounded(BatchSettings.of(options), options)
         self.epochs = EpochCache()
         self.producers = ProducerState()
@@ -148,7 +151,8 @@ class PartitionBuilder:
         if self.staged:
             return Summary(self.rows, ids, facts=facts)
         advice = before_you_start(self.resumed, self.options, self._oldest(), self.settings.leader_epoch)
-        return Summary(self.rows, ids, open_transactions(self.resumed), advice, facts)
+        warnings = (*elsewhere(self.places, self.name), *open_transactions(self.resumed))
+        return Summary(self.rows, ids, warnings, advice, facts)
 
     def _oldest(self) -> int | None:
         """The largest timestamp of the segment where that is smallest, which is the first to be deleted; None without times."""
@@ -309,6 +313,20 @@ def check_places(places: set[tuple[Any, Any]]) -> None:
                 f"the rows are of {len(values)} {name}s ({', '.join(values[:3])}), this is the directory of one partition",
                 advice="Filter them and write each into its own directory, or drop the columns topic and partition",
             )
+
+
+def elsewhere(places: set[tuple[Any, Any]], name: str) -> tuple[str, ...]:
+    """What is to be said of rows that are not of the partition whose directory has this name."""
+    here = parse_directory(name)
+    said = dict(places)
+    if here is None or not said:
+        return ()
+    topic, partition = said.get("topic", here.topic), said.get("partition", here.partition)
+    if (topic, partition) == here:
+        return ()
+    return (
+        f"the rows say that they are of {topic}-{partition}: they were written to {name}, and are of that now",
+    )
 
 
 def check_options(options: Any, resumed: Resumed | None) -> None:

@@ -11,8 +11,10 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from logwright.codec.describe import Field, Repeated, Struct
 from logwright.codec.fault import Kind
 from logwright.codec.table import Column, Table
+from logwright.codec.text import Word
 from logwright.codec.whole import ParseError, WholeCodec
 
 _LINE_END = re.compile(rb"\r\n|\r|\n")
@@ -113,8 +115,42 @@ LEADER_EPOCH = Checkpoint((32, 64), low=0, no_number="the broker does not start"
 OFFSETS = Checkpoint((str, 32, 64), no_number="the broker warns, and takes the file for empty")
 
 
+def _described(name: str, doc: str, *fields: Field) -> Struct:
+    """The text as a structure, word by word."""
+    entry = Struct(f"{name}Entry", *fields, doc="A line.", source="CheckpointFile.EntryFormatter")
+    return Struct(
+        name,
+        Field("version", Word(bits=32), "0", default=0, only=0),
+        Field("count", Word(bits=32), "number of lines that follow"),
+        Field("entries", Repeated(entry, "count"), "a line an entry", rows=True),
+        doc=doc,
+        source="CheckpointFile",
+    )
+
+
+LEADER_EPOCHS = _described(
+    "LeaderEpochCheckpoint",
+    "Which leader epochs a partition had, and from which offset on.",
+    Field("epoch", Word(" ", 32), "leader epoch"),
+    Field("start_offset", Word("\n", 64), "first offset written in it"),
+)
+OFFSET_CHECKPOINT = _described(
+    "OffsetCheckpoint",
+    "An offset of each partition of a log directory.",
+    Field("topic", Word(" "), "topic"),
+    Field("partition", Word(" ", 32), "partition"),
+    Field("offset", Word("\n", 64), "recovery point, high watermark, log start or first dirty offset"),
+)
+
+
 def _codec(
-    name: str, title: str, files: str, form: Checkpoint, columns: tuple[Column, ...], system: str
+    name: str,
+    title: str,
+    files: str,
+    form: Checkpoint,
+    columns: tuple[Column, ...],
+    system: str,
+    struct: Struct,
 ) -> WholeCodec:
     schema = Table("rows", columns).schema()
 
@@ -134,6 +170,7 @@ def _codec(
         parse=parse,
         form=write,
         system=system,
+        text=struct,
     )
 
 
@@ -147,6 +184,7 @@ LEADER_EPOCH_CODEC = _codec(
         Column("start_offset", pa.int64(), "first offset written in it", nullable=False),
     ),
     "the broker does not load the partition and takes the log directory offline",
+    LEADER_EPOCHS,
 )
 OFFSETS_CODEC = _codec(
     "kafka.offset_checkpoint",
@@ -164,4 +202,5 @@ OFFSETS_CODEC = _codec(
         ),
     ),
     "the broker takes the log directory offline",
+    OFFSET_CHECKPOINT,
 )

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from logwright.codec.base import Bytes, Chunk
+from logwright.codec.base import Bytes, Chunk, Forgotten
 from logwright.codec.compress import compress
 from logwright.codec.fault import UsageError
 from logwright.codec.intrinsics import copy, crc32c, store_32be
@@ -73,6 +73,38 @@ OPTIONS = (
     ),
     Option("partition.leader.epoch", 0, "The leader epoch that batches carry", low=-1, high=(1 << 31) - 1),
 )
+
+COMPRESSING = (
+    "compression.type",
+    "compression.gzip.level",
+    "compression.lz4.level",
+    "compression.zstd.level",
+)
+
+FORGETS = (
+    Forgotten(
+        "is_transactional",
+        (False,),
+        "belong to transactions, and become plain records",
+        "Choose: view read_committed leaves out what was aborted, view read_uncommitted makes all of them plain records",
+    ),
+    Forgotten("producer_id", (-1,), "have a producer id, epoch and sequence number"),
+    Forgotten("leader_epoch", (-1, 0), "have a leader epoch"),
+)
+"""What a producer does not say of a record (`Forgets`)."""
+
+
+def recode(frames: pa.Table, options: Options) -> pa.Table | None:
+    """The batches compressed in another way. See `codec.base.Recodes`."""
+    if any(options.given(one.name) for one in OPTIONS if one.name not in COMPRESSING):
+        return None
+    name = BatchSettings.of(options).compression
+    for column, value in (("compression", name), ("payload", None)):
+        i = frames.schema.get_field_index(column)
+        kind = frames.schema.field(i).type
+        made = pa.nulls(len(frames), kind) if value is None else pa.array([value] * len(frames), kind)
+        frames = frames.set_column(i, column, made)
+    return frames
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,9 @@ CODEC = FixedCodec(
     pattern=re.compile(r"(\d{20})\.index(?:\.(?:deleted|swap|cleaned))?"),
     columns=(
         Column("offset", pa.int64(), "last offset of a batch", nullable=False),
-        Column("position", pa.int32(), "byte of the log where that batch starts", nullable=False),
+        Column(
+            "position", pa.int32(), "byte of the log where that batch starts", nullable=False, elsewhere=True
+        ),
     ),
     relative={"offset": "relative_offset"},
     wrong=_wrong,

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from logwright.codec.base import Chunk, Decoded, Frames, Match, Window
+from logwright.codec.base import Chunk, Decoded, Forgotten, Frames, Match, Window
 from logwright.codec.columns import constant, contents, numbers
 from logwright.codec.describe import Struct, Type
 from logwright.codec.fault import UsageError
@@ -32,6 +32,8 @@ from logwright.codec.kafka.batch import (
     TIMESTAMP_TYPE,
 )
 from logwright.codec.kafka.resync import Damaged, find_batch
+from logwright.codec.layout import Listing, PlannedFile
+from logwright.codec.mending import Change, Cut, Kept
 from logwright.codec.option import Option, Options
 from logwright.codec.table import TIMESTAMP, Column, Table
 
@@ -86,6 +88,7 @@ ROWS = Table(
         Column("control_type", pa.string(), "ABORT, COMMIT, LEADER_CHANGE, ...; null for data", detail=True),
     ),
     "One row a record, in the order of the file.",
+    ("offset",),
 )
 
 FRAMES = Table(
@@ -123,6 +126,7 @@ FRAMES = Table(
         ),
     ),
     "One row a batch.",
+    ("base_offset",),
 )
 
 FILE = Table(
@@ -206,6 +210,11 @@ class KafkaLog:
     options: tuple[Option, ...] = OPTIONS
     whole = False
     ordered: str | None = "offset"
+    forgets: Sequence[Forgotten] = encode.FORGETS
+
+    def recode(self, frames: pa.Table, options: Options) -> pa.Table | None:
+        """See `codec.base.Recodes`."""
+        return encode.recode(frames, options)
 
     def recognise(self, name: str, head: bytes) -> Match:
         named = bool(_FILE.fullmatch(name) or _CHECKPOINT.fullmatch(name))
@@ -240,6 +249,20 @@ class KafkaLog:
     ) -> bytes:
         """See `codec.base.Addresses`."""
         return fields.edit(frame, path, change, reseal=reseal)
+
+    @property
+    def edit_options(self) -> tuple[Option, ...]:
+        from logwright.codec.kafka.mend.edit import FILE_OPTIONS
+
+        return FILE_OPTIONS
+
+    def edit_file(
+        self, listing: Listing, file: PlannedFile, change: Change, options: Options
+    ) -> tuple[Sequence[Kept | bytes], Sequence[Cut]]:
+        """See `codec.mending.EditsFile`."""
+        from logwright.codec.kafka.mend.edit import edit_file
+
+        return edit_file(listing, file, change, options)
 
     def scan(self, window: Window, at: int, context: LogContext, *, check: bool = True) -> Frames:
         found = scan.scan(window, at, context, check=check)

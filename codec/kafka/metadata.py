@@ -10,9 +10,10 @@ import re
 
 import pyarrow as pa
 
-from logwright.codec.describe import DescriptionError
+from logwright.codec.describe import DescriptionError, Field, Struct
 from logwright.codec.kafka.checkpoint import lines, number, words
 from logwright.codec.table import Column, Table
+from logwright.codec.text import Word
 from logwright.codec.whole import ParseError, WholeCodec
 
 FILE = "partition.metadata"
@@ -82,6 +83,16 @@ def _form(rows: pa.Table) -> bytes:
     return pack(topic_id, version)
 
 
+PARTITION_METADATA = Struct(
+    "PartitionMetadata",
+    Field("version_name", Word(": "), "not looked at", default="version"),
+    Field("version", Word(bits=32), "0", default=VERSION),
+    Field("topic_id_name", Word(": "), "not looked at", default="topic_id"),
+    Field("topic_id", Word(), "UUID of the topic, URL-safe base64 without padding"),
+    doc="Two lines; the second one ends with the file.",
+    source="PartitionMetadataFile",
+)
+
 CODEC = WholeCodec(
     name="kafka.partition_metadata",
     title="Kafka topic id of a partition",
@@ -90,4 +101,5 @@ CODEC = WholeCodec(
     parse=_parse,
     form=_form,
     system="the broker takes the log directory offline",
+    text=PARTITION_METADATA,
 )

@@ -12,24 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from logwright.codec.base import (
-    Builder,
-    Checker,
-    Entry,
-    Listing,
-    Match,
-    Mending,
-    Opened,
-    Part,
-    Placement,
-    Plan,
-    PlannedFile,
-    Role,
-    Stage,
-    Strategy,
-    Summary,
-    View,
-)
+from logwright.codec.base import Match
 from logwright.codec.describe import DescriptionError
 from logwright.codec.fault import Fault, Kind, Severity, UnreadableError, UnsupportedError, UsageError
 from logwright.codec.kafka import copies, metadata
@@ -40,6 +23,7 @@ from logwright.codec.kafka.builder import OPTIONS, PartitionBuilder
 from logwright.codec.kafka.check.partition import PartitionChecker
 from logwright.codec.kafka.checkpoint import OFFSETS
 from logwright.codec.kafka.markers import markers
+from logwright.codec.kafka.mend.edit import EDIT_OPTIONS, RECODES, edit
 from logwright.codec.kafka.mend.rebuild import REBUILDS, rebuild
 from logwright.codec.kafka.mend.repair import REPAIR_OPTIONS, repair
 from logwright.codec.kafka.names import (
@@ -61,7 +45,23 @@ from logwright.codec.kafka.place import place
 from logwright.codec.kafka.producers import ProducerState
 from logwright.codec.kafka.resume import resume, stored_epochs
 from logwright.codec.kafka.walk import transactions, walk
+from logwright.codec.layout import (
+    Builder,
+    Checker,
+    Entry,
+    Listing,
+    Part,
+    Placement,
+    Plan,
+    PlannedFile,
+    Role,
+    Stage,
+    Summary,
+    View,
+)
+from logwright.codec.mending import Change, Mending, Strategy
 from logwright.codec.option import Option, Options
+from logwright.codec.predict import Opened
 
 NAME = "kafka.partition"
 MAX_SEGMENT = (1 << 31) - 1
@@ -78,8 +78,20 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 VIEWS = {
     view.name: view
     for view in (
-        View("read_uncommitted", "kafka.log", "rows", "the records that a consumer gets by default"),
-        View("read_committed", "kafka.log", "rows", "without aborted transactions, up to the first open one"),
+        View(
+            "read_uncommitted",
+            "kafka.log",
+            "rows",
+            "the records that a consumer gets by default",
+            leaves="control records",
+        ),
+        View(
+            "read_committed",
+            "kafka.log",
+            "rows",
+            "without aborted transactions, up to the first open one",
+            leaves="control records, aborted transactions, and what follows the first open one",
+        ),
         View("log", "kafka.log", "rows", "every record on disk, markers of the system too"),
         View("batches", "kafka.log", "frames", "record batches"),
     )
@@ -87,7 +99,7 @@ VIEWS = {
 
 
 class KafkaPartition:
-    """See `logwright.codec.base.Layout`."""
+    """See `logwright.codec.layout.Layout`."""
 
     name = NAME
     title = "Kafka partition: segments with their indexes"
@@ -221,9 +233,11 @@ class KafkaPartition:
         state, batches, records, end = ProducerState(), 0, 0, None
         kinds: dict[str, int] = {}
         low, high = None, None
+        damaged: list[dict[str, Any]] = []
         for file in segments:
+            found: list[Fault] = []
             end = file.hints["base_offset"] if end is None else max(end, file.hints["base_offset"])
-            for window, frames in walk(listing, file):
+            for window, frames in walk(listing, file, faults=found):
                 head = frames.header
                 state.add(head, markers(window, frames))
                 batches += len(frames)
@@ -239,6 +253,10 @@ class KafkaPartition:
                 if len(times):
                     low = int(times.min()) if low is None else min(low, int(times.min()))
                     high = int(times.max()) if high is None else max(high, int(times.max()))
+            bad = [fault for fault in found if fault.severity is Severity.ERROR]
+            if bad:
+                first = min(bad, key=lambda fault: fault.offset)
+                damaged.append({"file": file.name, "offset": first.offset, "detail": first.detail})
         return {
             "log_end_offset": end,
             "batches": batches,
@@ -248,6 +266,7 @@ class KafkaPartition:
             "open_transactions": [
                 {"producer_id": key, "first_offset": first} for key, first in state.open_transactions.items()
             ],
+            "damaged": damaged,
         }
 
     def checker(
@@ -298,6 +317,14 @@ class KafkaPartition:
     def rebuild(self, listing: Listing, plan: Plan, what: Sequence[str], options: Options) -> Mending:
         return rebuild(listing, plan, what, options)
 
+    # Editing
+
+    edit_options: tuple[Option, ...] = EDIT_OPTIONS
+    recodes: Sequence[str] = RECODES
+
+    def edit(self, listing: Listing, plan: Plan, change: Change, options: Options) -> Mending:
+        return edit(listing, plan, change, options)
+
     # Writing
 
     def locks(self) -> Sequence[str]:
@@ -338,6 +365,7 @@ class KafkaPartition:
             options,
             None if there is None else resume(there, self.plan(there, Options(self.read_options))),
             staged=staged,
+            name=name,
         )
 
     def place(
@@ -353,8 +381,9 @@ class KafkaPartition:
             parts,
             extra,
             options,
+            name,
         )
-        order = {name: i for i, name in enumerate(self.order({final for _, _, final in placement.renames}))}
+        order = {final: i for i, final in enumerate(self.order({final for _, _, final in placement.renames}))}
         renames = sorted(placement.renames, key=lambda rename: order[rename[2]])
         return Placement(tuple(renames), placement.summary)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from logwright.codec.base import Bytes, Placement, Stage, Summary
+from logwright.codec.base import Bytes
 from logwright.codec.fault import LogwrightError, UsageError
 from logwright.codec.intrinsics import load_i32be, load_i64be, store_32be, store_64be
 from logwright.codec.kafka.batch import HEAD_SIZE, LENGTH_END
@@ -21,6 +21,7 @@ from logwright.codec.kafka.builder import (
     before_you_start,
     check_options,
     check_places,
+    elsewhere,
     epoch_of,
     open_transactions,
     whole_partition,
@@ -30,6 +31,7 @@ from logwright.codec.kafka.encode import BatchSettings
 from logwright.codec.kafka.names import segment_name
 from logwright.codec.kafka.producers import ProducerState
 from logwright.codec.kernel import kernel
+from logwright.codec.layout import Placement, Stage, Summary
 
 _WINDOW = 4 << 20
 _MANY = 64
@@ -37,12 +39,17 @@ _SMALL = 1 << 20
 
 
 def place(
-    resumed: Resumed | None, parts: Sequence[tuple[Stage, Summary]], extra: Stage, options: Any
+    resumed: Resumed | None,
+    parts: Sequence[tuple[Stage, Summary]],
+    extra: Stage,
+    options: Any,
+    name: str = "",
 ) -> Placement:
     """See `Layout.place`. Raises `UsageError` where kept offsets overlap."""
     check_options(options, resumed)
     filled = [(stage, summary) for stage, summary in parts if summary.rows]
-    check_places({tuple(one) for _, summary in parts for one in summary.facts["places"]})
+    places = {(kind, value) for _, summary in parts for kind, value in summary.facts["places"]}
+    check_places(places)
     kept = {summary.facts["kept"] for _, summary in filled}
     if len(kept) > 1:
         raise UsageError("some rows have offsets, others have none")
@@ -89,7 +96,7 @@ def place(
     for piece in whole_partition(epochs, resumed, options, first is not None):
         renames.append(_new(extra, piece.name, bytes(piece.data)))
     oldest = [summary.facts["oldest"] for _, summary in filled if summary.facts["oldest"] is not None]
-    warnings = open_transactions(resumed)
+    warnings = (*elsewhere(places, name), *open_transactions(resumed))
     if small > _MANY:
         warnings += (
             f"{small} of {count} segments are smaller than 1 MiB, since each task makes at least one: fewer tasks make larger ones"

@@ -7,6 +7,7 @@ the same in all records of a batch are made without looking at the records.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -354,6 +355,8 @@ class _Piece:
         if not len(suspect) and not self.part.faults:
             return []
         before = np.concatenate(([0], np.cumsum(read.per_frame)))
+        last = self.head["base_offset"].astype(np.int64) + self.head["last_offset_delta"]
+        reached = np.maximum.accumulate(last) + 1
         faults: list[tuple[int, Fault]] = []
         for i in sorted({*suspect.tolist(), *self.part.faults}):
             text = self.part.faults.get(i)
@@ -369,10 +372,29 @@ class _Piece:
                     lost = max(0, lost - int(read.per_frame[i]))
                 faults.append((int(before[i + 1]), self._fault(i, Kind.PAYLOAD, text, lost)))
             else:
-                lost = int(read.left_out[i])
-                text = f"{lost} records are left out: their offsets are not above those before"
-                faults.append((int(before[i + 1]), self._fault(i, Kind.ORDER, text, lost)))
+                left = int(read.left_out[i])
+                text = f"{left} records are left out: their offsets are not above those before"
+                fault = self._fault(i, Kind.ORDER, text, left)
+                if not read.per_frame[i]:
+                    fault = self._displaced(i, fault, reached)
+                faults.append((int(before[i + 1]), fault))
         return faults
+
+    def _displaced(self, i: int, fault: Fault, reached: npt.NDArray[np.int64]) -> Fault:
+        """Of a batch that is left out whole its own offsets are wrong: what is lost, if anything, the batches around it say.
+        `reached` is the offset behind each batch and all before it."""
+        if i and int(reached[i - 1]) <= int(self.head["base_offset"][i]):
+            return fault  # only its records' own offsets are
+        lost = {name: fault.lost[name] for name in ("topic", "partition") if name in fault.lost}
+        if not 0 < i < len(self.head) - 1:
+            return replace(fault, lost=lost)
+        first = int(reached[i - 1])
+        behind = int(self.head["base_offset"][i + 1])
+        if first == behind:
+            return replace(fault, rows_lost=0, lost={})
+        if behind - first == int(self.head["last_offset_delta"][i]) + 1:
+            lost |= {"first_offset": first, "last_offset": behind - 1}
+        return replace(fault, lost=lost)
 
     def _declared(self, i: int) -> int | None:
         """How many records a bad batch holds by its header; None where that is wrong, since bytes are left behind so many."""

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from crc32c import crc32c
 
-from logwright.codec.describe import I16BE, I32BE, I64BE, U32BE, Field, Repeated, Struct, dtype_of
+from logwright.codec.describe import I16BE, I32BE, I64BE, U32BE, Field, Int, Repeated, Struct, dtype_of
 from logwright.codec.fault import Kind
 from logwright.codec.table import Column
 from logwright.codec.whole import ParseError, WholeCodec
@@ -21,7 +21,7 @@ _FIELDS = (
     Field("last_sequence", I32BE, "sequence number of its last record, -1 for none"),
     Field("last_offset", I64BE, "offset of its last data record, -1 for none"),
     Field("offset_delta", I32BE, "last less first offset of its last batch"),
-    Field("timestamp", I64BE, "of its last batch or marker, in milliseconds"),
+    Field("timestamp", Int(8, unit="ms"), "of its last batch or marker, in milliseconds"),
     Field("coordinator_epoch", I32BE, "of the coordinator that ended its last transaction, -1 for none"),
     Field("current_txn_first_offset", I64BE, "first offset of the transaction it has open, -1 for none"),
 )
@@ -31,10 +31,10 @@ PRODUCER_ENTRY = Struct(
 VERSION = 1
 PRODUCER_SNAPSHOT = Struct(
     "ProducerSnapshot",
-    Field("version", I16BE, "1", default=VERSION),
+    Field("version", I16BE, "1", default=VERSION, only=VERSION),
     Field("crc", U32BE, "CRC-32C of all that follows", checksum=(crc32c, "count")),
     Field("count", I32BE, "number of entries"),
-    Field("entries", Repeated(PRODUCER_ENTRY, "count"), "in the order of a java.util.HashMap"),
+    Field("entries", Repeated(PRODUCER_ENTRY, "count"), "in the order of a java.util.HashMap", rows=True),
     doc="Producer state as of an offset.",
     source="ProducerStateManager.writeSnapshot",
 )

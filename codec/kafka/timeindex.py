@@ -7,13 +7,13 @@ import re
 import numpy as np
 import pyarrow as pa
 
-from logwright.codec.describe import I32BE, I64BE, Field, Struct
+from logwright.codec.describe import I32BE, Field, Int, Struct
 from logwright.codec.fixed import Entries, Findings, FixedCodec
 from logwright.codec.table import Column
 
 TIMEINDEX_ENTRY = Struct(
     "TimeIndexEntry",
-    Field("timestamp", I64BE, "largest timestamp of the segment so far, in milliseconds"),
+    Field("timestamp", Int(8, unit="ms"), "largest timestamp of the segment so far, in milliseconds"),
     Field(
         "relative_offset",
         I32BE,

@@ -8,19 +8,25 @@ from typing import Any
 
 import numpy as np
 
-from logwright.codec.base import Frames, Listing, PlannedFile, Role, Window
-from logwright.codec.fault import Severity, UnreadableError, UsageError
+from logwright.codec.base import Frames, Window
+from logwright.codec.fault import Fault, Severity, UnreadableError, UsageError
 from logwright.codec.kafka import log
 from logwright.codec.kafka.markers import markers
 from logwright.codec.kafka.producers import AbortedTxn, ProducerState
+from logwright.codec.layout import Listing, PlannedFile, Role
 from logwright.codec.option import Options
 
 _WINDOW = 1 << 20
 
 
-def walk(listing: Listing, file: PlannedFile, *, check: bool = False) -> Iterator[tuple[Window, Frames]]:
-    """The batches of a segment, window by window; past damage the next one that is good. With `check` damage is an error."""
+def walk(
+    listing: Listing, file: PlannedFile, *, check: bool = False, faults: list[Fault] | None = None
+) -> Iterator[tuple[Window, Frames]]:
+    """The batches of a segment, window by window; past damage the next one that is good. With `check` damage is an error. What is
+    wrong goes to `faults`."""
     for window, frames in _walk(listing, file, check=check):
+        if faults is not None:
+            faults += frames.faults if frames.damage is None else [*frames.faults, frames.damage]
         if check:
             _refuse(file, frames)
         if len(frames):

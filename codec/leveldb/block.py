@@ -16,6 +16,7 @@ import numpy.typing as npt
 from logwright.codec.base import Bytes
 from logwright.codec.compress import CompressionError, compress, decompress
 from logwright.codec.describe import U32LE, UVARINT, UVARLONG, Field, Int, Struct
+from logwright.codec.flip import UNMASK
 from logwright.codec.intrinsics import (
     copy,
     crc32c,
@@ -92,6 +93,14 @@ def unmasked(stored: int) -> int:
     """The checksum that is stored so."""
     rotated = (stored - _MASK) & _LOW
     return (rotated >> 32 - _ROTATE | rotated << _ROTATE) & _LOW
+
+
+def stored_crc(data: bytes) -> int:
+    """The checksum of bytes as it is stored: masked."""
+    return int(masked(crc32c(np.frombuffer(data, np.uint8), 0, len(data))))
+
+
+setattr(stored_crc, UNMASK, unmasked)
 
 
 @kernel("const u1[], i8, i8")

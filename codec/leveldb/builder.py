@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from logwright.codec.base import Piece, Stage, Summary
 from logwright.codec.fault import UsageError
+from logwright.codec.layout import Piece, Stage, Summary
 from logwright.codec.leveldb import encode, log
 from logwright.codec.leveldb.encode import TableSettings
 from logwright.codec.leveldb.keys import BYTEWISE
@@ -196,7 +196,7 @@ def written(writer: TableWriter, batches: Iterator[pa.RecordBatch]) -> Iterator[
 
 
 class DatabaseBuilder:
-    """See `logwright.codec.base.Builder`. With `resumed` the files are those of an append.
+    """See `logwright.codec.layout.Builder`. With `resumed` the files are those of an append.
 
     `staged`: tables with numbers of their own, and what concerns the database as a whole is left to `place`.
     """

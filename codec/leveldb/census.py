@@ -12,9 +12,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from logwright.codec.base import Bytes, Stream
+from logwright.codec.base import Bytes
 from logwright.codec.intrinsics import load_u8, load_u32be
 from logwright.codec.kernel import kernel
+from logwright.codec.layout import Stream
 from logwright.codec.leveldb.merge import (
     Int32s,
     Int64s,

@@ -10,9 +10,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from logwright.codec.describe import DescriptionError
+from logwright.codec.describe import DescriptionError, Field, Struct
 from logwright.codec.fault import Kind
 from logwright.codec.table import Column
+from logwright.codec.text import Word
 from logwright.codec.whole import ParseError, WholeCodec
 
 NAME = "leveldb.current"
@@ -43,6 +44,13 @@ def _form(rows: pa.Table) -> bytes:
     return str(names[0]).encode() + b"\n"
 
 
+CURRENT = Struct(
+    "Current",
+    Field("manifest", Word(), "name of the manifest in use"),
+    doc="One line.",
+    source="SetCurrentFile",
+)
+
 CODEC = WholeCodec(
     name=NAME,
     title="LevelDB CURRENT: the manifest in use",
@@ -51,4 +59,5 @@ CODEC = WholeCodec(
     parse=_parse,
     form=_form,
     system=f"LevelDB refuses to open: Corruption: {NO_NEWLINE}, or the manifest is not found",
+    text=CURRENT,
 )

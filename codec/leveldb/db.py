@@ -11,33 +11,31 @@ from typing import Any
 
 import pyarrow as pa
 
-from logwright.codec.base import (
+from logwright.codec.base import Match
+from logwright.codec.fault import Fault, Kind, Severity
+from logwright.codec.layout import (
     Builder,
     Checker,
     Entry,
     Group,
     Listing,
-    Match,
-    Mending,
-    Opened,
     Part,
     Placement,
     Plan,
     PlannedFile,
     Role,
     Stage,
-    Strategy,
     Stream,
     Summary,
     View,
 )
-from logwright.codec.fault import Fault, Kind, Severity
 from logwright.codec.leveldb import live
 from logwright.codec.leveldb.builder import OPTIONS, DatabaseBuilder
 from logwright.codec.leveldb.check.database import ADVICE, DatabaseChecker
 from logwright.codec.leveldb.descriptor import Descriptor, read_descriptor
 from logwright.codec.leveldb.facts import facts
 from logwright.codec.leveldb.keys import BYTEWISE, TRAILER_SIZE
+from logwright.codec.leveldb.mend.edit import EDIT_OPTIONS, edit
 from logwright.codec.leveldb.mend.rebuild import REBUILDS, rebuild
 from logwright.codec.leveldb.mend.repair import REPAIR_OPTIONS, repair
 from logwright.codec.leveldb.names import (
@@ -54,7 +52,9 @@ from logwright.codec.leveldb.opening import start
 from logwright.codec.leveldb.place import place
 from logwright.codec.leveldb.resume import resume
 from logwright.codec.leveldb.version import FileMetaData
+from logwright.codec.mending import Change, Mending, Strategy
 from logwright.codec.option import Option, Options, parse_text
+from logwright.codec.predict import Opened
 
 NAME = "leveldb.db"
 LOG, MANIFEST, TABLE, CURRENT_CODEC = "leveldb.log", "leveldb.manifest", "leveldb.table", "leveldb.current"
@@ -103,7 +103,7 @@ class _File:
 
 
 class LevelDB:
-    """See `logwright.codec.base.Layout`."""
+    """See `logwright.codec.layout.Layout`."""
 
     name = NAME
     title = "LevelDB database: sorted tables, logs and a manifest"
@@ -195,6 +195,14 @@ class LevelDB:
 
     def rebuild(self, listing: Listing, plan: Plan, what: Sequence[str], options: Options) -> Mending:
         return rebuild(listing, plan, what, options)
+
+    # Editing
+
+    edit_options: tuple[Option, ...] = EDIT_OPTIONS
+    recodes: Sequence[str] = ()
+
+    def edit(self, listing: Listing, plan: Plan, change: Change, options: Options) -> Mending:
+        return edit(listing, plan, change, options)
 
     # Writing
 

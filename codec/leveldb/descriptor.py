@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from logwright.codec.base import Bytes, Listing
+from logwright.codec.base import Bytes
 from logwright.codec.fault import UnreadableError
+from logwright.codec.layout import Listing
 from logwright.codec.leveldb.current import manifest_of
 from logwright.codec.leveldb.names import CURRENT
 from logwright.codec.leveldb.version import Version, recover

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from logwright.codec.base import Listing, Plan, Role
+from logwright.codec.layout import Listing, Plan, Role
 from logwright.codec.leveldb import log, table
 from logwright.codec.leveldb.block import COMPRESSION_NAMES
 from logwright.codec.leveldb.framing import BATCH_HEADER
@@ -17,7 +17,7 @@ from logwright.codec.option import Options
 
 
 def facts(listing: Listing, plan: Plan) -> Mapping[str, Any]:
-    """See `codec.base.TellsFacts`."""
+    """See `codec.layout.TellsFacts`."""
     blocks = filters = batches = operations = 0
     kinds: dict[str, int] = {}
     first: int | None = None

@@ -10,7 +10,7 @@ import numpy as np
 
 from logwright.codec import address
 from logwright.codec.compress import CompressionError, compress
-from logwright.codec.describe import Bytes, Field, Repeated, Scope, Struct, Switch, Type
+from logwright.codec.describe import Bytes, Field, Repeated, Struct
 from logwright.codec.fault import UsageError
 from logwright.codec.leveldb.block import (
     COMPRESSION_NAMES,
@@ -131,18 +131,11 @@ def _sealed(frame: bytes) -> bytes:
 # Tables
 
 
-def _sized(name: str) -> Switch:
-    def choose(scope: Scope) -> Type:
-        return Bytes(int(scope[name]))
-
-    return Switch(choose, (Bytes(0),))
-
-
 WHOLE_ENTRY = Struct(
     "WholeBlockEntry",
     *ENTRY.fields,
-    Field("key_delta", _sized("non_shared"), "the rest of the key; sequence and type are its last eight bytes"),
-    Field("value", _sized("value_length"), "the value; of an index the handle of a block"),
+    Field("key_delta", Bytes("non_shared"), "the rest of the key; sequence and type are its last eight bytes"),
+    Field("value", Bytes("value_length"), "the value; of an index the handle of a block"),
     doc="An entry of a block.",
     source="BlockBuilder::Add",
 )  # fmt: skip

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from logwright.codec.base import Bytes
-from logwright.codec.describe import U32LE, Field, Int, Scope, Struct, Switch, Type
+from logwright.codec.describe import U32LE, Field, Int, Struct
 from logwright.codec.describe import Bytes as BytesType
 from logwright.codec.intrinsics import (
     copy,
@@ -26,7 +26,7 @@ from logwright.codec.intrinsics import (
     store_32le,
 )
 from logwright.codec.kernel import kernel
-from logwright.codec.leveldb.block import masked
+from logwright.codec.leveldb.block import masked, stored_crc
 
 Int64s = npt.NDArray[np.int64]
 
@@ -38,24 +38,16 @@ EOF_TYPE, BAD_TYPE = 5, 6
 TYPE_NAMES = ("ZERO", "FULL", "FIRST", "MIDDLE", "LAST")
 
 
-def _payload(scope: Scope) -> Type:
-    return BytesType(int(scope["length"]))
-
-
-def _crc(data: bytes) -> int:
-    return int(masked(crc32c(np.frombuffer(data, np.uint8), 0, len(data))))
-
-
 RECORD = Struct(
     "PhysicalRecord",
-    Field("crc", U32LE, "masked CRC-32C of the type and the payload", checksum=(_crc, "type")),
+    Field("crc", U32LE, "masked CRC-32C of the type and the payload", checksum=(stored_crc, "type")),
     Field("length", Int(2, signed=False, order="<"), "bytes of the payload; no checksum covers it"),
     Field(
         "type",
         Int(1, signed=False, values=dict(enumerate(TYPE_NAMES))),
         "whether a logical record starts, goes on, ends here",
     ),
-    Field("payload", Switch(_payload, (BytesType(),)), "some or all of a logical record"),
+    Field("payload", BytesType("length"), "some or all of a logical record"),
     doc="A physical record of a log or a manifest; it never crosses the end of a block of 32 KiB.",
     source="log::Writer::EmitPhysicalRecord",
 )

@@ -16,10 +16,12 @@ import numpy.typing as npt
 from logwright.codec.base import Bytes
 from logwright.codec.compress import CompressionError
 from logwright.codec.describe import Bytes as BytesType
-from logwright.codec.describe import Field, Struct
+from logwright.codec.describe import Content, Field, Struct
 from logwright.codec.fault import Fault, Kind
 from logwright.codec.leveldb.block import (
+    BLOCK_HANDLE,
     NOTHING,
+    RESTART_SIZE,
     SOUND,
     TRAILER_SIZE,
     Slices,
@@ -37,14 +39,23 @@ Int64s = npt.NDArray[np.int64]
 
 HANDLES_SIZE = 40
 _LARGEST = (1 << 64) - 1
+HANDLES = Struct(
+    "FooterHandles",
+    Field("metaindex_handle", BLOCK_HANDLE, "where the metaindex block lies"),
+    Field("index_handle", BLOCK_HANDLE, "where the index block lies"),
+    Field("padding", BytesType(), "may be anything"),
+    doc="The first 40 bytes of the footer.",
+    source="Footer",
+)
 FOOTER = Struct(
     "Footer",
     Field(
         "handles",
         BytesType(HANDLES_SIZE),
         "handles of the metaindex and of the index, and padding that may be anything",
+        holds=Content(lambda scope: HANDLES, (HANDLES,)),
     ),
-    Field("magic", BytesType(len(MAGIC)), "57 fb 80 8b 24 75 47 db"),
+    Field("magic", BytesType(len(MAGIC)), "57 fb 80 8b 24 75 47 db", only=MAGIC),
     doc="The last 48 bytes of a table. No checksum covers them.",
     source="Footer",
 )
@@ -107,6 +118,10 @@ def handles(data: bytes) -> list[tuple[int, int]]:
         elif shift == 70:
             break
     return list(zip(found[::2], found[1::2], strict=False))
+
+
+_LEAST = 2 * RESTART_SIZE
+"""The size of an empty block: one restart point, and how many there are."""
 
 
 @dataclass(slots=True)
@@ -336,5 +351,6 @@ def _kind(look: _Look, offset: int, size: int, known: set[tuple[int, int]]) -> i
     named = zip(offsets.tolist(), sizes.tolist(), strict=True)
     if _are_before(offsets, sizes, offset) and any(one in known for one in named):
         return INDEX
-    # No entry has such a key.
-    return INDEX if keys[len(keys) - 1].endswith(SEEK_TAG) and bool((offsets >= 0).all()) else DATA
+    # LevelDB gives no entry such a key, and no block is smaller than an empty one.
+    named_blocks = (offsets >= 0) & (sizes >= _LEAST)
+    return INDEX if keys[len(keys) - 1].endswith(SEEK_TAG) and bool(named_blocks.all()) else DATA

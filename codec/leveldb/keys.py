@@ -6,7 +6,7 @@ Source: `db/dbformat.h` and `util/comparator.cc` of LevelDB.
 
 from __future__ import annotations
 
-from logwright.codec.describe import U64LE, Field, Struct
+from logwright.codec.describe import U64LE, Buffer, Bytes, DescriptionError, Field, Scope, Struct
 
 BYTEWISE = "leveldb.BytewiseComparator"
 """The name of the default order, as manifests have it: byte by byte, unsigned, a prefix first."""
@@ -22,6 +22,31 @@ TRAILER = Struct(
     source="InternalKey",
 )
 TRAILER_SIZE = TRAILER.head_size
+
+
+def tag_of(tag: int) -> str:
+    """The last 64 bits of an internal key, in words."""
+    kind = tag & 0xFF
+    return f"sequence {tag >> 8}, {TYPE_NAMES[kind] if kind < len(TYPE_NAMES) else f'unknown type {kind}'}"
+
+
+def _before_trailer(buf: Buffer, at: int, end: int) -> int:
+    if end - at < TRAILER_SIZE:
+        raise DescriptionError(f"an internal key has {TRAILER_SIZE} bytes at least, there are {end - at}", at)
+    return end - TRAILER_SIZE
+
+
+def _tag(tag: int, scope: Scope) -> str:
+    return tag_of(tag)
+
+
+INTERNAL_KEY = Struct(
+    "InternalKey",
+    Field("user_key", Bytes(), "what the user calls the key", ends=_before_trailer),
+    Field("tag", U64LE, TRAILER["tag"].doc, says=_tag),
+    doc="A user key, and which write it is of.",
+    source="InternalKey",
+)
 
 
 def internal_key(user_key: bytes, sequence: int, kind: int) -> bytes:
@@ -63,3 +88,9 @@ def successor(last: bytes) -> bytes:
 def _shorter(last: bytes, candidate: bytes) -> bytes:
     """The candidate as an internal key where it is shorter than the user key, else the key as it is."""
     return candidate + SEEK_TAG if len(candidate) < len(last) - TRAILER_SIZE else last
+
+
+def readable(key: bytes) -> str:
+    """A key as people see it: text where it is printable, else hexadecimal."""
+    text = key.decode("utf-8", "replace")
+    return text if text.isprintable() and text.encode() == key else f"0x{key.hex()}"

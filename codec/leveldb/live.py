@@ -14,9 +14,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from logwright.codec.base import Group, Listing, Part, Plan, PlannedFile, Role, Run, Stream, View
 from logwright.codec.columns import constant, contents, numbers
 from logwright.codec.fault import Fault, Kind, Severity
+from logwright.codec.layout import Group, Listing, Part, Plan, PlannedFile, Role, Run, Stream, View
 from logwright.codec.leveldb import log, table
 from logwright.codec.leveldb.census import BUDGET, LIVE, STATE_NAMES, Census
 from logwright.codec.leveldb.framing import BATCH_HEADER
@@ -57,7 +57,13 @@ HISTORY = Table(
 VIEWS = {
     view.name: view
     for view in (
-        View("live", TABLE, "rows", "what an iterator gives: the newest value of each key, in order"),
+        View(
+            "live",
+            TABLE,
+            "rows",
+            "what an iterator gives: the newest value of each key, in order",
+            leaves="entries that are overwritten or deleted",
+        ),
         View("rows", TABLE, "rows", "every operation of the tables and logs in use, file by file"),
         View("history", TABLE, "rows", "every operation of all files, and what became of it", HISTORY),
         View("batches", LOG, "records", "the write batches of the logs"),
@@ -67,7 +73,7 @@ _STATES = contents(pa.string(), [name.encode() for name in STATE_NAMES])
 
 
 def parts(listing: Listing, plan: Plan, view: str) -> Sequence[Part | Group]:
-    """See `codec.base.Layout.parts`."""
+    """See `codec.layout.Layout.parts`."""
     comparator = plan.facts["comparator"]
     if view == "rows":
         return [_part(file, comparator) for file in _primary(plan, TABLE, LOG)]
@@ -239,7 +245,7 @@ def combine(
     columns: Sequence[str],
     tell: Callable[[Fault], None],
 ) -> Iterator[pa.RecordBatch]:
-    """See `codec.base.Combines`."""
+    """See `codec.layout.Combines`."""
     if view == "history":
         yield from _history(how, runs, columns)
     elif how["comparator"] == BYTEWISE:

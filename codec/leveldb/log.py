@@ -13,10 +13,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from logwright.codec.base import Bytes, Chunk, Cut, Decoded, Frames, Kept, Listing, Strategy, Window
+from logwright.codec.base import Bytes, Chunk, Decoded, Frames, Window
 from logwright.codec.columns import constant, contents, numbers
 from logwright.codec.fault import Fault, Kind
 from logwright.codec.intrinsics import load_i32le, load_i64le
+from logwright.codec.layout import Listing, PlannedFile
 from logwright.codec.leveldb import records_again
 from logwright.codec.leveldb.encode import prepare
 from logwright.codec.leveldb.framing import (
@@ -52,6 +53,7 @@ from logwright.codec.leveldb.write_batch import (
     room_for,
     unpack,
 )
+from logwright.codec.mending import Change, Cut, Kept, Strategy
 from logwright.codec.option import Option, Options
 from logwright.codec.table import Column, Table
 
@@ -74,6 +76,7 @@ ROWS = Table(
         ),
     ),
     "One row an operation, in the order of the file.",
+    ("sequence",),
 )
 BATCHES = Table(
     "records",
@@ -111,6 +114,20 @@ class LevelDBLog(RecordCodec):
     pattern = LOG_NAME
     rows = ROWS
     records = BATCHES
+
+    @property
+    def edit_options(self) -> tuple[Option, ...]:
+        from logwright.codec.leveldb.mend.edit import EDIT_OPTIONS
+
+        return EDIT_OPTIONS
+
+    def edit_file(
+        self, listing: Listing, file: PlannedFile, change: Change, options: Options
+    ) -> tuple[Sequence[Kept | bytes], Sequence[Cut]]:
+        """See `codec.mending.EditsFile`."""
+        from logwright.codec.leveldb.mend.edit import edit_log
+
+        return edit_log(listing, file, change, options)
 
     def seen(self, window: Window, found: Frames, context: RecordContext) -> None:
         head = found.header[-1]
@@ -286,15 +303,17 @@ class Batches(Records):
         self.rows = rows
         self.batch = _one_batch(rows)
         self.made = prepare(self.batch)
-        sequences = self.made.trailers >> 8
+        sequences = self.made.trailers >> 8 & MAX_SEQUENCE
         if "sequence" not in rows.column_names:
             sequences = np.arange(1, rows.num_rows + 1)
         self.sequences = sequences
         self.kinds = (self.made.trailers & 0xFF).astype(np.uint8)
-        apart = np.diff(sequences) != 1
+        steps = np.diff(sequences)
+        apart = steps != 1
         if "position" in rows.column_names:
             positions = np.asarray(self.batch.column("position").cast(pa.int64()).fill_null(-1))
-            apart |= np.diff(positions) != 0
+            # A damaged batch goes on with 0 behind the highest.
+            apart = (steps & MAX_SEQUENCE != 1) | (np.diff(positions) != 0)
             cuts = np.flatnonzero(apart) + 1
         else:
             cuts = _every(np.flatnonzero(apart) + 1, rows.num_rows, context.options["batch_size"])

@@ -13,14 +13,16 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from logwright.codec.base import Bytes, Chunk, Cut, Decoded, Frames, Kept, Listing, Strategy, Window
+from logwright.codec.base import Bytes, Chunk, Decoded, Frames, Window
 from logwright.codec.fault import Fault, Kind
+from logwright.codec.layout import Listing
 from logwright.codec.leveldb import records_again
 from logwright.codec.leveldb.framing import HEADER, Int64s
 from logwright.codec.leveldb.names import MANIFEST_NAME
 from logwright.codec.leveldb.records import RECORDS, Payloads, RecordCodec, RecordContext, batch_of
 from logwright.codec.leveldb.records_again import PlainRecords, Records
 from logwright.codec.leveldb.version_edit import VERSION_EDIT, EditError, EditField, form, parse
+from logwright.codec.mending import Cut, Kept, Strategy
 from logwright.codec.option import Options
 from logwright.codec.table import Column, Table
 from logwright.codec.whole import exactly

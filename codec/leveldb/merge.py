@@ -159,16 +159,15 @@ def newest(
     runs: Int64s,
     order: Int64s,
 ) -> int:
-    """Merge runs that lie one behind the other, each without repetition of a key: run `r` is rows `[stops[r], stops[r + 1])`.
+    """Merge runs that lie one behind the other, each of one row at least and without repetition of a key: run `r` is rows
+    `[stops[r], stops[r + 1])`.
 
     Puts the rows that are the newest of their keys into `order`, in order, and returns how many. A tag is a sequence number and
     in its lowest bit whether it is a value. `heap` and `runs` have room for a number a run.
     """
-    size = 0
-    for r in range(len(stops) - 1):
-        if stops[r] < stops[r + 1]:
-            heap[size], runs[size] = stops[r], r
-            size += 1
+    size = len(stops) - 1
+    for r in range(size):
+        heap[r], runs[r] = stops[r], r
     for at in range(size // 2 - 1, -1, -1):
         _sink(keys, ends, heads, tags, heap, runs, size, at)
     found = 0

@@ -12,8 +12,9 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
-from logwright.codec.base import Bytes, Listing, Piece, Placement, Stage, Summary, Window
+from logwright.codec.base import Bytes, Window
 from logwright.codec.fault import LogwrightError, UsageError
+from logwright.codec.layout import Listing, Piece, Placement, Stage, Summary
 from logwright.codec.leveldb import table
 from logwright.codec.leveldb.builder import NextVersion, check_options, written
 from logwright.codec.leveldb.levels import COMPACTION_TRIGGER, LARGEST, user_key

@@ -20,8 +20,10 @@ import pyarrow as pa
 from logwright.codec.base import Bytes, Decoded, Frames, Match, Window
 from logwright.codec.columns import constant, contents, numbers
 from logwright.codec.describe import Struct, Type
+from logwright.codec.explain import Focus, Node
 from logwright.codec.fault import Fault, Kind, Severity, UsageError
 from logwright.codec.leveldb import fields, replay
+from logwright.codec.leveldb.explain import records_of
 from logwright.codec.leveldb.framing import (
     AFTER,
     BAD_LENGTH,
@@ -256,6 +258,7 @@ class RecordCodec(ABC):
 
     def __init__(self, *structures: Struct, options: tuple[Option, ...] = ()) -> None:
         self.structures: tuple[Struct, ...] = (RECORD, *structures, fields.LOGICAL_RECORD)
+        self.described = (RECORD, *structures)
         self.options: tuple[Option, ...] = (MAX_RECORD, *options)
         self.tables: Mapping[str, Table] = {
             "rows": self.rows,
@@ -308,6 +311,10 @@ class RecordCodec(ABC):
         if unknown:
             raise UsageError(f"{self.name}: no hint {sorted(unknown)[0]!r}")
         return RecordContext(options, **hints)
+
+    def explain(self, window: Window, context: RecordContext, focus: Focus, *, frame: bool) -> Sequence[Node]:
+        """See `codec.base.Explains`."""
+        return records_of(self.structures[1], window, focus)
 
     def scan(self, window: Window, at: int, context: RecordContext, *, check: bool = True) -> Frames:
         if context.synced is None:

@@ -106,9 +106,11 @@ def replay(
     at = 0
     length = step
     while at < size:
-        window = Window(read(at, min(length, size - at)), at, size)
-        if not len(window.data):
-            return  # it became shorter
+        wanted = min(length, size - at)
+        data = read(at, wanted)
+        if len(data) < wanted:
+            size = at + len(data)  # it became shorter
+        window = Window(data, at, size)
         inside = 0
         while True:
             frames, status, state = scan(window, inside, check=check, synced=True, limit=_NO_LIMIT)

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from logwright.codec.base import Bytes, Listing
+from logwright.codec.base import Bytes
 from logwright.codec.columns import numbers
 from logwright.codec.fault import UsageError
+from logwright.codec.layout import Listing
 from logwright.codec.leveldb.descriptor import read_descriptor
 from logwright.codec.leveldb.keys import BYTEWISE, DELETION, MAX_SEQUENCE
 from logwright.codec.leveldb.log import Operations

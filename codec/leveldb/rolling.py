@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from logwright.codec.base import Piece
+from logwright.codec.layout import Piece
 from logwright.codec.leveldb import log
 from logwright.codec.leveldb.encode import TableBuilder, TableSettings
 from logwright.codec.leveldb.framing import room_for, write_records

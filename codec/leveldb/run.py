@@ -16,9 +16,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from logwright.codec.base import Stage
 from logwright.codec.columns import constant
 from logwright.codec.fault import UsageError
+from logwright.codec.layout import Stage
 from logwright.codec.leveldb.encode import prepare
 from logwright.codec.leveldb.keys import MAX_SEQUENCE
 

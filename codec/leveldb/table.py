@@ -15,14 +15,17 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from logwright.codec.base import Bytes, Chunk, Cut, Decoded, Frames, Kept, Listing, Match, Strategy, Window
+from logwright.codec.base import Bytes, Chunk, Decoded, Frames, Match, Window
 from logwright.codec.columns import contents, numbers
 from logwright.codec.describe import Struct, Type
+from logwright.codec.explain import Focus, Node
 from logwright.codec.fault import Fault, Kind, UsageError
 from logwright.codec.intrinsics import load_u32le
 from logwright.codec.kernel import kernel
+from logwright.codec.layout import Listing, PlannedFile
 from logwright.codec.leveldb import again, encode, fields, rows
 from logwright.codec.leveldb.block import BLOCK_HANDLE, ENTRY, TRAILER, TRAILER_SIZE, block_crc
+from logwright.codec.leveldb.explain import STORED, table_of
 from logwright.codec.leveldb.filter import FILTER_END
 from logwright.codec.leveldb.index import (
     DATA,
@@ -37,6 +40,8 @@ from logwright.codec.leveldb.index import (
 )
 from logwright.codec.leveldb.keys import BYTEWISE
 from logwright.codec.leveldb.keys import TRAILER_SIZE as KEY_TRAILER
+from logwright.codec.leveldb.keys import readable as readable
+from logwright.codec.mending import Change, Cut, Kept, Strategy
 from logwright.codec.option import Option, Options
 from logwright.codec.table import Column, Table
 
@@ -59,6 +64,7 @@ ROWS = Table(
         ),
     ),
     "One row an entry, in the order of the file.",
+    ("key", "-sequence"),
 )
 
 FRAMES = Table(
@@ -200,10 +206,25 @@ class LevelDBTable:
         FOOTER,
         FILTER_END,
     )
+    described: tuple[Struct, ...] = (*STORED.values(), FOOTER)
     tables: Mapping[str, Table] = {"rows": ROWS, "frames": FRAMES, "file": FILE}
     options: tuple[Option, ...] = OPTIONS
     whole = False
     ordered: str | None = None
+
+    @property
+    def edit_options(self) -> tuple[Option, ...]:
+        from logwright.codec.leveldb.mend.edit import EDIT_OPTIONS
+
+        return EDIT_OPTIONS
+
+    def edit_file(
+        self, listing: Listing, file: PlannedFile, change: Change, options: Options
+    ) -> tuple[Sequence[Kept | bytes], Sequence[Cut]]:
+        """See `codec.mending.EditsFile`."""
+        from logwright.codec.leveldb.mend.edit import edit_table
+
+        return edit_table(listing, file, change, options)
 
     def recognise(self, name: str, head: bytes) -> Match:
         return Match.NAME if _FILE.fullmatch(name) else Match.NO
@@ -255,6 +276,10 @@ class LevelDBTable:
         else:
             _at_footer(window, blocks, found)
         return found
+
+    def explain(self, window: Window, context: TableContext, focus: Focus, *, frame: bool) -> Sequence[Node]:
+        """See `codec.base.Explains`."""
+        return table_of(window, context.blocks, focus)
 
     def _blocks(self, window: Window, context: TableContext) -> Blocks:
         if context.blocks is None:
@@ -383,12 +408,6 @@ def _lost(blocks: Blocks, i: int) -> tuple[int | None, dict[str, str]]:
         return None, {}
     lost = {"smallest": readable(blocks.keys[n - 1][:-KEY_TRAILER])} if n else {}
     return None, lost | {"largest": readable(blocks.keys[n][:-KEY_TRAILER])}
-
-
-def readable(key: bytes) -> str:
-    """A key as people see it: text where it is printable, else hexadecimal."""
-    text = key.decode("utf-8", "replace")
-    return text if text.isprintable() and text.encode() == key else f"0x{key.hex()}"
 
 
 def _gap(window: Window, blocks: Blocks, place: int, following: int) -> Fault:

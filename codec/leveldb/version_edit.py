@@ -11,16 +11,18 @@ from typing import Any
 from logwright.codec.describe import (
     UVARINT,
     UVARLONG,
+    Content,
     DescriptionError,
     Field,
     Repeated,
     Scope,
     Struct,
+    Switch,
     Type,
-    Varint,
 )
 from logwright.codec.describe import Bytes as BytesType
 from logwright.codec.fault import UsageError
+from logwright.codec.leveldb.keys import INTERNAL_KEY
 
 LEVELS = 7
 """`config::kNumLevels`."""
@@ -45,6 +47,7 @@ class EditField:
 
 
 _SLICE = BytesType(UVARINT)
+_KEY = Content(lambda scope: INTERNAL_KEY, (INTERNAL_KEY,))
 
 TAGS = {
     1: "comparator",
@@ -58,7 +61,9 @@ TAGS = {
 }
 NUMBERS = {name: tag for tag, name in TAGS.items()}
 BODIES: dict[str, Struct] = {
-    "comparator": Struct("Comparator", Field("text", _SLICE, "name of the order of keys")),
+    "comparator": Struct(
+        "Comparator", Field("text", BytesType(UVARINT, text=True), "name of the order of keys")
+    ),
     "log_number": Struct("LogNumber", Field("number", UVARLONG, "logs of smaller numbers are in tables")),
     "prev_log_number": Struct("PrevLogNumber", Field("number", UVARLONG, "0, but in files of old versions")),
     "next_file_number": Struct("NextFileNumber", Field("number", UVARLONG, "not yet given to a file")),
@@ -66,7 +71,7 @@ BODIES: dict[str, Struct] = {
     "compact_pointer": Struct(
         "CompactPointer",
         Field("level", UVARINT, "level"),
-        Field("smallest", _SLICE, "internal key at which its next compaction starts"),
+        Field("smallest", _SLICE, "internal key at which its next compaction starts", holds=_KEY),
     ),
     "deleted_file": Struct(
         "DeletedFile", Field("level", UVARINT, "level"), Field("number", UVARLONG, "number of the file")
@@ -76,8 +81,8 @@ BODIES: dict[str, Struct] = {
         Field("level", UVARINT, "level"),
         Field("number", UVARLONG, "number of the file"),
         Field("size", UVARLONG, "bytes of the file"),
-        Field("smallest", _SLICE, "first internal key"),
-        Field("largest", _SLICE, "last internal key"),
+        Field("smallest", _SLICE, "first internal key", holds=_KEY),
+        Field("largest", _SLICE, "last internal key", holds=_KEY),
     ),
 }
 _WORDS = {
@@ -92,49 +97,41 @@ _WORDS = {
 }
 
 
-_PLAN = {
-    name: [
-        (
-            field.name,
-            field.type is _SLICE,
-            LEVELS if field.name == "level" else 1 << (32 if field.type is _SLICE else 63),
-        )
-        for field in body.fields
-    ]
-    for name, body in BODIES.items()
-}
+def _body(scope: Scope) -> Type:
+    """What follows a tag. Raises `DescriptionError` for one that there is not."""
+    name = TAGS.get(scope["tag"])
+    if name is None:
+        raise DescriptionError(f"unknown tag {scope['tag']}")
+    return BODIES[name]
+
+
+def _plan(field: Field) -> tuple[str, bool, int]:
+    data = isinstance(field.type, BytesType)
+    return field.name, data, LEVELS if field.name == "level" else 1 << (32 if data else 63)
+
+
+_PLAN = {name: [_plan(field) for field in body.fields] for name, body in BODIES.items()}
 """Of each field of a body its name, whether it is bytes with their length, and the number from which on something is odd."""
-
-
-class _Body(Type):
-    """What follows a tag."""
-
-    def unpack(self, buf: object, at: int, end: int, scope: Scope) -> tuple[dict[str, object], int]:
-        name = TAGS.get(scope["tag"])
-        if name is None:
-            raise DescriptionError("unknown tag", at)
-        return BODIES[name].unpack(buf, at, end)  # type: ignore[arg-type]
-
-    def pack(self, value: object, scope: Scope) -> bytes:
-        return BODIES[TAGS[scope["tag"]]].pack(value)  # type: ignore[arg-type]
-
-    def label(self) -> str:
-        return "by the tag"
 
 
 FIELD = Struct(
     "EditField",
     Field(
         "tag",
-        Varint(32, zigzag=False),
+        UVARINT,
         "which field it is: " + ", ".join(f"{n} {t}" for n, t in TAGS.items()),
+        says=lambda tag, scope: TAGS.get(tag, ""),
     ),
-    Field("body", _Body(), "the field itself"),
+    Field(
+        "body",
+        Switch(_body, tuple(BODIES.values()), "tag", tuple(NUMBERS[name] for name in BODIES)),
+        "the field itself",
+    ),
     source="VersionEdit::EncodeTo",
 )
 VERSION_EDIT = Struct(
     "VersionEdit",
-    Field("fields", Repeated(FIELD), "up to the end of the record"),
+    Field("fields", Repeated(FIELD), "up to the end of the record", rows=True),
     doc="The payload of a record of a manifest.",
     source="VersionEdit",
 )

@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from logwright.codec.base import Bytes, Codec, Frames, Listing, Prepares, TellsLoss, Window
+from logwright.codec.base import Bytes, Codec, Frames, Prepares, TellsLoss, Window
 from logwright.codec.fault import Fault, Severity, UnreadableError
+from logwright.codec.layout import Listing
 
 WINDOW = 4 << 20
 _CAREFUL = 64 << 10
@@ -55,10 +56,6 @@ class Reader:
             at += len(data)
         return out
 
-    def touches(self, start: int, stop: int) -> bool:
-        """Whether there is something between that the disk could not read."""
-        return any(one.start < stop and start < one.stop for one in self.bad.values())
-
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
@@ -87,7 +84,7 @@ def walk(
     first = True
     while at < read.size or first:
         first = False
-        window = Window(read(at, length), at, read.size)
+        window = _window(read, at, length)
         frames = codec.scan(window, 0, context, check=check)
         if hole is not None and (len(frames) or not frames.need):
             yield _closed(*hole, before, frames, codec, context, read)
@@ -112,13 +109,20 @@ def walk(
         yield _closed(*hole, before, None, codec, context, read)
 
 
+def _window(read: Reader, at: int, length: int) -> Window:
+    data = read(at, length)
+    if len(data) < min(length, read.size - at):
+        read.size = at + len(data)  # it became shorter while it was read
+    return Window(data, at, read.size)
+
+
 def beyond(read: Reader, codec: Codec, context: Any, damage: int) -> int:
     """Where the next good frame after a damaged one starts; the end of the file where there is none."""
     at, length = damage + 1, _CAREFUL
     while at < read.size:
         # What the damaged frame says of itself helps to judge, as long as it is near.
         base = damage if at - damage <= WINDOW else at
-        window = Window(read(base, at - base + length), base, read.size)
+        window = _window(read, base, at - base + length)
         place, more = codec.resync(window, at - base, context)
         if place >= 0 and not more:
             return base + place

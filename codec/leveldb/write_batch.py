@@ -35,18 +35,28 @@ def _value(scope: Scope) -> Type:
     return _PREFIXED if scope["type"] == VALUE else _NOTHING
 
 
+def _sequences(count: int, scope: Scope) -> str:
+    first = scope["sequence"]
+    return f"sequences {first} to {first + count - 1}" if count > 1 else ""
+
+
 OPERATION = Struct(
     "Operation",
     Field("type", Int(1, signed=False, values=dict(enumerate(TYPE_NAMES))), "0 a deletion, 1 a value"),
     Field("key", _PREFIXED, "the user key"),
-    Field("value", Switch(_value, (_PREFIXED, _NOTHING)), "nothing at all for a deletion", default=b""),
+    Field(
+        "value",
+        Switch(_value, (_PREFIXED, _NOTHING), "type", (VALUE, DELETION)),
+        "the value; a deletion has none, not even a length",
+        default=b"",
+    ),
     source="WriteBatch::Put, WriteBatch::Delete",
 )
 WRITE_BATCH = Struct(
     "WriteBatch",
     Field("sequence", U64LE, "of the first operation; each further one has one more"),
-    Field("count", I32LE, "number of operations"),
-    Field("operations", Repeated(OPERATION), "up to the end of the record"),
+    Field("count", I32LE, "number of operations", says=_sequences),
+    Field("operations", Repeated(OPERATION), "up to the end of the record", rows=True),
     doc="The payload of a record of a log.",
     source="WriteBatch",
 )

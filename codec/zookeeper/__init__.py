@@ -1,6 +1,7 @@
 """ZooKeeper: the files of a data directory."""
 
-from logwright.codec.base import Codec, Layout
+from logwright.codec.base import Codec
+from logwright.codec.layout import Layout
 from logwright.codec.zookeeper import epochs, snapshot, txnlog
 
 CODECS: tuple[Codec, ...] = (txnlog.CODEC, snapshot.CODEC, *epochs.CODECS)

@@ -8,7 +8,6 @@ Source: `BinaryInputArchive`, `BinaryOutputArchive` of ZooKeeper's jute module.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,7 +28,6 @@ from logwright.codec.describe import (
     Int,
     Repeated,
     Scope,
-    Span,
     Struct,
     Type,
 )
@@ -78,20 +76,6 @@ class Vector(Repeated):
         if count < 0:
             return None if count == NULL else [], stop
         return super().unpack(buf, at, end, scope)
-
-    def walk(self, buf: Buffer, at: int, end: int, scope: Scope, path: str, doc: str) -> Iterator[Span]:
-        count, stop = I32BE.unpack(buf, at, end, scope)
-        if count < 0:
-            yield Span(
-                f"{path}.count",
-                at,
-                stop - at,
-                count,
-                "null" if count == NULL else "none",
-                f"number of {path}",
-            )
-            return
-        yield from super().walk(buf, at, end, scope, path, doc)
 
     def label(self) -> str:
         return f"vector of {self.item.label()}, -1 = null"

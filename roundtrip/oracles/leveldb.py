@@ -60,11 +60,8 @@ class LevelDB:
 
     def __exit__(self, *error: object) -> None:
         if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            for pipe in (self._process.stdin, self._process.stdout):
-                if pipe is not None:
-                    pipe.close()
+            # At the end of its input it ends.
+            self._process.communicate()
             self._process = None
 
     def open(self, path: str, **options: Any) -> Answer:
@@ -165,8 +162,8 @@ def _dropped(path: str) -> list[str]:
         with open(path, encoding="utf-8", errors="replace") as file:
             # Date, time and thread come first.
             lines = [line.rstrip("\n").split(" ", 2)[-1] for line in file]
-    except FileNotFoundError:
-        return []
+    except OSError:
+        return []  # it could not begin one
     return [line for line in lines if ": dropping " in line or line.startswith("Ignoring error ")]
 
 

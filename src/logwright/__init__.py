@@ -24,6 +24,9 @@ if TYPE_CHECKING:
         convert,
         damage,
         detect,
+        diff,
+        edit,
+        explain,
         generate,
         inspect,
         read,
@@ -48,6 +51,8 @@ if TYPE_CHECKING:
         UsageError,
     )
     from logwright.corpora.damage import Damaged
+    from logwright.explanation import Explanation
+    from logwright.readers.difference import Difference
     from logwright.readers.report import Report
     from logwright.roundtrip.check import Roundtrip
     from logwright.writers.write import Written
@@ -60,6 +65,9 @@ _HOME = {
             "convert",
             "damage",
             "detect",
+            "diff",
+            "edit",
+            "explain",
             "generate",
             "inspect",
             "read",
@@ -88,6 +96,8 @@ _HOME = {
         "logwright.codec.fault",
     ),
     "Damaged": "logwright.corpora.damage",
+    "Explanation": "logwright.explanation",
+    "Difference": "logwright.readers.difference",
     "Report": "logwright.readers.report",
     "Roundtrip": "logwright.roundtrip.check",
     "Written": "logwright.writers.write",
@@ -95,8 +105,9 @@ _HOME = {
 """Where each public name lives. A new verb is a line here and one above."""
 
 __all__ = [  # noqa: RUF022
-    "Scan", "codecs", "convert", "damage", "detect", "generate", "inspect", "read", "rebuild", "repair", "roundtrip", "scan", "verify", "write",
-    "Report", "Fault", "Written", "Damaged", "Roundtrip",
+    "Scan", "codecs", "convert", "damage", "detect", "diff", "edit", "explain", "generate", "inspect", "read", "rebuild", "repair",
+    "roundtrip", "scan", "verify", "write",
+    "Report", "Fault", "Difference", "Written", "Damaged", "Roundtrip", "Explanation",
     "LogwrightError", "DamageError", "UsageError", "UnsupportedError", "NotFoundError", "AccessError", "ExistsError",
     "BusyError", "StorageError", "DamageWarning",
 ]  # fmt: skip

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from logwright.codec import registry
-from logwright.codec.base import Codec, Layout
+from logwright.codec.base import Codec
 from logwright.codec.fault import DamageWarning, Severity, UsageError
+from logwright.codec.layout import Layout
 from logwright.codec.option import Option, flag, number, word
 from logwright.codec.table import Table
 from logwright.readers import inspect as _inspect
@@ -27,6 +28,8 @@ from logwright.readers.stream import Mode, output_schema
 if TYPE_CHECKING:
     from logwright.corpora.damage import Damaged
     from logwright.corpora.generate import Generated
+    from logwright.explanation import Explanation
+    from logwright.readers.difference import Difference
     from logwright.roundtrip.check import Roundtrip
     from logwright.writers.write import Written
 
@@ -306,6 +309,77 @@ def verify(
     return _verify.verify(targets, report, wish, jobs=number("jobs", jobs, 1), show=show)
 
 
+def explain(
+    path: Path,
+    codec: str | None = None,
+    *,
+    at: int | str | None = None,
+    where: Any = None,
+    fault: int | str | None = None,
+    limit: int | str | None = None,
+    items: int | str = 1000,
+    **options: Any,
+) -> Explanation:
+    """What the bytes mean: every one of them, as a tree of fields, also inside of what is compressed.
+
+    `at`: a byte of the file; `"@73400381+31"` is byte 31 of what is packed at 73400381. `where`: rows, as
+    `{"offset": 4183220}`, "key=user-7", or any filter of `scan`; of a directory, its default view says where to look. `fault`: a
+    number, from 1 on, in the list of faults of `verify`. Without any of them, the file from its start. `limit`: so many frames, or
+    rows, at most. `items`: so many of a list within a frame are shown one by one, and those asked for.
+
+    Raises `NotFoundError` where there is no such row or fault, `UsageError`. Damage never raises: it is explained.
+    """
+    from logwright.explanation import Explanation
+    from logwright.readers.explain import Wish
+    from logwright.readers.explain import explain as _explain
+
+    wish = Wish(
+        at,
+        where,
+        None if fault is None else number("fault", fault),
+        None if limit is None else number("limit", limit, 1),
+        number("items", items, 1),
+    )
+    targets = resolve.resolve(path, codec, options)
+    if len(targets) > 1:
+        raise UsageError(f"{len(targets)} files or directories are given", advice="Explain them one by one")
+    return Explanation(_explain(targets[0], wish, Report(_shown(path), _codec_of(targets))))
+
+
+def diff(
+    a: Path,
+    b: Path,
+    codec: str | None = None,
+    *,
+    by: str = "rows",
+    view: str | None = None,
+    columns: Sequence[str] | str | None = None,
+    filter: Given = None,
+    key: Sequence[str] | str | None = None,
+    mode: str = "FAILFAST",
+    limit: int | str = 10,
+    **options: Any,
+) -> Difference:
+    """How two files, or two directories, differ; `.equal` says whether they do.
+
+    `by`: "rows" compares what a view shows, wherever it lies in the files: rows of the same key are next to each other where the view has
+    one (the offset of a record, the key of a LevelDB database), else the first of one with the first of the other. `key` names other
+    columns, in whose order the rows come; () is none. "frames" compares what lies in the files, frame by frame, and tells the fields in
+    which they differ, "fields" each such field as a difference of its own; "files" compares names, sizes and bytes. `columns`, `filter`,
+    `view` and `mode` as for `scan`, by rows only. One side, or both, may be a table file (Parquet, Arrow, JSON lines). `limit`: so many
+    differences are told in full; the counts are of all.
+
+    The first difference is told to the byte: which row, which columns, both values, and in each file which frame and field.
+
+    Raises `UsageError` for what can't be compared, and what reading raises.
+    """
+    from logwright.comparison import diff as _diff
+
+    return _diff(
+        a, b, codec, by=by, view=view, columns=columns, filter=filter, key=key, mode=mode, limit=limit, **options
+    )  # fmt: skip
+
+
 def repair(
     path: Paths,
     out: Path | None = None,
@@ -360,6 +434,48 @@ def rebuild(
 
     request = Request(_text(out), in_place, _text(backup), dry_run, show=show or _unseen)
     return rebuild(path, codec, what, request, lambda targets: _report(targets, max_faults), options)
+
+
+def edit(
+    path: Path,
+    out: Path | None = None,
+    *,
+    drop: Given = None,
+    redact: Given = None,
+    columns: Sequence[str] | str = ("value",),
+    with_: bytes | str | None = b"",
+    codec: str | None = None,
+    in_place: bool = False,
+    backup: Path | None = None,
+    dry_run: bool = False,
+    max_faults: int = MAX_FAULTS,
+    show: Callable[[int], None] | None = None,
+    **options: Any,
+) -> Report:
+    """Take rows out of a directory or a file, or values out of rows; all frames that they are not in stay as they are, byte for byte.
+
+    `drop`: the rows that match this filter go: `[("key", "==", b"user-7")]`, or text, as for `scan`. `redact`: of the rows that match
+    `columns` become `with_`: no bytes, others, or None for null. What was taken out is nowhere in the result: batches and blocks are packed
+    anew, and indexes, filters and manifests made anew; offsets and sequence numbers stay as they are, with gaps, as compaction leaves
+    them. Where the result goes, `in_place`, `backup` (which has what was taken out) and `dry_run` as for `repair`. Further options
+    are the layout's own.
+
+    The report has the frames that changed in `cut`, with the number of rows that went, and in `rows` the rows of the result. Raises
+    `DamageError` for what is damaged, since nobody knows what is in there, `BusyError`, `ExistsError`, `UsageError`, `StorageError`.
+    """
+    from logwright.writers.edit import Rows
+    from logwright.writers.edit import edit as _edit
+    from logwright.writers.repair import Request
+
+    request = Request(_text(out), in_place, _text(backup), dry_run, show=show or _unseen)
+    return _edit(
+        path,
+        codec,
+        lambda table: Rows(table, drop, redact, columns, with_),
+        request,
+        lambda targets: _report(targets, max_faults),
+        options,
+    )
 
 
 def damage(

@@ -1,8 +1,11 @@
-"""Between native files and table files (Parquet, Arrow).
+"""Between native files and table files (Parquet, Arrow, JSON lines), and from native files to native ones.
 
 A native file becomes three table files, `x.parquet` (rows), `x.frames.parquet` and `x.file.parquet`, since the rows alone
 don't say everything that is needed to write the same bytes again; a directory becomes one, the rows of a view. The way back
 takes the three where they are there.
+
+Native files made of native ones keep all that there is: where frames need not be cut anew they stay as they are, compressed in another
+way at most; else rows are written anew, and what rows don't carry is said, or refused.
 """
 
 from __future__ import annotations
@@ -14,15 +17,17 @@ from typing import Any
 import pyarrow as pa
 
 from logwright.codec import registry
+from logwright.codec.base import Forgets, Forgotten, Recodes
 from logwright.codec.fault import NotFoundError, UsageError
-from logwright.codec.option import number
+from logwright.codec.mending import Edits
+from logwright.codec.option import Options, fold, number
 from logwright.codec.table import Table
 from logwright.formats.sink import Sink, format_of
 from logwright.readers.filter import Filter, Given, understand
 from logwright.readers.stream import CORRUPT
 
 TABLES = ("frames", "file")
-_TABLE_FORMATS = ("parquet", "arrow")
+_TABLE_FORMATS = ("parquet", "arrow", "jsonl")
 _CORRUPT = {field.name for field in CORRUPT}
 
 
@@ -33,31 +38,17 @@ def convert(
 ) -> dict[str, Any]:  # fmt: skip
     """Convert `source` to `target`; what each is, its name tells, or `codec` (of the native side).
 
-    Returns what was written: `{"files": [...], "rows": n, "report": the report of the reading or None, "written": Written}`.
+    Returns what was written: `{"files": [...], "rows": n, "report": the report of the reading or None, "written": Written, "notes":
+    sentences on what is not in the result}`.
     Raises `UsageError` when a table file would be made from a table file, `ExistsError` when the target is there.
     """
-    from_table, to_table = _is_table(source), _is_table(target)
+    from_table, to_table = is_table(source), is_table(target)
     if from_table and to_table:
         raise UsageError("both are table files", advice="One side must be a native file or directory")
     if to_table:
         return _to_tables(source, target, codec, if_exists, rows_only, options,
                           view=view, columns=columns, filter=filter, limit=limit, mode=mode,
                           as_system=as_system, clean=clean)  # fmt: skip
-    from logwright import api
-
-    data: Any
-    frames = file = None
-    reading = None
-    if not from_table:
-        data = reading = api.scan(source, view=view, columns=columns, filter=filter, limit=limit,
-                                  mode=mode, as_system=as_system, clean=clean)  # fmt: skip
-    if codec is None:
-        found = registry.detect(os.path.basename(target), b"")
-        if found is None:
-            raise UsageError(
-                f"what {target!r} is to be is not clear from its name", advice="Say it with codec (--codec)"
-            )
-        codec = found.name
     if from_table:
         if view is not None or mode.upper() != "FAILFAST" or as_system is not None or clean is not None:
             raise UsageError(
@@ -65,18 +56,46 @@ def convert(
                 path=source,
                 advice="view, mode, as_system and clean go with native files",
             )
-        data = open_table(source)
-        if columns is not None or filter is not None or limit is not None:
-            data = _some(data, _rows_table(codec), columns, filter, limit)
-        elif not rows_only and not _is_layout(codec):
-            frames, file = (_optional(beside(source, name)) for name in TABLES)
-    written = api.write(data, target, codec, frames=frames, file=file, mode=if_exists, **options)
-    return {
-        "files": written.files,
-        "rows": written.rows,
-        "report": reading and reading.report,
-        "written": written,
+        return _from_tables(
+            source, target, codec or _codec_of(target), if_exists, rows_only, options, columns, filter, limit
+        )
+    reading = {
+        "view": view,
+        "columns": columns,
+        "filter": filter,
+        "limit": limit,
+        "mode": mode,
+        "as_system": as_system,
+        "clean": clean,
     }
+    return Native(source, target, codec, if_exists, rows_only, options, reading).run()
+
+
+def _codec_of(target: str) -> str:
+    found = registry.detect(os.path.basename(target), b"")
+    if found is None:
+        raise UsageError(
+            f"what {target!r} is to be is not clear from its name", advice="Say it with codec (--codec)"
+        )
+    return found.name
+
+
+def _from_tables(
+    source: str, target: str, codec: str, if_exists: str, rows_only: bool, options: dict[str, Any],
+    columns: Any, filter: Any, limit: int | None,
+) -> dict[str, Any]:  # fmt: skip
+    from logwright import api
+
+    table = _rows_table(codec)
+    data: Any = open_table(source, table)
+    frames = file = None
+    if columns is not None or filter is not None or limit is not None:
+        data = _some(data, table, columns, filter, limit)
+    elif not rows_only and not _is_layout(codec):
+        tables = registry.get(codec).tables
+        frames, file = (_optional(beside(source, name), tables[name]) for name in TABLES)
+    written = api.write(data, target, codec, frames=frames, file=file, mode=if_exists, **options)
+    return {"files": written.files, "rows": written.rows, "report": None, "written": written, "notes": ()}
 
 
 def _to_tables(
@@ -118,7 +137,13 @@ def _to_tables(
                     batch = batch.filter(batch.column("position").is_valid())
                 sink.write(batch.select(schema.names))
                 rows += batch.num_rows if path == target else 0
-    return {"files": [path for path, _ in parts], "rows": rows, "report": scan.report, "written": None}
+    return {
+        "files": [path for path, _ in parts],
+        "rows": rows,
+        "report": scan.report,
+        "written": None,
+        "notes": (),
+    }
 
 
 def _some(
@@ -169,16 +194,20 @@ def beside(path: str, name: str) -> str:
     return f"{stem}.{name}{dot}"
 
 
-def open_table(path: str) -> pa.RecordBatchReader:
-    """The rows of a Parquet or Arrow file (or stream), without loading the whole."""
+def open_table(path: str, table: Table) -> pa.RecordBatchReader:
+    """The rows of a Parquet or Arrow file (or stream), or of JSON lines, without loading the whole. `table` says the types of JSON."""
     if not os.path.exists(path):
         raise NotFoundError("no such file", path=path)
     try:
+        if format_of(path) == "jsonl":
+            from logwright.formats.jsonl import from_lines
+
+            return from_lines(path, table)
         if format_of(path) == "parquet":
             from pyarrow import parquet
 
-            table = parquet.ParquetFile(path)
-            return pa.RecordBatchReader.from_batches(table.schema_arrow, table.iter_batches(64 * 1024))
+            file = parquet.ParquetFile(path)
+            return pa.RecordBatchReader.from_batches(file.schema_arrow, file.iter_batches(64 * 1024))
         try:
             reader = pa.ipc.open_file(path)
         except pa.ArrowInvalid:
@@ -193,12 +222,189 @@ def _batches(reader: Any) -> Iterator[pa.RecordBatch]:
         yield reader.get_batch(i)
 
 
-def _optional(path: str) -> pa.Table | None:
-    return open_table(path).read_all() if os.path.exists(path) else None
+def _optional(path: str, table: Table) -> pa.Table | None:
+    return open_table(path, table).read_all() if os.path.exists(path) else None
 
 
-def _is_table(path: str) -> bool:
+def is_table(path: str) -> bool:
     return format_of(path) in _TABLE_FORMATS and not os.path.isdir(path)
+
+
+class Native:
+    """Native files made of native ones."""
+
+    def __init__(
+        self, source: str, target: str, codec: str | None, if_exists: str, rows_only: bool, options: dict[str, Any],
+        reading: dict[str, Any],
+    ) -> None:  # fmt: skip
+        from logwright.readers.resolve import kind, resolve
+
+        self.source, self.target, self.if_exists = source, target, if_exists
+        self.reading, self.rows_only = reading, rows_only
+        found = resolve(source)
+        if len(found) != 1 and codec is None:
+            raise UsageError(
+                f"{len(found)} things lie there", path=source, advice="Say what they are to be, with codec"
+            )
+        self.origin = found[0]
+        known = registry.detect(os.path.basename(target), b"")
+        self.codec = codec or (known.name if known is not None else kind(self.origin))
+        made = registry.find(self.codec)
+        own = {fold(option.name) for option in made.options}
+        self.options = {name: value for name, value in options.items() if fold(name) in own}
+        # What is none of writing is one of reading, or an error there.
+        self.read_options = {name: value for name, value in options.items() if fold(name) not in own}
+        self.made: Any = made
+        self.whole = kind(self.origin) == self.codec and len(found) == 1 and not rows_only
+        self.whole = self.whole and all(value is None for name, value in reading.items() if name != "mode")
+        self.whole = self.whole and reading["mode"].upper() == "FAILFAST"
+
+    def run(self) -> dict[str, Any]:
+        if self.whole and not _is_layout(self.codec):
+            frames = self._frames()
+            if frames is not None:
+                return self._exact(frames)
+        if self.whole and self._edits():
+            return self._again()
+        return self._rows()
+
+    def _edits(self) -> bool:
+        """Whether a directory can keep all its frames, written anew at most."""
+        if not isinstance(self.made, Edits) or self.if_exists != "error":
+            return False
+        known = set(map(fold, self.made.recodes))
+        return all(fold(name) in known for name in self.options)
+
+    def _again(self) -> dict[str, Any]:
+        """Every frame as it was, in another form where the options say so."""
+        from logwright import api
+        from logwright.readers.report import Report
+        from logwright.writers.edit import Rows, edit
+        from logwright.writers.repair import Request
+        from logwright.writers.write import Written
+
+        every = bool(self.options)
+        report = edit(
+            self.source, self.codec, lambda table: Rows(table, None, None, (), b"", every=every), Request(self.target),
+            lambda targets: Report(self.source, self.codec), {**self.options, **self.read_options},
+        )  # fmt: skip
+        found = api.read(self.target, self.codec, view="files")
+        written = Written(
+            self.target,
+            tuple(found.column("name").to_pylist()),
+            report.rows_kept or 0,
+            sum(found.column("size").to_pylist()),
+            before_you_start=tuple(
+                note.partition(": ")[2] for note in report.notes if note.startswith("before you start")
+            ),
+        )
+        return {
+            "files": written.files,
+            "rows": written.rows,
+            "report": report,
+            "written": written,
+            "notes": (),
+        }
+
+    def _frames(self) -> pa.Table | None:
+        """The frames as the options would have them; None where they have to be cut anew."""
+        from logwright import api
+
+        given = Options(self.made.options, self.options)
+        if not self.options:
+            return api.read(self.source, view="frames", columns="*", **self.read_options)
+        if not isinstance(self.made, Recodes):
+            return None
+        return self.made.recode(
+            api.scan(self.source, view="frames", columns="*", **self.read_options).to_table(), given
+        )
+
+    def _exact(self, frames: pa.Table) -> dict[str, Any]:
+        from logwright import api
+
+        scan = api.scan(self.source, columns="*", **self.read_options)
+        file = api.read(self.source, view="file", columns="*", **self.read_options)
+        written = api.write(
+            scan, self.target, self.codec, frames=frames, file=file, mode=self.if_exists, **self.options
+        )
+        return {
+            "files": written.files,
+            "rows": written.rows,
+            "report": scan.report,
+            "written": written,
+            "notes": (),
+        }
+
+    def _rows(self) -> dict[str, Any]:
+        """Rows alone: what they don't carry is told."""
+        from logwright import api
+        from logwright.readers.resolve import DirectoryTarget
+
+        reading = dict(self.reading)
+        if reading["columns"] is None:
+            reading["columns"] = "*"
+        scan = api.scan(self.source, **reading, **self.read_options)
+        one = (
+            registry.get(self.made.views[self.made.default_view].codec)
+            if _is_layout(self.codec)
+            else self.made
+        )
+        forgets: tuple[Forgotten, ...] = tuple(one.forgets) if isinstance(one, Forgets) else ()
+        told = {"view"} if reading["view"] is not None else set()
+        gone: dict[str, int] = {}
+        notes: list[str] = []
+
+        def rows() -> Iterator[pa.RecordBatch]:
+            for batch in scan:
+                for each in forgets:
+                    count = _says(batch, each)
+                    if count and each.advice and not told:
+                        raise UsageError(f"{count} rows {each.what}", path=self.source, advice=each.advice)
+                    if count:
+                        gone[each.what] = gone.get(each.what, 0) + count
+                yield batch
+
+        data = pa.RecordBatchReader.from_batches(scan.schema, rows()) if forgets else scan
+        written = api.write(
+            _Passed(scan.schema, data), self.target, self.codec, mode=self.if_exists, **self.options
+        )
+        notes += [f"{count} rows {what}: that is not in the result" for what, count in gone.items()]
+        if isinstance(self.origin, DirectoryTarget) and reading["filter"] is None:
+            layout = self.origin.layout
+            view = layout.views.get(reading["view"] or layout.default_view)
+            if view is not None and view.leaves:
+                notes.append(f"view {view.name} leaves out {view.leaves}")
+        return {
+            "files": written.files,
+            "rows": written.rows,
+            "report": scan.report,
+            "written": written,
+            "notes": tuple(notes),
+        }
+
+
+class _Passed:
+    """A stream whose errors arrive as they were raised."""
+
+    def __init__(self, schema: pa.Schema, data: Any) -> None:
+        self._schema, self._data = schema, data
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        return self._data if isinstance(self._data, pa.RecordBatchReader) else self._data.to_reader()
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        return self.to_reader().__arrow_c_stream__(requested_schema)
+
+
+def _says(batch: pa.RecordBatch, each: Forgotten) -> int:
+    """So many rows say something that is forgotten."""
+    if each.column not in batch.schema.names:
+        return 0
+    import pyarrow.compute as pc
+
+    column = batch.column(each.column)
+    nothing = pc.is_in(column, pa.array(each.nothing, column.type))
+    return len(column) - int(pc.sum(pc.or_kleene(nothing, pc.is_null(column))).as_py() or 0)
 
 
 def _is_layout(codec: str | None) -> bool:

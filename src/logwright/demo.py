@@ -269,6 +269,9 @@ def _break(target: Path, place: Path) -> None:
     middle = older.stat().st_size // 2
     _type("damage", target, "--op", f"flip:file={older.name},at={middle},bit=3", "--out", broken.parent)
     _type("verify", broken, expected=3)
+    page = Path(tempfile.gettempdir()) / "logwright-demo.html"
+    _type("explain", broken, "--fault", 1, "--items", 1)
+    _type("explain", broken, "--fault", 1, "--html", page)
     _type("verify", broken, "--as-system", "--clean", expected=3)
     _type("repair", broken, "--out", mended, expected=3)
     _type("verify", mended, "--as-system", "--unclean")

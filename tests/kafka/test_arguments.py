@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,9 @@ import pytest
 from kafka_golden import CASES
 
 import logwright as lw
+from logwright.codec.kafka.builder import elsewhere
+from logwright.writers.filesystem import LocalFileSystem
+from logwright.writers.staged import StagedWrite
 
 
 @pytest.mark.parametrize(
@@ -122,3 +126,72 @@ def test_a_column_that_is_misspelt_is_told(tmp_path: Path) -> None:
         "column 'vale' is not known and was left out: is 'value' meant?",
     )
     assert lw.write([{"value": "b", "values": 1}], tmp_path / "b-0", "kafka.partition").warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ({"topic": "z", "partition": 1}, None),
+        ({"partition": 1}, None),
+        ({"value": "x"}, None),
+        ({"topic": "other", "partition": 3}, "other-3"),
+        ({"topic": "other"}, "other-1"),
+        ({"partition": 3}, "z-3"),
+    ],
+)
+def test_rows_of_another_partition_are_told(tmp_path: Path, row: dict[str, Any], said: str | None) -> None:
+    """By one writer, and by many."""
+    written = lw.write([row], tmp_path / "a" / "z-1", "kafka.partition")
+    many = StagedWrite(str(tmp_path / "b" / "z-1"), "kafka.partition")
+    task = many.task(0)
+    task.add(pa.RecordBatch.from_pylist([row]))
+    text = f"the rows say that they are of {said}: they were written to z-1, and are of that now"
+    wanted = () if said is None else (text,)
+    assert written.warnings == wanted
+    assert many.commit([task.commit()]).warnings == wanted
+
+
+def test_a_builder_without_a_name_takes_any_rows() -> None:
+    assert elsewhere({("topic", "z")}, "") == ()
+
+
+def test_the_sink_of_spark_warns_as_write_does(tmp_path: Path) -> None:
+    pytest.importorskip("pyspark")
+    from logwright.writers.spark import Message, SparkSink
+
+    write = StagedWrite(str(tmp_path / "z-1"), "kafka.partition")
+    task = write.task(0)
+    task.add(pa.RecordBatch.from_pylist([{"topic": "other", "value": "x"}]))
+    with pytest.warns(UserWarning, match="the rows say that they are of other-1"):
+        SparkSink(write).commit([Message(task.commit()), None])
+
+
+def test_where_nothing_can_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No error names the directory in which a write is staged."""
+    (tmp_path / "file").write_bytes(b"")
+    rows = [{"value": "x"}]
+    for below in ("a-0", "b/a-0"):
+        with pytest.raises(lw.UsageError, match=r"/file: it is a file: nothing can be made below it"):
+            lw.write(rows, tmp_path / "file" / below, "kafka.partition")
+    target = tmp_path / "a-0"
+
+    def denied(self: LocalFileSystem, path: str) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", path)
+
+    monkeypatch.setattr(LocalFileSystem, "mkdir", denied)
+    with pytest.raises(lw.AccessError) as caught:
+        lw.write(rows, target, "kafka.partition")
+    assert caught.value.path == str(target)
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="no /proc here")
+def test_where_no_directories_are_made() -> None:
+    with pytest.raises(lw.LogwrightError, match=r"^/proc/a-0: .*can't be made"):
+        lw.write([{"value": "x"}], "/proc/a-0", "kafka.partition")
+
+
+def test_what_keeps_from_rebuilding_is_named_by_its_path(tmp_path: Path) -> None:
+    case = CASES["dmg_flip_payload"].partition
+    with pytest.raises(lw.DamageError) as caught:
+        lw.rebuild(case, tmp_path / "out")
+    assert caught.value.path == str(case / "00000000000000000086.log")

@@ -11,9 +11,9 @@ import pytest
 from kafka_damage import BASES, damage
 
 import logwright as lw
-from logwright.codec.base import Opened
 from logwright.codec.kafka.partition import LAYOUT
 from logwright.codec.option import Options
+from logwright.codec.predict import Opened
 from logwright.corpora.cases import cases
 from logwright.readers.listing import LocalDirectory
 

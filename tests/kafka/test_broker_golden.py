@@ -13,11 +13,11 @@ import pytest
 from kafka_golden import CASES, of_class
 
 import logwright as lw
-from logwright.codec.base import Opened
 from logwright.codec.fault import UnsupportedError
 from logwright.codec.kafka.names import EPOCH_FILE, METADATA_FILE
 from logwright.codec.kafka.partition import LAYOUT
 from logwright.codec.option import Options
+from logwright.codec.predict import Opened
 from logwright.corpora.cases import Case
 from logwright.readers.listing import LocalDirectory
 

@@ -14,7 +14,7 @@ from kafka_golden import CASES
 
 import logwright as lw
 from logwright.codec import registry
-from logwright.codec.base import Entry, Listing, Match, Plan, Role
+from logwright.codec.base import Match
 from logwright.codec.fault import Severity
 from logwright.codec.kafka.names import (
     MAX_NAME,
@@ -25,6 +25,7 @@ from logwright.codec.kafka.names import (
     parse_segment,
     segment_name,
 )
+from logwright.codec.layout import Entry, Listing, Plan, Role
 from logwright.codec.option import Options
 
 LAYOUT = registry.get_layout("kafka.partition")
@@ -35,7 +36,7 @@ FIRST, SECOND, LAST = 0, 30, 86
 
 @dataclass
 class Memory:
-    """A directory in memory. Implements `codec.base.Listing`."""
+    """A directory in memory. Implements `codec.layout.Listing`."""
 
     name: str = "orders-0"
     files: dict[str, bytes] = field(default_factory=dict)

@@ -12,9 +12,9 @@ from kafka_log import batch, record
 from kafka_mending import Memory
 
 import logwright as lw
-from logwright.codec.base import Entry, Plan, Role
 from logwright.codec.kafka.names import segment_name
 from logwright.codec.kafka.partition import LAYOUT
+from logwright.codec.layout import Entry, Plan, Role
 from logwright.codec.option import Options
 
 LOG = segment_name(0, ".log")

@@ -10,11 +10,11 @@ from kafka_golden import CASES, of_class
 from kafka_log import batch, record
 from kafka_mending import ID, LAYOUT, OPTIONS, Memory, memory, options, rebuild
 
-from logwright.codec.base import Kept
 from logwright.codec.fault import DamageError, UsageError
 from logwright.codec.kafka import metadata
 from logwright.codec.kafka.mend import rebuild as rebuilding
 from logwright.codec.kafka.names import EPOCH_FILE, METADATA_FILE, segment_name
+from logwright.codec.mending import Kept
 from logwright.codec.option import Options
 from logwright.corpora.cases import Case
 

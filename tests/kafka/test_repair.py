@@ -22,13 +22,13 @@ from kafka_mending import (
     started,
 )
 
-from logwright.codec.base import Kept, Mended, Strategy
 from logwright.codec.fault import DamageError, LogwrightError, UnreadableError, UsageError
 from logwright.codec.kafka import derive, metadata
 from logwright.codec.kafka.batch import HEAD, LENGTH_END
 from logwright.codec.kafka.mend import examine, runs
 from logwright.codec.kafka.names import EPOCH_FILE, METADATA_FILE, segment_name
 from logwright.codec.kafka.walk import salvage
+from logwright.codec.mending import Kept, Mended, Strategy
 from logwright.codec.option import Options
 from logwright.corpora.kafka_log import Producer, Record, Script
 

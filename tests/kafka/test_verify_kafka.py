@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from kafka_log import batch, record
 import logwright as lw
 from logwright.codec.base import Window
 from logwright.codec.fault import Fault, Severity, StorageError
+from logwright.codec.kafka.check.partition import _whole
 from logwright.codec.kafka.index import INDEX_ENTRY
 from logwright.codec.kafka.log import CODEC
 from logwright.codec.kafka.markers import markers
@@ -72,14 +75,14 @@ SEEN: dict[str, tuple[str, Severity, Severity, str]] = {
     "dmg_index_stale": (segment_name(86, ".index"), ERROR, INFO, "the batches end at byte 209"),
     "dmg_orphan_index": (first(30), ERROR, ERROR, "offsets 30 to 57 are gone"),
     "dmg_seg_missing_first": ("leader-epoch-checkpoint", WARNING, INFO, "begins at 30"),
-    "dmg_seg_missing_last": (first(58), ERROR, WARNING, "ends with offset 85"),
-    "dmg_seg_missing_mid": (first(30), WARNING, WARNING, "seems to be missing"),
+    "dmg_seg_missing_last": (first(58), ERROR, ERROR, "ends with offset 85"),
+    "dmg_seg_missing_mid": (first(30), WARNING, WARNING, "unless the topic is compacted"),
     "dmg_seg_wrong_base_low": (segment_name(29, ".index"), ERROR, WARNING, "offset 54 is at byte 1577 or behind"),
     "dmg_timeindex_empty": (segment_name(30, ".timeindex"), WARNING, WARNING, "it is empty"),
-    "dmg_trunc_boundary": (first(86), ERROR, WARNING, "ends with offset 92"),
+    "dmg_trunc_boundary": (first(86), ERROR, ERROR, "ends with offset 92"),
     "dmg_trunc_old_boundary": (first(30), ERROR, ERROR, "ends with offset 56"),
     "dmg_trunc_old_to_zero": (first(30), ERROR, ERROR, "the segment is empty"),
-    "dmg_trunc_to_zero": (first(86), ERROR, WARNING, "ends with offset 85"),
+    "dmg_trunc_to_zero": (first(86), ERROR, ERROR, "ends with offset 85"),
     "dmg_txn_index_all_missing": (segment_name(1, ".txnindex"), ERROR, WARNING, "producer 2 aborted offsets 2 to 5"),
     "dmg_txn_index_missing": (segment_name(1, ".txnindex"), ERROR, WARNING, "is not there"),
     "dmg_txn_index_wrong": (segment_name(1, ".txnindex"), ERROR, WARNING, "producer 77777"),
@@ -100,7 +103,7 @@ def test_what_does_not_fit_is_named(name: str) -> None:
 
 
 LOST = {
-    "dmg_orphan_index": (30, 57), "dmg_seg_missing_mid": (30, 57), "dmg_seg_missing_last": (86, 96),
+    "dmg_orphan_index": (30, 57), "dmg_seg_missing_last": (86, 96),
     "dmg_trunc_boundary": (93, 96), "dmg_trunc_old_boundary": (57, 57), "dmg_trunc_old_to_zero": (30, 57),
     "dmg_trunc_old_body": (31, 57), "dmg_trunc_hdr_5": (93, 96), "dmg_trunc_two": (91, 96), "dmg_index_stale": (90, 96),
 }  # fmt: skip
@@ -115,6 +118,175 @@ def test_what_is_lost_is_told_though_no_batch_says_so(name: str) -> None:
     assert base - have == set(range(low, high + 1))
     lost = [fault.lost for _, fault in lw.verify(CASES[name].partition).faults if fault.lost]
     assert [(one["first_offset"], one["last_offset"]) for one in lost] == [(low, high)]
+
+
+@pytest.mark.parametrize("name", [*LOST, "dmg_torn_append"])
+def test_what_is_certainly_lost_is_damage(name: str) -> None:
+    assert not lw.verify(CASES[name].partition, clean=False).ok
+
+
+def test_what_compaction_may_leave_is_no_loss() -> None:
+    report = lw.verify(CASES["dmg_seg_missing_mid"].partition)
+    assert report.ok
+    assert report.worst is WARNING
+    assert not any(fault.lost for _, fault in report.faults)
+    assert "lost:" not in report.text()
+
+
+def test_what_a_crash_leaves_may_be_lost(partition: Path) -> None:
+    for name in (segment_name(97, ".snapshot"), segment_name(86, ".index"), segment_name(86, ".timeindex")):
+        (partition / name).unlink()
+    with open(partition / first(86), "r+b") as file:
+        file.truncate(470)
+    report = lw.verify(partition, clean=False)
+    assert report.ok
+    assert "may be lost: offsets" in report.text()
+
+
+def test_a_batch_out_of_its_place_is_not_lost() -> None:
+    faults = lw.verify(CASES["dmg_batch_swapped"].partition).faults
+    assert not any(fault.lost or fault.rows_lost for _, fault in faults)
+    assert not any("27" in fault.detail and "in no batch" in fault.detail for _, fault in faults)
+
+
+@pytest.mark.parametrize("name", ["dmg_flip_offset_back", "dmg_flip_offset_neg"])
+def test_offsets_that_are_wrong_are_not_those_that_are_lost(name: str) -> None:
+    faults = lw.verify(CASES[name].partition).faults
+    ((lost, rows),) = [(fault.lost, fault.rows_lost) for _, fault in faults if fault.lost]
+    assert (lost["first_offset"], lost["last_offset"], rows) == (91, 92, 2)
+    assert any("offsets 91 to 92 are in no batch" in fault.detail for _, fault in faults)
+
+
+def test_a_batch_that_is_there_twice_loses_nothing(partition: Path) -> None:
+    one = frames(partition, 86)[1]
+    data = (partition / first(86)).read_bytes()
+    end = one["position"] + one["size"]
+    (partition / first(86)).write_bytes(data[:end] + data[one["position"] :])
+    ((_, fault),) = [each for each in lw.verify(partition).faults if "left out" in each[1].detail]
+    assert (fault.lost, fault.rows_lost) == ({}, 0)
+
+
+def test_of_a_last_batch_with_a_wrong_offset_it_is_not_known_which_are_lost(partition: Path) -> None:
+    last = frames(partition, 86)[-1]
+    data = bytearray((partition / first(86)).read_bytes())
+    data[last["position"] : last["position"] + 8] = (86).to_bytes(8, "big")
+    (partition / first(86)).write_bytes(data)
+    ((_, fault),) = [each for each in lw.verify(partition).faults if "left out" in each[1].detail]
+    assert fault.rows_lost
+    assert set(fault.lost) == {"topic", "partition"}
+
+
+def test_of_a_first_batch_with_a_wrong_offset_it_is_not_known_which_are_lost(partition: Path) -> None:
+    """What is read begins with it, and the batches around do not leave as many offsets free as it has."""
+    all_ = frames(partition, 86)
+    data = bytearray((partition / first(86)).read_bytes())
+    for one in all_[1:3]:
+        data[one["position"] : one["position"] + 8] = (86).to_bytes(8, "big")
+    (partition / first(86)).write_bytes(data)
+    left = [fault for _, fault in lw.verify(partition).faults if "left out" in fault.detail]
+    assert len(left) == 2
+    assert not any("first_offset" in fault.lost for fault in left)
+
+
+def test_what_a_batch_out_of_its_place_would_fill_is_looked_for_in_sound_bytes_only(
+    partition: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listing = LocalDirectory(str(partition))
+    size = (partition / first(86)).stat().st_size
+    one = frames(partition, 86)[0]
+    stop = one["position"] + one["size"]
+    assert list(_whole(listing, first(86), one["position"], stop)) == [(86, one["last_offset"])]
+    assert list(_whole(listing, first(86), one["position"], stop + 1)) == []
+    assert list(_whole(listing, first(86), 0, 10)) == []
+    assert list(_whole(listing, first(86), size - 10, size + 100)) == []
+    monkeypatch.setattr("logwright.codec.kafka.check.partition._HOLES", 0)
+    assert any(fault.lost for _, fault in lw.verify(CASES["dmg_batch_swapped"].partition).faults)
+
+
+# The last segments
+
+
+def without_last(partition: Path, *suffixes: str) -> lw.Report:
+    """The last log and the snapshot at its end are not there, nor the other files with these suffixes."""
+    for name in (first(86), segment_name(97, ".snapshot"), *(segment_name(86, one) for one in suffixes)):
+        (partition / name).unlink()
+    return lw.verify(partition)
+
+
+def test_a_segment_that_the_broker_was_deleting_is_not_lost(partition: Path) -> None:
+    (partition / first(86)).rename(partition / f"{first(86)}.deleted")
+    (partition / segment_name(97, ".snapshot")).unlink()
+    report = lw.verify(partition)
+    assert report.ok
+    assert not any(fault.lost for _, fault in report.faults)
+
+
+def test_the_last_segment_is_gone_behind_one_that_is_damaged(partition: Path) -> None:
+    log = partition / first(58)
+    data = bytearray(log.read_bytes())
+    data[-1] ^= 1
+    log.write_bytes(data)
+    assert [
+        fault.lost["first_offset"] for name, fault in without_last(partition).faults if name == first(86)
+    ] == [86]
+
+
+@pytest.mark.parametrize(("gone", "upto"), [((".timeindex",), 92), ((".index",), 96), ((), 96)])
+def test_indexes_prove_that_the_last_segment_is_gone(
+    partition: Path, gone: tuple[str, ...], upto: int
+) -> None:
+    ((name, fault),) = [one for one in without_last(partition, *gone).faults if one[1].severity is ERROR]
+    assert (name, fault.lost["first_offset"], fault.lost["last_offset"]) == (first(86), 86, upto)
+    assert f"offsets from 86 to {upto} are gone" in fault.detail
+
+
+def test_an_empty_index_does_not_say_what_its_log_held(partition: Path) -> None:
+    (partition / segment_name(86, ".index")).write_bytes(bytes(64))
+    report = without_last(partition, ".timeindex")
+    assert report.ok
+    assert not any(fault.lost for _, fault in report.faults)
+    (said,) = [fault.detail for name, fault in report.faults if name == first(86)]
+    assert "whether it held records is not known" in said
+
+
+def test_a_repair_without_a_segment_is_incomplete_unless_a_replica_has_it(
+    tmp_path: Path, partition: Path
+) -> None:
+    other = tmp_path / "other" / partition.name
+    shutil.copytree(partition, other)
+    (other / first(30)).unlink()
+    assert lw.repair(other, tmp_path / "out", dry_run=True).incomplete
+    assert not lw.repair([other, partition], tmp_path / "out", dry_run=True).incomplete
+
+
+@pytest.mark.parametrize(
+    "what", ["a link to what is not there", "a link to itself", "a folder", "a pipe", "a device or a socket"]
+)
+def test_a_log_that_is_no_file_is_named(partition: Path, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = partition / first(30)
+    log.unlink()
+    match what:
+        case "a link to what is not there":
+            log.symlink_to("nowhere")
+        case "a link to itself":
+            log.symlink_to(log.name)
+        case "a folder":
+            log.mkdir()
+            (partition / "not.ours").mkdir()
+        case "a pipe":
+            os.mkfifo(log)
+        case _:
+            monkeypatch.chdir(partition)
+            with socket.socket(socket.AF_UNIX) as one:
+                one.bind(log.name)
+    said = [fault.detail for name, fault in lw.verify(partition).faults if name == first(30)]
+    assert f"it is {what}, not a file: it is not read" in said
+    scan = lw.scan(partition, columns="offset")
+    scan.to_table()
+    assert [note for note in scan.report.notes if what in note] == [
+        f"{log}: it is {what}, not a file: it is not read"
+    ]
+    assert len(lw.inspect(partition)["notes"]) == 1
 
 
 # Indexes of other brokers

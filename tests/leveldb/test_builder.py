@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 import logwright as lw
 from logwright.cli import main
 from logwright.codec import registry
-from logwright.codec.base import Chunk, Entry, Listing, Piece, take
+from logwright.codec.base import Chunk
 from logwright.codec.fault import UsageError
+from logwright.codec.layout import Entry, Listing, Piece, take
 from logwright.codec.leveldb import run
 from logwright.codec.leveldb.descriptor import Descriptor, read_descriptor
 from logwright.codec.leveldb.encode import TableSettings

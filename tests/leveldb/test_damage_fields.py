@@ -12,6 +12,9 @@ import pytest
 
 import logwright as lw
 from logwright.codec.fault import UsageError
+from logwright.codec.leveldb import fields
+from logwright.codec.leveldb.block import pack_entries, sealed
+from logwright.codec.leveldb.write_batch import WRITE_BATCH
 from logwright.corpora import cases
 from logwright.roundtrip.laws import decode_encode
 
@@ -245,3 +248,71 @@ def test_golden_zeros(name: str, tmp_path: Path) -> None:
 
 def test_there_are_golden_flips() -> None:
     assert (len(FLIPS), len(ZEROS)) == (17, 2)
+
+
+# The functions themselves
+
+
+def flipped(old: bytes, kind: Any) -> bytes:
+    return bytes((old[0] ^ 1,)) + old[1:]
+
+
+def test_whole_frames_resealed(log: Path, table: Path) -> None:
+    before = rows(log)
+    out = changed(log, "flip:frame=2,at=-1,bit=0,reseal")
+    assert rows(out)[2]["value"] != before[2]["value"]
+    assert not faults(out)
+    frame = lw.read(table, view="frames").to_pylist()[0]
+    data = table.read_bytes()[: frame["size"] + 5]
+    again = fields.edit_block(data, (), flipped, reseal=True)
+    assert again == sealed(flipped(data, None)[:-5], data[-5])
+    assert fields.edit_block(data, (), flipped, reseal=False) == flipped(data, None)
+    assert fields.edit_record(WRITE_BATCH, b"abc", (), flipped, reseal=False) == flipped(b"abc", None)
+
+
+RECORD = b"\0\0\0\0\3\0\1abc"
+
+
+@pytest.mark.parametrize(
+    ("frame", "path", "said"),
+    [
+        (b"\0\0\0\0\xff\0\1abc", ("crc",), "a length is damaged"),
+        (b"abc", ("crc",), "no record"),
+        (RECORD, ("records", "crc"), "say which of the records"),
+        (RECORD, ("records", 1), "there is no record 1"),
+        (RECORD, ("sequence",), "can't be found"),
+    ],
+)
+def test_records_that_can_not_be_taken_apart(frame: bytes, path: tuple[Any, ...], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        fields.edit_record(WRITE_BATCH, frame, path, flipped, reseal=False)
+
+
+def test_a_payload_that_became_too_short(log: Path) -> None:
+    with pytest.raises(UsageError, match="fewer than the records before"):
+        changed(log, "set:frame=40,operation=0,field=value,text=x,reseal")
+
+
+@pytest.mark.parametrize(
+    ("frame", "path", "said"),
+    [
+        (b"abc", ("type",), "are no block"),
+        (b"abc", (), "can't be resealed"),
+        (b"\xff\xff\xff\xff\0\0\0\0\0", ("entries", 0), "restart points are announced"),
+        (b"\0\0\0\0\0", ("entries", 0), "restart points are announced"),
+        (b"abc\1\0\0\0\0", ("entries", 0), "does not decompress"),
+    ],
+)
+def test_blocks_that_can_not_be_taken_apart(frame: bytes, path: tuple[Any, ...], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        fields.edit_block(frame, path, flipped, reseal=not path)
+
+
+def test_an_entry_changed_without_reseal_lies_where_it_lay() -> None:
+    """Neither its length nor the restart points follow."""
+    plain = pack_entries([(b"key00001", b"value"), (b"key00002", b"other")], 1)
+    frame = sealed(plain, 0)
+    bare = fields.edit_block(frame, ("entries", 0, "value"), lambda old, kind: old + b"!!", reseal=False)
+    assert bare == frame.replace(b"value", b"value!!")
+    full = fields.edit_block(frame, ("entries", 0, "value"), lambda old, kind: old + b"!!", reseal=True)
+    assert full == sealed(pack_entries([(b"key00001", b"value!!"), (b"key00002", b"other")], 1), 0)

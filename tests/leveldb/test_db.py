@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -417,6 +418,17 @@ def test_a_table_that_is_not_in_order_is_told(tmp_path: Path) -> None:
     scan = lw.scan(path, mode="DROPMALFORMED")
     assert sorted(scan.to_table()["key"].to_pylist()) == [b"m", b"z"]
     assert not scan.report.ok
+
+
+def test_keys_that_are_not_in_order_are_told_of_once(tmp_path: Path) -> None:
+    ops, more = [Op(b"z", 4), Op(b"m", 5)], [Op(b"y", 6), Op(b"b", 7)]
+    tables: list[tuple[int, int, Sequence[Op]]] = [(1, 5, ops), (2, 6, more)]
+    path = Database(tables=tables, comparator="mine").write(tmp_path / "db")
+    lie = Database(tables=tables).write(tmp_path / "lie")
+    shutil.copy(next(lie.glob("MANIFEST-*")), path)
+    scan = lw.scan(path, mode="DROPMALFORMED")
+    assert sorted(scan.to_table()["key"].to_pylist()) == [b"b", b"m", b"y", b"z"]
+    assert str(scan.report).count("comes behind") == 1
 
 
 # The command line

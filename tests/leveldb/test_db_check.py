@@ -309,3 +309,35 @@ def test_facts_of_headers() -> None:
     assert told["compression"] == {"none": told["blocks"]}
     empty = Files(Made().files)
     assert LAYOUT.facts(empty, LAYOUT.plan(empty, Options(LAYOUT.read_options)))["log_sequences"] is None
+
+
+def test_an_order_that_breaks_over_a_damaged_block() -> None:
+    table = bytearray(
+        made_by_hand(
+            [(b"c", 1)],
+            [(b"d", 2)],
+            [(b"a", 3)],
+            keys=[internal_key(key, 1, 1) for key in (b"c", b"d", b"e")],
+        )
+    )
+    table[table.index(b"\0\x09\x01d") + 3] ^= 1
+    said = details(database(bytes(table)))
+    assert any(
+        "its first key is not behind the last one of the block before; it begins with a" in one
+        for one in said
+    )
+
+
+def test_logs_without_batches() -> None:
+    directory = Files(Made(logs={5: physical(b"small"), 8: physical(batch(4))}).files)
+    assert details(directory) == []
+    told = LAYOUT.facts(directory, LAYOUT.plan(directory, Options(LAYOUT.read_options)))
+    assert (told["log_batches"], told["log_operations"], told["log_sequences"]) == (1, 0, [4, 3])
+
+
+def test_facts_of_a_damaged_database() -> None:
+    made = Made([(1, 5, ROWS)], {8: b"\0" * 20}, last_sequence=40)
+    data = bytearray(made.files["000005.ldb"])
+    data[-60] ^= 1
+    directory = Files({**made.files, "000005.ldb": bytes(data)})
+    assert LAYOUT.facts(directory, LAYOUT.plan(directory, Options(LAYOUT.read_options)))["blocks"] > 5

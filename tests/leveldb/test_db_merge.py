@@ -285,3 +285,12 @@ def test_every_key_is_of_one_part(parts: int) -> None:
         chosen[part] = row
     assert (chosen.sum(0) == 1).all()
     assert chosen.sum(1).min() > 300 // parts // 3
+
+
+def test_batches_without_rows_are_passed_over() -> None:
+    rows: list[Row] = [(b"b", b"2", 2), (b"a", b"1", 1)]
+    pieces = [batch([]), batch(rows[:1]), batch([]), batch(rows[1:])]
+    assert rows_of(merge.sorted_run(pieces, Shape("value"))) == sorted(rows)
+    # Nor are those of which nothing counts.
+    assert rows_of(merge.sorted_run(pieces, Shape("value", 1))) == rows[1:]
+    assert list(merge.sorted_run([batch([])], Shape("value"))) == []

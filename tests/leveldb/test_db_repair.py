@@ -11,8 +11,8 @@ from leveldb_mending import database, golden, lawful, made_by_hand, rebuilt, rep
 from leveldb_opening import Files, Made, batch, fill, large, physical, put, table
 
 import logwright as lw
-from logwright.codec.base import Kept, Strategy
 from logwright.codec.fault import DamageError, UnreadableError, UsageError
+from logwright.codec.layout import Entry
 from logwright.codec.leveldb.block import handle, pack_entries, sealed
 from logwright.codec.leveldb.db import LAYOUT
 from logwright.codec.leveldb.descriptor import read_descriptor
@@ -27,6 +27,7 @@ from logwright.codec.leveldb.records import Payloads
 from logwright.codec.leveldb.replay import Delivered, replay
 from logwright.codec.leveldb.version import Version
 from logwright.codec.leveldb.version_edit import EditField, form
+from logwright.codec.mending import Kept, Strategy
 from logwright.codec.option import Options
 
 Rows = list[tuple[bytes, int, bytes | None]]
@@ -617,6 +618,115 @@ def test_a_damaged_table_of_another_order() -> None:
     assert "seen again" not in said(mending)
 
 
+def test_current_names_a_manifest_without_edits() -> None:
+    made = Made([(1, 5, rows(0, 20))], last_sequence=40)
+    result, _ = repaired(Files({**made.files, "CURRENT": b"MANIFEST-000099\n", "MANIFEST-000099": b""}))
+    assert result.files == made.files
+
+
+def test_keys_of_a_manifest_that_are_too_short() -> None:
+    """The parser takes them."""
+    data = table(rows(0, 20), PLAIN)
+    edit = [EditField("new_file", level=1, number=3, size=len(data), smallest=b"abc", largest=b"x" * 20)]
+    made = Made(last_sequence=100, edit=edit, next_file_number=9, more={"000003.ldb": data})
+    result, _ = repaired(Files(made.files))
+    assert len(lawful(result)) == 20
+    with pytest.raises(DamageError, match="no state from before"):
+        repaired(Files({**made.files, "000003.ldb": flip(data, 10)}), "prefix")
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_tables_with_the_same_entries_or_none_in_common(shared: bool) -> None:
+    one: Rows = [(b"a", 1, b"1"), (b"m", 50, b"m"), (b"z", 9, b"z")]
+    other: Rows = [(b"b", 5, b"b"), (b"m", 50, b"m")] if shared else [(b"b", 5, b"b"), (b"n", 60, b"n")]
+    result, mending = repaired(without_metadata(Made([(0, 5, one), (0, 7, other)], last_sequence=60)))
+    assert sorted(levels(result).values()) == [5, 6]
+    assert {key for key, _ in lawful(result)} == {key for key, _, _ in [*one, *other]}
+    assert "compacted once" not in said(mending)
+
+
+def test_many_tables_whose_sequence_numbers_mix() -> None:
+    tables = [
+        (0, number, [(b"a", number, b"%d" % number), (b"b%02d" % number, 500 - number, b"")])
+        for number in range(2, 22)
+    ]
+    result, _ = repaired(without_metadata(Made(tables, last_sequence=600)))
+    assert dict(lawful(result))[b"a"] == b"21"
+    assert len(levels(result)) == 20
+
+
+def test_a_damaged_table_is_compared_by_what_is_left_of_it() -> None:
+    upper: Rows = [(b"a%02d" % n, 50 + n, b"new" * 9) for n in range(20)] + [(b"c", 3, b"c")]
+    lower: Rows = [(b"a%02d" % n, 10 + n, b"old" * 9) for n in range(20)] + [(b"d", 75, b"d")]
+    made = Made([(1, 5, upper), (2, 7, lower)], last_sequence=99, settings=PLAIN)
+    directory = without_metadata(made)
+    for name in ("000005.ldb", "000007.ldb"):
+        directory.files[name] = flip(directory.files[name], blocks(directory.files[name])[2][0] + 9)
+    result, _ = repaired(directory)
+    assert levels(result) == {5: 5, 7: 6}
+    assert sound_entries(result) == sound_entries(directory)
+
+
+def test_another_order_without_a_manifest_keeps_level_0() -> None:
+    directory = golden("custom_comparator")
+    files = {
+        name: data for name, data in directory.files.items() if not name.startswith(("MANIFEST", "CURRENT"))
+    }
+    result, _ = repaired(Files(files), comparator="test.ReverseBytewise")
+    assert set(levels(result).values()) == {0}
+    with pytest.raises(UsageError, match="is not known here"):
+        repaired(directory, "system")
+
+
+def test_system_tells_what_is_left() -> None:
+    made = Made([(1, 5, rows(0, 60))], last_sequence=60, settings=PLAIN)
+    result, mending = repaired(flipped(made, "000005.ldb", 10), "system")
+    assert "Iterators end with an error (block checksum mismatch)" in said(mending)
+    assert 50 < mending.summary().rows < 60
+    assert sound_entries(result) == sound_entries(flipped(made, "000005.ldb", 10))
+    records = [physical(put(n, b"k%d" % n)) for n in range(1, 9)] + [physical(b"none")]
+    broken = flip(b"".join(records), len(records[0]) + 12)
+    result, mending = repaired(Files(Made(logs={5: broken, 6: physical(b"small")}).files), "system")
+    assert [key for key, _ in lawful(result)] == [b"k1"]
+    assert [(cut.rows_lost, cut.why.partition(":")[0]) for cut in mending.cut] == [
+        (1, "checksum mismatch"), (6, "LevelDB passes over it, though its checksum is right"),
+    ]  # fmt: skip
+
+
+def test_prefix_drops_logs_without_a_batch() -> None:
+    broken = flip(physical(put(1, b"k1")) + physical(put(2, b"k2")), 12)
+    result, mending = repaired(Files(Made(logs={5: broken, 8: physical(b"small")}).files), "prefix")
+    assert lawful(result) == []
+    assert mending.summary().rows == 0
+    assert mending.summary().ids == {}
+    assert "000008.log" in mending.removes
+
+
+def test_an_index_key_that_is_none_is_made_anew() -> None:
+    data = made_by_hand(
+        [(b"a", 1)],
+        [(b"b", 2)],
+        [(b"c", 3)],
+        keys=[b"short", internal_key(b"b", 2, 1), internal_key(b"c", 3, 1)],
+    )
+    result, _ = repaired(database(data))
+    assert [key for key, _ in lawful(result)] == [b"a", b"b", b"c"]
+
+
+def test_a_file_that_becomes_shorter_while_it_is_read() -> None:
+    made = Made([(1, 5, rows(0, 20))], {8: physical(put(41, b"a")) * 3}, last_sequence=40)
+
+    class Shrinking(Files):
+        def entries(self) -> Sequence[Entry]:
+            return [
+                Entry(one.name, one.size + 100 * one.name.endswith((".log", ".ldb")))
+                for one in super().entries()
+            ]
+
+    directory = Shrinking(made.files)
+    assert len(sound_entries(directory)) == 21
+
+
 # Logs
 
 
@@ -1028,3 +1138,62 @@ def test_rebuild_as_a_verb(tmp_path: Path) -> None:
     assert lw.verify(tmp_path / "out").ok
     with pytest.raises(UsageError, match="manifest"):
         lw.rebuild(path, tmp_path / "more", what="manifesto")
+
+
+def test_a_filter_that_does_not_say_how_it_was_made() -> None:
+    """Of a block that is gone the filter has to be made anew."""
+    many = [b"a", b"b", b"c", *(b"%d" % n for n in range(100))]
+    for filtered, whole in ((many, True), ([], False)):
+        made = made_by_hand([(b"a", 1)], [(b"b", 2)], [(b"c", 3)], filtered=filtered)
+        result, mending = repaired(database(flip(made, 10)))
+        assert [key for key, _ in lawful(result)] == [b"b", b"c"]
+        data = result.files["000003.ldb"]
+        assert ("bloom_bits_per_key says it" in said(mending)) is not whole
+        assert any(kind == 1 for _, _, kind in blocks(data)) is whole
+
+
+def test_keys_out_of_order_of_which_none_comes_twice() -> None:
+    result, mending = repaired(database(made_by_hand([(b"z", 1), (b"b", 2)], [(b"c", 3)])))
+    assert [key for key, _ in lawful(result)] == [b"b", b"c", b"z"]
+    assert "whose keys are not in order" in said(mending)
+    result, mending = repaired(database(made_by_hand([(b"z", 1), (b"b", 2), (b"b", 2)], [(b"c", 3)])))
+    assert [key for key, _ in lawful(result)] == [b"b", b"c", b"z"]
+
+
+def test_a_repair_by_the_system_that_has_nothing_to_say() -> None:
+    _, mending = repaired(Files(Made([(1, 5, rows(0, 20))], last_sequence=20).files), "system")
+    assert said(mending) == ""
+    assert mending.summary().rows == 20
+
+
+def test_what_is_passed_over_may_be_no_batch() -> None:
+    """Behind a damaged record its block is left, whatever is in it."""
+    broken = flip(physical(put(1, b"k1")) + physical(b"none") + physical(b"none too"), 12)
+    _, mending = repaired(Files(Made(logs={5: broken}).files), "system")
+    passed = [cut for cut in mending.cut if "passes over it" in cut.why]
+    assert [(cut.offset, cut.rows_lost, cut.lost) for cut in passed] == [
+        (len(physical(put(1, b"k1"))), 0, {"file": 5})
+    ]
+
+
+def test_a_short_table_between_two_long_ones_is_no_longer_row() -> None:
+    """Where no index says which blocks are the table's: of two that end a row of the same length the smaller one, if it is smaller."""
+    data = made_by_hand([(b"a", 1)], [(b"m", 2)], [(b"c", 3)], [(b"x", 4)], [(b"y", 5)])
+    for keep in (data, made_by_hand([(b"a", 1)], [(b"a", 1)], [(b"m", 2)])):
+        offset, _, _ = blocks(keep)[-1]
+        result, _ = repaired(database(flip(keep, offset + 2)))
+        keys = [key for key, _ in lawful(result)]
+        assert keys == sorted(set(keys))
+        assert keys[0] == b"a"
+
+
+def test_a_filter_of_other_keys_than_there_are_tells_its_probes() -> None:
+    """No number of bits a key makes it of these keys: some that set as many bits are taken."""
+    keys = [b"k%05d" % n for n in range(400)]
+    others = [b"other%05d" % n for n in range(2000)]
+    made = made_by_hand([(key, 1) for key in keys], [(b"y", 2)], [(b"z", 3)], filtered=keys + others)
+    second = blocks(made)[1][0]
+    assert second > 2048
+    result, _ = repaired(database(flip(made, second + 5)))
+    assert [key for key, _ in lawful(result)] == [*keys, b"z"]
+    assert any(kind == 1 for _, _, kind in blocks(result.files["000003.ldb"]))

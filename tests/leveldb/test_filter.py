@@ -151,3 +151,27 @@ def test_many_blocks_are_asked_as_one_by_one(
     assert (found is None) == all(one is None for one in expected)
     if found is not None:
         assert [None if one < 0 else one for one in found.tolist()] == expected
+
+
+def test_of_a_damaged_filter_nothing_is_missed() -> None:
+    """Offsets that make no sense, or that lead beyond the filters: every key may be there."""
+    block = np.frombuffer(
+        bytes.fromhex("114000414410401006")  # one filter, of two keys
+        + b"".join(n.to_bytes(4, "little") for n in (0, 9, 5, 900, 901, 901, 7))
+        + (9).to_bytes(4, "little") + b"\x0b",
+        np.uint8,
+    )  # fmt: skip
+    found = Filter(block)
+    ours, other = hashes(b"hello", b"world"), hashes(b"nobody")
+    offsets = np.arange(7, dtype=np.int64) << 11
+    expected = []
+    for slot in range(7):
+        assert found.misses(slot << 11, ours) is None or slot != 0
+        first = found.misses(slot << 11, other)
+        expected.append(-1 if first is None else first)
+    # The first is the filter; 9 to 5 and 7 to 9 behind it are turned round, 5 to 900 goes beyond; 901 to 901 is empty.
+    rows = np.arange(8, dtype=np.int64)
+    many = found.misses_of(offsets, rows, np.repeat(other, 7))
+    assert (many if many is not None else np.full(7, -1)).tolist() == expected
+    assert expected[0] == 0
+    assert expected[1] == -1

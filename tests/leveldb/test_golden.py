@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from logwright.codec import registry
@@ -103,3 +104,14 @@ def test_many_records_in_a_window(room: int, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(replay, "_CAPACITY", room)
     assert Specimen.of(path).read(columns=None).table == before
     assert len(before) > 50
+
+
+@pytest.mark.parametrize("first", [0, (1 << 55) - 1, (1 << 56) - 3])
+def test_the_largest_sequence_numbers(first: int) -> None:
+    """56 bits of them, of which the highest is the sign of an internal key's tag."""
+    empty = Specimen.of(b"", "leveldb.log", "000003.log", batch_size=3)
+    rows = pa.table({"key": [b"a", b"b", b"c"], "sequence": pa.array([first, first + 1, first + 2])})
+    made = empty.with_bytes(empty.encode(rows))
+    assert made.read().table["sequence"].to_pylist() == [first, first + 1, first + 2]
+    assert made.read("records").table["count"].to_pylist() == [3]
+    assert laws.decode_encode(made)

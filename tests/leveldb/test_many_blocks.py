@@ -48,7 +48,9 @@ def test_together_and_alone(portion: int, monkeypatch: Any) -> None:
     assert found.read(columns="*").table == together
 
 
-@pytest.mark.parametrize("contents", [b"", b"\x80", b"\x50\x01\x00" + b"x" * 40, b"\x05\x10abc"])
+@pytest.mark.parametrize(
+    "contents", [b"", b"\x80", b"\xff\xff\xff\xff\x0f", b"\x50\x01\x00" + b"x" * 40, b"\x05\x10abc"]
+)
 def test_one_that_does_not_decompress_is_told_alone(contents: bytes) -> None:
     found = table(600, 100, "snappy")
     data = found.all_bytes()

@@ -7,16 +7,19 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from leveldb_opening import Files
 
 from logwright.codec.base import Window
 from logwright.codec.fault import UsageError
-from logwright.codec.leveldb import encode
+from logwright.codec.leveldb import encode, rescan
 from logwright.codec.leveldb.block import handle, pack_entries, sealed
+from logwright.codec.leveldb.check.table import TableCheck, filter_of, policies
 from logwright.codec.leveldb.encode import footer
 from logwright.codec.leveldb.filter import FilterBuilder, bits_per_key_of
-from logwright.codec.leveldb.index import survey
+from logwright.codec.leveldb.index import DATA, survey
 from logwright.codec.leveldb.keys import internal_key
 from logwright.codec.leveldb.rescan import find, pairs
+from logwright.codec.leveldb.walk import Reader
 from logwright.readers.report import FileReport
 from logwright.readers.source import MemorySource
 from logwright.readers.stream import Mode, stream
@@ -223,3 +226,62 @@ def test_index_keys_need_not_be_given() -> None:
     rows, frames, file = table.tables()
     bare = frames.drop_columns(["index_key", "payload"])
     assert table.encode(rows, bare, file) == table.all_bytes()
+
+
+def test_the_largest_sequence_number_makes_no_index_of_a_data_block() -> None:
+    """Only an index has such keys as LevelDB writes them; a lone block of a cut file whose values name no block is none."""
+    block = bytes.fromhex("00080201ffffffffffffff000000000000010000000093686d4b")
+    (place,) = np.argwhere(
+        survey(lambda at, size: np.frombuffer(block, np.uint8)[at : at + size], len(block), LIMIT).kind
+        == DATA
+    )
+    assert place.tolist() == [0]
+
+
+def test_a_metaindex_may_name_what_is_no_filter() -> None:
+    good = pack_entries([(internal_key(b"a", 1, 1), b"x")], 16)
+    data = sealed(good, 0)
+    other = len(data)
+    data += sealed(b"statistics of a fork", 0)
+    meta, names = len(data), [(b"filter.lost", b"\xff"), (b"stats", handle(other, 20))]
+    contents = pack_entries(names, 1)
+    data += sealed(contents, 0)
+    index = pack_entries([(internal_key(b"a", 1, 1), handle(0, len(good)))], 1)
+    place = len(data)
+    data += sealed(index, 0)
+    table = of(data + footer(handle(meta, len(contents)), handle(place, len(index))))
+    assert table.read().table["key"].to_pylist() == [b"a"]
+    assert table.encode(*table.tables()) == table.all_bytes()
+    source = Files({NAME: table.all_bytes()})
+    check = TableCheck(Reader(source, NAME, len(table.all_bytes())), LIMIT, bytewise=True)
+    assert filter_of(check.read, check.blocks) is None
+    assert list(policies(check.read, check.blocks, LIMIT)) == []
+    assert check.faults == []
+
+
+@pytest.mark.parametrize("window", [40, 100, 700, 1 << 20])
+def test_blocks_larger_than_the_window_are_found(monkeypatch: pytest.MonkeyPatch, window: int) -> None:
+    monkeypatch.setattr(rescan, "WINDOW", window)
+    monkeypatch.setattr(rescan, "LIMIT", 4000)
+    rows = [
+        {"key": b"%d" % n, "value": b"v" * size} for n, size in enumerate([10, 900, 5, 2000, 10, 6000, 10])
+    ]
+    data = made(rows, compression="none", block_size=1).all_bytes()
+    whole = survey(lambda offset, length: array(data)[offset : offset + length], len(data), LIMIT)
+    found = list(
+        find(lambda offset, length: array(data)[offset : offset + length], 0, len(data), len(data), LIMIT)
+    )
+    expected = list(zip(whole.offset.tolist(), whole.size.tolist(), strict=True))
+    # One is larger than what is looked for; whatever the window, the others are there.
+    assert [one for one in expected if one[1] < 3000] == [one for one in found if one[1] < 3000]
+
+
+def test_what_is_no_block_goes_by(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rescan, "WINDOW", 64)
+    monkeypatch.setattr(rescan, "LIMIT", 128)
+    block = sealed(pack_entries([(internal_key(b"a", 1, 1), b"x")], 16), 0)
+    data = b"\xff" * 1000 + block + b"\xff" * 1000
+    found = list(
+        find(lambda offset, length: array(data)[offset : offset + length], 0, len(data), len(data), LIMIT)
+    )
+    assert found == [(1000, len(block) - 5)]

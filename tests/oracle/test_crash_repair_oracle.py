@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from test_crash_repair_kafka import GOOD, TARGET, damaged, repair
 
-from logwright.codec.base import Strategy
+from logwright.codec.mending import Strategy
 
 pytestmark = pytest.mark.oracle
 

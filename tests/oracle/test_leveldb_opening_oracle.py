@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import random
 import shutil
+import signal
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -100,9 +103,12 @@ def sealed_again(files: Files, chance: random.Random) -> None:
 def _block(data: bytearray, chance: random.Random) -> None:
     array = np.frombuffer(bytes(data), np.uint8)
     found = survey(lambda at, size: array[at : at + size], len(data), 1 << 30)
+    if not len(found.offset):
+        return  # the damage before left none
     i = chance.randrange(len(found.offset))
-    if chance.random() < 0.4:
-        i = int(np.flatnonzero(found.kind == INDEX)[0])
+    index = np.flatnonzero(found.kind == INDEX)
+    if chance.random() < 0.4 and len(index):
+        i = int(index[0])
     start, size = int(found.offset[i]), int(found.size[i])
     for _ in range(chance.choice([1, 1, 3])):
         place = size - chance.randrange(1, 12) if chance.random() < 0.4 else chance.randrange(size + 1)
@@ -205,14 +211,39 @@ def test_what_is_left_is_opened_again_by_leveldb(tmp_path: Path, leveldb: oracle
         (place / "after").mkdir()
         for entry in opened.after.entries():
             (place / "after" / entry.name).write_bytes(opened.after.read(entry.name))
-        said = leveldb.open(str(place / "after"), paranoid_checks=True, verify_checksums=True)
+        said = leveldb.open(
+            str(place / "after"), paranoid_checks=True, verify_checksums=True, bloom_bits_per_key=10
+        )
         assert (said.status, said.iterated) == ("OK", "OK")
         assert list(said.rows) == rows_of(opened)
 
 
-def test_a_process_that_dies_is_told(tmp_path: Path, leveldb: oracle.LevelDB) -> None:
-    assert leveldb._process is not None
-    leveldb._process.kill()
-    leveldb._process.wait()
-    said = leveldb.open(str(tmp_path / "db"), create_if_missing=True)
-    assert (said.status, said.iterated, list(said.rows)) == ("OK", "OK", [])
+def test_a_process_that_dies_is_told(tmp_path: Path) -> None:
+    with oracle.LevelDB() as one:
+        assert one.open(str(tmp_path / "no")).status.startswith("Invalid argument: no: does not exist")
+        assert one._process is not None
+        one._process.kill()
+        one._process.wait()
+        said = one.open(str(tmp_path / "db"), create_if_missing=True, bloom_bits_per_key=10)
+        assert (said.status, said.iterated, list(said.rows)) == ("OK", "OK", [])
+        # It ends in the middle of a question.
+        one._process.send_signal(signal.SIGSTOP)
+        timer = threading.Timer(0.2, one._process.kill)
+        timer.start()
+        assert one.open(str(tmp_path / "db")).status == oracle.DIED
+        timer.join()
+
+
+def test_a_file_in_place_of_a_directory(tmp_path: Path, leveldb: oracle.LevelDB) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    said = leveldb.open(str(tmp_path / "file"))
+    assert said.status == "IO error: file/LOCK: Not a directory"
+    assert (list(said.rows), said.iterated, list(said.dropped), list(said.after)) == ([], "", [], [])
+
+
+def test_without_plyvel(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert oracle.available() == ""
+    monkeypatch.setattr(oracle, "_library", lambda: ctypes.CDLL("nowhere.so"))
+    assert "plyvel with the C interface of LevelDB is needed: nowhere.so" in oracle.available()
+    with oracle.LevelDB():
+        pass  # nothing was asked

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from logwright.codec.base import Frames, Listing, Positions, Window
+from logwright.codec.base import Frames, Positions, Window
 from logwright.codec.fault import UnsupportedError
 from logwright.codec.intrinsics import crc32c
 from logwright.codec.kafka.batch import CRC_START, HEAD, HEAD_SIZE, LENGTH_END, MAGIC, RECORD_BATCH
@@ -30,6 +30,7 @@ from logwright.codec.kafka.scan import (
     heads_at,
     walk,
 )
+from logwright.codec.layout import Listing
 
 _WINDOW = 1 << 20
 _WHOLE = 64 << 20

@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from logwright.codec.base import Frames, Listing, Window
+from logwright.codec.base import Frames, Window
 from logwright.codec.disk import Disk
 from logwright.codec.kafka import log
 from logwright.codec.kafka.broker.fetch import Served
 from logwright.codec.kafka.names import TopicPartition, parse_segment, segment_name
 from logwright.codec.kafka.walk import salvage
+from logwright.codec.layout import Listing
 from logwright.codec.option import Options
 
 _RANGES = 1000

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from logwright.codec.base import Entry, Listing, Part, Verdict
 from logwright.codec.disk import Disk
 from logwright.codec.fault import UnreadableError, UsageError
 from logwright.codec.kafka import builder, log, metadata
@@ -33,7 +32,9 @@ from logwright.codec.kafka.names import (
     parse_directory,
     segment_name,
 )
+from logwright.codec.layout import Entry, Listing, Part
 from logwright.codec.option import Option, Options, parse_text
+from logwright.codec.predict import Verdict
 from logwright.codec.whole import ParseError
 
 VERSIONS = ("4.3",)
@@ -98,7 +99,7 @@ def version_of(asked: str | None) -> str:
 
 
 class Started:
-    """A partition after a start. See `logwright.codec.base.Opened`."""
+    """A partition after a start. See `logwright.codec.predict.Opened`."""
 
     def __init__(self, verdict: Verdict, disk: Disk, loaded: Loaded | None, partition: str) -> None:
         self.verdict, self.after = verdict, disk
@@ -156,7 +157,7 @@ def consume(disk: Disk, loaded: Loaded, partition: str, *, committed: bool = Fal
 
 
 def start_broker(listing: Listing, options: Options, *, version: str | None, clean: bool | None) -> Started:
-    """Start a broker on a partition. See `logwright.codec.base.Predicts`."""
+    """Start a broker on a partition. See `logwright.codec.predict.Predicts`."""
     release = version_of(version)
     above = Above(listing)
     was_clean, clean_from = above.clean(clean)

@@ -11,11 +11,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
+from crc32c import crc32c
 
-from logwright.codec.base import Frames, Listing, Plan, PlannedFile, Role, Window
+from logwright.codec.base import Frames, Window
 from logwright.codec.describe import DescriptionError
 from logwright.codec.fault import Fault, Kind, LogwrightError, Severity
-from logwright.codec.kafka.batch import CONTROL, HEAD_SIZE
+from logwright.codec.kafka.batch import CONTROL, CRC_START, HEAD, HEAD_SIZE, LENGTH_END
 from logwright.codec.kafka.check.epochs import EpochCheck
 from logwright.codec.kafka.check.indexes import Batches, IndexCheck, TimeIndexCheck
 from logwright.codec.kafka.check.producers import ProducerCheck, TxnIndexCheck
@@ -28,23 +29,35 @@ from logwright.codec.kafka.names import (
     parse_segment,
     segment_name,
 )
+from logwright.codec.layout import Listing, Plan, PlannedFile, Role
 
 LAYOUT, _LOG = "kafka.partition", "kafka.log"
+_READ = 64 << 20
+"""Larger stretches of damage are not looked into."""
+_HOLES = 1000
+"""Nor more of a segment than so many."""
+_GAP = "the broker takes it for a gap in the offsets, and starts"
+_ABSENT = "the file is not there, but other files of the segment are"
 
 
 class PartitionChecker:
-    """See `logwright.codec.base.Checker`."""
+    """See `logwright.codec.layout.Checker`."""
 
     def __init__(self, listing: Listing, plan: Plan, clean: bool | None, live: bool | None) -> None:
         self._listing, self._live = listing, bool(live)
         self._clean = plan.facts.get("clean_shutdown") if clean is None else clean
-        self._orphans = [
-            parsed.base_offset
+        left = [
+            parsed
             for file in plan.files
-            if file.role is Role.LEFTOVER
-            and file.size
-            and (parsed := parse_segment(file.name)) is not None
-            and parsed[1:] in ((".index", ""), (".timeindex", ""), (".txnindex", ""))
+            if file.role is Role.LEFTOVER and file.size and (parsed := parse_segment(file.name)) is not None
+        ]
+        # Of a segment that the broker deletes it renames the log first.
+        deleted = {one.base_offset for one in left if one[1:] == (".log", ".deleted")}
+        self._orphans = [
+            one.base_offset
+            for one in left
+            if one[1:] in ((".index", ""), (".timeindex", ""), (".txnindex", ""))
+            and one.base_offset not in deleted
         ]
         """Where segments began of which the indexes are left."""
         self._segments = [file for file in plan.files if file.role is Role.PRIMARY]
@@ -70,6 +83,8 @@ class PartitionChecker:
         self._end: int | None = None
         """Offset behind the last batch; None before the first segment."""
         self._gaps: list[tuple[str, int, int]] = []
+        self._between: set[int] = set()
+        """Where gaps begin that lie between two segments."""
         self._found: list[tuple[str, Fault]] = []
         self._compacted = False
         """Whether records are missing within a batch, as compaction leaves it."""
@@ -96,17 +111,25 @@ class PartitionChecker:
         self._compacted |= bool((head["records_count"] <= head["last_offset_delta"])[records].any())
         self._epochs.add(file.name, head, start, end)
         marks = markers(window, frames)
-        holes = np.flatnonzero(np.r_[segment.end, end[:-1]] != start).tolist()
+        before = np.r_[segment.end, end[:-1]]
+        holes = np.flatnonzero(before != start).tolist()
         cuts = sorted({0, *holes, len(frames)})
         for low, high in itertools.pairwise(cuts):
             if low in holes:
                 self._producers.lose()
+                self._stray(segment, int(before[low]), int(start[low]))
             mine = marks[(marks["frame"] >= low) & (marks["frame"] < high)].copy()
             mine["frame"] -= low
             self._producers.add(file.name, head[low:high], start[low:high], mine, segment.transactions)
         segment.whole = segment.whole and not holes
         segment.end, segment.last = int(end[-1]), max(int(last.max()), segment.last)
         self._end = max(segment.last + 1, self._end or 0)
+
+    def _stray(self, segment: _Segment, start: int, stop: int) -> None:
+        """Note the batch that takes all bytes of a hole, if there is one: its order alone is wrong."""
+        segment.holes += 1
+        if segment.holes <= _HOLES:
+            segment.strays += _whole(self._listing, segment.file.name, start, stop)
 
     def _begin(self) -> None:
         """The next segment, which the one before may overlap."""
@@ -127,6 +150,7 @@ class PartitionChecker:
         elif base > self._end:
             if not self._torn and not self._missing(self._end, base):
                 self._gaps.append((file.name, self._end, base))
+                self._between.add(self._end)
             self._end = base
         self._producers.begin(base)
 
@@ -135,14 +159,14 @@ class PartitionChecker:
         base = min((one for one in self._orphans if first <= one < after), default=None)
         if base is None:
             return False
-        text = f"the file is not there, but other files of the segment are: offsets {base} to {after - 1} are gone"
-        self._gone(base, after, text, Severity.ERROR)
+        text = f"{_ABSENT}: offsets {base} to {after - 1} are gone"
+        lost = {**self._partition, "first_offset": base, "last_offset": after - 1}
+        self._gone(base, text, Severity.ERROR, _GAP, lost)
         self._producers.lose()
         return True
 
-    def _gone(self, base: int, after: int, text: str, severity: Severity) -> None:
-        lost = {**self._partition, "first_offset": base, "last_offset": after - 1}
-        system = "the broker takes it for a gap in the offsets, and starts"
+    def _gone(self, base: int, text: str, severity: Severity, system: str, lost: Mapping[str, Any]) -> None:
+        """A log that is not there."""
         fault = Fault(_LOG, 0, 0, Kind.LINK, text, severity, system=system, lost=lost)
         self._found.append((segment_name(base, ".log"), fault))
 
@@ -153,7 +177,7 @@ class PartitionChecker:
     def _gaps_of(self, segment: _Segment, batches: Batches) -> None:
         """Offsets that no batch has, where no damage lies between."""
         before_end = np.r_[segment.end, batches.end[:-1]]
-        before_last = np.r_[segment.last, batches.last[:-1]]
+        before_last = np.maximum.accumulate(np.r_[segment.last, batches.last[:-1]])
         for i in np.flatnonzero((batches.start == before_end) & (batches.base > before_last + 1)).tolist():
             self._gaps.append((segment.file.name, int(before_last[i]) + 1, int(batches.base[i])))
 
@@ -177,7 +201,8 @@ class PartitionChecker:
         if not torn:
             self._producers.reach(segment.last + 1)
         known = self._producers.known
-        self._torn = torn or (not (active and self._live) and self._cut_short(segment, active))
+        short = not (active and self._live) and self._cut_short(segment, active, torn)
+        self._torn = short or torn
         if self._torn:
             self._producers.lose()
         for check, suffix in ((segment.index, ".index"), (segment.times, ".timeindex")):
@@ -196,23 +221,51 @@ class PartitionChecker:
         """Whether the file goes on with zeros, as one that was preallocated."""
         return not any(_content(self._listing, segment.file.name, segment.end, HEAD_SIZE) or b"\1")
 
-    def _cut_short(self, segment: _Segment, active: bool) -> bool:
-        """The segment ends with a whole batch: whether other files know of more."""
+    def _partial(self, segment: _Segment) -> bool:
+        """Whether the file ends within a batch."""
+        head = _content(self._listing, segment.file.name, segment.end, LENGTH_END) or b""
+        left = segment.file.size - segment.end
+        return (
+            left < LENGTH_END + max(0, int.from_bytes(head[-4:], "big", signed=True))
+            or len(head) < LENGTH_END
+        )
+
+    def _cut_short(self, segment: _Segment, active: bool, torn: bool) -> bool:
+        """The segment ends with a whole batch, or is `torn` within one: whether other files know of more."""
         end, once, name = segment.last + 1, *self._evidence(segment, active)
-        if once <= end:
+        for base, last in sorted(segment.strays):
+            end = last + 1 if base == end else end  # it is there, out of its place
+        self._end = max(self._end or 0, end)
+        if active and (trailing := [base for base in self._orphans if base >= end]):
+            # What is lost where it is torn, that says.
+            self._trailing(min(trailing), min(trailing) if torn else end, once)
+            return True
+        # Torn and not as a crash leaves it, it is known to be damage.
+        if once <= end or (torn and not (active and self._clean is not True and self._partial(segment))):
             return False
         what = "log" if active else "segment"
-        ends = f"ends with offset {segment.last}" if segment.end or (active and end) else "is empty"
+        ends = f"ends with offset {end - 1}" if segment.end or (active and end) else "is empty"
         text = f"the {what} {ends}, but {name} says that it went up to {once - 1}"
-        lost = {**self._partition, "first_offset": end, "last_offset": once - 1}
-        severity, system = Severity.ERROR, "the broker goes on with the next segment"
+        # What was not flushed when the machine failed is lost like that: the broker starts, and its replicas may have it.
+        system = "the broker goes on with the next segment"
         if active:
-            # What was not flushed when the machine failed is lost like that, and the broker's replicas have it.
-            severity = Severity.ERROR if self._clean is True else Severity.WARNING
             system = f"the broker goes on at offset {end} or before: offsets are used again"
-        fault = Fault(_LOG, segment.file.size, 0, Kind.TRUNCATED, text, severity, system=system, lost=lost)
+        # What is lost with a torn batch, that says.
+        lost = {} if torn else {**self._partition, "first_offset": end, "last_offset": once - 1}
+        fault = Fault(_LOG, segment.file.size, 0, Kind.TRUNCATED, text, system=system, lost=lost)
         self._found.append((segment.file.name, fault))
         return True
+
+    def _trailing(self, base: int, end: int, once: int) -> None:
+        """The logs of the last segments are not there, of which indexes are left. A roll makes the log first."""
+        system = f"the broker deletes those, and goes on at offset {end} or before: offsets are used again"
+        if once > end:
+            lost = {**self._partition, "first_offset": end, "last_offset": once - 1}
+            text = f"{_ABSENT}: offsets from {end} to {once - 1} are gone"
+            self._gone(base, text, Severity.ERROR, system, lost)
+        else:
+            text = f"{_ABSENT}, without an entry: whether it held records is not known"
+            self._gone(base, text, Severity.WARNING, system, {})
 
     def _evidence(self, segment: _Segment, active: bool) -> tuple[int, str]:
         """The offset at which the segment once ended, by the file that says the most."""
@@ -226,7 +279,16 @@ class PartitionChecker:
             known.append((last + 1, segment_name(base, ".txnindex")))
         if active:
             known += [(offset, segment_name(offset, ".snapshot")) for offset in self._producers.waiting[-1:]]
+            known += [one for orphan in self._orphans if orphan > base for one in self._left_of(orphan)]
         return max(one for one in known if after is None or one[0] <= after)
+
+    def _left_of(self, base: int) -> Iterator[tuple[int, str]]:
+        """Up to where a segment went of which the log is not there, by its indexes."""
+        for suffix, check in ((".index", IndexCheck), (".timeindex", TimeIndexCheck)):
+            name = segment_name(base, suffix)
+            left = check(_content(self._listing, name) or b"", base, True)
+            if left.highest >= 0 and left.plausible:
+                yield left.highest + 1, name
 
     def finish(self) -> Iterator[tuple[str, Fault]]:
         while self._next < len(self._segments):
@@ -249,20 +311,24 @@ class PartitionChecker:
         upto = "on"
         if after > base:
             lost["last_offset"], upto = after - 1, f"to {after - 1}"
-        text = (
-            f"the file is not there, but other files of the segment are: offsets from {base} {upto} are gone"
-        )
         system = "the broker deletes those, and starts with an empty log"
-        fault = Fault(_LOG, 0, 0, Kind.LINK, text, Severity.ERROR, system=system, lost=lost)
-        self._found.append((segment_name(base, ".log"), fault))
+        self._gone(base, f"{_ABSENT}: offsets from {base} {upto} are gone", Severity.ERROR, system, lost)
 
     def _gap_faults(self) -> None:
         """Offsets that are in no batch, for which there is no better reason."""
-        if len(self._gaps) == 1 and not self._compacted and self._gaps[0][1] in self._taken:
-            # Else the log is whole, and a snapshot is taken where a segment begins.
+        if (
+            len(self._gaps) == 1
+            and not self._compacted
+            and self._gaps[0][1] in self._between & {*self._taken}
+        ):
+            # Else the log is whole, and a snapshot is taken where a segment begins: but also where a broker stops, and compaction
+            # may have removed all behind. That makes it no proof.
             _, first, after = self._gaps[0]
-            text = f"a segment seems to be missing: a snapshot of the producers was taken at offset {first}, where one began"
-            self._gone(first, after, text, Severity.WARNING)
+            text = (
+                f"offsets {first} to {after - 1} are in no batch, and a snapshot of the producers was taken at {first}: unless "
+                "the topic is compacted, a segment began there and is missing"
+            )
+            self._gone(first, text, Severity.WARNING, _GAP, {})
         elif self._gaps:
             name, first, after = self._gaps[0]
             missing = sum(high - low for _, low, high in self._gaps)
@@ -288,6 +354,25 @@ class _Segment:
         """Byte behind the last good batch."""
         self.last: int = file.hints["base_offset"] - 1
         self.whole = True
+        self.holes = 0
+        """How many stretches of damage there were."""
+        self.strays: list[tuple[int, int]] = []
+        """First and last offset of batches that are whole, among what the scan took for damage."""
+
+
+def _whole(listing: Listing, name: str, start: int, stop: int) -> Iterator[tuple[int, int]]:
+    """The offsets of the batch that takes all of some bytes, if there is one: its order alone is wrong."""
+    if not HEAD_SIZE <= stop - start <= _READ:
+        return
+    first = _content(listing, name, start, HEAD_SIZE) or b""
+    if len(first) < HEAD_SIZE:
+        return
+    head = np.frombuffer(first, HEAD, 1)[0]
+    if head["batch_length"] != stop - start - LENGTH_END:
+        return
+    data = _content(listing, name, start, stop - start) or b""
+    if head["crc"] == crc32c(data[CRC_START:]):
+        yield int(head["base_offset"]), int(head["base_offset"]) + int(head["last_offset_delta"])
 
 
 def _content(listing: Listing, name: str, offset: int = 0, length: int | None = None) -> bytes | None:

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from crc32c import crc32c
 
-from logwright.codec.base import Cut, Frames, Listing, PlannedFile, Window
+from logwright.codec.base import Frames, Window
 from logwright.codec.fault import Fault, Kind, Severity, UnreadableError
 from logwright.codec.kafka import log
 from logwright.codec.kafka.batch import COMPRESSION, CONTROL, CRC_START, HEAD, HEAD_SIZE, LENGTH_END, MAGIC
@@ -25,6 +25,8 @@ from logwright.codec.kafka.markers import bad_markers
 from logwright.codec.kafka.mend.runs import Run, lost, offsets, place
 from logwright.codec.kafka.names import segment_name
 from logwright.codec.kafka.scan import heads_at
+from logwright.codec.layout import Listing, PlannedFile
+from logwright.codec.mending import Cut
 from logwright.codec.option import Options
 
 _WINDOW = 4 << 20

@@ -11,12 +11,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from logwright.codec.base import Listing, Plan, PlannedFile, Role
 from logwright.codec.fault import LogwrightError
 from logwright.codec.kafka.index import INDEX_ENTRY
 from logwright.codec.kafka.mend.runs import Numbers
 from logwright.codec.kafka.names import segment_name
 from logwright.codec.kafka.walk import walk
+from logwright.codec.layout import Listing, Plan, PlannedFile, Role
 from logwright.codec.option import Options
 
 _SEGMENTS = 4

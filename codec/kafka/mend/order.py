@@ -16,11 +16,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from logwright.codec.base import Cut, Frames, Window
+from logwright.codec.base import Frames, Window
 from logwright.codec.kafka import log
 from logwright.codec.kafka.batch import HEAD, HEAD_SIZE
 from logwright.codec.kafka.mend.examine import Examined, reseal
 from logwright.codec.kafka.mend.runs import Copies, Numbers, Run, cut_of, lost, offsets
+from logwright.codec.mending import Cut
 from logwright.codec.option import Options
 
 _TOP = (1 << 63) - 1

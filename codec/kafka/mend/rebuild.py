@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from logwright.codec.base import Kept, Listing, Mended, Mending, Plan, Role
 from logwright.codec.fault import UsageError
 from logwright.codec.kafka.derive import PartitionDeriver
 from logwright.codec.kafka.mend.examine import examine
@@ -14,6 +13,8 @@ from logwright.codec.kafka.mend.repair import log_start
 from logwright.codec.kafka.mend.runs import Copies
 from logwright.codec.kafka.mend.write import PartitionMending, Segment, damage, kind_of
 from logwright.codec.kafka.names import EPOCH_FILE, segment_name
+from logwright.codec.layout import Listing, Plan, Role
+from logwright.codec.mending import Kept, Mended, Mending
 from logwright.codec.option import Options
 
 REBUILDS = ("index", "timeindex", "txnindex", "snapshot", EPOCH_FILE)
@@ -21,7 +22,7 @@ _ALL = "all"
 
 
 def rebuild(listing: Listing, plan: Plan, what: Sequence[str], options: Options) -> Mending:
-    """See `codec.base.Repairs`. Raises `DamageError` where a log is damaged."""
+    """See `codec.mending.Repairs`. Raises `DamageError` where a log is damaged."""
     wanted = _wanted(what)
     reader = Copies([listing])
     segments, said = [], []

@@ -11,7 +11,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
-from logwright.codec.base import Kept, Listing, Mended, Mending, Plan, Role, Strategy
 from logwright.codec.describe import DescriptionError
 from logwright.codec.fault import UnreadableError, UsageError
 from logwright.codec.kafka import log, metadata
@@ -25,6 +24,8 @@ from logwright.codec.kafka.mend.runs import Copies, Run, cut_of, place
 from logwright.codec.kafka.mend.system import SystemMending
 from logwright.codec.kafka.mend.write import PartitionMending, Segment, name_segments
 from logwright.codec.kafka.names import EPOCH_FILE, METADATA_FILE, claims_to_be_kafkas, segment_name
+from logwright.codec.layout import Listing, Plan, Role
+from logwright.codec.mending import Kept, Mended, Mending, Strategy
 from logwright.codec.option import Option, Options, parse_bool, parse_choice, parse_text
 
 PRODUCER_EXPIRATION = Option(
@@ -71,7 +72,7 @@ _TEMPORARY = (f"{EPOCH_FILE}.tmp", f"{METADATA_FILE}.tmp")
 
 
 def repair(copies: Sequence[Listing], plans: Sequence[Plan], strategy: Strategy, options: Options) -> Mending:
-    """See `codec.base.Repairs`."""
+    """See `codec.mending.Repairs`."""
     check_copies(copies)
     if strategy is Strategy.SYSTEM:
         if len(copies) > 1:

@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from logwright.codec.base import Cut
 from logwright.codec.fault import UsageError
 from logwright.codec.kafka.batch import DELETE_HORIZON
 from logwright.codec.kafka.mend.order import Order
 from logwright.codec.kafka.mend.runs import Copies, Run, offsets
+from logwright.codec.mending import Cut
 
 _SAME = ("partition_leader_epoch", "producer_id", "producer_epoch", "base_sequence", "last_offset_delta")
 """What compaction leaves as it is in a batch."""

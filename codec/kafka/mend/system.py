@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from logwright.codec.base import Cut, Kept, Listing, Mended, Plan, Role, Summary
 from logwright.codec.fault import DamageError
 from logwright.codec.kafka.broker.start import Started, start_broker
 from logwright.codec.kafka.mend.examine import Examined, examine
 from logwright.codec.kafka.mend.runs import Copies, joined, lost
 from logwright.codec.kafka.names import parse_segment
+from logwright.codec.layout import Listing, Plan, Role, Summary
+from logwright.codec.mending import Cut, Kept, Mended
 from logwright.codec.option import Options
 
 _ORDER = (".log", ".timeindex", ".txnindex", ".index", ".snapshot")
 
 
 class SystemMending:
-    """See `logwright.codec.base.Mending`."""
+    """See `logwright.codec.mending.Mending`."""
 
     def __init__(self, listing: Listing, plan: Plan, options: Options) -> None:
         self.listing, self.plan, self.options = listing, plan, options

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from logwright.codec.base import Cut, Kept, Listing, Mended, Summary
 from logwright.codec.fault import DamageError
 from logwright.codec.kafka.batch import (
     CONTROL,
@@ -27,6 +26,8 @@ from logwright.codec.kafka.markers import ABORT, markers
 from logwright.codec.kafka.mend.runs import Copies, Numbers, Run, cut_of, lost, offsets
 from logwright.codec.kafka.names import EPOCH_FILE, parse_segment, segment_name
 from logwright.codec.kafka.producers import ProducerState
+from logwright.codec.layout import Listing, Summary
+from logwright.codec.mending import Cut, Kept, Mended
 
 _INT_MAX = (1 << 31) - 1
 _ORDER = (".log", ".timeindex", ".txnindex", ".index", ".snapshot")
@@ -101,7 +102,7 @@ def name_segments(runs: Iterable[tuple[Run, int]], bases: Sequence[int], empty: 
 
 
 class PartitionMending:
-    """See `logwright.codec.base.Mending`."""
+    """See `logwright.codec.mending.Mending`."""
 
     def __init__(
         self,

@@ -12,8 +12,9 @@ from itertools import pairwise
 
 import numpy as np
 
-from logwright.codec.base import Frames, Listing, Plan, PlannedFile, Window
+from logwright.codec.base import Frames, Window
 from logwright.codec.fault import Fault, Kind, Severity
+from logwright.codec.layout import Listing, Plan, PlannedFile
 from logwright.codec.leveldb import log, table
 from logwright.codec.leveldb.check.table import TableCheck
 from logwright.codec.leveldb.descriptor import read_descriptor
@@ -35,7 +36,7 @@ ADVICE = (
 
 
 class DatabaseChecker:
-    """See `logwright.codec.base.Checker`. `deep`: blocks are looked into."""
+    """See `logwright.codec.layout.Checker`. `deep`: blocks are looked into."""
 
     def __init__(self, listing: Listing, plan: Plan, *, deep: bool) -> None:
         self._listing, self._deep = listing, deep
@@ -69,8 +70,8 @@ class DatabaseChecker:
         (file, check), self._at = self._at, None
         self._found += [(file.name, fault) for fault in check.faults]
         named = parse(file.name)
-        if named is not None:
-            self._tables[named.number] = file.name, check
+        assert named is not None
+        self._tables[named.number] = file.name, check
         # Keys and filters are not needed any more.
         check.blocks.keys = ()
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from logwright.codec.base import Entry, Listing
 from logwright.codec.fault import Kind, UsageError
+from logwright.codec.layout import Entry, Listing
 from logwright.codec.leveldb.keys import BYTEWISE
 from logwright.codec.leveldb.mend import logs
 from logwright.codec.leveldb.mend.logs import Log

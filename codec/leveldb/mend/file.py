@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from logwright.codec.base import Cut, Kept, Listing, Strategy
 from logwright.codec.fault import DamageError, Kind, Severity
+from logwright.codec.layout import Listing
 from logwright.codec.leveldb import manifest
 from logwright.codec.leveldb.framing import room_for, write_records
 from logwright.codec.leveldb.mend import logs
@@ -15,16 +15,17 @@ from logwright.codec.leveldb.mend.tables import Table, Tables
 from logwright.codec.leveldb.names import parse
 from logwright.codec.leveldb.records import Payloads
 from logwright.codec.leveldb.walk import Hole, Reader, walk
+from logwright.codec.mending import Cut, Kept, Strategy
 from logwright.codec.option import Options
 
 Pieces = tuple[Iterator[Kept | bytes], Sequence[Cut]]
 
 
 def mend_log(listing: Listing, name: str, strategy: Strategy, options: Options) -> Pieces:
-    """See `codec.base.Mends`."""
+    """See `codec.mending.Mends`."""
     found = logs.examine(listing, name, _number(name), _size(listing, name), options)
     prefix = strategy is Strategy.PREFIX
-    if prefix:
+    if prefix and found.first is not None:
         found = found.up_to_damage()
     return logs.pieces(listing, found, options, prefix=prefix), found.cut
 
@@ -63,7 +64,7 @@ def _records(read: Reader, first: int, options: Options) -> Iterator[Kept | byte
 
 
 def mend_table(listing: Listing, name: str, strategy: Strategy, options: Options) -> Pieces:
-    """See `codec.base.Mends`. Where the keys of most blocks are not in the bytewise order, or those of any with a sound index,
+    """See `codec.mending.Mends`. Where the keys of most blocks are not in the bytewise order, or those of any with a sound index,
     they are in another one."""
     size = _size(listing, name)
     reader = Tables(listing, options, bytewise=True)

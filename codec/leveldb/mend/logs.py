@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from logwright.codec.base import Bytes, Cut, Kept, Listing
+from logwright.codec.base import Bytes
 from logwright.codec.fault import Severity
+from logwright.codec.layout import Listing
 from logwright.codec.leveldb import log
 from logwright.codec.leveldb.framing import BATCH_HEADER, Int64s, room_for, write_records
 from logwright.codec.leveldb.keys import MAX_SEQUENCE
@@ -30,6 +31,7 @@ from logwright.codec.leveldb.write_batch import (
     WRITE_BATCH,
     measure,
 )
+from logwright.codec.mending import Cut, Kept
 from logwright.codec.option import Options
 
 _COUNT = WRITE_BATCH.offset("count")
@@ -54,14 +56,9 @@ class Log:
     high_before: int = -1
     """As `rows` and `high`, of what lies before that byte."""
 
-    @property
-    def sound(self) -> bool:
-        return self.first is None
-
     def up_to_damage(self) -> Log:
         """The same with nothing behind the first damage."""
-        if self.first is None:
-            return self
+        assert self.first is not None
         text = "; ".join([self.cut[0].why, "all behind it is cut too"])
         lost = self.rows - self.rows_before
         behind = Cut(self.file, self.first, self.size - self.first, text, 0, None if self.cut else lost)
@@ -75,14 +72,12 @@ def examine(listing: Listing, file: str, number: int, size: int, options: Option
     """Read a log from end to end."""
     found = Log(file, number, size)
     read = Reader(listing, file, size)
-    for one in _walk(read, options):
+    for one in walk_log(read, options):
         if isinstance(one, Hole):
             fault = one.fault
             if fault.severity is not Severity.INFO:
                 why = f"{fault.kind}: {fault.detail}"
                 _cut(found, Cut(file, fault.offset, fault.length, why, 0, fault.rows_lost, fault.lost))
-            elif read.touches(fault.offset, size):
-                _cut(found, Cut(file, fault.offset, fault.length, "the disk can't read it", 0))
             continue
         judged = _Judged.of(one)
         for i in np.flatnonzero(judged.why != "").tolist():
@@ -118,7 +113,7 @@ def pieces(listing: Listing, found: Log, options: Options, *, prefix: bool = Fal
     if prefix:
         return
     at = found.first
-    for one in _walk(Reader(listing, found.file, found.size), options):
+    for one in walk_log(Reader(listing, found.file, found.size), options):
         if isinstance(one, Hole):
             continue
         behind = one.frames.start + one.window.offset >= found.first
@@ -131,7 +126,7 @@ def pieces(listing: Listing, found: Log, options: Options, *, prefix: bool = Fal
         at += size
 
 
-def _walk(read: Reader, options: Options) -> Iterator[Stretch | Hole]:
+def walk_log(read: Reader, options: Options) -> Iterator[Stretch | Hole]:
     own = Options(log.CODEC.options, {MAX_RECORD.name: options[MAX_RECORD.name]})
     return walk(read, log.CODEC, log.CODEC.context(read.name, own))
 

@@ -4,28 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from logwright.codec.base import Cut, Kept, Listing, Mended, Mending, Plan, Summary
 from logwright.codec.fault import DamageError, UsageError
+from logwright.codec.layout import Listing, Plan, Summary
 from logwright.codec.leveldb.mend.examine import Found, examine
 from logwright.codec.leveldb.mend.repair import DatabaseMending
 from logwright.codec.leveldb.names import CURRENT
+from logwright.codec.mending import Cut, Kept, Mended, Mending
 from logwright.codec.option import Options
 
 REBUILDS = ("manifest", "current")
 
 
 def rebuild(listing: Listing, plan: Plan, what: Sequence[str], options: Options) -> Mending:
-    """See `codec.base.Repairs`. Raises `DamageError` where a table or a log is damaged, or is not there."""
+    """See `codec.mending.Repairs`. Raises `DamageError` where a table or a log is damaged, or is not there."""
     found = examine(listing, options, adopt=options["orphans"] == "adopt")
     if "manifest" not in what:
         return _Current(found)
-    _refuse_damaged(found)
+    refuse_damaged(found)
     mending = _Rebuilt(found, options, always=True)
     mending.salvage()
     return mending
 
 
-def _refuse_damaged(found: Found) -> None:
+def refuse_damaged(found: Found) -> None:
     for one in found.tables:
         if not one.sound:
             cut = min(one.cut, key=lambda cut: cut.offset, default=None)
@@ -37,10 +38,10 @@ def _refuse_damaged(found: Found) -> None:
                 if fault is not None
                 else (0, "damaged")
             )
-            raise _damage(one.file, at, why)
+            raise damage(one.file, at, why)
     for log in found.logs:
         if log.cut:
-            raise _damage(log.file, log.cut[0].offset, log.cut[0].why)
+            raise damage(log.file, log.cut[0].offset, log.cut[0].why)
     for level, known in found.missing:
         raise DamageError(
             f"table {known.number}, which the manifest has in level {level}, is not there: metadata are made from all tables and logs",
@@ -49,7 +50,7 @@ def _refuse_damaged(found: Found) -> None:
         )
 
 
-def _damage(file: str, at: int, why: str) -> DamageError:
+def damage(file: str, at: int, why: str) -> DamageError:
     return DamageError(
         f"{why}; metadata are made from sound tables and logs",
         path=file,
@@ -74,7 +75,7 @@ class _Rebuilt(DatabaseMending):
 
 
 class _Current:
-    """CURRENT alone. See `codec.base.Mending`."""
+    """CURRENT alone. See `codec.mending.Mending`."""
 
     def __init__(self, found: Found) -> None:
         self.found = found

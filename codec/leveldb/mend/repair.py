@@ -14,8 +14,8 @@ from itertools import pairwise
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from logwright.codec.base import Cut, Kept, Listing, Mended, Mending, Plan, Strategy, Summary
 from logwright.codec.fault import DamageError, UsageError
+from logwright.codec.layout import Listing, Plan, Summary
 from logwright.codec.leveldb import table
 from logwright.codec.leveldb.entries import user_key
 from logwright.codec.leveldb.keys import MAX_SEQUENCE, order
@@ -32,6 +32,7 @@ from logwright.codec.leveldb.snapshot import current, snapshot
 from logwright.codec.leveldb.table import readable
 from logwright.codec.leveldb.version import FileMetaData
 from logwright.codec.leveldb.version_edit import LEVELS
+from logwright.codec.mending import Cut, Kept, Mended, Mending, Strategy
 from logwright.codec.option import Option, Options, parse_choice, parse_text
 
 _COMPARATOR = Option(
@@ -69,7 +70,7 @@ REPAIR_OPTIONS = (_COMPARATOR, *_OWN, *(option for option in start.OPTIONS if op
 
 
 def repair(copies: Sequence[Listing], plans: Sequence[Plan], strategy: Strategy, options: Options) -> Mending:
-    """See `codec.base.Repairs`."""
+    """See `codec.mending.Repairs`."""
     if len(copies) > 1:
         raise UsageError(
             f"a LevelDB database has no replicas, {len(copies)} paths are named",
@@ -87,7 +88,7 @@ def repair(copies: Sequence[Listing], plans: Sequence[Plan], strategy: Strategy,
 
 @dataclass
 class DatabaseMending:
-    """See `logwright.codec.base.Mending`."""
+    """See `logwright.codec.mending.Mending`."""
 
     found: Found
     options: Options
@@ -354,9 +355,12 @@ class DatabaseMending:
             metas[level].append(self._meta(one, level, replace(meta, number=number)))
             yield Mended(self._named(one.file, _table_file(one, number)), pieces, one.file)
         for log in found.logs:
-            pieces = list(logs.pieces(found.listing, log, self.options, prefix=self.prefix))
+            pieces = list(self.log_pieces(log))
             yield Mended(self._named(log.file, log_name(log.number)), pieces, log.file)
         yield from self._metadata(metas)
+
+    def log_pieces(self, log: Log) -> Iterator[Kept | bytes]:
+        return logs.pieces(self.found.listing, log, self.options, prefix=self.prefix)
 
     def _named(self, old: str, new: str) -> str:
         if old != new:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from logwright.codec.base import Cut, Listing
 from logwright.codec.fault import Severity, UnreadableError
+from logwright.codec.layout import Listing
 from logwright.codec.leveldb import manifest
 from logwright.codec.leveldb.current import manifest_of
 from logwright.codec.leveldb.names import CURRENT, FileType, parse
@@ -18,6 +18,7 @@ from logwright.codec.leveldb.version import Version
 from logwright.codec.leveldb.version_edit import EditError, EditField
 from logwright.codec.leveldb.version_edit import parse as parse_edit
 from logwright.codec.leveldb.walk import Hole, Reader, walk
+from logwright.codec.mending import Cut
 from logwright.codec.option import Options
 from logwright.codec.whole import ParseError
 

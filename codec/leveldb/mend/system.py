@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from logwright.codec.base import Cut, Kept, Listing, Mended, Plan, Role, Summary
 from logwright.codec.fault import DamageError, Severity, UsageError
+from logwright.codec.layout import Listing, Plan, Role, Summary
 from logwright.codec.leveldb import log
 from logwright.codec.leveldb.framing import BATCH_HEADER
 from logwright.codec.leveldb.keys import BYTEWISE
@@ -18,6 +18,7 @@ from logwright.codec.leveldb.names import INFO_LOG, OLD_INFO_LOG, FileType, pars
 from logwright.codec.leveldb.opening import start
 from logwright.codec.leveldb.replay import Delivered, replay
 from logwright.codec.leveldb.walk import Hole, Reader, walk
+from logwright.codec.mending import Cut, Kept, Mended
 from logwright.codec.option import Option, Options
 
 _PASSED_OVER = "LevelDB passes over it, though its checksum is right"
@@ -25,7 +26,7 @@ _ORDER = (FileType.TABLE, FileType.LOG, FileType.DESCRIPTOR, FileType.CURRENT)
 
 
 class SystemMending:
-    """See `logwright.codec.base.Mending`."""
+    """See `logwright.codec.mending.Mending`."""
 
     def __init__(
         self, listing: Listing, plan: Plan, options: Options, reading: Sequence[Option], version: str | None
@@ -96,6 +97,7 @@ def _passed_over(listing: Listing, name: str, size: int) -> Iterator[Cut]:
     for one in replay(read, size):
         if isinstance(one, Delivered):
             seen.update((one.frames.start + one.window.offset).tolist())
+    sorted_ = np.array(sorted(seen), np.int64)
     named = parse(name)
     number = 0 if named is None else named.number
     context = log.CODEC.context(name, Options(log.CODEC.options))
@@ -108,7 +110,7 @@ def _passed_over(listing: Listing, name: str, size: int) -> Iterator[Cut]:
             continue
         head, frames = found.frames.header, found.frames
         starts = frames.start + found.window.offset
-        gone = np.flatnonzero(~np.isin(starts, list(seen)))
+        gone = np.flatnonzero(~np.isin(starts, sorted_))
         for some in np.split(gone, np.flatnonzero(np.diff(gone) != 1) + 1) if len(gone) else ():
             low, high = int(some[0]), int(some[-1])
             batches = head[low : high + 1]

@@ -15,8 +15,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from logwright.codec.base import Cut, Kept, Listing, Window
+from logwright.codec.base import Window
 from logwright.codec.fault import Fault, Kind, Severity
+from logwright.codec.layout import Listing
 from logwright.codec.leveldb import table
 from logwright.codec.leveldb.block import (
     COMPRESSION_NAMES,
@@ -47,10 +48,14 @@ from logwright.codec.leveldb.rows import DEFAULT_INTERVAL, Int64s, Unpacked, pac
 from logwright.codec.leveldb.table import readable
 from logwright.codec.leveldb.version import FileMetaData
 from logwright.codec.leveldb.walk import Hole, Reader, Stretch, walk
+from logwright.codec.mending import Cut, Kept
 from logwright.codec.option import Options
 
 _SLOTS = 8
 """So many filters are looked at for the bits per key that they were made with."""
+_VERSIONS = pa.schema(
+    [("key", pa.large_binary()), ("sequence_min", pa.int64()), ("sequence_max", pa.int64())]
+)
 
 
 @dataclass(slots=True)
@@ -164,7 +169,7 @@ class Tables:
         read = Reader(self.listing, file, size)
         check = TableCheck(read, self.limit, bytewise=self.bytewise)
         found = Table(file, number, size, known, level, self.bytewise, check)
-        for one in self._walk(read):
+        for one in self.walk(read):
             if isinstance(one, Hole):
                 found.holes.append(one.fault)
                 continue
@@ -175,7 +180,7 @@ class Tables:
             self._salvage(found)
         return found
 
-    def _walk(self, read: Reader) -> Iterator[Stretch | Hole]:
+    def walk(self, read: Reader) -> Iterator[Stretch | Hole]:
         own = Options(table.CODEC.options, {table.MAX_DECOMPRESSED.name: self.limit})
         return walk(read, table.CODEC, table.CODEC.context(read.name, own))
 
@@ -184,13 +189,13 @@ class Tables:
     def _salvage(self, found: Table) -> None:
         blocks: list[Block] = []
         dropped: list[tuple[int, int, str]] = []
-        for one in self._walk(Reader(self.listing, found.file, found.size)):
+        for one in self.walk(Reader(self.listing, found.file, found.size)):
             if isinstance(one, Hole):
                 continue
             for portion in portions(one.window, one.frames, self.limit):
                 judged = portion.judged(NO_INDEX) if self.bytewise else None
                 for i in range(len(portion.frames)):
-                    block, why = self._block(found, one.window, portion, judged, i)
+                    block, why = self.block(found, one.window, portion, judged, i)
                     if block is not None:
                         blocks.append(block)
                     if why:
@@ -209,7 +214,7 @@ class Tables:
         found.blocks = blocks
         self._tell(found, dropped)
 
-    def _block(
+    def block(
         self, found: Table, window: Window, portion: Portion, judged: Int64s | None, i: int
     ) -> tuple[Block | None, str]:
         """A data block, as far as it can be read; and why not all of it can."""
@@ -232,7 +237,7 @@ class Tables:
                 made.value_ends[low : high + 1], made.per_block[i : i + 1], made.skipped[i : i + 1],
             )  # fmt: skip
             data = packed(part, int(portion.measured[i, INTERVAL]) or DEFAULT_INTERVAL)
-            kind, content = stored(data, _compression(int(head["type"][i])))
+            kind, content = stored(data, compression(int(head["type"][i])))
             block.made = sealed(content, kind)
             why += f"; the {block.rows} entries before are kept"
         if judged is not None and judged[i] & INSIDE:
@@ -347,14 +352,14 @@ class Tables:
             if block.made is None:
                 kinds[int(self.listing.read(found.file, block.stop - TRAILER_SIZE, 1)[0])] += 1
         kinds.pop(NONE, None)
-        return TableSettings(compression=_compression(max(kinds, key=lambda one: kinds[one], default=NONE)))
+        return TableSettings(compression=compression(max(kinds, key=lambda one: kinds[one], default=NONE)))
 
     def versions(self, found: Table) -> pa.Table:
         """The user keys of a table, `key`, each with the smallest and the largest of its sequence numbers, `low` and `high`."""
-        batches: list[pa.Table] = []
+        batches = [_VERSIONS.empty_table()]
         read = Reader(self.listing, found.file, found.size)
         kept = None if found.blocks is None else {block.start for block in found.blocks}
-        for one in self._walk(read):
+        for one in self.walk(read):
             if isinstance(one, Hole):
                 continue
             for portion in portions(one.window, one.frames, self.limit):
@@ -366,15 +371,8 @@ class Tables:
                 )
                 part = pa.table({"key": keys, "sequence": pa.array(made.trailers >> 8 & MAX_SEQUENCE)})
                 part = part.filter(pa.array(np.repeat(good, made.per_block)))
-                batches.append(part.group_by("key").aggregate([("sequence", "min"), ("sequence", "max")]))
-        if not batches:
-            return pa.table(
-                {
-                    "key": pa.array([], pa.large_binary()),
-                    "low": pa.array([], pa.int64()),
-                    "high": pa.array([], pa.int64()),
-                }
-            )
+                ranges = part.group_by("key").aggregate([("sequence", "min"), ("sequence", "max")])
+                batches.append(ranges.select(_VERSIONS.names))
         both = (
             pa.concat_tables(batches)
             .group_by("key")
@@ -536,7 +534,7 @@ class Tables:
         )
 
 
-def _compression(kind: int) -> str:
+def compression(kind: int) -> str:
     return COMPRESSION_NAMES[kind] if kind < len(COMPRESSION_NAMES) else COMPRESSION_NAMES[NONE]
 
 

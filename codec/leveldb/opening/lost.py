@@ -10,8 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from logwright.codec.base import Codec, Group, Listing, Run
+from logwright.codec.base import Codec
 from logwright.codec.fault import Fault
+from logwright.codec.layout import Group, Listing, Run
 from logwright.codec.leveldb import live, log, table
 from logwright.codec.leveldb.filter import hash_keys
 from logwright.codec.leveldb.table import readable
@@ -34,7 +35,7 @@ class Lost:
 
 
 class _Salvaged:
-    """The rows of a run that are undamaged. See `logwright.codec.base.Stream`."""
+    """The rows of a run that are undamaged. See `logwright.codec.layout.Stream`."""
 
     def __init__(self, listing: Listing, run: Run, sizes: Mapping[str, int]) -> None:
         self.listing, self.run, self.sizes = listing, run, sizes

@@ -1,4 +1,4 @@
-"""Opening a database in thought: the verdict, what is on the disk afterwards, and what an iterator gives. See `codec.base.Predicts`."""
+"""Opening a database in thought: the verdict, what is on the disk afterwards, and what an iterator gives. See `codec.predict.Predicts`."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from functools import cached_property
 
 import pyarrow as pa
 
-from logwright.codec.base import Group, Listing, Part, Verdict
 from logwright.codec.disk import Disk
 from logwright.codec.fault import UsageError
+from logwright.codec.layout import Group, Listing, Part
 from logwright.codec.leveldb import encode
 from logwright.codec.leveldb.keys import BYTEWISE
 from logwright.codec.leveldb.opening.db_impl import DBImpl, FromLog
@@ -22,6 +22,7 @@ from logwright.codec.leveldb.opening.table import MAIN, Reading, Table, TableFil
 from logwright.codec.leveldb.table import readable
 from logwright.codec.leveldb.version import FileMetaData
 from logwright.codec.option import Option, Options, parse_bool
+from logwright.codec.predict import Verdict
 
 VERSIONS = (MAIN, "1.23", "1.22")
 VIEW = "live"
@@ -88,7 +89,7 @@ class _Asked:
 
 
 class Opened:
-    """A database after `DB::Open`. See `logwright.codec.base.Opened` and `Serves`."""
+    """A database after `DB::Open`. See `logwright.codec.predict.Opened` and `Serves`."""
 
     def __init__(
         self,
@@ -236,7 +237,7 @@ def open_database(
     clean: bool | None,
     parts: Callable[[], Sequence[Part | Group]] = tuple,
 ) -> Opened:
-    """Open a database in thought. See `logwright.codec.base.Predicts`. `parts` gives those of the view of all that is undamaged."""
+    """Open a database in thought. See `logwright.codec.predict.Predicts`. `parts` gives those of the view of all that is undamaged."""
     release = version_of(version)
     disk = Disk(listing)
     comparator = options["comparator"] or BYTEWISE

@@ -9,16 +9,23 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import click
+
+if TYPE_CHECKING:
+    from logwright.codec.fault import UsageError
 
 VERBS = (
     "inspect",
     "dump",
     "verify",
+    "explain",
     "repair",
     "rebuild",
     "convert",
+    "diff",
+    "edit",
     "generate",
     "damage",
     "roundtrip",
@@ -45,10 +52,28 @@ class Verbs(click.Group):
         return command
 
     def invoke(self, ctx: click.Context) -> object:
+        from logwright.codec.fault import UsageError
+
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
             raise _ReaderGone from None  # click would end with status 1
+        except UsageError as error:
+            if error.unknown is not None and ctx.invoked_subcommand is not None:
+                self._suggest(ctx, ctx.invoked_subcommand, error.unknown, error)
+            raise
+
+    def _suggest(self, ctx: click.Context, verb: str, name: str, error: UsageError) -> None:
+        """Options of the verb itself are ones that were meant, too."""
+        from logwright.cli.common import nearest
+
+        command = self.get_command(ctx, verb)
+        assert command is not None
+        near = nearest(command, name, error.known)
+        if near is not None and near.removeprefix("--") not in error.known:
+            error.advice = f"Did you mean {near}?"
+        elif near is None:
+            error.advice += f". `logwright {verb} --help` lists those of {verb} itself"
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

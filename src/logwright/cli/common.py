@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
@@ -41,10 +42,30 @@ def paths_and_options(words: tuple[str, ...]) -> tuple[list[str], dict[str, Any]
         name, sign, value = word[2:].partition("=")
         if not sign:
             if not rest or rest[0].startswith("--"):
-                raise click.UsageError(f"option --{name} needs a value")
+                raise click.UsageError(f"option --{name} needs a value{_instead(name)}")
             value = rest.pop(0)
         options[name] = value
     return paths, options
+
+
+def nearest(command: click.Command, name: str, known: Iterable[str] = ()) -> str | None:
+    """The option that is meant by a name that neither the command has, nor is among those of the codec, which are `known`."""
+    from logwright.codec.option import fold
+
+    own = {
+        fold(text): text
+        for one in command.params
+        if isinstance(one, click.Option)
+        for text in (*one.opts, *one.secondary_opts)
+    }
+    names = {**{fold(one): f"--{one}" for one in known}, **own}
+    near = difflib.get_close_matches(fold(name), names, n=1, cutoff=0.6)
+    return names[near[0]] if near else None
+
+
+def _instead(name: str) -> str:
+    near = nearest(click.get_current_context().command, name)
+    return "" if near is None else f". Did you mean {near}?"
 
 
 MODES = ("FAILFAST", "PERMISSIVE", "DROPMALFORMED", "AS_SYSTEM")

@@ -1,4 +1,4 @@
-"""`logwright convert`: native files to and from Parquet and Arrow."""
+"""`logwright convert`: native files to and from Parquet, Arrow and JSON lines, and to other native files."""
 
 from __future__ import annotations
 
@@ -27,9 +27,10 @@ def command(
     columns: str | None, filters: tuple[str, ...], limit: int | None, mode: str,
     as_system: str | None, clean: bool | None,
 ) -> int:  # fmt: skip
-    """Convert SOURCE to TARGET: a .parquet or .arrow file on one side, native files on the other.
+    """Convert SOURCE to TARGET: native files to a .parquet, .arrow or .jsonl file, back, or to other native files.
 
-    Options of the native side are given by upstream's names: --segment-bytes 64m --compression-type zstd.
+    Options of the native side are given by upstream's names: --segment-bytes 64m --compression-type zstd. --filter cuts by offset,
+    time or key on the way. Order is kept, and what of native files the result can't hold is told, or refused.
     """
     from logwright.conversion import convert
 
@@ -38,6 +39,8 @@ def command(
         if_exists=if_exists, rows_only=rows_only, **own_options(ctx),
     )  # fmt: skip
     click.echo(f"{done['rows']} rows in {', '.join(str(name) for name in done['files'])}", err=True)
+    for line in done["notes"]:
+        click.echo(f"note: {line}", err=True)
     if done["written"] is not None:
         for line in done["written"].warnings:
             click.echo(f"warning: {line}", err=True)

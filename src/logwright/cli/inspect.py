@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import shlex
 from typing import Any
 
 import click
@@ -34,10 +35,12 @@ def command(path: tuple[str, ...], codec: str | None, as_json: bool) -> int:
 def render(found: dict[str, Any]) -> str:
     """A short text: the headline, then a line for each fact, then the files."""
     found = dict(found)
-    lines = [f"{click.style(found.pop('path'), bold=True)}  {found.pop('codec')}: {found.pop('title')}"]
+    path = found.pop("path")
+    lines = [f"{click.style(path, bold=True)}  {found.pop('codec')}: {found.pop('title')}"]
     files, faults = found.pop("files", None), found.pop("faults", [])
     found.pop("kind"), found.pop("views", None)
     facts = {**found.pop("facts", {}), **found.pop("ranges", {}), **found.pop("counts", {}), **found}
+    damaged = facts.pop("damaged", None)
     width = max((len(name) for name in facts), default=0)
     for name, value in facts.items():
         if value not in (None, [], {}, ()):
@@ -55,6 +58,10 @@ def render(found: dict[str, Any]) -> str:
         lines.append(
             f"  {fault['severity']}: {where}at {fault['offset']}: {fault['kind']}, {fault['detail']}"
         )
+    for one in damaged or ():
+        lines.append(f"  damaged: {one['file']} from byte {one['offset']} on: {one['detail']}")
+    if damaged or any(fault["severity"] == "error" for fault in faults):
+        lines.append(f"  logwright verify {shlex.quote(path)}   says what is lost")
     return "\n".join(lines)
 
 

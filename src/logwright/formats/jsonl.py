@@ -7,14 +7,19 @@ Bytes are, by default, a string where they are valid UTF-8 and `{"$hex": "..."}`
 from __future__ import annotations
 
 import base64
+import datetime
+import itertools
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from logwright.codec.fault import UsageError
+from logwright.codec.table import Table
 
 BYTES = ("auto", "hex", "base64", "utf8")
 
@@ -153,4 +158,127 @@ def plain(value: Any, form: str) -> Any:
         return [plain(one, form) for one in value]
     if hasattr(value, "timestamp"):
         return round(value.timestamp() * 1000)
+    return value
+
+
+# And back
+
+_ROWS = 1 << 14
+"""So many lines are made a batch."""
+
+
+def from_lines(path: str, table: Table) -> pa.RecordBatchReader:
+    """The rows of JSON lines as columns of a table: those named in the first lines, in the order of the table.
+
+    Bytes are text or `{"$hex": "..."}`, times integers in milliseconds or ISO 8601, what a line does not name is null. Raises
+    `UsageError` with the number of the line, for what is no JSON and for values that do not fit.
+    """
+    with open(path, "rb") as stream:
+        head = list(_objects(enumerate(stream, 1), path))
+    named = dict.fromkeys(name for _, one in head for name in one)
+    if head:
+        table.select(list(named))  # raises, with the nearest name
+    schema = pa.schema([pa.field(one.name, one.type) for one in table.columns if one.name in named])
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        with open(path, "rb") as stream:
+            lines = enumerate(stream, 1)
+            while rows := list(_objects(lines, path)):
+                for number, one in rows:
+                    new = next((name for name in one if name not in named), None)
+                    if new is not None:
+                        table.select([new])
+                        raise UsageError(
+                            f"line {number} has a column {new!r} that the first {len(head)} lines have not",
+                            path=path,
+                            advice="Name it in the first line too, with null",
+                        )
+                yield pa.RecordBatch.from_arrays(
+                    [_read(field, rows, path) for field in schema], schema=schema
+                )
+
+    return pa.RecordBatchReader.from_batches(schema, batches())
+
+
+def _objects(lines: Iterator[tuple[int, bytes]], path: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The next lines, with their numbers; empty ones count for nothing."""
+    full = ((number, line) for number, line in lines if line.strip())
+    for number, line in itertools.islice(full, _ROWS):
+        try:
+            found = json.loads(line)
+        except ValueError as error:
+            raise UsageError(f"line {number} is no JSON: {error}", path=path) from None
+        if not isinstance(found, dict):
+            shown = line[:40].decode("utf-8", "replace")
+            raise UsageError(f"line {number} is no object but {shown!r}", path=path)
+        yield number, found
+
+
+def _read(field: pa.Field, rows: list[tuple[int, dict[str, Any]]], path: str) -> pa.Array:
+    values = []
+    for number, one in rows:
+        try:
+            values.append(_value(one.get(field.name), field.type))
+        except (TypeError, ValueError, AttributeError, OverflowError):
+            raise _misfit(number, field, one[field.name], path) from None
+    try:
+        return pa.array(values, field.type)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        for number, one in rows:
+            try:
+                pa.array([_value(one.get(field.name), field.type)], field.type)
+            except (pa.ArrowException, TypeError, ValueError, OverflowError):
+                raise _misfit(number, field, one[field.name], path) from None
+        raise
+
+
+def _misfit(number: int, field: pa.Field, value: Any, path: str) -> UsageError:
+    text = json.dumps(value)
+    return UsageError(
+        f"line {number}, column {field.name!r}: {text if len(text) <= 60 else text[:57] + '...'} is no {field.type}",
+        path=path,
+    )
+
+
+def _value(value: Any, kind: pa.DataType) -> Any:
+    """A value of JSON as Arrow takes it for a type."""
+    if value is None:
+        return None
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        if isinstance(value, dict):
+            ((sign, text),) = value.items()
+            if sign != "$hex":
+                raise ValueError(sign)
+            return bytes.fromhex(text)
+        return value.encode()
+    if pa.types.is_timestamp(kind):
+        if isinstance(value, str):
+            when = datetime.datetime.fromisoformat(value)
+            return when if when.tzinfo else when.replace(tzinfo=datetime.UTC)
+        return (
+            _plain_int(value) * {"s": 1, "ms": 1000, "us": 1_000_000, "ns": 1_000_000_000}[kind.unit] // 1000
+        )
+    if pa.types.is_boolean(kind):
+        if not isinstance(value, bool):
+            raise TypeError
+        return value
+    if pa.types.is_integer(kind):
+        return _plain_int(value)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        if not isinstance(value, list):
+            raise TypeError
+        return [_value(one, kind.value_type) for one in value]
+    if pa.types.is_struct(kind):
+        fields = {kind.field(i).name: kind.field(i).type for i in range(kind.num_fields)}
+        if set(value) - set(fields):
+            raise ValueError
+        return {name: _value(value.get(name), one) for name, one in fields.items()}
+    if not isinstance(value, str):
+        raise TypeError
+    return value
+
+
+def _plain_int(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError
     return value

@@ -16,8 +16,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from logwright.codec.base import Layout
 from logwright.codec.fault import BusyError, ExistsError, LogwrightError, StorageError, UsageError
+from logwright.codec.layout import Layout
 from logwright.codec.option import Options
 from logwright.readers.copies import copies_of, one_of_each
 from logwright.readers.report import Report

@@ -1,0 +1,109 @@
+"""What the real system would do with a directory if it were started on it now: what a layout may offer besides (`Predicts`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
+
+import pyarrow as pa
+
+from logwright.codec.layout import Group, Listing, Part, Plan
+from logwright.codec.option import Options
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the real system would do with a directory if it were started on it now. Nothing is started for it.
+
+    `scope` says what does not come up where `opens` is False: the whole "process", the "log_dir" (or what the system calls a
+    disk of its own), or the "partition" (or ledger, or queue) alone. `error` is what it would say, `error_class` its exception.
+    """
+
+    name: str
+    version: str
+    clean: bool
+    """Whether the last stop counts as a clean one, and `clean_from` how that is known; "" where it makes no difference."""
+    clean_from: str
+    opens: bool = True
+    scope: str | None = None
+    error: str | None = None
+    error_class: str | None = None
+    rows: int | None = None
+    """So many rows does a client get by the default view; `rows_lost` are undamaged ones that it does not get."""
+    rows_lost: int | None = None
+    lost: tuple[Mapping[str, Any], ...] = ()
+    serves: Mapping[str, Any] = field(default_factory=dict)
+    """First and last of the system's own numbers that are served, and where its client stops with an error (or None)."""
+    truncates: Mapping[str, int] = field(default_factory=dict)
+    """File by the size that it is cut to."""
+    removes: tuple[str, ...] = ()
+    rewrites: tuple[str, ...] = ()
+    creates: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """As the report has it."""
+        return {
+            "name": self.name,
+            "version": self.version,
+            "clean": self.clean,
+            "clean_from": self.clean_from,
+            "opens": self.opens,
+            "scope": self.scope,
+            "error": self.error,
+            "error_class": self.error_class,
+            "rows": self.rows,
+            "rows_lost": self.rows_lost,
+            "lost": [dict(one) for one in self.lost],
+            "serves": dict(self.serves),
+            "truncates": dict(self.truncates),
+            "removes": list(self.removes),
+            "rewrites": list(self.rewrites),
+            "creates": list(self.creates),
+            "warnings": list(self.warnings),
+        }
+
+
+class Opened(Protocol):
+    """A directory as the real system would leave it after its start."""
+
+    @property
+    def verdict(self) -> Verdict: ...
+
+    @property
+    def after(self) -> Listing:
+        """The directory with everything cut, removed, renamed and made anew; the one asked about is as it was."""
+        ...
+
+    def parts(self, view: str) -> Sequence[Part | Group]:
+        """What its clients get, in order, as stretches of the files as they are now. What lies behind the place where a client
+        stops with an error is not among them."""
+        ...
+
+
+@runtime_checkable
+class Serves(Protocol):
+    """What an `Opened` may offer besides: the rows that its clients get, where these are no stretches of files."""
+
+    def serves(self, view: str) -> bool:
+        """Whether the rows of a view are to be had so, not by `Opened.parts`. Raises `UsageError` for a view that no client has."""
+        ...
+
+    def serve(self, view: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """The rows, these columns of the view's table; in bounded memory."""
+        ...
+
+
+@runtime_checkable
+class Predicts(Protocol):
+    """What a layout may offer besides: to say what the real system would do."""
+
+    versions: Sequence[str]
+    """The versions that can be asked about, the newest first."""
+
+    def open_as(
+        self, listing: Listing, plan: Plan, options: Options, *, version: str | None, clean: bool | None
+    ) -> Opened:
+        """Start the system on the directory, in thought. `version` None: the newest; `clean` None: the system's own marker says."""
+        ...

@@ -1,0 +1,182 @@
+# Made from the descriptions in codec/ by `make docs`: change those.
+meta:
+  id: kafka_log
+  title: 'Kafka log segment: record batches of magic 2'
+  endian: be
+  encoding: UTF-8
+doc: 'What a log of Kafka 0.11 or later is made of: 61 bytes of header and the records.'
+seq:
+  - id: frames
+    type: record_batch
+    repeat: eos
+types:
+  record_batch:
+    doc: 'What a log of Kafka 0.11 or later is made of: 61 bytes of header and the records.'
+    seq:
+      - id: base_offset
+        type: s8be
+        doc: 'offset of the first record; not covered by the checksum'
+      - id: batch_length
+        type: s4be
+        doc: 'bytes that follow; not covered by the checksum'
+      - id: body
+        type: record_batch_body
+        size: batch_length
+  record_batch_body:
+    doc: 'What the size of RecordBatch counts.'
+    seq:
+      - id: partition_leader_epoch
+        type: s4be
+        doc: 'of the leader that appended it, -1 for none; not covered'
+      - id: magic
+        type: s1
+        valid: 2
+        doc: 'not covered by the checksum'
+      - id: crc
+        type: u4be
+        doc: 'CRC-32C of all that follows'
+      - id: attributes
+        type: s2be
+      - id: last_offset_delta
+        type: s4be
+        doc: 'last offset of the batch less base_offset; survives compaction'
+      - id: base_timestamp
+        type: s8be
+        doc: 'that of the first record, or the delete horizon'
+      - id: max_timestamp
+        type: s8be
+        doc: 'largest of the records, or the time of the append'
+      - id: producer_id
+        type: s8be
+        doc: '-1 for none'
+      - id: producer_epoch
+        type: s2be
+        doc: '-1 for none'
+      - id: base_sequence
+        type: s4be
+        doc: 'sequence number of the first record, -1 for none'
+      - id: records_count
+        type: s4be
+        doc: 'records present: compaction may leave fewer, even none'
+      - id: records
+        repeat: expr
+        repeat-expr: records_count
+        type: record
+        if: '(attributes & 7) == 0'
+        doc: 'records one after the other, or a compressed stream of them'
+      - id: records_other
+        size-eos: true
+        if: '(attributes & 7) != 0'
+        doc: 'records one after the other, or a compressed stream of them'
+    instances:
+      attributes_compression:
+        value: '(attributes >> 0) & 7'
+        doc: 'how the records are compressed, as one stream; 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd'
+      attributes_timestamp_type:
+        value: '(attributes >> 3) & 1'
+        doc: 'append time: max_timestamp is every record''s; 0 CREATE_TIME, 1 LOG_APPEND_TIME'
+      attributes_is_transactional:
+        value: '(attributes >> 4) & 1'
+        doc: 'the batch is part of a transaction of its producer'
+      attributes_is_control:
+        value: '(attributes >> 5) & 1'
+        doc: 'the records are markers of the system, not data'
+      attributes_has_delete_horizon:
+        value: '(attributes >> 6) & 1'
+        doc: 'base_timestamp is when tombstones and markers may be removed'
+  record:
+    doc: 'One record of a batch of magic 2.'
+    seq:
+      - id: length
+        type: varint
+        doc: 'bytes that follow'
+      - id: body
+        type: record_body
+        size: length.value
+  record_body:
+    doc: 'What the size of Record counts.'
+    seq:
+      - id: attributes
+        type: s1
+        doc: 'unused'
+      - id: timestamp_delta
+        type: varlong
+        doc: 'milliseconds from base_timestamp'
+      - id: offset_delta
+        type: varint
+        doc: 'from base_offset; gaps are left by compaction'
+      - id: key_length
+        type: varint
+        doc: 'length of key'
+      - id: key
+        size: 'key_length.value < 0 ? 0 : key_length.value'
+        doc: 'null and empty differ'
+      - id: value_length
+        type: varint
+        doc: 'length of value'
+      - id: value
+        size: 'value_length.value < 0 ? 0 : value_length.value'
+        doc: 'null is a tombstone in a compacted topic'
+      - id: headers_count
+        type: varint
+        doc: 'number of headers'
+      - id: headers
+        repeat: expr
+        repeat-expr: headers_count.value
+        type: header
+  control_record_key:
+    doc: 'The key of a record in a control batch.'
+    seq:
+      - id: version
+        type: s2be
+        doc: '0; later ones may be longer'
+      - id: type
+        type: s2be
+        doc: 'what the record marks (0 ABORT, 1 COMMIT, 2 LEADER_CHANGE, 3 SNAPSHOT_HEADER, 4 SNAPSHOT_FOOTER, 5 KRAFT_VERSION, 6 KRAFT_VOTERS)'
+  end_txn_marker:
+    doc: 'The value of an ABORT or COMMIT record.'
+    seq:
+      - id: version
+        type: s2be
+        doc: '0; later ones may be longer'
+      - id: coordinator_epoch
+        type: s4be
+        doc: 'of the transaction coordinator that ended the transaction'
+  header:
+    doc: 'One header of a record. Order and duplicates are kept.'
+    seq:
+      - id: key_length
+        type: varint
+        doc: 'length of key'
+      - id: key
+        size: key_length.value
+        type: str
+        doc: 'UTF-8 by convention; may be empty, never null'
+      - id: value_length
+        type: varint
+        doc: 'length of value'
+      - id: value
+        size: 'value_length.value < 0 ? 0 : value_length.value'
+        doc: 'any bytes'
+  varint:
+    seq:
+      - id: groups
+        type: u1
+        repeat: until
+        repeat-until: '_ < 128'
+    instances:
+      raw:
+        value: '(groups.size > 0 ? (groups[0] & 127) << 0 : 0) | (groups.size > 1 ? (groups[1] & 127) << 7 : 0) | (groups.size > 2 ? (groups[2] & 127) << 14 : 0) | (groups.size > 3 ? (groups[3] & 127) << 21 : 0) | (groups.size > 4 ? (groups[4] & 127) << 28 : 0)'
+      value:
+        value: '(raw >> 1) ^ -(raw & 1)'
+  varlong:
+    seq:
+      - id: groups
+        type: u1
+        repeat: until
+        repeat-until: '_ < 128'
+    instances:
+      raw:
+        value: '(groups.size > 0 ? (groups[0] & 127) << 0 : 0) | (groups.size > 1 ? (groups[1] & 127) << 7 : 0) | (groups.size > 2 ? (groups[2] & 127) << 14 : 0) | (groups.size > 3 ? (groups[3] & 127) << 21 : 0) | (groups.size > 4 ? (groups[4] & 127) << 28 : 0) | (groups.size > 5 ? (groups[5] & 127) << 35 : 0) | (groups.size > 6 ? (groups[6] & 127) << 42 : 0) | (groups.size > 7 ? (groups[7] & 127) << 49 : 0) | (groups.size > 8 ? (groups[8] & 127) << 56 : 0) | (groups.size > 9 ? (groups[9] & 127) << 63 : 0)'
+      value:
+        value: '(raw >> 1) ^ -(raw & 1)'

@@ -1,0 +1,264 @@
+"""Rows of two sides put next to each other, by their keys or by their places, and compared column by column.
+
+Both sides are streams of record batches, of which one of each is in memory. Where the keys of both are the same, row after row,
+which is nearly everywhere, all is done on whole columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from logwright.codec.fault import UsageError
+
+Mask = npt.NDArray[np.bool_]
+Numbers = npt.NDArray[np.int64]
+
+_SMALL, _LARGE = 1 << 10, 1 << 16
+"""So many rows of each side are matched one by one where their keys are not the same; twice as many each time it goes on."""
+
+
+class Disordered(UsageError):
+    """Rows can't be matched by a key: they don't come in its order."""
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Rows next to each other, in order: row `ia[i]` of `a` and row `ib[i]` of `b`, -1 where a side has none.
+
+    The first rows of `a` and `b` are the rows `first_a` and `first_b` of their sides.
+    """
+
+    a: pa.RecordBatch
+    b: pa.RecordBatch
+    ia: Numbers
+    ib: Numbers
+    first_a: int
+    first_b: int
+
+    @property
+    def aligned(self) -> bool:
+        """Whether row i is next to row i throughout."""
+        return len(self.a) == len(self.b) == len(self.ia) and bool(
+            (self.ia == self.ib).all() and (len(self.ia) == 0 or self.ia[0] == 0)
+        )
+
+
+class _Side:
+    """The rows that are still to be matched."""
+
+    def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
+        self._batches = iter(batches)
+        self.rows = 0
+        """So many were matched."""
+        self.batch: pa.RecordBatch | None = None
+        self.schema: pa.Schema | None = None
+
+    def fill(self) -> bool:
+        """Have a row, if there is one."""
+        while self.batch is None or not self.batch.num_rows:
+            self.batch = next(self._batches, None)
+            if self.batch is None:
+                return False
+            self.schema = self.batch.schema
+        return True
+
+    def take(self, count: int) -> pa.RecordBatch:
+        assert self.batch is not None
+        taken, self.batch = self.batch.slice(0, count), self.batch.slice(count)
+        self.rows += count
+        return taken
+
+    def nothing(self) -> pa.RecordBatch:
+        """No rows, of the other side."""
+        return pa.RecordBatch.from_pylist([], schema=self.schema or pa.schema([]))
+
+
+def match(
+    a: Iterable[pa.RecordBatch], b: Iterable[pa.RecordBatch], key: Sequence[str] = ()
+) -> Iterator[Pairs]:
+    """All rows of both sides. `key`: columns in whose order the rows come, each key once; `-name` is in descending order. Without
+    one, row by row from the first on.
+
+    Raises `Disordered`.
+    """
+    left, right = _Side(a), _Side(b)
+    size = 0
+    while left.fill() and right.fill():
+        assert left.batch is not None
+        assert right.batch is not None
+        if not size:
+            count = _same_keys(left.batch, right.batch, key)
+            if count:
+                yield _together(left, right, count)
+                continue
+            size = _SMALL
+        at = left.rows, right.rows
+        keys = [_keys(one.batch.slice(0, size), key) for one in (left, right) if one.batch is not None]
+        ia, ib = _merge(*keys)
+        rows = [int(some.max(initial=-1)) + 1 for some in (ia, ib)]
+        yield Pairs(left.take(rows[0]), right.take(rows[1]), ia, ib, *at)
+        # What was matched to the end goes on so, or else there is more to be done one by one.
+        size = 0 if bool(((ia[-8:] >= 0) & (ib[-8:] >= 0)).all()) else min(2 * size, _LARGE)
+    while left.fill():
+        yield _alone(left, right, mine=True)
+    while right.fill():
+        yield _alone(right, left, mine=False)
+
+
+def _together(left: _Side, right: _Side, count: int) -> Pairs:
+    numbers = np.arange(count, dtype=np.int64)
+    at = left.rows, right.rows
+    return Pairs(left.take(count), right.take(count), numbers, numbers, *at)
+
+
+def _alone(side: _Side, other: _Side, *, mine: bool) -> Pairs:
+    assert side.batch is not None
+    count, at = len(side.batch), side.rows
+    numbers, none = np.arange(count, dtype=np.int64), np.full(count, -1, np.int64)
+    if mine:
+        return Pairs(side.take(count), other.nothing(), numbers, none, at, other.rows)
+    return Pairs(other.nothing(), side.take(count), none, numbers, other.rows, at)
+
+
+def _same_keys(a: pa.RecordBatch, b: pa.RecordBatch, key: Sequence[str]) -> int:
+    """So many rows from the first on have the same keys on both sides."""
+    count = min(len(a), len(b))
+    for name in key:
+        name = name.lstrip("-")
+        different = unequal(a.column(name).slice(0, count), b.column(name).slice(0, count))
+        if different.any():
+            count = int(np.argmax(different))
+    return count
+
+
+def _keys(batch: pa.RecordBatch, key: Sequence[str]) -> list[tuple[Any, ...]]:
+    columns = []
+    for name in key:
+        column = batch.column(name.lstrip("-"))
+        if column.null_count:
+            raise Disordered(
+                f"{name.lstrip('-')} is null in some rows: they can't be matched by it", advice=_BY_PLACE
+            )
+        values = _whole(column).to_pylist()
+        columns.append([-value for value in values] if name.startswith("-") else values)
+    found = list(zip(*columns, strict=True))
+    for before, now in pairwise(found):
+        if now <= before:
+            raise Disordered(
+                f"rows don't come in the order of {', '.join(key)}, each once: {now!r} after {before!r}",
+                advice=_BY_PLACE,
+            )
+    return found
+
+
+_BY_PLACE = "Match them row by row with an empty key (--key ''), or by other columns"
+
+
+def _merge(a: list[tuple[Any, ...]], b: list[tuple[Any, ...]]) -> tuple[Numbers, Numbers]:
+    """As far as both go."""
+    i = j = 0
+    ia: list[int] = []
+    ib: list[int] = []
+    while i < len(a) and j < len(b):
+        if a[i] == b[j]:
+            ia.append(i)
+            ib.append(j)
+            i, j = i + 1, j + 1
+        elif a[i] < b[j]:
+            ia.append(i)
+            ib.append(-1)
+            i += 1
+        else:
+            ia.append(-1)
+            ib.append(j)
+            j += 1
+    return np.array(ia, np.int64), np.array(ib, np.int64)
+
+
+# Columns
+
+
+def unequal(a: pa.Array, b: pa.Array) -> Mask:
+    """In which rows two columns of the same length differ; null differs from everything but null."""
+    kind = a.type
+    if pa.types.is_dictionary(kind):
+        return unequal(a.dictionary_decode(), b)
+    a, b = _whole(a), _same_type(_whole(b), a.type)
+    null_a, null_b = _mask(a.is_null()), _mask(b.is_null())
+    out: Mask = null_a ^ null_b
+    if _is_list(a.type):
+        return _unequal_lists(a, b, out, ~(null_a | null_b))
+    if pa.types.is_struct(a.type):
+        for one, other in zip(a.flatten(), b.flatten(), strict=True):
+            out |= unequal(one, other) & ~null_a & ~null_b
+        return out
+    if pa.types.is_null(a.type):
+        return out
+    return out | _mask(pc.fill_null(pc.not_equal(a, b), False))
+
+
+def _unequal_lists(a: pa.Array, b: pa.Array, out: Mask, both: Mask) -> Mask:
+    sizes_a, sizes_b = (np.asarray(pc.fill_null(pc.list_value_length(one), 0)) for one in (a, b))
+    out |= both & (sizes_a != sizes_b)
+    full = both & (sizes_a == sizes_b) & (sizes_a > 0)
+    if full.any():
+        where = pa.array(full)
+        inside = unequal(a.filter(where).flatten(), b.filter(where).flatten())
+        if inside.any():
+            out[np.repeat(np.flatnonzero(full), sizes_a[full])[inside]] = True
+    return out
+
+
+def _whole(column: Any) -> pa.Array:
+    if isinstance(column, pa.ChunkedArray):
+        return column.combine_chunks()
+    return column
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
+
+
+def _same_type(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    if column.type == kind:
+        return column
+    try:
+        return column.cast(kind)
+    except pa.ArrowException as error:
+        raise UsageError(
+            f"a column of {column.type} can't be compared with one of {kind}: {str(error).splitlines()[0]}"
+        ) from None
+
+
+def _mask(values: Any) -> Mask:
+    return np.asarray(values.to_numpy(zero_copy_only=False), np.bool_)
+
+
+def changed(pairs: Pairs, columns: Sequence[str]) -> dict[str, Mask]:
+    """For each column in which some of the pairs differ: in which. What has no row next to it differs in none."""
+    if not len(pairs.ia):
+        return {}
+    a, b = pairs.a, pairs.b
+    whole = pairs.aligned
+    both: Mask = np.ones(len(pairs.ia), np.bool_)
+    if not whole:
+        both = (pairs.ia >= 0) & (pairs.ib >= 0)
+        if not both.any():
+            return {}
+        a, b = a.take(pa.array(pairs.ia[both])), b.take(pa.array(pairs.ib[both]))
+    out: dict[str, Mask] = {}
+    for name in columns:
+        different = unequal(a.column(name), b.column(name))
+        if different.any():
+            spread = np.zeros(len(pairs.ia), np.bool_)
+            spread[both] = different
+            out[name] = spread
+    return out

@@ -1,0 +1,327 @@
+"""Two frames held against each other field by field, as their codec explains them: which fields differ, and where they lie.
+
+A batch of other records has another length and another checksum too: what only follows from the rest comes last.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from logwright.codec import registry
+from logwright.codec.base import Codec, Explains, Window
+from logwright.codec.explain import SKIPPED, Focus, Node, stretch
+from logwright.codec.option import Options
+from logwright.readers.explain import LONGEST, address, spell
+from logwright.readers.source import Source, patched
+from logwright.readers.stream import named
+from logwright.readers.task import Task, codec_options
+from logwright.readers.walk import Stretch, Walk
+
+_ITEMS = 2000
+"""Of a list in a frame so many items are looked at one by one; of the others the one with the first byte that differs."""
+DERIVED = ("checksum", "length")
+"""What these fields say follows from others."""
+
+
+@dataclass(frozen=True)
+class Field:
+    """A field as it lies in one file. `at` is its address (`readers.explain.address`), also in what is packed; `start` and `stop` count
+    in its own space. `first`: the address of the first byte in which it differs."""
+
+    at: str
+    length: int
+    value: Any
+    meaning: str
+    first: str
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "at": self.at,
+            "length": self.length,
+            "value": self.value,
+            "meaning": self.meaning,
+            "first": self.first,
+        }
+
+
+@dataclass(frozen=True)
+class FieldDifference:
+    """A field that differs. One that only one side has is None on the other."""
+
+    path: str
+    role: str
+    a: Field | None
+    b: Field | None
+
+    @property
+    def derived(self) -> bool:
+        return self.role in DERIVED
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "field": self.path,
+            "role": self.role,
+            "a": None if self.a is None else self.a.to_dict(),
+            "b": None if self.b is None else self.b.to_dict(),
+        }
+
+
+@dataclass(frozen=True)
+class _Space:
+    """Bytes that nodes lie in: byte `base` of them is the first of `data`, and `around` the way there."""
+
+    data: bytes
+    base: int = 0
+    around: tuple[int, ...] = ()
+
+    def of(self, node: Node) -> bytes:
+        return self.data[node.start - self.base : node.end - self.base]
+
+    def inside(self, node: Node) -> _Space:
+        assert node.space is not None
+        return _Space(node.space.data, 0, (*self.around, node.space.start))
+
+
+@dataclass(frozen=True)
+class Explained:
+    """A stretch of a file: its bytes, and what they are."""
+
+    nodes: Sequence[Node]
+    space: _Space
+
+
+class Opened:
+    """A file that is looked into. Its context knows what a walk over the file finds out."""
+
+    def __init__(
+        self, source: Source, codec: Codec, name: str, options: Options, hints: Mapping[str, Any]
+    ) -> None:
+        self.source, self.codec, self._name, self._options, self._hints = source, codec, name, options, hints
+        known = options.to_dict()
+        self._limit = known.get("max.decompressed.bytes", 256 << 20)
+        self.context: Any = None
+
+    @classmethod
+    def of(cls, task: Task) -> Opened:
+        codec = registry.get(task.codec)
+        name = task.path.rstrip("/").rpartition("/")[2]
+        return cls(task.open(), codec, name, codec_options(codec, task.options), task.hints)
+
+    def walk(self, start: int = 0) -> Walk:
+        """Checksums are not looked at: what a wrong one covers is to be compared too."""
+        self.context = self.codec.context(self._name, self._options, **self._hints)
+        return Walk(self.source, self.codec, self.context, start=start, check=False)
+
+    def frame(self, position: int) -> tuple[int, int]:
+        """The frame that starts at a byte of the file: from where to where. It is known to be one."""
+        with named(self.source):
+            found = next(one for one in self.walk(position) if isinstance(one, Stretch) and len(one.frames))
+        start, stop = (found.window.offset + int(edge[0]) for edge in (found.frames.start, found.frames.end))
+        return start, stop
+
+    def rows(self, position: int, table: str, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
+        """The rows of that frame."""
+        found = next(one for one in self.walk(position) if isinstance(one, Stretch) and len(one.frames))
+        first = found.frames.pick(slice(0, 1))
+        for decoded in self.codec.decode(found.window, first, table, columns, self.context):
+            yield from decoded.batch.to_pylist()
+
+    def explain(self, start: int, stop: int, focus: Focus, *, frame: bool) -> Explained:
+        """What lies there."""
+        data = patched(self.source, start, min(stop - start, LONGEST))[0]
+        window = Window(data, start, self.source.size)
+        if isinstance(self.codec, Explains):
+            nodes = self.codec.explain(window, self.context, focus, frame=frame)
+        else:
+            first = self.codec.structures[0] if self.codec.structures else None
+            nodes = stretch(first, window, focus, one=frame)
+        return Explained(nodes, _Space(data.tobytes(), start))
+
+    def focus(self, at: tuple[int, ...] = (), row: int | None = None, items: int = _ITEMS) -> Focus:
+        return Focus(at, row, items, self._limit)
+
+
+@dataclass(frozen=True)
+class Span:
+    """A stretch of a file that is looked into."""
+
+    file: Opened
+    start: int
+    stop: int
+    frame: bool = True
+
+
+def fields(a: Span, b: Span) -> list[FieldDifference]:
+    """The fields that differ, those first that say something of themselves."""
+    found = _fields(a, b, a.file.focus(), b.file.focus())
+    hidden = next((one for one in found if one.role == SKIPPED and one.a and one.b), None)
+    if (
+        hidden is not None
+        and hidden.a
+        and hidden.b
+        and all(one.derived or one.role == SKIPPED for one in found)
+    ):
+        # It is among the items that are not shown one by one: they are, around the byte that differs.
+        found = _fields(a, b, a.file.focus(address(hidden.a.first)), b.file.focus(address(hidden.b.first)))
+    return sorted(found, key=lambda one: one.derived)
+
+
+def _fields(a: Span, b: Span, mine: Focus, other: Focus) -> list[FieldDifference]:
+    sides = [
+        one.file.explain(one.start, one.stop, focus, frame=one.frame)
+        for one, focus in ((a, mine), (b, other))
+    ]
+    return list(_differences(sides[0], sides[1]))
+
+
+def row_fields(a: Span, row_a: int, b: Span, row_b: int) -> list[FieldDifference]:
+    """As `fields`, of one row of each frame."""
+    sides = [
+        one.file.explain(one.start, one.stop, one.file.focus(row=row, items=8), frame=one.frame)
+        for one, row in ((a, row_a), (b, row_b))
+    ]
+    places = [_row(side, row) for side, row in zip(sides, (row_a, row_b), strict=True)]
+    if places[0] is None or places[1] is None:
+        return fields(a, b)
+    (path, node, space), (_, other, there) = places[0], places[1]
+    return sorted(_compare(node, other, space, there, path), key=lambda one: one.derived)
+
+
+def row_place(span: Span, row: int) -> str | None:
+    """The address of a row of a frame."""
+    side = span.file.explain(span.start, span.stop, span.file.focus(row=row, items=8), frame=span.frame)
+    found = _row(side, row)
+    return None if found is None else spell((*found[2].around, found[1].start))
+
+
+# Trees
+
+
+def _differences(a: Explained, b: Explained) -> Iterator[FieldDifference]:
+    yield from _children(a.nodes, b.nodes, a.space, b.space, "")
+
+
+def _row(side: Explained, row: int) -> tuple[str, Node, _Space] | None:
+    def search(node: Node, space: _Space, path: str) -> tuple[str, Node, _Space] | None:
+        if node.row == row:
+            return path, node, space
+        for child in node.children:
+            found = search(child, space, _path(path, child))
+            if found is not None:
+                return found
+        for inner in node.space.nodes if node.space is not None else ():
+            found = search(inner, space.inside(node), path)
+            if found is not None:
+                return found
+        return None
+
+    for one in side.nodes:
+        found = search(one, side.space, "")
+        if found is not None:
+            return found
+    return None
+
+
+def _path(path: str, node: Node) -> str:
+    if node.name == "data" or (node.kind == "struct" and node.name == node.type):
+        return path  # the bytes behind their length; what a field holds
+    if node.name.startswith("["):
+        return f"{path}{node.name}"
+    return f"{path}.{node.name}" if path else node.name
+
+
+def _compare(a: Node, b: Node, mine: _Space, other: _Space, path: str) -> Iterator[FieldDifference]:
+    if mine.of(a) == other.of(b):
+        return
+    if a.space is not None and b.space is not None:
+        inside = list(
+            _children(a.space.nodes, b.space.nodes, mine.inside(a), other.inside(b), path, packed=True)
+        )
+        # With nothing different in it, it is only packed in another way.
+        yield from inside or [_leaf(path, a, b, mine, other)]
+        return
+    if a.children and b.children:
+        yield from _children(a.children, b.children, mine, other, path, items=a.kind == b.kind == "list")
+        return
+    yield _leaf(path, a, b, mine, other)
+
+
+def _children(
+    a: Sequence[Node], b: Sequence[Node], mine: _Space, other: _Space, path: str, *, items: bool = False,
+    packed: bool = False,
+) -> Iterator[FieldDifference]:  # fmt: skip
+    for one, two in _by_place(a, b, mine, other) if items else _by_name(a, b):
+        node = one or two
+        assert node is not None
+        inner = path if packed and path.rpartition(".")[2] == node.name else _path(path, node)
+        if one is not None and two is not None:
+            yield from _compare(one, two, mine, other, inner)
+        else:
+            yield _leaf(inner, one, two, mine, other)
+
+
+def _by_name(a: Sequence[Node], b: Sequence[Node]) -> Iterator[tuple[Node | None, Node | None]]:
+    left = list(b)
+    for one in a:
+        same = next((two for two in left if two.name == one.name), None)
+        if same is not None:
+            left.remove(same)
+        yield one, same
+    yield from ((None, two) for two in left)
+
+
+def _by_place(
+    a: Sequence[Node], b: Sequence[Node], mine: _Space, other: _Space
+) -> Iterator[tuple[Node | None, Node | None]]:
+    """Items of a list: those at its start and at its end that are the same are next to each other."""
+    few = min(len(a), len(b))
+    head = 0
+    while head < few and mine.of(a[head]) == other.of(b[head]):
+        head += 1
+    tail = 0
+    while tail < few - head and mine.of(a[-1 - tail]) == other.of(b[-1 - tail]):
+        tail += 1
+    left, right = list(a[head : len(a) - tail]), list(b[head : len(b) - tail])
+    words: list[list[bytes]] = [[mine.of(one) for one in left], [other.of(one) for one in right]]
+    for what, i, i_end, j, j_end in difflib.SequenceMatcher(
+        None, words[0], words[1], autojunk=False
+    ).get_opcodes():
+        for n in range(0 if what == "equal" else max(i_end - i, j_end - j)):
+            yield left[i + n] if i + n < i_end else None, right[j + n] if j + n < j_end else None
+
+
+def _leaf(path: str, a: Node | None, b: Node | None, mine: _Space, other: _Space) -> FieldDifference:
+    node = a or b
+    assert node is not None
+    first = first_byte(mine.of(a), other.of(b)) if a is not None and b is not None else 0
+    role = node.role or (SKIPPED if node.kind == SKIPPED else "")
+    return FieldDifference(
+        path,
+        role,
+        None if a is None else _field(a, mine, first),
+        None if b is None else _field(b, other, first),
+    )
+
+
+def _field(node: Node, space: _Space, first: int) -> Field:
+    value = node.value if node.kind not in ("struct", "list") else space.of(node)
+    place = node.start + min(first, max(node.end - node.start - 1, 0))
+    return Field(
+        spell((*space.around, node.start)),
+        node.end - node.start,
+        value,
+        node.meaning,
+        spell((*space.around, place)),
+    )
+
+
+def first_byte(a: bytes, b: bytes) -> int:
+    """How many bytes are the same at the start."""
+    size = min(len(a), len(b))
+    different = np.flatnonzero(np.frombuffer(a, np.uint8, size) != np.frombuffer(b, np.uint8, size))
+    return int(different[0]) if len(different) else size

@@ -1,0 +1,50 @@
+"""`diff`: native files and directories, and table files, held against each other."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from logwright.codec.fault import UsageError
+from logwright.codec.option import number
+from logwright.codec.table import Table
+from logwright.conversion import is_table, open_table
+from logwright.formats.sink import format_of
+from logwright.readers import plan, resolve
+from logwright.readers.diff import Loose, Wish, by_of
+from logwright.readers.diff import diff as _diff
+from logwright.readers.difference import Difference
+from logwright.readers.stream import Mode
+
+
+def diff(
+    a: str | os.PathLike[str], b: str | os.PathLike[str], codec: str | None = None, *, by: str, view: str | None,
+    columns: Any, filter: Any, key: Any, mode: str, limit: int | str, **options: Any,
+) -> Difference:  # fmt: skip
+    """See `logwright.diff`."""
+    wish = Wish(by_of(by), view, columns, filter, key, Mode.of(mode), number("limit", limit))
+    if wish.mode is Mode.AS_SYSTEM:
+        raise UsageError("what two systems would serve is not compared", advice="Take another mode")
+    paths = [os.fspath(path) for path in (a, b)]
+    native = [None if is_table(path) else _target(path, codec, options) for path in paths]
+    table = next((_rows(one, view) for one in native if one is not None), None)
+    sides = [one or _loose(path, table) for path, one in zip(paths, native, strict=True)]
+    return _diff(sides[0], sides[1], wish)
+
+
+def _rows(target: resolve.Target, view: str | None) -> Table:
+    return plan.reading([target], view).table
+
+
+def _loose(path: str, table: Table | None) -> Loose:
+    if table is None and format_of(path) == "jsonl":
+        raise UsageError("what the columns of JSON lines are is not clear without a native file", path=path)
+    known = table or Table("rows", ())
+    return Loose(path, open_table(path, known).schema, lambda: iter(open_table(path, known)))
+
+
+def _target(path: str, codec: str | None, options: dict[str, Any]) -> resolve.Target:
+    targets = resolve.resolve(path, codec, options)
+    if len(targets) != 1:
+        raise UsageError(f"{len(targets)} things lie there, two are compared at a time", path=path)
+    return targets[0]

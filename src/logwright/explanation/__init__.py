@@ -1,0 +1,153 @@
+"""An explanation: what bytes mean, for people on a terminal, for people with a browser, and for programs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from logwright.codec.explain import Node, Space
+from logwright.explanation import value
+from logwright.readers.explain import Explained, Piece, spell
+
+VERSION = 1
+
+
+class Explanation:
+    """Some bytes of a file and every field in them. `str()` is the text for people; `html()` a page that stands on its own."""
+
+    def __init__(self, found: Explained) -> None:
+        self.found = found
+
+    @property
+    def path(self) -> str:
+        return self.found.path
+
+    @property
+    def codec(self) -> str:
+        """The name of the file's codec."""
+        return self.found.codec.name
+
+    @property
+    def pieces(self) -> list[Piece]:
+        """The stretches that are explained: frames, damage, and what is neither."""
+        return self.found.pieces
+
+    @property
+    def problems(self) -> int:
+        """How much is wrong with what is shown."""
+        return sum(1 for _ in self._problems())
+
+    def text(self, *, colour: bool = False, items: int = 16, width: int = 118) -> str:
+        """For a terminal. `items`: of a longer list the first few, and those around what was asked for."""
+        from logwright.explanation.text import render
+
+        return render(self.found, colour=colour, items=items, width=width)
+
+    def html(self) -> str:
+        """A page of its own: bytes on one side, fields on the other. It takes nothing from anywhere else."""
+        from logwright.explanation.page import page
+
+        return page(self.found)
+
+    def to_dict(self) -> dict[str, Any]:
+        found = self.found
+        return {
+            "explain": VERSION,
+            "path": found.path,
+            "codec": found.codec.name,
+            "title": found.codec.title,
+            "bytes": found.size,
+            "focus": spell(found.focus) if found.focus else None,
+            "pieces": [_piece(one) for one in found.pieces],
+            "notes": list(found.notes),
+        }
+
+    def to_json(self, *, indent: int | None = None) -> str:
+        return json.dumps(self.to_dict(), indent=indent, ensure_ascii=False)
+
+    def __str__(self) -> str:
+        return self.text()
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{one.start}..{one.stop}" for one in self.pieces[:3])
+        return f"<Explanation {self.path}: {shown}{', ...' if len(self.pieces) > 3 else ''}>"
+
+    def _problems(self) -> Iterator[str]:
+        for piece in self.pieces:
+            if piece.fault is not None:
+                yield piece.fault.detail
+            yield from (one.detail for one in piece.findings)
+            for node in piece.nodes:
+                yield from _problems(node)
+
+
+def _problems(node: Node) -> Iterator[str]:
+    if node.problem:
+        yield node.problem
+    for one in (*node.children, *(node.space.nodes if node.space is not None else ())):
+        yield from _problems(one)
+
+
+def _piece(piece: Piece) -> dict[str, Any]:
+    kind = "frame" if piece.frame else "damage" if piece.fault is not None else "other"
+    out: dict[str, Any] = {"offset": piece.start, "length": piece.stop - piece.start, "kind": kind}
+    if piece.row is not None:
+        out["row"] = piece.row
+    faults = [one.to_dict() for one in (piece.fault, *piece.findings) if one is not None]
+    if faults:
+        out["faults"] = faults
+    out["fields"] = [_node(one, piece.data, piece.start, ()) for one in piece.nodes]
+    return out
+
+
+def _node(node: Node, data: bytes, base: int, around: tuple[int, ...]) -> dict[str, Any]:
+    out: dict[str, Any] = {
+        "name": node.name,
+        "kind": node.kind,
+        "type": node.type,
+        "at": spell((*around, node.start)),
+        "offset": node.start,
+        "length": node.end - node.start,
+    }
+    for name in ("meaning", "doc", "source", "role", "problem"):
+        if getattr(node, name):
+            out[name] = getattr(node, name)
+    if node.row is not None:
+        out["row"] = node.row
+    if node.children:
+        out["fields"] = [_node(one, data, base, around) for one in node.children]
+    else:
+        out["raw"] = data[node.start - base : node.end - base].hex()
+    if node.value is not None and node.kind not in value.WITHOUT:
+        out["value"] = value.plain(node.value)
+    if node.bits:
+        out["bits"] = [
+            {
+                "name": b.name,
+                "low": b.low,
+                "count": b.count,
+                "value": b.value,
+                "meaning": b.meaning,
+                "doc": b.doc,
+            }
+            for b in node.bits
+        ]
+    if node.check is not None:
+        one = node.check
+        out["checksum"] = {
+            "stored": one.stored, "computed": one.computed, "right": one.right,
+            "offset": one.start, "length": one.end - one.start,
+        }  # fmt: skip
+    if node.space is not None:
+        out["inside"] = _space(node.space, around)
+    return out
+
+
+def _space(space: Space, around: tuple[int, ...]) -> dict[str, Any]:
+    here = (*around, space.start)
+    out: dict[str, Any] = {"at": spell((*here, 0)), "length": len(space.data), "how": space.how}
+    if space.gathered:
+        out["from"] = [{"offset": a, "length": b - a} for a, b in space.gathered]
+    out["fields"] = [_node(one, space.data, 0, here) for one in space.nodes]
+    return out

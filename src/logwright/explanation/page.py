@@ -1,0 +1,163 @@
+"""The explanation as a page that stands on its own: it opens from disk, takes nothing from anywhere, and runs no script but its own.
+
+Bytes and fields are data in it, not markup: whatever the file holds is only ever shown as text (`page.js` makes elements, never
+HTML). Fields are columns of numbers and a table of strings, so that some hundred thousand of them are a few megabytes; the page
+draws those that are in sight.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import json
+from dataclasses import dataclass, field
+from importlib import resources
+from typing import Any
+
+from logwright.codec.explain import Node, Space
+from logwright.explanation.value import safe, short, summary
+from logwright.readers.explain import Explained, Piece
+
+_VALUE = 240
+"""So many characters of a value are in the page; all of its bytes are."""
+_COLUMNS = ("depth", "space", "start", "length", "kind", "name", "value", "meaning", "doc", "type", "problem")
+
+
+def page(found: Explained) -> str:
+    """The whole page."""
+    made = _Data()
+    for piece in found.pieces:
+        made.piece(piece)
+    data = {
+        "path": safe(found.path),
+        "codec": found.codec.name,
+        "title": found.codec.title,
+        "size": found.size,
+        "notes": [safe(one) for one in found.notes],
+        "strings": [safe(one) for one in made.strings],
+        "nodes": {name: made.columns[name] for name in _COLUMNS},
+        "more": made.more,
+        "spaces": made.finished(),
+        "focus": list(found.focus),
+        "row": next((one.row for one in found.pieces if one.row is not None), None),
+    }
+    # Within a script element only "</" and "<!--" mean anything.
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
+    home = resources.files("logwright.explanation")
+    style, script, frame = (
+        (home / name).read_text(encoding="utf-8") for name in ("page.css", "page.js", "page.html")
+    )
+    name = found.path.rstrip("/").rpartition("/")[2]
+    # What comes from outside is put in last, so that no mark in it is taken for one of ours.
+    before, after = frame.split("__DATA__")
+    before = before.replace("__STYLE_HASH__", _hash(style)).replace("__SCRIPT_HASH__", _hash(script))
+    before = before.replace("__STYLE__", style)
+    before = before.replace("__TITLE__", html.escape(safe(f"{name}: {found.codec.name}")))
+    return before + text + after.replace("__SCRIPT__", script)
+
+
+def _hash(text: str) -> str:
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
+
+
+@dataclass
+class _Data:
+    """Nodes as columns, depth first; strings by number."""
+
+    columns: dict[str, list[int]] = field(default_factory=lambda: {name: [] for name in _COLUMNS})
+    strings: dict[str, int] = field(default_factory=lambda: {"": 0})
+    more: dict[int, dict[str, Any]] = field(default_factory=dict)
+    """What few nodes have, by their number."""
+    spaces: list[dict[str, Any]] = field(
+        default_factory=lambda: [{"node": -1, "around": -1, "start": 0, "how": "", "ranges": [], "bytes": []}]
+    )
+    """The first is the file."""
+
+    def piece(self, piece: Piece) -> None:
+        """A stretch of the file, with what is in it."""
+        file = self.spaces[0]
+        kind = "damage" if piece.fault is not None else "piece"
+        file["ranges"].append([piece.start, len(piece.data)])
+        file["bytes"].append(piece.data)
+        faults = [one for one in (piece.fault, *piece.findings) if one is not None]
+        depth = 0
+        if faults or len(piece.nodes) != 1 or piece.unread:
+            name = f"bytes {piece.start:,} to {piece.stop - 1:,}"
+            said = "; ".join(one.detail for one in faults)
+            problem = (
+                said if piece.fault is not None or any(one.severity == "error" for one in faults) else ""
+            )
+            i = self._add(
+                0, 0, piece.start, len(piece.data), kind, name, "", "" if problem else said, "", "", problem
+            )
+            systems = [one.system for one in faults if one.system]
+            if systems:
+                self.more[i] = {"system": safe(systems[0])}
+            depth = 1
+        for node in piece.nodes:
+            self._node(node, depth, 0)
+
+    def _node(self, node: Node, depth: int, space: int) -> None:
+        kind = node.role if node.role in ("checksum", "length") and not node.children else node.kind
+        i = self._add(
+            depth,
+            space,
+            node.start,
+            node.end - node.start,
+            kind,
+            node.name,
+            short(node, _VALUE),
+            (node.meaning or (summary(node) if node.kind == "struct" else "")) if node.kind != "text" else "",
+            node.doc,
+            node.type,
+            node.problem,
+        )
+        more: dict[str, Any] = {}
+        if node.source:
+            more["source"] = node.source
+        if node.row is not None:
+            more["row"] = node.row
+        if node.bits:
+            more["bits"] = [[b.name, b.pattern(), str(b.value), b.meaning or b.doc] for b in node.bits]
+        if node.check is not None:
+            one = node.check
+            more["check"] = [f"{one.stored:#010x}", f"{one.computed:#010x}", one.start, one.end, one.right]
+        for child in node.children:
+            self._node(child, depth + 1, space)
+        if node.space is not None:
+            more["inside"] = len(self.spaces)
+            self._space(node.space, i, depth + 1, space)
+        if more:
+            self.more[i] = more
+
+    def _space(self, inner: Space, node: int, depth: int, around: int) -> None:
+        number = len(self.spaces)
+        self.spaces.append(
+            {
+                "node": node, "around": around, "start": inner.start, "how": inner.how,
+                "ranges": [[0, len(inner.data)]], "bytes": [inner.data], "from": list(inner.gathered),
+            }
+        )  # fmt: skip
+        for one in inner.nodes:
+            self._node(one, depth, number)
+
+    def _add(
+        self, depth: int, space: int, start: int, length: int,
+        kind: str, name: str, value: str, meaning: str, doc: str, label: str, problem: str,
+    ) -> int:  # fmt: skip
+        texts = map(self._string, (kind, name, value, meaning, doc, label, problem))
+        for column, one in zip(self.columns.values(), (depth, space, start, length, *texts), strict=True):
+            column.append(one)
+        return len(self.columns["depth"]) - 1
+
+    def _string(self, text: str) -> int:
+        found = self.strings.get(text)
+        if found is None:
+            found = self.strings[text] = len(self.strings)
+        return found
+
+    def finished(self) -> list[dict[str, Any]]:
+        for one in self.spaces:
+            one["bytes"] = base64.b64encode(b"".join(one["bytes"])).decode()
+        return self.spaces

@@ -1,0 +1,243 @@
+"""The explanation on a terminal: bytes as people draw them by hand, a line a field."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from logwright.codec.explain import PADDING, SKIPPED, UNEXPLAINED, Bits, Node, Space
+from logwright.codec.fault import Fault, Severity
+from logwright.explanation.value import cut, safe, short, summary
+from logwright.readers.explain import Explained, Piece, spell
+
+_BYTES = 8
+"""Bytes on a line."""
+_LINES = 4
+"""Lines of bytes that one field may take; it ends in how many there are besides."""
+_NAME = 30
+_VALUE = 24
+_COLOURS = {
+    "dim": "2",
+    "bold": "1",
+    "red": "31",
+    "green": "32",
+    "yellow": "33",
+    "cyan": "36",
+    "magenta": "35",
+}
+
+
+def render(found: Explained, *, colour: bool, items: int, width: int) -> str:
+    """All of it, a line a field."""
+    return "\n".join(_Text(found, colour, items, width).lines())
+
+
+@dataclass
+class _Text:
+    found: Explained
+    colour: bool
+    items: int
+    width: int
+
+    def lines(self) -> Iterator[str]:
+        found = self.found
+        head = f"{self._ink('bold', safe(found.path))}  {found.codec.name}: {found.codec.title}, {found.size:,} bytes"
+        yield head
+        yield from (f"  {safe(note)}" for note in found.notes)
+        for piece in found.pieces:
+            yield ""
+            yield from self._piece(piece)
+
+    def _piece(self, piece: Piece) -> Iterator[str]:
+        where = f"bytes {piece.start:,} to {piece.stop - 1:,}, {piece.stop - piece.start:,} in all"
+        if piece.fault is not None:
+            yield self._ink("red", f"DAMAGED  {where}: {piece.fault.kind}")
+            yield from self._fault(piece.fault)
+        else:
+            yield self._ink("bold", where)
+        for fault in piece.findings:
+            yield from self._fault(fault)
+        yield from self._nodes(piece.nodes, piece.data, piece.start, (), 0, piece)
+
+    def _fault(self, fault: Fault) -> Iterator[str]:
+        ink = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.INFO: "dim"}[fault.severity]
+        yield "  " + self._ink(ink, safe(fault.detail))
+        if fault.system:
+            yield "  " + self._ink("dim", safe(fault.system))
+
+    def _nodes(
+        self, nodes: Sequence[Node], data: bytes, base: int, around: tuple[int, ...], depth: int, piece: Piece,
+        *, fields: bool = False,
+    ) -> Iterator[str]:  # fmt: skip
+        """Nodes side by side. Those that are no `fields` of one thing may be many: the first are shown, and what is asked for."""
+        shown = 0
+        passed: list[Node] = []
+        for node in nodes:
+            few = fields or shown < self.items or len(nodes) <= self.items + 1
+            if node.kind != SKIPPED and (few or self._asked(node, around, piece)):
+                yield from self._passed(passed, around, depth)
+                passed = []
+                shown += 1
+                yield from self._node(node, data, base, around, depth, piece)
+            else:
+                passed.append(node)
+        yield from self._passed(passed, around, depth)
+
+    def _passed(self, nodes: Sequence[Node], around: tuple[int, ...], depth: int) -> Iterator[str]:
+        if not nodes:
+            return
+        if len(nodes) == 1 and nodes[0].kind == SKIPPED:
+            said = nodes[0].meaning
+        else:
+            said = f"{len(nodes)} more, not shown one by one"
+        size = nodes[-1].end - nodes[0].start
+        name = f"{nodes[0].name} …" if nodes[0].name != nodes[-1].name else nodes[0].name
+        yield self._line(
+            _address(nodes[0].start, around), f"… {size:,} bytes", depth, name, "", said, ink="dim"
+        )
+
+    def _asked(self, node: Node, around: tuple[int, ...], piece: Piece) -> bool:
+        """Whether what is asked for is in a node."""
+        if piece.row is not None and any(one.row == piece.row for one in node.walk()):
+            return True
+        focus = self.found.focus
+        return focus[: len(around)] == around and len(focus) > len(around) and (
+            node.start <= focus[len(around)] < node.end
+        )  # fmt: skip
+
+    def _node(
+        self, node: Node, data: bytes, base: int, around: tuple[int, ...], depth: int, piece: Piece
+    ) -> Iterator[str]:
+        mark = self._marked(node, around, piece)
+        address = _address(node.start, around)
+        size = f"{node.end - node.start:,} bytes" if node.end - node.start != 1 else "1 byte"
+        if not node.children:
+            yield from self._leaf(node, node.name, data, base, around, depth, mark)
+        elif node.kind in ("bytes", "text") and len(node.children) <= 2 and node.children[0].role == "length":
+            length = node.children[0]
+            yield from self._leaf(length, f"{node.name}.length", data, base, around, depth, mark)
+            for one in node.children[1:]:
+                if one.children:
+                    yield self._line(
+                        _address(one.start, around),
+                        "",
+                        depth,
+                        node.name,
+                        short(node),
+                        node.meaning,
+                        ink="bold",
+                    )
+                    yield from self._nodes(one.children, data, base, around, depth + 1, piece)
+                else:
+                    yield from self._leaf(one, node.name, data, base, around, depth, False, node.doc)
+        else:
+            said = node.meaning or (summary(node) if node.kind == "struct" and depth else "") or node.doc
+            name = (
+                f"{node.name}  {node.type}" if node.kind == "struct" and node.name != node.type else node.name
+            )
+            yield self._line(address, size, depth, name, "", said, ink="bold", mark=mark)
+            yield from self._problem(node, depth)
+            fields = node.kind == "struct"
+            yield from self._nodes(node.children, data, base, around, depth + 1, piece, fields=fields)
+        if node.children and node.kind in ("bytes", "text"):
+            yield from self._problem(node, depth)
+        if node.space is not None:
+            yield from self._space(node, node.space, around, depth, piece)
+
+    def _space(
+        self, node: Node, space: Space, around: tuple[int, ...], depth: int, piece: Piece
+    ) -> Iterator[str]:
+        here = (*around, space.start)
+        said = f"{space.how}: {len(space.data):,} bytes, from {spell((*here, 0))} on"
+        yield self._line("", "", depth + 1, f"▼ {node.name}, {said}", "", "", ink="magenta")
+        yield from self._nodes(space.nodes, space.data, 0, here, depth + 1, piece)
+
+    def _leaf(
+        self,
+        node: Node,
+        name: str,
+        data: bytes,
+        base: int,
+        around: tuple[int, ...],
+        depth: int,
+        mark: bool,
+        doc: str = "",
+    ) -> Iterator[str]:
+        raw = data[node.start - base : node.end - base]
+        rows = [raw[i : i + _BYTES].hex(" ") for i in range(0, len(raw), _BYTES)] or [""]
+        more = 0
+        if len(rows) > _LINES:
+            more = len(raw) - _LINES * _BYTES
+            rows = rows[:_LINES]
+        said = (node.meaning if node.kind != "text" else "") or node.doc or doc
+        ink = {PADDING: "dim", UNEXPLAINED: "yellow"}.get(node.kind, "")
+        if node.check is not None:
+            one = node.check
+            said = f"right, of bytes {one.start:,} to {one.end - 1:,}" if one.right else said
+            ink = "green" if one.right else "red"
+        if node.problem:
+            ink = "red"
+        size = f"{len(raw):,} bytes" if node.kind in (PADDING, UNEXPLAINED) else ""
+        yield self._line(
+            _address(node.start, around),
+            rows[0],
+            depth,
+            name,
+            size or short(node, _VALUE),
+            said,
+            ink=ink,
+            mark=mark,
+        )
+        for i, row in enumerate(rows[1:], 1):
+            yield self._line(_address(node.start + i * _BYTES, around), row, depth, "", "", "")
+        if more:
+            yield self._line("", f"… {more:,} more bytes", depth, "", "", "", ink="dim")
+        yield from (self._bits(one, depth + 1) for one in node.bits)
+        yield from self._problem(node, depth)
+
+    def _bits(self, one: Bits, depth: int) -> str:
+        pattern = one.pattern()
+        pattern = pattern if len(pattern) <= 3 * _BYTES - 1 else f"bits {one.low}..{one.low + one.count - 1}"
+        return self._line("", pattern, depth, one.name, str(one.value), one.meaning or one.doc, ink="dim")
+
+    def _problem(self, node: Node, depth: int) -> Iterator[str]:
+        if node.problem:
+            yield self._line("", "", depth, f"✗ {safe(node.problem)}", "", "", ink="red")
+
+    def _marked(self, node: Node, around: tuple[int, ...], piece: Piece) -> bool:
+        """Whether it is what was asked for: the row, or the innermost field of that byte."""
+        if piece.row is not None:
+            return node.row == piece.row
+        focus = self.found.focus
+        if focus[:-1] != around or not focus or not node.start <= focus[-1] < node.end:
+            return False
+        holds = [one for one in node.children if one.start <= focus[-1] < one.end]
+        return not holds or (node.kind in ("bytes", "text") and not holds[0].children)
+
+    def _line(
+        self, address: str, data: str, depth: int, name: str, value: str, said: str,
+        *, ink: str = "", mark: bool = False,
+    ) -> str:  # fmt: skip
+        indent = "  " * min(depth, 10)
+        left = f"{address:>10}  {data:<{3 * _BYTES - 1}}  "
+        wide = max(_NAME, len(indent) + len(name)) if name and (value or said) else len(indent) + len(name)
+        right = f"{indent}{name}".ljust(wide)
+        if value or said:
+            right += f" {value:<{_VALUE}}" if said and value else f" {value}".rstrip()
+        room = self.width - len(left) - 2
+        if said:
+            free = room - len(right) - 1
+            said = cut(safe(said), free) if free > 8 else ""
+        if not said:
+            right = right.rstrip()
+        plain = f"{'►' if mark else ' '} {left if right else left.rstrip()}"
+        if mark:
+            plain = self._ink("cyan", plain)
+        return plain + self._ink(ink, right) + (f" {self._ink(ink or 'dim', said)}" if said else "")
+
+    def _ink(self, ink: str, text: str) -> str:
+        return f"\x1b[{_COLOURS[ink]}m{text}\x1b[0m" if self.colour and ink and text else text
+
+
+def _address(at: int, around: tuple[int, ...]) -> str:
+    return f"+{at:07x}" if around else f"{at:08x}"

@@ -1,0 +1,49 @@
+"""CURRENT: one line, with its end, names the manifest."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from logwright.codec.fault import Kind, LogwrightError
+from logwright.readers.stream import Mode
+from logwright.roundtrip.specimen import Specimen
+
+
+def of(data: bytes) -> Specimen:
+    return Specimen.of(data, "leveldb.current", "CURRENT")
+
+
+@pytest.mark.parametrize("name", ["MANIFEST-000002", "", "two\nlines", "Ünïcode"])
+def test_a_name_comes_back(name: str) -> None:
+    """Whatever stands before the last line end is the name, as LevelDB takes it."""
+    data = name.encode() + b"\n"
+    assert of(data).read().table.to_pylist() == [{"manifest": name}]
+    assert of(data).encode(*of(data).tables()) == data
+    assert of(b"").encode(pa.table({"manifest": [name]})) == data
+
+
+@pytest.mark.parametrize(
+    ("data", "kind", "words"),
+    [
+        (b"", Kind.TRUNCATED, "CURRENT file does not end with newline"),
+        (b"MANIFEST-000002", Kind.TRUNCATED, "CURRENT file does not end with newline"),
+        (b"MANIFEST-\xff\n", None, "the name of the manifest is not text"),
+    ],
+)
+def test_what_is_no_line(data: bytes, kind: Kind | None, words: str) -> None:
+    found = of(data).read()
+    assert found.table.num_rows == 0
+    (fault,) = found.report.faults
+    assert words in fault.detail
+    assert kind is None or fault.kind == kind
+    assert "LevelDB refuses to open" in fault.system
+    assert of(data).encode(*of(data).tables()) == data
+    with pytest.raises(LogwrightError, match=words):
+        of(data).read(mode=Mode.FAILFAST)
+
+
+@pytest.mark.parametrize("names", [[], ["a", "b"]])
+def test_it_has_one_row(names: list[str]) -> None:
+    with pytest.raises(LogwrightError, match=f"{len(names)} rows, CURRENT has one"):
+        of(b"").encode(pa.table({"manifest": pa.array(names, pa.string())}))

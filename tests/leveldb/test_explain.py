@@ -1,0 +1,222 @@
+"""What lies in the files of a database: records of several pieces, blocks, and whatever else is in their place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from explained import accounts, every, named, tiles
+
+import logwright as lw
+from logwright.codec.base import Window
+from logwright.codec.explain import Focus, Node
+from logwright.codec.leveldb.block import RESTART, sealed
+from logwright.codec.leveldb.explain import FILTER_BLOCK, STORED, key_of, records_of, table_of
+from logwright.codec.leveldb.framing import BLOCK, FIRST, FULL, LAST, MIDDLE, RECORD
+from logwright.codec.leveldb.index import DATA, FILTER, METAINDEX, Blocks
+from logwright.codec.leveldb.write_batch import WRITE_BATCH
+
+BATCH = WRITE_BATCH.pack({"sequence": 5, "count": 1, "operations": [{"type": 1, "key": b"k", "value": b"v"}]})
+
+
+def record(kind: int, payload: bytes) -> bytes:
+    return RECORD.pack({"length": len(payload), "type": kind, "payload": payload})
+
+
+def log(data: bytes, offset: int = 0, items: int = 1000) -> list[Node]:
+    window = Window(np.frombuffer(data, np.uint8), offset, offset + len(data))
+    nodes = records_of(WRITE_BATCH, window, Focus(items=items))
+    tiles(nodes, data, offset)
+    return nodes
+
+
+def test_a_batch_in_one_record() -> None:
+    (node,) = log(record(FULL, BATCH))
+    payload = node.children[-1]
+    assert payload.children[0].name == "WriteBatch"
+    assert payload.children[0].children[0].value == 5
+
+
+def test_a_batch_in_pieces() -> None:
+    """In whatever pieces, and with what fills the block between them."""
+    data = record(FIRST, BATCH[:4]) + record(MIDDLE, BATCH[4:9]) + record(LAST, BATCH[9:])
+    (node,) = log(data)
+    assert node.name == "LogicalRecord"
+    assert node.meaning == "3 physical records"
+    assert node.space is not None
+    assert node.space.data == BATCH
+
+
+def test_what_fills_a_block() -> None:
+    padding, node = log(bytes(3) + record(FULL, BATCH), BLOCK - 3)
+    assert (padding.kind, padding.meaning) == ("padding", "fills the block of 32 KiB: no header has room")
+    assert node.start == BLOCK
+    (torn,) = log(record(FIRST, BATCH[:4]), BLOCK - 11)
+    assert torn.name == "PhysicalRecord"
+
+
+@pytest.mark.parametrize(
+    "kinds",
+    [
+        (FIRST, FULL),
+        (FIRST, FIRST, LAST),
+        (MIDDLE, LAST),
+        (LAST,),
+        (FIRST, MIDDLE),
+        (FIRST, 9, LAST),
+        (FIRST, 0, LAST),
+    ],
+)
+def test_pieces_that_make_no_record(kinds: tuple[int, ...]) -> None:
+    nodes = log(b"".join(record(kind, BATCH[:8]) for kind in kinds))
+    gathered = [one for one in nodes if one.space is not None]
+    assert len(gathered) == (kinds == (FIRST, FIRST, LAST))
+
+
+def test_what_is_no_record_goes_on_to_the_end_of_its_block() -> None:
+    data = record(FULL, BATCH) + b"\x01\x02\x03\x04\xff\xff\x01rest"
+    data += b"x" * (BLOCK - len(data)) + record(FULL, BATCH)
+    first, broken, last = log(data)
+    assert (first.broken, broken.broken, last.broken) == (False, True, False)
+    assert broken.children[-1].problem.startswith("65535 bytes wanted")
+    assert last.start == BLOCK
+
+
+def test_zeros_and_what_follows_them() -> None:
+    zeros = bytes(40) + record(FULL, BATCH)
+    (node,) = log(zeros)
+    assert node.meaning == "not understood"
+    assert log(bytes(40))[0].kind == "padding"
+    pieces = log(record(FIRST, BATCH) + bytes(40))
+    assert [one.kind for one in pieces] == ["struct", "padding"]
+
+
+def test_many_records_of_a_damaged_stretch() -> None:
+    nodes = log(record(FULL, BATCH) * 5, items=2)
+    assert [one.kind for one in nodes] == ["struct", "struct", "unexplained"]
+
+
+def test_a_header_that_is_torn() -> None:
+    (node,) = log(b"\x01\x02\x03\x04\x05")
+    assert node.broken
+
+
+# Tables
+
+
+def block(kind: int, contents: bytes, items: int = 1000, row: int | None = None) -> Node:
+    stored = sealed(contents, 0)
+    one = np.array([0], np.int64)
+    blocks = Blocks(
+        one,
+        np.array([len(contents)], np.int64),
+        np.array([kind], np.int64),
+        one - 1,
+        [],
+        True,
+        len(stored),
+        [],
+    )
+    (node,) = table_of(Window(np.frombuffer(stored, np.uint8), 0, 9999), blocks, Focus(items=items, row=row))
+    tiles([node], stored, 0)
+    assert node.name == STORED[kind].name
+    return node
+
+
+def entry(shared: int, rest: bytes, value: bytes) -> bytes:
+    return bytes((shared, len(rest), len(value))) + rest + value
+
+
+def of(*entries: bytes) -> bytes:
+    return b"".join(entries) + RESTART.pack({"offset": 0}) + RESTART.pack({"offset": 1})
+
+
+TAG = (7 << 8 | 1).to_bytes(8, "little")
+
+
+def items(node: Node) -> list[Node]:
+    return node.children[0].children[0].children[0].children
+
+
+def test_whole_keys_behind_what_they_share() -> None:
+    data = of(entry(0, b"abc" + TAG, b"1"), entry(2, b"x" + TAG, b"2"), entry(3, b"" + TAG, b"3"))
+    assert [one.meaning for one in items(block(DATA, data))] == [
+        "abc, sequence 7, value",
+        "abx, sequence 7, value",
+        "abx, sequence 7, value",
+    ]
+    few = items(block(DATA, data, items=1))
+    assert [one.meaning for one in few] == ["abc, sequence 7, value", "2 more entries, not shown one by one"]
+    many = of(entry(0, b"a" + TAG, b""), *[entry(0, b"b" + TAG, b"")] * 9, entry(1, b"z" + TAG, b""))
+    said = [one.meaning for one in items(block(DATA, many, items=1, row=10))]
+    assert said == ["a, sequence 7, value", "9 more entries, not shown one by one", "bz, sequence 7, value"]
+    names = of(entry(0, b"filter.x", b"\x05\x06"))
+    (one,) = items(block(METAINDEX, names))
+    assert one.meaning == "filter.x"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\x00\x00",
+        b"\xff\xff\xff\xff",
+        of(entry(3, b"x" + TAG, b"")),
+        of(entry(0, b"abc" + TAG, b"1"), b"\x00\x7f\x00"),
+        of(b"\x80"),
+    ],
+)
+def test_blocks_that_are_no_blocks(data: bytes) -> None:
+    block(DATA, data)
+    block(FILTER, data)
+
+
+def test_keys_in_words() -> None:
+    assert key_of(b"abc") == "abc"
+    assert key_of(b"\x00" + TAG) == "0x00, sequence 7, value"
+    assert key_of(b"k" + (9 << 8 | 5).to_bytes(8, "little")) == "k, sequence 9, unknown type 5"
+
+
+@pytest.mark.parametrize(
+    ("filters", "offsets", "shown"),
+    [
+        (b"abc\x06def\x06", [0, 4], ["[0]", "[1]"]),
+        (b"abc\x06", [0, 4], ["[0]", "[1]"]),
+        (b"abc\x06", [0, 9], []),
+        (b"abc\x06", [4, 0], []),
+        (b"abc\x06", [1], []),
+        (b"", [], []),
+    ],
+)
+def test_filters_one_by_one(filters: bytes, offsets: list[int], shown: list[str]) -> None:
+    data = FILTER_BLOCK.pack(
+        {"filters": filters, "offsets": offsets, "array_offset": len(filters), "base_lg": 11}
+    )
+    inner = block(FILTER, data).children[0].children[0]
+    assert [one.name for one in inner.children[0].children] == shown
+    if shown == ["[0]", "[1]"]:
+        said = [one.meaning for one in inner.children[0].children]
+        assert said[0] == "of the data blocks that start in bytes 0 to 2047: 24 bits, 6 probes"
+        assert said[1].startswith("of the data blocks that start in bytes 2048 to 4095: ")
+
+
+def test_an_array_of_filters_that_lies_elsewhere() -> None:
+    block(FILTER, FILTER_BLOCK.pack({"filters": b"abc", "offsets": [0], "array_offset": 99, "base_lg": 11}))
+
+
+def test_a_footer_with_something_before_it(tmp_path: Path) -> None:
+    """Bytes that are of no block."""
+    source = next(
+        (Path(lw.__file__).parent / "corpora/golden/leveldb/tables_none/db").resolve().glob("*.ldb")
+    )
+    data = source.read_bytes()
+    path = tmp_path / source.name
+    path.write_bytes(data[:-48] + b"between" + data[-48:])
+    found = lw.explain(path)
+    accounts(found, path.read_bytes())
+    (footer,) = named(found, "Footer")
+    assert footer.start == len(data) - 48 + 7
+    assert any(one.value == b"between" for one in every(found))
+    path.write_bytes(data[:100])
+    accounts(lw.explain(path), data[:100])

@@ -1,0 +1,604 @@
+"""Logs: operations and bytes, what is told of damage, and where reading goes on behind it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from leveldb_records import batch, record, to_block_end, written
+
+import logwright as lw
+from logwright.codec.base import Match, Window
+from logwright.codec.fault import Fault, Kind, LogwrightError, Severity, UsageError
+from logwright.codec.leveldb.framing import BLOCK, FIRST, FULL, HEADER, LAST, MIDDLE
+from logwright.codec.leveldb.log import CODEC
+from logwright.codec.option import Options
+from logwright.readers.stream import Mode
+from logwright.roundtrip.specimen import Specimen
+
+NAME = "000007.log"
+
+
+def of(data: bytes, **options: Any) -> Specimen:
+    return Specimen.of(data, "leveldb.log", NAME, **options)
+
+
+def table(rows: list[dict[str, Any]]) -> pa.Table:
+    return pa.Table.from_pylist(rows)
+
+
+def ops(specimen: Specimen) -> list[tuple[Any, ...]]:
+    rows = specimen.read().table.to_pylist()
+    return [(row["sequence"], row["key"], row["value"]) for row in rows]
+
+
+def one_fault(specimen: Specimen) -> Fault:
+    (fault,) = specimen.read().report.faults
+    return fault
+
+
+def comes_back(specimen: Specimen) -> bool:
+    return specimen.encode(*specimen.tables()) == specimen.all_bytes()
+
+
+def changed(rows: pa.Table, column: str, row: int, value: Any) -> pa.Table:
+    values = rows[column].to_pylist()
+    values[row] = value
+    return rows.set_column(rows.schema.get_field_index(column), column, pa.array(values, rows[column].type))
+
+
+THREE = written([batch(1, (b"a", b"1")), batch(2, (b"b", b"2"), (b"c", None)), batch(4, (b"d", b"4"))])
+
+
+# Rows and bytes
+
+
+def test_rows_of_a_log() -> None:
+    rows = of(THREE).read().table.to_pylist()
+    first, second = 0, len(written([batch(1, (b"a", b"1"))]))
+    assert rows[:3] == [
+        {
+            "key": key,
+            "value": value,
+            "sequence": sequence,
+            "type": kind,
+            "file": 7,
+            "level": None,
+            "position": at,
+        }
+        for key, value, sequence, kind, at in (
+            (b"a", b"1", 1, "value", first),
+            (b"b", b"2", 2, "value", second),
+            (b"c", None, 3, "deletion", second),
+        )
+    ]
+    assert len(rows) == 4
+    assert set(of(THREE).read(columns="key").table.column_names) == {"key"}
+    assert of(written([batch(1, (b"a", b""))])).read(columns="type").table["type"].to_pylist() == ["value"]
+
+
+def test_records_of_a_log() -> None:
+    data = written([b"short", batch(9, (b"a", b"1"), count=77)])
+    rows = of(data).read("records").table.to_pylist()
+    assert rows == [
+        {"position": 0, "size": 12, "payload": b"short", "sequence": None, "count": None},
+        {"position": 12, "size": len(data) - 12, "payload": data[19:], "sequence": 9, "count": 77},
+    ]
+
+
+def test_rows_of_no_columns_are_counted() -> None:
+    window = Window(np.frombuffer(THREE, np.uint8), 0, len(THREE))
+    context = of(THREE).context()
+    frames = CODEC.scan(window, 0, context)
+    for name, count in (("rows", 4), ("records", 3), ("frames", 3)):
+        (made,) = CODEC.decode(window, frames, name, [], context)
+        assert made.batch.num_rows == count
+
+
+def test_written_from_rows_alone() -> None:
+    rows = [
+        {"key": b"a", "value": b"1", "sequence": 1},
+        {"key": b"b", "value": None, "sequence": 2},
+        {"key": b"c", "value": b"3", "sequence": 9},
+    ]
+    each = [batch(1, (b"a", b"1")), batch(2, (b"b", None)), batch(9, (b"c", b"3"))]
+    assert of(b"").encode(table(rows)) == written(each)
+    # More of them in a batch, but not over a gap.
+    two = [batch(1, (b"a", b"1"), (b"b", None)), batch(9, (b"c", b"3"))]
+    assert of(b"", batch_size=2).encode(table(rows)) == written(two)
+    # Without sequence numbers they are counted.
+    bare = table([{"key": row["key"], "value": row["value"]} for row in rows])
+    assert ops(of(of(b"", batch_size=2).encode(bare))) == [(1, b"a", b"1"), (2, b"b", None), (3, b"c", b"3")]
+    # Rows that say which batch they are of.
+    positioned = table([{**row, "position": n // 2} for n, row in enumerate(rows)])
+    assert of(b"").encode(positioned) == written(two)
+
+
+@pytest.mark.parametrize("rows", [0, 1])
+def test_few_rows(rows: int) -> None:
+    given = table([{"key": b"a", "value": b"1", "sequence": 1}]).slice(0, rows)
+    assert of(b"").encode(given) == written([batch(1, (b"a", b"1"))] * rows)
+
+
+OPERATIONS = st.lists(
+    st.tuples(st.binary(max_size=9), st.none() | st.binary(max_size=9)), min_size=1, max_size=3
+)
+
+
+@settings(max_examples=40)
+@given(
+    st.lists(st.tuples(OPERATIONS, st.integers(0, 5)), max_size=6),
+    st.sampled_from([0, BLOCK - 90, BLOCK - 60, 2 * BLOCK]),
+    st.booleans(),
+)
+def test_a_log_comes_back(
+    given: list[tuple[list[tuple[bytes, bytes | None]], int]], fill: int, frames: bool
+) -> None:
+    sequence, batches = 2, [batch(1, (b"fill", b"x" * fill))]
+    for operations, gap in given:
+        batches.append(batch(sequence + gap, *operations))
+        sequence += gap + len(operations)
+    log = of(written(batches))
+    assert log.read().report.faults == []
+    rows, framed, file = log.tables()
+    assert framed["payload"].null_count == framed.num_rows
+    assert log.encode(rows, framed if frames else None, file if frames else None) == log.all_bytes()
+
+
+# Plain records
+
+
+def test_plain_records() -> None:
+    payloads = [b"no batch", b"", b"x" * (2 * BLOCK), batch(1, (b"a", b"1"))]
+    log = of(written(payloads))
+    records = log.read("records").table
+    assert records["payload"].to_pylist() == payloads
+    assert log.encode(records) == log.all_bytes()
+    assert log.encode(records.select(["payload"])) == log.all_bytes()
+    # With the frames they lie as they lay.
+    cut = of(record(FIRST, b"ab") + record(LAST, b"c") + record(FULL, b"defg") + b"\0" * 3)
+    records, (_, frames, file) = cut.read("records").table, cut.tables()
+    assert cut.encode(records, frames, file) == cut.all_bytes()
+    records = changed(records, "payload", 0, b"xyz")
+    assert (
+        cut.encode(records, frames, file) == record(FIRST, b"xy") + record(LAST, b"z") + cut.all_bytes()[17:]
+    )
+
+
+@pytest.mark.parametrize(
+    "column", [pa.array([b"a", None]), pa.array(["a"]), pa.array([1])], ids=["null", "text", "number"]
+)
+def test_what_is_no_plain_record(column: pa.Array) -> None:
+    with pytest.raises(UsageError, match="column 'payload' has nulls or is not binary"):
+        of(b"").encode(pa.table({"payload": column}))
+
+
+def test_many_records_are_written_in_portions(monkeypatch: pytest.MonkeyPatch) -> None:
+    from logwright.codec.leveldb import records, records_again
+
+    monkeypatch.setattr(records_again, "PORTION", 100)
+    monkeypatch.setattr(records, "PORTION", 100)
+    batches = [batch(n, (b"key%d" % n, b"v" * (n % 90))) for n in range(1, 60)]
+    log = of(written(batches))
+    assert len(ops(log)) == 59
+    assert comes_back(log)
+    assert log.encode(log.read().table) == log.all_bytes()
+
+
+# With frames
+
+
+ODD = {
+    "cut in the middle of a block": record(FIRST, batch(1, (b"a", b"1"))[:5])
+    + record(MIDDLE, b"")
+    + record(LAST, batch(1, (b"a", b"1"))[5:])
+    + record(FULL, batch(2, (b"b", b"2"))),
+    "an empty FIRST before": record(FIRST, b"") + record(FULL, batch(1, (b"a", b"1"))),
+    "something fills the block": record(FULL, batch(1, (b"a", b"1" * (BLOCK - 7 - 12 - 6 - 5))))
+    + b"\0\1\0\0\0"
+    + record(FULL, batch(2, (b"b", b"2"))),
+    "a length longer than need be": record(FULL, batch(1)[:8] + b"\1\0\0\0" + b"\1\x81\0a\1" + b"1")
+    + record(FULL, batch(2, (b"b", b"2"))),
+    "the length of a value longer than need be": record(
+        FULL, batch(1)[:8] + b"\1\0\0\0" + b"\1\1a\x81\0" + b"1"
+    )
+    + record(FULL, batch(2, (b"b", b"2"))),
+    "no operations": record(FULL, batch(1)) + record(FULL, batch(2, (b"b", b"2"))),
+    "no batch": record(FULL, b"short") + record(FULL, batch(2, (b"b", b"2"))),
+    "zeros at the end": THREE + bytes(40),
+    "trailing": THREE + b"\1\2\0",
+    "damage": THREE + b"\xff" * 30 + THREE,
+    "nothing": b"",
+    "only zeros": bytes(9),
+}
+
+
+@pytest.mark.parametrize("data", ODD.values(), ids=ODD)
+def test_with_the_frames_it_is_as_it_was(data: bytes) -> None:
+    assert comes_back(of(data))
+
+
+WITH_ROWS = {name: data for name, data in ODD.items() if data.strip(b"\0")}
+
+
+@pytest.mark.parametrize("data", WITH_ROWS.values(), ids=WITH_ROWS)
+def test_an_edited_row_is_written(data: bytes) -> None:
+    log = of(data)
+    rows, frames, file = log.tables()
+    for value in (b"X" * len(rows["value"][0].as_py()), b"longer than it was" * 3):
+        again = log.with_bytes(log.encode(changed(rows, "value", 0, value), frames, file))
+        expected = [(1, b"a", value) if one[0] == 1 else one for one in ops(log)]
+        if not any(one[0] == 1 for one in expected):  # the first row is the second's
+            expected[0] = (*expected[0][:2], value)
+        if log.read().report.faults == []:
+            assert ops(again)[0][2] == value
+            assert ops(again) == expected
+
+
+def test_what_moves_is_cut_anew() -> None:
+    """A longer value moves what comes behind it over the end of the block."""
+    batches = [batch(1, (b"a", b"1")), batch(2, (b"b", b"x" * 32650)), batch(3, (b"c", b"3" * 30))]
+    log = of(written(batches))
+    rows, frames, file = log.tables()
+    batches[0] = batch(1, (b"a", b"1" * 60))
+    assert log.encode(changed(rows, "value", 0, b"1" * 60), frames, file) == written(batches)
+
+
+@pytest.mark.parametrize("gone", [0, 1, 3])
+def test_a_row_that_is_gone(gone: int) -> None:
+    log = of(THREE)
+    rows, frames, file = log.tables()
+    left = table([row for n, row in enumerate(rows.to_pylist()) if n != gone]).cast(rows.schema)
+    again = log.with_bytes(log.encode(left, frames, file))
+    assert ops(again) == [one for n, one in enumerate(ops(log)) if n != gone]
+    assert again.read().report.faults == []
+
+
+def test_all_rows_gone() -> None:
+    log = of(ODD["no operations"] + ODD["no batch"])
+    rows, frames, file = log.tables()
+    again = log.with_bytes(log.encode(rows.slice(0, 0), frames, file))
+    assert ops(again) == []
+    # What had no rows is there as it was.
+    assert again.read("records").table["payload"].to_pylist() == [batch(1), b"short"]
+
+
+def test_a_stored_payload_counts_only_where_it_says_what_the_rows_say() -> None:
+    log = of(ODD["a length longer than need be"])
+    rows, frames, file = log.tables()
+    assert frames["payload"].null_count == 1
+    more = table([rows.to_pylist()[0], {**rows.to_pylist()[0], "sequence": 2}, *rows.to_pylist()[1:]])
+    again = log.with_bytes(log.encode(more.cast(rows.schema), frames, file))
+    assert ops(again) == [(1, b"a", b"1"), (2, b"a", b"1"), (2, b"b", b"2")]
+    for column, value in (("key", b"b"), ("value", b"2"), ("sequence", 100), ("key", b"aa"), ("value", None)):
+        edited = changed(rows, column, 0, value)
+        if value is None:
+            edited = changed(edited, "type", 0, "deletion")
+        again = log.with_bytes(log.encode(edited, frames, file))
+        assert again.read().table[column][0].as_py() == value
+        assert again.read("frames").table["payload"].null_count == 2
+
+
+def test_the_lean_frames_are_enough_for_a_usual_log() -> None:
+    log = of(THREE)
+    rows, frames, file = log.tables()
+    lean = frames.select(["position", "size", "length", "type", "record"])
+    assert log.encode(rows, lean) == THREE
+    for name in lean.column_names:
+        with pytest.raises(UsageError, match=f"needs a column '{name}' in the frames table"):
+            log.encode(rows, lean.drop_columns([name]), file)
+
+
+def test_rows_that_have_no_place() -> None:
+    log = of(THREE)
+    rows, frames, _ = log.tables()
+    with pytest.raises(UsageError, match="rows don't say which frame they are in"):
+        log.encode(rows.drop_columns(["position"]), frames)
+    with pytest.raises(UsageError, match="row 3 is in no frame of the frames table"):
+        log.encode(changed(rows, "position", 3, 5000), frames)
+    with pytest.raises(UsageError, match="row 0 is in no frame"):
+        log.encode(rows, frames.slice(0, 0))
+    backwards = table(rows.to_pylist()[::-1]).cast(rows.schema)
+    with pytest.raises(UsageError, match="or not in their order"):
+        log.encode(backwards, frames)
+    assert log.encode(rows.slice(0, 0), frames.slice(0, 0)) == b""
+
+
+# What is told of batches
+
+
+GOOD = batch(1, (b"a", b"1"))
+
+
+@pytest.mark.parametrize(
+    ("payload", "text", "rows", "lost"),
+    [
+        (b"short", "log record too small: 5 bytes", 0, 0),
+        (batch(2, (b"b", b"2"), count=3), "WriteBatch has wrong count: 3 operations are announced, 1 are there", 1, 0),
+        (batch(2, (b"b", b"2"), count=0), "WriteBatch has wrong count: 0 operations are announced, 1 are there", 1, 0),
+        (
+            batch(2, (b"b", b"2"), count=3) + b"\1\5b",
+            "bad WriteBatch Put: 3 operations are announced, 1 are there before byte 17 of the batch",
+            1, 2,
+        ),
+        (batch(2, count=1) + b"\1\1b\5v", "bad WriteBatch Put: 1 operations are announced, 0 are there before byte 12", 0, 1),
+        (batch(2, count=1) + b"\0\5b", "bad WriteBatch Delete: 1 operations are announced, 0 are there", 0, 1),
+        (batch(2, (b"b", b"2"), count=1) + b"\7", "unknown WriteBatch tag: 1 operations are announced, 1 are there", 1, None),
+        (batch((1 << 56) - 1, (b"b", b"2"), (b"c", None)), "sequence numbers above 2^56-1: 2 operations", 2, 0),
+    ],
+)  # fmt: skip
+def test_batches_whose_checksums_are_right(payload: bytes, text: str, rows: int, lost: int | None) -> None:
+    log = of(written([GOOD, payload, batch(9, (b"z", b"9"))]))
+    fault = one_fault(log)
+    assert fault.detail.startswith(text)
+    assert (fault.kind, fault.rows_lost) == (Kind.PAYLOAD, lost)
+    assert (fault.offset, fault.length) == (len(written([GOOD])), len(payload) + HEADER)
+    assert "paranoid_checks" in fault.system
+    found = ops(log)
+    assert len(found) == 2 + rows
+    assert found[0] == (1, b"a", b"1")
+    assert found[-1] == (9, b"z", b"9")
+    assert comes_back(log)
+    with pytest.raises(LogwrightError):
+        log.read(mode=Mode.FAILFAST)
+
+
+# Damage
+
+
+def flipped(data: bytes, at: int, by: int = 1) -> bytes:
+    return data[:at] + bytes([data[at] ^ by]) + data[at + 1 :]
+
+
+FIRST_END = len(written([GOOD]))
+END_OF_FILE = "LevelDB takes it for the end of the file, without a word"
+REST_OF_BLOCK = "LevelDB drops the rest of the block of 32 KiB"
+NO_WORD = "LevelDB passes over it, without a word"
+PASSES = "LevelDB passes over it"
+ABC = record(FULL, b"abc")
+NEXT = record(FULL, batch(5, (b"z", b"9")))
+
+
+@pytest.mark.parametrize(
+    ("middle", "behind", "kind", "text", "system", "severity"),
+    [
+        (flipped(ABC, 8), NEXT, Kind.CHECKSUM, "checksum mismatch of a FULL record of 3 bytes", REST_OF_BLOCK, Severity.ERROR),
+        (
+            ABC[:6] + b"\x09" + ABC[7:], NEXT,
+            Kind.CHECKSUM, "checksum mismatch of a type 9 record of 3 bytes", REST_OF_BLOCK, Severity.ERROR,
+        ),
+        (
+            ABC[:4] + b"\xff\xff" + ABC[6:], NEXT + written([b"x" * BLOCK], FIRST_END + 10 + len(NEXT)),
+            Kind.LENGTH, "bad record length: 65535 bytes of payload, ", REST_OF_BLOCK, Severity.ERROR,
+        ),
+        (record(5, b"abc"), NEXT, Kind.MAGIC, "unknown record type 5", END_OF_FILE, Severity.ERROR),
+        (record(6, b"abc"), NEXT, Kind.MAGIC, "unknown record type 6", NO_WORD, Severity.ERROR),
+        (record(7, b"abc"), NEXT, Kind.MAGIC, "unknown record type 7", PASSES, Severity.ERROR),
+        (record(200, b"abc"), NEXT, Kind.MAGIC, "unknown record type 4294967240", PASSES, Severity.ERROR),
+        (b"\1\0\0\0" + bytes(3), NEXT, Kind.MAGIC, "a record of type 0 and length 0", "the rest of the block", Severity.ERROR),
+        (bytes(9), NEXT, Kind.PADDING, "zeros where a record should start, and other bytes", "without a word", Severity.ERROR),
+        (bytes(9), b"", Kind.PADDING, "zeros where a record should start", "without a word", Severity.INFO),
+        (
+            record(FIRST, b"abc"), NEXT,
+            Kind.TRUNCATED, "partial record without end(1): 3 bytes of a record", PASSES, Severity.ERROR,
+        ),
+        (record(MIDDLE, b"abc"), NEXT, Kind.ORDER, "missing start of fragmented record(1): 3 bytes", PASSES, Severity.ERROR),
+        (record(LAST, b"abc"), NEXT, Kind.ORDER, "missing start of fragmented record(2): 3 bytes", PASSES, Severity.ERROR),
+        (ABC[:5], b"", Kind.TRUNCATED, "the file ends within the header of a record, after 5 of 7 bytes", END_OF_FILE, Severity.WARNING),
+        (
+            ABC[:-1], b"",
+            Kind.TRUNCATED, "the file ends within a record: 3 bytes of payload are announced, 2 are there", END_OF_FILE,
+            Severity.WARNING,
+        ),
+        (
+            record(FIRST, b"abc"), b"",
+            Kind.TRUNCATED, "the file ends before the rest of a record, after 3 bytes of it", END_OF_FILE, Severity.WARNING,
+        ),
+        (
+            record(FIRST, b"abc") + flipped(record(LAST, b"def"), 9), NEXT,
+            Kind.CHECKSUM, f"checksum mismatch of a LAST record of 3 bytes at byte {FIRST_END + 10}, in the middle of a record",
+            REST_OF_BLOCK, Severity.ERROR,
+        ),
+    ],
+)  # fmt: skip
+def test_damage(middle: bytes, behind: bytes, kind: Kind, text: str, system: str, severity: Severity) -> None:
+    log = of(written([GOOD]) + middle + behind)
+    fault = log.read().report.faults[0]
+    assert (fault.kind, fault.severity, fault.offset) == (kind, severity, FIRST_END)
+    assert text in fault.detail
+    assert system in fault.system
+    found = ops(log)
+    assert found[0] == (1, b"a", b"1")
+    if behind:
+        assert fault.length == len(middle)
+        assert found[1] == (5, b"z", b"9")
+        assert fault.lost == {"file": 7, "first_sequence": 2, "last_sequence": 4}
+        assert fault.rows_lost == 3
+    assert comes_back(log)
+
+
+def test_a_record_larger_than_the_limit() -> None:
+    log = of(
+        written([GOOD, batch(2, (b"b", b"x" * 600)), batch(3, (b"c", b"3"))]), **{"max.record.bytes": 500}
+    )
+    fault = one_fault(log)
+    assert fault.detail == "a record of more than 500 bytes (max.record.bytes)"
+    assert (fault.kind, fault.system, fault.rows_lost) == (Kind.LENGTH, "LevelDB reads it", 1)
+    assert [one[0] for one in ops(log)] == [1, 3]
+
+
+@pytest.mark.parametrize(
+    ("first", "behind", "rows", "lost"),
+    [
+        (GOOD, batch(2, (b"z", b"9")), 0, {}),  # nothing is missing
+        (GOOD, batch(1, (b"z", b"9")), None, {"file": 7, "first_sequence": 2, "last_sequence": 0}),
+        (b"short", batch(5, (b"z", b"9")), None, {"file": 7, "last_sequence": 4}),
+        (GOOD, b"short", None, {"file": 7, "first_sequence": 2}),
+        (b"short", b"short", None, {"file": 7}),
+    ],
+)  # fmt: skip
+def test_lost_sequence_numbers(
+    first: bytes, behind: bytes, rows: int | None, lost: Mapping[str, Any]
+) -> None:
+    log = of(record(FULL, first) + record(200, b"abc") + record(FULL, behind))
+    (fault,) = [one for one in log.read().report.faults if one.kind is Kind.MAGIC]
+    assert (fault.rows_lost, fault.lost) == (rows, lost)
+
+
+def test_of_a_file_whose_name_has_no_number_the_loss_names_none() -> None:
+    data = written([GOOD]) + record(200, b"abc") + NEXT
+    log = Specimen.of(data, "leveldb.log", "copy of a log")
+    assert one_fault(log).lost == {"first_sequence": 2, "last_sequence": 4}
+    assert log.read().table["file"].null_count == 2
+
+
+# Going on
+
+
+def test_a_record_within_a_value_is_none() -> None:
+    """The value of a damaged record has a whole record in it, and its length is damaged too."""
+    inner = record(FULL, batch(77_000_000, (b"trap", b"trap")))
+    outer = record(FULL, batch(2, (b"b", b"<" + inner + b">" * 5)))
+    log = of(written([GOOD]) + b"\xff" * 6 + outer[6:] + written([batch(3, (b"c", b"3"))]) + record(200, b""))
+    assert [one[0] for one in ops(log)] == [1, 3]
+    assert comes_back(log)
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_record_is_believed_where_its_sequence_fits(first: bool) -> None:
+    """Nothing but what it says tells that it is one: the block ends in damage too."""
+    real = record(FULL, batch(3, (b"c", b"3")))
+    other = record(FULL, batch(10_000_000, (b"d", b"4")))
+    no_batch, empty = record(FULL, b"no batch at all"), record(FULL, batch(3))
+    head = (written([GOOD]) if first else b"") + b"\xff" * 11 + no_batch + empty + other + real + b"\xff" * 9
+    # Without anything before it, what is sure behind it tells.
+    tail = batch(6, (b"e", b"5" * BLOCK))
+    size = to_block_end(len(head))
+    data = head + record(FIRST, tail[:size]) + record(LAST, tail[size:])
+    assert [one[0] for one in ops(of(data))] == ([1] if first else []) + [3, 6]
+    # With nothing that tells, none is believed.
+    alone = of(b"\xff" * 11 + real + b"\xff" * 9)
+    assert ops(alone) == []
+    assert comes_back(alone)
+
+
+def test_damage_ends_with_its_block() -> None:
+    batches = [batch(n, (b"k", b"v" * 900)) for n in range(1, 90)]
+    data = written(batches)
+    log = of(data[:100] + b"\xff" * (BLOCK - 100) + data[BLOCK:])
+    # A record that began in the damaged block is lost with it, the rest is not.
+    found = [one[0] for one in ops(log)]
+    assert found == list(range(found[0], 90))
+    assert found[0] <= BLOCK // 900 + 2
+    assert comes_back(log)
+    for window in (4096, 40_000):
+        assert [row["sequence"] for row in log.read(window=window).table.to_pylist()] == found
+
+
+def test_every_way_to_begin_in_the_middle() -> None:
+    """Tasks that read a stretch each have all rows together, each once, however the records lie."""
+    batches = [
+        batch(n, (b"k", b"v" * size)) for n, size in enumerate([10, 40_000, 5, 70_000, 32_700, 1, 1], 1)
+    ]
+    log = of(written(batches))
+    whole = ops(log)
+    cuts = [0, *range(1000, len(log.all_bytes()), 17_001), len(log.all_bytes())]
+    parts = [log.read(start=a, stop=b, window=8192).table for a, b in itertools.pairwise(cuts)]
+    rows = [row for part in parts for row in part.to_pylist()]
+    assert [(row["sequence"], row["key"], row["value"]) for row in rows] == whole
+
+
+def test_how_many_bytes_a_record_needs() -> None:
+    data = written([GOOD, batch(2, (b"b", b"x" * (3 * BLOCK)))])
+
+    def need(cut: int, *, check: bool) -> int:
+        window = Window(np.frombuffer(data[:cut], np.uint8), 0, len(data))
+        frames = CODEC.scan(window, 0, of(data).context(), check=check)
+        assert frames.stop == FIRST_END
+        return frames.need
+
+    # Its length is known of one physical record only; of a long one a block more is asked for, or all there is.
+    assert need(FIRST_END + 3, check=True) == HEADER
+    assert need(BLOCK, check=True) == BLOCK - FIRST_END + HEADER + BLOCK
+    assert need(3 * BLOCK, check=True) == len(data) - FIRST_END
+    # Where only starts are looked for, what is in this block is enough, or the next header.
+    assert need(BLOCK, check=False) == BLOCK - FIRST_END + HEADER
+
+
+def test_a_search_where_nothing_is_known() -> None:
+    """A task may start behind what another one found damaged, or with nothing known at all."""
+    data = b"\xff" * 11 + THREE
+    window = Window(np.frombuffer(data, np.uint8), 0, len(data))
+    context = of(data).context()
+    assert CODEC.resync(window, 1, context) == (11, 0)
+    assert CODEC.scan(window, 0, context).damage is not None
+    assert context.resume is not None
+    assert CODEC.resync(window, 12, context) == (11 + FIRST_END, 0)
+
+
+# Filters
+
+
+@pytest.mark.parametrize(
+    ("condition", "expected"),
+    [
+        (("sequence", ">", 50), range(51, 61)),
+        (("sequence", "<=", 3), range(1, 4)),
+        (("sequence", "==", 30), [30]),
+        (("sequence", ">", 1000), []),
+        (("key", "==", b"k007"), [7]),
+    ],
+)
+def test_filters(tmp_path: Path, condition: tuple[str, str, Any], expected: Any) -> None:
+    path = tmp_path / NAME
+    batches = [batch(n, (b"k%03d" % n, b"v"), (b"k%03d" % (n + 1), b"v")) for n in range(1, 60, 2)]
+    path.write_bytes(written(batches))
+    found = lw.read(path, filter=[condition])
+    assert found["sequence"].to_pylist() == list(expected)
+
+
+def test_bounds_hold_whatever_a_batch_says() -> None:
+    payloads = [
+        batch(5, (b"a", b"1"), (b"b", b"2"), count=0),
+        b"short",
+        batch((1 << 56) - 2, (b"a", b"1")),
+        b"\xff" * 14,
+    ]
+    data = written(payloads)
+    window = Window(np.frombuffer(data, np.uint8), 0, len(data))
+    frames = CODEC.scan(window, 0, of(data).context())
+    low, high = CODEC.frame_bounds(frames, "sequence")
+    info = np.iinfo(np.int64)
+    assert low.tolist() == [5, info.min, info.min, info.min]
+    assert high.tolist()[0] >= 6
+    assert high.tolist()[1:] == [info.max] * 3
+    assert CODEC.frame_bounds(frames, "key") == (None, None)
+
+
+# What it is
+
+
+@pytest.mark.parametrize(
+    ("name", "head", "expected"),
+    [
+        ("000007.log", THREE, Match.SURE),
+        ("000007.log", THREE[:3], Match.NAME),
+        ("000007.log", b"", Match.NAME),
+        ("000007.log", b"text of something else", Match.NAME),
+        ("000007.txt", THREE, Match.NO),
+    ],
+)
+def test_recognised(name: str, head: bytes, expected: Match) -> None:
+    assert CODEC.recognise(name, head) is expected
+
+
+def test_a_hint_that_there_is_not() -> None:
+    with pytest.raises(UsageError, match=r"leveldb\.log: no hint 'topic'"):
+        CODEC.context(NAME, Options(CODEC.options), topic="x")

@@ -1,0 +1,222 @@
+"""Manifests: fields of edits and bytes, what is told of edits that are none, and writing them again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from leveldb_records import record, written
+
+from logwright.codec.describe import DescriptionError
+from logwright.codec.fault import Kind, LogwrightError, UsageError
+from logwright.codec.leveldb.framing import FULL
+from logwright.codec.leveldb.keys import internal_key
+from logwright.codec.leveldb.manifest import CODEC
+from logwright.codec.leveldb.version_edit import VERSION_EDIT, EditField, form
+from logwright.roundtrip.specimen import Specimen
+
+LOW, HIGH = internal_key(b"a", 1, 1), internal_key(b"z", 9, 1)
+FIRST_EDIT = [
+    EditField("comparator", text=b"leveldb.BytewiseComparator"),
+    EditField("log_number", number=3),
+    EditField("prev_log_number", number=0),
+    EditField("next_file_number", number=4),
+    EditField("last_sequence", number=0),
+]
+SECOND_EDIT = [
+    EditField("compact_pointer", level=1, smallest=LOW),
+    EditField("deleted_file", level=0, number=5),
+    EditField("new_file", level=2, number=(1 << 64) - 1, size=1 << 63, smallest=LOW, largest=HIGH),
+]
+THIRD_EDIT = [EditField("log_number", number=9)]
+DATA = written([form(FIRST_EDIT), form(SECOND_EDIT), form(THIRD_EDIT)])
+
+
+def of(data: bytes) -> Specimen:
+    return Specimen.of(data, "leveldb.manifest", "MANIFEST-000002")
+
+
+def comes_back(specimen: Specimen) -> bool:
+    return specimen.encode(*specimen.tables()) == specimen.all_bytes()
+
+
+def changed(rows: pa.Table, column: str, row: int, value: Any) -> pa.Table:
+    values = rows[column].to_pylist()
+    values[row] = value
+    return rows.set_column(rows.schema.get_field_index(column), column, pa.array(values, rows[column].type))
+
+
+def test_rows_of_a_manifest() -> None:
+    rows = of(DATA).read().table.to_pylist()
+    second = 7 + len(form(FIRST_EDIT))
+    third = second + 7 + len(form(SECOND_EDIT))
+    empty = dict.fromkeys(("level", "number", "size", "smallest", "largest", "comparator"))
+    name = "leveldb.BytewiseComparator"
+    assert rows == [
+        {**empty, "field": "comparator", "comparator": name, "position": 0},
+        {**empty, "field": "log_number", "number": 3, "position": 0},
+        {**empty, "field": "prev_log_number", "number": 0, "position": 0},
+        {**empty, "field": "next_file_number", "number": 4, "position": 0},
+        {**empty, "field": "last_sequence", "number": 0, "position": 0},
+        {**empty, "field": "compact_pointer", "level": 1, "smallest": LOW, "position": second},
+        {**empty, "field": "deleted_file", "level": 0, "number": 5, "position": second},
+        # Numbers of 64 bits are as the column holds them.
+        {
+            **empty, "field": "new_file", "level": 2, "number": -1, "size": -(1 << 63),
+            "smallest": LOW, "largest": HIGH, "position": second,
+        },
+        {**empty, "field": "log_number", "number": 9, "position": third},
+    ]  # fmt: skip
+
+
+def test_written_from_rows_alone() -> None:
+    manifest = of(DATA)
+    rows = manifest.read().table
+    assert of(b"").encode(rows) == DATA
+    # Without positions all are one edit; columns that no field needs may be away.
+    bare = pa.table({"field": ["log_number", "last_sequence"], "number": [3, 7]})
+    edit = [EditField("log_number", number=3), EditField("last_sequence", number=7)]
+    assert of(b"").encode(bare) == written([form(edit)])
+    assert of(b"").encode(bare.slice(0, 0)) == b""
+    positioned = bare.append_column("position", pa.array([0, 1]))
+    assert of(b"").encode(positioned) == written([form(edit[:1]), form(edit[1:])])
+
+
+NUMBERED = st.builds(
+    EditField,
+    st.sampled_from(["log_number", "prev_log_number", "next_file_number", "last_sequence"]),
+    number=st.integers(0, (1 << 64) - 1),
+)
+NEW_FILE = st.builds(
+    EditField,
+    st.just("new_file"),
+    level=st.integers(0, 6),
+    number=st.integers(0, (1 << 64) - 1),
+    size=st.integers(0, (1 << 64) - 1),
+    smallest=st.binary(min_size=1, max_size=20000),
+    largest=st.binary(min_size=1, max_size=20),
+)
+
+
+@settings(max_examples=40)
+@given(st.lists(st.lists(NUMBERED | NEW_FILE, min_size=1, max_size=4), max_size=5), st.booleans())
+def test_a_manifest_comes_back(edits: list[list[EditField]], frames: bool) -> None:
+    manifest = of(written([form(edit) for edit in edits]))
+    found = manifest.read()
+    assert (found.table.num_rows, found.report.faults) == (sum(map(len, edits)), [])
+    rows, framed, file = manifest.tables()
+    assert framed["payload"].null_count == framed.num_rows
+    assert manifest.encode(rows, framed if frames else None, file) == manifest.all_bytes()
+
+
+def test_records_of_a_manifest() -> None:
+    manifest = of(DATA)
+    records = manifest.read("records").table
+    assert records.column_names == ["position", "size", "payload"]
+    assert records["payload"].to_pylist() == [form(FIRST_EDIT), form(SECOND_EDIT), form(THIRD_EDIT)]
+    assert manifest.encode(records) == DATA
+    with pytest.raises(KeyError):
+        CODEC.record_column("sequence", None, None)  # type: ignore[arg-type]
+
+
+NO_EDIT = [
+    (b"\x63", "VersionEdit: unknown tag"),
+    (b"\x80", "VersionEdit: invalid tag"),
+    (b"\x02", "VersionEdit: log number"),
+    (b"\x06\x07\x01", "VersionEdit: deleted file"),
+    (b"\x05\x01\x00", "VersionEdit: compaction pointer"),
+    (b"\x07\x01\x01\x01\x00\x00", "VersionEdit: new-file entry"),
+]
+
+
+@pytest.mark.parametrize(("payload", "words"), NO_EDIT)
+def test_records_that_are_no_edit(payload: bytes, words: str) -> None:
+    manifest = of(written([form(FIRST_EDIT), payload, form(THIRD_EDIT)]))
+    found = manifest.read()
+    (fault,) = found.report.faults
+    assert (fault.kind, fault.detail) == (Kind.PAYLOAD, words)
+    assert fault.system == f"LevelDB refuses to open: Corruption: {words}"
+    assert (fault.offset, fault.length) == (7 + len(form(FIRST_EDIT)), 7 + len(payload))
+    assert found.table["field"].to_pylist() == [one.name for one in FIRST_EDIT + THIRD_EDIT]
+    assert comes_back(manifest)
+    # It is there still where other rows are edited, and where none are left.
+    rows, frames, file = manifest.tables()
+    edited = manifest.with_bytes(manifest.encode(changed(rows, "number", 1, 300), frames, file))
+    assert edited.read("records").table["payload"].to_pylist()[1] == payload
+    assert edited.read().table["number"].to_pylist()[1] == 300
+    none = manifest.with_bytes(manifest.encode(rows.slice(0, 0), frames, file))
+    assert none.read("records").table["payload"].to_pylist() == [payload]
+
+
+ODD = {
+    "a number longer than need be": b"\x02\x83\x00",
+    "a name that is not text": form([EditField("comparator", text=b"\xff\xfe")]),
+    "no fields": b"",
+}
+
+
+@pytest.mark.parametrize("payload", ODD.values(), ids=ODD)
+def test_edits_that_are_stored_as_they_were(payload: bytes) -> None:
+    manifest = of(written([form(FIRST_EDIT), payload, form(THIRD_EDIT)]))
+    rows, frames, file = manifest.tables()
+    assert [one for one in frames["payload"].to_pylist() if one is not None] == [payload]
+    assert manifest.encode(rows, frames, file) == manifest.all_bytes()
+
+
+def test_a_stored_edit_counts_only_where_it_says_what_the_rows_say() -> None:
+    manifest = of(written([ODD["a number longer than need be"]]))
+    rows, frames, file = manifest.tables()
+    assert manifest.encode(changed(rows, "number", 0, 4), frames, file) == written([b"\x02\x04"])
+    # Nor where its rows are another edit's, and it is none at all.
+    broken = frames.set_column(
+        frames.schema.get_field_index("payload"), "payload", pa.array([b"\x63\x01\x01"], pa.binary())
+    )
+    assert manifest.encode(rows, broken, file) == written([b"\x02\x03"])
+    # All of them gone, it is gone too.
+    assert manifest.encode(rows.slice(0, 0), frames, file) == b""
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ({"field": "log", "number": 1}, "field 'log' is none of comparator, log_number"),
+        ({"field": "log_number"}, "a field 'log_number' without 'number'"),
+        ({"field": "comparator"}, "a field 'comparator' without 'text'"),
+        ({"field": "deleted_file", "number": 1, "level": 7}, "a field 'deleted_file' of level 7"),
+        ({"field": "deleted_file", "number": 1, "level": -1}, "a field 'deleted_file' of level -1"),
+        ({"field": "compact_pointer", "level": 1, "smallest": b""}, "'compact_pointer' with an empty internal key"),
+    ],
+)  # fmt: skip
+def test_rows_that_make_no_edit(row: dict[str, Any], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        of(b"").encode(pa.Table.from_pylist([row]))
+
+
+def test_a_column_that_is_needed() -> None:
+    with pytest.raises(LogwrightError, match="field"):
+        of(b"").encode(pa.table({"number": [1]}))
+
+
+def test_behind_damage_an_edit_is_believed_and_other_bytes_are_not() -> None:
+    """Neither fills the block: the edit makes sense."""
+    junk = b"\xff" * 9
+    manifest = of(
+        written([form(FIRST_EDIT)]) + junk + record(FULL, b"no edit") + record(FULL, b"")
+        + record(FULL, form(THIRD_EDIT)) + junk
+    )  # fmt: skip
+    rows = manifest.read().table
+    assert rows["number"].to_pylist() == [None, 3, 0, 4, 0, 9]
+    faults = manifest.read().report.faults
+    assert faults[0].offset == 7 + len(form(FIRST_EDIT))
+    assert faults[0].length == len(junk) + 7 + 7 + 7
+    assert comes_back(manifest)
+
+
+def test_what_only_errors_say() -> None:
+    with pytest.raises(DescriptionError, match="unknown tag 99"):
+        VERSION_EDIT.unpack(b"\x63\x01", 0, 2)
+    # Edits have no order: nothing prunes them.
+    assert CODEC.frame_bounds(None, "number") == (None, None)  # type: ignore[arg-type]

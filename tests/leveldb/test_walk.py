@@ -1,0 +1,169 @@
+"""Going over a file of a database from end to end: past damage, past what the disk can't read, and while it becomes shorter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from leveldb_opening import Files
+from leveldb_records import batch, record, to_block_end, written
+
+from logwright.codec.base import Frames, Window
+from logwright.codec.fault import Fault, Kind, Severity, UnreadableError
+from logwright.codec.leveldb import log, table
+from logwright.codec.leveldb.framing import BLOCK, FIRST, FULL, MIDDLE
+from logwright.codec.leveldb.walk import Hole, Reader, Stretch, beyond, walk
+from logwright.codec.option import Options
+from logwright.roundtrip.specimen import Specimen
+
+NAME = "000007.log"
+
+
+class Disk(Files):
+    """A file of which some stretches can't be read. A driver that reads ahead may name a later one first."""
+
+    def __init__(self, data: bytes, *bad: tuple[int, int], last_first: bool = False) -> None:
+        super().__init__({NAME: data})
+        self.bad, self.last_first = bad, last_first
+
+    def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
+        stop = len(self.files[name]) if length is None else offset + length
+        hit = [one for one in self.bad if one[0] < stop and offset < one[1]]
+        if hit:
+            start, end = hit[-1 if self.last_first else 0]
+            raise UnreadableError.of(max(start, offset), end - max(start, offset), "EIO", name)
+        return super().read(name, offset, length)
+
+
+DATA = bytes(range(1, 101))
+
+
+@pytest.mark.parametrize("last_first", [False, True])
+@pytest.mark.parametrize("bad", [[], [(0, 5)], [(20, 30)], [(20, 30), (30, 31), (60, 100)], [(0, 100)]])
+def test_what_can_not_be_read_is_zeros(bad: list[tuple[int, int]], last_first: bool) -> None:
+    read = Reader(Disk(DATA, *bad, last_first=last_first), NAME, len(DATA))
+    expected = bytearray(DATA)
+    for start, stop in bad:
+        expected[start:stop] = bytes(stop - start)
+    assert read(0, 100).tobytes() == bytes(expected)
+    assert read(10, 40).tobytes() == bytes(expected[10:50])
+    assert read(90, 40).tobytes() == bytes(expected[90:])
+    assert {one.start for one in read.bad.values()} >= {start for start, _ in bad}
+
+
+def test_a_file_that_is_shorter_than_was_said() -> None:
+    """What is not there is no data; behind what can't be read it is zeros."""
+    assert Reader(Disk(DATA), NAME, 200)(90, 100).tobytes() == DATA[90:]
+    found = Reader(Disk(DATA, (20, 30)), NAME, 200)(0, 200).tobytes()
+    assert found == DATA[:20] + bytes(10) + DATA[30:] + bytes(100)
+
+
+def over(read: Reader, codec: Any = log.CODEC, **given: Any) -> list[Stretch | Hole]:
+    return list(walk(read, codec, codec.context(read.name, Options(codec.options)), **given))
+
+
+def test_a_hole_longer_than_the_window_behind_damage() -> None:
+    """The rest of a long record that began is no start of another: the search has to read on."""
+    head = record(FIRST, b"x" * to_block_end(0))
+    chain = head + record(MIDDLE, b"x" * to_block_end(0)) * 40
+    data = chain + written([batch(5, (b"a", b"1"))], len(chain))
+    for step in (4 << 20, BLOCK):
+        hole, stretch = over(Reader(Files({NAME: data}), NAME, len(data)), step=step)
+        assert isinstance(hole, Hole)
+        assert (hole.fault.offset, hole.fault.length) == (0, len(chain))
+        assert "partial record without end" in hole.fault.detail
+        assert isinstance(stretch, Stretch)
+        assert stretch.window.offset + int(stretch.frames.start[0]) == len(chain)
+
+
+def test_what_the_disk_can_not_read_is_told_in_the_hole() -> None:
+    data = written([batch(n, (b"k", b"v" * 50)) for n in range(1, 9)])
+    read = Reader(Disk(data, (100, 120)), NAME, len(data))
+    (hole,) = [one for one in over(read) if isinstance(one, Hole)]
+    assert "the disk can't read 20 bytes" in hole.fault.detail
+    assert hole.fault.severity is Severity.ERROR
+
+
+def test_a_table_that_becomes_shorter_while_it_is_read() -> None:
+    rows = [{"key": b"%03d" % n, "value": b"v" * 30, "sequence": n + 1} for n in range(40)]
+    empty = Specimen.of(b"", "leveldb.table", "000005.ldb", compression="none", block_size=100)
+    data = empty.encode(pa.Table.from_pylist(rows))
+
+    class Shrinking(Files):
+        """Its blocks were listed when it was whole."""
+
+        asked = 0
+
+        def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
+            self.asked += 1
+            whole = super().read(name, offset, length)
+            return (
+                whole
+                if offset + len(whole) == len(data) and self.asked < 6
+                else whole[: max(0, 700 - offset)]
+            )
+
+    found = over(Reader(Shrinking({"000005.ldb": data}), "000005.ldb", len(data)), table.CODEC)
+    for one in found:
+        if isinstance(one, Stretch):
+            assert one.window.offset + int(one.frames.end.max(initial=0)) <= len(data)
+
+
+# What a codec may ask for
+
+
+class Asking:
+    """A codec of which each scan and each search answers what was written down for it."""
+
+    def __init__(self, scans: Sequence[Frames] = (), searches: Sequence[tuple[int, int]] = ()) -> None:
+        self.scans: Iterator[Frames] = iter(scans)
+        self.searches = iter(searches)
+        self.asked: list[tuple[int, int, int]] = []
+
+    def scan(self, window: Window, at: int, context: Any, *, check: bool = True) -> Frames:
+        self.asked.append((window.offset, len(window.data), at))
+        return next(self.scans)
+
+    def resync(self, window: Window, at: int, context: Any) -> tuple[int, int]:
+        self.asked.append((window.offset, len(window.data), at))
+        return next(self.searches)
+
+
+def frames(*ends: int, stop: int, need: int = 0, damage: Fault | None = None) -> Frames:
+    starts = np.array([0, *ends[:-1]][: len(ends)], np.int64)
+    return Frames(starts, np.array(ends, np.int64), np.zeros(len(ends)), stop, need, damage)
+
+
+def test_what_wants_more_than_there_is_or_what_it_has_is_no_frame() -> None:
+    size = 1000
+    read = Reader(Files({NAME: bytes(size)}), NAME, size)
+    codec: Any = Asking(searches=[(5, 5000), (6, 10), (40, 0)])
+    assert beyond(read, codec, None, 0) == 40
+    # Each time the search goes on one byte behind.
+    assert [at for _, _, at in codec.asked] == [1, 6, 7]
+    assert beyond(read, Asking(searches=[(-1, 0)]), None, 0) == size  # type: ignore[arg-type]
+    assert beyond(read, Asking(), None, size - 1) == size  # type: ignore[arg-type]
+    assert beyond(read, Asking(searches=[(999, 7)]), None, 0) == size  # type: ignore[arg-type]
+
+
+def test_at_the_end_of_a_file_what_is_wanted_is_read_once_more() -> None:
+    """A footer is judged by itself."""
+    read = Reader(Files({NAME: bytes(100)}), NAME, 100)
+    codec: Any = Asking([frames(50, stop=52, need=48), frames(stop=0, need=48)])
+    (stretch,) = walk(read, codec, None)
+    assert isinstance(stretch, Stretch)
+    assert codec.asked == [(0, 100, 0), (52, 48, 0)]
+
+
+def test_a_hole_up_to_the_end_keeps_its_severity() -> None:
+    torn = written([batch(1, (b"a", b"1"))]) + record(FULL, b"abc")[:-1]
+    _, hole = over(Reader(Files({NAME: torn}), NAME, len(torn)))
+    assert isinstance(hole, Hole)
+    assert (hole.fault.kind, hole.fault.severity) == (Kind.TRUNCATED, Severity.WARNING)
+    behind = bytes(9) + record(FULL, batch(5, (b"z", b"9")))
+    hole, _ = over(Reader(Files({NAME: behind}), NAME, len(behind)))
+    assert isinstance(hole, Hole)
+    assert hole.fault.severity is Severity.ERROR

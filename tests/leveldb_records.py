@@ -1,0 +1,40 @@
+"""Files of records made by hand, for tests of logs and manifests: by the descriptions, not by the code that is tested."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from logwright.codec.leveldb.framing import BLOCK, RECORD, fragmented
+from logwright.codec.leveldb.write_batch import WRITE_BATCH
+
+
+def record(kind: int, payload: bytes) -> bytes:
+    """A physical record."""
+    return RECORD.pack({"length": len(payload), "type": kind, "payload": payload})
+
+
+def written(payloads: Sequence[bytes], offset: int = 0) -> bytes:
+    """Logical records as LevelDB writes them from byte `offset` of a file on."""
+    out = b""
+    for payload in payloads:
+        out += fragmented(payload, offset + len(out))
+    return out
+
+
+def batch(sequence: int, *operations: tuple[bytes, bytes | None], count: int | None = None) -> bytes:
+    """A write batch; a value of None is a deletion."""
+    return WRITE_BATCH.pack(
+        {
+            "sequence": sequence,
+            "count": len(operations) if count is None else count,
+            "operations": [
+                {"type": int(value is not None), "key": key, "value": value or b""}
+                for key, value in operations
+            ],
+        }
+    )
+
+
+def to_block_end(at: int, left: int = 0) -> int:
+    """Payload of a physical record at byte `at` that leaves so many bytes of its block."""
+    return BLOCK - at % BLOCK - 7 - left

@@ -1,0 +1,320 @@
+"""`convert`: tables and JSON lines and back, native files to native ones; nothing is lost unless it is said."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import logwright as lw
+from logwright.cli import main
+from logwright.codec import registry
+from logwright.codec.table import TIMESTAMP, Column, Table
+from logwright.corpora.cases import cases
+from logwright.formats import jsonl
+
+KAFKA = cases("kafka")
+LEVELDB = cases("leveldb")
+SMALL = Table(
+    "rows",
+    (
+        Column("key", pa.binary(), "bytes"),
+        Column("text", pa.string(), "text"),
+        Column("when", TIMESTAMP, "a time"),
+        Column("yes", pa.bool_(), "a truth"),
+        Column("small", pa.int8(), "a number"),
+        Column("large", pa.large_binary(), "bytes"),
+        Column(
+            "headers",
+            pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])),
+            "pairs",
+        ),
+    ),
+)
+
+
+def run(*words: str) -> int:
+    with pytest.raises(SystemExit) as ended:
+        main(list(words))
+    return int(ended.value.code or 0)
+
+
+def golden() -> list[tuple[str, Path]]:
+    found = []
+    for name in (
+        "craft_append_time", "craft_header_key_bytes", "craft_empty_batches", "craft_delete_horizon", "craft_record_attr",
+        "v2_txn_interleaved", "v2_txn_commit_abort", "craft_ts_minus1", "craft_zstd_two_frames",
+    ):  # fmt: skip
+        found += [
+            (name, path)
+            for path in sorted(KAFKA[name].partition.iterdir())
+            if path.suffix in (".log", ".timeindex", ".snapshot")
+        ][:3]
+    for name in ("deletes_wal", "jni_sst"):
+        found += [
+            (name, path)
+            for path in sorted((LEVELDB[name].path / "db").iterdir())
+            if path.suffix in (".log", ".sst", ".ldb")
+        ]
+    return found
+
+
+GOLDEN = golden()
+IDS = [f"{name}-{path.name}" for name, path in GOLDEN]
+
+
+# JSON lines
+
+values = st.fixed_dictionaries(
+    {
+        "key": st.one_of(st.none(), st.binary(max_size=4)),
+        "text": st.one_of(st.none(), st.text(max_size=4)),
+        "when": st.one_of(st.none(), st.integers(-(10**15), 10**15)),
+        "yes": st.one_of(st.none(), st.booleans()),
+        "small": st.one_of(st.none(), st.integers(-128, 127)),
+        "large": st.one_of(st.none(), st.binary(max_size=4)),
+        "headers": st.one_of(
+            st.none(),
+            st.lists(st.fixed_dictionaries({"key": st.text(max_size=2), "value": st.one_of(st.none(), st.binary(max_size=2))}), max_size=2),
+        ),
+    }
+)  # fmt: skip
+
+
+@given(st.lists(values, min_size=1, max_size=8))
+def test_json_lines_there_and_back(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[dict[str, Any]]
+) -> None:
+    schema = SMALL.schema()
+    columns = [pa.array([row[field.name] for row in rows], field.type) for field in schema]
+    batch = pa.RecordBatch.from_arrays(columns, schema=schema)
+    path = tmp_path_factory.mktemp("lines") / "x.jsonl"
+    path.write_bytes(jsonl.to_lines(batch))
+    assert jsonl.from_lines(str(path), SMALL).read_all().to_batches()[0].equals(batch)
+
+
+@pytest.mark.parametrize(
+    ("line", "match"),
+    [
+        ("{", "line 1 is no JSON"),
+        ("[1]", "line 1 is no object"),
+        ('{"ky": 1}', "Did you mean 'key'"),
+        ('{"key": 1}', "line 1, column 'key': 1 is no binary"),
+        ('{"key": {"$hex": "zz"}}', "is no binary"),
+        ('{"key": {"$hax": "00"}}', "is no binary"),
+        ('{"key": {"a": 1, "b": 2}}', "is no binary"),
+        ('{"text": 1}', "is no string"),
+        ('{"when": true}', "is no timestamp"),
+        ('{"when": "yesterday"}', "is no timestamp"),
+        ('{"yes": 1}', "is no bool"),
+        ('{"small": 1000}', "1000 is no int8"),
+        ('{"small": 1.5}', "is no int8"),
+        ('{"headers": {}}', "is no list"),
+        ('{"headers": [{"name": "x"}]}', "is no list"),
+    ],
+)
+def test_lines_that_do_not_fit_are_named(tmp_path: Path, line: str, match: str) -> None:
+    path = tmp_path / "x.jsonl"
+    path.write_text(f"\n{line}\n" if "line 1" not in match else f"{line}\n")
+    with pytest.raises(lw.UsageError, match=match):
+        jsonl.from_lines(str(path), SMALL).read_all()
+
+
+def test_times_as_text_and_lines_that_leave_things_out(tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl"
+    path.write_text(
+        '{"key": "a", "when": "1970-01-01T00:00:01Z"}\n\n{"when": "1970-01-01T00:00:02"}\n{"key": null}\n'
+    )
+    found = jsonl.from_lines(str(path), SMALL).read_all()
+    assert found.column("when").cast(pa.int64()).to_pylist() == [1000, 2000, None]
+    assert found.column("key").to_pylist() == [b"a", None, None]
+    path.write_text("")
+    assert jsonl.from_lines(str(path), SMALL).read_all().num_rows == 0
+
+
+def test_a_column_that_comes_late_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jsonl, "_ROWS", 2)
+    path = tmp_path / "x.jsonl"
+    path.write_text('{"key": "a"}\n{"key": "b"}\n{"key": "c", "text": "t"}\n')
+    with pytest.raises(lw.UsageError, match="line 3 has a column 'text'"):
+        jsonl.from_lines(str(path), SMALL).read_all()
+
+
+@pytest.mark.parametrize(("name", "path"), GOLDEN, ids=IDS)
+def test_golden_files_through_json_lines(tmp_path: Path, name: str, path: Path) -> None:
+    codec = lw.detect(path)
+    assert codec is not None
+    out, back = tmp_path / "x.jsonl", tmp_path / path.name
+    lw.convert(path, out)
+    assert (tmp_path / "x.frames.jsonl").exists()
+    lw.convert(out, back, codec)
+    assert back.read_bytes() == path.read_bytes()
+
+
+# Native files to native ones
+
+
+@pytest.mark.parametrize(("name", "path"), GOLDEN, ids=IDS)
+def test_a_file_stays_what_it_is(tmp_path: Path, name: str, path: Path) -> None:
+    done = lw.convert(path, tmp_path / path.name)
+    assert (tmp_path / path.name).read_bytes() == path.read_bytes()
+    assert done["notes"] == ()
+
+
+@pytest.mark.parametrize(
+    "name", ["v2_txn_interleaved", "craft_append_time", "craft_empty_batches", "craft_header_key_bytes"]
+)
+@pytest.mark.parametrize("compression", ["zstd", "none"])
+def test_batches_keep_all_but_their_compression(tmp_path: Path, name: str, compression: str) -> None:
+    source = KAFKA[name].partition
+    for path in (source / next(source.glob("*.log")).name, source):
+        out = tmp_path / compression / path.name
+        lw.convert(path, out, compression_type=compression)
+        columns = [
+            one
+            for one in registry.get("kafka.log").tables["rows"].names(detail=True)
+            if one not in ("position", "topic", "partition")
+        ]
+        view = "log" if path.is_dir() else None
+        assert lw.diff(path, out, columns=columns, view=view).equal
+        kept = [
+            one
+            for one in registry.get("kafka.log").tables["frames"].names(detail=True)
+            if one not in ("position", "size", "crc", "batch_length", "payload", "attributes", "compression")
+        ]
+        assert lw.diff(path, out, columns=kept, view="frames").equal
+        found = set(
+            lw.read(out, view="frames", filter="records_count > 0 and is_control == false")
+            .column("compression")
+            .to_pylist()
+        )
+        assert found <= {compression}
+        assert lw.verify(out).ok
+
+
+def test_a_partition_without_options_keeps_its_logs(tmp_path: Path) -> None:
+    source = KAFKA["v2_txn_commit_abort"].partition
+    done = lw.convert(source, tmp_path / source.name)
+    for path in source.glob("*.log"):
+        assert (tmp_path / source.name / path.name).read_bytes() == path.read_bytes()
+    assert done["rows"] > 0
+    assert done["written"].before_you_start
+
+
+def test_transactions_are_not_flattened_unless_told(tmp_path: Path) -> None:
+    source = KAFKA["v2_txn_interleaved"].partition
+    with pytest.raises(lw.UsageError, match="belong to transactions"):
+        lw.convert(source, tmp_path / "x-0", batch_size="1k")
+    assert not (tmp_path / "x-0").exists()
+    done = lw.convert(source, tmp_path / "y-0", batch_size="1k", view="read_committed")
+    assert any("transactions" in note for note in done["notes"])
+    assert any("producer id" in note for note in done["notes"])
+    assert any("control records" in note for note in done["notes"])
+    wanted = lw.read(source, view="read_committed", columns="offset,key,value,headers,timestamp")
+    assert lw.read(tmp_path / "y-0", columns="offset,key,value,headers,timestamp").equals(wanted)
+    with pytest.raises(lw.UsageError, match="control record"):
+        lw.convert(source, tmp_path / "z-0", view="log", batch_size="1k")
+
+
+def plain(path: Path, count: int = 500) -> Path:
+    rows = pa.table(
+        {
+            "key": pa.array([b"k%03d" % (n % 50) for n in range(count)], pa.binary()),
+            "value": pa.array([b"v%d" % n for n in range(count)], pa.binary()),
+            "timestamp": pa.array(range(count), pa.timestamp("ms", "UTC")),
+        }
+    )
+    lw.write(rows, path, "kafka.partition", segment_bytes="5k", batch_size="1k")
+    return path
+
+
+def test_cuts_by_id_and_time(tmp_path: Path) -> None:
+    source = plain(tmp_path / "a" / "orders-0")
+    lw.convert(
+        source, tmp_path / "b" / "orders-0", filter="offset >= 100 and timestamp < 1970-01-01T00:00:00.300Z"
+    )
+    found = lw.read(tmp_path / "b" / "orders-0", columns="offset")
+    assert found.column("offset").to_pylist() == list(range(100, 300))
+    lw.convert(source, tmp_path / "c" / "orders-0", limit=7, segment_bytes="1m")
+    assert lw.read(tmp_path / "c" / "orders-0").num_rows == 7
+    assert lw.diff(source, tmp_path / "c" / "orders-0", filter="offset < 7").equal
+
+
+def test_other_segments_and_batches(tmp_path: Path) -> None:
+    source = plain(tmp_path / "a" / "orders-0")
+    done = lw.convert(
+        source, tmp_path / "b" / "orders-0", segment_bytes="1m", batch_size="16k", compression_type="lz4"
+    )
+    assert lw.diff(source, tmp_path / "b" / "orders-0").equal
+    assert len([name for name in done["files"] if name.endswith(".log")]) == 1
+    segment = source / "00000000000000000000.log"
+    lw.convert(segment, tmp_path / segment.name, batch_size="100")
+    assert lw.diff(segment, tmp_path / segment.name).equal
+    assert lw.read(tmp_path / segment.name, view="frames").num_rows > lw.read(segment, view="frames").num_rows
+    lw.convert(source, tmp_path / "b" / "orders-0", if_exists="overwrite")
+    with pytest.raises(lw.ExistsError):
+        lw.convert(source, tmp_path / "b" / "orders-0")
+    with pytest.raises(lw.UsageError, match="unknown option 'block_size'"):
+        lw.convert(source, tmp_path / "d" / "orders-0", block_size="1k")
+
+
+def test_databases(tmp_path: Path) -> None:
+    rows = pa.table({"key": [b"k%04d" % n for n in range(2000)], "value": [b"v%d" % n for n in range(2000)]})
+    lw.write(rows, tmp_path / "a", "leveldb.db")
+    done = lw.convert(
+        tmp_path / "a", tmp_path / "b", block_size="1k", compression="zstd", bloom_bits_per_key=10
+    )
+    assert lw.diff(tmp_path / "a", tmp_path / "b").equal
+    assert any("overwritten or deleted" in note for note in done["notes"])
+    lw.convert(tmp_path / "a", tmp_path / "c", filter="key >= k1000", write_as="logs", sequences="assign")
+    assert lw.read(tmp_path / "c").num_rows == 1000
+    source = LEVELDB["deletes_wal"].path / "db"
+    here = shutil.copytree(source, tmp_path / "d")
+    lw.convert(here, tmp_path / "e", view="history")
+    assert lw.diff(here, tmp_path / "e").equal
+    table = next((tmp_path / "a").glob("*.ldb"))
+    lw.convert(table, tmp_path / "f" / table.name, block_size="512")
+    assert lw.diff(table, tmp_path / "f" / table.name).equal
+    assert (
+        lw.read(tmp_path / "f" / table.name, view="frames").num_rows > lw.read(table, view="frames").num_rows
+    )
+
+
+def test_several_things_need_a_codec(tmp_path: Path) -> None:
+    for name in ("orders-0", "orders-1"):
+        plain(tmp_path / name)
+    with pytest.raises(lw.UsageError, match="2 things"):
+        lw.convert(f"{tmp_path}/orders-*", tmp_path / "out")
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = plain(tmp_path / "a" / "orders-0")
+    lines = tmp_path / "rows.jsonl"
+    assert run("convert", str(source), str(lines)) == 0
+    assert json.loads(lines.read_text().splitlines()[3])["key"] == "k003"
+    assert run("convert", str(lines), str(tmp_path / "b" / "orders-0"), "--codec", "kafka.partition") == 0
+    assert run("diff", str(source), str(tmp_path / "b" / "orders-0")) == 0
+    capsys.readouterr()
+    assert (
+        run(
+            "convert",
+            str(source),
+            str(tmp_path / "c" / "orders-0"),
+            "--batch-size",
+            "2k",
+            "--filter",
+            "offset < 9",
+        )
+        == 0
+    )
+    told = capsys.readouterr().err
+    assert "9 rows" in told
+    assert run("convert", str(source), str(tmp_path / "d" / "orders-0"), "--batch-size", "2k") == 0
+    assert "note: view read_uncommitted leaves out control records" in capsys.readouterr().err
+    assert run("convert", str(source), str(tmp_path / "d" / "orders-0"), "--batch-size", "2k") == 1

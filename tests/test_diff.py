@@ -1,0 +1,438 @@
+"""`diff`: what differs between files and directories, to the byte."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import logwright as lw
+from logwright.cli import main
+from logwright.corpora.cases import cases
+from logwright.readers import diff_frames
+from logwright.readers.explain import address
+
+KAFKA = cases("kafka")
+ROWS = 3000
+
+
+def table(count: int = ROWS) -> pa.Table:
+    return pa.table(
+        {
+            "key": pa.array([b"user-%04d" % n for n in range(count)], pa.binary()),
+            "value": pa.array([b"value %d" % n for n in range(count)], pa.binary()),
+            "timestamp": pa.array(range(count), pa.timestamp("ms", "UTC")),
+            "offset": pa.array(range(count), pa.int64()),
+        }
+    )
+
+
+def changed(rows: pa.Table, at: int, value: bytes | None) -> pa.Table:
+    values = rows.column("value").to_pylist()
+    values[at] = value
+    return rows.set_column(1, "value", pa.array(values, pa.binary()))
+
+
+def without(rows: pa.Table, at: int) -> pa.Table:
+    return pa.concat_tables([rows.slice(0, at), rows.slice(at + 1)])
+
+
+def partition(path: Path, rows: pa.Table, **options: Any) -> Path:
+    options.setdefault("topic_id", "q83vASNFZ4mrze8BI0VniQ")
+    lw.write(rows, path, "kafka.partition", **options)
+    return path
+
+
+def database(path: Path, rows: pa.Table, **options: Any) -> Path:
+    lw.write(rows.select(["key", "value"]), path, "leveldb.db", **options)
+    return path
+
+
+def run(*words: str) -> int:
+    with pytest.raises(SystemExit) as ended:
+        main(list(words))
+    return int(ended.value.code or 0)
+
+
+def bytes_at(path: str, place: str, length: int) -> bytes:
+    """Bytes of a file, or of what is unpacked there."""
+    if "@" not in place:
+        with open(path, "rb") as file:
+            file.seek(int(place))
+            return file.read(length)
+    found = lw.explain(path, at=place)
+    outer, inner = address(place)
+    node = next(
+        one
+        for piece in found.pieces
+        for node in piece.nodes
+        for one in node.walk()
+        if one.space and one.space.start == outer
+    )
+    assert node.space is not None
+    return node.space.data[inner : inner + length]
+
+
+# Rows
+
+
+@pytest.mark.parametrize("compression", ["none", "zstd"])
+@pytest.mark.parametrize("at", [0, 1234, ROWS - 1])
+def test_one_value_of_a_partition(tmp_path: Path, compression: str, at: int) -> None:
+    a = partition(tmp_path / "a" / "orders-0", table(), compression_type=compression)
+    b = partition(tmp_path / "b" / "orders-0", changed(table(), at, b"VALUE!"), compression_type=compression)
+    found = lw.diff(a, b)
+    assert not found.equal
+    assert found.counts == {"a": ROWS, "b": ROWS, "same": ROWS - 1, "added": 0, "removed": 0, "changed": 1}
+    assert found.columns == {"value": 1}
+    first = found.first
+    assert first is not None
+    assert first["id"] == {"offset": at}
+    assert first["columns"] == {"value": [b"value %d" % at, b"VALUE!"]}
+    field = first["fields"][0]
+    assert field["field"].endswith(".value")
+    for side, value in (("a", b"value %d" % at), ("b", b"VALUE!")):
+        assert bytes_at(first[side]["path"], field[side]["at"], field[side]["length"]) == value
+    assert f"row offset={at} differs in value" in found.text()
+    assert lw.diff(a, a).equal
+    assert "are equal: 3,000 rows" in str(lw.diff(a, a))
+
+
+def test_rows_that_only_one_has(tmp_path: Path) -> None:
+    a = partition(tmp_path / "a" / "orders-0", table())
+    b = partition(tmp_path / "b" / "orders-0", without(table(), 70))
+    found = lw.diff(a, b)
+    assert found.counts == {
+        "a": ROWS,
+        "b": ROWS - 1,
+        "same": ROWS - 1,
+        "added": 0,
+        "removed": 1,
+        "changed": 0,
+    }
+    assert found.first is not None
+    assert (found.first["kind"], found.first["id"]) == ("removed", {"offset": 70})
+    assert "is only in a" in found.text()
+    back = lw.diff(b, a)
+    assert back.counts["added"] == 1
+    assert "is only in b" in back.text()
+    assert "row at" in back.text()
+
+
+def test_other_batches_and_segments_are_the_same_rows(tmp_path: Path) -> None:
+    a = partition(tmp_path / "a" / "orders-0", table())
+    b = partition(
+        tmp_path / "b" / "orders-0", table(), compression_type="lz4", batch_size="1k", segment_bytes="20k"
+    )
+    assert lw.diff(a, b).equal
+    assert not lw.diff(a, b, by="frames").equal
+
+
+def test_the_field_is_that_of_the_column_where_batches_are_cut_in_another_way(tmp_path: Path) -> None:
+    a = partition(tmp_path / "a" / "orders-0", table())
+    b = partition(tmp_path / "b" / "orders-0", changed(table(), 2000, b"other"), batch_size="1k")
+    first = lw.diff(a, b).first
+    assert first is not None
+    assert first["fields"][0]["field"].endswith(".value")
+    assert first["fields"][0]["b"]["value"] == b"other"
+
+
+def test_the_name_of_the_directory_is_no_difference_unless_asked(tmp_path: Path) -> None:
+    a = partition(tmp_path / "a" / "orders-0", table())
+    b = partition(tmp_path / "b" / "copies-3", table())
+    found = lw.diff(a, b)
+    assert found.equal
+    assert any("topic, partition" in note for note in found.notes)
+    asked = lw.diff(a, b, columns="topic,value")
+    assert asked.columns == {"topic": ROWS}
+
+
+def test_several_differences_and_a_limit(tmp_path: Path) -> None:
+    other = changed(changed(changed(table(), 5, None), 500, b""), 2500, b"x")
+    a = partition(tmp_path / "a" / "orders-0", table(), segment_bytes="20k")
+    b = partition(tmp_path / "b" / "orders-0", other, segment_bytes="20k")
+    found = lw.diff(a, b, limit=2)
+    assert found.counts["changed"] == 3
+    assert [one["id"]["offset"] for one in found.differences] == [5, 500]
+    assert lw.diff(a, b, filter="offset >= 1000").counts["changed"] == 1
+
+
+def test_a_damaged_side(tmp_path: Path) -> None:
+    a = partition(tmp_path / "a" / "orders-0", table())
+    b = shutil.copytree(a, tmp_path / "b" / "orders-0")
+    log = b / "00000000000000000000.log"
+    data = bytearray(log.read_bytes())
+    data[20_000] ^= 1
+    log.write_bytes(data)
+    with pytest.raises(lw.DamageError):
+        lw.diff(a, b)
+    found = lw.diff(a, b, mode="DROPMALFORMED")
+    assert found.counts["removed"] > 0
+    assert any("faults" in note for note in found.notes)
+    fields = lw.diff(a / log.name, log, by="fields")
+    assert fields.counts["changed"] == 1
+    assert fields.first is not None
+    assert int(fields.first["fields"][0]["a"]["first"]) == 20_000
+
+
+def test_databases_by_key(tmp_path: Path) -> None:
+    a = database(tmp_path / "a", table())
+    b = database(
+        tmp_path / "b", without(changed(table(), 9, b"other"), 100), compression="snappy", write_as="logs"
+    )
+    found = lw.diff(a, b, columns="key,value")
+    assert found.key == ("key",)
+    assert (found.counts["changed"], found.counts["removed"], found.counts["same"]) == (1, 1, ROWS - 2)
+    assert found.first is not None
+    assert found.first["id"] == {"key": b"user-0009"}
+    assert found.first["a"]["file"].endswith(".ldb")
+    assert found.first["b"]["file"].endswith(".log")
+    assert {one["field"].rpartition(".")[2] for one in found.first["fields"]} >= {"value"}
+    same = shutil.copytree(a, tmp_path / "c")
+    assert lw.diff(a, same).equal
+
+
+def test_tables_and_logs_alone(tmp_path: Path) -> None:
+    for name, codec in (("000005.ldb", "leveldb.table"), ("000005.log", "leveldb.log")):
+        paths = []
+        for folder, rows in (("a", table()), ("b", changed(table(), 1500, b"other"))):
+            (tmp_path / folder).mkdir(exist_ok=True)
+            path = tmp_path / folder / name
+            more = rows.select(["key", "value"]).append_column("sequence", pa.array(range(1, ROWS + 1)))
+            lw.write(more, path, codec)
+            paths.append(path)
+        for by in ("rows", "frames", "fields", "files"):
+            found = lw.diff(*paths, by=by)
+            assert not found.equal, by
+            assert json.loads(json.dumps(found.to_dict()))["first"] is not None
+            assert found.text()
+        assert lw.diff(paths[0], paths[0], by="frames").equal
+
+
+def test_frames_view_as_rows(tmp_path: Path) -> None:
+    a = partition(tmp_path / "a" / "orders-0", table())
+    b = partition(tmp_path / "b" / "orders-0", changed(table(), 1234, b"other"))
+    found = lw.diff(a, b, view="frames")
+    assert found.key == ("base_offset",)
+    assert found.counts["changed"] == 1
+    assert "crc" in found.columns
+    assert not lw.diff(a, b, view="files").notes
+
+
+def test_keys_of_ones_own(tmp_path: Path) -> None:
+    a = partition(tmp_path / "a" / "orders-0", table())
+    b = partition(tmp_path / "b" / "orders-0", without(table(), 0).drop_columns("offset"))
+    assert lw.diff(a, b, columns="key,value").counts["changed"] == ROWS - 1
+    by_key = lw.diff(a, b, columns="key,value", key="key")
+    assert (by_key.counts["removed"], by_key.counts["changed"]) == (1, 0)
+    assert lw.diff(a, b, columns="value", key=()).counts["changed"] == ROWS - 1
+    with pytest.raises(lw.UsageError, match="to match rows by"):
+        lw.diff(a, b, key="nothing")
+    with pytest.raises(lw.UsageError, match="come in the order"):
+        lw.diff(
+            a,
+            partition(
+                tmp_path / "c" / "orders-0", table().sort_by([("key", "descending")]).drop_columns("offset")
+            ),
+            key="key",
+        )
+
+
+def test_offsets_out_of_order_are_matched_by_place(tmp_path: Path) -> None:
+    """What one file has twice has no order: said, and compared all the same."""
+    rows = table().select(["key", "value"]).append_column("sequence", pa.array([7] * ROWS))
+    for name, some in (("a", rows), ("b", changed(rows, 20, b"x"))):
+        lw.write(some, tmp_path / name, "leveldb.db")
+    found = lw.diff(tmp_path / "a", tmp_path / "b", key=None, view="rows", columns="key,value")
+    assert found.counts["changed"] == 1
+
+
+# Table files
+
+
+@pytest.mark.parametrize("kind", ["parquet", "arrow", "jsonl"])
+def test_against_a_table_file(tmp_path: Path, kind: str) -> None:
+    a = partition(tmp_path / "orders-0", table())
+    out = tmp_path / f"rows.{kind}"
+    lw.convert(a, out)
+    assert lw.diff(a, out).equal
+    b = partition(tmp_path / "b" / "orders-0", changed(table(), 77, b"other"))
+    found = lw.diff(out, b)
+    assert found.counts["changed"] == 1
+    assert found.first is not None
+    assert found.first["id"] == {"offset": 77}
+    assert "offset" in found.first["b"]
+    assert lw.diff(out, b, filter="offset < 50").equal
+
+
+def test_two_table_files(tmp_path: Path) -> None:
+    a = partition(tmp_path / "orders-0", table())
+    lw.convert(a, tmp_path / "a.parquet")
+    lw.convert(a, tmp_path / "b.arrow")
+    assert lw.diff(tmp_path / "a.parquet", tmp_path / "b.arrow").equal
+    with pytest.raises(lw.UsageError, match="nothing is filtered"):
+        lw.diff(tmp_path / "a.parquet", tmp_path / "b.arrow", filter="offset < 5")
+    lw.convert(a, tmp_path / "c.jsonl")
+    with pytest.raises(lw.UsageError, match="not clear"):
+        lw.diff(tmp_path / "c.jsonl", tmp_path / "c.jsonl")
+    with pytest.raises(lw.UsageError, match="rows only"):
+        lw.diff(a, tmp_path / "a.parquet", by="frames")
+    lw.convert(a, tmp_path / "few.parquet", columns="offset,value")
+    found = lw.diff(a, tmp_path / "few.parquet")
+    assert found.equal
+    assert any("not compared" in note for note in found.notes)
+    with pytest.raises(lw.UsageError, match="no column"):
+        lw.diff(a, tmp_path / "few.parquet", columns="key")
+    lw.convert(a, tmp_path / "other.parquet", columns="key")
+    with pytest.raises(lw.UsageError, match="in common"):
+        lw.diff(tmp_path / "few.parquet", tmp_path / "other.parquet")
+
+
+# Frames, fields, files
+
+
+def test_by_frames_fields_and_files(tmp_path: Path) -> None:
+    a = partition(tmp_path / "a" / "orders-0", table(), segment_bytes="20k")
+    b = partition(tmp_path / "b" / "orders-0", changed(table(), 1234, b"other"), segment_bytes="20k")
+    (b / "more.txt").write_text("x")
+    (a / "note.txt").write_text("x")
+    (b / "note.txt").write_text("y")
+    frames = lw.diff(a, b, by="frames")
+    assert frames.counts["changed"] >= 1
+    assert frames.counts["added"] == 1
+    assert frames.first is not None
+    assert frames.first["fields"][0]["field"].endswith(".value")
+    assert {one["field"] for one in frames.first["fields"]} >= {"crc", "batch_length"}
+    fields = lw.diff(a, b, by="fields")
+    assert all(len(one.get("fields", [1])) == 1 for one in fields.differences)
+    files = lw.diff(a, b, by="files")
+    assert files.counts["added"] == 1
+    assert {one["id"]["file"] for one in files.differences} >= {"more.txt", "note.txt"}
+    for one in (frames, fields, files):
+        assert one.text().startswith(f"{a} and {b} DIFFER")
+    assert lw.diff(a / "partition.metadata", b / "partition.metadata", by="files").equal
+
+
+def test_a_batch_more(tmp_path: Path) -> None:
+    paths = []
+    for name, count in (("a", ROWS), ("b", ROWS + 2000)):
+        paths.append(partition(tmp_path / name / "orders-0", table(count)) / "00000000000000000000.log")
+    found = lw.diff(*paths, by="frames")
+    assert found.counts["added"] > 0
+    assert found.counts["removed"] == 0
+    assert found.text()
+
+
+@pytest.mark.parametrize("few", [4096, 0])
+def test_frames_without_ids(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few: int) -> None:
+    """What is in between is aligned by what is the same, where that is little; else one after the other."""
+    monkeypatch.setattr(diff_frames, "_FEW", few)
+    entries = [(n * 10, n * 4096) for n in range(1, 60)]
+    for name, some in (("a", entries), ("b", [*entries[:20], *entries[21:40], (401, 7), *entries[41:]])):
+        (tmp_path / name).mkdir()
+        offsets, positions = zip(*some, strict=True)
+        names = lw.codecs("kafka.index")[0]["tables"]["rows"]["columns"]
+        columns = {
+            names[0]["name"]: pa.array(offsets, pa.int64()),
+            names[1]["name"]: pa.array(positions, pa.int64()),
+        }
+        lw.write(pa.table(columns), tmp_path / name / "00000000000000000000.index", "kafka.index")
+    found = lw.diff(*(tmp_path / name / "00000000000000000000.index" for name in "ab"), by="frames")
+    if few:
+        assert (found.counts["removed"], found.counts["changed"]) == (1, 1)
+    assert found.counts["same"] >= 38
+
+
+def test_zeros_at_the_end_and_damage_between_are_stretches_too(tmp_path: Path) -> None:
+    a = partition(tmp_path / "a" / "orders-0", table()) / "00000000000000000000.log"
+    b = tmp_path / "b" / "orders-0" / a.name
+    b.parent.mkdir(parents=True)
+    data = bytearray(a.read_bytes())
+    data[16_400:16_420] = b"\xff" * 20  # lengths of the second batch
+    b.write_bytes(data + bytes(500))
+    found = lw.diff(a, b, by="frames", limit=100)
+    assert not found.equal
+    assert found.text()
+    again = lw.diff(b, b, by="frames")
+    assert again.equal
+
+
+def test_golden_damage_is_found_where_it_was_made(tmp_path: Path) -> None:
+    """Of a sister that one byte was flipped in, just that byte."""
+    tried = 0
+    for name in ("dmg_flip_value", "dmg_flip_crc", "dmg_flip_attr_txn", "dmg_batch_crc"):
+        case = KAFKA.get(name)
+        if case is None or case.base is None:
+            continue
+        base = KAFKA[case.base].partition
+        for path in case.partition.glob("*.log"):
+            there = base / path.name
+            if not there.exists() or there.stat().st_size != path.stat().st_size:
+                continue
+            a, b = (np.frombuffer(one.read_bytes(), np.uint8) for one in (there, path))
+            where = np.flatnonzero(a != b)
+            if len(where) == 1:
+                found = lw.diff(there, path, by="fields")
+                assert found.first is not None
+                assert any(int(one["fields"][0]["a"]["first"]) == where[0] for one in found.differences)
+                tried += 1
+    assert tried
+
+
+# Words
+
+
+def test_what_can_not_be_compared(tmp_path: Path) -> None:
+    a = partition(tmp_path / "a" / "orders-0", table(10))
+    b = database(tmp_path / "b", table(10))
+    for words, match in (
+        ({}, "rows of different kinds"),
+        ({"by": "frames"}, "only rows"),
+        ({"by": "row"}, "Did you mean 'rows'"),
+        ({"by": "files", "view": "rows"}, "by rows, not by files"),
+        ({"mode": "AS_SYSTEM"}, "another mode"),
+    ):
+        with pytest.raises(lw.UsageError, match=match):
+            lw.diff(a, b, **words)
+    with pytest.raises(lw.UsageError, match="at a time"):
+        lw.diff(f"{tmp_path}/a/orders-0/*", a)
+
+
+def test_a_segment_against_its_partition(tmp_path: Path) -> None:
+    a = partition(tmp_path / "a" / "orders-0", table())
+    assert lw.diff(a / "00000000000000000000.log", a).equal
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    a = partition(tmp_path / "a" / "orders-0", table())
+    b = partition(tmp_path / "b" / "orders-0", changed(table(), 1234, b"\xff\x00" + b"long" * 40))
+    assert run("diff", str(a), str(a)) == 0
+    assert "equal" in capsys.readouterr().out
+    assert run("diff", str(a), str(b)) == 3
+    shown = capsys.readouterr().out
+    assert "row offset=1234 differs in value" in shown
+    assert "logwright explain" in shown
+    assert "0xff00" in shown
+    assert run("diff", str(a), str(b), "--json", "--limit", "1") == 3
+    found = json.loads(capsys.readouterr().out)
+    assert found["first"]["columns"]["value"][0] == "value 1234"
+    assert found["counts"]["changed"] == 1
+    assert run("diff", str(a), str(b), "--filter", "offset < 1000") == 0
+    assert run("diff", str(a), str(tmp_path / "nothing")) == 1
+    assert run("diff", str(a), str(b), "--columns", "valu") == 2
+
+
+def test_a_record_beyond_those_that_are_shown(tmp_path: Path) -> None:
+    """Of a batch of very many records the one that differs is found."""
+    rows = table(9000)
+    a = partition(tmp_path / "a" / "orders-0", rows, batch_size="10m")
+    b = partition(tmp_path / "b" / "orders-0", changed(rows, 8765, b"VALUE 8765"), batch_size="10m")
+    for by in ("rows", "frames"):
+        first = lw.diff(a / "00000000000000000000.log", b / "00000000000000000000.log", by=by).first
+        assert first is not None
+        assert first["fields"][0]["field"] == "records[8765].value"

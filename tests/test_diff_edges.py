@@ -1,0 +1,276 @@
+"""`diff` where it is rare: files of other kinds, nothing to compare, a disk that can't read, what only one side has within a frame."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import logwright as lw
+from logwright.codec.base import Frames, Window
+from logwright.codec.fault import UnreadableError
+from logwright.readers import diff as diffing
+from logwright.readers import diff_fields, diff_frames
+from logwright.readers.difference import Difference, show
+from logwright.readers.resolve import resolve
+from logwright.readers.source import MemorySource
+from logwright.readers.walk import Stretch
+
+
+def log(path: Path, rows: dict[str, list[Any]]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lw.write(pa.table(rows), path, "leveldb.log")
+    return path
+
+
+def partition(path: Path, values: list[bytes], **options: Any) -> Path:
+    lw.write(
+        pa.table({"value": values, "timestamp": pa.array(range(len(values)), pa.int64())}),
+        path,
+        "kafka.partition",
+        **options,
+    )
+    return path
+
+
+def test_a_file_that_goes_back_in_its_order_is_matched_by_place(tmp_path: Path) -> None:
+    keys = [b"a", b"b", b"c", b"d"]
+    a = log(tmp_path / "a" / "000003.log", {"key": keys, "value": keys, "sequence": [9, 5, 7, 3]})
+    b = log(tmp_path / "b" / "000003.log", {"key": keys, "value": keys, "sequence": [9, 6, 7, 3]})
+    found = lw.diff(a, b)
+    assert found.counts["changed"] == 1
+    assert found.key == ()
+    assert any("matched row by row" in note for note in found.notes)
+    with pytest.raises(lw.UsageError, match="in the order of sequence"):
+        lw.diff(a, b, key="sequence")
+
+
+def test_nothing_and_something(tmp_path: Path) -> None:
+    a = partition(tmp_path / "a" / "orders-0", [])
+    b = partition(tmp_path / "b" / "orders-0", [b"x"])
+    assert lw.diff(a, a).equal
+    assert lw.diff(a, b).counts["added"] == 1
+    assert lw.diff(a, b, by="frames").counts["added"] >= 1
+    assert lw.diff(a, b, by="files").text()
+    assert lw.diff(a, b, view="files").text()
+
+
+def test_small_files_that_are_one_frame(tmp_path: Path) -> None:
+    a = partition(tmp_path / "a" / "orders-0", [b"x"])
+    b = partition(tmp_path / "b" / "orders-0", [b"x"])
+    for name in ("partition.metadata",):
+        found = lw.diff(a / name, b / name)
+        assert found.counts["changed"] == 1
+        assert found.first is not None
+        assert "topic_id" in found.columns
+
+
+def test_tables_and_logs_of_a_database_file_by_file(tmp_path: Path) -> None:
+    rows = pa.table({"key": [b"a", b"b"], "value": [b"1", b"2"], "sequence": [1, 2]})
+    lw.write(rows, tmp_path / "a", "leveldb.db")
+    lw.write(rows, tmp_path / "b", "leveldb.db", write_as="logs")
+    assert lw.diff(tmp_path / "a", tmp_path / "b", view="rows", columns="key,value,sequence").equal
+
+
+def test_a_table_file_without_the_key_is_matched_by_place(tmp_path: Path) -> None:
+    a = partition(tmp_path / "a" / "orders-0", [b"x", b"y"])
+    lw.convert(a, tmp_path / "x.parquet", columns="value")
+    found = lw.diff(a, tmp_path / "x.parquet")
+    assert found.equal
+    assert found.key == ()
+
+
+def test_a_disk_that_can_not_read_hides_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    a = partition(tmp_path / "a" / "orders-0", [b"x", b"y"])
+    b = shutil.copytree(a, tmp_path / "b" / "orders-0")
+
+    def broken(*_: Any) -> Any:
+        raise UnreadableError.of(0, 1, "EIO", "x")
+
+    monkeypatch.setattr(diffing, "same_bytes", broken)
+    assert lw.diff(a, b).equal  # all of it was read
+    with pytest.raises(lw.StorageError):
+        lw.diff(a, b, by="files")
+
+
+def test_works_of_other_kinds_are_not_alike() -> None:
+    other: Any = object()
+    assert not diffing._alike(other, other)
+
+
+def test_a_list_item_that_only_one_side_has(tmp_path: Path) -> None:
+    a = partition(tmp_path / "a" / "orders-0", [b"x", b"y", b"z"])
+    b = partition(tmp_path / "b" / "orders-0", [b"x", b"y"])
+    name = "00000000000000000000.log"
+    found = lw.diff(a / name, b / name, by="frames")
+    assert found.first is not None
+    gone = [one for one in found.first["fields"] if one["b"] is None]
+    assert gone
+    assert found.to_dict()["first"]["fields"]
+    text = Difference(
+        "a", "b", "frames", differences=[{**found.first, "fields": gone}], counts={**found.counts}
+    ).text()
+    assert "b: not there" in text
+
+
+def test_more_differences_than_are_told(tmp_path: Path) -> None:
+    a = partition(tmp_path / "a" / "orders-0", [b"x%d" % n for n in range(9)])
+    b = partition(tmp_path / "b" / "orders-0", [b"y%d" % n for n in range(9)], batch_size="0")
+    text = lw.diff(a, b).text()
+    assert "and 5 more rows" in text
+    frames = lw.diff(a, b, by="frames", limit=1)
+    assert len(frames.differences) == 1
+    alone = partition(tmp_path / "c" / "orders-0", [b"z%d" % n for n in range(5)])
+    five = partition(tmp_path / "d" / "orders-0", [b"x%d" % n for n in range(5)])
+    assert "and 1 row" in lw.diff(alone, five).text()
+
+
+@pytest.mark.parametrize(
+    ("value", "want"),
+    [
+        (None, "null"), (True, "true"), (7, "7"), (b"a\x1bb", '"a\\x1bb"'), (b"\xff", "0xff"),
+        ([{"key": "h", "value": b"v"}], '[{key: "h", value: "v"}]'), ([1] * 9, "[1, 1, 1, 1, 1, 1, 1, 1, …]"),
+        (b"\xff" * 100, f"0x{'ff' * 31}… (100 bytes)"),
+    ],
+)  # fmt: skip
+def test_values_on_one_line(value: Any, want: str) -> None:
+    assert show(value) == want
+
+
+def test_offsets_that_go_back_are_frames_without_ids(tmp_path: Path) -> None:
+    """Two logs one after the other are no log; their frames can be compared all the same."""
+    paths = []
+    for name, values in (("a", [b"x", b"y"]), ("b", [b"x", b"z"])):
+        one = partition(tmp_path / name / "orders-0", values) / "00000000000000000000.log"
+        path = tmp_path / f"{name}.d" / one.name
+        path.parent.mkdir()
+        path.write_bytes(one.read_bytes() * 3)
+        paths.append(path)
+    found = lw.diff(*paths, by="frames")
+    assert (found.counts["a"], found.counts["changed"]) == (3, 3)
+
+
+def test_files_of_many_windows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(diff_frames, "WINDOW", 64)
+    values = [b"value %04d" % n for n in range(300)]
+    a = partition(tmp_path / "a" / "orders-0", values, batch_size="100")
+    b = partition(
+        tmp_path / "b" / "orders-0", [*values[:100], b"VALUE 0100", *values[101:]], batch_size="100"
+    )
+    for by in ("rows", "frames", "files"):
+        found = lw.diff(a / "00000000000000000000.log", b / "00000000000000000000.log", by=by)
+        assert found.counts["changed"] == 1
+
+
+def test_garbage_before_and_between_frames(tmp_path: Path) -> None:
+    a = (
+        partition(tmp_path / "a" / "orders-0", [b"x" * 50, b"y" * 50, b"z" * 50], batch_size="0")
+        / "00000000000000000000.log"
+    )
+    data = a.read_bytes()
+    b = tmp_path / "b" / a.name
+    b.parent.mkdir()
+    size = len(data) // 3
+    b.write_bytes(data[:size] + b"garbage that is no batch" * 5 + data[size:])
+    found = lw.diff(a, b, by="frames", limit=50)
+    assert found.counts["added"] == 1
+    assert found.counts["same"] == 3
+    assert any(one["b"]["what"] == "damaged stretch" for one in found.differences)
+
+
+def test_garbage_at_the_start(tmp_path: Path) -> None:
+    a = partition(tmp_path / "a" / "orders-0", [b"x" * 50]) / "00000000000000000000.log"
+    b = tmp_path / "b" / "orders-0" / a.name
+    b.parent.mkdir(parents=True)
+    b.write_bytes(b"garbage that is no batch" * 5 + a.read_bytes())
+    assert lw.diff(a, b, by="frames").counts["added"] == 1
+    found = lw.diff(b, b.parent / a.name, mode="DROPMALFORMED")
+    assert found.equal
+    assert lw.diff(a, b, mode="DROPMALFORMED").equal
+
+
+def test_batches_without_records(tmp_path: Path) -> None:
+    a = partition(tmp_path / "a" / "orders-0", [b"x"])
+    lw.edit(a, tmp_path / "b" / "orders-0", drop="offset == 0")
+    assert lw.diff(a, tmp_path / "b" / "orders-0").counts["removed"] == 1
+    assert lw.diff(tmp_path / "b" / "orders-0", a).counts["added"] == 1
+
+
+def test_a_position_that_is_data(tmp_path: Path) -> None:
+    """That of an entry of an index is a place in the log."""
+    values = [b"%d" % n * 100 for n in range(200)]
+    a = partition(tmp_path / "a" / "orders-0", values, index_interval_bytes=100, batch_size="0")
+    b = partition(tmp_path / "b" / "orders-0", [b"", *values[1:]], index_interval_bytes=100, batch_size="0")
+    name = "00000000000000000000.index"
+    found = lw.diff(a / name, b / name)
+    assert "position" in found.columns
+    assert found.first is not None
+    assert "offset" not in found.first["a"]
+    assert lw.diff(a / name, b / name, by="frames").counts["changed"] == found.counts["changed"]
+
+
+def test_a_row_that_no_field_is_known_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    a = partition(tmp_path / "a" / "orders-0", [b"x", b"y"])
+    b = partition(tmp_path / "b" / "orders-0", [b"x", b"z"])
+    monkeypatch.setattr(diff_fields, "_row", lambda side, row: None)
+    found = lw.diff(a, b).first
+    assert found is not None
+    assert found["fields"][0]["field"].endswith(".value")
+    assert "at" not in found["a"]
+
+
+def test_the_rows_of_a_frame_that_has_not_so_many(tmp_path: Path) -> None:
+    a = partition(tmp_path / "a" / "orders-0", [b"x", b"y"]) / "00000000000000000000.log"
+    (target,) = resolve(str(a))
+    file: Any = diffing._opened(target)  # type: ignore[arg-type]
+    with file.source:
+        span = diff_fields.Span(file, *file.frame(0))
+        assert diff_fields.row_place(span, 1) is not None
+        assert diff_fields.row_place(span, 2) is None
+
+
+def test_ids_that_go_back_on_one_side(tmp_path: Path) -> None:
+    one = (
+        partition(tmp_path / "a" / "orders-0", [b"%d" % n for n in range(6)], batch_size="0")
+        / "00000000000000000000.log"
+    )
+    data = one.read_bytes()
+    size = len(data) // 6
+    parts = [data[n * size : (n + 1) * size] for n in range(6)]
+    b = tmp_path / "b" / one.name
+    b.parent.mkdir()
+    b.write_bytes(b"".join(parts[n] for n in (0, 3, 2, 1, 4, 5)))
+    found = lw.diff(one, b, by="frames")
+    assert found.counts["a"] == found.counts["b"] == 6
+    assert not found.equal
+
+
+def test_frames_that_do_not_lie_side_by_side() -> None:
+    class Gaps:
+        source = MemorySource(b"frame...frame..")
+        codec: Any = type("Codec", (), {"ordered": None})()
+
+        def walk(self) -> Any:
+            window = Window(np.frombuffer(b"frame...frame..", np.uint8), 0, 15)
+            starts, ends = np.array([0, 8]), np.array([5, 13])
+            yield Stretch(window, Frames(starts, ends, np.zeros(2), 13), [])
+
+    found: Any = Gaps()
+    rows = pa.Table.from_batches(diff_frames._stretches(found, diff_frames.Same(0, 0, False))).to_pylist()
+    assert [(one["start"], one["stop"], one["kind"]) for one in rows] == [
+        (0, 5, 0),
+        (5, 8, 2),
+        (8, 13, 0),
+        (13, 15, 2),
+    ]
+
+
+def test_files_that_no_codec_knows(tmp_path: Path) -> None:
+    a = partition(tmp_path / "a" / "orders-0", [b"x"])
+    (a / "note.txt").write_text("same")
+    b = shutil.copytree(a, tmp_path / "b" / "orders-0")
+    assert lw.diff(a, b, by="frames").equal

@@ -1,0 +1,549 @@
+"""`edit`: what is taken out is nowhere in the result, and all else is as it was, byte for byte."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import logwright as lw
+from logwright.cli import main
+from logwright.codec.compress import decompress
+from logwright.corpora.cases import cases
+
+plyvel = pytest.importorskip("plyvel")
+KAFKA = cases("kafka")
+COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
+ROWS = 2000
+
+
+def flat(report: lw.Report) -> str:
+    """Its text, wherever its lines are broken: that depends on the length of a path."""
+    return " ".join(report.text().split())
+
+
+def secret(number: int) -> bytes:
+    return b"SECRET-of-%04d-" % number
+
+
+def table(count: int = ROWS) -> pa.Table:
+    return pa.table(
+        {
+            "key": pa.array([b"user-%03d" % (n % 100) for n in range(count)], pa.binary()),
+            "value": pa.array([secret(n % 100) + b"%d" % n for n in range(count)], pa.binary()),
+            "timestamp": pa.array(range(1000, 1000 + count), pa.timestamp("ms", "UTC")),
+            "headers": pa.array(
+                [[{"key": "mail", "value": b"mail-%03d@x" % (n % 100)}] for n in range(count)],
+                pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])),
+            ),
+        }
+    )
+
+
+def partition(path: Path, **options: Any) -> Path:
+    lw.write(
+        table(),
+        path,
+        "kafka.partition",
+        segment_bytes="60k",
+        batch_size="4k",
+        topic_id="q83vASNFZ4mrze8BI0VniQ",
+        **options,
+    )
+    return path
+
+
+def users(path: Path, count: int = ROWS, **options: Any) -> Path:
+    rows = pa.table(
+        {"key": [b"user-%05d" % n for n in range(count)], "value": [secret(n) for n in range(count)]}
+    )
+    lw.write(rows, path, "leveldb.db", max_file_size="32k", **options)
+    return path
+
+
+def run(*words: str) -> int:
+    with pytest.raises(SystemExit) as ended:
+        main(list(words))
+    return int(ended.value.code or 0)
+
+
+def plain(path: Path) -> bytes:
+    """All that is in the files of a directory, as it lies there and unpacked."""
+    out = b""
+    for one in sorted(path.iterdir()):
+        out += one.read_bytes()
+        if lw.detect(one) == "kafka.log":
+            frames = lw.read(one, view="frames", columns="position,size,compression")
+            data = one.read_bytes()
+            for frame in frames.to_pylist():
+                if frame["compression"] != "none" and frame["size"] > 61:
+                    stored = data[frame["position"] + 61 : frame["position"] + frame["size"]]
+                    out += decompress(
+                        frame["compression"], np.frombuffer(stored, np.uint8), 1 << 26
+                    ).tobytes()
+        elif lw.detect(one) in ("leveldb.table", "leveldb.log"):
+            for row in lw.read(one, columns="key,value").to_pylist():
+                out += row["key"] + (row["value"] or b"")
+    return out
+
+
+def frames(path: Path) -> dict[int, bytes]:
+    """The batches of all logs of a partition, by their offsets."""
+    out = {}
+    for log in sorted(path.glob("*.log")):
+        data = log.read_bytes()
+        for frame in lw.read(log, view="frames", columns="position,size,base_offset").to_pylist():
+            out[frame["base_offset"]] = data[frame["position"] : frame["position"] + frame["size"]]
+    return out
+
+
+# Kafka
+
+
+@pytest.mark.parametrize("compression", COMPRESSIONS)
+def test_records_of_a_key_go(tmp_path: Path, compression: str) -> None:
+    source = partition(tmp_path / "a" / "orders-0", compression_type=compression)
+    out = tmp_path / "b" / "orders-0"
+    report = lw.edit(source, out, drop="key == user-007")
+    assert secret(7) not in plain(out)
+    assert b"user-007" not in plain(out)
+    assert b"mail-007@x" not in plain(out)
+    found = lw.diff(source, out)
+    assert found.counts == {
+        "a": ROWS,
+        "b": ROWS - 20,
+        "same": ROWS - 20,
+        "added": 0,
+        "removed": 20,
+        "changed": 0,
+    }
+    assert lw.verify(out, as_system=True).ok
+    assert report.rows_kept == ROWS - 20
+    assert sum(one["rows_lost"] for one in report.cut or ()) == 20
+    assert not report.incomplete
+
+
+def test_batches_without_such_a_record_are_the_same_bytes(tmp_path: Path) -> None:
+    source = partition(tmp_path / "a" / "orders-0", compression_type="zstd")
+    out = tmp_path / "b" / "orders-0"
+    report = lw.edit(
+        source, out, redact="offset == 700 or offset == 1500", columns="value,headers", with_="gone"
+    )
+    before, after = frames(source), frames(out)
+    assert sorted(before) == sorted(after)
+    assert sum(before[base] != after[base] for base in before) == 2 == len(report.cut or ())
+    found = lw.diff(source, out)
+    assert found.counts["changed"] == 2
+    assert found.columns == {"value": 2, "headers": 2}
+    row = lw.read(out, filter="offset == 700").to_pylist()[0]
+    assert (row["key"], row["value"], row["headers"]) == (b"user-000", b"gone", [])
+    # Of the header only what follows from the records is new.
+    kept = [
+        one
+        for one in lw.codecs("kafka.log")[0]["tables"]["frames"]["columns"]
+        if one["name"] not in ("position", "size", "crc", "batch_length", "payload")
+    ]
+    assert lw.diff(source, out, view="frames", columns=[one["name"] for one in kept]).equal
+
+
+def test_all_records_of_batches_go(tmp_path: Path) -> None:
+    """The log ends where it ended, and every offset keeps its place."""
+    source = partition(tmp_path / "a" / "orders-0", compression_type="gzip")
+    out = tmp_path / "b" / "orders-0"
+    lw.edit(source, out, drop="offset >= 1000")
+    assert lw.read(out).num_rows == 1000
+    assert lw.inspect(out)["facts"]["log_end_offset"] == ROWS
+    assert lw.verify(out, as_system=True).ok
+    empty = lw.read(out, view="frames", filter="records_count == 0", columns="*").to_pylist()
+    assert empty
+    assert {(one["size"], one["compression"], one["base_timestamp"]) for one in empty} == {(61, "none", -1)}
+
+
+def test_the_largest_time_is_that_of_what_is_left(tmp_path: Path) -> None:
+    source = partition(tmp_path / "a" / "orders-0")
+    last = lw.read(source, view="frames").to_pylist()[0]["last_offset"]
+    out = tmp_path / "b" / "orders-0"
+    lw.edit(source, out, drop=[("offset", "==", last)])
+    first = lw.read(out, view="frames").to_pylist()[0]
+    assert (first["last_offset"], first["max_timestamp"]) == (last, 1000 + last - 1)
+
+
+def test_transactions_and_producers_stay(tmp_path: Path) -> None:
+    source = KAFKA["v2_txn_interleaved"].partition
+    offset = lw.read(source, columns="offset").column("offset").to_pylist()[4]
+    out = tmp_path / source.name
+    lw.edit(source, out, redact=f"offset == {offset}", with_=None)
+    columns = [
+        one["name"]
+        for one in lw.codecs("kafka.log")[0]["tables"]["rows"]["columns"]
+        if one["name"] not in ("position", "topic", "partition")
+    ]
+    found = lw.diff(source, out, view="log", columns=columns)
+    assert found.columns == {"value": 1}
+    assert found.first is not None
+    assert found.first["columns"]["value"][1] is None
+    for view in ("read_committed", "read_uncommitted"):
+        assert lw.diff(source, out, view=view, columns="offset").equal
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    drop=st.sets(st.integers(0, 59), max_size=30), redact=st.sets(st.integers(0, 59), max_size=30),
+    compression=st.sampled_from(COMPRESSIONS), batch=st.sampled_from(["100", "500", "16k"]),
+)  # fmt: skip
+def test_any_rows(
+    tmp_path_factory: pytest.TempPathFactory, drop: set[int], redact: set[int], compression: str, batch: str
+) -> None:
+    home = tmp_path_factory.mktemp("any")
+    lw.write(
+        table(60), home / "a" / "orders-0", "kafka.partition", compression_type=compression, batch_size=batch
+    )
+    given = {
+        "drop": [("offset", "in", sorted(drop))] if drop else None,
+        "redact": [("offset", "in", sorted(redact))] if redact or not drop else None,
+    }
+    lw.edit(home / "a" / "orders-0", home / "b" / "orders-0", **given, with_=b"-")
+    before = lw.read(home / "a" / "orders-0").to_pylist()
+    want = [
+        {**row, "value": b"-" if row["offset"] in redact else row["value"]}
+        for row in before
+        if row["offset"] not in drop
+    ]
+    assert lw.read(home / "b" / "orders-0").to_pylist() == want
+    assert lw.verify(home / "b" / "orders-0").ok
+    old, new = frames(home / "a" / "orders-0"), frames(home / "b" / "orders-0")
+    touched = drop | redact
+    bases = [*sorted(old), 60]
+    for base, following in itertools.pairwise(bases):
+        if not touched & set(range(base, following)):
+            assert old[base] == new[base]
+
+
+@pytest.mark.parametrize("compression", ["none", "lz4"])
+def test_a_segment_alone(tmp_path: Path, compression: str) -> None:
+    source = partition(tmp_path / "a" / "orders-0", compression_type=compression)
+    log = sorted(source.glob("*.log"))[-1]
+    out = tmp_path / "b" / log.name
+    report = lw.edit(log, out, drop="key == user-007")
+    assert lw.diff(log, out).counts["removed"] == len(report.cut or ())
+    assert secret(7) not in plain(out.parent)
+    assert "rebuild its directory" in flat(report)
+    backup = tmp_path / "backup"
+    before = log.read_bytes()
+    lw.edit(log, redact="key == user-008", in_place=True, backup=backup)
+    assert (backup / log.name).read_bytes() == before
+    assert log.read_bytes() != before
+    assert lw.read(log, filter="key == user-008").column("value").to_pylist()[0] == b""
+    again = lw.edit(log, drop="key == nobody", in_place=True, backup=tmp_path / "other")
+    assert "nothing matches" in flat(again)
+    dry = lw.edit(log, drop="key == user-009", dry_run=True)
+    assert "would be edited" in flat(dry)
+
+
+# LevelDB
+
+
+@pytest.mark.parametrize("compression", ["none", "snappy"])
+@pytest.mark.parametrize("write_as", ["tables", "logs"])
+def test_entries_of_a_database(tmp_path: Path, compression: str, write_as: str) -> None:
+    source = users(tmp_path / "a", compression=compression, write_as=write_as, bloom_bits_per_key=10)
+    out = tmp_path / "b"
+    gone = [0, 7, 1000, ROWS - 1]
+    report = lw.edit(
+        source, out, drop=[("key", "in", [b"user-%05d" % n for n in gone])], redact="key == user-00500"
+    )
+    found = lw.diff(source, out)
+    assert (found.counts["removed"], found.counts["changed"], found.counts["same"]) == (4, 1, ROWS - 5)
+    for number in (*gone, 500):
+        assert secret(number) not in plain(out)
+    for number in gone:
+        assert b"user-%05d" % number not in plain(out)
+    assert lw.verify(out, as_system=True).ok
+    assert report.rows_kept == ROWS - 4
+    with plyvel.DB(str(out)) as db:
+        assert len(list(db)) == ROWS - 4
+        assert db.get(b"user-00007") is None
+        assert db.get(b"user-00500") == b""
+        assert db.get(b"user-00501") == secret(501)
+
+
+def test_blocks_without_such_an_entry_are_the_same_bytes(tmp_path: Path) -> None:
+    source, out = users(tmp_path / "a", compression="none", bloom_bits_per_key=10), tmp_path / "b"
+    lw.edit(source, out, redact="key == user-00500", with_=b"x" * len(secret(500)))
+    names = sorted(one.name for one in source.glob("*.ldb"))
+    changed = [name for name in names if (source / name).read_bytes() != (out / name).read_bytes()]
+    assert len(names) > 1
+    assert len(changed) == 1
+    found = lw.diff(source / changed[0], out / changed[0], by="frames", limit=100)
+    assert found.counts["changed"] <= 2  # the block, and where it lies nothing else moved
+    found = lw.diff(source / changed[0], out / changed[0])
+    assert found.counts["changed"] == 1
+
+
+def test_all_entries_of_a_block_and_of_a_table(tmp_path: Path) -> None:
+    source, out = users(tmp_path / "a", compression="none", block_size="512"), tmp_path / "b"
+    lw.edit(source, out, drop="key < user-01200")
+    assert lw.read(out).num_rows == ROWS - 1200
+    assert len(list(out.glob("*.ldb"))) < len(list(source.glob("*.ldb")))
+    assert lw.verify(out, as_system=True).ok
+    lw.edit(source, tmp_path / "c", drop="key >= u")
+    assert lw.read(tmp_path / "c").num_rows == 0
+
+
+def test_deletions_and_several_operations_in_a_batch(tmp_path: Path) -> None:
+    with plyvel.DB(str(tmp_path / "a"), create_if_missing=True) as db:
+        db.put(b"a", b"SECRET-1")
+        with db.write_batch() as batch:
+            for n in range(9):
+                batch.put(b"k%d" % n, b"SECRET-%d" % n)
+            batch.delete(b"a")
+        db.put(b"k4", b"SECRET-new")
+        db.put(b"long", b"SECRET" * 20_000)
+        db.put(b"z", b"last")
+    out = tmp_path / "b"
+    report = lw.edit(tmp_path / "a", out, drop="key == k4", redact="key == a or key == long")
+    with plyvel.DB(str(out)) as db:
+        assert dict(db) == {
+            **{b"k%d" % n: b"SECRET-%d" % n for n in range(9) if n != 4},
+            b"long": b"",
+            b"z": b"last",
+        }
+    assert "sequence numbers are missing" in flat(report)
+    other = lw.edit(tmp_path / "a", tmp_path / "c", drop="sequence == 12")
+    assert "older ones may be seen again" in flat(other)
+    assert dict(plyvel.DB(str(tmp_path / "c")))[b"k4"] == b"SECRET-4"
+
+
+@pytest.mark.parametrize("write_as", ["tables", "logs"])
+def test_a_file_of_a_database_alone(tmp_path: Path, write_as: str) -> None:
+    source = users(tmp_path / "a", write_as=write_as)
+    path = sorted([*source.glob("*.ldb"), *source.glob("*.log")])[0]
+    out = tmp_path / "b" / path.name
+    lw.edit(path, out, drop="key == user-00007", redact="key == user-00009")
+    found = lw.diff(path, out)
+    assert (found.counts["removed"], found.counts["changed"]) == (1, 1)
+    if write_as == "tables":
+        with pytest.raises(lw.UsageError, match="nothing would be left"):
+            lw.edit(path, tmp_path / "c" / path.name, drop="key >= u")
+
+
+def test_what_a_database_can_not_hold(tmp_path: Path) -> None:
+    source = users(tmp_path / "a")
+    with pytest.raises(lw.UsageError, match="can't be null"):
+        lw.edit(source, tmp_path / "b", redact="key == user-00007", with_=None)
+    with pytest.raises(lw.UsageError, match="can't be redacted"):
+        lw.edit(source, tmp_path / "b", redact="key == user-00007", columns="key")
+
+
+def test_files_out_of_use_are_left_out(tmp_path: Path) -> None:
+    """They may have what was to go."""
+    source = users(tmp_path / "a")
+    old = sorted(source.glob("*.ldb"))[0]
+    shutil.copy(old, source / "000001.ldb")
+    report = lw.edit(source, tmp_path / "b", drop="key == user-00007")
+    assert not (tmp_path / "b" / "000001.ldb").exists()
+    assert "000001.ldb" in flat(report)
+    assert secret(7) not in plain(tmp_path / "b")
+
+
+# In general
+
+
+def test_in_place_with_a_backup(tmp_path: Path) -> None:
+    source = partition(tmp_path / "a" / "orders-0")
+    before = {one.name: one.read_bytes() for one in source.iterdir()}
+    backup = tmp_path / "backup"
+    report = lw.edit(source, drop="key == user-007", in_place=True, backup=backup)
+    assert secret(7) not in plain(source)
+    assert all((backup / one).read_bytes() == before[one] for one in before if (backup / one).exists())
+    assert (backup / "00000000000000000000.log").exists()
+    assert "with all that was taken out" in flat(report)
+    untouched = {one.name: one.read_bytes() for one in source.iterdir()}
+    lw.edit(source, drop="key == nobody", in_place=True, backup=tmp_path / "other")
+    assert {one.name: one.read_bytes() for one in source.iterdir()} == untouched
+
+
+def test_dry_run_writes_nothing(tmp_path: Path) -> None:
+    source = partition(tmp_path / "a" / "orders-0")
+    report = lw.edit(source, drop="key == user-007", dry_run=True)
+    assert "would be edited" in flat(report)
+    assert "logwright edit" in flat(report)
+    assert [one.name for one in tmp_path.iterdir()] == ["a"]
+
+
+def test_what_is_damaged_is_refused(tmp_path: Path) -> None:
+    source = partition(tmp_path / "a" / "orders-0")
+    log = source / "00000000000000000000.log"
+    data = bytearray(log.read_bytes())
+    data[9000] ^= 1
+    log.write_bytes(data)
+    for path in (source, log):
+        with pytest.raises(lw.DamageError, match="Repair it first"):
+            lw.edit(path, tmp_path / "b" / path.name, drop="key == user-007")
+    assert not (tmp_path / "b" / "orders-0").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "match"),
+    [
+        ({}, "what is to be changed"),
+        ({"drop": "kee == 1"}, "Did you mean 'key'"),
+        ({"redact": "offset == 1", "columns": "offset"}, "can't be redacted"),
+        ({"redact": "offset == 1", "columns": ""}, "no column is named"),
+        ({"drop": "offset == 1", "blok": 1}, "unknown option"),
+    ],
+)
+def test_what_can_not_be_done(tmp_path: Path, words: dict[str, Any], match: str) -> None:
+    source = partition(tmp_path / "a" / "orders-0")
+    with pytest.raises(lw.UsageError, match=match):
+        lw.edit(source, tmp_path / "b" / "orders-0", **words)
+
+
+def test_places_and_kinds_that_there_are_not(tmp_path: Path) -> None:
+    source = partition(tmp_path / "a" / "orders-0")
+    with pytest.raises(lw.UsageError, match="where the result goes"):
+        lw.edit(source, drop="offset == 1")
+    with pytest.raises(lw.UsageError, match="can't be edited"):
+        lw.edit(source / "partition.metadata", tmp_path / "x", drop="version == 1")
+    partition(tmp_path / "a" / "orders-1")
+    with pytest.raises(lw.UsageError, match="one by one"):
+        lw.edit(f"{tmp_path}/a/orders-*", tmp_path / "x", drop="offset == 1")
+    empty = tmp_path / "c" / "orders-0"
+    empty.mkdir(parents=True)
+    shutil.copy(source / "partition.metadata", empty)
+    with pytest.raises(lw.UsageError, match="no log"):
+        lw.edit(empty, tmp_path / "x" / "orders-0", drop="offset == 1")
+    (source / "00000000000000000000.log").rename(source / "00000000000000000000.log.swap")
+    with pytest.raises(lw.LogwrightError):
+        lw.edit(source, tmp_path / "x" / "orders-0", drop="offset == 1")
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = partition(tmp_path / "a" / "orders-0", compression_type="snappy")
+    out = tmp_path / "b" / "orders-0"
+    assert (
+        run(
+            "edit",
+            str(source),
+            "--drop",
+            "key == user-007",
+            "--redact",
+            "key == user-008",
+            "--with-null",
+            "--out",
+            str(out),
+        )
+        == 0
+    )
+    assert "20 records dropped" in capsys.readouterr().out
+    assert run("diff", str(source), str(out), "--json") == 3
+    assert json.loads(capsys.readouterr().out)["counts"]["removed"] == 20
+    assert lw.read(out, filter="key == user-008").column("value").null_count == 20
+    assert run("edit", str(source), "--drop", "key == user-001", "--json", "--dry-run") == 0
+    assert json.loads(capsys.readouterr().out)["cut"]
+    assert run("edit", str(source), "--out", str(tmp_path / "c")) == 2
+    assert (
+        run(
+            "edit",
+            str(source),
+            "--redact",
+            "key == user-001",
+            "--with",
+            "x",
+            "--out",
+            str(tmp_path / "d" / "orders-0"),
+        )
+        == 0
+    )
+    assert (
+        lw.read(tmp_path / "d" / "orders-0", filter="key == user-001").column("value").to_pylist()[0] == b"x"
+    )
+
+
+def test_where_one_file_of_a_database_is_damaged(tmp_path: Path) -> None:
+    for write_as, pattern in (("tables", "*.ldb"), ("logs", "*.log")):
+        source = users(tmp_path / write_as, compression="none", write_as=write_as)
+        path = next(source.glob(pattern))
+        data = bytearray(path.read_bytes())
+        data[100] ^= 1
+        path.write_bytes(data)
+        for one in (path, source):
+            with pytest.raises(lw.DamageError, match=r"[Rr]epair"):
+                lw.edit(one, tmp_path / "out" / write_as / one.name, drop="key == user-00007")
+
+
+def test_deletions_in_tables(tmp_path: Path) -> None:
+    rows = pa.table(
+        {
+            "key": [b"a", b"b", b"c"],
+            "value": pa.array([b"SECRET", None, b"x"], pa.binary()),
+            "sequence": [1, 2, 3],
+        }
+    )
+    lw.write(rows, tmp_path / "a", "leveldb.db")
+    lw.edit(tmp_path / "a", tmp_path / "b", redact="key <= c", with_="-")
+    found = lw.read(tmp_path / "b", view="rows", columns="key,value,type").to_pylist()
+    assert [one["value"] for one in found] == [b"-", None, b"-"]
+
+
+def test_a_log_of_which_nothing_is_changed_stays(tmp_path: Path) -> None:
+    source = users(tmp_path / "a", 50, write_as="logs")
+    path = next(source.glob("*.log"))
+    lw.edit(path, tmp_path / "b" / path.name, drop="key == nobody")
+    assert (tmp_path / "b" / path.name).read_bytes() == path.read_bytes()
+    report = lw.edit(source, tmp_path / "c", drop="key == nobody")
+    assert (tmp_path / "c" / path.name).read_bytes() == path.read_bytes()
+    assert "nothing matches" in flat(report)
+
+
+def test_a_log_of_many_windows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What lies behind the first change is cut anew, and holds what it held."""
+    with plyvel.DB(str(tmp_path / "a"), create_if_missing=True, write_buffer_size=64 << 20) as db:
+        for n in range(300):
+            db.put(b"k%03d" % n, b"%03d" % n * 8000)
+    out = tmp_path / "b"
+    report = lw.edit(tmp_path / "a", out, redact="key == k290", with_="x")
+    assert len(report.cut or ()) == 1
+    assert "LOG, what LevelDB says" in flat(report)
+    found = lw.diff(tmp_path / "a", out)
+    assert (found.counts["changed"], found.counts["same"]) == (1, 299)
+
+
+def test_standard_input_is_not_changed_in_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = partition(tmp_path / "a" / "orders-0")
+    log = sorted(source.glob("*.log"))[0]
+    with open(log, "rb") as stream:
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(stream))
+        with pytest.raises(lw.UsageError, match="local"):
+            lw.edit("-", codec="kafka.log", drop="offset == 1", in_place=True, backup=tmp_path / "x")
+    with open(log, "rb") as stream:
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(stream))
+        lw.edit("-", tmp_path / "out.log", codec="kafka.log", drop="offset == 1")
+    assert lw.diff(log, tmp_path / "out.log", codec="kafka.log").counts["removed"] == 1
+
+
+def test_records_that_can_not_be_read_are_damage(tmp_path: Path) -> None:
+    source = KAFKA["craft_gzip_bad_crc"].partition
+    with pytest.raises(lw.DamageError):
+        lw.edit(source, tmp_path / source.name, drop="offset == 1")
+
+
+def test_zeros_made_in_advance_and_empty_segments(tmp_path: Path) -> None:
+    source = partition(tmp_path / "a" / "orders-0")
+    last = sorted(source.glob("*.log"))[-1]
+    with open(last, "ab") as file:
+        file.write(bytes(1000))
+    report = lw.edit(source, tmp_path / "b" / "orders-0", drop="key == user-007")
+    assert lw.verify(tmp_path / "b" / "orders-0").ok
+    assert any(one["why"] == "no batch" for one in report.cut or ())
+    empty = KAFKA["craft_only_empty_segment"].partition
+    lw.edit(empty, tmp_path / "c" / empty.name, drop="offset == 1")

@@ -1,0 +1,400 @@
+"""The tree of fields, made from a description: every byte is in it once, whatever the bytes, and what is wrong is said where it is."""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any
+
+import numpy as np
+import pytest
+from explained import tiles
+from hypothesis import given
+from hypothesis import strategies as st
+
+from logwright.codec.base import Window
+from logwright.codec.describe import (
+    I16BE,
+    OUTER,
+    U8,
+    U32BE,
+    VARINT,
+    Bit,
+    Bytes,
+    Content,
+    DescriptionError,
+    Field,
+    Flags,
+    Int,
+    Repeated,
+    Struct,
+    Switch,
+)
+from logwright.codec.explain import PADDING, SKIPPED, UNEXPLAINED, Explainer, Focus, Node, stretch
+
+
+def window(data: bytes, offset: int = 0) -> Window:
+    return Window(np.frombuffer(data, np.uint8), offset, offset + len(data))
+
+
+def explain(struct: Struct, data: bytes, *, base: int = 0, **focus: Any) -> list[Node]:
+    nodes = stretch(struct, window(data, base), Focus(**focus), one=True)
+    tiles(nodes, data, base)
+    return nodes
+
+
+def one(struct: Struct, data: bytes, **rest: Any) -> Node:
+    return explain(struct, data, **rest)[0]
+
+
+def child(node: Node, *names: str) -> Node:
+    for name in names:
+        node = next(each for each in node.children if each.name == name)
+    return node
+
+
+PAIR = Struct(
+    "Pair", Field("key", Bytes(VARINT, text=True), "its name"), Field("value", Bytes(VARINT, null=-1))
+)
+
+
+def test_a_structure_and_where_its_fields_are() -> None:
+    node = one(PAIR, b"\x04ab\x02\xff", base=100)
+    assert (node.name, node.kind, node.start, node.end) == ("Pair", "struct", 100, 105)
+    key = child(node, "key")
+    assert (key.value, key.meaning, key.doc, key.kind) == (b"ab", "ab", "its name", "text")
+    assert [(each.name, each.start, each.end, each.value) for each in key.children] == [
+        ("length", 100, 101, 2),
+        ("data", 101, 103, b"ab"),
+    ]
+    assert key.children[0].role == "length"
+    assert child(node, "value", "data").value == b"\xff"
+
+
+def test_null_and_empty() -> None:
+    node = one(PAIR, b"\x00\x01")
+    assert child(node, "key").value == b""
+    value = child(node, "value")
+    assert value.value is None
+    assert [(each.name, each.meaning) for each in value.children] == [("length", "null")]
+
+
+def test_flags_bit_by_bit() -> None:
+    flags = Flags(Int(1), (Bit("mode", 0, 2, {1: "one"}, "how"), Bit("on", 3)))
+    node = child(one(Struct("F", Field("flags", flags)), b"\x19"), "flags")
+    assert node.meaning == "mode=one, on, unknown bits 0x10"
+    assert [(bit.name, bit.value, bit.meaning, bit.pattern()) for bit in node.bits] == [
+        ("mode", 1, "one", ".... ..01"),
+        ("on", 1, "", ".... 1..."),
+        ("bit 4", 1, "", "...1 ...."),
+    ]
+
+
+SEALED = Struct(
+    "Sealed",
+    Field("size", U8, sizes=True),
+    Field("crc", U32BE, checksum=(zlib.crc32, "kind")),
+    Field("kind", U8, only=7),
+    Field("data", Bytes(2)),
+)
+
+
+def test_checksums() -> None:
+    good = SEALED.pack({"kind": 7, "data": b"ab"})
+    node = child(one(SEALED, good, base=10), "crc")
+    assert node.check is not None
+    assert (node.check.right, node.check.start, node.check.end, node.role) == (True, 15, 18, "checksum")
+    assert not node.problem
+    bad = child(one(SEALED, good[:-1] + b"c"), "crc")
+    assert bad.check is not None
+    assert not bad.check.right
+    computed, stored = zlib.crc32(b"\x07ac"), zlib.crc32(b"\x07ab")
+    assert bad.problem == f"{computed:#010x} is expected, {stored:#010x} found"
+
+
+def test_a_checksum_of_what_comes_before_it() -> None:
+    behind = Struct(
+        "Behind", Field("data", Bytes(2)), Field("sum", U8, checksum=(sum, "data")), Field("z", U8)
+    )
+    check = child(one(behind, b"\x01\x02\x03\x00"), "sum").check
+    assert check is not None
+    assert (check.start, check.end, check.right) == (0, 2, True)
+
+
+def test_a_checksum_whose_bytes_are_not_there() -> None:
+    node = one(SEALED, b"\x07\0\0\0\0")
+    assert child(node, "crc").check is None
+    assert one(SEALED, b"\x07\0\0").broken
+
+
+def test_the_one_value_that_there_may_be() -> None:
+    assert (
+        child(one(SEALED, SEALED.pack({"kind": 8, "data": b"ab"})), "kind").problem
+        == "7 is expected, 8 found"
+    )
+    magic = Struct("Magic", Field("magic", Bytes(2), only=b"ab"))
+    assert child(one(magic, b"ac"), "magic").problem == "61 62 is expected, 61 63 found"
+
+
+def test_what_is_left_over() -> None:
+    """Within a structure that says how long it is, and behind what does not."""
+    node = one(SEALED, b"\x09" + SEALED.pack({"kind": 7, "data": b"ab"})[1:] + b"xy")
+    assert (node.children[-1].kind, node.children[-1].value) == (UNEXPLAINED, b"xy")
+    assert node.children[-1].meaning == "left over at the end of Sealed"
+    nodes = explain(PAIR, b"\0\0zz")
+    assert [each.kind for each in nodes] == ["struct", UNEXPLAINED]
+    assert explain(PAIR, b"\0\0\0\0")[1].kind == PADDING
+    assert explain(PAIR, b"\0\0\0\0")[1].meaning == "2 zero bytes"
+
+
+@pytest.mark.parametrize("size", [b"\x40", b"\x02"])
+def test_a_size_that_can_not_be(size: bytes) -> None:
+    """What can be read is read all the same."""
+    packed = size + SEALED.pack({"kind": 7, "data": b"ab"})[1:]
+    node = one(SEALED, packed)
+    if size == b"\x40":
+        assert child(node, "size").problem == "64 bytes should follow, there are 7"
+        assert child(node, "data").value == b"ab"
+    else:
+        assert child(node, "crc").problem == "4 bytes wanted, 2 left"
+        assert child(node, "crc").kind == UNEXPLAINED
+    assert node.broken == (size == b"\x40")
+
+
+def test_damage_within_an_item_stays_there() -> None:
+    """An item that says how long it is ends there, whatever is in it."""
+    item = Struct("Item", Field("size", U8, sizes=True), Field("data", Bytes(VARINT)))
+    items = Struct("Items", Field("items", Repeated(item)))
+    node = child(one(items, b"\x02\x02a" + b"\x02\x7ea" + b"\x02\x02b"), "items")
+    assert [each.children[-1].value for each in node.children] == [b"a", None, b"b"]
+    data = node.children[1].children[-1]
+    assert data.broken
+    assert data.children[0].problem == "63 bytes wanted, 1 left"
+    assert data.children[1].meaning == "not of the length that is said"
+    assert not node.broken
+
+
+def test_lists() -> None:
+    counted = Struct("Counted", Field("n", U8), Field("items", Repeated(I16BE, "n")), Field("z", U8))
+    node = child(one(counted, b"\x02\0\1\0\2\5"), "items")
+    assert (node.kind, node.value, node.meaning, [each.value for each in node.children]) == (
+        "list",
+        2,
+        "2 items",
+        [1, 2],
+    )
+    typed = Struct("Typed", Field("items", Repeated(I16BE, VARINT)))
+    node = child(one(typed, b"\x02\0\1"), "items")
+    assert [each.name for each in node.children] == ["count", "[0]"]
+    assert node.meaning == "1 item"
+    assert child(one(typed, b"\0"), "items").value == 0
+    empty = Struct("Empty", Field("n", U8), Field("items", Repeated(I16BE, "n")))
+    assert child(one(empty, b"\0"), "items").children == []
+
+
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [
+        (b"\xc8\x01\0\1", "100 are announced, 2 bytes are left"),
+        (b"\x01\0\1", "-1 are announced, 2 bytes are left"),
+        (b"\x04\0\1\0", "2 are announced, 1 can be read"),
+    ],
+)
+def test_lists_that_are_not_as_long_as_they_say(data: bytes, problem: str) -> None:
+    typed = Struct("Typed", Field("items", Repeated(I16BE, VARINT)), Field("more", U8))
+    node = one(typed, data)
+    assert child(node, "items").problem == problem
+    assert node.broken
+    assert len(node.children) == 1
+
+
+def test_a_count_that_is_not_there() -> None:
+    typed = Struct("Typed", Field("items", Repeated(I16BE, VARINT)))
+    assert child(one(typed, b"\x80"), "items").problem == "1 bytes wanted, 0 left"
+
+
+# Only some of a long list
+
+MANY = Struct("Many", Field("items", Repeated(Struct("Item", Field("n", I16BE))), rows=True))
+THOUSAND = b"".join(i.to_bytes(2, "big") for i in range(1000))
+
+
+def shown(node: Node) -> list[str]:
+    return [each.name for each in node.children]
+
+
+def test_some_items_of_many() -> None:
+    node = child(one(MANY, THOUSAND, items=2), "items")
+    assert shown(node) == ["[0]", "[1]", "[2..999]"]
+    assert node.value == 1000
+    assert (node.children[-1].kind, node.children[-1].meaning) == (
+        SKIPPED,
+        "998 more items, not shown one by one",
+    )
+
+
+def test_the_item_asked_for() -> None:
+    by_byte = child(one(MANY, THOUSAND, items=1, at=(1401,)), "items")
+    by_row = child(one(MANY, THOUSAND, items=1, row=700), "items")
+    wanted = ["[0]", "[1..699]", "[700]", "[701]", "[702]", "[703..999]"]
+    assert shown(by_byte) == shown(by_row) == wanted
+    assert by_row.children[2].row == 700
+    assert shown(child(one(MANY, THOUSAND, items=1, row=999), "items"))[-1] == "[999]"
+    assert shown(child(one(MANY, THOUSAND, items=1, at=(1401,), base=1400), "items"))[1] == "[1..999]"
+
+
+def test_damage_among_items_that_are_not_shown() -> None:
+    pairs = Struct("Pairs", Field("pairs", Repeated(PAIR)))
+    node = child(one(pairs, PAIR.pack({"key": b"k", "value": b""}) * 9 + b"\x7e", items=2), "pairs")
+    assert shown(node) == ["[0]", "[1]", "[2..8]", "[9]"]
+    assert node.children[-1].broken
+
+
+# What bytes hold
+
+
+def unfold(stored: bytes, scope: dict[str, Any], limit: int) -> bytes | None:
+    if scope["kind"] == 0:
+        return None
+    if scope["kind"] > 1:
+        raise DescriptionError(f"kind {scope['kind']} is unknown")
+    try:
+        return zlib.decompress(stored)[:limit]
+    except zlib.error as error:
+        raise DescriptionError(str(error)) from None
+
+
+PACKED = Struct(
+    "Packed",
+    Field("kind", U8),
+    Field("data", Bytes(VARINT, null=-1), holds=Content(lambda scope: MANY if scope["kind"] != 9 else None, (MANY,), unfold)),
+    Field("end", U8),
+)  # fmt: skip
+
+
+def packed(kind: int, data: bytes | None) -> bytes:
+    return PACKED.pack({"kind": kind, "data": data, "end": 5})
+
+
+def test_packed_bytes_have_addresses_of_their_own() -> None:
+    node = one(PACKED, packed(1, zlib.compress(THOUSAND)), base=50, items=3, at=(51, 1401))
+    data = child(node, "data")
+    assert data.space is not None
+    assert (data.space.start, data.space.how, data.space.data) == (51, "unpacked", THOUSAND)
+    many = data.space.nodes[0].children[0]
+    assert many.start == 0
+    assert "[700]" in shown(many)
+    assert many.children[0].row == 0
+
+
+def test_bytes_that_hold_something_as_they_are() -> None:
+    data = child(one(PACKED, packed(0, b"\0\1\0\2\7")), "data", "data")
+    assert data.space is None
+    assert [each.kind for each in data.children] == ["struct"]
+    assert data.children[0].broken
+
+
+def test_nothing_is_held() -> None:
+    assert child(one(PACKED, packed(9, b"abc")), "data", "data").children == []
+    assert child(one(PACKED, packed(1, None)), "data").space is None
+    node = child(one(PACKED, packed(3, b"abc")), "data")
+    assert node.problem == "kind 3 is unknown"
+    assert node.space is None
+
+
+def test_what_the_scope_around_says() -> None:
+    inner = Struct(
+        "Inner", Field("delta", U8, says=lambda value, scope: f"is {scope[OUTER]['base'] + value}")
+    )
+    outer = Struct("Outer", Field("base", I16BE), Field("items", Repeated(inner)))
+    node = child(one(outer, b"\1\0\5"), "items", "[0]", "delta")
+    assert node.meaning == "is 261"
+
+
+def test_one_type_or_another() -> None:
+    def choose(scope: dict[str, Any]) -> Any:
+        if scope["kind"] > 1:
+            raise DescriptionError("no such kind")
+        return PAIR if scope["kind"] else U8
+
+    either = Struct("Either", Field("kind", U8), Field("body", Switch(choose, (PAIR, U8))))
+    assert child(one(either, b"\1\0\0"), "body").type == "Pair"
+    assert child(one(either, b"\0\7"), "body").value == 7
+    assert child(one(either, b"\2\7\7"), "body").problem == "no such kind"
+
+
+def test_room_that_is_not_there() -> None:
+    def ends(buf: Any, at: int, end: int) -> int:
+        if end - at < 2:
+            raise DescriptionError("too short")
+        return end - 2
+
+    tail = Struct("Tail", Field("front", Bytes(), ends=ends), Field("back", I16BE))
+    assert child(one(tail, b"abcd"), "front").value == b"ab"
+    assert child(one(tail, b"a"), "front").problem == "too short"
+
+
+# Stretches
+
+
+def test_a_stretch_of_values() -> None:
+    three = PAIR.pack({"key": b"k", "value": b"v"}) * 3
+    nodes = stretch(PAIR, window(three + bytes(5), 7), Focus(), name="pair")
+    tiles(nodes, three + bytes(5), 7)
+    assert [(each.name, each.start) for each in nodes] == [
+        ("pair", 7),
+        ("pair", 11),
+        ("pair", 15),
+        (PADDING, 19),
+    ]
+    few = stretch(PAIR, window(three), Focus(items=2))
+    assert [each.kind for each in few] == ["struct", "struct", UNEXPLAINED]
+    assert [each.kind for each in stretch(None, window(b"ab"), Focus())] == [UNEXPLAINED]
+    assert stretch(PAIR, window(b""), Focus()) == []
+    nothing = Struct("Nothing")
+    assert [each.kind for each in stretch(nothing, window(b"ab"), Focus())] == ["struct", UNEXPLAINED]
+
+
+def test_items_of_no_bytes_end_a_list() -> None:
+    empty = Struct("Empty", Field("items", Repeated(Struct("Nothing"))))
+    assert len(child(one(empty, b"ab"), "items").children) == 1
+    assert len(child(one(empty, b"ab", items=1), "items").children) == 1
+
+
+def test_a_space_is_entered_by_its_place() -> None:
+    assert Focus((5, 6, 7)).inside(5).at == (6, 7)
+    assert Focus((5, 6)).inside(4).at == ()
+    assert Focus((5,)).inside(5).at == ()
+
+
+DEEP = Struct(
+    "Deep",
+    Field("size", U8, sizes=True),
+    Field("crc", U32BE, checksum=(zlib.crc32, "kind")),
+    Field("kind", U8),
+    Field("pairs", Repeated(PAIR, VARINT)),
+    Field("data", Bytes(VARINT, null=-1), holds=PACKED["data"].holds),
+    Field("rest", Repeated(I16BE)),
+)
+
+
+@given(st.binary(max_size=80), st.integers(1, 4), st.integers(0, 90))
+def test_whatever_the_bytes(data: bytes, items: int, at: int) -> None:
+    """Never an error, never a byte that is not accounted for."""
+    nodes = stretch(DEEP, window(data, 9), Focus((at,), items=items))
+    tiles(nodes, data, 9)
+
+
+@given(st.data())
+def test_whatever_is_changed(data: st.DataObject) -> None:
+    pairs = [{"key": b"k", "value": None}] * 3
+    sound = DEEP.pack({"kind": 1, "pairs": pairs, "data": zlib.compress(THOUSAND[:40]), "rest": [1, 2]})
+    changed = bytearray(sound)
+    for _ in range(data.draw(st.integers(1, 3))):
+        changed[data.draw(st.integers(0, len(sound) - 1))] = data.draw(st.integers(0, 255))
+    cut = bytes(changed[: data.draw(st.integers(0, len(sound)))])
+    tiles(stretch(DEEP, window(cut), Focus()), cut, 0)
+
+
+def test_the_explainer_names_what_is_whole() -> None:
+    nodes = Explainer(b"\0\1\0\2x").all(Repeated(I16BE), 0, 4, name="numbers")
+    assert [each.name for each in nodes] == ["numbers"]

@@ -1,0 +1,289 @@
+"""The page: it stands on its own, and in a real browser bytes and fields light each other up."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from browser import Page, browser, chromium
+
+import logwright as lw
+from logwright.corpora.cases import cases
+
+KAFKA, LEVELDB = cases("kafka"), cases("leveldb")
+SEGMENT = KAFKA["v2_gzip_aiokafka"].partition / "00000000000000000000.log"
+DAMAGED = KAFKA["dmg_flip_attr"].partition / "00000000000000000086.log"
+
+needs_browser = pytest.mark.skipif(
+    chromium() is None,
+    reason="there is no Chromium here: `apt-get install chromium` installs one for this test",
+)
+
+
+def content(page: str) -> dict[str, Any]:
+    """The data in a page."""
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
+    assert found is not None
+    data: dict[str, Any] = json.loads(found[1])
+    return data
+
+
+# What is in it
+
+
+def test_it_stands_on_its_own() -> None:
+    page = lw.explain(SEGMENT).html()
+    assert not re.search(
+        r"""(?:src|href|action)\s*=|@import|url\(|https?:|//[a-z]+\.""",
+        re.sub(r"(?s)<script type.*?</script>", "", page),
+    )
+    policy = re.search(r'Content-Security-Policy" content="([^"]+)"', page)
+    assert policy is not None
+    assert policy[1].startswith("default-src 'none'; ")
+    for tag in ("style", "script"):
+        (text,) = re.findall(rf"<{tag}>(.*?)</{tag}>", page, re.DOTALL)
+        assert f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'" in policy[1]
+
+
+def test_all_bytes_are_in_it() -> None:
+    data = content(lw.explain(SEGMENT).html())
+    assert base64.b64decode(data["spaces"][0]["bytes"]) == SEGMENT.read_bytes()
+    assert data["spaces"][0]["ranges"][0] == [0, 971]
+    inner = data["spaces"][1]
+    assert (inner["start"], inner["how"], inner["around"]) == (61, "unpacked", 0)
+    names = [data["strings"][i] for i in data["nodes"]["name"]]
+    assert names[:3] == ["RecordBatch", "base_offset", "batch_length"]
+    assert {len(column) for column in data["nodes"].values()} == {len(names)}
+
+
+def test_what_a_file_holds_is_no_markup(tmp_path: Path) -> None:
+    """Nor is its name."""
+    evil = "</script><script>alert(1)</script><!--<img src=x onerror=alert(1)>__DATA__ __SCRIPT__"
+    folder = tmp_path / "orders-0"
+    folder.mkdir()
+    path = folder / "00000000000000000000.log"
+    lw.write(
+        [{"key": evil, "value": "\x00\u2028'\"&", "headers": [{"key": evil, "value": b""}]}],
+        path,
+        "kafka.log",
+    )
+    page = lw.explain(path).html()
+    assert page.count("<script") == 2
+    assert page.count("</script>") == 2
+    assert "<img" not in page
+    data = content(page)
+    assert any(evil[:40] in one for one in data["strings"])
+    named = tmp_path / "<b>__TITLE__ __DATA__&.log"
+    named.write_bytes(path.read_bytes())
+    titled = lw.explain(named, "kafka.log").html()
+    assert "<title>&lt;b&gt;__TITLE__ __DATA__&amp;.log: kafka.log</title>" in titled
+    assert content(titled)["path"] == str(named)
+
+
+def test_damage_and_notes_are_in_it() -> None:
+    data = content(lw.explain(DAMAGED).html())
+    strings = data["strings"]
+    kinds = [strings[i] for i in data["nodes"]["kind"]]
+    at = kinds.index("damage")
+    assert strings[data["nodes"]["problem"][at]].startswith("the batch says crc")
+    assert "the broker cuts the log here" in data["more"][str(at)]["system"]
+    asked = content(lw.explain(DAMAGED.parent, fault=1).html())
+    assert asked["notes"][0].startswith("fault 1 of 1")
+    assert asked["focus"] == [327]
+    row = content(lw.explain(SEGMENT, where={"offset": 17}).html())
+    assert (row["focus"], row["row"]) == ([61, 587], 17)
+
+
+# In a browser
+
+
+@pytest.fixture(scope="module")
+def open_browser() -> Iterator[Page]:
+    with browser() as page:
+        yield page
+
+
+def opened(page: Page, found: lw.Explanation, tmp_path: Path, **size: int) -> Page:
+    out = tmp_path / "page.html"
+    out.write_text(found.html(), encoding="utf-8")
+    page.errors.clear()
+    page.open(out, **size)
+    return page
+
+
+def field(text: str) -> str:
+    """The row of a field, by what is written in it."""
+    return f"[...document.querySelectorAll('.field')].find((row) => row.textContent.includes({json.dumps(text)}))"
+
+
+def lit(page: Page, classes: str) -> list[int]:
+    """The places of the bytes that are so marked."""
+    found: list[int] = page.js(
+        f"[...document.querySelectorAll('b.{classes}')].map((one) => Number(one.dataset.at))"
+    )
+    return found
+
+
+def chosen(page: Page) -> str:
+    return str(page.js("document.querySelector('.field.chosen .name').textContent"))
+
+
+@needs_browser
+def test_a_click_on_a_field_lights_its_bytes_up(open_browser: Page, tmp_path: Path) -> None:
+    page = opened(open_browser, lw.explain(SEGMENT), tmp_path)
+    page.click(field("attributes"))
+    assert lit(page, "chosen") == [21, 22]
+    assert page.js("document.querySelector('#detail h2').textContent") == "RecordBatch \u203a attributes"
+    assert "compression" in page.js("document.querySelector('#detail .bits').textContent")
+    page.move(field("producer_id"))
+    assert lit(page, "hot") == list(range(43, 51))
+    assert lit(page, "chosen") == [21, 22]
+    assert page.errors == []
+
+
+@needs_browser
+def test_a_click_on_a_byte_lights_its_field_up(open_browser: Page, tmp_path: Path) -> None:
+    page = opened(open_browser, lw.explain(SEGMENT), tmp_path)
+    page.move("document.querySelector('b[data-at=\"10\"]')")
+    assert "batch_length" in page.js("document.querySelector('.field.hot').textContent")
+    assert lit(page, "hot") == [8, 9, 10, 11]
+    page.click("document.querySelector('b[data-at=\"18\"]')")
+    assert chosen(page) == "crc"
+    assert lit(page, "cursor") == [18]
+    page.click("document.querySelector('i[data-at=\"16\"]')")
+    assert chosen(page) == "magic"
+    assert page.errors == []
+
+
+@needs_browser
+def test_into_what_is_packed_and_out_again(open_browser: Page, tmp_path: Path) -> None:
+    page = opened(open_browser, lw.explain(SEGMENT, where={"offset": 17}), tmp_path)
+    assert (
+        page.js("document.querySelector('#where').textContent")
+        == "file\u203arecords at 61unpacked, 1,007 bytes"
+    )
+    assert chosen(page) == "[17]"
+    assert lit(page, "chosen") == list(range(587, 621))
+    page.click(field('key"key-15"'))
+    assert len(lit(page, "chosen")) == 7
+    page.click("document.querySelector('#where button')")
+    assert page.js("document.querySelector('#where').textContent").startswith("file")
+    assert chosen(page) == "records"
+    assert min(lit(page, "chosen")) == 61
+    page.js("document.querySelector('#tree').focus()")
+    page.key("Enter")
+    assert "unpacked" in page.js("document.querySelector('#where').textContent")
+    page.key("u")
+    assert chosen(page) == "records"
+    assert page.errors == []
+
+
+@needs_browser
+def test_the_keyboard_is_enough(open_browser: Page, tmp_path: Path) -> None:
+    page = opened(open_browser, lw.explain(SEGMENT, limit=1), tmp_path)
+    page.js("document.querySelector('#tree').focus()")
+    names = [chosen(page)]
+    for _ in range(3):
+        page.key("ArrowDown")
+        names.append(chosen(page))
+    assert names == ["RecordBatch", "base_offset", "batch_length", "partition_leader_epoch"]
+    assert page.js("document.querySelector('#tree').getAttribute('aria-activedescendant')") == "f3"
+    page.key("ArrowUp")
+    page.key("ArrowLeft")
+    assert chosen(page) == "RecordBatch"
+    page.key("ArrowLeft")
+    assert page.js("document.querySelectorAll('.field').length") == 1
+    page.key("ArrowRight")
+    assert page.js("document.querySelectorAll('.field').length") > 10
+    page.js("document.querySelector('#hex').focus()")
+    page.key("ArrowRight")
+    page.key("ArrowDown")
+    assert lit(page, "cursor") == [16]
+    assert chosen(page) == "magic"
+    page.key("/")
+    assert page.js("document.activeElement.id") == "search"
+    page.js("document.querySelector('#search').value = 'key-18'")
+    page.key("Enter")
+    assert page.js("document.querySelector('.field.chosen').textContent").count("key-18")
+    page.js(
+        "document.querySelector('#search').value = '0x2b'; document.querySelector('#search').dispatchEvent(new Event('input'))"
+    )
+    page.key("Enter")
+    page.js(
+        "document.querySelector('#search').value = 'no such thing'; document.querySelector('#search').dispatchEvent(new Event('input'))"
+    )
+    page.key("Enter")
+    assert page.js("document.querySelector('#search').classList.contains('none')")
+    assert page.errors == []
+
+
+@needs_browser
+def test_problems_are_gone_through(open_browser: Page, tmp_path: Path) -> None:
+    page = opened(open_browser, lw.explain(DAMAGED), tmp_path)
+    assert page.js("document.querySelector('#count').textContent") == "4 problems"
+    assert chosen(page) == "crc"
+    assert (
+        page.js("document.querySelector('#detail .bad').textContent")
+        == "0x6216ddb0 is expected, 0x1e15918d found: right with bit 1 of byte 349 turned over"
+    )
+    page.click("document.querySelector('#next')")
+    assert chosen(page) == "attributes"
+    page.click("document.querySelector('#next')")
+    assert chosen(page) == "records"
+    page.key("p")
+    page.key("p")
+    assert chosen(page) == "crc"
+    assert page.js("document.querySelectorAll('.hex.bad').length") == 9
+    assert page.errors == []
+
+
+@needs_browser
+def test_light_and_dark(open_browser: Page, tmp_path: Path) -> None:
+    page = opened(open_browser, lw.explain(DAMAGED), tmp_path)
+    ground = "getComputedStyle(document.body).backgroundColor"
+    before = page.js(ground)
+    page.click("document.querySelector('#theme')")
+    assert page.js(ground) != before
+    page.key("t")
+    assert page.js(ground) == before
+    page.key("?")
+    assert not page.js("document.querySelector('#keys').hidden")
+    page.screenshot(tmp_path / "page.png")
+    assert (tmp_path / "page.png").stat().st_size > 20_000
+
+
+@needs_browser
+def test_a_narrow_window(open_browser: Page, tmp_path: Path) -> None:
+    page = opened(open_browser, lw.explain(DAMAGED), tmp_path, width=800, height=900)
+    assert page.js("document.documentElement.scrollWidth <= innerWidth")
+    bytes_, fields = (
+        page.middle("document.querySelector('#bytes')"),
+        page.middle("document.querySelector('#fields')"),
+    )
+    assert bytes_[1] < fields[1]
+    assert page.errors == []
+
+
+@needs_browser
+def test_a_file_of_some_megabytes(open_browser: Page, tmp_path: Path) -> None:
+    """Only what is in sight is drawn, and the last byte is a key away."""
+    path = tmp_path / "orders-0" / "00000000000000000000.log"
+    path.parent.mkdir()
+    lw.write([{"key": b"k%d" % i, "value": b"v" * 90} for i in range(20_000)], path, "kafka.log")
+    assert path.stat().st_size > 2 << 20
+    found = lw.explain(path, items=100_000)
+    page = opened(open_browser, found, tmp_path)
+    assert page.js("document.querySelectorAll('*').length") < 5000
+    shown = found.pieces[-1].stop
+    page.js("document.querySelector('#hex').focus()")
+    page.key("End")
+    assert lit(page, "cursor") == [shown - 1]
+    assert page.js("document.querySelector('.field.chosen')") is not None
+    assert page.js("document.querySelectorAll('*').length") < 5000
+    assert page.errors == []

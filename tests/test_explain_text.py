@@ -1,0 +1,216 @@
+"""The explanation on a terminal, and the verb of the command line."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+import logwright as lw
+from logwright.cli import group
+from logwright.codec.explain import Bits, Node
+from logwright.corpora.cases import cases
+from logwright.explanation.value import cut, of_bytes, plain, quoted, safe, short, summary
+
+KAFKA, LEVELDB = cases("kafka"), cases("leveldb")
+SEGMENT = KAFKA["v2_gzip_aiokafka"].partition / "00000000000000000000.log"
+PLAIN = KAFKA["v2_none_java"].partition / "00000000000000000000.log"
+DAMAGED = KAFKA["dmg_flip_attr"].partition
+
+
+def run(*words: object) -> Result:
+    return CliRunner().invoke(group, ["explain", *map(str, words)])
+
+
+def test_a_batch_as_people_draw_it() -> None:
+    text = lw.explain(SEGMENT, at=21, items=2).text(items=2, width=160)
+    assert (
+        text.splitlines()[0]
+        == f"{SEGMENT}  kafka.log: Kafka log segment: record batches of magic 2, 2,100 bytes"
+    )
+    assert re.search(r"00000008  00 00 03 bf +batch_length +959 +bytes that follow", text)
+    assert re.search(
+        r"►  +00000015  00 01 +attributes +1 +compression=gzip, timestamp_type=CREATE_TIME", text
+    )
+    assert re.search(r"\.\.\.\. \.\.\.\. \.\.\.\. \.001 +compression +1 +gzip", text)
+    assert re.search(r"crc +0x8ab0f4d0 +right, of bytes 21 to 970", text)
+    assert "▼ records, unpacked: 1,007 bytes, from @61+0 on" in text
+    assert re.search(r"\+0000004  0c +key.length +6", text)
+    assert re.search(r"\+0000005  6b 65 79 2d 31 30 +key +\"key-10\"", text)
+    assert re.search(r"\+0000047  … 936 bytes +\[2\.\.28\]", text)
+    assert "… 878 more bytes" in text
+
+
+def test_every_byte_of_a_short_file_is_in_the_text() -> None:
+    path = SEGMENT.parent / "leader-epoch-checkpoint"
+    found = re.findall(r"^.{14}((?:[0-9a-f]{2} )*[0-9a-f]{2})(?:  |$)", lw.explain(path).text(), re.MULTILINE)
+    assert bytes.fromhex(" ".join(found)) == path.read_bytes()
+
+
+def test_what_is_wrong_comes_first() -> None:
+    lines = lw.explain(DAMAGED, fault=1).text().splitlines()
+    assert (
+        lines[1]
+        == "  fault 1 of 1: checksum mismatch, the batch says crc 0x1e15918d, its bytes have 0x6216ddb0"
+    )
+    assert lines[3] == "DAMAGED  bytes 327 to 451, 125 in all: checksum mismatch"
+    assert "after an unclean stop the broker cuts the log here" in lines[5]
+    assert any("✗ 0x6216ddb0 is expected, 0x1e15918d found" in line for line in lines)
+    assert any("✗ the records do not decompress" in line for line in lines)
+
+
+def test_only_some_of_a_long_list() -> None:
+    """What was asked for is among it."""
+    found = lw.explain(SEGMENT, where={"offset": 17})
+    text = found.text(items=2)
+    assert re.search(r"►  +\+000024b  34 bytes +\[17\]", text)
+    assert "15 more, not shown one by one" in text
+    assert "11 more, not shown one by one" in text
+    byte = lw.explain(SEGMENT, at="@61+620").text(items=2)
+    assert re.search(r"►  +\+000026c", byte)
+
+
+def test_a_byte_in_bytes_that_hold_something(tmp_path: Path) -> None:
+    manifest = next((LEVELDB["few_puts"].path / "db").glob("MANIFEST*"))
+    text = lw.explain(manifest, at=9).text()
+    (line,) = [line for line in text.splitlines() if line.startswith("►")]
+    assert "text" in line
+    assert re.search(r"\[0\] +EditField", text)
+
+
+def test_colours_and_width() -> None:
+    found = lw.explain(DAMAGED, fault=1)
+    plainly, coloured = found.text(width=100), found.text(width=100, colour=True)
+    assert "\x1b[" not in plainly
+    assert re.sub(r"\x1b\[\d+m", "", coloured) == plainly
+    assert "\x1b[31m" in coloured
+    assert max(len(line) for line in plainly.splitlines()[6:] if "✗" not in line) <= 100
+    assert len(found.text(width=60).splitlines()) == len(plainly.splitlines())
+
+
+def test_padding_and_what_is_not_explained(tmp_path: Path) -> None:
+    path = tmp_path / "00000000000000000000.log"
+    path.write_bytes(PLAIN.read_bytes() + bytes(40))
+    assert re.search(r"padding +40 bytes +40 zero bytes", lw.explain(path).text())
+    path.write_bytes(PLAIN.read_bytes()[:70])
+    assert "DAMAGED" in lw.explain(path).text()
+
+
+def test_findings_beside_a_sound_frame() -> None:
+    text = lw.explain(KAFKA["craft_batch_extra_bytes"].partition).text()
+    assert "records" in text
+
+
+def test_what_has_no_consequences(tmp_path: Path) -> None:
+    path = tmp_path / "00000000000000000000.index"
+    path.write_bytes(bytes(7) + b"\x05" + bytes(3) + b"\x09" + bytes(3) + b"\x08" + bytes(24))
+    assert "  24 zero bytes allocated ahead" in lw.explain(path).text()
+
+
+def test_wide_flags() -> None:
+    wide = Bits("b", 3, 2, 1, "", "", 8)
+    assert len(wide.pattern()) > 23
+    assert wide.pattern().endswith(".... ...0 1...")
+
+
+# Values
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (b"", '""'),
+        (b"abc", '"abc"'),
+        (b"a\nb", '"a\\nb"'),
+        (b'a"\\', '"a\\"\\\\"'),
+        (b"\x1b[31m", "0x1b5b33316d"),
+        (b"\xff\x00", "0xff00"),
+        ("ä".encode() * 200, '"' + "ä" * 18 + "…"),
+        (b"a" * 300, '"' + "a" * 18 + "…"),
+        (b"a" * 79 + "ä".encode() + b"b" * 9, '"' + "a" * 18 + "…"),
+        (b"a" * 40 + b"\xff" + b"b" * 90, "0x" + "61" * 8 + "6…"),
+    ],
+)
+def test_bytes_on_one_line(value: bytes, text: str) -> None:
+    assert of_bytes(value, 20) == text
+
+
+def test_values_on_one_line() -> None:
+    assert short(Node("n", 0, 1, "int", 5)) == "5"
+    assert short(Node("n", 0, 4, "int", 5, role="checksum")) == "0x00000005"
+    assert short(Node("n", 0, 1, "text", "a\x1b")) == '"a\\x1b"'
+    assert short(Node("n", 0, 1, "bytes", None, children=[Node("length", 0, 1, "varint", -1)])) == "null"
+    assert (
+        short(Node("n", 0, 1, "struct"))
+        == short(Node("n", 0, 1, "list", 5))
+        == short(Node("n", 0, 1, "int"))
+        == ""
+    )
+    assert cut("abc", 3) == "abc"
+    assert safe("a\x1b\u202eb\ud800") == "a\\x1b\\u202eb\\ud800"
+    assert quoted("ä\t") == '"ä\\t"'
+    assert plain(b"a") == "a"
+    assert plain(b"\xff") == {"$hex": "ff"}
+    assert plain(5) == 5
+
+
+def test_a_structure_on_one_line() -> None:
+    def node(*children: Node) -> Node:
+        return Node("s", 0, 9, "struct", children=list(children))
+
+    number = Node("n", 0, 1, "int", 5)
+    held = Node("b", 0, 1, "bytes", b"x", children=[Node("length", 0, 1, "varint", 1), node(number)])
+    held.children[1].children = [number]
+    assert summary(node(number, Node("t", 0, 1, "text", b"a"))) == 'n 5, t "a"'
+    assert summary(node(*[number] * 5)) == ""
+    assert summary(node(Node("l", 0, 1, "list", 3), Node("m", 0, 1, "list", 0))) == "l 3"
+    assert (
+        summary(node(Node("n", 0, 1, "int", 5, "means"), Node("c", 0, 1, "int", 5, role="checksum")))
+        == "means"
+    )
+    assert summary(node(held)) == ""
+
+
+# The verb
+
+
+def test_the_verb() -> None:
+    found = run(SEGMENT)
+    assert found.exit_code == 0, found.output
+    assert found.output.count("RecordBatch") >= 2
+    assert "not shown one by one" in found.output
+    assert run(SEGMENT, "--at", "0x15").output.count("►") == 1
+    assert run(SEGMENT.parent, "--where", "offset=17").output.count("►") == 1
+    assert "DAMAGED" in run(DAMAGED, "--fault", 1).output
+    assert "[3]" in run(SEGMENT, "--limit", 1, "--items", 40).output
+
+
+def test_the_verb_as_json() -> None:
+    told = json.loads(run(SEGMENT, "--json").output)
+    assert sum(piece["length"] for piece in told["pieces"]) == 2100
+
+
+def test_the_verb_writes_a_page(tmp_path: Path) -> None:
+    out = tmp_path / "page.html"
+    found = run(SEGMENT, "--html", out)
+    assert found.exit_code == 0
+    assert "2,100 bytes explained" in found.output
+    assert run(PLAIN, "--html", out).exit_code == 0, "a page of its own is replaced"
+    assert PLAIN.parent.name in out.read_text(encoding="utf-8")
+    other = tmp_path / "other.html"
+    other.write_text("mine")
+    assert isinstance(run(SEGMENT, "--html", other).exception, lw.ExistsError)
+    assert other.read_text() == "mine"
+    assert run(SEGMENT, "--html", "-").output.startswith("<!doctype html>")
+    both = run(SEGMENT, "--html", tmp_path / "both.html", "--json")
+    assert '"explain": 1' in both.output
+
+
+def test_wrong_calls() -> None:
+    assert run("--at", "5").exit_code == 2
+    assert run(SEGMENT, PLAIN).exit_code == 2
+    assert isinstance(run(SEGMENT, "--nope", "1").exception, lw.UsageError)
+    assert isinstance(run(SEGMENT, "--where", "offset=99999").exception, lw.NotFoundError)

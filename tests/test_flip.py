@@ -1,0 +1,68 @@
+"""Which bit is turned over, by a checksum that is wrong."""
+
+from __future__ import annotations
+
+import zlib
+
+import pytest
+from crc32c import crc32c
+from explained import accounts, every
+from hypothesis import given
+from hypothesis import strategies as st
+
+import logwright as lw
+from logwright.codec.flip import turned
+from logwright.codec.leveldb.block import stored_crc
+from logwright.corpora.cases import cases
+
+
+@given(st.binary(min_size=1, max_size=200), st.data())
+@pytest.mark.parametrize("algorithm", [crc32c, stored_crc])
+def test_the_bit_is_found(algorithm: object, data: bytes, draw: st.DataObject) -> None:
+    assert callable(algorithm)
+    at, bit = draw.draw(st.integers(0, len(data) - 1)), draw.draw(st.integers(0, 7))
+    changed = bytearray(data)
+    changed[at] ^= 1 << bit
+    assert turned(algorithm, algorithm(data), algorithm(bytes(changed)), len(data)) == (at, bit)
+
+
+def test_a_bit_of_the_checksum_itself() -> None:
+    right = crc32c(b"abc")
+    assert turned(crc32c, right ^ 1 << 7, right, 3) == (3, 7)
+    assert turned(stored_crc, stored_crc(b"abc") ^ 2, stored_crc(b"abc"), 3) == (3, 1)
+
+
+def test_more_than_a_bit_is_not_told() -> None:
+    assert turned(crc32c, crc32c(b"abcd"), crc32c(b"wxyz"), 4) is None
+    assert turned(zlib.crc32, zlib.crc32(b"abc"), zlib.crc32(b"abb"), 3) is None
+
+
+def test_no_more_than_a_megabyte_is_looked_through() -> None:
+    data = bytes(2 << 20)
+    changed = b"\x01" + data[1:]
+    assert turned(crc32c, crc32c(data), crc32c(changed), 1000) is None
+    near = data[:-5] + b"\x10" + data[-4:]
+    assert turned(crc32c, crc32c(data), crc32c(near), len(data)) == (len(data) - 5, 4)
+
+
+@pytest.mark.parametrize(
+    ("system", "case", "said"),
+    [("kafka", "dmg_flip_lastdelta", "last_offset_delta"), ("kafka", "dmg_flip_count", "records_count")],
+)
+def test_the_field_is_named(system: str, case: str, said: str) -> None:
+    found = lw.explain(cases(system)[case].partition, fault=1)
+    wrong = [one for one in every(found) if "is turned over, says the checksum" in one.problem]
+    if wrong:
+        assert [one.name for one in wrong] == [said]
+        assert any("right with bit" in one.problem for one in every(found))
+
+
+def test_blocks_and_records_too() -> None:
+    tried = 0
+    for case in ("wal_flip_payload", "table_flip_data", "wal_flip_crc"):
+        for path in sorted((cases("leveldb")[case].path / "db").iterdir()):
+            if path.suffix in (".log", ".ldb") and path.stat().st_size:
+                found = lw.explain(path)
+                accounts(found, path.read_bytes())
+                tried += any("turned over" in one.problem for one in every(found))
+    assert tried >= 1

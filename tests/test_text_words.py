@@ -1,0 +1,91 @@
+"""Text described word by word, and read as Java reads it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from explained import accounts, every
+
+import logwright as lw
+from logwright.codec.describe import DescriptionError
+from logwright.codec.text import Word
+
+
+@pytest.mark.parametrize(
+    ("kind", "data", "value", "stop"),
+    [
+        (Word(bits=32), b"12\n3", 12, 3),
+        (Word(bits=32), b"-12\r\n3", -12, 5),
+        (Word(bits=32), b"+7", 7, 2),
+        (Word(" ", 64), b"9  \t8", 9, 4),
+        (Word(" "), b"orders 0", "orders", 7),
+        (Word(": "), b"version: 0", "version", 9),
+        (Word(": "), b"a:b: c", "a:b", 5),
+        (Word(), b"\nx", "", 1),
+        (Word(), b"\xff\n", "\ufffd", 2),
+    ],
+)
+def test_words(kind: Word, data: bytes, value: Any, stop: int) -> None:
+    assert kind.unpack(data, 0, len(data), {}) == (value, stop)
+
+
+@pytest.mark.parametrize(
+    ("kind", "data", "text"),
+    [
+        (Word(bits=32), b"", "number of 32 bits, ended by a line end is expected"),
+        (Word(bits=32), b"2147483648\n", "a number of 32 bits is expected, found b'2147483648'"),
+        (Word(bits=32), b"x\n", "a number of 32 bits is expected, found b'x'"),
+        (Word(bits=32), b"1" * 500, "a number of 32 bits is expected"),
+        (Word(" "), b"orders", "text, ended by a space is expected"),
+        (Word(" "), b"orders\n0 1", "the line ends before"),
+        (Word(": "), b"version 0", "text, ended by a colon and a space is expected"),
+    ],
+)
+def test_what_is_no_such_word(kind: Word, data: bytes, text: str) -> None:
+    with pytest.raises(DescriptionError, match=text):
+        kind.unpack(data, 0, len(data), {})
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"), [(Word(bits=32), 5), (Word(" "), "orders"), (Word(": "), "version")]
+)
+def test_what_is_written_is_read(kind: Word, value: Any) -> None:
+    packed = kind.pack(value, {})
+    assert kind.unpack(packed, 0, len(packed), {}) == (value, len(packed))
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("leader-epoch-checkpoint", b"0\n2\n0 0\n6 65\n"),
+        ("leader-epoch-checkpoint", b"0\r\n1\r\n0 0"),
+        ("leader-epoch-checkpoint", b"0\n9\n0 0\n"),
+        ("leader-epoch-checkpoint", b"1\n0\nmore\n"),
+        ("leader-epoch-checkpoint", b"0\nx\n"),
+        ("leader-epoch-checkpoint", b"\xff\x00\n"),
+        ("replication-offset-checkpoint", b"0\n1\norders 0 5\n"),
+        ("replication-offset-checkpoint", b"0\n1\norders\n"),
+        ("partition.metadata", b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ"),
+        ("partition.metadata", b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ\nmore: 1\n"),
+        ("partition.metadata", b"version 0"),
+        ("CURRENT", b"MANIFEST-000002\n"),
+        ("CURRENT", b"MANIFEST-000002"),
+    ],
+)
+def test_texts_of_all_kinds(name: str, data: bytes, tmp_path: Any) -> None:
+    """Whatever is in them, all of it is shown."""
+    path = tmp_path / name
+    path.write_bytes(data)
+    accounts(lw.explain(path), data)
+
+
+def test_what_is_in_a_text(tmp_path: Any) -> None:
+    path = tmp_path / "replication-offset-checkpoint"
+    path.write_bytes(b"0\n2\norders 0 5\nother 11 -1\n")
+    found = lw.explain(path)
+    values = {one.name: one.value for one in every(found) if one.kind == "text"}
+    assert values == {"version": 0, "count": 2, "topic": "other", "partition": 11, "offset": -1}
+    assert [one.row for one in every(found) if one.row is not None] == [0, 1]
+    path.write_bytes(b"0\n9\norders 0 5\n")
+    assert any("9 are announced" in one.problem for one in every(lw.explain(path)))

@@ -1,0 +1,180 @@
+"""The pages of `docs/formats`, made from the descriptions: `make docs`. A test fails when they are not what it makes.
+
+For each codec a page for people, and where its files are nothing but its structures, one after the other, a Kaitai Struct
+description (`.ksy`) and an ImHex pattern (`.hexpat`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from format_hexpat import hexpat
+from format_ksy import ksy
+
+from logwright.codec import registry
+from logwright.codec.base import Codec, Explains
+from logwright.codec.describe import Bytes, Field, Flags, Int, Repeated, Struct, Switch, Type, structures
+from logwright.codec.option import Option
+from logwright.codec.table import Table
+
+HOME = Path(__file__).resolve().parent.parent / "docs" / "formats"
+_MADE = "<!-- Made from the descriptions in codec/ by `make docs`: change those. -->"
+
+
+def pages() -> dict[str, str]:
+    """Every file of the folder, by name."""
+    made = {"README.md": _index()}
+    for codec in registry.codecs():
+        made[f"{codec.name}.md"] = _page(codec)
+        for suffix, text in (("ksy", ksy(codec)), ("hexpat", hexpat(codec))):
+            if text is not None:
+                made[f"{codec.name}.{suffix}"] = text
+    return made
+
+
+def write(home: Path = HOME) -> None:
+    """All of it, and nothing else."""
+    home.mkdir(parents=True, exist_ok=True)
+    made = pages()
+    for one in home.iterdir():
+        if one.name not in made:
+            one.unlink()
+    for name, text in made.items():
+        (home / name).write_text(text, encoding="utf-8")
+
+
+def described(codec: Codec) -> Sequence[Struct]:
+    """The structures of a codec, outermost first."""
+    return codec.described if isinstance(codec, Explains) else codec.structures
+
+
+def _index() -> str:
+    lines = [
+        "# Formats",
+        "",
+        _MADE,
+        "",
+        "What lies in the files that logwright reads and writes, byte by byte. `logwright explain FILE` shows the same in a file of",
+        "yours, field by field. The `.ksy` and `.hexpat` beside the pages are for [Kaitai Struct](https://kaitai.io) and",
+        "[ImHex](https://imhex.werwolv.net).",
+        "",
+        "| codec | what it is | structures | |",
+        "|---|---|---|---|",
+    ]
+    for codec in registry.codecs():
+        names = ", ".join(one.name for one in described(codec))
+        more = [
+            f"[{suffix}]({codec.name}.{suffix})"
+            for suffix, make in (("ksy", ksy), ("hexpat", hexpat))
+            if make(codec)
+        ]
+        lines.append(f"| [{codec.name}]({codec.name}.md) | {codec.title} | {names} | {' '.join(more)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _page(codec: Codec) -> str:
+    blocks = [f"# {codec.name}", _MADE, f"{codec.title}."]
+    found = list(structures(described(codec)))
+    blocks.append("## Bytes")
+    for one in found:
+        blocks += _structure(one)
+    blocks.append("## Tables")
+    for table in codec.tables.values():
+        blocks += _table(table)
+    if codec.options:
+        blocks += ["## Options", _options(codec.options)]
+    return "\n\n".join(blocks) + "\n"
+
+
+def _structure(struct: Struct) -> Iterator[str]:
+    yield f"### {struct.name}"
+    if struct.doc or struct.source:
+        yield " ".join([struct.doc, f"Upstream: `{struct.source}`." if struct.source else ""]).strip()
+    rows = ["| offset | field | type | what it is |", "|---:|---|---|---|"]
+    at: int | None = 0
+    bits: list[str] = []
+    for field in struct.fields:
+        where = "" if at is None else str(at)
+        rows.append(f"| {where} | `{field.name}` | {_type(field.type)} | {_said(field)} |")
+        size = (
+            field.type.min_size if field.type.min_size == field.type.max_size and field.ends is None else None
+        )
+        at = None if at is None or size is None else at + size
+        if isinstance(field.type, Flags):
+            bits += ["", f"Bits of `{field.name}`, from the lowest:", "", *_bits(field.type)]
+    yield "\n".join(rows + bits)
+
+
+def _bits(flags: Flags) -> Iterator[str]:
+    yield "| bits | name | what it is |"
+    yield "|---|---|---|"
+    for bit in flags.bits:
+        where = str(bit.low) if bit.count == 1 else f"{bit.low}..{bit.low + bit.count - 1}"
+        values = ", ".join(f"{number} {name}" for number, name in (bit.values or {}).items())
+        yield f"| {where} | `{bit.name}` | {'; '.join(one for one in (_cell(bit.doc), values) if one)} |"
+
+
+def _type(kind: Type) -> str:
+    if isinstance(kind, Switch):
+        return " or ".join(_type(case) for case in kind.cases)
+    if isinstance(kind, Struct):
+        return f"[{kind.name}](#{kind.name.lower()})"
+    if isinstance(kind, Repeated):
+        by = (
+            kind.count.label()
+            if isinstance(kind.count, Type)
+            else f"`{kind.count}`"
+            if kind.count != "rest"
+            else ""
+        )
+        many = f", as many as {by} says" if by else ", up to the end"
+        return f"{_type(kind.item)}{many}"
+    if isinstance(kind, Bytes) and isinstance(kind.length, str) and kind.length != "rest":
+        return f"bytes, as many as `{kind.length}` says"
+    return kind.label()
+
+
+def _said(field: Field) -> str:
+    said = [_cell(field.doc)]
+    if field.only is not None:
+        said.append(f"always {field.only.hex(' ') if isinstance(field.only, bytes) else field.only}")
+    if isinstance(field.type, Int) and field.type.values:
+        said.append(", ".join(f"{number} {name}" for number, name in field.type.values.items()))
+    if isinstance(field.type, Int) and field.type.unit == "ms":
+        said.append("milliseconds since 1970")
+    if field.checksum is not None:
+        said.append(f"covers `{field.checksum[1]}` and what follows, to the end or to itself")
+    if field.holds is not None:
+        names = ", ".join(_type(case) for case in field.holds.cases)
+        said.append(f"holds {names}{', perhaps compressed' if field.holds.unfold else ''}")
+    return "; ".join(one for one in said if one)
+
+
+def _table(table: Table) -> Iterator[str]:
+    yield f"### {table.name}"
+    if table.doc:
+        yield table.doc
+    rows = ["| column | type | | what it is |", "|---|---|---|---|"]
+    for column in table.columns:
+        kind = "detail" if column.detail else "core"
+        rows.append(f"| `{column.name}` | {_cell(str(column.type))} | {kind} | {_cell(column.doc)} |")
+    yield "\n".join(rows)
+
+
+def _options(options: Sequence[Option]) -> str:
+    rows = ["| option | default | what it is |", "|---|---|---|"]
+    for one in options:
+        choices = f" One of {', '.join(one.choices)}." if one.choices else ""
+        rows.append(
+            f"| `{one.name}` | {'' if one.default is None else one.default} | {_cell(one.doc)}{choices} |"
+        )
+    return "\n".join(rows)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")
+
+
+if __name__ == "__main__":
+    write()

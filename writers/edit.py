@@ -1,0 +1,146 @@
+"""`edit`: rows taken out of files, or values out of rows, and all that they are not in left as it is.
+
+What is damaged is refused: nobody knows what is in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from logwright.codec.base import Codec
+from logwright.codec.fault import DamageError, UsageError
+from logwright.codec.layout import Layout, Plan
+from logwright.codec.mending import Edits, EditsFile, Mending
+from logwright.codec.option import Option, Options, fold
+from logwright.codec.table import Table
+from logwright.readers.filter import Filter, Given, understand
+from logwright.readers.report import Report
+from logwright.readers.resolve import FileTarget, Target, kind, resolve
+from logwright.readers.task import known_options
+from logwright.readers.verify import Wish, verify
+from logwright.writers.edit_file import edit_file
+from logwright.writers.mend import Copy
+from logwright.writers.repair import EDIT, Request, carry_out, refuse_busy
+from logwright.writers.write import rows_table
+
+REDACTS = ("value",)
+
+
+class Rows:
+    """What becomes of rows (`codec.mending.Change`). Where `every` says whether all frames are written anew, nothing else need be asked."""
+
+    def __init__(
+        self, table: Table, drop: Given, redact: Given, columns: Sequence[str] | str, value: bytes | str | None,
+        *, every: bool | None = None,
+    ) -> None:  # fmt: skip
+        self._drop, self._redact = understand(drop, table), understand(redact, table)
+        self.every = bool(every)
+        if self._drop is None and self._redact is None and every is None:
+            raise UsageError(
+                "it is not said what is to be changed",
+                advice="drop takes rows out, redact takes values out of rows: drop=[('key', '==', b'user-7')] "
+                "(--drop 'key == user-7')",
+            )
+        known: list[str] = []
+        for one in (self._drop, self._redact):
+            known += one.columns if one is not None else ()
+        self.columns: Sequence[str] = tuple(dict.fromkeys(known))
+        self.values: Mapping[str, bytes | None] = {}
+        if self._redact is not None:
+            new = value.encode() if isinstance(value, str) else value
+            self.values = dict.fromkeys(table.select(columns), new)
+            for name in self.values:
+                _refuse_column(table, name)
+            if not self.values:
+                raise UsageError("no column is named that is to be redacted")
+
+    def drops(self, rows: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+        return _mask(self._drop, rows)
+
+    def redacts(self, rows: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+        return _mask(self._redact, rows)
+
+
+def _refuse_column(table: Table, name: str) -> None:
+    type_ = table[name].type
+    if not (pa.types.is_binary(type_) or pa.types.is_large_binary(type_) or name == "headers"):
+        raise UsageError(
+            f"column {name!r} of type {type_} can't be redacted",
+            advice="Columns of bytes can: value, key; and headers",
+        )
+
+
+def _mask(filter: Filter | None, rows: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+    out = np.zeros(len(rows), np.bool_)
+    if filter is not None:
+        out[filter.places(rows)] = True
+    return out
+
+
+def edit(
+    path: Any, codec: str | None, make_rows: Callable[[Table], Rows], request: Request,
+    report_of: Callable[[Sequence[Target]], Report], options: Mapping[str, Any],
+) -> Report:  # fmt: skip
+    """See `logwright.edit`."""
+    request.check()
+    targets, own, change = _resolve(path, codec, options, make_rows)
+    first = targets[0]
+    if isinstance(first, FileTarget):
+        refuse_busy(request, targets)
+        report = verify(targets, report_of(targets), Wish())
+        _refuse_damaged(report)
+        edit_file(first, change, own, request, report)
+        return report
+    layout: Any = first.layout
+    report = report_of([first])
+
+    def make(found: Sequence[Copy], plans: Sequence[Plan]) -> Mending:
+        _refuse_damaged(report)
+        made: Mending = layout.edit(found[0], plans[0], change, own)
+        return made
+
+    carry_out([first], make, request, lambda _: report, EDIT, False)
+    return report
+
+
+def _resolve(
+    path: Any, codec: str | None, options: Mapping[str, Any], make_rows: Callable[[Table], Rows]
+) -> tuple[list[Target], Options, Rows]:
+    targets = resolve(path, codec, {})
+    if len(targets) != 1:
+        raise UsageError(f"{len(targets)} things lie there", advice="Edit them one by one")
+    first = targets[0]
+    what: Codec | Layout = first.codec if isinstance(first, FileTarget) else first.layout
+    if not isinstance(what, (EditsFile, Edits)):
+        raise UsageError(f"a {kind(first)} can't be edited", path=first.path)
+    table = first.codec.tables["rows"] if isinstance(first, FileTarget) else rows_table(first.layout)
+    change = make_rows(table)
+    declared: tuple[Option, ...] = what.edit_options
+    names = {fold(option.name) for option in declared}
+    reads = (
+        {} if isinstance(first, FileTarget) else {fold(option.name) for option in first.layout.read_options}
+    )
+    reading = {
+        name: value for name, value in options.items() if fold(name) not in names or fold(name) in reads
+    }
+    own = Options(declared, known_options(options, declared))
+    return (resolve(path, codec, reading) if reading else targets), own, change
+
+
+def _refuse_damaged(report: Report) -> None:
+    if report.ok:
+        return
+    name, fault = next((one for one in report.faults if one[1].severity == "error"), ("", None))
+    error = DamageError(
+        f"it is damaged ({fault.detail if fault is not None else 'see the report'}): what is in there can't be found",
+        path=name or report.path,
+        offset=None if fault is None else fault.offset,
+        advice="Repair it first, with `logwright repair`, and edit the result",
+    )
+    error.fault = fault
+    raise error
