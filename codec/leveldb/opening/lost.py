@@ -16,8 +16,8 @@ from logwright.codec.layout import Group, Listing, Run
 from logwright.codec.leveldb import live, log, table
 from logwright.codec.leveldb.filter import hash_keys
 from logwright.codec.leveldb.table import readable
-from logwright.codec.leveldb.walk import Reader, Stretch, walk
 from logwright.codec.option import Options
+from logwright.codec.walk import Reader, Stretch, walk
 
 Ids = npt.NDArray[np.int64]
 _COLUMNS = ("key", "sequence")

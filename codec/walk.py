@@ -1,4 +1,4 @@
-"""The frames of a whole file of a database, past damage: for what looks at a directory as a layout does, through a `Listing`.
+"""The frames of a whole file, past damage: for what looks at a directory as a layout does, through a `Listing`.
 
 What the disk can't read is zeros here, which no checksum fits; where that is can be asked.
 """
