@@ -37,7 +37,8 @@ class Entry:
 
 
 class Listing(Protocol):
-    """A directory as a layout sees it: names, sizes, windows of bytes. Sub-directories are not listed."""
+    """A directory as a layout sees it: names, sizes, windows of bytes. Sub-directories are not listed, but for files that lie
+    apart (`Spans`)."""
 
     name: str
     """The directory's own name, without its parents."""
@@ -300,6 +301,22 @@ class Combines(Protocol):
         with the whole, and raises it where the mode says so.
         """
         ...
+
+
+@runtime_checkable
+class Enfolds(Protocol):
+    """What a layout may offer besides: to be meant where people name the directory above it, since that is what the system is told."""
+
+    within: str
+    """The name that its directory always has."""
+
+
+@runtime_checkable
+class Spans(Protocol):
+    """What a layout may offer besides: files of the same thing in further directories, which only its user knows of."""
+
+    apart: Sequence[str]
+    """Read options that name such a directory. Its files are listed in a folder of that name: `dataLogDir/log.1`."""
 
 
 @runtime_checkable

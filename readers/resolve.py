@@ -15,9 +15,9 @@ from typing import Any
 from logwright.codec import registry
 from logwright.codec.base import Codec, Match
 from logwright.codec.fault import AccessError, LogwrightError, NotFoundError, UsageError
-from logwright.codec.layout import Advises, Layout, Plan
+from logwright.codec.layout import Advises, Layout, Plan, Spans
 from logwright.codec.option import Option, Options, parse_choice, word
-from logwright.readers.listing import Directory, open_listing
+from logwright.readers.listing import Directory, JoinedDirectory, home, open_listing
 from logwright.readers.live import held
 from logwright.readers.rescue import OPTIONS as RESCUE_OPTIONS
 from logwright.readers.rescue import Rescue
@@ -115,7 +115,7 @@ def detect(path: Path) -> str | None:
     """The name of the codec of a file, or of the layout of a directory; None when it is none that we know."""
     text = expand(path)[0]
     if text != STDIN and _is_directory(text):
-        layout = registry.detect_layout(open_listing(text))
+        layout = registry.detect_layout(home(text))
         return None if layout is None else layout.name
     with open_source(text) as source:
         codec = registry.detect(_name(text), patched(source, 0, HEAD)[0].tobytes())
@@ -295,7 +295,8 @@ def _directory(
     path: str, wanted: Codec | None, layout: Layout | None, options: dict[str, Any]
 ) -> DirectoryTarget:
     how = Rescue.of(options)
-    directory = open_listing(path, how)
+    directory = home(path, layout, how)
+    path = directory.path
     how.check(path, folder=True)
     found = registry.detect_layout(directory)
     if wanted is not None:
@@ -318,8 +319,19 @@ def _directory(
     live = None
     if not is_remote(path):
         live = _live(local_path(path), layout)
-    plan = layout.plan(directory, Options(layout.read_options, known_options(options, layout.read_options)))
-    return DirectoryTarget(path, directory, layout, options, plan, live)
+    known = Options(layout.read_options, known_options(options, layout.read_options))
+    directory = _joined(directory, layout, known)
+    return DirectoryTarget(path, directory, layout, options, layout.plan(directory, known), live)
+
+
+def _joined(directory: Directory, layout: Layout, options: Options) -> Directory:
+    """With the files that lie apart (`codec.layout.Spans`)."""
+    if not isinstance(layout, Spans):
+        return directory
+    apart = {
+        name: home(options[name], layout, directory.how) for name in layout.apart if options[name] is not None
+    }
+    return JoinedDirectory(directory, apart) if apart else directory
 
 
 def _below(
@@ -329,13 +341,13 @@ def _below(
     if path == STDIN or wanted is not None or not _is_directory(path):
         return []
     directory = open_listing(path)
-    if registry.detect_layout(directory) is not None or not directory.folders():
+    if registry.detect_layout(home(path, layout)) is not None or not directory.folders():
         return []
     found: list[Target] = []
     for name in directory.folders():
         inner = f"{path.rstrip('/')}/{name}"
         try:
-            what = registry.detect_layout(open_listing(inner))
+            what = registry.detect_layout(home(inner))
             if what is None or (layout is not None and what is not layout):
                 continue
             if isinstance(what, Advises) and what.discards(name):

@@ -2,7 +2,7 @@
 
 from logwright.codec.base import Codec
 from logwright.codec.layout import Layout
-from logwright.codec.zookeeper import epochs, snapshot, txnlog
+from logwright.codec.zookeeper import datadir, epochs, snapshot, txnlog
 
 CODECS: tuple[Codec, ...] = (txnlog.CODEC, snapshot.CODEC, *epochs.CODECS)
-LAYOUTS: tuple[Layout, ...] = ()
+LAYOUTS: tuple[Layout, ...] = (datadir.LAYOUT,)

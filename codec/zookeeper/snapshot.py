@@ -100,7 +100,8 @@ class ZooKeeperSnapshot:
 
     def context(self, name: str, options: Options, **hints: Any) -> SnapshotContext:
         found = parse(name)
-        hints.pop("directory", "")
+        for name in ("directory", "live"):
+            hints.pop(name, None)
         if hints:
             raise UsageError(f"{self.name}: no hint {sorted(hints)[0]!r}")
         if found is None or found.kind != SNAPSHOT:
