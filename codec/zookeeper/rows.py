@@ -146,7 +146,7 @@ class Rows:
             start = self.window.offset + int(self.frames.start[i])
             size = int(self.frames.end[i] - self.frames.start[i])
             status = int(self.all.found[i, STATUS])
-            text, system = _WORDS[status]
+            text, system = WORDS[status]
             if status == UNSUPPORTED:
                 text = f"Unsupported Txn with type={int(self.frames.header['type'][i])}"
                 system = f"{START_FAILS}: IOException: {text}"
@@ -158,7 +158,7 @@ class Rows:
         return faults
 
 
-_WORDS = {
+WORDS = {
     SHORT: ("the transaction ends early: EOFException", STOPS),
     BAD_LENGTH: (
         "Unreasonable length in the transaction",
