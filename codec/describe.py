@@ -333,9 +333,9 @@ class Switch(Type):
 
     choose: Callable[[Scope], Type]
     cases: tuple[Type, ...]
-    look: Callable[[Buffer, int, int, Scope], Type] | None = None
     on: str = ""
     keys: tuple[int | None, ...] = ()
+    look: Callable[[Buffer, int, int, Scope], Type] | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "min_size", min(case.min_size for case in self.cases))

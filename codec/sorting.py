@@ -8,6 +8,8 @@ runs are merged, again by columns: all rows up to the smallest of the keys that 
 from __future__ import annotations
 
 import bisect
+import struct
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,8 +18,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from logwright.codec.fault import UsageError
-from logwright.codec.layout import Stage
+from logwright.codec.fault import LogwrightError, UsageError
+from logwright.codec.layout import Listing, Stage
 
 FIELDS = (
     pa.field("key", pa.large_binary(), nullable=False),
@@ -265,3 +267,28 @@ def chunked(batch: pa.RecordBatch, size: int) -> Iterator[pa.RecordBatch]:
         stop = max(at + 1, int(np.searchsorted(ends, below + size, "right")))
         yield batch.slice(at, stop - at)
         at, below = stop, int(ends[stop - 1])
+
+
+# Between processes
+
+
+_HEAD = struct.Struct("<qI")
+"""In front of each chunk of a file of rows: its size, and its CRC-32."""
+
+
+def framed(batch: pa.RecordBatch) -> bytes:
+    """Rows as a chunk of a file that another process reads."""
+    data: bytes = batch.serialize().to_pybytes()
+    return _HEAD.pack(len(data), zlib.crc32(data)) + data
+
+
+def read_framed(listing: Listing, name: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The rows of such a file."""
+    at = 0
+    while head := listing.read(name, at, _HEAD.size):
+        size, checksum = _HEAD.unpack(head) if len(head) == _HEAD.size else (0, 0)
+        data = listing.read(name, at + _HEAD.size, max(size, 0))
+        if len(data) != size or zlib.crc32(data) != checksum:
+            raise LogwrightError("staged rows are not what their task wrote", path=name, offset=at)
+        yield pa.ipc.read_record_batch(pa.py_buffer(data), schema)
+        at += _HEAD.size + size

@@ -34,7 +34,7 @@ from logwright.codec.fault import (
     StorageError,
     UsageError,
 )
-from logwright.codec.layout import Layout, Listing, Role
+from logwright.codec.layout import Enfolds, Layout, Listing, Role
 from logwright.codec.option import Options
 from logwright.readers.journal import COMMIT, MAX_BYTES, Journal, JournalError, State, parse
 from logwright.writers.filesystem import (
@@ -69,7 +69,10 @@ class Target:
 
     @classmethod
     def at(cls, files: FileSystem, layout: Layout, path: str) -> Target:
-        """`name` is the last part of the path as it was given, also where that is a link to elsewhere."""
+        """`name` is the last part of the path as it was given, also where that is a link to elsewhere. Of a layout that is meant by
+        the directory above it, the path may be that of either."""
+        if isinstance(layout, Enfolds) and os.path.basename(path.rstrip("/")) != layout.within:
+            path = os.path.join(path, layout.within)
         real = files.real(path)
         given = os.path.basename(path.rstrip("/"))
         name = os.path.basename(real) if given in ("", ".", "..") else given

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from logwright.codec.base import Chunk
+from logwright.codec.base import Bytes, Chunk
 from logwright.codec.compress import compress
 from logwright.codec.fault import UsageError
 from logwright.codec.option import Options
@@ -23,7 +23,9 @@ from logwright.codec.zookeeper import tree
 from logwright.codec.zookeeper.acl import AclTable
 from logwright.codec.zookeeper.columns import EPHEMERAL, kinds_of
 from logwright.codec.zookeeper.digest import VERSION, node_digests, signed
-from logwright.codec.zookeeper.encode import AclLists, Given, Nodes, sessions_bytes, table_of
+from logwright.codec.zookeeper.encode import AclLists, Given, sessions_bytes, table_of
+from logwright.codec.zookeeper.jute import Int64s
+from logwright.codec.zookeeper.node import Int32s
 from logwright.codec.zookeeper.sections import (
     DBID,
     DIGEST,
@@ -70,7 +72,7 @@ def encode(
         compression = COMPRESSION[asked]
     elif file is not None and kept(file, "compression") is not None:
         compression = kept(file, "compression")
-    made = _Snapshot.of(rows, frames, file, options, zxid)
+    made = Snapshot.of(rows, frames, file, options, zxid)
     if compression == "none":
         yield from made.write()
     elif made.any:
@@ -79,9 +81,21 @@ def encode(
         yield made.trailing
 
 
+class NodeSource(Protocol):
+    """Nodes in the order in which they are written: those of `encode.Nodes`, or others that are not held."""
+
+    def __len__(self) -> int: ...
+
+    def chunks(self, first: int, stop: int) -> Iterator[tuple[Bytes, Int64s, Int32s, Int32s]]: ...
+
+    def digest(self) -> int: ...
+
+
 @dataclass
-class _Snapshot:
-    nodes: Nodes
+class Snapshot:
+    """What a snapshot is written from."""
+
+    nodes: NodeSource
     acls: AclLists
     sessions: list[dict[str, int]]
     frames: list[tuple[dict[str, Any], int]] | None
@@ -104,7 +118,7 @@ class _Snapshot:
         file: pa.Table | None,
         options: Options,
         zxid: int | None,
-    ) -> _Snapshot:
+    ) -> Snapshot:
         acls = AclLists(_table(file))
         given = Given(rows)
         facts = _facts(file)
@@ -128,9 +142,9 @@ class _Snapshot:
             sessions = [
                 {"session_id": int(one), "timeout": options["session.timeout"]} for one in ephemeral.tolist()
             ]
-        ending = _ending(facts, options, zxid, file is not None)
+        behind = ending(facts, options, zxid, file is not None)
         return cls(
-            nodes, acls, sessions, known if placed else None, facts, ending, trailing if placed else b""
+            nodes, acls, sessions, known if placed else None, facts, behind, trailing if placed else b""
         )
 
     def write(self) -> Iterator[Chunk]:
@@ -260,7 +274,7 @@ def _table(file: pa.Table | None) -> AclTable | None:
     return AclTable(*table_of(one))
 
 
-def _ending(facts: dict[str, Any], options: Options, zxid: int, had: bool) -> dict[str, Any]:
+def ending(facts: dict[str, Any], options: Options, zxid: int, had: bool) -> dict[str, Any]:
     """Digest and last processed zxid: as the file has them; those of today without a file, or where options say so."""
     out: dict[str, Any] = {}
     asked = options.given("digest.enabled") or not had

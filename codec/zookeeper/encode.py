@@ -246,9 +246,10 @@ def raw_lists(lists: pa.Array, raw: pa.Array | None) -> pa.Array:
 
 @dataclass(frozen=True)
 class Given:
-    """The columns of rows, each in its type or None where it is not there."""
+    """The columns of rows, each in its type or None where it is not there. `first` is the number of the first row, for words."""
 
     rows: pa.Table
+    first: int = 0
 
     def __len__(self) -> int:
         return int(self.rows.num_rows)
@@ -290,7 +291,7 @@ class Given:
             raise UsageError("zookeeper.snapshot needs a column 'path'")
         if found.null_count:
             row = int(np.flatnonzero(np.asarray(found.is_null()))[0])
-            raise UsageError(f"zookeeper.snapshot: the path of row {row} is null")
+            raise UsageError(f"zookeeper.snapshot: the path of row {self.first + row} is null")
         stored = stored_strings(found)
         roots = np.asarray(pc.equal(stored, b"/"))
         if roots.any():
@@ -336,7 +337,7 @@ class Given:
                 row = int(np.flatnonzero(codes < 0)[0])
                 if kinds[row].is_valid:
                     raise UsageError(
-                        f"zookeeper.snapshot: the kind of row {row}, {kinds[row].as_py()!r}, is none of {', '.join(KINDS)}"
+                        f"zookeeper.snapshot: the kind of row {self.first + row}, {kinds[row].as_py()!r}, is none of {', '.join(KINDS)}"
                     )
                 guessed = np.where(owners != 0, 1, 0)
                 codes = np.where(codes < 0, guessed if ttl is None else np.where(ttl > 0, 3, guessed), codes)
@@ -345,7 +346,7 @@ class Given:
         if ttl is not None and ((ttl < 0) | (ttl > TTL_MAX)).any():
             row = int(np.flatnonzero((ttl < 0) | (ttl > TTL_MAX))[0])
             raise UsageError(
-                f"zookeeper.snapshot: the ttl of row {row}, {ttl[row]}, is not from 0 to {TTL_MAX} ms"
+                f"zookeeper.snapshot: the ttl of row {self.first + row}, {ttl[row]}, is not from 0 to {TTL_MAX} ms"
             )
         return stored_owners(owners, codes, ttl)
 

@@ -25,7 +25,7 @@ SYSTEM = (b"", b"/zookeeper", b"/zookeeper/config", b"/zookeeper/quota")
 """The nodes that every tree has (`DataTree`)."""
 _READ_ONLY = [{"perms": 1, "scheme": b"world", "id": b"anyone"}]
 """The ACL of /zookeeper/config."""
-_CONFIG = b"/zookeeper/config"
+CONFIG = b"/zookeeper/config"
 MISSING, TWICE = -2, -3
 
 
@@ -163,13 +163,13 @@ def _parents(paths: pa.Array) -> Int64s:
     return out
 
 
-def validate(paths: pa.Array) -> None:
-    """Raises `UsageError` for a path that no node can have."""
+def validate(paths: pa.Array, first: int = 0) -> None:
+    """Raises `UsageError` for a path that no node can have; `first` is the number of the first row."""
     data, ends, _ = flat(paths)
     bad = int(first_bad(data, np.ascontiguousarray(ends)))
     if bad < len(paths):
         raise UsageError(
-            f"zookeeper.snapshot: row {bad}: {paths[bad].as_py().decode('utf-8', 'replace')!r} is no path of a node",
+            f"zookeeper.snapshot: row {first + bad}: {paths[bad].as_py().decode('utf-8', 'replace')!r} is no path of a node",
             advice="A path begins with a slash and does not end with one; in it there is no empty name, '.' or '..', and no control, "
             "private or supplementary character",
         )
@@ -253,7 +253,7 @@ def stored(given: Given, acls: AclLists) -> Nodes:
     )
 
 
-def _empty(count: int) -> pa.Array:
+def empty(count: int) -> pa.Array:
     """Data of no bytes, which is not null."""
     ends = np.zeros(count + 1, np.int64)
     return pa.Array.from_buffers(pa.large_binary(), count, [None, pa.py_buffer(ends), pa.py_buffer(b"")])
@@ -292,33 +292,33 @@ def whole(given: Given, acls: AclLists, zxid: int | None, *, had: bool) -> Nodes
         "ctime": ctime,
         "mtime": given.times("mtime", ctime),
         "version": given.numbers("version", 0),
-        "cversion": given.numbers("stored_cversion", _UNKNOWN),
+        "cversion": given.numbers("stored_cversion", UNKNOWN),
         "aversion": given.numbers("aversion", 0),
         "owner": given.owners(),
-        "pzxid": given.numbers("pzxid", _UNKNOWN),
+        "pzxid": given.numbers("pzxid", UNKNOWN),
     }
-    client = given.numbers("cversion", _UNKNOWN) if "cversion" in given.rows.column_names else None
+    client = given.numbers("cversion", UNKNOWN) if "cversion" in given.rows.column_names else None
     if data is None:
         data = (
             pa.nulls(count, pa.large_binary())
             if "data" in given.rows.column_names or not count
-            else _empty(count)
+            else empty(count)
         )
     if made:
         new = np.array([0 if one in SYSTEM or zxid is None else zxid for one in made], np.int64)
         for name in STATS:
             fresh = new if name in ("czxid", "mzxid") else np.zeros(len(made), np.int64)
             if name in ("cversion", "pzxid"):
-                fresh = np.full(len(made), _UNKNOWN)
+                fresh = np.full(len(made), UNKNOWN)
             if name == "aversion":
-                fresh = np.array([-1 if one == _CONFIG else 0 for one in made], np.int64)
+                fresh = np.array([-1 if one == CONFIG else 0 for one in made], np.int64)
             stats[name] = np.concatenate([stats[name], fresh])
         paths = pa.concat_arrays([paths, contents(pa.binary(), made)])
-        data = pa.concat_arrays([data, _empty(len(made))])
-        config = acls.number(_config_list()) if _CONFIG in made else OPEN_ACL
-        acl = np.concatenate([acl, [config if one == _CONFIG else OPEN_ACL for one in made]])
+        data = pa.concat_arrays([data, empty(len(made))])
+        config = acls.number(config_list()) if CONFIG in made else OPEN_ACL
+        acl = np.concatenate([acl, [config if one == CONFIG else OPEN_ACL for one in made]])
         if client is not None:
-            client = np.concatenate([client, np.full(len(made), _UNKNOWN)])
+            client = np.concatenate([client, np.full(len(made), UNKNOWN)])
     nodes = Nodes(paths, data, acl, stats, acls)
     again = order_of(nodes.paths)
     if again is not None:
@@ -328,10 +328,12 @@ def whole(given: Given, acls: AclLists, zxid: int | None, *, had: bool) -> Nodes
     return nodes
 
 
-_UNKNOWN = np.iinfo(np.int64).min
+UNKNOWN = np.iinfo(np.int64).min
+"""A counter that nobody gave."""
 
 
-def _config_list() -> bytes:
+def config_list() -> bytes:
+    """The ACL of /zookeeper/config, packed."""
     one: bytes = packed(pa.array([_READ_ONLY], ACL_RAW_TYPE))[0].as_py()
     return one
 
@@ -345,9 +347,9 @@ def _counters(nodes: Nodes, client: Int64s | None) -> None:
     own = np.asarray(pc.is_in(nodes.paths, value_set=contents(pa.binary(), SYSTEM[1:])))
     derived = children - np.bincount(parent[below & own], minlength=len(nodes))
     if client is not None:
-        derived = np.where(client == _UNKNOWN, derived, (client + children) // 2)
+        derived = np.where(client == UNKNOWN, derived, (client + children) // 2)
     stats = nodes.stats
-    stats["cversion"] = np.where(stats["cversion"] == _UNKNOWN, derived, stats["cversion"])
+    stats["cversion"] = np.where(stats["cversion"] == UNKNOWN, derived, stats["cversion"])
     last = stats["czxid"].copy()
     np.maximum.at(last, parent[below], stats["czxid"][below])
-    stats["pzxid"] = np.where(stats["pzxid"] == _UNKNOWN, last, stats["pzxid"])
+    stats["pzxid"] = np.where(stats["pzxid"] == UNKNOWN, last, stats["pzxid"])

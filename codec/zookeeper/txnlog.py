@@ -103,14 +103,7 @@ FILE = Table(
     "One row.",
 )
 
-OPTIONS = (
-    Option(
-        "multi",
-        NESTED,
-        "Whether a multi is one row, with its transactions in the column txns, or each of these is a row",
-        parse_choice,
-        (NESTED, EXPLODED),
-    ),
+LIMITS = (
     Option(
         "jute.maxbuffer",
         MAX_BUFFER,
@@ -125,14 +118,26 @@ OPTIONS = (
         low=1024,
         high=(1 << 31) - 1,
     ),
+)
+"""What a server reads."""
+PREALLOC = Option(
+    "preAllocSize",
+    0,
+    "KiB that are allocated ahead and left as zeros, as a running server does (its default is 65536); nothing is gained by it in a "
+    "log that is finished",
+    low=0,
+    high=1 << 22,
+)
+OPTIONS = (
     Option(
-        "preAllocSize",
-        0,
-        "KiB that are allocated ahead and left as zeros, as a running server does (its default is 65536); nothing is gained by it in a "
-        "log that is finished",
-        low=0,
-        high=1 << 22,
+        "multi",
+        NESTED,
+        "Whether a multi is one row, with its transactions in the column txns, or each of these is a row",
+        parse_choice,
+        (NESTED, EXPLODED),
     ),
+    *LIMITS,
+    PREALLOC,
 )
 
 PORTION = 8 << 20

@@ -206,10 +206,10 @@ PAYLOAD = Struct(
     Field("type", _TYPE, "what it does"),
     Field(
         "body",
-        Switch(_body, (*dict.fromkeys((*BODIES.values(), CREATE_TXN_V0)), _NOTHING, _REST), _look),
+        Switch(_body, (*dict.fromkeys((*BODIES.values(), CREATE_TXN_V0)), _NOTHING, _REST), look=_look),
         "how",
     ),
-    Field("digest", Switch(_digest, (TXN_DIGEST, _NOTHING), _look_digest), "of the tree after it"),
+    Field("digest", Switch(_digest, (TXN_DIGEST, _NOTHING), look=_look_digest), "of the tree after it"),
     Field("rest", BytesType(), "what no reader looks at; usually nothing", default=b""),
     doc="A transaction: TxnHeader, its record, TxnDigest.",
     source="SerializeUtils.deserializeTxn",
