@@ -58,6 +58,20 @@ class How(StrEnum):
     JOURNAL = "journal"
 
 
+def meant(files: FileSystem, layout: Layout, path: str) -> str:
+    """The path of the directory that is meant: of a layout that people name by the directory above it (`codec.layout.Enfolds`) the one
+    within, unless the files are right there."""
+    if not isinstance(layout, Enfolds) or os.path.basename(path.rstrip("/")) == layout.within:
+        return path
+    found = files.stat(path)
+    inner = os.path.join(path, layout.within)
+    if found is None or (found.directory and files.stat(inner) is not None):
+        return inner
+    if not found.directory or layout.recognise(FolderListing(files, path, os.path.basename(path))) > Match.NO:
+        return path
+    return inner
+
+
 @dataclass(frozen=True)
 class Target:
     """A directory to be written, which may not exist yet."""
@@ -69,10 +83,7 @@ class Target:
 
     @classmethod
     def at(cls, files: FileSystem, layout: Layout, path: str) -> Target:
-        """`name` is the last part of the path as it was given, also where that is a link to elsewhere. Of a layout that is meant by
-        the directory above it, the path may be that of either."""
-        if isinstance(layout, Enfolds) and os.path.basename(path.rstrip("/")) != layout.within:
-            path = os.path.join(path, layout.within)
+        """`name` is the last part of the path as it was given, also where that is a link to elsewhere."""
         real = files.real(path)
         given = os.path.basename(path.rstrip("/"))
         name = os.path.basename(real) if given in ("", ".", "..") else given
@@ -174,6 +185,7 @@ class Transaction:
         """
         if mode not in MODES:
             raise UsageError(f"mode {mode!r} is none of {', '.join(MODES)}")
+        path = meant(files, layout, path)
         target = Target.at(files, layout, path)
         at = files.stat(target.path)
         if at is not None and not at.directory:
@@ -485,6 +497,7 @@ def finish_or_undo(files: FileSystem, layout: Layout, path: str) -> None:
     Raises `BusyError` when the system or another writer is at work, `StorageError` when something was committed that can't
     be carried out any more; its rows are kept.
     """
+    path = meant(files, layout, path)
     target = Target.at(files, layout, path)
     if files.stat(target.inner) is not None:
         refuse_running(files, layout, target.path)

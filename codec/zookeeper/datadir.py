@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from logwright.codec.base import Match
-from logwright.codec.fault import Fault, Kind, LogwrightError, Severity, UsageError
+from logwright.codec.fault import Fault, Kind, LogwrightError, Severity
 from logwright.codec.layout import (
     Builder,
     Entry,
@@ -28,9 +28,11 @@ from logwright.codec.layout import (
 from logwright.codec.option import Option, Options, parse_text
 from logwright.codec.whole import ParseError
 from logwright.codec.zookeeper import names, views
+from logwright.codec.zookeeper.builder import OPTIONS, DirectoryBuilder
 from logwright.codec.zookeeper.epochs import parse_number
 from logwright.codec.zookeeper.files import DATA_LOG_DIR, base, candidates, folder, logs, snapshots
 from logwright.codec.zookeeper.names import LOG, MYID, SNAPSHOT, TEMP, VERSION_DIR, FileName, zxid_text
+from logwright.codec.zookeeper.place import place
 from logwright.codec.zookeeper.sections import MAGIC as SNAPSHOT_MAGIC
 from logwright.codec.zookeeper.txns import MAGIC as LOG_MAGIC
 
@@ -61,7 +63,7 @@ class DataDir:
     title = "ZooKeeper data directory: snapshots of a tree, and logs of its transactions"
     views: Mapping[str, View] = views.VIEWS
     default_view = "txns"
-    options: tuple[Option, ...] = ()
+    options: tuple[Option, ...] = OPTIONS
     read_options: tuple[Option, ...] = READ_OPTIONS
     inner_staging = ".logwright"
     # A server takes only names that begin with log. and snapshot.
@@ -110,7 +112,7 @@ class DataDir:
         staged: bool = False,
         extra: Stage | None = None,
     ) -> Builder:
-        raise UsageError(f"a {self.name} is not written as a whole", advice="Write its files one by one")
+        return DirectoryBuilder(options, extra, staged=staged)
 
     def place(
         self,
@@ -120,7 +122,7 @@ class DataDir:
         extra: Stage,
         options: Options,
     ) -> Placement:
-        raise UsageError(f"a {self.name} is not written as a whole", advice="Write its files one by one")
+        return place(parts, extra, options, self.order)
 
 
 _KINDS = (names.ACCEPTED_EPOCH, names.CURRENT_EPOCH, SNAPSHOT, LOG)
