@@ -277,6 +277,11 @@ class Stream(Protocol):
         """`Run.how`."""
         ...
 
+    @property
+    def damaged(self) -> bool:
+        """Whether something is wrong with its files, as far as they were read: rows may be missing, or not be what they were."""
+        ...
+
     def __call__(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Rows with these columns, in the order of the parts. Of a part where all rows are wanted, and of the others perhaps only
         those that a filter on `Group.key` lets pass."""

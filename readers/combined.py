@@ -203,6 +203,15 @@ class _Stream:
     def __init__(self, reading: _Reading, run: TaskRun) -> None:
         self._reading, self._run, self.how = reading, run, run.how
         self._told: set[str] = set(reading.what.quiet)
+        self._read: dict[str, str] = {}
+
+    @property
+    def damaged(self) -> bool:
+        """See `codec.layout.Stream`."""
+        reports = (self._reading.report, self._reading.silent)
+        return any(
+            report.file(name, codec).errors for name, codec in self._read.items() for report in reports
+        )
 
     def __call__(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         reading = self._reading
@@ -210,6 +219,7 @@ class _Stream:
             filter = reading.filter_of(task)
             if filter is not None and filter.skips(task.bounds):
                 continue
+            self._read[task.file] = task.codec
             loud = task.file not in self._told
             self._told.add(task.file)
             reading.report.file(task.file, task.codec).combined = True

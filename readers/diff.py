@@ -263,8 +263,8 @@ class _Rows:
         key = ()
         for side in (self.a, self.b):
             combined = [work.key for work in side.works if isinstance(work, Combined)]
-            if combined:
-                key = (combined[0],) if combined[0] is not None else ()
+            if combined and combined[0] is not None:
+                key = (combined[0],)
                 break
         else:
             key = self.table.key if self.table is not None else ()

@@ -123,7 +123,7 @@ def _of_file(target: FileTarget, view: str | None, started: Started | None) -> R
 
 
 def _table_of(target: FileTarget, view: str) -> str:
-    if view in GENERIC:
+    if view in GENERIC or view in target.codec.tables:
         return view
     named = [
         (layout, one)

@@ -6,8 +6,10 @@ ZooKeeper.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
+
+import pyarrow as pa
 
 from logwright.codec.base import Match
 from logwright.codec.fault import Fault, Kind, LogwrightError, Severity
@@ -22,6 +24,7 @@ from logwright.codec.layout import (
     PlannedFile,
     Role,
     Stage,
+    Stream,
     Summary,
     View,
 )
@@ -30,6 +33,7 @@ from logwright.codec.whole import ParseError
 from logwright.codec.zookeeper import names, views
 from logwright.codec.zookeeper.builder import OPTIONS, DirectoryBuilder
 from logwright.codec.zookeeper.epochs import parse_number
+from logwright.codec.zookeeper.facts import facts
 from logwright.codec.zookeeper.files import DATA_LOG_DIR, base, candidates, folder, logs, snapshots
 from logwright.codec.zookeeper.names import LOG, MYID, SNAPSHOT, TEMP, VERSION_DIR, FileName, zxid_text
 from logwright.codec.zookeeper.place import place
@@ -53,6 +57,7 @@ READ_OPTIONS = (
         "The directory of the transaction logs, where it is not that of the snapshots: as zoo.cfg names it, or the version-2 in it",
         parse_text,
     ),
+    *views.OPTIONS,
 )
 
 
@@ -62,7 +67,7 @@ class DataDir:
     name = NAME
     title = "ZooKeeper data directory: snapshots of a tree, and logs of its transactions"
     views: Mapping[str, View] = views.VIEWS
-    default_view = "txns"
+    default_view = "tree"
     options: tuple[Option, ...] = OPTIONS
     read_options: tuple[Option, ...] = READ_OPTIONS
     inner_staging = ".logwright"
@@ -88,6 +93,19 @@ class DataDir:
 
     def parts(self, listing: Listing, plan: Plan, view: str, options: Options) -> Sequence[Part | Group]:
         return views.parts(listing, plan, view, options)
+
+    def combine(
+        self,
+        view: str,
+        how: Mapping[str, Any],
+        runs: Sequence[Stream],
+        columns: Sequence[str],
+        tell: Callable[[Fault], None],
+    ) -> Iterator[pa.RecordBatch]:
+        return views.combine(view, how, runs, columns, tell)
+
+    def facts(self, listing: Listing, plan: Plan) -> Mapping[str, Any]:
+        return facts(listing, plan)
 
     # Writing
 
@@ -251,7 +269,6 @@ class _Planner:
             "snapshot_zxid": None if newest is None else zxid_text(newest.zxid),
             "logs": len(self.logs),
             "log_bytes": sum(one.size for one in self.logs),
-            "log_zxids": [zxid_text(one.zxid) for one in self.logs],
             "accepted_epoch": self._number(self.listing, names.ACCEPTED_EPOCH),
             "current_epoch": self._number(self.listing, names.CURRENT_EPOCH),
             "myid": self._myid(),
