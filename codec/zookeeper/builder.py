@@ -122,7 +122,7 @@ class SnapshotWriter:
         warnings, before = [], []
         if self._tree.owners:
             warnings.append(
-                f"Nobody keeps up the {len(self._tree.owners)} sessions of ephemeral nodes: when they expire, the server deletes these."
+                f"Nobody keeps up the sessions of ephemeral nodes ({len(self._tree.owners)}): the nodes go when these expire."
             )
         if self._kinds[TTLS]:
             before.append(

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from logwright.codec.base import Bytes
-from logwright.codec.columns import contents, numbers
+from logwright.codec.columns import contents
 from logwright.codec.sorting import Refusal, SortedRun, merge, unique
 from logwright.codec.zookeeper import run
 from logwright.codec.zookeeper.acl import AclTable

@@ -69,6 +69,7 @@ _FLAGS = (
     "-Dzookeeper.admin.enableServer=false",
     "-Dzookeeper.preAllocSize=64",
     "-Dzookeeper.forceSync=no",
+    "-Dzookeeper.skipACL=yes",
 )
 
 
