@@ -253,10 +253,10 @@ class _Planner:
                 "the server does not start: IOException: No snapshot found, but there are log entries. Something is broken! "
                 "(before 3.5.3 it starts from an empty tree)"
             )
-            self._fault("", text, system=system)
+            self._fault("", text, severity=Severity.WARNING, system=system)
         elif self.snapshots:
             text = "there is no log, and no snapshot that a server would try"
-            self._fault("", text, system="the server starts with an empty tree")
+            self._fault("", text, severity=Severity.WARNING, system="the server starts with an empty tree")
 
     # Facts
 

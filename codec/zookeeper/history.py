@@ -135,11 +135,11 @@ def _at(places: Int64s, rows: int) -> npt.NDArray[np.bool_]:
 
 def _exploded(batch: pa.RecordBatch) -> pa.RecordBatch:
     """With the transactions of multis as rows, but for those of multis that failed."""
+    if batch.column("sub").null_count < len(batch):
+        batch = batch.filter(pa.array(~_failed(batch)))
     lists = batch.column("txns")
     if lists.null_count == len(lists):
-        return (
-            batch.filter(pa.array(~_failed(batch))) if batch.column("sub").null_count < len(batch) else batch
-        )
+        return batch
     parents = np.asarray(pc.list_parent_indices(lists))
     subs = lists.flatten()
     failed = np.unique(parents[_mask(pc.equal(subs.field("type"), TYPE_NAMES[ERROR]))])

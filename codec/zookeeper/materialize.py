@@ -42,10 +42,10 @@ _MAX = (1 << 63) - 1
 
 def log_parts(listing: Listing, logs: Sequence[DataFile]) -> list[Part]:
     """The logs one after the other, each up to where the next one has put others in their place."""
-    following = [*(one.zxid for one in logs[1:]), None]
+    following: list[int | None] = [*(one.zxid for one in logs[1:]), None]
     return [
         Part(log.name, LOG, "rows", {}, stop=stop_of(listing, log, after))
-        for log, after in zip(logs, following, strict=True)
+        for log, after in zip(logs, following[: len(logs)], strict=True)
     ]
 
 
@@ -75,7 +75,7 @@ def group(listing: Listing, logs: Sequence[DataFile], how: Mapping[str, Any]) ->
 def _from(listing: Listing, logs: Sequence[DataFile], first: int) -> Iterator[tuple[Part, int, int]]:
     """The logs that may hold a zxid from `first` on, with their own and the next one's zxid."""
     following = [*(one.zxid for one in logs[1:]), _MAX]
-    kept = [(log, after) for log, after in zip(logs, following, strict=True) if after > first]
+    kept = [(log, after) for log, after in zip(logs, following[: len(logs)], strict=True) if after > first]
     for part, (log, after) in zip(log_parts(listing, [log for log, _ in kept]), kept, strict=True):
         yield part, log.zxid, after
 
@@ -176,6 +176,8 @@ class _Replay:
                 return tree, one.zxid
             damaged.append(one)
         if self.how["complete"] or not damaged:
+            if not self.how["complete"] and self.logs:
+                self._fault("there is no snapshot, and the logs don't go back to the first transaction")
             return self.Tree.empty(), 0
         self._fault(f"no snapshot is sound: the tree is made from what is left of {damaged[0].how['name']}")
         return self._load(damaged[0]), damaged[0].zxid
