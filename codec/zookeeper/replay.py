@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from logwright.codec.base import Bytes, Frames, Window
 from logwright.codec.columns import numbers
-from logwright.codec.fault import Fault
+from logwright.codec.fault import Fault, Kind
 from logwright.codec.option import Options
 from logwright.codec.table import Column
 from logwright.codec.walk import Hole, Reader, walk
@@ -231,7 +231,7 @@ class Tree:
             read = _Expanded(made.data)
         context = SNAPSHOT.context("", Options(SNAPSHOT.options))
         out = cls(**settings)
-        begun = False
+        begun = orphaned = False
         for one in walk(read, SNAPSHOT, context, check=check):
             assert context.shape is not None
             if not begun:
@@ -241,7 +241,22 @@ class Tree:
                 faults.append(one.fault)
             else:
                 faults += one.frames.faults
-                out.load_frames(one.window, one.frames, context.shape)
+                orphan = out.load_frames(one.window, one.frames, context.shape).orphan
+                if orphan is not None and not orphaned:
+                    orphaned = True
+                    start, stop = int(one.frames.start[orphan]), int(one.frames.end[orphan])
+                    text = "the parent of the node does not come before it: unable to find parent"
+                    place = one.window.offset + start
+                    faults.append(
+                        Fault(
+                            SNAPSHOT.name,
+                            place,
+                            stop - start,
+                            Kind.LINK,
+                            text,
+                            system="the server takes the next older snapshot",
+                        )
+                    )
         return out, faults
 
     @classmethod
@@ -353,12 +368,18 @@ class Tree:
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=SESSION_ROWS.schema())
 
-    def after_load(self, zxid: int | None = None) -> list[bytes]:
-        """What a server does when all is replayed: nodes of sessions that are not open are deleted. Returns their paths."""
+    def after_load(self, zxid: int | None = None, *, extended_types: bool | None = None) -> list[bytes]:
+        """What a server does when all is replayed: nodes of sessions that are not open are deleted. Returns their paths.
+
+        `extended_types`: as for the class, by which it goes too where nothing is said.
+        """
         zxid = self.zxid if zxid is None else zxid
+        extended = int(self._s[at.EXTENDED] if extended_types is None else extended_types)
         gone: list[bytes] = []
         rows = self._sessions[: self._s[at.SESSIONS]]
         for session in np.flatnonzero((rows[:, at.Z_OPEN] == 0) & (rows[:, at.Z_HEAD] >= 0)).tolist():
+            if at.owner_kind(int(rows[session, at.Z_ID]), extended) != at.NORMAL:
+                continue
             row = int(self._sessions[session, at.Z_HEAD])
             while row >= 0:
                 if self._nodes[row, at.N_ALIVE]:
@@ -513,6 +534,11 @@ class Tree:
         """Of the tree, as Java's long. Only where digests are kept."""
         return signed(int(self._s[at.TOTAL]))
 
+    @property
+    def target(self) -> tuple[int, int, int] | None:
+        """The digest of the snapshot (its zxid, version, value), as long as it was not compared: that zxid is not reached."""
+        return self._target
+
     def _compare_target(self) -> list[Mismatch]:
         """The digest of the snapshot, whose zxid is reached."""
         assert self._target is not None
@@ -550,6 +576,15 @@ class Tree:
     def zxid(self) -> int:
         """The last transaction that was applied."""
         return int(self._s[at.LAST])
+
+    @property
+    def acl_index(self) -> int:
+        """The number that was given to a list of ACLs last. A server does not set it back where it gives up on a snapshot."""
+        return int(self._s[at.ACL_INDEX])
+
+    @acl_index.setter
+    def acl_index(self, number: int) -> None:
+        self._s[at.ACL_INDEX] = number
 
     @property
     def quota_paths(self) -> list[bytes]:

@@ -1208,8 +1208,9 @@ def reach(nodes: Int64s, rows: int, out: Bytes) -> int:
     for row in range(rows):
         parent = nodes[row, N_PARENT]
         root = parent < 0 and nodes[row, N_PATH_SIZE] == 0
-        out[row] = nodes[row, N_ALIVE] and (root or (parent >= 0 and out[parent]))
-        n += out[row]
+        met = 1 if nodes[row, N_ALIVE] and (root or (parent >= 0 and out[parent])) else 0
+        out[row] = met
+        n += met
     return n
 
 
