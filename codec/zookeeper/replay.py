@@ -352,6 +352,10 @@ class Tree:
         row = at.session_of(self._s, self._sessions, self._hashed, number)
         self._sessions[row, at.Z_TIMEOUT], self._sessions[row, at.Z_OPEN] = timeout, 1
 
+    def reserve_acls(self, number: int) -> None:
+        """Numbers of ACLs up to this one are given to none any more."""
+        self._s[at.ACL_INDEX] = max(int(self._s[at.ACL_INDEX]), number)
+
     @property
     def session_timeouts(self) -> dict[int, int]:
         """The sessions that are open, and their timeouts in milliseconds, by id."""
