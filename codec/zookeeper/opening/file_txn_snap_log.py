@@ -1,0 +1,164 @@
+"""The tree that a server has after its start: a snapshot, and the transactions of the logs applied to it.
+
+Source: `persistence/FileTxnSnapLog.java` (`restore`, `fastForwardFromEdits`), `ZKDatabase.addCommittedProposal`,
+`DataTree.compareDigest`, `ZooKeeperServer.loadData` of ZooKeeper.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from logwright.codec.disk import Disk
+from logwright.codec.zookeeper.files import DATA_LOG_DIR, apart, folder
+from logwright.codec.zookeeper.jute import Int64s
+from logwright.codec.zookeeper.names import LOG, SNAPSHOT, zxid_text
+from logwright.codec.zookeeper.opening.exceptions import (
+    IllegalState,
+    IOFailure,
+    LogDirContent,
+    SnapDirContent,
+    died_of,
+)
+from logwright.codec.zookeeper.opening.file_snap import FileSnap, Loaded, ZxidDigest
+from logwright.codec.zookeeper.opening.file_txn_log import FileTxnLog, Records, Stop
+from logwright.codec.zookeeper.opening.settings import Settings
+from logwright.codec.zookeeper.replay import Tree
+
+INITIALIZE = "initialize"
+"""The file beside `version-2` that says that an empty directory is meant to be empty."""
+_GAP = "Committed proposal cached out of order: {} is not the next proposal of {}"
+EMPTY = "No snapshot found, but there are log entries. "
+
+
+@dataclass
+class Restored:
+    """A server's state after the load, and what was met on the way."""
+
+    tree: Tree
+    loaded: Loaded
+    zxid: int = 0
+    """What `restore` returns: the highest zxid."""
+    last_processed: int = 0
+    applied: list[Int64s] = field(default_factory=list)
+    """The zxids of transactions that were applied, in order."""
+    stops: list[Stop] = field(default_factory=list)
+    mismatches: list[int] = field(default_factory=list)
+    """Zxids after which the digest of the tree was not the one said."""
+    uncovered: ZxidDigest | None = None
+    """The snapshot's digest, where no transaction came to its zxid."""
+
+    @property
+    def transactions(self) -> int:
+        return sum(map(len, self.applied))
+
+
+class FileTxnSnapLog:
+    """The files of a server. `above` are the names beside `version-2`."""
+
+    def __init__(self, disk: Disk, settings: Settings, above: frozenset[str] = frozenset()) -> None:
+        self.disk, self.settings, self.above = disk, settings, above
+        self.txn_log = FileTxnLog(disk, settings)
+        self.snap_log = FileSnap(disk, settings)
+
+    def check(self) -> None:
+        """The constructor: snapshots among the logs, or logs among the snapshots, are refused where each have a directory of their
+        own. Raises `Thrown`."""
+        if not self.settings.checks_directories or not apart(self.disk):
+            return
+        names = [entry.name for entry in self.disk.entries()]
+        if any(name.startswith(f"{DATA_LOG_DIR}/{SNAPSHOT}.") for name in names):
+            raise LogDirContent(_MISPLACED.format("Log", "snapshot"))
+        if any(not folder(name) and name.startswith(f"{LOG}.") for name in names):
+            raise SnapDirContent(_MISPLACED.format("Snapshot", "log"))
+
+    def restore(self) -> Restored:
+        """Raises `Thrown`."""
+        loaded = self.snap_log.deserialize()
+        if loaded.tree is None:
+            return self._without_snapshot(loaded)
+        restored = Restored(loaded.tree, loaded, mismatches=[one.zxid for one in loaded.mismatches])
+        self._fast_forward(restored)
+        return restored
+
+    def _without_snapshot(self, loaded: Loaded) -> Restored:
+        restored = Restored(Tree.empty(version=self.settings.version, **self.settings.tree), loaded)
+        if self.txn_log.last_logged_zxid() != -1:
+            if self.settings.refuses_logs_alone:
+                raise IOFailure(f"{EMPTY}Something is broken!")
+            self._fast_forward(restored)
+        elif not self.settings.trusts_empty and INITIALIZE not in self.above:
+            restored.zxid = restored.last_processed = -1
+        return restored
+
+    def _fast_forward(self, restored: Restored) -> None:
+        """`fastForwardFromEdits`."""
+        restored.zxid = restored.tree.zxid
+        committed = Committed(self.settings.refuses_gaps)
+        for found in self.txn_log.read(restored.tree.zxid + 1):
+            if isinstance(found, Stop):
+                restored.stops.append(found)
+                continue
+            zxids = np.ascontiguousarray(found.frames.header["zxid"])
+            gap = committed.add(zxids)
+            if gap is not None:
+                zxids = zxids[: gap.at + 1]
+            self._apply(restored, found, zxids)
+            if gap is not None:
+                raise gap.failure
+        restored.last_processed = restored.tree.zxid
+        digest = restored.loaded.digest
+        if digest is not None and not self._reached(restored, digest.zxid):
+            restored.uncovered = digest
+
+    def _reached(self, restored: Restored, zxid: int) -> bool:
+        """Whether the zxid of a snapshot's digest is that of the snapshot, or of a transaction behind it."""
+        file = restored.loaded.file
+        return file is not None and file.zxid == zxid or any((one == zxid).any() for one in restored.applied)
+
+    def _apply(self, restored: Restored, records: Records, zxids: Int64s) -> None:
+        """Raises `Thrown` where a transaction is the server's end."""
+        frames = (
+            records.frames if len(zxids) == len(records.frames) else records.frames.pick(slice(0, len(zxids)))
+        )
+        applied = restored.tree.apply_frames(records.window, frames, check=self.settings.digests)
+        if applied.died is not None:
+            raise died_of(applied.died.error)
+        restored.applied.append(zxids)
+        restored.mismatches += [one.zxid for one in applied.mismatches]
+        restored.zxid = max(restored.zxid, int(zxids.max()))
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """The first transaction that does not follow on those before it."""
+
+    at: int
+    failure: IllegalState
+
+
+class Committed:
+    """`ZKDatabase.addCommittedProposal`: whether zxids follow one another, where that is asked."""
+
+    def __init__(self, strict: bool) -> None:
+        self.strict = strict
+        self.max: int | None = None
+
+    def add(self, zxids: Int64s) -> Gap | None:
+        """Take these, in order. Smaller ones than before are passed over; a later epoch may begin anywhere."""
+        if not self.strict or not len(zxids):
+            return None
+        first = int(zxids[0]) if self.max is None else self.max
+        highest = np.maximum.accumulate(np.concatenate(([first], zxids)))
+        before = highest[:-1]
+        gaps = np.flatnonzero((zxids > before) & (zxids != before + 1) & (zxids >> 32 <= before >> 32))
+        if len(gaps):
+            at = int(gaps[0])
+            text = _GAP.format(zxid_text(int(zxids[at])), zxid_text(int(before[at])))
+            return Gap(at, IllegalState(text))
+        self.max = int(highest[-1])
+        return None
+
+
+_MISPLACED = "{} directory has {} files. Check if dataLogDir and dataDir configuration is correct."
