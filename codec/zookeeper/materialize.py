@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from logwright.codec.base import Window
+from logwright.codec.base import Bytes, Frames, Window
 from logwright.codec.columns import numbers
 from logwright.codec.fault import Fault, Kind, Severity
 from logwright.codec.layout import Group, Listing, Part, Run, Stream, View
@@ -25,26 +24,32 @@ from logwright.codec.zookeeper.files import DataFile, base, candidates, snapshot
 from logwright.codec.zookeeper.history import below
 from logwright.codec.zookeeper.jute import Int64s
 from logwright.codec.zookeeper.names import zxid_text
+from logwright.codec.zookeeper.node import HEAD
+from logwright.codec.zookeeper.replay import Tree
 from logwright.codec.zookeeper.sections import HEADER_SIZE, SESSION_DTYPE, Shape
+from logwright.codec.zookeeper.snapshot_rows import Nodes
+from logwright.codec.zookeeper.snapshot_tables import NODE_FRAME
+from logwright.codec.zookeeper.state import UNREAD
 from logwright.codec.zookeeper.succession import gaps, stop_of
-
-if TYPE_CHECKING:
-    from logwright.codec.zookeeper.replay import Tree
+from logwright.codec.zookeeper.txns import HEADER_SIZE as HEADER_SIZE_OF_LOG
 
 NAME = "zookeeper.datadir"
 LOG, SNAPSHOT = txnlog.CODEC.name, snapshot.CODEC.name
-_NODES, _SESSIONS, _ACLS, _LOG = "rows", "sessions", "acls", "log"
+_RECORDS, _SESSIONS, _ACLS = "records", "sessions", "acls"
 _MAX = (1 << 63) - 1
+_SETTINGS = {"digests": False, "extended_types": True}
+"""TTL nodes are kept for such, whether the server was told to or not."""
+_ANY_LENGTH = Options(txnlog.CODEC.options, {"jute.maxbuffer": (1 << 31) - 1})
 
 
 # What is to be read
 
 
-def log_parts(listing: Listing, logs: Sequence[DataFile]) -> list[Part]:
+def log_parts(listing: Listing, logs: Sequence[DataFile], table: str = "rows") -> list[Part]:
     """The logs one after the other, each up to where the next one has put others in their place."""
     following: list[int | None] = [*(one.zxid for one in logs[1:]), None]
     return [
-        Part(log.name, LOG, "rows", {}, stop=stop_of(listing, log, after))
+        Part(log.name, LOG, table, {}, stop=stop_of(listing, log, after))
         for log, after in zip(logs, following[: len(logs)], strict=True)
     ]
 
@@ -66,7 +71,7 @@ def group(listing: Listing, logs: Sequence[DataFile], how: Mapping[str, Any]) ->
         runs += [Run((part,), {**said, "of": part.table}) for part in _snapshot_parts(listing, one)]
     first = 0 if complete else min((one.zxid for one in found), default=0) + 1
     runs += [
-        Run((part,), {"of": _LOG, "zxid": zxid, "next": after})
+        Run((part,), {"base": None, "zxid": zxid, "next": after})
         for part, zxid, after in _from(listing, logs, first)
     ]
     return Group(tuple(runs), how)
@@ -76,13 +81,13 @@ def _from(listing: Listing, logs: Sequence[DataFile], first: int) -> Iterator[tu
     """The logs that may hold a zxid from `first` on, with their own and the next one's zxid."""
     following = [*(one.zxid for one in logs[1:]), _MAX]
     kept = [(log, after) for log, after in zip(logs, following[: len(logs)], strict=True) if after > first]
-    for part, (log, after) in zip(log_parts(listing, [log for log, _ in kept]), kept, strict=True):
+    for part, (log, after) in zip(log_parts(listing, [log for log, _ in kept], _RECORDS), kept, strict=True):
         yield part, log.zxid, after
 
 
 def _snapshot_parts(listing: Listing, one: DataFile) -> list[Part]:
     """Its nodes, with all that can be wrong with the file; its sessions and ACLs, which lie before them."""
-    nodes = Part(one.name, SNAPSHOT, _NODES, {})
+    nodes = Part(one.name, SNAPSHOT, _RECORDS, {})
     if one.named.compression:
         return [nodes, replace(nodes, table=_SESSIONS), replace(nodes, table=_ACLS)]
     head = Reader(listing, one.name, one.size)(HEADER_SIZE, 4)
@@ -136,18 +141,15 @@ class _Replay:
         self.upto: int | None = how["upto"]
         streams: dict[int, dict[str, Stream]] = {}
         for run in runs:
-            if run.how["of"] != _LOG:
+            if run.how["base"] is not None:
                 streams.setdefault(run.how["base"], {})[run.how["of"]] = run
-        self.bases = [_Base(one[_NODES].how, one) for _, one in sorted(streams.items())]
-        self.logs = [run for run in runs if run.how["of"] == _LOG]
+        self.bases = [_Base(one[_RECORDS].how, one) for _, one in sorted(streams.items())]
+        self.logs = [run for run in runs if run.how["base"] is None]
 
     def run(self) -> Tree:
-        from logwright.codec.zookeeper.replay import Tree
-
-        self.Tree = Tree
         tree, zxid = self._base()
         self._replay(tree, zxid)
-        tree.after_load(extended_types=True)
+        tree.after_load()
         return tree
 
     def _fault(self, text: str, severity: Severity = Severity.ERROR, kind: Kind = Kind.LINK) -> None:
@@ -165,11 +167,8 @@ class _Replay:
             self._fault(text)
         damaged: list[_Base] = []
         for one in self.bases:
-            if not one.how["whole"]:
-                damaged.append(one)
-                continue
-            tree = self._load(one)
-            if not one.streams[_NODES].damaged:
+            tree = self._load(one) if one.how["whole"] else None
+            if tree is not None:
                 if damaged:
                     gone = ", ".join(each.how["name"] for each in damaged)
                     self._fault(f"{gone}: damaged, the tree is made from {one.how['name']}", Severity.WARNING)
@@ -178,28 +177,31 @@ class _Replay:
         if self.how["complete"] or not damaged:
             if not self.how["complete"] and self.logs:
                 self._fault("there is no snapshot, and the logs don't go back to the first transaction")
-            return self.Tree.empty(), 0
+            return Tree.empty(**_SETTINGS), 0
         self._fault(f"no snapshot is sound: the tree is made from what is left of {damaged[0].how['name']}")
-        return self._load(damaged[0]), damaged[0].zxid
+        return self._load_all(damaged[0])[0], damaged[0].zxid
 
-    def _load(self, one: _Base) -> Tree:
+    def _load(self, one: _Base) -> Tree | None:
+        """None where the snapshot is damaged."""
+        tree, sound = self._load_all(one)
+        return tree if sound else None
+
+    def _load_all(self, one: _Base) -> tuple[Tree, bool]:
+        """What can be read of a snapshot, and whether that is all of it, so that a server loads it too."""
         sessions, acls = (_whole(one.streams.get(name)) for name in (_SESSIONS, _ACLS))
-        late = 0
-
-        def nodes() -> Iterator[pa.RecordBatch]:
-            nonlocal late
-            for batch in one.streams[_NODES](self.Tree.SNAPSHOT_COLUMNS):
-                if self.upto is not None and len(batch):
-                    late = max(
-                        late, *(pc.max(batch.column(name)).as_py() for name in ("czxid", "mzxid", "pzxid"))
-                    )
-                yield batch
-
-        tree = self.Tree.of_rows(nodes(), sessions, acls, zxid=one.zxid)
+        tree = Tree.of_rows((), sessions, acls, zxid=one.zxid, **_SETTINGS)
+        shape = Shape(0, lambda offset, length: np.empty(0, np.uint8))
+        late, sound = 0, True
+        for batch in one.streams[_RECORDS](("path_size", "data_size", "acl_id", "record")):
+            window, frames = _nodes_of(batch)
+            sound &= tree.load_frames(window, frames, shape).orphan is None
+            if self.upto is not None and len(frames):
+                stats = Nodes(window, frames, shape).stats
+                late = max(late, *(int(stats[name].max()) for name in ("czxid", "mzxid", "pzxid")))
+        tree.loaded()
         if self.upto is not None and late > self.upto and not self.how["late"]:
             self._fault(f"{one.how['name']} holds what came later, up to {zxid_text(late)}")
-        tree.loaded()
-        return tree
+        return tree, sound and not one.streams[_RECORDS].damaged
 
     # The transactions
 
@@ -208,30 +210,67 @@ class _Replay:
         for run in self.logs:
             if run.how["next"] <= since + 1:
                 continue
-            for batch in run(self.Tree.TXN_COLUMNS):
+            for batch in run(("zxid", "record")):
                 zxids = np.asarray(batch.column("zxid"))
-                live = zxids > since
-                if not live.all():
-                    batch, zxids = batch.filter(pa.array(live)), zxids[live]
-                if self.upto is not None and len(zxids) and zxids.max() > self.upto:
-                    stop = int(np.argmax(zxids > self.upto))
-                    self._missing(last, zxids[:stop])
-                    tree.apply(batch.slice(0, stop))
+                zxids = zxids[zxids > since]
+                if self.upto is not None:
+                    zxids = zxids[: int(np.argmax([*(zxids > self.upto), True]))]
+                if len(zxids):
+                    self._missing(last, zxids)
+                    last = max(last, int(zxids.max()))
+                if self._apply(tree, batch.column("record"), since):
                     return
-                if not len(zxids):
-                    continue
-                self._missing(last, zxids)
-                last = max(last, int(zxids.max()))
-                tree.apply(batch)
         if self.upto is not None and last < self.upto:
             text = f"the last transaction is {zxid_text(last)}, {zxid_text(self.upto)} is beyond it"
             self._fault(text, Severity.WARNING)
+
+    def _apply(self, tree: Tree, records: pa.Array, since: int) -> bool:
+        """Whether the last one that counts is behind us."""
+        window, frames = _txns_of(records)
+        while len(frames):
+            done = tree.apply_frames(window, frames, since=since, upto=self.upto)
+            for noted in done.noted:
+                if noted.code == UNREAD:
+                    self._fault(f"transaction {zxid_text(noted.zxid)} can't be read", kind=Kind.PAYLOAD)
+            if done.died is None:
+                return done.reached
+            zxid = int(frames.header["zxid"][done.died.index])
+            text = f"transaction {zxid_text(zxid)} is passed over: a server dies of it, {done.died.error}"
+            self._fault(text, kind=Kind.PAYLOAD)
+            frames = frames.pick(slice(done.died.index + 1, None))
+        return False
 
     def _missing(self, last: int, zxids: Int64s) -> None:
         if any(run.damaged for run in self.logs):
             return  # what is missing was told where it was damaged
         for first, upto in gaps(last, zxids):
             self._fault(f"the transactions {zxid_text(first)} to {zxid_text(upto)} are in no log")
+
+
+def _bytes_of(column: pa.Array) -> tuple[Bytes, Int64s, Int64s]:
+    """The bytes of a binary column's values, and where each starts and ends in them."""
+    _, places, data = column.buffers()
+    found = np.frombuffer(places, np.int32)[column.offset : column.offset + len(column) + 1].astype(np.int64)
+    return np.frombuffer(data, np.uint8), found[:-1], found[1:]
+
+
+def _nodes_of(batch: pa.RecordBatch) -> tuple[Window, Frames]:
+    """The nodes of a snapshot, as its codec finds them."""
+    data, starts, ends = _bytes_of(batch.column("record"))
+    header = np.zeros(len(starts), HEAD)
+    header["kind"] = NODE_FRAME
+    for name, column in (("path", "path_size"), ("data", "data_size"), ("acl", "acl_id")):
+        header[name] = np.asarray(batch.column(column))
+    return Window(data, 0, len(data)), Frames(starts, ends, header, len(data))
+
+
+def _txns_of(records: pa.Array) -> tuple[Window, Frames]:
+    """The transactions of a log, as its codec finds them; they lie side by side."""
+    data, starts, ends = _bytes_of(records)
+    data = data[int(starts[0]) : int(ends[-1])] if len(starts) else data[:0]
+    window = Window(data, HEADER_SIZE_OF_LOG, HEADER_SIZE_OF_LOG + len(data))
+    frames = txnlog.CODEC.scan(window, 0, txnlog.CODEC.context("", _ANY_LENGTH), check=False)
+    return window, frames
 
 
 def _whole(stream: Stream | None) -> pa.RecordBatch | None:

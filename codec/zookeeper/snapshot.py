@@ -19,6 +19,8 @@ from logwright.codec import address
 from logwright.codec.base import Bytes, Chunk, Decoded, Frames, Match, Window
 from logwright.codec.describe import Struct
 from logwright.codec.fault import Fault, Kind, UsageError
+from logwright.codec.layout import Listing
+from logwright.codec.mending import Cut, Kept, Strategy
 from logwright.codec.option import Option, Options
 from logwright.codec.table import Table
 from logwright.codec.zookeeper import again, encode
@@ -44,6 +46,7 @@ from logwright.codec.zookeeper.snapshot_rows import (
     batch_of,
     node_rows,
     portions,
+    record_arrays,
     session_arrays,
 )
 from logwright.codec.zookeeper.snapshot_scan import NEXT, Scan, frames_of, outside, seal_faults, sections_of
@@ -56,6 +59,7 @@ from logwright.codec.zookeeper.snapshot_tables import (
     GZIP_FRAME,
     NAME,
     NODE_FRAME,
+    RECORDS,
     ROWS,
     SESSION_ROWS,
     SESSIONS_FRAME,
@@ -73,7 +77,7 @@ OPTIONS = (MAX_DECOMPRESSED, *encode.OPTIONS)
 
 
 class ZooKeeperSnapshot:
-    """The codec. See `logwright.codec.base.Codec`, `Prepares` and `Addresses`."""
+    """The codec. See `logwright.codec.base.Codec`, `Prepares`, `Addresses` and `logwright.codec.mending.Mends`."""
 
     name = NAME
     title = "ZooKeeper snapshot: the tree, its sessions and ACLs"
@@ -84,6 +88,7 @@ class ZooKeeperSnapshot:
         "file": FILE,
         "sessions": SESSION_ROWS,
         "acls": ACL_ROWS,
+        "records": RECORDS,
     }
     options: tuple[Option, ...] = OPTIONS
     whole = False
@@ -199,8 +204,10 @@ class ZooKeeperSnapshot:
         else:
             nodes = frames.pick(kinds == NODE_FRAME)
             for part in portions(nodes):
-                made = Nodes(window, part, shape)
-                yield node_rows(made, columns)
+                if table == "records":
+                    yield batch_of(RECORDS, columns, record_arrays(window, part))
+                else:
+                    yield node_rows(Nodes(window, part, shape), columns)
 
     def _decode_packed(
         self, window: Window, frames: Frames, table: str, columns: Sequence[str], context: SnapshotContext
@@ -232,8 +239,8 @@ class ZooKeeperSnapshot:
             if place < 0:
                 break
             at = place
-        if holes and table == "rows":
-            empty = pa.RecordBatch.from_pylist([], schema=ROWS.schema(columns))
+        if holes and table in ("rows", "records"):
+            empty = pa.RecordBatch.from_pylist([], schema=self.tables[table].schema(columns))
             more = f", and {len(holes) - 1} more such places" if len(holes) > 1 else ""
             fault = outside(holes[0], window.size)
             text = f"{fault.detail}{more}"
@@ -250,6 +257,13 @@ class ZooKeeperSnapshot:
         return None, None
 
     # Changing and writing
+
+    def mend(
+        self, listing: Listing, name: str, strategy: Strategy, options: Options
+    ) -> tuple[Iterator[Kept | bytes], Sequence[Cut]]:
+        from logwright.codec.zookeeper.mend.file import mend_snapshot  # it reads with this codec
+
+        return mend_snapshot(listing, name, strategy, options)
 
     def field_names(self) -> Sequence[str]:
         return address.names(self.structures)

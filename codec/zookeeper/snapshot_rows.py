@@ -14,7 +14,7 @@ from logwright.codec.columns import constant, contents, numbers
 from logwright.codec.table import Table
 from logwright.codec.zookeeper.acl import taken, texts
 from logwright.codec.zookeeper.columns import ROOT, TTLS, kind_column, kinds_of, owner_column, ttl_column
-from logwright.codec.zookeeper.jute import Int64s, binary
+from logwright.codec.zookeeper.jute import Int64s, binary, slices
 from logwright.codec.zookeeper.node import LENGTH, stats
 from logwright.codec.zookeeper.sections import Shape
 from logwright.codec.zookeeper.snapshot_tables import ROWS
@@ -127,6 +127,15 @@ def node_rows(nodes: Nodes, columns: Sequence[str]) -> Decoded:
     if not columns:
         return Decoded(pa.RecordBatch.from_struct_array(pa.nulls(len(nodes), pa.struct([]))))
     return Decoded(pa.RecordBatch.from_arrays([nodes.column(name) for name in columns], schema=schema))
+
+
+def record_arrays(window: Window, nodes: Frames) -> dict[str, pa.Array]:
+    return {
+        "path_size": numbers(pa.int32(), nodes.header["path"]),
+        "data_size": numbers(pa.int32(), nodes.header["data"]),
+        "acl_id": numbers(pa.int64(), nodes.header["acl"]),
+        "record": slices(window.data, nodes.start, nodes.end),
+    }
 
 
 def batch_of(table: Table, columns: Sequence[str], arrays: Mapping[str, pa.Array]) -> Decoded:

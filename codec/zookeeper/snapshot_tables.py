@@ -42,6 +42,16 @@ ACL_ROWS = Table(
     ),
     "One row a list of the ACL table.",
 )
+RECORDS = Table(
+    "records",
+    (
+        Column("path_size", pa.int32(), "bytes of its path", nullable=False),
+        Column("data_size", pa.int32(), "bytes of its data, -1 for null", nullable=False),
+        Column("acl_id", pa.int64(), "number of the list in the ACL table, -1: open to all", nullable=False),
+        Column("record", pa.binary(), "the bytes", nullable=False),
+    ),
+    "One row a node, as it is stored.",
+)
 FRAMES = Table(
     "frames",
     (

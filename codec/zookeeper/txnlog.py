@@ -19,6 +19,8 @@ from logwright.codec.columns import contents, numbers
 from logwright.codec.describe import Struct
 from logwright.codec.fault import Fault, Kind, Severity, UsageError
 from logwright.codec.intrinsics import load_i32be, load_i64be
+from logwright.codec.layout import Listing
+from logwright.codec.mending import Cut, Kept, Strategy
 from logwright.codec.option import Option, Options, parse_choice
 from logwright.codec.table import Column, Table
 from logwright.codec.zookeeper import names, pack, records
@@ -30,7 +32,7 @@ from logwright.codec.zookeeper.bodies import (
     Bodies,
     type_names,
 )
-from logwright.codec.zookeeper.jute import MAX_BUFFER, Int64s
+from logwright.codec.zookeeper.jute import MAX_BUFFER, Int64s, slices
 from logwright.codec.zookeeper.records import (
     BODY,
     FILE_HEADER_FRAME,
@@ -84,6 +86,14 @@ FRAMES = Table(
     ),
     "One row a record, the first one for the file's header.",
 )  # fmt: skip
+RECORDS = Table(
+    "records",
+    (
+        Column("zxid", pa.int64(), "of the transaction", nullable=False, prunes=True),
+        Column("record", pa.binary(), "the bytes: checksum, length, payload, mark", nullable=False),
+    ),
+    "One row a transaction, as it is stored.",
+)
 FILE = Table(
     "file",
     (
@@ -172,12 +182,12 @@ class TxnLogContext:
 
 
 class TxnLog:
-    """The codec. See `logwright.codec.base.Codec` and `TellsLoss`."""
+    """The codec. See `logwright.codec.base.Codec`, `TellsLoss` and `logwright.codec.mending.Mends`."""
 
     name = NAME
     title = "ZooKeeper transaction log"
     structures: tuple[Struct, ...] = (RECORD, FILE_HEADER)
-    tables: Mapping[str, Table] = {"rows": ROWS, "frames": FRAMES, "file": FILE}
+    tables: Mapping[str, Table] = {"rows": ROWS, "frames": FRAMES, "file": FILE, "records": RECORDS}
     options: tuple[Option, ...] = OPTIONS
     whole = False
     ordered: str | None = "zxid"
@@ -348,12 +358,19 @@ class TxnLog:
         values = np.ascontiguousarray(frames.header[column])
         return values, values
 
+    def mend(
+        self, listing: Listing, name: str, strategy: Strategy, options: Options
+    ) -> tuple[Iterator[Kept | bytes], Sequence[Cut]]:
+        from logwright.codec.zookeeper.mend.file import mend_log  # it reads with this codec
+
+        return mend_log(listing, name, strategy, options)
+
     # Tables
 
     def decode(
         self, window: Window, frames: Frames, table: str, columns: Sequence[str], context: TxnLogContext
     ) -> Iterator[Decoded]:
-        if table == "rows":
+        if table != "frames":
             frames = frames.pick(frames.header["kind"] == TXN_FRAME)
         sizes = np.cumsum(frames.end - frames.start)
         at = 0
@@ -363,6 +380,8 @@ class TxnLog:
             part = frames.pick(slice(at, stop))
             if table == "rows":
                 yield Rows(window, part, context).decoded(columns)
+            elif table == "records":
+                yield Decoded(_records_batch(window, part, columns))
             else:
                 yield Decoded(_frames_batch(window, part, columns))
             at = stop
@@ -571,7 +590,13 @@ def _end_of_damaged(window: Window, at: int, context: TxnLogContext) -> int:
     return found if found >= 0 else at + 1
 
 
-# Frames
+# Records and frames
+
+
+def _records_batch(window: Window, frames: Frames, columns: Sequence[str]) -> pa.RecordBatch:
+    zxids = numbers(pa.int64(), np.ascontiguousarray(frames.header["zxid"]))
+    arrays = {"zxid": zxids, "record": slices(window.data, frames.start, frames.end)}
+    return pa.RecordBatch.from_arrays([arrays[name] for name in columns], schema=RECORDS.schema(columns))
 
 
 def _frames_batch(window: Window, frames: Frames, columns: Sequence[str]) -> pa.RecordBatch:
