@@ -21,6 +21,7 @@ from logwright.codec.fault import UsageError
 from logwright.codec.intrinsics import copy, store_32be, store_64be
 from logwright.codec.java import java_string
 from logwright.codec.kernel import kernel
+from logwright.codec.option import Options
 from logwright.codec.whole import kept
 from logwright.codec.zookeeper.adler import adler32
 from logwright.codec.zookeeper.bodies import TXNS_TYPE
@@ -69,7 +70,7 @@ _DATA_OF_TXN = TXN.offset("data")
 _CXID, _TIME, _TYPE = PAYLOAD.offset("cxid"), PAYLOAD.offset("time"), PAYLOAD.offset("type")
 _TREE_DIGEST = TXN_DIGEST.offset("tree_digest")
 _NO_DIGEST = 0
-_DIGEST_SIZE = TXN_DIGEST.head_size
+DIGEST_SIZE = TXN_DIGEST.head_size
 _KINDS = {name: kind for kind, name in TYPE_NAMES.items()}
 _UNKNOWN = LOWEST - 1
 
@@ -181,8 +182,8 @@ def put_records(
         store_64be(out, at + _TIME, times[i])
         store_32be(out, at + _TYPE, kinds[i])
         if versions[i] != _NO_DIGEST:
-            store_32be(out, end - _DIGEST_SIZE, versions[i])
-            store_64be(out, end - _DIGEST_SIZE + _TREE_DIGEST, digests[i])
+            store_32be(out, end - DIGEST_SIZE, versions[i])
+            store_64be(out, end - DIGEST_SIZE + _TREE_DIGEST, digests[i])
         out[end] = EOR
         store_64be(out, starts[i], adler32(out, at, end))
 
@@ -467,7 +468,7 @@ def records_of(
         multis.append(_Multis(which, edges[:-1], edges[1:], inner.kinds, subs, ends))
     for one in multis:
         body_sizes[one.which] = one.sizes
-    starts = _ends(body_sizes + (OVERHEAD + TXN_HEADER) + (versions != _NO_DIGEST) * _DIGEST_SIZE)
+    starts = _ends(body_sizes + (OVERHEAD + TXN_HEADER) + (versions != _NO_DIGEST) * DIGEST_SIZE)
     if count and int(np.diff(starts).max()) > MOST:
         raise UsageError(f"{NAME}: a transaction is larger than {MOST} bytes, which nobody reads")
     out = np.empty(int(starts[-1]), np.uint8)
@@ -587,13 +588,19 @@ def encode(
             data = given.records(start, stop).data
             size += len(data)
             yield data
-        ahead = context.options["preAllocSize"] << 10
-        if file is None and ahead:
-            yield from _zeros(HEADER_SIZE + max(-(-(size - HEADER_SIZE) // ahead), 1) * ahead - size)
+        if file is None:
+            yield from allocated(size, context.options)
     else:
         yield from _again(given, frames, file, context)
     yield kept(file, "trailing") or b""
     yield from _zeros(kept(file, "trailing_zeros") or 0)
+
+
+def allocated(size: int, options: Options) -> Iterator[bytes]:
+    """The zeros behind a log of that size, where they are asked for."""
+    ahead = options["preAllocSize"] << 10
+    if ahead:
+        yield from _zeros(HEADER_SIZE + max(-(-(size - HEADER_SIZE) // ahead), 1) * ahead - size)
 
 
 def _zeros(left: int) -> Iterator[bytes]:

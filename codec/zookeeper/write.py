@@ -35,7 +35,8 @@ def of_rows(tree: WholeTree, options: Options, zxid: int) -> Iterator[Chunk]:
 def of_tree(tree: Tree, options: Options | None = None) -> Iterator[Chunk]:
     """The snapshot that a server would write of its tree: sessions as they are, ACLs with the numbers that they have.
 
-    `options` are those of the codec `zookeeper.snapshot`; which name the result has to have, `names.snapshot_name` says.
+    `options` are those of the codec `zookeeper.snapshot` (`zxid`: the last one in it, by default the tree's). Which name the result has
+    to have, `names.snapshot_name` says.
     """
     if options is None:
         options = Options(encode.OPTIONS)
@@ -43,7 +44,8 @@ def of_tree(tree: Tree, options: Options | None = None) -> Iterator[Chunk]:
     lists = encode.raw_lists(acls.column("acl"), acls.column("acl_raw"))
     table = AclLists(AclTable(acls.column("acl_id").to_numpy(), lists.cast(ACL_RAW_TYPE)))
     sessions = tree.sessions().to_pylist()
-    return _packed(_Replayed(tree, table), table, sessions, options, tree.zxid)
+    zxid = options["zxid"] if options.given("zxid") else tree.zxid
+    return _packed(_Replayed(tree, table), table, sessions, options, zxid)
 
 
 class _Replayed:
