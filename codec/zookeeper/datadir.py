@@ -15,6 +15,7 @@ from logwright.codec.base import Match
 from logwright.codec.fault import Fault, Kind, LogwrightError, Severity
 from logwright.codec.layout import (
     Builder,
+    Checker,
     Entry,
     Group,
     Listing,
@@ -28,15 +29,22 @@ from logwright.codec.layout import (
     Summary,
     View,
 )
+from logwright.codec.mending import Mending, Strategy
 from logwright.codec.option import Option, Options, parse_text
+from logwright.codec.predict import Opened
 from logwright.codec.whole import ParseError
 from logwright.codec.zookeeper import names, views
 from logwright.codec.zookeeper.builder import OPTIONS, DirectoryBuilder
+from logwright.codec.zookeeper.check.datadir import ADVICE, DataDirChecker
 from logwright.codec.zookeeper.epochs import parse_number
 from logwright.codec.zookeeper.facts import facts
 from logwright.codec.zookeeper.files import DATA_LOG_DIR, base, candidates, folder, logs, snapshots
+from logwright.codec.zookeeper.mend.rebuild import REBUILDS, rebuild
+from logwright.codec.zookeeper.mend.repair import REPAIR_OPTIONS, repair
 from logwright.codec.zookeeper.names import LOG, MYID, SNAPSHOT, TEMP, VERSION_DIR, FileName, zxid_text
+from logwright.codec.zookeeper.opening import start
 from logwright.codec.zookeeper.place import place
+from logwright.codec.zookeeper.resume import resume
 from logwright.codec.zookeeper.sections import MAGIC as SNAPSHOT_MAGIC
 from logwright.codec.zookeeper.txns import MAGIC as LOG_MAGIC
 
@@ -58,6 +66,7 @@ READ_OPTIONS = (
         parse_text,
     ),
     *views.OPTIONS,
+    *start.OPTIONS,
 )
 
 
@@ -107,6 +116,50 @@ class DataDir:
     def facts(self, listing: Listing, plan: Plan) -> Mapping[str, Any]:
         return facts(listing, plan)
 
+    # What a server would do
+
+    versions: Sequence[str] = start.VERSIONS
+
+    def open_as(
+        self, listing: Listing, plan: Plan, options: Options, *, version: str | None, clean: bool | None
+    ) -> Opened:
+        return start.open_datadir(listing, options, version=version, clean=clean)
+
+    # Checking
+
+    nouns = ("record", "file")
+
+    def checker(
+        self,
+        listing: Listing,
+        plan: Plan,
+        options: Options,
+        *,
+        clean: bool | None,
+        live: bool | None,
+        deep: bool,
+    ) -> Checker:
+        return DataDirChecker(listing, plan, deep=deep)
+
+    def advice(self, plan: Plan) -> Sequence[str]:
+        return ADVICE
+
+    def discards(self, name: str) -> bool:
+        return False
+
+    # Mending
+
+    repair_options: tuple[Option, ...] = REPAIR_OPTIONS
+    rebuilds: Sequence[str] = REBUILDS
+
+    def repair(
+        self, copies: Sequence[Listing], plans: Sequence[Plan], strategy: Strategy, options: Options
+    ) -> Mending:
+        return repair(copies, plans, strategy, options)
+
+    def rebuild(self, listing: Listing, plan: Plan, what: Sequence[str], options: Options) -> Mending:
+        return rebuild(listing, plan, what, options)
+
     # Writing
 
     def locks(self) -> Sequence[str]:
@@ -130,7 +183,8 @@ class DataDir:
         staged: bool = False,
         extra: Stage | None = None,
     ) -> Builder:
-        return DirectoryBuilder(options, extra, staged=staged)
+        resumed = None if listing is None or staged else resume(listing)
+        return DirectoryBuilder(options, resumed, extra, staged=staged)
 
     def place(
         self,
@@ -140,7 +194,7 @@ class DataDir:
         extra: Stage,
         options: Options,
     ) -> Placement:
-        return place(parts, extra, options, self.order)
+        return place(None if listing is None else resume(listing), parts, extra, options, self.order)
 
 
 _KINDS = (names.ACCEPTED_EPOCH, names.CURRENT_EPOCH, SNAPSHOT, LOG)

@@ -76,7 +76,9 @@ class _Tracer:
 
     def _stretch(self, log: DataFile, one: Stretch, upto: int | None) -> bool:
         frames = one.frames.pick(one.frames.header["kind"] == TXN_FRAME)
-        frames = frames.pick(frames.header["zxid"] > self.trace.zxid if self.last == self.trace.zxid else slice(None))
+        frames = frames.pick(
+            frames.header["zxid"] > self.trace.zxid if self.last == self.trace.zxid else slice(None)
+        )
         more = True
         if upto is not None and len(frames):
             late = frames.header["zxid"] > upto
@@ -106,7 +108,9 @@ class _Tracer:
     def _apply(self, log: DataFile, window: Window, frames: Frames) -> None:
         head = frames.header[0]
         first = int(head["zxid"])
-        whole = first <= self.trace.zxid + 1 or (epoch_of(first) > epoch_of(self.trace.zxid) and counter_of(first) == 1)
+        whole = first <= self.trace.zxid + 1 or (
+            epoch_of(first) > epoch_of(self.trace.zxid) and counter_of(first) == 1
+        )
         if not whole or (int(head["type"]) == ERROR and not int(head["session_id"])):
             self.agreed = None
         applied = self.trace.tree.apply_frames(window, frames, check=True)

@@ -15,12 +15,12 @@ from logwright.codec.whole import ParseError
 from logwright.codec.zookeeper import files, names
 from logwright.codec.zookeeper.epochs import parse_number
 from logwright.codec.zookeeper.mend import logs, snapshots
+from logwright.codec.zookeeper.mend.epochs import EPOCHS
 from logwright.codec.zookeeper.mend.logs import Log
 from logwright.codec.zookeeper.mend.snapshots import Snapshot
 
 LIMITS = (*logs.LIMITS, *snapshots.LIMITS)
 _LARGEST = 4096
-EPOCHS = (names.ACCEPTED_EPOCH, names.CURRENT_EPOCH)
 
 
 @dataclass
@@ -60,7 +60,7 @@ def examine(listing: Listing, options: Options) -> Found:
             found.epochs[name] = _epoch(listing, name)
     found.others = [name for name in found.sizes if name not in ours]
     _once(found)
-    _superseded(found)
+    found.logs = superseded_by(found.logs)
     return found
 
 
@@ -88,27 +88,28 @@ def _once(found: Found) -> None:
     found.logs = kept
 
 
-def _superseded(found: Found) -> None:
-    """Records behind damage that a later log has again: the server did not see them when it was started, and gave their zxids
-    to other transactions."""
-    for i, log in enumerate(found.logs):
-        later = next((other for other in found.logs[i + 1 :] if len(other.zxid)), None)
-        if later is None or log.sound:
+def superseded_by(logs: Sequence[Log]) -> list[Log]:
+    """Logs without records behind damage that a later log has again: the server did not see them when it was started, and gave their
+    zxids to other transactions. Their cuts say so."""
+    out = list(logs)
+    for i, log in enumerate(out):
+        later = next((other for other in out[i + 1 :] if len(other.zxid)), None)
+        if later is None:
             continue
         dead = (log.start >= log.damage) & (log.zxid >= later.first)
-        if dead.any():
-            first, last = (int(one) for one in log.zxid[dead][[0, -1]])
-            at = int(log.start[dead][0])
-            why = (
-                f"{later.file} begins with {names.zxid_text(later.first)}: the server was started without what lies here, "
-                f"{names.zxid_text(first)} to {names.zxid_text(last)}, and gave these zxids again"
-            )
-            ends = int(log.end[dead][-1])
-            log.cut = [one for one in log.cut if not at <= one.offset < ends]
-            found.logs[i] = log.drop(dead)
-            found.logs[i].cut = sorted(
-                [*log.cut, Cut(log.file, at, ends - at, why, 0, 0)], key=lambda one: one.offset
-            )
+        if not dead.any():
+            continue
+        first, last = (int(one) for one in log.zxid[dead][[0, -1]])
+        at, ends = int(log.start[dead][0]), int(log.end[dead][-1])
+        why = (
+            f"{later.file} begins with {names.zxid_text(later.first)}: the server was started without what lies here, "
+            f"{names.zxid_text(first)} to {names.zxid_text(last)}, and gave these zxids again"
+        )
+        gone = Cut(log.file, at, ends - at, why, 0, 0)
+        out[i] = log.drop(dead)
+        cut = [one for one in log.cut if not at <= one.offset < ends]
+        out[i].cut = sorted([*cut, gone], key=lambda one: one.offset)
+    return out
 
 
 def zxids(some: Sequence[Log]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

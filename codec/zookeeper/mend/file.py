@@ -9,8 +9,7 @@ from logwright.codec.layout import Listing
 from logwright.codec.mending import Cut, Kept, Strategy
 from logwright.codec.option import Options
 from logwright.codec.zookeeper.mend import logs, snapshots
-from logwright.codec.zookeeper.mend.reach import gaps, up_to
-from logwright.codec.zookeeper.names import zxid_text
+from logwright.codec.zookeeper.mend.reach import are, gaps, span, up_to
 
 Pieces = tuple[Iterator[Kept | bytes], Sequence[Cut]]
 
@@ -24,8 +23,7 @@ def mend_log(listing: Listing, name: str, strategy: Strategy, options: Options) 
         missing = gaps([found], found.first - 1)
         if missing:
             gap = missing[0]
-            span = zxid_text(gap.first) + (f" to {zxid_text(gap.last)}" if gap.last > gap.first else "")
-            found = up_to(found, gap.record, f"{span} before it is missing")
+            found = up_to(found, gap.record, f"{span(gap)} before it {are(gap)} missing")
     if found.sound:
         return iter([Kept(name, 0, found.size)]), ()
     return logs.pieces(found), found.cut

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import numpy as np
@@ -47,6 +47,8 @@ class Log:
     """The header, where it has to be made anew; empty: there is none, nor are there records."""
     largest: int = 0
     """Bytes of the largest payload, where a server with the usual limits does not take it."""
+    wrong: Cut | None = None
+    """The first damage that is more than the torn end of what was being written."""
 
     @property
     def sound(self) -> bool:
@@ -73,9 +75,8 @@ class Log:
         keep = ~which
         gone = set(self.start[which].tolist())
         made = {at: data for at, data in self.made.items() if at not in gone}
-        return Log(
-            self.file, self.size, self.named, self.start[keep], self.end[keep], self.zxid[keep], made, self.cut, self.header, self.largest
-        )  # fmt: skip
+        start, end, zxid = self.start[keep], self.end[keep], self.zxid[keep]
+        return replace(self, start=start, end=end, zxid=zxid, made=made)
 
 
 def examine(listing: Listing, file: str, size: int, options: Options) -> Log:
@@ -96,6 +97,7 @@ class _Examined:
         self.made: dict[int, bytes] = {}
         self.header: bytes | None = None
         self.largest = 0
+        self.wrong: Cut | None = None
         self.parts: list[tuple[Int64s, Int64s, Int64s]] = []
         self.last: int | None = None
 
@@ -104,7 +106,10 @@ class _Examined:
             if isinstance(one, Stretch):
                 self._records(one.window, one.frames)
             elif one.fault.severity is not Severity.INFO:
+                before = len(self.cut)
                 self._hole(one)
+                if one.fault.severity is Severity.ERROR:
+                    self.wrong = self.wrong or self.cut[before]
         empty = np.empty(0, np.int64)
         start, end, zxid = (np.concatenate([empty, *(part[k] for part in self.parts)]) for k in range(3))
         named = 0 if self.named is None else self.named
@@ -112,7 +117,17 @@ class _Examined:
         if not len(start) and self.cut and self.cut[0].offset == 0:
             self.header = b""
         return Log(
-            self.file, self.size, named, start, end, zxid, self.made, self.cut, self.header, self.largest
+            self.file,
+            self.size,
+            named,
+            start,
+            end,
+            zxid,
+            self.made,
+            self.cut,
+            self.header,
+            self.largest,
+            self.wrong,
         )
 
     def _records(self, window: Window, frames: Frames) -> None:
@@ -144,12 +159,16 @@ class _Examined:
                 int(head["session_id"]), int(head["cxid"]), zxid, int(head["time"]), UNIMPLEMENTED
             )
             why = "a check on its own, which no server reads (Unsupported Txn with type=13), and which changes nothing: an error instead"
-            self.cut.append(Cut(self.file, at, length, why, 0, 0))
+            self._cut(Cut(self.file, at, length, why, 0, 0))
             return True
         what = f"Unsupported Txn with type={kind}" if status == UNSUPPORTED else WORDS[status][0]
         lost = {"first_zxid": zxid, "last_zxid": zxid}
-        self.cut.append(Cut(self.file, at, length, f"its checksum is right, but {what}", 0, 1, lost))
+        self._cut(Cut(self.file, at, length, f"its checksum is right, but {what}", 0, 1, lost))
         return False
+
+    def _cut(self, cut: Cut) -> None:
+        self.cut.append(cut)
+        self.wrong = self.wrong or cut
 
     def _hole(self, hole: Hole) -> None:
         fault = hole.fault

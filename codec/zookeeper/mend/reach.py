@@ -15,7 +15,7 @@ from logwright.codec.mending import Cut
 from logwright.codec.zookeeper.mend.examine import Found, zxids
 from logwright.codec.zookeeper.mend.logs import Log
 from logwright.codec.zookeeper.mend.snapshots import Snapshot
-from logwright.codec.zookeeper.names import counter_of, epoch_of
+from logwright.codec.zookeeper.names import counter_of, epoch_of, zxid_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,3 +87,21 @@ def up_to(log: Log, at: int, why: str) -> Log:
     kept.cut = [one for one in log.cut if one.offset < start]
     kept.cut.append(Cut(log.file, start, log.size - start, why, 0, len(log.zxid) - at, lost))
     return kept
+
+
+def place(logs: Sequence[Log], record: int) -> tuple[Log, int]:
+    """The log that the record of that number of all is in, and which of its records it is."""
+    ends = np.cumsum([len(log.zxid) for log in logs])
+    i = int(np.searchsorted(ends, record, "right"))
+    return logs[i], record - int(ends[i]) + len(logs[i].zxid)
+
+
+def span(gap: Gap) -> str:
+    """Its zxids, for people."""
+    return (
+        zxid_text(gap.first) if gap.first == gap.last else f"{zxid_text(gap.first)} to {zxid_text(gap.last)}"
+    )
+
+
+def are(gap: Gap) -> str:
+    return "is" if gap.first == gap.last else "are"

@@ -20,8 +20,9 @@ from logwright.codec.mending import Cut, Kept, Mended, Mending, Strategy
 from logwright.codec.option import Option, Options
 from logwright.codec.zookeeper import snapshot
 from logwright.codec.zookeeper.files import base as base_name
-from logwright.codec.zookeeper.mend import logs, reach, snapshots
-from logwright.codec.zookeeper.mend.examine import EPOCHS, LIMITS, Found, examine, zxids
+from logwright.codec.zookeeper.mend import epochs, logs, reach, snapshots
+from logwright.codec.zookeeper.mend.epochs import EPOCHS
+from logwright.codec.zookeeper.mend.examine import LIMITS, Found, examine, zxids
 from logwright.codec.zookeeper.mend.heal import DATA_INCONSISTENCY, error_record
 from logwright.codec.zookeeper.mend.logs import Log
 from logwright.codec.zookeeper.mend.reach import Base, Gap, up_to
@@ -41,6 +42,10 @@ REPAIR_OPTIONS = (CHOP, *LIMITS)
 MOST_FILLED = 1 << 20
 """So many transactions that are missing are made up for, at most."""
 _FILLED_AT_ONCE = 1 << 12
+BEFORE_QUORUM = (
+    "no other server of the ensemble may have later transactions, or they win and this tree is overwritten: start the others on empty "
+    "directories"
+)
 
 
 def repair(copies: Sequence[Listing], plans: Sequence[Plan], strategy: Strategy, options: Options) -> Mending:
@@ -92,7 +97,7 @@ class DataDirMending:
         why = "behind transactions that are missing"
         if missing:
             gap = missing[0]
-            why = f"{_span(gap.first, gap.last)} before it {_is(gap)} missing"
+            why = f"{reach.span(gap)} before it {reach.are(gap)} missing"
             if self.chop is None or gap.first <= self.chop:
                 self._missing(gap)
         if self.chop is not None and self.chop < until:
@@ -217,7 +222,7 @@ class DataDirMending:
         left = MOST_FILLED
         for gap in reach.gaps(self.found.logs, base.zxid):
             count = gap.last - gap.first + 1
-            said = f"{_span(gap.first, gap.last)} {_is(gap)} missing"
+            said = f"{reach.span(gap)} {reach.are(gap)} missing"
             self._missing(gap)
             if count > left:
                 self.notes.append(f"{said}, too many to be made up for: servers from 3.9.4 on don't start.")
@@ -272,12 +277,10 @@ class DataDirMending:
 
     def _missing(self, gap: Gap) -> None:
         """What is in no file."""
-        starts = np.cumsum([len(log.zxid) for log in self.found.logs])
-        log = self.found.logs[int(np.searchsorted(starts, gap.record, "right"))]
-        before = gap.record - int(starts[int(np.searchsorted(starts, gap.record, "right"))]) + len(log.zxid)
+        log, at = reach.place(self.found.logs, gap.record)
         lost = {"first_zxid": gap.first, "last_zxid": gap.last}
-        why = f"{_span(gap.first, gap.last)} {_is(gap)} in no file"
-        self.gone.append(Cut(log.file, int(log.start[before]), 0, why, 0, gap.last - gap.first + 1, lost))
+        why = f"{reach.span(gap)} {reach.are(gap)} in no file"
+        self.gone.append(Cut(log.file, int(log.start[at]), 0, why, 0, gap.last - gap.first + 1, lost))
 
     # What is said
 
@@ -329,7 +332,7 @@ class DataDirMending:
             gap = next((gap for gap in holes if gap.first > one.zxid), None)
             if gap is not None:
                 self.notes.append(
-                    f"{_span(gap.first, gap.last)} {_is(gap)} missing behind {one.name}, an older snapshot: it is of no use but for its own "
+                    f"{reach.span(gap)} {reach.are(gap)} missing behind {one.name}, an older snapshot: it is of no use but for its own "
                     "state."
                 )
                 break
@@ -337,31 +340,22 @@ class DataDirMending:
     def _epochs(self, until: int) -> None:
         """The files with the epochs, where they keep a server of an ensemble from starting."""
         known = self.found.epochs
-        if not known:
-            return
-        accepted, current = (known.get(name) for name in EPOCHS)
-        least = epoch_of(until)
-        wanted_current = least if current is None or current < least else current
-        wanted_accepted = wanted_current if accepted is None or accepted < wanted_current else accepted
-        for name, was, wanted in zip(
-            EPOCHS, (accepted, current), (wanted_accepted, wanted_current), strict=True
-        ):
-            if was != wanted:
-                self.made[name] = [str(wanted).encode()]
+        for name, value in epochs.right(known, until).items() if known else ():
+            was = known.get(name)
+            if was != value:
+                self.made[name] = [str(value).encode()]
                 told = (
                     "can't be read"
-                    if was is None and name in known
-                    else "is not there"
-                    if was is None
+                    if name in known and was is None
                     else f"is {was}"
+                    if name in known
+                    else "is not there"
                 )
-                self.notes.append(f"{name} {told}, it is {wanted} now, the least that a server starts with.")
+                self.notes.append(f"{name} {told}, it is {value} now, the least that a server starts with.")
                 if name in known:
                     self.gone.append(Cut(name, 0, self.found.sizes[name], f"it {told}", 0, 0))
-        self.before.append(
-            "no other server of the ensemble may have later transactions, or they win and this tree is overwritten: start the others on "
-            "empty directories"
-        )
+        if known:
+            self.before.append(BEFORE_QUORUM)
 
     # The files
 
@@ -421,11 +415,3 @@ def _empty_tree(zxid: int, given: dict[str, bool]) -> Sequence[Chunk]:
     """The snapshot of a server that has done nothing yet."""
     context = snapshot.CODEC.context(snapshot_name(zxid), Options(snapshot.CODEC.options, given))
     return list(snapshot.CODEC.encode(ROWS.schema().empty_table(), None, None, context))
-
-
-def _span(first: int, last: int) -> str:
-    return zxid_text(first) if first == last else f"{zxid_text(first)} to {zxid_text(last)}"
-
-
-def _is(gap: Gap) -> str:
-    return "is" if gap.first == gap.last else "are"
