@@ -317,7 +317,8 @@ class Editor:
             node = self._tree.get(path)
             self._states[path] = None
             if node is not None:
-                counters = (node.stat[name] for name in ("version", "cversion", "aversion", "owner"))
+                stat = node.stat
+                counters = stat["version"], stat["cversion"], stat["aversion"], stat["owner"]
                 self._states[path] = _State(*counters, node.num_children, node.data, None)
         return self._states[path]
 
@@ -330,7 +331,7 @@ class Editor:
             state.acl = self._acls[node.acl_id]
         return state.acl
 
-    def _refused(self, path: bytes, text: str, advice: str | None = None) -> UsageError:
+    def _refused(self, path: bytes, text: str, advice: str = "") -> UsageError:
         return UsageError(f"row {self._row}: {java_string(path) or '/'} {text}", advice=advice)
 
 
