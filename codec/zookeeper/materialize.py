@@ -37,8 +37,6 @@ NAME = "zookeeper.datadir"
 LOG, SNAPSHOT = txnlog.CODEC.name, snapshot.CODEC.name
 _RECORDS, _SESSIONS, _ACLS = "records", "sessions", "acls"
 _MAX = (1 << 63) - 1
-_SETTINGS = {"digests": False, "extended_types": True}
-"""TTL nodes are kept for such, whether the server was told to or not."""
 _ANY_LENGTH = Options(txnlog.CODEC.options, {"jute.maxbuffer": (1 << 31) - 1})
 
 
@@ -177,7 +175,7 @@ class _Replay:
         if self.how["complete"] or not damaged:
             if not self.how["complete"] and self.logs:
                 self._fault("there is no snapshot, and the logs don't go back to the first transaction")
-            return Tree.empty(**_SETTINGS), 0
+            return Tree.empty(digests=False, extended_types=True), 0
         self._fault(f"no snapshot is sound: the tree is made from what is left of {damaged[0].how['name']}")
         return self._load_all(damaged[0])[0], damaged[0].zxid
 
@@ -189,7 +187,8 @@ class _Replay:
     def _load_all(self, one: _Base) -> tuple[Tree, bool]:
         """What can be read of a snapshot, and whether that is all of it, so that a server loads it too."""
         sessions, acls = (_whole(one.streams.get(name)) for name in (_SESSIONS, _ACLS))
-        tree = Tree.of_rows((), sessions, acls, zxid=one.zxid, **_SETTINGS)
+        # TTL nodes count for such, whether the server was told to or not.
+        tree = Tree.of_rows((), sessions, acls, zxid=one.zxid, digests=False, extended_types=True)
         shape = Shape(0, lambda offset, length: np.empty(0, np.uint8))
         late, sound = 0, True
         for batch in one.streams[_RECORDS](("path_size", "data_size", "acl_id", "record")):
@@ -293,15 +292,22 @@ def rows(
     tell: Callable[[Fault], None],
 ) -> Iterator[pa.RecordBatch]:
     """The nodes, sessions or ACLs of the tree."""
-    tree = _Replay(how, runs, tell).run()
+    yield from rows_of(_Replay(how, runs, tell).run(), view, how["prefix"], columns)
+
+
+def rows_of(tree: Tree, view: View, prefix: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """The rows of a view of the tree. `prefix`: only that node and those below it; "" for all."""
     if view.name == "tree":
-        yield from _nodes(tree, how["prefix"], columns)
+        yield from _nodes(tree, prefix, columns)
         return
+    counted, key, of = (
+        ("ephemerals", "session_id", "ephemeral_owner")
+        if view.name == "sessions"
+        else ("nodes", "acl_id", "acl_id")
+    )
     found = tree.sessions() if view.name == "sessions" else tree.acls()
-    if "ephemerals" in columns or "nodes" in columns:
-        key, of = ("session_id", "ephemeral_owner") if view.name == "sessions" else ("acl_id", "acl_id")
-        counts = _counts(tree, of, np.asarray(found.column(key)))
-        found = found.append_column("ephemerals" if view.name == "sessions" else "nodes", counts)
+    if counted in columns:
+        found = found.append_column(counted, _counts(tree, of, np.asarray(found.column(key))))
     assert view.rows is not None
     yield pa.RecordBatch.from_arrays(
         [found.column(name) for name in columns], schema=view.rows.schema(columns)
