@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from pathlib import Path
 from typing import Any
 
 from logwright.codec.option import Options
@@ -27,7 +26,7 @@ def listing(case: Case) -> Any:
 
 
 def restored(
-    case: Case, *, check: bool = True, by_rows: bool = False, **settings: bool
+    case: Case, *, check: bool = True, by_rows: bool = False, acl_index: int = 0, **settings: bool
 ) -> tuple[Tree, Applied]:
     """The tree of the newest sound snapshot and all logs behind it, and what became of their transactions."""
     found = listing(case)
@@ -44,6 +43,7 @@ def restored(
             break
     if tree is None:
         tree = Tree.empty(**settings)
+    tree.reserve_acls(acl_index)
     mismatches, died = tree.loaded()
     assert died is None
     out = Applied(mismatches=mismatches)
@@ -78,7 +78,3 @@ def as_told(node: Node) -> dict[str, Any]:
         data = {"data_sha256": hashlib.sha256(node.data).hexdigest(), "data_len": len(node.data)}
     owner = f"0x{node.stat['owner'] & (1 << 64) - 1:x}"
     return {"path": node.path.decode(), "acl_id": node.acl_id, **stat, "ephemeralOwner": owner, **data}
-
-
-def path_of(case: Case) -> Path:
-    return case.path

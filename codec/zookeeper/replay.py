@@ -353,7 +353,7 @@ class Tree:
         self._sessions[row, at.Z_TIMEOUT], self._sessions[row, at.Z_OPEN] = timeout, 1
 
     def reserve_acls(self, number: int) -> None:
-        """Numbers of ACLs up to this one are given to none any more."""
+        """Numbers of ACLs up to this one are given to none any more: a server does not set them back where it gives up on a snapshot."""
         self._s[at.ACL_INDEX] = max(int(self._s[at.ACL_INDEX]), number)
 
     @property
@@ -580,15 +580,6 @@ class Tree:
     def zxid(self) -> int:
         """The last transaction that was applied."""
         return int(self._s[at.LAST])
-
-    @property
-    def acl_index(self) -> int:
-        """The number that was given to a list of ACLs last. A server does not set it back where it gives up on a snapshot."""
-        return int(self._s[at.ACL_INDEX])
-
-    @acl_index.setter
-    def acl_index(self, number: int) -> None:
-        self._s[at.ACL_INDEX] = number
 
     @property
     def quota_paths(self) -> list[bytes]:
