@@ -59,6 +59,10 @@ class OutOfBounds(Thrown):
     java = "java.lang.StringIndexOutOfBoundsException"
 
 
+class IndexOutOfBounds(Thrown):
+    java = "java.lang.ArrayIndexOutOfBoundsException"
+
+
 class DatadirFailure(Thrown):
     """The directories themselves are not as they should be."""
 
@@ -81,11 +85,12 @@ def exit_code(thrown: Thrown) -> int:
 
 
 _BY_NAME = {
-    kind.java.rpartition(".")[2]: kind for kind in (Thrown, NullPointer, IllegalArgument, OutOfBounds)
+    kind.java.rpartition(".")[2]: kind
+    for kind in (Thrown, NullPointer, NumberFormat, IllegalArgument, OutOfBounds, IndexOutOfBounds)
 }
 
 
 def died_of(words: str) -> Thrown:
     """The exception that a tree says a server would die of: the class without its package, and the message."""
     name, _, message = words.partition(": ")
-    return _BY_NAME[name](message)
+    return _BY_NAME.get(name, Thrown)(message)

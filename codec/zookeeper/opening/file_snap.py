@@ -17,6 +17,7 @@ from logwright.codec.disk import Disk
 from logwright.codec.fault import UnreadableError
 from logwright.codec.intrinsics import load_i32be, load_i64be
 from logwright.codec.java import java_string
+from logwright.codec.zookeeper.acl import AclTable
 from logwright.codec.zookeeper.files import CANDIDATES, DataFile, looks_whole, snapshots
 from logwright.codec.zookeeper.jute import STAT_PERSISTED
 from logwright.codec.zookeeper.names import parse_hex, zxid_text
@@ -41,6 +42,7 @@ from logwright.codec.zookeeper.opening.exceptions import (
     Thrown,
     died_of,
 )
+from logwright.codec.zookeeper.opening.nulls import in_acls
 from logwright.codec.zookeeper.opening.settings import Settings
 from logwright.codec.zookeeper.opening.stream import Stream
 from logwright.codec.zookeeper.replay import Mismatch, Tree
@@ -142,7 +144,7 @@ class Reading:
         if magic != MAGIC:
             raise IOFailure(f"mismatching magic headers {magic} !=  {MAGIC}")
         self._sessions()
-        self._done(*read_acl_table(self.data, self.at, len(self.data), self.settings.limit))
+        self._acls()
         self._tree(zxid)
         self._seal()
         if self.settings.digests and self._digest(zxid):
@@ -194,6 +196,18 @@ class Reading:
         if whole < count:
             self._need(_SESSION)
 
+    def _acls(self) -> None:
+        """`ReferenceCountedACLCache.deserialize`."""
+        start = self.at
+        self._done(*read_acl_table(self.data, start, len(self.data), self.settings.limit))
+        table, _, _ = AclTable.parse(self.data, start, self.at)
+        self.loaded.acl_index = max(self.loaded.acl_index, *table.ids.tolist(), 0)
+        names = table.lists.values
+        if names.field("scheme").null_count or names.field("id").null_count:
+            failure = in_acls(table.lists.to_pylist())
+            assert failure is not None
+            raise failure
+
     def _tree(self, zxid: int) -> None:
         """`DataTree.deserialize`."""
         limit, strict = self.settings.limit, int(not self.settings.null_paths)
@@ -224,7 +238,6 @@ class Reading:
         """The nodes as a tree. Raises `Thrown` for the first one that can't be added."""
         data = self.data
         shape = Shape.of(lambda offset, length: data[offset : offset + length], len(data))
-        self.loaded.acl_index = max(self.loaded.acl_index, *shape.acls.ids.tolist(), 0)
         tree = Tree.bare(**self.settings.tree)
         tree.load_shape(shape, zxid)
         found = tree.load_frames(self.window, frames, shape)
@@ -265,7 +278,7 @@ class Reading:
         text = java_string(self.data[start : self.at].tobytes())
         value = parse_hex(text)
         if value is None:
-            raise NumberFormat(f'For input string: "{text}"')
+            raise NumberFormat(f'For input string: "{text}" under radix 16')
         return value
 
     def _last_processed(self) -> bool:

@@ -18,6 +18,7 @@ from logwright.codec.zookeeper.files import DataFile, base, logs, logs_from
 from logwright.codec.zookeeper.jute import NULL
 from logwright.codec.zookeeper.opening.archive import END_OF_FILE, SOUND, UNREASONABLE, UNSUPPORTED, read_txns
 from logwright.codec.zookeeper.opening.exceptions import EndOfFile, IOFailure, NullPointer, Thrown
+from logwright.codec.zookeeper.opening.nulls import BYTES
 from logwright.codec.zookeeper.opening.settings import Settings
 from logwright.codec.zookeeper.records import (
     BAD_LENGTH,
@@ -128,7 +129,7 @@ class FileTxnLog:
             if why == BAD_LENGTH:
                 length = load_i32be(window.data, stop + LENGTH)
                 if length == NULL:
-                    raise NullPointer('Cannot read the array length because "bytes" is null')
+                    raise NullPointer(BYTES)
                 raise IOFailure(f"Unreasonable length = {length}")
             if why == CHECKSUM:
                 raise IOFailure("CRC check failed")

@@ -18,12 +18,15 @@ from logwright.codec.zookeeper.opening.exceptions import (
     IllegalState,
     IOFailure,
     LogDirContent,
+    NullPointer,
     SnapDirContent,
     died_of,
 )
 from logwright.codec.zookeeper.opening.file_snap import FileSnap, Loaded, ZxidDigest
 from logwright.codec.zookeeper.opening.file_txn_log import FileTxnLog, Records, Stop
+from logwright.codec.zookeeper.opening.nulls import in_txn
 from logwright.codec.zookeeper.opening.settings import Settings
+from logwright.codec.zookeeper.records import BODY
 from logwright.codec.zookeeper.replay import Tree
 
 INITIALIZE = "initialize"
@@ -115,7 +118,9 @@ class FileTxnSnapLog:
     def _reached(self, restored: Restored, zxid: int) -> bool:
         """Whether the zxid of a snapshot's digest is that of the snapshot, or of a transaction behind it."""
         file = restored.loaded.file
-        return file is not None and file.zxid == zxid or any((one == zxid).any() for one in restored.applied)
+        if file is not None and file.zxid == zxid:
+            return True
+        return any((one == zxid).any() for one in restored.applied)
 
     def _apply(self, restored: Restored, records: Records, zxids: Int64s) -> None:
         """Raises `Thrown` where a transaction is the server's end."""
@@ -124,7 +129,11 @@ class FileTxnSnapLog:
         )
         applied = restored.tree.apply_frames(records.window, frames, check=self.settings.digests)
         if applied.died is not None:
-            raise died_of(applied.died.error)
+            thrown = died_of(applied.died.error)
+            if isinstance(thrown, NullPointer) and not thrown.message:
+                i = applied.died.index
+                thrown = in_txn(records.window.data[frames.start[i] + BODY : frames.end[i] - 1].tobytes())
+            raise thrown
         restored.applied.append(zxids)
         restored.mismatches += [one.zxid for one in applied.mismatches]
         restored.zxid = max(restored.zxid, int(zxids.max()))
