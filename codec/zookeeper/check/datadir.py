@@ -127,14 +127,14 @@ class DataDirChecker:
             )
             self._say("", Kind.LINK, text, Severity.ERROR, "")
             return
-        text = f"{what}, and the logs begin with {zxid_text(first)}: what was before is lost"
-        self._say("", Kind.LINK, text, Severity.ERROR, "", lost={"last_zxid": first - 1})
+        text = f"{what}, and the logs begin with {zxid_text(first)}: what was before is in no file"
+        self._say("", Kind.LINK, text, Severity.ERROR, "")
 
     def _gaps(self, logs: list[Log], base: int, sound: list[Snapshot]) -> None:
         oldest = min((one.zxid for one in sound), default=0)
         for gap in reach.gaps(logs, oldest):
             log, at = reach.place(logs, gap.record)
-            if at and log.start[at] != log.end[at - 1]:
+            if log.start[at] != (log.end[at - 1] if at else HEADER_SIZE):
                 continue  # the damage between them was told
             span = reach.span(gap)
             rows, lost = gap.last - gap.first + 1, {"first_zxid": gap.first, "last_zxid": gap.last}

@@ -93,7 +93,7 @@ def superseded_by(logs: Sequence[Log]) -> list[Log]:
     zxids to other transactions. Their cuts say so."""
     out = list(logs)
     for i, log in enumerate(out):
-        later = next((other for other in out[i + 1 :] if len(other.zxid)), None)
+        later = next((other for other in out[i + 1 :] if len(other.zxid) and other.named > log.named), None)
         if later is None:
             continue
         dead = (log.start >= log.damage) & (log.zxid >= later.first)

@@ -17,18 +17,21 @@ from logwright.codec.base import Chunk
 from logwright.codec.fault import DamageError, UsageError
 from logwright.codec.layout import Listing, Plan, Summary
 from logwright.codec.mending import Cut, Kept, Mended, Mending, Strategy
-from logwright.codec.option import Option, Options
-from logwright.codec.zookeeper import snapshot
+from logwright.codec.option import Option, Options, parse_choice
+from logwright.codec.zookeeper import files, snapshot
 from logwright.codec.zookeeper.files import base as base_name
 from logwright.codec.zookeeper.mend import epochs, logs, reach, snapshots
+from logwright.codec.zookeeper.mend.assembled import Assembled
 from logwright.codec.zookeeper.mend.epochs import EPOCHS
 from logwright.codec.zookeeper.mend.examine import LIMITS, Found, examine, zxids
 from logwright.codec.zookeeper.mend.heal import DATA_INCONSISTENCY, error_record
+from logwright.codec.zookeeper.mend.judge import judge
 from logwright.codec.zookeeper.mend.logs import Log
 from logwright.codec.zookeeper.mend.reach import Base, Gap, up_to
 from logwright.codec.zookeeper.mend.snapshots import Snapshot
 from logwright.codec.zookeeper.names import epoch_of, log_name, snapshot_name, zxid_text
 from logwright.codec.zookeeper.snapshot_tables import ROWS
+from logwright.codec.zookeeper.trace import Trace, trace
 from logwright.codec.zookeeper.txns import FILE_HEADER
 
 CHOP = Option(
@@ -38,7 +41,16 @@ CHOP = Option(
     low=0,
     high=(1 << 63) - 1,
 )
-REPAIR_OPTIONS = (CHOP, *LIMITS)
+TELL, CUT = "tell", "cut"
+MISMATCH = Option(
+    "digest.mismatch",
+    TELL,
+    "Strategy prefix: what becomes of a transaction whose digest is not that of the tree after it, though its checksum is right: it is told, "
+    "as a server does in its log, or the history is cut before it",
+    parse_choice,
+    (TELL, CUT),
+)
+REPAIR_OPTIONS = (CHOP, MISMATCH, *LIMITS)
 MOST_FILLED = 1 << 20
 """So many transactions that are missing are made up for, at most."""
 _FILLED_AT_ONCE = 1 << 12
@@ -91,6 +103,7 @@ class DataDirMending:
     def go_back(self) -> None:
         """To the longest history without a gap, or less where that is asked for."""
         found = self.found
+        judge(found)
         base = self._base()
         until = reach.furthest(found.logs, base.zxid)
         missing = reach.gaps(found.logs, base.zxid)
@@ -102,6 +115,13 @@ class DataDirMending:
                 self._missing(gap)
         if self.chop is not None and self.chop < until:
             until, why = self.chop, f"behind {zxid_text(self.chop)}, where it is chopped off"
+        if self.options[MISMATCH.name] == CUT:
+            wrong = self._traced(base).wrong
+            if wrong and wrong[0].zxid <= until:
+                until, why = (
+                    wrong[0].zxid - 1,
+                    f"the digest of {zxid_text(wrong[0].zxid)} is not that of the tree after it",
+                )
         self._cut_logs(until, why)
         self._snapshots(until, base)
         self._finish(base, until)
@@ -132,6 +152,14 @@ class DataDirMending:
         self._refuse(f"{what}, and {begin}")
         raise AssertionError
 
+    def _traced(self, base: Base) -> Trace:
+        """A replay of what is there, put right, from a snapshot on."""
+        found = self.found
+        pieces = [Mended(one.name, one.pieces or []) for one in found.snapshots if one is base.snapshot]
+        pieces += [Mended(base_name(log.file), list(logs.pieces(log))) for log in found.logs]
+        seen = Assembled(found.listing, pieces)
+        return trace(seen, next(iter(files.snapshots(seen)), None))
+
     def _refuse(self, why: str) -> None:
         raise DamageError(
             f"there is no whole history to go back to: {why}",
@@ -142,6 +170,7 @@ class DataDirMending:
     def salvage(self) -> None:
         """All good transactions, and the newest tree that they can be applied to."""
         found = self.found
+        judge(found)
         base = next(iter(reach.bases(found)), None) or self._left()
         if self.chop is not None:
             self._cut_logs(self.chop, f"behind {zxid_text(self.chop)}, where it is chopped off")
@@ -309,10 +338,24 @@ class DataDirMending:
         self.drops += [log.file for log in found.logs if base_name(log.file) != log.file]
         self.rows += sum(one.rows for one in found.snapshots) + sum(len(log.zxid) for log in found.logs)
         self._epochs(until)
-        self.notes.append(f"The tree is that of transaction {zxid_text(until)}.")
+        self._tell(until)
         large = max((log.largest for log in found.logs), default=0)
         if large:
             self.before.append(f"set jute.maxbuffer to {large} at least: a transaction is that large")
+
+    def _tell(self, until: int) -> None:
+        """What is in the result, seen as a server would."""
+        seen = Assembled(self.found.listing, self.files())
+        found = trace(seen, next(iter(files.candidates(seen)), None))
+        nodes = len(found.tree)
+        self.notes.append(
+            f"The tree is that of transaction {zxid_text(until)}, it has {nodes:,} node{'s' if nodes != 1 else ''}."
+        )
+        for one in found.wrong[:1]:
+            self.notes.append(
+                f"The digest that is stored with {zxid_text(one.zxid)} is not that of the tree: something is not what was written, though all "
+                f"checksums are right. {MISMATCH.name}={CUT} goes back to before it."
+            )
 
     def _judge_losses(self, base: Base) -> None:
         """What is cut where no transaction is missing has cost none."""
