@@ -270,10 +270,14 @@ class Bytes(Type):
 
 @dataclass(frozen=True)
 class Repeated(Type):
-    """Items one after the other. `count` is the type of a count before them, the name of a field before, or "rest"."""
+    """Items one after the other. `count` is the type of a count before them, the name of a field before, or "rest".
+
+    `null`: the count that says that there is no list, where one does; other counts below 0 say that it is empty then.
+    """
 
     item: Type
     count: Type | str = "rest"
+    null: int | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "min_size", self.count.min_size if isinstance(self.count, Type) else 0)

@@ -10,8 +10,9 @@ import re
 
 import pyarrow as pa
 
-from logwright.codec.describe import DescriptionError
+from logwright.codec.describe import DescriptionError, Field, Struct
 from logwright.codec.table import Column
+from logwright.codec.text import Word
 from logwright.codec.whole import ParseError, WholeCodec
 
 _LINE_END = re.compile(rb"\r\n|\r|\n")
@@ -32,7 +33,14 @@ def parse_number(data: bytes) -> int:
 
 
 def _codec(
-    name: str, title: str, files: str, column: Column, system: str, low: int | None, high: int | None
+    name: str,
+    title: str,
+    files: str,
+    column: Column,
+    system: str,
+    low: int | None,
+    high: int | None,
+    source: str,
 ) -> WholeCodec:
     def parse(data: bytes) -> pa.Table:
         value = parse_number(data)
@@ -58,6 +66,12 @@ def _codec(
         parse=parse,
         form=form,
         system=system,
+        text=Struct(
+            "".join(word.capitalize() for word in name.partition(".")[2].split("_")),
+            Field(column.name, Word(bits=64), column.doc),
+            doc="One line. What follows it is not looked at.",
+            source=source,
+        ),
     )
 
 
@@ -69,6 +83,7 @@ ACCEPTED_EPOCH = _codec(
     "the server does not start: IOException",
     None,
     None,
+    "QuorumPeer.readLongFromFile",
 )
 CURRENT_EPOCH = _codec(
     "zookeeper.current_epoch",
@@ -78,6 +93,7 @@ CURRENT_EPOCH = _codec(
     "the server does not start: IOException",
     None,
     None,
+    "QuorumPeer.readLongFromFile",
 )
 MYID = _codec(
     "zookeeper.myid",
@@ -87,5 +103,6 @@ MYID = _codec(
     "the server does not start: IllegalArgumentException",
     1,
     MOST_MYID,
+    "QuorumPeerConfig.setupMyId",
 )
 CODECS = (ACCEPTED_EPOCH, CURRENT_EPOCH, MYID)

@@ -34,6 +34,7 @@ from logwright.codec.describe import (
 from logwright.codec.describe import Bytes as BytesType
 from logwright.codec.intrinsics import copy, load_i32be, load_u8, store_32be
 from logwright.codec.kernel import kernel
+from logwright.codec.zookeeper.names import zxid_text
 
 Int64s = npt.NDArray[np.int64]
 
@@ -67,6 +68,7 @@ class Vector(Repeated):
     """A count of 32 bits and so many items; -1 for null. Other negative counts are read as no items."""
 
     count: Type | str = I32BE
+    null: int | None = NULL
 
     def pack(self, value: Any, scope: Scope) -> bytes:
         return I32BE.pack(NULL, scope) if value is None else super().pack(value, scope)
@@ -86,6 +88,9 @@ USTRING = JuteBytes(text=True)
 BOOLEAN = Int(1, signed=False, values={0: "false", 1: "true"})
 """A reader takes any other byte for true."""
 
+I64MS = Int(8, unit="ms")
+"""Milliseconds since 1970."""
+
 ID = Struct(
     "Id",
     Field("scheme", USTRING, "how clients of it prove who they are: world, digest, ip, sasl, x509"),
@@ -102,19 +107,26 @@ ACL = Struct(
     Field("id", ID, "to whom"),
     source="org.apache.zookeeper.data.ACL",
 )
+
+
+def in_hex(number: int, scope: Scope) -> str:
+    """What ids and zxids mean to people."""
+    return zxid_text(number)
+
+
 STAT_PERSISTED = Struct(
     "StatPersisted",
-    Field("czxid", I64BE, "zxid of the transaction that created the node"),
-    Field("mzxid", I64BE, "zxid of the last change of its data"),
-    Field("ctime", I64BE, "milliseconds of its creation"),
-    Field("mtime", I64BE, "milliseconds of the last change of its data"),
+    Field("czxid", I64BE, "zxid of the transaction that created the node", says=in_hex),
+    Field("mzxid", I64BE, "zxid of the last change of its data", says=in_hex),
+    Field("ctime", I64MS, "milliseconds of its creation"),
+    Field("mtime", I64MS, "milliseconds of the last change of its data"),
     Field("version", I32BE, "changes of its data"),
     Field("cversion", I32BE, "changes of its children, as it is stored: creations count once, deletions not"),
     Field("aversion", I32BE, "changes of its ACL"),
     Field(
         "ephemeral_owner", I64BE, "the session of an ephemeral node; or what kind of node it is, and its TTL"
     ),
-    Field("pzxid", I64BE, "zxid of the last change of its children"),
+    Field("pzxid", I64BE, "zxid of the last change of its children", says=in_hex),
     source="org.apache.zookeeper.data.StatPersisted",
 )
 ACL_MIN = ACL.min_size

@@ -18,6 +18,7 @@ import pyarrow as pa
 from logwright.codec import address
 from logwright.codec.base import Bytes, Chunk, Decoded, Frames, Match, Window
 from logwright.codec.describe import Struct
+from logwright.codec.explain import Focus, Node
 from logwright.codec.fault import Fault, Kind, UsageError
 from logwright.codec.layout import Listing
 from logwright.codec.mending import Cut, Kept, Strategy
@@ -26,6 +27,7 @@ from logwright.codec.table import Table
 from logwright.codec.zookeeper import again, encode
 from logwright.codec.zookeeper.acl import ACLS
 from logwright.codec.zookeeper.expand import MAGICS, Expanded, expand
+from logwright.codec.zookeeper.explain import packed_of, snapshot_of
 from logwright.codec.zookeeper.names import SNAPSHOT, parse
 from logwright.codec.zookeeper.node import NODE, NODE_MIN, seek
 from logwright.codec.zookeeper.sections import (
@@ -255,6 +257,22 @@ class ZooKeeperSnapshot:
 
     def frame_bounds(self, frames: Frames, column: str) -> tuple[Any, Any]:
         return None, None
+
+    described: Sequence[Struct] = structures
+
+    def explain(
+        self, window: Window, context: SnapshotContext, focus: Focus, *, frame: bool
+    ) -> Sequence[Node]:
+        """See `codec.base.Explains`."""
+        if context.read is None:
+            _prepare_from(self, window, context)
+        if context.compression == "none" or window.offset or not window.final:
+            return snapshot_of(window, context.shape, focus, frame=frame)
+        made = self._expand(window, context)
+        inner = None if context.inner is None else context.inner.shape
+        return packed_of(
+            window, made.data.tobytes(), inner, focus, how=context.compression, problem=made.error
+        )
 
     # Changing and writing
 

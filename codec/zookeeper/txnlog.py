@@ -17,6 +17,7 @@ from logwright.codec import address
 from logwright.codec.base import Bytes, Chunk, Decoded, Frames, Match, Window
 from logwright.codec.columns import contents, numbers
 from logwright.codec.describe import Struct
+from logwright.codec.explain import Focus, Node
 from logwright.codec.fault import Fault, Kind, Severity, UsageError
 from logwright.codec.intrinsics import load_i32be, load_i64be
 from logwright.codec.layout import Listing
@@ -32,6 +33,7 @@ from logwright.codec.zookeeper.bodies import (
     Bodies,
     type_names,
 )
+from logwright.codec.zookeeper.explain import log_of
 from logwright.codec.zookeeper.jute import MAX_BUFFER, Int64s, slices
 from logwright.codec.zookeeper.records import (
     BODY,
@@ -220,6 +222,13 @@ class TxnLog:
 
     def prepare(self, read: Callable[[int, int], Bytes], size: int, context: TxnLogContext) -> None:
         """Nothing lies elsewhere; a codec that prepares is asked about empty files too, which no server wants."""
+
+    described: Sequence[Struct] = (FILE_HEADER, RECORD)
+
+    def explain(self, window: Window, context: TxnLogContext, focus: Focus, *, frame: bool) -> Sequence[Node]:
+        """See `codec.base.Explains`."""
+        exploded = context.options["multi"] == EXPLODED
+        return log_of(window, focus, frame=frame, exploded=exploded)
 
     # Finding records
 

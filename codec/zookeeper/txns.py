@@ -24,7 +24,7 @@ from logwright.codec.describe import (
     Type,
 )
 from logwright.codec.describe import Bytes as BytesType
-from logwright.codec.zookeeper.jute import ACL, BOOLEAN, BUFFER, USTRING, Vector
+from logwright.codec.zookeeper.jute import ACL, BOOLEAN, BUFFER, I64MS, USTRING, Vector, in_hex
 
 # Types of transactions (`ZooDefs.OpCode`)
 
@@ -199,10 +199,10 @@ DIGEST_VERSION = 2
 
 PAYLOAD = Struct(
     "TxnLogEntry",
-    Field("client_id", I64BE, "the session; 0 where the server does it on its own"),
+    Field("client_id", I64BE, "the session; 0 where the server does it on its own", says=in_hex),
     Field("cxid", I32BE, "number of the request within the session"),
-    Field("zxid", I64BE, "number of the transaction: epoch << 32 | counter"),
-    Field("time", I64BE, "milliseconds"),
+    Field("zxid", I64BE, "number of the transaction: epoch << 32 | counter", says=in_hex),
+    Field("time", I64MS, "milliseconds"),
     Field("type", _TYPE, "what it does"),
     Field(
         "body",
