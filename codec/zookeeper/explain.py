@@ -23,7 +23,7 @@ from logwright.codec.zookeeper.sections import (
     Seal,
     Shape,
 )
-from logwright.codec.zookeeper.txns import FILE_HEADER, MAGIC, MULTI_TXN, RECORD
+from logwright.codec.zookeeper.txns import FILE_HEADER, MAGIC, MULTI_TXN, RECORD, TXN
 from logwright.codec.zookeeper.txns import HEADER_SIZE as LOG_HEADER_SIZE
 
 # Logs
@@ -55,7 +55,7 @@ def _cover(record: Node) -> None:
 def _number(record: Node, *, exploded: bool) -> None:
     """Say which nodes are rows."""
     multi = next((one for one in record.walk() if one.type == MULTI_TXN.name), None)
-    subs = [one for one in multi.walk() if one.name.startswith("[")] if multi is not None and exploded else []
+    subs = [one for one in multi.walk() if one.type == TXN.name] if multi is not None and exploded else []
     for place, one in enumerate(subs):
         one.row = place
     if not subs:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from explained import tiles
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,6 +25,7 @@ from logwright.codec.describe import (
     Switch,
     structures,
 )
+from logwright.codec.explain import Explainer, Node
 from logwright.codec.fault import UsageError
 from logwright.codec.java import java_string, java_strings
 from logwright.codec.zookeeper import jute
@@ -50,8 +52,9 @@ def test_values(kind: Any, value: Any, data: str) -> None:
     stored = bytes.fromhex(data)
     assert kind.pack(value, {}) == stored
     assert kind.unpack(stored, 0, len(stored), {}) == (value, len(stored))
-    spans = list(kind.walk(stored, 0, len(stored), {}, "x", ""))
-    assert sum(span.length for span in spans) == len(stored)
+    nodes = Explainer(stored).all(kind, 0, len(stored), {}, "x")
+    tiles(nodes, stored, 0)
+    assert not any(one.problem for one in nodes[0].walk())
 
 
 def test_odd_values() -> None:
@@ -59,11 +62,16 @@ def test_odd_values() -> None:
         BUFFER.unpack(bytes.fromhex("fffffffe"), 0, 4, {})
     # Any other negative count reads as none, which writing does not give again.
     assert Vector(USTRING).unpack(bytes.fromhex("fffffffb"), 0, 4, {}) == ([], 4)
-    (span,) = Vector(USTRING).walk(bytes.fromhex("fffffffb"), 0, 4, {}, "x", "")
-    assert span.meaning == "none"
+    assert _explained(Vector(USTRING), "fffffffb").meaning == "no items"
+    assert _explained(Vector(USTRING), "ffffffff").meaning == "null"
     assert "vector of" in Vector(ACL).label()
     assert STAT_PERSISTED.head_size == 60
     assert jute.ACL_MIN == 12
+
+
+def _explained(kind: Any, data: str) -> Node:
+    (node,) = Explainer(bytes.fromhex(data)).all(kind, 0, len(data) // 2, {}, "x")
+    return node
 
 
 def test_text_is_what_java_writes() -> None:
@@ -181,9 +189,12 @@ def test_something_enclosed() -> None:
     stored = whole.pack(value)
     assert stored.hex() == "01" + "00000007" + "02" + "00000002" + "7879" + "03"
     assert whole.unpack(stored) == (value, len(stored))
-    assert [span.path for span in whole.walk(stored, 0, len(stored))] == [
-        "b", "inner.length", "inner.a", "inner.rest.length", "inner.rest", "c",
-    ]  # fmt: skip
+    (node,) = Explainer(stored).all(whole, 0, len(stored))
+    tiles([node], stored, 0)
+    assert [leaf.name for leaf in node.leaves()] == ["b", "length", "a", "length", "data", "c"]
+    wrong = Explainer(stored[:1] + b"\0\0\0\x63" + stored[5:]).all(whole, 0, len(stored))
+    tiles(wrong, stored[:1] + b"\0\0\0\x63" + stored[5:], 0)
+    assert "99 bytes should follow, there are 8" in [one.problem for one in wrong[0].walk()]
     assert [one.name for one in structures([whole])] == ["Whole", "Inner"]
     assert kind.label() == "Inner, length int32 BE"
     with pytest.raises(DescriptionError, match="1 bytes left behind Inner"):
@@ -206,14 +217,15 @@ def test_nothing_and_what_the_bytes_decide() -> None:
     kind = Switch(
         lambda scope: Nothing() if scope.get("x") is None else U8,
         (U8, Nothing()),
-        lambda buf, at, end, scope: U8 if end > at else Nothing(),
+        look=lambda buf, at, end, scope: U8 if end > at else Nothing(),
     )
     struct = Struct("S", Field("x", kind))
     assert struct.unpack(b"") == ({"x": None}, 0)
     assert struct.unpack(b"\5") == ({"x": 5}, 1)
     assert struct.pack({"x": None}) == b""
     assert struct.pack({"x": 5}) == b"\5"
-    assert list(struct.walk(b"", 0, 0)) == []
+    (node,) = Explainer(b"").all(struct, 0, 0)
+    assert (node.start, node.end, node.problem) == (0, 0, "")
     assert kind.label() == "uint8 or nothing"
     with pytest.raises(DescriptionError, match="nothing can be here"):
         Nothing().pack(1, {})
