@@ -26,7 +26,7 @@ from logwright.codec.zookeeper import state as at
 from logwright.codec.zookeeper import tree as trees
 from logwright.codec.zookeeper.acl import OPEN, AclTable, flat, packed, table_bytes
 from logwright.codec.zookeeper.bodies import DIGEST, DIGEST_VALUE, MEASURES, Bodies
-from logwright.codec.zookeeper.columns import NODE_COLUMNS, TTL_MAX
+from logwright.codec.zookeeper.columns import NODE_COLUMNS, TTL_MAX, TTLS, kinds_of
 from logwright.codec.zookeeper.digest import VERSION, crc32_raw, signed
 from logwright.codec.zookeeper.encode import AclLists, Given, raw_lists
 from logwright.codec.zookeeper.expand import expand
@@ -633,6 +633,12 @@ class Tree:
         used = self._nodes[: self._s[at.ROWS]]
         below = np.flatnonzero((used[:, at.N_PARENT] == row) & (used[:, at.N_ALIVE] == 1))
         return sorted(self._path(one) for one in below.tolist())
+
+    def ttl_paths(self) -> list[bytes]:
+        """The paths of nodes with a TTL, also where they are taken for ephemeral ones."""
+        rows = self._live()
+        rows = rows[kinds_of(self._nodes[rows, at.N_OWNER]) == TTLS]
+        return sorted(self._path(row) for row in rows.tolist())
 
     def orphans(self) -> list[bytes]:
         """The paths of nodes that are there and that no walk from the root meets, in order."""

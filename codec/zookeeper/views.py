@@ -106,7 +106,7 @@ def parts(listing: Listing, plan: Plan, view: str, options: Options) -> Sequence
     """See `codec.layout.Layout.parts`."""
     if view == "txns":
         return materialize.log_parts(listing, _used(listing, plan))
-    how: dict[str, Any] = {"prefix": _prefix(options["path_prefix"]), "upto": options["at_zxid"]}
+    how: dict[str, Any] = {"prefix": prefix_of(options["path_prefix"]), "upto": options["at_zxid"]}
     if view == "history":
         runs = [Run((part,)) for part in materialize.log_parts(listing, _used(listing, plan))]
         return [Group(tuple(runs), how)] if runs else []
@@ -119,7 +119,7 @@ def _used(listing: Listing, plan: Plan) -> list[DataFile]:
     return [one for one in logs(listing) if one.name in primary]
 
 
-def _prefix(text: str | None) -> str:
+def prefix_of(text: str | None) -> str:
     """Without the / at its end; "" for all."""
     return "" if text is None else text.rstrip("/")
 

@@ -25,7 +25,6 @@ from logwright.codec.zookeeper.records import (
     BODY,
     CHECKSUM,
     CROWDED,
-    END,
     HEAD,
     HEAD_FIELDS,
     NEED,
@@ -53,7 +52,7 @@ class Records:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """A log ends here for the server, which says nothing: why, where, and what follows it is not read."""
+    """A log ends here for a server, although something follows: where, and why. It goes on with the next log."""
 
     file: DataFile
     position: int
@@ -133,9 +132,18 @@ class FileTxnLog:
                 raise IOFailure(f"Unreasonable length = {length}")
             if why == CHECKSUM:
                 raise IOFailure("CRC check failed")
-            if at < file.size:
+            if at < file.size and (why != ZERO or self._more(file, at)):
                 yield Stop(file, at, _WORDS[why])
             return
+
+    def _more(self, file: DataFile, at: int) -> bool:
+        """Whether anything but zeros follows."""
+        while at < file.size:
+            data = self._read(file, at, WINDOW)
+            if not data or data.strip(b"\0"):
+                return bool(data)
+            at += len(data)
+        return False
 
     def _read(self, file: DataFile, offset: int, length: int) -> bytes:
         try:
@@ -183,8 +191,7 @@ class FileTxnLog:
 
 
 _WORDS = {
-    END: "",
     TORN: "the file ends in a transaction",
-    ZERO: "a length of 0, as of what is allocated ahead",
+    ZERO: "a length of 0, as where nothing follows",
     NO_EOR: "Last transaction was partial.",
 }

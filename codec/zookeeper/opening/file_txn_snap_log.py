@@ -53,6 +53,11 @@ class Restored:
     """The snapshot's digest, where no transaction came to its zxid."""
 
     @property
+    def begun(self) -> int:
+        """The zxid of the snapshot, 0 without one."""
+        return 0 if self.loaded.file is None else self.loaded.file.zxid
+
+    @property
     def transactions(self) -> int:
         return sum(map(len, self.applied))
 

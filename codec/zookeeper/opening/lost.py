@@ -14,7 +14,6 @@ from logwright.codec.walk import Reader, Stretch, walk
 from logwright.codec.zookeeper import txnlog
 from logwright.codec.zookeeper.files import DataFile, base
 from logwright.codec.zookeeper.jute import Int64s
-from logwright.codec.zookeeper.names import zxid_text
 from logwright.codec.zookeeper.records import TXN_FRAME
 
 _RANGES = 100
@@ -25,7 +24,8 @@ _RANGES = 100
 class Lost:
     """Transactions, and the ranges of zxids that they lie in."""
 
-    rows: int = 0
+    rows: int | None = 0
+    """None where nobody knows."""
     ranges: list[Mapping[str, Any]] = field(default_factory=list)
 
 
@@ -47,21 +47,21 @@ def lost(
 ) -> Lost:
     """The transactions above the snapshot's zxid that are in these files, and not among those that were applied."""
     got = np.unique(np.concatenate([np.zeros(0, np.int64), *served]))
-    out = Lost()
-    seen = got
+    ranges: list[Mapping[str, Any]] = []
+    rows, seen = 0, got
     for file in files:
         there = salvaged(listing, file, options)
         gone = np.setdiff1d(there[there > zxid], seen)
         seen = np.union1d(seen, gone)
-        out.rows += len(gone)
+        rows += len(gone)
         edges = np.flatnonzero(np.diff(gone, prepend=-1 << 62, append=1 << 62) != 1)
         for first, behind in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
-            if len(out.ranges) < _RANGES:
-                out.ranges.append(
+            if len(ranges) < _RANGES:
+                ranges.append(
                     {
                         "file": file.name,
-                        "first_zxid": zxid_text(int(gone[first])),
-                        "last_zxid": zxid_text(int(gone[behind - 1])),
+                        "first_zxid": int(gone[first]),
+                        "last_zxid": int(gone[behind - 1]),
                     }
                 )
-    return out
+    return Lost(rows, ranges)

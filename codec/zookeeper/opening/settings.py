@@ -64,7 +64,14 @@ EXTENDED_TYPES = Option(
     "TTL nodes are known as such; without it they are deleted at the start, as nodes of a session that is gone",
     parse_bool,
 )
+DISTRIBUTED = Option(
+    "distributed",
+    False,
+    "The server is a member of an ensemble (QuorumPeerConfig.isDistributed): its epochs must agree with its transactions",
+    parse_bool,
+)
 OPTIONS = (
+    DISTRIBUTED,
     TRUST_EMPTY,
     AUTOCREATE,
     CLOSE_SESSION_TXN,
@@ -109,6 +116,10 @@ class Settings:
     @property
     def name(self) -> str:
         return ".".join(map(str, self.version))
+
+    @property
+    def distributed(self) -> bool:
+        return bool(self.options["distributed"])
 
     @property
     def digests(self) -> bool:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
 
 import pyarrow as pa
 
@@ -14,21 +13,20 @@ from logwright.codec.fault import LogwrightError, UsageError
 from logwright.codec.layout import Group, Listing, Part
 from logwright.codec.option import Options
 from logwright.codec.predict import Verdict
-from logwright.codec.zookeeper import encode
-from logwright.codec.zookeeper.files import apart, logs, logs_from, snapshots
-from logwright.codec.zookeeper.names import VERSION_DIR, epoch_of, snapshot_name, zxid_text
+from logwright.codec.zookeeper import encode, materialize, views
+from logwright.codec.zookeeper.files import apart
+from logwright.codec.zookeeper.names import VERSION_DIR, snapshot_name
+from logwright.codec.zookeeper.opening import verdict
 from logwright.codec.zookeeper.opening.exceptions import Thrown
-from logwright.codec.zookeeper.opening.file_txn_snap_log import EMPTY, FileTxnSnapLog, Restored
-from logwright.codec.zookeeper.opening.lost import Lost, lost
+from logwright.codec.zookeeper.opening.file_txn_snap_log import FileTxnSnapLog, Restored
+from logwright.codec.zookeeper.opening.quorum_peer import load_epochs
 from logwright.codec.zookeeper.opening.settings import OPTIONS, VERSIONS, Settings, version_of
 from logwright.codec.zookeeper.replay import Tree
 from logwright.codec.zookeeper.write import of_tree
 
 __all__ = ["OPTIONS", "VERSIONS", "Opened", "open_datadir"]
 
-VIEW = "tree"
-_SHOWN = 5
-"""So many of a kind are named in a warning."""
+_VIEWS = ("tree", "sessions", "acls")
 
 
 class Opened:
@@ -42,9 +40,11 @@ class Opened:
         thrown: Thrown | None,
         restored: Restored | None,
         dead: Sequence[bytes] = (),
+        expired: Sequence[bytes] = (),
     ) -> None:
         self._disk, self.settings, self._listing = disk, settings, listing
-        self.thrown, self.restored, self.dead = thrown, restored, dead
+        self.thrown, self.restored = thrown, restored
+        self.dead, self.expired = dead, expired
 
     @property
     def tree(self) -> Tree | None:
@@ -54,7 +54,7 @@ class Opened:
     @property
     def saved(self) -> str | None:
         """The name of the snapshot that is written at the start."""
-        if self.restored is None or not self.settings.saves_at_start:
+        if self.restored is None or not self.settings.saves_at_start or self.settings.distributed:
             return None
         return snapshot_name(self.restored.last_processed, self.settings.method)
 
@@ -75,11 +75,10 @@ class Opened:
     @cached_property
     def verdict(self) -> Verdict:
         disk, saved = self._disk, self.saved
-        removes = tuple(disk.removes)
-        verdict = Verdict("zookeeper", self.settings.name, False, "", removes=removes)
+        said = Verdict("zookeeper", self.settings.name, False, "", removes=tuple(disk.removes))
         if self.thrown is not None:
             return replace(
-                verdict,
+                said,
                 opens=False,
                 scope="process",
                 error=self.thrown.message or None,
@@ -88,83 +87,19 @@ class Opened:
                 serves={"stops_at": None},
             )
         assert self.restored is not None
-        gone = self._gone()
+        restored, listing = self.restored, self._listing
+        gone = verdict.gone(listing, restored, self.expired, self.settings.options)
         there = saved is not None and any(one.name == saved for one in self._listing.entries())
         return replace(
-            verdict,
+            said,
             rows=len(self.restored.tree),
             rows_lost=gone.rows,
             lost=tuple(gone.ranges),
-            serves=self._serves(),
-            rewrites=(saved,) if saved is not None and there else (),
-            creates=(saved,) if saved is not None and not there else (),
-            warnings=tuple(self._warnings()),
+            serves=verdict.serves(restored),
+            rewrites=(*disk.rewrites, *((saved,) if saved is not None and there else ())),
+            creates=(*disk.creates, *((saved,) if saved is not None and not there else ())),
+            warnings=tuple(verdict.warnings(listing, restored, self.dead, self.expired)),
         )
-
-    def _serves(self) -> dict[str, Any]:
-        assert self.restored is not None
-        restored = self.restored
-        file = restored.loaded.file
-        return {
-            "snapshot": None if file is None else file.name,
-            "zxid": zxid_text(restored.last_processed),
-            "transactions": restored.transactions,
-            "sessions": restored.tree.sessions().num_rows,
-            "stops_at": None,
-        }
-
-    def _gone(self) -> Lost:
-        """What is not served although it is undamaged. Only logs that end before their time hide anything, and gaps."""
-        assert self.restored is not None
-        restored = self.restored
-        zxid = 0 if restored.loaded.file is None else restored.loaded.file.zxid
-        if not restored.stops:
-            return Lost()
-        files = logs_from(logs(self._listing), zxid + 1)
-        return lost(self._listing, files, restored.applied, zxid, self.settings.options)
-
-    def _warnings(self) -> Iterator[str]:
-        assert self.restored is not None
-        restored = self.restored
-        loaded = restored.loaded
-        for name, failure in loaded.rejected:
-            yield f"problem reading snap file {name}: {failure}"
-        there = snapshots(self._listing)
-        if loaded.file is None and there:
-            yield f"none of {len(there)} snapshots is taken for whole: it starts with an empty tree"
-        if loaded.file is None and restored.transactions:
-            yield f"{EMPTY}This should only be allowed during upgrading."
-        for stop in restored.stops:
-            if stop.why:
-                yield f"{stop.file.name}: read up to byte {stop.position}: {stop.why}"
-        newest = max((one.zxid for one in there), default=0)
-        if restored.last_processed < newest:
-            yield f"the tree ends at {zxid_text(restored.last_processed)}, a snapshot of {zxid_text(newest)} is there"
-        yield from self._jump()
-        if restored.mismatches:
-            first = zxid_text(restored.mismatches[0])
-            yield (
-                f"Digests are not matching: the tree is another than it was when its logs were written, from zxid {first} on "
-                f"({len(restored.mismatches)} transactions)"
-            )
-        if restored.uncovered is not None:
-            yield (
-                f"Highest txn zxid {zxid_text(restored.zxid)} is not covering the snapshot digest zxid "
-                f"{zxid_text(restored.uncovered.zxid)}, which might lead to inconsistent state"
-            )
-        if self.dead:
-            shown = ", ".join(one.decode(errors="replace") for one in self.dead[:_SHOWN])
-            more = f", and {len(self.dead) - _SHOWN} more" if len(self.dead) > _SHOWN else ""
-            yield f"nodes of sessions that are gone are deleted: {shown}{more}"
-
-    def _jump(self) -> Iterator[str]:
-        """Transactions that are missing where nobody looks: between the snapshot and the first one that is applied."""
-        assert self.restored is not None
-        restored = self.restored
-        zxid = 0 if restored.loaded.file is None else restored.loaded.file.zxid
-        first = next((int(one[0]) for one in restored.applied if len(one)), None)
-        if first is not None and first > zxid + 1 and epoch_of(first) == epoch_of(zxid):
-            yield f"transactions {zxid_text(zxid + 1)} to {zxid_text(first - 1)} are not applied, and nothing is said of it"
 
     # What clients get
 
@@ -173,29 +108,20 @@ class Opened:
         return []
 
     def serves(self, view: str) -> bool:
-        """Raises `UsageError` for a view that a server does not have."""
+        """Raises `UsageError` for a view that a server does not have, or not of another time."""
         if view not in _VIEWS:
             raise UsageError(f"ZooKeeper serves no view {view!r}", advice=f"It serves {', '.join(_VIEWS)}")
+        if self.settings.options.given("at_zxid"):
+            raise UsageError(
+                "a server serves the tree as it is, not that of at_zxid", advice="Take another mode"
+            )
         return True
 
     def serve(self, view: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        options = self.settings.options
         if self.tree is not None:
-            yield from _VIEWS[view](self.tree, columns)
-
-
-def _sessions(tree: Tree, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    yield tree.sessions().select(list(columns))
-
-
-def _acls(tree: Tree, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    yield tree.acls().select(list(columns))
-
-
-_VIEWS: dict[str, Callable[[Tree, Sequence[str]], Iterator[pa.RecordBatch]]] = {
-    VIEW: Tree.nodes,
-    "sessions": _sessions,
-    "acls": _acls,
-}
+            prefix = views.prefix_of(options["path_prefix"] if options.given("path_prefix") else None)
+            yield from materialize.rows_of(self.tree, views.VIEWS[view], prefix, columns)
 
 
 def open_datadir(listing: Listing, options: Options, *, version: str | None, clean: bool | None) -> Opened:
@@ -207,10 +133,14 @@ def open_datadir(listing: Listing, options: Options, *, version: str | None, cle
     try:
         files.check()
         restored = files.restore()
+        if settings.distributed:
+            load_epochs(disk, restored.last_processed)
+            return Opened(disk, settings, listing, None, restored)
     except Thrown as thrown:
         return Opened(disk, settings, listing, thrown, None)
+    kept = [] if settings.extended_types else restored.tree.ttl_paths()
     dead = restored.tree.after_load()
-    return Opened(disk, settings, listing, None, restored, dead)
+    return Opened(disk, settings, listing, None, restored, dead, sorted(set(dead).intersection(kept)))
 
 
 def _above(listing: Listing) -> frozenset[str]:
