@@ -403,9 +403,11 @@ class DataDirMending:
     # The files
 
     def _filled_logs(self) -> set[str]:
-        """The names of logs that have nothing but transactions made up for."""
-        starts = np.cumsum([0, *(len(log.zxid) for log in self.found.logs)]).tolist()
-        return {log_name(gap.first) for gap in self.fills if gap.record in starts[:-1]}
+        """The names of logs that have nothing but transactions made up for: those before the first record of a log have one of their
+        own, so that both have their names from their first ones."""
+        starts = set(np.cumsum([0, *(len(log.zxid) for log in self.found.logs)]).tolist()[:-1])
+        taken = {base_name(log.file) for log in self.found.logs}
+        return {log_name(gap.first) for gap in self.fills if gap.record in starts} - taken
 
     def files(self) -> Iterator[Mended]:
         found = self.found
@@ -422,15 +424,14 @@ class DataDirMending:
         yield from self._logs()
 
     def _logs(self) -> Iterator[Mended]:
-        first = 0
+        first, own = 0, self._filled_logs()
         for log in self.found.logs:
             count = len(log.zxid)
             here = {gap.record - first: gap for gap in self.fills if first <= gap.record < first + count}
             first += count
-            if 0 in here:
-                # Before the first record of a log: in one of its own, so that both have their names from their first ones.
-                gap = here.pop(0)
-                pieces = [FILE_HEADER.pack({}), *self._filled(log, 0, gap)]
+            gap = here.get(0)
+            if gap is not None and log_name(gap.first) in own:
+                pieces = [FILE_HEADER.pack({}), *self._filled(log, 0, here.pop(0))]
                 yield Mended(log_name(gap.first), pieces, log.file)
             name = base_name(log.file)
             if log.sound and not here:
