@@ -317,8 +317,9 @@ class Tree:
     def load_frames(self, window: Window, frames: Frames, shape: Shape) -> Loaded:
         """Nodes of a plain snapshot, as its codec's scan finds them (sections among them are left out); of two with one path the last
         counts."""
-        which = np.flatnonzero(frames.header["kind"] == NODE_FRAME)
-        nodes = frames if len(which) == len(frames) else frames.pick(which)
+        kinds = frames.header["kind"]
+        which = np.flatnonzero(kinds == NODE_FRAME)
+        nodes = frames if len(which) == len(frames) else frames.pick(kinds == NODE_FRAME)
         header = nodes.header
         first = int(self._s[at.ROWS])
         self._load(
@@ -489,7 +490,8 @@ class Tree:
             0,
         )
         payload_ends = ends - 1
-        while True:
+        died: Death | None = None
+        while died is None:
             why = at.apply(
                 buf, payload_ends, heads, bodies.found, part, s, self._arena, self._nodes, self._table, self._sessions, self._hashed,
                 self._slots, self._forms, self._lists, self._acl_bytes, self._quotas.counts, self._quotas.hashed, self._quotas.paths,
@@ -497,26 +499,22 @@ class Tree:
             )  # fmt: skip
             if why in (at.DONE, at.REACHED):
                 break
-            error = None
             if why == at.DIED:
-                error = _death(int(s[at.CODE]), int(s[at.DETAIL]))
+                code, detail = int(s[at.CODE]), int(s[at.DETAIL])
+                died = Death(int(s[at.RECORD]), code, detail, _death(code, detail))
             elif why == at.HAPPENED:
-                error = self._quotas.happened(self)
-                s[[at.CODE, at.DETAIL]] = at.BAD_QUOTA, 0
+                # A multi, or the end of a session, may not be at its end.
+                died = _died_of_quota(self._quotas.happened(self), int(s[at.RECORD]) - (not s[at.POSITION]))
             elif why == at.NEED_ACL:
                 _, stop, _ = skip_acl(buf, int(s[at.DETAIL]), len(buf))
                 self._learn(buf[int(s[at.DETAIL]) : int(stop)].tobytes())
             else:
                 self._make_room(int(why), int((ends - starts).max()))
-            if error is not None:
-                out.died = Death(int(s[at.RECORD]), int(s[at.CODE]), int(s[at.DETAIL]), error)
-                break
-        if out.died is None:
-            error = self._quotas.write(self)
-            if error is not None:
-                out.died = Death(int(s[at.RECORD]) - 1, at.BAD_QUOTA, 0, error)
+        if died is None:
+            died = _died_of_quota(self._quotas.write(self), int(s[at.RECORD]) - 1)
+        n = int(s[at.RECORD]) if died is None else died.index
+        out.died = died
         out.reached = why == at.REACHED
-        n = int(s[at.RECORD])
         out.count += n - int(s[at.UNAPPLIED])
         out.notes += int(s[at.COUNTED])
         for note in self._notes[: min(int(s[at.NOTES]), _NOTES - len(out.noted))].tolist():
@@ -972,6 +970,10 @@ def _as_read(content: bytes) -> bytes:
         ],
         {},
     )
+
+
+def _died_of_quota(error: str | None, index: int) -> Death | None:
+    return None if error is None else Death(index, at.BAD_QUOTA, 0, error)
 
 
 def _death(code: int, detail: int) -> str:
