@@ -17,7 +17,7 @@ from logwright.codec.base import Chunk
 from logwright.codec.fault import DamageError, UsageError
 from logwright.codec.layout import Listing, Plan, Summary
 from logwright.codec.mending import Cut, Kept, Mended, Mending, Strategy
-from logwright.codec.option import Option, Options, parse_choice
+from logwright.codec.option import Option, Options, parse_choice, parse_text
 from logwright.codec.zookeeper import files, snapshot
 from logwright.codec.zookeeper.files import base as base_name
 from logwright.codec.zookeeper.mend import epochs, logs, reach, snapshots
@@ -29,7 +29,9 @@ from logwright.codec.zookeeper.mend.judge import judge
 from logwright.codec.zookeeper.mend.logs import Log
 from logwright.codec.zookeeper.mend.reach import Base, Gap, up_to
 from logwright.codec.zookeeper.mend.snapshots import Snapshot
+from logwright.codec.zookeeper.mend.system import SystemMending
 from logwright.codec.zookeeper.names import epoch_of, log_name, snapshot_name, zxid_text
+from logwright.codec.zookeeper.opening import start
 from logwright.codec.zookeeper.snapshot_tables import ROWS
 from logwright.codec.zookeeper.trace import Trace, trace
 from logwright.codec.zookeeper.txns import FILE_HEADER
@@ -50,7 +52,15 @@ MISMATCH = Option(
     parse_choice,
     (TELL, CUT),
 )
-REPAIR_OPTIONS = (CHOP, MISMATCH, *LIMITS)
+VERSION = Option(
+    "version",
+    None,
+    "Strategy system: the version of ZooKeeper that is thought of; by default the newest",
+    parse_text,
+)
+_OWN = (CHOP, MISMATCH, VERSION, *LIMITS)
+_NAMES = {option.name for option in _OWN}
+REPAIR_OPTIONS = (*_OWN, *(option for option in start.OPTIONS if option.name not in _NAMES))
 MOST_FILLED = 1 << 20
 """So many transactions that are missing are made up for, at most."""
 _FILLED_AT_ONCE = 1 << 12
@@ -67,6 +77,8 @@ def repair(copies: Sequence[Listing], plans: Sequence[Plan], strategy: Strategy,
             f"the data directories of several servers are no copies of one another, {len(copies)} paths are named",
             advice="Mend one, and let the others of the ensemble fetch its tree: start them on empty directories",
         )
+    if strategy is Strategy.SYSTEM:
+        return SystemMending(copies[0], options, options[VERSION.name])
     mending = DataDirMending(examine(copies[0], options), options)
     if strategy is Strategy.PREFIX:
         mending.go_back()
