@@ -51,7 +51,7 @@ def resume(listing: Listing) -> Resumed:
         what = "logs and no snapshot" if logs(listing) else "no snapshot"
         if snapshots(listing):
             what += " that is whole"
-        raise UsageError(f"there is {what} in the directory", advice=_REPAIR)
+        raise UsageError(f"the directory has {what}", advice=_REPAIR)
     newest = found[0]
     tree, faults = Tree.of_snapshot(
         Reader(listing, newest.name, newest.size),
