@@ -325,6 +325,14 @@ class Spans(Protocol):
 
 
 @runtime_checkable
+class TakesFiles(Protocol):
+    """What a layout may offer besides: views of a single file, as if it were alone in its directory."""
+
+    alone: Mapping[str, Sequence[str]]
+    """By the codec of the file the names of these views."""
+
+
+@runtime_checkable
 class TellsFacts(Protocol):
     """What a layout may offer besides: facts that the headers in its files tell, for `inspect`."""
 

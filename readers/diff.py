@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from logwright.codec import registry
-from logwright.codec.fault import UnreadableError, UsageError
+from logwright.codec.fault import Severity, UnreadableError, UsageError
 from logwright.codec.layout import PlannedFile
 from logwright.codec.table import Table
 from logwright.readers import plan
@@ -288,7 +288,7 @@ class _Rows:
             self._compare()
         self._locate()
         for side in (self.a, self.b):
-            if side.report.faults_total:
+            if side.report.worst in (Severity.ERROR, Severity.WARNING):
                 self.notes.append(
                     f"{side.name}: {side.report.faults_total} faults, see `logwright verify {side.path}`"
                 )

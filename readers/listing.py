@@ -217,6 +217,30 @@ class JoinedDirectory(Directory):
         return (self._others[folder], inner) if inner and folder in self._others else (self._main, name)
 
 
+class LoneFile(Directory):
+    """A file as if it were alone in its directory."""
+
+    def __init__(self, path: str, size: int, how: Rescue = STANDARD) -> None:
+        above, _, self._file = path.rstrip("/").rpartition("/")
+        self.path, self.how, self._place, self._size = path, how, path, size
+        self.name = above.rpartition("/")[2]
+
+    def entries(self) -> Sequence[Entry]:
+        return [Entry(self._file, self._size)]
+
+    def folders(self) -> Sequence[str]:
+        return []
+
+    def parent(self) -> Directory | None:
+        return None
+
+    def real(self, name: str) -> str:
+        return self._place
+
+    def shown(self, name: str) -> str:
+        return self._place
+
+
 def open_listing(path: str, how: Rescue = STANDARD) -> Directory:
     """The directory at a path or URI, listed. Raises `NotFoundError`, `AccessError`, or `UsageError` for a file."""
     directory: Directory = (

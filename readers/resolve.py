@@ -15,9 +15,9 @@ from typing import Any
 from logwright.codec import registry
 from logwright.codec.base import Codec, Match
 from logwright.codec.fault import AccessError, LogwrightError, NotFoundError, UsageError
-from logwright.codec.layout import Advises, Layout, Plan, Spans
+from logwright.codec.layout import Advises, Layout, Plan, Spans, TakesFiles
 from logwright.codec.option import Option, Options, parse_choice, word
-from logwright.readers.listing import Directory, JoinedDirectory, home, open_listing
+from logwright.readers.listing import Directory, JoinedDirectory, LoneFile, home, open_listing
 from logwright.readers.live import held
 from logwright.readers.rescue import OPTIONS as RESCUE_OPTIONS
 from logwright.readers.rescue import Rescue
@@ -104,6 +104,27 @@ class DirectoryTarget:
 
 
 Target = FileTarget | DirectoryTarget
+
+
+def layouts_of(codec: Codec) -> list[tuple[Layout, Sequence[str]]]:
+    """The layouts that have views of a single file of this codec, and these (`codec.layout.TakesFiles`)."""
+    found = [one for one in registry.layouts() if isinstance(one, TakesFiles)]
+    return [
+        (registry.get_layout(one.name), one.alone[codec.name]) for one in found if codec.name in one.alone
+    ]
+
+
+def alone(target: FileTarget, view: str) -> DirectoryTarget | None:
+    """A file as if it were alone in its directory, where there is such a view of it."""
+    layout = next((one for one, views in layouts_of(target.codec) if view in views), None)
+    if layout is None or target.source is not None:
+        return None
+    with target.open() as source:
+        directory = LoneFile(target.path, source.size, Rescue.of(target.options))
+    known = Options(layout.read_options, known_options(target.options, layout.read_options))
+    return DirectoryTarget(
+        target.path, directory, layout, target.options, layout.plan(directory, known), None
+    )
 
 
 def kind(target: Target) -> str:
@@ -416,6 +437,7 @@ def _check_options(targets: Sequence[Target], given: Mapping[str, Any]) -> None:
         taken: list[Option] = []
         if isinstance(target, FileTarget):
             taken += target.codec.options
+            taken += [option for layout, _ in layouts_of(target.codec) for option in layout.read_options]
         else:
             taken += target.layout.read_options
             for name in {view.codec for view in target.layout.views.values()}:

@@ -47,6 +47,7 @@ from logwright.codec.zookeeper.place import place
 from logwright.codec.zookeeper.resume import resume
 from logwright.codec.zookeeper.sections import MAGIC as SNAPSHOT_MAGIC
 from logwright.codec.zookeeper.txns import MAGIC as LOG_MAGIC
+from logwright.codec.zookeeper.views import ALONE
 
 NAME = "zookeeper.datadir"
 _CODECS = {LOG: "zookeeper.txnlog", SNAPSHOT: "zookeeper.snapshot"}
@@ -71,7 +72,7 @@ READ_OPTIONS = (
 
 
 class DataDir:
-    """See `logwright.codec.layout.Layout`, `Enfolds` and `Spans`."""
+    """See `logwright.codec.layout.Layout`, `Enfolds`, `Spans` and `TakesFiles`."""
 
     name = NAME
     title = "ZooKeeper data directory: snapshots of a tree, and logs of its transactions"
@@ -83,6 +84,7 @@ class DataDir:
     # A server takes only names that begin with log. and snapshot.
     within = VERSION_DIR
     apart: Sequence[str] = (DATA_LOG_DIR,)
+    alone: Mapping[str, Sequence[str]] = ALONE
 
     def recognise(self, listing: Listing) -> Match:
         found = [(entry, names.parse(entry.name)) for entry in listing.entries()]

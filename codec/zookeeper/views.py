@@ -77,11 +77,18 @@ VIEWS = {
 }
 
 
+ALONE = {SNAPSHOT: ("tree",), LOG: ("history",)}
+"""The views that a single file has."""
+
+
 def parse_zxid(text: Any) -> int:
     """A zxid as ZooKeeper prints it, or decimal."""
     if isinstance(text, bool):
         raise ValueError("expected a zxid")
-    return int(text) if isinstance(text, int) else int(str(text).strip(), 0)
+    try:
+        return int(text) if isinstance(text, int) else int(str(text).strip(), 0)
+    except ValueError:
+        raise ValueError("expected a zxid") from None
 
 
 OPTIONS = (

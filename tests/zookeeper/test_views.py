@@ -333,7 +333,7 @@ def test_tables_of_one_snapshot() -> None:
     assert lw.read(newest, view="sessions").num_rows == 2
     assert lw.read(newest, view="acls").column("acl_id").to_pylist() == [1, 2]
     with pytest.raises(UsageError, match="whole directory"):
-        lw.read(newest, view="tree")
+        lw.read(GOLDEN / "basic/version-2/log.1", view="txns")
 
 
 # Damage
@@ -490,3 +490,43 @@ def test_a_transaction_that_nobody_can_read(home: Path) -> None:
     with pytest.raises(DamageError, match="transaction 0x4 can't be read"):
         read("toplevel_check")
     assert len(read("toplevel_check", mode="DROPMALFORMED")) == 6
+
+
+# Single files, and what differs
+
+
+def test_a_snapshot_as_a_tree() -> None:
+    file = GOLDEN / "dmg_base/version-2/snapshot.16"
+    found = lw.read(file, view="tree", columns="*")
+    assert found.equals(lw.read(GOLDEN / "dmg_base", at_zxid=0x16, columns="*"))
+    assert paths(lw.read(file, view="tree", path_prefix="/zookeeper/quota")) == ["/zookeeper/quota"]
+    with pytest.raises(DamageError):
+        lw.read(GOLDEN / "dmg_snap_flip_data/version-2/snapshot.16", view="tree")
+
+
+def test_the_history_in_one_log() -> None:
+    file = GOLDEN / "dmg_base/version-2/log.17"
+    found = lw.read(file, view="history", columns=["zxid", "path"])
+    assert found.equals(
+        lw.read(GOLDEN / "dmg_base", view="history", columns=["zxid", "path"], filter="zxid >= 0x17")
+    )
+
+
+def test_how_two_trees_differ() -> None:
+    found = lw.diff(GOLDEN / "dmg_base", GOLDEN / "dmg_trunc_tail_16")
+    assert found.key == ("path",)
+    assert (
+        found.counts["same"],
+        found.counts["changed"],
+        found.counts["removed"],
+        found.counts["added"],
+    ) == (14, 1, 9, 0)
+    assert not found.notes
+    assert lw.diff(GOLDEN / "basic", GOLDEN / "basic").equal
+
+
+def test_how_two_snapshots_differ() -> None:
+    folder = GOLDEN / "dmg_base/version-2"
+    found = lw.diff(folder / "snapshot.a", folder / "snapshot.16", view="tree")
+    wanted = set(paths(lw.read(folder / "snapshot.16"))) - set(paths(lw.read(folder / "snapshot.a")))
+    assert found.counts["added"] == len(wanted) > 0
