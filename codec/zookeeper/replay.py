@@ -1,6 +1,6 @@
 """The tree of a server in memory: loaded from a snapshot, changed by transactions as a server does when it starts.
 
-What is stored and how it changes is in `state`; here is the room for it, and what is rare: ACLs that come up, quotas (`quota`).
+What is stored is in `state`, how it changes in `apply`; here is the room for it, and what is rare: ACLs that come up, quotas (`quota`).
 Source: `DataTree`, `FileTxnSnapLog.processTransaction`, `ZooKeeperServer.loadData` of ZooKeeper.
 """
 
@@ -21,7 +21,7 @@ from logwright.codec.fault import Fault, Kind
 from logwright.codec.option import Options
 from logwright.codec.table import Column
 from logwright.codec.walk import Hole, Reader, walk
-from logwright.codec.zookeeper import pack, txnlog
+from logwright.codec.zookeeper import apply, pack, txnlog
 from logwright.codec.zookeeper import state as at
 from logwright.codec.zookeeper import tree as trees
 from logwright.codec.zookeeper.acl import OPEN, AclTable, flat, packed, table_bytes
@@ -391,7 +391,7 @@ class Tree:
                     gone.append(self._path(row))
                 row = int(self._nodes[row, at.N_NEXT])
             while True:
-                why = at.delete_owned(
+                why = apply.delete_owned(
                     session, zxid, self._s, self._arena, self._nodes, self._table, self._sessions, self._slots, self._lists,
                     self._quotas.counts, self._quotas.hashed, self._quotas.paths, self._stat, self._notes,
                 )  # fmt: skip
@@ -492,7 +492,7 @@ class Tree:
         payload_ends = ends - 1
         died: Death | None = None
         while died is None:
-            why = at.apply(
+            why = apply.apply(
                 buf, payload_ends, heads, bodies.found, part, s, self._arena, self._nodes, self._table, self._sessions, self._hashed,
                 self._slots, self._forms, self._lists, self._acl_bytes, self._quotas.counts, self._quotas.hashed, self._quotas.paths,
                 self._stat, digests, self._notes,
@@ -507,7 +507,11 @@ class Tree:
                 died = _died_of_quota(self._quotas.happened(self), int(s[at.RECORD]) - (not s[at.POSITION]))
             elif why == at.NEED_ACL:
                 _, stop, _ = skip_acl(buf, int(s[at.DETAIL]), len(buf))
-                self._learn(buf[int(s[at.DETAIL]) : int(stop)].tobytes())
+                content = buf[int(s[at.DETAIL]) : int(stop)].tobytes()
+                if _nameless(content):
+                    died = Death(int(s[at.RECORD]), at.IS_NULL, 0, _death(at.IS_NULL, 0))
+                else:
+                    self._learn(content)
             else:
                 self._make_room(int(why), int((ends - starts).max()))
         if died is None:
@@ -970,6 +974,12 @@ def _as_read(content: bytes) -> bytes:
         ],
         {},
     )
+
+
+def _nameless(content: bytes) -> bool:
+    """Whether a list has a null for a name, so that a server can't keep it (`Id.hashCode`)."""
+    found, _ = _LIST.unpack(content, 0, len(content), {})
+    return any(None in one["id"].values() for one in found or ())
 
 
 def _died_of_quota(error: str | None, index: int) -> Death | None:
