@@ -188,7 +188,9 @@ class Model:
         node.acl = self.convert(acl)
 
     def kill(self, session: int, zxid: int, named: list[bytes] | None) -> None:
-        for path in [*(named or []), *sorted(self.ephemerals.pop(session, set()) - set(named or []))]:
+        # Children first: a server goes by the order of a HashSet, and lets no ephemeral node have children.
+        rest = sorted(self.ephemerals.pop(session, set()) - set(named or []), reverse=True)
+        for path in [*(named or []), *rest]:
             try:
                 self.delete(path, zxid)
             except NoNodeError:

@@ -248,6 +248,17 @@ def test_paths_that_kill() -> None:
     assert applied.noted[0].code == state.NONODE
 
 
+def test_acl_without_names_kills() -> None:
+    """Java's lists are looked up by their hash."""
+    for name in ("scheme", "id"):
+        nobody = [{"perms": 1, "id": {"scheme": b"world", "id": b"anyone"} | {name: None}}]
+        tree, died = _dies(create(1, b"/a"), create(2, b"/b", acl=nobody))
+        assert died.code == state.IS_NULL
+        assert tree.get(b"/b") is None
+        acl = {"path": b"/a", "acl": nobody, "version": 1}
+        assert _dies(create(1, b"/a"), txn(2, txns.SET_ACL, acl))[1].code == state.IS_NULL
+
+
 def test_ttl_that_kills() -> None:
     for ttl in (0, -1, 1 << 40):
         body = {"path": b"/t", "data": b"", "acl": WORLD, "parent_cversion": 1, "ttl": ttl}
@@ -323,6 +334,16 @@ def test_multi_ends_where_a_part_is_odd() -> None:
     tree, applied = replayed(cut)
     assert [(one.code, one.sub) for one in applied.noted] == [(state.MARSHALLING, 1)]
     assert tree.get(b"/b") is None
+
+
+def test_digest_of_a_multi_with_an_odd_part_is_compared() -> None:
+    one = multi(1, (txns.CREATE, create(1, b"/a")["body"]), (txns.CHECK, {"path": b"/a", "version": 1}))
+    one["digest"] = {"version": 2, "tree_digest": 5}
+    payload = PAYLOAD.pack(one)
+    assert payload.count(b"\0\0\0\2/a\0\0\0\1") == 1
+    cut = payload.replace(b"\0\0\0\2/a\0\0\0\1", b"\0\0\0\x7f/a\0\0\0\1")
+    tree, applied = replayed(cut)
+    assert applied.mismatches == [Mismatch(1, 5, tree.digest)]
 
 
 def test_parts_with_more_bytes_than_they_need() -> None:
