@@ -286,11 +286,11 @@ class Given:
 
     def paths(self) -> pa.Array:
         """As they are stored: the root is the empty one."""
-        found = self.column("path")
-        if found is None:
+        if "path" not in self.rows.column_names:
             raise UsageError("zookeeper.snapshot needs a column 'path'")
-        if found.null_count:
-            row = int(np.flatnonzero(np.asarray(found.is_null()))[0])
+        found = self.column("path")
+        if found is None or found.null_count:
+            row = 0 if found is None else int(np.flatnonzero(np.asarray(found.is_null()))[0])
             raise UsageError(f"zookeeper.snapshot: the path of row {self.first + row} is null")
         stored = stored_strings(found)
         roots = np.asarray(pc.equal(stored, b"/"))

@@ -62,8 +62,8 @@ class DefaultSource(DataSource):
 
 
 def _trial(schema: pa.Schema, table: Table) -> pa.RecordBatch:
-    """One row of nulls, but for whole numbers, and bytes that may not be null: where a null is refused, these would not be."""
-    whole = {one.name for one in table.columns if one.type == pa.binary() and not one.nullable}
+    """One row of nulls, but for whole numbers, and bytes or text that may not be null: where a null is refused, these would not be."""
+    whole = {one.name for one in table.columns if one.type in (pa.binary(), pa.string()) and not one.nullable}
     arrays = [
         pa.array([0]).cast(f.type)
         if pa.types.is_integer(f.type)
