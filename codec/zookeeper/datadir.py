@@ -151,6 +151,7 @@ class DataDir:
 
     # Mending
 
+    preferred = Strategy.PREFIX
     repair_options: tuple[Option, ...] = REPAIR_OPTIONS
     rebuilds: Sequence[str] = REBUILDS
 
