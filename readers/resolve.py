@@ -345,6 +345,12 @@ def _directory(
     return DirectoryTarget(path, directory, layout, options, layout.plan(directory, known), live)
 
 
+def reopened(target: DirectoryTarget) -> Directory:
+    """The directory of a target, listed anew."""
+    directory = open_listing(target.directory.path, target.directory.how)
+    return _joined(directory, target.layout, target.layout_options)
+
+
 def _joined(directory: Directory, layout: Layout, options: Options) -> Directory:
     """With the files that lie apart (`codec.layout.Spans`)."""
     if not isinstance(layout, Spans):

@@ -17,9 +17,8 @@ from logwright.codec.fault import BusyError, ExistsError, LogwrightError, Severi
 from logwright.codec.layout import Layout, Listing, Plan
 from logwright.codec.mending import Cut, Mending, Prefers, Repairs, Strategy
 from logwright.codec.option import Option, Options, fold
-from logwright.readers.listing import open_listing
 from logwright.readers.report import Report
-from logwright.readers.resolve import DirectoryTarget, FileTarget, Target, kind, resolve
+from logwright.readers.resolve import DirectoryTarget, FileTarget, Target, kind, reopened, resolve
 from logwright.readers.source import STDIN, is_remote, local_path
 from logwright.readers.task import known_options
 from logwright.readers.verify import Wish, verify
@@ -323,7 +322,7 @@ def carry_out(
         request.show(written)
 
     mender = Mender(
-        request.files, first.layout, lambda: [open_listing(copy.path, copy.directory.how) for copy in copies], make, first.layout_options,
+        request.files, first.layout, lambda: [reopened(copy) for copy in copies], make, first.layout_options,
         known={about(name, fault) for name, fault in report.faults}, tolerant=tolerant, show=show,
     )  # fmt: skip
     try:

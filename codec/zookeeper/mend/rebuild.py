@@ -16,7 +16,7 @@ from logwright.codec.zookeeper.mend import epochs, reach
 from logwright.codec.zookeeper.mend.epochs import EPOCHS
 from logwright.codec.zookeeper.mend.examine import Found, examine, zxids
 from logwright.codec.zookeeper.mend.reach import Base
-from logwright.codec.zookeeper.mend.repair import BEFORE_QUORUM
+from logwright.codec.zookeeper.mend.repair import BEFORE_QUORUM, TOGETHER
 from logwright.codec.zookeeper.names import snapshot_name, zxid_text
 from logwright.codec.zookeeper.trace import trace
 
@@ -67,7 +67,8 @@ class _Rebuilt:
     def __init__(self, found: Found) -> None:
         self.found = found
         self.cut: Sequence[Cut] = ()
-        self.removes: Sequence[str] = ()
+        self._gone: Sequence[str] = ()
+        self.removes: Sequence[str] = [name for name in found.sizes if files.base(name) != name]
         self._made: dict[str, list[bytes]] = {}
         self._notes: list[str] = []
         self._base: Base | None = None
@@ -92,7 +93,8 @@ class _Rebuilt:
                 f"{name} is made from {'the logs' if base.snapshot is None else f'{base.snapshot.file} and the logs'}."
             )
         self._last = until
-        self.removes = [name for name in damaged if name not in self._made]
+        self._gone = [name for name in damaged if name not in self._made]
+        self.removes = [*self._gone, *(name for name in found.sizes if files.base(name) != name)]
 
     def epochs(self, asked: Sequence[str]) -> None:
         for name, value in epochs.right(self.found.epochs, self._last).items():
@@ -102,8 +104,8 @@ class _Rebuilt:
     def files(self) -> Iterator[Mended]:
         sizes = self.found.sizes
         for name, size in sizes.items():
-            if name not in self._made and name not in self.removes:
-                yield Mended(name, [Kept(name, 0, size)], name)
+            if name not in self._made and name not in self._gone:
+                yield Mended(files.base(name), [Kept(name, 0, size)], name)
         for name, data in self._made.items():
             like = name if name in sizes else None
             yield Mended(name, data or self._written(), like)
@@ -121,5 +123,6 @@ class _Rebuilt:
         return [bytes(one) for one in write.of_tree(found.tree)]
 
     def summary(self) -> Summary:
-        before = (BEFORE_QUORUM,) if self.found.epochs else ()
-        return Summary(self._rows, {"last_zxid": zxid_text(self._last)}, tuple(self._notes), before)
+        before = [BEFORE_QUORUM] if self.found.epochs else []
+        before += [TOGETHER] if any(files.base(log.file) != log.file for log in self.found.logs) else []
+        return Summary(self._rows, {"last_zxid": zxid_text(self._last)}, tuple(self._notes), tuple(before))
