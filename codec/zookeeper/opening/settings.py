@@ -27,7 +27,9 @@ from logwright.codec.zookeeper.txns import (
 
 NEWEST = {(3, 9): 5, (3, 8): 6, (3, 7): 2, (3, 6): 4, (3, 5): 10, (3, 4): 14}
 """The last release of each line that was looked at."""
-VERSIONS = tuple(f"{major}.{minor}.{patch}" for (major, minor), patch in NEWEST.items())
+VERSIONS = tuple(
+    f"{major}.{minor}.{patch}" for (major, minor), newest in NEWEST.items() for patch in range(newest, -1, -1)
+)
 
 Version = tuple[int, int, int]
 _SINCE = {
@@ -102,7 +104,10 @@ def version_of(asked: str | None) -> Version:
             return 3, int(found[1]), patch
     raise UsageError(
         f"what ZooKeeper {asked!r} would do is not known",
-        advice=f"Versions that can be asked about are those up to {', '.join(VERSIONS)}",
+        advice="Versions that can be asked about are those of the lines "
+        + ", ".join(
+            f"{major}.{minor} (to {major}.{minor}.{patch})" for (major, minor), patch in NEWEST.items()
+        ),
     )
 
 
