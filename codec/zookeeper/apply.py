@@ -33,6 +33,7 @@ from logwright.codec.zookeeper.jute import NULL, Int64s, skip_acl
 from logwright.codec.zookeeper.node import OPEN_ACL, SLASH
 from logwright.codec.zookeeper.records import SESSION, TIME, TYPE, ZXID
 from logwright.codec.zookeeper.state import (
+    ASKED,
     BAD_OWNER,
     BAD_TTL,
     CHANGED,
@@ -104,6 +105,7 @@ from logwright.codec.zookeeper.state import (
     QUOTAS,
     REACHED,
     RECORD,
+    ROW_MASK,
     ROWS,
     SESSIONS,
     SUB,
@@ -157,6 +159,9 @@ from logwright.codec.zookeeper.txns import (
     TXN_DIGEST,
 )
 
+_AHEAD = 32
+_LARGE = 1 << 16
+"""Smaller tables are in the processor's caches anyway."""
 SUB_DATA = TXN.offset("data")
 HIGHEST_SUB = LOWEST + len(SUB_RECIPE_ARRAY)
 DIGEST_SIZE, TREE_DIGEST = TXN_DIGEST.head_size, TXN_DIGEST.offset("tree_digest")
@@ -208,6 +213,46 @@ def count_quota(
 
 
 # Applying
+
+
+@kernel("const u1[], const i8[,], i8")
+def hash_path(buf: Bytes, bodies: Int64s, i: int) -> int:
+    """The CRC-32 register after the path of a body; "/" is another name of the root, whose path is empty."""
+    at = bodies[i, PATH_AT]
+    size = max(bodies[i, PATH_LENGTH], 0)
+    if size == 1 and load_u8(buf, at) == SLASH:
+        size = 0
+    return crc32_raw(ONES, buf, at, at + size)
+
+
+@kernel("const u1[], const i8[,], i8[]")
+def hash_paths(buf: Bytes, bodies: Int64s, out: Int64s) -> None:
+    for i in range(len(out)):
+        out[i] = hash_path(buf, bodies, i)
+
+
+@kernel("const i8[], i8, i8, const i8[], const i8[,], const u1[]")
+def ask(crcs: Int64s, first: int, stop: int, table: Int64s, nodes: Int64s, arena: Bytes) -> int:
+    """Look at all that the next transactions will look at: one after the other they would wait for it one after the other. Returns
+    something that depends on all of it."""
+    mask = len(table) - 1
+    last = len(arena) - 1
+    out = 0
+    for i in range(first, stop):
+        out ^= table[crcs[i] & mask]
+    for i in range(first, stop):
+        entry = table[crcs[i] & mask]
+        if entry > 0:
+            row = (entry & ROW_MASK) - 1
+            out ^= nodes[row, N_PATH] ^ nodes[row, N_CTIME] ^ nodes[row, N_DIGEST]
+    for i in range(first, stop):
+        entry = table[crcs[i] & mask]
+        if entry > 0:
+            row = (entry & ROW_MASK) - 1
+            out ^= load_u8(arena, min(nodes[row, N_PATH], last)) ^ load_u8(
+                arena, min(nodes[row, N_DATA] + 64, last)
+            )
+    return out
 
 
 @kernel("i8[], i8[,], i8, i8, i8")
@@ -427,12 +472,13 @@ def delete(
 
 
 @kernel(
-    "const u1[], const i8[,], i8, i8, i8, i8[], u1[], i8[,], i8[], const i8[,], i8[,], const i8[], const u1[], u1[], i8[,]"
+    "const u1[], const i8[,], i8, i8, i8, i8, i8[], u1[], i8[,], i8[], const i8[,], i8[,], const i8[], const u1[], u1[], i8[,]"
 )
 def set_data(
     buf: Bytes,
     bodies: Int64s,
     body: int,
+    crc: int,
     zxid: int,
     time: int,
     state: Int64s,
@@ -446,13 +492,12 @@ def set_data(
     stat: Bytes,
     notes: Int64s,
 ) -> int:
-    """`DataTree.setData`."""
+    """`DataTree.setData`. `crc` is that of the path (`hash_path`)."""
     at = bodies[body, PATH_AT]
     size = bodies[body, PATH_LENGTH]
     if size == NULL:
         return die(state, IS_NULL, 0)
     named = 0 if size == 1 and load_u8(buf, at) == SLASH else size
-    crc = crc32_raw(ONES, buf, at, at + named)
     row = find(arena, nodes, table, crc, buf, at, named)
     if row < 0:
         note(state, notes, NONODE, at, size)
@@ -557,14 +602,15 @@ def is_multi(buf: Bytes, end: int, bodies: Int64s, i: int) -> int:
 
 
 @kernel(
-    "const u1[], const i8[], const i8[,], i8[,], i8[,], i8[], u1[], i8[,], i8[], i8[,], i8[], i8[,], i8[,], i8[], const u1[], i8[,],"
-    " const i8[], const u1[], u1[], i8[], i8[,]"
+    "const u1[], const i8[], const i8[,], i8[,], const i8[], i8[,], i8[], u1[], i8[,], i8[], i8[,], i8[], i8[,], i8[,], i8[], const u1[],"
+    " i8[,], const i8[], const u1[], u1[], i8[], i8[,]"
 )
 def apply(
     buf: Bytes,
     ends: Int64s,
     heads: Int64s,
     bodies: Int64s,
+    crcs: Int64s,
     part: Int64s,
     state: Int64s,
     arena: Bytes,
@@ -592,6 +638,8 @@ def apply(
         time = heads[i, TIME]
         if zxid > state[UPTO]:
             return REACHED
+        if i % _AHEAD == 0 and len(table) >= _LARGE:
+            state[ASKED] ^= ask(crcs, i, min(i + _AHEAD, len(crcs)), table, nodes, arena)
         why = DONE
         if bodies[i, STATUS] != SOUND and not (kind == MULTI and is_multi(buf, ends[i], bodies, i)):
             note(state, notes, UNREAD, 0, 0)
@@ -601,7 +649,7 @@ def apply(
             continue
         if kind in (SET_DATA, RECONFIG):
             why = set_data(
-                buf, bodies, i, zxid, time, state, arena, nodes, table, slots, quotas, by_path, quota_bytes, stat, notes
+                buf, bodies, i, crcs[i], zxid, time, state, arena, nodes, table, slots, quotas, by_path, quota_bytes, stat, notes
             )  # fmt: skip
         elif kind in (CREATE, CREATE2, CREATE_TTL, CREATE_CONTAINER):
             why = create(
@@ -701,7 +749,7 @@ def multi(
             pass
         elif kind == SET_DATA:
             why = set_data(
-                buf, part, 0, zxid, time, state, arena, nodes, table, slots, quotas, by_path, quota_bytes, stat, notes
+                buf, part, 0, hash_path(buf, part, 0), zxid, time, state, arena, nodes, table, slots, quotas, by_path, quota_bytes, stat, notes
             )  # fmt: skip
         elif kind in (DELETE, DELETE_CONTAINER):
             why = delete(

@@ -32,7 +32,7 @@ from logwright.codec.zookeeper.encode import AclLists, Given, raw_lists
 from logwright.codec.zookeeper.expand import expand
 from logwright.codec.zookeeper.jute import ACL, STAT_PERSISTED, Int64s, Vector, binary, jute_string, skip_acl
 from logwright.codec.zookeeper.names import zxid_text
-from logwright.codec.zookeeper.node import FIXED, HEAD, LENGTH, NODE, OPEN_ACL
+from logwright.codec.zookeeper.node import FIXED, HEAD, LENGTH, NODE, NODE_MIN, OPEN_ACL
 from logwright.codec.zookeeper.quota import Quotas
 from logwright.codec.zookeeper.records import BODY, HEAD_FIELDS, TXN_FRAME, ZXID
 from logwright.codec.zookeeper.sections import DIGEST as DIGEST_SECTION
@@ -235,6 +235,9 @@ class Tree:
         for one in walk(read, SNAPSHOT, context, check=check):
             assert context.shape is not None
             if not begun:
+                # Room that is not used is not there.
+                out._room_for_rows(read.size // NODE_MIN)
+                out._room_for_bytes(read.size)
                 out.load_shape(context.shape, zxid)
                 begun = True
             if isinstance(one, Hole):
@@ -490,10 +493,12 @@ class Tree:
             0,
         )
         payload_ends = ends - 1
+        crcs = np.empty(len(starts), np.int64)
+        apply.hash_paths(buf, bodies.found, crcs)
         died: Death | None = None
         while died is None:
             why = apply.apply(
-                buf, payload_ends, heads, bodies.found, part, s, self._arena, self._nodes, self._table, self._sessions, self._hashed,
+                buf, payload_ends, heads, bodies.found, crcs, part, s, self._arena, self._nodes, self._table, self._sessions, self._hashed,
                 self._slots, self._forms, self._lists, self._acl_bytes, self._quotas.counts, self._quotas.hashed, self._quotas.paths,
                 self._stat, digests, self._notes,
             )  # fmt: skip
@@ -826,7 +831,7 @@ class Tree:
     def _room_for_rows(self, more: int) -> None:
         used = int(self._s[at.ROWS])
         if used + more > len(self._nodes):
-            self._nodes = _grown(self._nodes, used, max(used + more, used + used // 2, 16))
+            self._nodes = _grown(self._nodes, used, max(used + more, 2 * used, 16))
 
     def _room_for_bytes(self, more: int) -> None:
         s = self._s
@@ -835,12 +840,12 @@ class Tree:
             return
         left = used - int(s[at.GARBAGE])
         if 2 * left < used:
-            out = np.empty(max(left + more, left + left // 2), np.uint8)
+            out = np.empty(max(left + more, 2 * left), np.uint8)
             s[at.USED] = at.compact(self._nodes, int(s[at.ROWS]), self._arena, out)
             s[at.GARBAGE] = 0
             self._arena = out
         else:
-            self._arena = _grown(self._arena, used, max(used + more, used + used // 2, 1 << 12))
+            self._arena = _grown(self._arena, used, max(used + more, 2 * used, 1 << 12))
 
     def _room_for_entries(self, more: int) -> None:
         s = self._s

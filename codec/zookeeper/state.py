@@ -32,15 +32,15 @@ NODE_FIELDS = 21
 
 (
     USED, GARBAGE, ROWS, LIVE, FILLED, TOTAL, LAST, UPTO, RECORD, SUB, POSITION, SESSIONS, SLOTS, ACL_INDEX, DETAIL, DIGESTS, EXTENDED,
-    NAMED_PATHS, LOOKUPS, QUOTAS, PENDING, NOTES, EVENT, EVENT_ROW, CODE, COUNTED, UNAPPLIED, ORPHAN, STRANGER,
-) = range(29)  # fmt: skip
+    NAMED_PATHS, LOOKUPS, QUOTAS, PENDING, NOTES, EVENT, EVENT_ROW, CODE, COUNTED, UNAPPLIED, ORPHAN, STRANGER, ASKED,
+) = range(30)  # fmt: skip
 """Of the tree: bytes of the arena that are used, and those of them for nothing; rows; nodes; entries of the table, deleted ones too; the sum
 of digests; the last zxid; the zxid to stop after; the record, the part of it and the byte to go on at (0: at its start); sessions; ACL slots,
 the number given last, and where the list is that is not known, or the number that a server dies of; whether digests are kept, TTL nodes
 known for such, the paths in closeSession deleted, ACLs looked up; quotas, and whether their sums wait to be written; notes kept; what
 happened to a quota node, and to which; what a server dies of; all notes; transactions that could not be read; the first node that was
-loaded whose parent is not there, and the first with an owner that can't be (-1: none)."""
-STATE_FIELDS = 29
+loaded whose parent is not there, and the first with an owner that can't be (-1: none); nothing of use (`ask`)."""
+STATE_FIELDS = 30
 
 A_ID, A_REFS, A_GONE, A_LIST = range(4)
 """Of an ACL slot: its number, users, whether the table has it no more, and the list that it is."""
