@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,6 @@ from logwright.codec.zookeeper.opening.settings import OPTIONS, Settings, versio
 from logwright.codec.zookeeper.replay import Tree
 from logwright.roundtrip.oracles import zookeeper as oracle
 
-EXTENDED = {"zookeeper.extendedTypesEnabled": "true"}
 Answer = dict[str, Any]
 _TOLD = (
     "returned_zxid", "last_processed_zxid", "tree_digest", "sessions", "digest_mismatches", "snapshot_digest_left", "nodes",
@@ -82,3 +82,11 @@ def written(directory: Memory, path: Path) -> Path:
     for name, data in directory.files.items():
         (path / "version-2" / name).write_bytes(data)
     return path
+
+
+def properties(options: Mapping[str, Any]) -> dict[str, str]:
+    """Options of ours as a server's system properties."""
+    return {
+        name if name == "jute.maxbuffer" else f"zookeeper.{name}": str(value).lower()
+        for name, value in options.items()
+    }

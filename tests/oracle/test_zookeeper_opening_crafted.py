@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from zookeeper_crafted import CRAFTED
-from zookeeper_judged import EXTENDED, ours, theirs, written
+from zookeeper_judged import ours, properties, theirs, written
 
 from logwright.roundtrip.oracles import zookeeper as oracle
 
@@ -24,5 +24,6 @@ def _available() -> None:
 @pytest.mark.parametrize("name", CRAFTED)
 def test_crafted_logs(name: str, extended: bool, tmp_path: Path) -> None:
     directory = CRAFTED[name]
-    said = theirs(written(directory, tmp_path), EXTENDED if extended else {})
-    assert ours(directory, extendedTypesEnabled=extended) == said
+    options = {"extendedTypesEnabled": True} if extended else {}
+    said = theirs(written(directory, tmp_path), properties(options))
+    assert ours(directory, **options) == said

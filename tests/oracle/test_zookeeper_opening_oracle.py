@@ -7,9 +7,10 @@ import random
 import zlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
-from zookeeper_judged import EXTENDED, ours, theirs, written
+from zookeeper_judged import ours, properties, theirs, written
 from zookeeper_opening import GOLDEN, Memory, memory_of
 
 from logwright.codec.zookeeper.names import log_name, parse, snapshot_name
@@ -144,24 +145,35 @@ DAMAGES: tuple[Callable[[Files, random.Random], None], ...] = (
 )
 
 
-def directory_of(seed: int) -> tuple[Memory, bool]:
-    """A damaged directory, and whether extended types are on."""
+SETTINGS: tuple[dict[str, Any], ...] = (
+    {},
+    {},
+    {"extendedTypesEnabled": True},
+    {"extendedTypesEnabled": True},
+    {"digest.enabled": False, "serializeLastProcessedZxid.enabled": False},
+    {"closeSessionTxn.enabled": False, "snapshot.trust.empty": True, "jute.maxbuffer": 1024},
+)
+"""Properties of servers, those of most servers more often."""
+
+
+def directory_of(seed: int) -> tuple[Memory, dict[str, Any]]:
+    """A damaged directory, and a server's properties."""
     chance = random.Random(seed)
     directory = memory_of(chance.choice(CASES))
     files = {name: bytearray(data) for name, data in directory.files.items() if not name.endswith("Epoch")}
     for _ in range(chance.choice([1, 1, 1, 2, 3])):
         if files:
             chance.choice(DAMAGES)(files, chance)
-    return Memory({name: bytes(data) for name, data in files.items()}), chance.random() < 0.5
+    return Memory({name: bytes(data) for name, data in files.items()}), chance.choice(SETTINGS)
 
 
 @pytest.mark.parametrize("seed", range(RUNS))
 def test_damaged_directories(seed: int, tmp_path: Path) -> None:
-    directory, extended = directory_of(seed)
+    directory, options = directory_of(seed)
     if twice(directory):
         pytest.skip("which of two files of one zxid comes first only the directory itself knows")
-    said = theirs(written(directory, tmp_path), EXTENDED if extended else {})
-    found = ours(directory, extendedTypesEnabled=extended)
+    said = theirs(written(directory, tmp_path), properties(options))
+    found = ours(directory, **options)
     if any("\ufffd" in node["path"] for node in found.get("nodes", ())):
         # The digest is of paths as Java reads them; no client can make such ones.
         for one in (found, said):

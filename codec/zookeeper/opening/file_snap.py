@@ -100,7 +100,8 @@ class FileSnap:
 
     def deserialize(self) -> Loaded:
         """Load the newest that can be loaded. Raises `Thrown`."""
-        loaded = Loaded()
+        # The tree that was there before has used a number for /zookeeper/config.
+        loaded = Loaded(acl_index=int(self.settings.config_node))
         tried = self.find_n_valid_snapshots()
         for one in tried:
             try:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from logwright.codec.base import Frames, Window
 from logwright.codec.disk import Disk
 from logwright.codec.zookeeper.files import DATA_LOG_DIR, apart, folder
 from logwright.codec.zookeeper.jute import Int64s
@@ -27,7 +28,8 @@ from logwright.codec.zookeeper.opening.file_txn_log import FileTxnLog, Records, 
 from logwright.codec.zookeeper.opening.nulls import in_txn
 from logwright.codec.zookeeper.opening.settings import Settings
 from logwright.codec.zookeeper.records import BODY
-from logwright.codec.zookeeper.replay import Tree
+from logwright.codec.zookeeper.replay import Applied, Tree
+from logwright.codec.zookeeper.txns import CLOSE_SESSION, DIGEST_VERSION, TXN_DIGEST, TXN_HEADER
 
 INITIALIZE = "initialize"
 """The file beside `version-2` that says that an empty directory is meant to be empty."""
@@ -140,8 +142,27 @@ class FileTxnSnapLog:
                 thrown = in_txn(records.window.data[frames.start[i] + BODY : frames.end[i] - 1].tobytes())
             raise thrown
         restored.applied.append(zxids)
-        restored.mismatches += [one.zxid for one in applied.mismatches]
+        mismatches = [one.zxid for one in applied.mismatches]
+        if not self.settings.close_session_txn:
+            mismatches = _without_bodies(records.window, frames, applied, mismatches)
+        restored.mismatches += mismatches
         restored.zxid = max(restored.zxid, int(zxids.max()))
+
+
+def _without_bodies(window: Window, frames: Frames, applied: Applied, mismatches: list[int]) -> list[int]:
+    """The mismatches where the body of closeSession is not read: a digest is looked for where it begins."""
+    closed = frames.pick(frames.header["type"] == CLOSE_SESSION)
+    digests = applied.digests[frames.header["type"] == CLOSE_SESSION]
+    others = [zxid for zxid in mismatches if zxid not in closed.header["zxid"]]
+    for start, end, zxid, digest in zip(
+        closed.start, closed.end, closed.header["zxid"], digests, strict=True
+    ):
+        rest = window.data[start + BODY + TXN_HEADER : end - 1].tobytes()
+        if len(rest) >= TXN_DIGEST.head_size:
+            found, _ = TXN_DIGEST.unpack(rest)
+            if found["version"] == DIGEST_VERSION and found["tree_digest"] != digest:
+                others.append(int(zxid))
+    return sorted(others)
 
 
 @dataclass(frozen=True, slots=True)

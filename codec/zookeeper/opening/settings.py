@@ -157,6 +157,11 @@ class Settings:
         return self.compression
 
     @property
+    def config_node(self) -> bool:
+        """Whether a fresh tree has /zookeeper/config, with an ACL of its own: ZOOKEEPER-107."""
+        return self.version >= (3, 5, 0)
+
+    @property
     def null_paths(self) -> bool:
         """Whether a node is read although its path is null, which ends the start only then: up to 3.4 it ended it at once."""
         return self.version >= (3, 5, 0)
