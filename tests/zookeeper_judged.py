@@ -14,6 +14,7 @@ from logwright.codec.option import Options
 from logwright.codec.zookeeper.opening.exceptions import Thrown
 from logwright.codec.zookeeper.opening.file_txn_snap_log import FileTxnSnapLog
 from logwright.codec.zookeeper.opening.settings import OPTIONS, Settings, version_of
+from logwright.codec.zookeeper.opening.start import Opened
 from logwright.codec.zookeeper.replay import Tree
 from logwright.roundtrip.oracles import zookeeper as oracle
 
@@ -57,6 +58,13 @@ def _node(row: dict[str, Any], tree: Tree, settings: Settings) -> dict[str, Any]
     return {
         "path": row["path"], "data": None if row["data"] is None else row["data"].hex(), "acl": row["acl"], "stat": stat
     }  # fmt: skip
+
+
+def seen_by_us(opened: Opened) -> list[dict[str, Any]]:
+    """The nodes that clients see after a start."""
+    assert opened.tree is not None
+    rows = [row for batch in opened.serve("tree", (*COLUMNS, "kind")) for row in batch.to_pylist()]
+    return [_node(row, opened.tree, opened.settings) for row in rows]
 
 
 def theirs(path: Path, properties: dict[str, str]) -> Answer:

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from zookeeper_judged import ours, properties, theirs, written
-from zookeeper_opening import GOLDEN, Memory, memory_of
+from zookeeper_judged import ours, properties, seen_by_us, theirs, written
+from zookeeper_opening import GOLDEN, Memory, memory_of, start
 
 from logwright.codec.zookeeper.names import log_name, parse, snapshot_name
 from logwright.roundtrip.oracles import zookeeper as oracle
@@ -185,3 +185,16 @@ def twice(directory: Memory) -> bool:
     """Whether two logs, or two snapshots, have one zxid."""
     named = [(one.kind, one.zxid) for one in map(parse, directory.files) if one is not None]
     return len(set(named)) < len(named)
+
+
+@pytest.mark.parametrize("seed", range(max(RUNS // 10, 5)))
+def test_what_clients_of_a_server_see(seed: int, tmp_path: Path) -> None:
+    """Sessions that are gone lose their nodes, and a snapshot is written."""
+    directory, _ = directory_of(100_000 + seed)
+    opened = start(directory)
+    if twice(directory) or not opened.verdict.opens:
+        pytest.skip("the other test looks at such ones")
+    nodes, facts = oracle.serve(written(directory, tmp_path))
+    seen = [{name: node[name] for name in ("path", "data", "acl", "stat")} for node in nodes]
+    assert seen_by_us(opened) == sorted(seen, key=lambda one: one["path"].encode())
+    assert {entry.name for entry in opened.after.entries()} == set(facts["files_after_start"])

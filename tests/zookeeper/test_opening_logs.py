@@ -209,6 +209,26 @@ def test_a_disk_that_can_not_be_read() -> None:
 # Together with the tree
 
 
+def test_digests_where_the_body_of_close_session_is_not_read() -> None:
+    off = {"closeSessionTxn.enabled": False}
+    written = memory_of("closesession_nobody")
+    assert start(written, **off).verdict.warnings == ()
+    data = written.files["log.1"]
+    (at,) = [
+        found.frames.start[i] + found.window.offset + 12
+        for found in FileTxnLog(Disk(written), Settings(version_of(None), Options(OPTIONS, off))).read(0)
+        if isinstance(found, Records)
+        for i in np.flatnonzero(found.frames.header["type"] == -11)[:1].tolist()
+    ]
+    payload = data[at : at + 43] + bytes([data[at + 43] ^ 1])
+    written.files["log.1"] = data[: at - 12] + sealed(payload) + data[at + 45 :]
+    (said,) = start(written, **off).verdict.warnings
+    assert "Digests are not matching" in said
+    assert "(one transaction)" in said
+    # Where there is one, its paths are no digest.
+    assert start(memory_of("clean_restart"), **off).verdict.warnings == ()
+
+
 def paths(opened: Any) -> list[str]:
     return [one["path"] for one in nodes_of(opened)]
 
