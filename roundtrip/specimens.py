@@ -254,6 +254,15 @@ BOXES: tuple[Box, ...] = (
         "key",
         {"max_file_size": 150, "block_size": 60, "compression": "none"},
     ),
+    # Those written next behind, with their parent: whoever reads a tree gets them so.
+    Box(
+        "zookeeper.datadir",
+        "version-2",
+        [{"path": f"/a{n}", "data": b"old" * n} for n in range(6)],
+        [{"path": f"/b{n}", "data": b"new" * n} for n in range(8)],
+        "path",
+        {"write_as": "logs", "txnLogSizeLimitInKb": 1},
+    ),
 )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from logwright.codec.columns import constant, contents, numbers
 from logwright.codec.fault import UsageError
@@ -58,13 +59,20 @@ def columns(rows: pa.RecordBatch, first_row: int, zxid: int | None) -> pa.Record
         "pzxid": given.numbers("pzxid", UNKNOWN),
         CLIENT: given.numbers("cversion", UNKNOWN),
     }
-    return _batch(_keys(paths), data, GIVEN, _lists(given, first_row), stats)
+    acl = _lists(given, first_row)
+    config = np.asarray(pc.equal(paths, CONFIG)) & np.asarray(acl.is_null())
+    if config.any():
+        # As a server makes it: what nobody says of it does not open it to all.
+        acl = pc.if_else(pa.array(config), pa.scalar(config_list(), pa.binary()), acl)
+        if given.column("aversion") is None:
+            stats["aversion"] = np.where(config, -1, stats["aversion"])
+    return _batch(_keys(paths), data, GIVEN, acl, stats)
 
 
 def _owners(given: Given, first_row: int) -> Int64s:
     kinds = given.column("kind")
     if kinds is not None:
-        ttl = np.asarray(pa.compute.equal(kinds, KINDS[TTLS]).fill_null(False))
+        ttl = np.asarray(pc.equal(kinds, KINDS[TTLS]).fill_null(False))
         wrong = np.flatnonzero(ttl & (given.numbers("ttl", 0) < 1))
         if len(wrong):
             raise UsageError(
