@@ -49,13 +49,15 @@ class Trace:
     """Digests that were compared."""
     wrong: list[Mismatch] = field(default_factory=list)
     """The first one of each run of digests that are wrong, where they were right before."""
+    right: set[int] = field(default_factory=set)
+    """Of the zxids that were asked about, those with a digest that is right."""
     never: Mismatch | None = None
     """The first digest, where it is wrong and none was right before."""
 
 
 class _Tracer:
-    def __init__(self, listing: Listing, tree: Tree, until: int, zxid: int) -> None:
-        self.listing, self.until = listing, until
+    def __init__(self, listing: Listing, tree: Tree, until: int, zxid: int, watch: frozenset[int]) -> None:
+        self.listing, self.until, self.watch = listing, until, watch
         self.trace = Trace(tree, zxid)
         self.agreed: bool | None = None
         """Whether the last digest was right; None: nothing is known."""
@@ -132,6 +134,9 @@ class _Tracer:
         if not stored and has.any():
             self.agreed = True
         self.trace.compared += int(has.sum())
+        if self.watch:
+            digests = set(frames.header["zxid"][has].tolist())
+            self.trace.right |= (digests & self.watch) - stored.keys()
 
 
 def load(listing: Listing, one: DataFile) -> tuple[Tree, bool | None, int]:
@@ -146,10 +151,12 @@ def load(listing: Listing, one: DataFile) -> tuple[Tree, bool | None, int]:
     return tree, right, until
 
 
-def trace(listing: Listing, one: DataFile | None, *, upto: int | None = None) -> Trace:
-    """Replay all logs on a snapshot, or on the tree of a server that has done nothing yet."""
+def trace(
+    listing: Listing, one: DataFile | None, *, upto: int | None = None, watch: frozenset[int] = frozenset()
+) -> Trace:
+    """Replay all logs on a snapshot, or on the tree of a server that has done nothing yet. `watch`: see `Trace.right`."""
     tree, right, until = (Tree.empty(), None, 0) if one is None else load(listing, one)
-    tracer = _Tracer(listing, tree, until, 0 if one is None else one.zxid)
+    tracer = _Tracer(listing, tree, until, 0 if one is None else one.zxid, watch)
     tracer.agreed = right
     for log in logs_from(logs(listing), tracer.trace.zxid + 1):
         if not tracer.log(log, upto):

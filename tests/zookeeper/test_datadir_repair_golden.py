@@ -38,7 +38,7 @@ def whole(case: str) -> Memory:
 HEALED = {
     "dmg_first_flip_body", "dmg_flip_body", "dmg_flip_crc", "dmg_flip_eor", "dmg_len_huge", "dmg_len_minus1", "dmg_len_past_eof",
     "dmg_len_plus", "dmg_len_zero", "dmg_log_magic", "dmg_mid_eor_first", "dmg_mid_eor_gap", "dmg_mid_eor_silent", "dmg_prev_flip_body",
-    "dmg_snap_all_flip", "dmg_snap_endmark", "dmg_snap_flip_data", "dmg_snap_flip_digest", "dmg_snap_flip_path", "dmg_snap_flip_version",
+    "dmg_snap_all_flip", "dmg_snap_endmark",
 }  # fmt: skip
 """All is as it was before the damage, byte for byte, but for the padding of logs."""
 
@@ -87,6 +87,7 @@ def test_a_log_without_a_header_goes(case: str) -> None:
 
 GONE = {
     "dmg_gz_flip": "snapshot.42.gz", "dmg_gz_magic": "snapshot.42.gz", "dmg_gz_trunc": "snapshot.42.gz",
+    "dmg_snap_flip_data": "snapshot.16", "dmg_snap_flip_path": "snapshot.16", "dmg_snap_flip_version": "snapshot.16",
     "dmg_snap_aclvec_null": "snapshot.16", "dmg_snap_path_null": "snapshot.16", "dmg_snap_trunc": "snapshot.16",
     "dmg_snap_trunc_tree_end": "snapshot.16", "dmg_snap_zero_len": "snapshot.16", "dmg_snappy_trunc": "snapshot.42.snappy",
     "syn_orphan": "snapshot.16", "syn_bad_ephemeral_owner": "snapshot.16", "dmg_fixed_left": "log.17.fixed",
@@ -116,6 +117,12 @@ def test_a_snapshot_ends_with_its_last_seal_that_is_right(case: str) -> None:
     assert losses(mending) == []
     before = Memory({name: BASE.files[name] for name in result.files})
     assert served(result) == served(before)
+
+
+def test_a_snapshot_whose_first_seal_is_right_ends_there() -> None:
+    result, mending = repaired(memory_of("dmg_snap_flip_digest"))
+    assert result.files["snapshot.16"] == BASE.files["snapshot.16"][:1642]
+    assert losses(mending) == []
 
 
 UNTOUCHED = {

@@ -16,7 +16,7 @@ Pieces = tuple[Iterator[Kept | bytes], Sequence[Cut]]
 
 def mend_log(listing: Listing, name: str, strategy: Strategy, options: Options) -> Pieces:
     """See `codec.mending.Mends`. PREFIX ends before the first transaction that is missing behind the first one that is there."""
-    found = logs.examine(listing, name, _size(listing, name), options)
+    found = logs.examine(listing, name, _size(listing, name), options).certain()
     if found.header == b"":
         raise DamageError("no transaction of the log is left", path=name)
     if strategy is Strategy.PREFIX and len(found.zxid):
@@ -32,7 +32,7 @@ def mend_log(listing: Listing, name: str, strategy: Strategy, options: Options) 
 def mend_snapshot(listing: Listing, name: str, strategy: Strategy, options: Options) -> Pieces:
     """See `codec.mending.Mends`. What can't be put right for certain is written by SALVAGE only, as far as it can be read."""
     found = snapshots.examine(listing, name, _size(listing, name), options)
-    if found.pieces is not None:
+    if found.pieces is not None and not found.doubt:
         return iter(found.pieces), found.cut
     if strategy is Strategy.PREFIX:
         raise DamageError(

@@ -1,13 +1,13 @@
 """Records that can be put right for certain: their checksum says what they were.
 
 A checksum is of the payload alone. Where it is right, so is the payload, whatever length and mark say; where it is wrong by one bit,
-it tells which one. What is never done is to make a checksum fit what is there. Source: as `records`, and the sheet of what servers do.
+it tells which one, for digests to bear out (`judge`). What is never done is to make a checksum fit what is there.
 """
 
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -28,6 +28,8 @@ from logwright.codec.zookeeper.txns import (
     TXN_HEADER,
 )
 
+_TYPE = PAYLOAD.offset("type")
+
 
 @dataclass(frozen=True, slots=True)
 class Healed:
@@ -38,6 +40,8 @@ class Healed:
     record: bytes
     zxid: int
     why: str
+    doubt: bool = False
+    """The checksum says so, and would as well of some cases of two bits: what else there is must bear it out."""
 
 
 def heal(data: Bytes, at: int, stop: int, before: int | None, file: int | None) -> Healed | None:
@@ -83,7 +87,15 @@ def _bit(data: Bytes, at: int, stop: int) -> Healed | None:
     else:
         made[place] = value
         why = f"one bit of byte {place} of its payload was turned over ({int(payload[place]):#04x}, it was {value:#04x}): its checksum says so"
-    return _made(at, at + OVERHEAD + len(payload), made.tobytes(), why)
+    found_ = _made(at, at + OVERHEAD + len(payload), made.tobytes(), why)
+    return replace(found_, doubt=not _harmless(found_, place))
+
+
+def _harmless(found: Healed, place: int) -> bool:
+    """Whether it changes no tree, whatever is wrong with it: an error, by a type and a length that were not touched."""
+    payload = np.frombuffer(found.record, np.uint8)[BODY:-1]
+    whole = load_i32be(payload, _TYPE) == ERROR and len(payload) == TXN_HEADER + 4
+    return whole and not _TYPE <= place < TXN_HEADER and not ZXID_AT <= place < ZXID_AT + 8
 
 
 def _length(data: Bytes, at: int, stop: int) -> Healed | None:

@@ -1,25 +1,30 @@
-"""Snapshots whose seals are right, and whose trees are not: a parent is missing, or the digest is that of another tree.
+"""What must be borne out by more than checksums: trees whose seals are right, and what one bit that is turned back makes of files.
 
-Source: `DataTree.deserialize`, `DataTree.compareSnapshotDigests` of ZooKeeper.
+A digest is of all nodes: where it is right, so is what the tree was made from. Source: `DataTree.deserialize`,
+`DataTree.compareSnapshotDigests`, `DataTree.compareDigest` of ZooKeeper.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from logwright.codec.mending import Cut, Mended
 from logwright.codec.zookeeper import files
-from logwright.codec.zookeeper.mend import reach
+from logwright.codec.zookeeper.files import base
+from logwright.codec.zookeeper.mend import logs, reach
 from logwright.codec.zookeeper.mend.assembled import Assembled
 from logwright.codec.zookeeper.mend.examine import Found
 from logwright.codec.zookeeper.mend.snapshots import Snapshot
-from logwright.codec.zookeeper.trace import load
+from logwright.codec.zookeeper.trace import load, trace
 
 
 def judge(found: Found) -> None:
-    """Make snapshots unsound that a server does not take, the newest first, up to one that is well; and such as have a wrong digest,
-    where an older one is well and the logs lead from it to all that the newer one has."""
+    """Make snapshots unsound that a server does not take, the newest first, up to one that is well; and those that are in doubt, where
+    that one and the logs lead to all that they have. Records in doubt go unless a digest bears them out."""
     doubtful: list[Snapshot] = []
+    well = False
     for one in reversed(found.snapshots):
-        if not one.sound:
+        if not one.sound or (well and not one.doubt):
             continue
         orphan, right = _look(found, one)
         if orphan is not None:
@@ -27,16 +32,22 @@ def judge(found: Found) -> None:
                 one,
                 f"{orphan.decode(errors='replace')} has no parent: Invalid Datatree, unable to find parent",
             )
-        elif right is False:
+        elif one.doubt and not right:
+            _drop(one, one.why)
+        elif one.doubt or right is False:
             doubtful.append(one)
         else:
+            well = True
+            _records(found)
             if reach.furthest(found.logs, one.zxid) >= max((other.zxid for other in doubtful), default=0):
                 for other in doubtful:
-                    _drop(other, "the digest of its tree is not the one that it has")
-            return
+                    _drop(other, other.why or "the digest of its tree is not the one that it has")
+    if not well:
+        _records(found)
 
 
 def _look(found: Found, one: Snapshot) -> tuple[bytes | None, bool | None]:
+    """A node without a parent, and whether the digest is right (None: there is none)."""
     seen = Assembled(found.listing, [Mended(one.name, one.pieces or [])])
     tree, right, _ = load(seen, files.snapshots(seen)[0])
     return next(iter(tree.orphans()), None), right
@@ -45,3 +56,25 @@ def _look(found: Found, one: Snapshot) -> tuple[bytes | None, bool | None]:
 def _drop(one: Snapshot, why: str) -> None:
     one.pieces = None
     one.cut = [Cut(one.file, 0, one.size, why, 0, None)]
+
+
+def _records(found: Found) -> None:
+    """Replay records in doubt, each from the newest snapshot before it."""
+    wanted = {
+        zxid
+        for log in found.logs
+        for at, zxid in zip(log.start.tolist(), log.zxid.tolist(), strict=True)
+        if at in log.doubtful
+    }
+    right: set[int] = set()
+    for one in reach.bases(found):
+        later = {zxid for zxid in wanted if zxid > one.zxid}
+        if not later:
+            continue
+        wanted -= later
+        pieces = [Mended(one.snapshot.name, one.snapshot.pieces or [])] if one.snapshot is not None else []
+        pieces += [Mended(base(log.file), list(logs.pieces(replace(log, cut=[])))) for log in found.logs]
+        seen = Assembled(found.listing, pieces)
+        start = next(iter(files.snapshots(seen)), None)
+        right |= trace(seen, start, upto=max(later), watch=frozenset(later)).right
+    found.logs = [log.certain(right) for log in found.logs]

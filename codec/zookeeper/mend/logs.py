@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
@@ -47,6 +47,8 @@ class Log:
     """The header, where it has to be made anew; empty: there is none, nor are there records."""
     largest: int = 0
     """Bytes of the largest payload, where a server with the usual limits does not take it."""
+    doubtful: frozenset[int] = frozenset()
+    """Where those start that are not put right for certain as long as no digest bears it out."""
     wrong: Cut | None = None
     """The first damage that is more than the torn end of what was being written."""
 
@@ -70,6 +72,19 @@ class Log:
         at = int(np.searchsorted(self.start, offset)) - 1
         return int(self.zxid[at]) if at >= 0 else None
 
+    def certain(self, borne_out: Container[int] = ()) -> Log:
+        """The same without what is put right by one bit, unless a digest bears it out: those zxids are given."""
+        at = np.array(sorted(self.doubtful), np.int64)
+        gone = np.isin(self.start, at) & ~np.array(
+            [zxid in borne_out for zxid in self.zxid.tolist()], np.bool_
+        )
+        if not gone.any():
+            return self
+        lost = dict(zip(self.start[gone].tolist(), self.zxid[gone].tolist(), strict=True))
+        out = self.drop(gone)
+        out.cut = [_lost(one, lost.get(one.offset)) for one in self.cut]
+        return out
+
     def drop(self, which: npt.NDArray[np.bool_]) -> Log:
         """The same without some of the records."""
         keep = ~which
@@ -77,6 +92,13 @@ class Log:
         made = {at: data for at, data in self.made.items() if at not in gone}
         start, end, zxid = self.start[keep], self.end[keep], self.zxid[keep]
         return replace(self, start=start, end=end, zxid=zxid, made=made)
+
+
+def _lost(cut: Cut, zxid: int | None) -> Cut:
+    if zxid is None:
+        return cut
+    why = f"{cut.why.partition(';')[0]}: more than one bit may be wrong"
+    return replace(cut, why=why, rows_lost=1, lost={"first_zxid": zxid, "last_zxid": zxid})
 
 
 def examine(listing: Listing, file: str, size: int, options: Options) -> Log:
@@ -98,6 +120,7 @@ class _Examined:
         self.header: bytes | None = None
         self.largest = 0
         self.wrong: Cut | None = None
+        self.doubtful: set[int] = set()
         self.parts: list[tuple[Int64s, Int64s, Int64s]] = []
         self.last: int | None = None
 
@@ -127,6 +150,7 @@ class _Examined:
             self.cut,
             self.header,
             self.largest,
+            frozenset(self.doubtful),
             self.wrong,
         )
 
@@ -185,6 +209,8 @@ class _Examined:
                 break
             offset = at + found.start
             self.made[offset] = found.record
+            if found.doubt:
+                self.doubtful.add(offset)
             one = (np.array([value], np.int64) for value in (offset, at + found.stop, found.zxid))
             self.parts.append(tuple(one))  # type: ignore[arg-type]
             self.last = found.zxid

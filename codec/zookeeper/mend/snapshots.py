@@ -22,7 +22,7 @@ from logwright.codec.option import Options
 from logwright.codec.walk import Hole, Reader, Stretch, walk
 from logwright.codec.zookeeper import again, names, snapshot
 from logwright.codec.zookeeper.mend.flip import turned
-from logwright.codec.zookeeper.sections import END_MARK, SEAL_SIZE, Ending, Shape
+from logwright.codec.zookeeper.sections import END_MARK, LARGEST_ENDING, SEAL_SIZE, Ending, Shape
 from logwright.codec.zookeeper.snapshot_file import SnapshotContext, describe
 from logwright.codec.zookeeper.snapshot_tables import ROWS
 
@@ -32,6 +32,8 @@ _MOST = 1 << 20
 _ZXIDS = ("czxid", "mzxid", "pzxid")
 _NOBODY = [{"perms": 0, "scheme": "world", "id": "anyone"}]
 Patches = list[tuple[int, bytes]]
+Way = tuple[Patches, int, str, bool]
+"""Bytes to be written over a file, where it ends then, why, and whether that is in doubt."""
 
 
 @dataclass
@@ -50,6 +52,10 @@ class Snapshot:
     rows: int = 0
     name: str = ""
     """The name in the result."""
+    doubt: bool = False
+    """One bit was turned back, as the seals say: that would fit some cases of two bits too."""
+    why: str = ""
+    """What is wrong with it."""
 
     @property
     def sound(self) -> bool:
@@ -135,12 +141,13 @@ def examine(listing: Listing, file: str, size: int, options: Options) -> Snapsho
     if context.compression != "none":
         return _unpacked(out, found)
     assert context.shape is not None
-    for patches, stop, why in _ways(read, context.shape):
+    out.why = "; ".join(f"{one.kind}: {one.detail}" for one in found.faults[:2])
+    for patches, stop, why, doubt in _ways(read, context.shape):
         fixed = _Patched(read, patches, stop)
         again_ = _Read.of(fixed, options)
         if not again_.faults:
             out.rows, out.until = again_.rows, max(again_.until, zxid)
-            out.pieces = list(_patched(file, patches, stop))
+            out.pieces, out.doubt = list(_patched(file, patches, stop)), doubt
             out.cut = [*(Cut(file, at, len(new), why, 0, 0) for at, new in patches if at < size)]
             if stop < size:
                 out.cut.append(Cut(file, stop, size - stop, why, 0, 0))
@@ -186,45 +193,63 @@ class _Alone:
         return None
 
 
-def _ways(read: Reader, shape: Shape) -> Iterator[tuple[Patches, int, str]]:
-    """How a snapshot may be put right: bytes to be written over it, where it ends then, and why."""
+def _ways(read: Reader, shape: Shape) -> Iterator[Way]:
+    """How a snapshot may be put right, the surest first."""
     ending = shape.ending or shape.behind
-    if ending is None:
-        return
+    if ending is not None:
+        yield from _by_seals(read, shape, ending)
+    if shape.ending is None:
+        yield from _last_seal(read, shape.size)
+
+
+def _by_seals(read: Reader, shape: Shape, ending: Ending) -> Iterator[Way]:
     sums = shape.sums_of(ending)
     right = [seal for seal, computed in zip(ending.seals, sums, strict=True) if seal.stored == computed]
     if shape.ending is not None:
         yield from _seals(shape, ending)
-        yield from _bit(read, shape)
     if right:
         # What is behind the last seal that is right is not needed: older versions end there.
         last = right[-1]
         mark = [(last.stop - len(END_MARK), END_MARK)] if last.mark != END_MARK[4:] else []
-        yield mark, last.stop, f"the seal at byte {last.at} is right, what is behind it is damaged"
+        yield mark, last.stop, f"the seal at byte {last.at} is right, what is behind it is damaged", False
+    if shape.ending is not None:
+        yield from _bit(read, shape)
 
 
-def _bit(read: Reader, shape: Shape) -> Iterator[tuple[Patches, int, str]]:
+def _bit(read: Reader, shape: Shape) -> Iterator[Way]:
     """One bit of what the first wrong seal is of, from the seal before on."""
     wrong = next(iter(shape.wrong()), None)
     if wrong is None or wrong.itself or wrong.seal.at - wrong.start > _MOST:
         return
     data = read(wrong.start, wrong.seal.at - wrong.start)
-    found = turned(data, wrong.seal.stored, wrong.computed)
+    yield from _turned(data, wrong.start, shape.size, turned(data, wrong.seal.stored, wrong.computed))
+
+
+def _last_seal(read: Reader, size: int) -> Iterator[Way]:
+    """One bit of what the last seal is of, where an end mark or a seal before it is hit, so that the ending is not known."""
+    if LARGEST_ENDING < size <= _MOST:
+        data = read(0, size)
+        stored = int.from_bytes(data[-SEAL_SIZE : 8 - SEAL_SIZE].tobytes(), "big", signed=True)
+        covered = data[:-SEAL_SIZE]
+        yield from _turned(covered, 0, size, turned(covered, stored))
+
+
+def _turned(data: Bytes, start: int, size: int, found: tuple[int, int] | None) -> Iterator[Way]:
     if found is not None and found[0] >= 0:
         place, value = found
-        at = wrong.start + place
+        at = start + place
         why = f"one bit of byte {at} was turned over ({int(data[place]):#04x}, it was {value:#04x}): the seals say so"
-        yield [(at, bytes([value]))], shape.size, why
+        yield [(at, bytes([value]))], size, why, True
 
 
-def _seals(shape: Shape, ending: Ending) -> Iterator[tuple[Patches, int, str]]:
+def _seals(shape: Shape, ending: Ending) -> Iterator[Way]:
     """Seals that alone are wrong."""
     patches: Patches = [(one.seal.at, I64BE.pack(one.computed, {})) for one in shape.wrong() if one.itself]
     last = ending.seals[-1]
     if last.mark != END_MARK[4:]:
         patches.append((last.at + SEAL_SIZE - len(END_MARK), END_MARK))
     if patches:
-        yield patches, shape.size, "only the seal is damaged"
+        yield patches, shape.size, "only the seal is damaged", False
 
 
 def _patched(file: str, patches: Patches, stop: int) -> Iterator[Kept | bytes]:
