@@ -40,8 +40,8 @@ def refused(files: dict[str, bytes], version: str = "3.9.5", **options: Any) -> 
     reader = FileSnap(disk, Settings(version_of(version), Options(OPTIONS, options)))
     original = Loaded.__init__
 
-    def kept(self: Loaded, *args: Any) -> None:
-        original(self, *args)
+    def kept(self: Loaded, **args: Any) -> None:
+        original(self, **args)
         loaded.append(self)
 
     Loaded.__init__ = kept  # type: ignore[method-assign]
@@ -89,8 +89,8 @@ def test_our_snapshots_are_such_as_servers_write() -> None:
 # Streams
 
 
-def stream(data: bytes, compression: str) -> Stream:
-    return Stream.of(np.frombuffer(data, np.uint8), compression)
+def stream(data: bytes, compression: str, limit: int = 1 << 30) -> Stream:
+    return Stream.of(np.frombuffer(data, np.uint8), compression, limit)
 
 
 def test_gzip() -> None:
@@ -161,6 +161,23 @@ def test_snappy() -> None:
     made = stream(data[:20] + b"\xff\xff\xff\xff\xff" + data[25:], "snappy")
     assert not len(made.data)
     assert "FAILED_TO_UNCOMPRESS" in str(made.end)
+
+
+@pytest.mark.parametrize("compression", ["gz", "snappy"])
+def test_bombs(compression: str) -> None:
+    pack: Callable[[bytes], bytes] = (
+        gzip.compress if compression == "gz" else lambda data: compress("snappy", data)
+    )
+    made = stream(pack(bytes(1 << 20)) + pack(bytes(99)), compression, 1 << 16)
+    assert len(made.data) <= 1 << 16
+    assert str(made.end) == "java.lang.OutOfMemoryError: Java heap space"
+    # What is wrong before that is met first.
+    name = f"snapshot.5.{compression}"
+    files = {name: pack(bytes(1 << 20)), "snapshot.0": FRESH}
+    assert load(files, **{"max.decompressed.bytes": 1 << 16}).file is not None
+    large = FRESH[:TREE_END]
+    with pytest.raises(Thrown, match="OutOfMemoryError"):
+        load(files | {name: pack(large + bytes(1 << 20))}, **{"max.decompressed.bytes": TREE_END})
 
 
 # Which one

@@ -63,6 +63,10 @@ class IndexOutOfBounds(Thrown):
     java = "java.lang.ArrayIndexOutOfBoundsException"
 
 
+class OutOfMemory(Thrown):
+    java = "java.lang.OutOfMemoryError"
+
+
 class DatadirFailure(Thrown):
     """The directories themselves are not as they should be."""
 

@@ -57,6 +57,8 @@ MAGIC = 0x5A4B534E
 _HEADER, _SESSION = 16, 12
 _OLD_DIGEST = 2
 """Digests of versions below are strings of hexadecimal digits."""
+_MOST_SESSIONS = 1 << 20
+"""A snapshot with more is a damaged one, which leaves those behind."""
 _OWNER = STAT_PERSISTED.offset("ephemeral_owner")
 
 
@@ -124,7 +126,7 @@ class FileSnap:
             data = np.frombuffer(self.disk.read(one.name), np.uint8)
         except UnreadableError:
             raise IOFailure("Input/output error") from None
-        return Stream.of(data, one.named.compression)
+        return Stream.of(data, one.named.compression, int(self.settings.options["max.decompressed.bytes"]))
 
 
 class Reading:
@@ -192,7 +194,8 @@ class Reading:
         table = self.data[self.at : self.at + whole * _SESSION].view(
             np.dtype([("id", ">i8"), ("timeout", ">i4")])
         )
-        self.loaded.sessions |= zip(table["id"].tolist(), table["timeout"].tolist(), strict=True)
+        kept = table[:_MOST_SESSIONS]
+        self.loaded.sessions |= zip(kept["id"].tolist(), kept["timeout"].tolist(), strict=True)
         self.at += whole * _SESSION
         if whole < count:
             self._need(_SESSION)

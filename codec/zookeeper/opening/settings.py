@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from logwright.codec.fault import UsageError
 from logwright.codec.option import Option, Options, parse_bool
-from logwright.codec.zookeeper import encode, txnlog
+from logwright.codec.zookeeper import encode, snapshot, txnlog
 from logwright.codec.zookeeper.txns import (
     CREATE2,
     CREATE_CONTAINER,
@@ -88,6 +88,7 @@ OPTIONS = (
             "jute.maxbuffer.extrasize",
         )
     ),
+    snapshot.MAX_DECOMPRESSED,
 )
 
 

@@ -18,6 +18,7 @@ from logwright.codec.zookeeper.names import GZIP, SNAPPY
 from logwright.codec.zookeeper.opening.exceptions import (
     EndOfFile,
     IOFailure,
+    OutOfMemory,
     SnappyFailure,
     Thrown,
     ZipFailure,
@@ -26,6 +27,7 @@ from logwright.codec.zookeeper.opening.exceptions import (
 _GZIP_HEADER = 10
 _FHCRC, _FEXTRA, _FNAME, _FCOMMENT = 2, 4, 8, 16
 _TRAILER = 8
+_HEAP = "Java heap space"
 _PIECE = 4096
 _SNAPPY_HEADER = len(SNAPPY_MAGIC) + 8
 _CONCATENATED = int.from_bytes(SNAPPY_MAGIC[:4], "big", signed=True)
@@ -40,21 +42,23 @@ class Stream:
     end: Thrown
 
     @classmethod
-    def of(cls, data: Bytes, compression: str) -> Stream:
-        """Of a file. Raises `Thrown` where the stream can't even be made."""
+    def of(cls, data: Bytes, compression: str, limit: int) -> Stream:
+        """Of a file; where more than `limit` bytes come out, a server is taken to run out of memory. Raises `Thrown` where the stream
+        can't even be made."""
         if compression == GZIP:
-            return _gzip(data.tobytes())
+            return _gzip(data.tobytes(), limit)
         if compression == SNAPPY:
-            return _snappy(data)
+            return _snappy(data, limit)
         return cls(data, EndOfFile())
 
 
-def _gzip(data: bytes) -> Stream:
+def _gzip(data: bytes, limit: int) -> Stream:
     parts: list[bytes] = []
-    at = _after_header(data, 0)
+    at, left = _after_header(data, 0), limit
     while True:
-        member, consumed, failure = _inflate(data[at:])
+        member, consumed, failure = _inflate(data[at:], left)
         parts.append(member)
+        left -= len(member)
         if failure is not None:
             break
         at += consumed
@@ -103,11 +107,11 @@ def _after_header(data: bytes, at: int) -> int:
     return at
 
 
-def _inflate(data: bytes) -> tuple[bytes, int, IOFailure | None]:
+def _inflate(data: bytes, limit: int) -> tuple[bytes, int, Thrown | None]:
     """What is decompressed, how many bytes that took, and what stops it but the end of it."""
     stream = zlib.decompressobj(-zlib.MAX_WBITS)
     parts: list[bytes] = []
-    at, step = 0, _PIECE
+    at, step, left = 0, _PIECE, limit
     while at < len(data) and not stream.eof:
         before = stream.copy()
         try:
@@ -119,17 +123,20 @@ def _inflate(data: bytes) -> tuple[bytes, int, IOFailure | None]:
             # What comes before the damage is given: it is looked for byte by byte.
             stream, step = before, 1
             continue
+        left -= len(parts[-1])
+        if left < 0:
+            return b"".join(parts)[:limit], at, OutOfMemory(_HEAP)
         at = min(at + step, len(data))
     if not stream.eof:
         return b"".join(parts), at, EndOfFile("Unexpected end of ZLIB input stream")
     return b"".join(parts), at - len(stream.unused_data), None
 
 
-def _snappy(data: Bytes) -> Stream:
+def _snappy(data: Bytes, limit: int) -> Stream:
     """Raises `Thrown` for a header that is cut short, or that is of another version."""
     if len(data) < _SNAPPY_HEADER:
         raise EndOfFile()
-    at = _SNAPPY_HEADER
+    at, left = _SNAPPY_HEADER, limit
     parts: list[Bytes] = []
     failure: Thrown = EndOfFile()
     while len(data) - at >= 4:
@@ -145,6 +152,10 @@ def _snappy(data: Bytes) -> Stream:
             failure = IOFailure("failed to read chunk")
             break
         length, start = read_uvarint(data, at, at + size)
+        left -= max(length, 0)
+        if left < 0:
+            failure = OutOfMemory(_HEAP)
+            break
         out = np.empty(max(length, 0) if start >= 0 else 0, np.uint8)
         if start < 0 or snappy.decompress(data, at, at + size, out, 0, len(out)) < 0:
             failure = IOFailure("FAILED_TO_UNCOMPRESS(5)")
