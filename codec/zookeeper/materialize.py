@@ -6,6 +6,7 @@ what is left of the newest one does. Source: `FileTxnSnapLog.restore` and `FileS
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -186,12 +187,15 @@ class _Replay:
 
     def _load_all(self, one: _Base) -> tuple[Tree, bool]:
         """What can be read of a snapshot, and whether that is all of it, so that a server loads it too."""
+        # The first records come first: with them all that is wrong with the file is told.
+        batches = one.streams[_RECORDS](("path_size", "data_size", "acl_id", "record"))
+        first = list(itertools.islice(batches, 1))
         sessions, acls = (_whole(one.streams.get(name)) for name in (_SESSIONS, _ACLS))
         # TTL nodes count for such, whether the server was told to or not.
         tree = Tree.of_rows((), sessions, acls, zxid=one.zxid, digests=False, extended_types=True)
         shape = Shape(0, lambda offset, length: np.empty(0, np.uint8))
         late, sound = 0, True
-        for batch in one.streams[_RECORDS](("path_size", "data_size", "acl_id", "record")):
+        for batch in itertools.chain(first, batches):
             window, frames = _nodes_of(batch)
             sound &= tree.load_frames(window, frames, shape).orphan is None
             if self.upto is not None and len(frames):
