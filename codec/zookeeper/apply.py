@@ -6,15 +6,13 @@ Source: `DataTree` of ZooKeeper.
 from __future__ import annotations
 
 from logwright.codec.base import Bytes
-from logwright.codec.intrinsics import copy, load_i32be, load_i64be, load_u8
+from logwright.codec.intrinsics import copy, load_i32be, load_u8
 from logwright.codec.kernel import kernel
 from logwright.codec.zookeeper.bodies import (
     ACL_AT,
     ACL_COUNT,
     DATA_AT,
     DATA_LENGTH,
-    DIGEST,
-    DIGEST_VALUE,
     FIELDS,
     FLAG,
     LIST_AT,
@@ -33,6 +31,7 @@ from logwright.codec.zookeeper.jute import NULL, Int64s, skip_acl
 from logwright.codec.zookeeper.node import OPEN_ACL, SLASH
 from logwright.codec.zookeeper.records import SESSION, TIME, TYPE, ZXID
 from logwright.codec.zookeeper.state import (
+    AHEAD,
     ASKED,
     BAD_OWNER,
     BAD_TTL,
@@ -53,6 +52,7 @@ from logwright.codec.zookeeper.state import (
     HAPPENED,
     INVALID,
     IS_NULL,
+    LARGE,
     LAST,
     LIVE,
     MARSHALLING,
@@ -156,15 +156,10 @@ from logwright.codec.zookeeper.txns import (
     SET_DATA,
     SUB_RECIPE_ARRAY,
     TXN,
-    TXN_DIGEST,
 )
 
-_AHEAD = 32
-_LARGE = 1 << 16
-"""Smaller tables are in the processor's caches anyway."""
 SUB_DATA = TXN.offset("data")
 HIGHEST_SUB = LOWEST + len(SUB_RECIPE_ARRAY)
-DIGEST_SIZE, TREE_DIGEST = TXN_DIGEST.head_size, TXN_DIGEST.offset("tree_digest")
 
 
 # Quotas
@@ -573,36 +568,32 @@ def set_acl(
 
 @kernel("const u1[], i8, i8, i8")
 def parts_of(buf: Bytes, at: int, end: int, count: int) -> tuple[int, int]:
-    """Where the transactions of a multi end, -1 where they are not there as such (their bodies are not looked at); and whether one of
-    them is an error."""
+    """Whether the transactions of a multi are there as such (their bodies are not looked at), and whether one of them is an error."""
     failed = 0
     for _ in range(count):
         if end - at < SUB_DATA + 4:
-            return -1, 0
+            return 0, 0
         length = load_i32be(buf, at + SUB_DATA)
         failed |= load_i32be(buf, at) == ERROR
         at += SUB_DATA + 4
         if length < NULL or length > end - at:
-            return -1, 0
+            return 0, 0
         at += max(length, 0)
-    return at, failed
+    return 1, failed
 
 
-@kernel("const u1[], i8, i8[,], i8")
+@kernel("const u1[], i8, const i8[,], i8")
 def is_multi(buf: Bytes, end: int, bodies: Int64s, i: int) -> int:
-    """Whether a server reads a multi, a part of which can't be read: it is looked into only when it is applied. Its digest is read now."""
+    """Whether a server reads a multi, a part of which can't be read: it is looked into only when it is applied."""
     at = bodies[i, LIST_AT]
     if end - at < 4:
         return 0
-    stop, _ = parts_of(buf, at + 4, end, bodies[i, LIST_COUNT])
-    if stop >= 0 and end - stop >= DIGEST_SIZE:
-        bodies[i, DIGEST] = load_i32be(buf, stop)
-        bodies[i, DIGEST_VALUE] = load_i64be(buf, stop + TREE_DIGEST)
-    return 1 if stop >= 0 else 0
+    whole, _ = parts_of(buf, at + 4, end, bodies[i, LIST_COUNT])
+    return whole
 
 
 @kernel(
-    "const u1[], const i8[], const i8[,], i8[,], const i8[], i8[,], i8[], u1[], i8[,], i8[], i8[,], i8[], i8[,], i8[,], i8[], const u1[],"
+    "const u1[], const i8[], const i8[,], const i8[,], const i8[], i8[,], i8[], u1[], i8[,], i8[], i8[,], i8[], i8[,], i8[,], i8[], const u1[],"
     " i8[,], const i8[], const u1[], u1[], i8[], i8[,]"
 )
 def apply(
@@ -638,8 +629,8 @@ def apply(
         time = heads[i, TIME]
         if zxid > state[UPTO]:
             return REACHED
-        if i % _AHEAD == 0 and len(table) >= _LARGE:
-            state[ASKED] ^= ask(crcs, i, min(i + _AHEAD, len(crcs)), table, nodes, arena)
+        if i % AHEAD == 0 and len(table) >= LARGE:
+            state[ASKED] ^= ask(crcs, i, min(i + AHEAD, len(crcs)), table, nodes, arena)
         why = DONE
         if bodies[i, STATUS] != SOUND and not (kind == MULTI and is_multi(buf, ends[i], bodies, i)):
             note(state, notes, UNREAD, 0, 0)

@@ -807,12 +807,14 @@ class Tree:
         self._room_for_bytes(int(paths.sum(dtype=np.int64)) + int(np.maximum(data, 0).sum(dtype=np.int64)))
         self._room_for_entries(count)
         slots = self._slots_of(acls)
+        crcs = np.empty(count, np.int64)
+        at.hash_records(buf, starts, paths, crcs)
         done = 0
         while done < count:
             done += int(
                 at.load(
-                    buf, starts[done:], paths[done:], data[done:], slots[done:], s, self._arena, self._nodes, self._table, self._sessions,
-                    self._hashed, self._slots, self._stat, int(s[at.ROWS]) - 1,
+                    buf, starts[done:], paths[done:], data[done:], slots[done:], crcs[done:], s, self._arena, self._nodes, self._table,
+                    self._sessions, self._hashed, self._slots, self._stat, int(s[at.ROWS]) - 1,
                 )
             )  # fmt: skip
             if done < count:

@@ -87,6 +87,12 @@ _PZXID = STAT_PERSISTED.offset("pzxid")
 STAT_SIZE = STAT
 
 
+AHEAD = 32
+"""So many nodes are asked for at a time: one after the other each would be waited for."""
+LARGE = 1 << 16
+"""Smaller tables are in the processor's caches anyway."""
+
+
 # Paths
 
 
@@ -336,8 +342,16 @@ def own(state: Int64s, nodes: Int64s, sessions: Int64s, hashed: Int64s, row: int
 # Loading
 
 
+@kernel("const u1[], const i8[], const i4[], i8[]")
+def hash_records(buf: Bytes, starts: Int64s, paths: Int32s, out: Int64s) -> None:
+    """The CRC-32 registers after the paths of node records."""
+    for i in range(len(starts)):
+        at = starts[i] + LENGTH
+        out[i] = crc32_raw(ONES, buf, at, at + paths[i])
+
+
 @kernel(
-    "const u1[], const i8[], const i4[], const i4[], const i8[], i8[], u1[], i8[,], i8[], i8[,], i8[], i8[,], u1[], i8"
+    "const u1[], const i8[], const i4[], const i4[], const i8[], const i8[], i8[], u1[], i8[,], i8[], i8[,], i8[], i8[,], u1[], i8"
 )
 def load(
     buf: Bytes,
@@ -345,6 +359,7 @@ def load(
     paths: Int32s,
     data: Int32s,
     acls: Int64s,
+    crcs: Int64s,
     state: Int64s,
     arena: Bytes,
     nodes: Int64s,
@@ -360,27 +375,26 @@ def load(
     for i in range(len(starts)):
         if state[SESSIONS] >= len(sessions):
             return i
+        if i % AHEAD == 0 and len(table) >= LARGE:
+            for k in range(i, min(i + AHEAD, len(crcs))):
+                state[ASKED] ^= table[crcs[k] & (len(table) - 1)]
         start = starts[i] + LENGTH
         size = paths[i]
         row = state[ROWS]
         cut = last_slash(buf, start, size)
         parent = -1
-        crc = ONES
+        crc = crcs[i]
         if cut >= 0:
             # In pre-order it is the node before, or one above that.
             parent = previous
             while parent >= 0 and not (
-                nodes[parent, N_ALIVE]
-                and nodes[parent, N_PATH_SIZE] == cut
+                nodes[parent, N_PATH_SIZE] == cut
+                and nodes[parent, N_ALIVE]
                 and same(arena, nodes[parent, N_PATH], buf, start, cut)
             ):
                 parent = nodes[parent, N_PARENT]
-            crc = crc32_raw(ONES, buf, start, start + cut)
             if parent < 0:
-                parent = find(arena, nodes, table, crc, buf, start, cut)
-            crc = crc32_raw(crc, buf, start + cut, start + size)
-        elif size:
-            crc = crc32_raw(ONES, buf, start, start + size)
+                parent = find(arena, nodes, table, crc32_raw(ONES, buf, start, start + cut), buf, start, cut)
         before = find(arena, nodes, table, crc, buf, start, size)
         length = max(data[i], 0)
         used = state[USED]
