@@ -24,6 +24,7 @@ from zookeeper_opening import Memory, memory_of, nodes_of, start
 
 from logwright.codec.disk import Disk
 from logwright.codec.fault import UnreadableError
+from logwright.codec.layout import Entry
 from logwright.codec.option import Options
 from logwright.codec.zookeeper.opening import file_txn_log
 from logwright.codec.zookeeper.opening.exceptions import Thrown
@@ -204,6 +205,20 @@ def test_a_disk_that_can_not_be_read() -> None:
 
     opened = start(Broken(directory((1, create(b"/a"))).files))
     assert (opened.verdict.error_class, opened.verdict.error) == ("java.io.IOException", "Input/output error")
+
+
+def test_a_log_that_becomes_shorter_meanwhile() -> None:
+    class Shorter(Memory):
+        def entries(self) -> list[Entry]:
+            return [Entry(one.name, one.size + 5000) for one in super().entries()]
+
+    reader = FileTxnLog(
+        Disk(Shorter({"log.1": log(A, B), "log.3": log(C)[:-1]})),
+        Settings(version_of(None), Options(OPTIONS)),
+    )
+    found = list(reader.read(1))
+    assert sum(len(one.frames) for one in found if isinstance(one, Records)) == 2
+    assert [one.file.name for one in found if isinstance(one, Stop)] == ["log.3"]
 
 
 # Together with the tree

@@ -110,7 +110,10 @@ class FileTxnLog:
         at = HEADER_SIZE
         size = WINDOW
         while True:
-            window = Window(np.frombuffer(self._read(file, at, size), np.uint8), at, file.size)
+            data = np.frombuffer(self._read(file, at, size), np.uint8)
+            # It may have become shorter since it was listed.
+            total = file.size if len(data) >= min(size, file.size - at) else at + len(data)
+            window = Window(data, at, total)
             frames, stop, why, need = self._scan(window)
             good, failure = self._deserialize(window, frames)
             if len(good):
@@ -132,7 +135,7 @@ class FileTxnLog:
                 raise IOFailure(f"Unreasonable length = {length}")
             if why == CHECKSUM:
                 raise IOFailure("CRC check failed")
-            if at < file.size and (why != ZERO or self._more(file, at)):
+            if at < total and (why != ZERO or self._more(file, at)):
                 yield Stop(file, at, _WORDS[why])
             return
 
