@@ -33,7 +33,7 @@ from logwright.writers.file import put_whole
 from logwright.writers.filesystem import FileSystem, LocalFileSystem, plain_errors, remove_tree
 from logwright.writers.write import is_layout, refuse_remote, write
 
-SYSTEMS = ("kafka", "leveldb")
+SYSTEMS = ("kafka", "leveldb", "zookeeper")
 """Each is a module beside this one whose `generators()` gives its generators. Adding a system is adding its name."""
 
 MANIFEST, EXPECTED = ".manifest.json", ".expected"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -346,21 +347,25 @@ SECTION = Struct("section", Field("section", _Section(), "a section or a node"))
 def _sections(file: bytes) -> dict[int, Struct]:
     """Where they lie, from the start of the file on."""
     found: dict[int, Struct] = {}
-    at = 0
-    for struct in (SNAPSHOT_HEADER, SESSIONS, ACLS):
-        found[at] = struct
-        _, at = struct.unpack(file, at)
-    while file[at : at + len(END_MARK)] != END_MARK:
-        found[at] = NODE
-        _, at = NODE.unpack(file, at)
-    left = len(file) - at - END.min_size - 2
-    behind = {0: (), 33: (DIGEST,), 21: (LAST_PROCESSED,)}.get(left, (DIGEST, LAST_PROCESSED))
-    for struct in (END, *behind):
-        found[at] = struct
-        values, stop = struct.unpack(file, at)
-        if values["checksum"] != zlib.adler32(file[: stop - SEAL_SIZE]):
-            raise DescriptionError("the seal is wrong", at)
-        at = stop
+    # Of a file that is cut off, those before.
+    with contextlib.suppress(DescriptionError):
+        at = 0
+        for struct in (SNAPSHOT_HEADER, SESSIONS, ACLS):
+            _, stop = struct.unpack(file, at)
+            found[at] = struct
+            at = stop
+        while file[at : at + len(END_MARK)] != END_MARK:
+            _, stop = NODE.unpack(file, at)
+            found[at] = NODE
+            at = stop
+        left = len(file) - at - END.min_size - 2
+        behind = {0: (), 33: (DIGEST,), 21: (LAST_PROCESSED,)}.get(left, (DIGEST, LAST_PROCESSED))
+        for struct in (END, *behind):
+            values, stop = struct.unpack(file, at)
+            if values["checksum"] != zlib.adler32(file[: stop - SEAL_SIZE]):
+                break
+            found[at] = struct
+            at = stop
     return found
 
 
