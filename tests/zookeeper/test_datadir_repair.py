@@ -9,7 +9,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from modes import other_modes
 from zookeeper_crafted import create, directory, log, record, set_data
 from zookeeper_mending import checked, cuts, details, losses, notes, repaired, served, truth, zxids
 from zookeeper_opening import GOLDEN, Memory, memory_of
@@ -23,9 +22,6 @@ from logwright.codec.zookeeper import files, txnlog, write
 from logwright.codec.zookeeper.datadir import LAYOUT
 from logwright.codec.zookeeper.mend import repair as mending_module
 from logwright.codec.zookeeper.trace import trace
-
-pytestmark = pytest.mark.kernel_modes
-test_other_modes = other_modes(__file__)
 
 FRESH = memory_of("fresh").files["snapshot.0"]
 RECORDS = [record(zxid, 1, create(b"/node%d" % zxid, data=b"data of %d" % zxid)) for zxid in range(1, 13)]
