@@ -29,7 +29,7 @@ from logwright.codec.layout import (
     Summary,
     View,
 )
-from logwright.codec.mending import Mending, Strategy
+from logwright.codec.mending import Change, Mending, Strategy
 from logwright.codec.option import Option, Options, parse_text
 from logwright.codec.predict import Opened
 from logwright.codec.whole import ParseError
@@ -39,6 +39,7 @@ from logwright.codec.zookeeper.check.datadir import ADVICE, DataDirChecker
 from logwright.codec.zookeeper.epochs import parse_number
 from logwright.codec.zookeeper.facts import facts
 from logwright.codec.zookeeper.files import DATA_LOG_DIR, base, candidates, folder, logs, snapshots
+from logwright.codec.zookeeper.mend.edit import EDIT_OPTIONS, edit
 from logwright.codec.zookeeper.mend.rebuild import REBUILDS, rebuild
 from logwright.codec.zookeeper.mend.repair import REPAIR_OPTIONS, repair
 from logwright.codec.zookeeper.names import LOG, MYID, SNAPSHOT, TEMP, VERSION_DIR, FileName, zxid_text
@@ -162,6 +163,12 @@ class DataDir:
 
     def rebuild(self, listing: Listing, plan: Plan, what: Sequence[str], options: Options) -> Mending:
         return rebuild(listing, plan, what, options)
+
+    edit_options: tuple[Option, ...] = EDIT_OPTIONS
+    recodes: Sequence[str] = ()
+
+    def edit(self, listing: Listing, plan: Plan, change: Change, options: Options) -> Mending:
+        return edit(listing, plan, change, options)
 
     # Writing
 
