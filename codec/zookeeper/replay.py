@@ -701,10 +701,9 @@ class Tree:
     def _records(self, rows: Int64s, *, with_data: bool) -> Iterator[tuple[Int64s, Bytes, Frames]]:
         """Nodes in pieces, as records; without data they are as if that were null."""
         self._quotas.write(self)
-        picked = self._nodes[rows][:, [at.N_PATH_SIZE, at.N_DATA_SIZE]]
-        sizes = picked[:, 0] + 2 * LENGTH + FIXED
+        sizes = self._nodes[rows, at.N_PATH_SIZE] + (2 * LENGTH + FIXED)
         if with_data:
-            sizes += np.maximum(picked[:, 1], 0)
+            sizes += np.maximum(self._nodes[rows, at.N_DATA_SIZE], 0)
         ends = np.cumsum(sizes)
         first = 0
         while first < len(rows):

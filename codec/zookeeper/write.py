@@ -5,20 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
+import numpy as np
 
 from logwright.codec.base import Bytes, Chunk
 from logwright.codec.compress import compress_pieces
 from logwright.codec.option import Options
 from logwright.codec.zookeeper import again, encode
 from logwright.codec.zookeeper.acl import AclTable
-from logwright.codec.zookeeper.columns import NODE_COLUMNS
-from logwright.codec.zookeeper.encode import AclLists, Given
+from logwright.codec.zookeeper.encode import AclLists
 from logwright.codec.zookeeper.jute import ACL_RAW_TYPE, Int64s
 from logwright.codec.zookeeper.names import CHECKED
 from logwright.codec.zookeeper.node import Int32s
 from logwright.codec.zookeeper.snapshot_tables import COMPRESSION
-from logwright.codec.zookeeper.tree import stored
 from logwright.codec.zookeeper.whole import WholeTree
 
 if TYPE_CHECKING:
@@ -45,14 +43,14 @@ def of_tree(tree: Tree, options: Options | None = None) -> Iterator[Chunk]:
     table = AclLists(AclTable(acls.column("acl_id").to_numpy(), lists.cast(ACL_RAW_TYPE)))
     sessions = tree.sessions().to_pylist()
     zxid = options["zxid"] if options.given("zxid") else tree.zxid
-    return _packed(_Replayed(tree, table), table, sessions, options, zxid)
+    return _packed(_Replayed(tree), table, sessions, options, zxid)
 
 
 class _Replayed:
     """The nodes of a tree, as they are. See `again.NodeSource`."""
 
-    def __init__(self, tree: Tree, acls: AclLists) -> None:
-        self._tree, self._acls = tree, acls
+    def __init__(self, tree: Tree) -> None:
+        self._tree = tree
 
     def __len__(self) -> int:
         return len(self._tree)
@@ -60,9 +58,9 @@ class _Replayed:
     def chunks(self, first: int, stop: int) -> Iterator[tuple[Bytes, Int64s, Int32s, Int32s]]:
         """All of them, in pieces."""
         assert (first, stop) == (0, len(self))
-        for batch in self._tree.nodes([one.name for one in NODE_COLUMNS]):
-            nodes = stored(Given(pa.Table.from_batches([batch])), self._acls)
-            yield from nodes.chunks(0, len(nodes))
+        for data, frames in self._tree.records():
+            lengths = (np.ascontiguousarray(frames.header[name]) for name in ("path", "data"))
+            yield data, frames.start, *lengths
 
     def digest(self) -> int:
         return self._tree.digest
