@@ -150,6 +150,8 @@ def test_the_next_log_goes_on_where_one_ends() -> None:
     # What comes later is not skipped any more.
     assert read({"log.1": log(A, C, B)}, 2)[0] == [3, 2]
     assert read(files, 9) == ([], None, [])
+    assert read({"log.1": log(A), "log.2.bak": log(B)})[0] == [1, 2]
+    assert read({"log.1": log(A), "log.2.bak": log(B)}, version="3.5.10")[0] == [1]
     assert read({"log.5": log(A), "log.-1": b"?", "log.xyz": b"?", "log": b"?"})[0] == [1]
 
 

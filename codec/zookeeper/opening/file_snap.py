@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -94,10 +94,7 @@ class FileSnap:
 
     def find_n_valid_snapshots(self) -> list[DataFile]:
         """The ones that are tried, the newest first."""
-        found = snapshots(self.disk)
-        if not self.settings.compression:
-            # Before 3.6 all are taken for plain.
-            found = [replace(one, named=replace(one.named, rest="")) for one in found]
+        found = [one for one in snapshots(self.disk) if self.settings.takes(one)]
         return [one for one in reversed(found) if looks_whole(self.disk, one)][:CANDIDATES]
 
     def deserialize(self) -> Loaded:

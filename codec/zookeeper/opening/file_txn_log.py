@@ -67,9 +67,13 @@ class FileTxnLog:
         self.deleted: list[str] = []
         """Empty logs that the reading has removed."""
 
+    def files(self) -> list[DataFile]:
+        """The logs that the version takes for such."""
+        return [one for one in logs(self.disk) if self.settings.takes(one)]
+
     def last_logged_zxid(self) -> int:
         """`getLastLoggedZxid`, as far as it matters: -1 where there is no log. Raises `Thrown` that are no `IOFailure`."""
-        found = [one for one in logs(self.disk) if one.zxid >= 0]
+        found = [one for one in self.files() if one.zxid >= 0]
         if not found:
             return -1
         try:
@@ -82,7 +86,7 @@ class FileTxnLog:
     def read(self, zxid: int) -> Iterator[Records | Stop]:
         """All transactions from the first one on that has this zxid or a larger one. Raises `Thrown` where a server's iterator does, after
         what comes before it."""
-        files = logs_from(logs(self.disk), zxid)
+        files = logs_from(self.files(), zxid)
         forwarding = True
         for i, file in enumerate(files):
             for found in self._file(file, last=i == len(files) - 1):

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from logwright.codec.fault import UsageError
 from logwright.codec.option import Option, Options, parse_bool
 from logwright.codec.zookeeper import encode, snapshot, txnlog
+from logwright.codec.zookeeper.files import DataFile
 from logwright.codec.zookeeper.txns import (
     CREATE2,
     CREATE_CONTAINER,
@@ -151,6 +152,11 @@ class Settings:
     def compression(self) -> bool:
         """`SnapStream`: before it all snapshots were plain, ZOOKEEPER-3179."""
         return self.version >= (3, 6, 0)
+
+    def takes(self, file: DataFile) -> bool:
+        """Whether a name is one of a log or snapshot: before snapshots could be compressed it had two parts and no more
+        (`Util.getZxidFromName`)."""
+        return self.compression or not file.named.rest
 
     @property
     def reads_marks(self) -> bool:
