@@ -226,7 +226,7 @@ SAMPLES: tuple[Sample, ...] = (
 @dataclass(frozen=True)
 class Box:
     """A directory: the layout that makes it, its name, the rows that it is made of and those written next, and the column that
-    tells them apart."""
+    tells them apart. `own`: what that column has for rows that are there in any case."""
 
     layout: str
     name: str
@@ -234,6 +234,7 @@ class Box:
     new: Sequence[Mapping[str, Any]]
     key: str
     options: Mapping[str, Any] = field(default_factory=dict)
+    own: Sequence[Any] = ()
 
 
 BOXES: tuple[Box, ...] = (
@@ -262,6 +263,7 @@ BOXES: tuple[Box, ...] = (
         [{"path": f"/b{n}", "data": b"new" * n} for n in range(8)],
         "path",
         {"write_as": "logs", "txnLogSizeLimitInKb": 1},
+        ("/", "/zookeeper", "/zookeeper/config", "/zookeeper/quota"),
     ),
 )
 
