@@ -202,7 +202,7 @@ PAYLOAD = Struct(
     Field("client_id", I64BE, "the session; 0 where the server does it on its own", says=in_hex),
     Field("cxid", I32BE, "number of the request within the session"),
     Field("zxid", I64BE, "number of the transaction: epoch << 32 | counter", says=in_hex),
-    Field("time", I64MS, "milliseconds"),
+    Field("time", I64MS, "when it was made"),
     Field("type", _TYPE, "what it does"),
     Field(
         "body",
