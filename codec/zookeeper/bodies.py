@@ -7,6 +7,7 @@ all types, so `txns.RECIPES`, made from the descriptions, says which are there. 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -325,7 +326,7 @@ _NAMES = contents(
 )
 _NUMBER_FIELD = np.array(
     [NUMBERS.index(NUMBER_OF[kind]) if kind in NUMBER_OF else -1 for kind in range(LOWEST, HIGHEST + 1)],
-    np.int64,
+    np.int8,
 )
 _BIT_OF = {
     "path": PATH, "path_raw": PATH, "data": DATA, "acl": ACLS, "acl_raw": ACLS, "ephemeral": EPHEMERAL, "ttl": TTL,
@@ -349,7 +350,7 @@ TXN_TYPE = pa.struct(
 TXNS_TYPE = pa.list_(TXN_TYPE)
 
 
-@dataclass(slots=True)
+@dataclass
 class Bodies:
     """Measured bodies of one buffer, one a row of `found`."""
 
@@ -371,8 +372,10 @@ class Bodies:
 
     def subs(self, ends: Int64s, total: int) -> tuple[Bodies, Int64s]:
         """The transactions of multis that are well, and which body each is of. `ends` is where payloads end."""
-        counts = np.where(self.in_multis, np.maximum(self.found[:, LIST_COUNT], 0), 0)
         out, owner = np.empty((total, MEASURES), np.int64), np.empty(total, np.int64)
+        if not total:
+            return Bodies(self.buf, out), owner
+        counts = np.where(self.in_multis, np.maximum(self.found[:, LIST_COUNT], 0), 0)
         at = np.ascontiguousarray(self.found[:, LIST_AT])
         measure_subs(self.buf, at, counts, ends, SUB_RECIPE_ARRAY, LOWEST, out, owner)
         return Bodies(self.buf, out), owner
@@ -394,7 +397,7 @@ class Bodies:
         if name == "type":
             return type_names(found[:, TYPE])
         bit = _BIT_OF.get(name)
-        if bit is not None and not (found[:, FIELDS] & bit).any():
+        if bit is not None and not self._present & bit:
             return pa.nulls(len(found), kind)
         if name in ("path", "path_raw"):
             stored = self._bytes(PATH_AT, PATH_LENGTH)
@@ -414,12 +417,25 @@ class Bodies:
             return numbers(kind, found[:, TIME_TO_LIVE], found[:, FIELDS] & TTL == 0)
         if name == "paths_to_delete":
             return self.paths()
-        which = np.where(found[:, FIELDS] & NUMBER != 0, _NUMBER_FIELD[self._place()], -1)
-        null = which != NUMBERS.index(name)
+        null = self._numbers != NUMBERS.index(name)
+        if null.all():
+            return pa.nulls(len(found), kind)
         return numbers(kind, np.where(null, 0, found[:, VALUE]), null)
 
+    @cached_property
+    def _present(self) -> int:
+        """The fields that one body has at least."""
+        return int(np.bitwise_or.reduce(self.found[:, FIELDS]))
+
+    @cached_property
+    def _numbers(self) -> npt.NDArray[np.int8]:
+        """Which of `NUMBERS` the 32-bit number of each body is; -1: it has none."""
+        has = self.found[:, FIELDS] & NUMBER != 0
+        which: npt.NDArray[np.int8] = np.where(has, _NUMBER_FIELD[self._place()], np.int8(-1))
+        return which
+
     def _place(self) -> Int64s:
-        return np.clip(self.found[:, TYPE], LOWEST, HIGHEST) - LOWEST
+        return np.minimum(np.maximum(self.found[:, TYPE], LOWEST), HIGHEST) - LOWEST
 
     def _bytes(self, at: int, length: int) -> pa.Array:
         return binary(

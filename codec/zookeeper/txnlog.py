@@ -380,7 +380,8 @@ class TxnLog:
         self, window: Window, frames: Frames, table: str, columns: Sequence[str], context: TxnLogContext
     ) -> Iterator[Decoded]:
         if table != "frames":
-            frames = frames.pick(frames.header["kind"] == TXN_FRAME)
+            wanted = frames.header["kind"] == TXN_FRAME
+            frames = frames if wanted.all() else frames.pick(wanted)
         sizes = np.cumsum(frames.end - frames.start)
         at = 0
         while at < len(frames):
