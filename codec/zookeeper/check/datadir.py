@@ -81,7 +81,7 @@ class DataDirChecker:
         if sound or reach.fresh(logs):
             self._gaps(logs, base, sound)
             self._fuzzy(logs, sound)
-        self._epochs(int(max([base, *zxids(logs).tolist()[-1:]])))
+        self._epochs(int(max([base, *zxids(logs)[-1:].tolist()])))
         if self._deep:
             self._replay(logs, sound)
         yield from self._found

@@ -60,12 +60,9 @@ def _drop(one: Snapshot, why: str) -> None:
 
 def _records(found: Found) -> None:
     """Replay records in doubt, each from the newest snapshot before it."""
-    wanted = {
-        zxid
-        for log in found.logs
-        for at, zxid in zip(log.start.tolist(), log.zxid.tolist(), strict=True)
-        if at in log.doubtful
-    }
+    wanted: set[int] = set()
+    for log in found.logs:
+        wanted |= set(log.zxid[log.in_doubt].tolist())
     right: set[int] = set()
     for one in reach.bases(found):
         later = {zxid for zxid in wanted if zxid > one.zxid}

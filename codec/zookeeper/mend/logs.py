@@ -72,12 +72,15 @@ class Log:
         at = int(np.searchsorted(self.start, offset)) - 1
         return int(self.zxid[at]) if at >= 0 else None
 
+    @property
+    def in_doubt(self) -> npt.NDArray[np.bool_]:
+        """Which of the records."""
+        return np.isin(self.start, np.array(sorted(self.doubtful), np.int64))
+
     def certain(self, borne_out: Container[int] = ()) -> Log:
         """The same without what is put right by one bit, unless a digest bears it out: those zxids are given."""
-        at = np.array(sorted(self.doubtful), np.int64)
-        gone = np.isin(self.start, at) & ~np.array(
-            [zxid in borne_out for zxid in self.zxid.tolist()], np.bool_
-        )
+        gone = self.in_doubt
+        gone[gone] = [zxid not in borne_out for zxid in self.zxid[gone].tolist()]
         if not gone.any():
             return self
         lost = dict(zip(self.start[gone].tolist(), self.zxid[gone].tolist(), strict=True))

@@ -14,7 +14,7 @@ from logwright.codec.option import Options
 from logwright.codec.zookeeper import files, write
 from logwright.codec.zookeeper.mend import epochs, reach
 from logwright.codec.zookeeper.mend.epochs import EPOCHS
-from logwright.codec.zookeeper.mend.examine import Found, examine, zxids
+from logwright.codec.zookeeper.mend.examine import Found, examine
 from logwright.codec.zookeeper.mend.reach import Base
 from logwright.codec.zookeeper.mend.repair import BEFORE_QUORUM, TOGETHER
 from logwright.codec.zookeeper.names import snapshot_name, zxid_text
@@ -73,7 +73,7 @@ class _Rebuilt:
         self._notes: list[str] = []
         self._base: Base | None = None
         sound = [one.zxid for one in found.snapshots if one.sound]
-        self._last = max([0, *sound, *zxids(found.logs).tolist()])
+        self._last = max([0, *sound, *(int(log.zxid.max()) for log in found.logs if len(log.zxid))])
         self._rows = sum(one.rows for one in found.snapshots if one.sound) + sum(
             len(log.zxid) for log in found.logs
         )

@@ -199,7 +199,7 @@ class DataDirMending:
             )
         self._fill(base)
         self._snapshots(None if self.chop is None else self.chop, base)
-        last = int(max([base.zxid, *zxids(found.logs).tolist()[-1:]]))
+        last = int(max([base.zxid, *zxids(found.logs)[-1:].tolist()]))
         self._finish(base, last)
 
     def _left(self) -> Base:
@@ -260,7 +260,9 @@ class DataDirMending:
         lost = {}
         if len(log.zxid):
             lost = {"first_zxid": int(log.zxid[0]), "last_zxid": int(log.zxid[-1])}
-        self.gone.append(Cut(log.file, 0, log.size, why, 0, len(log.zxid), lost))
+        known = [cut.rows_lost for cut in log.cut]
+        rows = None if None in known else len(log.zxid) + sum(one or 0 for one in known)
+        self.gone.append(Cut(log.file, 0, log.size, why, 0, rows, lost))
 
     def _fill(self, base: Base) -> None:
         left = MOST_FILLED
@@ -320,13 +322,21 @@ class DataDirMending:
         return replace(cut, rows_lost=rows, lost={"first_zxid": got + 1, "last_zxid": one.zxid})
 
     def _missing(self, gap: Gap) -> None:
-        """What is in no file."""
-        log, at = reach.place(self.found.logs, gap.record)
+        """What is in no file: as far as damage does not say so already."""
+        left = gap.last - gap.first + 1
         lost = {"first_zxid": gap.first, "last_zxid": gap.last}
-        why = f"{reach.span(gap)} {reach.are(gap)} in no file"
-        self.gone.append(Cut(log.file, int(log.start[at]), 0, why, 0, gap.last - gap.first + 1, lost))
-
-    # What is said
+        for log in self.found.logs:
+            for i, cut in enumerate(log.cut):
+                if not gap.first <= cut.lost.get("first_zxid", 0) <= gap.last:
+                    continue
+                if cut.rows_lost is None:
+                    log.cut[i] = replace(cut, rows_lost=left, lost=lost)
+                    return
+                left -= cut.rows_lost
+        if left > 0:
+            log, at = reach.place(self.found.logs, gap.record)
+            why = f"{reach.span(gap)} {reach.are(gap)} in no file"
+            self.gone.append(Cut(log.file, int(log.start[at]), 0, why, 0, left, lost))
 
     def _finish(self, base: Base, until: int) -> None:
         found = self.found
