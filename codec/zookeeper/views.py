@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from logwright.codec.fault import Fault
+from logwright.codec.fault import Fault, UsageError
 from logwright.codec.layout import Group, Listing, Part, Plan, Role, Run, Stream, View
 from logwright.codec.option import Option, Options, parse_text
 from logwright.codec.table import Column, Table
@@ -109,8 +109,20 @@ OPTIONS = (
 )
 
 
+_SERVED = {"at_zxid": ("tree", "sessions", "acls"), "path_prefix": ("tree", "history")}
+_INSTEAD = {
+    "at_zxid": "Filter the transactions: zxid <= 0x100000007",
+    "path_prefix": "Leave it away, or filter the rows",
+}
+
+
 def parts(listing: Listing, plan: Plan, view: str, options: Options) -> Sequence[Part | Group]:
-    """See `codec.layout.Layout.parts`."""
+    """See `codec.layout.Layout.parts`. Raises `UsageError` for an option that the view has no use for."""
+    for name, served in _SERVED.items():
+        if options[name] is not None and view not in served:
+            raise UsageError(
+                f"{name} is for the views {', '.join(served)}, not for {view}", advice=_INSTEAD[name]
+            )
     if view == "txns":
         return materialize.log_parts(listing, _used(listing, plan))
     how: dict[str, Any] = {"prefix": prefix_of(options["path_prefix"]), "upto": options["at_zxid"]}

@@ -530,3 +530,17 @@ def test_how_two_snapshots_differ() -> None:
     found = lw.diff(folder / "snapshot.a", folder / "snapshot.16", view="tree")
     wanted = set(paths(lw.read(folder / "snapshot.16"))) - set(paths(lw.read(folder / "snapshot.a")))
     assert found.counts["added"] == len(wanted) > 0
+
+
+@pytest.mark.parametrize(
+    ("view", "options"),
+    [
+        ("txns", {"at_zxid": 5}),
+        ("history", {"at_zxid": 5}),
+        ("txns", {"path_prefix": "/a"}),
+        ("sessions", {"path_prefix": "/a"}),
+    ],
+)
+def test_options_that_a_view_has_no_use_for(view: str, options: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match=f"{next(iter(options))} is for the views tree, .* not for {view}"):
+        read("basic", view=view, **options)
