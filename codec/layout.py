@@ -15,7 +15,7 @@ import pyarrow as pa
 from logwright.codec.base import Chunk, Frames, Match, Window
 from logwright.codec.fault import Fault
 from logwright.codec.option import Option, Options
-from logwright.codec.table import Table
+from logwright.codec.table import Column, Table
 
 
 class Role(StrEnum):
@@ -314,6 +314,14 @@ class Enfolds(Protocol):
 
     within: str
     """The name that its directory always has."""
+
+
+@runtime_checkable
+class Takes(Protocol):
+    """What a layout may offer besides: to be written from rows of more than its default view."""
+
+    takes: Sequence[Column]
+    """The further columns that they have."""
 
 
 @runtime_checkable

@@ -21,7 +21,7 @@ from logwright.codec.option import Option, Options, parse_choice
 from logwright.codec.sorting import SortedRun, Sorter, chunked, framed, merge, unique
 from logwright.codec.zookeeper import again, encode, rolling, txnlog
 from logwright.codec.zookeeper.columns import TTLS, kinds_of
-from logwright.codec.zookeeper.edits import Editor
+from logwright.codec.zookeeper.edits import SCHEMA, Editor
 from logwright.codec.zookeeper.names import (
     ACCEPTED_EPOCH,
     CHECKED,
@@ -34,7 +34,9 @@ from logwright.codec.zookeeper.names import (
 from logwright.codec.zookeeper.replay import Tree
 from logwright.codec.zookeeper.resume import Resumed
 from logwright.codec.zookeeper.rolling import LogWriter
+from logwright.codec.zookeeper.rows import ROWS as TXNS
 from logwright.codec.zookeeper.run import ROWS, columns, twice
+from logwright.codec.zookeeper.snapshot_tables import ROWS as NODES
 from logwright.codec.zookeeper.whole import Portion, WholeTree, portions
 from logwright.codec.zookeeper.write import of_rows, of_tree
 
@@ -67,6 +69,9 @@ WRITE_AS = Option(
 )
 OPTIONS = (*encode.OPTIONS, *rolling.OPTIONS, EPOCH, WRITE_AS, LAST, SORT_BUFFER)
 """What writing a data directory takes."""
+
+TAKES = (*NODES.columns, *(one for one in TXNS.columns if one.name in {*SCHEMA.names, "time"}))
+"""Transactions are taken too, and what only a snapshot tells of a node."""
 
 RUN = "run"
 """The file that a task stages: its rows in order."""

@@ -32,9 +32,10 @@ from logwright.codec.layout import (
 from logwright.codec.mending import Change, Mending, Strategy
 from logwright.codec.option import Option, Options, parse_text
 from logwright.codec.predict import Opened
+from logwright.codec.table import Column
 from logwright.codec.whole import ParseError
 from logwright.codec.zookeeper import names, views
-from logwright.codec.zookeeper.builder import OPTIONS, DirectoryBuilder
+from logwright.codec.zookeeper.builder import OPTIONS, TAKES, DirectoryBuilder
 from logwright.codec.zookeeper.check.datadir import ADVICE, DataDirChecker
 from logwright.codec.zookeeper.epochs import parse_number
 from logwright.codec.zookeeper.facts import facts
@@ -171,6 +172,8 @@ class DataDir:
         return edit(listing, plan, change, options)
 
     # Writing
+
+    takes: Sequence[Column] = TAKES
 
     def locks(self) -> Sequence[str]:
         """A server takes none."""

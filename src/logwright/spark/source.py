@@ -18,7 +18,7 @@ from logwright.readers.spark import PushingSource, Request, SparkSource, paths_o
 from logwright.writers.bad_records import BadRecords
 from logwright.writers.spark import SparkSink
 from logwright.writers.staged import StagedWrite
-from logwright.writers.write import rows_table
+from logwright.writers.write import taken_table
 
 _NOT_OPTIONS = {"path", "paths", "codec"}
 
@@ -56,7 +56,7 @@ class DefaultSource(DataSource):
         trial = layout.builder(
             None, os.path.basename(path.rstrip("/")), Options(layout.options, options), staged=True
         )
-        list(trial.add(_trial(to_arrow_schema(schema, timezone="UTC"), rows_table(layout))))
+        list(trial.add(_trial(to_arrow_schema(schema, timezone="UTC"), taken_table(layout))))
         mode = "overwrite" if overwrite else "append"
         return SparkSink(StagedWrite(path, layout.name, mode, options, process=_driver()))
 
