@@ -316,6 +316,8 @@ class _Planner:
             return
         if self.logs:
             text = "there are logs, and no snapshot that a server would try"
+            if not self.apart and not self.snapshots:
+                text += f"; where the snapshots lie elsewhere, name that directory, and this one as {DATA_LOG_DIR}"
             system = (
                 "the server does not start: IOException: No snapshot found, but there are log entries. Something is broken! "
                 "(before 3.5.3 it starts from an empty tree)"

@@ -39,7 +39,7 @@ def _print(one: dict[str, Any]) -> None:
         _head(f"columns of {name}")
         for column in table["columns"]:
             kind = "detail" if column["detail"] else "core"
-            click.echo(f"  {column['name']:<24}{column['type']:<26}{kind:<8}{column['doc']}")
+            click.echo(f"  {column['name']:<24}{column['type']:<25} {kind:<8}{column['doc']}")
     for title, options in (("options", one["options"]), ("options of reading", one.get("read_options", []))):
         if options:
             _head(title)
