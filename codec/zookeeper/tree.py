@@ -136,9 +136,9 @@ def first_bad(paths: Bytes, ends: Int32s) -> int:
     return len(ends) - 1
 
 
-def order_of(paths: pa.Array) -> Int64s | None:
+def order_of(paths: pa.Array, family: Family | None = None) -> Int64s | None:
     """The rows in pre-order, children by name; None where they are in a pre-order already, with all parents."""
-    found = _parents(paths)
+    found, _ = family or family_of(paths)
     if not ((found == MISSING) | (found == TWICE)).any():
         return None
     data, ends, _ = flat(paths)
@@ -156,11 +156,15 @@ def _stack(ends: Int32s) -> Int64s:
     return np.empty(int(np.diff(ends).max(initial=0)) // 2 + 2, np.int64)
 
 
-def _parents(paths: pa.Array) -> Int64s:
+Family = tuple[Int64s, Int64s]
+
+
+def family_of(paths: pa.Array) -> Family:
+    """What `parents` says of nodes: the row of each one's parent, and of those without one how much of the path there is."""
     data, ends, _ = flat(paths)
     out, missing = np.empty(len(paths), np.int64), np.empty(len(paths), np.int64)
     parents(data, np.ascontiguousarray(ends), _stack(ends), out, missing)
-    return out
+    return out, missing
 
 
 def validate(paths: pa.Array, first: int = 0) -> None:
@@ -175,11 +179,10 @@ def validate(paths: pa.Array, first: int = 0) -> None:
         )
 
 
-def missing_paths(paths: pa.Array, more: Iterable[bytes] = ()) -> list[bytes]:
+def missing_paths(paths: pa.Array, more: Iterable[bytes] = (), family: Family | None = None) -> list[bytes]:
     """The paths of parents, and of `more` nodes, that are not among these, which are in pre-order."""
     data, ends, _ = flat(paths)
-    out, short = np.empty(len(paths), np.int64), np.empty(len(paths), np.int64)
-    parents(data, np.ascontiguousarray(ends), _stack(ends), out, short)
+    out, short = family or family_of(paths)
     made: set[bytes] = set()
     for i in np.flatnonzero(out == MISSING).tolist():
         path = data[int(ends[i]) : int(ends[i + 1])].tobytes()
@@ -201,35 +204,48 @@ def _among(paths: pa.Array, some: list[bytes]) -> list[bytes]:
     return [one for one in dict.fromkeys(found.to_pylist()) if one is not None]
 
 
-@kernel("const u1[], const i4[], i8[]")
-def repeated(paths: Bytes, ends: Int32s, places: Int64s) -> int:
-    """The first path that comes twice; the number of paths where there is none. `places`, all -1, are a power of two, and more
-    than twice as many."""
+_AHEAD = 32
+
+
+@kernel("const u1[], const i4[], i8[], i8[]")
+def repeated(paths: Bytes, ends: Int32s, places: Int64s, hashes: Int64s) -> int:
+    """The first path that comes twice; the number of paths where there is none. `places`, all 0, are a power of two, and more than twice
+    as many; in `hashes` there is room for some numbers."""
     mask = len(places) - 1
-    for i in range(len(ends) - 1):
+    count = len(ends) - 1
+    seen = 0
+    for i in range(count):
+        if i % _AHEAD == 0:
+            # Places are asked for together: one after the other each would be waited for.
+            for k in range(min(_AHEAD, count - i)):
+                hashes[k] = crc32_raw(0, paths, ends[i + k], ends[i + k + 1])
+                seen ^= places[hashes[k] & mask]
+            hashes[_AHEAD] = seen
         start = ends[i]
         size = ends[i + 1] - start
-        at = crc32_raw(0, paths, start, start + size) & mask
-        while places[at] >= 0:
-            other = places[at]
-            if ends[other + 1] - ends[other] == size and same(paths, ends[other], start, size):
-                return i
+        found = hashes[i % _AHEAD]
+        at = found & mask
+        while places[at]:
+            if places[at] >> 31 == found:
+                other = (places[at] & 0x7FFFFFFF) - 1
+                if ends[other + 1] - ends[other] == size and same(paths, ends[other], start, size):
+                    return i
             at = (at + 1) & mask
-        places[at] = i
-    return len(ends) - 1
+        places[at] = found << 31 | (i + 1)
+    return count
 
 
 def twice(paths: pa.Array) -> int | None:
     """A row whose path was there before; None where there is none."""
     data, ends, _ = flat(paths)
-    room = np.full(1 << (2 * len(paths) + 1).bit_length(), -1, np.int64)
-    row = int(repeated(data, np.ascontiguousarray(ends), room))
+    room = np.zeros(1 << (2 * len(paths) + 1).bit_length(), np.int64)
+    row = int(repeated(data, np.ascontiguousarray(ends), room, np.empty(_AHEAD + 1, np.int64)))
     return None if row == len(paths) else row
 
 
 def parents_of(paths: pa.Array) -> npt.NDArray[np.int64]:
     """The row of each node's parent, in a tree that is whole and in pre-order."""
-    return _parents(paths)
+    return family_of(paths)[0]
 
 
 def stored(given: Given, acls: AclLists) -> Nodes:
@@ -269,7 +285,8 @@ def whole(given: Given, acls: AclLists, zxid: int | None, *, had: bool) -> Nodes
     """A tree of the rows: in order, with all parents and the system's own nodes, and what they leave out derived."""
     paths = given.paths()
     validate(paths)
-    order = order_of(paths)
+    family = family_of(paths)
+    order = order_of(paths, family)
     row = twice(paths)
     if row is not None:
         raise UsageError(
@@ -279,12 +296,13 @@ def whole(given: Given, acls: AclLists, zxid: int | None, *, had: bool) -> Nodes
     if order is not None:
         given = Given(given.rows.take(pa.array(order)))
         paths = given.paths()
+        family = family_of(paths)
     czxid = given.numbers("czxid", 0 if zxid is None else zxid)
     mzxid = given.numbers("mzxid", czxid)
     ctime = given.times("ctime", 0)
     acl = acls.numbers(given.acls(), *_ids(given))
     data = given.data()
-    made = missing_paths(paths, () if had else SYSTEM)
+    made = missing_paths(paths, () if had else SYSTEM, family)
     count = len(given)
     stats = {
         "czxid": czxid,
@@ -320,11 +338,11 @@ def whole(given: Given, acls: AclLists, zxid: int | None, *, had: bool) -> Nodes
         if client is not None:
             client = np.concatenate([client, np.full(len(made), UNKNOWN)])
     nodes = Nodes(paths, data, acl, stats, acls)
-    again = order_of(nodes.paths)
+    again = order_of(nodes.paths) if made else None
     if again is not None:
         nodes = nodes.take(again)
         client = None if client is None else client[again]
-    _counters(nodes, client)
+    _counters(nodes, client, family_of(nodes.paths)[0] if made else family[0])
     return nodes
 
 
@@ -338,9 +356,8 @@ def config_list() -> bytes:
     return one
 
 
-def _counters(nodes: Nodes, client: Int64s | None) -> None:
+def _counters(nodes: Nodes, client: Int64s | None, parent: Int64s) -> None:
     """What follows from the children: how many were created at least, and the last of these transactions."""
-    parent = parents_of(nodes.paths)
     below = parent >= 0
     children = np.bincount(parent[below], minlength=len(nodes)).astype(np.int64)
     # A server makes its own nodes without counting them.
