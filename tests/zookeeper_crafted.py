@@ -65,10 +65,36 @@ def multi(*parts: tuple[int, bytes | None]) -> bytes:
     return i4(len(parts)) + b"".join(i4(kind) + buf(body) for kind, body in parts)
 
 
+FRESH = memory_of("fresh").files["snapshot.0"]
+ROOT = (b"", -1, 0)
+
+
+def sealed_sections(*parts: bytes) -> bytes:
+    """Sections, each of which is followed by a seal."""
+    made = b""
+    for part in parts:
+        made += part
+        made += i8(zlib.adler32(made)) + buf(b"/")
+    return made
+
+
+def snapshot(
+    *nodes: tuple[bytes | None, int, int],
+    sessions: bytes = i4(0),
+    acls: bytes = i4(0),
+    sections: tuple[bytes, ...] = (),
+) -> bytes:
+    """A snapshot of nodes: path, ACL, owner."""
+    tree = b"".join(
+        buf(path) + buf(b"") + i8(acl) + bytes(44) + i8(owner) + bytes(8) for path, acl, owner in nodes
+    )
+    return sealed_sections(FRESH[:16] + sessions + acls + tree + buf(b"/"), *sections)
+
+
 def directory(*bodies: Body | bytes, first: int = 1) -> Memory:
     """A fresh server's snapshot, and a log of these transactions: (type, body), or whole records."""
     records = [one if isinstance(one, bytes) else record(first + i, *one) for i, one in enumerate(bodies)]
-    return Memory({"snapshot.0": memory_of("fresh").files["snapshot.0"], log_name(first): log(*records)})
+    return Memory({"snapshot.0": FRESH, log_name(first): log(*records)})
 
 
 def quota(*bodies: Body) -> tuple[Body, ...]:
@@ -153,6 +179,13 @@ CRAFTED: dict[str, Memory] = {
     "a node of two sessions": directory(
         (1, create(b"/e", ephemeral=1)), (-11, b""), (1, create(b"/e", ephemeral=1)), (-10, i4(5)),
         record(5, 1, create(b"/e", ephemeral=1), client=8), (-11, i4(0)),
+    ),
+    "a rejected snapshot's node, its session closed": Memory(
+        {
+            "snapshot.5": snapshot(ROOT, (b"/a", -1, 99), (b"/b", -1, 0))[:-6] + b"?" + buf(b"/"),
+            "snapshot.3": snapshot(ROOT, (b"/a", -1, 0), (b"/b", -1, 0)),
+            "log.4": log(record(4, -10, i4(9)), record(5, -11, i4(1) + buf(b"/b"), client=99), record(6, 1, create(b"/c"))),
+        }
     ),
     "a payload without a header": directory((1, create(b"/a")), sealed(bytes(31)), (1, create(b"/b"))),
 }  # fmt: skip

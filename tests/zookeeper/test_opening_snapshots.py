@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from zookeeper_crafted import buf, i4, i8
-from zookeeper_opening import Memory, memory_of, start
+from zookeeper_crafted import FRESH, ROOT, buf, i4, i8, sealed_sections, snapshot
+from zookeeper_opening import Memory, start
 
 from logwright.codec.compress import compress
 from logwright.codec.disk import Disk
@@ -21,7 +21,6 @@ from logwright.codec.zookeeper.opening.file_snap import FileSnap, Loaded
 from logwright.codec.zookeeper.opening.settings import OPTIONS, Settings, version_of
 from logwright.codec.zookeeper.opening.stream import Stream
 
-FRESH = memory_of("fresh").files["snapshot.0"]
 TREE_END = 0x19B
 """Where its tree ends, and its first seal is; the end mark is before."""
 SEAL = 13
@@ -55,34 +54,11 @@ def refused(files: dict[str, bytes], version: str = "3.9.5", **options: Any) -> 
     return str(failure)
 
 
-def sealed(*parts: bytes) -> bytes:
-    """Sections, each of which is followed by a seal."""
-    made = b""
-    for part in parts:
-        made += part
-        made += i8(zlib.adler32(made)) + buf(b"/")
-    return made
-
-
-def snapshot(
-    *nodes: tuple[bytes | None, int, int],
-    sessions: bytes = i4(0),
-    acls: bytes = i4(0),
-    sections: tuple[bytes, ...] = (),
-) -> bytes:
-    """A snapshot of nodes: path, ACL, owner."""
-    tree = b"".join(
-        buf(path) + buf(b"") + i8(acl) + bytes(44) + i8(owner) + bytes(8) for path, acl, owner in nodes
-    )
-    return sealed(FRESH[:16] + sessions + acls + tree + buf(b"/"), *sections)
-
-
-ROOT = (b"", -1, 0)
 DIGEST = i8(0) + i4(2) + i8(0)
 
 
 def test_our_snapshots_are_such_as_servers_write() -> None:
-    assert sealed(FRESH[:TREE_END], DIGEST, i8(0)) == FRESH
+    assert sealed_sections(FRESH[:TREE_END], DIGEST, i8(0)) == FRESH
     assert load({"snapshot.0": snapshot(ROOT)}).file is not None
 
 

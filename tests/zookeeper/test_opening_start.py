@@ -10,19 +10,17 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from zookeeper_crafted import buf, create, directory, i4, log, record, ttl
+from zookeeper_crafted import FRESH, ROOT, buf, create, directory, i4, log, record, snapshot, ttl
 from zookeeper_opening import DATA_LOG_DIR, GOLDEN, Memory, listing_of, memory_of, nodes_of, start
 
 import logwright as lw
 from logwright.cli import main
 from logwright.codec.fault import DamageError, UsageError
-from logwright.codec.zookeeper import snapshot
 from logwright.codec.zookeeper.opening.settings import VERSIONS, version_of
 from logwright.codec.zookeeper.sections import Shape
 
 pytestmark = pytest.mark.filterwarnings("ignore::logwright.codec.fault.DamageWarning")
 EPOCH = 1 << 32
-FRESH = memory_of("fresh").files["snapshot.0"]
 
 
 def warned(opened: Any) -> str:
@@ -129,7 +127,6 @@ def test_the_snapshot_at_the_start() -> None:
     # Older servers don't compress.
     options = {"snapshot.compression.method": "gz"}
     assert start(base, version="3.5.10", **options).verdict.creates == ("snapshot.21",)
-    assert snapshot.CODEC.name == "zookeeper.snapshot"
 
 
 def test_sessions_that_are_gone() -> None:
@@ -144,6 +141,33 @@ def test_sessions_that_are_gone() -> None:
     assert opened.verdict.rows_lost == 0
     sessions = pa.Table.from_batches(opened.serve("sessions", ["session_id", "timeout"]))
     assert sessions.to_pylist() == [{"session_id": 77, "timeout": 3000}]
+
+
+def test_what_a_rejected_snapshot_takes_for_the_node_of_a_session() -> None:
+    good = snapshot(ROOT, (b"/app", -1, 0), (b"/app/one", -1, 0), (b"/app/two", -1, 0))
+    owners = [(b"/app/one", -1, 99), (b"/app/two", -1, -(1 << 63)), (b"/gone", -1, 99)]
+    damaged = snapshot((b"", -1, 99), (b"/app", -1, 0), *owners)
+    made = Memory({"snapshot.5": damaged[:-6] + b"?" + damaged[-5:], "snapshot.3": good})
+    opened = start(made)
+    assert opened.verdict.serves["snapshot"] == "snapshot.3"
+    assert [one["path"] for one in nodes_of(opened)] == ["/", "/app", "/app/two"]
+    assert "a session that is gone: /app/one" in warned(opened)
+    assert opened.verdict.rows_lost is None
+    assert {"nodes": ["/app/one"]} in opened.verdict.lost
+    # Up to 3.5.0 a container is a node of a session too; one with a TTL is unless they are known.
+    assert [one["path"] for one in nodes_of(start(made, version="3.5.0"))] == ["/", "/app"]
+    with_ttl = snapshot(ROOT, (b"/app", -1, 0), (b"/app/one", -1, -(1 << 56) | 5))
+    made = Memory({"snapshot.5": with_ttl[:-6] + b"?" + with_ttl[-5:], "snapshot.3": good})
+    assert start(made).verdict.rows == 3
+    assert start(made, extendedTypesEnabled=True).verdict.rows == 4
+    # They go with their session too, where it is closed.
+    made.files["log.4"] = log(
+        record(4, -10, i4(5)), record(5, -11, b"", client=-(1 << 56) | 5), record(6, 1, create(b"/z"))
+    )
+    opened = start(made)
+    assert [one["path"] for one in nodes_of(opened)] == ["/", "/app", "/app/two", "/z"]
+    assert nodes_of(opened)[1]["stat"]["pzxid"] == 5
+    assert opened.verdict.serves["transactions"] == 3
 
 
 def test_ttl_nodes_that_are_not_known_for_such() -> None:

@@ -18,6 +18,7 @@ from logwright.codec.fault import UnreadableError
 from logwright.codec.intrinsics import load_i32be, load_i64be
 from logwright.codec.java import java_string
 from logwright.codec.zookeeper.acl import AclTable
+from logwright.codec.zookeeper.columns import CONTAINERS, TTLS, kinds_of
 from logwright.codec.zookeeper.files import CANDIDATES, DataFile, looks_whole, snapshots
 from logwright.codec.zookeeper.jute import STAT_PERSISTED
 from logwright.codec.zookeeper.names import parse_hex, zxid_text
@@ -59,6 +60,7 @@ _OLD_DIGEST = 2
 """Digests of versions below are strings of hexadecimal digits."""
 _MOST_SESSIONS = 1 << 20
 """A snapshot with more is a damaged one, which leaves those behind."""
+_PORTION = 1 << 16
 _OWNER = STAT_PERSISTED.offset("ephemeral_owner")
 
 
@@ -84,6 +86,8 @@ class Loaded:
     acl_index: int = 0
     """The highest number of an ACL in any of them."""
     rejected: list[tuple[str, IOFailure]] = field(default_factory=list)
+    ephemerals: dict[int, set[bytes]] = field(default_factory=dict)
+    """The paths of nodes of sessions in rejected snapshots, by session."""
 
 
 class FileSnap:
@@ -103,11 +107,14 @@ class FileSnap:
         loaded = Loaded(acl_index=int(self.settings.config_node))
         tried = self.find_n_valid_snapshots()
         for one in tried:
+            reading = None
             try:
                 reading = Reading(self._stream(one), self.settings, loaded)
                 reading.deserialize(one.zxid)
             except IOFailure as failure:
                 loaded.rejected.append((one.name, failure))
+                if reading is not None:
+                    reading.leave_ephemerals()
                 continue
             loaded.file, loaded.tree = one, reading.tree
             for number, timeout in loaded.sessions.items():
@@ -135,6 +142,8 @@ class Reading:
         self.at = 0
         self.window = Window(self.data, 0, len(self.data))
         self.tree: Tree
+        self.nodes: Frames | None = None
+        """Those that were added to the tree."""
 
     def deserialize(self, zxid: int) -> None:
         """`FileSnap.deserialize` with all of its seals. Raises `Thrown`."""
@@ -243,6 +252,7 @@ class Reading:
         tree.load_shape(shape, zxid)
         found = tree.load_frames(self.window, frames, shape)
         orphan, stranger = (len(frames) if one is None else one for one in (found.orphan, found.stranger))
+        self.nodes = frames.pick(slice(0, min(orphan, stranger)))
         if orphan < len(frames) and orphan <= stranger:
             start = int(frames.start[orphan]) + LENGTH
             path = data[start : start + int(frames.header["path"][orphan])].tobytes()
@@ -252,6 +262,29 @@ class Reading:
             owner = load_i64be(data, int(frames.end[stranger]) - STAT + _OWNER)
             raise IllegalArgument(f"Invalid ephemeralOwner. [{zxid_text(owner)[2:]}]")
         return tree
+
+    def leave_ephemerals(self) -> None:
+        """What `DataTree.deserialize` leaves behind of a snapshot that is rejected then: the nodes of sessions, which go with them
+        whatever is at their paths later."""
+        if self.nodes is None:
+            return
+        stats = self.nodes.end - STAT + _OWNER
+        for first in range(0, len(stats), _PORTION):
+            owners = (
+                self.data[stats[first : first + _PORTION, None] + np.arange(8)]
+                .view(">i8")[:, 0]
+                .astype(np.int64)
+            )
+            kinds = kinds_of(owners)
+            normal = (owners != 0) & (self.nodes.header["path"][first : first + _PORTION] > 0)
+            if self.settings.containers:
+                normal &= kinds != CONTAINERS
+            if self.settings.extended_types:
+                normal &= kinds != TTLS
+            for i in np.flatnonzero(normal).tolist():
+                start = int(self.nodes.start[first + i]) + LENGTH
+                path = self.data[start : start + int(self.nodes.header["path"][first + i])].tobytes()
+                self.loaded.ephemerals.setdefault(int(owners[i]), set()).add(path)
 
     def _seal(self) -> None:
         """`SnapStream.checkSealIntegrity`."""

@@ -6,12 +6,15 @@ Source: `persistence/FileTxnSnapLog.java` (`restore`, `fastForwardFromEdits`), `
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from logwright.codec.base import Frames, Window
 from logwright.codec.disk import Disk
+from logwright.codec.option import Options
+from logwright.codec.zookeeper import txnlog
 from logwright.codec.zookeeper.files import DATA_LOG_DIR, apart, folder
 from logwright.codec.zookeeper.jute import Int64s
 from logwright.codec.zookeeper.names import LOG, SNAPSHOT, zxid_text
@@ -29,7 +32,15 @@ from logwright.codec.zookeeper.opening.nulls import in_txn
 from logwright.codec.zookeeper.opening.settings import Settings
 from logwright.codec.zookeeper.records import BODY
 from logwright.codec.zookeeper.replay import Applied, Tree
-from logwright.codec.zookeeper.txns import CLOSE_SESSION, DIGEST_VERSION, TXN_DIGEST, TXN_HEADER
+from logwright.codec.zookeeper.txns import (
+    CLOSE_SESSION,
+    DELETE,
+    DIGEST_VERSION,
+    HEADER_SIZE,
+    RECORD,
+    TXN_DIGEST,
+    TXN_HEADER,
+)
 
 INITIALIZE = "initialize"
 """The file beside `version-2` that says that an empty directory is meant to be empty."""
@@ -131,9 +142,22 @@ class FileTxnSnapLog:
 
     def _apply(self, restored: Restored, records: Records, zxids: Int64s) -> None:
         """Raises `Thrown` where a transaction is the server's end."""
-        frames = (
-            records.frames if len(zxids) == len(records.frames) else records.frames.pick(slice(0, len(zxids)))
-        )
+        header = records.frames.header[: len(zxids)]
+        first = 0
+        closing = header["type"] == CLOSE_SESSION
+        for i in np.flatnonzero(closing).tolist() if restored.loaded.ephemerals else ():
+            left = restored.loaded.ephemerals.pop(int(header["session_id"][i]), None)
+            if left is not None:
+                # What a rejected snapshot has left behind goes with its session.
+                self._apply_some(restored, records, slice(first, i))
+                delete(restored.tree, left, int(zxids[i]))
+                first = i
+        self._apply_some(restored, records, slice(first, len(zxids)))
+
+    def _apply_some(self, restored: Restored, records: Records, which: slice) -> None:
+        frames = records.frames.pick(which)
+        if not len(frames):
+            return
         applied = restored.tree.apply_frames(records.window, frames, check=self.settings.digests)
         if applied.died is not None:
             thrown = died_of(applied.died.error)
@@ -141,12 +165,38 @@ class FileTxnSnapLog:
                 i = applied.died.index
                 thrown = in_txn(records.window.data[frames.start[i] + BODY : frames.end[i] - 1].tobytes())
             raise thrown
+        zxids = np.ascontiguousarray(frames.header["zxid"])
         restored.applied.append(zxids)
         mismatches = [one.zxid for one in applied.mismatches]
         if not self.settings.close_session_txn:
             mismatches = _without_bodies(records.window, frames, applied, mismatches)
         restored.mismatches += mismatches
         restored.zxid = max(restored.zxid, int(zxids.max()))
+
+
+def kill_dead_sessions(restored: Restored) -> tuple[list[bytes], list[bytes]]:
+    """`ZooKeeperServer.loadData`: nodes of sessions that are not open are deleted; and besides what lies where rejected snapshots had such
+    ones. Returns the paths of both."""
+    tree = restored.tree
+    gone = tree.after_load(restored.last_processed)
+    left = restored.loaded.ephemerals
+    paths = {path for one in left.keys() - tree.session_timeouts.keys() for path in left[one]}
+    more = sorted(path for path in paths if tree.get(path) is not None)
+    delete(tree, paths, restored.last_processed)
+    return gone, more
+
+
+def delete(tree: Tree, paths: Iterable[bytes], zxid: int) -> None:
+    """`DataTree.deleteNodes`, of nodes that need not be there."""
+    header = {"client_id": 0, "cxid": 0, "zxid": zxid, "time": 0, "type": DELETE}
+    records = b"".join(
+        RECORD.pack({"payload": {**header, "body": {"path": path}, "digest": None}}) for path in sorted(paths)
+    )
+    if records:
+        # Behind the header of a file.
+        window = Window(np.frombuffer(records, np.uint8), HEADER_SIZE, HEADER_SIZE + len(records))
+        context = txnlog.CODEC.context("", Options(txnlog.OPTIONS))
+        tree.apply_frames(window, txnlog.CODEC.scan(window, 0, context, check=False))
 
 
 def _without_bodies(window: Window, frames: Frames, applied: Applied, mismatches: list[int]) -> list[int]:

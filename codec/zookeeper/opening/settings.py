@@ -164,6 +164,11 @@ class Settings:
         return self.compression
 
     @property
+    def containers(self) -> bool:
+        """Whether containers are known, which before were nodes of a session like others: ZOOKEEPER-2163."""
+        return self.version >= (3, 5, 1)
+
+    @property
     def config_node(self) -> bool:
         """Whether a fresh tree has /zookeeper/config, with an ACL of its own: ZOOKEEPER-107."""
         return self.version >= (3, 5, 0)

@@ -18,9 +18,10 @@ from logwright.codec.zookeeper.files import apart
 from logwright.codec.zookeeper.names import VERSION_DIR, snapshot_name
 from logwright.codec.zookeeper.opening import verdict
 from logwright.codec.zookeeper.opening.exceptions import Thrown
-from logwright.codec.zookeeper.opening.file_txn_snap_log import FileTxnSnapLog, Restored
+from logwright.codec.zookeeper.opening.file_txn_snap_log import FileTxnSnapLog, Restored, kill_dead_sessions
 from logwright.codec.zookeeper.opening.quorum_peer import load_epochs
 from logwright.codec.zookeeper.opening.settings import OPTIONS, VERSIONS, Settings, version_of
+from logwright.codec.zookeeper.opening.verdict import NOTHING, Deleted
 from logwright.codec.zookeeper.replay import Tree
 from logwright.codec.zookeeper.write import of_tree
 
@@ -39,12 +40,11 @@ class Opened:
         listing: Listing,
         thrown: Thrown | None,
         restored: Restored | None,
-        dead: Sequence[bytes] = (),
-        expired: Sequence[bytes] = (),
+        deleted: Deleted = NOTHING,
     ) -> None:
         self._disk, self.settings, self._listing = disk, settings, listing
         self.thrown, self.restored = thrown, restored
-        self.dead, self.expired = dead, expired
+        self.deleted = deleted
 
     @property
     def tree(self) -> Tree | None:
@@ -88,7 +88,7 @@ class Opened:
             )
         assert self.restored is not None
         restored, listing = self.restored, self._listing
-        gone = verdict.gone(listing, restored, self.expired, self.settings.options)
+        gone = verdict.gone(listing, restored, self.deleted, self.settings.options)
         there = saved is not None and any(one.name == saved for one in self._listing.entries())
         return replace(
             said,
@@ -98,7 +98,7 @@ class Opened:
             serves=verdict.serves(restored),
             rewrites=(*disk.rewrites, *((saved,) if saved is not None and there else ())),
             creates=(*disk.creates, *((saved,) if saved is not None and not there else ())),
-            warnings=tuple(verdict.warnings(listing, restored, self.dead, self.expired)),
+            warnings=tuple(verdict.warnings(listing, restored, self.deleted)),
         )
 
     # What clients get
@@ -139,8 +139,10 @@ def open_datadir(listing: Listing, options: Options, *, version: str | None, cle
     except Thrown as thrown:
         return Opened(disk, settings, listing, thrown, None)
     kept = [] if settings.extended_types else restored.tree.ttl_paths()
-    dead = restored.tree.after_load()
-    return Opened(disk, settings, listing, None, restored, dead, sorted(set(dead).intersection(kept)))
+    dead, taken = kill_dead_sessions(restored)
+    expired = sorted(set(dead).intersection(kept))
+    deleted = Deleted(sorted(set(dead).difference(expired)), expired, taken)
+    return Opened(disk, settings, listing, None, restored, deleted)
 
 
 def _above(listing: Listing) -> frozenset[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from logwright.codec.layout import Listing
@@ -15,6 +16,21 @@ from logwright.codec.zookeeper.opening.lost import Lost, lost
 
 _SHOWN = 5
 """So many of a kind are named in a warning."""
+
+
+@dataclass(frozen=True)
+class Deleted:
+    """The nodes that are deleted at the start, by what they are deleted for."""
+
+    dead: Sequence[bytes] = ()
+    """Their sessions are gone."""
+    expired: Sequence[bytes] = ()
+    """They have a TTL, which is not known for such."""
+    taken: Sequence[bytes] = ()
+    """A rejected snapshot has them as nodes of a session that is gone."""
+
+
+NOTHING = Deleted()
 
 
 def serves(restored: Restored) -> Mapping[str, Any]:
@@ -29,8 +45,8 @@ def serves(restored: Restored) -> Mapping[str, Any]:
     }
 
 
-def gone(listing: Listing, restored: Restored, expired: Sequence[bytes], options: Options) -> Lost:
-    """The undamaged transactions that nobody sees the effects of. `expired` are nodes that are deleted since TTLs are not known."""
+def gone(listing: Listing, restored: Restored, deleted: Deleted, options: Options) -> Lost:
+    """The undamaged transactions that nobody sees the effects of, and nodes that are deleted for no good reason."""
     out = Lost()
     if restored.stops:
         zxid = restored.begun
@@ -41,9 +57,9 @@ def gone(listing: Listing, restored: Restored, expired: Sequence[bytes], options
         # What only a snapshot has, which is not loaded: how much of it is undamaged is not known.
         out.rows = None
         out.ranges.append({"first_zxid": restored.last_processed + 1, "last_zxid": newest})
-    if expired:
+    if paths := [*deleted.expired, *deleted.taken]:
         out.rows = None
-        out.ranges.append({"nodes": [one.decode(errors="replace") for one in expired]})
+        out.ranges.append({"nodes": [one.decode(errors="replace") for one in paths]})
     return out
 
 
@@ -51,10 +67,7 @@ def _newest(listing: Listing) -> int:
     return max((one.zxid for one in snapshots(listing)), default=0)
 
 
-def warnings(
-    listing: Listing, restored: Restored, dead: Sequence[bytes], expired: Sequence[bytes]
-) -> Iterator[str]:
-    """`dead` are all nodes that are deleted at the start, `expired` those among them that have a TTL."""
+def warnings(listing: Listing, restored: Restored, deleted: Deleted) -> Iterator[str]:
     loaded = restored.loaded
     for name, failure in loaded.rejected:
         yield f"problem reading snap file {name}: {failure}"
@@ -80,11 +93,13 @@ def warnings(
             f"Highest txn zxid {zxid_text(restored.zxid)} is not covering the snapshot digest zxid "
             f"{zxid_text(restored.uncovered.zxid)}, which might lead to inconsistent state"
         )
-    known = set(expired)
-    if expired:
-        yield f"nodes with a TTL are deleted, since extendedTypesEnabled is off: {_named(expired)}"
-    if other := [one for one in dead if one not in known]:
-        yield f"nodes of sessions that are gone are deleted: {_named(other)}"
+    for paths, why in (
+        (deleted.expired, "nodes with a TTL are deleted, since extendedTypesEnabled is off"),
+        (deleted.taken, "nodes are deleted that a rejected snapshot has as those of a session that is gone"),
+        (deleted.dead, "nodes of sessions that are gone are deleted"),
+    ):
+        if paths:
+            yield f"{why}: {_named(paths)}"
     if restored.tree.dangling:
         said = ", ".join(map(str, sorted(restored.tree.dangling)[:_SHOWN]))
         yield f"each read of a node whose ACL the table does not have ends with MarshallingError: {said}"
