@@ -59,8 +59,8 @@ class _Replayed:
         """All of them, in pieces."""
         assert (first, stop) == (0, len(self))
         for data, frames in self._tree.records():
-            lengths = (np.ascontiguousarray(frames.header[name]) for name in ("path", "data"))
-            yield data, frames.start, *lengths
+            paths, lengths = (np.ascontiguousarray(frames.header[name]) for name in ("path", "data"))
+            yield data, frames.start, paths, lengths
 
     def digest(self) -> int:
         return self._tree.digest
