@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import zlib
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from zookeeper_crafted import create, directory, log, record
 from zookeeper_datadir import CASES
@@ -13,7 +15,9 @@ from zookeeper_opening import GOLDEN, Memory, memory_of
 import logwright as lw
 from logwright.codec.fault import Kind, Severity
 from logwright.codec.option import Options
+from logwright.codec.zookeeper import snapshot
 from logwright.codec.zookeeper.datadir import LAYOUT
+from logwright.codec.zookeeper.snapshot_file import SnapshotContext
 
 HEALTHY = [
     one
@@ -131,6 +135,27 @@ def test_nodes_without_parents() -> None:
     assert details(memory_of("syn_orphan"), deep=False) == []
 
 
+def test_many_nodes_without_parents() -> None:
+    rows = [{"path": f"/a/n{number}"} for number in range(50)]
+    written = b"".join(map(bytes, snapshot.CODEC.encode(pa.Table.from_pylist(rows), None, None, _context())))
+    # The parent has another name then.
+    data = bytearray(written.replace(b"\0\0\0\2/a", b"\0\0\0\2/b"))
+    data = data[:-_ENDING]
+    data += b"\0\0\0\1/"
+    data += zlib.adler32(data).to_bytes(8, "big") + b"\0\0\0\1/"
+    said = details(Memory({"snapshot.1": bytes(data)}))
+    assert len(said) == 20
+    assert said[-1].endswith(" has no parent, nor have 30 more")
+
+
+_ENDING = 18 + 33 + 21
+"""Bytes of an ending with all sections."""
+
+
+def _context() -> SnapshotContext:
+    return snapshot.CODEC.context("snapshot.1", Options(snapshot.CODEC.options))
+
+
 def test_a_digest_that_is_of_another_tree() -> None:
     (said,) = details(memory_of("syn_bad_ephemeral_owner"))
     assert said == "snapshot.16: the digest of its tree is not the one that it has"
@@ -181,13 +206,19 @@ def test_behind_a_hole_nothing_is_known_of_digests() -> None:
         (b"3", b"2", ["acceptedEpoch: the accepted epoch is 2, less than the current one, 3"]),
     ],
 )
-def test_epochs(current: bytes, accepted: bytes, said: list[str]) -> None:
+def test_epochs(current: bytes, accepted: bytes | None, said: list[str]) -> None:
     quorum = memory_of("quorum_one")
-    quorum.files |= {"currentEpoch": current, "acceptedEpoch": accepted}
+    quorum.files["currentEpoch"] = current
+    del quorum.files["acceptedEpoch"]
+    if accepted is not None:
+        quorum.files["acceptedEpoch"] = accepted
     assert details(quorum) == said
     result, mending = repaired(quorum)
     assert details(result) == []
     assert (result.files == quorum.files) == (not said)
+    assert ("acceptedEpoch is not there, it is 2 now" in str(mending.summary().warnings)) == (
+        accepted is None
+    )
     assert "start the others on empty directories" in str(mending.summary().before_you_start)
 
 

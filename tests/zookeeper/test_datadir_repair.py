@@ -110,6 +110,36 @@ def test_a_torn_end_before_the_next_log_costs_nothing() -> None:
     assert len(served(result)) == 16
 
 
+@pytest.mark.parametrize(
+    ("odd", "said"),
+    [
+        (record(5, 99, b""), "its checksum is right, but Unsupported Txn with type=99"),
+        (record(5, 1, b"\0\0\0\2/a"), "its checksum is right, but the transaction ends early: EOFException"),
+    ],
+)
+def test_records_that_no_server_reads(odd: bytes, said: str) -> None:
+    strange = Memory({"snapshot.0": FRESH, "log.1": log(*RECORDS[:4], odd, *RECORDS[5:])})
+    result, mending = repaired(strange)
+    assert result.files["log.1"] == log(*RECORDS[:4])
+    assert said in [cut.why for cut in cuts(mending)]
+    result, mending = repaired(strange, "salvage")
+    assert zxids(result) == list(range(1, 13))
+    assert losses(mending) == [("log.1", 1, {"first_zxid": 5, "last_zxid": 5})]
+    assert served(result)
+
+
+def test_one_record_is_put_right_and_the_next_is_not() -> None:
+    result, mending = repaired(damaged((at(5) - 1, b"?"), (at(5) + 40, GARBAGE)), "salvage")
+    assert zxids(result) == list(range(1, 13))
+    assert [(cut.offset, cut.rows_lost) for cut in cuts(mending)] == [(at(4), 0), (at(5), 1)]
+    assert "behind it is more that can't be read" in cuts(mending)[1].why
+    torn = damaged((at(12) - 1, b"?"))
+    torn.files["log.1"] = torn.files["log.1"][: at(12) + 30]
+    result, mending = repaired(torn)
+    assert result.files["log.1"] == log(*RECORDS[:11])
+    assert losses(mending) == [("log.1", None, {"first_zxid": 12})]
+
+
 # What ends a history, and what is made up for
 
 
@@ -356,6 +386,14 @@ def test_one_bit_anywhere_in_a_log() -> None:
         assert losses(mending) == []
 
 
+def test_a_damaged_snapshot_that_nothing_leads_to() -> None:
+    some = memory_of("dmg_snap_path_null")
+    del some.files["log.b"], some.files["log.17"]
+    result, mending = repaired(some)
+    assert set(result.files) == {"snapshot.a"}
+    assert losses(mending) == [("snapshot.16", 12, {"first_zxid": 0xB, "last_zxid": 0x16})]
+
+
 # Other files
 
 
@@ -435,6 +473,14 @@ def test_system_says_what_a_server_passes_over() -> None:
 def test_system_of_an_old_server_writes_no_snapshot() -> None:
     result, _ = repaired(memory_of("v3414"), "system", version="3.4.14")
     assert result.files == memory_of("v3414").files
+
+
+def test_system_in_an_ensemble() -> None:
+    quorum = memory_of("quorum_one")
+    result, mending = repaired(quorum, "system", distributed=True)
+    # It writes no snapshot when it starts.
+    assert result.files == quorum.files
+    assert "The tree is that of transaction 0x200000003" in notes(mending)
 
 
 # Through the API

@@ -67,11 +67,6 @@ class Log:
         """The first byte that is damaged; the size of the file where none is."""
         return min((one.offset for one in self.cut), default=self.size)
 
-    def before(self, offset: int) -> int | None:
-        """The zxid of the record before a place."""
-        at = int(np.searchsorted(self.start, offset)) - 1
-        return int(self.zxid[at]) if at >= 0 else None
-
     @property
     def in_doubt(self) -> npt.NDArray[np.bool_]:
         """Which of the records."""
@@ -229,11 +224,9 @@ class _Examined:
         rows, lost = fault.rows_lost, dict(fault.lost)
         if healed and self.last is not None:
             why = f"behind it is more that can't be read ({why})"
-            lost |= {"first_zxid": self.last + 1}
-            last = lost.get("last_zxid")
-            rows = None if last is None else last - self.last
-            if rows == 0:
-                lost = {}
+            last = lost.get("last_zxid", 0)
+            rows = last - self.last if last > self.last else None
+            lost = {"first_zxid": self.last + 1} | ({"last_zxid": last} if rows is not None else {})
         if not (fault.offset == 0 and stop == HEADER_SIZE):
             self.cut.append(Cut(self.file, at, stop - at, why, 0, rows, lost))
 

@@ -86,19 +86,17 @@ class _Read:
 
     context: SnapshotContext
     faults: list[Fault]
-    holes: int
     rows: int
     until: int
 
     @classmethod
     def of(cls, read: Reader, options: Options) -> _Read:
         context = _context(read.name, options)
-        found = cls(context, [], 0, 0, 0)
+        found = cls(context, [], 0, 0)
         for one in walk(read, snapshot.CODEC, context):
             if isinstance(one, Hole):
                 if one.fault.severity is not Severity.INFO:
                     found.faults.append(one.fault)
-                    found.holes += 1
                 continue
             found.faults += [fault for fault in one.frames.faults if fault.severity is Severity.ERROR]
             found._nodes(one)
@@ -138,10 +136,10 @@ def examine(listing: Listing, file: str, size: int, options: Options) -> Snapsho
         out.pieces = [Kept(file, 0, size)]
         return out
     context = found.context
+    out.why = "; ".join(f"{one.kind}: {one.detail}" for one in found.faults[:2])
     if context.compression != "none":
         return _unpacked(out, found)
     assert context.shape is not None
-    out.why = "; ".join(f"{one.kind}: {one.detail}" for one in found.faults[:2])
     for patches, stop, why, doubt in _ways(read, context.shape):
         fixed = _Patched(read, patches, stop)
         again_ = _Read.of(fixed, options)
@@ -152,9 +150,7 @@ def examine(listing: Listing, file: str, size: int, options: Options) -> Snapsho
             if stop < size:
                 out.cut.append(Cut(file, stop, size - stop, why, 0, 0))
             return out
-    out.cut = [
-        Cut(file, 0, size, "; ".join(f"{one.kind}: {one.detail}" for one in found.faults[:2]), 0, None)
-    ]
+    out.cut = [Cut(file, 0, size, out.why, 0, None)]
     return out
 
 
@@ -162,7 +158,6 @@ def _unpacked(out: Snapshot, found: _Read) -> Snapshot:
     """A compressed snapshot that is damaged: where all of what is in it came out, it is written plain."""
     inner = found.context.inner
     expanded = found.context.expanded
-    why = "; ".join(f"{one.kind}: {one.detail}" for one in found.faults[:2])
     if inner is not None and expanded is not None and inner.shape is not None and not expanded.lost:
         shape = inner.shape
         if shape.ending is not None and not list(shape.wrong()) and found.rows:
@@ -171,9 +166,9 @@ def _unpacked(out: Snapshot, found: _Read) -> Snapshot:
             whole = _Read.of(Reader(alone, alone.name, len(plain)), Options(LIMITS))
             if not whole.faults:
                 out.pieces, out.name = [plain], alone.name
-                out.cut = [Cut(out.file, 0, out.size, f"{why}: written without compression", 0, 0)]
+                out.cut = [Cut(out.file, 0, out.size, f"{out.why}: written without compression", 0, 0)]
                 return out
-    out.cut = [Cut(out.file, 0, out.size, why, 0, None)]
+    out.cut = [Cut(out.file, 0, out.size, out.why, 0, None)]
     return out
 
 
