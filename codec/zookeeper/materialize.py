@@ -190,7 +190,7 @@ class _Replay:
         # The first records come first: with them all that is wrong with the file is told.
         batches = one.streams[_RECORDS](("path_size", "data_size", "acl_id", "record"))
         first = list(itertools.islice(batches, 1))
-        sessions, acls = (_whole(one.streams.get(name)) for name in (_SESSIONS, _ACLS))
+        sessions, acls = (_whole(one.streams[name]) for name in (_SESSIONS, _ACLS))
         # TTL nodes count for such, whether the server was told to or not.
         tree = Tree.of_rows((), sessions, acls, zxid=one.zxid, digests=False, extended_types=True)
         shape = Shape(0, lambda offset, length: np.empty(0, np.uint8))
@@ -276,10 +276,8 @@ def _txns_of(records: pa.Array) -> tuple[Window, Frames]:
     return window, frames
 
 
-def _whole(stream: Stream | None) -> pa.RecordBatch | None:
-    """All rows of a small table."""
-    if stream is None:
-        return None
+def _whole(stream: Stream) -> pa.RecordBatch | None:
+    """All rows of a small table; None where there are none."""
     names = ("session_id", "timeout") if stream.how["of"] == _SESSIONS else ("acl_id", "acl", "acl_raw")
     found = list(stream(names))
     return pa.Table.from_batches(found).combine_chunks().to_batches()[0] if found else None

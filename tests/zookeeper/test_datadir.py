@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,8 @@ from zookeeper_datadir import CASES, GOLDEN, copy, create, write_log, write_snap
 import logwright as lw
 from logwright.cli import main
 from logwright.codec.base import Match
-from logwright.codec.fault import LogwrightError, UsageError
+from logwright.codec.fault import LogwrightError, UnreadableError, UsageError
+from logwright.codec.layout import Entry
 from logwright.codec.option import Options
 from logwright.codec.zookeeper.datadir import LAYOUT
 from logwright.codec.zookeeper.files import candidates, logs, logs_from, snapshots
@@ -195,6 +197,55 @@ def test_logs_with_negative_zxids_are_never_opened(tmp_path: Path) -> None:
     found = logs(open_listing(str(tmp_path)))
     assert [one.name for one in logs_from(found, 0)] == ["log.5"]
     assert logs_from([], 5) == []
+
+
+class Dying:
+    """A directory on a disk that reads no files any more."""
+
+    name = "version-2"
+
+    def __init__(self, folder: Path) -> None:
+        self._below = open_listing(str(folder))
+
+    def entries(self) -> Sequence[Entry]:
+        return self._below.entries()
+
+    def parent(self) -> Any:
+        return self
+
+    def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
+        raise UnreadableError.of(offset, 1, "EIO", name)
+
+
+def test_a_directory_of_which_nothing_can_be_read() -> None:
+    listing = Dying(GOLDEN / "quorum_one/version-2")
+    assert LAYOUT.recognise(listing) is Match.NAME
+    assert candidates(listing) == []
+    found = LAYOUT.plan(listing, Options(LAYOUT.read_options))
+    assert [file.name for file in found.files][:2] == ["snapshot.0", "snapshot.100000005"]
+    assert (found.facts["current_epoch"], found.facts["myid"]) == (None, None)
+    assert LAYOUT.facts(listing, found)["transactions"] == 0
+    listing.name = "saved"
+    assert LAYOUT.recognise(listing) is Match.NAME  # for its snapshots' names
+
+
+def test_facts_of_a_compressed_snapshot_and_of_odd_times(tmp_path: Path) -> None:
+    assert "snapshot_nodes" not in lw.inspect(GOLDEN / "snap_gz")["facts"]
+    write_log(tmp_path, [{**create(i, "/a"), "time_ms": 1 << 62} for i in (1, 2)])
+    assert lw.inspect(tmp_path)["facts"]["times"] == [1 << 62, 1 << 62]
+
+
+def test_ranges_of_zxids_over_several_logs(tmp_path: Path) -> None:
+    epoch = 1 << 32
+    for zxids in ([1, 2], [3, 4, 7], [9], [epoch + 1, epoch + 2], [epoch + 2, epoch + 3]):
+        write_log(
+            tmp_path,
+            [create(zxid, "/a") for zxid in zxids],
+            f"log.{zxids[0]:x}{'.b' * (zxids[-1] == epoch + 3)}",
+        )
+    assert lw.inspect(tmp_path)["facts"]["zxids"] == [
+        ["0x1", "0x4"], ["0x7", "0x7"], ["0x9", "0x9"], ["0x100000001", "0x100000003"],
+    ]  # fmt: skip
 
 
 # The directory that people name
