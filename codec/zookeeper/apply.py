@@ -35,6 +35,7 @@ from logwright.codec.zookeeper.state import (
     ASKED,
     BAD_OWNER,
     BAD_TTL,
+    BY_PATH,
     CHANGED,
     CODE,
     COUNTED,
@@ -56,6 +57,7 @@ from logwright.codec.zookeeper.state import (
     LAST,
     LIVE,
     MARSHALLING,
+    MONOTONIC,
     N_ACL,
     N_ALIVE,
     N_AVERSION,
@@ -272,12 +274,24 @@ def die(state: Int64s, code: int, detail: int) -> int:
 
 
 @kernel("i8[], i8[,], i8, i8, i8, u1[]")
+def set_cversion(state: Int64s, nodes: Int64s, parent: int, number: int, zxid: int, stat: Bytes) -> None:
+    """The parent's cversion as the transaction says, -1: one more; as it was up to 3.5."""
+    nodes[parent, N_CVERSION] = one_more(nodes[parent, N_CVERSION]) if number == -1 else number
+    nodes[parent, N_PZXID] = zxid
+    changed(state, nodes, parent, stat)
+
+
+@kernel("i8")
+def one_more(number: int) -> int:
+    """Of 32 bits."""
+    return number + 1 if number < 0x7FFFFFFF else -0x80000000
+
+
+@kernel("i8[], i8[,], i8, i8, i8, u1[]")
 def grow_cversion(state: Int64s, nodes: Int64s, parent: int, number: int, zxid: int, stat: Bytes) -> None:
     """The parent's cversion is not made less by a transaction that is in the snapshot already."""
     if number == -1:
-        number = nodes[parent, N_CVERSION] + 1
-        if number > 0x7FFFFFFF:
-            number -= 1 << 32
+        number = one_more(nodes[parent, N_CVERSION])
     if number > nodes[parent, N_CVERSION]:
         nodes[parent, N_CVERSION] = number
         nodes[parent, N_PZXID] = zxid
@@ -346,6 +360,7 @@ def create(
     if state[SESSIONS] >= len(sessions):
         return NEED_SESSIONS
     slot = -1
+    one = -1
     if bodies[body, ACL_COUNT] != NULL:
         start = bodies[body, ACL_AT]
         _, stop, _ = skip_acl(buf, start, len(buf))
@@ -353,20 +368,26 @@ def create(
         if one < 0:
             state[DETAIL] = start
             return NEED_ACL
-        slot = convert(state, slots, lists, one)
+        if state[MONOTONIC]:
+            slot = convert(state, slots, lists, one)
     number = bodies[body, VALUE] if bodies[body, FIELDS] & NUMBER else -1
     if size > 1:
         crc = crc32_raw(crc, buf, at + cut, at + size)
         existing = find(arena, nodes, table, crc, buf, at, size)
     else:
         existing = parent  # "/" is another name of the root
-    if existing >= 0:
-        nodes[existing, N_ACL] = slot
+    if existing >= 0 and (state[BY_PATH] or existing == parent or nodes[existing, N_PARENT] == parent):
+        if state[BY_PATH]:
+            nodes[existing, N_ACL] = slot
         note(state, notes, NODEEXISTS, at, size)
         if kind == CREATE:
             grow_cversion(state, nodes, parent, number, zxid, stat)
         return DONE
-    grow_cversion(state, nodes, parent, number, zxid, stat)
+    if state[MONOTONIC]:
+        grow_cversion(state, nodes, parent, number, zxid, stat)
+    else:
+        set_cversion(state, nodes, parent, number, zxid, stat)
+        slot = convert(state, slots, lists, one) if bodies[body, ACL_COUNT] != NULL else -1
     row = state[ROWS]
     used = state[USED]
     copy(arena, used, buf, at, size)
@@ -396,7 +417,12 @@ def create(
     state[ROWS] += 1
     state[LIVE] += 1
     nodes[parent, N_CHILDREN] += 1
-    enter(state, table, crc, row)
+    if existing >= 0:
+        # It was left behind, and is no child of this parent.
+        leave(table, crc, existing, row)
+        bury(state, nodes, existing)
+    else:
+        enter(state, table, crc, row)
     if state[DIGESTS] and counts(buf, at, at + size):
         crc = crc32_raw(crc, arena, used + size, used + size + length)
         nodes[row, N_BEGUN] = crc
@@ -440,17 +466,27 @@ def delete(
         return die(state, NO_SLASH, size)
     crc = crc32_raw(ONES, buf, at, at + cut)
     parent = find(arena, nodes, table, crc, buf, at, cut)
-    if parent < 0:
-        note(state, notes, NONODE, at, size)
-        return DONE
     crc = crc32_raw(crc, buf, at + cut, at + size)
     row = find(arena, nodes, table, crc, buf, at, size) if size > 1 else -1
-    if zxid > nodes[parent, N_PZXID]:
-        nodes[parent, N_PZXID] = zxid
-        changed(state, nodes, parent, stat)
-    if row < 0:
+    if state[MONOTONIC]:
+        if parent >= 0 and zxid > nodes[parent, N_PZXID]:
+            nodes[parent, N_PZXID] = zxid
+            changed(state, nodes, parent, stat)
+        if parent < 0 or row < 0:
+            note(state, notes, NONODE, at, size)
+            return DONE
+    elif row < 0:
         note(state, notes, NONODE, at, size)
         return DONE
+    elif parent < 0:
+        leave(table, crc, row, -1)
+        bury(state, nodes, row)
+        release(slots, lists, nodes[row, N_ACL])
+        note(state, notes, NONODE, at, size)
+        return DONE
+    else:
+        nodes[parent, N_PZXID] = zxid
+        changed(state, nodes, parent, stat)
     for one in (row, parent):
         if no_acl(state, nodes, slots, one) != OPEN_ACL:
             return die(state, NO_ACL, no_acl(state, nodes, slots, one))

@@ -133,6 +133,8 @@ class Tree:
     `digests`: whether the digest of the tree is kept up. `extended_types` as upstream's `extendedTypesEnabled`: without it a TTL node
     is an ephemeral one. `close_session_txn`: whether what closeSession names is deleted (`closeSessionTxn.enabled`, 3.6 on).
     `acl_lookups`: whether a change of a node dies of an ACL that is not there (3.9.2 and 3.8.4 on).
+    `existing_by_path`: whether a node that was left behind when its parent was deleted keeps another from being made (3.9.4 and 3.8.5
+    on). `monotonic`: whether a parent's cversion and pzxid only grow (3.6 on). `containers`: whether there are such (3.5.1 on).
     """
 
     COLUMNS = COLUMNS
@@ -154,14 +156,20 @@ class Tree:
         extended_types: bool = False,
         close_session_txn: bool = True,
         acl_lookups: bool = True,
+        existing_by_path: bool = True,
+        monotonic: bool = True,
+        containers: bool = True,
     ) -> None:
         self._s = np.zeros(at.STATE_FIELDS, np.int64)
-        self._s[[at.DIGESTS, at.EXTENDED, at.NAMED_PATHS, at.LOOKUPS]] = (
-            digests,
-            extended_types,
-            close_session_txn,
-            acl_lookups,
-        )
+        for place, setting in (
+            (at.DIGESTS, digests),
+            (at.EXTENDED, extended_types * at.TTL_TYPES | (not containers) * at.NO_CONTAINERS),
+            (at.NAMED_PATHS, close_session_txn),
+            (at.LOOKUPS, acl_lookups),
+            (at.BY_PATH, existing_by_path),
+            (at.MONOTONIC, monotonic),
+        ):
+            self._s[place] = setting
         self._s[[at.ORPHAN, at.STRANGER, at.SUB]] = -1
         self._arena = np.empty(1 << 12, np.uint8)
         self._nodes = np.empty((16, at.NODE_FIELDS), np.int64)
@@ -382,7 +390,9 @@ class Tree:
         `extended_types`: as for the class, by which it goes too where nothing is said.
         """
         zxid = self.zxid if zxid is None else zxid
-        extended = int(self._s[at.EXTENDED] if extended_types is None else extended_types)
+        extended = int(self._s[at.EXTENDED])
+        if extended_types is not None:
+            extended = extended & at.NO_CONTAINERS | extended_types * at.TTL_TYPES
         gone: list[bytes] = []
         rows = self._sessions[: self._s[at.SESSIONS]]
         for session in np.flatnonzero((rows[:, at.Z_OPEN] == 0) & (rows[:, at.Z_HEAD] >= 0)).tolist():

@@ -32,15 +32,17 @@ NODE_FIELDS = 21
 
 (
     USED, GARBAGE, ROWS, LIVE, FILLED, TOTAL, LAST, UPTO, RECORD, SUB, POSITION, SESSIONS, SLOTS, ACL_INDEX, DETAIL, DIGESTS, EXTENDED,
-    NAMED_PATHS, LOOKUPS, QUOTAS, PENDING, NOTES, EVENT, EVENT_ROW, CODE, COUNTED, UNAPPLIED, ORPHAN, STRANGER, ASKED,
-) = range(30)  # fmt: skip
+    NAMED_PATHS, LOOKUPS, QUOTAS, PENDING, NOTES, EVENT, EVENT_ROW, CODE, COUNTED, UNAPPLIED, ORPHAN, STRANGER, ASKED, BY_PATH,
+    MONOTONIC,
+) = range(32)  # fmt: skip
 """Of the tree: bytes of the arena that are used, and those of them for nothing; rows; nodes; entries of the table, deleted ones too; the sum
 of digests; the last zxid; the zxid to stop after; the record, the part of it and the byte to go on at (0: at its start); sessions; ACL slots,
-the number given last, and where the list is that is not known, or the number that a server dies of; whether digests are kept, TTL nodes
-known for such, the paths in closeSession deleted, ACLs looked up; quotas, and whether their sums wait to be written; notes kept; what
-happened to a quota node, and to which; what a server dies of; all notes; transactions that could not be read; the first node that was
-loaded whose parent is not there, and the first with an owner that can't be (-1: none); nothing of use (`ask`)."""
-STATE_FIELDS = 30
+the number given last, and where the list is that is not known, or the number that a server dies of; whether digests are kept, what owners
+are, the paths in closeSession deleted, ACLs looked up; quotas, and whether their sums wait to be written; notes kept; what happened to a
+quota node, and to which; what a server dies of; all notes; transactions that could not be read; the first node that was loaded whose parent
+is not there, and the first with an owner that can't be (-1: none); nothing of use (`ask`); whether a node is there if its path is, or if its
+parent has it, and whether what a transaction says of the parent is left where it is less."""
+STATE_FIELDS = 32
 
 A_ID, A_REFS, A_GONE, A_LIST = range(4)
 """Of an ACL slot: its number, users, whether the table has it no more, and the list that it is."""
@@ -320,14 +322,18 @@ def session_of(state: Int64s, sessions: Int64s, hashed: Int64s, number: int) -> 
 NORMAL, OTHER, INVALID = range(3)
 
 
+TTL_TYPES, NO_CONTAINERS = 1, 2
+"""Settings that say what owners are: TTL nodes are known; containers are not."""
+
+
 @kernel("i8, i8")
-def owner_kind(owner: int, extended: int) -> int:
+def owner_kind(owner: int, settings: int) -> int:
     """`EphemeralType.get`: whether an owner is a session, is none, or can't be."""
     if owner == 0:
         return OTHER
-    if extended and owner & TTL_OWNER == TTL_OWNER:
+    if settings & TTL_TYPES and owner & TTL_OWNER == TTL_OWNER:
         return OTHER if owner & TTL_RESERVED == 0 else INVALID
-    return OTHER if owner == CONTAINER else NORMAL
+    return OTHER if owner == CONTAINER and not settings & NO_CONTAINERS else NORMAL
 
 
 @kernel("i8[], i8[,], i8[,], i8[], i8")

@@ -40,7 +40,7 @@ _NEEDED = (
 )
 
 
-class _Bundled(Project):
+class Bundled(Project):
     """Sources compiled against jars that are installed with pyspark."""
 
     def jars(self) -> Path:
@@ -62,7 +62,7 @@ class _Bundled(Project):
         return target
 
 
-PROJECT = _Bundled(_SOURCES / "Oracle.java", _SOURCES)
+PROJECT = Bundled(_SOURCES / "Oracle.java", _SOURCES)
 
 _FLAGS = (
     "-Xmx1g",

@@ -434,6 +434,69 @@ def test_ttl_nodes_without_extended_types(owner: int, extended: bool, kept: bool
     assert (tree.after_load(extended_types=extended) == []) is kept
 
 
+# Older servers
+
+
+def test_a_node_left_behind_may_be_made_again() -> None:
+    given = [create(1, b"/p"), create(2, b"/p/c", b"old"), delete(3, b"/p"), create(4, b"/p")]
+    again = create(5, b"/p/c", b"new", acl=READERS)
+    tree, applied = replayed(*given, again)
+    assert [one.code for one in applied.noted] == [state.NODEEXISTS]
+    assert tree.orphans() == [b"/p/c"]
+    older, applied = replayed(*given, again, existing_by_path=False)
+    assert applied.noted == []
+    node = older.get(b"/p/c")
+    assert node is not None
+    assert (node.data, node.stat["czxid"]) == (b"new", 5)
+    assert older.orphans() == []
+    assert older.digest == Tree.of_rows(older.nodes(Tree.SNAPSHOT_COLUMNS), None, older.acls(), zxid=5).digest
+    # A child that is there is left as it is; what its list counts is counted all the same.
+    for settings, uses in (({}, 2), ({"monotonic": False}, 1)):
+        tree, applied = replayed(create(1, b"/a"), create(2, b"/a"), existing_by_path=False, **settings)
+        assert [one.code for one in applied.noted] == [state.NODEEXISTS]
+        assert tree.acl_uses() == {1: 1, 2: uses}
+    tree, _ = replayed(create(1, b"/a"), create(2, b"/a", acl=READERS), existing_by_path=False)
+    node = tree.get(b"/a")
+    assert node is not None
+    assert node.acl_id == 2
+
+
+def test_counters_that_go_back() -> None:
+    given = [create(5, b"/a", parent_cversion=9), create(6, b"/b", parent_cversion=3)]
+    for monotonic, cversion, pzxid in ((True, 9, 5), (False, 3, 6)):
+        tree, _ = replayed(*given, monotonic=monotonic)
+        root = tree.get(b"/")
+        assert root is not None
+        assert (root.stat["cversion"], root.stat["pzxid"]) == (cversion, pzxid)
+    for monotonic, pzxid in ((True, 6), (False, 2)):
+        tree, _ = replayed(create(6, b"/a"), delete(2, b"/a"), delete(9, b"/none"), monotonic=monotonic)
+        root = tree.get(b"/")
+        assert root is not None
+        assert root.stat["pzxid"] == (9 if monotonic else pzxid)
+    # -1 is one more, and comes round.
+    full = create(1, b"/a", parent_cversion=0x7FFFFFFF)
+    tree, _ = replayed(full, create(2, b"/b"), monotonic=False)
+    root = tree.get(b"/")
+    assert root is not None
+    assert root.stat["cversion"] == -0x80000000
+
+
+def test_a_node_without_its_parent_is_deleted_by_older_servers() -> None:
+    given = [create(1, b"/p"), create(2, b"/p/c"), delete(3, b"/p"), delete(4, b"/p/c")]
+    for monotonic, left in ((True, [b"/p/c"]), (False, [])):
+        tree, applied = replayed(*given, monotonic=monotonic)
+        assert [one.code for one in applied.noted] == [state.NONODE]
+        assert tree.orphans() == left
+
+
+def test_containers_were_unknown_once() -> None:
+    body = {"path": b"/c", "data": b"", "acl": WORLD, "parent_cversion": 1}
+    given = txn(1, txns.CREATE_CONTAINER, body)
+    assert replayed(given)[0].after_load() == []
+    assert replayed(given, containers=False)[0].after_load() == [b"/c"]
+    assert replayed(given, containers=False)[0].after_load(extended_types=True) == [b"/c"]
+
+
 # Digests
 
 
