@@ -9,6 +9,7 @@ import pytest
 from zookeeper_crafted import (
     CRAFTED,
     HEADER,
+    OPEN,
     buf,
     create,
     directory,
@@ -326,3 +327,39 @@ def test_a_zxid_that_a_snapshot_has() -> None:
     assert opened.verdict.opens
     assert opened.verdict.serves["transactions"] == 0
     assert opened.verdict.serves["zxid"] == "0x16"
+
+
+def stat(opened: Any, path: str) -> Any:
+    return next(one["stat"] for one in nodes_of(opened) if one["path"] == path)
+
+
+def test_nodes_that_were_left_behind_by_version() -> None:
+    """Children of a node that was deleted and made again."""
+    made = CRAFTED["a deleted node's children"]
+    for version, children in [("3.9.5", 1), ("3.9.3", 2), ("3.8.6", 1), ("3.8.4", 2), ("3.4.14", 2)]:
+        assert stat(start(made, version=version), "/a")["numChildren"] == children
+
+
+def test_transactions_that_come_again_by_version() -> None:
+    # What a snapshot has already: a node was made and deleted, another one is there.
+    again = directory(
+        (1, create(b"/a")),
+        record(9, 2, buf(b"/a/gone")),
+        record(5, 1, buf(b"/b") + buf(b"") + OPEN + b"\0" + i4(1)),
+    )
+    new, old = (
+        start(again, version=version, **{"snapshot.trust.empty": True}) for version in ("3.9.3", "3.4.14")
+    )
+    assert (stat(new, "/a")["pzxid"], stat(old, "/a")["pzxid"]) == (9, 1)
+    before = directory(
+        (1, create(b"/a")), (1, create(b"/b")), record(1, 1, buf(b"/c") + buf(b"") + OPEN + b"\0" + i4(1))
+    )
+    new, old = (start(before, version=version) for version in ("3.9.5", "3.4.14"))
+    assert (stat(new, "/")["cversion"], stat(new, "/")["pzxid"]) == (2 * 2 - 4, 2)
+    assert (stat(old, "/")["cversion"], stat(old, "/")["pzxid"]) == (2 * 1 - 4, 1)
+
+
+def test_containers_by_version() -> None:
+    owner = CRAFTED["owner: like a container"]
+    assert "/a" in paths(start(owner))
+    assert "/a" not in paths(start(owner, version="3.4.14"))

@@ -184,6 +184,16 @@ class Settings:
         return self.version >= (3, 9, 2) or (3, 8, 4) <= self.version < (3, 9, 0)
 
     @property
+    def finds_by_path(self) -> bool:
+        """Whether a node exists where its path is known, and not its name among its parent's children: ZOOKEEPER-4846."""
+        return self.version >= (3, 9, 4) or (3, 8, 5) <= self.version < (3, 9, 0)
+
+    @property
+    def monotonic(self) -> bool:
+        """Whether what a parent counts only grows when transactions come again: ZOOKEEPER-3125, ZOOKEEPER-3249."""
+        return self.version >= (3, 6, 0)
+
+    @property
     def tree(self) -> dict[str, bool]:
         """How trees are made (`replay.Tree`)."""
         return {
@@ -191,6 +201,9 @@ class Settings:
             "extended_types": self.extended_types,
             "close_session_txn": self.close_session_txn,
             "acl_lookups": self.looks_up_acls,
+            "existing_by_path": self.finds_by_path,
+            "monotonic": self.monotonic,
+            "containers": self.containers,
         }
 
     @property
