@@ -35,18 +35,21 @@ HISTORY = Table(
     tuple(ROWS[name] for name in (*_OF_HEADER, *_OF_BODY, "sub", "file", "position")),
     "One row a change of a node, in the order of the logs.",
 )
-_NEEDED = (*_OF_HEADER, *_OF_BODY, "paths_to_delete", "txns", "sub", "file", "position")
+_NEEDED = ("session_id", "type", "path", "ephemeral", "paths_to_delete", "txns", "sub")
+"""What tells who did what to which node."""
 _NO_CHANGE = contents(
     pa.string(), [TYPE_NAMES[kind].encode() for kind in (CHECK, CLOSE_SESSION, CREATE_SESSION, ERROR, MULTI)]
 )
 _CREATES = contents(pa.string(), [b"create", b"create2"])
+_DELETES = contents(pa.string(), [b"delete", b"deleteContainer"])
 
 
 def rows(runs: Sequence[Stream], columns: Sequence[str], prefix: str) -> Iterator[pa.RecordBatch]:
     """The changes of the node `prefix` ("" for all) and those below it, from the transactions of logs."""
     owners = _Owners()
+    needed = tuple(dict.fromkeys((*_NEEDED, *columns)))
     for run in runs:
-        for batch in run(_NEEDED):
+        for batch in run(needed):
             made = _taken_apart(batch, owners)
             if prefix:
                 made = made.filter(below(made.column("path"), prefix))
@@ -66,7 +69,11 @@ class _Owners:
         self._nodes: dict[int, dict[str, None]] = {}
         self._owner: dict[str, int] = {}
 
+    def __bool__(self) -> bool:
+        return bool(self._owner)
+
     def create(self, path: str, session: int) -> None:
+        self.delete(path)
         self._owner[path] = session
         self._nodes.setdefault(session, {})[path] = None
 
@@ -90,29 +97,30 @@ def _taken_apart(batch: pa.RecordBatch, owners: _Owners) -> pa.RecordBatch:
     gone = _gone(batch, closed, owners)
     changes = np.flatnonzero(~_mask(pc.is_in(types, _NO_CHANGE)))
     if not any(gone):
-        return _row(batch, changes).select(HISTORY.names(detail=True))
+        return _row(batch, changes)
     counts = np.array([len(paths) for paths in gone])
     of = np.concatenate((changes, np.repeat(closed, counts)))
-    order = np.argsort(of, kind="stable")
     paths = contents(pa.string(), [path.encode() for some in gone for path in some])
     made = _row(batch, of)
-    at = HISTORY.names(detail=True).index("path")
-    made = made.select(HISTORY.names(detail=True)).set_column(
-        at, HISTORY["path"].field(), pa.concat_arrays([made.column("path").slice(0, len(changes)), paths])
-    )
-    return _row(made, order)
+    place = made.schema.get_field_index("path")
+    own = made.column("path").slice(0, len(changes))
+    made = made.set_column(place, HISTORY["path"].field(), pa.concat_arrays([own, paths]))
+    return _row(made, np.argsort(of, kind="stable"))
 
 
 def _gone(batch: pa.RecordBatch, closed: Int64s, owners: _Owners) -> list[list[str]]:
     """The nodes that go with each session that is closed."""
-    creates = _mask(
-        pc.and_(pc.is_in(batch.column("type"), _CREATES), pc.fill_null(batch.column("ephemeral"), False))
-    )
-    deletes = _mask(pc.is_in(batch.column("type"), _DELETES))
-    out: list[list[str]] = []
-    paths, sessions = batch.column("path"), batch.column("session_id")
+    types, paths, sessions = (batch.column(name) for name in ("type", "path", "session_id"))
+    ephemeral = pc.and_(pc.fill_null(batch.column("ephemeral"), False), paths.is_valid())
+    creates = _mask(pc.and_(pc.is_in(types, _CREATES), ephemeral))
+    looked = creates | _at(closed, len(batch))
+    deletes = np.zeros(len(batch), np.bool_)
+    if owners or creates.any():
+        deletes = _mask(pc.is_in(types, _DELETES))
+        looked |= deletes
     said = batch.column("paths_to_delete")
-    for i in np.flatnonzero(creates | deletes | _at(closed, len(batch))).tolist():
+    out: list[list[str]] = []
+    for i in np.flatnonzero(looked).tolist():
         if creates[i]:
             owners.create(paths[i].as_py(), sessions[i].as_py())
         elif deletes[i]:
@@ -120,11 +128,8 @@ def _gone(batch: pa.RecordBatch, closed: Int64s, owners: _Owners) -> list[list[s
         else:
             own = owners.close(sessions[i].as_py())
             named = said[i].as_py() if said[i].is_valid else []
-            out.append(list(dict.fromkeys((*named, *own))))
+            out.append([path for path in dict.fromkeys((*named, *own)) if path is not None])
     return out
-
-
-_DELETES = contents(pa.string(), [b"delete", b"deleteContainer"])
 
 
 def _at(places: Int64s, rows: int) -> npt.NDArray[np.bool_]:
@@ -151,7 +156,7 @@ def _exploded(batch: pa.RecordBatch) -> pa.RecordBatch:
     of = np.concatenate((alone, parents))
     order = np.argsort(of, kind="stable")
     out = []
-    for name in _NEEDED:
+    for name in batch.schema.names:
         kind = ROWS[name].type
         column = batch.column(name)
         if name in _OF_BODY:
@@ -165,7 +170,7 @@ def _exploded(batch: pa.RecordBatch) -> pa.RecordBatch:
         else:
             column = column.take(pa.array(of))
         out.append(column.take(pa.array(order)))
-    return pa.RecordBatch.from_arrays(out, schema=ROWS.schema(_NEEDED))
+    return pa.RecordBatch.from_arrays(out, schema=batch.schema)
 
 
 def _failed(batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:

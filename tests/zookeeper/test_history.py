@@ -12,6 +12,7 @@ from zookeeper_datadir import CASES, GOLDEN, create, delete, set_data, spoil, tr
 import logwright as lw
 from logwright.codec.zookeeper.succession import Succession, gaps
 
+pytestmark = pytest.mark.filterwarnings("ignore::logwright.DamageWarning")
 ACL = [{"perms": 31, "scheme": "world", "id": "anyone"}]
 
 
@@ -187,6 +188,37 @@ def test_what_goes_with_a_session(tmp_path: Path) -> None:
         (3, "create", "/also", None),
         (8, "closeSession", "/also", None),
     ]
+
+
+def test_a_node_that_another_session_has_made_anew(tmp_path: Path) -> None:
+    rows = [
+        create(1, "/e", session=7, ephemeral=True),
+        create(2, "/e", session=8, ephemeral=True),  # of which the first one's end was lost
+        close(3, 7, None),
+        close(4, 8, None),
+    ]
+    write_log(tmp_path, rows)
+    assert [one[0] for one in history(tmp_path) if one[1] == "closeSession"] == [4]
+
+
+def test_paths_that_are_null(tmp_path: Path) -> None:
+    """Which no server writes."""
+    rows = [
+        {**create(1, "/e", session=7, ephemeral=True), "path": None},
+        {**delete(2, "/e"), "path": None},
+        close(3, 7, [None]),
+        close(4, 7, None),
+    ]
+    write_log(tmp_path, rows)
+    assert history(tmp_path) == [(1, "create", None, None), (2, "delete", None, None)]
+    assert history(tmp_path, path_prefix="/e") == []
+
+
+def test_only_some_columns(tmp_path: Path) -> None:
+    for case in ("multi", "sessions"):
+        everything = lw.read(GOLDEN / case, view="history", columns="*")
+        for name in everything.column_names:
+            assert lw.read(GOLDEN / case, view="history", columns=[name]).equals(everything.select([name]))
 
 
 def test_sessions_over_several_logs(tmp_path: Path) -> None:
