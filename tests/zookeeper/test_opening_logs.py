@@ -290,6 +290,14 @@ def test_what_comes_first_ends_the_start() -> None:
     assert start(directory(A, B, bad, record(5, 1, create(None)))).verdict.error == "CRC check failed"
 
 
+def test_a_transaction_of_two_that_are_null() -> None:
+    # The first one that is null decides; what is none of a server's is passed over.
+    parts = multi(
+        (13, buf(None) + i4(1)), (1, create(b"/a")), (2, buf(None)), (5, buf(None) + buf(b"") + i4(1))
+    )
+    assert start(directory((14, parts))).verdict.error == DIES["create: null path"]
+
+
 DIES = {
     "create: null path": 'Cannot invoke "String.lastIndexOf(int)" because "path" is null',
     "setData: null path": 'Cannot invoke "Object.hashCode()" because "key" is null',

@@ -287,6 +287,13 @@ def test_nodes_that_a_server_does_not_take() -> None:
         assert str(caught.value) == "java.lang.NullPointerException"
 
 
+def test_a_quota_of_everything_ends_the_start() -> None:
+    below = b"/zookeeper/quota"
+    nodes = [ROOT, (b"/zookeeper", -1, 0), (below, -1, 0), (below + b"/zookeeper_limits", -1, 0)]
+    with pytest.raises(Thrown, match="IllegalArgumentException: Invalid path: "):
+        load({"snapshot.5": snapshot(*nodes), "snapshot.0": FRESH})
+
+
 def test_a_node_that_is_there_twice() -> None:
     loaded = load({"snapshot.0": snapshot(ROOT, (b"/a", -1, 0), (b"/a", -1, 5))})
     assert loaded.tree is not None

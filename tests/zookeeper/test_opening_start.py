@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,9 +16,13 @@ from zookeeper_opening import DATA_LOG_DIR, GOLDEN, Memory, listing_of, memory_o
 
 import logwright as lw
 from logwright.cli import main
-from logwright.codec.fault import DamageError, UsageError
+from logwright.codec.fault import DamageError, UnreadableError, UsageError
 from logwright.codec.zookeeper.opening.settings import VERSIONS, version_of
 from logwright.codec.zookeeper.sections import Shape
+from logwright.readers.plan import Started, reading
+from logwright.readers.report import Report
+from logwright.readers.resolve import resolve
+from logwright.readers.task import split_tasks
 
 pytestmark = pytest.mark.filterwarnings("ignore::logwright.codec.fault.DamageWarning")
 EPOCH = 1 << 32
@@ -272,6 +277,23 @@ def test_members_of_an_ensemble(files: dict[str, bytes], error: str | None) -> N
         )
 
 
+def test_a_disk_that_can_not_be_read() -> None:
+    class Broken(Memory):
+        def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
+            if name == "currentEpoch":
+                raise UnreadableError.of(offset, 1, "bad sector", name)
+            return super().read(name, offset, length)
+
+        def parent(self) -> Memory | None:
+            raise UnreadableError.of(0, 1, "bad sector", "..")
+
+    broken = Broken(member(currentEpoch=b"2", acceptedEpoch=b"2").files)
+    assert start(broken, distributed=True).verdict.error == "Input/output error"
+    opened = start(broken)
+    assert opened.verdict.opens
+    assert opened.parts("tree") == []
+
+
 def test_epochs_that_are_written() -> None:
     opened = start(member(), distributed=True)
     assert opened.verdict.creates == ("acceptedEpoch", "currentEpoch")
@@ -308,6 +330,17 @@ def test_mode_as_system(tmp_path: Path) -> None:
         DamageError, match=r"zookeeper 3.9.5 does not open it \(java.io.IOException: CRC check failed\)"
     ):
         lw.read(GOLDEN / "dmg_flip_body", mode="AS_SYSTEM")
+
+
+def test_a_task_goes_to_another_process() -> None:
+    (target,) = resolve(str(GOLDEN / "dmg_flip_eor"), None, {"extendedTypesEnabled": True})
+    found = reading([target], "tree", Started())
+    assert found.systems[0]["rows"] == 18
+    (task,) = split_tasks(pickle.loads(pickle.dumps(found.tasks)), 1)
+    report = Report(str(GOLDEN / "dmg_flip_eor"), "zookeeper.datadir")
+    rows = pa.Table.from_batches(task.rows(("path", "data"), report))
+    assert len(rows) == report.rows == 18
+    assert rows.equals(pa.Table.from_batches(found.tasks[0].rows(("path", "data"), report)))
 
 
 def test_logs_that_lie_apart() -> None:

@@ -224,11 +224,6 @@ class Settings:
         return self.version < (3, 6, 0) or bool(self.options["db.autocreate"])
 
     @property
-    def removes_initialize(self) -> bool:
-        """The marker `initialize` is looked for, and removed: ZOOKEEPER-261."""
-        return self.version >= (3, 6, 0)
-
-    @property
     def saves_at_start(self) -> bool:
         return self.version >= (3, 5, 0)
 
