@@ -224,6 +224,56 @@ def test_a_log_of_its_own_for_what_is_missing_before_one() -> None:
     assert zxids(result, "log.4") == list(range(4, 13))
 
 
+def lost_end(*gone: str) -> Memory:
+    """The last transaction of epoch 1 is lost, and epoch 2 follows."""
+    quorum = memory_of("quorum_one")
+    data = bytearray(quorum.files["log.100000001"])
+    data[540:560] = GARBAGE
+    return Memory(
+        {
+            name: one
+            for name, one in {**quorum.files, "log.100000001": bytes(data)}.items()
+            if name not in gone
+        }
+    )
+
+
+def test_the_end_of_an_epoch_is_missed_by_digests_alone() -> None:
+    directory = lost_end("snapshot.100000005")
+    result, mending = repaired(directory)
+    assert zxids(result) == [0x100000001, 0x100000002, 0x100000003, 0x100000004]
+    assert "transactions at the end of epoch 1 are lost" in cuts(mending)[0].why
+    assert checked(result) == []
+    result, mending = repaired(directory, "salvage")
+    assert zxids(result)[3:6] == [0x100000004, 0x100000005, 0x200000001]
+    assert "nobody knows how many: 0x100000005 is there now" in notes(mending)
+    assert checked(result) == []
+    assert repaired(result, "salvage")[0].files == result.files
+
+
+def test_a_snapshot_has_what_is_missed_at_the_end_of_an_epoch() -> None:
+    for strategy in ("prefix", "salvage"):
+        result, _ = repaired(lost_end(), strategy)
+        assert zxids(result)[3:5] == [0x100000004, 0x200000001]
+        assert checked(result) == []
+        assert served(result) == served(memory_of("quorum_one"))
+        (said,) = [one for one in details(result, Severity.WARNING) if "digest" in one]
+        assert said == (
+            "log.200000001: the digests of transactions from 0x200000001 on are those of snapshot.100000005, not of what snapshot.0 leads to"
+        )
+
+
+def test_a_torn_end_before_an_epoch_costs_nothing_where_digests_are_right() -> None:
+    quorum = memory_of("quorum_one")
+    del quorum.files["snapshot.100000005"]
+    whole = quorum.files["log.100000001"].rstrip(b"\0")
+    quorum.files["log.100000001"] = whole + whole[16:60]
+    for strategy in ("prefix", "salvage"):
+        result, _ = repaired(quorum, strategy)
+        assert result.files["log.100000001"] == whole
+        assert zxids(result) == zxids(memory_of("quorum_one"))
+
+
 # Going back
 
 
@@ -306,6 +356,18 @@ def test_what_can_be_read_of_a_snapshot_is_salvaged_for_want_of_better() -> None
         mending
     )
     assert [one.rows_lost for one in cuts(mending)] == [None]
+    assert checked(result) == []
+
+
+def test_nodes_that_say_what_can_not_be_are_not_salvaged() -> None:
+    data = bytearray(memory_of("dmg_snap_path_null").files["snapshot.16"])
+    place = data.index(b"/app/d1-4") + 9
+    place += 4 + int.from_bytes(data[place : place + 4], "big") + 8 + 8
+    # Its mzxid, which no other damage is needed for.
+    data[place : place + 8] = (0x6900000000000016).to_bytes(8, "big")
+    lone = Memory({"snapshot.16": bytes(data)})
+    result, _ = repaired(lone, "salvage")
+    assert {"/app/d1-4", "/app/d0-4"}.isdisjoint(one["path"] for one in served(result))
     assert checked(result) == []
 
 

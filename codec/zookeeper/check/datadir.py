@@ -182,7 +182,11 @@ class DataDirChecker:
         whole = [one for one in sound if not reach.gaps(logs, one.zxid)]
         oldest = min(whole, key=lambda one: one.zxid, default=None)
         if oldest is not None:
-            self._told(trace.trace(self._listing, ours[oldest.file]), oldest.file)
+            found = trace.trace(self._listing, ours[oldest.file])
+            later = None
+            if found.wrong and newest is not None and newest.name != oldest.file:
+                later = trace.trace(self._listing, newest)
+            self._told(found, oldest.file, later, "" if newest is None else newest.name)
         elif newest is not None:
             self._told(trace.trace(self._listing, newest), newest.name)
         elif not sound and reach.fresh(logs):
@@ -218,8 +222,14 @@ class DataDirChecker:
                 system = "with extendedTypesEnabled the server does not start: IllegalArgumentException: Invalid ephemeralOwner"
                 self._say(name, Kind.PAYLOAD, text, Severity.WARNING, system)
 
-    def _told(self, found: Trace, name: str) -> None:
+    def _told(self, found: Trace, name: str, later: Trace | None = None, newest: str = "") -> None:
+        """`later` is a replay from the newest snapshot: what is right there is right now."""
         for one in found.wrong:
+            if later is not None and one not in later.wrong:
+                text = f"the digests of transactions from {zxid_text(one.zxid)} on are those of {newest}, not of what {name} leads to"
+                system = "the server does not need what is missing before as long as that snapshot is sound"
+                self._say(one.file, Kind.LINK, text, Severity.WARNING, system, one.offset)
+                continue
             text = (
                 f"the digest of the tree after {zxid_text(one.zxid)} is {one.computed & _ALL:#x}, {one.stored & _ALL:#x} was stored with it: "
                 "something is not what was written, from this transaction on"

@@ -50,6 +50,25 @@ def gaps(logs: Sequence[Log], base: int) -> list[Gap]:
     return out
 
 
+def ends(logs: Sequence[Log], base: int) -> list[Gap]:
+    """Where an epoch begins behind damage at the end of the one before, of which nobody knows how far it went; what may be missing is
+    told as one transaction."""
+    all_ = zxids(logs)
+    counts = [len(log.zxid) for log in logs]
+    owner = np.repeat(np.arange(len(logs)), counts)
+    starts, stops = (
+        np.concatenate([np.empty(0, np.int64), *some])
+        for some in ([log.start for log in logs], [log.end for log in logs])
+    )
+    holes = [(n, cut.offset) for n, log in enumerate(logs) for cut in log.cut if cut.rows_lost != 0]
+    out = []
+    for i in np.flatnonzero((all_[1:] >> 32 > all_[:-1] >> 32) & (all_[1:] > base)).tolist():
+        low, high = (int(owner[i]), int(stops[i])), (int(owner[i + 1]), int(starts[i + 1]))
+        if any(low <= hole < high for hole in holes):
+            out.append(Gap(i + 1, int(all_[i]) + 1, int(all_[i]) + 1))
+    return out
+
+
 def furthest(logs: Sequence[Log], base: int) -> int:
     """The last transaction before the first one that is missing."""
     missing = gaps(logs, base)

@@ -130,6 +130,9 @@ class DataDirMending:
                 self._missing(gap)
         if self.chop is not None and self.chop < until:
             until, why = self.chop, f"behind {zxid_text(self.chop)}, where it is chopped off"
+        for gap in self._lost_ends(base)[:1]:
+            if gap.first <= until:
+                until, why = gap.first - 1, _lost_end(gap)
         if self.options[MISMATCH.name] == CUT:
             wrong = self._traced(base).wrong
             if wrong and wrong[0].zxid <= until:
@@ -166,6 +169,17 @@ class DataDirMending:
         begin = "there are no transactions" if first is None else f"the logs begin with {zxid_text(first)}"
         self._refuse(f"{what}, and {begin}")
         raise AssertionError
+
+    def _lost_ends(self, base: Base) -> list[Gap]:
+        """Epochs of which the last transactions are lost, as digests say: there is no other sign of it."""
+        found = self.found
+        ends = reach.ends(found.logs, base.zxid)
+        wrong = self._traced(base).wrong if ends else []
+        first = min((one.zxid for one in wrong), default=None)
+        all_ = zxids(found.logs)
+        return [
+            gap for gap in ends if first is not None and epoch_of(int(all_[gap.record])) == epoch_of(first)
+        ]
 
     def _traced(self, base: Base) -> Trace:
         """A replay of what is there, put right, from a snapshot on."""
@@ -205,8 +219,9 @@ class DataDirMending:
     def _left(self) -> Base:
         """Where no snapshot is sound, and the logs don't begin with the first transaction: a tree of what can be read."""
         found = self.found
+        last = int(zxids(found.logs).max(initial=0))
         for one in reversed(found.snapshots):
-            left = snapshots.left_of(found.listing, one, self.options)
+            left = snapshots.left_of(found.listing, one, self.options, last)
             if left is None:
                 continue
             name = snapshot_name(one.zxid)
@@ -266,6 +281,12 @@ class DataDirMending:
 
     def _fill(self, base: Base) -> None:
         left = MOST_FILLED
+        lost = self._lost_ends(base)
+        for gap in lost:
+            self.fills.append(gap)
+            self.notes.append(
+                f"{_lost_end(gap)}, nobody knows how many: {zxid_text(gap.first)} is there now, a transaction that changes nothing."
+            )
         for gap in reach.gaps(self.found.logs, base.zxid):
             count = gap.last - gap.first + 1
             said = f"{reach.span(gap)} {reach.are(gap)} missing"
@@ -480,6 +501,10 @@ class DataDirMending:
         if len(all_):
             ids = {"first_zxid": zxid_text(int(all_.min())), "last_zxid": zxid_text(int(all_.max()))}
         return Summary(self.rows, ids, tuple(self.notes), tuple(self.before))
+
+
+def _lost_end(gap: Gap) -> str:
+    return f"transactions at the end of epoch {epoch_of(gap.first)} are lost: the digests of the next one are those of another tree"
 
 
 def _empty_tree(zxid: int, given: dict[str, bool]) -> Sequence[Chunk]:

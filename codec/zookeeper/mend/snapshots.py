@@ -22,6 +22,7 @@ from logwright.codec.option import Options
 from logwright.codec.walk import Hole, Reader, Stretch, walk
 from logwright.codec.zookeeper import again, names, snapshot
 from logwright.codec.zookeeper.mend.flip import turned
+from logwright.codec.zookeeper.names import epoch_of
 from logwright.codec.zookeeper.sections import END_MARK, LARGEST_ENDING, SEAL_SIZE, Ending, Shape
 from logwright.codec.zookeeper.snapshot_file import SnapshotContext, describe
 from logwright.codec.zookeeper.snapshot_tables import ROWS
@@ -273,8 +274,9 @@ class Left:
     """Nodes whose ACL is lost: nobody may do anything with them."""
 
 
-def left_of(listing: Listing, found: Snapshot, options: Options) -> Left | None:
-    """The nodes that can be read, each once; None where there are none."""
+def left_of(listing: Listing, found: Snapshot, options: Options, last: int | None = None) -> Left | None:
+    """The nodes that can be read, each once; None where there are none. Those that say that they are of transactions behind `last`,
+    or of an epoch long behind that of the snapshot, are damaged."""
     read = Reader(listing, found.file, found.size)
     context = _context(found.file, options)
     columns = ROWS.names(detail=True)
@@ -285,13 +287,16 @@ def left_of(listing: Listing, found: Snapshot, options: Options) -> Left | None:
                 part.batch for part in snapshot.CODEC.decode(one.window, one.frames, "rows", columns, context)
             ]
     rows = pa.Table.from_batches(batches, ROWS.schema(columns))
+    highest = (epoch_of(found.zxid) + 2 << 32) - 1 if last is None else max(last, found.zxid)
+    zxids = (np.asarray(rows[name]).astype(np.int64) for name in _ZXIDS)
+    rows = rows.filter(pa.array(np.logical_and.reduce([(one >= 0) & (one <= highest) for one in zxids])))
     if not rows.num_rows:
         return None
     keys = pc.coalesce(rows["path_raw"], rows["path"].cast(pa.binary()))
-    last = (
+    each = (
         pa.table({"key": keys, "row": np.arange(rows.num_rows)}).group_by("key").aggregate([("row", "max")])
     )
-    rows = rows.take(pa.array(np.sort(np.asarray(last["row_max"]))))
+    rows = rows.take(pa.array(np.sort(np.asarray(each["row_max"]))))
     lost = np.asarray(pc.and_(pc.is_null(rows["acl"]), pc.not_equal(rows["acl_id"], -1)).combine_chunks())
     if lost.any():
         lists = rows["acl"].combine_chunks()
