@@ -24,13 +24,14 @@ from logwright.codec.walk import Hole, Reader, walk
 from logwright.codec.zookeeper import apply, pack, txnlog
 from logwright.codec.zookeeper import state as at
 from logwright.codec.zookeeper import tree as trees
-from logwright.codec.zookeeper.acl import OPEN, AclTable, flat, packed, table_bytes
+from logwright.codec.zookeeper.acl import OPEN, AclTable, flat
+from logwright.codec.zookeeper.acl_cache import LIST, AclCache, entries, nameless
 from logwright.codec.zookeeper.bodies import DIGEST, DIGEST_VALUE, MEASURES, Bodies
 from logwright.codec.zookeeper.columns import NODE_COLUMNS, TTL_MAX, TTLS, kinds_of
 from logwright.codec.zookeeper.digest import VERSION, crc32_raw, signed
 from logwright.codec.zookeeper.encode import AclLists, Given, raw_lists
 from logwright.codec.zookeeper.expand import expand
-from logwright.codec.zookeeper.jute import ACL, STAT_PERSISTED, Int64s, Vector, binary, jute_string, skip_acl
+from logwright.codec.zookeeper.jute import STAT_PERSISTED, Int64s, binary, skip_acl
 from logwright.codec.zookeeper.names import zxid_text
 from logwright.codec.zookeeper.node import FIXED, HEAD, LENGTH, NODE, NODE_MIN, OPEN_ACL
 from logwright.codec.zookeeper.quota import Quotas
@@ -56,7 +57,6 @@ STATS = {
 _READ_ONLY = [{"perms": 1, "id": {"scheme": b"world", "id": b"anyone"}}]
 _NOTES = 1024
 _NEVER = (1 << 63) - 1
-_LIST = Vector(ACL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,12 +176,7 @@ class Tree:
         self._table = np.zeros(64, np.int64)
         self._sessions = np.empty((8, at.SESSION_FIELDS), np.int64)
         self._hashed = np.zeros(32, np.int64)
-        self._slots = np.empty((8, at.ACL_FIELDS), np.int64)
-        self._forms = np.zeros((32, at.FORM_FIELDS), np.int64)
-        self._lists = np.empty(0, np.int64)
-        self._acl_bytes = np.empty(0, np.uint8)
-        self._contents: list[bytes] = []
-        self._by_content: dict[bytes, int] = {}
+        self._acls = AclCache(self._s)
         self._stat = np.empty(at.STAT_SIZE, np.uint8)
         self._notes = np.empty((_NOTES, at.NOTE_FIELDS), np.int64)
         self._quotas = Quotas()
@@ -205,7 +200,7 @@ class Tree:
         records = []
         for path in paths:
             config = path.endswith(b"/config")
-            acl = made._slots[made._add_slot(1, _LIST.pack(_READ_ONLY, {})), at.A_ID] if config else OPEN_ACL
+            acl = made._acls.number(made._acls.add(1, LIST.pack(_READ_ONLY, {}))) if config else OPEN_ACL
             value = {
                 "path": path,
                 "data": b"",
@@ -289,7 +284,7 @@ class Tree:
             table = AclTable(
                 np.asarray(acls.column("acl_id")).astype(np.int64), raw_lists(acls.column("acl"), raw)
             )
-        made._load_acls(table)
+        made._acls.load(table)
         if sessions is not None:
             for one in sessions.to_pylist():
                 made.add_session(one["session_id"], one["timeout"])
@@ -301,7 +296,7 @@ class Tree:
                 continue
             nodes = trees.stored(Given(pa.Table.from_batches([batch])), lists)
             for number, content in zip(lists.ids[known:], lists.lists[known:], strict=True):
-                made._add_slot(number, content)
+                made._acls.add(number, content)
             known = len(lists.ids)
             first = 0
             for data, starts, paths, lengths in nodes.chunks(0, len(nodes)):
@@ -311,7 +306,7 @@ class Tree:
 
     def load_shape(self, shape: Shape, zxid: int) -> None:
         """What a snapshot has besides its nodes: sessions, ACL table, digest. `zxid` is that of the file's name."""
-        self._load_acls(shape.acls)
+        self._acls.load(shape.acls)
         if shape.sessions is not None:
             for number, timeout in zip(
                 shape.sessions["id"].tolist(), shape.sessions["timeout"].tolist(), strict=True
@@ -347,10 +342,7 @@ class Tree:
         """What a server does when it has read a snapshot: it counts what is below quotas, forgets ACLs that no node has, and compares
         the digest unless that is of a later zxid. Returns the mismatch, and what the server dies of."""
         died = self._quotas.found(self)
-        live = self._slots[: self._s[at.SLOTS]]
-        for slot in np.flatnonzero((live[:, at.A_REFS] <= 0) & (live[:, at.A_GONE] == 0)).tolist():
-            live[slot, at.A_GONE] = 1
-            self._lists[live[slot, at.A_LIST]] = -1
+        self._acls.forget_unused()
         out = []
         if self._target is not None and self._target[0] == self.zxid:
             out = self._compare_target()
@@ -366,7 +358,7 @@ class Tree:
 
     def reserve_acls(self, number: int) -> None:
         """Numbers of ACLs up to this one are given to none any more: a server does not set them back where it gives up on a snapshot."""
-        self._s[at.ACL_INDEX] = max(int(self._s[at.ACL_INDEX]), number)
+        self._acls.reserve(number)
 
     @property
     def session_timeouts(self) -> dict[int, int]:
@@ -405,7 +397,7 @@ class Tree:
                 row = int(self._nodes[row, at.N_NEXT])
             while True:
                 why = apply.delete_owned(
-                    session, zxid, self._s, self._arena, self._nodes, self._table, self._sessions, self._slots, self._lists,
+                    session, zxid, self._s, self._arena, self._nodes, self._table, self._sessions, self._acls.slots, self._acls.lists,
                     self._quotas.counts, self._quotas.hashed, self._quotas.paths, self._stat, self._notes,
                 )  # fmt: skip
                 if why != at.HAPPENED:
@@ -509,8 +501,8 @@ class Tree:
         while died is None:
             why = apply.apply(
                 buf, payload_ends, heads, bodies.found, crcs, part, s, self._arena, self._nodes, self._table, self._sessions, self._hashed,
-                self._slots, self._forms, self._lists, self._acl_bytes, self._quotas.counts, self._quotas.hashed, self._quotas.paths,
-                self._stat, digests, self._notes,
+                self._acls.slots, self._acls.forms, self._acls.lists, self._acls.data, self._quotas.counts, self._quotas.hashed,
+                self._quotas.paths, self._stat, digests, self._notes,
             )  # fmt: skip
             if why in (at.DONE, at.REACHED):
                 break
@@ -523,10 +515,10 @@ class Tree:
             elif why == at.NEED_ACL:
                 _, stop, _ = skip_acl(buf, int(s[at.DETAIL]), len(buf))
                 content = buf[int(s[at.DETAIL]) : int(stop)].tobytes()
-                if _nameless(content):
+                if nameless(content):
                     died = Death(int(s[at.RECORD]), at.IS_NULL, 0, _death(at.IS_NULL, 0))
                 else:
-                    self._learn(content)
+                    self._acls.learn(content)
             else:
                 self._make_room(int(why), int((ends - starts).max()))
         if died is None:
@@ -605,10 +597,7 @@ class Tree:
     @property
     def dangling(self) -> set[int]:
         """Numbers of ACLs that nodes have and the table does not."""
-        rows = self._live()
-        slots = self._nodes[rows, at.N_ACL]
-        used = np.unique(slots[slots >= 0])
-        return set(self._slots[used[self._slots[used, at.A_GONE] == 1], at.A_ID].tolist())
+        return self._acls.missing(self._nodes[self._live(), at.N_ACL])
 
     def find(self, paths: pa.Array) -> Int64s:
         """The row of each path (a binary column); -1 where there is no such node."""
@@ -630,14 +619,13 @@ class Tree:
         slot = int(self._nodes[row, at.N_ACL])
         acl: list[dict[str, Any]] | None = [dict(one) for one in OPEN]
         if slot >= 0:
-            gone = self._slots[slot, at.A_GONE]
-            found = None if gone else self._contents[int(self._slots[slot, at.A_LIST])]
-            acl = None if found is None else _entries(found)
+            found = self._acls.content(slot)
+            acl = None if found is None else entries(found)
         return Node(
             self._path(row),
             self._data(row),
             acl,
-            int(self._slots[slot, at.A_ID]) if slot >= 0 else OPEN_ACL,
+            self._acls.number(slot),
             stat,
             int(self._nodes[row, at.N_CHILDREN]),
         )
@@ -669,7 +657,7 @@ class Tree:
         else in the order in which they came to be. Parents come first in both."""
         wanted = {one.name: one for one in COLUMNS}
         schema = pa.schema([pa.field(name, wanted[name].type, wanted[name].nullable) for name in columns])
-        shape = Shape(0, lambda offset, length: np.empty(0, np.uint8), acls=self._acl_table())
+        shape = Shape(0, lambda offset, length: np.empty(0, np.uint8), acls=self._acls.table())
         for rows, data, frames in self._records(self._rows(order), with_data="data" in columns):
             nodes = Nodes(Window(data, 0, len(data)), frames, shape)
             arrays = [self._column(name, rows, nodes) for name in columns]
@@ -685,7 +673,7 @@ class Tree:
 
     def acls(self) -> pa.RecordBatch:
         """The ACL table, by number: the columns of `ACL_ROWS`."""
-        shape = Shape(0, lambda offset, length: np.empty(0, np.uint8), acls=self._acl_table())
+        shape = Shape(0, lambda offset, length: np.empty(0, np.uint8), acls=self._acls.table())
         arrays = acl_arrays(shape)
         return pa.RecordBatch.from_arrays(
             [arrays[name] for name in ACL_ROWS.names(detail=True)],
@@ -694,9 +682,7 @@ class Tree:
 
     def acl_uses(self) -> dict[int, int]:
         """How often each number of the ACL table counts as used, as the server counts it."""
-        live = self._slots[: self._s[at.SLOTS]]
-        live = live[live[:, at.A_GONE] == 0]
-        return dict(sorted(zip(live[:, at.A_ID].tolist(), live[:, at.A_REFS].tolist(), strict=True)))
+        return self._acls.uses()
 
     def _column(self, name: str, rows: Int64s, nodes: Nodes) -> pa.Array:
         if name == "num_children":
@@ -725,7 +711,7 @@ class Tree:
             paths, lengths = np.empty(len(some), np.int32), np.empty(len(some), np.int32)
             at.records(
                 self._nodes,
-                self._slots,
+                self._acls.slots,
                 self._arena,
                 some,
                 int(with_data),
@@ -755,14 +741,6 @@ class Tree:
 
     def _live(self) -> Int64s:
         return np.flatnonzero(self._nodes[: self._s[at.ROWS], at.N_ALIVE])
-
-    def _acl_table(self) -> AclTable:
-        live = self._slots[: self._s[at.SLOTS]]
-        live = live[live[:, at.A_GONE] == 0]
-        live = live[np.argsort(live[:, at.A_ID], kind="stable")]
-        lists = [self._contents[one] for one in live[:, at.A_LIST].tolist()]
-        data = table_bytes(live[:, at.A_ID].tolist(), lists)
-        return AclTable.parse(np.frombuffer(data, np.uint8), 0, len(data))[0]
 
     def _row(self, path: bytes) -> int:
         if path == b"/":
@@ -815,7 +793,7 @@ class Tree:
         self._room_for_rows(count)
         self._room_for_bytes(int(paths.sum(dtype=np.int64)) + int(np.maximum(data, 0).sum(dtype=np.int64)))
         self._room_for_entries(count)
-        slots = self._slots_of(acls)
+        slots = self._acls.slots_of(acls)
         crcs = np.empty(count, np.int64)
         at.hash_records(buf, starts, paths, crcs)
         done = 0
@@ -823,7 +801,7 @@ class Tree:
             done += int(
                 at.load(
                     buf, starts[done:], paths[done:], data[done:], slots[done:], crcs[done:], s, self._arena, self._nodes, self._table,
-                    self._sessions, self._hashed, self._slots, self._stat, int(s[at.ROWS]) - 1,
+                    self._sessions, self._hashed, self._acls.slots, self._stat, int(s[at.ROWS]) - 1,
                 )
             )  # fmt: skip
             if done < count:
@@ -841,8 +819,7 @@ class Tree:
 
     def _room_for_rows(self, more: int) -> None:
         used = int(self._s[at.ROWS])
-        if used + more > len(self._nodes):
-            self._nodes = _grown(self._nodes, used, max(used + more, 2 * used, 16))
+        self._nodes = at.grown(self._nodes, used, used + more)
 
     def _room_for_bytes(self, more: int) -> None:
         s = self._s
@@ -856,7 +833,7 @@ class Tree:
             s[at.GARBAGE] = 0
             self._arena = out
         else:
-            self._arena = _grown(self._arena, used, max(used + more, 2 * used, 1 << 12))
+            self._arena = at.grown(self._arena, used, used + more)
 
     def _room_for_entries(self, more: int) -> None:
         s = self._s
@@ -868,87 +845,9 @@ class Tree:
     def _room_for_sessions(self, more: int) -> None:
         used = int(self._s[at.SESSIONS])
         if used + more > len(self._sessions):
-            self._sessions = _grown(self._sessions, used, 2 * (used + more))
+            self._sessions = at.grown(self._sessions, used, used + more)
             self._hashed = np.zeros(1 << (2 * len(self._sessions)).bit_length(), np.int64)
             at.rehash_sessions(self._sessions, used, self._hashed)
-
-    # ACLs
-
-    def _load_acls(self, table: AclTable) -> None:
-        """Of numbers that come twice the last one counts."""
-        ordered = packed(table.raw.slice(0, len(table.known_ids))).to_pylist()
-        for number, content in zip(table.known_ids.tolist(), ordered, strict=True):
-            self._add_slot(number, content)
-
-    def _add_slot(self, number: int, content: bytes) -> int:
-        one = self._learn(content)
-        slot = self._new_slot(number, 0, one)
-        self._lists[one] = slot
-        self._s[at.ACL_INDEX] = max(int(self._s[at.ACL_INDEX]), number)
-        return slot
-
-    def _new_slot(self, number: int, gone: int, one: int) -> int:
-        self._room_for_slot()
-        slot = int(self._s[at.SLOTS])
-        self._s[at.SLOTS] += 1
-        self._slots[slot] = number, 0, gone, one
-        return slot
-
-    def _room_for_slot(self) -> None:
-        used = int(self._s[at.SLOTS])
-        if used + 1 >= len(self._slots):
-            self._slots = _grown(self._slots, used, 2 * used + 8)
-
-    def _learn(self, content: bytes) -> int:
-        """The list that these bytes are, known by them from now on, and room for a slot of it."""
-        self._room_for_slot()
-        crc = int(crc32_raw(at.ONES, np.frombuffer(content, np.uint8), 0, len(content)))
-        place = crc & len(self._forms) - 1
-        while self._forms[place, at.P_SIZE]:
-            form = self._forms[place]
-            start, size = int(form[at.P_AT]), int(form[at.P_SIZE])
-            if form[at.P_HASH] == crc and self._acl_bytes[start : start + size].tobytes() == content:
-                return int(form[at.P_LIST])
-            place = place + 1 & len(self._forms) - 1
-        said = _as_read(content)
-        one = self._by_content.get(said)
-        if one is None:
-            one = self._by_content[said] = len(self._contents)
-            self._contents.append(said if content[:1] >= b"\x80" else content)
-            self._lists = np.append(self._lists, -1)
-        self._forms[place] = len(self._acl_bytes), len(content), crc, one
-        self._acl_bytes = np.concatenate((self._acl_bytes, np.frombuffer(content, np.uint8)))
-        self._rehash_forms()
-        return one
-
-    def _rehash_forms(self) -> None:
-        known = self._forms[self._forms[:, at.P_SIZE] > 0]
-        if 2 * len(known) < len(self._forms):
-            return
-        made = np.zeros((4 * len(self._forms), at.FORM_FIELDS), np.int64)
-        for form in known:
-            place = int(form[at.P_HASH]) & len(made) - 1
-            while made[place, at.P_SIZE]:
-                place = place + 1 & len(made) - 1
-            made[place] = form
-        self._forms = made
-
-    def _slots_of(self, acls: Int64s) -> Int64s:
-        """The slots of ACL numbers, of those that the table does not have too."""
-        while True:
-            used = self._slots[: self._s[at.SLOTS]]
-            order = np.argsort(used[:, at.A_ID], kind="stable")
-            ids = np.concatenate(([OPEN_ACL], used[order, at.A_ID])) if OPEN_ACL not in used[:, at.A_ID] else used[order, at.A_ID]  # fmt: skip
-            slots = np.concatenate(([-1], order)) if len(ids) > len(order) else order
-            again = np.argsort(ids, kind="stable")
-            ids, slots = ids[again], slots[again]
-            place = np.minimum(np.searchsorted(ids, acls), len(ids) - 1)
-            known = ids[place] == acls
-            if known.all():
-                found: Int64s = np.where(acls == OPEN_ACL, -1, slots[place])
-                return found
-            for number in np.unique(acls[~known]).tolist():
-                self._new_slot(number, 1, -1)
 
 
 class _Expanded(Reader):
@@ -960,42 +859,6 @@ class _Expanded(Reader):
 
     def __call__(self, offset: int, length: int) -> Bytes:
         return self._inside[offset : offset + length]
-
-
-def _grown(array: Any, used: int, size: int) -> Any:
-    out = np.empty((size, *array.shape[1:]), array.dtype)
-    out[:used] = array[:used]
-    return out
-
-
-def _entries(content: bytes) -> list[dict[str, Any]]:
-    """A list as rows have it, in the raw type."""
-    found, _ = _LIST.unpack(content, 0, len(content), {})
-    return [{"perms": one["perms"], **one["id"]} for one in found]
-
-
-def _as_read(content: bytes) -> bytes:
-    """The list as a server writes it when it has read it: two that Java can't tell from each other are one."""
-    found, _ = _LIST.unpack(content, 0, len(content), {})
-    return _LIST.pack(
-        [
-            {
-                "perms": one["perms"],
-                "id": {
-                    name: None if text is None else jute_string(text.decode("utf-8", "replace"))
-                    for name, text in one["id"].items()
-                },
-            }
-            for one in found
-        ],
-        {},
-    )
-
-
-def _nameless(content: bytes) -> bool:
-    """Whether a list has a null for a name, so that a server can't keep it (`Id.hashCode`)."""
-    found, _ = _LIST.unpack(content, 0, len(content), {})
-    return any(None in one["id"].values() for one in found or ())
 
 
 def _died_of_quota(error: str | None, index: int) -> Death | None:

@@ -11,6 +11,8 @@ Source: `DataTree`, `DataNode`, `NodeHashMapImpl`, `ReferenceCountedACLCache`, `
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from logwright.codec.base import Bytes
@@ -581,3 +583,12 @@ def compact(nodes: Int64s, rows: int, arena: Bytes, out: Bytes) -> int:
         nodes[row, N_ROOM] = length
         at += size + length
     return at
+
+
+def grown(array: Any, used: int, size: int) -> Any:
+    """An array with room for so many rows: itself, or a larger one with those that are used."""
+    if size <= len(array):
+        return array
+    out = np.empty((max(size, 2 * used), *array.shape[1:]), array.dtype)
+    out[:used] = array[:used]
+    return out
