@@ -18,7 +18,7 @@ CONTAINER = -(1 << 63)
 TTL_MASK = 0xFF << 56
 TTL_RESERVED = 0xFFFF << 40
 TTL_MAX = (1 << 40) - 1
-_TTL = TTL_MASK - (1 << 64)
+TTL = TTL_MASK - (1 << 64)
 """The owner of a TTL node is this and its TTL in milliseconds (`EphemeralType.TTL`)."""
 
 PERSISTENT, EPHEMERAL, CONTAINERS, TTLS = range(4)
@@ -59,7 +59,7 @@ NODE_COLUMNS = (
 
 def kinds_of(owners: Int64s) -> npt.NDArray[np.int64]:
     """The kind of node that each stored owner tells."""
-    ttl = ((owners & np.int64(_TTL)) == np.int64(_TTL)) & ((owners & np.int64(TTL_RESERVED)) == 0)
+    ttl = ((owners & np.int64(TTL)) == np.int64(TTL)) & ((owners & np.int64(TTL_RESERVED)) == 0)
     out = np.where(owners == 0, PERSISTENT, np.where(ttl, TTLS, EPHEMERAL))
     return np.where(owners == CONTAINER, CONTAINERS, out)
 
@@ -85,5 +85,5 @@ def stored_owners(owners: Int64s, kinds: npt.NDArray[np.int64] | None, ttl: Int6
     out = np.where(kinds == EPHEMERAL, owners, 0)
     out = np.where(kinds == CONTAINERS, CONTAINER, out)
     if ttl is not None:
-        out = np.where(kinds == TTLS, np.int64(_TTL) | ttl, out)
+        out = np.where(kinds == TTLS, np.int64(TTL) | ttl, out)
     return out

@@ -6,9 +6,9 @@ Transactions: what they leave out follows from the tree. Source: `PrepRequestPro
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,14 +19,15 @@ from logwright.codec.fault import UsageError
 from logwright.codec.java import java_string
 from logwright.codec.zookeeper.acl import OPEN, packed
 from logwright.codec.zookeeper.columns import (
+    CONTAINER,
     CONTAINERS,
     EPHEMERAL,
     KINDS,
     PERSISTENT,
+    TTL,
     TTL_MAX,
+    TTL_RESERVED,
     TTLS,
-    kinds_of,
-    stored_owners,
 )
 from logwright.codec.zookeeper.encode import raw_lists
 from logwright.codec.zookeeper.jute import ACL, ACL_RAW_TYPE, ACL_TYPE, Vector, jute_string
@@ -34,7 +35,7 @@ from logwright.codec.zookeeper.rows import NAME, ROWS
 from logwright.codec.zookeeper.run import paths_of
 
 if TYPE_CHECKING:
-    from logwright.codec.zookeeper.replay import Tree
+    from logwright.codec.zookeeper.replay import Node, Tree
 
 _CREATES = {"create": PERSISTENT, "create2": PERSISTENT, "createContainer": CONTAINERS, "createTTL": TTLS}
 _DELETES = ("delete", "deleteContainer")
@@ -70,21 +71,35 @@ _LISTS = Vector(ACL)
 
 @dataclass(slots=True)
 class _State:
-    """What is known of a node that transactions were made for, until they are applied."""
+    """What is known of a node that transactions were made for, until they are applied.
+
+    `node` gives what is not known of one that was there, when it is asked for the first time; the list is packed.
+    """
 
     version: int
     cversion: int
     aversion: int
     owner: int
     children: int
-    data: bytes | None
-    acl: bytes | None
-    """Packed."""
+    node: Callable[[], Node] | None = None
+    _data: bytes | None = None
+    acl: bytes | None = None
+    """Of what a batch of nodes made; it is not asked for elsewhere."""
+
+    @property
+    def data(self) -> bytes | None:
+        if self.node is not None:
+            self._data, self.node = self.node().data, None
+        return self._data
+
+    @data.setter
+    def data(self, data: bytes | None) -> None:
+        self._data, self.node = data, None
 
 
 @cache
-def _unpacked(stored: bytes) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """A packed list as text and as it is stored, as rows have them."""
+def _unpacked(stored: bytes) -> tuple[list[dict[str, Any]], list[dict[str, Any]] | None]:
+    """A packed list as text, and as it is stored where the text does not say so, as rows have them."""
     entries, _ = _LISTS.unpack(stored, 0, len(stored), {})
     raw = [{"perms": one["perms"], **one["id"]} for one in entries or []]
     text = [
@@ -92,7 +107,8 @@ def _unpacked(stored: bytes) -> tuple[list[dict[str, Any]], list[dict[str, Any]]
         | {name: None if one[name] is None else java_string(one[name]) for name in ("scheme", "id")}
         for one in raw
     ]
-    return text, raw
+    again = packed(raw_lists(pa.array([text], ACL_TYPE), None))[0].as_py()
+    return text, None if again == stored else raw
 
 
 _OPEN: bytes = packed(pa.array([OPEN], ACL_RAW_TYPE))[0].as_py()
@@ -126,21 +142,20 @@ class Editor:
     def nodes(self, rows: pa.RecordBatch, first_row: int, *, data: bool) -> pa.RecordBatch:
         """Transactions that make nodes what rows say (`run.ROWS`); `data`: whether these tell the data, so that it is set."""
         self._begin()
+        self._learn(paths_of(rows.column("key")))
         owners = np.asarray(rows.column("owner"))
-        kinds = kinds_of(owners)
         lists, values = rows.column("acl").to_pylist(), rows.column("value").to_pylist()
         ctimes, mtimes = (np.asarray(rows.column(name)).tolist() for name in ("ctime", "mtime"))
         for i, path in enumerate(paths_of(rows.column("key")).to_pylist()):
             self._row = first_row + i
-            kind, owner = int(kinds[i]), int(owners[i])
+            owner = int(owners[i])
+            kind = _kind(owner)
             found = self._find(path)
             if found is None:
                 self._create(path, kind, owner, values[i], lists[i], ctimes[i] or self._time)
                 continue
             if owner not in (0, found.owner):
-                was, wanted = (
-                    KINDS[int(kinds_of(np.array([one], np.int64))[0])] for one in (found.owner, owner)
-                )
+                was, wanted = KINDS[_kind(found.owner)], KINDS[kind]
                 raise self._refused(path, f"is there, as {was}: it can't be made {wanted}", "Delete it first")
             if data and values[i] != found.data:
                 self._put(
@@ -148,7 +163,7 @@ class Editor:
                 )
             if lists[i] is not None and lists[i] != self._acl_of(found, path):
                 text, raw = _unpacked(lists[i])
-                self._put({"type": "setACL", "path": path, "acl": text, "acl_raw": raw})
+                self._put({"type": "setACL", "path": path, "acl": text, "acl_raw": raw, "packed": lists[i]})
         return self._batch()
 
     def _create(
@@ -165,6 +180,7 @@ class Editor:
             "acl": text,
             "acl_raw": raw,
             "time_ms": time,
+            "packed": acl or _OPEN,
         }
         if kind == EPHEMERAL:
             if owner not in self._sessions and owner not in self._tree.session_timeouts:
@@ -194,6 +210,9 @@ class Editor:
             self._row = first_row
             self._ordered(np.asarray(given.column("zxid")), first_row)
             return given
+        stored = given.column("path")
+        roots = pc.equal(stored, b"/")
+        self._learn(pc.if_else(roots, pa.scalar(b"", pa.binary()), stored))
         for i, row in enumerate(given.to_pylist()):
             self._row = first_row + i
             self._put(
@@ -273,7 +292,7 @@ class Editor:
         elif kind == "setACL":
             row.setdefault("version", _wrapped(found.aversion + 1))
             found.aversion = row["version"]
-            found.acl = _packed_of(row)
+            found.acl = row.get("packed")
         elif kind == "check":
             row.setdefault("version", _wrapped(found.version + 1))
         elif kind in _DELETES:
@@ -295,7 +314,7 @@ class Editor:
             if strict or row.get("parent_cversion") is None:
                 raise self._refused(path, f"has no parent: {kind} fails (NoNode)")
             return
-        if strict and kinds_of(np.array([parent.owner], np.int64))[0] == EPHEMERAL:
+        if strict and _kind(parent.owner) == EPHEMERAL:
             raise self._refused(path, f"is below an ephemeral node: {kind} fails (NoChildrenForEphemerals)")
         ephemeral = bool(row.setdefault("ephemeral", False))
         if strict and ephemeral and not session:
@@ -307,32 +326,65 @@ class Editor:
         row.setdefault("parent_cversion", _wrapped(parent.cversion + 1))
         parent.cversion = max(parent.cversion, row["parent_cversion"])
         parent.children += 1
-        code = EPHEMERAL if ephemeral and kind in ("create", "create2") else _CREATES[kind]
-        one = (np.array([value], np.int64) for value in (session, code, row.get("ttl") or 0))
-        owner = int(stored_owners(*one)[0])
-        self._states[path] = _State(0, 0, 0, owner, 0, row.get("data"), _packed_of(row))
+        owner = 0
+        if kind == "createContainer":
+            owner = CONTAINER
+        elif kind == "createTTL":
+            owner = TTL | row["ttl"]
+        elif ephemeral:
+            owner = session
+        self._states[path] = _State(0, 0, 0, owner, 0, None, row.get("data"), row.get("packed"))
+
+    def _learn(self, paths: pa.Array) -> None:
+        """Look up these, and the nodes above them, all at once."""
+        given = paths.drop_null().unique()
+        both = dict.fromkeys(given.to_pylist())
+        both |= dict.fromkeys([path[: path.rfind(b"/")] for path in both if path])
+        both = {path: None for path in both if path not in self._states}
+        wanted = pa.array(list(both), pa.binary())
+        rows = self._tree.find(wanted)
+        there = rows >= 0
+        stats = self._tree.stats(rows[there])
+        counters = zip(
+            *(stats[name].tolist() for name in ("version", "cversion", "aversion", "owner", "num_children")),
+            strict=True,
+        )
+        states = (_State(*each) for each in counters)
+        for path, known in zip(both, there.tolist(), strict=True):
+            self._states[path] = None
+            if known:
+                state = self._states[path] = next(states)
+                state.node = partial(self._node, path)
+
+    def _node(self, path: bytes) -> Node:
+        found = self._tree.get(path)
+        assert found is not None
+        return found
 
     def _find(self, path: bytes) -> _State | None:
         if path not in self._states:
-            node = self._tree.get(path)
-            self._states[path] = None
-            if node is not None:
-                stat = node.stat
-                counters = stat["version"], stat["cversion"], stat["aversion"], stat["owner"]
-                self._states[path] = _State(*counters, node.num_children, node.data, None)
+            self._learn(pa.array([path], pa.binary()))
         return self._states[path]
 
     def _acl_of(self, state: _State, path: bytes) -> bytes | None:
         if state.acl is None:
-            node = self._tree.get(path)
-            assert node is not None
+            node = self._node(path)
             if node.acl_id not in self._acls:
-                self._acls[node.acl_id] = None if node.acl is None else _packed_of({"acl": node.acl})
+                self._acls[node.acl_id] = None if node.acl is None else _packed_of(node.acl)
             state.acl = self._acls[node.acl_id]
         return state.acl
 
     def _refused(self, path: bytes, text: str, advice: str = "") -> UsageError:
         return UsageError(f"row {self._row}: {java_string(path) or '/'} {text}", advice=advice)
+
+
+def _kind(owner: int) -> int:
+    """`columns.kinds_of` of one."""
+    if owner == 0:
+        return PERSISTENT
+    if owner == CONTAINER:
+        return CONTAINERS
+    return TTLS if owner & TTL == TTL and not owner & TTL_RESERVED else EPHEMERAL
 
 
 def _path(given: Any) -> bytes:
@@ -342,15 +394,8 @@ def _path(given: Any) -> bytes:
     return b"" if stored == b"/" else stored
 
 
-def _packed_of(row: Mapping[str, Any]) -> bytes | None:
-    raw = row.get("acl_raw")
-    if raw is None:
-        if row.get("acl") is None:
-            return None
-        lists = raw_lists(pa.array([row["acl"]], ACL_TYPE), None)
-    else:
-        lists = pa.array([raw], ACL_RAW_TYPE)
-    out: bytes = packed(lists)[0].as_py()
+def _packed_of(acl: list[dict[str, Any]]) -> bytes:
+    out: bytes = packed(raw_lists(pa.array([acl], ACL_TYPE), None))[0].as_py()
     return out
 
 

@@ -188,8 +188,10 @@ def missing_paths(paths: pa.Array, more: Iterable[bytes] = (), family: Family | 
         path = data[int(ends[i]) : int(ends[i + 1])].tobytes()
         cut = path.rfind(b"/")
         while cut > int(short[i]) or (cut >= 0 and not short[i] and path):
-            made.add(path[:cut])
             path = path[:cut]
+            if path in made:
+                break  # and so are those above it
+            made.add(path)
             cut = path.rfind(b"/")
     if not len(paths) or len(paths[0].as_py()):
         made.add(b"")
