@@ -6,6 +6,8 @@ product's own writers.
 
 from __future__ import annotations
 
+import gzip
+import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -19,7 +21,7 @@ from logwright.codec.zookeeper import names, snapshot, txnlog
 from logwright.codec.zookeeper.snapshot_tables import ROWS as NODES
 from logwright.codec.zookeeper.txns import TYPE_NAMES
 from logwright.corpora.bulk import cut, numbered
-from logwright.corpora.recipe import Generator, Made, Order, Recipe
+from logwright.corpora.recipe import Generator, Made, Order, Reads, Recipe
 from logwright.corpora.rng import text
 from logwright.corpora.zookeeper_files import EPOCH_TIME, Script
 
@@ -153,8 +155,16 @@ def _directory(order: Order) -> Made:
     return Made(
         {"tree": lambda: _batches(script.tree(), _TREE)},
         files=script.files,
+        content=_content,
         read_options={"extendedTypesEnabled": True},
     )
+
+
+def _content(name: str, reads: Reads, size: int) -> str | None:
+    """Of a compressed snapshot the hash of what it holds."""
+    if not name.endswith(".gz"):
+        return None
+    return hashlib.sha256(gzip.decompress(reads(0, size))).hexdigest()
 
 
 def _one_log(order: Order) -> Made:

@@ -78,6 +78,17 @@ def test_the_mixed_one_has_everything(tmp_path: Path) -> None:
     assert sorted(one.name for one in path.iterdir()) == ["log.1", "log.259", "snapshot.0", "snapshot.258.gz"]
 
 
+def test_the_manifest_names_what_lies_within(tmp_path: Path) -> None:
+    made = lw.generate("zookeeper.datadir", tmp_path / "zk", rows=60, recipe="mixed")
+    found = {entry["name"]: entry for entry in made.manifest["files"]}
+    assert sorted(found) == [
+        f"version-2/{name}" for name in ("log.1", "log.1f", "snapshot.0", "snapshot.1e.gz")
+    ]
+    assert made.bytes == sum((tmp_path / "zk" / name).stat().st_size for name in found)
+    assert "content_sha256" in found["version-2/snapshot.1e.gz"]
+    assert "content_sha256" not in found["version-2/snapshot.0"]
+
+
 def test_the_same_everywhere(tmp_path: Path) -> None:
     for recipe, options in (("plain", {"write_as": "snapshot"}), ("mixed", {})):
         for place in ("one", "two"):
