@@ -14,7 +14,7 @@ from zookeeper_mending import checked, cuts, details, losses, notes, repaired, s
 from zookeeper_opening import GOLDEN, Memory, memory_of
 
 import logwright as lw
-from logwright.codec.fault import DamageError, Severity, UsageError
+from logwright.codec.fault import DamageError, Severity, UnreadableError, UsageError
 from logwright.codec.mending import Strategy
 from logwright.codec.option import Options
 from logwright.codec.walk import Reader, Stretch, walk
@@ -488,6 +488,43 @@ def test_several_servers_are_no_replicas() -> None:
     plan = LAYOUT.plan(one, Options(LAYOUT.read_options))
     with pytest.raises(UsageError, match="no copies of one another, 2 paths are named"):
         LAYOUT.repair([one, one], [plan, plan], Strategy.PREFIX, Options(LAYOUT.repair_options))
+
+
+class Dying(Memory):
+    """Of one file some bytes can't be read."""
+
+    name_of_bad, low, high = "", 0, 0
+
+    def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
+        stop = len(self.files[name]) if length is None else offset + length
+        if name == self.name_of_bad and offset < self.high and stop > self.low:
+            low = max(self.low, offset)
+            raise UnreadableError.of(low, min(self.high, stop) - low, "EIO", name)
+        return super().read(name, offset, length)
+
+
+@pytest.mark.parametrize(
+    ("name", "low", "high", "kept"),
+    [
+        ("log.17", 500, 1012, [*range(0x17, 0x1A)]),
+        ("log.b", 0, 512, [*range(0x17, 0x22)]),
+        ("snapshot.16", 512, 1024, [*range(0x17, 0x22)]),
+        ("log.17", 1290, 1400, [*range(0x17, 0x21)]),
+    ],
+)
+def test_what_the_disk_can_not_read(name: str, low: int, high: int, kept: list[int]) -> None:
+    disk = Dying(memory_of("dmg_base").files)
+    disk.name_of_bad, disk.low, disk.high = name, low, high
+    (said,) = [
+        fault.detail
+        for file, fault in checked(disk)
+        if file == name and "the disk can't read" in fault.detail
+    ]
+    assert f"at byte {low}" in said
+    result, _ = repaired(disk)
+    assert [zxid for zxid in zxids(result) if zxid > 0x16] == kept
+    assert ("snapshot.16" in result.files) == (name != "snapshot.16")
+    assert checked(result) == []
 
 
 # SYSTEM
