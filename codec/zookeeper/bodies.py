@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from logwright.codec.base import Bytes
-from logwright.codec.columns import contents, numbers
+from logwright.codec.columns import constant, contents, numbers
 from logwright.codec.intrinsics import load_i32be, load_i64be, load_u8
 from logwright.codec.java import java_strings
 from logwright.codec.kernel import kernel
@@ -497,6 +497,9 @@ class Bodies:
 
 def type_names(types: Int64s) -> pa.Array:
     """ZooKeeper's names of types; "unknown 99" for others."""
+    if len(types) and (types == types[0]).all():
+        one = int(types[0])
+        return constant(pa.string(), TYPE_NAMES.get(one, f"unknown {one}"), len(types))
     known = (types >= LOWEST) & (types <= HIGHEST)
     if known.all():
         return _NAMES.take(numbers(pa.int64(), types - LOWEST))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from logwright.codec.base import Decoded, Frames, Window
@@ -120,9 +121,9 @@ class Rows:
         if name == "file":
             return constant(kind, self.context.file, rows)
         if name == "position":
-            return numbers(kind, (self.frames.start + self.window.offset)[self.which])
+            return numbers(kind, self._of_frames(self.frames.start + self.window.offset))
         if name in ("digest_version", "tree_digest"):
-            return digest_column(name, kind, self.all.found[self.which])
+            return digest_column(name, kind, self._of_frames(self.all.found))
         if name == "sub":
             return pa.nulls(rows, kind) if self.place is None else numbers(kind, self.place, self.place < 0)
         if name == "txns":
@@ -136,7 +137,11 @@ class Rows:
         return self.bodies.txns(self.subs.pick(np.empty(0, np.int64)))
 
     def _head(self, name: str) -> Int64s:
-        return np.ascontiguousarray(self.frames.header[name][self.which])
+        return np.ascontiguousarray(self._of_frames(self.frames.header[name]))
+
+    def _of_frames(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """What there is one of for each frame, for each row."""
+        return values if self.place is None and len(self.which) == len(values) else values[self.which]
 
     def _faults(self) -> list[tuple[int, Fault]]:
         """Transactions whose checksum is right, and that can't be understood; or not by a server."""
