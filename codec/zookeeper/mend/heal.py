@@ -87,8 +87,8 @@ def _bit(data: Bytes, at: int, stop: int) -> Healed | None:
     else:
         made[place] = value
         why = f"one bit of byte {place} of its payload was turned over ({int(payload[place]):#04x}, it was {value:#04x}): its checksum says so"
-    found_ = _made(at, at + OVERHEAD + len(payload), made.tobytes(), why)
-    return replace(found_, doubt=not _harmless(found_, place))
+    healed = _made(at, at + OVERHEAD + len(payload), made.tobytes(), why)
+    return replace(healed, doubt=not _harmless(healed, place))
 
 
 def _harmless(found: Healed, place: int) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NoReturn
 
 import numpy as np
 
@@ -168,7 +169,6 @@ class DataDirMending:
         first = next((log.first for log in found.logs if len(log.zxid)), None)
         begin = "there are no transactions" if first is None else f"the logs begin with {zxid_text(first)}"
         self._refuse(f"{what}, and {begin}")
-        raise AssertionError
 
     def _lost_ends(self, base: Base) -> list[Gap]:
         """Epochs of which the last transactions are lost, as digests say: there is no other sign of it."""
@@ -189,7 +189,7 @@ class DataDirMending:
         seen = Assembled(found.listing, pieces)
         return trace(seen, next(iter(files.snapshots(seen)), None))
 
-    def _refuse(self, why: str) -> None:
+    def _refuse(self, why: str) -> NoReturn:
         raise DamageError(
             f"there is no whole history to go back to: {why}",
             path=self.found.listing.name,

@@ -143,9 +143,9 @@ def examine(listing: Listing, file: str, size: int, options: Options) -> Snapsho
     assert context.shape is not None
     for patches, stop, why, doubt in _ways(read, context.shape):
         fixed = _Patched(read, patches, stop)
-        again_ = _Read.of(fixed, options)
-        if not again_.faults:
-            out.rows, out.until = again_.rows, max(again_.until, zxid)
+        mended = _Read.of(fixed, options)
+        if not mended.faults:
+            out.rows, out.until = mended.rows, max(mended.until, zxid)
             out.pieces, out.doubt = list(_patched(file, patches, stop)), doubt
             out.cut = [*(Cut(file, at, len(new), why, 0, 0) for at, new in patches if at < size)]
             if stop < size:
@@ -268,8 +268,6 @@ class Left:
 
     rows: pa.Table
     file: pa.RecordBatch
-    made: int = 0
-    """Nodes that were made because others lie below them."""
     shut: int = 0
     """Nodes whose ACL is lost: nobody may do anything with them."""
 
@@ -307,7 +305,7 @@ def left_of(listing: Listing, found: Snapshot, options: Options, last: int | Non
             "acl",
             pa.concat_arrays([lists, nobody]).take(pa.array(places)),
         )
-    return Left(rows, describe(found.size, 0, b"", 0, context), 0, int(lost.sum()))
+    return Left(rows, describe(found.size, 0, b"", 0, context), int(lost.sum()))
 
 
 def written(left: Left, zxid: int) -> Sequence[Chunk]:
