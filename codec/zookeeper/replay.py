@@ -33,7 +33,7 @@ from logwright.codec.zookeeper.encode import AclLists, Given, raw_lists
 from logwright.codec.zookeeper.expand import expand
 from logwright.codec.zookeeper.jute import STAT_PERSISTED, Int64s, binary, skip_acl
 from logwright.codec.zookeeper.names import zxid_text
-from logwright.codec.zookeeper.node import FIXED, HEAD, LENGTH, NODE, NODE_MIN, OPEN_ACL
+from logwright.codec.zookeeper.node import FIXED, HEAD, LENGTH, NODE, OPEN_ACL
 from logwright.codec.zookeeper.quota import Quotas
 from logwright.codec.zookeeper.records import BODY, HEAD_FIELDS, TXN_FRAME, ZXID
 from logwright.codec.zookeeper.sections import DIGEST as DIGEST_SECTION
@@ -56,6 +56,8 @@ STATS = {
 }  # fmt: skip
 _READ_ONLY = [{"perms": 1, "id": {"scheme": b"world", "id": b"anyone"}}]
 _NOTES = 1024
+_USUAL = 128
+"""Bytes of a node in a snapshot, on the small side."""
 _NEVER = (1 << 63) - 1
 
 
@@ -238,8 +240,8 @@ class Tree:
         for one in walk(read, SNAPSHOT, context, check=check):
             assert context.shape is not None
             if not begun:
-                # Room that is not used is not there.
-                out._room_for_rows(read.size // NODE_MIN)
+                # Growing takes longer than loading; room that is not used is no memory.
+                out._room_for_rows(read.size // _USUAL)
                 out._room_for_bytes(read.size)
                 out.load_shape(context.shape, zxid)
                 begun = True
