@@ -16,7 +16,7 @@ _SOURCES = Path(__file__).parent / "java" / "zookeeper_old"
 
 @functools.cache
 def _project(version: str) -> Project:
-    return Project(_SOURCES / f"{version}.xml", _SOURCES)
+    return Project(_SOURCES / version / "pom.xml", _SOURCES)
 
 
 @functools.cache
