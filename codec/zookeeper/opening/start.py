@@ -60,6 +60,7 @@ class Opened:
 
     @cached_property
     def after(self) -> Listing:
+        """See `codec.predict.Opened`. The snapshot is made only when somebody asks: it has the size of the tree."""
         if self.tree is not None and self.saved is not None:
             options = Options(
                 encode.OPTIONS,
@@ -89,15 +90,16 @@ class Opened:
         assert self.restored is not None
         restored, listing = self.restored, self._listing
         gone = verdict.gone(listing, restored, self.deleted, self.settings.options)
-        there = saved is not None and any(one.name == saved for one in self._listing.entries())
+        written = set() if saved is None else {saved}
+        before = {entry.name for entry in listing.entries()}
         return replace(
             said,
             rows=len(self.restored.tree),
             rows_lost=gone.rows,
             lost=tuple(gone.ranges),
             serves=verdict.serves(restored),
-            rewrites=(*disk.rewrites, *((saved,) if saved is not None and there else ())),
-            creates=(*disk.creates, *((saved,) if saved is not None and not there else ())),
+            rewrites=tuple(sorted({*disk.rewrites} | written & before)),
+            creates=tuple(sorted({*disk.creates} | written - before)),
             warnings=tuple(verdict.warnings(listing, restored, self.deleted)),
         )
 
