@@ -539,7 +539,7 @@ def _damage(window: Window, found: _Found, context: TxnLogContext) -> Fault:
     if why == records.NO_EOR:
         if stored == computed:
             text = f"the mark behind the record is {mark:#04x}, {EOR:#04x} ('B') was expected; its checksum is right"
-            return Fault(NAME, offset, size, Kind.MAGIC, text, system=STOPS, **_lost(data, stop))
+            return Fault(NAME, offset, size, Kind.MAGIC, text, system=STOPS)
         if mark == 0 and not data[stop + size - 1 : stop + size - 1 + BODY].any():
             return _torn(offset, size, "the record ends in zeros", context)
         text = f"the mark behind the record is {mark:#04x}, {EOR:#04x} ('B') was expected, and its checksum is wrong"
@@ -552,12 +552,6 @@ def _damage(window: Window, found: _Found, context: TxnLogContext) -> Fault:
     return Fault(
         NAME, offset, size, Kind.CHECKSUM, text, system=f"{START_FAILS}: IOException: CRC check failed"
     )
-
-
-def _lost(data: Bytes, stop: int) -> dict[str, Any]:
-    """Of a record whose checksum is right."""
-    zxid = load_i64be(data, stop + BODY + records.ZXID_AT) if len(data) - stop >= LEAST else None
-    return {} if zxid is None else {"rows_lost": 1, "lost": {"first_zxid": zxid, "last_zxid": zxid}}
 
 
 def _torn(offset: int, length: int, text: str, context: TxnLogContext) -> Fault:

@@ -82,6 +82,16 @@ def test_a_gap_within_a_log_is_told_where_it_costs() -> None:
     assert details(late) == ["log.1: 0x100000001 to 0x100000002 are in no log and no snapshot"]
 
 
+def test_all_that_a_hole_took_is_counted() -> None:
+    """A wrong mark, and a record behind it that can't be read."""
+    records = [record(zxid, 1, create(b"/%d" % zxid)) for zxid in range(1, 7)]
+    data = bytearray(log(*records))
+    data[16 + 2 * len(records[0]) - 1] ^= 1
+    data[16 + 2 * len(records[0]) + 40] ^= 3
+    ((_, fault),) = checked(Memory({**directory().files, "log.1": bytes(data)}))
+    assert (fault.rows_lost, fault.lost) == (2, {"first_zxid": 2, "last_zxid": 3})
+
+
 def test_what_a_later_log_has_again() -> None:
     records = [record(zxid, 1, create(b"/%d" % zxid)) for zxid in range(1, 7)]
     first = bytearray(log(*records))
