@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from logwright.codec.base import Bytes
-from logwright.codec.intrinsics import load_i64be, load_u8
+from logwright.codec.intrinsics import load_i64le, load_u8
 from logwright.codec.kernel import kernel
 from logwright.codec.zookeeper.jute import STAT_PERSISTED, Int64s
 from logwright.codec.zookeeper.node import FIXED, LENGTH, Int32s
@@ -31,34 +31,18 @@ _PZXID = STAT_PERSISTED.offset("pzxid")
 _CTIME = STAT_PERSISTED.offset("ctime")
 
 
-def _slices() -> npt.NDArray[np.int64]:
-    """Row k: what a byte contributes to a CRC-32 when k more bytes follow it."""
+def _slices() -> npt.NDArray[np.int32]:
+    """Row k: what a byte contributes to a CRC-32 when k more bytes follow it. As signed numbers, whose upper bits don't count."""
     row = np.arange(256, dtype=np.int64)
     for _ in range(8):
         row = (row >> 1) ^ (row & 1) * _POLYNOMIAL
     rows = [row]
-    for _ in range(7):
+    for _ in range(15):
         rows.append((rows[-1] >> 8) ^ rows[0][rows[-1] & 0xFF])
-    return np.concatenate(rows)
+    return np.concatenate(rows).astype(np.uint32).view(np.int32)
 
 
 _SLICES = _slices()
-
-
-@kernel("i8, i8, i8")
-def _words(crc: int, low: int, high: int) -> int:
-    """The register after eight bytes: two words of four, low byte first."""
-    low ^= crc
-    return (
-        int(_SLICES[1792 + (low & 0xFF)])
-        ^ int(_SLICES[1536 + (low >> 8 & 0xFF)])
-        ^ int(_SLICES[1280 + (low >> 16 & 0xFF)])
-        ^ int(_SLICES[1024 + (low >> 24 & 0xFF)])
-        ^ int(_SLICES[768 + (high & 0xFF)])
-        ^ int(_SLICES[512 + (high >> 8 & 0xFF)])
-        ^ int(_SLICES[256 + (high >> 16 & 0xFF)])
-        ^ int(_SLICES[high >> 24 & 0xFF])
-    )
 
 
 # Arrays are buffers, which the type checker does not know.
@@ -74,18 +58,43 @@ def crc32_raw(crc: int, buf: Bytes, at: int, end: int) -> int:
     """The register of a CRC-32 (all bits inverted before and after) after `buf[at:end]`."""
     if at < 0 or end > len(buf):
         raise IndexError("checksum outside of the buffer")
-    while end - at >= 8:
-        word = load_i64be(buf, at)
-        high = word & _ONES
-        low = word >> 32 & _ONES
-        crc = _words(
-            crc,
-            (low >> 24 | low >> 8 & 0xFF00 | low << 8 & 0xFF0000 | low << 24) & _ONES,
-            (high >> 24 | high >> 8 & 0xFF00 | high << 8 & 0xFF0000 | high << 24) & _ONES,
-        )
+    while end - at >= 16:
+        word = load_i64le(buf, at) ^ crc
+        more = load_i64le(buf, at + 8)
+        crc = (
+            int(_SLICES[3840 + (word & 0xFF)])
+            ^ int(_SLICES[3584 + (word >> 8 & 0xFF)])
+            ^ int(_SLICES[3328 + (word >> 16 & 0xFF)])
+            ^ int(_SLICES[3072 + (word >> 24 & 0xFF)])
+            ^ int(_SLICES[2816 + (word >> 32 & 0xFF)])
+            ^ int(_SLICES[2560 + (word >> 40 & 0xFF)])
+            ^ int(_SLICES[2304 + (word >> 48 & 0xFF)])
+            ^ int(_SLICES[2048 + (word >> 56 & 0xFF)])
+            ^ int(_SLICES[1792 + (more & 0xFF)])
+            ^ int(_SLICES[1536 + (more >> 8 & 0xFF)])
+            ^ int(_SLICES[1280 + (more >> 16 & 0xFF)])
+            ^ int(_SLICES[1024 + (more >> 24 & 0xFF)])
+            ^ int(_SLICES[768 + (more >> 32 & 0xFF)])
+            ^ int(_SLICES[512 + (more >> 40 & 0xFF)])
+            ^ int(_SLICES[256 + (more >> 48 & 0xFF)])
+            ^ int(_SLICES[more >> 56 & 0xFF])
+        ) & _ONES
+        at += 16
+    if end - at >= 8:
+        word = load_i64le(buf, at) ^ crc
+        crc = (
+            int(_SLICES[1792 + (word & 0xFF)])
+            ^ int(_SLICES[1536 + (word >> 8 & 0xFF)])
+            ^ int(_SLICES[1280 + (word >> 16 & 0xFF)])
+            ^ int(_SLICES[1024 + (word >> 24 & 0xFF)])
+            ^ int(_SLICES[768 + (word >> 32 & 0xFF)])
+            ^ int(_SLICES[512 + (word >> 40 & 0xFF)])
+            ^ int(_SLICES[256 + (word >> 48 & 0xFF)])
+            ^ int(_SLICES[word >> 56 & 0xFF])
+        ) & _ONES
         at += 8
     while at < end:
-        crc = (crc >> 8) ^ int(_SLICES[(crc ^ load_u8(buf, at)) & 0xFF])
+        crc = (crc >> 8) ^ (int(_SLICES[(crc ^ load_u8(buf, at)) & 0xFF]) & _ONES)
         at += 1
     return crc
 
