@@ -66,9 +66,7 @@ class Combined:
         }
         return replace(
             self,
-            runs=tuple(
-                replace(run, tasks=tuple(some)) for run, some in zip(self.runs, changed, strict=True)
-            ),
+            runs=tuple(replace(run, tasks=tuple(some)) for run, some in zip(self.runs, changed, strict=True)),
             quiet=frozenset(names[name] for name in self.quiet),
         )
 
