@@ -134,7 +134,11 @@ class StagedWrite:
             self._files.adopt(folder, self._work)
             stage = StagedFolder(self._files, folder, self._ticket.name)
             scratch = ScratchFolder(self._files, folder + "-scratch", self._ticket.name)
-            there = FolderListing(self._files, self._ticket.path, self._ticket.name) if self._ticket.adds else None
+            there = (
+                FolderListing(self._files, self._ticket.path, self._ticket.name)
+                if self._ticket.adds
+                else None
+            )
             builder = self.layout.builder(there, self._ticket.name, self._options, staged=True, extra=scratch)
             return TaskWriter(self._files, task, self.path, stage, scratch, builder)
 
