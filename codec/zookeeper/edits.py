@@ -270,16 +270,14 @@ class Editor:
             failed = any(one["type"] == "error" for one in row["txns"])
             for one in row["txns"]:
                 if not failed:
-                    one["path"] = self._fill(one, row["session_id"], strict=strict)
-                    if isinstance(one["path"], bytes):
-                        one["path"] = java_string(one["path"])
+                    one["path"] = java_string(self._fill(one, row["session_id"], strict=strict))
         elif kind != "error":
             self._fill(row, row["session_id"], strict=strict)
         self._out.append(row)
 
     def _fill(self, row: dict[str, Any], session: int, *, strict: bool) -> bytes:
         kind, path = row["type"], _path(row.get("path"))
-        row["path"] = path
+        row["path"] = path or b"/"
         found = self._find(path)
         if kind in _CREATES:
             self._fill_create(row, path, session, strict=strict)
@@ -303,7 +301,7 @@ class Editor:
             parent = self._find(path[: path.rfind(b"/")])
             if parent is not None:
                 parent.children -= 1
-        return path
+        return path or b"/"
 
     def _fill_create(self, row: dict[str, Any], path: bytes, session: int, *, strict: bool) -> None:
         kind = row["type"]

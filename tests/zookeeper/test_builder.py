@@ -806,3 +806,84 @@ def test_what_is_held_in_memory_is_bounded() -> None:
         size += len(piece.data)
         assert pa.total_allocated_bytes() - before < 12 << 20
     assert size > 30 << 20
+
+
+def test_the_root_is_changed() -> None:
+    made = edits([{"path": "/", "data": b"r"}])
+    assert said(made, "type", "path", "version", "data") == [("setData", "/", 1, b"r")]
+    made = edits(
+        [
+            {
+                "type": "multi",
+                "txns": [{"type": "check", "path": "/"}, {"type": "setData", "path": "/", "data": b"s"}],
+            }
+        ]
+    )
+    assert said(made[0]["txns"], "type", "path", "version") == [("check", "/", 1), ("setData", "/", 1)]
+
+
+def test_times_of_transactions() -> None:
+    rows = pa.table(
+        {
+            "type": ["create", "create"],
+            "path": pa.array([b"/x", b"/y"]),
+            "time": pa.array([1_700_000_000_123, None], pa.timestamp("ms", "UTC")),
+        }
+    )
+    files = build([batch(BASE)], zxid=4)
+    made = build(rows.to_batches(), files)
+    (first, second) = (row for name in made for row in _txns(made[name]))
+    assert (first["path"], first["time_ms"]) == ("/x", 1_700_000_000_123)
+    assert second["time_ms"] > first["time_ms"], "now"
+    wrong = pa.table({"type": ["create"], "path": ["/x"], "version": ["many"]})
+    with pytest.raises(UsageError, match="column 'version' is not int32"):
+        build(wrong.to_batches(), files)
+
+
+def test_what_is_in_a_multi_may_leave_things_out_too() -> None:
+    """Also where all else of the row is said."""
+    row = {"type": "multi", "zxid": 5, "session_id": 0, "cxid": 0, "time_ms": 9}
+    made = edits([row | {"txns": [{"type": "setData", "path": "/a", "data": b"x"}]}])
+    assert said(made[0]["txns"], "version", "data") == [(1, b"x")]
+    made = edits([row | {"txns": [{"type": "error", "err": -101}]}, row | {"zxid": 6, "txns": []}])
+    assert [len(one["txns"]) for one in made] == [1, 0]
+
+
+def test_the_digest_of_what_is_written() -> None:
+    rows = [{"path": f"/n{n}", "data": b"x" * n, "czxid": 3} for n in range(9)]
+    files = build([batch(rows)])
+    tree, _ = Tree.of_snapshot(Reader(Drawer(files), "snapshot.3", len(files["snapshot.3"])), zxid=3)
+    context = SNAPSHOT.context("snapshot.3", Options(SNAPSHOT.options))
+    again = b"".join(bytes(one) for one in of_tree(tree))
+    assert _rows(again, "snapshot.3") == _rows(files["snapshot.3"], "snapshot.3")
+    for data in (again, files["snapshot.3"]):
+        (file,) = lw_file(data, context)
+        assert file["digest"] == tree.digest
+        assert file["digest_zxid"] == file["last_processed_zxid"] == 3
+
+
+def lw_file(data: bytes, context: Any) -> list[dict[str, Any]]:
+    from logwright.codec.base import Window
+
+    window = Window(np.frombuffer(data, np.uint8), 0, len(data))
+    frames = SNAPSHOT.scan(window, 0, context)
+    made: list[dict[str, Any]] = SNAPSHOT.describe_file(
+        window, len(data), len(frames), b"", 0, context
+    ).to_pylist()
+    return made
+
+
+def test_a_directory_that_kills_a_server_is_not_added_to() -> None:
+    from logwright.codec.zookeeper.txns import FILE_HEADER, RECORD
+
+    body = {
+        "path": b"/zookeeper/quota/zookeeper_limits",
+        "data": b"count=x",
+        "acl": None,
+        "ephemeral": 0,
+        "parent_cversion": 1,
+    }
+    payload = {"client_id": 0, "cxid": 0, "zxid": 1, "time": 0, "type": 1, "body": body, "digest": None}
+    log = FILE_HEADER.pack({}) + RECORD.pack({"payload": payload})
+    with pytest.raises(UsageError, match=r"log\.1: no server starts with it"):
+        build([batch([{"path": "/x"}])], build([]) | {"log.1": log})
