@@ -602,7 +602,7 @@ class Tree:
         return self._acls.missing(self._nodes[self._live(), at.N_ACL])
 
     def find(self, paths: pa.Array) -> Int64s:
-        """The row of each path (a binary column); -1 where there is no such node."""
+        """The row of each path (a binary column), for as long as nothing is changed; -1 where there is no such node."""
         data, ends, _ = flat(paths)
         out = np.empty(len(paths), np.int64)
         at.find_all(self._arena, self._nodes, self._table, data, np.ascontiguousarray(ends, np.int32), out)
@@ -820,8 +820,29 @@ class Tree:
             self._room_for_sessions(1)
 
     def _room_for_rows(self, more: int) -> None:
+        if self._s[at.ROWS] + more > len(self._nodes) and 2 * self._s[at.LIVE] < self._s[at.ROWS]:
+            self._drop_dead()
         used = int(self._s[at.ROWS])
         self._nodes = at.grown(self._nodes, used, used + more)
+
+    def _drop_dead(self) -> None:
+        """Move the nodes that are there together, in their order."""
+        s = self._s
+        rows = int(s[at.ROWS])
+        alive = self._nodes[:rows, at.N_ALIVE] == 1
+        place = np.where(alive, np.cumsum(alive) - 1, -1)
+        kept = self._nodes[:rows][alive]
+        # The last one stands for a parent that there is none of.
+        kept[:, at.N_PARENT] = np.append(place, -1)[kept[:, at.N_PARENT]]
+        self._nodes[: len(kept)] = kept
+        entries = self._table[self._table > 0]
+        entries += place[(entries & at.ROW_MASK) - 1] + 1 - (entries & at.ROW_MASK)
+        self._table[:] = 0
+        s[at.FILLED] = at.rehash(self._table, entries)
+        s[at.ROWS] = len(kept)
+        for one in (at.ORPHAN, at.STRANGER):
+            s[one] = min(int(s[one]), 0)  # whether there was one is all that is asked of these
+        at.own_all(s, self._nodes, self._sessions, self._hashed)
 
     def _room_for_bytes(self, more: int) -> None:
         s = self._s

@@ -347,6 +347,16 @@ def own(state: Int64s, nodes: Int64s, sessions: Int64s, hashed: Int64s, row: int
         sessions[session, Z_HEAD] = row
 
 
+@kernel("i8[], i8[,], i8[,], i8[]")
+def own_all(state: Int64s, nodes: Int64s, sessions: Int64s, hashed: Int64s) -> None:
+    """Make the lists of all owners, who are known, anew."""
+    for session in range(state[SESSIONS]):
+        sessions[session, Z_HEAD] = -1
+    for row in range(state[ROWS]):
+        nodes[row, N_NEXT] = -1
+        own(state, nodes, sessions, hashed, row)
+
+
 # Loading
 
 

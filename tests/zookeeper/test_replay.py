@@ -666,6 +666,35 @@ def test_data_that_grows_and_shrinks() -> None:
     assert all(rows[path.decode()]["data"] == value for path, value in expected.items())
 
 
+def test_nodes_that_come_and_go() -> None:
+    """Rows of nodes that are gone are used for others, in the middle of what is going on too."""
+    tree, _ = replayed(
+        create(1, b"/p"), create(2, b"/p/left"), create(3, b"/e", ephemeral=1), delete(4, b"/p")
+    )
+    model = Model.fresh(False)
+    for one in (create(1, b"/p"), create(2, b"/p/left"), create(3, b"/e", ephemeral=1), delete(4, b"/p")):
+        model.apply(one)
+    for round_ in range(30):
+        zxid = 100 + 20 * round_
+        given = [
+            multi(zxid, *((txns.CREATE, create(zxid, b"/n%d" % k)["body"]) for k in range(12))),
+            *(create(zxid + 1 + k, b"/e/%d" % k, ephemeral=1) for k in range(3)),
+            multi(zxid + 5, *((txns.DELETE, {"path": b"/n%d" % k}) for k in range(12))),
+            *(delete(zxid + 6 + k, b"/e/%d" % k) for k in range(2)),
+        ]
+        replayed(*given, tree=tree)
+        for one in given:
+            model.apply(one)
+        agree(tree, model)
+        end = txn(zxid + 9, txns.CLOSE_SESSION, None)
+        if round_ % 7 == 6:
+            replayed(end, create(zxid + 10, b"/e", ephemeral=1), tree=tree)
+            model.apply(end)
+            model.apply(create(zxid + 10, b"/e", ephemeral=1))
+            agree(tree, model)
+    assert len(tree._nodes) <= 64
+
+
 def test_many_lists_of_acls() -> None:
     def one(k: int) -> list[dict[str, Any]]:
         return [{"perms": k, "id": {"scheme": b"ip", "id": b"10.0.0.%d" % k}}]
