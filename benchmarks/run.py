@@ -58,6 +58,8 @@ def main() -> None:
             "",
             *_apart("bench_leveldb.py"),
             "",
+            *_apart("bench_zookeeper.py"),
+            "",
             *_memory(place),
             *_cold(place),
         ]

@@ -16,6 +16,7 @@ from logwright.codec.describe import (
     Bit,
     Bytes,
     DescriptionError,
+    Enclosed,
     Field,
     Flags,
     Repeated,
@@ -76,6 +77,8 @@ class Found:
     type: Type
     within: list[Within] = field(default_factory=list)
     """Outermost first."""
+    lengths: list[tuple[Enclosed, int, int, int]] = field(default_factory=list)
+    """Of what encloses it with a length before it: where this starts and stops, and where what it counts ends."""
 
 
 def find(struct: Struct, frame: bytes, path: Path) -> Found:
@@ -147,7 +150,7 @@ def _find(
 ) -> None:
     """Sets `found`. `end` is the end of the structure around, or of what is looked at itself where that is a structure."""
     if isinstance(kind, Switch):
-        _find(kind.choose(scope), buf, at, end, scope, path, found)
+        _find(kind.of(buf, at, end, scope), buf, at, end, scope, path, found)
     elif not path:
         found.start, found.stop, found.type = at, kind.unpack(buf, at, end, scope)[1], kind
     elif isinstance(kind, Struct):
@@ -161,7 +164,11 @@ def _find(
             raise UsageError(f"there is no {path[0]!r} among these bits", advice=nearest(str(path[0]), known))
         whole, stop = kind.unpack(buf, at, end, scope)
         found.start, found.stop, found.type = at, stop, _Bits(kind, bit, whole)
-    elif isinstance(kind, Bytes) and isinstance(kind.length, Type) and path == ["length"]:
+    elif isinstance(kind, Enclosed) and path != ["length"]:
+        start, stop = kind.room(buf, at, end, scope)
+        found.lengths.append((kind, at, start, stop))
+        _find(kind.item, buf, start, stop, scope, path, found)
+    elif isinstance(kind, Bytes | Enclosed) and isinstance(kind.length, Type) and path == ["length"]:
         _find(kind.length, buf, at, end, scope, [], found)
     else:
         raise UsageError(f"there is nothing called {path[0]!r} in {kind.label()}")
@@ -248,6 +255,9 @@ class _Image:
 
 
 def _reseal(found: Found, image: _Image, path: Path) -> None:
+    for kind, start, stop, end in found.lengths:
+        size = image.place(end, end=True) - image.place(stop, end=True)
+        _put(image, start, stop, Field("length", kind.length), size, path)
     for around in reversed(found.within):
         for one in around.struct.fields:
             if one.sizes and one.name != around.child and one.name in around.spans:

@@ -23,7 +23,7 @@ import functools
 import struct
 import threading
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import cramjam
@@ -77,6 +77,11 @@ def compress(codec: str, data: Data, *, level: int | None = None) -> bytes:
         raise ValueError(f"{codec} has {levels}, not {level}")
     write: _Writer = _one_of(_WRITERS, codec)
     return write(memoryview(data).cast("B"), level)  # type: ignore[arg-type]
+
+
+def compress_pieces(codec: str, pieces: Iterable[Any]) -> Iterator[bytes]:
+    """What `compress` makes of these bytes one after the other, gzip or snappy, without holding them."""
+    yield from _one_of(_PIECES, codec)(pieces)
 
 
 def _one_of(table: dict[str, Any], codec: str) -> Any:
@@ -167,12 +172,25 @@ def _gzip_member_follows(data: memoryview, at: int) -> bool:
     return end <= len(data)
 
 
+# java.util.zip.GZIPOutputStream: no time, no name, no extra flags; "unknown" as the system since JDK 16.
+_GZIP_HEAD = _GZIP_MAGIC + b"\x00" + b"\x00\x00\x00\x00" + b"\x00" + b"\xff"
+
+
 def _write_gzip(data: memoryview, level: int) -> bytes:
-    # java.util.zip.GZIPOutputStream: no time, no name, no extra flags; "unknown" as the system since JDK 16.
-    header = _GZIP_MAGIC + b"\x00" + b"\x00\x00\x00\x00" + b"\x00" + b"\xff"
     deflate = zlib.compressobj(level, zlib.DEFLATED, -zlib.MAX_WBITS, zlib.DEF_MEM_LEVEL)
     trailer = struct.pack("<II", zlib.crc32(data), len(data) & 0xFFFFFFFF)
-    return b"".join((header, deflate.compress(data), deflate.flush(), trailer))
+    return b"".join((_GZIP_HEAD, deflate.compress(data), deflate.flush(), trailer))
+
+
+def _gzip_pieces(pieces: Iterable[Any]) -> Iterator[bytes]:
+    deflate = zlib.compressobj(zlib.Z_DEFAULT_COMPRESSION, zlib.DEFLATED, -zlib.MAX_WBITS, zlib.DEF_MEM_LEVEL)
+    yield _GZIP_HEAD
+    crc = size = 0
+    for piece in pieces:
+        data = bytes(piece)
+        crc, size = zlib.crc32(data, crc), size + len(data)
+        yield deflate.compress(data)
+    yield deflate.flush() + struct.pack("<II", crc, size & 0xFFFFFFFF)
 
 
 # snappy
@@ -279,6 +297,17 @@ def _write_snappy(data: memoryview, level: int) -> bytes:
         block = bytes(cramjam.snappy.compress_raw(data[at : at + _XERIAL_BLOCK]))
         parts += struct.pack(">i", len(block)), block
     return b"".join(parts)
+
+
+def _snappy_pieces(pieces: Iterable[Any]) -> Iterator[bytes]:
+    yield _XERIAL_HEADER
+    held = b""
+    for piece in pieces:
+        held += bytes(piece)
+        whole = len(held) - len(held) % _XERIAL_BLOCK
+        yield _write_snappy(memoryview(held)[:whole], 0)[len(_XERIAL_HEADER) :]
+        held = held[whole:]
+    yield _write_snappy(memoryview(held), 0)[len(_XERIAL_HEADER) :]
 
 
 def _write_snappy_raw(data: memoryview, level: int) -> bytes:
@@ -652,6 +681,10 @@ _WRITERS: dict[str, _Writer] = {
     "lz4-magic0": _write_lz4_magic0,
     "zstd": _write_zstd,
     "zstd-sized": _write_zstd_sized,
+}
+_PIECES: dict[str, Callable[[Iterable[Any]], Iterator[bytes]]] = {
+    "gzip": _gzip_pieces,
+    "snappy": _snappy_pieces,
 }
 # Lowest, highest, default.
 _LEVELS = {

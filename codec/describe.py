@@ -274,12 +274,14 @@ class Repeated(Type):
 
     `every`: each item is a block of so many bytes, the last perhaps shorter, that it need not fill. `least`: with fewer bytes left
     there are no more items.
+    `null`: the count that says that there is no list, where one does; other counts below 0 say that it is empty then.
     """
 
     item: Type
     count: Type | str = "rest"
     every: int = 0
     least: int = 1
+    null: int | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "min_size", self.count.min_size if isinstance(self.count, Type) else 0)
@@ -333,6 +335,8 @@ class Repeated(Type):
 class Switch(Type):
     """One type or another, by what is read before: `choose(scope)` gives the type.
 
+    Where the bytes themselves decide, as when a field is there only if bytes are left, `look(buf, at, end, scope)` gives it on
+    reading; on writing `scope` holds the values given.
     For those who can't call it, `on` says the same: an expression of fields, C's way, and in `keys` its value for each case (None:
     any other).
     """
@@ -341,19 +345,74 @@ class Switch(Type):
     cases: tuple[Type, ...]
     on: str = ""
     keys: tuple[int | None, ...] = ()
+    look: Callable[[Buffer, int, int, Scope], Type] | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "min_size", min(case.min_size for case in self.cases))
         object.__setattr__(self, "max_size", max(case.max_size for case in self.cases))
 
+    def of(self, buf: Buffer, at: int, end: int, scope: Scope) -> Type:
+        """The type of what is to be read at `at`."""
+        return self.choose(scope) if self.look is None else self.look(buf, at, end, scope)
+
     def pack(self, value: Any, scope: Scope) -> bytes:
         return self.choose(scope).pack(value, scope)
 
     def unpack(self, buf: Buffer, at: int, end: int, scope: Scope) -> tuple[Any, int]:
-        return self.choose(scope).unpack(buf, at, end, scope)
+        return self.of(buf, at, end, scope).unpack(buf, at, end, scope)
 
     def label(self) -> str:
         return " or ".join(case.label() for case in self.cases)
+
+
+@dataclass(frozen=True)
+class Nothing(Type):
+    """No bytes: a field that is left out. Its value is None."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "max_size", 0)
+
+    def pack(self, value: Any, scope: Scope) -> bytes:
+        if value is not None:
+            raise DescriptionError(f"nothing can be here, got {value!r}")
+        return b""
+
+    def unpack(self, buf: Buffer, at: int, end: int, scope: Scope) -> tuple[None, int]:
+        return None, at
+
+    def label(self) -> str:
+        return "nothing"
+
+
+@dataclass(frozen=True)
+class Enclosed(Type):
+    """Something with its length before it; what it holds fills these bytes."""
+
+    length: Int
+    item: Type
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "min_size", self.length.min_size)
+
+    def pack(self, value: Any, scope: Scope) -> bytes:
+        inner = self.item.pack(value, scope)
+        return self.length.pack(len(inner), scope) + inner
+
+    def room(self, buf: Buffer, at: int, end: int, scope: Scope) -> tuple[int, int]:
+        """Where what it holds starts and ends."""
+        size, start = self.length.unpack(buf, at, end, scope)
+        _left(start, end, size)
+        return start, start + size
+
+    def unpack(self, buf: Buffer, at: int, end: int, scope: Scope) -> tuple[Any, int]:
+        start, stop = self.room(buf, at, end, scope)
+        value, after = self.item.unpack(buf, start, stop, scope)
+        if after != stop:
+            raise DescriptionError(f"{stop - after} bytes left behind {self.item.label()}", after)
+        return value, stop
+
+    def label(self) -> str:
+        return f"{self.item.label()}, length {self.length.label()}"
 
 
 @dataclass(frozen=True)
@@ -587,7 +646,7 @@ def structures(of: Sequence[Struct]) -> Iterator[Struct]:
             yield one
             queue += [field.type for field in one.fields]
             queue += [case for field in one.fields if field.holds for case in field.holds.cases]
-        elif isinstance(one, Repeated):
+        elif isinstance(one, Repeated | Enclosed):
             queue.append(one.item)
         elif isinstance(one, Switch):
             queue += one.cases

@@ -21,6 +21,7 @@ from logwright.codec.describe import (
     Bytes,
     Content,
     DescriptionError,
+    Enclosed,
     Field,
     Flags,
     Repeated,
@@ -193,11 +194,13 @@ class Explainer:
         """One value of this type at `at`, which has to end at `end`. `rows`: where it is a list, its items are the rows."""
         try:
             while isinstance(kind, Switch):
-                kind = kind.choose(scope)
+                kind = kind.of(self.buf, at, end, scope)
             if isinstance(kind, Struct):
                 return self._struct(kind, at, end, scope, name, doc)
             if isinstance(kind, Repeated):
                 return self._list(kind, at, end, scope, name, doc, rows)
+            if isinstance(kind, Enclosed):
+                return self._enclosed(kind, at, end, scope, name, doc)
             if isinstance(kind, Bytes) and isinstance(kind.length, Type):
                 return self._measured(kind, kind.length, at, end, scope, name, doc)
             value, stop = kind.unpack(self.buf, at, end, scope)
@@ -243,6 +246,22 @@ class Explainer:
         else:
             made.meaning = kind.meaning(value)
             made.children.append(self._leaf(kind, start, stop, value, "data", ""))
+        return made
+
+    def _enclosed(self, kind: Enclosed, at: int, end: int, scope: Scope, name: str, doc: str) -> Node:
+        """A length, and something that is all of so many bytes."""
+        made = Node(name, self.base + at, self.base + end, "struct", None, "", doc, kind.label())
+        size, start = kind.length.unpack(self.buf, at, end, scope)
+        before = self._leaf(kind.length, at, start, size, "length", "")
+        before.role = "length"
+        made.children.append(before)
+        if not 0 <= size <= end - start:
+            before.problem = f"{size} bytes should follow, there are {end - start}"
+            made.broken = True
+            made.children += self.rest(start, end, "not of the length that is said")
+            return made
+        made.end = self.base + start + size
+        made.children += self.all(kind.item, start, start + size, scope)
         return made
 
     # Structures
@@ -384,6 +403,10 @@ class Explainer:
             at = start
         elif kind.count != "rest":
             count = int(scope[kind.count])
+        if count is not None and count < 0 and kind.null is not None:
+            made.meaning = "null" if count == kind.null else "no items"
+            made.end = self.base + at
+            return made
         if count is not None and not 0 <= count <= end - at:
             made.problem = f"{count} are announced, {end - at} bytes are left"
             made.broken = True

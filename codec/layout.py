@@ -15,7 +15,7 @@ import pyarrow as pa
 from logwright.codec.base import Chunk, Frames, Match, Window
 from logwright.codec.fault import Fault
 from logwright.codec.option import Option, Options
-from logwright.codec.table import Table
+from logwright.codec.table import Column, Table
 
 
 class Role(StrEnum):
@@ -37,7 +37,8 @@ class Entry:
 
 
 class Listing(Protocol):
-    """A directory as a layout sees it: names, sizes, windows of bytes. Sub-directories are not listed."""
+    """A directory as a layout sees it: names, sizes, windows of bytes. Sub-directories are not listed, but for files that lie
+    apart (`Spans`)."""
 
     name: str
     """The directory's own name, without its parents."""
@@ -276,6 +277,11 @@ class Stream(Protocol):
         """`Run.how`."""
         ...
 
+    @property
+    def damaged(self) -> bool:
+        """Whether something is wrong with its files, as far as they were read: rows may be missing, or not be what they were."""
+        ...
+
     def __call__(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Rows with these columns, in the order of the parts. Of a part where all rows are wanted, and of the others perhaps only
         those that a filter on `Group.key` lets pass."""
@@ -300,6 +306,38 @@ class Combines(Protocol):
         with the whole, and raises it where the mode says so.
         """
         ...
+
+
+@runtime_checkable
+class Enfolds(Protocol):
+    """What a layout may offer besides: to be meant where people name the directory above it, since that is what the system is told."""
+
+    within: str
+    """The name that its directory always has."""
+
+
+@runtime_checkable
+class Takes(Protocol):
+    """What a layout may offer besides: to be written from rows of more than its default view."""
+
+    takes: Sequence[Column]
+    """The further columns that they have."""
+
+
+@runtime_checkable
+class Spans(Protocol):
+    """What a layout may offer besides: files of the same thing in further directories, which only its user knows of."""
+
+    apart: Sequence[str]
+    """Read options that name such a directory. Its files are listed in a folder of that name: `dataLogDir/log.1`."""
+
+
+@runtime_checkable
+class TakesFiles(Protocol):
+    """What a layout may offer besides: views of a single file, as if it were alone in its directory."""
+
+    alone: Mapping[str, Sequence[str]]
+    """By the codec of the file the names of these views."""
 
 
 @runtime_checkable

@@ -110,6 +110,13 @@ class Repairs(Protocol):
         ...
 
 
+@runtime_checkable
+class Prefers(Protocol):
+    """What a layout may offer besides: to be mended otherwise than by SALVAGE where nobody says how."""
+
+    preferred: Strategy
+
+
 class Change(Protocol):
     """What is to become of rows."""
 

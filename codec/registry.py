@@ -12,7 +12,7 @@ from logwright.codec.fault import UsageError
 from logwright.codec.layout import Configuration, Configures, Gathering, Layout, Listing, View
 from logwright.codec.table import Table
 
-SYSTEMS = ("kafka", "leveldb")
+SYSTEMS = ("kafka", "leveldb", "zookeeper")
 """Each is a folder beside this file whose `__init__` lists `CODECS` and `LAYOUTS`."""
 
 

@@ -6,7 +6,7 @@ More may be read: of a frame that was changed where no checksum looks, or reseal
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -20,7 +20,7 @@ from logwright.corpora.expected import lines
 from logwright.readers import stream
 from logwright.readers.plan import reading
 from logwright.readers.resolve import Target
-from logwright.readers.task import Task
+from logwright.readers.task import Task, Work
 from logwright.readers.walk import Stretch, Walk
 
 
@@ -72,16 +72,31 @@ def expected(
     for target in targets:
         found = reading([target])
         columns = found.table.select(None)
-        for task in (file for work in found.tasks for file in work.files):
+        for task in _files(found.tasks, columns):
             if folder is not None:
                 task = replace(task, hints={**task.hints, "directory": folder})
             _file(task, columns, untouched, named(task.real), out)
     return out
 
 
+def _files(works: Sequence[Work], columns: Sequence[str]) -> Iterator[Task]:
+    """The files that are read, as rows of the view; where these are made of other things than rows, each file once, as rows of its own."""
+    seen = set()
+    for task in (file for work in works for file in work.files):
+        tables = registry.get(task.codec).tables
+        if set(columns) <= set(tables[task.table].names(detail=True)):
+            yield task
+        elif task.real not in seen:
+            seen.add(task.real)
+            yield replace(task, table="rows", start=0, stop=None)
+
+
 def _file(task: Task, columns: Sequence[str], untouched: Untouched, name: str, out: Rows) -> None:
     codec = registry.get(task.codec)
     context = task.context(codec)
+    table = codec.tables[task.table]
+    if not set(columns) <= set(table.names(detail=True)):
+        columns = table.select(None)
     before = out.rows
     with task.open() as source, stream.named(source):
         for found in Walk(source, codec, context, start=task.start, stop=task.stop):

@@ -33,7 +33,7 @@ from logwright.writers.file import put_whole
 from logwright.writers.filesystem import FileSystem, LocalFileSystem, plain_errors, remove_tree
 from logwright.writers.write import is_layout, refuse_remote, write
 
-SYSTEMS = ("kafka", "leveldb")
+SYSTEMS = ("kafka", "leveldb", "zookeeper")
 """Each is a module beside this one whose `generators()` gives its generators. Adding a system is adding its name."""
 
 MANIFEST, EXPECTED = ".manifest.json", ".expected"
@@ -224,12 +224,7 @@ def _entries(files: FileSystem, target: str, made: Made) -> Iterator[dict[str, A
     """Each file with its size and hash; with that of its content where its bytes depend on a compressor."""
     found = files.stat(target)
     assert found is not None
-    names = (
-        [""]
-        if not found.directory
-        else sorted(item.name for item in files.listdir(target) if not item.directory)
-    )
-    for name in names:
+    for name in sorted(_within(files, target)) if found.directory else [""]:
         path = os.path.join(target, name) if name else target
         size, digest, at = files.stat(path).size, hashlib.sha256(), 0  # type: ignore[union-attr]
         while at < size:
@@ -241,6 +236,15 @@ def _entries(files: FileSystem, target: str, made: Made) -> Iterator[dict[str, A
         entry = {"name": name or os.path.basename(target), "size": size, "sha256": digest.hexdigest()}
         content = made.content(name, functools.partial(files.read, path), size)
         yield entry if content is None else {**entry, "content_sha256": content}
+
+
+def _within(files: FileSystem, folder: str) -> Iterator[str]:
+    """The files in a folder and those in it, with their paths from there."""
+    for item in files.listdir(folder):
+        if not item.directory:
+            yield item.name
+        else:
+            yield from (f"{item.name}/{name}" for name in _within(files, os.path.join(folder, item.name)))
 
 
 def _remove(files: FileSystem, path: str) -> None:

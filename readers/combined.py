@@ -59,13 +59,16 @@ class Combined:
         return None if None in lengths else sum(one for one in lengths if one is not None)
 
     def with_files(self, change: Callable[[Task], Task]) -> Work:
-        changed = {task.file: change(task) for task in self.files}
+        changed = [[change(task) for task in run.tasks] for run in self.runs]
+        names = {
+            task.file: one.file
+            for run, some in zip(self.runs, changed, strict=True)
+            for task, one in zip(run.tasks, some, strict=True)
+        }
         return replace(
             self,
-            runs=tuple(
-                replace(run, tasks=tuple(changed[task.file] for task in run.tasks)) for run in self.runs
-            ),
-            quiet=frozenset(changed[name].file for name in self.quiet),
+            runs=tuple(replace(run, tasks=tuple(some)) for run, some in zip(self.runs, changed, strict=True)),
+            quiet=frozenset(names[name] for name in self.quiet),
         )
 
     @property
@@ -170,6 +173,8 @@ class _Reading:
         # Rows of one key are together whatever else is asked of them: only what the key tells may be used before.
         self.filter = filter.only(what.key) if filter is not None and what.key is not None else None
         self.aside: list[pa.RecordBatch] = []
+        self.told: set[str] = set(what.quiet)
+        """Files whose damage is told already."""
 
     def tell(self, fault: Fault) -> None:
         self.report.file("", fault.codec).add(fault)
@@ -204,7 +209,15 @@ class _Stream:
 
     def __init__(self, reading: _Reading, run: TaskRun) -> None:
         self._reading, self._run, self.how = reading, run, run.how
-        self._told: set[str] = set(reading.what.quiet)
+        self._read: dict[str, str] = {}
+
+    @property
+    def damaged(self) -> bool:
+        """See `codec.layout.Stream`."""
+        reports = (self._reading.report, self._reading.silent)
+        return any(
+            report.file(name, codec).errors for name, codec in self._read.items() for report in reports
+        )
 
     def __call__(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         reading = self._reading
@@ -213,8 +226,9 @@ class _Stream:
             filter = reading.filter_of(task)
             if filter is not None and filter.skips(task.bounds):
                 continue
-            loud = task.file not in self._told
-            self._told.add(task.file)
+            self._read[task.file] = task.codec
+            loud = task.file not in reading.told
+            reading.told.add(task.file)
             reading.report.file(task.file, task.codec).combined = True
             report = reading.report if loud else reading.silent
             errands.append(Errand(task, filter, report, reading.aside.append if loud else _forget))

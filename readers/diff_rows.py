@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from logwright.codec import registry
-from logwright.codec.fault import UnreadableError, UsageError
+from logwright.codec.fault import Severity, UnreadableError, UsageError
 from logwright.codec.table import Table
 from logwright.readers import plan
 from logwright.readers.combined import Combined
@@ -228,8 +228,8 @@ class Rows:
         key = ()
         for side in (self.a, self.b):
             combined = [work.key for work in side.works if isinstance(work, Combined)]
-            if combined:
-                key = (combined[0],) if combined[0] is not None else ()
+            if combined and combined[0] is not None:
+                key = (combined[0],)
                 break
         else:
             key = self.table.key if self.table is not None else ()
@@ -253,7 +253,7 @@ class Rows:
             self._compare()
         self._locate()
         for side in (self.a, self.b):
-            if side.report.faults_total:
+            if side.report.worst in (Severity.ERROR, Severity.WARNING):
                 self.notes.append(
                     f"{side.name}: {side.report.faults_total} faults, see `logwright verify {side.path}`"
                 )

@@ -14,7 +14,7 @@ from functools import cache
 from logwright.codec import registry
 from logwright.codec.base import Codec, Match
 from logwright.codec.fault import LogwrightError, NotFoundError, UnreadableError, UsageError
-from logwright.codec.layout import Entry
+from logwright.codec.layout import Enfolds, Entry, Layout
 from logwright.readers import journal
 from logwright.readers.rescue import STANDARD, Rescue
 from logwright.readers.source import Source, explain, file_system, is_remote, local_path, open_source
@@ -180,12 +180,86 @@ class RemoteDirectory(Directory):
         return f"{self.path.rstrip('/')}/{name}"
 
 
+class JoinedDirectory(Directory):
+    """A directory with the files of others, which are listed as in folders of it (`codec.layout.Spans`)."""
+
+    def __init__(self, main: Directory, others: Mapping[str, Directory]) -> None:
+        self._main, self._others = main, dict(others)
+        self.path, self.name, self.how = main.path, main.name, main.how
+        self.warnings = (*main.warnings, *(said for one in others.values() for said in one.warnings))
+        self.odd = {
+            **main.odd,
+            **{f"{a}/{b}": what for a, one in others.items() for b, what in one.odd.items()},
+        }
+
+    def entries(self) -> Sequence[Entry]:
+        found = [*self._main.entries()]
+        for folder, other in self._others.items():
+            found += [Entry(f"{folder}/{entry.name}", entry.size) for entry in other.entries()]
+        return found
+
+    def folders(self) -> Sequence[str]:
+        return self._main.folders()
+
+    def parent(self) -> Directory | None:
+        return self._main.parent()
+
+    def real(self, name: str) -> str:
+        directory, inner = self._of(name)
+        return directory.real(inner)
+
+    def shown(self, name: str) -> str:
+        directory, inner = self._of(name)
+        return directory.shown(inner)
+
+    def _of(self, name: str) -> tuple[Directory, str]:
+        folder, _, inner = name.partition("/")
+        return (self._others[folder], inner) if inner and folder in self._others else (self._main, name)
+
+
+class LoneFile(Directory):
+    """A file as if it were alone in its directory."""
+
+    def __init__(self, path: str, size: int, how: Rescue = STANDARD) -> None:
+        above, _, self._file = path.rstrip("/").rpartition("/")
+        self.path, self.how, self._place, self._size = path, how, path, size
+        self.name = above.rpartition("/")[2]
+
+    def entries(self) -> Sequence[Entry]:
+        return [Entry(self._file, self._size)]
+
+    def folders(self) -> Sequence[str]:
+        return []
+
+    def parent(self) -> Directory | None:
+        return None
+
+    def real(self, name: str) -> str:
+        return self._place
+
+    def shown(self, name: str) -> str:
+        return self._place
+
+
 def open_listing(path: str, how: Rescue = STANDARD) -> Directory:
     """The directory at a path or URI, listed. Raises `NotFoundError`, `AccessError`, or `UsageError` for a file."""
     directory: Directory = (
         RemoteDirectory(path, how) if is_remote(path) else LocalDirectory(local_path(path), path, how)
     )
     directory.entries()
+    return directory
+
+
+def home(path: str, layout: Layout | None = None, how: Rescue = STANDARD) -> Directory:
+    """The directory at a path, or the one within that is meant by it (`codec.layout.Enfolds`). Raises as `open_listing`."""
+    directory = open_listing(path, how)
+    if registry.detect_layout(directory) is not None:
+        return directory
+    for one in registry.layouts() if layout is None else (layout,):
+        if isinstance(one, Enfolds) and one.within in directory.folders():
+            inner = open_listing(f"{path.rstrip('/')}/{one.within}", how)
+            if one.recognise(inner) is not Match.NO:
+                return inner
     return directory
 
 

@@ -17,7 +17,7 @@ from logwright.codec.table import Column, Table
 from logwright.readers.combined import Combined, TaskRun
 from logwright.readers.copies import one_of_each
 from logwright.readers.filter import Filter
-from logwright.readers.resolve import DirectoryTarget, FileTarget, Target, folder_of, kind
+from logwright.readers.resolve import DirectoryTarget, FileTarget, Target, alone, folder_of, kind
 from logwright.readers.served import Served
 from logwright.readers.task import Task, Work
 from logwright.readers.words import after_stop, skips
@@ -108,6 +108,9 @@ def _of_file(target: FileTarget, view: str | None, started: Started | None) -> R
             path=target.path,
             advice=f"Read {folder_of(target.path) or '.'}, or take another mode",
         )
+    single = alone(target, view) if view is not None else None
+    if single is not None:
+        return _of_directory(single, view, None)
     table = _table_of(target, view or "rows")
     task = Task(
         target.path,
@@ -123,7 +126,7 @@ def _of_file(target: FileTarget, view: str | None, started: Started | None) -> R
 
 
 def _table_of(target: FileTarget, view: str) -> str:
-    if view in GENERIC:
+    if view in GENERIC or view in target.codec.tables:
         return view
     named = [
         (layout, one)

@@ -15,9 +15,9 @@ from typing import Any
 from logwright.codec import registry
 from logwright.codec.base import Codec, Match
 from logwright.codec.fault import AccessError, LogwrightError, NotFoundError, UsageError
-from logwright.codec.layout import Advises, Configuration, Gathering, Layout, Plan
+from logwright.codec.layout import Advises, Configuration, Gathering, Layout, Plan, Spans, TakesFiles
 from logwright.codec.option import Option, Options, fold, parse_choice, word
-from logwright.readers.listing import Directory, open_listing
+from logwright.readers.listing import Directory, JoinedDirectory, LoneFile, home, open_listing
 from logwright.readers.live import held
 from logwright.readers.rescue import OPTIONS as RESCUE_OPTIONS
 from logwright.readers.rescue import Rescue
@@ -108,6 +108,27 @@ class DirectoryTarget:
 Target = FileTarget | DirectoryTarget
 
 
+def layouts_of(codec: Codec) -> list[tuple[Layout, Sequence[str]]]:
+    """The layouts that have views of a single file of this codec, and these (`codec.layout.TakesFiles`)."""
+    found = [one for one in registry.layouts() if isinstance(one, TakesFiles)]
+    return [
+        (registry.get_layout(one.name), one.alone[codec.name]) for one in found if codec.name in one.alone
+    ]
+
+
+def alone(target: FileTarget, view: str) -> DirectoryTarget | None:
+    """A file as if it were alone in its directory, where there is such a view of it."""
+    layout = next((one for one, views in layouts_of(target.codec) if view in views), None)
+    if layout is None or target.source is not None:
+        return None
+    with target.open() as source:
+        directory = LoneFile(target.path, source.size, Rescue.of(target.options))
+    known = Options(layout.read_options, known_options(target.options, layout.read_options))
+    return DirectoryTarget(
+        target.path, directory, layout, target.options, layout.plan(directory, known), None
+    )
+
+
 def kind(target: Target) -> str:
     """The name of its codec or layout."""
     return target.codec.name if isinstance(target, FileTarget) else target.layout.name
@@ -118,8 +139,7 @@ def detect(path: Path) -> str | None:
     configuration file stands for; None when it is none that we know."""
     text = expand(path)[0]
     if text != STDIN and _is_directory(text):
-        listing = open_listing(text)
-        found = registry.detect_layout(listing) or registry.gathering(listing)
+        found = registry.detect_layout(home(text)) or registry.gathering(open_listing(text))
         return None if found is None else found.name
     if configuration(text) is not None:
         kinds = [kind(one) for one in resolve(text, passed=[])]
@@ -378,7 +398,8 @@ def _directory(
     path: str, wanted: Codec | None, layout: Layout | None, options: dict[str, Any]
 ) -> DirectoryTarget:
     how = Rescue.of(options)
-    directory = open_listing(path, how)
+    directory = home(path, layout, how)
+    path = directory.path
     how.check(path, folder=True)
     found = registry.detect_layout(directory)
     if wanted is not None:
@@ -401,8 +422,25 @@ def _directory(
     live = None
     if not is_remote(path):
         live = _live(local_path(path), layout)
-    plan = layout.plan(directory, Options(layout.read_options, known_options(options, layout.read_options)))
-    return DirectoryTarget(path, directory, layout, options, plan, live)
+    known = Options(layout.read_options, known_options(options, layout.read_options))
+    directory = _joined(directory, layout, known)
+    return DirectoryTarget(path, directory, layout, options, layout.plan(directory, known), live)
+
+
+def reopened(target: DirectoryTarget) -> Directory:
+    """The directory of a target, listed anew."""
+    directory = open_listing(target.directory.path, target.directory.how)
+    return _joined(directory, target.layout, target.layout_options)
+
+
+def _joined(directory: Directory, layout: Layout, options: Options) -> Directory:
+    """With the files that lie apart (`codec.layout.Spans`)."""
+    if not isinstance(layout, Spans):
+        return directory
+    apart = {
+        name: home(options[name], layout, directory.how) for name in layout.apart if options[name] is not None
+    }
+    return JoinedDirectory(directory, apart) if apart else directory
 
 
 def _below(
@@ -412,13 +450,13 @@ def _below(
     if path == STDIN or wanted is not None or not _is_directory(path):
         return []
     directory = open_listing(path)
-    if registry.detect_layout(directory) is not None or not directory.folders():
+    if registry.detect_layout(home(path, layout)) is not None or not directory.folders():
         return []
     found: list[Target] = []
     for name in directory.folders():
         inner = f"{path.rstrip('/')}/{name}"
         try:
-            what = registry.detect_layout(open_listing(inner))
+            what = registry.detect_layout(home(inner))
             if what is None or (layout is not None and what is not layout):
                 continue
             if isinstance(what, Advises) and what.discards(name):
@@ -487,6 +525,7 @@ def _check_options(targets: Sequence[Target], given: Mapping[str, Any]) -> None:
         taken: list[Option] = []
         if isinstance(target, FileTarget):
             taken += target.codec.options
+            taken += [option for layout, _ in layouts_of(target.codec) for option in layout.read_options]
         else:
             taken += target.layout.read_options
             for name in {view.codec for view in target.layout.views.values()}:

@@ -44,8 +44,7 @@ class _Order:
             if self.codec.ordered is None or frames is None:
                 continue
             low, high = self.codec.frame_bounds(frames, self.codec.ordered)
-            before = np.concatenate([low[:1] - 1 if self._highest is None else [self._highest], high[:-1]])
-            if (low <= before).any():
+            if (low[1:] <= high[:-1]).any() or (self._highest is not None and low[0] <= self._highest):
                 self.kept = False
                 return
             self._highest = int(high[-1])

@@ -374,7 +374,8 @@ def _predicts(target: Target, version: str) -> Predicts:
     layout = target.layout
     if not isinstance(layout, Predicts):
         raise UsageError(f"what its system would do with a {layout.name} is not known", path=target.path)
-    if version and version not in layout.versions:
+    # A line of releases stands for its newest one.
+    if version and not any(f"{one}.".startswith(f"{version}.") for one in layout.versions):
         raise UsageError(
             f"no version {version!r} of the system is known",
             path=target.path,

@@ -241,6 +241,7 @@ class _Sound:
         self.every = {row for rows in self.rows for row in rows}
         structures = specimen.codec.structures
         self.checks = _checked_from(structures[0]) if structures else None
+        self.unchecked = reference.UNCHECKED.get(specimen.codec.name)
 
     def _frames(self) -> Iterable[tuple[int, int]]:
         return zip(self.start, self.end, strict=True)
@@ -265,6 +266,8 @@ class _Sound:
         damaged[at] ^= 1 << bit
         hit = next((i for i, (start, end) in enumerate(self._frames()) if start <= at < end), None)
         covered = hit is not None and self.checks is not None and self.checks(at - self.start[hit])
+        if covered and hit is not None and self.unchecked is not None:
+            covered = not self.unchecked(self.data[self.start[hit] : self.end[hit]])
         others = [row for i, rows in enumerate(self.rows) if i != hit for row in rows]
         if self.checks is None:
             return self._judge(bytes(damaged), None, None, must_see=False)

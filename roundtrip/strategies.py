@@ -29,7 +29,7 @@ try:
 except ImportError:
     raise ImportError("logwright.roundtrip.strategies needs Hypothesis: pip install hypothesis") from None
 
-from logwright.roundtrip import strategies_leveldb
+from logwright.roundtrip import strategies_leveldb, strategies_zookeeper
 
 Strategy = st.SearchStrategy[Any]
 
@@ -296,9 +296,14 @@ _ROWS: dict[str, Callable[[], Strategy]] = {
         _TOPIC_ID,
     ),
     **strategies_leveldb.ROWS,
+    **strategies_zookeeper.ROWS,
 }
 
-_OPTIONS: dict[str, Callable[[], Strategy]] = {"kafka.log": _kafka_options, **strategies_leveldb.OPTIONS}
+_OPTIONS: dict[str, Callable[[], Strategy]] = {
+    "kafka.log": _kafka_options,
+    **strategies_leveldb.OPTIONS,
+    **strategies_zookeeper.OPTIONS,
+}
 
 
 def _entries(struct: Struct) -> Callable[[], Strategy]:
@@ -320,4 +325,5 @@ _FILES: dict[str, Callable[[], Strategy]] = {
     "kafka.txnindex": _entries(TXNINDEX_ENTRY),
     "kafka.producer_snapshot": _snapshot,
     **strategies_leveldb.FILES,
+    **strategies_zookeeper.FILES,
 }

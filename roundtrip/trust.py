@@ -359,7 +359,8 @@ class BoxReader:
                 place = os.path.join(scratch, self.box.name)
                 os.mkdir(place)
                 files.dump(self.target, place)
-                self._known[known] = read_directory(place, self.box.key) if tree else []
+                found = read_directory(place, self.box.key) if tree else []
+                self._known[known] = [one for one in found if one not in self.box.own]
         return self._known[known]
 
     def settled(self, files: MemoryFileSystem) -> list[Any] | None:

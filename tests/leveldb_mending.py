@@ -19,9 +19,9 @@ from logwright.codec.leveldb.encode import footer, metaindex_block
 from logwright.codec.leveldb.filter import FilterBuilder, bloom_hash
 from logwright.codec.leveldb.keys import internal_key
 from logwright.codec.leveldb.version_edit import EditField
-from logwright.codec.leveldb.walk import Hole, Reader, walk
 from logwright.codec.mending import Cut, Kept, Mending, Strategy
 from logwright.codec.option import Options
+from logwright.codec.walk import Hole, Reader, walk
 
 Entry = tuple[bytes, int, str, bytes | None]
 """Key, sequence, type, value."""

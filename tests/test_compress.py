@@ -24,7 +24,14 @@ from hypothesis import strategies as st
 from modes import ROOT, other_modes
 
 from logwright.codec import compress as compress_module
-from logwright.codec.compress import BombError, CompressionError, compress, decompress, xxhash32
+from logwright.codec.compress import (
+    BombError,
+    CompressionError,
+    compress,
+    compress_pieces,
+    decompress,
+    xxhash32,
+)
 
 kernel_modes = pytest.mark.kernel_modes
 test_other_modes = other_modes(__file__)
@@ -639,3 +646,17 @@ def test_threads_do_not_get_in_each_others_way() -> None:
     for thread in threads:
         thread.join()
     assert wrong == []
+
+
+@pytest.mark.parametrize("codec", ["gzip", "snappy"])
+@pytest.mark.parametrize("size", [0, 1, 32767, 32768, 32769, 100_000])
+def test_pieces_are_what_the_whole_is(codec: str, size: int) -> None:
+    data = bytes(range(256)) * (size // 256 + 1)
+    data = data[:size]
+    for step in (7000, 32768, 50_000):
+        pieces = [data[at : at + step] for at in range(0, size, step)]
+        made = b"".join(compress_pieces(codec, pieces))
+        assert bytes(decompress(codec, made, size)) == data
+        assert made == compress(codec, data)
+    with pytest.raises(ValueError, match="compression is one of"):
+        list(compress_pieces("lz77", [data]))

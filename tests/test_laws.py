@@ -37,6 +37,11 @@ NAMES = {
     "leveldb.table": "000005.ldb",
     "leveldb.manifest": "MANIFEST-000002",
     "leveldb.current": "CURRENT",
+    "zookeeper.txnlog": "log.1",
+    "zookeeper.snapshot": "snapshot.5",
+    "zookeeper.accepted_epoch": "acceptedEpoch",
+    "zookeeper.current_epoch": "currentEpoch",
+    "zookeeper.myid": "myid",
 }
 DESCRIBED = sorted(strategies._FILES)
 

@@ -70,8 +70,9 @@ def _page(codec: Codec) -> str:
     for one in found:
         blocks += _structure(one)
     blocks.append("## Tables")
+    taken = {one.name for one in found}
     for table in codec.tables.values():
-        blocks += _table(table)
+        blocks += _table(table, f"{table.name} (table)" if table.name in taken else table.name)
     if codec.options:
         blocks += ["## Options", _options(codec.options)]
     return "\n\n".join(blocks) + "\n"
@@ -143,8 +144,8 @@ def _said(field: Field) -> str:
     return "; ".join(one for one in said if one)
 
 
-def _table(table: Table) -> Iterator[str]:
-    yield f"### {table.name}"
+def _table(table: Table, heading: str) -> Iterator[str]:
+    yield f"### {heading}"
     if table.doc:
         yield table.doc
     rows = ["| column | type | | what it is |", "|---|---|---|---|"]

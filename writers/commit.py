@@ -37,7 +37,7 @@ from logwright.codec.fault import (
     StorageError,
     UsageError,
 )
-from logwright.codec.layout import Layout, Listing, Role
+from logwright.codec.layout import Enfolds, Layout, Listing, Role
 from logwright.codec.option import Options
 from logwright.readers.journal import (
     COMMIT,
@@ -77,6 +77,20 @@ class How(StrEnum):
     RENAME = "rename"
     EXCHANGE = "exchange"
     JOURNAL = "journal"
+
+
+def meant(files: FileSystem, layout: Layout, path: str) -> str:
+    """The path of the directory that is meant: of a layout that people name by the directory above it (`codec.layout.Enfolds`) the one
+    within, unless the files are right there."""
+    if not isinstance(layout, Enfolds) or os.path.basename(path.rstrip("/")) == layout.within:
+        return path
+    found = files.stat(path)
+    inner = os.path.join(path, layout.within)
+    if found is None or (found.directory and files.stat(inner) is not None):
+        return inner
+    if not found.directory or layout.recognise(FolderListing(files, path, os.path.basename(path))) > Match.NO:
+        return path
+    return inner
 
 
 @dataclass(frozen=True)
@@ -194,6 +208,7 @@ class Transaction:
         """
         if mode not in MODES:
             raise UsageError(f"mode {mode!r} is none of {', '.join(MODES)}")
+        path = meant(files, layout, path)
         target = Target.at(files, layout, path)
         at = files.stat(target.path)
         if at is not None and not at.directory:
@@ -519,6 +534,7 @@ def finish_or_undo(files: FileSystem, layout: Layout, path: str) -> None:
     Raises `BusyError` when the system or another writer is at work, `StorageError` when something was committed that can't
     be carried out any more; its rows are kept.
     """
+    path = meant(files, layout, path)
     target = Target.at(files, layout, path)
     if files.stat(target.inner) is not None:
         refuse_running(files, layout, target.path)

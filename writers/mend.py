@@ -24,7 +24,7 @@ from logwright.codec.fault import (
     Severity,
     UnreadableError,
 )
-from logwright.codec.layout import Checker, Checks, Entry, Layout, Listing, Plan, Role, Summary
+from logwright.codec.layout import Checker, Checks, Entry, Layout, Listing, Plan, Role, Spans, Summary
 from logwright.codec.mending import Cut, Kept, Mending
 from logwright.codec.option import Options
 from logwright.readers.source import Source, is_remote, local_path
@@ -224,10 +224,11 @@ class Mender:
     def _check(self, result: Opens, before: Copy) -> list[tuple[str, Fault]]:
         """The errors in the result. Raises `DamageError` for one in a file unless that is allowed, and for one of the directory as a
         whole that was not there before: what is missing can't be mended."""
-        plan = self._layout.plan(result, self._reading)
+        reading = _of_result(self._layout, self._reading)
+        plan = self._layout.plan(result, reading)
         checker = None
         if isinstance(self._layout, Checks):
-            checker = self._layout.checker(result, plan, self._reading, clean=None, live=False, deep=True)
+            checker = self._layout.checker(result, plan, reading, clean=None, live=False, deep=True)
         wrong = _severe(_in_files(result, self._layout, plan, checker))
         around = _severe((*plan.faults, *(() if checker is None else checker.finish())))
         new = wrong + [one for one in around if about(*one) not in self._known]
@@ -290,6 +291,14 @@ class _Overlay:
 
     def parent(self) -> Listing | None:
         return self._below.parent()
+
+
+def _of_result(layout: Layout, reading: Options) -> Options:
+    """Options of reading the result, all of whose files lie together."""
+    if not isinstance(layout, Spans):
+        return reading
+    given = {name: value for name, value in reading.to_dict().items() if reading.given(name)}
+    return Options(layout.read_options, {name: given[name] for name in given if name not in layout.apart})
 
 
 def about(name: str, fault: Fault) -> tuple[str, Kind, str]:

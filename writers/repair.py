@@ -15,11 +15,10 @@ from typing import Any
 
 from logwright.codec.fault import BusyError, ExistsError, LogwrightError, Severity, UsageError
 from logwright.codec.layout import Layout, Listing, Plan
-from logwright.codec.mending import Cut, Mending, Repairs, Strategy
+from logwright.codec.mending import Cut, Mending, Prefers, Repairs, Strategy
 from logwright.codec.option import Option, Options, fold
-from logwright.readers.listing import open_listing
 from logwright.readers.report import Report
-from logwright.readers.resolve import DirectoryTarget, FileTarget, Target, kind, resolve
+from logwright.readers.resolve import DirectoryTarget, FileTarget, Target, kind, reopened, resolve
 from logwright.readers.source import STDIN, is_remote, local_path
 from logwright.readers.task import known_options
 from logwright.readers.verify import Wish, verify
@@ -76,14 +75,15 @@ class Request:
 
 
 def repair(
-    paths: Any, codec: str | None, strategy: str, request: Request, report_of: Callable[[Sequence[Target]], Report],
+    paths: Any, codec: str | None, strategy: str | None, request: Request, report_of: Callable[[Sequence[Target]], Report],
     options: Mapping[str, Any],
 ) -> Report:  # fmt: skip
     """See `logwright.repair`."""
-    wanted = _strategy(strategy)
+    asked = _strategy(strategy)
     request.check()
     targets, mending = _resolve(paths, codec, options)
     first = targets[0]
+    wanted = asked or _preferred(first)
     if isinstance(first, FileTarget):
         if len(targets) > 1:
             raise UsageError(
@@ -127,7 +127,7 @@ def rebuild(
     return carry_out([first], make, request, report_of, "rebuild", False)
 
 
-def check(paths: Any, codec: str | None, strategy: str, options: Mapping[str, Any]) -> None:
+def check(paths: Any, codec: str | None, strategy: str | None, options: Mapping[str, Any]) -> None:
     """Raise `UsageError` for what `repair` would not understand, before there is much to do."""
     _strategy(strategy)
     _resolve(paths, codec, options)
@@ -136,7 +136,16 @@ def check(paths: Any, codec: str | None, strategy: str, options: Mapping[str, An
 # What was asked for
 
 
-def _strategy(name: str) -> Strategy:
+def _preferred(target: Target) -> Strategy:
+    """Where nothing is said."""
+    if isinstance(target, DirectoryTarget) and isinstance(target.layout, Prefers):
+        return target.layout.preferred
+    return Strategy.SALVAGE
+
+
+def _strategy(name: str | None) -> Strategy | None:
+    if name is None:
+        return None
     try:
         return Strategy(str(name).lower())
     except ValueError:
@@ -240,6 +249,12 @@ def _refuse_places(copies: Sequence[DirectoryTarget], request: Request) -> None:
         refuse_backup_inside(files, local_path(request.backup), sorted(roots))
     if request.in_place and is_remote(first.path):
         refuse_remote(first.path)
+    if request.in_place and any("/" in entry.name for entry in first.directory.entries()):
+        raise UsageError(
+            "its files are in several folders, which can't be changed together",
+            path=first.path,
+            advice="Write the result to a directory of its own: it has all files",
+        )
     if request.out is None:
         return
     out = local_path(request.out)
@@ -307,7 +322,7 @@ def carry_out(
         request.show(written)
 
     mender = Mender(
-        request.files, first.layout, lambda: [open_listing(copy.path, copy.directory.how) for copy in copies], make, first.layout_options,
+        request.files, first.layout, lambda: [reopened(copy) for copy in copies], make, first.layout_options,
         known={about(name, fault) for name, fault in report.faults}, tolerant=tolerant, show=show,
     )  # fmt: skip
     try:

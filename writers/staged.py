@@ -154,7 +154,11 @@ class StagedWrite:
                     path=self._work,
                     advice=SHARED,
                 )
-            there = FolderListing(self._files, self.path, self._ticket.name) if self._ticket.adds else None
+            there = (
+                FolderListing(self._files, self._ticket.path, self._ticket.name)
+                if self._ticket.adds
+                else None
+            )
             return begin_task(
                 self._files,
                 self.layout,

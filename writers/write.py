@@ -10,7 +10,7 @@ from typing import Any, TypeGuard, cast
 from logwright.codec import registry
 from logwright.codec.base import Codec
 from logwright.codec.fault import UsageError
-from logwright.codec.layout import Layout, Summary
+from logwright.codec.layout import Layout, Summary, Takes
 from logwright.codec.option import Options
 from logwright.codec.table import Table
 from logwright.readers.source import is_remote, local_path
@@ -100,15 +100,26 @@ def is_layout(found: Codec | Layout) -> TypeGuard[Layout]:
 
 
 def rows_table(layout: Layout) -> Table:
-    """The table whose rows a layout's builder takes."""
+    """The table of the rows that a layout is read as."""
     view = layout.views[layout.default_view]
     return registry.table_of(view)
+
+
+def taken_table(layout: Layout) -> Table:
+    """The same, with further columns that it takes (`codec.layout.Takes`)."""
+    table = rows_table(layout)
+    if not isinstance(layout, Takes):
+        return table
+    known = set(table.names(detail=True))
+    return Table(
+        table.name, (*table.columns, *(one for one in layout.takes if one.name not in known)), table.doc
+    )
 
 
 def _write_directory(
     data: Any, path: str, layout: Layout, mode: str, options: Options, files: FileSystem
 ) -> Written:
-    table = rows_table(layout)
+    table = taken_table(layout)
     given = rows.batches(data, table)
     names: set[str] = set()
     transaction = Transaction.begin(files, layout, path, mode)
@@ -126,7 +137,7 @@ def _write_directory(
         transaction.fail()
         raise
     written = Written.of(path, transaction.stage.staged(), summary)
-    return replace(written, warnings=(*rows.misspelt(names, table), *written.warnings))
+    return replace(written, warnings=(*rows.misspelt(names, rows_table(layout)), *written.warnings))
 
 
 def _write_file(

@@ -643,7 +643,8 @@ def _headers(rows: pa.RecordBatch, missing: Rows | None) -> Headers:
 
 def with_raw(array: pa.Array, raw: pa.Array) -> pa.Array:
     """The headers with the raw keys, where these still are what the text was made from."""
-    from logwright.codec.kafka.rows import HEADER_RAW, java_string
+    from logwright.codec.java import java_string
+    from logwright.codec.kafka.rows import HEADER_RAW
 
     out = array.cast(pa.list_(HEADER_RAW)).to_pylist()
     for i in np.flatnonzero(np.asarray(raw.is_valid())).tolist():

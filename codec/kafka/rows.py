@@ -6,7 +6,6 @@ the same in all records of a batch are made without looking at the records.
 
 from __future__ import annotations
 
-import codecs
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -18,6 +17,7 @@ import pyarrow as pa
 from logwright.codec.base import Decoded, Frames, Window
 from logwright.codec.columns import constant, contents, numbers
 from logwright.codec.fault import Fault, Kind, Severity
+from logwright.codec.java import java_strings
 from logwright.codec.kafka import records
 from logwright.codec.kafka.batch import (
     COMPRESSION,
@@ -268,7 +268,7 @@ class Read:
         raw: pa.Array | None = None
         if sums[1]:
             stored = _binary(pa.binary(), total, None, key_ends_buffer, key_data_buffer, 0)
-            key, wrong = _java_strings(stored)
+            key, wrong = java_strings(stored)
             if wrong is not None:
                 raw = self._raw_headers(stored, value, wrong)
         return self._list(HEADER, [key, value]), raw
@@ -306,46 +306,6 @@ def _binary(
     kind: pa.DataType, rows: int, bits: pa.Buffer | None, ends: pa.Buffer, data: pa.Buffer, nulls: int
 ) -> pa.Array:
     return pa.Array.from_buffers(kind, rows, [bits if nulls else None, ends, data], nulls)
-
-
-# Header keys
-
-
-def _java_strings(keys: pa.Array) -> tuple[pa.Array, npt.NDArray[np.bool_] | None]:
-    """Bytes as Java decodes them from UTF-8, and which of them are not UTF-8 (None: all are)."""
-    try:
-        text = keys.cast(pa.string())
-        text.validate(full=True)
-        return text, None
-    except pa.ArrowInvalid:
-        pass
-    strings: list[bytes] = []
-    wrong = np.zeros(len(keys), np.bool_)
-    for i, key in enumerate(keys.to_pylist()):
-        try:
-            key.decode()
-            strings.append(key)
-        except UnicodeDecodeError:
-            strings.append(java_string(key).encode())
-            wrong[i] = True
-    return contents(pa.string(), strings), wrong
-
-
-def java_string(data: bytes) -> str:
-    """What `new String(data, UTF_8)` gives: as Python's "replace", but one U+FFFD for a surrogate encoded in three bytes."""
-    return data.decode("utf-8", "logwright.java")
-
-
-def _java_replace(error: UnicodeError) -> tuple[str, int]:
-    assert isinstance(error, UnicodeDecodeError)
-    data, at = error.object, error.start
-    if data[at] == 0xED and at + 1 < len(data) and 0xA0 <= data[at + 1] <= 0xBF:
-        third = at + 2 < len(data) and 0x80 <= data[at + 2] <= 0xBF
-        return "�", at + (3 if third else 2)
-    return "�", error.end
-
-
-codecs.register_error("logwright.java", _java_replace)
 
 
 # Columns

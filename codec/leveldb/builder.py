@@ -20,11 +20,12 @@ from logwright.codec.leveldb.levels import COMPACTION_TRIGGER, LARGEST, free, le
 from logwright.codec.leveldb.names import CURRENT, manifest_name
 from logwright.codec.leveldb.resume import Resumed, logged
 from logwright.codec.leveldb.rolling import LogWriter, Made, TableWriter
-from logwright.codec.leveldb.run import SortedRun, Sorter, chunked, columns, merge, unique
+from logwright.codec.leveldb.run import ROWS, columns, twice
 from logwright.codec.leveldb.snapshot import current, snapshot
 from logwright.codec.leveldb.version import FileMetaData
 from logwright.codec.leveldb.version_edit import LEVELS
 from logwright.codec.option import Option, Options, parse_choice
+from logwright.codec.sorting import SortedRun, Sorter, chunked, merge, unique
 
 OPTIONS = (
     *encode.OPTIONS,
@@ -140,7 +141,7 @@ class NextVersion:
     def logged(self, extra: Stage | None) -> Iterator[Piece]:
         """What is in the logs of the database as a table of level 0, as opening it would do (`WriteLevel0Table`)."""
         if self.resumed is not None and self.resumed.logs:
-            sorter = Sorter(extra, self.options["sort_buffer_size"], last=True, name="logs")
+            sorter = Sorter(extra, self.options["sort_buffer_size"], ROWS, twice, last=True, name="logs")
             for name in self.resumed.logs:
                 for batch in logged(self.resumed.listing, name):
                     sorter.add(batch)
@@ -217,7 +218,7 @@ class DatabaseBuilder:
         self.made: list[Made] = []
         self._extra = extra
         self._last = options["on_duplicate"] == "last"
-        self._sorter = Sorter(extra, options["sort_buffer_size"], last=self._last)
+        self._sorter = Sorter(extra, options["sort_buffer_size"], ROWS, twice, last=self._last)
         self._manifest = 0
         self._logs: LogWriter | None = None
         if logs:
@@ -256,7 +257,7 @@ class DatabaseBuilder:
         # Of level 0 there should be few, whatever their size.
         limit = self.options["max_file_size"] if self.next.deep(first, last) else LARGEST
         writer = self.next.writer(limit)
-        yield from written(writer, unique(merge(streams), last=self._last))
+        yield from written(writer, unique(merge(streams), last=self._last, twice=twice))
         self.made = writer.made
         self.rows = sum(one.rows for one in writer.made)
 

@@ -12,8 +12,8 @@ from logwright.codec.leveldb import log, table
 from logwright.codec.leveldb.block import COMPRESSION_NAMES
 from logwright.codec.leveldb.framing import BATCH_HEADER
 from logwright.codec.leveldb.index import DATA, FILTER
-from logwright.codec.leveldb.walk import Reader, Stretch, walk
 from logwright.codec.option import Options
+from logwright.codec.walk import Reader, Stretch, walk
 
 
 def facts(listing: Listing, plan: Plan) -> Mapping[str, Any]:

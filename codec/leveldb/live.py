@@ -24,9 +24,9 @@ from logwright.codec.leveldb.index import DATA
 from logwright.codec.leveldb.keys import BYTEWISE, TYPE_NAMES, VALUE
 from logwright.codec.leveldb.merge import Shape, merge, sorted_run
 from logwright.codec.leveldb.table import readable
-from logwright.codec.leveldb.walk import Reader, Stretch, walk
 from logwright.codec.option import Options
 from logwright.codec.table import Column, Table
+from logwright.codec.walk import Reader, Stretch, walk
 
 NAME = "leveldb.db"
 LOG, TABLE = log.CODEC.name, table.CODEC.name

@@ -21,8 +21,9 @@ from logwright.codec.leveldb.levels import COMPACTION_TRIGGER, LARGEST, user_key
 from logwright.codec.leveldb.names import table_name
 from logwright.codec.leveldb.resume import Resumed
 from logwright.codec.leveldb.rolling import Made
-from logwright.codec.leveldb.run import ROWS, SortedRun, merge, unique
+from logwright.codec.leveldb.run import ROWS, twice
 from logwright.codec.option import Options
+from logwright.codec.sorting import SortedRun, merge, unique
 
 _MEMORY = 64 << 20
 """About so many bytes of tables are read at a time, all that are merged together."""
@@ -132,7 +133,8 @@ class _Placer:
         window = min(max(_MEMORY // len(runs), _LEAST), _MOST)
         streams = [_stream(runs[part], window) for part in sorted(runs)]
         writer = self.next.writer(limit)
-        self.take(written(writer, unique(merge(streams), last=self.options["on_duplicate"] == "last")))
+        last = self.options["on_duplicate"] == "last"
+        self.take(written(writer, unique(merge(streams), last=last, twice=twice)))
         for one in tables:
             one.stage.drop(one.name)
         return writer.made

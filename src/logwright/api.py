@@ -406,7 +406,7 @@ def repair(
     out: Path | None = None,
     *,
     codec: str | None = None,
-    strategy: str = "salvage",
+    strategy: str | None = None,
     in_place: bool = False,
     backup: Path | None = None,
     dry_run: bool = False,
@@ -418,10 +418,10 @@ def repair(
 
     `path`: one directory or file; several directories are replicas of one, and each frame is taken from whichever is sound.
     `strategy`: "salvage" keeps every undamaged frame, "prefix" all before the first damage, "system" what the real system would
-    leave. The result goes to `out`, absent or empty, and the input stays as it is; or (`in_place`) the input is changed, and the
-    originals of all files that change are saved in the directory `backup`, outside of the data. `dry_run` only tells what would
-    be done. Either way the result is checked, then put in place as a whole. `show` is called with the bytes
-    written so far. Further options are the layout's own.
+    leave; None is "salvage", or what the layout prefers. The result goes to `out`, absent or empty, and the input stays as it is; or
+    (`in_place`) the input is changed, and the originals of all files that change are saved in the directory `backup`, outside of the
+    data. `dry_run` only tells what would be done. Either way the result is checked, then put in place as a whole. `show` is called
+    with the bytes written so far. Further options are the layout's own.
 
     The report has the faults of the input, then `kept`, `cut`, and in `rows` the rows of the result; `incomplete` says that
     something is lost. Raises `BusyError` where the system or another writer is at work, `ExistsError`, `UsageError`,

@@ -185,9 +185,11 @@ def _matching(batch: pa.RecordBatch, chosen: Filter, table: Table) -> pa.Array[A
 
 
 def _rows_table(codec: str) -> Table:
-    from logwright.writers.write import rows_table
+    from logwright.writers.write import taken_table
 
-    return rows_table(registry.get_layout(codec)) if _is_layout(codec) else registry.get(codec).tables["rows"]
+    return (
+        taken_table(registry.get_layout(codec)) if _is_layout(codec) else registry.get(codec).tables["rows"]
+    )
 
 
 def _known(codec: str, table: Table) -> Table:

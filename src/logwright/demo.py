@@ -1,4 +1,5 @@
-"""`make demo`: a DataFrame becomes Kafka segment files and comes back, and Kafka's own parser agrees; then a LevelDB database.
+"""`make demo`: a DataFrame becomes Kafka segment files and comes back, and Kafka's own parser agrees; then a LevelDB database, and the
+tree of a ZooKeeper server.
 
 Without Java the same rows are written and read without Spark, and an independent Python parser is the judge.
 """
@@ -32,6 +33,7 @@ from rich.progress import (
 ROWS = 2_000_000
 SEGMENT = "4m"
 ENTRIES = 200_000
+NODES = 20_000
 console = Console(highlight=False, soft_wrap=True)
 
 
@@ -50,6 +52,7 @@ def main() -> None:
         _look(target)
         _break(target, place)
         _leveldb(place)
+        _zookeeper(place)
         console.rule("[bold green]done")
     finally:
         shutil.rmtree(place, ignore_errors=True)
@@ -336,6 +339,92 @@ def _opened(path: Path) -> None:
 
     if count != lw.read(path, columns=["key"]).num_rows:
         console.print("[red]we read another number")
+        sys.exit(1)
+
+
+# ZooKeeper
+
+
+def _zookeeper(place: Path) -> None:
+    """A tree from a table, changed by transactions, looked at as it was before, damaged and mended; the real server's loader agrees."""
+    import logwright as lw
+
+    console.rule("[bold]7. the tree of a ZooKeeper server")
+    target, broken, mended = (
+        place / one / "zk" for one in ("zookeeper", "zookeeper-broken", "zookeeper-mended")
+    )
+    target.parent.mkdir()
+    mended.parent.mkdir()
+    nodes = {
+        f"/shops/s{n % 100:02d}/node-{n:06d}": b'{"port": %d}' % (1024 + n * 7919 % 60_000)
+        for n in range(NODES)
+    }
+    lw.write(({"path": path, "data": data} for path, data in nodes.items()), target, "zookeeper.datadir")
+    console.print(
+        f"a snapshot of {NODES:,} paths and data, the nodes above them made; then what differs, as transactions:"
+    )
+    changed = dict.fromkeys(list(nodes)[:5], b'{"port": 80}') | {"/leader": b"s07"}
+    lw.write(
+        [{"path": path, "data": data} for path, data in changed.items()],
+        target,
+        "zookeeper.datadir",
+        mode="append",
+    )
+    found = {row["path"]: row["data"] for row in lw.read(target, columns=["path", "data"]).to_pylist()}
+    if not (nodes | changed).items() <= found.items():
+        console.print("[red]what came back is different")
+        sys.exit(1)
+    _loaded(target)
+    _type("inspect", target)
+    _type(
+        "dump",
+        target,
+        "--view",
+        "history",
+        "--path-prefix",
+        "/leader",
+        "--columns",
+        "zxid,time,type,path,data",
+    )
+    _type(
+        "dump",
+        target,
+        "--at-zxid",
+        "0x0",
+        "--filter",
+        "num_children >= 100",
+        "--columns",
+        "path,num_children",
+        "--limit",
+        3,
+    )
+    _type("damage", target, "--op", "flip:file=log.1,at=100,bit=3", "--out", broken.parent)
+    _type("verify", broken, "--as-system", expected=3)
+    _type("repair", broken, "--out", mended)
+    console.print(
+        "the bit is turned back: only so do the checksum and the transactions after it come out right"
+    )
+    _type("diff", target, mended)
+    _loaded(mended)
+
+
+def _loaded(path: Path) -> None:
+    """The loading code of the real server, where it can run, says which nodes there are."""
+    import logwright as lw
+    from logwright.roundtrip.oracles import zookeeper
+
+    reason = zookeeper.available()
+    if reason is not None:
+        console.print(f"[yellow]{reason}[/] The real server is not asked")
+        return
+    with _busy("ZooKeeper's own FileTxnSnapLog loads it"):
+        nodes, facts = zookeeper.restore(path)
+    if {node["path"] for node in nodes} != set(lw.read(path, columns=["path"]).column(0).to_pylist()):
+        console.print("[red]it has other nodes than we")
+        sys.exit(1)
+    console.print(f"[green]ZooKeeper itself loads it:[/] {len(nodes):,} nodes, the same as ours")
+    if facts["digest_mismatches"]:
+        console.print(f"[red]with digests that are wrong: {facts['digest_mismatches']}")
         sys.exit(1)
 
 

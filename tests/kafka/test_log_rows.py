@@ -16,10 +16,11 @@ from kafka_log import Got, T, batch, compressed, context, raw_batch, record, sec
 from logwright.codec.compress import compress
 from logwright.codec.describe import VARINT, VARLONG
 from logwright.codec.fault import Kind
+from logwright.codec.java import java_string
 from logwright.codec.kafka import records
 from logwright.codec.kafka.log import CODEC
 from logwright.codec.kafka.markers import MALFORMED, markers
-from logwright.codec.kafka.rows import Aborted, java_string
+from logwright.codec.kafka.rows import Aborted
 
 
 def row(data: bytes, **hints: Any) -> dict[str, Any]:

@@ -15,20 +15,20 @@ from hypothesis import strategies as st
 
 import logwright as lw
 from logwright.cli import main
-from logwright.codec import registry
+from logwright.codec import registry, sorting
 from logwright.codec.base import Chunk
 from logwright.codec.fault import UsageError
 from logwright.codec.layout import Entry, Listing, Piece, take
-from logwright.codec.leveldb import run
 from logwright.codec.leveldb.descriptor import Descriptor, read_descriptor
 from logwright.codec.leveldb.encode import TableSettings
 from logwright.codec.leveldb.framing import fragmented
 from logwright.codec.leveldb.levels import most_bytes, user_key
 from logwright.codec.leveldb.resume import logged
 from logwright.codec.leveldb.rolling import TableWriter
-from logwright.codec.leveldb.run import ROWS, SortedRun, Sorter, merge
+from logwright.codec.leveldb.run import ROWS, twice
 from logwright.codec.leveldb.snapshot import current, snapshot
 from logwright.codec.option import Options
+from logwright.codec.sorting import SortedRun, Sorter, merge
 from logwright.writers.staged import StagedWrite
 from logwright.writers.write import Written
 
@@ -253,10 +253,10 @@ def test_merged_runs_are_sorted_rows(lists: list[list[tuple[bytes, int]]], size:
 
 
 def test_many_runs_are_merged_in_passes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run, "FAN_IN", 3)
-    monkeypatch.setattr(run, "_LEAST_CHUNK", 300)
+    monkeypatch.setattr(sorting, "FAN_IN", 3)
+    monkeypatch.setattr(sorting, "_LEAST_CHUNK", 300)
     stage = Drawer()
-    sorter = Sorter(stage, 1 << 10, last=False)
+    sorter = Sorter(stage, 1 << 10, ROWS, twice, last=False)
     keys = [b"%05d" % (n * 7919 % 1000) for n in range(1000)]
     for at in range(0, 1000, 10):
         rows = [{"key": key, "value": b"x" * 20, "sequence": 1} for key in keys[at : at + 10]]
@@ -268,7 +268,7 @@ def test_many_runs_are_merged_in_passes(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_nothing_in_order() -> None:
-    assert list(Sorter(Drawer(), 1024, last=False).ordered()) == []
+    assert list(Sorter(Drawer(), 1024, ROWS, twice, last=False).ordered()) == []
 
 
 def test_what_comes_in_order_is_not_sorted_again() -> None:
@@ -640,7 +640,7 @@ def test_to_a_table_file_and_back(tmp_path: Path, capsys: pytest.CaptureFixture[
 def test_what_is_held_in_memory_is_bounded() -> None:
     """Of 30 MB there is never more than a few times the buffer."""
     stage = Drawer()
-    sorter = Sorter(stage, 1 << 20, last=False)
+    sorter = Sorter(stage, 1 << 20, ROWS, twice, last=False)
     before = pa.total_allocated_bytes()
     numbers = list(range(30_000))
     random.Random(1).shuffle(numbers)

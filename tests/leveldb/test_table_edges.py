@@ -19,7 +19,7 @@ from logwright.codec.leveldb.filter import FilterBuilder, bits_per_key_of
 from logwright.codec.leveldb.index import DATA, survey
 from logwright.codec.leveldb.keys import internal_key
 from logwright.codec.leveldb.rescan import find, pairs
-from logwright.codec.leveldb.walk import Reader
+from logwright.codec.walk import Reader
 from logwright.readers.report import FileReport
 from logwright.readers.source import MemorySource
 from logwright.readers.stream import Mode, stream

@@ -15,8 +15,8 @@ from logwright.codec.base import Frames, Window
 from logwright.codec.fault import Fault, Kind, Severity, UnreadableError
 from logwright.codec.leveldb import log, table
 from logwright.codec.leveldb.framing import BLOCK, FIRST, FULL, MIDDLE
-from logwright.codec.leveldb.walk import Hole, Reader, Stretch, beyond, walk
 from logwright.codec.option import Options
+from logwright.codec.walk import Hole, Reader, Stretch, beyond, walk
 from logwright.roundtrip.specimen import Specimen
 
 NAME = "000007.log"

@@ -13,6 +13,7 @@ import pytest
 
 from logwright.roundtrip.oracles import kafka as oracle
 from logwright.roundtrip.oracles import kafka_broker
+from logwright.roundtrip.oracles import zookeeper as zookeeper_oracle
 
 GOLDEN = Path(__file__).parents[2] / "corpora" / "golden" / "kafka"
 
@@ -25,6 +26,15 @@ def kafka() -> Iterator[Any]:
         pytest.skip(reason)
     yield oracle
     oracle.SESSION.close()
+
+
+@pytest.fixture(scope="session")
+def zookeeper() -> Any:
+    """`logwright.roundtrip.oracles.zookeeper`, usable."""
+    reason = zookeeper_oracle.available()
+    if reason:
+        pytest.skip(reason)
+    return zookeeper_oracle
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from logwright.codec.leveldb.keys import BYTEWISE, order
 from logwright.codec.leveldb.names import FileType, log_name, parse
 from logwright.codec.leveldb.table import readable
 from logwright.codec.leveldb.version import FileMetaData
-from logwright.codec.leveldb.walk import Reader
+from logwright.codec.walk import Reader
 
 LAYOUT = "leveldb.db"
 _OLDER = "Get gives the value of the newer file by place, an iterator that of the larger sequence number; a compaction of all sets it right"

@@ -18,7 +18,7 @@ from logwright.codec.leveldb.index import FILTER, METAINDEX, NAME, Blocks, surve
 from logwright.codec.leveldb.keys import MAX_SEQUENCE, order
 from logwright.codec.leveldb.rows import plain
 from logwright.codec.leveldb.table import readable
-from logwright.codec.leveldb.walk import Reader
+from logwright.codec.walk import Reader
 
 _ORDER = {
     INSIDE: "its keys are not in order",

@@ -33,10 +33,10 @@ from logwright.codec.leveldb.mend.tables import Block, Table, Tables, compressio
 from logwright.codec.leveldb.names import parse
 from logwright.codec.leveldb.records import Payloads
 from logwright.codec.leveldb.rows import DEFAULT_INTERVAL, Unpacked, packed
-from logwright.codec.leveldb.walk import Hole, Reader, Stretch
 from logwright.codec.leveldb.write_batch import WRITE_BATCH
 from logwright.codec.mending import Change, Cut, Kept, Mending
 from logwright.codec.option import Options
+from logwright.codec.walk import Hole, Reader, Stretch
 
 Mask = npt.NDArray[np.bool_]
 EDIT_OPTIONS = tuple(one for one in REPAIR_OPTIONS if one.name != "version")

@@ -14,9 +14,9 @@ from logwright.codec.leveldb.mend import logs
 from logwright.codec.leveldb.mend.tables import Table, Tables
 from logwright.codec.leveldb.names import parse
 from logwright.codec.leveldb.records import Payloads
-from logwright.codec.leveldb.walk import Hole, Reader, walk
 from logwright.codec.mending import Cut, Kept, Strategy
 from logwright.codec.option import Options
+from logwright.codec.walk import Hole, Reader, walk
 
 Pieces = tuple[Iterator[Kept | bytes], Sequence[Cut]]
 

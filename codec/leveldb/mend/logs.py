@@ -19,7 +19,6 @@ from logwright.codec.leveldb import log
 from logwright.codec.leveldb.framing import BATCH_HEADER, Int64s, room_for, write_records
 from logwright.codec.leveldb.keys import MAX_SEQUENCE
 from logwright.codec.leveldb.records import MAX_RECORD, Payloads
-from logwright.codec.leveldb.walk import Hole, Reader, Stretch, walk
 from logwright.codec.leveldb.write_batch import (
     MEASURES,
     MESSAGES,
@@ -33,6 +32,7 @@ from logwright.codec.leveldb.write_batch import (
 )
 from logwright.codec.mending import Cut, Kept
 from logwright.codec.option import Options
+from logwright.codec.walk import Hole, Reader, Stretch, walk
 
 _COUNT = WRITE_BATCH.offset("count")
 _POISON = "a batch without operations at sequence number 0: LevelDB would count on from 2^64-1"

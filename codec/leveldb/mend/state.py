@@ -17,9 +17,9 @@ from logwright.codec.leveldb.records import Payloads
 from logwright.codec.leveldb.version import Version
 from logwright.codec.leveldb.version_edit import EditError, EditField
 from logwright.codec.leveldb.version_edit import parse as parse_edit
-from logwright.codec.leveldb.walk import Hole, Reader, walk
 from logwright.codec.mending import Cut
 from logwright.codec.option import Options
+from logwright.codec.walk import Hole, Reader, walk
 from logwright.codec.whole import ParseError
 
 _LONGEST = 1 << 16

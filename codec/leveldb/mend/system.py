@@ -17,9 +17,9 @@ from logwright.codec.leveldb.keys import BYTEWISE
 from logwright.codec.leveldb.names import INFO_LOG, OLD_INFO_LOG, FileType, parse
 from logwright.codec.leveldb.opening import start
 from logwright.codec.leveldb.replay import Delivered, replay
-from logwright.codec.leveldb.walk import Hole, Reader, walk
 from logwright.codec.mending import Cut, Kept, Mended
 from logwright.codec.option import Option, Options
+from logwright.codec.walk import Hole, Reader, walk
 
 _PASSED_OVER = "LevelDB passes over it, though its checksum is right"
 _ORDER = (FileType.TABLE, FileType.LOG, FileType.DESCRIPTOR, FileType.CURRENT)

@@ -47,9 +47,9 @@ from logwright.codec.leveldb.keys import MAX_SEQUENCE, TYPE_NAMES, order, separa
 from logwright.codec.leveldb.rows import DEFAULT_INTERVAL, Int64s, Unpacked, packed, plain
 from logwright.codec.leveldb.table import readable
 from logwright.codec.leveldb.version import FileMetaData
-from logwright.codec.leveldb.walk import Hole, Reader, Stretch, walk
 from logwright.codec.mending import Cut, Kept
 from logwright.codec.option import Options
+from logwright.codec.walk import Hole, Reader, Stretch, walk
 
 _SLOTS = 8
 """So many filters are looked at for the bits per key that they were made with."""

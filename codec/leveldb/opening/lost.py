@@ -16,8 +16,8 @@ from logwright.codec.layout import Group, Listing, Run
 from logwright.codec.leveldb import live, log, table
 from logwright.codec.leveldb.filter import hash_keys
 from logwright.codec.leveldb.table import readable
-from logwright.codec.leveldb.walk import Reader, Stretch, walk
 from logwright.codec.option import Options
+from logwright.codec.walk import Reader, Stretch, walk
 
 Ids = npt.NDArray[np.int64]
 _COLUMNS = ("key", "sequence")
@@ -39,10 +39,15 @@ class _Salvaged:
 
     def __init__(self, listing: Listing, run: Run, sizes: Mapping[str, int]) -> None:
         self.listing, self.run, self.sizes = listing, run, sizes
+        self._damaged = False
 
     @property
     def how(self) -> Mapping[str, Any]:
         return self.run.how
+
+    @property
+    def damaged(self) -> bool:
+        return self._damaged
 
     def __call__(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         for part in self.run.parts:
@@ -50,6 +55,7 @@ class _Salvaged:
             context = codec.context(part.file, Options(codec.options), **part.hints)
             reader = Reader(self.listing, part.file, self.sizes[part.file])
             for found in walk(reader, codec, context):
+                self._damaged |= not isinstance(found, Stretch)
                 if isinstance(found, Stretch) and len(found.frames):
                     for decoded in codec.decode(found.window, found.frames, "rows", columns, context):
                         yield decoded.batch

@@ -42,7 +42,7 @@ def _print(one: dict[str, Any]) -> None:
         _head(f"columns of {name}")
         for column in table["columns"]:
             kind = "detail" if column["detail"] else "core"
-            click.echo(f"  {column['name']:<24}{column['type']:<26}{kind:<8}{column['doc']}")
+            click.echo(f"  {column['name']:<24}{column['type']:<25} {kind:<8}{column['doc']}")
     for title, name in _OPTIONS.items():
         options = one.get(name, [])
         if options:

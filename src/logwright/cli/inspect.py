@@ -87,7 +87,7 @@ def _value(value: Any) -> str:
         return f"{value:,}"
     if isinstance(value, datetime.datetime):
         return value.strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] + " UTC"
-    if isinstance(value, list) and len(value) == 2 and type(value[0]) is type(value[1]) is not dict:
+    if isinstance(value, list) and len(value) == 2 and type(value[0]) is type(value[1]) not in (dict, list):
         return f"{_value(value[0])} .. {_value(value[1])}"
     if isinstance(value, dict):
         return ", ".join(f"{name}: {_value(one)}" for name, one in value.items())

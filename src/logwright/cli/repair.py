@@ -13,13 +13,12 @@ from logwright.cli.common import ANY_OPTION, mending_options, paths_and_options,
 @click.option(
     "--strategy",
     type=click.Choice(["salvage", "prefix", "system"]),
-    default="salvage",
-    show_default=True,
-    help="Keep every undamaged frame, all before the first damage, or what the real system would leave.",
+    help="Keep every undamaged frame (usually the default), all before the first damage (the default for ZooKeeper), or what the real "
+    "system would leave.",
 )
 @mending_options
 def command(
-    path: tuple[str, ...], codec: str | None, strategy: str, out: str | None, in_place: bool, backup: str | None,
+    path: tuple[str, ...], codec: str | None, strategy: str | None, out: str | None, in_place: bool, backup: str | None,
     dry_run: bool, as_json: bool,
 ) -> int:  # fmt: skip
     """Mend a damaged directory or file PATH; several are replicas of one directory, and each frame is taken from whichever is sound.

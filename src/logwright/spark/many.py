@@ -131,7 +131,7 @@ class Work:
     to: str
     stage: str
     codec: str
-    strategy: str = "salvage"
+    strategy: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     files: FileSystem = field(default_factory=LocalFileSystem)
 
@@ -224,7 +224,7 @@ class Work:
 
 
 def begin(
-    todo: Todo, to: str, strategy: str, options: Mapping[str, Any], *, skip_existing: bool = False
+    todo: Todo, to: str, strategy: str | None, options: Mapping[str, Any], *, skip_existing: bool = False
 ) -> tuple[Work, list[Item]]:
     """Check where the results go, and make the staging directory in it. Returns the work and the items that are left to do.
 

@@ -62,9 +62,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--codec", help="what they are, when names and bytes don't tell")
     add(
         "--strategy",
-        default="salvage",
         choices=["salvage", "prefix", "system"],
-        help="keep every undamaged frame, all before the first damage, or what the real system would leave (default: salvage)",
+        help="keep every undamaged frame (usually the default), all before the first damage, or what the real system would leave",
     )
     add(
         "--option",

@@ -23,7 +23,7 @@ from logwright.writers.spark import TXN_OPTIONS, DoneAlready, SparkSink, StreamS
 from logwright.writers.staged import StagedWrite
 from logwright.writers.streamed import StreamWrite
 from logwright.writers.transactions import Repeated
-from logwright.writers.write import rows_table
+from logwright.writers.write import taken_table
 
 _NOT_OPTIONS = {"path", "paths", "codec", *(fold(option.name) for option in TXN_OPTIONS)}
 _OF_SPARK = {"checkpointlocation", "queryname"}
@@ -90,13 +90,13 @@ class DefaultSource(DataSource):
         trial = layout.builder(
             None, os.path.basename(path.rstrip("/")), Options(layout.options, options), staged=True
         )
-        list(trial.add(_trial(to_arrow_schema(schema, timezone="UTC"), rows_table(layout))))
+        list(trial.add(_trial(to_arrow_schema(schema, timezone="UTC"), taken_table(layout))))
         return path, layout, options
 
 
 def _trial(schema: pa.Schema, table: Table) -> pa.RecordBatch:
-    """One row of nulls, but for whole numbers, and bytes that may not be null: where a null is refused, these would not be."""
-    whole = {one.name for one in table.columns if one.type == pa.binary() and not one.nullable}
+    """One row of nulls, but for whole numbers, and bytes or text that may not be null: where a null is refused, these would not be."""
+    whole = {one.name for one in table.columns if one.type in (pa.binary(), pa.string()) and not one.nullable}
     arrays = [
         pa.array([0]).cast(f.type)
         if pa.types.is_integer(f.type)

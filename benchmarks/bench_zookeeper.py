@@ -1,0 +1,228 @@
+"""ZooKeeper: a snapshot of 801,000 nodes and a log of 867,000 transactions read, replayed and written, beside the server's own classes
+in a JVM (those in the jars that come with pyspark).
+
+Run by `benchmarks/run.py`; alone it prints its section of the table in three minutes. Without Java or pyspark the section says so.
+Times are of the processor, on both sides: the JVM's with its garbage collector, which has no thread of its own here, and warm. How
+a server starts, cold, is a line of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+import logwright as lw
+from logwright.codec import kernel, registry
+from logwright.codec.option import Options
+from logwright.codec.walk import Reader, Stretch, walk
+from logwright.codec.zookeeper import snapshot, txnlog
+from logwright.codec.zookeeper.replay import Tree
+from logwright.codec.zookeeper.write import of_tree
+from logwright.readers.listing import LocalDirectory
+from logwright.roundtrip.oracles import java, zookeeper
+
+NODES, TXNS, FOLDERS = 801_000, 867_000, 1000
+ROUNDS = 5
+SNAPSHOT, LOG = snapshot.CODEC, txnlog.CODEC
+TIME = 1_700_000_000_000
+_JVM = zookeeper.Bundled(zookeeper.PROJECT.pom, Path(__file__).parent / "jvm" / "zookeeper")
+
+Seconds = dict[str, float]
+
+
+# What is read
+
+
+def make(place: Path) -> tuple[Path, Path]:
+    """A data directory: the snapshot of a tree, and a log of changes of its nodes, with digests."""
+    files = place / "version-2"
+    files.mkdir(parents=True)
+    rng = np.random.default_rng(7)
+    paths = ["/app", *(f"/app/d{k:04d}" for k in range(FOLDERS))]
+    paths += [f"/app/d{k % FOLDERS:04d}/node-{k // FOLDERS:06d}" for k in range(NODES - len(paths))]
+    sizes = rng.integers(62, 200, len(paths))
+    sizes[: FOLDERS + 1] = 0
+    zxids = np.arange(1, len(paths) + 1)
+    rows = pa.table(
+        {
+            "path": pa.array(paths),
+            "data": _text(rng, sizes),
+            **dict.fromkeys(("czxid", "mzxid", "pzxid"), zxids),
+            **dict.fromkeys(("ctime_ms", "mtime_ms"), zxids + TIME),
+            "version": pa.array(np.zeros(len(paths), np.int32)),
+        }
+    )
+    last = len(paths)
+    made = files / f"snapshot.{last:x}"
+    _write(made, SNAPSHOT.encode(rows, None, None, SNAPSHOT.context(made.name, Options(SNAPSHOT.options))))
+    which = rng.integers(FOLDERS + 1, len(paths), TXNS)
+    zxids = np.arange(last + 1, last + 1 + TXNS)
+    columns: dict[str, Any] = {
+        "zxid": zxids,
+        "time_ms": zxids + TIME,
+        "session_id": np.full(TXNS, 1 << 56 | 1),
+        "cxid": pa.array(np.arange(TXNS, dtype=np.int32)),
+        "type": pa.array(["setData"]).take(pa.array(np.zeros(TXNS, np.int64))),
+        "path": rows["path"].take(pa.array(which)),
+        "data": _text(rng, sizes[which]),
+        "version": pa.array(np.ones(TXNS, np.int32)),
+    }
+    log = files / f"log.{last + 1:x}"
+    _write(log, _encoded(columns, log))
+    digests = np.concatenate([one.digests for one in _applied(_loaded(made, digests=True), log)])
+    columns |= {"digest_version": pa.array(np.full(TXNS, 2, np.int32)), "tree_digest": digests}
+    _write(log, _encoded(columns, log))
+    return made, log
+
+
+def _text(rng: np.random.Generator, sizes: Any) -> pa.Array:
+    ends = np.zeros(len(sizes) + 1, np.int32)
+    np.cumsum(sizes, out=ends[1:])
+    data = rng.integers(32, 127, int(ends[-1]), dtype=np.uint8)
+    return pa.Array.from_buffers(pa.binary(), len(sizes), [None, pa.py_buffer(ends), pa.py_buffer(data)])
+
+
+def _encoded(columns: dict[str, Any], log: Path) -> Iterator[Any]:
+    return LOG.encode(pa.table(columns), None, None, LOG.context(log.name, Options(LOG.options)))
+
+
+def _write(path: Path, chunks: Iterator[Any]) -> None:
+    with path.open("wb") as file:
+        for chunk in chunks:
+            file.write(chunk)
+
+
+# Ours
+
+
+def _reader(path: Path) -> Reader:
+    return Reader(LocalDirectory(str(path.parent)), path.name, path.stat().st_size)
+
+
+def _loaded(path: Path, *, digests: bool) -> Tree:
+    tree, faults = Tree.of_snapshot(_reader(path), zxid=int(path.suffix[1:], 16), digests=digests)
+    if faults or tree.loaded() != ([], None):
+        raise SystemExit(f"{path}: {faults}")
+    return tree
+
+
+def _applied(tree: Tree, log: Path, *, check: bool = False) -> Iterator[Any]:
+    for found in walk(_reader(log), LOG, LOG.context(log.name, Options(LOG.options))):
+        assert isinstance(found, Stretch)
+        yield tree.apply_frames(found.window, found.frames, since=tree.zxid, check=check)
+
+
+def restored(made: Path, log: Path, *, digests: bool) -> Tree:
+    tree = _loaded(made, digests=digests)
+    for one in _applied(tree, log, check=digests):
+        if one.mismatches or one.notes or one.died:
+            raise SystemExit(f"{log}: {one}")
+    return tree
+
+
+def read(path: Path) -> int:
+    return sum(batch.num_rows for batch in lw.scan(path))
+
+
+def verified(path: Path) -> bool:
+    return lw.verify(path, depth="checksums").ok
+
+
+def encoded(rows: pa.Table, name: str) -> int:
+    return sum(
+        len(one)
+        for one in SNAPSHOT.encode(rows, None, None, SNAPSHOT.context(name, Options(SNAPSHOT.options)))
+    )
+
+
+def _writing(made: Path) -> float:
+    rows = pa.Table.from_batches(list(lw.scan(made)))
+    return seconds(lambda: encoded(rows, made.name))
+
+
+def seconds(task: Callable[[], Any], rounds: int = ROUNDS) -> float:
+    """Median time of the processor, after one round that warms up."""
+    taken = []
+    for round_ in range(rounds + 1):
+        started = time.process_time()
+        task()
+        if round_:
+            taken.append(time.process_time() - started)
+    return statistics.median(taken)
+
+
+# The server's classes
+
+
+def peer(data: Path, scratch: Path, rounds: int) -> Seconds:
+    """Seconds by task; see the class."""
+    scratch.mkdir(exist_ok=True)
+    run = subprocess.run(
+        [
+            *(java.command("java"), "-Xmx3g", "-XX:+UseSerialGC", "-cp", _JVM.classpath()),
+            *("logwright.bench.zookeeper.Bench", str(data), str(scratch), str(rounds)),
+        ],
+        capture_output=True,
+        text=True,
+    )
+    if run.returncode:
+        raise java.OracleError(f"the benchmark failed: {run.stderr[-2000:]}")
+    found: Seconds = json.loads(run.stdout)
+    return found
+
+
+# The lines
+
+
+def section(place: Path) -> list[str]:
+    """The lines of the table."""
+    if reason := _JVM.why_not():
+        return [f"ZooKeeper was not measured: {reason}."]
+    registry.get_layout("zookeeper.datadir")
+    for _ in kernel.warmup():
+        pass
+    made, log = make(place / "data")
+    server = peer(place / "data", place / "scratch", ROUNDS) | peer(place / "data", place / "scratch", 0)
+    lines = [
+        f"ZooKeeper: a snapshot of {NODES:,} nodes, {made.stat().st_size / 1e6:.0f} MB, and a log of {TXNS:,} changes of them,",
+        f"{log.stat().st_size / 1e6:.0f} MB; beside it the server's own classes, warm and with one thread. Times are of the processor.",
+        "",
+        "| task | logwright | beside it | ratio |",
+        "|---|---|---|---|",
+    ]
+
+    def row(task: str, units: float, ours: float, what: str, other: str) -> None:
+        rate, theirs = units / 1e6 / ours, units / 1e6 / server[other]
+        lines.append(f"| {task} | {rate:,.2f} M/s | {theirs:,.2f} {what} | {server[other] / ours:.2f} |")
+
+    row("log, all columns to Arrow", TXNS, seconds(lambda: read(log)), "FileTxnLog's iterator", "log")
+    row("log, checksums verified", TXNS, seconds(lambda: verified(log)), "FileTxnLog's iterator", "log")
+    task = "snapshot, all columns to Arrow"
+    row(task, NODES, seconds(lambda: read(made)), "FileSnap.deserialize", "deserialize")
+    task = "snapshot, checksums verified"
+    row(task, NODES, seconds(lambda: verified(made)), "FileSnap.deserialize", "deserialize")
+    row("snapshot from rows", NODES, _writing(made), "FileSnap.serialize", "serialize")
+    for digests, words in ((True, "with digests compared"), (False, "without digests")):
+        ours = seconds(lambda digests=digests: restored(made, log, digests=digests))
+        row(f"tree from snapshot and log, {words}", NODES + TXNS, ours, "FileTxnSnapLog.restore", "restore")
+        row(f"the same, {words}", NODES + TXNS, ours, "a server's start, JVM and all", "start")
+    tree = restored(made, log, digests=True)
+    ours = seconds(lambda: sum(len(one) for one in of_tree(tree)))
+    row("snapshot of a tree in memory", NODES, ours, "FileSnap.serialize", "serialize")
+    return lines
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory(prefix="logwright-bench-") as folder:
+        print("measuring ZooKeeper (three minutes) ...", file=sys.stderr)
+        print("\n".join(section(Path(folder))))

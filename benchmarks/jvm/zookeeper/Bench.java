@@ -1,0 +1,105 @@
+package logwright.bench.zookeeper;
+
+import com.sun.management.OperatingSystemMXBean;
+import java.io.File;
+import java.io.IOException;
+import java.lang.management.ManagementFactory;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.Arrays;
+import java.util.concurrent.ConcurrentHashMap;
+import org.apache.zookeeper.server.DataTree;
+import org.apache.zookeeper.server.persistence.FileSnap;
+import org.apache.zookeeper.server.persistence.FileTxnLog;
+import org.apache.zookeeper.server.persistence.FileTxnSnapLog;
+import org.apache.zookeeper.server.persistence.TxnLog;
+
+/**
+ * How fast ZooKeeper's own classes are: {@code Bench <dataDir> <scratch> <rounds>}, where dataDir has a snapshot and a log in version-2.
+ *
+ * <p>Prints one JSON object: seconds of processor time by task, garbage collection included, the median of some rounds after one that
+ * warms up. With no rounds the tree is restored once, as it is when a server starts, and the time is that of all of the process.
+ */
+public final class Bench {
+    private interface Task {
+        long run() throws Exception;
+    }
+
+    private static final OperatingSystemMXBean CLOCK =
+            (OperatingSystemMXBean) ManagementFactory.getOperatingSystemMXBean();
+
+    private static volatile long sink;
+
+    public static void main(String[] args) throws Exception {
+        File data = new File(args[0]);
+        File files = new File(data, "version-2");
+        File scratch = new File(args[1]);
+        int rounds = Integer.parseInt(args[2]);
+        StringBuilder out = new StringBuilder("{");
+        if (rounds == 0) {
+            sink += restored(data);
+            add(out, "start", CLOCK.getProcessCpuTime() / 1e9);
+            System.out.println(out.append("}"));
+            System.exit(0);
+        }
+        add(out, "log", seconds(rounds, () -> iterated(files)));
+        add(out, "deserialize", seconds(rounds, () -> loaded(files).getNodeCount()));
+        add(out, "restore", seconds(rounds, () -> restored(data)));
+        DataTree tree = loaded(files);
+        add(out, "serialize", seconds(rounds, () -> written(tree, scratch)));
+        System.out.println(out.append("}"));
+        System.exit(0);
+    }
+
+    private static void add(StringBuilder out, String name, double seconds) {
+        out.append(out.length() > 1 ? ", " : "").append('"').append(name).append("\": ").append(seconds);
+    }
+
+    private static double seconds(int rounds, Task task) throws Exception {
+        double[] taken = new double[rounds];
+        for (int round = -1; round < rounds; round++) {
+            System.gc();
+            long started = CLOCK.getProcessCpuTime();
+            sink += task.run();
+            if (round >= 0) {
+                taken[round] = (CLOCK.getProcessCpuTime() - started) / 1e9;
+            }
+        }
+        Arrays.sort(taken);
+        return taken[rounds / 2];
+    }
+
+    /** Each transaction read, its checksum compared, decoded: as a server does it. */
+    private static long iterated(File files) throws IOException {
+        long count = 0;
+        try (TxnLog.TxnIterator found = new FileTxnLog(files).read(1)) {
+            do {
+                sink += found.getHeader().getZxid();
+                count++;
+            } while (found.next());
+        }
+        return count;
+    }
+
+    private static DataTree loaded(File files) throws IOException {
+        DataTree tree = new DataTree();
+        new FileSnap(files).deserialize(tree, new ConcurrentHashMap<>());
+        return tree;
+    }
+
+    private static long restored(File data) throws IOException {
+        DataTree tree = new DataTree();
+        FileTxnSnapLog files = new FileTxnSnapLog(data, data);
+        long zxid = files.restore(tree, new ConcurrentHashMap<>(), (header, txn, digest) -> {});
+        files.close();
+        return zxid + tree.getNodeCount();
+    }
+
+    private static long written(DataTree tree, File scratch) throws IOException {
+        Path path = scratch.toPath().resolve("snapshot.1");
+        FileSnap snap = new FileSnap(scratch);
+        snap.serialize(tree, new ConcurrentHashMap<>(), path.toFile(), false);
+        snap.close();
+        return Files.size(path);
+    }
+}

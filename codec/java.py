@@ -1,0 +1,45 @@
+"""Text as Java reads it: UTF-8 with replacement, which is not what Python's "replace" gives for surrogates."""
+
+from __future__ import annotations
+
+import codecs
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from logwright.codec.columns import contents
+
+
+def java_string(data: bytes) -> str:
+    """What `new String(data, UTF_8)` gives: as Python's "replace", but one U+FFFD for a surrogate encoded in three bytes."""
+    return data.decode("utf-8", "logwright.java")
+
+
+def java_strings(stored: pa.Array) -> tuple[pa.Array, npt.NDArray[np.bool_] | None]:
+    """A binary column as Java decodes it from UTF-8, and which values are not UTF-8 (None: all are). Nulls stay null."""
+    try:
+        text = stored.cast(pa.string())
+        text.validate(full=True)
+        return text, None
+    except pa.ArrowInvalid:
+        pass
+    strings: list[bytes | None] = []
+    wrong = np.zeros(len(stored), np.bool_)
+    for i, value in enumerate(stored.to_pylist()):
+        text = None if value is None else java_string(value).encode()
+        wrong[i] = text != value
+        strings.append(text)
+    return contents(pa.string(), strings), wrong
+
+
+def _java_replace(error: UnicodeError) -> tuple[str, int]:
+    assert isinstance(error, UnicodeDecodeError)
+    data, at = error.object, error.start
+    if data[at] == 0xED and at + 1 < len(data) and 0xA0 <= data[at + 1] <= 0xBF:
+        third = at + 2 < len(data) and 0x80 <= data[at + 2] <= 0xBF
+        return "\ufffd", at + (3 if third else 2)
+    return "\ufffd", error.end
+
+
+codecs.register_error("logwright.java", _java_replace)

@@ -1,0 +1,899 @@
+"""Transactions applied to a tree in arrays, as `DataTree.processTxn` does; see `state` for what is stored, and why a kernel stops.
+
+Source: `DataTree` of ZooKeeper.
+"""
+
+from __future__ import annotations
+
+from logwright.codec.base import Bytes
+from logwright.codec.intrinsics import copy, load_i32be, load_u8
+from logwright.codec.kernel import kernel
+from logwright.codec.zookeeper.bodies import (
+    ACL_AT,
+    ACL_COUNT,
+    DATA_AT,
+    DATA_LENGTH,
+    FIELDS,
+    FLAG,
+    LIST_AT,
+    LIST_COUNT,
+    PATH_AT,
+    PATH_LENGTH,
+    SOUND,
+    STATUS,
+    TIME_TO_LIVE,
+    VALUE,
+    measure_body,
+)
+from logwright.codec.zookeeper.columns import CONTAINER, TTL_MAX
+from logwright.codec.zookeeper.digest import counts, crc32_raw
+from logwright.codec.zookeeper.jute import NULL, Int64s, skip_acl
+from logwright.codec.zookeeper.node import OPEN_ACL, SLASH
+from logwright.codec.zookeeper.records import SESSION, TIME, TYPE, ZXID
+from logwright.codec.zookeeper.state import (
+    AHEAD,
+    ASKED,
+    BAD_OWNER,
+    BAD_TTL,
+    BY_PATH,
+    CHANGED,
+    CODE,
+    COUNTED,
+    CREATED,
+    DELETED,
+    DETAIL,
+    DIED,
+    DIGESTS,
+    DONE,
+    EVENT,
+    EVENT_ROW,
+    EXTENDED,
+    FILLED,
+    GARBAGE,
+    HAPPENED,
+    INVALID,
+    IS_NULL,
+    LARGE,
+    LAST,
+    LIVE,
+    MARSHALLING,
+    MONOTONIC,
+    N_ACL,
+    N_ALIVE,
+    N_AVERSION,
+    N_BEGUN,
+    N_CHILDREN,
+    N_CTIME,
+    N_CVERSION,
+    N_CZXID,
+    N_DATA,
+    N_DATA_SIZE,
+    N_DIGEST,
+    N_MTIME,
+    N_MZXID,
+    N_NEXT,
+    N_OWNER,
+    N_PARENT,
+    N_PATH,
+    N_PATH_SIZE,
+    N_PZXID,
+    N_ROOM,
+    N_VERSION,
+    NAMED_PATHS,
+    NEED_ACL,
+    NEED_BYTES,
+    NEED_ROWS,
+    NEED_SESSIONS,
+    NEED_TABLE,
+    NO_ACL,
+    NO_SLASH,
+    NODEEXISTS,
+    NONODE,
+    NOTE_AT,
+    NOTE_CODE,
+    NOTE_RECORD,
+    NOTE_SIZE,
+    NOTE_SUB,
+    NOTES,
+    ONES,
+    PENDING,
+    POSITION,
+    Q_AT,
+    Q_BYTES,
+    Q_COUNT,
+    Q_HASH,
+    Q_SIZE,
+    Q_TOUCHED,
+    QUOTAS,
+    REACHED,
+    RECORD,
+    ROW_MASK,
+    ROWS,
+    SESSIONS,
+    SUB,
+    TOTAL,
+    TTL_OWNER,
+    UNAPPLIED,
+    UNREAD,
+    UPTO,
+    USED,
+    Z_HEAD,
+    Z_OPEN,
+    Z_TIMEOUT,
+    bury,
+    changed,
+    convert,
+    digest_of,
+    enter,
+    find,
+    is_quota_node,
+    last_slash,
+    leave,
+    list_of,
+    no_acl,
+    own,
+    owner_kind,
+    release,
+    same,
+    session_of,
+    session_row,
+)
+from logwright.codec.zookeeper.txns import (
+    CHECK,
+    CLOSE_SESSION,
+    CREATE,
+    CREATE2,
+    CREATE_CONTAINER,
+    CREATE_SESSION,
+    CREATE_TTL,
+    DELETE,
+    DELETE_CONTAINER,
+    ERROR,
+    LOWEST,
+    MULTI,
+    NUMBER,
+    PATHS,
+    RECONFIG,
+    SET_ACL,
+    SET_DATA,
+    SUB_RECIPE_ARRAY,
+    TXN,
+)
+
+SUB_DATA = TXN.offset("data")
+HIGHEST_SUB = LOWEST + len(SUB_RECIPE_ARRAY)
+
+
+# Quotas
+
+
+@kernel("i8[], i8[,], const i8[], const u1[], const u1[], i8, i8, i8, i8")
+def count_quota(
+    state: Int64s,
+    quotas: Int64s,
+    by_path: Int64s,
+    kept: Bytes,
+    buf: Bytes,
+    at: int,
+    size: int,
+    nodes_more: int,
+    bytes_more: int,
+) -> None:
+    """Add to the longest path with a quota that a node is at or below (`getMaxPrefixWithQuota`, `updateQuotaStat`)."""
+    if not state[QUOTAS]:
+        return
+    mask = len(by_path) - 1
+    found = -1
+    crc = ONES
+    done = 0
+    for i in range(1, size + 1):
+        if i < size and load_u8(buf, at + i) != SLASH:
+            continue
+        crc = crc32_raw(crc, buf, at + done, at + i)
+        done = i
+        place = crc & mask
+        while by_path[place] != 0:
+            one = by_path[place] - 1
+            if (
+                quotas[one, Q_HASH] == crc
+                and quotas[one, Q_SIZE] == i
+                and same(kept, quotas[one, Q_AT], buf, at, i)
+            ):
+                found = one
+                break
+            place = (place + 1) & mask
+    if found >= 0:
+        quotas[found, Q_COUNT] += nodes_more
+        quotas[found, Q_BYTES] += bytes_more
+        quotas[found, Q_TOUCHED] = 1
+        state[PENDING] = 1
+
+
+# Applying
+
+
+@kernel("const u1[], const i8[,], i8")
+def hash_path(buf: Bytes, bodies: Int64s, i: int) -> int:
+    """The CRC-32 register after the path of a body; "/" is another name of the root, whose path is empty."""
+    at = bodies[i, PATH_AT]
+    size = max(bodies[i, PATH_LENGTH], 0)
+    if size == 1 and load_u8(buf, at) == SLASH:
+        size = 0
+    return crc32_raw(ONES, buf, at, at + size)
+
+
+@kernel("const u1[], const i8[,], i8[]")
+def hash_paths(buf: Bytes, bodies: Int64s, out: Int64s) -> None:
+    for i in range(len(out)):
+        out[i] = hash_path(buf, bodies, i)
+
+
+@kernel("const i8[], i8, i8, const i8[], const i8[,], const u1[]")
+def ask(crcs: Int64s, first: int, stop: int, table: Int64s, nodes: Int64s, arena: Bytes) -> int:
+    """Look at all that the next transactions will look at: one after the other they would wait for it one after the other. Returns
+    something that depends on all of it."""
+    mask = len(table) - 1
+    last = len(arena) - 1
+    out = 0
+    for i in range(first, stop):
+        out ^= table[crcs[i] & mask]
+    for i in range(first, stop):
+        entry = table[crcs[i] & mask]
+        if entry > 0:
+            row = (entry & ROW_MASK) - 1
+            out ^= nodes[row, N_PATH] ^ nodes[row, N_CTIME] ^ nodes[row, N_DIGEST]
+    for i in range(first, stop):
+        entry = table[crcs[i] & mask]
+        if entry > 0:
+            row = (entry & ROW_MASK) - 1
+            out ^= load_u8(arena, min(nodes[row, N_PATH], last)) ^ load_u8(
+                arena, min(nodes[row, N_DATA] + 64, last)
+            )
+    return out
+
+
+@kernel("i8[], i8[,], i8, i8, i8")
+def note(state: Int64s, notes: Int64s, code: int, at: int, size: int) -> None:
+    """Remember what a transaction met, as long as there is room; all are counted."""
+    state[COUNTED] += 1
+    n = state[NOTES]
+    if n < len(notes):
+        notes[n, NOTE_RECORD] = state[RECORD]
+        notes[n, NOTE_SUB] = state[SUB]
+        notes[n, NOTE_CODE] = code
+        notes[n, NOTE_AT] = at
+        notes[n, NOTE_SIZE] = size
+        state[NOTES] = n + 1
+
+
+@kernel("i8[], i8, i8")
+def die(state: Int64s, code: int, detail: int) -> int:
+    state[CODE] = code
+    state[DETAIL] = detail
+    return DIED
+
+
+@kernel("i8[], i8[,], i8, i8, i8, u1[]")
+def set_cversion(state: Int64s, nodes: Int64s, parent: int, number: int, zxid: int, stat: Bytes) -> None:
+    """The parent's cversion as the transaction says, -1: one more; as it was up to 3.5."""
+    nodes[parent, N_CVERSION] = one_more(nodes[parent, N_CVERSION]) if number == -1 else number
+    nodes[parent, N_PZXID] = zxid
+    changed(state, nodes, parent, stat)
+
+
+@kernel("i8")
+def one_more(number: int) -> int:
+    """Of 32 bits."""
+    return number + 1 if number < 0x7FFFFFFF else -0x80000000
+
+
+@kernel("i8[], i8[,], i8, i8, i8, u1[]")
+def grow_cversion(state: Int64s, nodes: Int64s, parent: int, number: int, zxid: int, stat: Bytes) -> None:
+    """The parent's cversion is not made less by a transaction that is in the snapshot already."""
+    if number == -1:
+        number = one_more(nodes[parent, N_CVERSION])
+    if number > nodes[parent, N_CVERSION]:
+        nodes[parent, N_CVERSION] = number
+        nodes[parent, N_PZXID] = zxid
+        changed(state, nodes, parent, stat)
+
+
+@kernel(
+    "const u1[], i8, const i8[,], i8, i8, i8, i8, i8[], u1[], i8[,], i8[], i8[,], i8[], i8[,], i8[,], i8[], const u1[], i8[,], const i8[],"
+    " const u1[], u1[], i8[,]"
+)
+def create(
+    buf: Bytes,
+    kind: int,
+    bodies: Int64s,
+    body: int,
+    client: int,
+    zxid: int,
+    time: int,
+    state: Int64s,
+    arena: Bytes,
+    nodes: Int64s,
+    table: Int64s,
+    sessions: Int64s,
+    hashed: Int64s,
+    slots: Int64s,
+    forms: Int64s,
+    lists: Int64s,
+    acl_bytes: Bytes,
+    quotas: Int64s,
+    by_path: Int64s,
+    quota_bytes: Bytes,
+    stat: Bytes,
+    notes: Int64s,
+) -> int:
+    """`DataTree.createNode`. Nothing is changed where it says that it needs something."""
+    at = bodies[body, PATH_AT]
+    size = bodies[body, PATH_LENGTH]
+    owner = 0
+    if kind == CREATE_TTL:
+        if bodies[body, TIME_TO_LIVE] <= 0 or bodies[body, TIME_TO_LIVE] > TTL_MAX:
+            return die(state, BAD_TTL, bodies[body, TIME_TO_LIVE])
+        owner = TTL_OWNER | bodies[body, TIME_TO_LIVE]
+    elif kind == CREATE_CONTAINER:
+        owner = CONTAINER
+    elif bodies[body, FLAG]:
+        owner = client
+    if size == NULL:
+        return die(state, IS_NULL, 0)
+    cut = last_slash(buf, at, size)
+    if cut < 0:
+        return die(state, NO_SLASH, size)
+    crc = crc32_raw(ONES, buf, at, at + cut)
+    parent = find(arena, nodes, table, crc, buf, at, cut)
+    if parent < 0:
+        note(state, notes, NONODE, at, size)
+        return DONE
+    if no_acl(state, nodes, slots, parent) != OPEN_ACL:
+        return die(state, NO_ACL, no_acl(state, nodes, slots, parent))
+    length = max(bodies[body, DATA_LENGTH], 0)
+    if state[ROWS] >= len(nodes):
+        return NEED_ROWS
+    if len(arena) - state[USED] < size + length:
+        return NEED_BYTES
+    if 2 * (state[FILLED] + 1) > len(table):
+        return NEED_TABLE
+    if state[SESSIONS] >= len(sessions):
+        return NEED_SESSIONS
+    slot = -1
+    one = -1
+    if bodies[body, ACL_COUNT] != NULL:
+        start = bodies[body, ACL_AT]
+        _, stop, _ = skip_acl(buf, start, len(buf))
+        one = list_of(state, forms, slots, acl_bytes, buf, start, stop - start)
+        if one < 0:
+            state[DETAIL] = start
+            return NEED_ACL
+        if state[MONOTONIC]:
+            slot = convert(state, slots, lists, one)
+    number = bodies[body, VALUE] if bodies[body, FIELDS] & NUMBER else -1
+    if size > 1:
+        crc = crc32_raw(crc, buf, at + cut, at + size)
+        existing = find(arena, nodes, table, crc, buf, at, size)
+    else:
+        existing = parent  # "/" is another name of the root
+    if existing >= 0 and (state[BY_PATH] or existing == parent or nodes[existing, N_PARENT] == parent):
+        if state[BY_PATH]:
+            nodes[existing, N_ACL] = slot
+        note(state, notes, NODEEXISTS, at, size)
+        if kind == CREATE:
+            grow_cversion(state, nodes, parent, number, zxid, stat)
+        return DONE
+    if state[MONOTONIC]:
+        grow_cversion(state, nodes, parent, number, zxid, stat)
+    else:
+        set_cversion(state, nodes, parent, number, zxid, stat)
+        slot = convert(state, slots, lists, one) if bodies[body, ACL_COUNT] != NULL else -1
+    row = state[ROWS]
+    used = state[USED]
+    copy(arena, used, buf, at, size)
+    copy(arena, used + size, buf, bodies[body, DATA_AT], length)
+    state[USED] = used + size + length
+    nodes[row, N_PATH] = used
+    nodes[row, N_PATH_SIZE] = size
+    nodes[row, N_DATA] = used + size
+    nodes[row, N_DATA_SIZE] = bodies[body, DATA_LENGTH]
+    nodes[row, N_ROOM] = length
+    nodes[row, N_ACL] = slot
+    nodes[row, N_CZXID] = zxid
+    nodes[row, N_MZXID] = zxid
+    nodes[row, N_CTIME] = time
+    nodes[row, N_MTIME] = time
+    nodes[row, N_VERSION] = 0
+    nodes[row, N_CVERSION] = 0
+    nodes[row, N_AVERSION] = 0
+    nodes[row, N_OWNER] = owner
+    nodes[row, N_PZXID] = zxid
+    nodes[row, N_PARENT] = parent
+    nodes[row, N_CHILDREN] = 0
+    nodes[row, N_NEXT] = -1
+    nodes[row, N_ALIVE] = 1
+    nodes[row, N_BEGUN] = crc
+    nodes[row, N_DIGEST] = -1
+    state[ROWS] += 1
+    state[LIVE] += 1
+    nodes[parent, N_CHILDREN] += 1
+    if existing >= 0:
+        # It was left behind, and is no child of this parent.
+        leave(table, crc, existing, row)
+        bury(state, nodes, existing)
+    else:
+        enter(state, table, crc, row)
+    if state[DIGESTS] and counts(buf, at, at + size):
+        crc = crc32_raw(crc, arena, used + size, used + size + length)
+        nodes[row, N_BEGUN] = crc
+        nodes[row, N_DIGEST] = digest_of(nodes, row, crc, stat)
+        state[TOTAL] += nodes[row, N_DIGEST]
+    if owner_kind(owner, state[EXTENDED]) == INVALID:
+        return die(state, BAD_OWNER, owner)
+    own(state, nodes, sessions, hashed, row)
+    count_quota(state, quotas, by_path, quota_bytes, buf, at, size, 1, length)
+    if is_quota_node(buf, at, size, cut):
+        state[EVENT] = CREATED
+        state[EVENT_ROW] = row
+    return DONE
+
+
+@kernel(
+    "const u1[], i8, i8, i8, i8[], u1[], i8[,], i8[], i8[,], i8[], i8[,], const i8[], const u1[], u1[], i8[,]"
+)
+def delete(
+    buf: Bytes,
+    at: int,
+    size: int,
+    zxid: int,
+    state: Int64s,
+    arena: Bytes,
+    nodes: Int64s,
+    table: Int64s,
+    slots: Int64s,
+    lists: Int64s,
+    quotas: Int64s,
+    by_path: Int64s,
+    quota_bytes: Bytes,
+    stat: Bytes,
+    notes: Int64s,
+) -> int:
+    """`DataTree.deleteNode`."""
+    if size == NULL:
+        return die(state, IS_NULL, 0)
+    cut = last_slash(buf, at, size)
+    if cut < 0:
+        return die(state, NO_SLASH, size)
+    crc = crc32_raw(ONES, buf, at, at + cut)
+    parent = find(arena, nodes, table, crc, buf, at, cut)
+    crc = crc32_raw(crc, buf, at + cut, at + size)
+    row = find(arena, nodes, table, crc, buf, at, size) if size > 1 else -1
+    if state[MONOTONIC]:
+        if parent >= 0 and zxid > nodes[parent, N_PZXID]:
+            nodes[parent, N_PZXID] = zxid
+            changed(state, nodes, parent, stat)
+        if parent < 0 or row < 0:
+            note(state, notes, NONODE, at, size)
+            return DONE
+    elif row < 0:
+        note(state, notes, NONODE, at, size)
+        return DONE
+    elif parent < 0:
+        leave(table, crc, row, -1)
+        bury(state, nodes, row)
+        release(slots, lists, nodes[row, N_ACL])
+        note(state, notes, NONODE, at, size)
+        return DONE
+    else:
+        nodes[parent, N_PZXID] = zxid
+        changed(state, nodes, parent, stat)
+    for one in (row, parent):
+        if no_acl(state, nodes, slots, one) != OPEN_ACL:
+            return die(state, NO_ACL, no_acl(state, nodes, slots, one))
+    if nodes[row, N_PARENT] == parent:
+        nodes[parent, N_CHILDREN] -= 1
+    leave(table, crc, row, -1)
+    bury(state, nodes, row)
+    release(slots, lists, nodes[row, N_ACL])
+    count_quota(state, quotas, by_path, quota_bytes, buf, at, size, -1, -max(nodes[row, N_DATA_SIZE], 0))
+    if is_quota_node(buf, at, size, cut):
+        state[EVENT] = DELETED
+        state[EVENT_ROW] = row
+    return DONE
+
+
+@kernel(
+    "const u1[], const i8[,], i8, i8, i8, i8, i8[], u1[], i8[,], i8[], const i8[,], i8[,], const i8[], const u1[], u1[], i8[,]"
+)
+def set_data(
+    buf: Bytes,
+    bodies: Int64s,
+    body: int,
+    crc: int,
+    zxid: int,
+    time: int,
+    state: Int64s,
+    arena: Bytes,
+    nodes: Int64s,
+    table: Int64s,
+    slots: Int64s,
+    quotas: Int64s,
+    by_path: Int64s,
+    quota_bytes: Bytes,
+    stat: Bytes,
+    notes: Int64s,
+) -> int:
+    """`DataTree.setData`. `crc` is that of the path (`hash_path`)."""
+    at = bodies[body, PATH_AT]
+    size = bodies[body, PATH_LENGTH]
+    if size == NULL:
+        return die(state, IS_NULL, 0)
+    named = 0 if size == 1 and load_u8(buf, at) == SLASH else size
+    row = find(arena, nodes, table, crc, buf, at, named)
+    if row < 0:
+        note(state, notes, NONODE, at, size)
+        return DONE
+    if no_acl(state, nodes, slots, row) != OPEN_ACL:
+        return die(state, NO_ACL, no_acl(state, nodes, slots, row))
+    length = max(bodies[body, DATA_LENGTH], 0)
+    if length > nodes[row, N_ROOM]:
+        if len(arena) - state[USED] < length:
+            return NEED_BYTES
+        state[GARBAGE] += nodes[row, N_ROOM]
+        nodes[row, N_DATA] = state[USED]
+        nodes[row, N_ROOM] = length
+        state[USED] += length
+    copy(arena, nodes[row, N_DATA], buf, bodies[body, DATA_AT], length)
+    more = length - max(nodes[row, N_DATA_SIZE], 0)
+    nodes[row, N_DATA_SIZE] = bodies[body, DATA_LENGTH]
+    nodes[row, N_MTIME] = time
+    nodes[row, N_MZXID] = zxid
+    nodes[row, N_VERSION] = bodies[body, VALUE]
+    if state[DIGESTS] and nodes[row, N_DIGEST] >= 0:
+        nodes[row, N_BEGUN] = crc32_raw(crc, arena, nodes[row, N_DATA], nodes[row, N_DATA] + length)
+        changed(state, nodes, row, stat)
+    count_quota(state, quotas, by_path, quota_bytes, buf, at, size, 0, more)
+    cut = last_slash(buf, at, size)
+    if cut > 0 and is_quota_node(buf, at, size, cut):
+        state[EVENT] = CHANGED
+        state[EVENT_ROW] = row
+    return DONE
+
+
+@kernel("const u1[], const i8[,], i8, i8[], u1[], i8[,], i8[], i8[,], i8[,], i8[], const u1[], u1[], i8[,]")
+def set_acl(
+    buf: Bytes,
+    bodies: Int64s,
+    body: int,
+    state: Int64s,
+    arena: Bytes,
+    nodes: Int64s,
+    table: Int64s,
+    slots: Int64s,
+    forms: Int64s,
+    lists: Int64s,
+    acl_bytes: Bytes,
+    stat: Bytes,
+    notes: Int64s,
+) -> int:
+    """`DataTree.setACL`."""
+    at = bodies[body, PATH_AT]
+    size = bodies[body, PATH_LENGTH]
+    if size == NULL:
+        return die(state, IS_NULL, 0)
+    named = 0 if size == 1 and load_u8(buf, at) == SLASH else size
+    crc = crc32_raw(ONES, buf, at, at + named)
+    row = find(arena, nodes, table, crc, buf, at, named)
+    if row < 0:
+        note(state, notes, NONODE, at, size)
+        return DONE
+    one = -1
+    if bodies[body, ACL_COUNT] != NULL:
+        start = bodies[body, ACL_AT]
+        _, stop, _ = skip_acl(buf, start, len(buf))
+        one = list_of(state, forms, slots, acl_bytes, buf, start, stop - start)
+        if one < 0:
+            state[DETAIL] = start
+            return NEED_ACL
+    release(slots, lists, nodes[row, N_ACL])
+    nodes[row, N_ACL] = -1 if one < 0 else convert(state, slots, lists, one)
+    nodes[row, N_AVERSION] = bodies[body, VALUE]
+    changed(state, nodes, row, stat)
+    return DONE
+
+
+@kernel("const u1[], i8, i8, i8")
+def parts_of(buf: Bytes, at: int, end: int, count: int) -> tuple[int, int]:
+    """Whether the transactions of a multi are there as such (their bodies are not looked at), and whether one of them is an error."""
+    failed = 0
+    for _ in range(count):
+        if end - at < SUB_DATA + 4:
+            return 0, 0
+        length = load_i32be(buf, at + SUB_DATA)
+        failed |= load_i32be(buf, at) == ERROR
+        at += SUB_DATA + 4
+        if length < NULL or length > end - at:
+            return 0, 0
+        at += max(length, 0)
+    return 1, failed
+
+
+@kernel("const u1[], i8, const i8[,], i8")
+def is_multi(buf: Bytes, end: int, bodies: Int64s, i: int) -> int:
+    """Whether a server reads a multi, a part of which can't be read: it is looked into only when it is applied."""
+    at = bodies[i, LIST_AT]
+    if end - at < 4:
+        return 0
+    whole, _ = parts_of(buf, at + 4, end, bodies[i, LIST_COUNT])
+    return whole
+
+
+@kernel(
+    "const u1[], const i8[], const i8[,], const i8[,], const i8[], i8[,], i8[], u1[], i8[,], i8[], i8[,], i8[], i8[,], i8[,], i8[], const u1[],"
+    " i8[,], const i8[], const u1[], u1[], i8[], i8[,]"
+)
+def apply(
+    buf: Bytes,
+    ends: Int64s,
+    heads: Int64s,
+    bodies: Int64s,
+    crcs: Int64s,
+    part: Int64s,
+    state: Int64s,
+    arena: Bytes,
+    nodes: Int64s,
+    table: Int64s,
+    sessions: Int64s,
+    hashed: Int64s,
+    slots: Int64s,
+    forms: Int64s,
+    lists: Int64s,
+    acl_bytes: Bytes,
+    quotas: Int64s,
+    by_path: Int64s,
+    quota_bytes: Bytes,
+    stat: Bytes,
+    digests: Int64s,
+    notes: Int64s,
+) -> int:
+    """Apply transactions from `state[RECORD]` on, whose headers and bodies were measured; `ends` are those of their payloads."""
+    while state[RECORD] < len(heads):
+        i = state[RECORD]
+        zxid = heads[i, ZXID]
+        kind = heads[i, TYPE]
+        client = heads[i, SESSION]
+        time = heads[i, TIME]
+        if zxid > state[UPTO]:
+            return REACHED
+        if i % AHEAD == 0 and len(table) >= LARGE:
+            state[ASKED] ^= ask(crcs, i, min(i + AHEAD, len(crcs)), table, nodes, arena)
+        why = DONE
+        if bodies[i, STATUS] != SOUND and not (kind == MULTI and is_multi(buf, ends[i], bodies, i)):
+            note(state, notes, UNREAD, 0, 0)
+            digests[i] = state[TOTAL]
+            state[UNAPPLIED] += 1
+            state[RECORD] += 1
+            continue
+        if kind in (SET_DATA, RECONFIG):
+            why = set_data(
+                buf, bodies, i, crcs[i], zxid, time, state, arena, nodes, table, slots, quotas, by_path, quota_bytes, stat, notes
+            )  # fmt: skip
+        elif kind in (CREATE, CREATE2, CREATE_TTL, CREATE_CONTAINER):
+            why = create(
+                buf, kind, bodies, i, client, zxid, time, state, arena, nodes, table, sessions, hashed, slots, forms, lists, acl_bytes,
+                quotas, by_path, quota_bytes, stat, notes,
+            )  # fmt: skip
+        elif kind in (DELETE, DELETE_CONTAINER):
+            why = delete(
+                buf, bodies[i, PATH_AT], bodies[i, PATH_LENGTH], zxid, state, arena, nodes, table, slots, lists, quotas, by_path,
+                quota_bytes, stat, notes,
+            )  # fmt: skip
+        elif kind == SET_ACL:
+            why = set_acl(
+                buf, bodies, i, state, arena, nodes, table, slots, forms, lists, acl_bytes, stat, notes
+            )
+        elif kind == CREATE_SESSION:
+            if state[SESSIONS] >= len(sessions):
+                return NEED_SESSIONS
+            session = session_of(state, sessions, hashed, client)
+            sessions[session, Z_TIMEOUT] = bodies[i, VALUE]
+            sessions[session, Z_OPEN] = 1
+        elif kind == CLOSE_SESSION:
+            why = close_session(
+                buf, bodies, i, client, zxid, state, arena, nodes, table, sessions, hashed, slots, lists, quotas, by_path, quota_bytes,
+                stat, notes,
+            )  # fmt: skip
+        elif kind == MULTI:
+            why = multi(
+                buf, ends[i], bodies, i, part, client, zxid, time, state, arena, nodes, table, sessions, hashed, slots, forms, lists,
+                acl_bytes, quotas, by_path, quota_bytes, stat, notes,
+            )  # fmt: skip
+        if why != DONE and why != HAPPENED:
+            return why
+        if why == DONE:
+            # All of the record is done.
+            state[SUB] = -1
+            state[POSITION] = 0
+            state[LAST] = max(state[LAST], zxid)
+            digests[i] = state[TOTAL]
+            state[RECORD] += 1
+        if state[EVENT]:
+            return HAPPENED
+    return DONE
+
+
+@kernel(
+    "const u1[], i8, const i8[,], i8, i8[,], i8, i8, i8, i8[], u1[], i8[,], i8[], i8[,], i8[], i8[,], i8[,], i8[], const u1[], i8[,],"
+    " const i8[], const u1[], u1[], i8[,]"
+)
+def multi(
+    buf: Bytes,
+    end: int,
+    bodies: Int64s,
+    i: int,
+    part: Int64s,
+    client: int,
+    zxid: int,
+    time: int,
+    state: Int64s,
+    arena: Bytes,
+    nodes: Int64s,
+    table: Int64s,
+    sessions: Int64s,
+    hashed: Int64s,
+    slots: Int64s,
+    forms: Int64s,
+    lists: Int64s,
+    acl_bytes: Bytes,
+    quotas: Int64s,
+    by_path: Int64s,
+    quota_bytes: Bytes,
+    stat: Bytes,
+    notes: Int64s,
+) -> int:
+    """The transactions of a multi from part `state[SUB]` on, which is at `state[POSITION]`; none where one of them is an error. It ends at
+    one that can't be read, or can't be in a multi."""
+    count = bodies[i, LIST_COUNT]
+    if count == NULL:
+        return die(state, IS_NULL, 0)
+    _, failed = parts_of(buf, bodies[i, LIST_AT] + 4, end, count)
+    if not state[POSITION]:
+        state[SUB] = 0
+    at = state[POSITION] if state[POSITION] else bodies[i, LIST_AT] + 4
+    while state[SUB] < count:
+        kind = load_i32be(buf, at)
+        start = at + SUB_DATA + 4
+        length = load_i32be(buf, at + SUB_DATA)
+        if length == NULL:
+            return die(state, IS_NULL, 0)
+        stop = start + length
+        fields = SUB_RECIPE_ARRAY[kind - LOWEST] if LOWEST <= kind < HIGHEST_SUB else 0
+        if fields == 0 or measure_body(buf, kind, fields, start, stop, part, 0) != SOUND:
+            note(state, notes, MARSHALLING, 0, 0)
+            return DONE
+        why = DONE
+        if failed:
+            pass
+        elif kind == SET_DATA:
+            why = set_data(
+                buf, part, 0, hash_path(buf, part, 0), zxid, time, state, arena, nodes, table, slots, quotas, by_path, quota_bytes, stat, notes
+            )  # fmt: skip
+        elif kind in (DELETE, DELETE_CONTAINER):
+            why = delete(
+                buf, part[0, PATH_AT], part[0, PATH_LENGTH], zxid, state, arena, nodes, table, slots, lists, quotas, by_path,
+                quota_bytes, stat, notes,
+            )  # fmt: skip
+        elif kind != CHECK:
+            why = create(
+                buf, kind, part, 0, client, zxid, time, state, arena, nodes, table, sessions, hashed, slots, forms, lists, acl_bytes,
+                quotas, by_path, quota_bytes, stat, notes,
+            )  # fmt: skip
+        if why == DONE:
+            at = stop
+            state[SUB] += 1
+        state[POSITION] = at
+        if why != DONE:
+            return why
+        if state[EVENT]:
+            return HAPPENED
+    return DONE
+
+
+@kernel(
+    "const u1[], const i8[,], i8, i8, i8, i8[], u1[], i8[,], i8[], i8[,], const i8[], i8[,], i8[], i8[,], const i8[], const u1[], u1[],"
+    " i8[,]"
+)
+def close_session(
+    buf: Bytes,
+    bodies: Int64s,
+    i: int,
+    client: int,
+    zxid: int,
+    state: Int64s,
+    arena: Bytes,
+    nodes: Int64s,
+    table: Int64s,
+    sessions: Int64s,
+    hashed: Int64s,
+    slots: Int64s,
+    lists: Int64s,
+    quotas: Int64s,
+    by_path: Int64s,
+    quota_bytes: Bytes,
+    stat: Bytes,
+    notes: Int64s,
+) -> int:
+    """`DataTree.killSession`: the nodes that the transaction names, then what the session owns besides."""
+    session = session_row(sessions, hashed, client)
+    if session >= 0:
+        sessions[session, Z_OPEN] = 0
+    count = bodies[i, LIST_COUNT] if bodies[i, FIELDS] & PATHS and state[NAMED_PATHS] else 0
+    if not state[POSITION]:
+        state[POSITION] = bodies[i, LIST_AT] + 4
+        state[SUB] = 0
+    while state[SUB] < count:
+        size = load_i32be(buf, state[POSITION])
+        why = delete(
+            buf, state[POSITION] + 4, size, zxid, state, arena, nodes, table, slots, lists, quotas, by_path, quota_bytes, stat, notes
+        )  # fmt: skip
+        if why != DONE:
+            return why
+        state[POSITION] += 4 + size
+        state[SUB] += 1
+        if state[EVENT]:
+            return HAPPENED
+    if session < 0:
+        return DONE
+    return delete_owned(
+        session,
+        zxid,
+        state,
+        arena,
+        nodes,
+        table,
+        sessions,
+        slots,
+        lists,
+        quotas,
+        by_path,
+        quota_bytes,
+        stat,
+        notes,
+    )
+
+
+@kernel("i8, i8, i8[], u1[], i8[,], i8[], i8[,], i8[,], i8[], i8[,], const i8[], const u1[], u1[], i8[,]")
+def delete_owned(
+    session: int,
+    zxid: int,
+    state: Int64s,
+    arena: Bytes,
+    nodes: Int64s,
+    table: Int64s,
+    sessions: Int64s,
+    slots: Int64s,
+    lists: Int64s,
+    quotas: Int64s,
+    by_path: Int64s,
+    quota_bytes: Bytes,
+    stat: Bytes,
+    notes: Int64s,
+) -> int:
+    """Delete the nodes of a session. Where a note is of one, its place is -1 - the place in the arena."""
+    while sessions[session, Z_HEAD] >= 0:
+        row = sessions[session, Z_HEAD]
+        sessions[session, Z_HEAD] = nodes[row, N_NEXT]
+        if not nodes[row, N_ALIVE]:
+            continue
+        noted = state[NOTES]
+        why = delete(
+            arena, nodes[row, N_PATH], nodes[row, N_PATH_SIZE], zxid, state, arena, nodes, table, slots, lists, quotas, by_path,
+            quota_bytes, stat, notes,
+        )  # fmt: skip
+        if state[NOTES] > noted:
+            notes[noted, NOTE_AT] = -1 - nodes[row, N_PATH]
+        if why != DONE:
+            return why
+        if state[EVENT]:
+            return HAPPENED
+    return DONE

@@ -1,0 +1,526 @@
+"""What is in transactions, by kernels over many of them: where the fields of bodies lie, and the columns made of that.
+
+A measured body is a row of int64: where its path, its data, its list lie, and its numbers. The fields of a body come in one order in
+all types, so `txns.RECIPES`, made from the descriptions, says which are there. The transactions of multis are bodies too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from logwright.codec.base import Bytes
+from logwright.codec.columns import constant, contents, numbers
+from logwright.codec.intrinsics import load_i32be, load_i64be, load_u8
+from logwright.codec.java import java_strings
+from logwright.codec.kernel import kernel
+from logwright.codec.zookeeper.jute import (
+    ACL_RAW_TYPE,
+    ACL_TYPE,
+    NULL,
+    PLAIN_TEXT,
+    Int64s,
+    acl_entries,
+    binary,
+    skip_acl,
+    skip_bytes,
+    string_entries,
+    text_kind,
+)
+from logwright.codec.zookeeper.txns import (
+    ACLS,
+    CLOSE_SESSION,
+    CREATE,
+    DATA,
+    DIGEST_VERSION,
+    EPHEMERAL,
+    HIGHEST,
+    LOWEST,
+    NUMBER,
+    NUMBER_OF,
+    NUMBERS,
+    PATH,
+    PATHS,
+    PAYLOAD,
+    RECIPE_ARRAY,
+    SUB_RECIPE_ARRAY,
+    TTL,
+    TXN,
+    TXN_DIGEST,
+    TXN_HEADER,
+    TXNS,
+    TYPE_NAMES,
+)
+
+_TYPE = PAYLOAD.offset("type")
+_DIGEST_SIZE = TXN_DIGEST.head_size
+_TREE_DIGEST = TXN_DIGEST.offset("tree_digest")
+_DATA_OF_TXN = TXN.offset("data")
+_SUB_MIN = TXN.min_size
+
+(
+    TYPE, STATUS, FIELDS, PATH_AT, PATH_LENGTH, DATA_AT, DATA_LENGTH, ACL_AT, ACL_COUNT, FLAG, VALUE, TIME_TO_LIVE, LIST_AT,
+    LIST_COUNT, PLAIN, END, DIGEST, DIGEST_VALUE,
+) = range(18)  # fmt: skip
+"""Of a body: its type; what is wrong with it; which fields it has; where path and data lie, and their lengths (-1 for null or none);
+where the ACL lies (its count) and how many entries it has (-1); the ephemeral byte; its 32-bit number; its TTL; where the list of
+paths or transactions lies and how many these are (-1); whether just these bytes come again from what rows say; where it ends; the
+digest's version (`NO_DIGEST` for none) and value."""
+MEASURES = 18
+NO_DIGEST = -(1 << 62)
+
+SOUND, SHORT, BAD_LENGTH, UNSUPPORTED, NO_HEADER = range(5)
+"""A body is well; ends early; has a length that can't be; is of a type that no reader takes; there is not even a header."""
+_MAX_LENGTH = 2 * 0xFFFFF
+"""Lengths above are refused before it is seen whether so many bytes are there (`BinaryInputArchive.checkLength`)."""
+
+
+@kernel("const u1[], i8, i8, i8, i8, i8[,], i8")
+def measure_body(buf: Bytes, kind: int, fields: int, at: int, end: int, out: Int64s, i: int) -> int:
+    """Read a body of these fields at `at` into row `i` of `out`; returns its status. Lists are skipped, transactions are not."""
+    out[i, TYPE] = kind
+    out[i, FIELDS] = fields
+    out[i, PATH_AT] = at
+    out[i, PATH_LENGTH] = NULL
+    out[i, DATA_AT] = at
+    out[i, DATA_LENGTH] = NULL
+    out[i, ACL_AT] = at
+    out[i, ACL_COUNT] = NULL
+    out[i, FLAG] = 0
+    out[i, VALUE] = 0
+    out[i, TIME_TO_LIVE] = 0
+    out[i, LIST_AT] = at
+    out[i, LIST_COUNT] = NULL
+    out[i, PLAIN] = 1
+    out[i, END] = at
+    out[i, DIGEST] = NO_DIGEST
+    out[i, DIGEST_VALUE] = 0
+    out[i, STATUS] = SHORT
+    if fields & PATH:
+        length, stop = skip_bytes(buf, at, end)
+        if stop < 0:
+            if length < 0 or length > _MAX_LENGTH:
+                out[i, STATUS] = BAD_LENGTH
+            return int(out[i, STATUS])
+        out[i, PATH_AT] = at + 4
+        out[i, PATH_LENGTH] = length
+        if text_kind(buf, at + 4, stop) != PLAIN_TEXT:
+            out[i, PLAIN] = 0
+        at = stop
+    if fields & DATA:
+        length, stop = skip_bytes(buf, at, end)
+        if stop < 0:
+            if length < 0 or length > _MAX_LENGTH:
+                out[i, STATUS] = BAD_LENGTH
+            return int(out[i, STATUS])
+        out[i, DATA_AT] = at + 4
+        out[i, DATA_LENGTH] = length
+        at = stop
+    if fields & ACLS:
+        count, stop, plain = skip_acl(buf, at, end)
+        if stop < 0:
+            return SHORT
+        out[i, ACL_AT] = at
+        out[i, ACL_COUNT] = count
+        if not plain:
+            out[i, PLAIN] = 0
+        at = stop
+    if fields & EPHEMERAL:
+        if at >= end:
+            return SHORT
+        flag = load_u8(buf, at)
+        out[i, FLAG] = flag
+        if flag > 1:
+            out[i, PLAIN] = 0
+        at += 1
+    if fields & NUMBER:
+        if end - at < 4:
+            return SHORT
+        out[i, VALUE] = load_i32be(buf, at)
+        at += 4
+    if fields & TTL:
+        if end - at < 8:
+            return SHORT
+        out[i, TIME_TO_LIVE] = load_i64be(buf, at)
+        at += 8
+    if fields & PATHS:
+        if end - at < 4:
+            return SHORT
+        count = load_i32be(buf, at)
+        out[i, LIST_AT] = at
+        out[i, LIST_COUNT] = max(count, NULL)
+        if count < 0:
+            # A null vector is not told from no body, other negative counts not from none.
+            out[i, PLAIN] = 0
+            if count < NULL:
+                out[i, LIST_COUNT] = 0
+        at += 4
+        if count > (end - at) // 4:
+            return SHORT
+        for _ in range(count):
+            length, stop = skip_bytes(buf, at, end)
+            if stop < 0:
+                if length < 0 or length > _MAX_LENGTH:
+                    out[i, STATUS] = BAD_LENGTH
+                return int(out[i, STATUS])
+            if text_kind(buf, at + 4, stop) != PLAIN_TEXT:
+                out[i, PLAIN] = 0
+            at = stop
+    out[i, END] = at
+    out[i, STATUS] = SOUND
+    return SOUND
+
+
+@kernel("const u1[], i8, i8, i8, const i8[], i8[,], i8")
+def measure_sub(
+    buf: Bytes, at: int, end: int, recipes_from: int, recipes: Int64s, out: Int64s, i: int
+) -> int:
+    """Read a transaction of a multi at `at` into row `i` of `out`; returns where it ends, -1 where it is not well."""
+    if end - at < _SUB_MIN:
+        return -1
+    kind = load_i32be(buf, at)
+    length = load_i32be(buf, at + _DATA_OF_TXN)
+    start = at + _DATA_OF_TXN + 4
+    if length < 0 or length > end - start:
+        return -1
+    stop = start + length
+    fields = 0
+    if recipes_from <= kind < recipes_from + len(recipes):
+        fields = recipes[kind - recipes_from]
+    if measure_body(buf, kind, fields, start, stop, out, i) != SOUND:
+        return -1
+    if fields == 0:
+        out[i, PLAIN] = 0  # not known: no reader applies it, nor what follows
+        out[i, END] = stop
+    return int(stop) if out[i, END] == stop else -1
+
+
+@kernel("const u1[], i8, i8, i8")
+def behind_parts(buf: Bytes, at: int, end: int, count: int) -> int:
+    """Where the transactions of a multi end by their lengths alone; -1 where they don't fit."""
+    for _ in range(count):
+        if end - at < _SUB_MIN:
+            return -1
+        length = load_i32be(buf, at + _DATA_OF_TXN)
+        at += _DATA_OF_TXN + 4
+        if length < 0 or length > end - at:
+            return -1
+        at += length
+    return at
+
+
+@kernel("const u1[], const i8[], const i8[], const i8[], const i8[], i8, i8[,], i8[,]")
+def measure_all(
+    buf: Bytes,
+    starts: Int64s,
+    ends: Int64s,
+    recipes: Int64s,
+    sub_recipes: Int64s,
+    lowest: int,
+    out: Int64s,
+    scratch: Int64s,
+) -> int:
+    """Read payloads `buf[starts[i] : ends[i]]` into the rows of `out`; returns how many transactions are in multis, in all."""
+    total = 0
+    for i in range(len(starts)):
+        at = starts[i]
+        end = ends[i]
+        if end - at < TXN_HEADER:
+            measure_body(buf, 0, 0, at, end, out, i)
+            out[i, STATUS] = NO_HEADER
+            continue
+        kind = load_i32be(buf, at + _TYPE)
+        at += TXN_HEADER
+        fields = 0
+        if lowest <= kind < lowest + len(recipes):
+            fields = recipes[kind - lowest]
+        if fields == 0:
+            measure_body(buf, kind, 0, at, end, out, i)
+            out[i, STATUS] = UNSUPPORTED
+            continue
+        if kind == CLOSE_SESSION:
+            # The body may be left out, and a digest may follow: see `txns`.
+            alone = end - at == _DIGEST_SIZE and load_i32be(buf, at) == DIGEST_VERSION
+            if alone or measure_body(buf, kind, fields, at, end, out, i) != SOUND:
+                measure_body(buf, kind, 0, at, end, out, i)
+            at = out[i, END]
+        elif fields & TXNS:
+            measure_body(buf, kind, 0, at, end, out, i)
+            out[i, FIELDS] = fields
+            out[i, STATUS] = SHORT
+            if end - at < 4:
+                continue
+            count = load_i32be(buf, at)
+            out[i, LIST_AT] = at
+            out[i, LIST_COUNT] = max(count, NULL)
+            if count < NULL:
+                out[i, LIST_COUNT] = 0
+            at += 4
+            if count > (end - at) // _SUB_MIN:
+                continue
+            plain = int(count >= 0)
+            for _ in range(count):
+                at = measure_sub(buf, at, end, lowest, sub_recipes, scratch, 0)
+                if at < 0:
+                    break
+                plain &= scratch[0, PLAIN]
+            if at < 0:
+                # A server looks into its parts only when it applies them, and has read the digest before.
+                at = behind_parts(buf, out[i, LIST_AT] + 4, end, count)
+                if at >= 0 and end - at >= _DIGEST_SIZE:
+                    out[i, DIGEST] = load_i32be(buf, at)
+                    out[i, DIGEST_VALUE] = load_i64be(buf, at + _TREE_DIGEST)
+                continue
+            if not plain:
+                out[i, PLAIN] = 0
+            out[i, STATUS] = SOUND
+            total += max(count, 0)
+        else:
+            status = measure_body(buf, kind, fields, at, end, out, i)
+            if status != SOUND and kind == CREATE and status == SHORT:
+                status = measure_body(buf, kind, fields & ~NUMBER, at, end, out, i)
+            if status != SOUND:
+                continue
+            at = out[i, END]
+        if end - at >= _DIGEST_SIZE:
+            out[i, DIGEST] = load_i32be(buf, at)
+            out[i, DIGEST_VALUE] = load_i64be(buf, at + _TREE_DIGEST)
+            at += _DIGEST_SIZE
+        if at < end:
+            out[i, PLAIN] = 0
+        out[i, END] = at
+    return total
+
+
+@kernel("const u1[], const i8[], const i8[], const i8[], const i8[], i8, i8[,], i8[]")
+def measure_subs(
+    buf: Bytes,
+    at: Int64s,
+    counts: Int64s,
+    ends: Int64s,
+    sub_recipes: Int64s,
+    lowest: int,
+    out: Int64s,
+    owner: Int64s,
+) -> int:
+    """Read the transactions of multis that are well, `counts[i]` of them at `at[i]`; `owner` is the multi of each."""
+    n = 0
+    for i in range(len(at)):
+        pos = at[i] + 4
+        for _ in range(counts[i]):
+            pos = measure_sub(buf, pos, ends[i], lowest, sub_recipes, out, n)
+            owner[n] = i
+            n += 1
+    return n
+
+
+# Columns
+
+_NAMES = contents(
+    pa.string(),
+    [TYPE_NAMES.get(kind, f"unknown {kind}").encode() for kind in range(LOWEST, HIGHEST + 1)],
+)
+_NUMBER_FIELD = np.array(
+    [NUMBERS.index(NUMBER_OF[kind]) if kind in NUMBER_OF else -1 for kind in range(LOWEST, HIGHEST + 1)],
+    np.int8,
+)
+_BIT_OF = {
+    "path": PATH, "path_raw": PATH, "data": DATA, "acl": ACLS, "acl_raw": ACLS, "ephemeral": EPHEMERAL, "ttl": TTL,
+    "paths_to_delete": PATHS, **dict.fromkeys(NUMBERS, NUMBER),
+}  # fmt: skip
+"""By column the field that it is of."""
+TXN_TYPE = pa.struct(
+    [
+        pa.field("type", pa.string()),
+        pa.field("path", pa.string()),
+        pa.field("data", pa.binary()),
+        pa.field("acl", ACL_TYPE),
+        pa.field("ephemeral", pa.bool_()),
+        pa.field("parent_cversion", pa.int32()),
+        pa.field("version", pa.int32()),
+        pa.field("ttl", pa.int64()),
+        pa.field("err", pa.int32()),
+    ]
+)
+"""A transaction of a multi."""
+TXNS_TYPE = pa.list_(TXN_TYPE)
+
+
+@dataclass
+class Bodies:
+    """Measured bodies of one buffer, one a row of `found`."""
+
+    buf: Bytes
+    found: Int64s
+
+    def __len__(self) -> int:
+        return len(self.found)
+
+    @classmethod
+    def of(cls, buf: Bytes, starts: Int64s, ends: Int64s) -> tuple[Bodies, int]:
+        """Those of payloads, and how many transactions are in the multis among them."""
+        out, scratch = np.empty((len(starts), MEASURES), np.int64), np.empty((1, MEASURES), np.int64)
+        total = measure_all(buf, starts, ends, RECIPE_ARRAY, SUB_RECIPE_ARRAY, LOWEST, out, scratch)
+        return cls(buf, out), int(total)
+
+    def pick(self, which: npt.NDArray[np.bool_] | Int64s) -> Bodies:
+        return Bodies(self.buf, np.ascontiguousarray(self.found[which]))
+
+    def subs(self, ends: Int64s, total: int) -> tuple[Bodies, Int64s]:
+        """The transactions of multis that are well, and which body each is of. `ends` is where payloads end."""
+        out, owner = np.empty((total, MEASURES), np.int64), np.empty(total, np.int64)
+        if not total:
+            return Bodies(self.buf, out), owner
+        counts = np.where(self.in_multis, np.maximum(self.found[:, LIST_COUNT], 0), 0)
+        at = np.ascontiguousarray(self.found[:, LIST_AT])
+        measure_subs(self.buf, at, counts, ends, SUB_RECIPE_ARRAY, LOWEST, out, owner)
+        return Bodies(self.buf, out), owner
+
+    @property
+    def in_multis(self) -> npt.NDArray[np.bool_]:
+        which: npt.NDArray[np.bool_] = (self.found[:, FIELDS] & TXNS != 0) & (self.found[:, STATUS] == SOUND)
+        return which
+
+    def joined(self, other: Bodies, order: Int64s) -> Bodies:
+        """Of these and others of the same buffer, in an order."""
+        return Bodies(self.buf, np.concatenate((self.found, other.found))[order])
+
+    # One column each
+
+    def column(self, name: str, kind: pa.DataType) -> pa.Array:
+        """A column of fields of bodies."""
+        found = self.found
+        if name == "type":
+            return type_names(found[:, TYPE])
+        bit = _BIT_OF.get(name)
+        if bit is not None and not self._present & bit:
+            return pa.nulls(len(found), kind)
+        if name in ("path", "path_raw"):
+            stored = self._bytes(PATH_AT, PATH_LENGTH)
+            text, wrong = self._text(stored)
+            if name == "path":
+                return text
+            return pa.nulls(len(found), kind) if wrong is None else _where(stored, wrong)
+        if name == "data":
+            return self._bytes(DATA_AT, DATA_LENGTH)
+        if name == "acl":
+            return self.acl()[0]
+        if name == "acl_raw":
+            return self.acl()[1]
+        if name == "ephemeral":
+            return numbers(kind, found[:, FLAG] != 0, found[:, FIELDS] & EPHEMERAL == 0)
+        if name == "ttl":
+            return numbers(kind, found[:, TIME_TO_LIVE], found[:, FIELDS] & TTL == 0)
+        if name == "paths_to_delete":
+            return self.paths()
+        null = self._numbers != NUMBERS.index(name)
+        if null.all():
+            return pa.nulls(len(found), kind)
+        return numbers(kind, np.where(null, 0, found[:, VALUE]), null)
+
+    @cached_property
+    def _present(self) -> int:
+        """The fields that one body has at least."""
+        return int(np.bitwise_or.reduce(self.found[:, FIELDS]))
+
+    @cached_property
+    def _numbers(self) -> npt.NDArray[np.int8]:
+        """Which of `NUMBERS` the 32-bit number of each body is; -1: it has none."""
+        has = self.found[:, FIELDS] & NUMBER != 0
+        which: npt.NDArray[np.int8] = np.where(has, _NUMBER_FIELD[self._place()], np.int8(-1))
+        return which
+
+    def _place(self) -> Int64s:
+        return np.minimum(np.maximum(self.found[:, TYPE], LOWEST), HIGHEST) - LOWEST
+
+    def _bytes(self, at: int, length: int) -> pa.Array:
+        return binary(
+            self.buf,
+            np.ascontiguousarray(self.found[:, at]),
+            np.ascontiguousarray(self.found[:, length]),
+        )
+
+    def _text(self, stored: pa.Array) -> tuple[pa.Array, npt.NDArray[np.bool_] | None]:
+        """As `java_strings`; where all comes again, all text is known to be UTF-8."""
+        if self.found[:, PLAIN].all():
+            return stored.view(pa.string()), None
+        return java_strings(stored)
+
+    def acl(self) -> tuple[pa.Array, pa.Array]:
+        """The lists as Java reads their strings, and as they are where these are not UTF-8."""
+        counts = self.found[:, ACL_COUNT]
+        some = np.maximum(counts, 0)
+        total = int(some.sum())
+        perms = np.empty(total, np.int64)
+        starts, lengths = np.empty(2 * total, np.int64), np.empty(2 * total, np.int64)
+        acl_entries(self.buf, np.ascontiguousarray(self.found[:, ACL_AT]), some, perms, starts, lengths)
+        stored = [
+            binary(self.buf, np.ascontiguousarray(starts[k::2]), np.ascontiguousarray(lengths[k::2]))
+            for k in range(2)
+        ]
+        texts = [self._text(one) for one in stored]
+        number = numbers(pa.int32(), perms)
+        made = _list(ACL_TYPE, counts, [number, *(text for text, _ in texts)])
+        wrong = np.zeros(total, np.bool_)
+        for _, one in texts:
+            if one is not None:
+                wrong |= one
+        if not wrong.any():
+            return made, pa.nulls(len(self.found), ACL_RAW_TYPE)
+        raw = _list(ACL_RAW_TYPE, counts, [number, *stored])
+        before = np.concatenate(([0], np.cumsum(wrong)))
+        ends = np.concatenate(([0], np.cumsum(some)))
+        return made, _where(raw, before[ends[1:]] > before[ends[:-1]])
+
+    def paths(self) -> pa.Array:
+        """The paths that a closeSession deletes."""
+        has = self.found[:, FIELDS] & PATHS != 0
+        counts = np.where(has, self.found[:, LIST_COUNT], NULL)
+        some = np.maximum(counts, 0)
+        starts, lengths = np.empty(int(some.sum()), np.int64), np.empty(int(some.sum()), np.int64)
+        string_entries(self.buf, np.ascontiguousarray(self.found[:, LIST_AT]), some, starts, lengths)
+        return list_of(self._text(binary(self.buf, starts, lengths))[0], counts)
+
+    def txns(self, subs: Bodies) -> pa.Array:
+        """The transactions of multis, nested; `subs` are all of them."""
+        if not (self.found[:, FIELDS] & TXNS).any():
+            return pa.nulls(len(self.found), TXNS_TYPE)
+        has = self.in_multis
+        counts = np.where(has, self.found[:, LIST_COUNT], NULL)
+        children = [subs.column(one.name, one.type) for one in TXN_TYPE]
+        return _list(TXNS_TYPE, counts, children)
+
+
+def type_names(types: Int64s) -> pa.Array:
+    """ZooKeeper's names of types; "unknown 99" for others."""
+    if len(types) and (types == types[0]).all():
+        one = int(types[0])
+        return constant(pa.string(), TYPE_NAMES.get(one, f"unknown {one}"), len(types))
+    known = (types >= LOWEST) & (types <= HIGHEST)
+    if known.all():
+        return _NAMES.take(numbers(pa.int64(), types - LOWEST))
+    names = [TYPE_NAMES.get(one, f"unknown {one}").encode() for one in types.tolist()]
+    return contents(pa.string(), names)
+
+
+def _where(values: pa.Array, keep: npt.NDArray[np.bool_]) -> pa.Array:
+    """The values, null elsewhere."""
+    return values.take(numbers(pa.int64(), np.arange(len(values)), ~keep))
+
+
+def _list(kind: pa.DataType, counts: Int64s, children: list[pa.Array]) -> pa.Array:
+    return list_of(pa.StructArray.from_arrays(children, fields=list(kind.value_type)), counts)
+
+
+def list_of(values: pa.Array, counts: Int64s) -> pa.Array:
+    """Lists of so many values each, one after the other; -1 for null."""
+    ends = np.zeros(len(counts) + 1, np.int32)
+    np.cumsum(np.maximum(counts, 0), out=ends[1:])
+    null = counts < 0
+    bits = pa.py_buffer(np.packbits(~null, bitorder="little")) if null.any() else None
+    kind = pa.list_(values.type)
+    return pa.Array.from_buffers(kind, len(counts), [bits, pa.py_buffer(ends)], children=[values])

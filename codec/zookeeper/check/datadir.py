@@ -1,0 +1,271 @@
+"""The files of a data directory held against each other: which transactions are nowhere, and whether the tree is what it was.
+
+Severity: what is lost, or keeps a server from starting, is an error; what it passes over in silence, a warning.
+Source: `FileTxnSnapLog.restore`, `ZKDatabase`, `QuorumPeer.loadDataBase` of ZooKeeper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from logwright.codec.base import Frames, Window
+from logwright.codec.fault import Fault, Kind, Severity
+from logwright.codec.layout import Listing, Plan, PlannedFile
+from logwright.codec.mending import Cut
+from logwright.codec.option import Options
+from logwright.codec.zookeeper import files, names, trace
+from logwright.codec.zookeeper.columns import TTL_MASK
+from logwright.codec.zookeeper.files import DataFile
+from logwright.codec.zookeeper.jute import Int64s
+from logwright.codec.zookeeper.mend import reach, snapshots
+from logwright.codec.zookeeper.mend.examine import superseded_by, zxids
+from logwright.codec.zookeeper.mend.logs import Log
+from logwright.codec.zookeeper.mend.snapshots import Snapshot
+from logwright.codec.zookeeper.names import epoch_of, zxid_text
+from logwright.codec.zookeeper.records import TXN_FRAME
+from logwright.codec.zookeeper.replay import Tree
+from logwright.codec.zookeeper.trace import Trace
+from logwright.codec.zookeeper.txnlog import CODEC as LOG
+from logwright.codec.zookeeper.txns import HEADER_SIZE
+
+LAYOUT = "zookeeper.datadir"
+ADVICE = (
+    "Copy the directory before a server is started on it: it writes a snapshot over one of the same name, and deletes the nodes of "
+    "sessions that it does not know.",
+    "Never leave a copy called log.17.fixed or snapshot.16.bak in version-2: a server reads it. TxnLogToolkit -r makes such a one, and "
+    "takes what is damaged for right.",
+    "In an ensemble with a sound majority, delete version-2 of this server: it fetches the tree from the leader.",
+)
+_SILENT = (
+    "the server replays what comes behind on a tree that lacks them; from 3.9.4 on it does not start (Committed proposal cached out of "
+    "order) where it replays one before"
+)
+_MOST = 20
+
+
+class DataDirChecker:
+    """See `logwright.codec.layout.Checker`. `deep`: the transactions are replayed, and digests compared."""
+
+    def __init__(self, listing: Listing, plan: Plan, *, deep: bool) -> None:
+        self._listing, self._plan, self._deep = listing, plan, deep
+        self._found: list[tuple[str, Fault]] = []
+        self._records: dict[str, list[tuple[Int64s, Int64s, Int64s]]] = {}
+
+    def add(self, file: PlannedFile, window: Window, frames: Frames) -> None:
+        if file.codec == LOG.name:
+            frames = frames.pick(frames.header["kind"] == TXN_FRAME)
+            place = frames.start + window.offset, frames.end + window.offset
+            self._records.setdefault(file.name, []).append(
+                (*place, np.ascontiguousarray(frames.header["zxid"]))
+            )
+
+    def finish(self) -> Iterator[tuple[str, Fault]]:
+        logs = superseded_by([self._log(one) for one in files.logs(self._listing) if one.zxid >= 0])
+        for log in logs:
+            for cut in log.cut:
+                if cut.why:
+                    self._say(
+                        log.file,
+                        Kind.ORDER,
+                        cut.why,
+                        Severity.WARNING,
+                        "the server does not see it",
+                        cut.offset,
+                    )
+        some = self._snapshots()
+        sound = [one for one in some if one.sound and not one.cut]
+        self._without(some, sound, logs)
+        base = max((one.zxid for one in sound), default=0)
+        if sound or reach.fresh(logs):
+            self._gaps(logs, base, sound)
+            self._fuzzy(logs, sound)
+        self._epochs(int(max([base, *zxids(logs)[-1:].tolist()])))
+        if self._deep:
+            self._replay(logs, sound)
+        yield from self._found
+
+    def _log(self, one: DataFile) -> Log:
+        parts = self._records.get(one.name, [])
+        empty = np.empty(0, np.int64)
+        start, end, zxid = (np.concatenate([empty, *(part[k] for part in parts)]) for k in range(3))
+        found = Log(one.name, one.size, one.zxid, start, end, zxid)
+        apart = np.flatnonzero(start != np.concatenate(([HEADER_SIZE], end[:-1]))) if len(start) else empty
+        if len(apart):
+            # What lies between was told; what counts is what lies behind.
+            found.cut = [Cut(one.name, int(start[apart[0]]), 0, "")]
+        return found
+
+    def _snapshots(self) -> list[Snapshot]:
+        """Those that count, the newest first: up to the first sound one, and all where digests are compared."""
+        out = []
+        for one in reversed(files.snapshots(self._listing)):
+            if one.zxid < 0:
+                continue
+            found = snapshots.examine(self._listing, one.name, one.size, Options(snapshots.LIMITS))
+            out.append(found)
+            if found.sound and not found.cut and not self._deep:
+                break
+        return out
+
+    # What is missing
+
+    def _without(self, some: list[Snapshot], sound: list[Snapshot], logs: list[Log]) -> None:
+        """No snapshot is sound."""
+        if sound:
+            return
+        first = next((log.first for log in logs if len(log.zxid)), None)
+        what = "no snapshot is sound" if some else "there is no snapshot"
+        if first is None:
+            if some:
+                self._say("", Kind.LINK, f"{what}, and there are no transactions", Severity.ERROR, "")
+            return
+        if reach.fresh(logs):
+            text = (
+                f"{what}; the logs begin with the first transaction, so that the tree follows from them alone"
+            )
+            self._say("", Kind.LINK, text, Severity.ERROR, "")
+            return
+        text = f"{what}, and the logs begin with {zxid_text(first)}: what was before is in no file"
+        self._say("", Kind.LINK, text, Severity.ERROR, "")
+
+    def _gaps(self, logs: list[Log], base: int, sound: list[Snapshot]) -> None:
+        oldest = min((one.zxid for one in sound), default=0)
+        for gap in reach.gaps(logs, oldest):
+            log, at = reach.place(logs, gap.record)
+            if log.start[at] != (log.end[at - 1] if at else HEADER_SIZE):
+                continue  # the damage between them was told
+            span = reach.span(gap)
+            rows, lost = gap.last - gap.first + 1, {"first_zxid": gap.first, "last_zxid": gap.last}
+            if gap.last <= base:
+                text = f"{span} {reach.are(gap)} in no log; a later snapshot has what became of the tree"
+                system = "the server does not need them as long as that snapshot is sound"
+                self._say(log.file, Kind.LINK, text, Severity.WARNING, system, int(log.start[at]))
+                continue
+            text = f"{span} {reach.are(gap)} in no log and no snapshot"
+            self._say(log.file, Kind.LINK, text, Severity.ERROR, _SILENT, int(log.start[at]), rows, lost)
+
+    def _fuzzy(self, logs: list[Log], sound: list[Snapshot]) -> None:
+        if not sound:
+            return
+        newest = max(sound, key=lambda one: one.zxid)
+        until = reach.furthest(logs, newest.zxid)
+        if newest.until > until:
+            text = (
+                f"it was written while transactions up to {zxid_text(newest.until)} were made, and the logs tell of them up to "
+                f"{zxid_text(until)} only: of the others the tree may have some"
+            )
+            lost = {"first_zxid": until + 1, "last_zxid": newest.until}
+            self._say(newest.file, Kind.LINK, text, Severity.ERROR, "the server takes no notice", lost=lost)
+
+    def _epochs(self, last: int) -> None:
+        """Source: `QuorumPeer.loadDataBase`."""
+        current, accepted = self._plan.facts.get("current_epoch"), self._plan.facts.get("accepted_epoch")
+        if current is not None and current < epoch_of(last):
+            text = f"the current epoch is {current}, the last transaction, {zxid_text(last)}, is of epoch {epoch_of(last)}"
+            system = f"in an ensemble the server does not start: The current epoch, {current}, is older than the last zxid, {last}"
+            self._say(names.CURRENT_EPOCH, Kind.ORDER, text, Severity.ERROR, system)
+        if current is not None and accepted is not None and accepted < current:
+            text = f"the accepted epoch is {accepted}, less than the current one, {current}"
+            system = (
+                "in an ensemble the server does not start: The accepted epoch is less than the current epoch"
+            )
+            self._say(names.ACCEPTED_EPOCH, Kind.ORDER, text, Severity.ERROR, system)
+
+    # What is in the tree
+
+    def _replay(self, logs: list[Log], sound: list[Snapshot]) -> None:
+        """From the oldest snapshot that no transaction is missing behind; the newest is looked at in any case."""
+        ours = {one.name: one for one in files.snapshots(self._listing)}
+        newest = self._newest([ours[one.file] for one in sorted(sound, key=lambda one: -one.zxid)])
+        whole = [one for one in sound if not reach.gaps(logs, one.zxid)]
+        oldest = min(whole, key=lambda one: one.zxid, default=None)
+        if oldest is not None:
+            found = trace.trace(self._listing, ours[oldest.file])
+            later = None
+            if found.wrong and newest is not None and newest.name != oldest.file:
+                later = trace.trace(self._listing, newest)
+            self._told(found, oldest.file, later, "" if newest is None else newest.name)
+        elif newest is not None:
+            self._told(trace.trace(self._listing, newest), newest.name)
+        elif not sound and reach.fresh(logs):
+            self._told(trace.trace(self._listing, None), "")
+
+    def _newest(self, some: list[DataFile]) -> DataFile | None:
+        """The newest one that a server loads; what is wrong with those before it is told."""
+        for one in some:
+            tree, right, _ = trace.load(self._listing, one)
+            orphans = tree.orphans()
+            for path in orphans[:_MOST]:
+                text = f"{path.decode(errors='replace')} has no parent"
+                if len(orphans) > _MOST and path == orphans[_MOST - 1]:
+                    text += f", nor have {len(orphans) - _MOST} more"
+                system = "Invalid Datatree, unable to find parent: the server takes the next older snapshot"
+                self._say(one.name, Kind.LINK, text, Severity.ERROR, system)
+            if right is False and not orphans:
+                text = "the digest of its tree is not the one that it has"
+                self._say(
+                    one.name, Kind.CHECKSUM, text, Severity.ERROR, "the server says so in its log and goes on"
+                )
+            self._owners(one.name, tree)
+            if not orphans:
+                return one
+        return None
+
+    def _owners(self, name: str, tree: Tree) -> None:
+        for batch in tree.nodes(("path", "ephemeral_owner"), order=False):
+            owners = np.asarray(batch.column(1)).astype(np.int64)
+            strange = owners >> 56 & 0xFF == TTL_MASK >> 56  # those of TTL nodes are not shown as owners
+            for i in np.flatnonzero(strange)[:_MOST].tolist():
+                text = f"the owner of {batch.column(0)[i].as_py()}, {zxid_text(int(owners[i]))}, is none that there can be"
+                system = "with extendedTypesEnabled the server does not start: IllegalArgumentException: Invalid ephemeralOwner"
+                self._say(name, Kind.PAYLOAD, text, Severity.WARNING, system)
+
+    def _told(self, found: Trace, name: str, later: Trace | None = None, newest: str = "") -> None:
+        """`later` is a replay from the newest snapshot: what is right there is right now."""
+        for one in found.wrong:
+            if later is not None and one not in later.wrong:
+                text = f"the digests of transactions from {zxid_text(one.zxid)} on are those of {newest}, not of what {name} leads to"
+                system = "the server does not need what is missing before as long as that snapshot is sound"
+                self._say(one.file, Kind.LINK, text, Severity.WARNING, system, one.offset)
+                continue
+            text = (
+                f"the digest of the tree after {zxid_text(one.zxid)} is {one.computed & _ALL:#x}, {one.stored & _ALL:#x} was stored with it: "
+                "something is not what was written, from this transaction on"
+            )
+            self._say(
+                one.file,
+                Kind.CHECKSUM,
+                text,
+                Severity.ERROR,
+                "the server says so in its log and goes on",
+                one.offset,
+            )
+        if found.never is not None:
+            one = found.never
+            text = f"the digests of transactions from {zxid_text(one.zxid)} on are not those of the tree of {name or 'a new server'}"
+            self._say(
+                one.file,
+                Kind.CHECKSUM,
+                text,
+                Severity.WARNING,
+                "the server says so in its log and goes on",
+                one.offset,
+            )
+
+    def _say(
+        self,
+        name: str,
+        kind: Kind,
+        text: str,
+        severity: Severity,
+        system: str,
+        at: int = 0,
+        rows: int | None = None,
+        lost: Mapping[str, int] | None = None,
+    ) -> None:
+        self._found.append((name, Fault(LAYOUT, at, 0, kind, text, severity, system, rows, dict(lost or {}))))
+
+
+_ALL = (1 << 64) - 1

@@ -1,0 +1,108 @@
+"""The codecs of the files that hold one number: `acceptedEpoch` and `currentEpoch` of a server in a quorum, and `myid`.
+
+Decimal digits, without a line end where the server wrote it; readers take the first line. Source: `QuorumPeer.readLongFromFile`,
+`QuorumPeer.writeLongToFile` and `QuorumPeerConfig.setupMyId` of ZooKeeper.
+"""
+
+from __future__ import annotations
+
+import re
+
+import pyarrow as pa
+
+from logwright.codec.describe import DescriptionError, Field, Struct
+from logwright.codec.table import Column
+from logwright.codec.text import Word
+from logwright.codec.whole import ParseError, WholeCodec
+
+_LINE_END = re.compile(rb"\r\n|\r|\n")
+_NUMBER = re.compile(rb"([+-]?)0*([0-9]{1,19})")
+MOST_MYID = 255
+
+
+def parse_number(data: bytes) -> int:
+    """The number on the first line, as `BufferedReader.readLine` and `Long.parseLong` read it. Raises `ParseError`."""
+    line = _LINE_END.split(data, maxsplit=1)[0]
+    found = _NUMBER.fullmatch(line)
+    value = 1 << 63 if found is None else int(found[1] + found[2])
+    if not -(1 << 63) <= value < 1 << 63:
+        raise ParseError(
+            f"a number was expected on the first line, found {line[:80].decode(errors='replace')!r}"
+        )
+    return value
+
+
+def _codec(
+    name: str,
+    title: str,
+    files: str,
+    column: Column,
+    system: str,
+    low: int | None,
+    high: int | None,
+    source: str,
+) -> WholeCodec:
+    def parse(data: bytes) -> pa.Table:
+        value = parse_number(data)
+        _check(value)
+        return pa.table({column.name: pa.array([value], column.type)})
+
+    def form(rows: pa.Table) -> bytes:
+        values = rows[column.name].to_pylist()
+        if len(values) != 1:
+            raise DescriptionError(f"{len(values)} rows, the file holds one number")
+        _check(values[0])
+        return str(values[0]).encode()
+
+    def _check(value: int) -> None:
+        if low is not None and high is not None and not low <= value <= high:
+            raise ParseError(f"a number from {low} to {high} was expected, found {value}")
+
+    return WholeCodec(
+        name=name,
+        title=title,
+        pattern=re.compile(files),
+        columns=(column,),
+        parse=parse,
+        form=form,
+        system=system,
+        text=Struct(
+            "".join(word.capitalize() for word in name.partition(".")[2].split("_")),
+            Field(column.name, Word(bits=64), column.doc),
+            doc="One line. What follows it is not looked at.",
+            source=source,
+        ),
+    )
+
+
+ACCEPTED_EPOCH = _codec(
+    "zookeeper.accepted_epoch",
+    "ZooKeeper acceptedEpoch: the last epoch that the server agreed to",
+    r"acceptedEpoch(?:\.tmp)?",
+    Column("epoch", pa.int64(), "the epoch of the last NEWEPOCH that was acknowledged", nullable=False),
+    "the server does not start: IOException",
+    None,
+    None,
+    "QuorumPeer.readLongFromFile",
+)
+CURRENT_EPOCH = _codec(
+    "zookeeper.current_epoch",
+    "ZooKeeper currentEpoch: the epoch that the server is in",
+    r"currentEpoch(?:\.tmp)?",
+    Column("epoch", pa.int64(), "the epoch of the last NEWLEADER that was acknowledged", nullable=False),
+    "the server does not start: IOException",
+    None,
+    None,
+    "QuorumPeer.readLongFromFile",
+)
+MYID = _codec(
+    "zookeeper.myid",
+    "ZooKeeper myid: the number of the server in its quorum",
+    r"myid",
+    Column("myid", pa.int64(), f"1 to {MOST_MYID}", nullable=False),
+    "the server does not start: IllegalArgumentException",
+    1,
+    MOST_MYID,
+    "QuorumPeerConfig.setupMyId",
+)
+CODECS = (ACCEPTED_EPOCH, CURRENT_EPOCH, MYID)

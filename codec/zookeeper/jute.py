@@ -1,0 +1,339 @@
+"""Jute, the encoding of all that ZooKeeper stores: big-endian, no tags, fields one after the other.
+
+Types of the description language, the records that several files share, and the kernels that read and write variable parts.
+Strings are not quite UTF-8: the writer encodes each UTF-16 unit by itself, so a character above U+FFFF takes six bytes, and the
+reader is Java's UTF-8 decoder, which makes two U+FFFD of these.
+Source: `BinaryInputArchive`, `BinaryOutputArchive` of ZooKeeper's jute module.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from logwright.codec.base import Bytes
+from logwright.codec.columns import contents
+from logwright.codec.describe import (
+    I32BE,
+    I64BE,
+    Bit,
+    Buffer,
+    DescriptionError,
+    Field,
+    Flags,
+    Int,
+    Repeated,
+    Scope,
+    Struct,
+    Type,
+)
+from logwright.codec.describe import Bytes as BytesType
+from logwright.codec.intrinsics import copy, load_i32be, load_u8, store_32be
+from logwright.codec.kernel import kernel
+from logwright.codec.zookeeper.names import zxid_text
+
+Int64s = npt.NDArray[np.int64]
+
+MAX_BUFFER = 0xFFFFF
+"""`jute.maxbuffer`. A length may be so many bytes, and `jute.maxbuffer.extrasize` more, which is the same number by default."""
+NULL = -1
+"""The length, or the count, of what is null."""
+
+
+# Types
+
+
+@dataclass(frozen=True)
+class JuteBytes(BytesType):
+    """A buffer, or with `text` a ustring: a length of 32 bits, -1 for null, and bytes. Other negative lengths are errors."""
+
+    length: Type | int | str = I32BE
+    null: int | None = NULL
+
+    def unpack(self, buf: Buffer, at: int, end: int, scope: Scope) -> tuple[bytes | None, int]:
+        value, stop = super().unpack(buf, at, end, scope)
+        if value is None:
+            size, _ = I32BE.unpack(buf, at, end, scope)
+            if size != NULL:
+                raise DescriptionError(f"Unreasonable length = {size}", at)
+        return value, stop
+
+
+@dataclass(frozen=True)
+class Vector(Repeated):
+    """A count of 32 bits and so many items; -1 for null. Other negative counts are read as no items."""
+
+    count: Type | str = I32BE
+    null: int | None = NULL
+
+    def pack(self, value: Any, scope: Scope) -> bytes:
+        return I32BE.pack(NULL, scope) if value is None else super().pack(value, scope)
+
+    def unpack(self, buf: Buffer, at: int, end: int, scope: Scope) -> tuple[Any, int]:
+        count, stop = I32BE.unpack(buf, at, end, scope)
+        if count < 0:
+            return None if count == NULL else [], stop
+        return super().unpack(buf, at, end, scope)
+
+    def label(self) -> str:
+        return f"vector of {self.item.label()}, -1 = null"
+
+
+BUFFER = JuteBytes()
+USTRING = JuteBytes(text=True)
+BOOLEAN = Int(1, signed=False, values={0: "false", 1: "true"})
+"""A reader takes any other byte for true."""
+
+I64MS = Int(8, unit="ms")
+"""Milliseconds since 1970."""
+
+ID = Struct(
+    "Id",
+    Field("scheme", USTRING, "how clients of it prove who they are: world, digest, ip, sasl, x509"),
+    Field("id", USTRING, "who, in the scheme's own form"),
+    source="org.apache.zookeeper.data.Id",
+)
+PERMS = Flags(
+    I32BE,
+    (Bit("READ", 0), Bit("WRITE", 1), Bit("CREATE", 2), Bit("DELETE", 3), Bit("ADMIN", 4)),
+)
+ACL = Struct(
+    "ACL",
+    Field("perms", PERMS, "what is allowed"),
+    Field("id", ID, "to whom"),
+    source="org.apache.zookeeper.data.ACL",
+)
+
+
+def in_hex(number: int, scope: Scope) -> str:
+    """What ids and zxids mean to people."""
+    return zxid_text(number)
+
+
+STAT_PERSISTED = Struct(
+    "StatPersisted",
+    Field("czxid", I64BE, "zxid of the transaction that created the node", says=in_hex),
+    Field("mzxid", I64BE, "zxid of the last change of its data", says=in_hex),
+    Field("ctime", I64MS, "when it was created"),
+    Field("mtime", I64MS, "when its data was changed last"),
+    Field("version", I32BE, "changes of its data"),
+    Field("cversion", I32BE, "changes of its children, as it is stored: creations count once, deletions not"),
+    Field("aversion", I32BE, "changes of its ACL"),
+    Field(
+        "ephemeral_owner", I64BE, "the session of an ephemeral node; or what kind of node it is, and its TTL"
+    ),
+    Field("pzxid", I64BE, "zxid of the last change of its children", says=in_hex),
+    source="org.apache.zookeeper.data.StatPersisted",
+)
+ACL_MIN = ACL.min_size
+"""Bytes of the shortest entry of a list."""
+
+# Columns
+
+ACL_TYPE = pa.list_(
+    pa.struct([pa.field("perms", pa.int32()), pa.field("scheme", pa.string()), pa.field("id", pa.string())])
+)
+ACL_RAW_TYPE = pa.list_(
+    pa.struct([pa.field("perms", pa.int32()), pa.field("scheme", pa.binary()), pa.field("id", pa.binary())])
+)
+PERM_NAMES = ("READ", "WRITE", "CREATE", "DELETE", "ADMIN")
+
+
+def stored_strings(values: pa.Array) -> pa.Array:
+    """A string column as jute stores it, as a binary one; bytes are taken as they are."""
+    if pa.types.is_binary(values.type):
+        return values
+    plain = values.cast(pa.string()).cast(pa.binary())
+    offsets = np.frombuffer(plain.buffers()[1], np.int32)[plain.offset : plain.offset + len(plain) + 1]
+    data = plain.buffers()[2]
+    if data is None or not len(plain):
+        return plain
+    if not (np.frombuffer(data, np.uint8)[int(offsets[0]) : int(offsets[-1])] >= 0xF0).any():
+        return plain
+    return contents(
+        pa.binary(), [None if one is None else jute_string(one.decode()) for one in plain.to_pylist()]
+    )
+
+
+def jute_string(text: str) -> bytes:
+    """What `BinaryOutputArchive.stringToByteBuffer` makes: each UTF-16 unit in one to three bytes."""
+    units = text.encode("utf-16-be", "surrogatepass")
+    pairs = (
+        [units[i : i + 2].decode("utf-16-be", "surrogatepass") for i in range(0, len(units), 2)]
+        if any(one > "\uffff" for one in text)
+        else text
+    )
+    return "".join(pairs).encode("utf-8", "surrogatepass")
+
+
+# Kernels
+
+PLAIN_TEXT, WIDE_TEXT, BAD_TEXT = range(3)
+"""UTF-8 as jute's writer makes it; UTF-8 with characters of four bytes, which it never makes; no UTF-8."""
+
+
+@kernel("const u1[], i8, i8")
+def skip_bytes(buf: Bytes, at: int, end: int) -> tuple[int, int]:
+    """A buffer or ustring at `at`: (length or -1 for null, where it ends); (length, -1) where it does not fit before `end`."""
+    if end - at < 4:
+        return 0, -1
+    length = load_i32be(buf, at)
+    if length == NULL:
+        return NULL, at + 4
+    if length < 0 or length > end - at - 4:
+        return length, -1
+    return length, at + 4 + length
+
+
+@kernel("const u1[], i8, i8")
+def text_kind(buf: Bytes, at: int, end: int) -> int:
+    """What kind of text the bytes are: `PLAIN_TEXT`, `WIDE_TEXT` or `BAD_TEXT`."""
+    kind = PLAIN_TEXT
+    while at < end:
+        first = load_u8(buf, at)
+        at += 1
+        if first < 0x80:
+            continue
+        low = 0x80
+        high = 0xBF
+        if first < 0xC2 or first > 0xF4:
+            return BAD_TEXT
+        if first < 0xE0:
+            more = 1
+        elif first < 0xF0:
+            more = 2
+            if first == 0xE0:
+                low = 0xA0
+            elif first == 0xED:
+                high = 0x9F
+        else:
+            more = 3
+            kind = WIDE_TEXT
+            if first == 0xF0:
+                low = 0x90
+            elif first == 0xF4:
+                high = 0x8F
+        if end - at < more:
+            return BAD_TEXT
+        for i in range(more):
+            byte = load_u8(buf, at + i)
+            if byte < low or byte > high:
+                return BAD_TEXT
+            low = 0x80
+            high = 0xBF
+        at += more
+    return kind
+
+
+@kernel("const u1[], i8, i8")
+def skip_acl(buf: Bytes, at: int, end: int) -> tuple[int, int, int]:
+    """An ACL vector at `at`: (entries or -1 for null, where it ends, 1 where just these bytes come again from its text); the end
+    is -1 where it does not fit before `end`."""
+    if end - at < 4:
+        return 0, -1, 0
+    count = load_i32be(buf, at)
+    at += 4
+    if count < 0:
+        return (NULL, at, 1) if count == NULL else (0, at, 0)
+    if count > (end - at) // ACL_MIN:
+        return count, -1, 0
+    plain = 1
+    for _ in range(count):
+        at += 4  # perms
+        for _ in range(2):
+            if end < at:
+                return count, -1, 0
+            length, stop = skip_bytes(buf, at, end)
+            if stop < 0:
+                return count, -1, 0
+            if length > 0 and text_kind(buf, at + 4, stop) != PLAIN_TEXT:
+                plain = 0
+            at = stop
+    return count, at, plain
+
+
+@kernel("const u1[], const i8[], const i8[], i8[], i8[], i8[]")
+def acl_entries(
+    buf: Bytes, at: Int64s, counts: Int64s, perms: Int64s, starts: Int64s, lengths: Int64s
+) -> int:
+    """The entries of ACL vectors that were skipped once, which start at `at` (their count): `perms` of each, and two strings each in
+    `starts` and `lengths` (-1 for null). Returns the number of entries."""
+    n = 0
+    for i in range(len(at)):
+        pos = at[i] + 4
+        for _ in range(counts[i]):
+            perms[n] = load_i32be(buf, pos)
+            pos += 4
+            for k in range(2):
+                lengths[2 * n + k] = load_i32be(buf, pos)
+                pos += 4
+                starts[2 * n + k] = pos
+                pos += max(lengths[2 * n + k], 0)
+            n += 1
+    return n
+
+
+@kernel("const u1[], const i8[], const i8[], i8[], i8[]")
+def string_entries(buf: Bytes, at: Int64s, counts: Int64s, starts: Int64s, lengths: Int64s) -> int:
+    """The same of vectors of ustrings."""
+    n = 0
+    for i in range(len(at)):
+        pos = at[i] + 4
+        for _ in range(counts[i]):
+            lengths[n] = load_i32be(buf, pos)
+            pos += 4
+            starts[n] = pos
+            pos += max(lengths[n], 0)
+            n += 1
+    return n
+
+
+@kernel("const u1[], const i8[], const i8[], i4[], u1[]")
+def gather(buf: Bytes, starts: Int64s, lengths: Int64s, ends: npt.NDArray[np.int32], out: Bytes) -> int:
+    """Copy `lengths[i]` bytes from `starts[i]` on one after the other; null (-1) is no bytes. `ends` becomes Arrow's offsets."""
+    at = 0
+    ends[0] = 0
+    for i in range(len(starts)):
+        length = lengths[i]
+        if length > 0:
+            copy(out, at, buf, starts[i], length)
+            at += length
+        ends[i + 1] = at
+    return at
+
+
+@kernel("u1[], i8, const u1[], const i4[], const u1[], i8")
+def put_bytes(out: Bytes, at: int, data: Bytes, ends: npt.NDArray[np.int32], valid: Bytes, i: int) -> int:
+    """Write value `i` of an Arrow column as a buffer or ustring; returns where it ends."""
+    if not valid[i]:
+        return store_32be(out, at, NULL)
+    length = ends[i + 1] - ends[i]
+    at = store_32be(out, at, length)
+    copy(out, at, data, ends[i], length)
+    return int(at + length)
+
+
+def slices(buf: Bytes, starts: Int64s, ends: Int64s) -> pa.Array:
+    """A binary column of stretches of `buf`, in order; without a copy where they are side by side. In all less than 2 GiB."""
+    if not len(starts) or (starts[1:] != ends[:-1]).any():
+        return binary(buf, starts, ends - starts)
+    first = int(starts[0])
+    places = np.empty(len(starts) + 1, np.int32)
+    places[:-1], places[-1] = starts - first, ends[-1] - first
+    return pa.Array.from_buffers(
+        pa.binary(), len(starts), [None, pa.py_buffer(places), pa.py_buffer(buf[first : int(ends[-1])])]
+    )
+
+
+def binary(buf: Bytes, starts: Int64s, lengths: Int64s) -> pa.Array:
+    """A binary column of values that lie somewhere in `buf`; a length of -1 is null. In all less than 2 GiB."""
+    null = lengths < 0
+    size = int(lengths.sum() + np.count_nonzero(null))
+    out, ends = np.empty(size, np.uint8), np.empty(len(starts) + 1, np.int32)
+    gather(buf, starts, lengths, ends, out)
+    bits = pa.py_buffer(np.packbits(~null, bitorder="little")) if null.any() else None
+    return pa.Array.from_buffers(pa.binary(), len(starts), [bits, pa.py_buffer(ends), pa.py_buffer(out)])

@@ -1,0 +1,100 @@
+"""The exceptions of a Java server: their classes decide how far the damage goes, their words are what people search for.
+
+An `IOException` over a snapshot makes the server try the next older one; anything else ends its start.
+"""
+
+from __future__ import annotations
+
+
+class Thrown(Exception):
+    """An exception of the server. `java` is its class; the text is its message, "" where it has none."""
+
+    java = "java.lang.RuntimeException"
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(message)
+
+    @property
+    def message(self) -> str:
+        return str(self.args[0])
+
+    def __str__(self) -> str:
+        """As a stack trace has it."""
+        return f"{self.java}: {self.message}" if self.message else self.java
+
+
+class IOFailure(Thrown):
+    java = "java.io.IOException"
+
+
+class EndOfFile(IOFailure):
+    java = "java.io.EOFException"
+
+
+class ZipFailure(IOFailure):
+    java = "java.util.zip.ZipException"
+
+
+class SnappyFailure(IOFailure):
+    java = "org.xerial.snappy.SnappyIOException"
+
+
+class NullPointer(Thrown):
+    java = "java.lang.NullPointerException"
+
+
+class IllegalArgument(Thrown):
+    java = "java.lang.IllegalArgumentException"
+
+
+class NumberFormat(IllegalArgument):
+    java = "java.lang.NumberFormatException"
+
+
+class IllegalState(Thrown):
+    java = "java.lang.IllegalStateException"
+
+
+class OutOfBounds(Thrown):
+    java = "java.lang.StringIndexOutOfBoundsException"
+
+
+class IndexOutOfBounds(Thrown):
+    java = "java.lang.ArrayIndexOutOfBoundsException"
+
+
+class OutOfMemory(Thrown):
+    java = "java.lang.OutOfMemoryError"
+
+
+class DatadirFailure(Thrown):
+    """The directories themselves are not as they should be."""
+
+    java = "org.apache.zookeeper.server.persistence.FileTxnSnapLog$DatadirException"
+
+
+class LogDirContent(DatadirFailure):
+    java = "org.apache.zookeeper.server.persistence.FileTxnSnapLog$LogDirContentCheckException"
+
+
+class SnapDirContent(DatadirFailure):
+    java = "org.apache.zookeeper.server.persistence.FileTxnSnapLog$SnapDirContentCheckException"
+
+
+def exit_code(thrown: Thrown) -> int:
+    """With which a stand-alone server ends (`ExitCode`, `ZooKeeperServerMain.main`)."""
+    if isinstance(thrown, IllegalArgument):
+        return 2
+    return 3 if isinstance(thrown, DatadirFailure) else 1
+
+
+_BY_NAME = {
+    kind.java.rpartition(".")[2]: kind
+    for kind in (Thrown, NullPointer, NumberFormat, IllegalArgument, OutOfBounds, IndexOutOfBounds)
+}
+
+
+def died_of(words: str) -> Thrown:
+    """The exception that a tree says a server would die of: the class without its package, and the message."""
+    name, _, message = words.partition(": ")
+    return _BY_NAME.get(name, Thrown)(message)

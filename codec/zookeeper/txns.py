@@ -1,0 +1,284 @@
+"""What transactions are: a header, a body by type, a digest; of all versions from 3.4 to 3.9.
+
+Source: `zookeeper.jute`, `SerializeUtils.deserializeTxn`, `ZooDefs.OpCode` and `DataTree.processTxn` of ZooKeeper.
+"""
+
+from __future__ import annotations
+
+import zlib
+
+import numpy as np
+
+from logwright.codec.describe import (
+    I32BE,
+    I64BE,
+    Buffer,
+    DescriptionError,
+    Enclosed,
+    Field,
+    Int,
+    Nothing,
+    Scope,
+    Struct,
+    Switch,
+    Type,
+)
+from logwright.codec.describe import Bytes as BytesType
+from logwright.codec.zookeeper.jute import ACL, BOOLEAN, BUFFER, I64MS, USTRING, Vector, in_hex
+
+# Types of transactions (`ZooDefs.OpCode`)
+
+CLOSE_SESSION, CREATE_SESSION, ERROR = -11, -10, -1
+CREATE, DELETE, SET_DATA, SET_ACL, CHECK, MULTI = 1, 2, 5, 7, 13, 14
+CREATE2, RECONFIG, CREATE_CONTAINER, DELETE_CONTAINER, CREATE_TTL = 15, 16, 19, 20, 21
+TYPE_NAMES = {
+    CLOSE_SESSION: "closeSession",
+    CREATE_SESSION: "createSession",
+    ERROR: "error",
+    CREATE: "create",
+    DELETE: "delete",
+    SET_DATA: "setData",
+    SET_ACL: "setACL",
+    CHECK: "check",
+    MULTI: "multi",
+    CREATE2: "create2",
+    RECONFIG: "reconfig",
+    CREATE_CONTAINER: "createContainer",
+    DELETE_CONTAINER: "deleteContainer",
+    CREATE_TTL: "createTTL",
+}
+LOWEST, HIGHEST = min(TYPE_NAMES), max(TYPE_NAMES)
+ERR_NAMES = {
+    -1: "SYSTEMERROR", -2: "RUNTIMEINCONSISTENCY", -3: "DATAINCONSISTENCY", -4: "CONNECTIONLOSS", -5: "MARSHALLINGERROR",
+    -6: "UNIMPLEMENTED", -7: "OPERATIONTIMEOUT", -8: "BADARGUMENTS", -13: "NEWCONFIGNOQUORUM", -14: "RECONFIGINPROGRESS",
+    -100: "APIERROR", -101: "NONODE", -102: "NOAUTH", -103: "BADVERSION", -108: "NOCHILDRENFOREPHEMERALS", -110: "NODEEXISTS",
+    -111: "NOTEMPTY", -112: "SESSIONEXPIRED", -113: "INVALIDCALLBACK", -114: "INVALIDACL", -115: "AUTHFAILED",
+    -118: "SESSIONMOVED", -119: "NOTREADONLY", -120: "EPHEMERALONLOCALSESSION", -121: "NOWATCHER", -122: "REQUESTTIMEOUT",
+    -123: "RECONFIGDISABLED", -124: "SESSIONCLOSEDREQUIRESASLAUTH", -125: "QUOTAEXCEEDED", -127: "THROTTLEDOP",
+}  # fmt: skip
+"""`KeeperException.Code`."""
+
+# Bodies
+
+_PATH = Field("path", USTRING, "of the node")
+_DATA = Field("data", BUFFER, "of the node; null and empty differ")
+_ACL = Field("acl", Vector(ACL), "of the node")
+_PARENT_CVERSION = Field(
+    "parent_cversion", I32BE, "cversion of the parent afterwards; -1: one more than it is"
+)
+_CREATE = (_PATH, _DATA, _ACL, Field("ephemeral", BOOLEAN, "whether the node goes with the session"))
+_JUTE = "zookeeper.jute"
+
+CREATE_TXN = Struct("CreateTxn", *_CREATE, _PARENT_CVERSION, source=_JUTE)
+CREATE_TXN_V0 = Struct(
+    "CreateTxnV0",
+    *_CREATE,
+    doc="Until 3.3; known by its bytes ending early. Read as parent_cversion -1.",
+    source=_JUTE,
+)
+CREATE_CONTAINER_TXN = Struct("CreateContainerTxn", _PATH, _DATA, _ACL, _PARENT_CVERSION, source=_JUTE)
+CREATE_TTL_TXN = Struct(
+    "CreateTTLTxn", _PATH, _DATA, _ACL, _PARENT_CVERSION, Field("ttl", I64BE, "milliseconds"), source=_JUTE
+)
+DELETE_TXN = Struct("DeleteTxn", _PATH, source=_JUTE)
+SET_DATA_TXN = Struct(
+    "SetDataTxn", _PATH, _DATA, Field("version", I32BE, "version of the data afterwards"), source=_JUTE
+)
+SET_ACL_TXN = Struct("SetACLTxn", _PATH, _ACL, Field("version", I32BE, "aversion afterwards"), source=_JUTE)
+CHECK_VERSION_TXN = Struct(
+    "CheckVersionTxn", _PATH, Field("version", I32BE, "the version it had, and one more"), source=_JUTE
+)
+ERROR_TXN = Struct("ErrorTxn", Field("err", Int(4, values=ERR_NAMES), "why a request failed"), source=_JUTE)
+CREATE_SESSION_TXN = Struct(
+    "CreateSessionTxn", Field("time_out", I32BE, "milliseconds until it expires"), source=_JUTE
+)
+CLOSE_SESSION_TXN = Struct(
+    "CloseSessionTxn",
+    Field("paths_to_delete", Vector(USTRING), "the session's ephemeral nodes (paths2Delete)"),
+    doc="Since 3.6, unless zookeeper.closeSessionTxn.enabled is off: then the transaction has no body.",
+    source=_JUTE,
+)
+TXN_DIGEST = Struct(
+    "TxnDigest",
+    Field("version", I32BE, "of the digest: 2"),
+    Field("tree_digest", I64BE, "of the whole tree after the transaction"),
+    doc="Since 3.6, unless zookeeper.digest.enabled is off; never on errors.",
+    source=_JUTE,
+)
+
+SUB_BODIES: dict[int, Struct] = {
+    ERROR: ERROR_TXN,
+    CREATE: CREATE_TXN,
+    CREATE2: CREATE_TXN,
+    CREATE_CONTAINER: CREATE_CONTAINER_TXN,
+    CREATE_TTL: CREATE_TTL_TXN,
+    DELETE: DELETE_TXN,
+    DELETE_CONTAINER: DELETE_TXN,
+    SET_DATA: SET_DATA_TXN,
+    CHECK: CHECK_VERSION_TXN,
+}
+"""What may be in a multi (`DataTree.processTxn`)."""
+_NOTHING, _REST = Nothing(), BytesType()
+
+
+def _sub_body(scope: Scope) -> Type:
+    return SUB_BODIES.get(scope["type"], _REST)
+
+
+_TYPE = Int(4, values=TYPE_NAMES)
+TXN = Struct(
+    "Txn",
+    Field("type", _TYPE, "what it does"),
+    Field("data", Enclosed(I32BE, Switch(_sub_body, (*dict.fromkeys(SUB_BODIES.values()), _REST))), "how"),
+    doc="One of the transactions of a multi: a body alone, without header and digest.",
+    source=_JUTE,
+)
+MULTI_TXN = Struct("MultiTxn", Field("txns", Vector(TXN), "all of them are done, or none"), source=_JUTE)
+
+BODIES: dict[int, Struct] = {
+    CLOSE_SESSION: CLOSE_SESSION_TXN,
+    CREATE_SESSION: CREATE_SESSION_TXN,
+    ERROR: ERROR_TXN,
+    CREATE: CREATE_TXN,
+    DELETE: DELETE_TXN,
+    SET_DATA: SET_DATA_TXN,
+    SET_ACL: SET_ACL_TXN,
+    MULTI: MULTI_TXN,
+    CREATE2: CREATE_TXN,
+    RECONFIG: SET_DATA_TXN,
+    CREATE_CONTAINER: CREATE_CONTAINER_TXN,
+    DELETE_CONTAINER: DELETE_TXN,
+    CREATE_TTL: CREATE_TTL_TXN,
+}
+"""What may stand alone (`SerializeUtils.deserializeTxn`)."""
+
+
+def _body(scope: Scope) -> Type:
+    """For writing: by what is given."""
+    kind, value = scope["type"], scope.get("body")
+    if kind not in BODIES:
+        return _REST
+    if kind == CLOSE_SESSION and value is None:
+        return _NOTHING
+    if kind == CREATE and value is not None and "parent_cversion" not in value:
+        return CREATE_TXN_V0
+    return BODIES[kind]
+
+
+def _look(buf: Buffer, at: int, end: int, scope: Scope) -> Type:
+    """For reading: by what fits."""
+    kind = scope["type"]
+    if kind == CREATE and not _fits(CREATE_TXN, buf, at, end):
+        return CREATE_TXN_V0
+    if kind == CLOSE_SESSION:
+        left = end - at
+        if left == TXN_DIGEST.head_size and I32BE.unpack(buf, at, end, {})[0] == DIGEST_VERSION:
+            return _NOTHING  # a digest alone: as a vector of paths it would be nonsense
+        return CLOSE_SESSION_TXN if _fits(CLOSE_SESSION_TXN, buf, at, end) else _NOTHING
+    return BODIES.get(kind, _REST)
+
+
+def _fits(struct: Struct, buf: Buffer, at: int, end: int) -> bool:
+    try:
+        struct.unpack(buf, at, end)
+    except DescriptionError:
+        return False
+    return True
+
+
+def _digest(scope: Scope) -> Type:
+    return _NOTHING if scope.get("digest") is None else TXN_DIGEST
+
+
+def _look_digest(buf: Buffer, at: int, end: int, scope: Scope) -> Type:
+    return TXN_DIGEST if end - at >= TXN_DIGEST.head_size else _NOTHING
+
+
+DIGEST_VERSION = 2
+"""`DigestCalculator.DIGEST_VERSION`."""
+
+PAYLOAD = Struct(
+    "TxnLogEntry",
+    Field("client_id", I64BE, "the session; 0 where the server does it on its own", says=in_hex),
+    Field("cxid", I32BE, "number of the request within the session"),
+    Field("zxid", I64BE, "number of the transaction: epoch << 32 | counter", says=in_hex),
+    Field("time", I64MS, "when it was made"),
+    Field("type", _TYPE, "what it does"),
+    Field(
+        "body",
+        Switch(_body, (*dict.fromkeys((*BODIES.values(), CREATE_TXN_V0)), _NOTHING, _REST), look=_look),
+        "how",
+    ),
+    Field("digest", Switch(_digest, (TXN_DIGEST, _NOTHING), look=_look_digest), "of the tree after it"),
+    Field("rest", BytesType(), "what no reader looks at; usually nothing", default=b""),
+    doc="A transaction: TxnHeader, its record, TxnDigest.",
+    source="SerializeUtils.deserializeTxn",
+)
+TXN_HEADER = PAYLOAD.offset("body")
+"""Bytes of a TxnHeader."""
+
+EOR = 0x42
+"""The byte behind each transaction, 'B' (`FileTxnLog.append`)."""
+
+
+def _checksum(covered: bytes) -> int:
+    """Adler-32 of the payload alone: neither of its length nor of the mark behind it."""
+    return zlib.adler32(covered[4:-1])
+
+
+RECORD = Struct(
+    "TxnRecord",
+    Field("checksum", I64BE, "Adler-32 of the payload, in the lower half", checksum=(_checksum, "payload")),
+    Field("payload", Enclosed(I32BE, PAYLOAD), "the transaction"),
+    Field("eor", Int(1, signed=False, values={EOR: "B"}), "end of the record", default=EOR),
+    doc="A transaction in a log. No checksum covers its length and the mark behind it.",
+    source="FileTxnLog.append",
+)
+LENGTH = RECORD.offset("payload")
+"""Where the length of the payload lies in a record; the payload is behind it."""
+OVERHEAD = LENGTH + 4 + 1
+"""Bytes of a record besides its payload."""
+FILE_HEADER = Struct(
+    "FileHeader",
+    Field("magic", Int(4), "ZKLG", default=int.from_bytes(b"ZKLG", "big")),
+    Field("version", I32BE, "2; not looked at", default=2),
+    Field("dbid", I64BE, "0; not looked at", default=0),
+    doc="The start of a log. No checksum covers it.",
+    source="org.apache.zookeeper.server.persistence.FileHeader",
+)
+HEADER_SIZE = FILE_HEADER.head_size
+MAGIC = b"ZKLG"
+
+# The same for kernels: the fields of a body, which come in one order in all of them.
+
+PATH, DATA, ACLS, EPHEMERAL, NUMBER, TTL, PATHS, TXNS = (1 << i for i in range(8))
+_BITS = {
+    "path": PATH, "data": DATA, "acl": ACLS, "ephemeral": EPHEMERAL, "parent_cversion": NUMBER, "version": NUMBER, "err": NUMBER,
+    "time_out": NUMBER, "ttl": TTL, "paths_to_delete": PATHS, "txns": TXNS,
+}  # fmt: skip
+NUMBERS = ("parent_cversion", "version", "err", "time_out")
+"""What the 32-bit number of a body may be; a body has one at most."""
+
+
+def recipe(struct: Struct) -> int:
+    """The fields of a body as bits. Raises `TypeError` where they are not in the order that kernels know."""
+    bits = [_BITS[one.name] for one in struct.fields]
+    if bits != sorted(set(bits)):
+        raise TypeError(f"{struct.name}: fields in another order")
+    return sum(bits)
+
+
+def _recipes(bodies: dict[int, Struct]) -> tuple[int, ...]:
+    return tuple(recipe(bodies[kind]) if kind in bodies else 0 for kind in range(LOWEST, HIGHEST + 1))
+
+
+RECIPES = _recipes(BODIES)
+"""By type, from `LOWEST` on; 0 for none."""
+SUB_RECIPES = _recipes(SUB_BODIES)
+RECIPE_ARRAY, SUB_RECIPE_ARRAY = np.array(RECIPES, np.int64), np.array(SUB_RECIPES, np.int64)
+NUMBER_OF = {
+    kind: next(one.name for one in struct.fields if one.name in NUMBERS)
+    for kind, struct in {**SUB_BODIES, **BODIES}.items()
+    if recipe(struct) & NUMBER
+}
+"""By type what its number is."""

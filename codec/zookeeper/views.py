@@ -1,0 +1,157 @@
+"""The views of a data directory: which files are read for them, and how their rows become one.
+
+Source: `FileTxnSnapLog.restore` of ZooKeeper: the newest snapshot that can be loaded, and all transactions after it applied to its
+tree. Unlike a server, which ends its start or says nothing, these tell of whatever is missing on the way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from logwright.codec.fault import Fault, UsageError
+from logwright.codec.layout import Group, Listing, Part, Plan, Role, Run, Stream, View
+from logwright.codec.option import Option, Options, parse_text
+from logwright.codec.table import Column, Table
+from logwright.codec.zookeeper import history, materialize, snapshot, txnlog
+from logwright.codec.zookeeper.columns import NODE_COLUMNS
+from logwright.codec.zookeeper.files import DataFile, logs
+from logwright.codec.zookeeper.snapshot_tables import ACL_ROWS, SESSION_ROWS
+
+LOG, SNAPSHOT = txnlog.CODEC.name, snapshot.CODEC.name
+_STORED = {column.name: column for column in NODE_COLUMNS}
+TREE = Table(
+    "tree",
+    (
+        *(_STORED[name] for name in ("path", "data", "acl", "czxid", "mzxid", "ctime", "mtime", "version")),
+        Column("cversion", pa.int32(), "changes of its children, as a client sees it"),
+        *(_STORED[name] for name in ("aversion", "ephemeral_owner", "pzxid", "kind", "ttl", "data_length")),
+        Column("num_children", pa.int32(), "how many children it has"),
+        _STORED["stored_cversion"],
+        *(column for column in NODE_COLUMNS if column.detail),
+    ),
+    "One row a node, in the order of their paths.",
+    key=("path",),
+)
+SESSIONS = Table(
+    "sessions",
+    (
+        *SESSION_ROWS.columns,
+        Column("ephemerals", pa.int64(), "how many ephemeral nodes it has", nullable=False),
+    ),
+    "One row an open session, in the order of their ids.",
+    key=("session_id",),
+)
+ACLS = Table(
+    "acls",
+    (*ACL_ROWS.columns, Column("nodes", pa.int64(), "how many nodes have it", nullable=False)),
+    "One row a list of the ACL table, in the order of their numbers.",
+    key=("acl_id",),
+)
+VIEWS = {
+    view.name: view
+    for view in (
+        View(
+            "tree",
+            SNAPSHOT,
+            "rows",
+            "the nodes as a server has them when it has started: a snapshot, and the transactions after it; or at any zxid (at_zxid)",
+            TREE,
+            leaves="what was changed or deleted since",
+        ),
+        View(
+            "txns", LOG, "rows", "every transaction of the logs, in the order in which a server applies them"
+        ),
+        View(
+            "history",
+            LOG,
+            "rows",
+            "every change of a node that is in the logs, multis and closed sessions taken apart: of one path with path_prefix",
+            history.HISTORY,
+        ),
+        View("sessions", SNAPSHOT, "sessions", "the sessions that are open, as `tree`", SESSIONS),
+        View("acls", SNAPSHOT, "acls", "the ACL table, as `tree`", ACLS),
+    )
+}
+
+
+ALONE = {SNAPSHOT: ("tree",), LOG: ("history",)}
+"""The views that a single file has."""
+
+
+def parse_zxid(text: Any) -> int:
+    """A zxid as ZooKeeper prints it, or decimal."""
+    if isinstance(text, bool):
+        raise ValueError("expected a zxid")
+    try:
+        return int(text) if isinstance(text, int) else int(str(text).strip(), 0)
+    except ValueError:
+        raise ValueError("expected a zxid") from None
+
+
+OPTIONS = (
+    Option(
+        "at_zxid",
+        None,
+        "The last transaction that counts for the views tree, sessions and acls, like 0x100000007; by default all do",
+        parse_zxid,
+        low=0,
+        high=(1 << 63) - 1,
+    ),
+    Option(
+        "path_prefix",
+        None,
+        "Only this node and those below it, in the views tree and history",
+        parse_text,
+    ),
+)
+
+
+_SERVED = {"at_zxid": ("tree", "sessions", "acls"), "path_prefix": ("tree", "history")}
+_INSTEAD = {
+    "at_zxid": "Filter the transactions: zxid <= 0x100000007",
+    "path_prefix": "Leave it away, or filter the rows",
+}
+
+
+def parts(listing: Listing, plan: Plan, view: str, options: Options) -> Sequence[Part | Group]:
+    """See `codec.layout.Layout.parts`. Raises `UsageError` for an option that the view has no use for."""
+    for name, served in _SERVED.items():
+        if options[name] is not None and view not in served:
+            raise UsageError(
+                f"{name} is for the views {', '.join(served)}, not for {view}", advice=_INSTEAD[name]
+            )
+    if view == "txns":
+        return materialize.log_parts(listing, _used(listing, plan))
+    how: dict[str, Any] = {"prefix": prefix_of(options["path_prefix"]), "upto": options["at_zxid"]}
+    if view == "history":
+        runs = [Run((part,)) for part in materialize.log_parts(listing, _used(listing, plan))]
+        return [Group(tuple(runs), how)] if runs else []
+    return [materialize.group(listing, _used(listing, plan), how)]
+
+
+def _used(listing: Listing, plan: Plan) -> list[DataFile]:
+    """The logs that a server has a use for."""
+    primary = {file.name for file in plan.files if file.role is Role.PRIMARY}
+    return [one for one in logs(listing) if one.name in primary]
+
+
+def prefix_of(text: str | None) -> str:
+    """Without the / at its end; "" for all."""
+    return "" if text is None else text.rstrip("/")
+
+
+def combine(
+    view: str,
+    how: Mapping[str, Any],
+    runs: Sequence[Stream],
+    columns: Sequence[str],
+    tell: Callable[[Fault], None],
+) -> Iterator[pa.RecordBatch]:
+    """See `codec.layout.Combines`."""
+    if view == "history":
+        yield from history.rows(runs, columns, how["prefix"])
+    else:
+        yield from materialize.rows(VIEWS[view], how, runs, columns, tell)

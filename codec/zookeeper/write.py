@@ -1,0 +1,74 @@
+"""Snapshots of trees that are not held: of sorted rows, and of a tree that a server would have in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from logwright.codec.base import Bytes, Chunk
+from logwright.codec.compress import compress_pieces
+from logwright.codec.option import Options
+from logwright.codec.zookeeper import again, encode
+from logwright.codec.zookeeper.acl import AclTable
+from logwright.codec.zookeeper.encode import AclLists
+from logwright.codec.zookeeper.jute import ACL_RAW_TYPE, Int64s
+from logwright.codec.zookeeper.names import CHECKED
+from logwright.codec.zookeeper.node import Int32s
+from logwright.codec.zookeeper.snapshot_tables import COMPRESSION
+from logwright.codec.zookeeper.whole import WholeTree
+
+if TYPE_CHECKING:
+    from logwright.codec.zookeeper.replay import Tree
+
+
+def of_rows(tree: WholeTree, options: Options, zxid: int) -> Iterator[Chunk]:
+    """The snapshot of a whole tree. Each ephemeral node's session is one of it."""
+    timeout = options["session.timeout"]
+    sessions = [{"session_id": one, "timeout": timeout} for one in sorted(tree.owners)]
+    return _packed(tree, tree.acls, sessions, options, zxid)
+
+
+def of_tree(tree: Tree, options: Options | None = None) -> Iterator[Chunk]:
+    """The snapshot that a server would write of its tree: sessions as they are, ACLs with the numbers that they have.
+
+    `options` are those of the codec `zookeeper.snapshot` (`zxid`: the last one in it, by default the tree's). Which name the result has
+    to have, `names.snapshot_name` says.
+    """
+    if options is None:
+        options = Options(encode.OPTIONS)
+    acls = tree.acls()
+    lists = encode.raw_lists(acls.column("acl"), acls.column("acl_raw"))
+    table = AclLists(AclTable(acls.column("acl_id").to_numpy(), lists.cast(ACL_RAW_TYPE)))
+    sessions = tree.sessions().to_pylist()
+    zxid = options["zxid"] if options.given("zxid") else tree.zxid
+    return _packed(_Replayed(tree), table, sessions, options, zxid)
+
+
+class _Replayed:
+    """The nodes of a tree, as they are. See `again.NodeSource`."""
+
+    def __init__(self, tree: Tree) -> None:
+        self._tree = tree
+
+    def __len__(self) -> int:
+        return len(self._tree)
+
+    def chunks(self, first: int, stop: int) -> Iterator[tuple[Bytes, Int64s, Int32s, Int32s]]:
+        """All of them, in pieces."""
+        assert (first, stop) == (0, len(self))
+        for data, frames in self._tree.records():
+            paths, lengths = (np.ascontiguousarray(frames.header[name]) for name in ("path", "data"))
+            yield data, frames.start, paths, lengths
+
+    def digest(self) -> int:
+        return self._tree.digest
+
+
+def _packed(
+    nodes: again.NodeSource, acls: AclLists, sessions: list[dict[str, Any]], options: Options, zxid: int
+) -> Iterator[Chunk]:
+    made = again.Snapshot(nodes, acls, sessions, None, {}, again.ending({}, options, zxid, False)).write()
+    method = again.method(options) or CHECKED
+    return compress_pieces(COMPRESSION[method], made) if method else made

@@ -1,0 +1,244 @@
+"""Recipes of ZooKeeper data directories and their files: small ones that have every kind of node and transaction, and large plain ones.
+
+The small directory is put together file by file (`zookeeper_files.Script`). The plain ones are rows, made in bulk and written by the
+product's own writers.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from logwright.codec import registry
+from logwright.codec.fault import UsageError
+from logwright.codec.option import Option
+from logwright.codec.zookeeper import names, snapshot, txnlog
+from logwright.codec.zookeeper.snapshot_tables import ROWS as NODES
+from logwright.codec.zookeeper.txns import TYPE_NAMES
+from logwright.corpora.bulk import cut, numbered
+from logwright.corpora.recipe import Generator, Made, Order, Reads, Recipe
+from logwright.corpora.rng import text
+from logwright.corpora.zookeeper_files import EPOCH_TIME, Script
+
+_LAYOUT = "zookeeper.datadir"
+_PIECE = 1 << 16
+_GROUP = 1000
+"""So many nodes have one parent."""
+OPTIONS = (Option("data.bytes", 100, "Bytes of data of a node on average", low=0, high=1 << 20),)
+_LEFT_OUT = ("on_duplicate", "sort_buffer_size", "zxid", "session.timeout", "multi")
+"""What makes no difference, or would make another one than the rows say."""
+_PLAIN = pa.schema([NODES.schema().field(name) for name in ("path", "data", "czxid", "version")])
+_TREE = pa.schema(
+    [
+        NODES.schema().field(name)
+        for name in (
+            *("path", "data", "czxid", "mzxid", "version", "stored_cversion", "aversion", "pzxid"),
+            *("kind", "ttl", "ephemeral_owner"),
+        )
+    ]
+)
+_TXNS = pa.schema(
+    [txnlog.CODEC.tables["rows"].schema(["zxid", "time_ms", "session_id", "type"]).field(i) for i in range(4)]
+)
+_SYSTEM = ("/zookeeper", "/zookeeper/config", "/zookeeper/quota")
+
+
+# In bulk
+
+
+def _data(order: Order, start: int, count: int) -> Any:
+    size = order.options["data.bytes"]
+    pool = np.frombuffer(text(order.rng("pool"), (1 << 16) + 2 * size), np.uint8)
+    sizes = size // 2 + order.rng("size").numbers(start, count, size + 1)
+    return cut(pool, order.rng("place").numbers(start, count, 1 << 16), sizes)
+
+
+def _paths(order: Order, start: int, count: int) -> pa.Array:
+    """`/group-000/node-000000`."""
+    each = np.arange(start, start + count)
+    digits = len(str(max(order.rows - 1, 0)))
+    groups = numbered(b"/group-", each // _GROUP, max(digits - 3, 1))
+    return pa.compute.binary_join_element_wise(groups, numbered(b"/node-", each, digits), b"").cast(
+        pa.string()
+    )
+
+
+def _nodes(order: Order, piece: int) -> pa.RecordBatch:
+    start = piece * _PIECE
+    count = min(_PIECE, order.rows - start)
+    columns = [
+        _paths(order, start, count),
+        _data(order, start, count),
+        pa.array(np.arange(start, start + count) + 1),
+        pa.array(order.rng("version").numbers(start, count, 9), pa.int32()),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=_PLAIN)
+
+
+def _pieces(order: Order) -> Iterator[int]:
+    return iter(range(-(-order.rows // _PIECE)))
+
+
+def _in_groups(order: Order, zxid: int) -> Iterator[pa.RecordBatch]:
+    """The tree that is read, in its order: the parents, which are made by that transaction, and what a server has besides."""
+
+    def batch(paths: list[str], zxid: int = 0) -> pa.RecordBatch:
+        rows = [{"path": path, "data": b"", "czxid": zxid, "version": 0} for path in paths]
+        return pa.RecordBatch.from_pylist(rows, schema=_PLAIN)
+
+    yield batch(["/"])
+    for piece in _pieces(order):
+        rows = _nodes(order, piece)
+        for at in range(0, rows.num_rows, 1):
+            number = piece * _PIECE + at
+            if number % _GROUP == 0:
+                yield batch([rows.column("path")[at].as_py().rpartition("/")[0]], zxid)
+            if number % _GROUP == 0 or at == 0:
+                stop = min(rows.num_rows, at + _GROUP - number % _GROUP)
+                yield rows.slice(at, stop - at)
+    yield batch(list(_SYSTEM))
+
+
+def _given(order: Order) -> dict[str, Any]:
+    own = {one.name for one in OPTIONS}
+    options = order.options
+    return {
+        name: value for name, value in options.to_dict().items() if name not in own and options.given(name)
+    }
+
+
+def _plain_tree(view: str) -> Callable[[Order], Made]:
+    def make(order: Order) -> Made:
+        def batches() -> Iterator[pa.RecordBatch]:
+            return (_nodes(order, piece) for piece in _pieces(order))
+
+        zxid = _named(order.name, names.SNAPSHOT) if view == "rows" else 0
+        return Made({view: lambda: _in_groups(order, zxid)}, batches=batches, options=_given(order))
+
+    return make
+
+
+def _plain_log(order: Order) -> Made:
+    first = _named(order.name, names.LOG)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for piece in _pieces(order):
+            start = piece * _PIECE
+            count = min(_PIECE, order.rows - start)
+            columns = {
+                "zxid": pa.array(np.arange(start, start + count) + first),
+                "time_ms": pa.array(EPOCH_TIME + np.arange(start, start + count)),
+                "session_id": pa.array(np.full(count, 0x100000000000000)),
+                "type": pa.repeat(pa.scalar("setData"), count),
+                "path": _paths(order, start, count),
+                "data": _data(order, start, count),
+                "version": pa.array(np.arange(start, start + count) % (1 << 31), pa.int32()),
+            }
+            yield pa.RecordBatch.from_pydict(columns)
+
+    def expected() -> Iterator[pa.RecordBatch]:
+        return (one.select(_TXNS.names).cast(_TXNS) for one in batches())
+
+    return Made({"rows": expected}, batches=batches, options=_given(order))
+
+
+# File by file
+
+
+def _directory(order: Order) -> Made:
+    script = Script(order.rng("script"), order.rows)
+    return Made(
+        {"tree": lambda: _batches(script.tree(), _TREE)},
+        files=script.files,
+        content=_content,
+        read_options={"extendedTypesEnabled": True},
+    )
+
+
+def _content(name: str, reads: Reads, size: int) -> str | None:
+    """Of a compressed snapshot the hash of what it holds."""
+    if not name.endswith(".gz"):
+        return None
+    return hashlib.sha256(gzip.decompress(reads(0, size))).hexdigest()
+
+
+def _one_log(order: Order) -> Made:
+    if _named(order.name, names.LOG) != 1:
+        raise UsageError(
+            f"{order.name!r} does not begin with the first transaction", advice="A name like log.1"
+        )
+    script = Script(order.rng("script"), order.rows, split=False)
+    rows = [one | {"type": TYPE_NAMES[one["type"]]} for one in script.txns]
+    return Made({"rows": lambda: _batches(rows, _TXNS)}, files={"": script.log})
+
+
+def _one_snapshot(order: Order) -> Made:
+    _named(order.name, names.SNAPSHOT)
+    script = Script(order.rng("script"), order.rows, split=False)
+    return Made({"rows": lambda: _batches(script.tree(), _TREE)}, files={"": script.snapshot})
+
+
+def _named(name: str, kind: str) -> int:
+    """The name says what the file is, and its zxid."""
+    found = names.parse(name)
+    if found is None or found.kind != kind:
+        raise UsageError(f"{name!r} is no name of such a file", advice=f"A name like {kind}.1")
+    return found.zxid
+
+
+def _batches(
+    rows: list[Mapping[str, Any]] | list[dict[str, Any]], schema: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    for at in range(0, len(rows), _PIECE):
+        yield pa.RecordBatch.from_pylist([dict(row) for row in rows[at : at + _PIECE]], schema=schema)
+
+
+_PLAIN_DOC = (
+    "as many nodes as you like, in bulk: a thousand to a parent, words, with whatever settings the writer has"
+)
+_MIXED_DOC = (
+    "sessions, ephemeral, container and TTL nodes, ACLs, multis that succeed and fail, errors, closed sessions with a body and without; "
+    "two logs and two snapshots, one of them compressed"
+)
+
+
+def generators() -> tuple[Generator, ...]:
+    """Made when asked for: the options are the writers' own."""
+
+    def taken(options: tuple[Option, ...]) -> tuple[Option, ...]:
+        return (*(one for one in options if one.name not in _LEFT_OUT), *OPTIONS)
+
+    layout = registry.get_layout(_LAYOUT)
+    return (
+        Generator(
+            _LAYOUT,
+            (
+                Recipe("plain", _PLAIN_DOC, _plain_tree("tree"), taken(tuple(layout.options))),
+                Recipe("mixed", _MIXED_DOC, _directory),
+            ),
+        ),
+        Generator(
+            txnlog.CODEC.name,
+            (
+                Recipe(
+                    "plain",
+                    "as many changes of data as you like, in bulk",
+                    _plain_log,
+                    taken(txnlog.CODEC.options),
+                ),
+                Recipe("mixed", "transactions of every type", _one_log),
+            ),
+        ),
+        Generator(
+            snapshot.CODEC.name,
+            (
+                Recipe("plain", _PLAIN_DOC, _plain_tree("rows"), taken(snapshot.CODEC.options)),
+                Recipe("mixed", "nodes of every kind, with sessions and ACLs", _one_snapshot),
+            ),
+        ),
+    )

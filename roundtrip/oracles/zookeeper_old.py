@@ -1,0 +1,38 @@
+"""ZooKeeper of older versions as a judge of data directories: its loading code alone, fetched by Maven. See `zookeeper` for today's."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import Any
+
+from logwright.roundtrip.oracles.java import JavaError, OracleError, Project, Session
+
+__all__ = ["VERSIONS", "JavaError", "OracleError", "available", "load"]
+
+VERSIONS = ("3.8.4", "3.6.4", "3.4.14")
+_SOURCES = Path(__file__).parent / "java" / "zookeeper_old"
+
+
+@functools.cache
+def _project(version: str) -> Project:
+    return Project(_SOURCES / version / "pom.xml", _SOURCES)
+
+
+@functools.cache
+def _session(version: str) -> Session:
+    return Session(_project(version), "org.apache.zookeeper.server.Loader", "-Xmx1g")
+
+
+def available(version: str) -> str | None:
+    """None when this version can be asked here; else one sentence saying why not."""
+    return _project(version).why_not()
+
+
+def load(version: str, data_dir: str | Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """What a server of that version has in memory after its start, with default properties: its nodes, by path, and the rest.
+
+    A node: path, data (hex), acl (None where it can't be read), stat (as a client sees it). The rest: returned_zxid,
+    last_processed_zxid, sessions. Nodes of sessions that are gone are deleted already. Raises `JavaError` where it throws.
+    """
+    return _session(version).ask("load", dataDir=str(Path(data_dir).absolute()))

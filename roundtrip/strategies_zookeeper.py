@@ -1,0 +1,269 @@
+"""Hypothesis strategies for the formats of ZooKeeper. See `strategies`."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+from hypothesis import strategies as st
+
+from logwright.codec import registry
+from logwright.codec.zookeeper.acl import ACLS
+from logwright.codec.zookeeper.node import NODE
+from logwright.codec.zookeeper.sections import (
+    DIGEST,
+    END,
+    HEADER,
+    LAST_PROCESSED,
+    SEAL_SIZE,
+    SESSIONS,
+)
+from logwright.codec.zookeeper.txns import (
+    CLOSE_SESSION,
+    CREATE,
+    CREATE2,
+    CREATE_CONTAINER,
+    CREATE_SESSION,
+    CREATE_TTL,
+    DELETE,
+    DELETE_CONTAINER,
+    ERROR,
+    FILE_HEADER,
+    MULTI,
+    RECORD,
+    SET_ACL,
+    SET_DATA,
+    TYPE_NAMES,
+)
+
+Strategy = st.SearchStrategy[Any]
+
+INT31 = st.one_of(st.integers(0, 9), st.integers(-(1 << 31), (1 << 31) - 1))
+INT63 = st.one_of(st.integers(0, 99), st.integers(0, (1 << 63) - 1))
+TIMES = st.one_of(st.integers(0, 10**13), st.just(-1))
+_WORDS = st.sampled_from(["a", "b", "node-1", "\u00e9", "\u6570", "lock", "x.y"])
+PATHS = st.lists(_WORDS, min_size=1, max_size=3).map(lambda names: "/" + "/".join(names))
+_BYTES = st.one_of(st.none(), st.binary(max_size=30))
+# A server does not read what lies beyond as it was written.
+_TEXT = st.text(st.characters(max_codepoint=0xD7FF), max_size=5)
+_LISTS = st.lists(
+    st.fixed_dictionaries(
+        {
+            "perms": st.integers(0, 31),
+            "scheme": st.sampled_from(["world", "ip", "sasl"]),
+            "id": _TEXT,
+        }
+    ),
+    max_size=2,
+)
+
+
+# Rows
+
+
+@st.composite
+def _txn_rows(draw: Any) -> pa.Table:
+    zxid = draw(st.sampled_from([1, 0x100000001, 0x7FFFFFFF00000001]))
+    rows = []
+    for _ in range(draw(st.integers(0, 12))):
+        row = {
+            "zxid": zxid,
+            "session_id": draw(INT63),
+            "cxid": draw(INT31),
+            "time_ms": draw(TIMES),
+            **draw(_TXN_ROW),
+        }
+        if row["type"] != "error" and draw(st.booleans()):
+            row |= {"digest_version": 2, "tree_digest": draw(INT63)}
+        rows.append(row)
+        zxid += 1
+    table = registry.get("zookeeper.txnlog").tables["rows"]
+    names = [one for one in table.names(detail=True) if any(one in row for row in rows)] or ["zxid", "type"]
+    return pa.Table.from_pylist(rows, schema=table.schema(names))
+
+
+def _of(kind: str, **fields: Strategy) -> Strategy:
+    return st.fixed_dictionaries({"type": st.just(kind), **fields})
+
+
+_MADE: dict[str, Strategy] = {"path": PATHS, "data": _BYTES, "acl": _LISTS, "parent_cversion": INT31}
+_SUBS = (
+    _of("create", **_MADE, ephemeral=st.booleans()),
+    _of("createContainer", **_MADE),
+    _of("createTTL", **_MADE, ttl=INT63),
+    _of("delete", path=PATHS),
+    _of("setData", path=PATHS, data=_BYTES, version=INT31),
+    _of("error", err=st.sampled_from([-2, -101, -110])),
+)
+_TXN_ROW = st.one_of(
+    *_SUBS,
+    _of("create2", **_MADE, ephemeral=st.booleans()),
+    _of("setACL", path=PATHS, acl=_LISTS, version=INT31),
+    _of("reconfig", path=PATHS, data=_BYTES, version=INT31),
+    _of("deleteContainer", path=PATHS),
+    _of("createSession", time_out=INT31),
+    _of("closeSession", paths_to_delete=st.lists(PATHS, max_size=3)),
+    _of("multi", txns=st.lists(st.one_of(*_SUBS, _of("check", path=PATHS, version=INT31)), max_size=3)),
+)
+
+
+@st.composite
+def _node_rows(draw: Any) -> pa.Table:
+    """A whole tree in order, with all that a node has."""
+    paths = {"/", "/zookeeper", "/zookeeper/config", "/zookeeper/quota"}
+    for path in draw(st.lists(PATHS, max_size=8)):
+        while path:
+            paths.add(path)
+            path = path.rpartition("/")[0]
+    rows = []
+    for path in sorted(paths, key=lambda one: one.replace("/", "\0").encode()):
+        kind = draw(st.sampled_from(["persistent", "persistent", "ephemeral", "container", "ttl"]))
+        rows.append(
+            {
+                "path": path, "data": draw(_BYTES), "acl": draw(_LISTS), "czxid": draw(INT63), "mzxid": draw(INT63),
+                "ctime_ms": draw(INT63), "mtime_ms": draw(INT63), "version": draw(INT31), "stored_cversion": draw(INT31),
+                "aversion": draw(INT31), "pzxid": draw(INT63), "kind": kind,
+                "ephemeral_owner": draw(st.integers(1, 1 << 60)) if kind == "ephemeral" else 0,
+                "ttl": draw(st.integers(1, (1 << 40) - 1)) if kind == "ttl" else None,
+            }
+        )  # fmt: skip
+    table = registry.get("zookeeper.snapshot").tables["rows"]
+    return pa.Table.from_pylist(rows, schema=table.schema(list(rows[0])))
+
+
+def _number(codec: str, column: str, numbers: Strategy) -> Callable[[], Strategy]:
+    schema = registry.get(codec).tables["rows"].schema()
+    return lambda: numbers.map(lambda number: pa.table({column: [number]}, schema=schema))
+
+
+ROWS: dict[str, Callable[[], Strategy]] = {
+    "zookeeper.txnlog": _txn_rows,
+    "zookeeper.snapshot": _node_rows,
+    "zookeeper.accepted_epoch": lambda: _number("zookeeper.accepted_epoch", "epoch", INT63)(),
+    "zookeeper.current_epoch": lambda: _number("zookeeper.current_epoch", "epoch", INT63)(),
+    "zookeeper.myid": lambda: _number("zookeeper.myid", "myid", st.integers(1, 255))(),
+}
+OPTIONS: dict[str, Callable[[], Strategy]] = {
+    "zookeeper.snapshot": lambda: st.fixed_dictionaries(
+        {
+            "digest.enabled": st.booleans(),
+            "serializeLastProcessedZxid.enabled": st.booleans(),
+        }
+    ),
+}
+
+
+# Files
+
+_STORED = PATHS.map(str.encode)
+_ACL = st.lists(
+    st.fixed_dictionaries(
+        {
+            "perms": st.integers(0, 31),
+            "id": st.fixed_dictionaries(
+                {
+                    "scheme": st.sampled_from([b"world", b"ip"]),
+                    "id": st.sampled_from([b"anyone", b"", b"10.0.0.1"]),
+                }
+            ),
+        }
+    ),
+    max_size=2,
+)
+
+
+def _fields(**fields: Strategy) -> Strategy:
+    return st.fixed_dictionaries(fields)
+
+
+_NEW: dict[str, Strategy] = {"path": _STORED, "data": _BYTES, "acl": st.none() | _ACL}
+_CREATE = _fields(**_NEW, ephemeral=st.integers(0, 1), parent_cversion=INT31)
+_SET = _fields(path=_STORED, data=_BYTES, version=INT31)
+_SUB_BODIES: dict[int, Strategy] = {
+    ERROR: _fields(err=INT31),
+    CREATE: _CREATE,
+    CREATE_CONTAINER: _fields(**_NEW, parent_cversion=INT31),
+    CREATE_TTL: _fields(**_NEW, parent_cversion=INT31, ttl=INT63),
+    DELETE: _fields(path=_STORED),
+    SET_DATA: _SET,
+}
+_SUB = st.one_of(
+    *(
+        st.tuples(st.just(kind), body).map(lambda one: {"type": one[0], "data": one[1]})
+        for kind, body in _SUB_BODIES.items()
+    )
+)
+_BODIES: dict[int, Strategy] = {
+    **_SUB_BODIES,
+    CREATE: _CREATE | _fields(**_NEW, ephemeral=st.integers(0, 1)),
+    CREATE2: _CREATE,
+    SET_ACL: _fields(path=_STORED, acl=_ACL, version=INT31),
+    DELETE_CONTAINER: _fields(path=_STORED),
+    CREATE_SESSION: _fields(time_out=INT31),
+    CLOSE_SESSION: st.none() | _fields(paths_to_delete=st.lists(_STORED, max_size=3)),
+    MULTI: _fields(txns=st.lists(_SUB, max_size=3)),
+}
+assert set(_BODIES) < set(TYPE_NAMES)
+_DIGEST = st.none() | _fields(version=st.just(2), tree_digest=INT63)
+
+
+@st.composite
+def _log(draw: Any) -> bytes:
+    out = bytearray(FILE_HEADER.pack({"version": draw(st.sampled_from([2, 9]))}))
+    zxid = draw(st.sampled_from([1, 0x500000001]))
+    for kind in draw(st.lists(st.sampled_from(sorted(_BODIES)), max_size=8)):
+        body = draw(_BODIES[kind])
+        # The old form of a create is known by its end, which a digest would hide.
+        short = kind == CREATE and "parent_cversion" not in body
+        payload = {
+            "client_id": draw(INT63), "cxid": draw(INT31), "zxid": zxid, "time": draw(st.integers(0, 10**13)), "type": kind,
+            "body": body, "digest": None if short or kind == ERROR else draw(_DIGEST),
+        }  # fmt: skip
+        out += RECORD.pack({"payload": payload})
+        zxid += 1
+    return bytes(out)
+
+
+@st.composite
+def _snapshot(draw: Any) -> bytes:
+    """The three forms that servers have written, with numbers of ACLs that the table has or not."""
+    sessions = draw(st.lists(_fields(id=INT63, timeout=INT31), max_size=3))
+    acls = [{"id": number, "acl": draw(_ACL)} for number in range(1, draw(st.integers(1, 4)))]
+    out = bytearray(HEADER.pack({}) + SESSIONS.pack({"sessions": sessions}) + ACLS.pack({"entries": acls}))
+    paths = {"", "/zookeeper"} | set(draw(st.lists(_WORDS.map(lambda word: f"/{word}"), max_size=5)))
+    for path in sorted(paths):
+        stat = {
+            name: draw(INT63) for name in ("czxid", "mzxid", "ctime", "mtime", "ephemeral_owner", "pzxid")
+        }
+        stat |= {name: draw(INT31) for name in ("version", "cversion", "aversion")}
+        acl = draw(st.sampled_from([-1, *(one["id"] for one in acls)]))
+        out += NODE.pack({"path": path.encode(), "data": draw(_BYTES), "acl": acl, "stat": _likely(stat)})
+    _seal(out, END.pack({"checksum": 0}))
+    for section in draw(st.sampled_from([(), (DIGEST,), (DIGEST, LAST_PROCESSED), (LAST_PROCESSED,)])):
+        fields = (
+            {"zxid": 5, "digest_version": 2, "digest": draw(INT63)}
+            if section is DIGEST
+            else {"last_processed_zxid": 5}
+        )
+        _seal(out, section.pack({**fields, "checksum": 0}))
+    return bytes(out)
+
+
+def _likely(stat: dict[str, int]) -> dict[str, int]:
+    """Times that clocks have shown, and changes after creation: what says something else is believed only where more follows."""
+    return stat | {
+        "ctime": stat["ctime"] % 10**13,
+        "mtime": stat["mtime"] % 10**13,
+        "mzxid": max(stat["czxid"], stat["mzxid"]),
+    }
+
+
+def _seal(out: bytearray, section: bytes) -> None:
+    body = section[:-SEAL_SIZE]
+    out += body
+    out += zlib.adler32(bytes(out)).to_bytes(8, "big") + section[-SEAL_SIZE + 8 :]
+
+
+FILES: dict[str, Callable[[], Strategy]] = {"zookeeper.txnlog": _log, "zookeeper.snapshot": _snapshot}

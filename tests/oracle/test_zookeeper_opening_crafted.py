@@ -1,0 +1,41 @@
+"""ZooKeeper's own loading code over logs that no server writes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from zookeeper_crafted import CRAFTED, ROOT, buf, snapshot
+from zookeeper_judged import ours, properties, seen_by_us, theirs, written
+from zookeeper_opening import Memory, start
+
+from logwright.roundtrip.oracles import zookeeper as oracle
+
+pytestmark = pytest.mark.oracle
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _available() -> None:
+    reason = oracle.available()
+    if reason:
+        pytest.skip(reason)
+
+
+@pytest.mark.parametrize("extended", [False, True], ids=["", "extended"])
+@pytest.mark.parametrize("name", CRAFTED)
+def test_crafted_logs(name: str, extended: bool, tmp_path: Path) -> None:
+    directory = CRAFTED[name]
+    options = {"extendedTypesEnabled": True} if extended else {}
+    said = theirs(written(directory, tmp_path), properties(options))
+    assert ours(directory, **options) == said
+
+
+def test_what_a_rejected_snapshot_takes_for_the_node_of_a_session(tmp_path: Path) -> None:
+    """A bit of an owner is flipped: the snapshot is rejected, and its node deleted all the same."""
+    files = {
+        "snapshot.5": snapshot(ROOT, (b"/app", -1, 0), (b"/app/one", -1, 1 << 40))[:-6] + b"?" + buf(b"/"),
+        "snapshot.3": snapshot(ROOT, (b"/app", -1, 0), (b"/app/one", -1, 0)),
+    }
+    opened = start(Memory(files))
+    nodes, _ = oracle.serve(written(Memory(files), tmp_path))
+    assert [node["path"] for node in nodes] == [node["path"] for node in seen_by_us(opened)] == ["/", "/app"]

@@ -1,0 +1,48 @@
+"""ZooKeeper itself judges what we say that it would do: directories that it wrote, damaged by chance, loaded by both."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from zookeeper_damaged import RUNS, directory_of, twice
+from zookeeper_judged import ours, properties, seen_by_us, theirs, written
+from zookeeper_opening import start
+
+from logwright.roundtrip.oracles import zookeeper as oracle
+
+pytestmark = pytest.mark.oracle
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _available() -> None:
+    reason = oracle.available()
+    if reason:
+        pytest.skip(reason)
+
+
+@pytest.mark.parametrize("seed", range(RUNS))
+def test_damaged_directories(seed: int, tmp_path: Path) -> None:
+    directory, options = directory_of(seed)
+    if twice(directory):
+        pytest.skip("which of two files of one zxid comes first only the directory itself knows")
+    said = theirs(written(directory, tmp_path), properties(options))
+    found = ours(directory, **options)
+    if any("\ufffd" in node["path"] for node in found.get("nodes", ())):
+        # The digest is of paths as Java reads them; no client can make such ones.
+        for one in (found, said):
+            del one["tree_digest"], one["digest_mismatches"]
+    assert found == said
+
+
+@pytest.mark.parametrize("seed", range(max(RUNS // 10, 5)))
+def test_what_clients_of_a_server_see(seed: int, tmp_path: Path) -> None:
+    """Sessions that are gone lose their nodes, and a snapshot is written."""
+    directory, _ = directory_of(100_000 + seed)
+    opened = start(directory)
+    if twice(directory) or not opened.verdict.opens:
+        pytest.skip("the other test looks at such ones")
+    nodes, facts = oracle.serve(written(directory, tmp_path))
+    seen = [{name: node[name] for name in ("path", "data", "acl", "stat")} for node in nodes]
+    assert seen_by_us(opened) == sorted(seen, key=lambda one: one["path"].encode())
+    assert {entry.name for entry in opened.after.entries()} == set(facts["files_after_start"])

@@ -1,0 +1,284 @@
+"""ZooKeeper itself loads the data directories that we write, serves them, and goes on with them, and we with it."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import logwright as lw
+from logwright.roundtrip.memory_filesystem import MemoryFileSystem
+from logwright.writers.write import write
+
+pytestmark = pytest.mark.oracle
+
+Rows = list[dict[str, Any]]
+SYSTEM = ["/zookeeper", "/zookeeper/config", "/zookeeper/quota"]
+READ_ONLY = [{"perms": 1, "scheme": "world", "id": "anyone"}]
+EXTENDED = {"zookeeper.extendedTypesEnabled": "true"}
+
+
+def tree(count: int, seed: int = 1) -> Rows:
+    """Nodes of every kind, some of whose parents are not given, in no order."""
+    rng = random.Random(seed)
+    rows: Rows = []
+    for n in range(count):
+        path = "".join(f"/n{rng.randrange(9)}" for _ in range(rng.randrange(1, 5))) + f"/leaf-{n}"
+        row: dict[str, Any] = {
+            "path": path,
+            "data": rng.choice([None, b"", rng.randbytes(rng.randrange(300))]),
+        }
+        if n % 3 == 0:
+            row["acl"] = [
+                {"perms": rng.randrange(1, 32), "scheme": "world", "id": "anyone"},
+                {"perms": 31, "scheme": "ip", "id": f"10.0.0.{n % 5}"},
+            ]
+        if n % 7 == 0:
+            row |= {"kind": "ephemeral", "ephemeral_owner": 0x100000000000000 + n % 4}
+        elif n % 7 == 1:
+            row["kind"] = "container"
+        elif n % 7 == 2:
+            row |= {"kind": "ttl", "ttl": 10_000_000 + n}
+        if n % 2:
+            row |= {
+                "czxid": rng.randrange(1, 900),
+                "mzxid": 900 + n % 99,
+                "version": rng.randrange(5),
+                "aversion": n % 3,
+                "ctime": 1_700_000_000_000 + n,
+            }
+        rows.append(row)
+    rng.shuffle(rows)
+    return rows
+
+
+def stats(row: dict[str, Any]) -> dict[str, int]:
+    """The stat of one of our rows, as a client sees it."""
+    return {name: row[name] for name in ("czxid", "mzxid", "version", "aversion", "pzxid")}
+
+
+def check(nodes: Rows, path: Path) -> None:
+    """What the server has is what we read of the file that we wrote."""
+    ours = {row["path"]: row for row in lw.read(path, columns="*").to_pylist()}
+    assert [one["path"] for one in nodes] == sorted(ours, key=lambda path: path.split("/"))
+    for one in nodes:
+        row = ours[one["path"]]
+        assert one["data"] == (None if row["data"] is None else row["data"].hex())
+        assert one["acl"] == row["acl"], one["path"]
+        assert {name: one["stat"][name] for name in stats(row)} == stats(row)
+        assert one["persisted"]["cversion"] == row["stored_cversion"]
+        assert one["persisted"]["ctime"] == row["ctime_ms"]
+        assert one["persisted"]["mtime"] == row["mtime_ms"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"sort_buffer_size": 1 << 10},
+        {"snapshot.compression.method": "gz"},
+        {"snapshot.compression.method": "snappy", "sort_buffer_size": 1 << 12},
+        {"digest.enabled": False, "serializeLastProcessedZxid.enabled": False},
+        {"serializeLastProcessedZxid.enabled": False, "zxid": 0x500000007, "currentEpoch": 6},
+    ],
+    ids=str,
+)
+def test_a_server_loads_what_we_write(zookeeper: Any, tmp_path: Path, options: dict[str, Any]) -> None:
+    rows = tree(300)
+    written = lw.write(rows, tmp_path, "zookeeper.datadir", **options)
+    assert written.rows == 300
+    zxid = written.ids["zxid"]
+    assert zxid == options.get("zxid", 998)
+    nodes, facts = zookeeper.restore(tmp_path, properties=EXTENDED)
+    assert facts["returned_zxid"] == facts["last_processed_zxid"] == zxid
+    assert facts["digest_mismatches"] == []
+    assert facts["sessions"] == {str(0x100000000000000 + n): 30000 for n in range(4)}
+    (snapshot,) = (tmp_path / "version-2").glob("snapshot.*")
+    check(nodes, snapshot)
+    given = {row["path"] for row in rows}
+    assert given < {one["path"] for one in nodes}
+    said = lw.read(snapshot, view="file").to_pylist()[0]
+    if options.get("digest.enabled", True):
+        assert (said["digest_zxid"], said["digest"]) == (zxid, facts["tree_digest"])
+    before = {path.name: path.read_bytes() for path in (tmp_path / "version-2").iterdir()}
+    served, facts = zookeeper.serve(tmp_path, create=("/made-by-a-client",), properties=EXTENDED)
+    assert [one["path"] for one in served] == [one["path"] for one in nodes]
+    assert [one["stat"] for one in served] == [one["stat"] for one in nodes]
+    assert facts["files_after_start"] == sorted({*before, f"snapshot.{zxid:x}"})
+
+
+# Transactions
+
+
+def restored(zookeeper: Any, path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The nodes that a server has, by path, and what else it has; every digest on the way must be the one that is stored."""
+    nodes, facts = zookeeper.restore(path, properties=EXTENDED)
+    assert facts["digest_mismatches"] == []
+    assert facts["snapshot_digest_left"] is None
+    return {one["path"]: one for one in nodes}, facts
+
+
+def same(zookeeper: Any, path: Path) -> dict[str, Any]:
+    """A server and we have the same tree."""
+    nodes, facts = restored(zookeeper, path)
+    ours = {row["path"]: row for row in lw.read(path, extendedTypesEnabled=True).to_pylist()}
+    assert nodes.keys() == ours.keys()
+    for name, one in nodes.items():
+        row = ours[name]
+        assert (one["data"], one["acl"]) == (
+            None if row["data"] is None else row["data"].hex(),
+            row["acl"],
+        ), name
+        for column in ("czxid", "mzxid", "version", "cversion", "aversion", "pzxid"):
+            assert one["stat"][column] == row[column], (name, column)
+    assert facts["node_count"] == len(ours) + 1, "it counts the root twice"
+    return facts
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"txnLogSizeLimitInKb": 4}, {"preAllocSize": 64}, {"digest.enabled": False}], ids=str
+)
+def test_nodes_as_transactions(zookeeper: Any, tmp_path: Path, options: dict[str, Any]) -> None:
+    written = lw.write(tree(200), tmp_path, "zookeeper.datadir", write_as="logs", **options)
+    facts = same(zookeeper, tmp_path)
+    assert facts["returned_zxid"] == written.ids["last_zxid"]
+    for log in (tmp_path / "version-2").glob("log.*"):
+        said = zookeeper.txn_log_toolkit(log)
+        assert "CRC ERROR" not in said
+        assert f"EOF reached after {lw.read(log).num_rows} txns." in said
+    assert "ZNode Details (count=5)" in zookeeper.snapshot_formatter(tmp_path / "version-2" / "snapshot.0")
+
+
+def test_we_go_on_with_what_a_server_wrote_and_it_with_ours(zookeeper: Any, tmp_path: Path) -> None:
+    lw.write(tree(60), tmp_path, "zookeeper.datadir")
+    for step in range(4):
+        zookeeper.serve(tmp_path, create=(f"/theirs-{step}", f"/theirs-{step}/below"), properties=EXTENDED)
+        rows: Rows = [
+            {"path": f"/theirs-{step}", "data": b"ours"},
+            {"path": f"/ours-{step}/deep/{step}", "data": b"x" * step},
+            {
+                "path": "/theirs-0/below",
+                "data": b"%d" % step,
+                "acl": [{"perms": 31, "scheme": "ip", "id": f"10.0.0.{step}"}],
+            },
+        ]
+        lw.write(rows, tmp_path, "zookeeper.datadir", mode="append")
+        facts = same(zookeeper, tmp_path)
+        gone: Rows = [
+            {"type": "delete", "path": f"/ours-{step}/deep/{step}"},
+            {"type": "delete", "path": f"/ours-{step}/deep"},
+        ]
+        written = lw.write(gone, tmp_path, "zookeeper.datadir", mode="append")
+        assert written.ids["first_zxid"] == facts["returned_zxid"] + 1
+        same(zookeeper, tmp_path)
+    nodes, _ = zookeeper.serve(tmp_path, properties=EXTENDED)
+    found = {one["path"]: one for one in nodes}
+    assert bytes.fromhex(found["/theirs-3"]["data"]) == b"ours"
+    assert found["/theirs-0/below"]["acl"] == [{"perms": 31, "scheme": "ip", "id": "10.0.0.3"}]
+    assert "/ours-2/deep" not in found
+    assert "/ours-2" in found
+
+
+def test_every_kind_of_transaction(zookeeper: Any, tmp_path: Path) -> None:
+    rows: Rows = [
+        {"type": "createSession", "session_id": 77, "time_out": 9000},
+        {"type": "create", "path": "/a", "data": b"1"},
+        {"type": "create2", "path": "/a/b", "data": None},
+        {"type": "createContainer", "path": "/c", "data": b""},
+        {"type": "createTTL", "path": "/t", "data": b"t", "ttl": 1 << 30},
+        {"type": "create", "path": "/e", "data": b"e", "ephemeral": True, "session_id": 77},
+        {"type": "setData", "path": "/a", "data": b"2"},
+        {"type": "setACL", "path": "/a", "acl": [{"perms": 3, "scheme": "sasl", "id": "\u00e9"}]},
+        {"type": "error", "err": -110},
+        {"type": "multi", "txns": [
+            {"type": "create", "path": "/m", "data": b"m"}, {"type": "setData", "path": "/m", "data": b"n"},
+            {"type": "check", "path": "/m"}, {"type": "delete", "path": "/a/b"},
+        ]},
+        {"type": "multi", "txns": [{"type": "setData", "path": "/nowhere", "data": b"", "version": 1}, {"type": "error", "err": -2}]},
+        {"type": "deleteContainer", "path": "/c"},
+    ]  # fmt: skip
+    lw.write(rows, tmp_path, "zookeeper.datadir")
+    facts = same(zookeeper, tmp_path)
+    assert facts["sessions"] == {"77": 9000}
+    nodes, _ = restored(zookeeper, tmp_path)
+    assert {path for path in nodes if "zookeeper" not in path} == {"/", "/a", "/t", "/e", "/m"}
+    lw.write([{"type": "closeSession", "session_id": 77}], tmp_path, "zookeeper.datadir", mode="append")
+    assert same(zookeeper, tmp_path)["sessions"] == {}
+
+
+def test_of_a_member_of_an_ensemble(zookeeper: Any, tmp_path: Path) -> None:
+    """Epochs go on: the first transaction of the next one is counted from 1."""
+    lw.write(tree(9), tmp_path, "zookeeper.datadir", write_as="logs", currentEpoch=3)
+    rows: Rows = [{"type": "create", "path": "/x", "zxid": 0x400000001}]
+    lw.write(rows, tmp_path, "zookeeper.datadir", mode="append")
+    assert same(zookeeper, tmp_path)["returned_zxid"] == 0x400000001
+
+
+def test_generated_directories(zookeeper: Any, tmp_path: Path) -> None:
+    """What the recipe says without any reader is what a server has."""
+    for seed in range(3):
+        made = lw.generate(
+            "zookeeper.datadir", tmp_path / f"{seed}" / "version-2", rows=300, seed=seed, recipe="mixed"
+        )
+        nodes, _ = restored(zookeeper, tmp_path / f"{seed}")
+        same(zookeeper, tmp_path / f"{seed}")
+        (expected,) = made.expected.values()
+        said = [json.loads(line) for line in Path(expected).read_text().splitlines()]
+        assert {row["path"] for row in said} == nodes.keys()
+        for row in said:
+            found = nodes[row["path"]]["persisted"]
+            names = ("czxid", "mzxid", "version", "aversion", "pzxid")
+            assert [found[name] for name in names] == [row[name] for name in names]
+            assert found["cversion"] == row["stored_cversion"]
+
+
+def test_what_was_taken_out_is_gone_for_a_server(zookeeper: Any, tmp_path: Path) -> None:
+    lw.write(tree(100), tmp_path / "zk", "zookeeper.datadir", write_as="logs")
+    lw.edit(tmp_path / "zk", tmp_path / "out", drop="path >= '/n3' and path < '/n4'")
+    before, after = (set(restored(zookeeper, tmp_path / one)[0]) for one in ("zk", "out"))
+    assert after == {path for path in before if not path.startswith("/n3")} < before
+    same(zookeeper, tmp_path / "out")
+
+
+# In between
+
+
+@pytest.mark.parametrize(("mode", "exchange"), [("append", True), ("overwrite", True), ("overwrite", False)])
+def test_a_server_started_in_between(zookeeper: Any, tmp_path: Path, mode: str, exchange: bool) -> None:
+    """Where a writer was killed it has the tree from before, that from after, or of a write of several logs the first of them.
+
+    Where the new directory can't be exchanged for the old one, there is a moment in which there is none.
+    """
+    old: Rows = [{"path": f"/old-{n}", "data": b"o"} for n in range(3)]
+    new: Rows = [{"path": f"/new-{n}", "data": bytes(400)} for n in range(9)]
+    options: dict[str, Any] = {"write_as": "logs", "txnLogSizeLimitInKb": 1}
+    files = MemoryFileSystem(can_exchange=exchange)
+    files.make("/place")
+    write(old, "/place/zk", "zookeeper.datadir", files=files, **options)
+    files = files.fork()
+    write(new, "/place/zk", "zookeeper.datadir", mode=mode, files=files, **options)
+    seen: list[tuple[int, int]] = []
+    for prefix in range(len(files.trace) + 1):
+        home = tmp_path / f"{prefix}" / "version-2"
+        home.mkdir(parents=True)
+        there = files.killed(prefix).tree("/place/zk/version-2")
+        for name, data in there.items():
+            if data is not None and "/" not in name:
+                (home / name).write_bytes(data)
+        if not any(name.startswith("snapshot") for name in there):
+            assert not exchange
+            continue
+        nodes, _ = zookeeper.restore(home.parent)
+        paths = [one["path"] for one in nodes]
+        counts = tuple(sum(path.startswith(name) for path in paths) for name in ("/old", "/new"))
+        for name, count in zip(("/old", "/new"), counts, strict=True):
+            assert [path for path in paths if path.startswith(name)] == [f"{name}-{n}" for n in range(count)]
+        if not seen or seen[-1] != counts:
+            seen.append((counts[0], counts[1]))
+    assert (seen[0], seen[-1]) == ((3, 0), (3 if mode == "append" else 0, 9))
+    assert [count for _, count in seen] == sorted(count for _, count in seen)
+    assert mode == "append" or not any(one and other for one, other in seen), "no mixture"
+    assert mode == "overwrite" or {count for count, _ in seen} == {3}

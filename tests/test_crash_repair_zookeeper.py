@@ -1,0 +1,98 @@
+"""A data directory of ZooKeeper repaired in place, through every crash: readers see the damaged one or the repaired one, and a server,
+started in between, has no other transactions than one of them."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from zookeeper_opening import Memory, memory_of, start
+
+import logwright as lw
+from logwright.codec import registry
+from logwright.codec.layout import Plan
+from logwright.codec.mending import Mending, Repairs, Strategy
+from logwright.codec.option import Options
+from logwright.roundtrip.memory_filesystem import Kept, MemoryFileSystem
+from logwright.writers.commit import finish_or_undo
+from logwright.writers.mend import Copy, Mender
+from logwright.writers.stage import FolderListing
+
+TARGET, BACKUP = "/data/zk/version-2", "/elsewhere/backup"
+LAYOUT = registry.get_layout("zookeeper.datadir")
+CASES = ("dmg_flip_body", "dmg_mid_missing", "dmg_snap_all_flip", "dmg_fixed_left", "dmg_snap_aclvec_null")
+SHORT = CASES[:2]
+"""What is tried each time; the rest takes longer."""
+
+pytestmark = pytest.mark.filterwarnings("ignore::logwright.codec.fault.DamageWarning")
+
+
+def damaged(case: str) -> MemoryFileSystem:
+    files = MemoryFileSystem()
+    files.make(TARGET)
+    files.make("/elsewhere")
+    for name, data in memory_of(case).files.items():
+        files.put(f"{TARGET}/{name}", data)
+    return files.fork()
+
+
+def repair(files: MemoryFileSystem, strategy: Strategy) -> None:
+    assert isinstance(LAYOUT, Repairs)
+    repairs: Repairs = LAYOUT
+
+    def make(copies: Sequence[Copy], plans: Sequence[Plan]) -> Mending:
+        return repairs.repair(copies, plans, strategy, Options(repairs.repair_options))
+
+    def copies() -> list[FolderListing]:
+        return [FolderListing(files, TARGET, "version-2")]
+
+    Mender(files, LAYOUT, copies, make, Options(LAYOUT.read_options)).in_place(TARGET, BACKUP)
+
+
+def rows(files: MemoryFileSystem, place: Path) -> list[tuple[str, bytes]]:
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir(parents=True)
+    files.dump(TARGET, str(place))
+    found = lw.scan(place, codec="zookeeper.datadir", mode="DROPMALFORMED").to_table()
+    return list(zip(found["path"].to_pylist(), found["data"].to_pylist(), strict=True))
+
+
+def served(files: MemoryFileSystem) -> int | None:
+    """The last transaction of a server that is started on what it sees; None where it does not start."""
+    held = {name: data for name, data in files.tree(TARGET).items() if "/" not in name and data is not None}
+    opened = start(Memory(held))
+    return opened.restored.zxid if opened.restored is not None else None
+
+
+@pytest.mark.parametrize("strategy", [Strategy.PREFIX, Strategy.SALVAGE])
+@pytest.mark.parametrize(
+    "case", [pytest.param(one, marks=() if one in SHORT else pytest.mark.nightly) for one in CASES]
+)
+def test_old_or_new_and_nothing_is_destroyed(case: str, strategy: Strategy, tmp_path: Path) -> None:
+    files = damaged(case)
+    place = tmp_path / "version-2"
+    before, old, ran = files.tree(TARGET), rows(files, place), served(files)
+    repair(files, strategy)
+    after, new, runs = files.tree(TARGET), rows(files, place), served(files)
+    assert runs is not None
+    seen: set[bool] = set()
+    known: set[object] = set()
+    for prefix in range(len(files.trace) + 1):
+        killed = files.killed(prefix)
+        assert served(killed) in (ran, runs)
+        for kept in (Kept.NOTHING, Kept.ALL, Kept.NAMES):
+            found = files.crash(prefix, kept)
+            holds = tuple(sorted(found.tree().items()))
+            if holds in known:
+                continue
+            known.add(holds)
+            assert rows(found, place) in (old, new)
+            finish_or_undo(found, LAYOUT, TARGET)
+            assert found.tree(TARGET) in (before, after)
+            seen.add(found.tree(TARGET) == after)
+    assert seen == {False, True}
+    saved = files.tree(BACKUP)
+    changed = {name: data for name, data in before.items() if after.get(name) != data}
+    assert {name: saved.get(name) for name in changed} == changed

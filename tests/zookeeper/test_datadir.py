@@ -1,0 +1,369 @@
+"""The directory of a server: recognised, planned, found within the one that people name, with its logs elsewhere."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from zookeeper_datadir import CASES, GOLDEN, copy, create, write_log, write_snapshot
+
+import logwright as lw
+from logwright.cli import main
+from logwright.codec.base import Match
+from logwright.codec.fault import LogwrightError, UnreadableError, UsageError
+from logwright.codec.layout import Entry
+from logwright.codec.option import Options
+from logwright.codec.zookeeper.datadir import LAYOUT
+from logwright.codec.zookeeper.files import candidates, logs, logs_from, snapshots
+from logwright.readers.listing import open_listing
+
+SNAPSHOT_END = b"\0\0\0\1/"
+
+
+def plan_of(folder: Path, **options: Any) -> Any:
+    return LAYOUT.plan(open_listing(str(folder)), Options(LAYOUT.read_options, options))
+
+
+def faults_of(folder: Path) -> list[tuple[str, str, str]]:
+    return [(name, str(fault.severity), fault.detail) for name, fault in plan_of(folder).faults]
+
+
+# Recognised
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_each_golden_directory_is_recognised(case: str) -> None:
+    where = GOLDEN / case / "data" if case == "split_dirs" else GOLDEN / case
+    assert lw.detect(where) == "zookeeper.datadir"
+    assert lw.detect(where / "version-2") == "zookeeper.datadir"
+
+
+def test_files_of_a_server_are_known_in_any_folder(tmp_path: Path) -> None:
+    home = tmp_path / "saved"
+    home.mkdir()
+    shutil.copy(GOLDEN / "basic/version-2/log.1", home / "log.1")
+    assert LAYOUT.recognise(open_listing(str(home))) is Match.NAME
+    (home / "log.1").write_text("INFO all is well\n")
+    assert LAYOUT.recognise(open_listing(str(home))) is Match.NO
+    (home / "snapshot.16.gz").write_bytes(b"")
+    assert LAYOUT.recognise(open_listing(str(home))) is Match.NAME
+
+
+def test_an_empty_version_2_may_be_one(tmp_path: Path) -> None:
+    (tmp_path / "version-2").mkdir()
+    assert lw.detect(tmp_path) == "zookeeper.datadir"
+    assert lw.detect(tmp_path / "version-2") == "zookeeper.datadir"
+    (tmp_path / "other").mkdir()
+    assert lw.detect(tmp_path / "other") is None
+
+
+def test_a_folder_of_that_name_with_other_things_is_passed_by(tmp_path: Path) -> None:
+    (tmp_path / "db/version-2").mkdir(parents=True)
+    (tmp_path / "db/version-2/MANIFEST-000001").write_bytes(b"")
+    (tmp_path / "db/version-2/CURRENT").write_bytes(b"MANIFEST-000001\n")
+    assert lw.detect(tmp_path / "db/version-2") == "leveldb.db"
+
+
+# Planned
+
+
+def test_plan_of_a_server_in_a_quorum() -> None:
+    found = lw.inspect(GOLDEN / "quorum_one")
+    assert [(one["name"], one["role"], one["codec"]) for one in found["files"]] == [
+        ("snapshot.0", "primary", "zookeeper.snapshot"),
+        ("snapshot.100000005", "primary", "zookeeper.snapshot"),
+        ("log.100000001", "primary", "zookeeper.txnlog"),
+        ("log.200000001", "primary", "zookeeper.txnlog"),
+        ("acceptedEpoch", "metadata", "zookeeper.accepted_epoch"),
+        ("currentEpoch", "metadata", "zookeeper.current_epoch"),
+    ]
+    facts = found["facts"]
+    assert (facts["accepted_epoch"], facts["current_epoch"], facts["myid"]) == (2, 2, 1)
+    assert facts["newest_snapshot"] == "snapshot.100000005"
+    assert facts["zxids"] == [["0x100000001", "0x100000005"], ["0x200000001", "0x200000003"]]
+    assert facts["types"] == {"create": 4, "createSession": 2, "reconfig": 2}
+    assert (facts["snapshot_nodes"], facts["snapshot_sessions"]) == (7, 1)
+
+
+def test_files_are_ordered_by_their_zxids_not_their_names(tmp_path: Path) -> None:
+    for zxid in (0x9, 0xA, 0x10, 0x100000001):
+        write_log(tmp_path, [create(zxid, "/a")])
+        write_snapshot(tmp_path, zxid)
+    names = [file.name for file in plan_of(tmp_path).files]
+    assert names == [
+        "snapshot.9", "snapshot.a", "snapshot.10", "snapshot.100000001", "log.9", "log.a", "log.10", "log.100000001",
+    ]  # fmt: skip
+
+
+def test_names_that_a_server_takes_or_passes_over(tmp_path: Path) -> None:
+    home = copy("dmg_base", tmp_path)
+    for name in ("log.17.fixed", "log.zz", "snapshot.-5", "notes.txt", "currentEpoch.tmp", "updatingEpoch"):
+        (home / name).write_bytes(b"1")
+    roles = {file.name: (str(file.role), file.note) for file in plan_of(home).files}
+    assert roles["log.17.fixed"] == (
+        "primary",
+        "a server takes it for a log of zxid 0x17, whatever 'fixed' means",
+    )
+    assert roles["log.zz"] == ("leftover", "no zxid in its name: a server never reads it")
+    assert roles["snapshot.-5"] == ("leftover", "a server never reads it: its zxid is -5")
+    assert roles["notes.txt"] == ("foreign", "not ZooKeeper's, ignored by it")
+    assert roles["currentEpoch.tmp"] == ("leftover", "of an epoch that was being written")
+    assert roles["updatingEpoch"] == ("metadata", "a server of 3.4 was stopped while it wrote currentEpoch")
+    assert {name for name, _, _ in faults_of(home)} == {
+        "log.17.fixed",
+        "log.zz",
+        "snapshot.-5",
+        "currentEpoch.tmp",
+    }
+
+
+def test_a_compressed_snapshot_has_a_usual_name() -> None:
+    for case in ("snap_gz", "snap_snappy"):
+        assert faults_of(GOLDEN / case / "version-2") == []
+
+
+def test_logs_without_a_snapshot() -> None:
+    ((name, fault),) = plan_of(GOLDEN / "dmg_snap_none/version-2").faults
+    assert not name
+    assert fault.detail == (
+        "there are logs, and no snapshot that a server would try; where the snapshots lie elsewhere, name that directory, and this one as "
+        "dataLogDir"
+    )
+    assert "No snapshot found, but there are log entries. Something is broken!" in fault.system
+
+
+def test_torn_snapshots_and_no_log() -> None:
+    ((name, fault),) = plan_of(GOLDEN / "dmg_snap_all_trunc_nologs/version-2").faults
+    assert (name, fault.system) == ("", "the server starts with an empty tree")
+
+
+def test_epochs_that_say_nothing(tmp_path: Path) -> None:
+    home = copy("fresh", tmp_path)
+    (home / "currentEpoch").write_bytes(b"\n")
+    (tmp_path / "myid").write_bytes(b"one\n")
+    facts = plan_of(home).facts
+    assert (facts["current_epoch"], facts["accepted_epoch"], facts["myid"]) == (None, None, None)
+
+
+# The files as a server looks for them
+
+
+def test_candidates_are_those_that_look_whole(tmp_path: Path) -> None:
+    home = copy("dmg_base", tmp_path)
+    listing = open_listing(str(home))
+    assert [one.name for one in candidates(listing)] == ["snapshot.16", "snapshot.a", "snapshot.0"]
+    data = (home / "snapshot.16").read_bytes()
+    (home / "snapshot.16").write_bytes(data[:-1])
+    (home / "snapshot.a").write_bytes(SNAPSHOT_END)  # shorter than any
+    (home / "snapshot.20.gz").write_bytes(b"\x1f\x8b")
+    (home / "snapshot.21.snappy").write_bytes(b"\x82SNAPPY")  # its magic is longer
+    (home / "snapshot.22.SNAPPY").write_bytes(b"\x82SNAPPY\0")
+    (home / "snapshot.-1").write_bytes(data)
+    found = [one.name for one in candidates(open_listing(str(home)))]
+    assert found == ["snapshot.22.SNAPPY", "snapshot.20.gz", "snapshot.0"]
+
+
+def test_no_more_than_a_hundred_candidates(tmp_path: Path) -> None:
+    for zxid in range(105):
+        (tmp_path / f"snapshot.{zxid:x}").write_bytes(bytes(5) + SNAPSHOT_END)
+    found = candidates(open_listing(str(tmp_path)))
+    assert (len(found), found[0].zxid, found[-1].zxid) == (100, 104, 5)
+
+
+@pytest.mark.parametrize(
+    ("zxid", "opened"),
+    [
+        (1, ["log.1", "log.b", "log.17"]),
+        (2, ["log.1", "log.b", "log.17"]),
+        (0xB, ["log.1", "log.b", "log.17"]),
+        (0xC, ["log.b", "log.17"]),
+        (0x17, ["log.b", "log.17"]),
+        (0x18, ["log.17"]),
+        (0x100000001, ["log.17"]),
+    ],
+)
+def test_logs_that_are_opened_for_a_zxid(zxid: int, opened: list[str]) -> None:
+    found = logs(open_listing(str(GOLDEN / "dmg_base/version-2")))
+    assert [one.name for one in logs_from(found, zxid)] == opened
+
+
+def test_logs_with_negative_zxids_are_never_opened(tmp_path: Path) -> None:
+    for name in ("log.-1", "log.5", "log.x"):
+        (tmp_path / name).write_bytes(b"")
+    found = logs(open_listing(str(tmp_path)))
+    assert [one.name for one in logs_from(found, 0)] == ["log.5"]
+    assert logs_from([], 5) == []
+
+
+class Dying:
+    """A directory on a disk that reads no files any more."""
+
+    name = "version-2"
+
+    def __init__(self, folder: Path) -> None:
+        self._below = open_listing(str(folder))
+
+    def entries(self) -> Sequence[Entry]:
+        return self._below.entries()
+
+    def parent(self) -> Any:
+        return self
+
+    def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
+        raise UnreadableError.of(offset, 1, "EIO", name)
+
+
+def test_a_directory_of_which_nothing_can_be_read() -> None:
+    listing = Dying(GOLDEN / "quorum_one/version-2")
+    assert LAYOUT.recognise(listing) is Match.NAME
+    assert candidates(listing) == []
+    found = LAYOUT.plan(listing, Options(LAYOUT.read_options))
+    assert [file.name for file in found.files][:2] == ["snapshot.0", "snapshot.100000005"]
+    assert (found.facts["current_epoch"], found.facts["myid"]) == (None, None)
+    assert LAYOUT.facts(listing, found)["transactions"] == 0
+    listing.name = "saved"
+    assert LAYOUT.recognise(listing) is Match.NAME  # for its snapshots' names
+
+
+def test_facts_of_a_compressed_snapshot_and_of_odd_times(tmp_path: Path) -> None:
+    assert "snapshot_nodes" not in lw.inspect(GOLDEN / "snap_gz")["facts"]
+    write_log(tmp_path, [{**create(i, "/a"), "time_ms": 1 << 62} for i in (1, 2)])
+    assert lw.inspect(tmp_path)["facts"]["times"] == [1 << 62, 1 << 62]
+
+
+def test_ranges_of_zxids_over_several_logs(tmp_path: Path) -> None:
+    epoch = 1 << 32
+    for zxids in ([1, 2], [3, 4, 7], [9], [epoch + 1, epoch + 2], [epoch + 2, epoch + 3]):
+        write_log(
+            tmp_path,
+            [create(zxid, "/a") for zxid in zxids],
+            f"log.{zxids[0]:x}{'.b' * (zxids[-1] == epoch + 3)}",
+        )
+    assert lw.inspect(tmp_path)["facts"]["zxids"] == [
+        ["0x1", "0x4"], ["0x7", "0x7"], ["0x9", "0x9"], ["0x100000001", "0x100000003"],
+    ]  # fmt: skip
+
+
+# The directory that people name
+
+
+def test_a_data_directory_is_read_where_its_files_are() -> None:
+    case = GOLDEN / "basic"
+    assert lw.read(case, view="txns").equals(lw.read(case / "version-2", view="txns"))
+    assert lw.inspect(case)["path"] == str(case / "version-2")
+    report = lw.verify(case)
+    assert report.path == str(case / "version-2")
+    assert report.ok
+
+
+def test_several_data_directories_below_one(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        copy("fresh", tmp_path / name)
+    report = lw.verify(tmp_path)
+    assert [part.path for part in report.parts] == [
+        str(tmp_path / name / "version-2") for name in ("one", "two")
+    ]
+
+
+def test_a_folder_without_one_says_what_it_holds(tmp_path: Path) -> None:
+    (tmp_path / "zk/version-2").mkdir(parents=True)
+    with pytest.raises(UsageError, match="none that we know"):
+        lw.read(tmp_path)
+    assert lw.read(tmp_path / "zk", view="files").num_rows == 0
+
+
+# Logs in a directory of their own
+
+
+SPLIT = GOLDEN / "split_dirs"
+
+
+@pytest.mark.parametrize("logs_at", ["datalog", "datalog/version-2"])
+@pytest.mark.parametrize("data_at", ["data", "data/version-2"])
+def test_logs_that_lie_apart(data_at: str, logs_at: str) -> None:
+    files = lw.read(SPLIT / data_at, view="files", dataLogDir=SPLIT / logs_at).to_pylist()
+    assert [(one["name"], one["role"]) for one in files] == [
+        ("snapshot.0", "primary"),
+        ("dataLogDir/log.1", "primary"),
+    ]
+    found = lw.read(SPLIT / data_at, view="txns", data_log_dir=SPLIT / logs_at, columns="*")
+    assert found.equals(lw.read(SPLIT / "datalog/version-2/log.1", columns="*"))
+
+
+def test_damage_in_a_log_that_lies_apart_is_told_with_its_true_path(tmp_path: Path) -> None:
+    shutil.copytree(SPLIT, tmp_path / "zk")
+    log = tmp_path / "zk/datalog/version-2/log.1"
+    data = bytearray(log.read_bytes())
+    data[60] ^= 1
+    log.write_bytes(data)
+    with pytest.raises(lw.DamageError) as error:
+        lw.read(tmp_path / "zk/data", view="txns", dataLogDir=tmp_path / "zk/datalog")
+    assert str(error.value).startswith(f"{log}: at byte 16")
+
+
+def test_files_in_the_wrong_one_of_two_directories(tmp_path: Path) -> None:
+    shutil.copytree(SPLIT, tmp_path / "zk")
+    data, apart = tmp_path / "zk/data/version-2", tmp_path / "zk/datalog/version-2"
+    shutil.copy(apart / "log.1", data / "log.1")
+    shutil.copy(data / "snapshot.0", apart / "snapshot.0")
+    (apart / "readme").write_text("x")
+    found = lw.inspect(tmp_path / "zk/data", dataLogDir=apart)
+    assert {one["name"]: (one["role"], one["note"]) for one in found["files"]} == {
+        "snapshot.0": ("primary", ""),
+        "dataLogDir/log.1": ("primary", ""),
+        "log.1": ("leftover", "a log in the directory of the snapshots"),
+        "dataLogDir/snapshot.0": ("leftover", "a snapshot in the directory of the logs"),
+        "dataLogDir/readme": ("foreign", "not ZooKeeper's, ignored by it"),
+    }
+    systems = {one["file"]: one["system"] for one in found["faults"]}
+    assert systems == {
+        "log.1": "the server does not start: SnapDirContentCheckException",
+        "dataLogDir/snapshot.0": "the server does not start: LogDirContentCheckException",
+    }
+
+
+def test_a_directory_of_logs_that_is_not_there() -> None:
+    with pytest.raises(LogwrightError, match="nowhere"):
+        lw.read(SPLIT / "data", dataLogDir=SPLIT / "nowhere")
+
+
+# For people
+
+
+def test_inspect_on_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        main(["inspect", str(GOLDEN / "dmg_mid_eor_gap")])
+    out = capsys.readouterr().out
+    assert "zookeeper.datadir: ZooKeeper data directory" in out
+    assert "zxids              0x1 .. 0xc, 0xe .. 0x21" in out
+    with pytest.raises(SystemExit, match="0"):
+        main(["inspect", str(SPLIT / "data"), "--dataLogDir", str(SPLIT / "datalog"), "--json"])
+    assert json.loads(capsys.readouterr().out)["facts"]["transactions"] == 2
+
+
+def test_the_words_for_a_directory_with_other_files(tmp_path: Path) -> None:
+    (tmp_path / "version-2").mkdir()
+    (tmp_path / "version-2/readme").write_text("x")
+    files = lw.read(tmp_path, view="files").to_pylist()
+    assert [(one["name"], one["role"]) for one in files] == [("readme", "foreign")]
+
+
+def test_names_are_put_in_place_in_an_order_that_a_server_can_start_from() -> None:
+    given = ["log.b", "snapshot.a", "currentEpoch", "log.1", "snapshot.0", "acceptedEpoch"]
+    assert LAYOUT.order(given) == [
+        "acceptedEpoch",
+        "currentEpoch",
+        "snapshot.0",
+        "snapshot.a",
+        "log.1",
+        "log.b",
+    ]
+
+
+def test_snapshots_of_a_listing() -> None:
+    found = snapshots(open_listing(str(GOLDEN / "dmg_base/version-2")))
+    assert [one.zxid for one in found] == [0, 0xA, 0x16]

@@ -1,0 +1,264 @@
+"""What only a check of a whole data directory finds: transactions that are nowhere, and trees that are not what they were."""
+
+from __future__ import annotations
+
+import zlib
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from zookeeper_crafted import create, directory, log, record
+from zookeeper_datadir import CASES
+from zookeeper_mending import checked, details, repaired
+from zookeeper_opening import GOLDEN, Memory, memory_of
+
+import logwright as lw
+from logwright.codec.fault import Kind, Severity
+from logwright.codec.option import Options
+from logwright.codec.zookeeper import snapshot
+from logwright.codec.zookeeper.datadir import LAYOUT
+from logwright.codec.zookeeper.snapshot_file import SnapshotContext
+
+HEALTHY = [
+    one
+    for one in CASES
+    if not one.startswith(("dmg_", "syn_", "toplevel", "v3414_log")) and one != "split_dirs"
+]
+WHOLE = {
+    "syn_acl_dangling", "syn_create_v0", "syn_delete_missing", "syn_dup_node", "syn_epoch_jump", "syn_gap_filled",
+    "syn_seed_snapshot", "syn_trailing_bytes", "syn_zxid_repeat", "dmg_base", "dmg_chopped", "dmg_first_missing_nosnap",
+    "dmg_log_hdr_fields", "dmg_pad_garbage_far", "dmg_snap_tmp", "dmg_snap_trunc_seal1", "dmg_snap_trunc_seal2",
+    "dmg_torn_zero_tail", "dmg_trunc_tail_0", "dmg_trunc_tail_16", "dmg_trunc_tail_boundary", "dmg_trunc_tail_midbody",
+    "dmg_trunc_tail_midcrc", "dmg_trunc_tail_midlen", "dmg_trunc_tail_noeor",
+}  # fmt: skip
+"""Nothing is lost, or only what was being written."""
+
+
+@pytest.mark.parametrize("case", HEALTHY)
+def test_healthy_directories_are_fine(case: str) -> None:
+    report = lw.verify(GOLDEN / case / "version-2")
+    assert report.ok
+    assert not [fault for _, fault in report.faults if fault.severity is Severity.WARNING]
+
+
+@pytest.mark.parametrize("case", [one for one in CASES if one.startswith(("dmg_", "syn_"))])
+def test_each_damage_is_seen(case: str) -> None:
+    assert (not checked(memory_of(case))) == (case in WHOLE)
+
+
+# What is missing
+
+MISSING = "log.17: 0xb to 0x16 are in no log and no snapshot"
+
+
+@pytest.mark.parametrize("case", ["dmg_mid_empty", "dmg_mid_missing", "dmg_mid_missing_silent"])
+@pytest.mark.parametrize("deep", [False, True])
+def test_transactions_that_are_nowhere(case: str, deep: bool) -> None:
+    assert details(memory_of(case), deep=deep) == [MISSING]
+    ((_, fault),) = checked(memory_of(case), deep=deep)
+    assert (fault.kind, fault.rows_lost, fault.lost) == (
+        Kind.LINK,
+        12,
+        {"first_zxid": 0xB, "last_zxid": 0x16},
+    )
+
+
+def test_transactions_that_only_a_snapshot_has() -> None:
+    base = memory_of("dmg_base")
+    del base.files["log.b"]
+    assert details(base) == []
+    assert details(base, Severity.WARNING) == [
+        "log.17: 0xb to 0x16 are in no log; a later snapshot has what became of the tree"
+    ]
+
+
+def test_a_gap_within_a_log_is_told_where_it_costs() -> None:
+    missing = directory(record(1, 1, create(b"/a")), record(4, 1, create(b"/b")))
+    assert details(missing) == ["log.1: 0x2 to 0x3 are in no log and no snapshot"]
+    # An epoch begins with 1, and nobody knows how far the one before went.
+    epochs = directory(record(1, 1, create(b"/a")), record(1 << 32 | 1, 1, create(b"/b")))
+    assert details(epochs) == []
+    late = directory(record(1, 1, create(b"/a")), record(1 << 32 | 3, 1, create(b"/b")))
+    assert details(late) == ["log.1: 0x100000001 to 0x100000002 are in no log and no snapshot"]
+
+
+def test_all_that_a_hole_took_is_counted() -> None:
+    """A wrong mark, and a record behind it that can't be read."""
+    records = [record(zxid, 1, create(b"/%d" % zxid)) for zxid in range(1, 7)]
+    data = bytearray(log(*records))
+    data[16 + 2 * len(records[0]) - 1] ^= 1
+    data[16 + 2 * len(records[0]) + 40] ^= 3
+    ((_, fault),) = checked(Memory({**directory().files, "log.1": bytes(data)}))
+    assert (fault.rows_lost, fault.lost) == (2, {"first_zxid": 2, "last_zxid": 3})
+
+
+def test_what_a_later_log_has_again() -> None:
+    records = [record(zxid, 1, create(b"/%d" % zxid)) for zxid in range(1, 7)]
+    first = bytearray(log(*records))
+    first[16 + 2 * len(records[0]) - 1] ^= 1
+    again = log(*(record(zxid, 1, create(b"/again%d" % zxid)) for zxid in range(2, 9)))
+    both = Memory({**directory().files, "log.1": bytes(first), "log.2": again})
+    (warned,) = [one for one in details(both, Severity.WARNING) if "gave these zxids again" in one]
+    assert warned.startswith(
+        "log.1: log.2 begins with 0x2: the server was started without what lies here, 0x3 to 0x6"
+    )
+    result, _ = repaired(both)
+    assert result.files["log.1"] == log(records[0])
+    assert result.files["log.2"] == again
+
+
+# Snapshots
+
+
+@pytest.mark.parametrize(
+    ("case", "said"),
+    [
+        ("dmg_snap_none", "there is no snapshot, and the logs begin with 0xb: what was before is in no file"),
+        (
+            "dmg_snap_all_flip",
+            "no snapshot is sound, and the logs begin with 0xb: what was before is in no file",
+        ),
+        ("dmg_snap_all_trunc_nologs", "no snapshot is sound, and there are no transactions"),
+        (
+            "v3414_log_only",
+            "there is no snapshot; the logs begin with the first transaction, so that the tree follows from them alone",
+        ),
+    ],
+)
+def test_without_a_sound_snapshot(case: str, said: str) -> None:
+    assert f": {said}" in details(memory_of(case), deep=False)
+
+
+def test_a_snapshot_that_was_written_while_transactions_were_made() -> None:
+    fuzzy = memory_of("fuzzy")
+    assert details(fuzzy) == []
+    lost = Memory({"snapshot.101": fuzzy.files["snapshot.101"]})
+    (said,) = details(lost)
+    assert said == (
+        "snapshot.101: it was written while transactions up to 0x10d were made, and the logs tell of them up to 0x101 only: of the "
+        "others the tree may have some"
+    )
+
+
+def test_nodes_without_parents() -> None:
+    assert details(memory_of("syn_orphan")) == ["snapshot.16: /`pp/d0-0 has no parent"]
+    assert details(memory_of("syn_orphan"), deep=False) == []
+
+
+def test_many_nodes_without_parents() -> None:
+    rows = [{"path": f"/a/n{number}"} for number in range(50)]
+    written = b"".join(map(bytes, snapshot.CODEC.encode(pa.Table.from_pylist(rows), None, None, _context())))
+    # The parent has another name then.
+    data = bytearray(written.replace(b"\0\0\0\2/a", b"\0\0\0\2/b"))
+    data = data[:-_ENDING]
+    data += b"\0\0\0\1/"
+    data += zlib.adler32(data).to_bytes(8, "big") + b"\0\0\0\1/"
+    said = details(Memory({"snapshot.1": bytes(data)}))
+    assert len(said) == 20
+    assert said[-1].endswith(" has no parent, nor have 30 more")
+
+
+_ENDING = 18 + 33 + 21
+"""Bytes of an ending with all sections."""
+
+
+def _context() -> SnapshotContext:
+    return snapshot.CODEC.context("snapshot.1", Options(snapshot.CODEC.options))
+
+
+def test_a_digest_that_is_of_another_tree() -> None:
+    (said,) = details(memory_of("syn_bad_ephemeral_owner"))
+    assert said == "snapshot.16: the digest of its tree is not the one that it has"
+    (said,) = details(memory_of("syn_bad_ephemeral_owner"), Severity.WARNING)
+    assert said == "snapshot.16: the owner of /app/d1-4, 0xff00070000000001, is none that there can be"
+
+
+# Digests of transactions
+
+
+def test_the_first_digest_that_is_wrong_is_told() -> None:
+    (said,) = details(memory_of("dmg_fixed_swapped"))
+    assert said.startswith(
+        "log.17: the digest of the tree after 0x1b is 0x7c61c987b, 0x7a83d5de1 was stored with it"
+    )
+    assert details(memory_of("dmg_fixed_swapped"), deep=False) == []
+
+
+def test_digests_that_were_never_right_are_a_warning() -> None:
+    assert details(memory_of("syn_trailing_bytes")) == []
+    (said,) = details(memory_of("syn_trailing_bytes"), Severity.WARNING)
+    assert said == "log.1: the digests of transactions from 0x1 on are not those of the tree of snapshot.0"
+
+
+def test_behind_a_hole_nothing_is_known_of_digests() -> None:
+    """What is lost makes all digests behind it wrong: that is told once, as what is lost."""
+    holed = memory_of("dmg_base")
+    del holed.files["snapshot.16"], holed.files["snapshot.a"]
+    data = bytearray(holed.files["log.b"])
+    data[300:310] = bytes(10)
+    holed.files["log.b"] = bytes(data)
+    assert [fault.kind for _, fault in checked(holed)] == [Kind.CHECKSUM]
+
+
+# Epochs
+
+
+@pytest.mark.parametrize(
+    ("current", "accepted", "said"),
+    [
+        (b"2", b"2", []),
+        (b"3", b"4", []),
+        (
+            b"1",
+            b"2",
+            ["currentEpoch: the current epoch is 1, the last transaction, 0x200000003, is of epoch 2"],
+        ),
+        (b"3", b"2", ["acceptedEpoch: the accepted epoch is 2, less than the current one, 3"]),
+    ],
+)
+def test_epochs(current: bytes, accepted: bytes | None, said: list[str]) -> None:
+    quorum = memory_of("quorum_one")
+    quorum.files["currentEpoch"] = current
+    del quorum.files["acceptedEpoch"]
+    if accepted is not None:
+        quorum.files["acceptedEpoch"] = accepted
+    assert details(quorum) == said
+    result, mending = repaired(quorum)
+    assert details(result) == []
+    assert (result.files == quorum.files) == (not said)
+    assert ("acceptedEpoch is not there, it is 2 now" in str(mending.summary().warnings)) == (
+        accepted is None
+    )
+    assert "start the others on empty directories" in str(mending.summary().before_you_start)
+
+
+def test_an_epoch_that_can_not_be_read() -> None:
+    quorum = memory_of("quorum_one")
+    quorum.files["currentEpoch"] = b"x"
+    result, mending = repaired(quorum)
+    assert result.files["currentEpoch"] == b"2"
+    assert "currentEpoch can't be read, it is 2 now" in str(mending.summary().warnings)
+
+
+# For people
+
+
+def test_words() -> None:
+    base = memory_of("dmg_base")
+    plan = LAYOUT.plan(base, Options(LAYOUT.read_options))
+    assert LAYOUT.nouns == ("record", "file")
+    assert any("Copy the directory" in one for one in LAYOUT.advice(plan))
+    assert not LAYOUT.discards("version-2")
+
+
+def test_verify_says_it(tmp_path: Path) -> None:
+    (tmp_path / "version-2").mkdir()
+    for name, data in memory_of("dmg_mid_missing").files.items():
+        (tmp_path / "version-2" / name).write_bytes(data)
+    report = lw.verify(tmp_path)
+    assert not report.ok
+    said = " ".join(str(report).split())
+    assert "0xb to 0x16 are in no log and no snapshot" in said
+    assert "Copy the directory before a server is started on it" in said
+    assert not lw.verify(tmp_path, jobs=2).ok
+    assert not lw.verify(tmp_path, depth="checksums").ok

@@ -1,0 +1,615 @@
+"""Mending data directories made for it: what is put right, what ends a history, what is made up for, and what is said."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from zookeeper_crafted import create, directory, log, record, set_data
+from zookeeper_mending import checked, cuts, details, losses, notes, repaired, served, truth, zxids
+from zookeeper_opening import GOLDEN, Memory, memory_of
+
+import logwright as lw
+from logwright.codec.fault import DamageError, Severity, UnreadableError, UsageError
+from logwright.codec.mending import Strategy
+from logwright.codec.option import Options
+from logwright.codec.walk import Reader, Stretch, walk
+from logwright.codec.zookeeper import files, txnlog, write
+from logwright.codec.zookeeper.datadir import LAYOUT
+from logwright.codec.zookeeper.mend import repair as mending_module
+from logwright.codec.zookeeper.trace import trace
+
+FRESH = memory_of("fresh").files["snapshot.0"]
+RECORDS = [record(zxid, 1, create(b"/node%d" % zxid, data=b"data of %d" % zxid)) for zxid in range(1, 13)]
+
+
+def at(number: int) -> int:
+    """Where a record starts in a log of all of them."""
+    return 16 + sum(map(len, RECORDS[: number - 1]))
+
+
+def damaged(*changes: tuple[int, bytes], first: int = 1) -> Memory:
+    """One log of all records from `first` on, with bytes put in their places."""
+    data = bytearray(log(*RECORDS))
+    for place, new in changes:
+        data[place : place + len(new)] = new
+    del data[16 : at(first)]
+    return Memory({"snapshot.0": FRESH, f"log.{first:x}": bytes(data)})
+
+
+GARBAGE = b"\x5a" * 20
+
+
+# What is put right
+
+
+def test_two_records_side_by_side() -> None:
+    """A mark and a length, one behind the other."""
+    result, mending = repaired(damaged((at(5) - 1, b"?"), (at(5) + 8, b"\0\0\7\0")))
+    assert result.files["log.1"] == log(*RECORDS)
+    assert [cut.offset for cut in cuts(mending)] == [at(4), at(5)]
+    assert losses(mending) == []
+
+
+def test_the_first_record_and_the_header() -> None:
+    result, mending = repaired(damaged((0, b"????"), (at(2) - 1, b"?")))
+    assert result.files["log.1"] == log(*RECORDS)
+    assert losses(mending) == []
+
+
+@pytest.mark.parametrize("bits", [b"\1", b"\1\2", b"\x10\x01"])
+def test_without_digests_nothing_bears_out_what_a_checksum_says_of_bits(bits: bytes) -> None:
+    """Two bits may look like another one: the second case does."""
+    place = at(6) + 50
+    data = log(*RECORDS)
+    turned = bytes(data[place + i] ^ bit for i, bit in enumerate(bits))
+    result, mending = repaired(damaged((place, turned)))
+    assert result.files["log.1"] == log(*RECORDS[:5])
+    assert ("log.1", 1, {"first_zxid": 6, "last_zxid": 6}) in losses(mending)
+    assert ("log.1", 6, {"first_zxid": 7, "last_zxid": 12}) in losses(mending)
+
+
+def test_a_record_put_right_must_belong_there() -> None:
+    """The mark is missing behind a record that another log has again."""
+    again = log(*(record(zxid, 5, set_data(b"/node1", b"again")) for zxid in range(5, 8)))
+    both = damaged((at(5) - 1, b"?"))
+    both.files["log.4"] = again.replace(again[:16], again[:16])
+    result, _ = repaired(
+        Memory({**both.files, "log.4": log(record(4, 5, set_data(b"/node1", b"4"))) + again[16:]})
+    )
+    assert result.files["log.1"] == log(*RECORDS[:3])
+    assert zxids(result) == [1, 2, 3, 4, 5, 6, 7]
+    assert {one["path"] for one in served(result)} == {
+        "/",
+        "/zookeeper",
+        "/zookeeper/config",
+        "/zookeeper/quota",
+        "/node1",
+        "/node2",
+        "/node3",
+    }
+
+
+def test_garbage_between_records_costs_nothing() -> None:
+    data = log(*RECORDS)
+    between = Memory({"snapshot.0": FRESH, "log.1": data[: at(6)] + GARBAGE + data[at(6) :]})
+    result, mending = repaired(between)
+    assert result.files["log.1"] == data
+    assert [(cut.offset, cut.length, cut.rows_lost) for cut in cuts(mending)] == [(at(6), 20, 0)]
+
+
+def test_a_torn_end_before_the_next_log_costs_nothing() -> None:
+    torn = log(*RECORDS[:6]) + RECORDS[6][:30]
+    result, mending = repaired(Memory({"snapshot.0": FRESH, "log.1": torn, "log.7": log(*RECORDS[6:])}))
+    assert result.files == {"snapshot.0": FRESH, "log.1": log(*RECORDS[:6]), "log.7": log(*RECORDS[6:])}
+    assert losses(mending) == []
+    assert len(served(result)) == 16
+
+
+@pytest.mark.parametrize(
+    ("odd", "said"),
+    [
+        (record(5, 99, b""), "its checksum is right, but Unsupported Txn with type=99"),
+        (record(5, 1, b"\0\0\0\2/a"), "its checksum is right, but the transaction ends early: EOFException"),
+    ],
+)
+def test_records_that_no_server_reads(odd: bytes, said: str) -> None:
+    strange = Memory({"snapshot.0": FRESH, "log.1": log(*RECORDS[:4], odd, *RECORDS[5:])})
+    result, mending = repaired(strange)
+    assert result.files["log.1"] == log(*RECORDS[:4])
+    assert said in [cut.why for cut in cuts(mending)]
+    result, mending = repaired(strange, "salvage")
+    assert zxids(result) == list(range(1, 13))
+    assert losses(mending) == [("log.1", 1, {"first_zxid": 5, "last_zxid": 5})]
+    assert served(result)
+
+
+def test_one_record_is_put_right_and_the_next_is_not() -> None:
+    result, mending = repaired(damaged((at(5) - 1, b"?"), (at(5) + 40, GARBAGE)), "salvage")
+    assert zxids(result) == list(range(1, 13))
+    assert [(cut.offset, cut.rows_lost) for cut in cuts(mending)] == [(at(4), 0), (at(5), 1)]
+    assert "behind it is more that can't be read" in cuts(mending)[1].why
+    torn = damaged((at(12) - 1, b"?"))
+    torn.files["log.1"] = torn.files["log.1"][: at(12) + 30]
+    result, mending = repaired(torn)
+    assert result.files["log.1"] == log(*RECORDS[:11])
+    assert losses(mending) == [("log.1", None, {"first_zxid": 12})]
+
+
+# What ends a history, and what is made up for
+
+
+def holed(*numbers: int) -> Memory:
+    return damaged(*((at(number) + 40, GARBAGE) for number in numbers))
+
+
+def test_prefix_ends_at_the_first_record_that_is_lost() -> None:
+    result, mending = repaired(holed(4, 9))
+    assert result.files["log.1"] == log(*RECORDS[:3])
+    assert "The tree is that of transaction 0x3, it has 7 nodes." in notes(mending)
+    assert checked(result) == []
+
+
+def test_salvage_keeps_every_good_record() -> None:
+    result, mending = repaired(holed(4, 9), "salvage")
+    data = result.files["log.1"]
+    assert zxids(result) == list(range(1, 13))
+    assert data.startswith(log(*RECORDS[:3]))
+    assert b"".join(RECORDS[4:8]) in data
+    assert data.endswith(b"".join(RECORDS[9:]))
+    assert "0x4 is missing: a transaction that changes nothing is in its place" in notes(mending)
+    assert {one["path"] for one in served(result)} >= {"/node3", "/node5", "/node8", "/node12"}
+    assert not {one["path"] for one in served(result)} & {"/node4", "/node9"}
+    rows = _rows(result, "log.1")
+    # It has the time of the one behind it, no session, and says why.
+    assert [
+        (row["zxid"], row["session_id"], row["err"], row["time_ms"]) for row in rows if row["type"] == "error"
+    ] == [
+        (4, 0, -3, 1000),
+        (9, 0, -3, 1000),
+    ]
+
+
+def _rows(result: Memory, name: str) -> list[dict[str, Any]]:
+    columns = ["zxid", "session_id", "type", "err", "time_ms"]
+    return [row for batch in _decoded(result, name, "rows", columns) for row in batch.to_pylist()]
+
+
+def _decoded(result: Memory, name: str, table: str, columns: list[str]) -> Iterator[pa.RecordBatch]:
+    codec = txnlog.CODEC
+    context = codec.context(name, Options(codec.options))
+    for one in walk(Reader(result, name, len(result.files[name])), codec, context):
+        if isinstance(one, Stretch):
+            yield from (part.batch for part in codec.decode(one.window, one.frames, table, columns, context))
+
+
+def test_what_a_sound_snapshot_covers_is_not_made_up_for() -> None:
+    """Record 4 is lost, and a snapshot of a later transaction has what it did."""
+    base = served(Memory({"snapshot.0": FRESH, "log.1": log(*RECORDS[:8])}))
+    made = _snapshot(8)
+    for strategy in ("prefix", "salvage"):
+        result, mending = repaired(Memory({**holed(4).files, "snapshot.8": made}), strategy)
+        assert zxids(result) == [1, 2, 3, *range(5, 13)]
+        assert losses(mending) == [("log.1", 1, {"first_zxid": 4, "last_zxid": 4})]
+        assert "0x4 is missing behind snapshot.0, an older snapshot" in notes(mending)
+        assert len(served(result)) == len(base) + 4
+        assert checked(result) == []
+
+
+def _snapshot(zxid: int) -> bytes:
+    whole = Memory({"snapshot.0": FRESH, "log.1": log(*RECORDS[:zxid])})
+    return b"".join(bytes(one) for one in write.of_tree(trace(whole, files.snapshots(whole)[0]).tree))
+
+
+def test_too_many_are_not_made_up_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mending_module, "MOST_FILLED", 5)
+    far = Memory({"snapshot.0": FRESH, "log.1": log(*RECORDS[:2], *RECORDS[4:5], *RECORDS[9:])})
+    result, mending = repaired(far, "salvage")
+    assert zxids(result) == [1, 2, 3, 4, 5, 10, 11, 12]
+    assert "0x6 to 0x9 are missing, too many to be made up for" in notes(mending)
+
+
+def test_a_log_of_its_own_for_what_is_missing_before_one() -> None:
+    both = Memory({"snapshot.0": FRESH, "log.1": log(*RECORDS[:3]), "log.6": log(*RECORDS[5:])})
+    result, _ = repaired(both, "salvage")
+    assert zxids(result, "log.4") == [4, 5]
+    assert result.files["log.6"] == both.files["log.6"]
+    # Where its name is taken by a log that has lost its first records, they are put before the others.
+    lost = Memory({"snapshot.0": FRESH, "log.1": log(*RECORDS[:3]), "log.4": log(*RECORDS[5:])})
+    result, _ = repaired(lost, "salvage")
+    assert zxids(result, "log.4") == list(range(4, 13))
+
+
+def lost_end(*gone: str) -> Memory:
+    """The last transaction of epoch 1 is lost, and epoch 2 follows."""
+    quorum = memory_of("quorum_one")
+    data = bytearray(quorum.files["log.100000001"])
+    data[540:560] = GARBAGE
+    return Memory(
+        {
+            name: one
+            for name, one in {**quorum.files, "log.100000001": bytes(data)}.items()
+            if name not in gone
+        }
+    )
+
+
+def test_the_end_of_an_epoch_is_missed_by_digests_alone() -> None:
+    directory = lost_end("snapshot.100000005")
+    result, mending = repaired(directory)
+    assert zxids(result) == [0x100000001, 0x100000002, 0x100000003, 0x100000004]
+    assert "transactions at the end of epoch 1 are lost" in cuts(mending)[0].why
+    assert checked(result) == []
+    result, mending = repaired(directory, "salvage")
+    assert zxids(result)[3:6] == [0x100000004, 0x100000005, 0x200000001]
+    assert "nobody knows how many: 0x100000005 is there now" in notes(mending)
+    assert checked(result) == []
+    assert repaired(result, "salvage")[0].files == result.files
+
+
+def test_a_snapshot_has_what_is_missed_at_the_end_of_an_epoch() -> None:
+    for strategy in ("prefix", "salvage"):
+        result, _ = repaired(lost_end(), strategy)
+        assert zxids(result)[3:5] == [0x100000004, 0x200000001]
+        assert checked(result) == []
+        assert served(result) == served(memory_of("quorum_one"))
+        (said,) = [one for one in details(result, Severity.WARNING) if "digest" in one]
+        assert said == (
+            "log.200000001: the digests of transactions from 0x200000001 on are those of snapshot.100000005, not of what snapshot.0 leads to"
+        )
+
+
+def test_a_torn_end_before_an_epoch_costs_nothing_where_digests_are_right() -> None:
+    quorum = memory_of("quorum_one")
+    del quorum.files["snapshot.100000005"]
+    whole = quorum.files["log.100000001"].rstrip(b"\0")
+    quorum.files["log.100000001"] = whole + whole[16:60]
+    for strategy in ("prefix", "salvage"):
+        result, _ = repaired(quorum, strategy)
+        assert result.files["log.100000001"] == whole
+        assert zxids(result) == zxids(memory_of("quorum_one"))
+
+
+# Going back
+
+
+@pytest.mark.parametrize("zxid", [0, 1, 7, 11, 12, 99])
+def test_chop(zxid: int) -> None:
+    result, mending = repaired(damaged(), **{"chop.zxid": zxid})
+    assert zxids(result) == list(range(1, min(zxid, 12) + 1))
+    assert ("log.1" in result.files) == (zxid > 0)
+    if zxid < 12:
+        assert f"behind {zxid:#x}, where it is chopped off" in cuts(mending)[-1].why
+        assert len(served(result)) == 4 + zxid
+
+
+def test_chop_takes_hexadecimal_numbers_and_later_snapshots_away() -> None:
+    base = memory_of("dmg_base")
+    result, mending = repaired(base, **{"chop.zxid": "0x10"})
+    assert set(result.files) == {"snapshot.0", "snapshot.a", "log.1", "log.b"}
+    assert zxids(result)[-1] == 0x10
+    assert ("snapshot.16", 0) in [(cut.file, cut.rows_lost) for cut in cuts(mending)]
+    result, _ = repaired(base, "salvage", **{"chop.zxid": "0x10"})
+    assert zxids(result)[-1] == 0x10
+
+
+def test_chop_needs_something_to_go_back_from() -> None:
+    lone = memory_of("dmg_trunc_tail_boundary")
+    with pytest.raises(UsageError, match=r"no way back to 0x10: the oldest sound snapshot is snapshot\.16"):
+        repaired(lone, **{"chop.zxid": 0x10})
+    with pytest.raises(UsageError, match="no way back to 0x10"):
+        repaired(lone, "salvage", **{"chop.zxid": 0x10})
+    fuzzy = memory_of("fuzzy")
+    del fuzzy.files["snapshot.0"], fuzzy.files["log.1"]
+    with pytest.raises(UsageError, match="no way back to 0x105"):
+        repaired(fuzzy, **{"chop.zxid": 0x105})
+
+
+# Snapshots
+
+
+def test_a_snapshot_written_while_transactions_were_made_needs_them() -> None:
+    fuzzy = memory_of("fuzzy")
+    data = fuzzy.files["log.1"]
+    rows = zxids(fuzzy, "log.1")
+    first, stop = (_place(fuzzy, "log.1", rows.index(zxid)) for zxid in (0x102, 0x105))
+    # The logs end before what may be in the snapshot.
+    cut = Memory({"snapshot.101": fuzzy.files["snapshot.101"], "log.102": data[:16] + data[first:stop]})
+    with pytest.raises(
+        DamageError,
+        match="was written while transactions up to 0x10d were made, and the logs tell of them up to 0x104 only",
+    ):
+        repaired(cut)
+    result, mending = repaired(cut, "salvage")
+    assert result.files == cut.files
+    assert "of the others the tree may have some and not have others" in notes(mending)
+    # An older one is whole, and so are logs from the first transaction on.
+    whole = Memory({"snapshot.101": fuzzy.files["snapshot.101"], "log.1": data[:stop]})
+    for more in ({}, {"snapshot.0": fuzzy.files["snapshot.0"]}):
+        result, _ = repaired(Memory({**whole.files, **more}))
+        assert set(result.files) == {"snapshot.0", "log.1"}
+        assert zxids(result)[-1] == 0x104
+        assert checked(result) == []
+
+
+def _place(found: Memory, name: str, number: int) -> int:
+    positions = [
+        at for batch in _decoded(found, name, "frames", ["position"]) for at in batch.column(0).to_pylist()
+    ]
+    return int(positions[number + 1])
+
+
+def test_what_can_be_read_of_a_snapshot_is_salvaged_for_want_of_better() -> None:
+    lone = Memory({"snapshot.16": memory_of("dmg_snap_path_null").files["snapshot.16"]})
+    with pytest.raises(DamageError, match="no snapshot is sound, and there are no transactions"):
+        repaired(lone)
+    result, mending = repaired(lone, "salvage")
+    before = {
+        one["path"] for one in served(Memory({"snapshot.16": memory_of("dmg_base").files["snapshot.16"]}))
+    }
+    assert {one["path"] for one in served(result)} == before - {"/app/d0-4"}
+    assert "snapshot.16 has the 14 nodes of snapshot.16 that can be read, nothing vouches for them" in notes(
+        mending
+    )
+    assert [one.rows_lost for one in cuts(mending)] == [None]
+    assert checked(result) == []
+
+
+def test_nodes_that_say_what_can_not_be_are_not_salvaged() -> None:
+    data = bytearray(memory_of("dmg_snap_path_null").files["snapshot.16"])
+    place = data.index(b"/app/d1-4") + 9
+    place += 4 + int.from_bytes(data[place : place + 4], "big") + 8 + 8
+    # Its mzxid, which no other damage is needed for.
+    data[place : place + 8] = (0x6900000000000016).to_bytes(8, "big")
+    lone = Memory({"snapshot.16": bytes(data)})
+    result, _ = repaired(lone, "salvage")
+    assert {"/app/d1-4", "/app/d0-4"}.isdisjoint(one["path"] for one in served(result))
+    assert checked(result) == []
+
+
+def test_nodes_whose_acls_are_lost_are_shut() -> None:
+    lone = Memory({"snapshot.16": memory_of("dmg_snap_aclvec_null").files["snapshot.16"]})
+    result, mending = repaired(lone, "salvage")
+    assert "The ACLs of 12 nodes are lost" in notes(mending)
+    shut = [one for one in served(result) if one["acl"] == [{"perms": 0, "scheme": "world", "id": "anyone"}]]
+    assert len(shut) == 12
+
+
+def test_a_compressed_snapshot_whose_trailer_alone_is_wrong_is_written_plain() -> None:
+    packed = memory_of("snap_gz")
+    data = bytearray(packed.files["snapshot.42.gz"])
+    data[-6] ^= 1
+    packed.files["snapshot.42.gz"] = bytes(data)
+    before = served(memory_of("snap_gz"))
+    result, mending = repaired(packed)
+    assert "snapshot.42" in result.files
+    assert "snapshot.42.gz" not in result.files
+    assert losses(mending) == []
+    assert served(result) == before
+    assert "written without compression" in cuts(mending)[0].why
+
+
+@pytest.mark.parametrize("case", ["snap_gz", "snap_snappy"])
+def test_nothing_is_left(case: str) -> None:
+    name = next(name for name in memory_of(case).files if name.startswith("snapshot.42"))
+    lone = Memory({name: b"nothing of it"})
+    with pytest.raises(DamageError, match="nothing is left"):
+        repaired(lone, "salvage")
+
+
+def test_one_bit_anywhere_in_a_snapshot() -> None:
+    """With no other snapshot, and a digest to bear it out; what lies behind the first seal is not needed."""
+    data = memory_of("dmg_base").files["snapshot.16"]
+    for place in range(0, len(data), 37):
+        turned = bytearray(data)
+        turned[place] ^= 1 << place % 8
+        result, mending = repaired(Memory({"snapshot.16": bytes(turned)}))
+        assert result.files["snapshot.16"] in (
+            (data,) if place < 1624 else (data, data[:1642], data[:1675])
+        ), place
+        assert losses(mending) == []
+
+
+def test_two_bits_in_a_snapshot_are_not_taken_for_one() -> None:
+    data = bytearray(memory_of("dmg_base").files["snapshot.16"])
+    place = data.index(b"/app/d0-4") + 20
+    data[place] ^= 1
+    data[place + 1] ^= 2
+    with pytest.raises(DamageError, match="no snapshot is sound"):
+        repaired(Memory({"snapshot.16": bytes(data)}))
+
+
+def test_a_snapshot_in_doubt_stays_beside_a_sound_one_where_its_digest_is_right() -> None:
+    base = memory_of("dmg_base")
+    turned = bytearray(base.files["snapshot.a"])
+    turned[200] ^= 1
+    result, _ = repaired(Memory({**base.files, "snapshot.a": bytes(turned)}))
+    assert result.files == base.files
+    turned[201] ^= 2
+    result, mending = repaired(Memory({**base.files, "snapshot.a": bytes(turned)}))
+    assert result.files == {name: data for name, data in base.files.items() if name != "snapshot.a"}
+    assert losses(mending) == []
+
+
+@pytest.mark.nightly
+def test_one_bit_anywhere_in_a_log() -> None:
+    base = memory_of("dmg_trunc_tail_boundary")
+    data = base.files["log.17"]
+    for place in range(len(data)):
+        turned = bytearray(data)
+        turned[place] ^= 1 << place % 8
+        result, mending = repaired(Memory({**base.files, "log.17": bytes(turned)}))
+        # Version and dbid of the header nobody looks at.
+        assert result.files["log.17"] == (bytes(turned) if 4 <= place < 16 else data), place
+        assert losses(mending) == []
+
+
+def test_a_damaged_snapshot_that_nothing_leads_to() -> None:
+    some = memory_of("dmg_snap_path_null")
+    del some.files["log.b"], some.files["log.17"]
+    result, mending = repaired(some)
+    assert set(result.files) == {"snapshot.a"}
+    assert losses(mending) == [("snapshot.16", 12, {"first_zxid": 0xB, "last_zxid": 0x16})]
+
+
+# Other files
+
+
+def test_other_files_stay() -> None:
+    more = damaged()
+    more.files |= {"notes.txt": b"mine", "log.x": b"?", "currentEpoch.tmp": b"1"}
+    result, _ = repaired(more)
+    assert result.files == more.files
+
+
+def test_of_logs_of_one_zxid_the_one_that_has_most() -> None:
+    short = Memory({"snapshot.0": FRESH, "log.1": log(*RECORDS[:4]), "log.1.fixed": log(*RECORDS)})
+    result, mending = repaired(short)
+    assert set(result.files) == {"snapshot.0", "log.1.fixed"}
+    assert "log.1.fixed is of the same zxid" in cuts(mending)[0].why
+    assert details(result, Severity.WARNING) == [
+        "log.1.fixed: a server takes it for a log of zxid 0x1, whatever 'fixed' means"
+    ]
+
+
+def test_a_transaction_larger_than_a_server_takes() -> None:
+    huge = directory(record(1, 1, create(b"/huge", data=b"x" * (2 << 20))))
+    result, mending = repaired(huge)
+    assert result.files == huge.files
+    assert "set jute.maxbuffer to 2097229 at least" in notes(mending)
+
+
+def test_several_servers_are_no_replicas() -> None:
+    one = damaged()
+    plan = LAYOUT.plan(one, Options(LAYOUT.read_options))
+    with pytest.raises(UsageError, match="no copies of one another, 2 paths are named"):
+        LAYOUT.repair([one, one], [plan, plan], Strategy.PREFIX, Options(LAYOUT.repair_options))
+
+
+class Dying(Memory):
+    """Of one file some bytes can't be read."""
+
+    name_of_bad, low, high = "", 0, 0
+
+    def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
+        stop = len(self.files[name]) if length is None else offset + length
+        if name == self.name_of_bad and offset < self.high and stop > self.low:
+            low = max(self.low, offset)
+            raise UnreadableError.of(low, min(self.high, stop) - low, "EIO", name)
+        return super().read(name, offset, length)
+
+
+@pytest.mark.parametrize(
+    ("name", "low", "high", "kept"),
+    [
+        ("log.17", 500, 1012, [*range(0x17, 0x1A)]),
+        ("log.b", 0, 512, [*range(0x17, 0x22)]),
+        ("snapshot.16", 512, 1024, [*range(0x17, 0x22)]),
+        ("log.17", 1290, 1400, [*range(0x17, 0x21)]),
+    ],
+)
+def test_what_the_disk_can_not_read(name: str, low: int, high: int, kept: list[int]) -> None:
+    disk = Dying(memory_of("dmg_base").files)
+    disk.name_of_bad, disk.low, disk.high = name, low, high
+    (said,) = [
+        fault.detail
+        for file, fault in checked(disk)
+        if file == name and "the disk can't read" in fault.detail
+    ]
+    assert f"at byte {low}" in said
+    result, _ = repaired(disk)
+    assert [zxid for zxid in zxids(result) if zxid > 0x16] == kept
+    assert ("snapshot.16" in result.files) == (name != "snapshot.16")
+    assert checked(result) == []
+
+
+# SYSTEM
+
+
+@pytest.mark.parametrize("case", ["dmg_flip_body", "dmg_mid_missing", "dmg_snap_none", "dmg_trunc_tail_hdr"])
+def test_system_refuses_what_no_server_starts_on(case: str) -> None:
+    with pytest.raises(DamageError, match="a server does not start on it"):
+        repaired(memory_of(case), "system")
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        "dmg_flip_eor",
+        "dmg_len_zero",
+        "dmg_mid_eor_silent",
+        "dmg_snap_flip_data",
+        "dmg_trunc_tail_noeor",
+        "dmg_torn_zero_tail",
+    ],
+)
+def test_system_leaves_the_tree_that_a_server_has(case: str) -> None:
+    result, _ = repaired(memory_of(case), "system")
+    assert checked(result) == []
+    assert {one["path"] for one in served(result)} == {one["path"] for one in truth(case)}
+    last = max(int(name.split(".")[1], 16) for name in result.files if name.startswith("snapshot."))
+    alone = Memory({f"snapshot.{last:x}": result.files[f"snapshot.{last:x}"]})
+    assert served(alone) == served(result)
+
+
+def test_system_says_what_a_server_passes_over() -> None:
+    result, mending = repaired(memory_of("dmg_flip_eor"), "system")
+    assert zxids(result) == [0x17, 0x18, 0x19, 0x1A]
+    assert losses(mending) == [("log.17", 7, {"first_zxid": 0x1B, "last_zxid": 0x21})]
+    assert "a server stops reading there" in cuts(mending)[0].why
+    result, mending = repaired(memory_of("dmg_snap_all_trunc_nologs"), "system")
+    assert set(result.files) == {"snapshot.0"}
+    assert [(cut.file, cut.rows_lost, dict(cut.lost)) for cut in cuts(mending)] == [
+        ("snapshot.a", None, {"first_zxid": 1, "last_zxid": 0xA}),
+        ("snapshot.16", None, {"first_zxid": 1, "last_zxid": 0x16}),
+    ]
+
+
+def test_system_of_an_old_server_writes_no_snapshot() -> None:
+    result, _ = repaired(memory_of("v3414"), "system", version="3.4.14")
+    assert result.files == memory_of("v3414").files
+
+
+def test_system_in_an_ensemble() -> None:
+    quorum = memory_of("quorum_one")
+    result, mending = repaired(quorum, "system", distributed=True)
+    # It writes no snapshot when it starts.
+    assert result.files == quorum.files
+    assert "The tree is that of transaction 0x200000003" in notes(mending)
+
+
+# Through the API
+
+
+def test_prefix_is_what_is_done_where_nothing_is_said(tmp_path: Path) -> None:
+    report = lw.repair(GOLDEN / "dmg_mid_missing/version-2", tmp_path / "version-2")
+    assert report.incomplete
+    assert "The tree is that of transaction 0xa, it has 10 nodes." in str(report)
+    assert lw.read(tmp_path / "version-2").num_rows == 10
+
+
+def test_logs_in_a_directory_of_their_own(tmp_path: Path) -> None:
+    case = GOLDEN / "split_dirs"
+    before = lw.read(case / "data", dataLogDir=str(case / "datalog"))
+    report = lw.repair(case / "data", tmp_path / "out", dataLogDir=str(case / "datalog"))
+    assert "leave dataLogDir away in zoo.cfg" in " ".join(str(report).split())
+    assert sorted(path.name for path in (tmp_path / "out/version-2").iterdir()) == ["log.1", "snapshot.0"]
+    assert lw.read(tmp_path / "out").equals(before)
+    lw.rebuild(case / "data", tmp_path / "made", dataLogDir=str(case / "datalog"))
+    assert sorted(path.name for path in (tmp_path / "made/version-2").iterdir()) == [
+        "log.1",
+        "snapshot.0",
+        "snapshot.2",
+    ]
+    shutil.copytree(case, tmp_path / "own")
+    with pytest.raises(UsageError, match="its files are in several folders"):
+        lw.repair(
+            tmp_path / "own/data",
+            dataLogDir=str(tmp_path / "own/datalog"),
+            in_place=True,
+            backup=tmp_path / "backup",
+        )

@@ -1,0 +1,59 @@
+"""acceptedEpoch, currentEpoch and myid."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from logwright.codec import registry
+from logwright.codec.fault import UsageError
+from logwright.corpora import cases
+from logwright.roundtrip import laws
+from logwright.roundtrip.specimen import Specimen
+
+QUORUM = cases.cases("zookeeper")["quorum_one"].path
+
+
+@pytest.mark.parametrize(
+    ("name", "column", "value"),
+    [("version-2/acceptedEpoch", "epoch", 2), ("version-2/currentEpoch", "epoch", 2), ("myid", "myid", 1)],
+)
+def test_golden(name: str, column: str, value: int) -> None:
+    specimen = Specimen.of(QUORUM / name)
+    assert specimen.read().table.column(column).to_pylist() == [value]
+    assert laws.decode_encode(QUORUM / name)
+
+
+def test_names() -> None:
+    for name, codec in (
+        ("currentEpoch.tmp", "zookeeper.current_epoch"),
+        ("acceptedEpoch", "zookeeper.accepted_epoch"),
+        ("myid", "zookeeper.myid"),
+    ):
+        found = registry.detect(name, b"1")
+        assert found is not None
+        assert found.name == codec
+
+
+@pytest.mark.parametrize("data", [b"7", b"7\n", b"+7\r\nx", b"007"])
+def test_what_a_server_takes(data: bytes) -> None:
+    specimen = Specimen.of(data, "zookeeper.current_epoch", "currentEpoch")
+    assert specimen.read().table.to_pylist() == [{"epoch": 7}]
+    assert specimen.encode(*specimen.tables()) == data
+
+
+@pytest.mark.parametrize("data", [b"", b"\n7", b" 7", b"null", b"9223372036854775808", b"\xff"])
+def test_what_it_does_not(data: bytes) -> None:
+    report = Specimen.of(data, "zookeeper.current_epoch", "currentEpoch").read().report
+    assert [fault.system for fault in report.faults] == ["the server does not start: IOException"]
+    specimen = Specimen.of(data, "zookeeper.current_epoch", "currentEpoch")
+    assert specimen.encode(*specimen.tables()) == data
+
+
+def test_what_is_no_myid() -> None:
+    assert "1 to 255" in Specimen.of(b"256", "zookeeper.myid", "myid").read().report.faults[0].detail
+    empty = Specimen.of(b"", "zookeeper.myid", "myid")
+    assert empty.encode(pa.table({"myid": [255]})) == b"255"
+    for rows in ([0], [1, 2]):
+        with pytest.raises(UsageError, match=r"zookeeper\.myid"):
+            empty.encode(pa.table({"myid": rows}))

@@ -1,0 +1,262 @@
+"""Which transactions are dead, the list of all of them, and what became of single nodes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from zookeeper_datadir import CASES, GOLDEN, create, delete, set_data, spoil, truth, write_log
+
+import logwright as lw
+from logwright.codec.zookeeper.succession import Succession, gaps
+
+pytestmark = pytest.mark.filterwarnings("ignore::logwright.DamageWarning")
+ACL = [{"perms": 31, "scheme": "world", "id": "anyone"}]
+
+
+def history(folder: Path, **options: Any) -> list[tuple[int, str, str, int | None]]:
+    found = lw.read(folder, view="history", **options).to_pylist()
+    return [(one["zxid"], one["type"], one["path"], one["sub"]) for one in found]
+
+
+def zxids(folder: Path, **options: Any) -> list[int]:
+    return lw.read(folder, view="txns", columns=["zxid"], **options).column(0).to_pylist()
+
+
+def session(zxid: int, id: int) -> dict[str, Any]:
+    return {"zxid": zxid, "session_id": id, "type": "createSession", "time_out": 30000}
+
+
+def close(zxid: int, id: int, paths: list[str] | None) -> dict[str, Any]:
+    return {"zxid": zxid, "session_id": id, "type": "closeSession", "paths_to_delete": paths}
+
+
+def multi(zxid: int, *txns: dict[str, Any]) -> dict[str, Any]:
+    return {"zxid": zxid, "session_id": 1, "type": "multi", "txns": list(txns)}
+
+
+def sub(path: str, type: str = "create", **more: Any) -> dict[str, Any]:
+    return {
+        "type": type,
+        "path": path,
+        "data": b"",
+        "acl": ACL,
+        "ephemeral": False,
+        "parent_cversion": 1,
+        **more,
+    }
+
+
+# Succession
+
+
+@pytest.mark.parametrize(
+    ("first", "following", "given", "dead"),
+    [
+        (1, 10, [1, 2, 3], -1),
+        (1, 2, [1, 2, 3], -1),  # nothing is missing: a server reads on to the end
+        (1, 4, [1, 3, 4, 5], 2),
+        (1, 4, [1, 3], -1),
+        (2, 3, [3, 4], 0),  # the first one is missing
+        (1, 4, [1, 2, (1 << 32) + 1, (1 << 32) + 2], -1),  # a new epoch is no gap
+        (1, 4, [1, 2, 2, 1, 5, 6], 4),
+        (1, 4, [], -1),
+    ],
+)
+def test_transactions_behind_a_gap_are_dead_where_the_next_log_has_them(
+    first: int, following: int, given: list[int], dead: int
+) -> None:
+    for cut in range(len(given) + 1):
+        watch = Succession(first, following)
+        found = [watch.first_dead(np.array(part, np.int64)) for part in (given[:cut], given[cut:])]
+        assert next((place + (cut if i else 0) for i, place in enumerate(found) if place >= 0), -1) == dead
+
+
+def test_gaps() -> None:
+    epoch = 1 << 32
+    given = np.array([3, 4, 9, 9, 8, epoch + 1, epoch + 3], np.int64)
+    assert gaps(2, given) == [(5, 8), (epoch + 2, epoch + 2)]
+    assert gaps(0, given)[0] == (1, 2)
+    assert gaps(0, given[:0]) == []
+
+
+# Transactions
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_transactions_are_those_of_the_logs(case: str) -> None:
+    """But for what is dead, which only some of the damaged ones have."""
+    folder = GOLDEN / case / ("datalog/version-2" if case == "split_dirs" else "version-2")
+    logs = sorted(folder.glob("log.*"), key=lambda one: (int(one.name.split(".")[1], 16), one.name))
+    wanted = [zxid for log in logs for zxid in zxids_of(log)]
+    assert zxids(folder, mode="DROPMALFORMED") == wanted
+
+
+def zxids_of(log: Path) -> list[int]:
+    found = lw.read(log, columns=["zxid"], mode="DROPMALFORMED")
+    return found.column(0).to_pylist()
+
+
+@pytest.fixture
+def superseded(tmp_path: Path) -> Path:
+    """Of log.1 a server read two transactions, and has written the others anew."""
+    write_log(tmp_path, [create(i, f"/old{i}") for i in range(1, 7)])
+    spoil(tmp_path / "log.1", 2)
+    write_log(tmp_path, [create(i, f"/new{i}") for i in range(3, 8)])
+    return tmp_path
+
+
+def test_what_a_server_has_written_anew_counts(superseded: Path) -> None:
+    found = lw.read(superseded, view="txns", mode="DROPMALFORMED").column("path").to_pylist()
+    assert found == ["/old1", "/old2", "/new3", "/new4", "/new5", "/new6", "/new7"]
+
+
+def test_what_lies_before_the_next_log_is_kept(superseded: Path) -> None:
+    """Records behind damage that no other log has are no dead ones."""
+    (superseded / "log.3").rename(superseded / "log.6")
+    assert zxids(superseded, mode="DROPMALFORMED") == [1, 2, 4, 5, 3, 4, 5, 6, 7]
+
+
+def test_an_undamaged_log_is_read_to_its_end(tmp_path: Path) -> None:
+    """As a server does, which applies such transactions twice."""
+    write_log(tmp_path, [create(i, "/a") for i in range(1, 5)])
+    write_log(tmp_path, [create(i, "/a") for i in range(3, 6)])
+    assert zxids(tmp_path) == [1, 2, 3, 4, 3, 4, 5]
+
+
+def test_transactions_are_filtered_and_exploded() -> None:
+    nested = lw.read(GOLDEN / "multi", view="txns", filter="zxid >= 4")
+    assert min(nested.column("zxid").to_pylist()) == 4
+    exploded = lw.read(GOLDEN / "multi", view="txns", multi="exploded")
+    assert exploded.num_rows > nested.num_rows
+
+
+# History
+
+
+def test_what_happened_to_one_node() -> None:
+    found = history(GOLDEN / "multi", path_prefix="/app/k")
+    assert found == history(GOLDEN / "multi", filter="path == '/app/k'")
+    assert [type for _, type, _, _ in found][:2] == ["create", "setData"]
+
+
+@pytest.mark.parametrize("mode", ["nested", "exploded"])
+def test_multis_are_taken_apart(tmp_path: Path, mode: str) -> None:
+    rows = [
+        create(1, "/a"),
+        multi(2, sub("/a/b"), {"type": "check", "path": "/a", "version": 1}, sub("/a", "setData", version=1)),
+        multi(3, sub("/lost"), {"type": "error", "err": -110}),
+        multi(4),
+        multi(5, sub("/a/b", "delete")),
+        delete(6, "/a"),
+        {"zxid": 7, "session_id": 1, "type": "error", "err": -101},
+    ]
+    write_log(tmp_path, rows)
+    assert history(tmp_path, multi=mode) == [
+        (1, "create", "/a", None),
+        (2, "create", "/a/b", 0),
+        (2, "setData", "/a", 2),
+        (5, "delete", "/a/b", 0),
+        (6, "delete", "/a", None),
+    ]
+
+
+def test_what_goes_with_a_session(tmp_path: Path) -> None:
+    rows = [
+        session(1, 7),
+        create(2, "/mine", session=7, ephemeral=True),
+        create(3, "/also", session=7, ephemeral=True),
+        create(4, "/gone", session=7, ephemeral=True),
+        delete(5, "/gone"),
+        create(6, "/stays", session=7),
+        create(7, "/other", session=8, ephemeral=True),
+        close(8, 7, None),  # as up to 3.5
+        close(9, 8, ["/other", "/unknown"]),
+        close(10, 8, []),
+    ]
+    write_log(tmp_path, rows)
+    closed = [one for one in history(tmp_path) if one[1] == "closeSession"]
+    assert closed == [
+        (8, "closeSession", "/mine", None),
+        (8, "closeSession", "/also", None),
+        (9, "closeSession", "/other", None),
+        (9, "closeSession", "/unknown", None),
+    ]
+    assert history(tmp_path, path_prefix="/also") == [
+        (3, "create", "/also", None),
+        (8, "closeSession", "/also", None),
+    ]
+
+
+def test_a_node_that_another_session_has_made_anew(tmp_path: Path) -> None:
+    rows = [
+        create(1, "/e", session=7, ephemeral=True),
+        create(2, "/e", session=8, ephemeral=True),  # of which the first one's end was lost
+        close(3, 7, None),
+        close(4, 8, None),
+    ]
+    write_log(tmp_path, rows)
+    assert [one[0] for one in history(tmp_path) if one[1] == "closeSession"] == [4]
+
+
+def test_paths_that_are_null(tmp_path: Path) -> None:
+    """Which no server writes."""
+    rows = [
+        {**create(1, "/e", session=7, ephemeral=True), "path": None},
+        {**delete(2, "/e"), "path": None},
+        close(3, 7, [None]),
+        close(4, 7, None),
+    ]
+    write_log(tmp_path, rows)
+    assert history(tmp_path) == [(1, "create", None, None), (2, "delete", None, None)]
+    assert history(tmp_path, path_prefix="/e") == []
+
+
+def test_only_some_columns(tmp_path: Path) -> None:
+    for case in ("multi", "sessions"):
+        everything = lw.read(GOLDEN / case, view="history", columns="*")
+        for name in everything.column_names:
+            assert lw.read(GOLDEN / case, view="history", columns=[name]).equals(everything.select([name]))
+
+
+def test_sessions_over_several_logs(tmp_path: Path) -> None:
+    write_log(tmp_path, [session(1, 7), create(2, "/e", session=7, ephemeral=True)])
+    write_log(tmp_path, [set_data(3, "/e", b"x", 1), close(4, 7, None)])
+    assert history(tmp_path)[-1] == (4, "closeSession", "/e", None)
+
+
+def test_a_prefix_is_that_of_whole_names(tmp_path: Path) -> None:
+    write_log(tmp_path, [create(i, path) for i, path in enumerate(("/a", "/a/b", "/ab", "/b"), 1)])
+    assert [one[2] for one in history(tmp_path, path_prefix="/a")] == ["/a", "/a/b"]
+    assert [one[2] for one in history(tmp_path, path_prefix="/a/")] == ["/a", "/a/b"]
+    assert len(history(tmp_path, path_prefix="/")) == 4
+    assert history(tmp_path, path_prefix="/c") == []
+
+
+def test_columns_of_the_history_are_those_of_transactions() -> None:
+    where = GOLDEN / "basic"
+    found = lw.read(where, view="history", columns="*")
+    txns = {one["zxid"]: one for one in lw.read(where, view="txns", columns="*").to_pylist()}
+    assert found.num_rows
+    for one in found.to_pylist():
+        if one["type"] != "closeSession":
+            assert one == {name: txns[one["zxid"]][name] for name in one}
+
+
+def test_history_of_a_directory_without_logs() -> None:
+    assert lw.read(GOLDEN / "fresh", view="history").num_rows == 0
+    assert lw.read(GOLDEN / "fresh", view="txns").num_rows == 0
+
+
+@pytest.mark.parametrize("case", ["basic", "multi", "sessions", "v3414", "v362", "v380", "extended_types"])
+def test_the_nodes_of_a_client_have_a_history(case: str) -> None:
+    """What a client sees and no snapshot of the start holds was created, and not deleted after that."""
+    last: dict[str, str] = {}
+    for _, type, path, _ in history(GOLDEN / case):
+        last[path] = type
+    seen = {node["path"] for node in truth(case)[1] if not node["path"].startswith("/zookeeper")} - {"/"}
+    gone = {path for path, type in last.items() if type in ("delete", "deleteContainer", "closeSession")}
+    assert not seen & gone
+    assert seen <= set(last) | {"/"}

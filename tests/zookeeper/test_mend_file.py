@@ -1,0 +1,246 @@
+"""One file mended alone; records put right by their checksums; one bit that is turned over found by an Adler-32."""
+
+from __future__ import annotations
+
+import random
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from test_cli import run
+from zookeeper_crafted import create, log, record
+from zookeeper_opening import GOLDEN, memory_of
+
+import logwright as lw
+from logwright.codec.fault import DamageError, UsageError
+from logwright.codec.zookeeper.mend.flip import CHECKSUM, turned
+from logwright.codec.zookeeper.mend.heal import error_record, follows, heal
+from logwright.codec.zookeeper.txns import ERROR, RECORD
+
+RECORDS = [record(zxid, 1, create(b"/node%d" % zxid)) for zxid in range(1, 9)]
+WHOLE = log(*RECORDS)
+
+
+def mended(tmp_path: Path, name: str, data: bytes, strategy: str = "salvage") -> bytes:
+    (tmp_path / name).write_bytes(data)
+    out = tmp_path / "out"
+    out.unlink(missing_ok=True)
+    lw.repair(tmp_path / name, out, strategy=strategy)
+    return out.read_bytes()
+
+
+# Logs
+
+
+@pytest.mark.parametrize("strategy", ["salvage", "prefix"])
+def test_marks_and_lengths_and_the_header(tmp_path: Path, strategy: str) -> None:
+    data = bytearray(WHOLE)
+    data[0:4] = b"????"
+    data[16 + len(RECORDS[0]) - 1] = 0
+    data[16 + sum(map(len, RECORDS[:4])) + 10] ^= 7
+    assert mended(tmp_path, "log.1", bytes(data), strategy) == WHOLE
+
+
+def test_what_is_lost(tmp_path: Path) -> None:
+    data = bytearray(WHOLE)
+    place = 16 + sum(map(len, RECORDS[:3]))
+    data[place + 30 : place + 40] = bytes(10)
+    assert mended(tmp_path, "log.1", bytes(data)) == log(*RECORDS[:3], *RECORDS[4:])
+    assert mended(tmp_path, "log.1", bytes(data), "prefix") == log(*RECORDS[:3])
+
+
+def test_a_bit_alone_is_not_enough(tmp_path: Path) -> None:
+    """There is no tree whose digest would bear it out."""
+    log_17 = memory_of("dmg_flip_body").files["log.17"]
+    base = memory_of("dmg_base").files["log.17"].rstrip(b"\0")
+    assert mended(tmp_path, "log.17", log_17) == base[:506] + base[622:]
+    assert mended(tmp_path, "log.17", log_17, "prefix") == base[:506]
+
+
+def test_sound_logs_stay_as_they_are(tmp_path: Path) -> None:
+    padded = WHOLE + bytes(500)
+    assert mended(tmp_path, "log.1", padded) == padded
+
+
+@pytest.mark.parametrize("data", [b"", b"ZKLG"])
+def test_nothing_is_left_of_a_log(tmp_path: Path, data: bytes) -> None:
+    with pytest.raises(DamageError, match="no transaction of the log is left"):
+        mended(tmp_path, "log.1", data)
+
+
+def test_in_place(tmp_path: Path) -> None:
+    path = tmp_path / "data" / "log.1"
+    path.parent.mkdir()
+    path.write_bytes(WHOLE[:-1])
+    lw.repair(path, in_place=True, backup=tmp_path / "saved")
+    assert path.read_bytes() == WHOLE
+    assert (tmp_path / "saved/log.1").read_bytes() == WHOLE[:-1]
+
+
+def test_the_system_is_known_of_directories(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="known of a directory"):
+        mended(tmp_path, "log.1", WHOLE, "system")
+
+
+# Snapshots
+
+SNAPSHOT = memory_of("dmg_base").files["snapshot.16"]
+
+
+@pytest.mark.parametrize("strategy", ["salvage", "prefix"])
+@pytest.mark.parametrize(
+    "case", ["dmg_snap_endmark", "dmg_snap_flip_digest", "dmg_snap_all_trunc", "dmg_snap_trunc_seal1"]
+)
+def test_what_lies_behind_the_nodes(tmp_path: Path, case: str, strategy: str) -> None:
+    result = mended(tmp_path, "snapshot.16", memory_of(case).files["snapshot.16"], strategy)
+    assert result in (SNAPSHOT, SNAPSHOT[:1642], SNAPSHOT[:1675])
+
+
+@pytest.mark.parametrize("case", ["dmg_snap_flip_data", "dmg_snap_path_null", "dmg_snap_trunc"])
+def test_nothing_vouches_for_nodes(tmp_path: Path, case: str) -> None:
+    data = memory_of(case).files["snapshot.16"]
+    with pytest.raises(DamageError, match="nothing vouches for any of its nodes"):
+        mended(tmp_path, "snapshot.16", data, "prefix")
+    result = mended(tmp_path, "snapshot.16", data)
+    before = dict(_nodes(SNAPSHOT, tmp_path))
+    wrong = [path for path, data in _nodes(result, tmp_path) if before[path] != data]
+    assert wrong == (["/app/d0-4"] if case == "dmg_snap_flip_data" else [])
+    assert lw.verify(tmp_path / "snapshot.1").ok
+
+
+def _nodes(data: bytes, folder: Path) -> list[tuple[str, bytes]]:
+    (folder / "snapshot.1").write_bytes(data)
+    return [(row["path"], row["data"]) for row in lw.read(folder / "snapshot.1").to_pylist()]
+
+
+def test_nothing_is_left_of_a_snapshot(tmp_path: Path) -> None:
+    with pytest.raises(DamageError, match="no node of the snapshot can be read"):
+        mended(tmp_path, "snapshot.16", b"ZKSN" + bytes(40))
+
+
+def test_seals_alone(tmp_path: Path) -> None:
+    data = bytearray(SNAPSHOT)
+    data[1629 + 5] ^= 0x55
+    assert mended(tmp_path, "snapshot.16", bytes(data), "prefix") == SNAPSHOT
+
+
+def test_a_large_snapshot_whose_end_is_lost(tmp_path: Path) -> None:
+    """Where one bit fits is not looked for in large ones: several would."""
+    rows = [{"path": f"/n{number}", "data": b"x" * 1000} for number in range(1100)]
+    lw.write(rows, tmp_path / "snapshot.7", "zookeeper.snapshot")
+    data = bytearray((tmp_path / "snapshot.7").read_bytes())
+    data[500_000] ^= 1
+    with pytest.raises(DamageError, match="nothing vouches for any of its nodes"):
+        mended(tmp_path, "snapshot.8", bytes(data), "prefix")
+
+
+# One bit
+
+
+@pytest.mark.parametrize("size", [1, 40, 300, 5000])
+def test_one_bit_is_found(size: int) -> None:
+    rng = random.Random(size)
+    for _ in range(200):
+        data = np.frombuffer(rng.randbytes(size), np.uint8).copy()
+        stored, place = zlib.adler32(data), rng.randrange(size)
+        before = int(data[place])
+        data[place] ^= 1 << rng.randrange(8)
+        assert turned(data, stored) == (place, before)
+        data[place] = before
+        bit = stored ^ 1 << rng.randrange(64)
+        assert turned(data, bit - (1 << 64) if bit >> 63 else bit) == (CHECKSUM, stored)
+
+
+def test_other_damage_is_not_taken_for_one_bit() -> None:
+    rng = random.Random(1)
+    data = np.frombuffer(rng.randbytes(200), np.uint8)
+    assert [found for _ in range(5000) if (found := turned(data, rng.getrandbits(32))) is not None] == []
+    assert turned(data, zlib.adler32(data)) is None
+
+
+def test_places_that_can_not_be_told_apart() -> None:
+    """They are as far apart as the remainders go."""
+    data = np.full(70_000, 8, np.uint8)
+    data[4000] = 12
+    stored = zlib.adler32(data)
+    data[4000] = 8
+    assert turned(data, stored) is None
+    # Where only one of them can have been, it is that.
+    data[[4000, 4000 + 65_521]] = 12
+    stored = zlib.adler32(data)
+    data[4000] = 8
+    assert turned(data, stored) == (4000, 12)
+
+
+# Records
+
+
+def healed(data: bytes, before: int | None = 0, file: int | None = 1) -> bytes | None:
+    found = heal(np.frombuffer(data, np.uint8), 0, len(data), before, file)
+    return None if found is None else found.record
+
+
+def test_a_record_must_follow_the_one_before() -> None:
+    torn = RECORDS[0][:-1]
+    assert healed(torn) == RECORDS[0]
+    assert healed(torn, None, 1) == RECORDS[0]
+    assert healed(torn, None, 2) is None
+    assert healed(torn, 1) is None
+    assert healed(torn, None, None) == RECORDS[0]
+
+
+def test_a_record_must_be_readable() -> None:
+    odd = record(1, 99, b"")
+    assert healed(odd[:-1]) is None
+    assert healed(record(1, 1, b"\0\0\0\4/a")[:-1]) is None
+
+
+@pytest.mark.parametrize("size", [0, 10, 44, 60])
+def test_too_little_is_left(size: int) -> None:
+    assert healed(RECORDS[0][:size]) is None
+
+
+def test_the_next_zxid() -> None:
+    assert follows(2, 1)
+    assert not follows(3, 1)
+    assert not follows(1, 1)
+    assert follows(5 << 32 | 1, 1)
+    assert not follows(5 << 32 | 2, 1)
+    assert not follows(1, 5 << 32)
+
+
+def test_errors_say_that_nothing_was_done() -> None:
+    made = error_record(7, 8, 9, 10, -6)
+    found, end = RECORD.unpack(made)
+    assert end == len(made)
+    payload = found["payload"]
+    assert {name: payload[name] for name in ("client_id", "cxid", "zxid", "time", "type")} == {
+        "client_id": 7,
+        "cxid": 8,
+        "zxid": 9,
+        "time": 10,
+        "type": ERROR,
+    }
+    assert payload["body"] == {"err": -6}
+    assert found["checksum"] == zlib.adler32(made[12:-1])
+
+
+def test_a_bit_in_an_error_changes_no_tree() -> None:
+    """It needs no digest, which errors do not have."""
+    one = bytearray(error_record(7, 8, 1, 10, -101))
+    whole = bytes(one)
+    for place, doubt in ((45, False), (13, False), (30, True), (42, True)):
+        turned_ = bytearray(whole)
+        turned_[place] ^= 1
+        found = heal(np.frombuffer(bytes(turned_), np.uint8), 0, len(whole), 0, 1)
+        assert found is not None
+        assert found.record == whole
+        assert found.doubt == doubt
+
+
+def test_through_the_command_line(tmp_path: Path) -> None:
+    assert (
+        run("repair", str(GOLDEN / "dmg_len_zero/version-2/log.17"), "--out", str(tmp_path / "log.17")) == 0
+    )
+    assert (tmp_path / "log.17").read_bytes() == memory_of("dmg_base").files["log.17"].rstrip(b"\0")

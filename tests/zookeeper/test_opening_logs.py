@@ -1,0 +1,373 @@
+"""Reading logs as a ZooKeeper server does: where one ends, and what ends the start."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from zookeeper_crafted import (
+    CRAFTED,
+    HEADER,
+    OPEN,
+    buf,
+    create,
+    directory,
+    i4,
+    i8,
+    log,
+    multi,
+    record,
+    sealed,
+    ttl,
+)
+from zookeeper_opening import Memory, memory_of, nodes_of, start
+
+from logwright.codec.disk import Disk
+from logwright.codec.fault import UnreadableError
+from logwright.codec.layout import Entry
+from logwright.codec.option import Options
+from logwright.codec.zookeeper.opening import file_txn_log
+from logwright.codec.zookeeper.opening.exceptions import Thrown
+from logwright.codec.zookeeper.opening.file_txn_log import FileTxnLog, Records, Stop
+from logwright.codec.zookeeper.opening.file_txn_snap_log import Committed
+from logwright.codec.zookeeper.opening.settings import OPTIONS, Settings, version_of
+
+A, B, C = (record(zxid, 1, create(path)) for zxid, path in ((1, b"/a"), (2, b"/b"), (3, b"/c")))
+PATHS = ["/zookeeper", "/zookeeper/config", "/zookeeper/quota"]
+
+
+def read(
+    files: dict[str, bytes], zxid: int = 1, version: str = "3.9.5", **options: Any
+) -> tuple[list[int], Any, list[Stop]]:
+    """The zxids that are read, what ends it (class and message), and where logs end before their time."""
+    zxids: list[int] = []
+    stops = []
+    reader = FileTxnLog(Disk(Memory(files)), Settings(version_of(version), Options(OPTIONS, options)))
+    try:
+        for found in reader.read(zxid):
+            if isinstance(found, Records):
+                zxids += found.frames.header["zxid"].tolist()
+            else:
+                stops.append(found)
+    except Thrown as thrown:
+        return zxids, str(thrown), stops
+    return zxids, None, stops
+
+
+def test_a_log_ends_where_a_record_is_not_whole() -> None:
+    whole = log(A, B)
+    for size in range(len(log(A)) + 1, len(whole)):
+        zxids, ended, (stop,) = read({"log.1": whole[:size]})
+        assert (zxids, ended) == ([1], None)
+        assert stop.position == len(log(A))
+    assert read({"log.1": whole}) == ([1, 2], None, [])
+    assert read({"log.1": log(A)}) == ([1], None, [])
+
+
+def test_a_header_that_is_cut_short_or_is_none() -> None:
+    for size in range(1, len(HEADER)):
+        assert read({"log.1": HEADER[:size]})[1] == "java.io.EOFException"
+    assert read({"log.1": HEADER}) == ([], None, [])
+    assert read({"log.1": b"ZKSN" + HEADER[4:]})[1] == (
+        "java.io.IOException: Transaction log: log.1 has invalid magic number 1514885966 != 1514884167"
+    )
+    # Version and dbid are not looked at.
+    assert read({"log.1": b"ZKLG" + bytes(12) + A})[0] == [1]
+
+
+def test_an_empty_log() -> None:
+    files = {"log.1": log(A), "log.2": b""}
+    disk = Disk(Memory(files))
+    reader = FileTxnLog(disk, Settings(version_of("3.9.3"), Options(OPTIONS)))
+    assert len(list(reader.read(1))) == 1
+    assert disk.removes == reader.deleted == ["log.2"]
+    assert read(files, version="3.9.2")[1] == "java.io.EOFException"
+    # Only the last one may be empty.
+    assert read({"log.1": b"", "log.2": log(B)})[1] == "java.io.EOFException"
+
+
+@pytest.mark.parametrize(
+    ("length", "ended"),
+    [
+        (-1, 'java.lang.NullPointerException: Cannot read the array length because "bytes" is null'),
+        (-2, "java.io.IOException: Unreasonable length = -2"),
+        (2 * 0xFFFFF + 1, "java.io.IOException: Unreasonable length = 2097151"),
+        (2 * 0xFFFFF, None),
+        (0, None),
+    ],
+)
+def test_lengths(length: int, ended: str | None) -> None:
+    zxids, why, stops = read({"log.1": log(A, B[:8] + i4(length) + B[12:], C)})
+    assert (zxids, why) == ([1], ended)
+    assert len(stops) == (ended is None)
+
+
+def test_the_limit_of_lengths() -> None:
+    large = record(1, 1, create(b"/a", data=bytes(3000)))
+    assert read({"log.1": log(large)})[0] == [1]
+    said = f"java.io.IOException: Unreasonable length = {len(large) - 13}"
+    assert read({"log.1": log(large)}, **{"jute.maxbuffer": 1024})[1] == said
+    assert read({"log.1": log(large)}, **{"jute.maxbuffer": 1024, "jute.maxbuffer.extrasize": 4096})[0] == [1]
+    # Before 3.5.7 there is no such property.
+    options = {"jute.maxbuffer": 1024, "jute.maxbuffer.extrasize": 4096}
+    assert read({"log.1": log(large)}, version="3.5.6", **options)[1] == said
+    assert read({"log.1": log(large)}, version="3.5.6", **{"jute.maxbuffer": 2100})[0] == [1]
+    # The sum of the two did not fit 31 bits before 3.8.5 and 3.9.3: then no length is reasonable.
+    most = {"jute.maxbuffer": (1 << 31) - 1}
+    assert read({"log.1": log(large)}, version="3.9.3", **most)[0] == [1]
+    assert read({"log.1": log(large)}, version="3.9.2", **most)[1] == said
+    # The data within is a length too.
+    inside = record(1, 1, buf(b"/a") + i4(1 << 24) + bytes(99))
+    assert read({"log.1": log(inside)})[1] == "java.io.IOException: Unreasonable length = 16777216"
+
+
+def test_marks_and_checksums() -> None:
+    zxids, ended, (stop,) = read({"log.1": log(A, B[:-1] + b"C", C)})
+    assert (zxids, ended, stop.why) == ([1], None, "Last transaction was partial.")
+    assert (
+        read({"log.1": log(A, record(2, 1, create(b"/b"), checksum=5), C)})[1]
+        == "java.io.IOException: CRC check failed"
+    )
+
+
+def test_zeros_and_what_is_behind_them() -> None:
+    assert read({"log.1": log(A) + bytes(5000)}) == ([1], None, [])
+    zxids, ended, (stop,) = read({"log.1": log(A) + bytes(12) + B})
+    assert (zxids, ended, stop.position) == ([1], None, len(log(A)))
+
+
+def test_the_next_log_goes_on_where_one_ends() -> None:
+    files = {"log.1": log(A)[:-1], "log.2": log(B)}
+    assert read(files)[0] == [2]
+    # The one before the first that is wanted is read too, and what is skipped is checked.
+    files = {"log.1": log(A, B), "log.3": log(C)}
+    assert read(files, 3)[0] == [3]
+    assert (
+        read(files | {"log.1": log(A, B[:-9] + b"?" + B[-8:])}, 3)[1]
+        == "java.io.IOException: CRC check failed"
+    )
+    assert read(files | {"log.0": b"nothing"}, 3)[0] == [3]
+    # What comes later is not skipped any more.
+    assert read({"log.1": log(A, C, B)}, 2)[0] == [3, 2]
+    assert read(files, 9) == ([], None, [])
+    assert read({"log.1": log(A), "log.2.bak": log(B)})[0] == [1, 2]
+    assert read({"log.1": log(A), "log.2.bak": log(B)}, version="3.5.10")[0] == [1]
+    assert read({"log.5": log(A), "log.-1": b"?", "log.xyz": b"?", "log": b"?"})[0] == [1]
+
+
+@pytest.mark.parametrize("window", [1, 64, 150, 1 << 20])
+def test_windows_of_any_size(window: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(file_txn_log, "WINDOW", window)
+    large = record(2, 1, create(b"/large", data=bytes(2000)))
+    assert read({"log.1": log(A, large, C) + bytes(700)}) == ([1, 2, 3], None, [])
+    monkeypatch.setattr(file_txn_log, "_MOST", 1)
+    assert read({"log.1": log(A, large, C), "log.4": log(record(4, 2, buf(b"/a")))}) == (
+        [1, 2, 3, 4],
+        None,
+        [],
+    )
+
+
+def test_transactions_that_can_not_be_read() -> None:
+    short = record(2, 5, buf(b"/a") + buf(b"x"))
+    zxids, ended, (stop,) = read({"log.1": log(A, short, C)})
+    assert (zxids, ended, stop.why) == ([1], None, "the transaction ends early")
+    assert read({"log.1": log(A, sealed(bytes(20)), C)})[0] == [1]
+    for version, kind, name in [
+        ("3.9.5", 13, "13"),
+        ("3.8.0", 13, "%d13"),
+        ("3.4.14", 15, "%d15"),
+        ("3.5.2", 21, "%d21"),
+    ]:
+        body = ttl(b"/a", 5) if kind == 21 else create(b"/a")
+        said = read({"log.1": log(record(1, kind, body))}, version=version)[1]
+        assert said == f"java.io.IOException: Unsupported Txn with type={name}"
+        assert kind == 13 or read({"log.1": log(record(1, kind, body))}, version="3.6")[0] == [1]
+    # Only those of create may be from before 3.4.
+    assert read({"log.1": log(record(1, 1, create(b"/a")[:-4]))})[0] == [1]
+    assert read({"log.1": log(record(1, 15, create(b"/a")[:-4]))})[0] == []
+
+
+def test_what_a_closed_session_says() -> None:
+    digest = i4(2) + i8(0x51C6D660)
+    files = {"log.1": log(record(1, -11, digest))}
+    # A digest that is read as two paths, the second one of 0x51c6d660 bytes.
+    assert read(files)[1] == "java.io.IOException: Unreasonable length = 1371985504"
+    assert read(files, **{"closeSessionTxn.enabled": False})[0] == [1]
+    assert read(files, version="3.5.10")[0] == [1]
+    assert read({"log.1": log(record(1, -11, b""))})[0] == [1]
+
+
+def test_a_disk_that_can_not_be_read() -> None:
+    class Broken(Memory):
+        def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
+            if name.startswith("log"):
+                raise UnreadableError.of(offset, 1, "bad sector", name)
+            return super().read(name, offset, length)
+
+    opened = start(Broken(directory((1, create(b"/a"))).files))
+    assert (opened.verdict.error_class, opened.verdict.error) == ("java.io.IOException", "Input/output error")
+
+
+def test_a_log_that_becomes_shorter_meanwhile() -> None:
+    class Shorter(Memory):
+        def entries(self) -> list[Entry]:
+            return [Entry(one.name, one.size + 5000) for one in super().entries()]
+
+    reader = FileTxnLog(
+        Disk(Shorter({"log.1": log(A, B), "log.3": log(C)[:-1]})),
+        Settings(version_of(None), Options(OPTIONS)),
+    )
+    found = list(reader.read(1))
+    assert sum(len(one.frames) for one in found if isinstance(one, Records)) == 2
+    assert [one.file.name for one in found if isinstance(one, Stop)] == ["log.3"]
+
+
+# Together with the tree
+
+
+def test_digests_where_the_body_of_close_session_is_not_read() -> None:
+    off = {"closeSessionTxn.enabled": False}
+    written = memory_of("closesession_nobody")
+    assert start(written, **off).verdict.warnings == ()
+    data = written.files["log.1"]
+    (at,) = [
+        found.frames.start[i] + found.window.offset + 12
+        for found in FileTxnLog(Disk(written), Settings(version_of(None), Options(OPTIONS, off))).read(0)
+        if isinstance(found, Records)
+        for i in np.flatnonzero(found.frames.header["type"] == -11)[:1].tolist()
+    ]
+    payload = data[at : at + 43] + bytes([data[at + 43] ^ 1])
+    written.files["log.1"] = data[: at - 12] + sealed(payload) + data[at + 45 :]
+    (said,) = start(written, **off).verdict.warnings
+    assert "Digests are not matching" in said
+    assert "(one transaction)" in said
+    # Where there is one, its paths are no digest.
+    assert start(memory_of("clean_restart"), **off).verdict.warnings == ()
+
+
+def paths(opened: Any) -> list[str]:
+    return [one["path"] for one in nodes_of(opened)]
+
+
+def test_gaps_are_refused_from_3_9_4_on() -> None:
+    gap = directory(A, C)
+    verdict = start(gap).verdict
+    assert verdict.error == "Committed proposal cached out of order: 0x3 is not the next proposal of 0x1"
+    assert verdict.error_class == "java.lang.IllegalStateException"
+    assert paths(start(gap, version="3.9.3")) == ["/", "/a", "/c", *PATHS]
+    # Before the first transaction nobody looks.
+    opened = start(directory(B, C))
+    assert opened.verdict.opens
+    assert opened.verdict.warnings == ("transactions 0x1 to 0x1 are not applied, and nothing is said of it",)
+
+
+def test_what_follows_what() -> None:
+    committed = Committed(True)
+    epoch = 1 << 32
+    assert committed.add(np.array([5, 6, 6, 2, 7, epoch + 9, epoch + 10, 8], np.int64)) is None
+    assert committed.add(np.zeros(0, np.int64)) is None
+    gap = committed.add(np.array([epoch + 11, epoch + 13], np.int64))
+    assert gap is not None
+    assert gap.at == 1
+    assert gap.failure.message.endswith("0x10000000d is not the next proposal of 0x10000000b")
+    assert Committed(False).add(np.array([1, 9], np.int64)) is None
+
+
+def test_what_comes_first_ends_the_start() -> None:
+    # A transaction that it would die of, then a gap, then a wrong checksum.
+    bad = record(9, 1, create(b"/x"), checksum=1)
+    dies = record(2, 1, create(None))
+    assert (
+        start(directory(A, dies, record(5, 1, create(b"/c")), bad)).verdict.error_class
+        == "java.lang.NullPointerException"
+    )
+    assert (
+        start(directory(A, B, record(5, 1, create(b"/c")), bad)).verdict.error_class
+        == "java.lang.IllegalStateException"
+    )
+    assert start(directory(A, B, bad, record(5, 1, create(None)))).verdict.error == "CRC check failed"
+
+
+def test_a_transaction_of_two_that_are_null() -> None:
+    # The first one that is null decides; what is none of a server's is passed over.
+    parts = multi(
+        (13, buf(None) + i4(1)), (1, create(b"/a")), (2, buf(None)), (5, buf(None) + buf(b"") + i4(1))
+    )
+    assert start(directory((14, parts))).verdict.error == DIES["create: null path"]
+
+
+DIES = {
+    "create: null path": 'Cannot invoke "String.lastIndexOf(int)" because "path" is null',
+    "setData: null path": 'Cannot invoke "Object.hashCode()" because "key" is null',
+    "closeSession: null path": 'Cannot invoke "String.lastIndexOf(int)" because "path" is null',
+    "multi: null": 'Cannot invoke "java.util.List.iterator()" because "txns" is null',
+    "multi: part without bytes": 'Cannot read the array length because "array" is null',
+    "multi: create of null": 'Cannot invoke "String.lastIndexOf(int)" because "path" is null',
+    "quota: null stats": 'Cannot read the array length because "bytes" is null',
+    "acl: null id": 'Cannot invoke "String.hashCode()" because "this.id" is null',
+    "acl: null scheme": 'Cannot invoke "String.hashCode()" because "this.scheme" is null',
+    "create: no slash": "begin 0, end -1, length 3",
+    "ttl: 0": "ttl must be positive and cannot be larger than: 1099511627775",
+    "quota: bad stats": "Index 1 out of bounds for length 1",
+}
+
+
+@pytest.mark.parametrize(("name", "error"), DIES.items())
+def test_what_a_server_dies_of(name: str, error: str) -> None:
+    verdict = start(CRAFTED[name]).verdict
+    assert not verdict.opens
+    assert verdict.error == error
+
+
+def test_what_it_survives() -> None:
+    assert paths(start(CRAFTED["multi: unknown part"])) == ["/", "/a", *PATHS]
+    assert paths(start(CRAFTED["multi: more in a part"])) == ["/", "/a", "/b", *PATHS]
+    failed = directory((14, multi((1, create(b"/a")), (-1, i4(-2)))))
+    assert paths(start(failed)) == ["/", *PATHS]
+    assert paths(start(CRAFTED["create V0"])) == ["/", "/a", "/b", *PATHS]
+
+
+def test_a_zxid_that_a_snapshot_has() -> None:
+    base = memory_of("dmg_base").files
+    opened = start(Memory({"snapshot.16": base["snapshot.16"], "log.b": base["log.b"]}))
+    assert opened.verdict.opens
+    assert opened.verdict.serves["transactions"] == 0
+    assert opened.verdict.serves["zxid"] == "0x16"
+
+
+def stat(opened: Any, path: str) -> Any:
+    return next(one["stat"] for one in nodes_of(opened) if one["path"] == path)
+
+
+def test_nodes_that_were_left_behind_by_version() -> None:
+    """Children of a node that was deleted and made again."""
+    made = CRAFTED["a deleted node's children"]
+    for version, children in [("3.9.5", 1), ("3.9.3", 2), ("3.8.6", 1), ("3.8.4", 2), ("3.4.14", 2)]:
+        assert stat(start(made, version=version), "/a")["numChildren"] == children
+
+
+def test_transactions_that_come_again_by_version() -> None:
+    # What a snapshot has already: a node was made and deleted, another one is there.
+    again = directory(
+        (1, create(b"/a")),
+        record(9, 2, buf(b"/a/gone")),
+        record(5, 1, buf(b"/b") + buf(b"") + OPEN + b"\0" + i4(1)),
+    )
+    new, old = (
+        start(again, version=version, **{"snapshot.trust.empty": True}) for version in ("3.9.3", "3.4.14")
+    )
+    assert (stat(new, "/a")["pzxid"], stat(old, "/a")["pzxid"]) == (9, 1)
+    before = directory(
+        (1, create(b"/a")), (1, create(b"/b")), record(1, 1, buf(b"/c") + buf(b"") + OPEN + b"\0" + i4(1))
+    )
+    new, old = (start(before, version=version) for version in ("3.9.5", "3.4.14"))
+    assert (stat(new, "/")["cversion"], stat(new, "/")["pzxid"]) == (2 * 2 - 4, 2)
+    assert (stat(old, "/")["cversion"], stat(old, "/")["pzxid"]) == (2 * 1 - 4, 1)
+
+
+def test_containers_by_version() -> None:
+    owner = CRAFTED["owner: like a container"]
+    assert "/a" in paths(start(owner))
+    assert "/a" not in paths(start(owner, version="3.4.14"))

@@ -1,0 +1,363 @@
+"""Which snapshot a ZooKeeper server loads, and how it reads it."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from zookeeper_crafted import FRESH, ROOT, buf, i4, i8, sealed_sections, snapshot
+from zookeeper_opening import Memory, start
+
+from logwright.codec.compress import compress
+from logwright.codec.disk import Disk
+from logwright.codec.fault import UnreadableError
+from logwright.codec.option import Options
+from logwright.codec.zookeeper.opening.exceptions import Thrown
+from logwright.codec.zookeeper.opening.file_snap import FileSnap, Loaded
+from logwright.codec.zookeeper.opening.settings import OPTIONS, Settings, version_of
+from logwright.codec.zookeeper.opening.stream import Stream
+
+TREE_END = 0x19B
+"""Where its tree ends, and its first seal is; the end mark is before."""
+SEAL = 13
+
+
+def load(files: dict[str, bytes], version: str = "3.9.5", **options: Any) -> Loaded:
+    return FileSnap(
+        Disk(Memory(files)), Settings(version_of(version), Options(OPTIONS, options))
+    ).deserialize()
+
+
+def refused(files: dict[str, bytes], version: str = "3.9.5", **options: Any) -> str:
+    """What is said of the only snapshot."""
+    disk = Disk(Memory(files))
+    loaded = []
+    reader = FileSnap(disk, Settings(version_of(version), Options(OPTIONS, options)))
+    original = Loaded.__init__
+
+    def kept(self: Loaded, **args: Any) -> None:
+        original(self, **args)
+        loaded.append(self)
+
+    Loaded.__init__ = kept  # type: ignore[method-assign]
+    try:
+        with pytest.raises(Thrown) as caught:
+            reader.deserialize()
+    finally:
+        Loaded.__init__ = original  # type: ignore[method-assign]
+    assert str(caught.value) == "java.io.IOException: Not able to find valid snapshots in version-2"
+    ((_, failure),) = loaded[0].rejected
+    return str(failure)
+
+
+DIGEST = i8(0) + i4(2) + i8(0)
+
+
+def test_our_snapshots_are_such_as_servers_write() -> None:
+    assert sealed_sections(FRESH[:TREE_END], DIGEST, i8(0)) == FRESH
+    assert load({"snapshot.0": snapshot(ROOT)}).file is not None
+
+
+# Streams
+
+
+def stream(data: bytes, compression: str, limit: int = 1 << 30) -> Stream:
+    return Stream.of(np.frombuffer(data, np.uint8), compression, limit)
+
+
+def test_gzip() -> None:
+    made = stream(gzip.compress(FRESH), "gz")
+    assert made.data.tobytes() == FRESH
+    assert str(made.end) == "java.io.EOFException"
+    # Members one after the other are one stream, what is none behind them is passed over.
+    assert stream(gzip.compress(FRESH[:99]) + gzip.compress(FRESH[99:]), "gz").data.tobytes() == FRESH
+    assert stream(gzip.compress(FRESH) + b"more", "gz").data.tobytes() == FRESH
+    assert str(stream(gzip.compress(FRESH) + b"more", "gz").end) == "java.io.EOFException"
+
+
+def test_gzip_headers() -> None:
+    body = gzip.compress(FRESH)[10:]
+    fields = b"\x04\x00abcd" + b"name\0" + b"a comment\0"
+    head = b"\x1f\x8b\x08\x1e" + bytes(6) + fields
+    whole = head + (zlib.crc32(head) & 0xFFFF).to_bytes(2, "little")
+    assert stream(whole + body, "gz").data.tobytes() == FRESH
+    for size in range(2, len(whole)):
+        with pytest.raises(Thrown, match="EOFException"):
+            stream(whole[:size], "gz")
+    for data, said in [
+        (head + b"??" + body, "ZipException: Corrupt GZIP header"),
+        (b"PK" + whole[2:] + body, "ZipException: Not in GZIP format"),
+        (whole[:2] + b"\x07" + whole[3:] + body, "ZipException: Unsupported compression method"),
+        (b"", "EOFException"),
+    ]:
+        with pytest.raises(Thrown, match=said):
+            stream(data, "gz")
+
+
+def test_gzip_that_is_damaged() -> None:
+    data = gzip.compress(FRESH * 40, mtime=0)
+    for size in range(12, len(data) - 8, 7):
+        made = stream(data[:size], "gz")
+        assert (FRESH * 40).startswith(made.data.tobytes())
+        assert str(made.end) == "java.io.EOFException: Unexpected end of ZLIB input stream"
+    assert str(stream(data[:-1], "gz").end) == "java.io.EOFException"
+    assert stream(data[:-1], "gz").data.tobytes() == FRESH * 40
+    assert (
+        str(stream(data[:-5] + b"?" + data[-4:], "gz").end)
+        == "java.util.zip.ZipException: Corrupt GZIP trailer"
+    )
+    stored = gzip.compress(FRESH, 0, mtime=0)
+    made = stream(stored[:11] + b"?" + stored[12:], "gz")
+    assert str(made.end) == "java.util.zip.ZipException: invalid stored block lengths"
+    # What comes before the damage can be read.
+    second = zlib.compressobj(9, zlib.DEFLATED, -15)
+    begun = second.compress(FRESH) + second.flush(zlib.Z_FULL_FLUSH)
+    made = stream(stored[:10] + begun + b"\x07", "gz")
+    assert made.data.tobytes() == FRESH
+    assert str(made.end) == "java.util.zip.ZipException: invalid block type"
+
+
+def test_snappy() -> None:
+    data = compress("snappy", FRESH * 200)
+    assert stream(data, "snappy").data.tobytes() == FRESH * 200
+    # Another stream may follow.
+    assert stream(data + data, "snappy").data.tobytes() == FRESH * 400
+    with pytest.raises(Thrown, match="EOFException"):
+        stream(data[:15], "snappy")
+    for cut, said in [
+        (data[:-3], "failed to read chunk"),
+        (data + b"\x82SNA", "Insufficient header size"),
+        (data + b"abc", "EOF"),
+    ]:
+        assert said in str(stream(cut, "snappy").end)
+    made = stream(data[:20] + b"\xff\xff\xff\xff\xff" + data[25:], "snappy")
+    assert not len(made.data)
+    assert "FAILED_TO_UNCOMPRESS" in str(made.end)
+
+
+@pytest.mark.parametrize("compression", ["gz", "snappy"])
+def test_bombs(compression: str) -> None:
+    pack: Callable[[bytes], bytes] = (
+        gzip.compress if compression == "gz" else lambda data: compress("snappy", data)
+    )
+    made = stream(pack(bytes(1 << 20)) + pack(bytes(99)), compression, 1 << 16)
+    assert len(made.data) <= 1 << 16
+    assert str(made.end) == "java.lang.OutOfMemoryError: Java heap space"
+    # What is wrong before that is met first.
+    name = f"snapshot.5.{compression}"
+    files = {name: pack(bytes(1 << 20)), "snapshot.0": FRESH}
+    assert load(files, **{"max.decompressed.bytes": 1 << 16}).file is not None
+    large = FRESH[:TREE_END]
+    with pytest.raises(Thrown, match="OutOfMemoryError"):
+        load(files | {name: pack(large + bytes(1 << 20))}, **{"max.decompressed.bytes": TREE_END})
+
+
+# Which one
+
+
+def test_the_newest_that_can_be_read() -> None:
+    def names(loaded: Loaded) -> tuple[str | None, list[str]]:
+        return loaded.file and loaded.file.name, [name for name, _ in loaded.rejected]
+
+    flipped = FRESH[:99] + b"?" + FRESH[100:]
+    assert names(load({"snapshot.0": FRESH, "snapshot.5": FRESH})) == ("snapshot.5", [])
+    assert names(load({"snapshot.0": FRESH, "snapshot.5": flipped})) == ("snapshot.0", ["snapshot.5"])
+    # What does not look whole is not tried.
+    assert names(load({"snapshot.0": FRESH, "snapshot.5": FRESH[:-1]})) == ("snapshot.0", [])
+    assert names(load({"snapshot.0": FRESH, "snapshot.xyz": FRESH, "snapshot.-1": FRESH})) == (
+        "snapshot.0",
+        [],
+    )
+    assert names(load({"snapshot.3.tmp": FRESH})) == ("snapshot.3.tmp", [])
+    assert names(load({"log.1": FRESH})) == (None, [])
+    assert names(load({"snapshot.7.gz": gzip.compress(FRESH), "snapshot.0": FRESH})) == ("snapshot.7.gz", [])
+    # Before 3.6 none could be compressed, and a name had two parts.
+    packed = {"snapshot.7.gz": gzip.compress(FRESH), "snapshot.3.tmp": FRESH, "snapshot.0": FRESH}
+    assert names(load(packed, "3.5.10")) == ("snapshot.0", [])
+    assert names(load({"snapshot.7.gz": FRESH, "snapshot.0": FRESH})) == ("snapshot.0", [])
+    many = {f"snapshot.{i:x}": flipped for i in range(1, 101)}
+    with pytest.raises(Thrown, match="Not able to find valid snapshots"):
+        load(many | {"snapshot.0": FRESH})
+    del many["snapshot.64"]
+    assert names(load(many | {"snapshot.0": FRESH}))[0] == "snapshot.0"
+
+
+def test_a_disk_that_can_not_be_read() -> None:
+    class Broken(Memory):
+        def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
+            if name == "snapshot.5" and (length is None or offset == 0):
+                raise UnreadableError.of(offset, 1, "bad sector", name)
+            return super().read(name, offset, length)
+
+    opened = start(Broken({"snapshot.5": FRESH, "snapshot.0": FRESH}))
+    assert opened.verdict.serves["snapshot"] == "snapshot.0"
+    assert opened.verdict.warnings[0].endswith("snapshot.5: java.io.IOException: Input/output error")
+
+
+# Sections
+
+
+@pytest.mark.parametrize("version", ["3.4.14", "3.5.10", "3.6.4", "3.9.5"])
+def test_forms(version: str) -> None:
+    for sections in [(), (DIGEST,), (DIGEST, i8(0))]:
+        loaded = load({"snapshot.0": snapshot(ROOT, sections=sections)}, version)
+        assert loaded.file is not None
+        # What follows the first seal is no business of older versions.
+        broken = snapshot(ROOT, sections=sections)
+        if sections:
+            broken = broken[: -SEAL - 1] + b"?" + broken[-SEAL:]
+            good = version < "3.6" or (version < "3.9" and len(sections) == 2)
+            if good:
+                assert load({"snapshot.0": broken}, version).file is not None
+            else:
+                assert refused({"snapshot.0": broken}, version) == "java.io.IOException: CRC corruption"
+
+
+def test_what_stands_where_a_digest_should() -> None:
+    only_zxid = snapshot(ROOT, sections=(i8(0),))
+    assert load({"snapshot.0": only_zxid}, **{"digest.enabled": False}).file is not None
+    assert "Unreasonable length" in refused({"snapshot.0": only_zxid})
+    # Digests before version 2 were strings: no release wrote them.
+    old = snapshot(ROOT, sections=(i8(3) + i4(1) + buf(b"ff"), i8(0)))
+    loaded = load({"snapshot.0": old})
+    assert loaded.digest is not None
+    assert (loaded.digest.zxid, loaded.digest.digest) == (3, 255)
+    with pytest.raises(Thrown, match='NumberFormatException: For input string: "xyz" under radix 16'):
+        load({"snapshot.0": snapshot(ROOT, sections=(i8(3) + i4(1) + buf(b"xyz"), i8(0)))})
+
+
+def test_the_digest_counts_where_it_is_not_older_than_the_name() -> None:
+    made = snapshot(ROOT, sections=(i8(7) + i4(2) + i8(99), i8(7)))
+    assert load({"snapshot.8": made}).digest is None
+    loaded = load({"snapshot.6": made})
+    assert loaded.digest is not None
+    # Without digests its bytes are taken for a zxid and a seal.
+    assert refused({"snapshot.6": made}, **{"digest.enabled": False}).startswith("java.io.")
+    opened = start(Memory({"snapshot.6": made}))
+    assert "is not covering the snapshot digest zxid 0x7" in opened.verdict.warnings[0]
+    opened = start(Memory({"snapshot.7": made}))
+    assert "Digests are not matching" in opened.verdict.warnings[0]
+    assert "from zxid 0x7 on (one transaction)" in opened.verdict.warnings[0]
+
+
+@pytest.mark.parametrize("size", [3, 4, 15, 16, 19, 30, 0x3B, 0x80, TREE_END - 1, TREE_END, TREE_END + 5])
+def test_cut_short_but_for_its_end(size: int) -> None:
+    made = FRESH[:size] + buf(b"/")
+    said = refused({"snapshot.0": made + bytes(max(0, 5 - size)) + buf(b"/") if len(made) < 10 else made})
+    assert said.startswith(("java.io.EOFException", "java.io.IOException"))
+
+
+def test_the_string_of_a_seal_says_nothing() -> None:
+    assert load({"snapshot.0": FRESH[: TREE_END + 10] + buf(b"/")}).file is not None
+
+
+def test_it_begins_with_something_else() -> None:
+    assert refused({"snapshot.0": b"ZKLG" + FRESH[4:]}) == (
+        "java.io.IOException: mismatching magic headers 1514884167 !=  1514885966"
+    )
+
+
+# What is in it
+
+
+def test_nodes_that_a_server_does_not_take() -> None:
+    orphan = snapshot(ROOT, (b"/a/b", -1, 0))
+    assert refused({"snapshot.0": orphan}) == (
+        "java.io.IOException: Invalid Datatree, unable to find parent /a of path /a/b"
+    )
+    stranger = snapshot(ROOT, (b"/a", -1, -(1 << 56) | 3 << 40))
+    with pytest.raises(
+        Thrown, match=r"IllegalArgumentException: Invalid ephemeralOwner. \[ff00030000000000\]"
+    ):
+        load({"snapshot.0": stranger, "snapshot.-5": FRESH}, extendedTypesEnabled=True)
+    assert load({"snapshot.0": stranger}).tree is not None
+    # The first one that is wrong decides.
+    both = [ROOT, (b"/x/y", -1, 0), (b"/a", -1, -(1 << 56) | 3 << 40)]
+    assert "Invalid Datatree" in refused({"snapshot.0": snapshot(*both)}, extendedTypesEnabled=True)
+    with pytest.raises(Thrown, match="Invalid ephemeralOwner"):
+        load({"snapshot.0": snapshot(ROOT, both[2], both[1])}, extendedTypesEnabled=True)
+    null = snapshot(ROOT, (None, -1, 0))
+    for version in ("3.9.5", "3.4.14"):
+        with pytest.raises(Thrown) as caught:
+            load({"snapshot.0": null}, version)
+        assert str(caught.value) == "java.lang.NullPointerException"
+
+
+def test_a_quota_of_everything_ends_the_start() -> None:
+    below = b"/zookeeper/quota"
+    nodes = [ROOT, (b"/zookeeper", -1, 0), (below, -1, 0), (below + b"/zookeeper_limits", -1, 0)]
+    with pytest.raises(Thrown, match="IllegalArgumentException: Invalid path: "):
+        load({"snapshot.5": snapshot(*nodes), "snapshot.0": FRESH})
+
+
+def test_a_node_that_is_there_twice() -> None:
+    loaded = load({"snapshot.0": snapshot(ROOT, (b"/a", -1, 0), (b"/a", -1, 5))})
+    assert loaded.tree is not None
+    node = loaded.tree.get(b"/a")
+    assert node is not None
+    assert node.stat["owner"] == 5
+    assert len(loaded.tree) == 2
+
+
+def acl(number: int, scheme: bytes | None, name: bytes | None) -> bytes:
+    return i8(number) + i4(1) + i4(31) + buf(scheme) + buf(name)
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        (
+            i4(1) + i8(1) + i4(-1),
+            "RuntimeException: Incorrent format of InputArchive when deserialize DataTree - missing acls",
+        ),
+        (
+            i4(1) + acl(1, None, b"x"),
+            'NullPointerException: Cannot invoke "String.hashCode()" because "this.scheme" is null',
+        ),
+        (i4(2) + acl(1, b"ip", b"x") + acl(2, b"x", None), 'NullPointerException: .*"this.id" is null'),
+    ],
+)
+def test_acl_tables_that_end_the_start(table: bytes, said: str) -> None:
+    with pytest.raises(Thrown, match=said.replace("(", r"\(").replace(")", r"\)")):
+        load({"snapshot.5": snapshot(ROOT, acls=table), "snapshot.0": FRESH})
+
+
+def test_what_a_rejected_snapshot_leaves_behind() -> None:
+    sessions = i4(2) + i8(7) + i4(4000) + i8(8) + i4(5000)
+    rejected = snapshot(ROOT, sessions=sessions, acls=i4(1) + acl(41, b"ip", b"x"))[:-6] + b"?" + buf(b"/")
+    older = snapshot(ROOT, (b"/e", 2, 7), sessions=i4(1) + i8(8) + i4(1), acls=i4(1) + acl(2, b"ip", b"y"))
+    loaded = load({"snapshot.5": rejected, "snapshot.0": older})
+    assert [name for name, _ in loaded.rejected] == ["snapshot.5"]
+    assert loaded.tree is not None
+    assert loaded.tree.session_timeouts == {7: 4000, 8: 1}
+    assert loaded.acl_index == 41
+    # So the node of session 7 is not deleted.
+    opened = start(Memory({"snapshot.5": rejected, "snapshot.0": older}))
+    assert opened.verdict.rows == 2
+    assert start(Memory({"snapshot.0": older})).verdict.rows == 1
+
+
+def test_sessions_that_end_early() -> None:
+    cut = FRESH[:16] + i4(1000) + i8(7) + i4(5) + buf(b"/")
+    assert refused({"snapshot.0": cut}) == "java.io.EOFException"
+    assert load({"snapshot.0": snapshot(ROOT, sessions=i4(-5))}).sessions == {}
+
+
+@pytest.mark.parametrize("name", ["snapshot.0.gz", "snapshot.0.snappy"])
+def test_damage_in_a_compressed_one_comes_where_it_is_met(name: str) -> None:
+    pack: Callable[[bytes], bytes] = (
+        gzip.compress if name.endswith("gz") else lambda data: compress("snappy", data)
+    )
+    assert load({name: pack(FRESH)}).file is not None
+    for cut in (40, 70):
+        assert refused({name: pack(FRESH)[:cut]}).startswith(("java.io.EOFException", "java.io.IOException"))
+    # A section that is missing is no damage, a stream that ends within one is: but its end is that of a file, for a server.
+    assert load({name: pack(snapshot(ROOT))}).file is not None
+    if name.endswith("gz"):
+        assert load({name: pack(snapshot(ROOT))[:-8]}).file is not None
+        trailer = pack(snapshot(ROOT))
+        assert "Corrupt GZIP trailer" in refused({name: trailer[:-1] + b"?"})

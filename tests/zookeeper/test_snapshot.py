@@ -1,0 +1,282 @@
+"""Every golden snapshot, sound and damaged: written again byte for byte, read as the description and the real server say."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from logwright.codec.fault import Kind, Severity
+from logwright.corpora import cases
+from logwright.readers.stream import Mode
+from logwright.roundtrip import laws
+from logwright.roundtrip.specimen import Specimen
+
+CASES = cases.cases("zookeeper")
+HOME = CASES["fresh"].path.parent
+FILES = sorted(
+    path for case in CASES.values() for path in case.path.rglob("snapshot.*") if "tools" not in path.parts
+)
+PLAIN = [path for path in FILES if path.suffix not in (".gz", ".snappy")]
+
+
+def _id(path: Path) -> str:
+    return "/".join(one for one in path.relative_to(HOME).parts if one != "version-2")
+
+
+def _case(path: Path) -> cases.Case:
+    return CASES[path.relative_to(HOME).parts[0]]
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def _base(path: Path) -> bytes:
+    """The snapshot of the same name in the case that a damaged one was made from."""
+    name = {".gz": "snap_gz", ".snappy": "snap_snappy"}.get(path.suffix, "dmg_base")
+    return (CASES[name].path / "version-2" / path.name).read_bytes()
+
+
+DAMAGED = [
+    path
+    for path in FILES
+    if _case(path).name.startswith(("dmg_snap", "dmg_gz"))
+    and path.suffix != ".tmp"
+    and path.read_bytes() != _base(path)
+]
+TRUNCATED = [path for path in DAMAGED if _case(path).name.startswith("dmg_snap_trunc_seal")]
+SOUND = [path for path in FILES if path not in DAMAGED or path in TRUNCATED]
+
+
+def _once(paths: list[Path]) -> list[Path]:
+    """Without those whose bytes came before: most cases share the snapshots of one server."""
+    return list({path.read_bytes(): path for path in reversed(paths)}.values())[::-1]
+
+
+ONCE = _once(SOUND)
+PLAIN = _once(PLAIN)
+
+
+def test_there_are_files() -> None:
+    assert len(FILES) > 120
+    assert len(DAMAGED) > 15
+    assert {Specimen.of(path).codec.name for path in FILES} == {"zookeeper.snapshot"}
+
+
+@pytest.mark.parametrize("path", FILES, ids=_id)
+def test_the_bytes_come_again(path: Path) -> None:
+    verdict = laws.decode_encode(path)
+    assert verdict, verdict
+    assert verdict.checked == path.stat().st_size
+
+
+@pytest.mark.parametrize("path", ONCE, ids=_id)
+def test_a_sound_file_is_sound(path: Path) -> None:
+    said = Specimen.of(path).read(mode=Mode.FAILFAST).report
+    assert said.errors == 0
+    if _case(path).name != "syn_acl_dangling" or path.name != "snapshot.16":
+        assert not said.faults
+    verdict = laws.encoded_anew(path)
+    assert verdict, verdict
+
+
+@pytest.mark.parametrize("path", [path for path in ONCE if path in PLAIN], ids=_id)
+def test_kernels_read_what_the_description_says(path: Path) -> None:
+    verdict = laws.kernel_equals_description(path)
+    assert verdict, verdict
+    assert verdict.checked > 5
+
+
+@pytest.mark.parametrize("path", PLAIN, ids=_id)
+def test_parts_give_each_row_once(path: Path) -> None:
+    size = path.stat().st_size
+    verdict = laws.any_split(path, sizes=[1, 200, max(1, size // 3)])
+    assert verdict, verdict
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("path", PLAIN, ids=_id)
+def test_parts_of_any_size(path: Path) -> None:
+    verdict = laws.any_split(path, sizes=range(1, path.stat().st_size + 1))
+    assert verdict, verdict
+
+
+# What the server itself says
+
+
+RESTORED = [
+    name
+    for name, case in CASES.items()
+    if (case.path / "restore.jsonl").exists()
+    and any(one["kind"] == "persisted" for one in _lines(case.path / "restore.jsonl"))
+]
+
+
+def test_nodes_are_those_of_the_server() -> None:
+    """Nodes that no later transaction touched are stored as the server has them in memory."""
+    counts = {name: _same_nodes(name) for name in RESTORED}
+    assert sum(counts.values()) > 300
+    assert len([count for count in counts.values() if count]) > 20
+
+
+def _same_nodes(name: str) -> int:
+    lines = _lines(CASES[name].path / "restore.jsonl")
+    server = {one["path"] or "/": one for one in lines if one["kind"] == "persisted"}
+    lists = {one["id"]: one["acl"] for one in lines if one["kind"] == "acl_cache"}
+    compared = 0
+    newest = max(
+        (path for path in FILES if _case(path).name == name),
+        key=lambda path: int(path.name.split(".")[1], 16),
+    )
+    for row in Specimen.of(newest).read().table.to_pylist():
+        one = server.get(row["path"])
+        if one is None or row["path"].startswith("/zookeeper"):
+            continue
+        if (row["mzxid"], row["pzxid"], row["aversion"]) != (one["mzxid"], one["pzxid"], one["aversion"]):
+            continue
+        compared += 1
+        assert row["czxid"] == one["czxid"]
+        assert (row["ctime_ms"], row["mtime_ms"]) == (one["ctime"], one["mtime"])
+        assert (row["version"], row["stored_cversion"]) == (one["version"], one["cversion"])
+        owner = int(one["ephemeralOwner"], 16)
+        if row["kind"] == "ephemeral":
+            assert row["ephemeral_owner"] == owner - (owner >> 63 << 64)
+        elif row["kind"] == "ttl":
+            assert row["ttl"] == owner & (1 << 40) - 1
+            assert owner >> 40 == 0xFF0000
+        else:
+            assert owner == {"persistent": 0, "container": 1 << 63}[row["kind"]]
+        if "data_hex" in one:
+            assert row["data"] == (None if one["data_hex"] is None else bytes.fromhex(one["data_hex"]))
+        else:
+            assert row["data_length"] == one["data_len"]
+        if one["acl_id"] in lists:
+            assert row["acl"] == lists[one["acl_id"]]
+    return compared
+
+
+def test_the_digest_is_that_of_the_server() -> None:
+    """Of snapshots that no transaction came into while they were written."""
+    compared = 0
+    for path in ONCE:
+        name = _case(path).name
+        if name.startswith("syn_") or name == "dmg_snap_tmp":
+            continue
+        specimen = Specimen.of(path)
+        rows, _, file = specimen.tables()
+        facts = file.to_pylist()[0]
+        if not facts["digest_zxid"] or facts["digest_zxid"] != facts["zxid"]:
+            continue
+        compared += 1
+        # As the file was, but for one that has to be made anew.
+        again = (
+            specimen.with_bytes(specimen.encode(rows, None, file.drop_columns(["digest"]))).read("file").table
+        )
+        assert again["digest"].to_pylist() == [facts["digest"]]
+    assert compared > 15
+
+
+def test_a_fresh_snapshot() -> None:
+    """Of no rows comes what a server of today writes at its first start."""
+    path = CASES["fresh"].path / "version-2" / "snapshot.0"
+    none = pa.table({"path": pa.array([], pa.string())})
+    assert Specimen.of(b"", "zookeeper.snapshot", "snapshot.0").encode(none) == path.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("options", "size"),
+    [
+        ({}, 478),
+        ({"serializeLastProcessedZxid.enabled": "false"}, 457),
+        ({"digest.enabled": "false"}, 445),
+        ({"digest.enabled": "false", "serializeLastProcessedZxid.enabled": "false"}, 424),
+    ],
+)
+def test_the_forms_of_versions(options: dict[str, str], size: int) -> None:
+    none = pa.table({"path": pa.array([], pa.string())})
+    specimen = Specimen.of(b"", "zookeeper.snapshot", "snapshot.0", **options)
+    made = specimen.encode(none)
+    assert len(made) == size
+    assert not specimen.with_bytes(made).read(mode=Mode.FAILFAST).report.faults
+
+
+def test_sessions_and_acls() -> None:
+    path = next(one for one in FILES if _case(one).name == "sessions" and one.name != "snapshot.0")
+    specimen = Specimen.of(path)
+    sessions = specimen.read("sessions").table.to_pylist()
+    facts = specimen.read("file").table.to_pylist()[0]
+    assert sessions == facts["sessions"]
+    assert len(sessions) >= 2
+    path = next(one for one in FILES if _case(one).name == "acls" and one.name != "snapshot.0")
+    specimen = Specimen.of(path)
+    acls = specimen.read("acls").table.to_pylist()
+    assert len(acls) > 10
+    rows = specimen.read().table.to_pylist()
+    by_id = {one["acl_id"]: one["acl"] for one in acls}
+    assert all(row["acl"] == by_id[row["acl_id"]] for row in rows if row["acl_id"] > 0)
+
+
+# Damage
+
+
+@pytest.mark.parametrize("path", DAMAGED, ids=_id)
+def test_damage_is_told(path: Path) -> None:
+    specimen = Specimen.of(path)
+    said = specimen.read().report
+    if path in TRUNCATED:
+        assert not said.faults
+        return
+    assert said.errors
+    with pytest.raises(ValueError, match=r"zookeeper\.snapshot"):
+        specimen.read(mode=Mode.FAILFAST)
+
+
+def _read(case: str, name: str = "snapshot.16") -> tuple[pa.Table, list[Any]]:
+    found = Specimen.of(CASES[case].path / "version-2" / name).read()
+    return found.table, found.report.faults
+
+
+BASE = set(_read("dmg_base")[0]["path"].to_pylist())
+
+
+@pytest.mark.parametrize(
+    ("case", "rows", "kinds"),
+    [
+        ("dmg_snap_aclvec_null", 14, {Kind.CHECKSUM, Kind.PAYLOAD}),
+        ("dmg_snap_endmark", 15, {Kind.PAYLOAD}),
+        ("dmg_snap_flip_data", 15, {Kind.CHECKSUM}),
+        ("dmg_snap_flip_digest", 15, {Kind.CHECKSUM}),
+        ("dmg_snap_flip_path", 15, {Kind.CHECKSUM}),
+        ("dmg_snap_flip_version", 15, {Kind.CHECKSUM}),
+        ("dmg_snap_path_null", 14, {Kind.CHECKSUM, Kind.LENGTH}),
+        ("dmg_snap_trunc", 7, {Kind.TRUNCATED}),
+        ("dmg_snap_trunc_tree_end", 15, {Kind.TRUNCATED}),
+        ("dmg_snap_zero_len", 0, {Kind.TRUNCATED}),
+    ],
+)
+def test_what_is_left(case: str, rows: int, kinds: set[Kind]) -> None:
+    table, faults = _read(case)
+    assert len(table) == rows
+    assert {one.kind for one in faults if one.severity is Severity.ERROR} == kinds
+    if case != "dmg_snap_flip_path":
+        assert set(table["path"].to_pylist()) <= BASE
+
+
+def test_a_wrong_seal_makes_rows_suspect() -> None:
+    _, (fault,) = _read("dmg_snap_flip_data")
+    assert (fault.offset, fault.length) == (0, 1642)
+    assert "all rows are suspect" in fault.detail
+    _, (fault,) = _read("dmg_snap_flip_digest")
+    assert (fault.offset, fault.length) == (1642, 33)
+    assert "so are the rows" in fault.detail
+
+
+def test_nothing_comes_before_the_seals() -> None:
+    """FAILFAST gives no row of a file whose first seal is wrong."""
+    specimen = Specimen.of(CASES["dmg_snap_flip_data"].path / "version-2" / "snapshot.16")
+    with pytest.raises(ValueError, match="all rows are suspect"):
+        specimen.read(mode=Mode.FAILFAST, window=4096)

@@ -1,0 +1,630 @@
+"""Damaged snapshots: what is wrong is told where it is, nodes behind it are found, and nothing is made up."""
+
+from __future__ import annotations
+
+import gzip
+import time
+import zlib
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from logwright.codec import registry
+from logwright.codec.base import Match, Window
+from logwright.codec.describe import I32BE, I64BE
+from logwright.codec.fault import DamageError, Kind, Severity, UsageError
+from logwright.codec.option import Options
+from logwright.codec.zookeeper import acl, digest, node, sections
+from logwright.codec.zookeeper.sections import DIGEST, HEADER, LAST_PROCESSED, SESSIONS
+from logwright.corpora import cases
+from logwright.readers.stream import Mode
+from logwright.roundtrip import laws
+from logwright.roundtrip.specimen import Read, Specimen
+
+WORLD = [{"perms": 31, "id": {"scheme": b"world", "id": b"anyone"}}]
+STAT = {
+    "czxid": 3, "mzxid": 3, "ctime": 1000, "mtime": 1000, "version": 0,
+    "cversion": 0, "aversion": 0, "ephemeral_owner": 0, "pzxid": 3,
+}  # fmt: skip
+
+
+def one(path: str, data: bytes | None = b"x", number: int = 1, **stat: int) -> bytes:
+    return node.NODE.pack({"path": path.encode(), "data": data, "acl": number, "stat": {**STAT, **stat}})
+
+
+def many(count: int, size: int = 10) -> list[bytes]:
+    return [one("", b""), *(one(f"/n{i}", b"d" * size) for i in range(count))]
+
+
+def head(sessions: int = 0, lists: int = 1) -> bytes:
+    return (
+        HEADER.pack({})
+        + SESSIONS.pack({"sessions": [{"id": i, "timeout": 5} for i in range(sessions)]})
+        + acl.ACLS.pack({"entries": [{"id": i + 1, "acl": WORLD} for i in range(lists)]})
+    )
+
+
+def sealed(body: bytes, form: tuple[bool, bool] = (True, True)) -> bytes:
+    """With the end mark and all seals."""
+    body += sections.END_MARK
+    for there, what in (
+        (True, b""),
+        (form[0], DIGEST.pack({"zxid": 3, "digest_version": 2, "digest": 5, "checksum": 0})),
+        (form[1], LAST_PROCESSED.pack({"last_processed_zxid": 3, "checksum": 0})),
+    ):
+        if there:
+            body += what[: -sections.SEAL_SIZE]
+            body += I64BE.pack(zlib.adler32(body), {}) + sections.END_MARK
+    return body
+
+
+def snapshot(*nodes: bytes, **how: Any) -> bytes:
+    return sealed(head(**how) + b"".join(nodes))
+
+
+def specimen(data: bytes, name: str = "snapshot.3") -> Specimen:
+    return Specimen.of(data, "zookeeper.snapshot", name)
+
+
+def read(data: bytes, name: str = "snapshot.3", **how: Any) -> Read:
+    return specimen(data, name).read(**how)
+
+
+def paths(found: Read) -> list[str]:
+    listed: list[str] = found.table["path"].to_pylist()
+    return listed
+
+
+def errors(found: Read) -> set[Kind]:
+    return {fault.kind for fault in found.report.faults if fault.severity is Severity.ERROR}
+
+
+SOUND = snapshot(*many(6), sessions=2)
+
+
+def test_the_sound_one() -> None:
+    found = read(SOUND, mode=Mode.FAILFAST)
+    assert paths(found) == ["/", *(f"/n{i}" for i in range(6))]
+    assert not found.report.faults
+    assert laws.kernel_equals_description(specimen(SOUND))
+
+
+def test_each_flipped_bit_is_told() -> None:
+    """And no node is lost but the one that was hit, or the one before it; where the head is hit, all are found."""
+    starts = specimen(SOUND).read("frames").table.to_pylist()
+    for at in range(0, len(SOUND), 2):
+        damaged = bytearray(SOUND)
+        damaged[at] ^= 1 << at // 2 % 8
+        kind = next(f["kind"] for f in reversed(starts) if f["position"] <= at)
+        found = read(bytes(damaged), columns="path")
+        assert found.report.errors, at
+        with pytest.raises(DamageError):
+            read(bytes(damaged), columns="path", mode=Mode.FAILFAST)
+        if kind not in ("sessions", "acls"):
+            assert len(paths(found)) >= 5, at
+        verdict = laws.decode_encode(specimen(bytes(damaged))) if at % 5 == 0 else True
+        assert verdict, verdict
+
+
+@pytest.mark.parametrize("at", [0, 3, 15, 16, 18, 40, 46, 59, 60, 130, 400])
+def test_cut(at: int) -> None:
+    found = read(SOUND[:at])
+    assert Kind.TRUNCATED in errors(found) or at in (18, 40, 46, 59)
+    assert errors(found)
+    assert laws.decode_encode(specimen(SOUND[:at]))
+
+
+def test_cut_anywhere_comes_again() -> None:
+    for at in range(0, len(SOUND), 7):
+        verdict = laws.decode_encode(specimen(SOUND[:at]))
+        assert verdict, verdict
+
+
+@pytest.mark.parametrize("more", [b"\0" * 5000, b"x" * 30, b"\0" * 3 + b"z" * 200])
+def test_bytes_behind_the_end(more: bytes) -> None:
+    found = read(SOUND + more)
+    assert len(found.table) == 7
+    assert errors(found) == {Kind.TRUNCATED}
+    assert found.report.faults[-1].length == len(more)
+    assert laws.decode_encode(specimen(SOUND + more))
+
+
+@pytest.mark.parametrize("form", sections.FORMS)
+def test_a_zxid_that_looks_like_an_end_mark(form: tuple[bool, bool]) -> None:
+    """The seals tell which reading is right."""
+    body = head() + b"".join(many(2)) + sections.END_MARK
+    body += I64BE.pack(zlib.adler32(body), {}) + sections.END_MARK
+    body += I64BE.pack(0x7F_000001_2F, {})
+    body += I64BE.pack(zlib.adler32(body), {}) + sections.END_MARK
+    found = read(body, mode=Mode.FAILFAST)
+    assert len(found.table) == 3
+    (file,) = specimen(body).read("file").table.to_pylist()
+    assert file["last_processed_zxid"] == 0x7F_000001_2F
+    # Both readings with wrong seals: the likelier one is taken.
+    damaged = bytearray(body)
+    damaged[5] ^= 1
+    assert len(read(bytes(damaged)).table) == 3
+    made = sealed(head() + b"".join(many(2)), form)
+    assert not read(made).report.faults
+
+
+# The seals
+
+
+def test_a_seal_that_is_damaged_itself() -> None:
+    damaged = bytearray(SOUND)
+    seal = len(SOUND) - 54 - 13
+    damaged[seal + 7] ^= 4
+    (fault,) = read(bytes(damaged)).report.faults
+    assert (fault.offset, fault.kind) == (seal, Kind.CHECKSUM)
+    assert "the seal itself is damaged" in fault.detail
+    assert laws.decode_encode(specimen(bytes(damaged)))
+    damaged = bytearray(SOUND)
+    damaged[-6] ^= 4
+    (fault,) = read(bytes(damaged)).report.faults
+    assert fault.offset == len(SOUND) - 21
+
+
+def test_an_end_mark_without_a_seal() -> None:
+    damaged = bytearray(SOUND)
+    damaged[len(SOUND) - 54 - 13] ^= 4
+    found = read(bytes(damaged))
+    assert len(found.table) == 7
+    assert errors(found) == {Kind.TRUNCATED, Kind.PAYLOAD}
+    assert laws.decode_encode(specimen(bytes(damaged)))
+
+
+def test_changed_rows_of_a_damaged_file_are_sealed_anew() -> None:
+    damaged = bytearray(SOUND)
+    damaged[SOUND.index(b"dddd")] ^= 1
+    it = specimen(bytes(damaged))
+    rows, frames, file = it.tables()
+    assert it.encode(rows, frames, file) == bytes(damaged)
+    data = [b"fresh"] * len(rows)
+    changed = rows.set_column(rows.schema.get_field_index("data"), "data", pa.array(data, pa.binary()))
+    found = it.with_bytes(it.encode(changed, frames, file)).read(mode=Mode.FAILFAST)
+    assert not found.report.faults
+    assert set(found.table["data"].to_pylist()) == {b"fresh"}
+
+
+# Before the nodes
+
+
+def test_a_count_of_sessions_that_cannot_be() -> None:
+    damaged = SOUND[:16] + I32BE.pack(1 << 29, {}) + SOUND[20:]
+    found = read(damaged)
+    assert errors(found) == {Kind.CHECKSUM, Kind.LENGTH}
+    # All but the root, which says nothing of itself.
+    assert paths(found) == [f"/n{i}" for i in range(6)]
+    assert found.table["acl"].to_pylist()[0] is None
+    assert laws.decode_encode(specimen(damaged))
+
+
+def test_negative_counts() -> None:
+    """A server reads them as none."""
+    body = HEADER.pack({}) + I32BE.pack(-7, {}) + acl.ACLS.pack({"entries": [{"id": 1, "acl": []}]})
+    data = sealed(body[:-4] + I32BE.pack(-5, {}) + b"".join(many(1)))
+    found = read(data, mode=Mode.FAILFAST)
+    assert found.table["acl"].to_pylist()[1] == []
+    assert laws.decode_encode(specimen(data))
+
+
+def test_many_sessions_and_lists() -> None:
+    """More than what is read at first."""
+    data = snapshot(*many(3), sessions=9000, lists=4000)
+    found = read(data, mode=Mode.FAILFAST, window=4096)
+    assert len(found.table) == 4
+    it = specimen(data)
+    assert len(it.read("sessions").table) == 9000
+    assert len(it.read("acls").table) == 4000
+    assert laws.decode_encode(it)
+
+
+def test_an_acl_table_that_breaks() -> None:
+    whole = snapshot(*many(3), lists=5000)
+    at = whole.index(b"anyone", 100_000)
+    damaged = whole[: at - 4] + b"\x7f\0\0\0" + whole[at:]
+    found = read(damaged)
+    assert len(found.table) == 3
+    assert Kind.PAYLOAD in errors(found)
+    assert found.table["acl"].to_pylist()[0] is not None
+    assert laws.decode_encode(specimen(damaged))
+
+
+def test_numbers_that_come_twice() -> None:
+    body = HEADER.pack({}) + SESSIONS.pack({"sessions": []})
+    body += acl.ACLS.pack({"entries": [{"id": 1, "acl": WORLD}, {"id": 1, "acl": [*WORLD, *WORLD]}]})
+    data = sealed(body + b"".join(many(1)))
+    found = read(data, mode=Mode.FAILFAST)
+    assert [len(row) for row in found.table["acl"].to_pylist()] == [2, 2]
+    assert len(specimen(data).read("acls").table) == 2
+    assert laws.decode_encode(specimen(data))
+
+
+# Nodes
+
+
+@pytest.mark.parametrize(
+    ("bad", "kind"),
+    [
+        (b"\xff\xff\xff\xff" + one("/z")[4:], Kind.LENGTH),
+        (one("/z").replace(b"/z", b"zz"), Kind.LENGTH),
+        (one("/z/"), Kind.LENGTH),
+        (one("/z").replace(b"/z\0\0\0\1", b"/z\xff\0\0\1"), Kind.LENGTH),
+        (one("/z").replace(b"/z\0\0\0\1", b"/z\x6f\0\0\1"), Kind.LENGTH),
+        (I32BE.pack(1, {}) + b"/" + b"junk" * 30, Kind.LENGTH),
+        (one("/z", number=77, ctime=-5)[:-3], Kind.PAYLOAD),
+        (b"\0" * 90, Kind.PAYLOAD),
+    ],
+)
+def test_what_is_no_node(bad: bytes, kind: Kind) -> None:
+    nodes = many(6)
+    data = snapshot(*nodes[:3], bad, *nodes[3:])
+    found = read(data)
+    assert paths(found) == ["/", *(f"/n{i}" for i in range(6))]
+    assert errors(found) == {kind}
+    assert found.report.faults[-1].length == len(bad)
+    for window in (4096, 1 << 20):
+        assert paths(read(data, window=window)) == paths(found)
+    assert laws.decode_encode(specimen(data))
+    assert laws.any_split(specimen(data), sizes=[1, 100, 300])
+
+
+@pytest.mark.parametrize("size", [0, 1, 3000, 4090, 5000, 70_000])
+def test_unlikely_nodes_are_read(size: int) -> None:
+    """Where another node or the end follows, whatever they say of themselves; however windows lie."""
+    odd = {"number": 99, "ctime": -1, "mzxid": 1}
+    nodes = [
+        one("", b"", -1),
+        one("/a", b"x" * size, **odd),
+        one("/b", **odd),
+        one("/m"),
+        one("", b""),
+        one("/c", b"y" * size, **odd),
+    ]
+    data = snapshot(*nodes)
+    for window in (4096, 1 << 20):
+        found = read(data, window=window)
+        assert paths(found) == ["/", "/a", "/b", "/m", "/", "/c"]
+        assert not found.report.errors
+    (fault,) = read(data).report.faults
+    assert "ACL 99 of the node is not in the ACL table, nor is it for 2 nodes behind it" in fault.detail
+    assert laws.decode_encode(specimen(data))
+    assert laws.any_split(specimen(data), sizes=[1, 100, 5000])
+
+
+def test_unlikely_at_the_very_end() -> None:
+    """Without an ending nothing vouches for it."""
+    data = head() + b"".join(many(2)) + one("/odd", number=99) + b"\0\0"
+    found = read(data)
+    assert paths(found) == ["/", "/n0", "/n1"]
+    assert errors(found) == {Kind.TRUNCATED}
+    body = sealed(head() + b"".join(many(2)) + one("/odd", number=99) + b"\0\0\0")
+    assert Kind.LENGTH in errors(read(body)) or Kind.PAYLOAD in errors(read(body))
+
+
+def test_many_lists_missing() -> None:
+    data = snapshot(one("", b""), *(one(f"/n{i}", number=100 + i) for i in range(30)))
+    found = read(data)
+    assert len(found.table) == 31
+    assert len(found.report.faults) == 20
+    assert found.report.errors == 0
+
+
+def test_damage_at_many_places() -> None:
+    """Time is linear, whatever there is."""
+    data = bytearray(snapshot(*many(20_000)))
+    step = 5 * len(one("/n10000", b"d" * 10))
+    for at in range(3000, len(data) - 3000, step):
+        data[at] ^= 0x80
+    started = time.perf_counter()
+    found = read(bytes(data), columns="path")
+    assert len(found.table) > 12_000
+    assert time.perf_counter() - started < 60
+
+
+def test_false_starts_everywhere() -> None:
+    """Paths that claim the rest of the file."""
+    junk = (I32BE.pack(1 << 20, {}) + b"/aaa") * 40_000
+    data = head() + b"".join(many(2)) + b"\xff" + junk
+    started = time.perf_counter()
+    found = read(data)
+    assert len(found.table) == 3
+    assert time.perf_counter() - started < 60
+
+
+# Compressed
+
+
+def _snappy(data: bytes) -> bytes:
+    it = specimen(b"", "snapshot.3.snappy")
+    rows, _, _ = specimen(data).tables()
+    return it.encode(rows)
+
+
+def test_a_damaged_chunk() -> None:
+    """Nodes of the chunks before and behind it are found, and none that reaches into it."""
+    rng = np.random.default_rng(3)
+    nodes = [one("", b""), *(one(f"/n{i:03}", rng.bytes(900)) for i in range(150))]
+    packed = bytearray(_snappy(snapshot(*nodes)))
+    sound = read(bytes(packed), "snapshot.3.snappy", mode=Mode.FAILFAST)
+    assert len(sound.table) == 154
+    every = {row["path"]: row["data"] for row in sound.table.to_pylist()}
+    second = 16 + 4 + int.from_bytes(packed[16:20], "big")
+    packed[second + 4] ^= 0x40
+    # The length that the chunk says of itself: nobody needs it.
+    assert read(bytes(packed), "snapshot.3.snappy").table == sound.table
+    packed[second + 7] = 0x03
+    found = read(bytes(packed), "snapshot.3.snappy")
+    rows = {row["path"]: row["data"] for row in found.table.to_pylist()}
+    assert all(every[path] == data for path, data in rows.items())
+    assert 90 < len(rows) < 125
+    assert {"/n000", "/n149"} <= set(rows)
+    assert errors(found) == {Kind.PAYLOAD, Kind.CHECKSUM}
+    assert laws.decode_encode(specimen(bytes(packed), "snapshot.3.snappy"))
+
+
+def test_a_node_over_a_damaged_chunk() -> None:
+    nodes = [one("", b""), one("/a", b"1"), one("/big", bytes(range(256)) * 400), one("/z", b"2")]
+    packed = bytearray(_snappy(snapshot(*nodes)))
+    second = 16 + 4 + int.from_bytes(packed[16:20], "big")
+    packed[second + 4 : second + 7] = b"\xff\xff\xff"
+    found = read(bytes(packed), "snapshot.3.snappy")
+    assert "/big" not in paths(found)
+    assert {"/a", "/z"} <= set(paths(found))
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "kind"),
+    [
+        ("snapshot.3.gz", SOUND, Kind.MAGIC),
+        ("snapshot.3.snappy", SOUND, Kind.MAGIC),
+        ("snapshot.3.gz", b"", Kind.TRUNCATED),
+        ("snapshot.3.snappy", b"\x82SNA", Kind.TRUNCATED),
+        ("snapshot.3.gz", b"\x1f\x8b\x08\x08" + b"\0" * 40, Kind.PAYLOAD),
+        ("snapshot.3.snappy", b"\x82SNAPPY\0" + b"\xff" * 12, Kind.PAYLOAD),
+        ("snapshot.3.gz", gzip.compress(b""), Kind.PAYLOAD),
+    ],
+)
+def test_what_is_not_compressed(name: str, data: bytes, kind: Kind) -> None:
+    found = read(data, name)
+    assert not len(found.table)
+    assert kind in errors(found)
+    assert laws.decode_encode(specimen(data, name))
+
+
+def test_a_bomb() -> None:
+    data = gzip.compress(SOUND)
+    it = Specimen.of(data, "zookeeper.snapshot", "snapshot.3.gz", **{"max.decompressed.bytes": 200})
+    assert errors(it.read()) == {Kind.LENGTH}
+
+
+def test_members_put_together() -> None:
+    data = gzip.compress(SOUND[:300]) + gzip.compress(SOUND[300:])
+    assert len(read(data, "snapshot.3.gz", mode=Mode.FAILFAST).table) == 7
+
+
+# Kernels, and the rest of the codec
+
+
+def test_the_digest_kernel() -> None:
+    """CRC-32 in the kernel as in zlib."""
+    data = np.frombuffer(bytes(range(256)) * 3, np.uint8)
+    for end in (0, 1, 7, 8, 9, 15, 16, 100, 768):
+        value = digest.crc32_raw.py_func(0xFFFFFFFF, data, 0, end) ^ 0xFFFFFFFF
+        assert value == zlib.crc32(data[:end].tobytes())
+        assert digest.crc32_raw(0xFFFFFFFF, data, 0, end) ^ 0xFFFFFFFF == value
+    with pytest.raises(IndexError):
+        digest.crc32_raw.py_func(0, data, 0, 1000)
+    assert digest.signed((1 << 64) + 5) == 5
+    assert digest.signed((1 << 64) - 1) == -1
+
+
+def test_names() -> None:
+    codec = registry.get("zookeeper.snapshot")
+    assert codec.recognise("snapshot.1f", SOUND) is Match.SURE
+    assert codec.recognise("snapshot.1f", b"") is Match.NAME
+    assert codec.recognise("snapshot.1f.gz", b"\x1f\x8b") is Match.SURE
+    assert codec.recognise("snapshot.zz", SOUND) is Match.MAYBE
+    assert codec.recognise("log.1f", b"ZKLG") is Match.NO
+    it = Specimen.of(SOUND, "zookeeper.snapshot", "whatever")
+    assert it.read("file").table["zxid"].to_pylist() == [None]
+
+
+def test_a_node_between_damaged_ones() -> None:
+    nodes = many(6)
+    bad = b"\xff" * 40
+    found = read(snapshot(*nodes[:3], bad, nodes[3], bad, *nodes[4:]))
+    assert paths(found) == ["/", *(f"/n{i}" for i in range(6))]
+
+
+@pytest.mark.parametrize("check", [True, False])
+@pytest.mark.parametrize("tail", [b"", b"\0" * 9])
+def test_any_window(check: bool, tail: bytes) -> None:
+    """However short a window is: what it holds is found, or it is said how many bytes are needed."""
+    odd = one("/odd", number=99)
+    data = np.frombuffer(snapshot(one("", b""), odd, one("/b", b"y" * 9), odd, sessions=1) + tail, np.uint8)
+    it = specimen(data.tobytes())
+
+    def scanned(size: int) -> Any:
+        context = it.context()
+        it.codec.prepare(lambda offset, length: data[offset : offset + length], len(data), context)  # type: ignore[attr-defined]
+        return it.codec.scan(Window(data[:size], 0, len(data)), 0, context, check=check)
+
+    whole = scanned(len(data))
+    starts = whole.start.tolist()
+    for size in range(1, len(data)):
+        found = scanned(size)
+        assert found.damage is None or size >= whole.stop
+        assert found.start.tolist() == starts[: len(found)]
+        assert found.need > size - found.stop or found.stop == size or found.damage is not None
+        if not check and len(found) < len(starts):
+            # So many bytes are the whole frame, or not even its lengths are there; of the end mark it takes the sections behind.
+            wanted = [
+                int(whole.end[len(found)]) - found.stop,
+                min(sections.LARGEST_ENDING, len(data) - found.stop),
+            ]
+            assert found.need in wanted or size - found.stop < 30
+
+
+def test_a_table_that_is_cut_in_a_list() -> None:
+    body = HEADER.pack({}) + SESSIONS.pack({"sessions": []})
+    table = acl.ACLS.pack({"entries": [{"id": i, "acl": WORLD * 5} for i in (1, 2)]})
+    assert errors(read(body + table[:-14])) == {Kind.TRUNCATED, Kind.PAYLOAD}
+
+
+def test_null_in_an_acl() -> None:
+    """No server writes it; what is stored comes again."""
+    body = HEADER.pack({}) + SESSIONS.pack({"sessions": []})
+    lists = [[{"perms": 3, "id": {"scheme": None, "id": None}}], []]
+    body += acl.ACLS.pack({"entries": [{"id": i + 1, "acl": each} for i, each in enumerate(lists)]})
+    data = sealed(body + one("", b"") + one("/a") + one("/b", number=2))
+    found = read(data, mode=Mode.FAILFAST)
+    assert found.table["acl"].to_pylist()[1:] == [[{"perms": 3, "scheme": None, "id": None}], []]
+    assert laws.decode_encode(specimen(data))
+    it = specimen(data)
+    assert it.with_bytes(it.encode(found.table)).read().table["acl"].to_pylist()[1] == [
+        {"perms": 3, "scheme": None, "id": None}
+    ]
+
+
+def test_windows_without_sections() -> None:
+    data = snapshot(*many(300))
+    it = specimen(data)
+    frames = it.read("frames", columns="payload, checksum, kind", window=4096).table
+    assert frames["payload"].null_count == len(frames)
+    assert frames["checksum"].null_count == len(frames) - 3
+    last = int(it.read("frames").table["position"].to_pylist()[-1])
+    assert not len(it.read("sessions", start=last).table)
+    assert not len(it.read("acls", start=last).table)
+
+
+def test_a_compressed_file_and_windows() -> None:
+    rng = np.random.default_rng(1)
+    data = gzip.compress(snapshot(one("", b""), one("/a", rng.bytes(20_000))))
+    it = specimen(data, "snapshot.3.gz")
+    assert len(it.read(window=4096, mode=Mode.FAILFAST).table) == 2
+    assert laws.any_split(it, sizes=[1, 5000])
+    context = it.context()
+    described = it.codec.describe_file(
+        Window(np.zeros(0, np.uint8), 0, 9), 9, 0, b"x", 0, context
+    ).to_pylist()[0]
+    assert (described["size"], described["sessions"], described["compression"]) == (9, None, "gzip")
+    window = Window(np.frombuffer(data, np.uint8), 0, len(data))
+    behind = it.codec.scan(window, 5, context)
+    assert (len(behind), behind.need, behind.damage) == (0, 0, None)
+    assert not list(it.codec.decode(window, behind, "rows", ("path",), context))
+    assert it.codec.resync(window, 5, context) == (-1, 0)
+
+
+def test_tables_of_another_make() -> None:
+    """A frames table without kinds, a file table without sessions and lists: what is left of them is used."""
+    it = specimen(SOUND)
+    rows, frames, file = it.tables()
+    found = it.with_bytes(it.encode(rows, frames.select(["position"]), file)).read(mode=Mode.FAILFAST)
+    assert sorted(paths(found)) == sorted(paths(it.read()))
+    bare = it.encode(
+        rows,
+        None,
+        file.set_column(file.schema.get_field_index("acls"), "acls", pa.nulls(1, file["acls"].type)),
+    )
+    assert it.with_bytes(bare).read(mode=Mode.FAILFAST).table["acl"].to_pylist() == rows["acl"].to_pylist()
+
+
+def test_the_file_ends_early() -> None:
+    data = np.zeros(10, np.uint8)
+    assert sections.running(lambda offset, length: data[offset : offset + length], [5, 99]) == [
+        zlib.adler32(bytes(5)),
+        zlib.adler32(bytes(10)),
+    ]
+
+
+def test_a_compressed_file_without_a_name() -> None:
+    """It is said how it is compressed."""
+    packed = gzip.compress(SOUND)
+    it = Specimen.of(packed, "zookeeper.snapshot", "whatever", **{"snapshot.compression.method": "gz"})
+    assert len(it.read(mode=Mode.FAILFAST).table) == 7
+    with pytest.raises(UsageError, match="no hint 'odd'"):
+        it.codec.context("snapshot.1", Options(it.codec.options), directory="d", odd=1)
+
+
+def test_sessions_and_acls_of_a_compressed_file() -> None:
+    it = specimen(gzip.compress(SOUND), "snapshot.3.gz")
+    for table in ("sessions", "acls"):
+        assert it.read(table).table == specimen(SOUND).read(table).table
+    (file,) = it.read("file").table.to_pylist()
+    assert (file["compression"], file["digest"], len(file["sessions"])) == ("gzip", 5, 2)
+
+
+def test_a_file_that_shrinks() -> None:
+    """While it is looked at."""
+    data = np.frombuffer(snapshot(*many(2), sessions=9), np.uint8)
+
+    def read_less(offset: int, length: int) -> Any:
+        return data[:60][offset : offset + length]
+
+    shape = sections.Shape.of(read_less, len(data))
+    assert (shape.sessions, shape.nodes, shape.ending) == (None, None, None)
+
+
+def test_no_columns_and_fields() -> None:
+    it = specimen(SOUND)
+    context = it.context()
+    window = Window(np.frombuffer(SOUND, np.uint8), 0, len(SOUND))
+    frames = it.codec.scan(window, 0, context)
+    for table, rows in (("rows", 7), ("frames", len(frames))):
+        (made,) = it.codec.decode(window, frames, table, (), context)
+        assert made.batch.num_rows == rows
+    assert it.codec.frame_bounds(frames, "czxid") == (None, None)
+    assert "czxid" in it.codec.field_names()  # type: ignore[attr-defined]
+    for frame in it.read("frames").table.to_pylist():
+        raw = SOUND[frame["position"] : frame["position"] + frame["size"]]
+        named = sections.struct_of(raw).name
+        names = {"FileHeader": "header", "acls": "acls", "sessions": "sessions"}
+        assert names.get(named, named) == frame["kind"]
+    changed = it.codec.edit(one("/a"), ("data",), lambda old, kind: b"\0\0\0\2yy", reseal=False)  # type: ignore[attr-defined]
+    assert b"yy" in changed
+
+
+def test_frames_of_another_kind() -> None:
+    it = specimen(SOUND)
+    rows, frames, file = it.tables()
+    odd = frames.set_column(
+        frames.schema.get_field_index("kind"), "kind", pa.array(["node"] * 7 + ["odd"] * (len(frames) - 7))
+    )
+    with pytest.raises(UsageError, match="no frames of kind 'odd'"):
+        it.encode(rows, odd, file)
+
+
+def test_options_make_sections() -> None:
+    """Of a file that has none, and away with those that it has."""
+    data = sealed(head() + b"".join(many(2)), (False, False))
+    rows, _, file = specimen(data).tables()
+    with_both = Specimen.of(
+        b"",
+        "zookeeper.snapshot",
+        "snapshot.3",
+        **{"digest.enabled": True, "serializeLastProcessedZxid.enabled": True},
+    )
+    (made,) = with_both.with_bytes(with_both.encode(rows, None, file)).read("file").table.to_pylist()
+    assert (made["digest_zxid"], made["last_processed_zxid"]) == (3, 3)
+    rows, _, file = specimen(SOUND).tables()
+    neither = Specimen.of(
+        b"",
+        "zookeeper.snapshot",
+        "snapshot.3",
+        **{"digest.enabled": False, "serializeLastProcessedZxid.enabled": False},
+    )
+    (made,) = neither.with_bytes(neither.encode(rows, None, file)).read("file").table.to_pylist()
+    assert (made["digest_zxid"], made["last_processed_zxid"]) == (None, None)
+    assert Options(it_options()).given("zxid") is False
+
+
+def it_options() -> tuple[Any, ...]:
+    return registry.get("zookeeper.snapshot").options
+
+
+def test_cases_are_there() -> None:
+    assert len(cases.cases("zookeeper")) == 95

@@ -1,0 +1,546 @@
+"""The tree of a data directory as its users see it: golden directories, the tree at any transaction, damage."""
+
+from __future__ import annotations
+
+import hashlib
+import warnings
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from zookeeper_datadir import (
+    CASES,
+    GOLDEN,
+    copy,
+    create,
+    delete,
+    paths,
+    set_data,
+    spoil,
+    truth,
+    write_log,
+    write_snapshot,
+)
+
+import logwright as lw
+from logwright.codec.fault import DamageError, DamageWarning, UsageError
+from logwright.codec.zookeeper.columns import CONTAINER
+
+DIFFERENT = {
+    # A server says nothing of what it leaves out; the tree has it, or is not made at all without being told to go on.
+    "dmg_flip_eor", "dmg_len_past_eof", "dmg_len_plus", "dmg_len_zero", "dmg_mid_eor_silent",
+    "dmg_snap_all_trunc_nologs",
+}  # fmt: skip
+DAMAGED = DIFFERENT | {
+    "dmg_gz_flip", "dmg_gz_trunc", "dmg_mid_missing_silent", "dmg_snap_flip_data", "dmg_snap_flip_digest", "dmg_snap_flip_path",
+    "dmg_snap_flip_version", "dmg_snap_path_null", "dmg_snap_trunc_tree_end", "dmg_snappy_trunc",
+}  # fmt: skip
+"""Of those that a server starts with: what is damaged is needed for the tree, or would be without an older snapshot."""
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DamageWarning)
+        yield
+
+
+def read(case: str, **options: Any) -> list[dict[str, Any]]:
+    where = GOLDEN / case
+    if case == "split_dirs":
+        where, options["dataLogDir"] = GOLDEN / case / "data", GOLDEN / case / "datalog"
+    return lw.read(where, **options).to_pylist()
+
+
+def owner(text: Any) -> int:
+    value = int(text, 16) if isinstance(text, str) else int(text)
+    return value - (1 << 64) if value >= 1 << 63 else value
+
+
+def as_seen(row: dict[str, Any]) -> dict[str, Any]:
+    """A row as `truth.jsonl` has a node."""
+    data = row["data"]
+    told = {"data_hex": None if data is None else data.hex()}
+    if data is not None and len(data) > 1500:
+        told = {"data_sha256": hashlib.sha256(data).hexdigest(), "data_len": len(data)}
+    return {
+        **told,
+        "path": row["path"],
+        "acl": row["acl"],
+        "stat": {
+            "czxid": row["czxid"], "mzxid": row["mzxid"], "ctime": row["ctime"], "mtime": row["mtime"], "version": row["version"],
+            "cversion": row["cversion"], "aversion": row["aversion"], "ephemeralOwner": row["ephemeral_owner"],
+            "dataLength": row["data_length"], "numChildren": row["num_children"], "pzxid": row["pzxid"],
+        },
+    }  # fmt: skip
+
+
+def told(node: dict[str, Any]) -> dict[str, Any]:
+    node = {name: value for name, value in node.items() if name != "kind"}
+    stat = dict(node["stat"])
+    stat["ephemeralOwner"] = owner(stat["ephemeralOwner"])
+    acl = [{"perms": one["perms"], "scheme": one["scheme"], "id": one["id"]} for one in node["acl"]]
+    return {**node, "stat": stat, "acl": acl}
+
+
+def seen(rows: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    out = {}
+    for row in rows:
+        row = {**row, "ctime": row["ctime_ms"], "mtime": row["mtime_ms"]}
+        out[row["path"]] = as_seen(row)
+    return out
+
+
+def client(case: str) -> dict[str, dict[str, Any]]:
+    return {node["path"]: told(node) for node in truth(case)[1]}
+
+
+STARTED = [case for case in CASES if truth(case)[0]["started"]]
+
+
+# Golden directories
+
+
+@pytest.mark.parametrize("case", [case for case in STARTED if case not in DAMAGED])
+def test_the_tree_is_what_a_client_saw(case: str) -> None:
+    rows = read(case, columns="*")
+    found = seen(rows)
+    assert [row["path"] for row in rows] == sorted(found)
+    if case == "syn_acl_dangling":  # which a client can't read
+        (dangling,) = set(found) - set(client(case))
+        assert found.pop(dangling)["acl"] is None
+    assert found == client(case)
+
+
+@pytest.mark.parametrize("case", sorted(DAMAGED))
+def test_damage_that_a_server_bears_is_an_error(case: str) -> None:
+    with pytest.raises(DamageError):
+        read(case)
+
+
+@pytest.mark.parametrize("mode", ["PERMISSIVE", "DROPMALFORMED"])
+@pytest.mark.parametrize("case", sorted(DAMAGED))
+def test_with_damage_the_tree_has_what_a_client_saw_and_what_a_server_leaves_out(
+    case: str, mode: str
+) -> None:
+    rows = [row for row in read(case, columns="*", mode=mode) if row["path"] is not None]
+    found, known = seen(rows), client(case)
+    if case in DIFFERENT:
+        assert len(found) > len(known)
+        newest = max(node["stat"]["mzxid"] for node in known.values())
+        assert max(node["stat"]["mzxid"] for node in found.values()) > newest or case == "dmg_mid_eor_silent"
+    else:
+        assert found == known
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case not in STARTED])
+def test_what_no_server_starts_with_has_a_tree_all_the_same(case: str) -> None:
+    rows = read(case, mode="DROPMALFORMED")
+    assert {"/", "/zookeeper"} <= {row["path"] for row in rows}
+
+
+def test_a_log_without_a_snapshot_that_begins_with_the_first_transaction_tells_all() -> None:
+    """A server since 3.5 refuses it; 3.4, which wrote it, does not."""
+    assert len(read("v3414_log_only")) == 6
+
+
+# The tree at a transaction
+
+
+@pytest.mark.parametrize(
+    "case", ["dmg_base", "upgrade_chain", "quorum_one", "acls", "clean_restart", "sessions", "extended_types"]
+)
+def test_the_tree_at_the_time_of_a_snapshot_is_that_snapshot(case: str, tmp_path: Path) -> None:
+    """Made from the oldest snapshot and the logs alone. What the server itself wrote says the rest."""
+    home = copy(case, tmp_path)
+    snapshots = sorted(home.glob("snapshot.*"), key=lambda one: int(one.name.split(".")[1], 16))
+    compared = 0
+    for one in snapshots[1:]:
+        zxid = int(one.name.split(".")[1], 16)
+        (about,) = lw.read(one, view="file").to_pylist()
+        if (about["digest_zxid"] or 0) > zxid or (about["last_processed_zxid"] or 0) > zxid:
+            continue  # transactions went on while it was taken
+        stored = {row["path"]: row for row in lw.read(one, columns="*").to_pylist()}
+        one.unlink()
+        rows = lw.read(home, at_zxid=zxid, columns="*").to_pylist()
+        names = [
+            name for name in next(iter(stored.values())) if name not in ("position", "acl_id", "acl_raw")
+        ]
+        assert {row["path"]: {name: row[name] for name in names} for row in rows} == {
+            path: {name: row[name] for name in names} for path, row in stored.items()
+        }
+        compared += 1
+    assert compared
+
+
+@pytest.mark.parametrize(
+    "case", ["basic", "multi", "sessions", "rolled", "snap_gz", "snap_snappy", "extended_types"]
+)
+def test_the_tree_at_a_transaction_is_that_of_the_logs_up_to_it(case: str, tmp_path: Path) -> None:
+    home = copy(case, tmp_path)
+    for snapshot in home.glob("snapshot.*"):
+        if not snapshot.name.startswith("snapshot.0"):
+            snapshot.unlink()
+    zxids = lw.read(home, view="txns", columns=["zxid"]).column(0).to_pylist()
+    records = {
+        log: lw.read(log, view="frames", columns=["position", "size", "zxid"]).to_pylist()
+        for log in home.glob("log.*")
+    }
+    for zxid in [zxids[len(zxids) // 3], zxids[-2], zxids[-1]]:
+        found = lw.read(home, at_zxid=hex(zxid), columns="*")
+        short = tmp_path / hex(zxid) / "version-2"
+        short.mkdir(parents=True)
+        for snapshot in home.glob("snapshot.*"):
+            (short / snapshot.name).write_bytes(snapshot.read_bytes())
+        for log, frames in records.items():
+            ends = [
+                one["position"] + one["size"] for one in frames if one["zxid"] is None or one["zxid"] <= zxid
+            ]
+            (short / log.name).write_bytes(log.read_bytes()[: max(ends)])
+        assert lw.read(short, columns="*").equals(found)
+
+
+def test_before_the_first_transaction() -> None:
+    assert [row["path"] for row in read("basic", at_zxid=0)] == [
+        "/",
+        "/zookeeper",
+        "/zookeeper/config",
+        "/zookeeper/quota",
+    ]
+
+
+def test_a_transaction_that_is_yet_to_come() -> None:
+    last = max(row["zxid"] for row in read("basic", view="txns"))
+    with pytest.warns(DamageWarning, match=f"the last transaction is {last:#x}, {last + 5:#x} is beyond it"):
+        found = lw.read(GOLDEN / "basic", at_zxid=last + 5)
+    assert found.equals(lw.read(GOLDEN / "basic"))
+
+
+def test_a_snapshot_that_was_not_done_by_then_is_not_used(tmp_path: Path) -> None:
+    """Of a snapshot that was taken while others wrote, the logs before it know what the tree was like."""
+    home = copy("fuzzy", tmp_path)
+    fuzzy = max(home.glob("snapshot.*"), key=lambda one: int(one.name.split(".")[1], 16))
+    zxid = int(fuzzy.name.split(".")[1], 16)
+    found = lw.read(home, at_zxid=zxid, columns="*")
+    assert max(found.column("mzxid").to_pylist()) <= zxid
+    fuzzy.unlink()
+    assert found.equals(lw.read(home, at_zxid=zxid, columns="*"))
+    stored = lw.read(GOLDEN / "fuzzy/version-2" / fuzzy.name, columns=["mzxid"]).column(0)
+    assert max(stored.to_pylist()) > zxid
+
+
+def test_a_fuzzy_snapshot_without_logs_before_it(tmp_path: Path) -> None:
+    home = copy("fuzzy", tmp_path)
+    snapshots = sorted(home.glob("snapshot.*"), key=lambda one: int(one.name.split(".")[1], 16))
+    for one in [*snapshots[:-1], *sorted(home.glob("log.*"))]:
+        one.unlink()
+    zxid = int(snapshots[-1].name.split(".")[1], 16)
+    with pytest.raises(DamageError, match=f"no snapshot was done by {zxid:#x}"):
+        lw.read(home, at_zxid=zxid)
+    assert lw.read(home, at_zxid=zxid, mode="DROPMALFORMED").num_rows == 204
+
+
+def test_an_old_snapshot_does_not_say_up_to_when_it_was_taken(tmp_path: Path) -> None:
+    """Up to 3.5 it has no digest: what is in it tells."""
+    home = tmp_path / "version-2"
+    home.mkdir()
+    lw.write(
+        [{"path": "/a", "czxid": 4, "mzxid": 7}],
+        home / "snapshot.5",
+        "zookeeper.snapshot",
+        **{"digest.enabled": False},
+    )
+    write_log(home, [create(6, "/b")])
+    with pytest.raises(DamageError, match=r"snapshot\.5 holds what came later, up to 0x7"):
+        lw.read(home, at_zxid=6)
+
+
+@pytest.mark.parametrize("word", ["0x16", 0x16, "22", " 0x16 "])
+def test_words_for_a_zxid(word: Any) -> None:
+    assert len(read("dmg_base", at_zxid=word)) == 15
+
+
+@pytest.mark.parametrize("word", ["x", "", True, "0x", -1, 1 << 63])
+def test_words_for_no_zxid(word: Any) -> None:
+    with pytest.raises(UsageError, match="at_zxid"):
+        read("dmg_base", at_zxid=word)
+
+
+# Parts of the tree
+
+
+def test_below_a_path() -> None:
+    everything = read("basic")
+    for prefix in ("/app", "/zookeeper", "/zookeeper/quota"):
+        wanted = [row for row in everything if row["path"] == prefix or row["path"].startswith(prefix + "/")]
+        assert read("basic", path_prefix=prefix) == wanted
+        assert read("basic", path_prefix=prefix + "/") == wanted
+    assert read("basic", path_prefix="/") == everything
+    assert read("basic", path_prefix="/ap") == []
+
+
+def test_columns_filters_and_limits() -> None:
+    where = GOLDEN / "basic"
+    everything = lw.read(where)
+    assert lw.read(where, columns=["num_children", "path"]).equals(
+        everything.select(["num_children", "path"])
+    )
+    found = lw.read(where, columns=["path"], filter="data_length > 100")
+    assert paths(found) == [row["path"] for row in everything.to_pylist() if row["data_length"] > 100]
+    assert lw.read(where, limit=3).equals(everything.slice(0, 3))
+    assert (
+        lw.read(where, columns=["data"], path_prefix="/app").num_rows
+        == lw.read(where, path_prefix="/app").num_rows
+    )
+
+
+def test_sessions_and_acls() -> None:
+    rows = read("sessions")
+    by_session: dict[int, int] = {}
+    for row in rows:
+        if row["kind"] == "ephemeral":
+            by_session[row["ephemeral_owner"]] = by_session.get(row["ephemeral_owner"], 0) + 1
+    sessions = {row["session_id"]: row["ephemerals"] for row in read("sessions", view="sessions")}
+    assert {id: count for id, count in sessions.items() if count} == by_session
+    assert read("sessions", view="sessions", columns=["timeout"]) == [{"timeout": 21000}, {"timeout": 23000}]
+    acls = {row["acl_id"]: row for row in read("acls", view="acls")}
+    used = [row["acl_id"] for row in read("acls", columns=["acl_id"])]
+    assert {id: row["nodes"] for id, row in acls.items()} == {id: used.count(id) for id in set(used) - {-1}}
+    for row in read("acls", columns=["acl_id", "acl"]):
+        if row["acl_id"] != -1:
+            assert row["acl"] == acls[row["acl_id"]]["acl"]
+
+
+def test_sessions_of_the_past() -> None:
+    opened = [row["zxid"] for row in read("sessions", view="txns") if row["type"] == "createSession"]
+    assert len(read("sessions", view="sessions", at_zxid=opened[0])) == 1
+    assert len(read("sessions", view="sessions", at_zxid=opened[4])) == 5
+
+
+def test_kinds_of_nodes() -> None:
+    """TTL nodes are such, whether the server was told to know them or not."""
+    kinds = {row["path"]: (row["kind"], row["ttl"]) for row in read("extended_types")}
+    assert {kind for kind, _ in kinds.values()} == {"persistent", "container", "ttl"}
+    assert max(ttl for _, ttl in kinds.values() if ttl) == (1 << 40) - 1
+    seen = client("extended_types")
+    assert CONTAINER not in {node["stat"]["ephemeralOwner"] for node in seen.values()}
+
+
+def test_tables_of_one_snapshot() -> None:
+    file = GOLDEN / "sessions/version-2"
+    newest = max(file.glob("snapshot.*"), key=lambda one: int(one.name.split(".")[1], 16))
+    assert lw.read(newest, view="sessions").num_rows == 2
+    assert lw.read(newest, view="acls").column("acl_id").to_pylist() == [1, 2]
+    with pytest.raises(UsageError, match="whole directory"):
+        lw.read(GOLDEN / "basic/version-2/log.1", view="txns")
+
+
+# Damage
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """Three snapshots, and a log behind each."""
+    folder = tmp_path / "version-2"
+    folder.mkdir()
+    write_snapshot(folder, 0)
+    write_log(folder, [create(1, "/a", b"1"), create(2, "/b", b"1"), set_data(3, "/a", b"2", 1)])
+    for zxid in (3, 6):
+        rows = lw.read(folder, columns="*").to_pylist()
+        write_snapshot(folder, zxid, rows)
+        write_log(
+            folder,
+            [
+                create(zxid + 1, f"/c{zxid}"),
+                set_data(zxid + 2, "/a", b"%d" % zxid, zxid),
+                delete(zxid + 3, "/b"),
+            ],
+        )
+    return folder
+
+
+def flip(path: Path, at: int = -30) -> None:
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    path.write_bytes(data)
+
+
+def tree(folder: Path, **options: Any) -> dict[str, Any]:
+    found = lw.read(folder, columns=["path", "data"], **options).to_pylist()
+    return {
+        row["path"]: row["data"]
+        for row in found
+        if row["path"] is not None and not row["path"].startswith("/zookeeper")
+    }
+
+
+def test_all_is_well(home: Path) -> None:
+    assert tree(home) == {"/": b"", "/a": b"6", "/c3": b"", "/c6": b""}
+    assert tree(home, at_zxid=4) == {"/": b"", "/a": b"2", "/b": b"1", "/c3": b""}
+
+
+def test_an_older_snapshot_with_the_logs_after_it_does_as_well(home: Path) -> None:
+    wanted = tree(home)
+    flip(home / "snapshot.6")
+    with pytest.raises(DamageError, match=r"snapshot\.6"):
+        tree(home)
+    with pytest.warns(DamageWarning, match=r"snapshot\.6: damaged, the tree is made from snapshot\.3"):
+        assert tree(home, mode="DROPMALFORMED") == wanted
+    flip(home / "snapshot.3")
+    assert tree(home, mode="PERMISSIVE") == wanted
+    (home / "snapshot.0").unlink()
+    assert tree(home, mode="PERMISSIVE") == wanted
+
+
+def test_a_torn_snapshot_is_passed_over_as_a_server_does(home: Path) -> None:
+    wanted = tree(home)
+    file = home / "snapshot.6"
+    file.write_bytes(file.read_bytes()[:-20])
+    assert tree(home) == wanted
+
+
+def test_what_is_left_of_the_only_snapshot(home: Path) -> None:
+    for name in ("snapshot.0", "snapshot.3", "log.1", "log.4"):
+        (home / name).unlink()
+    wanted = tree(home)
+    data = (home / "snapshot.6").read_bytes()
+    at = data.index(b"/c3")
+    (home / "snapshot.6").write_bytes(data[: at + 1] + b"x" + data[at + 2 :])
+    with pytest.raises(DamageError):
+        tree(home)
+    found = tree(home, mode="DROPMALFORMED")
+    assert found == {**{path: value for path, value in wanted.items() if path != "/c3"}, "/x3": b""}
+    (home / "snapshot.6").write_bytes(data[:at])
+    with pytest.raises(DamageError, match=r"no snapshot is sound"):
+        tree(home)
+    assert tree(home, mode="DROPMALFORMED")["/a"] == b"6"
+
+
+def test_a_missing_log_is_an_error(home: Path) -> None:
+    (home / "snapshot.6").unlink()
+    (home / "log.4").unlink()
+    with pytest.raises(DamageError, match="the transactions 0x4 to 0x6 are in no log"):
+        tree(home)
+    assert tree(home, mode="DROPMALFORMED") == {"/": b"", "/a": b"6", "/c6": b""}
+    assert tree(home, at_zxid=3) == {"/": b"", "/a": b"2", "/b": b"1"}
+
+
+def test_no_snapshot_and_not_all_logs(home: Path) -> None:
+    for name in ("snapshot.0", "snapshot.3", "snapshot.6", "log.1"):
+        (home / name).unlink()
+    with pytest.raises(
+        DamageError, match="there is no snapshot, and the logs don't go back to the first transaction"
+    ):
+        tree(home)
+    assert tree(home, mode="DROPMALFORMED") == {"/": b"", "/c3": b"", "/c6": b""}
+
+
+def test_a_transaction_that_is_lost_leaves_the_others(home: Path) -> None:
+    spoil(home / "log.7", 0)
+    with pytest.raises(DamageError, match=r"log\.7: at byte 16"):
+        tree(home)
+    report = lw.scan(home, mode="DROPMALFORMED")
+    assert {row["path"] for row in report.to_table().to_pylist()} >= {"/a", "/c3"}
+    assert [fault.kind.value for name, fault in report.report.faults if name == "log.7"] == [
+        "bad magic or version"
+    ]
+    corrupt = [
+        row for row in lw.read(home, mode="PERMISSIVE").to_pylist() if row["_corrupt_record"] is not None
+    ]
+    assert [row["_corrupt_offset"] for row in corrupt] == [16]
+
+
+def test_logs_that_nothing_is_needed_of_are_not_read(home: Path) -> None:
+    for name in ("log.1", "log.4"):
+        flip(home / name, 40)
+    assert tree(home)["/a"] == b"6"
+
+
+def test_an_orphan_makes_a_server_take_the_next_older_snapshot(tmp_path: Path) -> None:
+    found = lw.scan(GOLDEN / "syn_orphan")
+    assert seen(lw.read(GOLDEN / "syn_orphan", columns="*").to_pylist()) == client("syn_orphan")
+    found.to_table()
+    assert any("the tree is made from" in fault.detail for _, fault in found.report.faults)
+
+
+def test_what_a_server_has_written_anew_counts(home: Path) -> None:
+    (home / "snapshot.6").unlink()
+    spoil(home / "log.4", 1)
+    (home / "log.7").unlink()
+    write_log(home, [create(5, "/new"), create(6, "/new2")])
+    assert tree(home, mode="DROPMALFORMED") == {
+        "/": b"",
+        "/a": b"2",
+        "/b": b"1",
+        "/c3": b"",
+        "/new": b"",
+        "/new2": b"",
+    }
+
+
+def test_an_empty_directory_is_an_empty_tree(tmp_path: Path) -> None:
+    (tmp_path / "version-2").mkdir()
+    found = paths(lw.read(tmp_path))
+    assert found == ["/", "/zookeeper", "/zookeeper/config", "/zookeeper/quota"]
+    assert lw.read(tmp_path, view="sessions").num_rows == 0
+
+
+def test_a_transaction_that_nobody_can_read(home: Path) -> None:
+    with pytest.raises(DamageError, match="transaction 0x4 can't be read"):
+        read("toplevel_check")
+    assert len(read("toplevel_check", mode="DROPMALFORMED")) == 6
+
+
+# Single files, and what differs
+
+
+def test_a_snapshot_as_a_tree() -> None:
+    file = GOLDEN / "dmg_base/version-2/snapshot.16"
+    found = lw.read(file, view="tree", columns="*")
+    assert found.equals(lw.read(GOLDEN / "dmg_base", at_zxid=0x16, columns="*"))
+    assert paths(lw.read(file, view="tree", path_prefix="/zookeeper/quota")) == ["/zookeeper/quota"]
+    with pytest.raises(DamageError):
+        lw.read(GOLDEN / "dmg_snap_flip_data/version-2/snapshot.16", view="tree")
+
+
+def test_the_history_in_one_log() -> None:
+    file = GOLDEN / "dmg_base/version-2/log.17"
+    found = lw.read(file, view="history", columns=["zxid", "path"])
+    assert found.equals(
+        lw.read(GOLDEN / "dmg_base", view="history", columns=["zxid", "path"], filter="zxid >= 0x17")
+    )
+
+
+def test_how_two_trees_differ() -> None:
+    found = lw.diff(GOLDEN / "dmg_base", GOLDEN / "dmg_trunc_tail_16")
+    assert found.key == ("path",)
+    assert (
+        found.counts["same"],
+        found.counts["changed"],
+        found.counts["removed"],
+        found.counts["added"],
+    ) == (14, 1, 9, 0)
+    assert not found.notes
+    assert lw.diff(GOLDEN / "basic", GOLDEN / "basic").equal
+
+
+def test_how_two_snapshots_differ() -> None:
+    folder = GOLDEN / "dmg_base/version-2"
+    found = lw.diff(folder / "snapshot.a", folder / "snapshot.16", view="tree")
+    wanted = set(paths(lw.read(folder / "snapshot.16"))) - set(paths(lw.read(folder / "snapshot.a")))
+    assert found.counts["added"] == len(wanted) > 0
+
+
+@pytest.mark.parametrize(
+    ("view", "options"),
+    [
+        ("txns", {"at_zxid": 5}),
+        ("history", {"at_zxid": 5}),
+        ("txns", {"path_prefix": "/a"}),
+        ("sessions", {"path_prefix": "/a"}),
+    ],
+)
+def test_options_that_a_view_has_no_use_for(view: str, options: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match=f"{next(iter(options))} is for the views tree, .* not for {view}"):
+        read("basic", view=view, **options)

@@ -1,0 +1,100 @@
+"""What a ZooKeeper server has in memory after it has loaded a directory: as we say, and as the real loading code does."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from zookeeper_opening import COLUMNS, Memory, node_shown
+
+from logwright.codec.disk import Disk
+from logwright.codec.option import Options
+from logwright.codec.zookeeper.opening.exceptions import Thrown
+from logwright.codec.zookeeper.opening.file_txn_snap_log import FileTxnSnapLog
+from logwright.codec.zookeeper.opening.settings import OPTIONS, Settings, version_of
+from logwright.codec.zookeeper.opening.start import Opened
+from logwright.codec.zookeeper.replay import Tree
+from logwright.roundtrip.oracles import zookeeper as oracle
+
+Answer = dict[str, Any]
+_TOLD = (
+    "returned_zxid", "last_processed_zxid", "tree_digest", "sessions", "digest_mismatches", "snapshot_digest_left", "nodes",
+)  # fmt: skip
+
+
+def ours(directory: Memory, **options: Any) -> Answer:
+    """What we say of it, in the oracle's words."""
+    settings = Settings(version_of("3.9.5"), Options(OPTIONS, options))
+    try:
+        restored = FileTxnSnapLog(Disk(directory), settings).restore()
+    except Thrown as thrown:
+        return {"error": (thrown.java, masked(thrown.message))}
+    tree = restored.tree
+    return {
+        "returned_zxid": restored.zxid,
+        "last_processed_zxid": restored.last_processed,
+        "tree_digest": tree.digest,
+        "sessions": {str(one): timeout for one, timeout in tree.session_timeouts.items()},
+        "digest_mismatches": restored.mismatches,
+        "snapshot_digest_left": None if restored.uncovered is None else restored.uncovered.zxid,
+        "nodes": [
+            _node(row, tree, settings)
+            for batch in tree.nodes((*COLUMNS, "kind"))
+            for row in batch.to_pylist()
+        ],
+    }
+
+
+def _node(row: dict[str, Any], tree: Tree, settings: Settings) -> dict[str, Any]:
+    stat = node_shown(row)["stat"]
+    owner = row["ephemeral_owner"]
+    if row["kind"] == "ttl" and not settings.extended_types:
+        # Seen before it is deleted with its session.
+        found = tree.get(row["path"].encode())
+        owner = 0 if found is None else found.stat["owner"]
+    stat["ephemeralOwner"] = owner
+    return {
+        "path": row["path"], "data": None if row["data"] is None else row["data"].hex(), "acl": row["acl"], "stat": stat
+    }  # fmt: skip
+
+
+def seen_by_us(opened: Opened) -> list[dict[str, Any]]:
+    """The nodes that clients see after a start."""
+    assert opened.tree is not None
+    rows = [row for batch in opened.serve("tree", (*COLUMNS, "kind")) for row in batch.to_pylist()]
+    return [_node(row, opened.tree, opened.settings) for row in rows]
+
+
+def theirs(path: Path, properties: dict[str, str]) -> Answer:
+    try:
+        nodes, facts = oracle.restore(path, properties=properties)
+    except oracle.JavaError as error:
+        return {"error": (error.java_class, masked(error.java_message))}
+    seen = [{name: node.get(name) for name in ("path", "data", "acl", "stat")} for node in nodes]
+    return {name: facts[name] for name in _TOLD[:-1]} | {
+        "nodes": sorted(seen, key=lambda one: one["path"].encode("utf-8", "surrogatepass"))
+    }
+
+
+def masked(message: str | None) -> str:
+    """Directories have other names here."""
+    head, place, _ = (message or "").partition("snapshots in ")
+    return re.sub(r"log: \S*/", "log: ", head + place)
+
+
+def written(directory: Memory, path: Path) -> Path:
+    """The directory on the disk."""
+    (path / "version-2").mkdir()
+    for name, data in directory.files.items():
+        (path / "version-2" / name).write_bytes(data)
+    return path
+
+
+def properties(options: Mapping[str, Any]) -> dict[str, str]:
+    """Options of ours as a server's system properties."""
+    return {
+        name if name == "jute.maxbuffer" else f"zookeeper.{name}": str(value).lower()
+        for name, value in options.items()
+    }

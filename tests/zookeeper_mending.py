@@ -1,0 +1,132 @@
+"""Mending data directories in memory, for tests: what comes out, what a server has of it, and what a check says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from zookeeper_opening import GOLDEN, Memory, nodes_of, start
+
+from logwright.codec import registry
+from logwright.codec.fault import Fault, Severity
+from logwright.codec.layout import Role
+from logwright.codec.mending import Cut, Kept, Mending, Strategy
+from logwright.codec.option import Options
+from logwright.codec.walk import Hole, Reader, walk
+from logwright.codec.zookeeper import txnlog
+from logwright.codec.zookeeper.datadir import LAYOUT
+from logwright.codec.zookeeper.records import TXN_FRAME
+
+DAMAGED = sorted(path.parent.name for path in GOLDEN.glob("dmg_*/case.json"))
+CRAFTED = sorted(path.parent.name for path in GOLDEN.glob("syn_*/case.json"))
+
+
+def repaired(directory: Memory, strategy: str = "prefix", **given: Any) -> tuple[Memory, Mending]:
+    """The directory that comes out, and the mending after it was carried out."""
+    plan = LAYOUT.plan(directory, Options(LAYOUT.read_options))
+    options = Options(LAYOUT.repair_options, given)
+    mending = LAYOUT.repair([directory], [plan], Strategy(strategy), options)
+    return executed(directory, mending), mending
+
+
+def rebuilt(directory: Memory, *what: str) -> tuple[Memory, Mending]:
+    plan = LAYOUT.plan(directory, Options(LAYOUT.read_options))
+    asked = what or LAYOUT.rebuilds
+    mending = LAYOUT.rebuild(directory, plan, asked, Options(LAYOUT.repair_options))
+    return executed(directory, mending), mending
+
+
+def executed(directory: Memory, mending: Mending) -> Memory:
+    made: dict[str, bytes] = {}
+    for mended in mending.files():
+        assert mended.name not in made, f"{mended.name} comes twice"
+        assert mended.like is None or mended.like in directory.files, mended
+        parts = []
+        for piece in mended.pieces:
+            if isinstance(piece, Kept):
+                assert 0 <= piece.start <= piece.stop <= len(directory.files[piece.file]), piece
+                parts.append(directory.read(piece.file, piece.start, piece.stop - piece.start))
+            else:
+                parts.append(piece)
+        made[mended.name] = b"".join(parts)
+    assert sorted(mending.removes) == sorted(set(directory.files) - set(made))
+    return Memory(made, directory.name, directory.above)
+
+
+def checked(
+    directory: Memory, severity: Severity = Severity.ERROR, *, deep: bool = True
+) -> list[tuple[str, Fault]]:
+    """What a check says of a directory, of this severity."""
+    options = Options(LAYOUT.read_options)
+    plan = LAYOUT.plan(directory, options)
+    checker = LAYOUT.checker(directory, plan, options, clean=None, live=False, deep=deep)
+    found = list(plan.faults)
+    for file in plan.files:
+        if file.codec is None or file.role in (Role.LEFTOVER, Role.FOREIGN):
+            continue
+        codec = registry.get(file.codec)
+        context = codec.context(file.name.rpartition("/")[2], Options(codec.options), **file.hints)
+        for one in walk(Reader(directory, file.name, file.size), codec, context):
+            if isinstance(one, Hole):
+                found.append((file.name, one.fault))
+                continue
+            found += [(file.name, fault) for fault in one.frames.faults]
+            if len(one.frames):
+                for decoded in codec.decode(one.window, one.frames, "rows", (), context):
+                    found += [(file.name, fault) for _, fault in decoded.faults]
+            if file.role is Role.PRIMARY:
+                checker.add(file, one.window, one.frames)
+    found += checker.finish()
+    return [one for one in found if one[1].severity is severity]
+
+
+def details(directory: Memory, severity: Severity = Severity.ERROR, *, deep: bool = True) -> list[str]:
+    return [f"{name}: {fault.detail}" for name, fault in checked(directory, severity, deep=deep)]
+
+
+def served(directory: Memory, **options: Any) -> list[dict[str, Any]]:
+    """The nodes that clients of a server see that is started on it; it starts, and finds nothing wrong."""
+    opened = start(directory, **{"extendedTypesEnabled": True, **options})
+    verdict = opened.verdict
+    assert verdict.opens, (verdict.error_class, verdict.error)
+    assert opened.restored is not None
+    assert opened.restored.mismatches == []
+    return nodes_of(opened)
+
+
+def truth(case: str) -> list[dict[str, Any]]:
+    """The nodes that a client of the real server saw; none where it did not start."""
+    lines = [json.loads(line) for line in (GOLDEN / case / "truth.jsonl").read_text().splitlines()]
+    return [line for line in lines[1:] if line["kind"] == "node"]
+
+
+def zxids(directory: Memory, *names: str) -> list[int]:
+    """Those of the good transactions of some logs, or of all, in order."""
+    out: list[int] = []
+    logs = sorted(
+        (name for name in directory.files if name.startswith("log.")),
+        key=lambda name: int(name.split(".")[1], 16),
+    )
+    for name in names or logs:
+        context = txnlog.CODEC.context(name, Options(txnlog.CODEC.options))
+        for one in walk(Reader(directory, name, len(directory.files[name])), txnlog.CODEC, context):
+            if not isinstance(one, Hole):
+                frames = one.frames.pick(one.frames.header["kind"] == TXN_FRAME)
+                out += np.asarray(frames.header["zxid"]).tolist()
+    return out
+
+
+def notes(mending: Mending) -> str:
+    said = mending.summary()
+    return "\n".join((*said.warnings, *said.before_you_start))
+
+
+def losses(mending: Mending) -> list[tuple[str, int | None, Mapping[str, Any]]]:
+    """What cost something: file, how many, which."""
+    return [(cut.file, cut.rows_lost, dict(cut.lost)) for cut in mending.cut if cut.rows_lost != 0]
+
+
+def cuts(mending: Mending) -> list[Cut]:
+    return list(mending.cut)

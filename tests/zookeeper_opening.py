@@ -1,0 +1,169 @@
+"""What the tests of starting a ZooKeeper server in thought share: golden cases with the answers of the real one, and directories in memory."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from logwright.codec.layout import Entry, Listing
+from logwright.codec.option import Options
+from logwright.codec.zookeeper.opening.start import OPTIONS, Opened, open_datadir
+from logwright.readers import listing as listings
+
+GOLDEN = Path(__file__).resolve().parent.parent / "corpora/golden/zookeeper"
+DATA_LOG_DIR = "dataLogDir"
+_STATS = ("czxid", "mzxid", "version", "cversion", "aversion", "pzxid")
+COLUMNS = (
+    "path", "data", "acl", "czxid", "mzxid", "ctime_ms", "mtime_ms", "version", "cversion", "aversion", "ephemeral_owner",
+    "data_length", "num_children", "pzxid",
+)  # fmt: skip
+_LARGE = 1500
+"""Data of more bytes is told by its hash in the golden cases."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """One start of a real server: which version, with which properties, and what came of it."""
+
+    case: str
+    number: int
+    """Of `other_runs`; -1 for the first."""
+    startup: Mapping[str, Any]
+    nodes: tuple[Mapping[str, Any], ...] | None
+    """What its clients see; None where that was not written down."""
+    failing: tuple[str, ...] = ()
+    """Paths that can't be read."""
+
+    @property
+    def version(self) -> str:
+        return str(self.startup["server"])
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """As options of ours. All starts had extended types on, unless it is said that they had not."""
+        given: dict[str, Any] = {"extendedTypesEnabled": True}
+        for name, value in self.startup["jvm_props"].items():
+            short = name.removeprefix("zookeeper.")
+            if short.startswith("authProvider"):
+                continue
+            given[short] = value if value is not None else False
+        return given
+
+    @property
+    def error(self) -> tuple[str, str]:
+        """Class and message of what ended it."""
+        said = next(
+            line.rpartition(" | ")[2]
+            for line in reversed(self.startup["log"])
+            if " | java." in line and ("abnormally" in line or "Not able to find" in line)
+        )
+        kind, _, message = said.partition(": ")
+        return kind, message
+
+    @property
+    def files(self) -> dict[str, int]:
+        after = self.startup.get("files_after_start") or self.startup["files_after_failed_start"]
+        return {name: size for name, size in after.items() if name.startswith(("version-2/", "data"))}
+
+
+def questions() -> list[Question]:
+    """All that was asked of real servers."""
+    found = []
+    for folder in sorted(one.parent for one in GOLDEN.glob("*/case.json")):
+        startup, nodes, failing = _truth(folder / "truth.jsonl")
+        assert startup is not None
+        found.append(Question(folder.name, -1, startup, nodes, failing))
+        for i, run in enumerate(json.loads((folder / "case.json").read_text()).get("other_runs", [])):
+            if run.get("tree_file"):
+                found.append(Question(folder.name, i, run, *_truth(folder / run["tree_file"])[1:]))
+            else:
+                found.append(
+                    Question(folder.name, i, run, nodes if run["same_tree_as_truth"] else None, failing)
+                )
+    return found
+
+
+def _truth(
+    path: Path,
+) -> tuple[Mapping[str, Any] | None, tuple[Mapping[str, Any], ...], tuple[str, ...]]:
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    startup = next((one for one in lines if one["kind"] == "startup"), None)
+    nodes = tuple(one for one in lines if one["kind"] == "node")
+    return startup, nodes, tuple(one["path"] for one in lines if one["kind"] == "node_error")
+
+
+def restores() -> Iterator[tuple[str, Mapping[str, Any], list[Mapping[str, Any]], list[Mapping[str, Any]]]]:
+    """By case what the loading code alone says: the result, its ACL table, and the raw stats."""
+    for path in sorted(GOLDEN.glob("*/restore.jsonl")):
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        (result,) = [one for one in lines if one["kind"] == "restore"]
+        kinds = ([one for one in lines if one["kind"] == kind] for kind in ("acl_cache", "persisted"))
+        yield path.parent.name, result, *kinds  # type: ignore[misc]
+
+
+def listing_of(case: str) -> Listing:
+    """The directory of a golden case as a layout sees it."""
+    folder = GOLDEN / case
+    if (folder / "datalog").is_dir():
+        own = {one.name: one.read_bytes() for one in (folder / "data/version-2").iterdir()}
+        logs = {
+            f"{DATA_LOG_DIR}/{one.name}": one.read_bytes() for one in (folder / "datalog/version-2").iterdir()
+        }
+        return Memory(own | logs)
+    return listings.open_listing(str(folder / "version-2"))
+
+
+def start(listing: Listing, *, version: str | None = None, **options: Any) -> Opened:
+    return open_datadir(listing, Options(OPTIONS, options), version=version, clean=None)
+
+
+def node_shown(node: Mapping[str, Any]) -> dict[str, Any]:
+    """A row of a tree as the golden cases have it."""
+    data = node["data"]
+    said: dict[str, Any] = {"kind": "node", "path": node["path"]}
+    if data is not None and len(data) > _LARGE:
+        said |= {"data_sha256": hashlib.sha256(data).hexdigest(), "data_len": len(data)}
+    else:
+        said["data_hex"] = None if data is None else data.hex()
+    said["acl"] = node["acl"]
+    stat = {name: node[name] for name in _STATS}
+    stat |= {"ctime": node["ctime_ms"], "mtime": node["mtime_ms"]}
+    stat["ephemeralOwner"] = f"{node['ephemeral_owner'] & (1 << 64) - 1:#x}"
+    stat |= {"dataLength": node["data_length"], "numChildren": node["num_children"]}
+    return said | {"stat": stat}
+
+
+def nodes_of(opened: Opened) -> list[dict[str, Any]]:
+    """What clients see, as the golden cases have it."""
+    batches = list(opened.serve("tree", COLUMNS))
+    return [node_shown(one) for one in pa.Table.from_batches(batches).to_pylist()]
+
+
+@dataclass
+class Memory:
+    """A directory in memory."""
+
+    files: dict[str, bytes]
+    name: str = "version-2"
+    above: Memory | None = None
+
+    def entries(self) -> list[Entry]:
+        return [Entry(name, len(data)) for name, data in sorted(self.files.items())]
+
+    def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
+        return self.files[name][offset : None if length is None else offset + length]
+
+    def parent(self) -> Memory | None:
+        return self.above
+
+
+def memory_of(case: str) -> Memory:
+    """A golden case, to be changed."""
+    listing = listing_of(case)
+    return Memory({one.name: listing.read(one.name) for one in listing.entries()})

@@ -1,0 +1,80 @@
+"""A golden directory replayed as a server does it, for tests: what `opening` judges is left out here, so only cases that start."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+from logwright.codec.option import Options
+from logwright.codec.walk import Hole, Reader, walk
+from logwright.codec.zookeeper import files, txnlog
+from logwright.codec.zookeeper.files import DATA_LOG_DIR
+from logwright.codec.zookeeper.names import GZIP, SNAPPY
+from logwright.codec.zookeeper.replay import Applied, Node, Tree
+from logwright.corpora.cases import Case
+from logwright.readers.listing import JoinedDirectory, LocalDirectory
+
+COMPRESSION = {GZIP: "gzip", SNAPPY: "snappy", "": "none"}
+
+
+def listing(case: Case) -> Any:
+    """The files of a case as a layout sees them."""
+    if (case.path / "datalog").exists():
+        logs = LocalDirectory(str(case.path / "datalog" / "version-2"))
+        return JoinedDirectory(LocalDirectory(str(case.path / "data" / "version-2")), {DATA_LOG_DIR: logs})
+    return LocalDirectory(str(case.path / "version-2"))
+
+
+def restored(
+    case: Case, *, check: bool = True, by_rows: bool = False, acl_index: int = 0, **settings: bool
+) -> tuple[Tree, Applied]:
+    """The tree of the newest sound snapshot and all logs behind it, and what became of their transactions."""
+    found = listing(case)
+    tree = None
+    for one in files.candidates(found):
+        made, faults = Tree.of_snapshot(
+            Reader(found, one.name, one.size),
+            zxid=one.zxid,
+            compression=COMPRESSION[one.named.compression],
+            **settings,
+        )
+        if not any(fault.severity == "error" for fault in faults):
+            tree = made
+            break
+    if tree is None:
+        tree = Tree.empty(**settings)
+    tree.reserve_acls(acl_index)
+    mismatches, died = tree.loaded()
+    assert died is None
+    out = Applied(mismatches=mismatches)
+    since: int | None = tree.zxid
+    for log in files.logs_from(files.logs(found), tree.zxid + 1):
+        context = txnlog.CODEC.context(log.name, Options(txnlog.OPTIONS))
+        for one in walk(Reader(found, log.name, log.size), txnlog.CODEC, context):
+            if isinstance(one, Hole):
+                break  # the server stops reading here
+            if by_rows:
+                for part in txnlog.CODEC.decode(one.window, one.frames, "rows", Tree.TXN_COLUMNS, context):
+                    since = _add(out, tree.apply(part.batch, since=since, check=check), since)
+            else:
+                since = _add(out, tree.apply_frames(one.window, one.frames, since=since, check=check), since)
+    return tree, out
+
+
+def _add(out: Applied, more: Applied, since: int | None) -> int | None:
+    out.count += more.count
+    out.notes += more.notes
+    out.noted += more.noted
+    out.mismatches += more.mismatches
+    assert more.died is None
+    return None if more.count else since
+
+
+def as_told(node: Node) -> dict[str, Any]:
+    """A node in the form of restore.jsonl."""
+    stat = {name: value for name, value in node.stat.items() if name != "owner"}
+    data: dict[str, Any] = {"data_hex": None if node.data is None else node.data.hex()}
+    if node.data is not None and len(node.data) > 1500:
+        data = {"data_sha256": hashlib.sha256(node.data).hexdigest(), "data_len": len(node.data)}
+    owner = f"0x{node.stat['owner'] & (1 << 64) - 1:x}"
+    return {"path": node.path.decode(), "acl_id": node.acl_id, **stat, "ephemeralOwner": owner, **data}
