@@ -118,7 +118,8 @@ class Codec(Protocol):
     def context(self, name: str, options: Options, **hints: Any) -> Any:
         """What decoding needs to know besides the bytes: topic and base offset from the name, what a view leaves out.
 
-        Picklable; made anew for each stream over a file, and may carry state from window to window (the previous offset).
+        Picklable; made anew for each stream over a file, and may carry state from window to window (the previous offset). Scans may be
+        some windows ahead of decoding, in another thread: what the ones carry on and what the other does are different things.
         One hint is given to all codecs: `directory`, the name of the folder that the file lies in ("" when not known).
         """
         ...
@@ -241,6 +242,15 @@ class Forgets(Protocol):
     """What a codec may offer besides: to say what is lost where only rows are given to be written."""
 
     forgets: Sequence[Forgotten]
+
+
+@runtime_checkable
+class Inherits(Protocol):
+    """What a codec may offer besides: to say with which options a file was made, where one written anew would else lack something."""
+
+    def made_with(self, read: Callable[..., pa.Table]) -> Mapping[str, Any]:
+        """Options of writing, as far as the file tells; `read(columns, filter, limit)` gives its frames, those that are sound."""
+        ...
 
 
 @runtime_checkable

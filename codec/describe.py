@@ -270,10 +270,16 @@ class Bytes(Type):
 
 @dataclass(frozen=True)
 class Repeated(Type):
-    """Items one after the other. `count` is the type of a count before them, the name of a field before, or "rest"."""
+    """Items one after the other. `count` is the type of a count before them, the name of a field before, or "rest".
+
+    `every`: each item is a block of so many bytes, the last perhaps shorter, that it need not fill. `least`: with fewer bytes left
+    there are no more items.
+    """
 
     item: Type
     count: Type | str = "rest"
+    every: int = 0
+    least: int = 1
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "min_size", self.count.min_size if isinstance(self.count, Type) else 0)
@@ -296,11 +302,13 @@ class Repeated(Type):
     def _items(self, buf: Buffer, at: int, end: int, scope: Scope) -> Iterator[tuple[Any, int]]:
         count, at = self._count(buf, at, end, scope)
         done = 0
-        while (at < end) if count is None else (done < count):
+        while (end - at >= self.least) if count is None else (done < count):
+            stop = min(at + self.every, end) if self.every else end
             try:
-                one, at = self.item.unpack(buf, at, end, scope)
+                one, at = self.item.unpack(buf, at, stop, scope)
             except DescriptionError as error:
                 raise error.within(f"[{done}]") from None
+            at = stop if self.every else at
             yield one, at
             done += 1
 
@@ -355,11 +363,41 @@ class Content:
     The scope is that of the structure they are in, all of its fields read; under `OUTER` it has the one around. With `unfold` it
     is not these bytes that are of that type, but what they hold unpacked: `unfold(stored, scope, limit)`, of `limit` bytes at most
     (None: they are not packed). That raises `DescriptionError`.
+
+    For those who can't call it, `on` and `key` say of a single case when the bytes are it as they lie: when the expression of fields
+    `on` is `key`; always, where that is empty; with None it can't be told from the structure alone.
     """
 
     choose: Callable[[Scope], Type | None]
     cases: tuple[Type, ...]
     unfold: Callable[[bytes, Scope, int], bytes | None] | None = None
+    on: str | None = None
+    key: int = 0
+
+
+@dataclass(frozen=True)
+class Ends:
+    """Where the room of a field ends, where what lies behind it is told from the end of the structure: `find(buf, at, end)`.
+
+    For those who can't call it, `size` says how many bytes it has: an expression of fields and of `LEFT`.
+    """
+
+    find: Callable[[Buffer, int, int], int]
+    size: str
+
+
+LEFT = "left"
+"""In the expression of an `Ends`: the bytes from the start of the field to the end of the structure."""
+
+
+@dataclass(frozen=True)
+class Points:
+    """What bytes say of a place in the file: the structure `to` (its name) lies there, from byte `at` on, of `size` bytes. Both are
+    expressions of the fields of the structure that says it."""
+
+    to: str
+    at: str
+    size: str
 
 
 OUTER = ".."
@@ -373,10 +411,10 @@ class Field:
     `sizes`: the value is the number of bytes that follow up to the end of the structure (it bounds them on reading and is
     computed on writing when None). `checksum`: (algorithm, name of the first field it covers), up to the end of the structure, or
     to the checksum itself where that comes later; computed on writing when None. `default` is written when the value is not given.
-    `ends` tells where its room ends, where what lies behind it is told from the end of the structure: `ends(buf, at, end)`.
+    `ends` tells where its room ends, where the structure does not say it before.
 
     For those who look at the bytes: `only` is the one value that it may have, `holds` what lies in it, `says` what its value means
-    in this scope (see `Content`); `rows`: the items are the rows of the codec.
+    in this scope (see `Content`), `points` what lies where it leads to; `rows`: the items are the rows of the codec.
     """
 
     name: str
@@ -385,15 +423,16 @@ class Field:
     default: Any = None
     sizes: bool = False
     checksum: tuple[Callable[[bytes], int], str] | None = None
-    ends: Callable[[Buffer, int, int], int] | None = None
+    ends: Ends | None = None
     only: Any = None
     holds: Content | None = None
     says: Callable[[Any, Scope], str] | None = None
+    points: Points | None = None
     rows: bool = False
 
     def room(self, buf: Buffer, at: int, end: int) -> int:
         """Where it has to end."""
-        return end if self.ends is None else self.ends(buf, at, end)
+        return end if self.ends is None else self.ends.find(buf, at, end)
 
 
 class Struct(Type):

@@ -406,12 +406,14 @@ class Explainer:
         first = at
         label = made.name
         after = 0
-        while (at < end) if count is None else (done < count):
+        while (end - at >= kind.least) if count is None else (done < count):
+            room = min(at + kind.every, end) if kind.every else end
             row = self._rows[0] if rows else None
             if left <= 0 and not after:
                 # Passed over, unless it turns out to be what was asked for.
                 try:
-                    stop = kind.item.unpack(self.buf, at, end, scope)[1]
+                    stop = kind.item.unpack(self.buf, at, room, scope)[1]
+                    stop = room if kind.every else stop
                 except DescriptionError:
                     left = 1
                     continue
@@ -426,7 +428,10 @@ class Explainer:
                 if skipped:
                     made.children.append(self._skipped(label, done - skipped, skipped, first, at))
                     skipped = 0
-                item = self.node(kind.item, at, end, scope, f"[{done}]", "")
+                item = self.node(kind.item, at, room, scope, f"[{done}]", "")
+                if kind.every:
+                    item.children += self.rest(item.end - self.base, room)
+                    item.end = self.base + room
                 if item.broken and item.end <= item.start:
                     made.broken = True
                     break

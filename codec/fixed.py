@@ -20,7 +20,7 @@ from logwright.codec.describe import Struct, dtype_of
 from logwright.codec.explain import Focus, Node
 from logwright.codec.fault import Fault, Kind, Severity, UsageError
 from logwright.codec.option import Option, Options
-from logwright.codec.table import Column, Table
+from logwright.codec.table import RAW, Column, Table, ending, extent
 from logwright.codec.whole import exactly, kept
 
 Entries = npt.NDArray[Any]
@@ -40,7 +40,7 @@ FRAMES = Table(
     (
         Column("position", pa.int64(), "byte of the file where the entry starts", nullable=False),
         Column("size", pa.int32(), "bytes of the entry"),
-        Column("raw", pa.binary(), "the bytes of a damaged stretch: size is null then", detail=True),
+        RAW,
     ),
     "One row an entry.",
 )
@@ -48,13 +48,11 @@ FILE = Table(
     "file",
     (
         Column("base", pa.int64(), "what relative fields count from: the number in the file's name"),
-        Column("size", pa.int64(), "bytes of the file", nullable=False),
-        Column("frames", pa.int64(), "entries", nullable=False),
-        Column("trailing", pa.binary(), "what is no entry at the end, without the zeros after it", nullable=False),
-        Column("trailing_zeros", pa.int64(), "zero bytes at the end: allocated ahead", nullable=False),
+        *extent("entries"),
+        *ending("entry"),
     ),
     "One row.",
-)  # fmt: skip
+)
 
 
 @dataclass

@@ -431,6 +431,47 @@ class Follows(Protocol):
         ...
 
 
+# Several directories as one
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """What a system's own configuration file says of its data: where it lies, in directories that hold several of a layout, and options
+    of that."""
+
+    system: str
+    directories: tuple[str, ...]
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+class Configures(Protocol):
+    """Knows a system's configuration file."""
+
+    of: str
+    """The layout of what lies in the directories that it names."""
+
+    def named(self, name: str) -> bool:
+        """Whether a file of this name may be one."""
+        ...
+
+    def understand(self, data: bytes) -> Configuration | None:
+        """What it says; None where it is none. Raises `UsageError` where it can't be followed."""
+        ...
+
+
+class Gathering(Protocol):
+    """A directory that holds several of one layout."""
+
+    name: str
+    title: str
+    of: str
+    """The layout."""
+
+    def recognise(self, listing: Listing) -> bool:
+        """Whether it is one, by the files beside what it holds."""
+        ...
+
+
 def take(pieces: Iterable[Piece]) -> dict[str, bytes]:
     """All pieces put together, by file name. For small directories and tests."""
     files: dict[str, bytearray] = {}

@@ -59,6 +59,8 @@ class Cut:
     copy: int = 0
     rows_lost: int | None = None
     lost: Mapping[str, Any] = field(default_factory=dict)
+    redacted: int = 0
+    """Rows that are there, with other values."""
 
 
 @dataclass(frozen=True)

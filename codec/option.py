@@ -72,7 +72,12 @@ def number(name: str, value: Any, low: int = 0) -> int:
     except ValueError:
         found = None
     if found is None or not low <= found < 1 << 63:
-        raise UsageError(f"{name} is {value!r}", advice=f"It is a whole number, {low} or more")
+        advice = (
+            f"It is a whole number, {low} or more"
+            if found is None or found < low
+            else "The largest is 2^63-1"
+        )
+        raise UsageError(f"{name} is {value!r}", advice=advice)
     return found
 
 

@@ -9,7 +9,7 @@ from functools import cache
 
 from logwright.codec.base import Codec, Match
 from logwright.codec.fault import UsageError
-from logwright.codec.layout import Layout, Listing, View
+from logwright.codec.layout import Configuration, Configures, Gathering, Layout, Listing, View
 from logwright.codec.table import Table
 
 SYSTEMS = ("kafka", "leveldb")
@@ -27,6 +27,40 @@ def _all() -> tuple[dict[str, Codec], dict[str, Layout]]:
     return codecs, layouts
 
 
+@cache
+def _beside() -> tuple[tuple[Gathering, ...], tuple[Configures, ...]]:
+    """What systems have above their directories."""
+    modules = [importlib.import_module(f"logwright.codec.{system}") for system in SYSTEMS]
+    return (
+        tuple(one for module in modules for one in getattr(module, "GATHERINGS", ())),
+        tuple(one for module in modules for one in getattr(module, "CONFIGURATIONS", ())),
+    )
+
+
+def gatherings() -> Sequence[Gathering]:
+    return [one for one in _beside()[0] if one.of in _all()[1]]
+
+
+def gathering(listing: Listing) -> Gathering | None:
+    """What holds several of a layout, when a directory is one."""
+    return next((one for one in gatherings() if one.recognise(listing)), None)
+
+
+def _configurations(name: str) -> list[Configures]:
+    return [one for one in _beside()[1] if one.of in _all()[1] and one.named(name)]
+
+
+def may_configure(name: str) -> bool:
+    """Whether a file of this name may be the configuration of a system."""
+    return bool(_configurations(name))
+
+
+def configuration(name: str, data: bytes) -> Configuration | None:
+    """What a file says, when it is the configuration of a system. Raises `UsageError` where it can't be followed."""
+    found = (one.understand(data) for one in _configurations(name))
+    return next((one for one in found if one is not None), None)
+
+
 def codecs() -> Sequence[Codec]:
     return list(_all()[0].values())
 
@@ -40,6 +74,12 @@ def find(name: str) -> Codec | Layout:
     known: dict[str, Codec | Layout] = {**_all()[0], **_all()[1]}
     if name in known:
         return known[name]
+    for one in gatherings():
+        if one.name == name:
+            raise UsageError(
+                f"{name} is read, inspected and verified as a whole: here one {one.of} is needed",
+                advice="Name one of its directories",
+            )
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
     hint = f"Did you mean {near[0]!r}?" if near else f"Known: {', '.join(known)}"
     raise UsageError(f"no codec or layout {name!r}", advice=hint)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import pyarrow as pa
 
@@ -70,7 +71,16 @@ class Table:
         return tuple(chosen)
 
     def schema(self, columns: Iterable[str] | None = None) -> pa.Schema:
-        return pa.schema([self[name].field() for name in (self.names() if columns is None else columns)])
+        names = self.names() if columns is None else tuple(columns)
+        found = self._schemas.get(names)
+        if found is None:
+            found = self._schemas[names] = pa.schema([self[name].field() for name in names])
+        return found
+
+    @cached_property
+    def _schemas(self) -> dict[tuple[str, ...], pa.Schema]:
+        """By columns: to make one takes longer than to decode a few rows."""
+        return {}
 
     def _known(self, name: str) -> str:
         names = self.names(detail=True)
@@ -81,3 +91,28 @@ class Table:
         near = difflib.get_close_matches(name, names, n=1)
         hint = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(names)}"
         raise UsageError(f"no column {name!r} in table {self.name!r}", advice=hint)
+
+
+# What the tables of codecs have in common
+
+RAW = Column(
+    "raw", pa.binary(), "the bytes of a damaged stretch: the other columns are null then", detail=True
+)
+"""Of a frames table."""
+
+
+def extent(frames: str) -> tuple[Column, ...]:
+    """Of a file table: how much there is of it; `frames` are what they are called."""
+    return (
+        Column("size", pa.int64(), "bytes of the file", nullable=False),
+        Column("frames", pa.int64(), f"good {frames}", nullable=False),
+    )
+
+
+def ending(frame: str) -> tuple[Column, ...]:
+    """Of a file table: what lies behind the last frame."""
+    text = f"what no {frame} covers at the end, without the zeros after it"
+    return (
+        Column("trailing", pa.binary(), text, nullable=False),
+        Column("trailing_zeros", pa.int64(), "zero bytes at the end", nullable=False),
+    )

@@ -13,10 +13,11 @@ from logwright.codec import registry
 from logwright.codec.fault import DamageError, Fault, Severity
 from logwright.codec.layout import Combines
 from logwright.codec.table import Table
+from logwright.readers.crew import ALONE, Crew
 from logwright.readers.filter import Filter
 from logwright.readers.report import Report
 from logwright.readers.stream import CORRUPT, Mode, output_schema
-from logwright.readers.task import Task, Work
+from logwright.readers.task import Errand, Task, Work, carry_out
 from logwright.readers.walk import WINDOW
 
 _SMALLEST = 256 << 10
@@ -80,11 +81,12 @@ class Combined:
         filter: Filter | None = None,
         limit: int | None = None,
         window: int = WINDOW,
+        crew: Crew = ALONE,
     ) -> Iterator[pa.RecordBatch]:
         layout = registry.get_layout(self.layout)
         assert isinstance(layout, Combines)
         room = max(window * _OPEN // max(_OPEN, len(self.runs)), min(window, _SMALLEST))
-        reading = _Reading(self, report, mode, filter, room)
+        reading = _Reading(self, report, mode, filter, room, crew)
         wanted = tuple(dict.fromkeys((*columns, *(filter.columns if filter is not None else ()))))
         schema = output_schema(self.table, columns, mode)
         left = limit
@@ -161,9 +163,9 @@ class _Reading:
     """What the runs of one group share while they are read."""
 
     def __init__(
-        self, what: Combined, report: Report, mode: Mode, filter: Filter | None, window: int
+        self, what: Combined, report: Report, mode: Mode, filter: Filter | None, window: int, crew: Crew
     ) -> None:
-        self.what, self.report, self.mode, self.window = what, report, mode, window
+        self.what, self.report, self.mode, self.window, self.crew = what, report, mode, window, crew
         self.silent = Report(report.path, max_faults=0)
         # Rows of one key are together whatever else is asked of them: only what the key tells may be used before.
         self.filter = filter.only(what.key) if filter is not None and what.key is not None else None
@@ -206,6 +208,7 @@ class _Stream:
 
     def __call__(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         reading = self._reading
+        errands = []
         for task in self._run.tasks:
             filter = reading.filter_of(task)
             if filter is not None and filter.skips(task.bounds):
@@ -213,14 +216,9 @@ class _Stream:
             loud = task.file not in self._told
             self._told.add(task.file)
             reading.report.file(task.file, task.codec).combined = True
-            yield from task.rows(
-                columns,
-                reading.report if loud else reading.silent,
-                mode=reading.mode,
-                filter=filter,
-                window=reading.window,
-                aside=reading.aside.append if loud else _forget,
-            )
+            report = reading.report if loud else reading.silent
+            errands.append(Errand(task, filter, report, reading.aside.append if loud else _forget))
+        return carry_out(errands, columns, reading.mode, reading.window, reading.crew)
 
 
 def _forget(row: pa.RecordBatch) -> None: ...

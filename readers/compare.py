@@ -147,7 +147,7 @@ def _keys(batch: pa.RecordBatch, key: Sequence[str]) -> list[tuple[Any, ...]]:
             raise Disordered(
                 f"{name.lstrip('-')} is null in some rows: they can't be matched by it", advice=_BY_PLACE
             )
-        values = _whole(column).to_pylist()
+        values = _values(_whole(column))
         columns.append([-value for value in values] if name.startswith("-") else values)
     found = list(zip(*columns, strict=True))
     for before, now in pairwise(found):
@@ -157,6 +157,18 @@ def _keys(batch: pa.RecordBatch, key: Sequence[str]) -> list[tuple[Any, ...]]:
                 advice=_BY_PLACE,
             )
     return found
+
+
+_NANOSECONDS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
+
+
+def _values(column: pa.Array) -> list[Any]:
+    """As Python compares them; times as numbers, which calendars don't limit."""
+    if not pa.types.is_timestamp(column.type):
+        found: list[Any] = column.to_pylist()
+        return found
+    each = _NANOSECONDS[column.type.unit]
+    return [value * each for value in column.cast(pa.int64()).to_pylist()]
 
 
 _BY_PLACE = "Match them row by row with an empty key (--key ''), or by other columns"

@@ -16,6 +16,7 @@ from logwright.codec import registry
 from logwright.codec.base import Codec, Explains, Window
 from logwright.codec.explain import SKIPPED, Focus, Node, stretch
 from logwright.codec.option import Options
+from logwright.readers.difference import row_of
 from logwright.readers.explain import LONGEST, address, spell
 from logwright.readers.source import Source, patched
 from logwright.readers.stream import named
@@ -129,7 +130,7 @@ class Opened:
         found = next(one for one in self.walk(position) if isinstance(one, Stretch) and len(one.frames))
         first = found.frames.pick(slice(0, 1))
         for decoded in self.codec.decode(found.window, first, table, columns, self.context):
-            yield from decoded.batch.to_pylist()
+            yield from (row_of(decoded.batch, at) for at in range(len(decoded.batch)))
 
     def explain(self, start: int, stop: int, focus: Focus, *, frame: bool) -> Explained:
         """What lies there."""

@@ -7,6 +7,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import pyarrow as pa
+
+from logwright.codec.describe import time_of
 from logwright.readers.words import plural
 
 _SHOWN = 3
@@ -157,8 +160,27 @@ def _field(one: Mapping[str, Any]) -> Iterator[str]:
         yield f"      {side}: {value}{meaning}, at {at}{differs}"
 
 
+class Time(int):
+    """Milliseconds since 1970, or before; perhaps beyond what a calendar has."""
+
+
+def row_of(batch: pa.RecordBatch, at: int) -> dict[str, Any]:
+    """A row as Python has it, its times as `Time`."""
+    found: dict[str, Any] = {}
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        value = column.slice(at, 1)
+        if pa.types.is_timestamp(value.type):
+            whole = value.cast(pa.timestamp("ms", value.type.tz), safe=False).cast(pa.int64())[0].as_py()
+            found[name] = None if whole is None else Time(whole)
+        else:
+            found[name] = value[0].as_py()
+    return found
+
+
 def show(value: Any) -> str:
     """One value on one line, nothing in it that a terminal would obey."""
+    if isinstance(value, Time):
+        return time_of(value) or f"{int(value)} ms"
     if isinstance(value, bytes):
         try:
             value = value.decode()
@@ -188,6 +210,6 @@ def plain(value: Any) -> Any:
         return {name: plain(one) for name, one in value.items()}
     if isinstance(value, (list, tuple)):
         return [plain(one) for one in value]
-    if hasattr(value, "timestamp"):
-        return round(value.timestamp() * 1000)
-    return value
+    if value is None or isinstance(value, (str, int, float)):
+        return value
+    return str(value)  # a date, say, of a table file

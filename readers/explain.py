@@ -16,7 +16,7 @@ import numpy as np
 
 from logwright.codec import registry
 from logwright.codec.base import Codec, Explains, Frames, Window
-from logwright.codec.explain import Explainer, Focus, Node, stretch
+from logwright.codec.explain import UNEXPLAINED, Explainer, Focus, Node, stretch
 from logwright.codec.fault import Fault, NotFoundError, UnreadableError, UnsupportedError, UsageError
 from logwright.codec.layout import Part, Role
 from logwright.codec.option import parse_int
@@ -118,6 +118,23 @@ def _positive(places: tuple[int, ...], text: object) -> tuple[int, ...]:
     return places
 
 
+def _there(nodes: Sequence[Node], place: tuple[int, ...], path: str | None) -> None:
+    """Raises `UsageError` where nothing is packed at a place, or fewer bytes."""
+    around, within = place[0], place[1]
+    here = [one for node in nodes for one in node.walk() if one.start == around and one.end > around]
+    spaces = [one.space for one in here if one.space is not None]
+    damaged = any(one.problem or one.broken or one.kind == UNEXPLAINED for one in here)
+    if not spaces and not (damaged and len(place) == 2):
+        raise UsageError(f"nothing is packed at byte {around}", path=path)
+    if len(place) > 2:
+        _there(spaces[0].nodes, place[1:], path)
+    elif spaces and within >= len(spaces[0].data):
+        raise UsageError(
+            f"there is no byte {within} in what is packed at {around}: that has {len(spaces[0].data)}",
+            path=path,
+        )
+
+
 def spell(places: Sequence[int]) -> str:
     """The mirror of `address`."""
     return "".join(f"@{one}" for one in places[:-1]) + ("+" if len(places) > 1 else "") + str(places[-1])
@@ -150,7 +167,7 @@ def _of_directory(target: DirectoryTarget, wish: Wish) -> Explained:
         raise UsageError(
             "a byte is asked for of a directory",
             path=target.path,
-            advice=f"Name one of its files ({', '.join(some)}), or say where=, fault=",
+            advice=f"Name one of its files ({', '.join(some)}), or say where or fault (--where, --fault)",
         )
     files = _files(target, wish)
     for i, (name, codec) in enumerate(files):
@@ -377,7 +394,10 @@ class _Opened:
             chosen += [piece for piece in made if piece.stop > place[0]]
             if len(chosen) >= (wish.limit or 1):
                 break
-        return self._finished(chosen[: wish.limit or 1], wish, place)
+        found = self._finished(chosen[: wish.limit or 1], wish, place)
+        if len(place) > 1 and found.pieces:
+            _there(found.pieces[0].nodes, place, self.source.path)
+        return found
 
     def around(self, fault: Fault, wish: Wish) -> Explained:
         """The pieces that a fault touches."""

@@ -210,7 +210,7 @@ def _groups(given: Given) -> list[list[Any]]:
 
 _TOKEN = re.compile(
     r"""\s*(?P<column>\w+)\s*(?P<op>==|=|!=|<=|>=|<|>|\bnot\s+in\b|\bin\b)\s*
-        (?P<value>\((?:[^()"']|"[^"]*"|'[^']*')*\)|"[^"]*"|'[^']*'|[^\s()"']+)\s*""",
+        (?P<value>\((?:[^()"']|"[^"]*"|'[^']*')*\)|"[^"]*"|'[^']*'|[^\s()"'=<>!][^\s()"']*)\s*""",
     re.VERBOSE | re.IGNORECASE,
 )
 _JOIN = re.compile(r"(and|or)\b", re.IGNORECASE)

@@ -29,6 +29,7 @@ from logwright.codec.option import Option, Options
 from logwright.codec.table import Table
 from logwright.readers import filter as filters
 from logwright.readers.copies import copies_of
+from logwright.readers.crew import ALONE, Crew
 from logwright.readers.plan import task_of
 from logwright.readers.report import Report
 from logwright.readers.resolve import DirectoryTarget
@@ -74,13 +75,14 @@ class Ranged:
         filter: filters.Filter | None = None,
         limit: int | None = None,
         window: int = WINDOW,
+        crew: Crew = ALONE,
     ) -> Iterator[pa.RecordBatch]:
         own = filters.Filter([(self.column, ">=", self.low), (self.column, "<", self.high)], self.table)
         both = own if filter is None else filter.also(own)
         task = self.task
         if task.real != task.path and not is_remote(task.real) and not os.path.exists(task.real):
             task = replace(task, real=task.path)  # a writer has put it in its place since
-        return task.rows(columns, report, mode=mode, filter=both, limit=limit, window=window)
+        return task.rows(columns, report, mode=mode, filter=both, limit=limit, window=window, crew=crew)
 
     def split(self, max_bytes: int) -> Sequence[Ranged]:
         return [replace(self, task=one) for one in self.task.split(max_bytes)]

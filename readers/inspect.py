@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from logwright.codec import registry
 from logwright.codec.fault import Fault, UnreadableError
 from logwright.codec.layout import Entry, Listing, TellsFacts
 from logwright.readers.listing import Directory
@@ -55,6 +56,29 @@ def _directory(target: DirectoryTarget) -> dict[str, Any]:
         ],
         "notes": list(target.directory.notes()),
         "views": list(layout.views),
+    }
+
+
+def several(path: str, targets: Sequence[DirectoryTarget]) -> dict[str, Any]:
+    """What directories that are named as one are, each in short: by names and sizes of files alone."""
+    names = sorted({target.layout.name for target in targets})
+    gathering = next((one for one in registry.gatherings() if one.of in names), None)
+    return {
+        "path": path,
+        "kind": "directories",
+        "codec": ", ".join(names) if gathering is None else gathering.name,
+        "title": f"{len(targets)} directories" if gathering is None else gathering.title,
+        "live": next((one for one in (True, False) if one in [target.live for target in targets]), None),
+        "bytes": sum(file.size for target in targets for file in target.plan.files),
+        "directories": [
+            {
+                "path": target.path,
+                "codec": target.layout.name,
+                "bytes": sum(file.size for file in target.plan.files),
+                "facts": dict(target.plan.facts),
+            }
+            for target in targets
+        ],
     }
 
 

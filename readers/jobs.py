@@ -23,8 +23,9 @@ _SIZE = struct.Struct(">Q")
 _START = "import pickle,sys; sys.path[:] = pickle.load(sys.stdin.buffer); from logwright.readers.jobs import serve; serve()"
 
 
-def run(work: Sequence[Callable[[], Any]], jobs: int) -> Iterator[Any]:
-    """What each piece of work returns, in order. A piece is picklable and stands on its own.
+def run(work: Sequence[Callable[[], Any]], jobs: int, ahead: int | None = None) -> Iterator[Any]:
+    """What each piece of work returns, in order. A piece is picklable and stands on its own. No piece is begun that is `ahead` or
+    more behind the one that is waited for: results are held until they are asked for.
 
     Raises what a piece raised, the first in order; `LogwrightError` where a worker ended.
     """
@@ -32,7 +33,7 @@ def run(work: Sequence[Callable[[], Any]], jobs: int) -> Iterator[Any]:
         for piece in work:
             yield piece()
         return
-    shared = _Shared(work)
+    shared = _Shared(work, ahead)
     workers = [_Worker(shared) for _ in range(min(jobs, len(work)))]
     try:
         for worker in workers:
@@ -48,15 +49,19 @@ def run(work: Sequence[Callable[[], Any]], jobs: int) -> Iterator[Any]:
 class _Shared:
     """The work, who is at which piece, and what came of it."""
 
-    def __init__(self, work: Sequence[Callable[[], Any]]) -> None:
-        self.work = work
+    def __init__(self, work: Sequence[Callable[[], Any]], ahead: int | None = None) -> None:
+        self.work, self.ahead = work, len(work) if ahead is None else ahead
         self.stopped = False
         self._next = 0
+        self._given = 0
+        """So many results were asked for."""
         self._done: dict[int, tuple[bool, Any]] = {}
         self._news = threading.Condition()
 
     def take(self) -> int | None:
         with self._news:
+            while not self.stopped and self._given + self.ahead <= self._next < len(self.work):
+                self._news.wait(0.5)
             if self.stopped or self._next >= len(self.work):
                 return None
             self._next += 1
@@ -73,6 +78,8 @@ class _Shared:
                 # With a limit, so that the main thread hears of Ctrl-C.
                 self._news.wait(0.5)
             fine, result = self._done.pop(i)
+            self._given = i + 1
+            self._news.notify_all()
         if not fine:
             raise result
         return result

@@ -19,6 +19,7 @@ import functools
 import itertools
 import os
 import re
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -92,8 +93,11 @@ class Regions:
 
     def first(self, offset: int, stop: int) -> Region | None:
         """The first one that has bytes in `[offset, stop)`."""
-        at = bisect.bisect_right(self._all, offset, key=lambda region: region.stop)
-        found = self._all[at] if at < len(self._all) else None
+        known = self._all
+        if not known:
+            return None
+        at = bisect.bisect_right(known, offset, key=lambda region: region.stop)
+        found = known[at] if at < len(known) else None
         return found if found is not None and found.offset < stop and offset < stop else None
 
     def add(self, offset: int, stop: int, why: str) -> None:
@@ -115,7 +119,8 @@ class Regions:
         whole = self._all[low:high]
         offset = min([new.offset, *(one.offset for one in whole)])
         stop = max([new.stop, *(one.stop for one in whole)])
-        self._all[low:high] = [Region(offset, stop, new.why)]
+        # A new list: another thread may be looking at the one that there is.
+        self._all = [*self._all[:low], Region(offset, stop, new.why), *self._all[high:]]
 
 
 @dataclass
@@ -126,17 +131,25 @@ class Memory:
     failed: int = 0
     skip: int = _SKIP
     since: float = field(default_factory=time.monotonic)
+    lock: Any = field(default_factory=threading.RLock)
+    """Held while it is found out what a disk can still read: one thread at a time adds to what is known."""
 
 
 _memories: dict[tuple[int, ...], Memory] = {}
+_lock = threading.Lock()
 
 
 def memory(status: os.stat_result) -> Memory:
     """What is known of a file, by its identity, size and time of change."""
     now = time.monotonic()
-    for key in [key for key, one in _memories.items() if now - one.since > _FORGET]:
-        del _memories[key]
-    return _memories.setdefault((status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns), Memory())
+    with _lock:
+        while _memories:  # the oldest come first: not all are looked at for each file that is opened
+            key, oldest = next(iter(_memories.items()))
+            if now - oldest.since <= _FORGET:
+                break
+            del _memories[key]
+        identity = status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+        return _memories.setdefault(identity, Memory())
 
 
 def forget() -> None:
@@ -155,6 +168,8 @@ class Rescue:
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Rescue:
         """From all options that were given; those of others are left out. Raises `UsageError`."""
+        if not given:
+            return STANDARD
         names = {fold(option.name) for option in OPTIONS}
         options = Options(OPTIONS, {name: value for name, value in given.items() if fold(name) in names})
         return cls(options["read.errors"], options["read.retries"], options["ddrescue.map"])
@@ -238,7 +253,8 @@ class Rescuer:
             if error is None:
                 return out[:done]
         assert error is not None
-        return out[: self._pieces(out.data, offset, done, error)]
+        with self._known.lock:
+            return out[: self._pieces(out.data, offset, done, error)]
 
     def _first(self, offset: int, stop: int) -> Region | None:
         """The first known region with bytes in `[offset, stop)`."""

@@ -15,8 +15,8 @@ from typing import Any
 from logwright.codec import registry
 from logwright.codec.base import Codec, Match
 from logwright.codec.fault import AccessError, LogwrightError, NotFoundError, UsageError
-from logwright.codec.layout import Advises, Layout, Plan
-from logwright.codec.option import Option, Options, parse_choice, word
+from logwright.codec.layout import Advises, Configuration, Gathering, Layout, Plan
+from logwright.codec.option import Option, Options, fold, parse_choice, word
 from logwright.readers.listing import Directory, open_listing
 from logwright.readers.live import held
 from logwright.readers.rescue import OPTIONS as RESCUE_OPTIONS
@@ -33,6 +33,8 @@ from logwright.readers.source import (
 )
 from logwright.readers.task import known_options
 
+_CONFIGURATION = 1 << 20
+"""Configuration files are not longer."""
 HEAD = 4096
 """So many first bytes are looked at to recognise a file."""
 Path = str | os.PathLike[str]
@@ -112,11 +114,16 @@ def kind(target: Target) -> str:
 
 
 def detect(path: Path) -> str | None:
-    """The name of the codec of a file, or of the layout of a directory; None when it is none that we know."""
+    """The name of the codec of a file, of the layout of a directory, or of what holds several directories, which a system's
+    configuration file stands for; None when it is none that we know."""
     text = expand(path)[0]
     if text != STDIN and _is_directory(text):
-        layout = registry.detect_layout(open_listing(text))
-        return None if layout is None else layout.name
+        listing = open_listing(text)
+        found = registry.detect_layout(listing) or registry.gathering(listing)
+        return None if found is None else found.name
+    if configuration(text) is not None:
+        kinds = [kind(one) for one in resolve(text, passed=[])]
+        return next((one.name for one in registry.gatherings() if one.of in kinds), kinds[0])
     with open_source(text) as source:
         codec = registry.detect(_name(text), patched(source, 0, HEAD)[0].tobytes())
     return None if codec is None else codec.name
@@ -128,20 +135,96 @@ def resolve(
     options: Mapping[str, Any] | None = None,
     *,
     passed: list[str] | None = None,
+    gathered: bool = False,
 ) -> list[Target]:
     """What lies there: a file, a directory, a list of them, a glob, a URI, "-" for standard input.
 
-    With `passed`, a directory that is none itself stands for all in it that we know (a log directory for its partitions); what
-    was passed over is put there, in sentences. Raises `NotFoundError`, `AccessError`, `UsageError` when it is none that we know,
-    or not what `codec` says.
+    With `passed`, a directory that is none itself stands for all in it that we know (a log directory for its partitions), and a
+    system's configuration file for the directories that it names; what was passed over is put there, in sentences. Without it such a
+    file stands for what it names where that is one thing. `gathered`:
+    only a directory that is known to hold several (`codec.layout.Gathering`) stands for these, and not for files beside them.
+    Raises `NotFoundError`, `AccessError`, `UsageError` when it is none that we know, or not what `codec` says.
     """
-    wanted, layout = _named(codec)
+    gathering = None
+    if passed is not None:
+        gathering = next((one for one in registry.gatherings() if one.name == codec), None)
+    wanted, layout = _named(codec if gathering is None else gathering.of)
     targets: list[Target] = []
     for one in expand(path):
-        below = None if passed is None else _below(one, wanted, layout, dict(options or {}), passed)
+        said = None if wanted is not None else configuration(one)
+        if said is not None:
+            targets += _configured(one, said, layout, options or {}, passed)
+            continue
+        below: list[Target] = []
+        if passed is not None and (not gathered or _gathers(one, gathering)):
+            below = _below(one, wanted, layout, dict(options or {}), passed)
+            below = [each for each in below if not gathered or isinstance(each, DirectoryTarget)]
         targets += below or [_target(one, wanted, layout, dict(options or {}))]
     _check_options(targets, options or {})
     return targets
+
+
+def _configured(
+    path: str,
+    said: Configuration,
+    layout: Layout | None,
+    options: Mapping[str, Any],
+    passed: list[str] | None,
+) -> list[Target]:
+    """All that lies in the directories of a configuration: one thing where nothing may be passed over. Its options hold where none are
+    given."""
+    places = ", ".join(said.directories)
+    if passed is None:
+        several = _configured(path, said, layout, options, [])
+        if len(several) == 1:
+            return several
+        raise UsageError(
+            f"this is the configuration of {said.system}, which says that the data is in {places}: {len(several)} directories that we "
+            "know",
+            path=path,
+            advice=f"Name what is meant of that, like {several[0].path}",
+        )
+    known = {fold(name) for name in options}
+    given = {name: value for name, value in said.options.items() if fold(name) not in known} | dict(options)
+    targets: list[Target] = []
+    for place in said.directories:
+        below = [
+            one for one in _below(place, None, layout, given, passed) if isinstance(one, DirectoryTarget)
+        ]
+        if not below and _is_directory(place) and registry.detect_layout(open_listing(place)) is not None:
+            below = [_directory(place, None, layout, given)]
+        if not below:
+            passed.append(f"{place} holds nothing that we know")
+        targets += below
+    if not targets:
+        raise UsageError(f"nothing that we know is in {places}, which this configuration names", path=path)
+    return targets
+
+
+def configuration(path: str) -> Configuration | None:
+    """What a file says, when it is the configuration of a system."""
+    name = _name(path)
+    if (
+        path == STDIN
+        or is_remote(path)
+        or not registry.may_configure(name)
+        or not os.path.isfile(local_path(path))
+    ):
+        return None
+    with open_source(path) as source:
+        data = source.pread(0, _CONFIGURATION).tobytes()
+    try:
+        return registry.configuration(name, data)
+    except UsageError as error:
+        error.path = path
+        raise
+
+
+def _gathers(path: str, wanted: Gathering | None) -> bool:
+    """Whether a path is that of a directory which holds several of a layout; of one that is asked for anything may be."""
+    if path == STDIN or not _is_directory(path):
+        return False
+    return wanted is not None or registry.gathering(open_listing(path)) is not None
 
 
 def expand(path: Path | Sequence[Path]) -> list[str]:
@@ -255,7 +338,7 @@ def _file(
             raise UsageError(
                 f"this file {what}",
                 path=path,
-                advice="Say what it is with codec=, one of: "
+                advice="Say what it is with codec (--codec), one of: "
                 + ", ".join(codec.name for codec in registry.codecs()),
             )
         return FileTarget(path, found, options, source, _around(path, found))

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from logwright.codec.predict import Predicts, Serves
+from logwright.readers.crew import ALONE, Crew
 from logwright.readers.filter import Filter
 from logwright.readers.report import Report
 from logwright.readers.resolve import DirectoryTarget, resolve
@@ -57,6 +58,7 @@ class Served:
         filter: Filter | None = None,
         limit: int | None = None,
         window: int = WINDOW,
+        crew: Crew = ALONE,
     ) -> Iterator[pa.RecordBatch]:
         wanted = tuple(dict.fromkeys((*columns, *(filter.columns if filter is not None else ()))))
         for task in self.files:

@@ -21,10 +21,11 @@ import pyarrow as pa
 from logwright.codec.base import Codec, Decoded, Window
 from logwright.codec.fault import DamageError, Fault, LogwrightError, Severity, UsageError
 from logwright.codec.table import Table
+from logwright.readers.crew import ALONE, Crew
 from logwright.readers.filter import Filter
 from logwright.readers.report import FileReport
 from logwright.readers.source import Source, patched
-from logwright.readers.walk import WINDOW, Hole, Stretch, Walk
+from logwright.readers.walk import WINDOW, Hole, Stretch, Walk, weight
 
 RECORD_LIMIT = 64 << 10
 """So many bytes of a damaged region go into `_corrupt_record`."""
@@ -76,15 +77,17 @@ def stream(
     limit: int | None = None,
     window: int = WINDOW,
     aside: Callable[[pa.RecordBatch], None] | None = None,
+    crew: Crew = ALONE,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of `[start, stop)` of a file, at most `limit`, in batches of `output_schema`.
 
     With `aside` the rows of damaged regions go there, in batches of that schema, and the others have the columns alone.
 
-    `start` must be a place where a frame starts (0, or one that `split` gave). Raises `DamageError` in mode `FAILFAST`.
+    `start` must be a place where a frame starts (0, or one that `split` gave). In a long file the crew looks for frames ahead of the
+    decoding. Raises `DamageError` in mode `FAILFAST`.
     """
     return _Stream(
-        source, codec, table, columns, context, report, mode, start, stop, filter, limit, window, aside
+        source, codec, table, columns, context, report, mode, start, stop, filter, limit, window, aside, crew
     ).run()
 
 
@@ -131,6 +134,7 @@ class _Stream:
         limit: int | None,
         window: int,
         aside: Callable[[pa.RecordBatch], None] | None,
+        crew: Crew,
     ) -> None:
         self.source, self.codec, self.table, self.columns = source, codec, table, tuple(columns)
         self.context, self.report, self.mode, self.filter = context, report, mode, filter
@@ -142,6 +146,9 @@ class _Stream:
             tuple(dict.fromkeys((*columns, *(filter.columns if filter else ())))) or self._cheapest()
         )
         self.walk = Walk(source, codec, context, start=start, stop=stop, step=window)
+        self._crew = crew
+        self._hole_end = start
+        """Damage goes up to there."""
         self.frames = 0
 
     def run(self) -> Iterator[pa.RecordBatch]:
@@ -172,10 +179,10 @@ class _Stream:
         """What the walk finds. Where damage gives no rows the stretches of one window become one: each call of a codec has its price,
         and between a thousand damaged places the frames are few."""
         if self.mode in (Mode.FAILFAST, Mode.PERMISSIVE):
-            yield from self.walk
+            yield from self._walked()
             return
         held: list[Stretch] = []
-        for found in self.walk:
+        for found in self._walked():
             if isinstance(found, Hole):
                 yield found
                 continue
@@ -185,6 +192,10 @@ class _Stream:
             held.append(found)
         if held:
             yield _joined(held)
+
+    def _walked(self) -> Iterator[Stretch | Hole]:
+        long = self.left is None and self.walk.end - self.walk.start > 2 * WINDOW
+        return self._crew.each([lambda: iter(self.walk)], weight, helped=long)
 
     def _cheapest(self) -> tuple[str, ...]:
         columns = self.codec.tables[self.table].columns
@@ -262,7 +273,7 @@ class _Stream:
         self.report.add(hole.fault, damaged=True)
         if not hole.tail:
             # Its bytes are among the frames: they are not at the end, also where nothing good follows.
-            self.walk.covered = max(self.walk.covered, hole.fault.offset + hole.fault.length)
+            self._hole_end = max(self._hole_end, hole.fault.offset + hole.fault.length)
         if self._error([hole.fault]):
             raise DamageError.of(hole.fault, self.source.path)
         yield from self._corrupt(hole.fault, None, raw=not hole.tail)
@@ -321,7 +332,7 @@ class _Stream:
 
     def _tail(self) -> tuple[bytes, int]:
         """What no frame covers at the end, and how many zero bytes follow it."""
-        start = self.walk.covered
+        start = max(self.walk.covered, self._hole_end)
         at = self.walk.size
         while at > start:
             low = max(start, at - WINDOW)

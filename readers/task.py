@@ -3,9 +3,11 @@ another process can run it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from functools import lru_cache, partial
+from itertools import groupby
+from typing import Any, Protocol, cast
 
 import pyarrow as pa
 
@@ -13,6 +15,8 @@ from logwright.codec import registry
 from logwright.codec.base import Codec
 from logwright.codec.fault import DamageError, Fault, Severity
 from logwright.codec.option import Option, Options, fold
+from logwright.readers import jobs as _jobs
+from logwright.readers.crew import ALONE, Crew, usable
 from logwright.readers.filter import Filter
 from logwright.readers.report import Report
 from logwright.readers.rescue import Rescue
@@ -20,6 +24,11 @@ from logwright.readers.source import Source, open_source
 from logwright.readers.split import split
 from logwright.readers.stream import Mode, stream
 from logwright.readers.walk import WINDOW
+
+PIECE = 16 << 20
+"""Bytes of a file that another process reads at a time; smaller files are read several at a time by threads."""
+FEW = 4 << 20
+"""Fewer bytes are read sooner than threads help."""
 
 
 class Work(Protocol):
@@ -49,8 +58,9 @@ class Work(Protocol):
         filter: Filter | None = None,
         limit: int | None = None,
         window: int = WINDOW,
+        crew: Crew = ALONE,
     ) -> Iterator[pa.RecordBatch]:
-        """Its rows, in batches of `stream.output_schema`."""
+        """Its rows, in batches of `stream.output_schema`. The crew may read ahead."""
         ...
 
     def split(self, max_bytes: int) -> Sequence[Work]:
@@ -106,7 +116,8 @@ class Task:
         filter: Filter | None = None,
         limit: int | None = None,
         window: int = WINDOW,
-        aside: Any = None,
+        crew: Crew = ALONE,
+        aside: Callable[[pa.RecordBatch], None] | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """`aside` as in `stream`."""
         if filter is not None and filter.skips(self.bounds):
@@ -128,6 +139,7 @@ class Task:
                 limit=limit,
                 window=window,
                 aside=aside,
+                crew=crew,
             )
         finally:
             if self.source is None:
@@ -163,15 +175,139 @@ def run(
     filter: Filter | None = None,
     limit: int | None = None,
     window: int = WINDOW,
+    crew: Crew = ALONE,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of tasks, one after the other."""
-    for task in tasks:
-        if limit == 0:
-            return
-        for batch in task.rows(columns, report, mode=mode, filter=filter, limit=limit, window=window):
+    whole = limit is None
+    for files, some in groupby(tasks, lambda task: isinstance(task, Task)):
+        if files and whole:
+            errands = [Errand(task, filter, report) for task in some if isinstance(task, Task)]
+            yield from carry_out(errands, columns, mode, window, crew)
+            continue
+        for task in some:
+            if limit == 0:
+                return
+            for batch in task.rows(
+                columns, report, mode=mode, filter=filter, limit=limit, window=window, crew=crew
+            ):
+                if limit is not None:
+                    limit -= batch.num_rows
+                yield batch
+
+
+@dataclass(frozen=True)
+class Errand:
+    """A file to be read: of which rows, where what is met is noted, and where the rows of damaged regions go, if not among the others."""
+
+    task: Task
+    filter: Filter | None
+    report: Report
+    aside: Callable[[pa.RecordBatch], None] | None = None
+
+
+def carry_out(
+    errands: Sequence[Errand], columns: Sequence[str], mode: Mode, window: int, crew: Crew
+) -> Iterator[pa.RecordBatch]:
+    """The rows of files, one after the other. Small files are read several at a time."""
+    for small, some in groupby(errands, lambda one: one.task.length is not None and one.task.length <= PIECE):
+        group = list(some)
+        if small and len(group) > 1 and crew.threads > 1:
+            for found in crew.each([partial(_apart, one, columns, mode, window) for one in group], _weight):
+                if isinstance(found, pa.RecordBatch):
+                    yield found
+                else:
+                    found()
+            continue
+        for one in group:
+            yield from one.task.rows(
+                columns, one.report, mode=mode, filter=one.filter, window=window, crew=crew, aside=one.aside
+            )
+
+
+def _apart(
+    errand: Errand, columns: Sequence[str], mode: Mode, window: int
+) -> Iterator[pa.RecordBatch | Callable[[], object]]:
+    """The rows of a file that another thread may read, and between them what the caller is to do about what was met."""
+    part = Report(errand.report.path, max_faults=errand.report.max_faults)
+    damaged: list[pa.RecordBatch] = []
+    aside = None if errand.aside is None else damaged.append
+    try:
+        for batch in errand.task.rows(
+            columns, part, mode=mode, filter=errand.filter, window=window, aside=aside
+        ):
+            yield from _put_aside(errand, damaged)
+            yield batch
+        yield from _put_aside(errand, damaged)
+    except Exception:
+        yield partial(errand.report.merge, part)
+        raise
+    yield partial(errand.report.merge, part)
+
+
+def _put_aside(errand: Errand, damaged: list[pa.RecordBatch]) -> Iterator[Callable[[], object]]:
+    for row in damaged:
+        assert errand.aside is not None
+        yield partial(errand.aside, row)
+    damaged.clear()
+
+
+def _weight(found: pa.RecordBatch | Callable[[], object]) -> int:
+    return found.nbytes if isinstance(found, pa.RecordBatch) else 0
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """Work for another process."""
+
+    task: Work
+    columns: Sequence[str]
+    mode: Mode
+    filter: Filter | None
+    limit: int | None
+    max_faults: int
+
+    def __call__(self) -> tuple[list[pa.RecordBatch], Report]:
+        report = Report(self.task.path, max_faults=self.max_faults)
+        batches = run([self.task], self.columns, report, mode=self.mode, filter=self.filter, limit=self.limit)
+        return list(batches), report
+
+
+def run_shared(
+    tasks: Sequence[Work],
+    columns: Sequence[str],
+    report: Report,
+    jobs: int,
+    *,
+    mode: Mode = Mode.FAILFAST,
+    filter: Filter | None = None,
+    limit: int | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """As `run`, by so many processes: the same rows in the same order. Twice as many pieces are held at a time. What is open already,
+    like standard input, is read by one, of as many threads as are of use."""
+    if jobs < 2 or limit == 0 or any(file.source is not None for task in tasks for file in task.files):
+        known = [task.length for task in tasks]
+        few = None not in known and sum(length or 0 for length in known) < FEW
+        # What is wanted with a limit comes soon, and the rest not at all.
+        with Crew(1 if few or limit is not None else usable()) as crew:
+            yield from run(tasks, columns, report, mode=mode, filter=filter, limit=limit, crew=crew)
+        return
+    wanted = [
+        task
+        for task in tasks
+        if filter is None or not isinstance(task, Task) or not filter.skips(task.bounds)
+    ]
+    pieces = [
+        _Piece(task, columns, mode, filter, limit, report.max_faults) for task in split_tasks(wanted, PIECE)
+    ]
+    for batches, part in _jobs.run(pieces, jobs, 2 * jobs):
+        report.merge(part)
+        for batch in batches:
             if limit is not None:
+                batch = batch.slice(0, limit)
                 limit -= batch.num_rows
             yield batch
+            if limit == 0:
+                return
 
 
 def note(faults: Sequence[tuple[str, Fault]], report: Report, mode: Mode) -> None:
@@ -194,4 +330,11 @@ def known_options(options: Mapping[str, Any], declared: Sequence[Option]) -> dic
 
 def codec_options(codec: Codec, given: Mapping[str, Any]) -> Options:
     """A codec's options from all that were given; those of others are left out."""
+    if not given:
+        return _defaults(cast(Hashable, codec))
     return Options(codec.options, known_options(given, codec.options))
+
+
+@lru_cache(maxsize=64)
+def _defaults(codec: Hashable) -> Options:
+    return Options(cast(Codec, codec).options)

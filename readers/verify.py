@@ -7,13 +7,15 @@ the real system would do with it is asked for where that was wanted, and where s
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import partial
+from itertools import groupby
 from typing import Any
 
 from logwright.codec import registry
-from logwright.codec.base import Codec, Frames, Window
+from logwright.codec.base import Codec
 from logwright.codec.fault import (
     AccessError,
     Fault,
@@ -29,12 +31,13 @@ from logwright.codec.layout import Advises, Checker, Checks, PlannedFile, Role
 from logwright.codec.mending import Repairs
 from logwright.codec.predict import Predicts
 from logwright.readers import jobs as _jobs
+from logwright.readers.crew import ALONE, Crew, usable
 from logwright.readers.report import FileReport, Report
 from logwright.readers.resolve import DirectoryTarget, FileTarget, Target, kind, resolve
 from logwright.readers.source import STDIN, Source
 from logwright.readers.stream import named
-from logwright.readers.task import codec_options
-from logwright.readers.walk import Hole, Stretch, Walk
+from logwright.readers.task import FEW, PIECE, codec_options
+from logwright.readers.walk import WINDOW, Hole, Stretch, Walk, weight
 
 _SMALL = 64 << 20
 """A directory with fewer bytes is one piece of work for several processes, in a larger one each file is."""
@@ -106,8 +109,9 @@ def verify(
     if jobs > 1:
         _shared(targets, parts, wish, jobs, alone, meter)
     else:
-        for target, part in zip(targets, parts, strict=True):
-            _one(target, part, wish, alone, meter)
+        with Crew(1 if 0 < meter.total < FEW else usable()) as crew:
+            for target, part in zip(targets, parts, strict=True):
+                _one(target, part, wish, alone, meter, crew)
     return report
 
 
@@ -120,14 +124,16 @@ def _report(target: Target, wish: Wish) -> Report:
     return Report(target.path, kind(target), max_faults=wish.max_faults)
 
 
-def _one(target: Target, report: Report, wish: Wish, alone: bool, meter: Meter | None = None) -> Report:
+def _one(
+    target: Target, report: Report, wish: Wish, alone: bool, meter: Meter | None = None, crew: Crew = ALONE
+) -> Report:
     """One target, whole. What keeps it from being read is raised where it is alone, else noted."""
     meter = meter or Meter()
     try:
         if isinstance(target, FileTarget):
-            _lone(target, report, wish, meter)
+            _lone(target, report, wish, meter, crew)
         else:
-            _directory(target, report, wish, meter)
+            _directory(target, report, wish, meter, crew)
     except LogwrightError as error:
         if alone:
             raise
@@ -142,22 +148,31 @@ def _failed(target: Target, report: Report, error: LogwrightError) -> None:
     entry.add(_unread(error, kind(target), error.offset or 0, 0))
 
 
-def _lone(target: FileTarget, report: Report, wish: Wish, meter: Meter) -> None:
+def _lone(target: FileTarget, report: Report, wish: Wish, meter: Meter, crew: Crew) -> None:
     source = target.open()
     try:
         entry = report.file(target.path, target.codec.name)
         meter.total += source.size
-        _walk(source, target.codec, target.options, target.hints, entry, wish.depth, meter)
+        walked = _walked(source, target.codec, target.options, target.hints, entry, wish.depth, crew)
+        for size, _ in _reached(walked):
+            meter.add(size)
     finally:
         if target.source is None:
             source.close()
 
 
-def _directory(target: DirectoryTarget, report: Report, wish: Wish, meter: Meter) -> None:
+def _directory(target: DirectoryTarget, report: Report, wish: Wish, meter: Meter, crew: Crew) -> None:
     checker = _checker(target, wish)
     _begin(target, report)
-    for file in _files(target):
-        _take(report, look(target, file, wish, checker, meter))
+    for small, some in groupby(_files(target), lambda file: file.size <= PIECE):
+        files = list(some)
+        if small and len(files) > 1:
+            ahead = crew.each([partial(_looking, target, file, wish) for file in files], _weight)
+            for file in files:
+                _take(report, _seen(ahead, target, file, checker, meter))
+        else:
+            for file in files:
+                _take(report, _seen(_looking(target, file, wish, crew), target, file, checker, meter))
     _end(target, report, wish, [] if checker is None else list(checker.finish()))
 
 
@@ -223,42 +238,81 @@ def _end(target: DirectoryTarget, report: Report, wish: Wish, checked: Sequence[
                 report.notes.append(f"what the system would do with it can't be told: {error.message}")
 
 
+_UNREAD = (UnsupportedError, AccessError, NotFoundError, StorageError)
+"""What keeps a file from being read is noted: the others are looked at all the same."""
+
+
 def look(
-    target: DirectoryTarget,
-    file: PlannedFile,
-    wish: Wish,
-    checker: Checker | None = None,
-    meter: Meter | None = None,
+    target: DirectoryTarget, file: PlannedFile, wish: Wish, checker: Checker | None = None
 ) -> FileReport:
-    """One file of a directory. What keeps it from being read is noted: the others are looked at all the same."""
+    """One file of a directory."""
+    return _seen(_looking(target, file, wish), target, file, checker, Meter())
+
+
+def _looking(
+    target: DirectoryTarget, file: PlannedFile, wish: Wish, crew: Crew = ALONE
+) -> Iterator[Stretch | FileReport]:
+    """What there is in one file of a directory, and at last what is to be said of it."""
     assert file.codec is not None
     codec = registry.get(file.codec)
     entry = FileReport(file.name, codec.name, max_faults=wish.max_faults, primary=file.role is Role.PRIMARY)
     hints = target.hints(file.hints)
     if wish.clean is not None and "clean" in hints:
         hints["clean"] = wish.clean
-    add = None if checker is None or not entry.primary else _Feed(checker, file)
     try:
         with target.directory.open(file.name) as source:
-            _walk(source, codec, target.options, hints, entry, wish.depth, meter or Meter(), add)
-    except (UnsupportedError, AccessError, NotFoundError, StorageError) as error:
-        fault = _unread(error, codec.name, error.offset or 0, max(0, file.size - (error.offset or 0)))
-        entry.unchecked = isinstance(error, UnsupportedError)
-        if isinstance(error, NotFoundError) and target.live:
-            fault = replace(fault, severity=Severity.INFO)
-        entry.add(fault)
-    return entry
+            yield from _walked(source, codec, target.options, hints, entry, wish.depth, crew)
+    except _UNREAD as error:
+        _note_unread(entry, error, target, file)
+    yield entry
 
 
-@dataclass(frozen=True)
-class _Feed:
-    """Gives the frames of a file to what holds the files against each other."""
+def _seen(
+    found: Iterator[Stretch | FileReport],
+    target: DirectoryTarget,
+    file: PlannedFile,
+    checker: Checker | None,
+    meter: Meter,
+) -> FileReport:
+    """The next file of those that are looked at, given to what holds the files against each other."""
+    failed: LogwrightError | None = None
+    if file.role is not Role.PRIMARY:
+        checker = None
+    for size, one in _reached(found):
+        if isinstance(one, FileReport):
+            if failed is not None:
+                _note_unread(one, failed, target, file)
+            return one
+        meter.add(size)
+        if checker is not None and failed is None:
+            try:
+                checker.add(file, one.window, one.frames)
+            except _UNREAD as error:
+                failed = error
+    raise AssertionError(f"nothing is said of {file.name}")
 
-    checker: Checker
-    file: PlannedFile
 
-    def __call__(self, window: Window, frames: Frames) -> None:
-        self.checker.add(self.file, window, frames)
+def _reached(walked: Iterator[Stretch | FileReport]) -> Iterator[tuple[int, Stretch | FileReport]]:
+    """With the number of bytes that each stretch got further."""
+    at = 0
+    for found in walked:
+        place = found.window.offset + found.frames.stop if isinstance(found, Stretch) else at
+        yield place - at, found
+        at = place
+
+
+def _weight(found: Stretch | FileReport) -> int:
+    return weight(found) if isinstance(found, Stretch) else 0
+
+
+def _note_unread(
+    entry: FileReport, error: LogwrightError, target: DirectoryTarget, file: PlannedFile
+) -> None:
+    fault = _unread(error, entry.codec or "", error.offset or 0, max(0, file.size - (error.offset or 0)))
+    entry.unchecked = isinstance(error, UnsupportedError)
+    if isinstance(error, NotFoundError) and target.live:
+        fault = replace(fault, severity=Severity.INFO)
+    entry.add(fault)
 
 
 def _unread(error: LogwrightError, codec: str, offset: int, length: int) -> Fault:
@@ -269,31 +323,28 @@ def _unread(error: LogwrightError, codec: str, offset: int, length: int) -> Faul
     return Fault(codec, offset, length, Kind.LINK, f"can't be read: {error.message}")
 
 
-def _walk(
+def _walked(
     source: Source,
     codec: Codec,
     options: Mapping[str, Any],
     hints: Mapping[str, Any],
     entry: FileReport,
     depth: Depth,
-    meter: Meter,
-    add: Callable[[Window, Frames], None] | None = None,
-) -> None:
+    crew: Crew,
+) -> Iterator[Stretch]:
+    """What is found in a file; what is wrong with it is noted."""
     name = source.path.rstrip("/").rpartition("/")[2]
     context = codec.context(name, codec_options(codec, options), **hints)
     columns = codec.tables["rows"].select(None)
     entry.bytes += source.size
-    at = 0
+    walk = Walk(source, codec, context, check=depth is not Depth.STRUCTURE)
     with named(source):
-        for found in Walk(source, codec, context, check=depth is not Depth.STRUCTURE):
+        for found in crew.each([lambda: iter(walk)], weight, helped=source.size > 2 * WINDOW):
             if isinstance(found, Hole):
                 entry.add(found.fault, damaged=True)
-                continue
-            _frames(found, codec, columns, context, entry, depth)
-            meter.add(found.window.offset + found.frames.stop - at)
-            at = found.window.offset + found.frames.stop
-            if add is not None:
-                add(found.window, found.frames)
+            else:
+                _frames(found, codec, columns, context, entry, depth)
+                yield found
 
 
 def _frames(

@@ -11,9 +11,10 @@ the next frame, and only for that, the codec gets zeros in its place, so that wh
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import lru_cache
+from typing import Any, cast
 
 import numpy as np
 
@@ -57,6 +58,11 @@ class Hole:
     """It reaches to the end of the file, and all of it can be read."""
 
 
+def weight(found: Stretch | Hole) -> int:
+    """Bytes that are kept with it."""
+    return len(found.window.data) if isinstance(found, Stretch) else 0
+
+
 class Walk:
     """Iterate over what is found in `[start, stop)` of a file, which owns the frames that start in it.
 
@@ -83,8 +89,7 @@ class Walk:
         self._window = Window(np.empty(0, np.uint8), start, self.size)
         self._fetched = False
         self._before: Frames | None = None
-        self._teller = codec if isinstance(codec, TellsLoss) else None
-        self._preparer = codec if isinstance(codec, Prepares) else None
+        self._teller, self._preparer = _offers(cast(Hashable, codec))
         # The window ends where the disk can't read; or it has zeros there.
         self._bad: UnreadableError | None = None
         self._patches: list[UnreadableError] = []
@@ -114,10 +119,18 @@ class Walk:
         yield from self._walk()
 
     def _prepare(self) -> None:
-        if self._preparer is not None:
-            self._preparer.prepare(
-                lambda offset, length: patched(self.source, offset, length)[0], self.size, self.context
-            )
+        if self._preparer is None:
+            return
+        if self.start == 0 and self.stop is None and 0 < self.size <= self._step:
+            self._cover(0, self.size)
+        self._preparer.prepare(self._look, self.size, self.context)
+
+    def _look(self, offset: int, length: int) -> Bytes:
+        """Any bytes of the file, for preparation: out of the window where that is all of it."""
+        window = self._window
+        if not self._fetched or self._bad is not None or self._patches or len(window.data) < self.size:
+            return patched(self.source, offset, length)[0]
+        return window.data[offset : offset + max(0, length)]
 
     def _walk(self) -> Iterator[Stretch | Hole]:
         at, need = self.start, 0
@@ -361,6 +374,13 @@ class Walk:
             need = window.offset + len(window.data) - at + 1
             self._step = min(self._step * 2, self._full)
         return end
+
+
+@lru_cache(maxsize=64)
+def _offers(codec: Hashable) -> tuple[TellsLoss | None, Prepares | None]:
+    """What a codec offers besides: to find that out takes longer than to walk over a small file."""
+    teller = codec if isinstance(codec, TellsLoss) else None
+    return teller, codec if isinstance(codec, Prepares) else None
 
 
 def _naming(fault: Fault, met: Iterable[UnreadableError]) -> Fault:

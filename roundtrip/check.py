@@ -140,6 +140,7 @@ class Roundtrip:
         """A line for each file and law."""
         lines = []
         width = max((len(law) for law in LAWS), default=0)
+        wide = max((len(file.path) for file in self.files), default=0)
         for file in self.files:
             if file.error:
                 lines.append(f"{file.path}  could not be checked: {file.error}")
@@ -147,7 +148,7 @@ class Roundtrip:
                 word = {True: "holds", False: "BROKEN", None: "not checked"}[one.holds]
                 part = "" if one.bytes >= file.bytes else f", the first {one.bytes:,} of {file.bytes:,} bytes"
                 more = f": {one.difference}" if one.difference else f" ({SAID[one.law]}{part})"
-                lines.append(f"{file.path}  {one.law.ljust(width)}  {word}{more}")
+                lines.append(f"{file.path.ljust(wide)}  {one.law.ljust(width)}  {word}{more}")
             if file.damaged:
                 count = f"{file.faults:,} fault{'' if file.faults == 1 else 's'}"
                 lines.append(f"{file.path}  DAMAGED  {count}: see `logwright verify`")

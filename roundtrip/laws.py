@@ -149,6 +149,10 @@ def kernel_equals_description(
             values, stop = struct.unpack(data, start, end)
             if rows_of is not None and stop == end:
                 list(rows_of([values]))
+        except reference.Untold as error:
+            if specimen.read().report.faults:
+                raise DamageError(str(error)) from None
+            return Verdict(law, _what(specimen), i, f"{what}: {error}; the kernel reads it", start)
         except ValueError as error:  # that of a description, or of a compressed stream
             # What the description can't read must be a frame whose rows can't be read either.
             lost = specimen.with_bytes(data[start:end]).read().report.faults

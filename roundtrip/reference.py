@@ -171,6 +171,10 @@ def leveldb_manifest(records: Iterable[Mapping[str, Any]]) -> Iterator[dict[str,
             }
 
 
+class Untold(ValueError):
+    """The file is damaged where it says what its frames are: no description tells their rows."""
+
+
 class _Entries(Type):
     """The entries of a block up to its trailer, and nothing where it is no data block: whole keys, from the bytes of the whole file,
     whose footer leads to the index that names the data blocks."""
@@ -180,7 +184,11 @@ class _Entries(Type):
         stored = masked(crc32c(np.frombuffer(bytes(buf[at : end - 4]), np.uint8), 0, end - 4 - at))
         if stored != int.from_bytes(buf[end - 4 : end], "little"):
             raise DescriptionError("the checksum of the block is wrong", at)
-        return (_block_entries(bytes(buf[at : stop + 1])) if at in _data_blocks(bytes(buf)) else []), stop
+        try:
+            data = _data_blocks(bytes(buf))
+        except (ValueError, IndexError) as error:
+            raise Untold(f"what is a data block the index does not say: {error}") from None
+        return (_block_entries(bytes(buf[at : stop + 1])) if at in data else []), stop
 
     def label(self) -> str:
         return "entries"
@@ -205,7 +213,9 @@ def _block_entries(stored: bytes) -> list[tuple[bytes, bytes]]:
     """Keys and values of a block as it is stored, with its type behind it."""
     plain = stored[:-1]
     if stored[-1]:
-        name = {1: "snappy-raw", 2: "zstd"}[stored[-1]]
+        name = {1: "snappy-raw", 2: "zstd"}.get(stored[-1], "")
+        if not name:
+            raise DescriptionError(f"compression {stored[-1]} is unknown", len(stored) - 1)
         plain = decompress(name, np.frombuffer(plain, np.uint8), _LIMIT).tobytes()
     points = int.from_bytes(plain[-4:], "little")
     stop = len(plain) - 4 * (points + 1)

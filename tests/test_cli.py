@@ -141,7 +141,8 @@ def test_what_the_system_would_give(capsys: Out, tmp_path: Path) -> None:
     ):
         run(*words, *how)
         printed[tuple(how)] = [json.loads(line)["offset"] for line in capsys.readouterr().out.splitlines()]
-    wanted = lw.read(case, columns="offset", mode="AS_SYSTEM", clean=False)["offset"].to_pylist()
+    with pytest.warns(lw.DamageWarning, match="loses 4 records"):
+        wanted = lw.read(case, columns="offset", mode="AS_SYSTEM", clean=False)["offset"].to_pylist()
     assert list(printed.values()) == [wanted] * 3
     assert len(wanted) < 100
     run(
@@ -232,6 +233,10 @@ def test_partitions_through_arrow(partition: Path, tmp_path: Path, capsys: Out) 
         (["dump", "{orders}", "--limt", "5"], 2, "unknown option 'limt'. Did you mean --limit?"),
         (["dump", "{orders}", "--log-start-ofset", "5"], 2, "Did you mean 'log.start.offset'?"),
         (["dump", "{orders}", "--zzz", "5"], 2, "`logwright dump --help` lists those of dump itself"),
+        (["dump", "{orders}", "--nope", "5"], 2, "? `logwright dump --help` lists those of dump itself"),
+        (["explain", "{orders}", "--at", "5"], 2, "or say where or fault (--where, --fault)"),
+        (["inspect", "{orders}/../empty"], 2, "Say what it is with codec (--codec), one of: "),
+        (["convert", "{orders}", "{orders}/../there.parquet"], 1, "(--if-exists overwrite) replaces it"),
         (["verify", "{orders}", "--jsn"], 2, "--jsn needs a value. Did you mean --json?"),
         (["dump", "{orders}", "--segment-bytes"], 2, "needs a value"),
         (["dump", "{orders}", "--columns", "ofset"], 2, "Did you mean 'offset'"),
@@ -245,9 +250,11 @@ def test_partitions_through_arrow(partition: Path, tmp_path: Path, capsys: Out) 
 def test_errors_are_one_paragraph(
     partition: Path, capsys: Out, words: list[str], status: int, said: str
 ) -> None:
+    for name in ("empty", "there.parquet"):
+        (partition.parent / name).touch()
     assert run(*[word.format(orders=partition) for word in words]) == status
     shown = capsys.readouterr()
-    assert said in shown.err
+    assert said in " ".join(shown.err.split())
     assert shown.out == ""
     assert "Traceback" not in shown.err
 
@@ -270,6 +277,17 @@ def test_a_broken_pipe_is_quiet(tmp_path: Path) -> None:
     dump.stdout.close()
     assert dump.wait(60) == 0
     assert dump.stderr.read() == b""
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full: it is Linux's")
+def test_where_nothing_can_be_printed(partition: Path) -> None:
+    for words in (["dump", str(partition)], ["inspect", str(partition)]):
+        with open("/dev/full", "wb") as full:
+            done = subprocess.run(
+                [sys.executable, "-m", "logwright", *words], stdout=full, stderr=subprocess.PIPE, check=False
+            )
+        assert done.returncode == 1
+        assert done.stderr.decode().strip() == "error: standard output: No space left on device"
 
 
 def test_standard_input(partition: Path) -> None:

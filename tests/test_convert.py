@@ -318,3 +318,75 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert run("convert", str(source), str(tmp_path / "d" / "orders-0"), "--batch-size", "2k") == 0
     assert "note: view read_uncommitted leaves out control records" in capsys.readouterr().err
     assert run("convert", str(source), str(tmp_path / "d" / "orders-0"), "--batch-size", "2k") == 1
+
+
+def filters(path: Path) -> list[bytes]:
+    frames = lw.read(path, "leveldb.table", view="frames", columns=["kind", "payload"])
+    return [one["payload"] for one in frames.to_pylist() if one["kind"] == "filter"]
+
+
+@pytest.mark.parametrize("bits", [3, 10, 24])
+def test_a_bloom_filter_is_kept(tmp_path: Path, bits: int) -> None:
+    source = tmp_path / "source"
+    rows = {"key": [b"key-%05d" % n for n in range(3000)], "value": [b"v" * 20] * 3000}
+    lw.write(pa.table(rows), source, "leveldb.db", bloom_bits_per_key=bits, compression="none")
+    found = lw.convert(source, tmp_path / "zstd", codec="leveldb.db", compression="zstd")
+    assert f"bloom_bits_per_key is {bits}, as in {source}" in found["notes"]
+    wanted = tmp_path / "wanted"
+    lw.write(pa.table(rows), wanted, "leveldb.db", bloom_bits_per_key=bits, compression="zstd")
+    assert filters(tmp_path / "zstd" / "000002.ldb") == filters(wanted / "000002.ldb") != []
+    assert lw.verify(tmp_path / "zstd").ok
+    found = lw.convert(source / "000002.ldb", tmp_path / "000007.ldb", block_size=1024)
+    assert f"bloom_bits_per_key is {bits}, as in {source / '000002.ldb'}" in found["notes"]
+    assert filters(tmp_path / "000007.ldb") != []
+    for name, option in (("none", 0), ("other", 7)):
+        made = tmp_path / name
+        found = lw.convert(
+            source, made, codec="leveldb.db", compression="zstd", **{"bloom.bits.per.key": option}
+        )
+        assert not any("bloom" in note for note in found["notes"])
+        assert bool(filters(made / "000002.ldb")) == bool(option)
+
+
+def test_where_there_is_no_filter_none_is_made(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    lw.write(pa.table({"key": [b"a"], "value": [b"b"]}), source, "leveldb.db")
+    found = lw.convert(source, tmp_path / "made", codec="leveldb.db", compression="zstd")
+    assert not any("bloom" in note for note in found["notes"])
+    assert filters(tmp_path / "made" / "000002.ldb") == []
+
+
+def test_a_history_as_lines_is_written_again(tmp_path: Path) -> None:
+    source = LEVELDB["deletes_tables"].path / "db"
+    lw.convert(source, tmp_path / "history.jsonl", view="history")
+    assert '"state":' in (tmp_path / "history.jsonl").read_text()
+    lw.convert(tmp_path / "history.jsonl", tmp_path / "again", codec="leveldb.db")
+    assert lw.diff(source, tmp_path / "again").equal
+    assert lw.read(tmp_path / "again", view="history").num_rows > lw.read(source).num_rows
+    (tmp_path / "no.jsonl").write_text('{"key": "a", "stat": "live"}\n')
+    with pytest.raises(lw.UsageError, match="no column 'stat'"):
+        lw.convert(tmp_path / "no.jsonl", tmp_path / "no", codec="leveldb.db")
+
+
+def test_columns_of_the_same_name_that_mean_something_else(tmp_path: Path) -> None:
+    rows = {"key": [b"a", b"b"], "value": [b"x", b"y"], "timestamp": pa.array([5, 6], pa.int64())}
+    lw.write(pa.table(rows), tmp_path / "orders-0", "kafka.partition")
+    # Batches have a sequence too, that of their producer.
+    assert "sequence" in lw.read(tmp_path / "orders-0", columns="*").schema.names
+    lw.convert(tmp_path / "orders-0", tmp_path / "db", codec="leveldb.db")
+    assert lw.read(tmp_path / "db").to_pylist() == [
+        {"key": b"a", "value": b"x", "sequence": 1, "type": "value"},
+        {"key": b"b", "value": b"y", "sequence": 1, "type": "value"},
+    ]
+
+
+def test_only_what_is_so_is_said_of_a_database_in_an_order_of_its_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = LEVELDB["custom_comparator"].path / "db"
+    with pytest.raises(SystemExit) as ended:
+        main(["convert", str(source), str(tmp_path / "made"), "--codec", "leveldb.db"])
+    assert ended.value.code == 0
+    said = capsys.readouterr().err
+    assert "not known here" in said
+    assert "nothing matches" not in said

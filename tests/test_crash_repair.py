@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import pytest
+from boxes import SCRATCH
 from mending_shelf import DAMAGED, FRAMES_CODEC, LAYOUT, PREFIX, SALVAGED, mending
 
 from logwright.codec.fault import LogwrightError, StorageError
@@ -67,7 +68,7 @@ def seen(files: MemoryFileSystem, path: str) -> Files | None:
     """A directory as readers see it; None when it is not there."""
     if files.stat(path) is None:
         return None
-    with tempfile.TemporaryDirectory() as scratch:
+    with tempfile.TemporaryDirectory(dir=SCRATCH) as scratch:
         files.dump(path, scratch)
         directory = open_listing(scratch)
         found = {entry.name: directory.read(entry.name) for entry in directory.entries()}

@@ -26,6 +26,7 @@ from logwright.codec.describe import (
     Bit,
     Bytes,
     DescriptionError,
+    Ends,
     Field,
     Flags,
     Int,
@@ -303,9 +304,30 @@ def test_bytes_of_the_length_that_another_field_says() -> None:
 
 
 def test_a_field_that_ends_where_those_behind_it_begin() -> None:
-    tail = Struct("Tail", Field("front", Bytes(), ends=lambda buf, at, end: end - 2), Field("back", I16BE))
+    tail = Struct(
+        "Tail",
+        Field("front", Bytes(), ends=Ends(lambda buf, at, end: end - 2, "left - 2")),
+        Field("back", I16BE),
+    )
     assert tail.unpack(b"abc\0\5") == ({"front": b"abc", "back": 5}, 5)
     assert tail.places(b"abc\0\5", 0, 5)["front"] == (0, 3, b"abc")
+
+
+def test_items_that_have_a_block_each() -> None:
+    block = Struct("Block", Field("words", Repeated(I16BE, least=2)), Field("filler", Bytes()))
+    file = Struct("File", Field("blocks", Repeated(block, every=5)))
+    data = b"\0\1\0\2x" + b"\0\3\0\4y" + b"\0\5"
+    found = [
+        {"words": [1, 2], "filler": b"x"},
+        {"words": [3, 4], "filler": b"y"},
+        {"words": [5], "filler": b""},
+    ]
+    assert file.unpack(data) == ({"blocks": found}, len(data))
+    assert file.pack({"blocks": found}) == data
+    with pytest.raises(DescriptionError, match=r"blocks/\[1\]/text"):
+        Struct("File", Field("blocks", Repeated(Struct("B", Field("text", Bytes(U8))), every=2))).unpack(
+            b"\1a\2b"
+        )
 
 
 def test_a_checksum_of_what_comes_before_it() -> None:

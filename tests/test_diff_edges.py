@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import datetime
+import json
 import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import logwright as lw
 from logwright.codec.base import Frames, Window
 from logwright.codec.fault import UnreadableError
 from logwright.readers import diff as diffing
-from logwright.readers import diff_fields, diff_frames
-from logwright.readers.difference import Difference, show
+from logwright.readers import diff_fields, diff_frames, diff_rows
+from logwright.readers.difference import Difference, plain, show
 from logwright.readers.resolve import resolve
 from logwright.readers.source import MemorySource
 from logwright.readers.walk import Stretch
@@ -91,7 +94,8 @@ def test_a_disk_that_can_not_read_hides_nothing(tmp_path: Path, monkeypatch: pyt
     def broken(*_: Any) -> Any:
         raise UnreadableError.of(0, 1, "EIO", "x")
 
-    monkeypatch.setattr(diffing, "same_bytes", broken)
+    for module in (diffing, diff_rows):
+        monkeypatch.setattr(module, "same_bytes", broken)
     assert lw.diff(a, b).equal  # all of it was read
     with pytest.raises(lw.StorageError):
         lw.diff(a, b, by="files")
@@ -99,7 +103,7 @@ def test_a_disk_that_can_not_read_hides_nothing(tmp_path: Path, monkeypatch: pyt
 
 def test_works_of_other_kinds_are_not_alike() -> None:
     other: Any = object()
-    assert not diffing._alike(other, other)
+    assert not diff_rows._alike(other, other)
 
 
 def test_a_list_item_that_only_one_side_has(tmp_path: Path) -> None:
@@ -274,3 +278,106 @@ def test_files_that_no_codec_knows(tmp_path: Path) -> None:
     (a / "note.txt").write_text("same")
     b = shutil.copytree(a, tmp_path / "b" / "orders-0")
     assert lw.diff(a, b, by="frames").equal
+
+
+def test_segments_that_are_the_same_behind_one_that_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = [b"%03d" % i * 40 for i in range(60)]
+    a = partition(tmp_path / "a" / "orders-0", values, segment_bytes=3000, batch_size=500)
+    b = partition(
+        tmp_path / "b" / "orders-0",
+        [*values[:3], b"x" * 120, *values[4:]],
+        segment_bytes=3000,
+        batch_size=500,
+    )
+    assert len(list(a.glob("*.log"))) == 4
+    counted: list[str] = []
+    count = diff_rows._count
+    monkeypatch.setattr(
+        diff_rows, "_count", lambda work, mode: (counted.append(Path(work.path).name), count(work, mode))[1]
+    )
+    found = lw.diff(a, b)
+    assert (found.counts["a"], found.counts["same"], found.counts["changed"]) == (60, 59, 1)
+    assert found.first is not None
+    assert found.first["id"] == {"offset": 3}
+    # The others are the same bytes and not compared row by row, nor is the start of the first one.
+    assert counted == [f"{offset:020}.log" for offset in (54, 36, 18, 0)]
+
+
+def database(path: Path, values: list[bytes]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    keys = [b"k%03d" % i for i in range(len(values))]
+    lw.write(
+        pa.table({"key": keys, "value": values}),
+        path,
+        "leveldb.db",
+        max_file_size=2000,
+        block_size=500,
+        compression="none",
+    )
+    return path
+
+
+@pytest.mark.parametrize("view", ["live", "history"])
+def test_the_table_that_a_row_is_in(tmp_path: Path, view: str) -> None:
+    values = [b"%03d" % i * 40 for i in range(60)]
+    a = database(tmp_path / "a" / "db", values)
+    b = database(tmp_path / "b" / "db", [*values[:40], b"x" * 120, *values[41:]])
+    assert len(list(a.glob("*.ldb"))) == 4
+    found = lw.diff(a, b, view=view)
+    assert (found.counts["a"], found.counts["same"], found.counts["changed"]) == (60, 59, 1)
+    assert found.first is not None
+    assert found.first["columns"] == {"value": [values[40], b"x" * 120]}
+    assert found.first["a"]["file"] == found.first["b"]["file"] == "000004.ldb"
+    assert found.first["fields"][0]["field"] == "contents.entries[0].value"
+    rows = lw.read(a / "000004.ldb")["key"].to_pylist()
+    assert b"k040" in rows
+
+
+def test_the_rows_of_one_frame(tmp_path: Path) -> None:
+    path = partition(tmp_path / "a" / "orders-0", [b"x", b"y", b"z"], batch_size="0")
+    (target,) = resolve(str(path / "00000000000000000000.log"))
+    file: Any = diffing._opened(target)  # type: ignore[arg-type]
+    with file.source:
+        _, stop = file.frame(0)
+        assert list(file.rows(stop, "rows", ["offset", "value"])) == [{"offset": 1, "value": b"y"}]
+
+
+def test_a_row_that_is_not_in_what_is_packed(tmp_path: Path) -> None:
+    path = partition(tmp_path / "a" / "orders-0", [b"x" * 50] * 3, compression_type="zstd")
+    (target,) = resolve(str(path / "00000000000000000000.log"))
+    file: Any = diffing._opened(target)  # type: ignore[arg-type]
+    with file.source:
+        span = diff_fields.Span(file, *file.frame(0))
+        assert str(diff_fields.row_place(span, 2)).startswith("@")
+        assert diff_fields.row_place(span, 3) is None
+
+
+def test_times_beyond_the_calendar(tmp_path: Path) -> None:
+    def times(path: Path, *milliseconds: int) -> Path:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        rows = {"value": [b"v"] * len(milliseconds), "timestamp": pa.array(milliseconds, pa.int64())}
+        lw.write(pa.table(rows), path, "kafka.partition")
+        return path
+
+    a = times(tmp_path / "a" / "orders-0", 1, 5, 1 << 60)
+    b = times(tmp_path / "b" / "orders-0", 1, 1 << 59, 1 << 60)
+    found = lw.diff(a, b)
+    assert found.to_dict()["differences"][0]["columns"] == {"timestamp": [5, 1 << 59]}
+    assert "      a: 1970-01-01 00:00:00.005 UTC\n      b: 576460752303423488 ms\n" in found.text()
+    assert found.first is not None
+    assert found.first["fields"][0]["field"] == "records[1].timestamp_delta"
+    matched = lw.diff(a, b, key="timestamp")
+    assert (matched.counts["removed"], matched.counts["added"], matched.counts["changed"]) == (1, 1, 0)
+    assert matched.first is not None
+    assert plain(matched.first["id"]) == {"timestamp": 5}
+
+
+def test_values_that_json_does_not_know(tmp_path: Path) -> None:
+    for name, day in (("a", datetime.date(2024, 1, 1)), ("b", datetime.date(2024, 1, 2))):
+        pq.write_table(pa.table({"day": [day], "n": [1.5]}), tmp_path / f"{name}.parquet")
+    found = lw.diff(tmp_path / "a.parquet", tmp_path / "b.parquet")
+    assert json.loads(json.dumps(found.to_dict()))["differences"][0]["columns"] == {
+        "day": ["2024-01-01", "2024-01-02"]
+    }

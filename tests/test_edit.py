@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import itertools
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -444,7 +445,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
         )
         == 0
     )
-    assert "20 records dropped" in capsys.readouterr().out
+    assert re.search(r"edited: \d+ frames, 20 records dropped, 20 records redacted", capsys.readouterr().out)
     assert run("diff", str(source), str(out), "--json") == 3
     assert json.loads(capsys.readouterr().out)["counts"]["removed"] == 20
     assert lw.read(out, filter="key == user-008").column("value").null_count == 20
@@ -467,6 +468,9 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert (
         lw.read(tmp_path / "d" / "orders-0", filter="key == user-001").column("value").to_pylist()[0] == b"x"
     )
+    said = capsys.readouterr().out
+    assert "20 records redacted" in said
+    assert "dropped" not in said
 
 
 def test_where_one_file_of_a_database_is_damaged(tmp_path: Path) -> None:

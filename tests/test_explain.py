@@ -22,6 +22,7 @@ from logwright.codec.describe import (
     Bytes,
     Content,
     DescriptionError,
+    Ends,
     Field,
     Flags,
     Int,
@@ -328,9 +329,22 @@ def test_room_that_is_not_there() -> None:
             raise DescriptionError("too short")
         return end - 2
 
-    tail = Struct("Tail", Field("front", Bytes(), ends=ends), Field("back", I16BE))
+    tail = Struct("Tail", Field("front", Bytes(), ends=Ends(ends, "left - 2")), Field("back", I16BE))
     assert child(one(tail, b"abcd"), "front").value == b"ab"
     assert child(one(tail, b"a"), "front").problem == "too short"
+
+
+def test_items_that_have_a_block_each() -> None:
+    block = Struct("Block", Field("words", Repeated(I16BE, least=2)))
+    file = Struct("File", Field("blocks", Repeated(block, every=5)))
+    data = b"\0\1\0\2x" + b"\0\3\0\4\0" + b"\0\5"
+    blocks = child(one(file, data), "blocks").children
+    assert [(each.start, each.end) for each in blocks] == [(0, 5), (5, 10), (10, 12)]
+    assert [[word.value for word in each.children[0].children] for each in blocks] == [[1, 2], [3, 4], [5]]
+    assert [each.children[1].kind for each in blocks[:2]] == [UNEXPLAINED, PADDING]
+    nodes = Explainer(data, 0, Focus(items=1)).all(file, 0, len(data))
+    tiles(nodes, data, 0)
+    assert [each.name for each in nodes[0].children[0].children] == ["[0]", "[1..2]"]
 
 
 # Stretches

@@ -74,6 +74,29 @@ def test_a_byte_of_what_is_packed() -> None:
     assert "[17]" in {one.name for one in every(found)}
 
 
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [
+        ("@61+99999", "there is no byte 99999 in what is packed at 61: that has "),
+        ("@62+5", "nothing is packed at byte 62"),
+        ("@61@5+1", "nothing is packed at byte 5"),
+        ("@17@0+1", "nothing is packed at byte 17"),
+    ],
+)
+def test_a_byte_that_is_not_in_what_is_packed(place: str, said: str) -> None:
+    with pytest.raises(lw.UsageError, match=said):
+        lw.explain(SEGMENT, at=place)
+
+
+def test_a_byte_of_what_can_not_be_unpacked(tmp_path: Path) -> None:
+    path = tmp_path / "000005.ldb"
+    data = bytearray((DATABASE / "000005.ldb").read_bytes())
+    data[:5] = b"\xff" * 5
+    path.write_bytes(data)
+    (piece,) = lw.explain(path, at="@0+7").pieces
+    assert (piece.start, piece.fault is not None) == (0, True)
+
+
 def test_a_row_of_a_compressed_batch() -> None:
     found = lw.explain(SEGMENT, where={"offset": 17}, items=1)
     (row,) = [one for one in every(found) if one.row == 17]

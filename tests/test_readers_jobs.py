@@ -17,7 +17,7 @@ import pytest
 from kafka_golden import CASES
 
 import logwright as lw
-from logwright.readers import jobs, verify
+from logwright.readers import jobs, task, verify
 
 SOME = (
     "dmg_flip_two",
@@ -171,3 +171,46 @@ def test_a_file_alone_and_standard_input() -> None:
     with log.open("rb") as stream:
         done = subprocess.run(command, stdin=stream, capture_output=True, text=True, check=False)
     assert (done.returncode, "checksum mismatch" in done.stdout, done.stderr) == (3, True, "")
+
+
+# Reading
+
+
+@pytest.fixture
+def partition(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Three segments, each of several pieces."""
+    monkeypatch.setattr(task, "PIECE", 4096)
+    rows = [{"key": f"k{i}", "value": "x" * 50, "offset": i} for i in range(900)]
+    lw.write(rows, tmp_path / "a-0", "kafka.partition", segment_bytes=24 << 10, batch_size=1 << 10)
+    return tmp_path / "a-0"
+
+
+@pytest.mark.parametrize(
+    "how",
+    [{}, {"limit": 400}, {"limit": 0}, {"filter": "offset >= 600"}, {"view": "batches", "columns": "*"}],
+)
+def test_many_read_the_same_rows(partition: Path, how: dict[str, Any]) -> None:
+    one, many = lw.scan(partition, **how), lw.scan(partition, jobs=2, **how)
+    assert many.to_table().equals(one.to_table())
+    if "limit" not in how:
+        assert many.report.to_dict() == one.report.to_dict()
+
+
+def test_many_meet_the_same_damage(partition: Path) -> None:
+    log = sorted(partition.glob("*.log"))[1]
+    data = bytearray(log.read_bytes())
+    data[9000] ^= 1
+    log.write_bytes(data)
+    with pytest.raises(lw.DamageError):
+        lw.read(partition, jobs=2)
+    one, many = (lw.scan(partition, mode="DROPMALFORMED", jobs=many_jobs) for many_jobs in (1, 2))
+    assert many.to_table().equals(one.to_table())
+    assert not many.report.ok
+    assert [fault for _, fault in many.report.faults] == [fault for _, fault in one.report.faults]
+
+
+def test_no_more_is_read_ahead_than_is_held() -> None:
+    work = [functools.partial(pow, 2, i) for i in range(20)]
+    found = jobs.run(work, 2, ahead=3)
+    assert [next(found) for _ in range(5)] == [1, 2, 4, 8, 16]
+    assert list(found) == [2**i for i in range(5, 20)]

@@ -78,6 +78,31 @@ def test_damaged_files_keep_the_laws(partition: Path) -> None:
     assert lw.roundtrip(partition).to_dict() == found.to_dict()
 
 
+def test_a_table_whose_index_is_lost(tmp_path: Path) -> None:
+    path = tmp_path / "000005.ldb"
+    rows = {"key": [b"k%03d" % n for n in range(200)], "value": [b"v" * 30] * 200}
+    lw.write(pa.table(rows), path, "leveldb.table", block_size=500, compression="none")
+    assert lw.roundtrip(path).ok
+    data = bytearray(path.read_bytes())
+    data[-48:-44] = b"\x05\x05\x06\x06"
+    path.write_bytes(bytes(data))
+    found = lw.roundtrip(path)
+    assert [(one.law, one.holds) for one in found.files[0].outcomes] == [
+        ("decode_encode", True),
+        ("encoded_anew", True),
+        ("any_split", True),
+        ("kernel_equals_description", None),
+    ]
+    assert "not checked: what is a data block the index does not say" in found.text()
+    assert found.damaged
+
+
+def test_lines_of_several_files_are_below_each_other(partition: Path) -> None:
+    lines = [line for line in lw.roundtrip(partition).text().splitlines() if "holds" in line]
+    assert len({len(line.split()[0]) for line in lines}) > 1
+    assert len({line.index("holds (") for line in lines}) == 1
+
+
 def test_laws_are_chosen_by_name(partition: Path) -> None:
     log = min(partition.glob("*.log"))
     assert [one.law for one in lw.roundtrip(log, law=["any_split"]).files[0].outcomes] == ["any_split"]

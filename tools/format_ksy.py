@@ -1,12 +1,17 @@
-"""A Kaitai Struct description of a codec, made from its own: for files that are nothing but one structure after the other."""
+"""A Kaitai Struct description of a codec, made from its own.
+
+What a description says only by calling Python is said there as bytes: what is compressed, what several physical records hold together.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from logwright.codec.base import Codec, Explains
 from logwright.codec.describe import (
+    LEFT,
     Bytes,
     Field,
     Flags,
@@ -19,23 +24,22 @@ from logwright.codec.describe import (
     structures,
 )
 from logwright.codec.fixed import FixedCodec
-from logwright.codec.whole import WholeCodec
+from logwright.codec.text import Word
 
 _VARINTS = {
     "varint": (5, True), "varlong": (10, True), "uvarint": (5, False), "uvarlong": (10, False),
 }  # fmt: skip
+_HERE = "(_io.size - _io.pos)"
 
 
-def plain(codec: Codec) -> bool:
-    """Whether a file is its first structure, again and again, or just once."""
-    return bool(codec.structures) and (
-        not isinstance(codec, Explains) or isinstance(codec, FixedCodec | WholeCodec)
-    )
+def described(codec: Codec) -> Sequence[Struct]:
+    """The structures of a codec: the first is the file, once or (see `once`) again and again."""
+    return codec.described if isinstance(codec, Explains) else codec.structures
 
 
 def once(codec: Codec) -> bool:
-    """Whether it is one structure."""
-    return isinstance(codec, WholeCodec)
+    """Whether the file is one structure."""
+    return isinstance(codec, Explains) and not isinstance(codec, FixedCodec)
 
 
 def identifier(name: str) -> str:
@@ -43,18 +47,16 @@ def identifier(name: str) -> str:
     return "".join(f"_{c.lower()}" if c.isupper() and i else c.lower() for i, c in enumerate(name))
 
 
-def ksy(codec: Codec) -> str | None:
-    """The text of the `.ksy`; None where the codec's files are more than that."""
-    if not plain(codec):
-        return None
-    first = codec.structures[0]
-    found = list(structures([first]))
+def ksy(codec: Codec) -> str:
+    """The text of the `.ksy`."""
+    first = described(codec)[0]
+    found = list(structures(described(codec)))
     lines = [
         "# Made from the descriptions in codec/ by `make docs`: change those.",
         "meta:",
         f"  id: {codec.name.replace('.', '_')}",
         f"  title: {_quoted(codec.title)}",
-        f"  endian: {'le' if _little(first) else 'be'}",
+        f"  endian: {'le' if any(map(_little, found)) else 'be'}",
         "  encoding: UTF-8",
         f"doc: {_quoted(first.doc)}",
         "seq:",
@@ -86,83 +88,235 @@ def _little(struct: Struct) -> bool:
     return any(isinstance(kind, Int) and kind.order == "<" and kind.width > 1 for kind in _kinds(struct))
 
 
+# Structures
+
+
 def _type(struct: Struct) -> Iterator[str]:
     """A structure; what follows a field that says its size is a type of its own, in a stream of that size."""
     sizes = next((i for i, one in enumerate(struct.fields) if one.sizes), None)
     name = identifier(struct.name)
     if sizes is None:
-        yield from _sequence(name, struct.doc, struct.fields)
+        yield from _sequence(name, struct.doc, struct, struct.fields)
         return
     head, rest = struct.fields[: sizes + 1], struct.fields[sizes + 1 :]
-    size = _number(head[-1])
+    size = told(struct, head[-1].name)
     yield from _sequence(
-        name, struct.doc, head, [f"      - id: body\n        type: {name}_body\n        size: {size}"]
+        name, struct.doc, struct, head, [f"      - id: body\n        type: {name}_body\n        size: {size}"]
     )
-    yield from _sequence(f"{name}_body", f"What the size of {struct.name} counts.", rest)
+    yield from _sequence(f"{name}_body", f"What the size of {struct.name} counts.", struct, rest)
 
 
-def _sequence(name: str, doc: str, fields: tuple[Field, ...], more: list[str] | None = None) -> Iterator[str]:
+def _sequence(
+    name: str, doc: str, struct: Struct, fields: tuple[Field, ...], more: list[str] | None = None
+) -> Iterator[str]:
     yield f"  {name}:"
     if doc:
         yield f"    doc: {_quoted(doc)}"
     yield "    seq:"
     for one in fields:
-        yield from _field(one.name, one.type, one.doc, one.only)
+        yield from _field(struct, one, name)
     yield from more or ()
-    bits = [(one.name, bit) for one in fields if isinstance(one.type, Flags) for bit in one.type.bits]
-    if bits:
+    instances = [line for one in fields for line in _instances(struct, one)]
+    if instances:
         yield "    instances:"
-    for field, bit in bits:
-        values = ", ".join(f"{number} {value}" for number, value in (bit.values or {}).items())
-        yield f"      {field}_{bit.name}:"
-        yield f"        value: {_quoted(f'({field} >> {bit.low}) & {(1 << bit.count) - 1}')}"
-        said = "; ".join(one for one in (bit.doc, values) if one)
-        if said:
-            yield f"        doc: {_quoted(said)}"
+        yield from instances
+    for one in fields:
+        if one.ends is not None and isinstance(one.type, Repeated):
+            # Only a type of its own can have so many bytes, and items up to their end.
+            yield f"  {name}_{one.name}:"
+            yield "    seq:"
+            yield "      - id: items"
+            yield f"        type: {_named(one.type.item)}"
+            yield "        repeat: eos"
 
 
-def _number(one: Field) -> str:
-    return f"{one.name}.value" if isinstance(one.type, Varint) else one.name
+def _instances(struct: Struct, one: Field) -> Iterator[str]:
+    """What is no stretch of the structure: bits, what is known from its end, what lies in bytes, what lies elsewhere."""
+    if isinstance(one.type, Flags):
+        for bit in one.type.bits:
+            values = ", ".join(f"{number} {value}" for number, value in (bit.values or {}).items())
+            said = "; ".join(part for part in (bit.doc, values) if part)
+            value = f"({one.name} >> {bit.low}) & {(1 << bit.count) - 1}"
+            yield from _instance(f"{one.name}_{bit.name}", said, value=_quoted(value))
+    for later in ahead(struct, one):
+        yield from _instance(
+            f"{later}_ahead",
+            f"{later}, which comes behind what it is about",
+            pos=f"_io.size - {from_end(struct, later)}",
+            type=_named(struct[later].type),
+        )
+    if behind(struct, one):
+        assert one.holds is not None
+        assert one.ends is not None
+        yield from _instance(
+            f"{one.name}_parsed",
+            f"{one.name}, where it is as it lies",
+            pos=str(struct.offset(one.name)),
+            size=_quoted(told(struct, one.ends.size.replace(LEFT, "_io.size"), one)),
+            type=_named(one.holds.cases[0]),
+            when=_quoted(_condition(struct, one)),
+        )
+    if one.points is not None:
+        inner = one.type if isinstance(one.type, Struct) else one.holds.cases[0] if one.holds else None
+        assert isinstance(inner, Struct)
+        yield from _instance(
+            f"{one.name}_block",
+            f"what lies where {one.name} leads to",
+            io="_root._io",
+            pos=told(inner, one.points.at, within=one.name),
+            size=told(inner, one.points.size, within=one.name),
+            type=identifier(one.points.to),
+        )
 
 
-def _field(name: str, kind: Type, doc: str, only: Any = None, condition: str = "") -> Iterator[str]:
+def _instance(name: str, doc: str, **said: str) -> Iterator[str]:
+    yield f"      {name}:"
+    yield from (f"        {'if' if key == 'when' else key}: {text}" for key, text in said.items())
+    if doc:
+        yield f"        doc: {_quoted(doc)}"
+
+
+def told(struct: Struct, expression: str, here: Field | None = None, within: str = "") -> str:
+    """An expression of fields in Kaitai's words. `here`: of which field; those behind it are known from the end."""
+    later = [] if here is None else ahead(struct, here)
+
+    def word(found: re.Match[str]) -> str:
+        name = found[0]
+        if name == LEFT:
+            return _HERE
+        one = next((field for field in struct.fields if field.name == name), None)
+        if one is None:
+            return name
+        more = ".value" if isinstance(one.type, Varint) else ".to_i" if isinstance(one.type, Word) else ""
+        return f"{within and within + '.'}{name}{'_ahead' * (name in later)}{more}"
+
+    return re.sub(r"\b[a-z_]+\b", word, expression)
+
+
+def ahead(struct: Struct, one: Field) -> list[str]:
+    """Fields behind this one that say where it ends."""
+    if one.ends is None:
+        return []
+    names = [field.name for field in struct.fields]
+    words = re.findall(r"[a-z_]+", one.ends.size)
+    return [name for name in names[names.index(one.name) + 1 :] if name in words]
+
+
+def from_end(struct: Struct, name: str) -> int:
+    names = [field.name for field in struct.fields]
+    behind = struct.fields[names.index(name) :]
+    assert all(field.type.min_size == field.type.max_size for field in behind)
+    return sum(field.type.min_size for field in behind)
+
+
+def _condition(struct: Struct, one: Field) -> str:
+    assert one.holds is not None
+    return f"({told(struct, one.holds.on or '')}) == {one.holds.key}" if one.holds.on else ""
+
+
+def behind(struct: Struct, one: Field) -> bool:
+    """Whether a field that comes later says what lies in this one."""
+    if one.holds is None or not one.holds.on:
+        return False
+    names = [field.name for field in struct.fields]
+    words = re.findall(r"[a-z_]+", one.holds.on)
+    return any(name in words for name in names[names.index(one.name) :])
+
+
+# Fields
+
+
+def _field(struct: Struct, one: Field, owner: str) -> Iterator[str]:
+    kind, size = one.type, ""
+    if one.ends is not None:
+        size = told(struct, one.ends.size, one)
+        if isinstance(kind, Repeated):
+            yield from _lines(one.name, [f"size: {_quoted(size)}", f"type: {owner}_{one.name}"], one.doc)
+            return
+    holds = one.holds
+    if holds is None or holds.on is None or behind(struct, one):
+        yield from _value(struct, one.name, kind, one.doc, one.only, size=size)
+        return
+    inner, test = _named(holds.cases[0]), _condition(struct, one)
+    yield from _value(struct, one.name, kind, one.doc, one.only, test, size, inner)
+    if test:
+        other = test.replace(" == ", " != ")
+        yield from _value(struct, f"{one.name}_other", kind, one.doc, one.only, other, size)
+
+
+def _value(
+    struct: Struct,
+    name: str,
+    kind: Type,
+    doc: str,
+    only: Any = None,
+    condition: str = "",
+    size: str = "",
+    holds: str = "",
+) -> Iterator[str]:
+    """A value, what is before it that says how long it is, and under which condition it is there at all."""
     if isinstance(kind, Switch):
+        on = told(struct, kind.on)
         others = [key for key in kind.keys if key is not None]
         for i, (case, key) in enumerate(zip(kind.cases, kind.keys, strict=True)):
             test = (
-                f"({kind.on}) == {key}"
-                if key is not None
-                else " and ".join(f"({kind.on}) != {one}" for one in others)
+                f"({on}) == {key}" if key is not None else " and ".join(f"({on}) != {one}" for one in others)
             )
-            yield from _field(
-                name if not i else f"{name}_{'other' if key is None else key}", case, doc, only, test
-            )
+            case_name = name if not i else f"{name}_{'other' if key is None else key}"
+            yield from _value(struct, case_name, case, doc, only, test)
         return
     if isinstance(kind, Flags):
         kind = kind.base
     lines: list[str] = []
-    if isinstance(kind, Bytes) and isinstance(kind.length, Type):
-        yield from _field(f"{name}_length", kind.length, f"length of {name}", None, condition)
-        size = f"{name}_length.value" if isinstance(kind.length, Varint) else f"{name}_length"
-        lines = [f"size: '{size} < 0 ? 0 : {size}'" if kind.null is not None else f"size: {size}"]
-        lines += ["type: str"] if kind.text else []
-    elif isinstance(kind, Bytes):
-        lines = ["size-eos: true" if kind.length == "rest" else f"size: {kind.length}"]
+    if isinstance(kind, Bytes):
+        if isinstance(kind.length, Type):
+            yield from _value(struct, f"{name}_length", kind.length, f"length of {name}", None, condition)
+            size = f"{name}_length.value" if isinstance(kind.length, Varint) else f"{name}_length"
+            size = _quoted(f"{size} < 0 ? 0 : {size}") if kind.null is not None else size
+        elif kind.length == "rest":
+            size = _quoted(size) if size else ""
+        else:
+            size = told(struct, str(kind.length))
+        lines = [f"size: {size}" if size else "size-eos: true"]
+        lines += [f"type: {holds}"] if holds else ["type: str"] if kind.text else []
+        if isinstance(only, bytes):
+            lines = [f"contents: [{', '.join(map(str, only))}]"]
     elif isinstance(kind, Repeated):
         count = kind.count
         if isinstance(count, Type):
-            yield from _field(f"{name}_count", count, f"number of {name}", None, condition)
+            yield from _value(struct, f"{name}_count", count, f"number of {name}", None, condition)
             expression = f"{name}_count.value" if isinstance(count, Varint) else f"{name}_count"
             lines = ["repeat: expr", f"repeat-expr: {expression}"]
+        elif count != "rest":
+            lines = ["repeat: expr", f"repeat-expr: {told(struct, count)}"]
+        elif kind.least > 1:
+            lines = ["repeat: until", f"repeat-until: {_quoted(f'{_HERE} < {kind.least}')}"]
+            condition = f"{_HERE} >= {kind.least}"
         else:
-            lines = ["repeat: eos"] if count == "rest" else ["repeat: expr", f"repeat-expr: {count}"]
+            lines = ["repeat: eos"]
+        if kind.every:
+            lines.append(f"size: {_quoted(f'{_HERE} < {kind.every} ? {_HERE} : {kind.every}')}")
         lines.append(f"type: {_named(kind.item)}")
+    elif isinstance(kind, Word):
+        lines = [
+            "type: str",
+            f"terminator: {ord(kind.end[0])}",
+            f"eos-error: {'false' if kind.end == chr(10) else 'true'}",
+        ]
+        if only is not None:
+            lines.append(f"valid: {_quoted(chr(34) + str(only) + chr(34))}")
     else:
         lines = [f"type: {_named(kind)}"]
         if isinstance(only, int):
             lines.append(f"valid: {only}")
     if isinstance(kind, Int) and kind.values:
         doc += f" ({', '.join(f'{number} {value}' for number, value in kind.values.items())})"
+    yield from _lines(name, lines, doc, condition)
+    if isinstance(kind, Word) and len(kind.end) > 1:
+        yield from _lines(f"{name}_end", [f"size: {len(kind.end) - 1}"], f"behind {name}")
+
+
+def _lines(name: str, lines: list[str], doc: str, condition: str = "") -> Iterator[str]:
     yield f"      - id: {name}"
     yield from (f"        {line}" for line in lines)
     if condition:
@@ -179,6 +333,7 @@ def _named(kind: Type) -> str:
 
 
 def _varint(name: str, groups: int, zigzag: bool) -> Iterator[str]:
+    """Sums, not shifts: where numbers are floating-point, as in JavaScript, shifts are of 32 bits."""
     yield f"  {name}:"
     yield "    seq:"
     yield "      - id: groups"
@@ -186,12 +341,13 @@ def _varint(name: str, groups: int, zigzag: bool) -> Iterator[str]:
     yield "        repeat: until"
     yield "        repeat-until: '_ < 128'"
     yield "    instances:"
-    parts = [f"(groups.size > {i} ? (groups[{i}] & 127) << {7 * i} : 0)" for i in range(groups)]
+    factors = [f"{1 << 7 * min(i, 8)}{' * 128' * (i - 8)}" for i in range(groups)]  # each fits 63 bits
+    parts = [f"(groups.size > {i} ? (groups[{i}] & 127) * {factor} : 0)" for i, factor in enumerate(factors)]
     yield f"      {'raw' if zigzag else 'value'}:"
-    yield f"        value: {_quoted(' | '.join(parts))}"
+    yield f"        value: {_quoted(' + '.join(parts))}"
     if zigzag:
         yield "      value:"
-        yield f"        value: {_quoted('(raw >> 1) ^ -(raw & 1)')}"
+        yield f"        value: {_quoted('raw % 2 == 0 ? raw / 2 : -((raw + 1) / 2)')}"
 
 
 def _quoted(text: str) -> str:

@@ -1,7 +1,6 @@
 """The pages of `docs/formats`, made from the descriptions: `make docs`. A test fails when they are not what it makes.
 
-For each codec a page for people, and where its files are nothing but its structures, one after the other, a Kaitai Struct
-description (`.ksy`) and an ImHex pattern (`.hexpat`).
+For each codec a page for people, a Kaitai Struct description (`.ksy`) and an ImHex pattern (`.hexpat`).
 """
 
 from __future__ import annotations
@@ -10,10 +9,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from format_hexpat import hexpat
-from format_ksy import ksy
+from format_ksy import described, ksy
 
 from logwright.codec import registry
-from logwright.codec.base import Codec, Explains
+from logwright.codec.base import Codec
 from logwright.codec.describe import Bytes, Field, Flags, Int, Repeated, Struct, Switch, Type, structures
 from logwright.codec.option import Option
 from logwright.codec.table import Table
@@ -27,9 +26,8 @@ def pages() -> dict[str, str]:
     made = {"README.md": _index()}
     for codec in registry.codecs():
         made[f"{codec.name}.md"] = _page(codec)
-        for suffix, text in (("ksy", ksy(codec)), ("hexpat", hexpat(codec))):
-            if text is not None:
-                made[f"{codec.name}.{suffix}"] = text
+        made[f"{codec.name}.ksy"] = ksy(codec)
+        made[f"{codec.name}.hexpat"] = hexpat(codec)
     return made
 
 
@@ -44,11 +42,6 @@ def write(home: Path = HOME) -> None:
         (home / name).write_text(text, encoding="utf-8")
 
 
-def described(codec: Codec) -> Sequence[Struct]:
-    """The structures of a codec, outermost first."""
-    return codec.described if isinstance(codec, Explains) else codec.structures
-
-
 def _index() -> str:
     lines = [
         "# Formats",
@@ -57,19 +50,16 @@ def _index() -> str:
         "",
         "What lies in the files that logwright reads and writes, byte by byte. `logwright explain FILE` shows the same in a file of",
         "yours, field by field. The `.ksy` and `.hexpat` beside the pages are for [Kaitai Struct](https://kaitai.io) and",
-        "[ImHex](https://imhex.werwolv.net).",
+        "[ImHex](https://imhex.werwolv.net); what is compressed is bytes for these, and so is what several physical records of LevelDB",
+        "hold together.",
         "",
         "| codec | what it is | structures | |",
         "|---|---|---|---|",
     ]
     for codec in registry.codecs():
         names = ", ".join(one.name for one in described(codec))
-        more = [
-            f"[{suffix}]({codec.name}.{suffix})"
-            for suffix, make in (("ksy", ksy), ("hexpat", hexpat))
-            if make(codec)
-        ]
-        lines.append(f"| [{codec.name}]({codec.name}.md) | {codec.title} | {names} | {' '.join(more)} |")
+        more = " ".join(f"[{suffix}]({codec.name}.{suffix})" for suffix in ("ksy", "hexpat"))
+        lines.append(f"| [{codec.name}]({codec.name}.md) | {codec.title} | {names} | {more} |")
     return "\n".join(lines) + "\n"
 
 
@@ -145,6 +135,8 @@ def _said(field: Field) -> str:
         said.append("milliseconds since 1970")
     if field.checksum is not None:
         said.append(f"covers `{field.checksum[1]}` and what follows, to the end or to itself")
+    if field.points is not None:
+        said.append(f"leads to [{field.points.to}](#{field.points.to.lower()})")
     if field.holds is not None:
         names = ", ".join(_type(case) for case in field.holds.cases)
         said.append(f"holds {names}{', perhaps compressed' if field.holds.unfold else ''}")

@@ -466,7 +466,7 @@ def _exists(path: str) -> ExistsError:
     return ExistsError(
         "it exists and is not empty",
         path=path,
-        advice="mode='append' adds to it, mode='overwrite' replaces it",
+        advice="mode='append' (--if-exists append) adds to it, mode='overwrite' replaces it",
     )
 
 

@@ -188,7 +188,9 @@ def _refuse(files: FileSystem, path: str, target: str, mode: str) -> None:
     if found is not None and found.directory:
         raise ExistsError("it is a directory; a file is to be written", path=path)
     if found is not None and mode == "error":
-        raise ExistsError("it exists", path=path, advice="mode='overwrite' replaces it")
+        raise ExistsError(
+            "it exists", path=path, advice="mode='overwrite' (--if-exists overwrite) replaces it"
+        )
 
 
 def _refuse_running_above(files: FileSystem, above: str) -> None:

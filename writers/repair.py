@@ -381,10 +381,15 @@ def _tell(report: Report, done: Done, copies: Sequence[DirectoryTarget], request
 
 def edited(cuts: Sequence[Cut], noun: str) -> str:
     """How much was changed by an edit."""
-    gone = sum(cut.rows_lost or 0 for cut in cuts)
-    return (
-        f"edited: {_count(len(cuts), 'frame')}, {_count(gone, noun)} dropped" if cuts else "nothing matches"
-    )
+    if not cuts:
+        return "nothing matches"
+    said = [f"edited: {_count(len(cuts), 'frame')}"]
+    for what, number in (
+        ("dropped", sum(cut.rows_lost or 0 for cut in cuts)),
+        ("redacted", sum(cut.redacted for cut in cuts)),
+    ):
+        said += [f"{_count(number, noun)} {what}"] if number else []
+    return ", ".join(said)
 
 
 def _sentences(

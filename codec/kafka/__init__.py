@@ -1,8 +1,19 @@
 """Kafka: the files of a partition and of a log directory."""
 
 from logwright.codec.base import Codec
-from logwright.codec.kafka import checkpoint, index, log, metadata, partition, snapshot, timeindex, txnindex
-from logwright.codec.layout import Layout
+from logwright.codec.kafka import (
+    checkpoint,
+    index,
+    log,
+    logdir,
+    metadata,
+    partition,
+    properties,
+    snapshot,
+    timeindex,
+    txnindex,
+)
+from logwright.codec.layout import Configures, Gathering, Layout
 
 CODECS: tuple[Codec, ...] = (
     log.CODEC,
@@ -15,3 +26,5 @@ CODECS: tuple[Codec, ...] = (
     metadata.CODEC,
 )
 LAYOUTS: tuple[Layout, ...] = (partition.LAYOUT,)
+GATHERINGS: tuple[Gathering, ...] = (logdir.LOG_DIRECTORY,)
+CONFIGURATIONS: tuple[Configures, ...] = (properties.CONFIGURATION,)

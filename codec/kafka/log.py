@@ -35,7 +35,7 @@ from logwright.codec.kafka.resync import Damaged, find_batch
 from logwright.codec.layout import Listing, PlannedFile
 from logwright.codec.mending import Change, Cut, Kept
 from logwright.codec.option import Option, Options
-from logwright.codec.table import TIMESTAMP, Column, Table
+from logwright.codec.table import RAW, TIMESTAMP, Column, Table, ending, extent
 
 _MAGIC = RECORD_BATCH.offset("magic")
 _FILE = re.compile(r"(\d{20})\.log(?:\.(?:deleted|swap|cleaned))?")
@@ -121,9 +121,7 @@ FRAMES = Table(
             "the records as they are stored, where they are compressed or not what would be written from the rows",
             detail=True,
         ),
-        Column(
-            "raw", pa.binary(), "the bytes of a damaged stretch: the other columns are null then", detail=True
-        ),
+        RAW,
     ),
     "One row a batch.",
     ("base_offset",),
@@ -133,15 +131,8 @@ FILE = Table(
     "file",
     (
         Column("base_offset", pa.int64(), "from the file's name"),
-        Column("size", pa.int64(), "bytes of the file", nullable=False),
-        Column("frames", pa.int64(), "good batches", nullable=False),
-        Column(
-            "trailing",
-            pa.binary(),
-            "what no batch covers at the end, without the zeros after it",
-            nullable=False,
-        ),
-        Column("trailing_zeros", pa.int64(), "zero bytes at the end", nullable=False),
+        *extent("batches"),
+        *ending("batch"),
     ),
     "One row.",
 )

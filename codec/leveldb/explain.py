@@ -4,13 +4,25 @@ blocks of a table, each with its own content.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from functools import cache
 
 import numpy as np
 
 from logwright.codec.base import Window
 from logwright.codec.compress import CompressionError
-from logwright.codec.describe import U32LE, Buffer, Content, DescriptionError, Field, Repeated, Scope, Struct
+from logwright.codec.describe import (
+    LEFT,
+    U32LE,
+    Buffer,
+    Content,
+    DescriptionError,
+    Ends,
+    Field,
+    Repeated,
+    Scope,
+    Struct,
+)
 from logwright.codec.describe import Bytes as BytesType
 from logwright.codec.explain import SKIPPED, Explainer, Focus, Node
 from logwright.codec.leveldb.block import (
@@ -25,11 +37,48 @@ from logwright.codec.leveldb.block import (
 from logwright.codec.leveldb.fields import WHOLE_ENTRY
 from logwright.codec.leveldb.filter import FILTER_END
 from logwright.codec.leveldb.framing import BLOCK, FIRST, FULL, HEADER, LAST, MIDDLE, RECORD
-from logwright.codec.leveldb.index import DATA, FILTER, FOOTER, FOOTER_SIZE, INDEX, METAINDEX, Blocks
+from logwright.codec.leveldb.index import (
+    DATA,
+    FILTER,
+    FOOTER,
+    FOOTER_SIZE,
+    INDEX,
+    METAINDEX,
+    Blocks,
+    stored_block,
+)
 from logwright.codec.leveldb.keys import TRAILER_SIZE as KEY_TRAILER
 from logwright.codec.leveldb.keys import readable, tag_of
 
 # Logs and manifests
+
+
+@cache
+def physical_record(content: Struct) -> Struct:
+    """A physical record; one that is FULL holds such a structure."""
+    payload = Field(
+        "payload",
+        RECORD["payload"].type,
+        RECORD["payload"].doc,
+        holds=Content(
+            lambda scope: content if scope["type"] == FULL else None, (content,), on="type", key=FULL
+        ),
+    )
+    return Struct(RECORD.name, *RECORD.fields[:-1], payload, doc=RECORD.doc, source=RECORD.source)
+
+
+def file_of_records(content: Struct) -> Struct:
+    """A log or a manifest, whose logical records are such structures."""
+    block = Struct(
+        "LogBlock",
+        Field("records", Repeated(physical_record(content), least=HEADER), "as far as a header has room"),
+        Field("trailer", BytesType(), "fewer bytes than a header has: zeros"),
+        doc="32 KiB, the last block what there is.",
+        source="log::kBlockSize",
+    )
+    return Struct(
+        "LogFile", Field("blocks", Repeated(block, every=BLOCK)), doc="Blocks.", source="log::Reader"
+    )
 
 
 def records_of(content: Struct, window: Window, focus: Focus) -> list[Node]:
@@ -39,7 +88,8 @@ def records_of(content: Struct, window: Window, focus: Focus) -> list[Node]:
 
 class _Records:
     def __init__(self, content: Struct, window: Window, focus: Focus) -> None:
-        self.content, self.base, self.focus = content, window.offset, focus
+        self.content, self.record = content, physical_record(content)
+        self.base, self.focus = window.offset, focus
         self.data = window.data.tobytes()
         self.explainer = Explainer(self.data, self.base, focus)
         self.chain: list[Node] = []
@@ -59,15 +109,11 @@ class _Records:
                 yield from self.explainer.rest(at, block_end, "not understood")
                 at = block_end
                 continue
-            made = self.explainer.node(RECORD, at, block_end, {}, RECORD.name)
+            made = self.explainer.node(self.record, at, block_end, {}, RECORD.name)
             shown += 1
             kind = next((one.value for one in made.children if one.name == "type"), None)
             if made.broken or kind not in (FIRST, MIDDLE, LAST):
                 yield from self._chained()
-            if not made.broken and kind == FULL:
-                payload = made.children[-1]
-                at = payload.start - self.base
-                payload.children = self.explainer.all(self.content, at, payload.end - self.base)
             if not made.broken and kind in (FIRST, MIDDLE, LAST):
                 if kind == FIRST:
                     yield from self._chained()
@@ -115,30 +161,35 @@ def _restarts(buf: Buffer, at: int, end: int) -> int:
     return end - RESTART_SIZE * (count + 1)
 
 
-def _last(size: int) -> Callable[[Buffer, int, int], int]:
-    """Where what is before the last `size` bytes ends."""
+_RESTARTS = Ends(_restarts, f"{LEFT} - {RESTART_SIZE} * num_restarts - {RESTART_SIZE}")
 
-    def ends(buf: Buffer, at: int, end: int) -> int:
+
+def _last(size: int) -> Ends:
+    """All but the last `size` bytes."""
+
+    def find(buf: Buffer, at: int, end: int) -> int:
         if end - at < size:
             raise DescriptionError(f"{size} bytes wanted, {end - at} left", at)
         return end - size
 
-    return ends
+    return Ends(find, f"{LEFT} - {size}")
 
 
-def _block(name: str, value: Content | None, doc: str, *, rows: bool = False) -> Struct:
-    """A block of entries, as it is when it is not compressed."""
+def _block(name: str, doc: str, *, leads: str = "", rows: bool = False) -> Struct:
+    """A block of entries, as it is when it is not compressed. `leads`: the values are handles of blocks of that kind."""
     plain = WHOLE_ENTRY["value"]
     entry = Struct(
         f"{name}Entry",
         *WHOLE_ENTRY.fields[:-1],
-        Field(plain.name, plain.type, plain.doc, holds=value),
+        Field(plain.name, plain.type, plain.doc, holds=_HANDLE, points=stored_block(leads))
+        if leads
+        else plain,
         doc="A key and a value.",
         source=WHOLE_ENTRY.source,
     )
     return Struct(
         name,
-        Field("entries", Repeated(entry), "in the order of the keys", ends=_restarts, rows=rows),
+        Field("entries", Repeated(entry), "in the order of the keys", ends=_RESTARTS, rows=rows),
         Field(
             "restarts",
             Repeated(RESTART),
@@ -163,7 +214,7 @@ def _unfold(stored: bytes, scope: Scope, limit: int) -> bytes | None:
 def _filters(buf: Buffer, at: int, end: int) -> int:
     """Where the offsets of the filters start."""
     size = FILTER_END.head_size
-    stop = _last(size)(buf, at, end)
+    stop = _last(size).find(buf, at, end)
     offset = int.from_bytes(bytes(buf[stop : stop + 4]), "little")
     if offset > stop - at:
         raise DescriptionError(f"offsets at byte {offset}, the block has {end - at}", stop)
@@ -172,22 +223,27 @@ def _filters(buf: Buffer, at: int, end: int) -> int:
 
 _FILTERS = 10_000
 """More filters of one table are not shown one by one."""
-_HANDLE = Content(lambda scope: BLOCK_HANDLE, (BLOCK_HANDLE,))
-DATA_BLOCK = _block("DataBlock", None, "Keys and values, in the order of the keys.", rows=True)
+_HANDLE = Content(lambda scope: BLOCK_HANDLE, (BLOCK_HANDLE,), on="")
+DATA_BLOCK = _block("DataBlock", "Keys and values, in the order of the keys.", rows=True)
 INDEX_BLOCK = _block(
     "IndexBlock",
-    _HANDLE,
     "For each data block a key that is not before its last one, and where the block lies.",
+    leads="Data",
 )
-METAINDEX_BLOCK = _block("MetaindexBlock", _HANDLE, "Names of further blocks, and where they lie.")
+METAINDEX_BLOCK = _block("MetaindexBlock", "Names of further blocks, and where they lie.", leads="Filter")
 FILTER_BLOCK = Struct(
     "FilterBlock",
-    Field("filters", BytesType(), "Bloom filters, one after the other; the last byte of each is its number of probes", ends=_filters),
+    Field(
+        "filters",
+        BytesType(),
+        "Bloom filters, one after the other; the last byte of each is its number of probes",
+        ends=Ends(_filters, "array_offset"),
+    ),
     Field("offsets", Repeated(U32LE), "where each filter starts", ends=_last(FILTER_END.head_size)),
     *FILTER_END.fields,
     doc="A Bloom filter for each 2 KiB of the file, of the keys of the data blocks that start there.",
     source="FilterBlockBuilder",
-)  # fmt: skip
+)
 
 
 def _stored(name: str, content: Struct) -> Struct:
@@ -199,7 +255,7 @@ def _stored(name: str, content: Struct) -> Struct:
             BytesType(),
             "the block, compressed or not",
             ends=_last(TRAILER.head_size),
-            holds=Content(lambda scope: content, (content,), _unfold),
+            holds=Content(lambda scope: content, (content,), _unfold, on="type", key=NONE),
             rows=True,
         ),
         Field("type", TRAILER["type"].type, TRAILER["type"].doc),
@@ -215,6 +271,13 @@ STORED = {
     METAINDEX: _stored("StoredMetaindexBlock", METAINDEX_BLOCK),
     FILTER: _stored("StoredFilterBlock", FILTER_BLOCK),
 }
+TABLE = Struct(
+    "Table",
+    Field("blocks", BytesType(), "blocks side by side; where each starts, the footer and the index say", ends=_last(FOOTER_SIZE)),
+    Field("footer", FOOTER, "where the index is"),
+    doc="A table, from its first byte to its last.",
+    source="TableBuilder",
+)  # fmt: skip
 
 
 def table_of(window: Window, blocks: Blocks | None, focus: Focus) -> Sequence[Node]:

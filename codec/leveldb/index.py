@@ -16,7 +16,7 @@ import numpy.typing as npt
 from logwright.codec.base import Bytes
 from logwright.codec.compress import CompressionError
 from logwright.codec.describe import Bytes as BytesType
-from logwright.codec.describe import Content, Field, Struct
+from logwright.codec.describe import Content, Field, Points, Struct
 from logwright.codec.fault import Fault, Kind
 from logwright.codec.leveldb.block import (
     BLOCK_HANDLE,
@@ -39,10 +39,19 @@ Int64s = npt.NDArray[np.int64]
 
 HANDLES_SIZE = 40
 _LARGEST = (1 << 64) - 1
+
+
+def stored_block(kind: str) -> Points:
+    """What a handle leads to."""
+    return Points(f"Stored{kind}Block", "offset", f"size + {TRAILER_SIZE}")
+
+
 HANDLES = Struct(
     "FooterHandles",
-    Field("metaindex_handle", BLOCK_HANDLE, "where the metaindex block lies"),
-    Field("index_handle", BLOCK_HANDLE, "where the index block lies"),
+    Field(
+        "metaindex_handle", BLOCK_HANDLE, "where the metaindex block lies", points=stored_block("Metaindex")
+    ),
+    Field("index_handle", BLOCK_HANDLE, "where the index block lies", points=stored_block("Index")),
     Field("padding", BytesType(), "may be anything"),
     doc="The first 40 bytes of the footer.",
     source="Footer",
@@ -53,7 +62,7 @@ FOOTER = Struct(
         "handles",
         BytesType(HANDLES_SIZE),
         "handles of the metaindex and of the index, and padding that may be anything",
-        holds=Content(lambda scope: HANDLES, (HANDLES,)),
+        holds=Content(lambda scope: HANDLES, (HANDLES,), on=""),
     ),
     Field("magic", BytesType(len(MAGIC)), "57 fb 80 8b 24 75 47 db", only=MAGIC),
     doc="The last 48 bytes of a table. No checksum covers them.",
@@ -208,11 +217,15 @@ def survey(read: Read, size: int, limit: int) -> Blocks:
     if sound and not magic:
         # Part of the footer is there, or all but its last bytes.
         stop = sum(places[1]) + TRAILER_SIZE
-    data = np.stack((offsets, sizes, np.full(len(offsets), DATA), np.arange(len(offsets))), 1)
+    behind = [(*place, kind, -1) for place, kind in other.items() if look.fits(*place)] if sound else []
+    count = len(offsets)
+    known = np.empty((count + len(behind), 4), np.int64)
+    known[:count, 0], known[:count, 1], known[:count, 2] = offsets, sizes, DATA
+    known[:count, 3] = np.arange(count)
     if not sound:
-        return _told(_rescued(look, stop, data, other, keys, faults), size, places)
-    behind = [(*place, kind, -1) for place, kind in other.items() if look.fits(*place)]
-    known = np.concatenate((data, np.array(behind, np.int64).reshape(-1, 4)))
+        return _told(_rescued(look, stop, known, other, keys, faults), size, places)
+    if behind:
+        known[count:] = behind
     return _told(_blocks(look, stop, known, keys, True, faults, gaps=not meta_sound), size, places)
 
 
@@ -303,8 +316,8 @@ def _blocks(
         known = _disjoint(known, stop)
     if gaps:
         known = _filled(look, stop, known, sound)
-    columns = [np.ascontiguousarray(known[:, i]) for i in range(4)]
-    return Blocks(columns[0], columns[1], columns[2], columns[3], keys, sound, stop, faults)
+    offsets, sizes, kinds, numbers = np.ascontiguousarray(known.T)
+    return Blocks(offsets, sizes, kinds, numbers, keys, sound, stop, faults)
 
 
 def _disjoint(known: Int64s, stop: int) -> Int64s:

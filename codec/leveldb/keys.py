@@ -6,7 +6,7 @@ Source: `db/dbformat.h` and `util/comparator.cc` of LevelDB.
 
 from __future__ import annotations
 
-from logwright.codec.describe import U64LE, Buffer, Bytes, DescriptionError, Field, Scope, Struct
+from logwright.codec.describe import LEFT, U64LE, Buffer, Bytes, DescriptionError, Ends, Field, Scope, Struct
 
 BYTEWISE = "leveldb.BytewiseComparator"
 """The name of the default order, as manifests have it: byte by byte, unsigned, a prefix first."""
@@ -42,7 +42,12 @@ def _tag(tag: int, scope: Scope) -> str:
 
 INTERNAL_KEY = Struct(
     "InternalKey",
-    Field("user_key", Bytes(), "what the user calls the key", ends=_before_trailer),
+    Field(
+        "user_key",
+        Bytes(),
+        "what the user calls the key",
+        ends=Ends(_before_trailer, f"{LEFT} - {TRAILER_SIZE}"),
+    ),
     Field("tag", U64LE, TRAILER["tag"].doc, says=_tag),
     doc="A user key, and which write it is of.",
     source="InternalKey",

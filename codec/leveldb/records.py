@@ -23,7 +23,7 @@ from logwright.codec.describe import Struct, Type
 from logwright.codec.explain import Focus, Node
 from logwright.codec.fault import Fault, Kind, Severity, UsageError
 from logwright.codec.leveldb import fields, replay
-from logwright.codec.leveldb.explain import records_of
+from logwright.codec.leveldb.explain import file_of_records, records_of
 from logwright.codec.leveldb.framing import (
     AFTER,
     BAD_LENGTH,
@@ -62,7 +62,7 @@ from logwright.codec.leveldb.framing import (
 )
 from logwright.codec.leveldb.names import number_of
 from logwright.codec.option import Option, Options
-from logwright.codec.table import Column, Table
+from logwright.codec.table import RAW, Column, Table, ending, extent
 
 PORTION = 8 << 20
 """So many bytes of frames are decoded at a time, or one frame if that is larger."""
@@ -91,9 +91,7 @@ FRAMES = Table(
             detail=True,
         ),
         Column("padding", pa.binary(), "what fills the block, where that is not zeros", detail=True),
-        Column(
-            "raw", pa.binary(), "the bytes of a damaged stretch: the other columns are null then", detail=True
-        ),
+        RAW,
     ),
     "One row a physical record.",
 )
@@ -110,15 +108,8 @@ FILE = Table(
     "file",
     (
         Column("file", pa.int64(), "number of the file, from its name"),
-        Column("size", pa.int64(), "bytes of the file", nullable=False),
-        Column("frames", pa.int64(), "good logical records", nullable=False),
-        Column(
-            "trailing",
-            pa.binary(),
-            "what no record covers at the end, without the zeros after it",
-            nullable=False,
-        ),
-        Column("trailing_zeros", pa.int64(), "zero bytes at the end", nullable=False),
+        *extent("logical records"),
+        *ending("record"),
     ),
     "One row.",
 )
@@ -258,7 +249,7 @@ class RecordCodec(ABC):
 
     def __init__(self, *structures: Struct, options: tuple[Option, ...] = ()) -> None:
         self.structures: tuple[Struct, ...] = (RECORD, *structures, fields.LOGICAL_RECORD)
-        self.described = (RECORD, *structures)
+        self.described = (file_of_records(structures[0]), *structures)
         self.options: tuple[Option, ...] = (MAX_RECORD, *options)
         self.tables: Mapping[str, Table] = {
             "rows": self.rows,

@@ -25,8 +25,8 @@ from logwright.codec.kernel import kernel
 from logwright.codec.layout import Listing, PlannedFile
 from logwright.codec.leveldb import again, encode, fields, rows
 from logwright.codec.leveldb.block import BLOCK_HANDLE, ENTRY, TRAILER, TRAILER_SIZE, block_crc
-from logwright.codec.leveldb.explain import STORED, table_of
-from logwright.codec.leveldb.filter import FILTER_END
+from logwright.codec.leveldb.explain import STORED, TABLE, table_of
+from logwright.codec.leveldb.filter import BASE, FILTER_END, bits_per_key_of
 from logwright.codec.leveldb.index import (
     DATA,
     FOOTER,
@@ -43,7 +43,7 @@ from logwright.codec.leveldb.keys import TRAILER_SIZE as KEY_TRAILER
 from logwright.codec.leveldb.keys import readable as readable
 from logwright.codec.mending import Change, Cut, Kept, Strategy
 from logwright.codec.option import Option, Options
-from logwright.codec.table import Column, Table
+from logwright.codec.table import RAW, Column, Table, ending, extent
 
 _FILE = re.compile(r"(\d+)\.(?:ldb|sst)")
 
@@ -98,9 +98,7 @@ FRAMES = Table(
             "the block as it is stored, where it is compressed or not what would be written from the rows",
             detail=True,
         ),
-        Column(
-            "raw", pa.binary(), "the bytes of a damaged stretch: the other columns are null then", detail=True
-        ),
+        RAW,
     ),
     "One row a block.",
 )
@@ -108,16 +106,14 @@ FRAMES = Table(
 FILE = Table(
     "file",
     (
-        Column("size", pa.int64(), "bytes of the file", nullable=False),
-        Column("frames", pa.int64(), "good blocks", nullable=False),
+        *extent("blocks"),
         Column(
             "metaindex_offset", pa.int64(), "from the footer, as the next three; null where there is none"
         ),
         Column("metaindex_size", pa.int64(), "without the trailer"),
         Column("index_offset", pa.int64(), "byte of the file"),
         Column("index_size", pa.int64(), "without the trailer"),
-        Column("trailing", pa.binary(), "what no block covers at the end: the footer", nullable=False),
-        Column("trailing_zeros", pa.int64(), "zero bytes after that", nullable=False),
+        *ending("block"),
     ),
     "One row.",
 )
@@ -193,6 +189,10 @@ def first_bad(buf: Bytes, starts: encode.Int64s, ends: encode.Int64s) -> int:
     return len(starts)
 
 
+_FEW = 256
+"""So many blocks at most start in the first 2 KiB, with trailers and a restart point each."""
+
+
 class LevelDBTable:
     """The codec. See `logwright.codec.base.Codec` and `Prepares`."""
 
@@ -206,7 +206,7 @@ class LevelDBTable:
         FOOTER,
         FILTER_END,
     )
-    described: tuple[Struct, ...] = (*STORED.values(), FOOTER)
+    described: tuple[Struct, ...] = (TABLE, *STORED.values())
     tables: Mapping[str, Table] = {"rows": ROWS, "frames": FRAMES, "file": FILE}
     options: tuple[Option, ...] = OPTIONS
     whole = False
@@ -316,6 +316,20 @@ class LevelDBTable:
         ]
         arrays += [contents(pa.binary(), [tail]), numbers(pa.int64(), np.array([zeros]))]
         return pa.RecordBatch.from_arrays(arrays, schema=FILE.schema(FILE.names(detail=True)))
+
+    def made_with(self, read: Callable[..., pa.Table]) -> Mapping[str, Any]:
+        """See `codec.base.Inherits`: the bits per key of the filter, if there is one."""
+        found = read(["payload"], [("kind", "==", "filter")], 1)
+        if not len(found):
+            return {}
+        filters = np.frombuffer(found.column("payload")[0].as_py(), np.uint8)
+        # The first filter is of the blocks that start in the first 2 KiB.
+        blocks = read(["position", "kind", "entries"], None, _FEW)
+        first = [one for one in blocks.to_pylist() if one["kind"] == "data" and one["position"] < BASE]
+        if any(one["entries"] is None for one in first):
+            return {}
+        bits = bits_per_key_of(filters, 0, sum(one["entries"] for one in first))
+        return {"bloom_bits_per_key": bits} if bits else {}
 
     def field_names(self) -> Sequence[str]:
         return fields.names_of_blocks()

@@ -47,7 +47,7 @@ class EditField:
 
 
 _SLICE = BytesType(UVARINT)
-_KEY = Content(lambda scope: INTERNAL_KEY, (INTERNAL_KEY,))
+_KEY = Content(lambda scope: INTERNAL_KEY, (INTERNAL_KEY,), on="")
 
 TAGS = {
     1: "comparator",

@@ -166,9 +166,9 @@ types:
         repeat-until: '_ < 128'
     instances:
       raw:
-        value: '(groups.size > 0 ? (groups[0] & 127) << 0 : 0) | (groups.size > 1 ? (groups[1] & 127) << 7 : 0) | (groups.size > 2 ? (groups[2] & 127) << 14 : 0) | (groups.size > 3 ? (groups[3] & 127) << 21 : 0) | (groups.size > 4 ? (groups[4] & 127) << 28 : 0)'
+        value: '(groups.size > 0 ? (groups[0] & 127) * 1 : 0) + (groups.size > 1 ? (groups[1] & 127) * 128 : 0) + (groups.size > 2 ? (groups[2] & 127) * 16384 : 0) + (groups.size > 3 ? (groups[3] & 127) * 2097152 : 0) + (groups.size > 4 ? (groups[4] & 127) * 268435456 : 0)'
       value:
-        value: '(raw >> 1) ^ -(raw & 1)'
+        value: 'raw % 2 == 0 ? raw / 2 : -((raw + 1) / 2)'
   varlong:
     seq:
       - id: groups
@@ -177,6 +177,6 @@ types:
         repeat-until: '_ < 128'
     instances:
       raw:
-        value: '(groups.size > 0 ? (groups[0] & 127) << 0 : 0) | (groups.size > 1 ? (groups[1] & 127) << 7 : 0) | (groups.size > 2 ? (groups[2] & 127) << 14 : 0) | (groups.size > 3 ? (groups[3] & 127) << 21 : 0) | (groups.size > 4 ? (groups[4] & 127) << 28 : 0) | (groups.size > 5 ? (groups[5] & 127) << 35 : 0) | (groups.size > 6 ? (groups[6] & 127) << 42 : 0) | (groups.size > 7 ? (groups[7] & 127) << 49 : 0) | (groups.size > 8 ? (groups[8] & 127) << 56 : 0) | (groups.size > 9 ? (groups[9] & 127) << 63 : 0)'
+        value: '(groups.size > 0 ? (groups[0] & 127) * 1 : 0) + (groups.size > 1 ? (groups[1] & 127) * 128 : 0) + (groups.size > 2 ? (groups[2] & 127) * 16384 : 0) + (groups.size > 3 ? (groups[3] & 127) * 2097152 : 0) + (groups.size > 4 ? (groups[4] & 127) * 268435456 : 0) + (groups.size > 5 ? (groups[5] & 127) * 34359738368 : 0) + (groups.size > 6 ? (groups[6] & 127) * 4398046511104 : 0) + (groups.size > 7 ? (groups[7] & 127) * 562949953421312 : 0) + (groups.size > 8 ? (groups[8] & 127) * 72057594037927936 : 0) + (groups.size > 9 ? (groups[9] & 127) * 72057594037927936 * 128 : 0)'
       value:
-        value: '(raw >> 1) ^ -(raw & 1)'
+        value: 'raw % 2 == 0 ? raw / 2 : -((raw + 1) / 2)'

@@ -48,6 +48,7 @@ def read(
     mode: str = "FAILFAST",
     as_system: str | None = None,
     clean: bool | None = None,
+    jobs: int | str = 1,
     **options: Any,
 ) -> pa.Table:
     """A file, a directory, or several, as a table. Arguments as for `scan`.
@@ -64,6 +65,7 @@ def read(
         mode=mode,
         as_system=as_system,
         clean=clean,
+        jobs=jobs,
         **options,
     )
     table = found.to_table()
@@ -83,23 +85,39 @@ def scan(
     mode: str = "FAILFAST",
     as_system: str | None = None,
     clean: bool | None = None,
+    jobs: int | str = 1,
     max_faults: int = MAX_FAULTS,
     **options: Any,
 ) -> Scan:
     """A file, a directory, or several, as a stream of record batches that pandas, Polars and DuckDB take as it is.
 
-    `path`: a file, a directory, a list, a glob, a URI of a file system that `pyarrow.fs` knows, "-" for standard input.
-    `codec`: the format's name, found out when None. `view`: what of it; `codecs(name)` lists them. `columns`: None for the
-    core ones, "*" for all, names, or text with commas. `filter`: `[("offset", ">=", 5), ("key", "==", b"x")]`, a list of such
-    lists of which one must hold, text ("offset >= 5 and key == x"), or a pyarrow expression. `limit`: so many rows at most.
-    `mode`: FAILFAST, PERMISSIVE, DROPMALFORMED, or AS_SYSTEM for exactly what the real system would serve of a directory: of
-    version `as_system` (None: the newest known), started after a clean stop or an unclean one (`clean`; None: its own marker
-    says). Further options are the codec's and the layout's own.
+    `path`: a file, a directory, a list, a glob, a URI of a file system that `pyarrow.fs` knows, "-" for standard input, or the
+    system's own configuration file, for the directories that it names. `codec`: the format's name, found out when None. `view`:
+    what of it; `codecs(name)` lists them. `columns`: None for the core ones, "*" for all, names, or text with commas. `filter`:
+    `[("offset", ">=", 5), ("key", "==", b"x")]`, a list of such lists of which one must hold, text ("offset >= 5 and key == x"), or
+    a pyarrow expression. `limit`: so many rows at most. `mode`: FAILFAST, PERMISSIVE, DROPMALFORMED, or AS_SYSTEM for exactly what
+    the real system would serve of a directory: of version `as_system` (None: the newest known), started after a clean stop or an
+    unclean one (`clean`; None: its own marker says). `jobs`: so many processes share the reading; the rows and their order are the
+    same. With one, threads of this process read ahead, as many as pyarrow takes (`pyarrow.set_cpu_count`). Further options are the
+    codec's and the layout's own.
 
     Raises `LogwrightError`: `NotFoundError`, `AccessError`, `UsageError` at once, `DamageError` on the way, or at once where
     the system would not open what it is asked about.
     """
-    return Scan(path, codec, view, columns, filter, limit, mode, max_faults, options, as_system, clean)
+    return Scan(
+        path,
+        codec,
+        view,
+        columns,
+        filter,
+        limit,
+        mode,
+        max_faults,
+        options,
+        as_system,
+        clean,
+        number("jobs", jobs, 1),
+    )
 
 
 class Scan:
@@ -118,8 +136,9 @@ class Scan:
         options: dict[str, Any],
         as_system: str | None = None,
         clean: bool | None = None,
+        jobs: int = 1,
     ) -> None:
-        self._mode = Mode.of(mode)
+        self._mode, self._jobs = Mode.of(mode), jobs
         if self._mode is not Mode.AS_SYSTEM and (as_system is not None or clean is not None):
             raise UsageError(
                 "as_system and clean say which system is asked",
@@ -129,9 +148,9 @@ class Scan:
         if self._mode is Mode.AS_SYSTEM:
             started = plan.Started(None if as_system is None else str(as_system), flag("clean", clean))
         self._limit = None if limit is None else number("limit", limit)
-        self._resolve = functools.partial(resolve.resolve, path, codec, options)
-        self._view, self._started = word("view", view), started
-        self._targets = targets = self._resolve()
+        self._resolve = functools.partial(resolve.resolve, path, codec, options, gathered=True)
+        self._view, self._started, self._passed = word("view", view), started, list[str]()
+        self._targets = targets = self._resolve(passed=self._passed)
         self._reading = plan.reading(targets, self._view, started)
         table = self._reading.table
         self._columns = table.select(columns)
@@ -145,7 +164,7 @@ class Scan:
 
     def _new_report(self) -> Report:
         report = Report(self._path, self._codec, live=self._reading.live, max_faults=self._max_faults)
-        report.notes += self._reading.notes
+        report.notes += [*self._passed, *self._reading.notes]
         if len(self._reading.systems) == 1:
             report.system = self._reading.systems[0]
         report.checked = False
@@ -155,13 +174,14 @@ class Scan:
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         report = self.report = self._new_report()
-        with pinned(self._resolve, self._view, self._started, self._reading) as found:
+        with pinned(lambda: self._resolve(passed=[]), self._view, self._started, self._reading) as found:
             task.note(found.faults, report, self._mode)
             yield from plan.ready(found, self._columns, self._filter, self._limit)
-            yield from task.run(
+            yield from task.run_shared(
                 found.tasks,
                 self._columns,
                 report,
+                self._jobs,
                 mode=self._mode,
                 filter=self._filter,
                 limit=self._limit,
@@ -232,13 +252,14 @@ def convert(
     clean: bool | None = None,
     if_exists: str = "error",
     rows_only: bool = False,
+    jobs: int | str = 1,
     **options: Any,
 ) -> dict[str, Any]:
     """Native files to a table file (.parquet, .arrow), back, or to native files of another kind, compression or segment size.
 
     `codec`: what the native side is, where its name does not tell. `if_exists`: "error", "append" or "overwrite", as `mode` of
     `write`. `rows_only`: of a file one table file of rows, without the two that hold what the same bytes need on top. The other
-    arguments say what is read, as for `scan`; further options are those of the native side.
+    arguments say what is read and by how many processes, as for `scan`; further options are those of the native side.
 
     Returns `{"files": [...], "rows": n, "report": the report of the reading or None, "written": Written or None}`. Raises
     `LogwrightError` as `scan` and `write` do.
@@ -247,7 +268,7 @@ def convert(
 
     return _convert(
         os.fspath(source), os.fspath(target), codec, view=view, columns=columns, filter=filter, limit=limit, mode=mode,
-        if_exists=if_exists, rows_only=rows_only, as_system=as_system, clean=clean, **options,
+        if_exists=if_exists, rows_only=rows_only, as_system=as_system, clean=clean, jobs=number("jobs", jobs, 1), **options,
     )  # fmt: skip
 
 
@@ -541,12 +562,17 @@ def _report(targets: Sequence[resolve.Target], max_faults: int) -> Report:
 
 def inspect(path: Path, codec: str | None = None, **options: Any) -> dict[str, Any]:
     """What a file or a directory is, from headers alone: files, ranges of ids and times, sizes, compression."""
-    targets = resolve.resolve(path, codec, options)
-    if len(targets) != 1:
+    passed: list[str] = []
+    targets = resolve.resolve(path, codec, options, passed=passed, gathered=True)
+    names = resolve.expand(path)
+    if len(targets) == 1 and targets[0].path in names:
+        return _inspect.inspect(targets[0])
+    directories = [target for target in targets if isinstance(target, resolve.DirectoryTarget)]
+    if len(directories) < len(targets) or len(names) > 1:
         raise UsageError(
             f"{len(targets)} things lie there, one can be inspected at a time", path=_shown(path)
         )
-    return _inspect.inspect(targets[0])
+    return {**_inspect.several(_shown(path), directories), "notes": passed}
 
 
 def detect(path: Path) -> str | None:
@@ -556,9 +582,15 @@ def detect(path: Path) -> str | None:
 
 def codecs(name: str | None = None) -> list[dict[str, Any]]:
     """Every codec and layout, or the one of that name: its views, columns and options, with types and defaults."""
-    if name is not None:
+    gathered = [one for one in registry.gatherings() if name in (None, one.name)]
+    if name is not None and not gathered:
         registry.find(name)  # raises, with the nearest name
     found = [_layout(one) for one in registry.layouts() if name in (None, one.name)]
+    # Read as what it holds; nothing is written to it as a whole.
+    found += [
+        {**_layout(registry.get_layout(one.of)), "name": one.name, "title": one.title, "options": []}
+        for one in gathered
+    ]
     return found + [_codec(one) for one in registry.codecs() if name in (None, one.name)]
 
 

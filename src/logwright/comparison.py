@@ -11,8 +11,9 @@ from logwright.codec.table import Table
 from logwright.conversion import is_table, open_table
 from logwright.formats.sink import format_of
 from logwright.readers import plan, resolve
-from logwright.readers.diff import Loose, Wish, by_of
+from logwright.readers.diff import by_of
 from logwright.readers.diff import diff as _diff
+from logwright.readers.diff_rows import Loose, Wish
 from logwright.readers.difference import Difference
 from logwright.readers.stream import Mode
 

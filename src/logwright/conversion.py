@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 
 from logwright.codec import registry
-from logwright.codec.base import Forgets, Forgotten, Recodes
+from logwright.codec.base import Forgets, Forgotten, Inherits, Recodes
 from logwright.codec.fault import NotFoundError, UsageError
 from logwright.codec.mending import Edits
 from logwright.codec.option import Options, fold, number
@@ -34,7 +35,7 @@ _CORRUPT = {field.name for field in CORRUPT}
 def convert(
     source: str, target: str, codec: str | None = None, *, view: str | None = None, columns: Any = None,
     filter: Any = None, limit: int | None = None, mode: str = "FAILFAST", if_exists: str = "error",
-    rows_only: bool = False, as_system: str | None = None, clean: bool | None = None, **options: Any,
+    rows_only: bool = False, as_system: str | None = None, clean: bool | None = None, jobs: int = 1, **options: Any,
 ) -> dict[str, Any]:  # fmt: skip
     """Convert `source` to `target`; what each is, its name tells, or `codec` (of the native side).
 
@@ -48,7 +49,7 @@ def convert(
     if to_table:
         return _to_tables(source, target, codec, if_exists, rows_only, options,
                           view=view, columns=columns, filter=filter, limit=limit, mode=mode,
-                          as_system=as_system, clean=clean)  # fmt: skip
+                          as_system=as_system, clean=clean, jobs=jobs)  # fmt: skip
     if from_table:
         if view is not None or mode.upper() != "FAILFAST" or as_system is not None or clean is not None:
             raise UsageError(
@@ -68,7 +69,7 @@ def convert(
         "as_system": as_system,
         "clean": clean,
     }
-    return Native(source, target, codec, if_exists, rows_only, options, reading).run()
+    return Native(source, target, codec, if_exists, rows_only, options, reading, jobs).run()
 
 
 def _codec_of(target: str) -> str:
@@ -87,7 +88,7 @@ def _from_tables(
     from logwright import api
 
     table = _rows_table(codec)
-    data: Any = open_table(source, table)
+    data: Any = open_table(source, _known(codec, table))
     frames = file = None
     if columns is not None or filter is not None or limit is not None:
         data = _some(data, table, columns, filter, limit)
@@ -103,9 +104,10 @@ def _to_tables(
     *, view: str | None, columns: Any, **reading: Any,
 ) -> dict[str, Any]:  # fmt: skip
     from logwright import api
+    from logwright.readers.resolve import configuration
     from logwright.writers.file import whole_file
 
-    exact = not rows_only and view is None and os.path.isfile(source)
+    exact = not rows_only and view is None and os.path.isfile(source) and configuration(source) is None
     kind = format_of(target)
     assert kind is not None
     mode = reading.pop("mode")
@@ -188,6 +190,16 @@ def _rows_table(codec: str) -> Table:
     return rows_table(registry.get_layout(codec)) if _is_layout(codec) else registry.get(codec).tables["rows"]
 
 
+def _known(codec: str, table: Table) -> Table:
+    """With the columns of all views of a layout: their rows, as lines, can be written again."""
+    if not _is_layout(codec):
+        return table
+    views = [view.rows for view in registry.get_layout(codec).views.values() if view.rows is not None]
+    names = set(table.names(detail=True))
+    more = {column.name: column for rows in views for column in rows.columns if column.name not in names}
+    return replace(table, columns=(*table.columns, *more.values()))
+
+
 def beside(path: str, name: str) -> str:
     """`x.parquet` and `frames` give `x.frames.parquet`."""
     stem, dot = os.path.splitext(path)
@@ -235,13 +247,13 @@ class Native:
 
     def __init__(
         self, source: str, target: str, codec: str | None, if_exists: str, rows_only: bool, options: dict[str, Any],
-        reading: dict[str, Any],
+        reading: dict[str, Any], jobs: int,
     ) -> None:  # fmt: skip
         from logwright.readers.resolve import kind, resolve
 
-        self.source, self.target, self.if_exists = source, target, if_exists
+        self.source, self.target, self.if_exists, self.jobs = source, target, if_exists, jobs
         self.reading, self.rows_only = reading, rows_only
-        found = resolve(source)
+        found = resolve(source, passed=[], gathered=True)
         if len(found) != 1 and codec is None:
             raise UsageError(
                 f"{len(found)} things lie there", path=source, advice="Say what they are to be, with codec"
@@ -288,6 +300,7 @@ class Native:
             self.source, self.codec, lambda table: Rows(table, None, None, (), b"", every=every), Request(self.target),
             lambda targets: Report(self.source, self.codec), {**self.options, **self.read_options},
         )  # fmt: skip
+        report.notes = [note for note in report.notes if not note.startswith(("nothing matches", "edited: "))]
         found = api.read(self.target, self.codec, view="files")
         written = Written(
             self.target,
@@ -341,9 +354,9 @@ class Native:
         from logwright.readers.resolve import DirectoryTarget
 
         reading = dict(self.reading)
-        if reading["columns"] is None:
+        if reading["columns"] is None and self._alike(reading["view"]):
             reading["columns"] = "*"
-        scan = api.scan(self.source, **reading, **self.read_options)
+        scan = api.scan(self.source, **reading, jobs=self.jobs, **self.read_options)
         one = (
             registry.get(self.made.views[self.made.default_view].codec)
             if _is_layout(self.codec)
@@ -365,8 +378,16 @@ class Native:
                 yield batch
 
         data = pa.RecordBatchReader.from_batches(scan.schema, rows()) if forgets else scan
+        own = {fold(option.name) for option in self.made.options}
+        given = set(map(fold, self.options))
+        kept = {
+            name: value
+            for name, value in (self._made_with(one) if isinstance(one, Inherits) else {}).items()
+            if fold(name) in own and fold(name) not in given
+        }
+        notes += [f"{name} is {value}, as in {self.source}" for name, value in kept.items()]
         written = api.write(
-            _Passed(scan.schema, data), self.target, self.codec, mode=self.if_exists, **self.options
+            _Passed(scan.schema, data), self.target, self.codec, mode=self.if_exists, **kept, **self.options
         )
         notes += [f"{count} rows {what}: that is not in the result" for what, count in gone.items()]
         if isinstance(self.origin, DirectoryTarget) and reading["filter"] is None:
@@ -381,6 +402,38 @@ class Native:
             "written": written,
             "notes": tuple(notes),
         }
+
+    def _alike(self, view: str | None) -> bool:
+        """Whether all columns mean the same in both, those of detail too."""
+        from logwright.readers.plan import reading
+
+        table = reading([self.origin], view).table
+        made = _rows_table(self.codec)
+        return set(made.names(detail=False)) <= set(table.names(detail=True))
+
+    def _made_with(self, codec: Inherits) -> dict[str, Any]:
+        """With which options the files of that codec were made: the first that says so."""
+        from logwright import api
+        from logwright.readers.resolve import DirectoryTarget, kind
+
+        name = getattr(codec, "name", "")
+        paths = [self.source] if kind(self.origin) == name else []
+        if isinstance(self.origin, DirectoryTarget):
+            files = self.origin.plan.files
+            paths = [self.origin.directory.shown(file.name) for file in files if file.codec == name]
+        for path in paths:
+
+            def read(columns: list[str], filter: Any, limit: int, path: str = path) -> pa.Table:
+                scan = api.scan(
+                    path, name, view="frames", columns=columns, filter=filter, limit=limit, mode="DROPMALFORMED",
+                    **self.read_options,
+                )  # fmt: skip
+                return scan.to_table()
+
+            found = codec.made_with(read)
+            if found:
+                return dict(found)
+        return {}
 
 
 class _Passed:

@@ -19,6 +19,8 @@ from logwright.corpora import cases
 from logwright.roundtrip.laws import decode_encode
 
 CASES = cases.cases("leveldb")
+# What is read here was damaged on purpose, and all that is sound of it is read.
+pytestmark = pytest.mark.filterwarnings("ignore::logwright.DamageWarning")
 
 
 def written(path: Path, codec: str, rows: list[dict[str, Any]], **options: Any) -> Path:

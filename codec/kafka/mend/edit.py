@@ -198,9 +198,8 @@ class _Editor:
                 ]
                 lost = dict(place(self.listing)) if gone else {}
                 size = int(picked.end[i] - picked.start[i])
-                self.cut.append(
-                    Cut(self.file.name, int(start), size, f"edited: {', '.join(said)}", 0, gone, lost)
-                )
+                why = f"edited: {', '.join(said)}"
+                self.cut.append(Cut(self.file.name, int(start), size, why, 0, gone, lost, changed))
         return list(_split(data))
 
     def _frames(self, table: pa.Table, rows: pa.Table, before: Any, after: Any) -> pa.Table:

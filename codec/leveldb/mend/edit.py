@@ -118,7 +118,7 @@ def _refuse_null(change: Change) -> None:
 def _cut(file: str, start: int, stop: int, number: int, dropped: int, redacted: int) -> Cut:
     said = [f"{count} {what}" for count, what in ((dropped, "dropped"), (redacted, "redacted")) if count]
     lost = {"file": number} if dropped else {}
-    return Cut(file, start, stop - start, f"edited: {', '.join(said)}", 0, dropped, lost)
+    return Cut(file, start, stop - start, f"edited: {', '.join(said)}", 0, dropped, lost, redacted)
 
 
 def _sound(found: Iterator[Stretch | Hole]) -> Iterator[Stretch]:

@@ -73,7 +73,8 @@ class Verbs(click.Group):
         if near is not None and near.removeprefix("--") not in error.known:
             error.advice = f"Did you mean {near}?"
         elif near is None:
-            error.advice += f". `logwright {verb} --help` lists those of {verb} itself"
+            end = "" if error.advice.endswith("?") else "."
+            error.advice += f"{end} `logwright {verb} --help` lists those of {verb} itself"
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -95,7 +96,7 @@ def group() -> None:
 
 def main(args: Sequence[str] | None = None) -> None:
     """The program `logwright`."""
-    from logwright.codec.fault import DamageError, LogwrightError, UsageError
+    from logwright.codec.fault import DamageError, LogwrightError, StorageError, UsageError
 
     try:
         status = group.main(args=args, prog_name="logwright", standalone_mode=False)
@@ -116,11 +117,15 @@ def main(args: Sequence[str] | None = None) -> None:
         _say(error)
         sys.exit(1)
     except (_ReaderGone, BrokenPipeError):
-        # Quiet, and no second complaint when Python closes stdout.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _close_output()
         sys.exit(0)
     except KeyboardInterrupt:
         sys.exit(130)
+    except OSError as error:
+        # Those of files are told by who meets them: this is what was to be printed.
+        _close_output()
+        _say(StorageError(error.strerror or str(error), path=error.filename or "standard output"))
+        sys.exit(1)
     except Exception as error:
         if os.environ.get("LOGWRIGHT_DEBUG"):
             raise
@@ -131,6 +136,11 @@ def main(args: Sequence[str] | None = None) -> None:
             )
         )
         sys.exit(1)
+
+
+def _close_output() -> None:
+    """Quiet, and no second complaint when Python closes stdout."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _say(error: Exception) -> None:

@@ -91,6 +91,15 @@ CLEAN = click.option(
     help="Whether the last stop was a clean one.  [default: as the system's marker says]",
 )
 
+JOBS = click.option(
+    "-j",
+    "--jobs",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Processes that share the work.",
+)
+
 
 def read_options(command: F) -> F:
     """The options of every verb that reads rows."""

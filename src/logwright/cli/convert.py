@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import click
 
-from logwright.cli.common import ANY_OPTION, AsSystemCommand, filter_text, mode_of, own_options, read_options
+from logwright.cli.common import (
+    ANY_OPTION,
+    JOBS,
+    AsSystemCommand,
+    filter_text,
+    mode_of,
+    own_options,
+    read_options,
+)
+from logwright.readers.words import count
 
 
 @click.command("convert", cls=AsSystemCommand, context_settings=ANY_OPTION)
@@ -21,11 +30,12 @@ from logwright.cli.common import ANY_OPTION, AsSystemCommand, filter_text, mode_
     "--rows-only", is_flag=True, help="One table file of rows, without what the same bytes need on top."
 )
 @read_options
+@JOBS
 @click.pass_context
 def command(
     ctx: click.Context, source: str, target: str, if_exists: str, rows_only: bool, codec: str | None, view: str | None,
     columns: str | None, filters: tuple[str, ...], limit: int | None, mode: str,
-    as_system: str | None, clean: bool | None,
+    as_system: str | None, clean: bool | None, jobs: int,
 ) -> int:  # fmt: skip
     """Convert SOURCE to TARGET: native files to a .parquet, .arrow or .jsonl file, back, or to other native files.
 
@@ -36,9 +46,9 @@ def command(
 
     done = convert(
         source, target, codec, view=view, columns=columns, filter=filter_text(filters), limit=limit, **mode_of(mode, as_system, clean),
-        if_exists=if_exists, rows_only=rows_only, **own_options(ctx),
+        if_exists=if_exists, rows_only=rows_only, jobs=jobs, **own_options(ctx),
     )  # fmt: skip
-    click.echo(f"{done['rows']} rows in {', '.join(str(name) for name in done['files'])}", err=True)
+    click.echo(f"{count(done['rows'], 'row')} in {', '.join(str(name) for name in done['files'])}", err=True)
     for line in done["notes"]:
         click.echo(f"note: {line}", err=True)
     if done["written"] is not None:

@@ -8,6 +8,7 @@ import click
 
 from logwright.cli.common import (
     ANY_OPTION,
+    JOBS,
     AsSystemCommand,
     filter_text,
     mode_of,
@@ -36,10 +37,11 @@ from logwright.cli.common import (
     help='Bytes in JSON: auto is text where it is UTF-8, else {"$hex": ...}.',
 )
 @read_options
+@JOBS
 def command(
     path: tuple[str, ...], kind: str | None, out: str | None, form: str, codec: str | None,
     view: str | None, columns: str | None, filters: tuple[str, ...], limit: int | None, mode: str,
-    as_system: str | None, clean: bool | None,
+    as_system: str | None, clean: bool | None, jobs: int,
 ) -> int:  # fmt: skip
     """Print the rows of files or directories."""
     import logwright as lw
@@ -55,7 +57,7 @@ def command(
         )
     scan = lw.scan(
         paths if len(paths) > 1 else paths[0], codec, view=view, columns=columns, filter=filter_text(filters),
-        limit=limit, **mode_of(mode, as_system, clean), **options,
+        limit=limit, **mode_of(mode, as_system, clean), jobs=jobs, **options,
     )  # fmt: skip
     with (
         output(out) as stream,

@@ -7,6 +7,7 @@ import os
 import click
 
 from logwright.cli.common import ANY_OPTION, own_options
+from logwright.readers.words import count
 
 
 @click.command("generate", context_settings=ANY_OPTION)
@@ -40,7 +41,8 @@ def command(
     made = lw.generate(codec, path, rows=rows, seed=seed, recipe=recipe, **own_options(ctx))
     files = len(made.manifest["files"])
     click.echo(
-        f"{made.path}: {made.rows} rows, {files} file{'s' if files > 1 else ''}, {made.bytes} bytes", err=True
+        f"{made.path}: {count(made.rows, 'row')}, {count(files, 'file')}, {count(made.bytes, 'byte')}",
+        err=True,
     )
     beside = sorted({made.manifest_path, *made.expected.values()})
     click.echo(f"beside it: {', '.join(os.path.basename(one) for one in beside)}", err=True)

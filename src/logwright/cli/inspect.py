@@ -32,12 +32,17 @@ def command(path: tuple[str, ...], codec: str | None, as_json: bool) -> int:
     return 0
 
 
+_SHORT = ("segments", "log_start_offset", "last_segment")
+"""What is said of each of several directories."""
+
+
 def render(found: dict[str, Any]) -> str:
     """A short text: the headline, then a line for each fact, then the files."""
     found = dict(found)
     path = found.pop("path")
     lines = [f"{click.style(path, bold=True)}  {found.pop('codec')}: {found.pop('title')}"]
     files, faults = found.pop("files", None), found.pop("faults", [])
+    directories = found.pop("directories", [])
     found.pop("kind"), found.pop("views", None)
     facts = {**found.pop("facts", {}), **found.pop("ranges", {}), **found.pop("counts", {}), **found}
     damaged = facts.pop("damaged", None)
@@ -45,6 +50,16 @@ def render(found: dict[str, Any]) -> str:
     for name, value in facts.items():
         if value not in (None, [], {}, ()):
             lines.append(f"  {name.ljust(width)}  {_value(value)}")
+    if directories:
+        wide = max(len(one["path"]) for one in directories)
+        lines.append("  directories")
+        for one in directories:
+            said = ", ".join(
+                f"{name} {_value(one['facts'][name])}"
+                for name in _SHORT
+                if one["facts"].get(name) is not None
+            )
+            lines.append(f"    {one['path'].ljust(wide)}  {one['bytes']:>14,}  {said}")
     if files:
         wide = max(len(file["name"]) for file in files)
         lines.append("  files")

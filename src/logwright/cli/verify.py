@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import click
 
-from logwright.cli.common import ANY_OPTION, CLEAN, AsSystemCommand, paths_and_options, print_report, progress
+from logwright.cli.common import (
+    ANY_OPTION,
+    CLEAN,
+    JOBS,
+    AsSystemCommand,
+    paths_and_options,
+    print_report,
+    progress,
+)
 
 
 @click.command("verify", cls=AsSystemCommand, context_settings=ANY_OPTION)
@@ -24,14 +32,7 @@ from logwright.cli.common import ANY_OPTION, CLEAN, AsSystemCommand, paths_and_o
     "exit status 0 only where it opens and loses nothing.",
 )
 @CLEAN
-@click.option(
-    "-j",
-    "--jobs",
-    type=click.IntRange(min=1),
-    default=1,
-    show_default=True,
-    help="Processes that share the work.",
-)
+@JOBS
 @click.option("--json", "as_json", is_flag=True, help="The whole report as JSON.")
 def command(
     path: tuple[str, ...],

@@ -1,0 +1,196 @@
+# Made from the descriptions in codec/ by `make docs`: change those.
+meta:
+  id: leveldb_manifest
+  title: 'LevelDB manifest: version edits'
+  endian: le
+  encoding: UTF-8
+doc: 'Blocks.'
+seq:
+  - id: log_file
+    type: log_file
+types:
+  log_file:
+    doc: 'Blocks.'
+    seq:
+      - id: blocks
+        repeat: eos
+        size: '(_io.size - _io.pos) < 32768 ? (_io.size - _io.pos) : 32768'
+        type: log_block
+  version_edit:
+    doc: 'The payload of a record of a manifest.'
+    seq:
+      - id: fields
+        repeat: eos
+        type: edit_field
+        doc: 'up to the end of the record'
+  log_block:
+    doc: '32 KiB, the last block what there is.'
+    seq:
+      - id: records
+        repeat: until
+        repeat-until: '(_io.size - _io.pos) < 7'
+        type: physical_record
+        if: '(_io.size - _io.pos) >= 7'
+        doc: 'as far as a header has room'
+      - id: trailer
+        size-eos: true
+        doc: 'fewer bytes than a header has: zeros'
+  edit_field:
+    seq:
+      - id: tag
+        type: uvarint
+        doc: 'which field it is: 1 comparator, 2 log_number, 3 next_file_number, 4 last_sequence, 5 compact_pointer, 6 deleted_file, 7 new_file, 9 prev_log_number'
+      - id: body
+        type: comparator
+        if: '(tag.value) == 1'
+        doc: 'the field itself'
+      - id: body_2
+        type: log_number
+        if: '(tag.value) == 2'
+        doc: 'the field itself'
+      - id: body_9
+        type: prev_log_number
+        if: '(tag.value) == 9'
+        doc: 'the field itself'
+      - id: body_3
+        type: next_file_number
+        if: '(tag.value) == 3'
+        doc: 'the field itself'
+      - id: body_4
+        type: last_sequence
+        if: '(tag.value) == 4'
+        doc: 'the field itself'
+      - id: body_5
+        type: compact_pointer
+        if: '(tag.value) == 5'
+        doc: 'the field itself'
+      - id: body_6
+        type: deleted_file
+        if: '(tag.value) == 6'
+        doc: 'the field itself'
+      - id: body_7
+        type: new_file
+        if: '(tag.value) == 7'
+        doc: 'the field itself'
+  physical_record:
+    doc: 'A physical record of a log or a manifest; it never crosses the end of a block of 32 KiB.'
+    seq:
+      - id: crc
+        type: u4le
+        doc: 'masked CRC-32C of the type and the payload'
+      - id: length
+        type: u2le
+        doc: 'bytes of the payload; no checksum covers it'
+      - id: type
+        type: u1
+        doc: 'whether a logical record starts, goes on, ends here (0 ZERO, 1 FULL, 2 FIRST, 3 MIDDLE, 4 LAST)'
+      - id: payload
+        size: length
+        type: version_edit
+        if: '(type) == 1'
+        doc: 'some or all of a logical record'
+      - id: payload_other
+        size: length
+        if: '(type) != 1'
+        doc: 'some or all of a logical record'
+  comparator:
+    seq:
+      - id: text_length
+        type: uvarint
+        doc: 'length of text'
+      - id: text
+        size: text_length.value
+        type: str
+        doc: 'name of the order of keys'
+  log_number:
+    seq:
+      - id: number
+        type: uvarlong
+        doc: 'logs of smaller numbers are in tables'
+  prev_log_number:
+    seq:
+      - id: number
+        type: uvarlong
+        doc: '0, but in files of old versions'
+  next_file_number:
+    seq:
+      - id: number
+        type: uvarlong
+        doc: 'not yet given to a file'
+  last_sequence:
+    seq:
+      - id: number
+        type: uvarlong
+        doc: 'the last sequence number given'
+  compact_pointer:
+    seq:
+      - id: level
+        type: uvarint
+        doc: 'level'
+      - id: smallest_length
+        type: uvarint
+        doc: 'length of smallest'
+      - id: smallest
+        size: smallest_length.value
+        type: internal_key
+        doc: 'internal key at which its next compaction starts'
+  deleted_file:
+    seq:
+      - id: level
+        type: uvarint
+        doc: 'level'
+      - id: number
+        type: uvarlong
+        doc: 'number of the file'
+  new_file:
+    seq:
+      - id: level
+        type: uvarint
+        doc: 'level'
+      - id: number
+        type: uvarlong
+        doc: 'number of the file'
+      - id: size
+        type: uvarlong
+        doc: 'bytes of the file'
+      - id: smallest_length
+        type: uvarint
+        doc: 'length of smallest'
+      - id: smallest
+        size: smallest_length.value
+        type: internal_key
+        doc: 'first internal key'
+      - id: largest_length
+        type: uvarint
+        doc: 'length of largest'
+      - id: largest
+        size: largest_length.value
+        type: internal_key
+        doc: 'last internal key'
+  internal_key:
+    doc: 'A user key, and which write it is of.'
+    seq:
+      - id: user_key
+        size: '(_io.size - _io.pos) - 8'
+        doc: 'what the user calls the key'
+      - id: tag
+        type: u8le
+        doc: 'sequence << 8 | type; type 0 is a deletion, 1 a value'
+  uvarint:
+    seq:
+      - id: groups
+        type: u1
+        repeat: until
+        repeat-until: '_ < 128'
+    instances:
+      value:
+        value: '(groups.size > 0 ? (groups[0] & 127) * 1 : 0) + (groups.size > 1 ? (groups[1] & 127) * 128 : 0) + (groups.size > 2 ? (groups[2] & 127) * 16384 : 0) + (groups.size > 3 ? (groups[3] & 127) * 2097152 : 0) + (groups.size > 4 ? (groups[4] & 127) * 268435456 : 0)'
+  uvarlong:
+    seq:
+      - id: groups
+        type: u1
+        repeat: until
+        repeat-until: '_ < 128'
+    instances:
+      value:
+        value: '(groups.size > 0 ? (groups[0] & 127) * 1 : 0) + (groups.size > 1 ? (groups[1] & 127) * 128 : 0) + (groups.size > 2 ? (groups[2] & 127) * 16384 : 0) + (groups.size > 3 ? (groups[3] & 127) * 2097152 : 0) + (groups.size > 4 ? (groups[4] & 127) * 268435456 : 0) + (groups.size > 5 ? (groups[5] & 127) * 34359738368 : 0) + (groups.size > 6 ? (groups[6] & 127) * 4398046511104 : 0) + (groups.size > 7 ? (groups[7] & 127) * 562949953421312 : 0) + (groups.size > 8 ? (groups[8] & 127) * 72057594037927936 : 0) + (groups.size > 9 ? (groups[9] & 127) * 72057594037927936 * 128 : 0)'

@@ -1,0 +1,503 @@
+"""Two sides held against each other by their rows, through a view: `readers.diff`."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from logwright.codec import registry
+from logwright.codec.fault import UnreadableError, UsageError
+from logwright.codec.table import Table
+from logwright.readers import plan
+from logwright.readers.combined import Combined
+from logwright.readers.compare import Disordered, Pairs, changed, match, unequal
+from logwright.readers.diff_fields import Opened, Span, fields, row_fields, row_place
+from logwright.readers.diff_frames import same_bytes
+from logwright.readers.difference import Difference, row_of
+from logwright.readers.filter import Filter, Given, understand
+from logwright.readers.report import Report
+from logwright.readers.resolve import Target, kind
+from logwright.readers.stream import Mode
+from logwright.readers.task import Task, Work, codec_options, note
+from logwright.readers.walk import Hole
+
+_POSITION = "position"
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What is asked for. `key`: columns to match rows by, empty for none, None for those that the view has; `limit`: so many differences
+    are told in full."""
+
+    by: str = "rows"
+    view: str | None = None
+    columns: Sequence[str] | str | None = None
+    filter: Given = None
+    key: Sequence[str] | None = None
+    mode: Mode = Mode.FAILFAST
+    limit: int = 10
+
+
+@dataclass(frozen=True)
+class Loose:
+    """Rows that are no native files: of a table file."""
+
+    path: str
+    schema: pa.Schema
+    open: Any
+    """Gives the record batches, from the first one on."""
+
+
+@dataclass
+class _Side:
+    """The rows of one side."""
+
+    name: str
+    path: str
+    works: list[Work] = field(default_factory=list)
+    ready: tuple[pa.RecordBatch, ...] = ()
+    loose: Loose | None = None
+    report: Report = field(default_factory=lambda: Report(""))
+    starts: list[tuple[int, Work]] = field(default_factory=list)
+    """From which row on, of those compared, a work's rows come."""
+    before: int = 0
+    """So many rows were found to be the same without a look at them."""
+
+    def rows(
+        self, columns: Sequence[str], mode: Mode, filter: Filter | None
+    ) -> Generator[pa.RecordBatch, None, None]:
+        self.starts, self.report = [], Report(self.path)
+        if self.loose is not None:
+            wanted = list(dict.fromkeys((*columns, *(filter.columns if filter is not None else ()))))
+            for batch in self.loose.open():
+                found = batch.select(wanted)
+                yield (found if filter is None else filter.apply(found)).select(list(columns))
+            return
+        for batch in self.ready:
+            yield (batch if filter is None else filter.apply(batch)).select(list(columns))
+        at = 0
+        for work in self.works:
+            self.starts.append((at, work))
+            for batch in work.rows(columns, self.report, mode=mode, filter=filter):
+                at += len(batch)
+                yield batch.select(list(columns))
+
+    def work(self, row: int) -> Work | None:
+        """That a row came from."""
+        i = int(np.searchsorted([at for at, _ in self.starts], row, "right")) - 1
+        return self.starts[i][1] if i >= 0 else None
+
+
+class Rows:
+    """Two sides held against each other row by row. Raises `UsageError` where they have none in common."""
+
+    def __init__(self, a: Target | Loose, b: Target | Loose, wish: Wish) -> None:
+        self.wish = wish
+        tables: list[Table] = []
+        sides: list[_Side] = []
+        self.notes: list[str] = []
+        for name, one in (("a", a), ("b", b)):
+            if isinstance(one, Loose):
+                sides.append(_Side(name, one.path, loose=one))
+                continue
+            reading = plan.reading([one], wish.view)
+            report = Report(one.path)
+            note(reading.faults, report, wish.mode)
+            tables.append(reading.table)
+            sides.append(_Side(name, one.path, list(reading.tasks), reading.ready))
+            self.notes += [f"{name}: {each}" for each in reading.notes]
+        self.a, self.b = sides
+        if len(tables) == 2 and tables[0] is not tables[1]:
+            raise UsageError(f"{a.path} and {b.path} have rows of different kinds, which can't be compared")
+        self.native = [one for one in (a, b) if not isinstance(one, Loose)]
+        self.table = tables[0] if tables else None
+        self.columns = self._columns()
+        self.filter = self._filter()
+        self.key = self._key()
+        self.result = Difference(
+            a.path, b.path, "rows", kind(self.native[0]) if self.native else "table", wish.view, self.key
+        )
+
+    @property
+    def place(self) -> str | None:
+        """The column that says at which byte of its file the frame of a row starts."""
+        names = () if self.table is None else self._all()
+        return (
+            _POSITION
+            if self.table is not None and _POSITION in names and not self.table[_POSITION].elsewhere
+            else None
+        )
+
+    skips = False
+    """Whether the same bytes are the same rows."""
+
+    # What is compared
+
+    def _names(self, side: _Side) -> list[str]:
+        return list(side.loose.schema.names) if side.loose is not None else list(self._all())
+
+    def _all(self) -> tuple[str, ...]:
+        assert self.table is not None
+        return self.table.names(detail=True)
+
+    def _columns(self) -> list[str]:
+        """Those asked for; else the core ones that both have, without those that come from names of files."""
+        wanted = self.wish.columns
+        if self.table is None:
+            there = set(self._names(self.b))
+            given = self._names(self.a) if wanted is None else _list(wanted)
+            chosen = [name for name in given if name in there]
+        else:
+            chosen = list(self.table.select(wanted))
+            loose = [one for one in (self.a, self.b) if one.loose is not None]
+            if wanted is None:
+                for one in loose:
+                    missing = [name for name in chosen if name not in self._names(one)]
+                    if missing:
+                        self.notes.append(f"{', '.join(missing)}: not in {one.path}, not compared")
+                    chosen = [name for name in chosen if name not in missing]
+        for one in (self.a, self.b):
+            lost = [name for name in chosen if name not in self._names(one)]
+            if lost:
+                raise UsageError(f"there is no column {lost[0]!r}", path=one.path)
+        if not chosen:
+            raise UsageError("they have no column in common")
+        if self.table is None:
+            return chosen
+        around = self._around(chosen)
+        self.skips = not around or wanted is None
+        if wanted is None:
+            chosen = [
+                name for name in chosen if name not in (*around, self.place)
+            ]  # that follows from what is before
+            if around:
+                self.notes.append(
+                    f"{', '.join(around)}: not in the bytes but in the names of the directories, not compared; "
+                    f"columns (--columns {around[0]}) does"
+                )
+        return chosen
+
+    def _around(self, columns: Sequence[str]) -> list[str]:
+        """Columns that differ where the bytes are the same, since they come from where the files lie."""
+        works = [one.works[0] if one.works else None for one in (self.a, self.b)]
+        if not all(isinstance(one, Task) for one in works):
+            return []
+        first, second = works
+        assert isinstance(first, Task)
+        assert isinstance(second, Task)
+        codec = registry.get(first.codec)
+        if codec.name != second.codec or codec.whole:
+            return []
+        file = Opened.of(first)
+        with file.source:
+            for found in file.walk():
+                if isinstance(found, Hole) or not len(found.frames):
+                    continue
+                batches: list[pa.RecordBatch] = []
+                for task in (first, second):
+                    hints = {name: task.hints[name] for name in ("directory",) if name in task.hints}
+                    context = codec.context(first.file, codec_options(codec, task.options), **hints)
+                    some = codec.decode(found.window, found.frames, task.table, columns, context)
+                    batches += [one.batch.slice(0, 1) for one in itertools.islice(some, 1)]
+                if any(not len(batch) for batch in batches):
+                    continue
+                a, b = batches
+                return [name for name in columns if unequal(a.column(name), b.column(name)).any()]
+        return []
+
+    def _filter(self) -> Filter | None:
+        if self.wish.filter is None or self.table is not None:
+            return understand(self.wish.filter, self.table) if self.table is not None else None
+        raise UsageError("of two table files nothing is filtered", advice="Filter them before")
+
+    def _key(self) -> tuple[str, ...]:
+        if self.wish.key is not None:
+            key = tuple(_list(self.wish.key))
+            for side in (self.a, self.b):
+                for name in key:
+                    if name.lstrip("-") not in self._names(side):
+                        raise UsageError(f"there is no column {name!r} to match rows by", path=side.path)
+            return key
+        key = ()
+        for side in (self.a, self.b):
+            combined = [work.key for work in side.works if isinstance(work, Combined)]
+            if combined:
+                key = (combined[0],) if combined[0] is not None else ()
+                break
+        else:
+            key = self.table.key if self.table is not None else ()
+        if all(name.lstrip("-") in self._names(side) for side in (self.a, self.b) for name in key):
+            return key
+        return ()
+
+    # Comparing
+
+    def run(self) -> Difference:
+        result = self.result
+        if self.filter is None and self.skips:
+            self._skip()
+        try:
+            self._compare()
+        except Disordered as error:
+            if self.wish.key is not None:
+                raise
+            self.notes.append(f"matched row by row: {error.message}")
+            result.key = ()
+            self._compare()
+        self._locate()
+        for side in (self.a, self.b):
+            if side.report.faults_total:
+                self.notes.append(
+                    f"{side.name}: {side.report.faults_total} faults, see `logwright verify {side.path}`"
+                )
+        result.notes = self.notes
+        return result
+
+    def _compare(self) -> None:
+        result, key = self.result, self.result.key
+        result.counts = dict.fromkeys(result.counts, 0)
+        result.columns, result.differences = {}, []
+        names = [name.lstrip("-") for name in key]
+        with ExitStack() as stack:  # where it ends early, files are closed at once
+            read: list[Iterable[pa.RecordBatch]] = []
+            for side in (self.a, self.b):
+                more = [self.place] if self.place is not None and side.loose is None else []
+                wanted = list(dict.fromkeys((*self.columns, *names, *more)))
+                rows = side.rows(wanted, self.wish.mode, self.filter)
+                read.append(stack.enter_context(contextlib.closing(rows)))
+            self._matched(match(read[0], read[1], key), names)
+        counts = result.counts
+        counts["a"] += self.a.before
+        counts["b"] += self.b.before
+        counts["same"] = counts["a"] - counts["removed"] - counts["changed"]
+
+    def _matched(self, matched: Iterable[Pairs], names: Sequence[str]) -> None:
+        result = self.result
+        counts = result.counts
+        for some in matched:
+            counts["a"] += len(some.a)
+            counts["b"] += len(some.b)
+            found = changed(some, self.columns)
+            alone_a, alone_b = some.ib < 0, some.ia < 0
+            differs = np.zeros(len(some.ia), np.bool_)
+            for name, mask in found.items():
+                result.columns[name] = result.columns.get(name, 0) + int(mask.sum())
+                differs |= mask
+            counts["changed"] += int(differs.sum())
+            counts["removed"] += int(alone_a.sum())
+            counts["added"] += int(alone_b.sum())
+            room = max(self.wish.limit, 1) - len(result.differences)
+            if room > 0:
+                places = np.flatnonzero(differs | alone_a | alone_b)[:room].tolist()
+                result.differences += [self._difference(some, i, found, names) for i in places]
+
+    def _difference(
+        self, some: Pairs, i: int, found: Mapping[str, Any], key: Sequence[str]
+    ) -> dict[str, Any]:
+        ia, ib = int(some.ia[i]), int(some.ib[i])
+        rows = [None if at < 0 else row_of(batch, at) for batch, at in ((some.a, ia), (some.b, ib))]
+        one = rows[0] or rows[1]
+        assert one is not None
+        number = (some.first_a + ia) if ia >= 0 else (some.first_b + ib)
+        ids = {name: one[name] for name in key} or {"row": number + self.a.before}
+        out: dict[str, Any] = {
+            "kind": "changed" if ia >= 0 and ib >= 0 else "removed" if ia >= 0 else "added", "id": ids,
+        }  # fmt: skip
+        if rows[0] is not None and rows[1] is not None:
+            out["columns"] = {
+                name: [rows[0][name], rows[1][name]]
+                for name in self.columns
+                if name in found and found[name][i]
+            }
+        else:
+            out["row"] = {name: one[name] for name in self.columns}
+        for side, at, row, first in (
+            (self.a, ia, rows[0], some.first_a),
+            (self.b, ib, rows[1], some.first_b),
+        ):
+            if row is not None:
+                out[side.name] = {
+                    "number": first + at + side.before,
+                    "_row": row,
+                    "_work": side.work(first + at),
+                }
+        return out
+
+    # What is the same
+
+    def _skip(self) -> None:
+        """Leave out what is the same at the start and at the end."""
+        if any(side.loose is not None or side.ready for side in (self.a, self.b)):
+            return
+        left, right = self.a.works, self.b.works
+        rows = 0
+        while left and right and _alike(left[0], right[0]) and _identical(left[0], right[0]):
+            rows += _count(left.pop(0), self.wish.mode)
+            right.pop(0)
+        tail = 0
+        while left and right and _alike(left[-1], right[-1]) and _identical(left[-1], right[-1]):
+            tail += _count(left.pop(), self.wish.mode)
+            right.pop()
+        if left and right and _alike(left[0], right[0]):
+            mine, other = left[0], right[0]
+            if isinstance(mine, Task) and isinstance(other, Task):
+                cut = _common(mine, other)
+                if cut > mine.start:
+                    rows += _count(replace(mine, stop=cut), self.wish.mode)
+                    left[0], right[0] = replace(mine, start=cut), replace(other, start=cut)
+        self.a.before = self.b.before = rows
+        self.tail = tail
+        self.result.counts["same"] = rows + tail
+
+    tail = 0
+
+    # Where it is
+
+    def _locate(self) -> None:
+        """Say of the differences in which file they are, and of the first one in which frame and which field."""
+        for counts in ("a", "b"):
+            self.result.counts[counts] += self.tail
+        self.result.counts["same"] += self.tail
+        for i, one in enumerate(self.result.differences):
+            places = [self._place(one, side) for side in (self.a, self.b)]
+            if i == 0 and any(place is not None for place in places):
+                self._fields(one, places)
+
+    def _place(self, one: dict[str, Any], side: _Side) -> tuple[Task, int, dict[str, Any]] | None:
+        there = one.get(side.name)
+        if there is None:
+            return None
+        row, work = there.pop("_row"), there.pop("_work")
+        position = None if self.place is None else row.get(self.place)
+        tasks: Sequence[Task] = work.files if work is not None and position is not None else ()
+        task = tasks[0] if len(tasks) == 1 else self._task(tasks, row)
+        if task is None or position is None:
+            return None
+        there |= {"file": task.file, "path": task.path, "offset": int(position)}
+        return task, int(position), row
+
+    def _task(self, tasks: Sequence[Task], row: Mapping[str, Any]) -> Task | None:
+        """The file that a row of several files came from: the first one that has it at this place."""
+        return next((task for task in tasks if _has(task, row)), None)
+
+    def _fields(self, one: dict[str, Any], places: Sequence[tuple[Task, int, dict[str, Any]] | None]) -> None:
+        with ExitStack() as stack:
+            spans: list[tuple[Span, int | None] | None] = []
+            for side, place in zip(("a", "b"), places, strict=True):
+                if place is None:
+                    spans.append(None)
+                    continue
+                task, position, row = place
+                file = Opened.of(task)
+                stack.enter_context(file.source)
+                start, stop = file.frame(position)
+                span = Span(file, start, stop)
+                number = self._number(span, task, row) if task.table == "rows" else None
+                spans.append((span, number))
+                one[side]["length"] = stop - start
+                at = None if number is None else row_place(span, number)
+                if at is not None:
+                    one[side]["at"] = at
+            if spans[0] is None or spans[1] is None:
+                return
+            (mine, i), (other, j) = spans[0], spans[1]
+            found = fields(mine, other) if i is None or j is None else row_fields(mine, i, other, j)
+            names = list(one.get("columns", ()))
+            # What was asked for is the column that differs: where batches are cut in another way, more does.
+            found.sort(key=lambda each: (each.derived, not any(name in _steps(each.path) for name in names)))
+            one["fields"] = [each.to_dict() for each in found]
+
+    def _number(self, span: Span, task: Task, row: Mapping[str, Any]) -> int | None:
+        """Which row of its frame it is."""
+        there = span.file.codec.tables[task.table].names(detail=True)  # a view may have more
+        names = [name for name in row if name in there and name not in ("topic", "partition")]
+        rows = enumerate(span.file.rows(span.start, task.table, names))
+        return next((i for i, one in rows if all(one[name] == row[name] for name in names)), None)
+
+
+def _has(task: Task, row: Mapping[str, Any]) -> bool:
+    table = registry.get(task.codec).tables[task.table]
+    names = [name for name in row if name in table.names(detail=True) and _comparable(table[name].type)]
+    filter = understand([(name, "==", row[name]) for name in names], table)
+    silent = Report(task.path, max_faults=0)
+    return any(len(batch) for batch in task.rows((), silent, mode=Mode.DROPMALFORMED, filter=filter, limit=1))
+
+
+def _steps(path: str) -> list[str]:
+    return path.replace("[", ".").split(".")
+
+
+def _list(names: Sequence[str] | str) -> list[str]:
+    if isinstance(names, str):
+        return [one.strip() for one in names.split(",") if one.strip()]
+    return list(names)
+
+
+def _comparable(type_: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(type_) or pa.types.is_binary(type_) or pa.types.is_large_binary(type_))
+
+
+def _alike(a: Work, b: Work) -> bool:
+    """Whether the same bytes mean the same in both."""
+    if isinstance(a, Task) and isinstance(b, Task):
+        return (
+            (a.codec, a.table, a.start, a.stop, a.file.rpartition("/")[2], a.options)
+            == (b.codec, b.table, b.start, b.stop, b.file.rpartition("/")[2], b.options)
+            and a.source is None
+            and b.source is None
+            and {**a.hints, "directory": ""} == {**b.hints, "directory": ""}
+        )
+    if isinstance(a, Combined) and isinstance(b, Combined):
+        return (
+            (a.layout, a.view, a.how, a.key, a.low, a.high) == (b.layout, b.view, b.how, b.key, b.low, b.high)
+            and len(a.runs) == len(b.runs)
+            and all(
+                one.how == two.how
+                and len(one.tasks) == len(two.tasks)
+                and all(map(_alike, one.tasks, two.tasks))
+                for one, two in zip(a.runs, b.runs, strict=True)
+            )
+        )
+    return False
+
+
+def _identical(a: Work, b: Work) -> bool:
+    """Whether the files that are read for two works are the same byte for byte."""
+    return all(_same_file(one, two) for one, two in zip(a.files, b.files, strict=True))
+
+
+def _same_file(a: Task, b: Task) -> bool:
+    with a.open() as mine, b.open() as other, contextlib.suppress(UnreadableError):
+        return mine.size == other.size and same_bytes(mine, other).whole
+    return False  # the reading of it tells what is wrong
+
+
+def _common(a: Task, b: Task) -> int:
+    """Where the last frame starts that has the same bytes before it, from the start of the file on, in both files."""
+    with a.open() as mine, b.open() as other:
+        try:
+            head = same_bytes(mine, other).head
+        except UnreadableError:
+            return a.start
+    cut = a.start
+    with (file := Opened.of(a)).source:
+        if file.codec.whole:
+            return cut
+        for starts, _ in file.walk(a.start).starts():
+            inside = starts[starts <= head]
+            cut = int(inside[-1]) if len(inside) else cut
+            if len(inside) < len(starts):
+                break
+    return cut
+
+
+def _count(work: Work, mode: Mode) -> int:
+    """Its rows."""
+    return sum(len(batch) for batch in work.rows((), Report(work.path), mode=mode))

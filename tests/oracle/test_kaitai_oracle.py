@@ -1,0 +1,160 @@
+"""Kaitai Struct's own compiler takes the descriptions that are exported for it, and reads in golden files what we read in them."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import logwright as lw
+from logwright.codec import registry
+
+ROOT = Path(__file__).parents[2]
+GOLDEN = ROOT / "corpora" / "golden"
+FORMATS = ROOT / "docs" / "formats"
+PACKAGES = ("kaitai-struct-compiler@0.11.0", "kaitai-struct@0.11.0", "js-yaml@4.1.0")
+Dump = Callable[..., list[Any]]
+pytestmark = pytest.mark.oracle
+
+
+@pytest.fixture(scope="module")
+def kaitai() -> Dump:
+    """What it reads in files of a codec."""
+    node, npm = shutil.which("node"), shutil.which("npm")
+    if node is None or npm is None:
+        pytest.skip("Node.js is not there: `apt-get install nodejs npm` installs it for this test")
+    home = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "logwright" / "kaitai-0.11.0"
+    if not (home / "node_modules" / "js-yaml").exists():
+        home.mkdir(parents=True, exist_ok=True)
+        made = subprocess.run(
+            [npm, "install", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix", str(home), *PACKAGES],
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        if made.returncode:
+            pytest.skip(f"the Kaitai compiler can't be had from npm: {made.stderr.strip()[-200:]}")
+
+    def dump(codec: str, *files: Path) -> list[Any]:
+        found = subprocess.run(
+            [node, str(Path(__file__).with_name("kaitai_dump.js")), str(FORMATS / f"{codec}.ksy"), *map(str, files)],
+            capture_output=True, text=True, check=False, env={**os.environ, "NODE_PATH": str(home / "node_modules")},
+        )  # fmt: skip
+        assert found.returncode == 0, found.stderr
+        return [json.loads(line) for line in found.stdout.splitlines()]
+
+    return dump
+
+
+def within(tree: Any, name: str) -> Iterator[Any]:
+    """All values of that name, in the order of the file."""
+    if isinstance(tree, list):
+        for one in tree:
+            yield from within(one, name)
+    elif isinstance(tree, dict):
+        for key, one in tree.items():
+            if key == name:
+                yield one
+            else:
+                yield from within(one, name)
+
+
+@pytest.mark.parametrize("codec", [one.name for one in registry.codecs()])
+def test_every_description_compiles(kaitai: Dump, codec: str) -> None:
+    assert kaitai(codec) == []
+
+
+@pytest.mark.parametrize("case", ["tables_none", "tables_bloom", "tables_separators"])
+def test_the_blocks_of_a_table(kaitai: Dump, case: str) -> None:
+    for path in sorted((GOLDEN / "leveldb" / case / "db").glob("*.ldb")):
+        [tree] = kaitai("leveldb.table", path)
+        blocks = [one["contentsParsed"] for one in within(tree, "valueBlock") if "contentsParsed" in one]
+        data = [one["entries"]["items"] for one in blocks if "entries" in one]
+        key, keys, values = b"", [], []
+        for entry in (one for items in data for one in items):
+            key = key[: entry["shared"]["value"]] + bytes.fromhex(entry["keyDelta"])
+            keys.append(key[:-8])
+            values.append(bytes.fromhex(entry["value"]))
+        rows = lw.read(str(path))
+        assert rows.num_rows > 0
+        assert keys == rows["key"].to_pylist()
+        assert values == rows["value"].to_pylist()
+        filters = [one for one in blocks if "arrayOffset" in one]
+        assert len(filters) == (1 if case == "tables_bloom" else 0)
+        assert all(one["baseLg"] == 11 and len(one["offsets"]["items"]) for one in filters)
+
+
+def test_the_batches_of_a_log(kaitai: Dump) -> None:
+    path = GOLDEN / "leveldb" / "few_puts" / "db" / "000003.log"
+    [tree] = kaitai("leveldb.log", path)
+    rows = lw.read(str(path)).to_pylist()
+    operations = list(within(tree, "operations"))
+    assert [bytes.fromhex(one["key"]) for each in operations for one in each] == [row["key"] for row in rows]
+    assert [one["type"] for each in operations for one in each] == [
+        int(row["type"] == "value") for row in rows
+    ]
+
+
+def test_blocks_of_a_log_whose_records_end_at_their_ends(kaitai: Dump) -> None:
+    path = GOLDEN / "leveldb" / "wal_block_edges" / "db" / "000003.log"
+    [tree] = kaitai("leveldb.log", path)
+    [blocks] = within(tree, "blocks")
+    assert len(blocks) == -(-path.stat().st_size // 32768)
+    sizes = [
+        sum(7 + one["length"] for one in block["records"]) + len(block["trailer"]) // 2 for block in blocks
+    ]
+    assert sum(sizes) == path.stat().st_size
+    assert set(sizes[:-1]) == {32768}
+
+
+def test_the_edits_of_a_manifest(kaitai: Dump) -> None:
+    path = GOLDEN / "leveldb" / "levels_many_edits" / "db" / "MANIFEST-000002"
+    [tree] = kaitai("leveldb.manifest", path)
+    fields = [one for each in within(tree, "fields") for one in each]
+    rows = lw.read(str(path)).to_pylist()
+    assert len(fields) == len(rows)
+    added = [one["body7"]["number"]["value"] for one in fields if one["tag"]["value"] == 7]
+    assert added == [row["number"] for row in rows if row["field"] == "new_file"]
+
+
+def test_the_records_of_a_segment(kaitai: Dump) -> None:
+    path = (
+        GOLDEN
+        / "kafka"
+        / "v2_txn_commit_abort"
+        / "data"
+        / "v2_txn_commit_abort-0"
+        / "00000000000000000000.log"
+    )
+    [tree] = kaitai("kafka.log", path)
+    frames = lw.read(str(path), view="frames")
+    assert [one["baseOffset"] for one in tree["frames"]] == frames["base_offset"].to_pylist()
+    assert [len(one["body"]["records"]) for one in tree["frames"]] == frames["records_count"].to_pylist()
+    values = {
+        one["baseOffset"] + record["body"]["offsetDelta"]["value"]: bytes.fromhex(record["body"]["value"])
+        for one in tree["frames"]
+        for record in one["body"]["records"]
+        if record["body"]["valueLength"]["value"] >= 0
+    }
+    rows = lw.read(str(path)).to_pylist()
+    assert rows
+    assert [values[row["offset"]] for row in rows] == [row["value"] for row in rows]
+
+
+def test_words(kaitai: Dump) -> None:
+    database, partition = GOLDEN / "leveldb" / "few_puts" / "db", GOLDEN / "kafka" / "v2_lz4_aiokafka"
+    [current] = kaitai("leveldb.current", database / "CURRENT")
+    assert current["current"]["manifest"] == lw.read(str(database / "CURRENT"))["manifest"][0].as_py()
+    path = partition / "after-rebuild-200" / "leader-epoch-checkpoint"
+    [epochs] = kaitai("kafka.leader_epoch_checkpoint", path)
+    assert [
+        {"epoch": int(one["epoch"]), "start_offset": int(one["startOffset"])}
+        for one in epochs["leaderEpochCheckpoint"]["entries"]
+    ] == lw.read(str(path)).to_pylist()
+    path = partition / "data" / "v2_lz4_aiokafka-0" / "partition.metadata"
+    [metadata] = kaitai("kafka.partition_metadata", path)
+    assert metadata["partitionMetadata"]["topicId"] == path.read_text().split()[-1]

@@ -1,0 +1,279 @@
+"""Reading ahead by threads: the same in the same order, whatever happens on the way."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import logwright as lw
+from logwright.readers import crew as crews
+from logwright.readers import task, verify
+from logwright.readers.crew import ALONE, Crew
+
+
+def _count(start: int, rows: int) -> Iterator[int]:
+    yield from range(start, start + rows)
+
+
+def _counts(pieces: int, rows: int) -> list[Callable[[], Iterator[int]]]:
+    return [partial(_count, i * rows, rows) for i in range(pieces)]
+
+
+def _threads() -> list[str]:
+    return [one.name for one in threading.enumerate() if one.name == "logwright"]
+
+
+@pytest.mark.parametrize("threads", [1, 2, 4])
+@pytest.mark.parametrize("room", [0, 3, 1000])
+def test_pieces_come_in_order(threads: int, room: int) -> None:
+    with Crew(threads, room) as crew:
+        assert list(crew.each(_counts(20, 7), lambda _: 1)) == list(range(140))
+        assert list(crew.each([], lambda _: 1)) == []
+        assert list(crew.each(_counts(3, 0), lambda _: 1)) == []
+    assert not _threads()
+
+
+def test_lines_side_by_side() -> None:
+    with Crew(3, 5) as crew:
+        lines = [crew.each(_counts(6, 5), lambda _: 1) for _ in range(8)]
+        assert list(zip(*lines, strict=True)) == [(i,) * 8 for i in range(30)]
+
+
+def test_an_error_comes_in_its_place() -> None:
+    def fails() -> Iterator[int]:
+        yield 7
+        raise OSError("here")
+
+    with Crew(3) as crew:
+        found = crew.each([*_counts(1, 7), fails, *_counts(5, 5)], lambda _: 1)
+        assert [next(found) for _ in range(8)] == list(range(8))
+        with pytest.raises(OSError, match="here"):
+            next(found)
+    assert not _threads()
+
+
+def test_no_more_is_held_than_there_is_room_for() -> None:
+    begun: list[int] = []
+
+    def piece(i: int) -> Iterator[int]:
+        for n in range(10):
+            begun.append(i)
+            yield n
+
+    with Crew(2, 5) as crew:
+        found = crew.each([partial(piece, i) for i in range(50)], lambda _: 1)
+        next(found)
+        for _ in range(50):
+            time.sleep(0.002)  # the helper does all that it may
+        assert len(begun) <= 5 + 2
+        assert len(list(found)) == 499
+    assert len(begun) == 500
+
+
+def test_who_stops_early_waits_for_nobody_and_leaves_nothing_open() -> None:
+    ended: list[int] = []
+    inside: list[int] = []
+
+    def piece(i: int) -> Iterator[int]:
+        try:
+            for n in range(1000):
+                inside.append(i)
+                time.sleep(0.001)
+                inside.remove(i)
+                yield n
+        finally:
+            assert i not in inside
+            ended.append(i)
+
+    with Crew(3) as crew:
+        found = crew.each([partial(piece, i) for i in range(9)], lambda _: 1)
+        assert [next(found) for _ in range(20)] == list(range(20))
+        found.close()
+        assert not inside
+        assert 0 in ended
+        assert len(ended) == len(set(ended)) <= 9
+        assert list(crew.each(_counts(2, 2), lambda _: 1)) == [0, 1, 2, 3]
+
+
+def test_alone_nobody_is_started() -> None:
+    found = ALONE.each(_counts(2, 3), lambda _: 1)
+    assert next(found) == 0
+    assert not _threads()
+    with Crew(4) as crew:
+        assert list(crew.each(_counts(2, 3), lambda _: 1, helped=False)) == list(range(6))
+        assert not _threads()
+
+
+def test_pyarrow_says_how_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = pa.cpu_count()
+    try:
+        pa.set_cpu_count(1)
+        assert crews.usable() == 1
+    finally:
+        pa.set_cpu_count(before)
+    assert 1 <= crews.usable() <= max(1, before)
+    monkeypatch.delattr(os, "sched_getaffinity")
+    assert 1 <= crews.usable() <= max(1, before)
+
+
+# Reading
+
+ROWS = 6000
+
+
+@pytest.fixture(params=["kafka.partition", "leveldb.db"])
+def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Many small files, of which several are read at a time."""
+    monkeypatch.setattr(task, "FEW", 0)
+    monkeypatch.setattr(task, "usable", lambda: 3)
+    path = tmp_path / "a-0"
+    if request.param == "kafka.partition":
+        rows = [{"key": f"k{i}", "value": "x" * 50, "offset": i} for i in range(ROWS)]
+        lw.write(rows, path, request.param, segment_bytes=24 << 10, batch_size=1 << 10)
+    else:
+        rows = [{"key": f"k{i:06}", "value": f"{i:4}" * 400, "sequence": i + 1} for i in range(ROWS)]
+        lw.write(rows, path, request.param, max_file_size=1 << 20, compression="none")
+    return path
+
+
+def _watched(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """The threads that read."""
+    seen: set[str] = set()
+    step = Crew._step
+
+    def watched(self: Crew, piece: Any) -> None:
+        seen.add(threading.current_thread().name)
+        step(self, piece)
+
+    monkeypatch.setattr(Crew, "_step", watched)
+    return seen
+
+
+def _one_thread(path: Path, **how: Any) -> lw.Scan:
+    return lw.scan(path, limit=1 << 40, **how)
+
+
+@pytest.mark.parametrize(
+    "how", [{}, {"filter": "key >= k004"}, {"columns": ["value"]}, {"mode": "PERMISSIVE"}]
+)
+def test_the_same_rows(place: Path, how: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    helped = _watched(monkeypatch)
+    one, many = _one_thread(place, **how), lw.scan(place, **how)
+    assert many.to_table().equals(one.to_table())
+    assert many.report.to_dict() == one.report.to_dict()
+    assert "logwright" in helped
+    assert not _threads()
+
+
+@pytest.mark.parametrize("mode", ["PERMISSIVE", "DROPMALFORMED"])
+def test_the_same_damage(place: Path, mode: str) -> None:
+    _hurt(place)
+    one, many = _one_thread(place, mode=mode), lw.scan(place, mode=mode)
+    assert many.to_table().equals(one.to_table())
+    assert many.report.to_dict() == one.report.to_dict()
+    assert len(many.report.faults) > 2
+
+
+def test_the_same_error(place: Path) -> None:
+    _hurt(place)
+    found = []
+    for scan in (_one_thread(place), lw.scan(place)):
+        taken: list[int] = []
+        with pytest.raises(lw.DamageError) as error:
+            taken.extend(map(len, scan))
+        found.append((str(error.value), sum(taken), [str(fault) for _, fault in scan.report.faults]))
+    assert found[0] == found[1]
+    assert not _threads()
+
+
+@pytest.mark.parametrize("depth", ["checksums", "records"])
+def test_the_same_is_verified(place: Path, depth: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verify, "FEW", 0)
+    helped = _watched(monkeypatch)
+    for hurt in (False, True):
+        if hurt:
+            _hurt(place)
+        reports, told = [], []
+        for threads in (1, 3):
+            monkeypatch.setattr(verify, "usable", lambda threads=threads: threads)
+            shown: list[tuple[int, int]] = []
+            reports.append(
+                lw.verify(place, depth=depth, show=lambda done, of, shown=shown: shown.append((done, of)))
+            )
+            told.append(shown)
+        assert reports[0].to_dict() == reports[1].to_dict()
+        assert reports[0].ok is not hurt
+        assert told[0] == told[1]
+    assert "logwright" in helped
+
+
+def test_a_scan_that_is_left(place: Path) -> None:
+    batches = iter(lw.scan(place))
+    next(batches)
+    del batches
+    assert not _threads()
+
+
+def _hurt(place: Path) -> None:
+    files = sorted(
+        one for one in place.iterdir() if one.suffix in (".log", ".ldb") and one.stat().st_size > 9000
+    )
+    for file in files[2::3]:
+        data = bytearray(file.read_bytes())
+        data[6000] ^= 1
+        file.write_bytes(data)
+
+
+def test_a_scan_that_is_left_when_the_program_ends(place: Path) -> None:
+    program = (
+        "import sys, logwright as lw; from logwright.readers import task; task.FEW = 0; task.usable = lambda: 3\n"
+        "left = iter(lw.scan(sys.argv[1])); print(next(left).num_rows > 0)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, place], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "True\n", "")
+
+
+@pytest.mark.parametrize("codec", ["kafka.log", "leveldb.log", "leveldb.table"])
+def test_a_large_file_is_walked_over_ahead(
+    codec: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from logwright.readers import stream
+
+    monkeypatch.setattr(task, "FEW", 0)
+    monkeypatch.setattr(task, "usable", lambda: 2)
+    monkeypatch.setattr(stream, "WINDOW", 1 << 12)
+    helped = _watched(monkeypatch)
+    name = {
+        "kafka.log": "00000000000000000000.log",
+        "leveldb.log": "000003.log",
+        "leveldb.table": "000005.ldb",
+    }
+    path = tmp_path / name[codec]
+    lw.write(
+        pa.table({"key": [f"k{i:06}".encode() for i in range(90_000)], "value": [b"v" * 100] * 90_000}),
+        path,
+        codec,
+    )
+    data = bytearray(path.read_bytes())
+    for hurt in (False, True):
+        for at in range(len(data) // 9, len(data), len(data) // 4) if hurt else ():
+            data[at] ^= 1
+        path.write_bytes(data)
+        for mode in ("PERMISSIVE", "DROPMALFORMED"):
+            one, many = _one_thread(path, mode=mode), lw.scan(path, mode=mode)
+            assert many.to_table().equals(one.to_table())
+            assert many.report.to_dict() == one.report.to_dict()
+            assert bool(many.report.faults) is hurt
+    assert "logwright" in helped
