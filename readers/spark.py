@@ -262,7 +262,7 @@ class Request:
             inside = [
                 one for one in found if isinstance(one, DirectoryTarget) and isinstance(one.layout, Follows)
             ]
-            return list(inside) or resolve(paths, self.words["codec"], self.options, gathered=True)
+            return list(inside) or resolve(paths, self.words["codec"], self.options, passed=[], gathered=True)
         except UsageError as error:
             for name in self.options:
                 ours = {fold(option.name): option.name for option in OPTIONS} | _follow_names()
