@@ -212,7 +212,10 @@ def section(place: Path) -> list[str]:
     task = "snapshot, checksums verified"
     row(task, NODES, seconds(lambda: verified(made)), "FileSnap.deserialize", "deserialize")
     row("snapshot from rows", NODES, _writing(made), "FileSnap.serialize", "serialize")
-    for digests, words in ((True, "with digests compared"), (False, "without digests")):
+    for digests, words in (
+        (True, "with digests compared"),
+        (False, "without the digests that the server makes"),
+    ):
         ours = seconds(lambda digests=digests: restored(made, log, digests=digests))
         row(f"tree from snapshot and log, {words}", NODES + TXNS, ours, "FileTxnSnapLog.restore", "restore")
         row(f"the same, {words}", NODES + TXNS, ours, "a server's start, JVM and all", "start")
