@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import gzip
 import zlib
+from bisect import bisect_left, insort
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -77,6 +79,10 @@ def _stat(zxid: int = 0, time: int = 0, owner: int = 0) -> dict[str, int]:
     }
 
 
+def _out(paths: list[str], path: str) -> None:
+    del paths[bisect_left(paths, path)]
+
+
 class Script:
     """A directory of so many transactions: a log up to the middle, a snapshot there, and a second log; without `split` one log."""
 
@@ -84,6 +90,11 @@ class Script:
         self._rng = rng
         self._words = text(rng, 1 << 12)
         self.nodes: dict[str, _Node] = {}
+        # Of these, in order, those that are not the server's own: all, those without children, those that may have some.
+        self._ours: list[str] = []
+        self._bare: list[str] = []
+        self._homes: list[str] = []
+        self._children: Counter[str] = Counter()
         for path in ("", "/zookeeper", "/zookeeper/config", "/zookeeper/quota"):
             self.nodes[path] = _Node(b"", None, _stat())
         config = self.nodes["/zookeeper/config"]
@@ -195,11 +206,10 @@ class Script:
             DELETE_CONTAINER,
         )
         kind = rng.choice(list(kinds))
-        ours = sorted(path for path in self.nodes if not path.startswith("/zookeeper") and path)
+        ours = self._ours
         if kind in (DELETE, DELETE_CONTAINER):
-            bare = [path for path in ours if not self._children(path)]
-            if bare:
-                return kind, {"path": rng.choice(bare).encode()}
+            if self._bare:
+                return kind, {"path": rng.choice(self._bare).encode()}
             kind = CREATE
         if kind in (SET_DATA, SET_ACL) and ours:
             path = rng.choice(ours)
@@ -213,9 +223,7 @@ class Script:
             }
         if kind in (SET_DATA, SET_ACL):
             kind = CREATE
-        above = rng.choice(
-            ["", *(path for path in ours if not _ephemeral(self.nodes[path].stat["ephemeral_owner"]))]
-        )
+        above = rng.choice(["", *self._homes])
         count = self.nodes[above].stat["cversion"]
         path = f"{above}/{rng.choice(list(_NAMES))}-{count}"
         body: dict[str, Any] = {
@@ -233,9 +241,6 @@ class Script:
     def _data(self) -> bytes | None:
         size = self._rng.choice([0, 1, 20, 20, 300, 3000])
         return None if self._rng.below(9) == 0 else self._words[:size]
-
-    def _children(self, path: str) -> list[str]:
-        return [one for one in self.nodes if one.rpartition("/")[0] == path and one]
 
     # What they do
 
@@ -261,13 +266,32 @@ class Script:
                 owner = session if body.get("ephemeral") else 0
                 owner = _CONTAINER if kind == CREATE_CONTAINER else owner
                 owner = (_TTL | body["ttl"]) - (1 << 64) if kind == CREATE_TTL else owner
-                self.nodes[path] = _Node(body["data"], body["acl"], _stat(zxid, time, owner))
+                self._create(path, _Node(body["data"], body["acl"], _stat(zxid, time, owner)))
                 parent = self.nodes[path.rpartition("/")[0]].stat
                 parent |= {"cversion": body["parent_cversion"], "pzxid": zxid}
 
+    def _create(self, path: str, node: _Node) -> None:
+        above = path.rpartition("/")[0]
+        self.nodes[path] = node
+        self._children[above] += 1
+        insort(self._ours, path)
+        insort(self._bare, path)
+        if not _ephemeral(node.stat["ephemeral_owner"]):
+            insort(self._homes, path)
+        if self._children[above] == 1 and above:
+            _out(self._bare, above)
+
     def _delete(self, path: str, zxid: int) -> None:
-        del self.nodes[path]
-        self.nodes[path.rpartition("/")[0]].stat["pzxid"] = zxid
+        above = path.rpartition("/")[0]
+        node = self.nodes.pop(path)
+        self.nodes[above].stat["pzxid"] = zxid
+        self._children[above] -= 1
+        _out(self._ours, path)
+        _out(self._bare, path)
+        if not _ephemeral(node.stat["ephemeral_owner"]):
+            _out(self._homes, path)
+        if not self._children[above] and above:
+            insort(self._bare, above)
 
     # What a server writes down of it
 
