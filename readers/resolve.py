@@ -211,7 +211,7 @@ def _configured(
         below = [
             one for one in _below(place, None, layout, given, passed) if isinstance(one, DirectoryTarget)
         ]
-        if not below and _is_directory(place) and registry.detect_layout(open_listing(place)) is not None:
+        if not below and _is_directory(place) and registry.detect_layout(home(place)) is not None:
             below = [_directory(place, None, layout, given)]
         if not below:
             passed.append(f"{place} holds nothing that we know")

@@ -3,12 +3,12 @@
 from logwright.codec.base import Codec
 from logwright.codec.kafka import (
     checkpoint,
+    configuration,
     index,
     log,
     logdir,
     metadata,
     partition,
-    properties,
     snapshot,
     timeindex,
     txnindex,
@@ -27,4 +27,4 @@ CODECS: tuple[Codec, ...] = (
 )
 LAYOUTS: tuple[Layout, ...] = (partition.LAYOUT,)
 GATHERINGS: tuple[Gathering, ...] = (logdir.LOG_DIRECTORY,)
-CONFIGURATIONS: tuple[Configures, ...] = (properties.CONFIGURATION,)
+CONFIGURATIONS: tuple[Configures, ...] = (configuration.CONFIGURATION,)

@@ -9,7 +9,8 @@ from kafka_golden import CASES
 
 import logwright as lw
 from logwright.cli import main
-from logwright.codec.kafka.properties import CONFIGURATION, properties
+from logwright.codec.kafka.configuration import CONFIGURATION
+from logwright.codec.properties import properties
 
 
 @pytest.fixture
@@ -43,7 +44,7 @@ def test_the_form_is_that_of_java() -> None:
     text = (
         "# c\n! c\r\n\r a = 1\\\n   2\nb:2\nc 3\n\td\\ e=x\\=y\nf\ng=\\u0041\\t\\q\\u00\nh==\ni\\\\=1\nj=1\\"
     )
-    assert dict(properties(text)) == {
+    assert dict(properties(text.encode())) == {
         "a": "12", "b": "2", "c": "3", "d e": "x=y", "f": "", "g": "A\tqu00", "h": "=", "i\\": "1", "j": "1",
     }  # fmt: skip
 

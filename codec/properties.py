@@ -1,0 +1,58 @@
+"""Java's property files, the form of most configurations: `java.util.Properties.load(InputStream)`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+_BLANK = " \t\f"
+_ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+_UNICODE = re.compile(r"[0-9a-fA-F]{4}")
+
+
+def properties(data: bytes) -> Iterator[tuple[str, str]]:
+    """Names and values, in order; of several of one name the last one counts."""
+    lines = iter(re.split(r"\r\n|\r|\n", data.decode("latin-1")))
+    for line in lines:
+        line = line.lstrip(_BLANK)
+        if not line or line[0] in "#!":
+            continue
+        while _goes_on(line):
+            line = line[:-1] + next(lines, "").lstrip(_BLANK)
+        end = _end_of_name(line)
+        value = line[end:].lstrip(_BLANK)
+        if value[:1] in ("=", ":"):
+            value = value[1:].lstrip(_BLANK)
+        yield _plain(line[:end]), _plain(value)
+
+
+def _goes_on(line: str) -> bool:
+    """Whether it ends in an odd number of backslashes."""
+    return (len(line) - len(line.rstrip("\\"))) % 2 == 1
+
+
+def _end_of_name(line: str) -> int:
+    escaped = False
+    for i, letter in enumerate(line):
+        if not escaped and letter in "=: \t\f":
+            return i
+        escaped = letter == "\\" and not escaped
+    return len(line)
+
+
+def _plain(text: str) -> str:
+    """Without escapes."""
+    out, i = [], 0
+    while i < len(text):
+        letter = text[i]
+        i += 1
+        if letter == "\\":
+            letter = text[i : i + 1]
+            i += 1
+            number = _UNICODE.match(text, i) if letter == "u" else None
+            if number is not None:
+                letter, i = chr(int(number[0], 16)), i + 4
+            else:
+                letter = _ESCAPES.get(letter, letter)
+        out.append(letter)
+    return "".join(out)

@@ -1,0 +1,58 @@
+"""A server's `zoo.cfg` in the place of its data directory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from zookeeper_datadir import GOLDEN
+
+import logwright as lw
+from logwright.codec.zookeeper.configuration import CONFIGURATION
+
+
+@pytest.fixture
+def configuration(tmp_path: Path) -> Path:
+    """That of a server whose logs lie apart."""
+    place = GOLDEN / "split_dirs"
+    path = tmp_path / "zoo.cfg"
+    path.write_text(
+        f"# one server\ntickTime=2000\ndataDir={place / 'data'} \ndataLogDir={place / 'datalog'}\nclientPort=2181\n"
+        "ssl.keyStore.password=geheim\nextendedTypesEnabled=true\n"
+    )
+    return path
+
+
+def test_it_stands_for_its_directory(configuration: Path) -> None:
+    place = GOLDEN / "split_dirs"
+    there = lw.read(place / "data", dataLogDir=str(place / "datalog"))
+    assert lw.read(configuration).equals(there)
+    assert len(there) > len(lw.read(place / "data"))
+    assert lw.detect(configuration) == "zookeeper.datadir"
+    report = lw.verify(configuration, as_system=True)
+    assert report.ok
+    assert "geheim" not in str(report.to_dict()) + report.text()
+
+
+@pytest.mark.parametrize(
+    ("text", "directories", "options"),
+    [
+        ("dataDir=/a\n", ("/a",), {}),
+        ("dataDir = /a\ndataLogDir=/b", ("/a",), {"dataLogDir": "/b"}),
+        ("dataDir=/a\ndataLogDir=/a", ("/a",), {}),
+        ("dataDir=/a\nsnapshot.trust.empty=true\nkey=1", ("/a",), {"snapshot.trust.empty": "true"}),
+        ("clientPort=2181", None, None),
+    ],
+)
+def test_what_it_says(text: str, directories: tuple[str, ...] | None, options: dict[str, str] | None) -> None:
+    found = CONFIGURATION.understand(text.encode())
+    assert (None if found is None else found.directories) == directories
+    assert (None if found is None else dict(found.options)) == options
+
+
+def test_a_place_that_can_not_be_followed(tmp_path: Path) -> None:
+    (tmp_path / "zoo.cfg").write_text("dataDir=../data\n")
+    with pytest.raises(
+        lw.UsageError, match=r"zoo\.cfg: dataDir is '\.\./data'.*Name the data directory itself"
+    ):
+        lw.read(tmp_path / "zoo.cfg")
