@@ -269,12 +269,32 @@ class Bytes(Type):
 
 
 @dataclass(frozen=True)
+class Until:
+    """Where a list ends that says nowhere how long it is: where the integer that lies `at` bytes from where the next item would start
+    is `value`. `doc` says what that means."""
+
+    value: int
+    kind: Int
+    at: int = 0
+    doc: str = ""
+
+    @property
+    def least(self) -> int:
+        """Bytes that are looked at."""
+        return self.at + self.kind.width
+
+    def met(self, buf: Buffer, at: int, end: int) -> bool:
+        return end - at >= self.least and self.kind.unpack(buf, at + self.at, end, {})[0] == self.value
+
+
+@dataclass(frozen=True)
 class Repeated(Type):
     """Items one after the other. `count` is the type of a count before them, the name of a field before, or "rest".
 
     `every`: each item is a block of so many bytes, the last perhaps shorter, that it need not fill. `least`: with fewer bytes left
     there are no more items.
     `null`: the count that says that there is no list, where one does; other counts below 0 say that it is empty then.
+    `until`: with "rest", what ends it before the end of the bytes.
     """
 
     item: Type
@@ -282,6 +302,7 @@ class Repeated(Type):
     every: int = 0
     least: int = 1
     null: int | None = None
+    until: Until | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "min_size", self.count.min_size if isinstance(self.count, Type) else 0)
@@ -304,7 +325,7 @@ class Repeated(Type):
     def _items(self, buf: Buffer, at: int, end: int, scope: Scope) -> Iterator[tuple[Any, int]]:
         count, at = self._count(buf, at, end, scope)
         done = 0
-        while (end - at >= self.least) if count is None else (done < count):
+        while self.more(buf, at, end) if count is None else (done < count):
             stop = min(at + self.every, end) if self.every else end
             try:
                 one, at = self.item.unpack(buf, at, stop, scope)
@@ -313,6 +334,10 @@ class Repeated(Type):
             at = stop if self.every else at
             yield one, at
             done += 1
+
+    def more(self, buf: Buffer, at: int, end: int) -> bool:
+        """Whether there is another item, of a list that nothing counts."""
+        return end - at >= self.least and (self.until is None or not self.until.met(buf, at, end))
 
     def _count(self, buf: Buffer, at: int, end: int, scope: Scope) -> tuple[int | None, int]:
         if self.count == "rest":
@@ -337,14 +362,14 @@ class Switch(Type):
 
     Where the bytes themselves decide, as when a field is there only if bytes are left, `look(buf, at, end, scope)` gives it on
     reading; on writing `scope` holds the values given.
-    For those who can't call it, `on` says the same: an expression of fields, C's way, and in `keys` its value for each case (None:
-    any other).
+    For those who can't call it, `on` says the same: an expression of fields, `LEFT` and `NEXT`, C's way, and in `keys` its value, or
+    its values, for each case (None: any other). A case without a value is met as another one, with an `optional` field.
     """
 
     choose: Callable[[Scope], Type]
     cases: tuple[Type, ...]
     on: str = ""
-    keys: tuple[int | None, ...] = ()
+    keys: tuple[int | tuple[int, ...] | None, ...] = ()
     look: Callable[[Buffer, int, int, Scope], Type] | None = None
 
     def __post_init__(self) -> None:
@@ -446,7 +471,10 @@ class Ends:
 
 
 LEFT = "left"
-"""In the expression of an `Ends`: the bytes from the start of the field to the end of the structure."""
+"""In the expression of an `Ends` or a `Switch`: the bytes from the start of the field to the end of the structure."""
+NEXT = "next"
+"""In the expression of a `Switch`: the field's first four bytes, as an int32 BE; only where there are as many, and in a structure that
+fills its bytes from the first to the last, at a fixed offset."""
 
 
 @dataclass(frozen=True)
@@ -473,7 +501,8 @@ class Field:
     `ends` tells where its room ends, where the structure does not say it before.
 
     For those who look at the bytes: `only` is the one value that it may have, `holds` what lies in it, `says` what its value means
-    in this scope (see `Content`), `points` what lies where it leads to; `rows`: the items are the rows of the codec.
+    in this scope (see `Content`), `points` what lies where it leads to; `rows`: the items are the rows of the codec; `optional`: a
+    structure that is otherwise the same and ends before it is read as this one, by those who can't call the `Switch` that it is in.
     """
 
     name: str
@@ -488,6 +517,7 @@ class Field:
     says: Callable[[Any, Scope], str] | None = None
     points: Points | None = None
     rows: bool = False
+    optional: bool = False
 
     def room(self, buf: Buffer, at: int, end: int) -> int:
         """Where it has to end."""

@@ -429,7 +429,7 @@ class Explainer:
         first = at
         label = made.name
         after = 0
-        while (end - at >= kind.least) if count is None else (done < count):
+        while kind.more(self.buf, at, end) if count is None else (done < count):
             room = min(at + kind.every, end) if kind.every else end
             row = self._rows[0] if rows else None
             if left <= 0 and not after:

@@ -8,13 +8,27 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from format_ksy import ahead, described, from_end, once
+from format_ksy import UNSAID, ahead, described, from_end, keys_of, once, said
 
 from logwright.codec.base import Codec
-from logwright.codec.describe import LEFT, Bytes, Field, Flags, Int, Repeated, Struct, Switch, Type, Varint
+from logwright.codec.describe import (
+    LEFT,
+    NEXT,
+    Bytes,
+    Enclosed,
+    Field,
+    Flags,
+    Int,
+    Nothing,
+    Repeated,
+    Struct,
+    Switch,
+    Type,
+    Varint,
+)
 from logwright.codec.text import Word
 
-_KEYWORDS = {"padding", "parent", "this", "in", "out", "ref", "str", "char", "auto", "null"}
+_KEYWORDS = {"padding", "parent", "this", "in", "out", "ref", "str", "char", "auto", "null", "end"}
 _ZIGZAG = "value % 2 == 0 ? s128(value / 2) : -s128(value / 2) - 1"
 
 
@@ -36,6 +50,11 @@ def hexpat(codec: Codec) -> str:
         lines += _varint(Varint(bits, zigzag))
     for end in sorted({one.end for one in kinds if isinstance(one, Word)}):
         lines += _word(end)
+    for name, kind in sorted(
+        {_named(one.item): one.item for one in kinds if isinstance(one, Repeated)}.items()
+    ):
+        if isinstance(kind, Bytes):
+            lines += _measured(name, kind)
     rooms = {(one.item, one.every) for one in kinds if isinstance(one, Repeated) and one.every}
     for one in found:
         lines += _struct(one)
@@ -105,11 +124,21 @@ def _word_name(end: str) -> str:
     return {"\n": "line", " ": "word", ": ": "name"}[end]
 
 
+def _measured(name: str, kind: Bytes) -> Iterator[str]:
+    """Bytes with their length before them, as items of a list."""
+    assert isinstance(kind.length, Type)
+    yield f"struct {name} {{"
+    yield f"    {_named(kind.length)} value_length;"
+    yield f"    {'char' if kind.text else 'u8'} value[{_length(kind, 'value')}];"
+    yield "};"
+    yield ""
+
+
 def _struct(struct: Struct) -> Iterator[str]:
     """`stop` is where the structure ends at the latest, or where it says that it does."""
     if struct.doc:
         yield f"// {struct.doc}"
-    yield f"struct {struct.name}<auto end> {{"
+    yield f"struct {_type_name(struct)}<auto end> {{"
     yield "    u128 stop = end;"
     for one in struct.fields:
         for later in ahead(struct, one):
@@ -123,14 +152,14 @@ def _struct(struct: Struct) -> Iterator[str]:
             inner = one.type if isinstance(one.type, Struct) else one.holds.cases[0] if one.holds else None
             assert isinstance(inner, Struct)
             at, size = (_told(inner, text, within=one.name) for text in (one.points.at, one.points.size))
-            yield f"    {one.points.to}<({at}) + ({size})> {one.name}_block @ ({at});"
+            yield f"    {one.points.to[0].upper()}{one.points.to[1:]}<({at}) + ({size})> {one.name}_block @ ({at});"
     yield "};"
     yield ""
 
 
 def _room(struct: Struct, every: int) -> Iterator[str]:
     """A block of a fixed size, the last one shorter."""
-    yield f"struct {struct.name}Room{every}<auto end> {{"
+    yield f"struct {_type_name(struct)}Room{every}<auto end> {{"
     yield f"    u128 stop = $ + {every} < end ? $ + {every} : end;"
     yield f"    {_of(struct, 'stop')} block [[inline]];"
     yield "    $ = stop;"
@@ -142,12 +171,7 @@ def _ahead(struct: Struct, name: str) -> Iterator[str]:
     """A field that is told before it comes."""
     kind = struct[name].type
     assert isinstance(kind, Int)
-    order = "Big" if kind.order == ">" else "Little"
-    sign = "signed" if kind.signed else "unsigned"
-    yield (
-        f"    u128 {name}_ahead = "
-        f"std::mem::read_{sign}(stop - {from_end(struct, name)}, {kind.width}, std::mem::Endian::{order});"
-    )
+    yield f"    u128 {name}_ahead = {_read(kind, f'stop - {from_end(struct, name)}')};"
 
 
 def _condition_ahead(struct: Struct, one: Field) -> list[str]:
@@ -167,6 +191,9 @@ def _told(struct: Struct, expression: str, later: Sequence[str] = (), within: st
         name = found[0]
         if name == LEFT:
             return "(stop - $)"
+        if name == NEXT:
+            # Of what is not there either side of an "and" may still be asked.
+            return _read(Int(4), "stop - $ < 4 ? 0 : $")
         if name not in names:
             return name
         return f"{name}_ahead" if name in later else f"{within and within + '.'}{_name(name)}"
@@ -176,11 +203,15 @@ def _told(struct: Struct, expression: str, later: Sequence[str] = (), within: st
 
 def _field(struct: Struct, one: Field) -> Iterator[str]:
     size = "" if one.ends is None else _told(struct, one.ends.size, ahead(struct, one))
-    said = one.doc.replace("\\", "\\\\").replace('"', '\\"')
-    comment = f' [[comment("{said}")]];' if said else ";"
+    doc = one.doc.replace("\\", "\\\\").replace('"', '\\"')
+    comment = f' [[comment("{doc}")]];' if doc else ";"
     holds = one.holds
     if holds is None or holds.on is None:
-        yield from _value(struct, one.name, one.type, comment, size)
+        if one.optional:
+            yield f"if (stop - $ >= {one.type.min_size})"
+        yield from (
+            f"{'    ' * one.optional}{line}" for line in _value(struct, one.name, one.type, comment, size)
+        )
         return
     kind = one.type
     assert isinstance(kind, Bytes)
@@ -205,26 +236,54 @@ def _field(struct: Struct, one: Field) -> Iterator[str]:
         yield f"$ = {one.name}_stop;"
 
 
-def _value(struct: Struct, name: str, kind: Type, comment: str, size: str = "") -> Iterator[str]:
+def _value(
+    struct: Struct, name: str, kind: Type, comment: str, size: str = "", stop: str = "stop"
+) -> Iterator[str]:
+    """`size`: how many bytes it has. `stop`: where they end at the latest."""
     shown = _name(name)
-    if isinstance(kind, Switch):
-        on = _told(struct, kind.on)
-        for i, (case, key) in enumerate(zip(kind.cases, kind.keys, strict=True)):
-            test = "" if key is None else f"if (({on}) == {key}) "
-            yield f"{'else ' if i else ''}{test}{{"
-            yield from (f"    {line}" for line in _value(struct, name, case, comment))
-            yield "}"
+    if isinstance(kind, Switch) and not said(kind):
+        yield f"// {UNSAID}"
+        yield f"u8 {shown}[stop - $]{comment}"
+    elif isinstance(kind, Switch):
+        yield from _cases(struct, name, kind, comment, stop)
+    elif isinstance(kind, Enclosed):
+        yield f"{_named(kind.length)} {name}_length;"
+        yield f"u128 {name}_stop = $ + {name}_length;"
+        yield from _value(struct, name, kind.item, comment, stop=f"{name}_stop")
+        yield f"$ = {name}_stop;"
     elif isinstance(kind, Bytes):
         if isinstance(kind.length, Type):
             yield f"{_named(kind.length)} {name}_length;"
             size = _length(kind, name)
         elif kind.length != "rest":
             size = _told(struct, str(kind.length))
-        yield f"{'char' if kind.text else 'u8'} {shown}[{size or 'stop - $'}]{comment}"
+        yield f"{'char' if kind.text else 'u8'} {shown}[{size or f'{stop} - $'}]{comment}"
     elif isinstance(kind, Repeated):
         yield from _list(struct, name, kind, comment, size)
-    else:
-        yield f"{_named(kind)} {shown}{comment}"
+    elif not isinstance(kind, Nothing):
+        yield f"{_named(kind, stop)} {shown}{comment}"
+
+
+def _cases(struct: Struct, name: str, kind: Switch, comment: str, stop: str) -> Iterator[str]:
+    """One of them; a case of no bytes is none of the others."""
+    on = _told(struct, kind.on)
+    if "?" in on:
+        yield f"s128 {name}_case = {on};"
+        on = f"{name}_case"
+    found = list(zip(kind.cases, kind.keys, strict=True))
+    none = [one for case, key in found if isinstance(case, Nothing) for one in keys_of(key)]
+    begun = ""
+    for case, key in found:
+        values = none if key is None else keys_of(key)
+        if isinstance(case, Nothing) or key == ():
+            continue
+        test = (" && " if key is None else " || ").join(
+            f"({on}) {'!=' if key is None else '=='} {one}" for one in values
+        )
+        yield f"{begun}{f'if ({test}) ' if test else ''}{{"
+        yield from (f"    {line}" for line in _value(struct, name, case, comment, stop=stop))
+        yield "}"
+        begun = "else "
 
 
 def _length(kind: Bytes, name: str) -> str:
@@ -240,8 +299,15 @@ def _list(struct: Struct, name: str, kind: Repeated, comment: str, size: str) ->
     if isinstance(kind.count, Type):
         yield f"{_named(kind.count)} {name}_count;"
         many = f"{name}_count"
+        if kind.null is not None:
+            many = f"({many} < 0 ? 0 : {many})"
     elif kind.count == "rest" or isinstance(struct[kind.count].type, Word):
         many = f"while({stop} >= $ + {max(kind.least, 1)})"
+        if kind.until is not None:
+            place = f"$ + {kind.until.at}" if kind.until.at else "$"
+            # The end of the file is not read over: both sides may be asked for.
+            ahead = _read(kind.until.kind, f"{stop} >= $ + {kind.until.least} ? {place} : 0")
+            many = f"{many[:-1]} && {ahead} != {kind.until.value})"
     else:
         many = _told(struct, kind.count)
     if kind.every:
@@ -251,7 +317,12 @@ def _list(struct: Struct, name: str, kind: Repeated, comment: str, size: str) ->
 
 
 def _of(struct: Struct, stop: str) -> str:
-    return f"{struct.name}<{stop}>"
+    return f"{_type_name(struct)}<{stop}>"
+
+
+def _type_name(struct: Struct) -> str:
+    """Capitalised: names of fields are not."""
+    return "".join(word[0].upper() + word[1:] for word in struct.name.split("_"))
 
 
 def _named(kind: Type, stop: str = "stop") -> str:
@@ -262,7 +333,17 @@ def _named(kind: Type, stop: str = "stop") -> str:
         return f"{order}{'s' if kind.signed else 'u'}{8 * kind.width}"
     if isinstance(kind, Word):
         return _word_name(kind.end)
+    if isinstance(kind, Bytes) and isinstance(kind.length, Type):
+        # As an item of a list.
+        return f"{'String' if kind.text else 'Bytes'}Length{_named(kind.length).split()[-1].upper()}"
     return _of(kind, stop) if isinstance(kind, Struct) else kind.label()
+
+
+def _read(kind: Int, at: str) -> str:
+    """An integer that lies somewhere."""
+    order = "Big" if kind.order == ">" else "Little"
+    sign = "signed" if kind.signed else "unsigned"
+    return f"std::mem::read_{sign}({at}, {kind.width}, std::mem::Endian::{order})"
 
 
 def _name(name: str) -> str:

@@ -12,14 +12,18 @@ from typing import Any
 from logwright.codec.base import Codec, Explains
 from logwright.codec.describe import (
     LEFT,
+    NEXT,
     Bytes,
+    Enclosed,
     Field,
     Flags,
     Int,
+    Nothing,
     Repeated,
     Struct,
     Switch,
     Type,
+    Until,
     Varint,
     structures,
 )
@@ -30,6 +34,7 @@ _VARINTS = {
     "varint": (5, True), "varlong": (10, True), "uvarint": (5, False), "uvarlong": (10, False),
 }  # fmt: skip
 _HERE = "(_io.size - _io.pos)"
+_REMAINING, _NOTHING = "remaining_bytes", "no_bytes"
 
 
 def described(codec: Codec) -> Sequence[Struct]:
@@ -43,8 +48,8 @@ def once(codec: Codec) -> bool:
 
 
 def identifier(name: str) -> str:
-    """CamelCase as snake_case."""
-    return "".join(f"_{c.lower()}" if c.isupper() and i else c.lower() for i, c in enumerate(name))
+    """CamelCase as snake_case; what is all capitals is one word."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
 
 
 def ksy(codec: Codec) -> str:
@@ -66,9 +71,19 @@ def ksy(codec: Codec) -> str:
     if not once(codec):
         lines.append("    repeat: eos")
     lines.append("types:")
+    kinds = [kind for one in found for kind in _kinds(one)]
+    listed = {id(kind.item): kind.until for kind in kinds if isinstance(kind, Repeated) and kind.until}
     for one in found:
-        lines += _type(one)
-    for name in sorted({kind.label() for one in found for kind in _kinds(one) if isinstance(kind, Varint)}):
+        lines += _type(one, listed.get(id(one)))
+    items = {_named(kind.item): kind.item for kind in kinds if isinstance(kind, Repeated)}
+    for name, item in sorted(items.items()):
+        if isinstance(item, Bytes):
+            lines += [f"  {name}:", "    seq:", *_value(Struct(name), "value", item, "")]
+    if any(line.endswith(f" {_REMAINING}") for line in lines):
+        lines += [f"  {_REMAINING}:", "    seq:", "      - id: data", "        size-eos: true"]
+    if any(line.endswith(f" {_NOTHING}") for line in lines):
+        lines += [f"  {_NOTHING}:", "    seq: []"]
+    for name in sorted({kind.label() for kind in kinds if isinstance(kind, Varint)}):
         lines += _varint(name, *_VARINTS[name])
     return "\n".join(lines) + "\n"
 
@@ -91,12 +106,15 @@ def _little(struct: Struct) -> bool:
 # Structures
 
 
-def _type(struct: Struct) -> Iterator[str]:
-    """A structure; what follows a field that says its size is a type of its own, in a stream of that size."""
+def _type(struct: Struct, until: Until | None = None) -> Iterator[str]:
+    """A structure; what follows a field that says its size is a type of its own, in a stream of that size.
+
+    `until`: of the list whose items it is. It says itself, where it ends, whether another one follows.
+    """
     sizes = next((i for i, one in enumerate(struct.fields) if one.sizes), None)
     name = identifier(struct.name)
     if sizes is None:
-        yield from _sequence(name, struct.doc, struct, struct.fields)
+        yield from _sequence(name, struct.doc, struct, struct.fields, until=until)
         return
     head, rest = struct.fields[: sizes + 1], struct.fields[sizes + 1 :]
     size = told(struct, head[-1].name)
@@ -107,7 +125,12 @@ def _type(struct: Struct) -> Iterator[str]:
 
 
 def _sequence(
-    name: str, doc: str, struct: Struct, fields: tuple[Field, ...], more: list[str] | None = None
+    name: str,
+    doc: str,
+    struct: Struct,
+    fields: tuple[Field, ...],
+    more: list[str] | None = None,
+    until: Until | None = None,
 ) -> Iterator[str]:
     yield f"  {name}:"
     if doc:
@@ -117,6 +140,8 @@ def _sequence(
         yield from _field(struct, one, name)
     yield from more or ()
     instances = [line for one in fields for line in _instances(struct, one)]
+    if until is not None:
+        instances += _ahead("following", until, f"behind it: {until.doc}, where it was the last one")
     if instances:
         yield "    instances:"
         yield from instances
@@ -137,7 +162,18 @@ def _instances(struct: Struct, one: Field) -> Iterator[str]:
             values = ", ".join(f"{number} {value}" for number, value in (bit.values or {}).items())
             said = "; ".join(part for part in (bit.doc, values) if part)
             value = f"({one.name} >> {bit.low}) & {(1 << bit.count) - 1}"
-            yield from _instance(f"{one.name}_{bit.name}", said, value=_quoted(value))
+            yield from _instance(f"{one.name}_{bit.name.lower()}", said, value=_quoted(value))
+    if isinstance(one.type, Repeated) and one.type.until is not None:
+        yield from _ahead(f"{one.name}_ahead", one.type.until, f"{one.type.until.doc}, where there are none")
+    if isinstance(one.type, Switch) and re.search(rf"\b{NEXT}\b", one.type.on):
+        at = struct.offset(one.name)
+        yield from _instance(
+            f"{one.name}_{NEXT}",
+            f"the first bytes of {one.name}",
+            pos=str(at),
+            type="s4be",
+            when=_quoted(f"_io.size >= {at + 4}"),
+        )
     for later in ahead(struct, one):
         yield from _instance(
             f"{later}_ahead",
@@ -169,6 +205,17 @@ def _instances(struct: Struct, one: Field) -> Iterator[str]:
         )
 
 
+def _ahead(name: str, until: Until, doc: str) -> Iterator[str]:
+    """What lies ahead when it is asked for first; nothing, where there are no more so many bytes."""
+    yield from _instance(
+        name,
+        doc,
+        pos=f"_io.pos + {until.at}" if until.at else "_io.pos",
+        type=_named(until.kind),
+        when=_quoted(f"{_HERE} >= {until.least}"),
+    )
+
+
 def _instance(name: str, doc: str, **said: str) -> Iterator[str]:
     yield f"      {name}:"
     yield from (f"        {'if' if key == 'when' else key}: {text}" for key, text in said.items())
@@ -184,13 +231,15 @@ def told(struct: Struct, expression: str, here: Field | None = None, within: str
         name = found[0]
         if name == LEFT:
             return _HERE
+        if name == NEXT and here is not None:
+            return f"{here.name}_{NEXT}"
         one = next((field for field in struct.fields if field.name == name), None)
         if one is None:
             return name
         more = ".value" if isinstance(one.type, Varint) else ".to_i" if isinstance(one.type, Word) else ""
         return f"{within and within + '.'}{name}{'_ahead' * (name in later)}{more}"
 
-    return re.sub(r"\b[a-z_]+\b", word, expression)
+    return re.sub(r"\b[a-z_]+\b", word, expression).replace("&&", "and").replace("||", "or")
 
 
 def ahead(struct: Struct, one: Field) -> list[str]:
@@ -235,7 +284,8 @@ def _field(struct: Struct, one: Field, owner: str) -> Iterator[str]:
             return
     holds = one.holds
     if holds is None or holds.on is None or behind(struct, one):
-        yield from _value(struct, one.name, kind, one.doc, one.only, size=size)
+        there = f"{_HERE} >= {kind.min_size}" if one.optional else ""
+        yield from _value(struct, one.name, kind, one.doc, one.only, there, size)
         return
     inner, test = _named(holds.cases[0]), _condition(struct, one)
     yield from _value(struct, one.name, kind, one.doc, one.only, test, size, inner)
@@ -256,19 +306,30 @@ def _value(
 ) -> Iterator[str]:
     """A value, what is before it that says how long it is, and under which condition it is there at all."""
     if isinstance(kind, Switch):
+        if not said(kind):
+            yield from _lines(name, ["size-eos: true"], f"{doc}; {UNSAID}".lstrip("; "), condition)
+            return
+        if chosen(kind):
+            yield from _lines(name, _chosen(struct, name, kind), doc, condition)
+            return
         on = told(struct, kind.on)
-        others = [key for key in kind.keys if key is not None]
+        others = [one for key in kind.keys for one in keys_of(key)]
         for i, (case, key) in enumerate(zip(kind.cases, kind.keys, strict=True)):
             test = (
-                f"({on}) == {key}" if key is not None else " and ".join(f"({on}) != {one}" for one in others)
+                " and ".join(f"({on}) != {one}" for one in others)
+                if key is None
+                else " or ".join(f"({on}) == {one}" for one in keys_of(key))
             )
-            case_name = name if not i else f"{name}_{'other' if key is None else key}"
+            case_name = name if not i else f"{name}_{'other' if key is None else keys_of(key)[0]}"
             yield from _value(struct, case_name, case, doc, only, test)
         return
     if isinstance(kind, Flags):
         kind = kind.base
     lines: list[str] = []
-    if isinstance(kind, Bytes):
+    if isinstance(kind, Enclosed):
+        yield from _value(struct, f"{name}_length", kind.length, f"length of {name}", None, condition)
+        lines = [f"size: {name}_length", *_chosen(struct, name, kind.item, sized=True)]
+    elif isinstance(kind, Bytes):
         if isinstance(kind.length, Type):
             yield from _value(struct, f"{name}_length", kind.length, f"length of {name}", None, condition)
             size = f"{name}_length.value" if isinstance(kind.length, Varint) else f"{name}_length"
@@ -286,9 +347,18 @@ def _value(
         if isinstance(count, Type):
             yield from _value(struct, f"{name}_count", count, f"number of {name}", None, condition)
             expression = f"{name}_count.value" if isinstance(count, Varint) else f"{name}_count"
+            if kind.null is not None:
+                expression = _quoted(f"{expression} < 0 ? 0 : {expression}")
             lines = ["repeat: expr", f"repeat-expr: {expression}"]
         elif count != "rest":
             lines = ["repeat: expr", f"repeat-expr: {told(struct, count)}"]
+        elif kind.until is not None:
+            value = kind.until.value
+            lines = [
+                "repeat: until",
+                f"repeat-until: {_quoted(f'{_HERE} < {kind.least} or _.following == {value}')}",
+            ]
+            condition = f"{_HERE} >= {kind.least} and {name}_ahead != {value}"
         elif kind.least > 1:
             lines = ["repeat: until", f"repeat-until: {_quoted(f'{_HERE} < {kind.least}')}"]
             condition = f"{_HERE} >= {kind.least}"
@@ -316,6 +386,46 @@ def _value(
         yield from _lines(f"{name}_end", [f"size: {len(kind.end) - 1}"], f"behind {name}")
 
 
+UNSAID = "what lies here is told by looking at it, which can't be said"
+"""Of bytes whose type can't be told without Python."""
+
+
+def said(kind: Switch) -> bool:
+    """Whether an expression says which case it is."""
+    return len(kind.keys) == len(kind.cases)
+
+
+def chosen(kind: Switch) -> bool:
+    """Whether a field of one name can be all of its cases: structures, nothing, or all that is left."""
+    return all(
+        isinstance(case, Struct | Nothing) or (isinstance(case, Bytes) and case.length == "rest")
+        for case in kind.cases
+    )
+
+
+def keys_of(key: int | tuple[int, ...] | None) -> tuple[int, ...]:
+    """The values of one case; none for all others."""
+    return () if key is None else key if isinstance(key, tuple) else (key,)
+
+
+def _chosen(struct: Struct, name: str, kind: Type, *, sized: bool = False) -> list[str]:
+    """Of which structure it is. `sized`: its size is said, and what has no case is bytes."""
+    if isinstance(kind, Struct):
+        return [f"type: {_named(kind)}"]
+    if not isinstance(kind, Switch) or not said(kind) or not chosen(kind):
+        return []
+    cases = []
+    for case, key in zip(kind.cases, kind.keys, strict=True):
+        if isinstance(case, Struct):
+            cases += [f"    {one}: {_named(case)}" for one in (keys_of(key) if key is not None else ("_",))]
+        elif key is None and not sized:
+            cases.append(f"    _: {_REMAINING}")
+        elif isinstance(case, Nothing) and not sized:
+            cases += [f"    {one}: {_NOTHING}" for one in keys_of(key) if None in kind.keys]
+    on = told(struct, kind.on, Field(name, kind))
+    return ["type:", f"  switch-on: {_quoted(on)}", "  cases:", *cases]
+
+
 def _lines(name: str, lines: list[str], doc: str, condition: str = "") -> Iterator[str]:
     yield f"      - id: {name}"
     yield from (f"        {line}" for line in lines)
@@ -329,6 +439,9 @@ def _named(kind: Type) -> str:
     if isinstance(kind, Int):
         order = "" if kind.width == 1 else "le" if kind.order == "<" else "be"
         return f"{'s' if kind.signed else 'u'}{kind.width}{order}"
+    if isinstance(kind, Bytes) and isinstance(kind.length, Type):
+        # With its length before it, as an item of a list.
+        return f"{'string' if kind.text else 'bytes'}_{_named(kind.length)}"
     return identifier(kind.name) if isinstance(kind, Struct) else kind.label()
 
 

@@ -13,7 +13,18 @@ from format_ksy import described, ksy
 
 from logwright.codec import registry
 from logwright.codec.base import Codec
-from logwright.codec.describe import Bytes, Field, Flags, Int, Repeated, Struct, Switch, Type, structures
+from logwright.codec.describe import (
+    Bytes,
+    Enclosed,
+    Field,
+    Flags,
+    Int,
+    Repeated,
+    Struct,
+    Switch,
+    Type,
+    structures,
+)
 from logwright.codec.option import Option
 from logwright.codec.table import Table
 
@@ -51,7 +62,7 @@ def _index() -> str:
         "What lies in the files that logwright reads and writes, byte by byte. `logwright explain FILE` shows the same in a file of",
         "yours, field by field. The `.ksy` and `.hexpat` beside the pages are for [Kaitai Struct](https://kaitai.io) and",
         "[ImHex](https://imhex.werwolv.net); what is compressed is bytes for these, and so is what several physical records of LevelDB",
-        "hold together.",
+        "hold together. ZooKeeper's snapshots are described as they are without compression.",
         "",
         "| codec | what it is | structures | |",
         "|---|---|---|---|",
@@ -120,7 +131,13 @@ def _type(kind: Type) -> str:
             else ""
         )
         many = f", as many as {by} says" if by else ", up to the end"
+        if kind.null is not None:
+            many += f" ({kind.null}: null)"
+        if kind.until is not None:
+            many = f", up to {kind.until.doc}"
         return f"{_type(kind.item)}{many}"
+    if isinstance(kind, Enclosed):
+        return f"{_type(kind.item)}, in as many bytes as {kind.length.label()} before it says"
     if isinstance(kind, Bytes) and isinstance(kind.length, str) and kind.length != "rest":
         return f"bytes, as many as `{kind.length}` says"
     return kind.label()

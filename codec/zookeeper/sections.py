@@ -14,7 +14,22 @@ from typing import Any
 import numpy.typing as npt
 
 from logwright.codec.base import Bytes
-from logwright.codec.describe import I32BE, I64BE, DescriptionError, Field, Repeated, Struct, dtype_of
+from logwright.codec.describe import (
+    I32BE,
+    I64BE,
+    LEFT,
+    Buffer,
+    DescriptionError,
+    Field,
+    Nothing,
+    Repeated,
+    Scope,
+    Struct,
+    Switch,
+    Type,
+    Until,
+    dtype_of,
+)
 from logwright.codec.describe import Bytes as BytesType
 from logwright.codec.zookeeper.acl import ACLS, AclTable
 from logwright.codec.zookeeper.jute import USTRING
@@ -76,6 +91,39 @@ HEADER_SIZE = HEADER.head_size
 END_SIZE = len(END_MARK) + SEAL_SIZE
 DIGEST_SIZE = DIGEST.offset("checksum") + SEAL_SIZE
 LAST_SIZE = LAST_PROCESSED.offset("checksum") + SEAL_SIZE
+_NOTHING = Nothing()
+
+
+def _section(name: str, struct: Struct, size: int) -> Switch:
+    """A section that is there where there are bytes for it, of this size or more."""
+
+    def given(scope: Scope) -> Type:
+        return _NOTHING if scope.get(name) is None else struct
+
+    def look(buf: Buffer, at: int, end: int, scope: Scope) -> Type:
+        return struct if end - at >= size else _NOTHING
+
+    return Switch(given, (struct, _NOTHING), f"{LEFT} >= {size} ? 1 : 0", (1, 0), look=look)
+
+
+SNAPSHOT = Struct(
+    "snapshot",
+    Field("header", HEADER),
+    Field("sessions", SESSIONS),
+    Field("acls", ACLS),
+    Field(
+        "nodes",
+        Repeated(NODE, least=NODE.min_size, until=Until(1, I32BE, doc='a path of one character, "/"')),
+        "the tree",
+        rows=True,
+    ),
+    Field("end", END),
+    Field("digest", _section("digest", DIGEST, DIGEST_SIZE), "since 3.6"),
+    Field("last_processed", _section("last_processed", LAST_PROCESSED, LAST_SIZE), "since 3.9"),
+    Field("rest", BytesType(), "what no reader looks at; usually nothing", default=b""),
+    doc="A plain snapshot. A compressed one holds these bytes.",
+    source="org.apache.zookeeper.server.persistence.FileSnap",
+)
 FORMS = ((True, True), (True, False), (False, True), (False, False))
 """Which of digest and last processed zxid follow the first seal, the likeliest first."""
 LARGEST_ENDING = END_SIZE + DIGEST_SIZE + LAST_SIZE

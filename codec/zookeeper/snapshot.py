@@ -41,6 +41,7 @@ from logwright.codec.zookeeper.sections import (
     struct_of,
 )
 from logwright.codec.zookeeper.sections import END as ENDING
+from logwright.codec.zookeeper.sections import SNAPSHOT as PLAIN
 from logwright.codec.zookeeper.snapshot_file import SnapshotContext, decode_frames, describe
 from logwright.codec.zookeeper.snapshot_rows import (
     Nodes,
@@ -258,7 +259,7 @@ class ZooKeeperSnapshot:
     def frame_bounds(self, frames: Frames, column: str) -> tuple[Any, Any]:
         return None, None
 
-    described: Sequence[Struct] = structures
+    described: Sequence[Struct] = (PLAIN, *structures)
 
     def explain(
         self, window: Window, context: SnapshotContext, focus: Focus, *, frame: bool

@@ -62,6 +62,7 @@ from logwright.codec.zookeeper.txns import (
     MAGIC,
     OVERHEAD,
     RECORD,
+    TXN_LOG,
 )
 
 FRAMES = Table(
@@ -223,7 +224,7 @@ class TxnLog:
     def prepare(self, read: Callable[[int, int], Bytes], size: int, context: TxnLogContext) -> None:
         """Nothing lies elsewhere; a codec that prepares is asked about empty files too, which no server wants."""
 
-    described: Sequence[Struct] = (FILE_HEADER, RECORD)
+    described: Sequence[Struct] = (TXN_LOG, FILE_HEADER, RECORD)
 
     def explain(self, window: Window, context: TxnLogContext, focus: Focus, *, frame: bool) -> Sequence[Node]:
         """See `codec.base.Explains`."""

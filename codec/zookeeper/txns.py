@@ -6,22 +6,28 @@ Source: `zookeeper.jute`, `SerializeUtils.deserializeTxn`, `ZooDefs.OpCode` and 
 from __future__ import annotations
 
 import zlib
+from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
 from logwright.codec.describe import (
     I32BE,
     I64BE,
+    LEFT,
+    NEXT,
     Buffer,
     DescriptionError,
     Enclosed,
     Field,
     Int,
     Nothing,
+    Repeated,
     Scope,
     Struct,
     Switch,
     Type,
+    Until,
 )
 from logwright.codec.describe import Bytes as BytesType
 from logwright.codec.zookeeper.jute import ACL, BOOLEAN, BUFFER, I64MS, USTRING, Vector, in_hex
@@ -69,7 +75,7 @@ _PARENT_CVERSION = Field(
 _CREATE = (_PATH, _DATA, _ACL, Field("ephemeral", BOOLEAN, "whether the node goes with the session"))
 _JUTE = "zookeeper.jute"
 
-CREATE_TXN = Struct("CreateTxn", *_CREATE, _PARENT_CVERSION, source=_JUTE)
+CREATE_TXN = Struct("CreateTxn", *_CREATE, replace(_PARENT_CVERSION, optional=True), source=_JUTE)
 CREATE_TXN_V0 = Struct(
     "CreateTxnV0",
     *_CREATE,
@@ -121,6 +127,15 @@ SUB_BODIES: dict[int, Struct] = {
 _NOTHING, _REST = Nothing(), BytesType()
 
 
+def _cases(bodies: Mapping[int, Struct]) -> tuple[Struct, ...]:
+    return tuple(dict.fromkeys(bodies.values()))
+
+
+def _keys(bodies: Mapping[int, Struct]) -> tuple[tuple[int, ...], ...]:
+    """The types of transactions that each of these cases is of."""
+    return tuple(tuple(kind for kind in bodies if bodies[kind] is one) for one in _cases(bodies))
+
+
 def _sub_body(scope: Scope) -> Type:
     return SUB_BODIES.get(scope["type"], _REST)
 
@@ -129,7 +144,11 @@ _TYPE = Int(4, values=TYPE_NAMES)
 TXN = Struct(
     "Txn",
     Field("type", _TYPE, "what it does"),
-    Field("data", Enclosed(I32BE, Switch(_sub_body, (*dict.fromkeys(SUB_BODIES.values()), _REST))), "how"),
+    Field(
+        "data",
+        Enclosed(I32BE, Switch(_sub_body, (*_cases(SUB_BODIES), _REST), "type", (*_keys(SUB_BODIES), None))),
+        "how",
+    ),
     doc="One of the transactions of a multi: a body alone, without header and digest.",
     source=_JUTE,
 )
@@ -196,6 +215,8 @@ def _look_digest(buf: Buffer, at: int, end: int, scope: Scope) -> Type:
 
 DIGEST_VERSION = 2
 """`DigestCalculator.DIGEST_VERSION`."""
+_BODILESS = LOWEST - 1
+"""Stands for a type, none that there is, of transactions without a body."""
 
 PAYLOAD = Struct(
     "TxnLogEntry",
@@ -206,10 +227,27 @@ PAYLOAD = Struct(
     Field("type", _TYPE, "what it does"),
     Field(
         "body",
-        Switch(_body, (*dict.fromkeys((*BODIES.values(), CREATE_TXN_V0)), _NOTHING, _REST), look=_look),
+        Switch(
+            _body,
+            (*_cases(BODIES), CREATE_TXN_V0, _NOTHING, _REST),
+            f"type == {CLOSE_SESSION} && ({LEFT} < 4 || {LEFT} == {TXN_DIGEST.head_size} && {NEXT} == {DIGEST_VERSION})"
+            f" ? {_BODILESS} : type",
+            (*_keys(BODIES), (), _BODILESS, None),
+            look=_look,
+        ),
         "how",
     ),
-    Field("digest", Switch(_digest, (TXN_DIGEST, _NOTHING), look=_look_digest), "of the tree after it"),
+    Field(
+        "digest",
+        Switch(
+            _digest,
+            (TXN_DIGEST, _NOTHING),
+            f"{LEFT} >= {TXN_DIGEST.head_size} ? 1 : 0",
+            (1, 0),
+            look=_look_digest,
+        ),
+        "of the tree after it",
+    ),
     Field("rest", BytesType(), "what no reader looks at; usually nothing", default=b""),
     doc="A transaction: TxnHeader, its record, TxnDigest.",
     source="SerializeUtils.deserializeTxn",
@@ -248,6 +286,23 @@ FILE_HEADER = Struct(
 )
 HEADER_SIZE = FILE_HEADER.head_size
 MAGIC = b"ZKLG"
+TXN_LOG = Struct(
+    "TxnLog",
+    Field("header", FILE_HEADER),
+    Field(
+        "records",
+        Repeated(
+            RECORD,
+            least=LENGTH + 4,
+            until=Until(0, I32BE, LENGTH, "a length of 0, in what was allocated ahead"),
+        ),
+        "the transactions",
+        rows=True,
+    ),
+    Field("padding", BytesType(), "zeros that were allocated ahead", default=b""),
+    doc="A transaction log.",
+    source="org.apache.zookeeper.server.persistence.FileTxnLog",
+)
 
 # The same for kernels: the fields of a body, which come in one order in all of them.
 

@@ -41,36 +41,17 @@ types:
         type: uvarint
         doc: 'which field it is: 1 comparator, 2 log_number, 3 next_file_number, 4 last_sequence, 5 compact_pointer, 6 deleted_file, 7 new_file, 9 prev_log_number'
       - id: body
-        type: comparator
-        if: '(tag.value) == 1'
-        doc: 'the field itself'
-      - id: body_2
-        type: log_number
-        if: '(tag.value) == 2'
-        doc: 'the field itself'
-      - id: body_9
-        type: prev_log_number
-        if: '(tag.value) == 9'
-        doc: 'the field itself'
-      - id: body_3
-        type: next_file_number
-        if: '(tag.value) == 3'
-        doc: 'the field itself'
-      - id: body_4
-        type: last_sequence
-        if: '(tag.value) == 4'
-        doc: 'the field itself'
-      - id: body_5
-        type: compact_pointer
-        if: '(tag.value) == 5'
-        doc: 'the field itself'
-      - id: body_6
-        type: deleted_file
-        if: '(tag.value) == 6'
-        doc: 'the field itself'
-      - id: body_7
-        type: new_file
-        if: '(tag.value) == 7'
+        type:
+          switch-on: 'tag.value'
+          cases:
+            1: comparator
+            2: log_number
+            9: prev_log_number
+            3: next_file_number
+            4: last_sequence
+            5: compact_pointer
+            6: deleted_file
+            7: new_file
         doc: 'the field itself'
   physical_record:
     doc: 'A physical record of a log or a manifest; it never crosses the end of a block of 32 KiB.'

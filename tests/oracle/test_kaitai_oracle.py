@@ -117,7 +117,7 @@ def test_the_edits_of_a_manifest(kaitai: Dump) -> None:
     fields = [one for each in within(tree, "fields") for one in each]
     rows = lw.read(str(path)).to_pylist()
     assert len(fields) == len(rows)
-    added = [one["body7"]["number"]["value"] for one in fields if one["tag"]["value"] == 7]
+    added = [one["body"]["number"]["value"] for one in fields if one["tag"]["value"] == 7]
     assert added == [row["number"] for row in rows if row["field"] == "new_file"]
 
 
