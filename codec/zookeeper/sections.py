@@ -40,7 +40,7 @@ VERSION, DBID = 2, -1
 
 HEADER = Struct(
     "FileHeader",
-    Field("magic", BytesType(4), "ZKSN", default=MAGIC),
+    Field("magic", BytesType(4), "ZKSN", default=MAGIC, only=MAGIC),
     Field("version", I32BE, "2; readers don't look at it", default=VERSION),
     Field("dbid", I64BE, "-1; readers don't look at it", default=DBID),
     source="org.apache.zookeeper.server.persistence.FileHeader",

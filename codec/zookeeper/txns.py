@@ -276,16 +276,16 @@ LENGTH = RECORD.offset("payload")
 """Where the length of the payload lies in a record; the payload is behind it."""
 OVERHEAD = LENGTH + 4 + 1
 """Bytes of a record besides its payload."""
+MAGIC = b"ZKLG"
 FILE_HEADER = Struct(
     "FileHeader",
-    Field("magic", Int(4), "ZKLG", default=int.from_bytes(b"ZKLG", "big")),
+    Field("magic", BytesType(4), "ZKLG", default=MAGIC, only=MAGIC),
     Field("version", I32BE, "2; not looked at", default=2),
     Field("dbid", I64BE, "0; not looked at", default=0),
     doc="The start of a log. No checksum covers it.",
     source="org.apache.zookeeper.server.persistence.FileHeader",
 )
 HEADER_SIZE = FILE_HEADER.head_size
-MAGIC = b"ZKLG"
 TXN_LOG = Struct(
     "TxnLog",
     Field("header", FILE_HEADER),

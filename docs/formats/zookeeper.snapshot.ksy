@@ -77,7 +77,7 @@ types:
   file_header:
     seq:
       - id: magic
-        size: 4
+        contents: [90, 75, 83, 78]
         doc: 'ZKSN'
       - id: version
         type: s4be

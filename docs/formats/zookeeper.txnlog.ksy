@@ -33,7 +33,7 @@ types:
     doc: 'The start of a log. No checksum covers it.'
     seq:
       - id: magic
-        type: s4be
+        contents: [90, 75, 76, 71]
         doc: 'ZKLG'
       - id: version
         type: s4be
