@@ -11,9 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from format_ksy import identifier
 
 import logwright as lw
 from logwright.codec import registry
+from logwright.codec.describe import Struct
+from logwright.codec.zookeeper.sections import SNAPSHOT
+from logwright.codec.zookeeper.txns import CLOSE_SESSION, CREATE, TXN_LOG
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "corpora" / "golden"
@@ -145,6 +149,84 @@ def test_the_records_of_a_segment(kaitai: Dump) -> None:
     assert [values[row["offset"]] for row in rows] == [row["value"] for row in rows]
 
 
+def same(theirs: Any, ours: Any) -> bool:
+    """Whether Kaitai has read the values of a structure that `Struct.unpack` has; it has more besides, as the lengths."""
+    if isinstance(ours, dict):
+        return all(same(theirs.get(camel(name)), value) for name, value in ours.items())
+    if isinstance(ours, list):
+        return len(theirs or ()) == len(ours) and all(map(same, theirs or (), ours))
+    if isinstance(theirs, dict):  # what is in a list, or in one place of several, has a type of its own
+        return not theirs if ours is None else same(theirs.get("value", theirs.get("data")), ours)
+    if isinstance(ours, bytes):
+        return theirs in (ours.hex(), ours.decode("utf-8", "replace"))
+    if ours is None:
+        return not theirs
+    # JavaScript's numbers are doubles, and its runtime takes the lower half of negative ones of 64 bits for signed.
+    return abs(float(theirs) - float(ours)) <= (1 << 33 if abs(ours) >> 53 else 0)
+
+
+def camel(name: str) -> str:
+    first, *more = name.split("_")
+    return first + "".join(word.capitalize() for word in more)
+
+
+def zookeeper(start: str) -> list[Path]:
+    return [
+        path
+        for path in sorted((GOLDEN / "zookeeper").glob(f"*/**/version-2/{start}.*"))
+        if "dmg_" not in str(path) and path.suffix not in (".gz", ".snappy") and path.stat().st_size < 1 << 20
+    ]
+
+
+@pytest.mark.filterwarnings("ignore::logwright.DamageWarning")
+@pytest.mark.parametrize(
+    ("codec", "start", "struct"),
+    [("zookeeper.txnlog", "log", TXN_LOG), ("zookeeper.snapshot", "snapshot", SNAPSHOT)],
+)
+def test_files_of_zookeeper(kaitai: Dump, codec: str, start: str, struct: Struct) -> None:
+    paths = zookeeper(start)
+    assert len(paths) > 30
+    wrong = []
+    for path, tree in zip(paths, kaitai(codec, *paths), strict=True):
+        ours, end = struct.unpack(path.read_bytes())
+        items = ours["records" if start == "log" else "nodes"]
+        whole = end == path.stat().st_size
+        right = whole and len(items) == lw.read(str(path), mode="PERMISSIVE").num_rows
+        if not right or not same(tree[camel(identifier(struct.name))], ours):
+            wrong.append(path)
+    assert wrong == []
+
+
+def test_transactions_told_by_their_bytes(kaitai: Dump, tmp_path: Path) -> None:
+    """A creation of before 3.4, one with a digest, a closed session with and without a body and a digest, a type that there is not."""
+    create = {"path": b"/a", "data": None, "acl": None, "ephemeral": 1}
+    digest = {"version": 2, "tree_digest": -5}
+    entries = [
+        (CREATE, create, None),
+        (CREATE, {**create, "parent_cversion": -1}, digest),
+        (CLOSE_SESSION, None, None),
+        (CLOSE_SESSION, None, digest),
+        (CLOSE_SESSION, {"paths_to_delete": [b"/abc"]}, None),
+        (CLOSE_SESSION, {"paths_to_delete": None}, digest),
+        (99, bytes(range(20)), None),
+    ]
+    head = {"client_id": 1, "cxid": 2, "zxid": 3, "time": 4}
+    records = [
+        {"payload": {**head, "type": kind, "body": body, "digest": more}} for kind, body, more in entries
+    ]
+    made = {}
+    for padding in (0, 5, 100):
+        for some in (records, records[:3], []):
+            path = tmp_path / f"log.{len(some)}.{padding}"
+            path.write_bytes(TXN_LOG.pack({"header": {}, "records": some, "padding": bytes(padding)}))
+            ours = made[path] = TXN_LOG.unpack(path.read_bytes())[0]
+            assert [(one["payload"]["body"], one["payload"]["digest"]) for one in ours["records"]] == [
+                (body, more) for _, body, more in entries[: len(some)]
+            ]
+    trees = kaitai("zookeeper.txnlog", *made)
+    assert [same(tree["txnLog"], ours) for tree, ours in zip(trees, made.values(), strict=True)] == [True] * 9
+
+
 def test_words(kaitai: Dump) -> None:
     database, partition = GOLDEN / "leveldb" / "few_puts" / "db", GOLDEN / "kafka" / "v2_lz4_aiokafka"
     [current] = kaitai("leveldb.current", database / "CURRENT")
@@ -155,6 +237,9 @@ def test_words(kaitai: Dump) -> None:
         {"epoch": int(one["epoch"]), "start_offset": int(one["startOffset"])}
         for one in epochs["leaderEpochCheckpoint"]["entries"]
     ] == lw.read(str(path)).to_pylist()
+    path = GOLDEN / "zookeeper" / "quorum_one" / "version-2" / "currentEpoch"
+    [epoch] = kaitai("zookeeper.current_epoch", path)
+    assert int(epoch["currentEpoch"]["epoch"]) == lw.read(str(path))["epoch"][0].as_py()
     path = partition / "data" / "v2_lz4_aiokafka-0" / "partition.metadata"
     [metadata] = kaitai("kafka.partition_metadata", path)
     assert metadata["partitionMetadata"]["topicId"] == path.read_text().split()[-1]
