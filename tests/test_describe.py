@@ -34,11 +34,13 @@ from logwright.codec.describe import (
     Struct,
     Switch,
     Type,
+    Until,
     Varint,
     dtype_of,
     structures,
     time_of,
 )  # fmt: skip
+from logwright.codec.explain import Explainer
 
 INTS = (I8, U8, I16BE, I32BE, I64BE, I64LE, U32BE, U32LE)
 VARINTS = (VARINT, VARLONG, UVARINT, UVARLONG)
@@ -328,6 +330,24 @@ def test_items_that_have_a_block_each() -> None:
         Struct("File", Field("blocks", Repeated(Struct("B", Field("text", Bytes(U8))), every=2))).unpack(
             b"\1a\2b"
         )
+
+
+def test_items_up_to_what_ends_them() -> None:
+    item = Struct("Item", Field("a", U8), Field("size", U8), Field("data", Bytes("size")))
+    many = Repeated(item, least=2, until=Until(0, U8, 1, "a size of 0"))
+    file = Struct("File", Field("items", many), Field("rest", Bytes(), default=b""))
+    items = [{"a": 0, "size": 1, "data": b"x"}, {"a": 7, "size": 2, "data": b"yz"}]
+    for rest in (b"", b"\5", b"\5\0", b"\0\0more"):
+        for some in (items, items[:1], []):
+            value = {"items": some, "rest": rest}
+            data = file.pack(value)
+            assert file.unpack(data) == (value, len(data))
+            [node] = Explainer(data).all(file, 0, len(data))
+            assert [one.end for one in node.children] == [len(data) - len(rest), len(data)]
+            assert len(node.children[0].children) == len(some)
+    assert many.until is not None
+    assert not many.until.met(b"\1\0", 0, 1)
+    assert many.until.met(b"\1\0", 0, 2)
 
 
 def test_a_checksum_of_what_comes_before_it() -> None:

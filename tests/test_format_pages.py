@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import format_pages
 import pytest
-from format_ksy import described, identifier, ksy
+from format_hexpat import hexpat
+from format_ksy import UNSAID, described, identifier, ksy, unsaid
 
 from logwright.codec import registry
-from logwright.codec.describe import structures
+from logwright.codec.describe import Field, Int, Nothing, Struct, Switch, structures
 
 PAGES = format_pages.pages()
 
@@ -136,6 +139,53 @@ def test_words() -> None:
     assert "        repeat-expr: count.to_i\n" in PAGES["kafka.offset_checkpoint.ksy"]
     assert "      - id: topic_id_name_end\n        size: 1\n" in PAGES["kafka.partition_metadata.ksy"]
     assert "    name topic_id_name " in PAGES["kafka.partition_metadata.hexpat"]
+
+
+def test_a_log_up_to_the_zeros_behind_it() -> None:
+    text = PAGES["zookeeper.txnlog.ksy"]
+    assert (
+        "        repeat-until: '(_io.size - _io.pos) < 12 or _.following == 0'\n        type: txn_record\n"
+        in text
+    )
+    assert "        if: '(_io.size - _io.pos) >= 12 and records_ahead != 0'\n" in text
+    assert "      following:\n        pos: _io.pos + 8\n        type: s4be\n" in text
+    assert "        size: payload_length\n        type: txn_log_entry\n" in text
+    assert "        contents: [90, 75, 76, 71]\n" in text
+    pattern = PAGES["zookeeper.txnlog.hexpat"]
+    assert "    TxnRecord<stop> records[while(stop >= $ + 12 && std::mem::read_signed(" in pattern
+    assert "    TxnLogEntry<payload_stop> payload [[" in pattern
+    assert (
+        "| [TxnRecord](#txnrecord), up to a length of 0, in what was allocated ahead |"
+        in PAGES["zookeeper.txnlog.md"]
+    )
+    assert "    Node<stop> nodes[while(stop >= $ + 76 && " in PAGES["zookeeper.snapshot.hexpat"]
+
+
+def test_what_the_bytes_left_tell() -> None:
+    text = PAGES["zookeeper.txnlog.ksy"]
+    left = "(_io.size - _io.pos)"
+    assert (
+        f"switch-on: 'type == -11 and ({left} < 4 or {left} == 12 and body_next == 2) ? -12 : type'\n" in text
+    )
+    assert "            -12: no_bytes\n            _: remaining_bytes\n" in text
+    assert "      body_next:\n        pos: 32\n        type: s4be\n        if: '_io.size >= 36'\n" in text
+    assert f"      - id: parent_cversion\n        type: s4be\n        if: '{left} >= 4'\n" in text
+    pattern = PAGES["zookeeper.txnlog.hexpat"]
+    assert "    else if ((body_case) == 1 || (body_case) == 15) {\n        CreateTxn<stop> body [[" in pattern
+    assert "    else if ((body_case) != -12) {\n        u8 body[stop - $] [[" in pattern
+    assert "    if (stop - $ >= 4)\n        be s32 parent_cversion [[" in pattern
+    assert "told by `type` and how many bytes are left and the first of them" in PAGES["zookeeper.txnlog.md"]
+
+
+def test_what_can_not_be_said_is_bytes() -> None:
+    number = Int(2)
+    looked = Switch(lambda scope: number, (number, Nothing()), look=lambda buf, at, end, scope: number)
+    made = Struct("Made", Field("kind", Int(1)), Field("body", looked, "the rest"))
+    codec: Any = SimpleNamespace(name="made.up", title="made up", structures=(made,))
+    assert unsaid(codec) == ["Made.body"]
+    assert f"      - id: body\n        size-eos: true\n        doc: 'the rest; {UNSAID}'\n" in ksy(codec)
+    assert f'    // {UNSAID}\n    u8 body[stop - $] [[comment("the rest")]];\n' in hexpat(codec)
+    assert [one for codec in registry.codecs() for one in unsaid(codec)] == []
 
 
 def test_every_codec_is_exported() -> None:

@@ -386,13 +386,24 @@ def _value(
         yield from _lines(f"{name}_end", [f"size: {len(kind.end) - 1}"], f"behind {name}")
 
 
-UNSAID = "what lies here is told by looking at it, which can't be said"
+UNSAID = "what lies here is told by looking at it, for which there is no expression"
 """Of bytes whose type can't be told without Python."""
 
 
 def said(kind: Switch) -> bool:
     """Whether an expression says which case it is."""
     return len(kind.keys) == len(kind.cases)
+
+
+def unsaid(codec: Codec) -> list[str]:
+    """The fields that are bytes in what is exported, as what they are can't be said."""
+    return [
+        f"{one.name}.{field.name}"
+        for one in structures(described(codec))
+        for field in one.fields
+        for kind in (field.type, getattr(field.type, "item", None))
+        if isinstance(kind, Switch) and not said(kind)
+    ]
 
 
 def chosen(kind: Switch) -> bool:

@@ -5,15 +5,18 @@ For each codec a page for people, a Kaitai Struct description (`.ksy`) and an Im
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from format_hexpat import hexpat
-from format_ksy import described, ksy
+from format_ksy import described, ksy, unsaid
 
 from logwright.codec import registry
 from logwright.codec.base import Codec
 from logwright.codec.describe import (
+    LEFT,
+    NEXT,
     Bytes,
     Enclosed,
     Field,
@@ -62,7 +65,7 @@ def _index() -> str:
         "What lies in the files that logwright reads and writes, byte by byte. `logwright explain FILE` shows the same in a file of",
         "yours, field by field. The `.ksy` and `.hexpat` beside the pages are for [Kaitai Struct](https://kaitai.io) and",
         "[ImHex](https://imhex.werwolv.net); what is compressed is bytes for these, and so is what several physical records of LevelDB",
-        "hold together. ZooKeeper's snapshots are described as they are without compression.",
+        "hold together. Of ZooKeeper's snapshots they are for those that are not compressed.",
         "",
         "| codec | what it is | structures | |",
         "|---|---|---|---|",
@@ -70,7 +73,8 @@ def _index() -> str:
     for codec in registry.codecs():
         names = ", ".join(one.name for one in described(codec))
         more = " ".join(f"[{suffix}]({codec.name}.{suffix})" for suffix in ("ksy", "hexpat"))
-        lines.append(f"| [{codec.name}]({codec.name}.md) | {codec.title} | {names} | {more} |")
+        plain = "".join(f", `{one}` as bytes" for one in unsaid(codec))
+        lines.append(f"| [{codec.name}]({codec.name}.md) | {codec.title} | {names} | {more}{plain} |")
     return "\n".join(lines) + "\n"
 
 
@@ -153,12 +157,25 @@ def _said(field: Field) -> str:
         said.append("milliseconds since 1970")
     if field.checksum is not None:
         said.append(f"covers `{field.checksum[1]}` and what follows, to the end or to itself")
+    by = _told_by(field)
+    if by:
+        said.append(f"which of them: told by {' and '.join(by)}")
+    if field.optional:
+        said.append("where bytes are left for it")
     if field.points is not None:
         said.append(f"leads to [{field.points.to}](#{field.points.to.lower()})")
     if field.holds is not None:
         names = ", ".join(_type(case) for case in field.holds.cases)
         said.append(f"holds {names}{', perhaps compressed' if field.holds.unfold else ''}")
     return "; ".join(one for one in said if one)
+
+
+def _told_by(field: Field) -> list[str]:
+    """What says which of several types it is."""
+    kind = getattr(field.type, "item", field.type)
+    words = dict.fromkeys(re.findall(r"[a-z_]+", kind.on)) if isinstance(kind, Switch) else {}
+    known = {LEFT: "how many bytes are left", NEXT: "the first of them"}
+    return [known.get(word, f"`{word}`") for word in words]
 
 
 def _table(table: Table, heading: str) -> Iterator[str]:

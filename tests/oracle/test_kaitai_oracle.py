@@ -17,7 +17,7 @@ import logwright as lw
 from logwright.codec import registry
 from logwright.codec.describe import Struct
 from logwright.codec.zookeeper.sections import SNAPSHOT
-from logwright.codec.zookeeper.txns import CLOSE_SESSION, CREATE, TXN_LOG
+from logwright.codec.zookeeper.txns import CLOSE_SESSION, CREATE, ERROR, MULTI, TXN_LOG
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "corpora" / "golden"
@@ -198,7 +198,7 @@ def test_files_of_zookeeper(kaitai: Dump, codec: str, start: str, struct: Struct
 
 
 def test_transactions_told_by_their_bytes(kaitai: Dump, tmp_path: Path) -> None:
-    """A creation of before 3.4, one with a digest, a closed session with and without a body and a digest, a type that there is not."""
+    """A creation of before 3.4, one with a digest, a closed session with and without a body and a digest, types that there are not."""
     create = {"path": b"/a", "data": None, "acl": None, "ephemeral": 1}
     digest = {"version": 2, "tree_digest": -5}
     entries = [
@@ -209,6 +209,8 @@ def test_transactions_told_by_their_bytes(kaitai: Dump, tmp_path: Path) -> None:
         (CLOSE_SESSION, {"paths_to_delete": [b"/abc"]}, None),
         (CLOSE_SESSION, {"paths_to_delete": None}, digest),
         (99, bytes(range(20)), None),
+        (MULTI, {"txns": [{"type": ERROR, "data": {"err": -2}}, {"type": 99, "data": b"abc"}]}, digest),
+        (MULTI, {"txns": None}, None),
     ]
     head = {"client_id": 1, "cxid": 2, "zxid": 3, "time": 4}
     records = [
