@@ -150,7 +150,8 @@ def test_a_log_up_to_the_zeros_behind_it() -> None:
     assert "        if: '(_io.size - _io.pos) >= 12 and records_ahead != 0'\n" in text
     assert "      following:\n        pos: _io.pos + 8\n        type: s4be\n" in text
     assert "        size: payload_length\n        type: txn_log_entry\n" in text
-    assert "        contents: [90, 75, 76, 71]\n" in text
+    assert "        type: s4be\n        valid: 1514884167\n        doc: 'ZKLG'\n" in text
+    assert "        contents: [90, 75, 83, 78]\n" in PAGES["zookeeper.snapshot.ksy"]
     pattern = PAGES["zookeeper.txnlog.hexpat"]
     assert "    TxnRecord<stop> records[while(stop >= $ + 12 && std::mem::read_signed(" in pattern
     assert "    TxnLogEntry<payload_stop> payload [[" in pattern

@@ -277,9 +277,10 @@ LENGTH = RECORD.offset("payload")
 OVERHEAD = LENGTH + 4 + 1
 """Bytes of a record besides its payload."""
 MAGIC = b"ZKLG"
+_MAGIC = int.from_bytes(MAGIC, "big")
 FILE_HEADER = Struct(
     "FileHeader",
-    Field("magic", BytesType(4), "ZKLG", default=MAGIC, only=MAGIC),
+    Field("magic", Int(4), "ZKLG", default=_MAGIC, only=_MAGIC),
     Field("version", I32BE, "2; not looked at", default=2),
     Field("dbid", I64BE, "0; not looked at", default=0),
     doc="The start of a log. No checksum covers it.",

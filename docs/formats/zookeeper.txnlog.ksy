@@ -33,7 +33,8 @@ types:
     doc: 'The start of a log. No checksum covers it.'
     seq:
       - id: magic
-        contents: [90, 75, 76, 71]
+        type: s4be
+        valid: 1514884167
         doc: 'ZKLG'
       - id: version
         type: s4be
