@@ -255,7 +255,7 @@ class Request:
 
     def _resolve(self, paths: Sequence[str]) -> list[Target]:
         try:
-            found = resolve(paths, self.words["codec"], self.options, passed=[], gathered=True)
+            found = resolve(paths, self.words["codec"], self.options, passed=[])
             if all(one.path in paths for one in found):
                 return found
             # A folder stands for the directories in it that can be followed, a log directory for its partitions.
