@@ -565,7 +565,8 @@ def inspect(path: Path, codec: str | None = None, **options: Any) -> dict[str, A
     passed: list[str] = []
     targets = resolve.resolve(path, codec, options, passed=passed, gathered=True)
     names = resolve.expand(path)
-    if len(targets) == 1 and targets[0].path in names:
+    kinds = {one.of for one in registry.gatherings()}
+    if len(targets) == 1 and (targets[0].path in names or resolve.kind(targets[0]) not in kinds):
         return _inspect.inspect(targets[0])
     directories = [target for target in targets if isinstance(target, resolve.DirectoryTarget)]
     if len(directories) < len(targets) or len(names) > 1:
