@@ -83,7 +83,10 @@ def test_directories_above_are_made_and_unmade(tmp_path: Path) -> None:
 
 def test_an_existing_one_is_not_touched_unless_told(tmp_path: Path) -> None:
     put(tmp_path / "box", 1)
-    with pytest.raises(ExistsError, match=r"mode='append' adds to it, mode='overwrite' replaces it"):
+    with pytest.raises(
+        ExistsError,
+        match=r"mode='append' \(--if-exists append\) adds to it, mode='overwrite'",
+    ):
         put(tmp_path / "box", 2)
     (tmp_path / "file").write_bytes(b"")
     for mode in ("error", "append", "overwrite"):

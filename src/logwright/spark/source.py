@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Set
+from collections.abc import Sequence, Set
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource
@@ -23,7 +23,7 @@ from logwright.writers.spark import TXN_OPTIONS, DoneAlready, SparkSink, StreamS
 from logwright.writers.staged import StagedWrite
 from logwright.writers.streamed import StreamWrite
 from logwright.writers.transactions import Repeated
-from logwright.writers.write import taken_table
+from logwright.writers.write import rows_table, taken_table
 
 _NOT_OPTIONS = {"path", "paths", "codec", *(fold(option.name) for option in TXN_OPTIONS)}
 _OF_SPARK = {"checkpointlocation", "queryname"}
@@ -90,13 +90,19 @@ class DefaultSource(DataSource):
         trial = layout.builder(
             None, os.path.basename(path.rstrip("/")), Options(layout.options, options), staged=True
         )
-        list(trial.add(_trial(to_arrow_schema(schema, timezone="UTC"), taken_table(layout))))
+        list(
+            trial.add(
+                _trial(to_arrow_schema(schema, timezone="UTC"), taken_table(layout), rows_table(layout).key)
+            )
+        )
         return path, layout, options
 
 
-def _trial(schema: pa.Schema, table: Table) -> pa.RecordBatch:
-    """One row of nulls, but for whole numbers, and bytes or text that may not be null: where a null is refused, these would not be."""
-    whole = {one.name for one in table.columns if one.type in (pa.binary(), pa.string()) and not one.nullable}
+def _trial(schema: pa.Schema, table: Table, key: Sequence[str]) -> pa.RecordBatch:
+    """One row of nulls, but for whole numbers, bytes that may not be null, and a key: where a null is refused, these would not be."""
+    whole = {
+        one.name for one in table.columns if (one.type == pa.binary() and not one.nullable) or one.name in key
+    }
     arrays = [
         pa.array([0]).cast(f.type)
         if pa.types.is_integer(f.type)
