@@ -116,6 +116,21 @@ def scan_records(
         left -= size
 
 
+@kernel("const i8[,], i8, i8, i8")
+def in_order(heads: Int64s, before: int, known: int, limit: int) -> int:
+    """Whether no length is above the limit, and each zxid is the next one, or that of a later epoch. `before` is the one before the
+    first, if it is known."""
+    for i in range(len(heads)):
+        zxid = heads[i, ZXID]
+        if heads[i, SIZE] > limit:
+            return 0
+        if known and (zxid >> 32 < before >> 32 or (zxid >> 32 == before >> 32 and zxid != before + 1)):
+            return 0
+        before = zxid
+        known = 1
+    return 1
+
+
 # Past damage
 
 

@@ -485,7 +485,7 @@ class Tree:
     ) -> Int64s:
         bodies, _ = Bodies.of(buf, starts + BODY, ends - 1)
         digests = np.empty(len(starts), np.int64)
-        part = np.empty((1, MEASURES), np.int64)
+        part = np.empty((MEASURES, 1), np.int64)
         s = self._s
         s[[at.RECORD, at.SUB, at.POSITION, at.UPTO, at.NOTES, at.COUNTED, at.UNAPPLIED]] = (
             0,
@@ -532,7 +532,7 @@ class Tree:
         out.notes += int(s[at.COUNTED])
         for note in self._notes[: min(int(s[at.NOTES]), _NOTES - len(out.noted))].tolist():
             out.noted.append(self._noted(note, buf, heads))
-        self._compare(heads[:n], bodies.found[:n], digests[:n], check, out)
+        self._compare(heads[:n], bodies.found[:, :n], digests[:n], check, out)
         return digests[:n]
 
     def _noted(self, note: list[int], buf: Bytes, heads: Int64s) -> Noted:
@@ -575,10 +575,10 @@ class Tree:
             if check and version == VERSION and stored != digests[first]:
                 out.mismatches.append(Mismatch(zxid, stored, int(digests[first])))
         if check and self._s[at.DIGESTS]:
-            wrong = (found[first:, DIGEST] == VERSION) & (found[first:, DIGEST_VALUE] != digests[first:])
+            wrong = (found[DIGEST, first:] == VERSION) & (found[DIGEST_VALUE, first:] != digests[first:])
             for i in (np.flatnonzero(wrong) + first).tolist():
                 out.mismatches.append(
-                    Mismatch(int(heads[i, ZXID]), int(found[i, DIGEST_VALUE]), int(digests[i]))
+                    Mismatch(int(heads[i, ZXID]), int(found[DIGEST_VALUE, i]), int(digests[i]))
                 )
 
     # Looking

@@ -6,7 +6,6 @@ it is told by their length. Source: `FileSnap`, `SerializeUtils`, `DataTree.seri
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,6 +16,7 @@ from logwright.codec.base import Bytes
 from logwright.codec.describe import I32BE, I64BE, DescriptionError, Field, Repeated, Struct, dtype_of
 from logwright.codec.describe import Bytes as BytesType
 from logwright.codec.zookeeper.acl import ACLS, AclTable
+from logwright.codec.zookeeper.adler import adler32_of
 from logwright.codec.zookeeper.jute import USTRING
 from logwright.codec.zookeeper.node import NODE
 
@@ -81,9 +81,6 @@ FORMS = ((True, True), (True, False), (False, True), (False, False))
 LARGEST_ENDING = END_SIZE + DIGEST_SIZE + LAST_SIZE
 SESSION_DTYPE = dtype_of(SESSION)
 _SESSION_MIN = SESSION.min_size
-
-# Arrays are buffers, which the type checker does not know.
-adler32: Callable[[Any, int], int] = zlib.adler32
 
 Read = Callable[[int, int], Bytes]
 """So many bytes from an offset on; fewer at the end of the file."""
@@ -286,7 +283,7 @@ class Shape:
         data = self.read(seal.at, following.at - seal.at).tobytes()
         if said is not None:
             data = I64BE.pack(said, {}) + data[8:]
-        return adler32(data, value)
+        return adler32_of(data, value)
 
 
 def running(read: Read, places: list[int]) -> list[int]:
@@ -298,7 +295,7 @@ def running(read: Read, places: list[int]) -> list[int]:
             data = read(at, min(_STEP, place - at))
             if not len(data):
                 break
-            value = adler32(data, value)
+            value = adler32_of(data, value)
             at += len(data)
         out.append(value)
     return out
