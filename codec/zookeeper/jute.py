@@ -193,12 +193,15 @@ def skip_bytes(buf: Bytes, at: int, end: int) -> tuple[int, int]:
 @kernel("const u1[], i8, i8")
 def text_kind(buf: Bytes, at: int, end: int) -> int:
     """What kind of text the bytes are: `PLAIN_TEXT`, `WIDE_TEXT` or `BAD_TEXT`."""
+    # Nearly all of it is ASCII, which eight bytes show at once.
+    if end - at >= 8:
+        last = end - 8
+        while at < last and load_i64be(buf, at) & _HIGH_BITS == 0:
+            at += 8
+        if at >= last and load_i64be(buf, last) & _HIGH_BITS == 0:
+            return PLAIN_TEXT
     kind = PLAIN_TEXT
     while at < end:
-        # Nearly all of it is ASCII, which eight bytes show at once.
-        if end - at >= 8 and load_i64be(buf, at) & _HIGH_BITS == 0:
-            at += 8
-            continue
         first = load_u8(buf, at)
         at += 1
         if first < 0x80:

@@ -131,6 +131,18 @@ def in_order(heads: Int64s, before: int, known: int, limit: int) -> int:
     return 1
 
 
+@kernel("const i8[,], i8[], i8[], i8[], i4[]")
+def split_heads(
+    heads: Int64s, zxids: Int64s, times: Int64s, sessions: Int64s, cxids: npt.NDArray[np.int32]
+) -> None:
+    """The columns that transactions have of their headers."""
+    for i in range(len(heads)):
+        zxids[i] = heads[i, ZXID]
+        times[i] = heads[i, TIME]
+        sessions[i] = heads[i, SESSION]
+        cxids[i] = heads[i, CXID]
+
+
 # Past damage
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,7 +27,7 @@ from logwright.codec.zookeeper.bodies import (
     Bodies,
 )
 from logwright.codec.zookeeper.jute import ACL_RAW_TYPE, ACL_TYPE, Int64s
-from logwright.codec.zookeeper.records import BODY
+from logwright.codec.zookeeper.records import BODY, HEAD_FIELDS, split_heads
 
 if TYPE_CHECKING:
     from logwright.codec.zookeeper.txnlog import TxnLogContext
@@ -134,8 +135,16 @@ class Rows:
         """A multi that is a row where its transactions are has none."""
         return self.bodies.txns(self.subs.pick(np.empty(0, np.int64)))
 
-    def _head(self, name: str) -> Int64s:
-        return np.ascontiguousarray(self._of_frames(self.frames.header[name]))
+    @cached_property
+    def _heads(self) -> dict[str, npt.NDArray[Any]]:
+        """What rows have of the headers, one column each."""
+        count = len(self.frames)
+        made: tuple[Any, ...] = (*(np.empty(count, np.int64) for _ in range(3)), np.empty(count, np.int32))
+        split_heads(np.ascontiguousarray(self.frames.header).view(np.int64).reshape(-1, HEAD_FIELDS), *made)
+        return dict(zip(("zxid", "time", "session_id", "cxid"), made, strict=True))
+
+    def _head(self, name: str) -> npt.NDArray[Any]:
+        return self._of_frames(self._heads[name])
 
     def _of_frames(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """What there is one of for each frame, for each row."""
