@@ -56,6 +56,7 @@ def _emit_sums(typing_context: Any, buf: Any, at: Any, n: Any) -> Any:
         from llvmlite import ir
         from numba.core import cgutils
 
+        pack: Any = cgutils.pack_array
         data = context.make_array(signature.args[0])(context, builder, args[0]).data
         at, n = args[1], args[2]
         byte, half, wide, long = (ir.IntType(bits) for bits in (8, 16, 32, 64))
@@ -115,9 +116,10 @@ def _emit_sums(typing_context: Any, buf: Any, at: Any, n: Any) -> Any:
             builder.mul(weights, ir.Constant(wides, [_LANES] * _LANES)),
             builder.mul(lanes, ir.Constant(wides, list(range(_LANES)))),
         )
-        return cgutils.pack_array(builder, [summed(lanes), summed(weighted)])
+        return pack(builder, [summed(lanes), summed(weighted)])
 
-    return types.UniTuple(types.int64, 2)(buf, types.int64, types.int64), generate
+    pair: Any = types.UniTuple
+    return pair(types.int64, 2)(buf, types.int64, types.int64), generate
 
 
 @intrinsic(_emit_sums)

@@ -90,6 +90,10 @@ class NodeSource(Protocol):
 
     def digest(self) -> int: ...
 
+    def known_digest(self) -> int | None:
+        """The digest as a server has it, where it is known without looking at the nodes."""
+        ...
+
 
 @dataclass
 class Snapshot:
@@ -165,7 +169,9 @@ class Snapshot:
     def _anew(self) -> Iterator[Chunk]:
         for kind in ("header", "sessions", "acls"):
             yield self._put(self._section(kind))
-        yield from self._nodes(0, len(self.nodes), digest=True)
+        known = self.nodes.known_digest()
+        self.digest = known or 0
+        yield from self._nodes(0, len(self.nodes), digest="digest" in self.ending and known is None)
         for kind in ("end", "digest", "last_processed"):
             if kind == "end" or kind in self.ending:
                 yield self._put(self._section(kind))

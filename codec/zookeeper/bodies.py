@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from logwright.codec.base import Bytes
 from logwright.codec.columns import constant, contents, numbers
-from logwright.codec.intrinsics import load_i32be, load_i64be, load_u8
+from logwright.codec.intrinsics import load_i32be, load_i64be, load_u8, prefetch
 from logwright.codec.java import java_strings
 from logwright.codec.kernel import kernel
 from logwright.codec.zookeeper.jute import (
@@ -213,6 +213,9 @@ def behind_parts(buf: Bytes, at: int, end: int, count: int) -> int:
     return at
 
 
+_AHEAD = 8
+
+
 @kernel("const u1[], const i8[], const i8[], const i8[], const i8[], i8, i8[,], i8[,]")
 def measure_all(
     buf: Bytes,
@@ -227,6 +230,11 @@ def measure_all(
     """Read payloads `buf[starts[i] : ends[i]]` into the columns of `out`; returns how many transactions are in multis, in all."""
     total = 0
     for i in range(len(starts)):
+        # One after the other each would be waited for: a payload is looked at in its first bytes and its last ones.
+        ahead = min(i + _AHEAD, len(starts) - 1)
+        prefetch(buf, starts[ahead])
+        prefetch(buf, starts[ahead] + 64)
+        prefetch(buf, ends[ahead] - 1)
         at = starts[i]
         end = ends[i]
         if end - at < TXN_HEADER:
@@ -328,6 +336,18 @@ _NUMBER_FIELD = np.array(
     [NUMBERS.index(NUMBER_OF[kind]) if kind in NUMBER_OF else -1 for kind in range(LOWEST, HIGHEST + 1)],
     np.int8,
 )
+
+
+@kernel("const i8[], const i8[], const i1[], i8, i1[]")
+def number_fields(
+    types: Int64s, fields: Int64s, known: npt.NDArray[np.int8], lowest: int, out: npt.NDArray[np.int8]
+) -> None:
+    """For each body what its 32-bit number is, by its type; -1 where it has none."""
+    for i in range(len(types)):
+        place = types[i] - lowest
+        out[i] = known[place] if fields[i] & NUMBER and 0 <= place < len(known) else -1
+
+
 _BIT_OF = {
     "path": PATH, "path_raw": PATH, "data": DATA, "acl": ACLS, "acl_raw": ACLS, "ephemeral": EPHEMERAL, "ttl": TTL,
     "paths_to_delete": PATHS, **dict.fromkeys(NUMBERS, NUMBER),
@@ -358,7 +378,7 @@ class Bodies:
     found: Int64s
 
     def __len__(self) -> int:
-        return self.found.shape[1]
+        return int(self.found.shape[1])
 
     @classmethod
     def of(cls, buf: Bytes, starts: Int64s, ends: Int64s) -> tuple[Bodies, int]:
@@ -436,12 +456,9 @@ class Bodies:
     @cached_property
     def _numbers(self) -> npt.NDArray[np.int8]:
         """Which of `NUMBERS` the 32-bit number of each body is; -1: it has none."""
-        has = self.found[FIELDS] & NUMBER != 0
-        which: npt.NDArray[np.int8] = np.where(has, _NUMBER_FIELD[self._place()], np.int8(-1))
+        which = np.empty(len(self), np.int8)
+        number_fields(self.found[TYPE], self.found[FIELDS], _NUMBER_FIELD, LOWEST, which)
         return which
-
-    def _place(self) -> Int64s:
-        return np.minimum(np.maximum(self.found[TYPE], LOWEST), HIGHEST) - LOWEST
 
     def _bytes(self, at: int, length: int) -> pa.Array:
         return binary(

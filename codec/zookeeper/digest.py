@@ -86,6 +86,7 @@ def _emit_fold(typing_context: Any, crc: Any, buf: Any, at: Any, end: Any) -> An
         from llvmlite import ir
         from numba.core import cgutils
 
+        pack: Any = cgutils.pack_array
         crc, array, at, end = args
         data = context.make_array(signature.args[1])(context, builder, array).data
         long, byte, index = ir.IntType(64), ir.IntType(8), ir.IntType(32)
@@ -126,9 +127,10 @@ def _emit_fold(typing_context: Any, crc: Any, buf: Any, at: Any, end: Any) -> An
         last.add_incoming(first, before)
         last.add_incoming(moved, body)
         words = [builder.extract_element(last, ir.Constant(index, i)) for i in range(2)]
-        return cgutils.pack_array(builder, words)
+        return pack(builder, words)
 
-    return types.UniTuple(types.int64, 2)(types.int64, buf, types.int64, types.int64), generate
+    pair: Any = types.UniTuple
+    return pair(types.int64, 2)(types.int64, buf, types.int64, types.int64), generate
 
 
 @intrinsic(_emit_fold)

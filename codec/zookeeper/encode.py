@@ -160,6 +160,9 @@ class Nodes:
             yield out[:used], starts, np.diff(path_ends[at : end + 1]).astype(np.int32), lengths
             at = end
 
+    def known_digest(self) -> int | None:
+        return None
+
     def digest(self) -> int:
         """Of all of them, as the tree of a server."""
         total = 0
@@ -175,9 +178,10 @@ def _few(values: Int64s) -> tuple[Int64s, Int64s]:
     return np.flatnonzero(there), (np.cumsum(there) - 1)[values]
 
 
-@kernel("const u1[], const i4[], const u1[], i8[]")
-def runs(data: Bytes, ends: Int32s, valid: Bytes, out: Int64s) -> int:
-    """For each value the number of its run: of values one after the other that are the same, or null. Returns how many there are."""
+@kernel("const u1[], const i4[], const u1[], i8[], i8[]")
+def runs(data: Bytes, ends: Int32s, valid: Bytes, out: Int64s, first: Int64s) -> int:
+    """For each value the number of its run: of values one after the other that are the same, or null; and the first value of each run.
+    Returns how many there are."""
     run = -1
     for i in range(len(out)):
         one = ends[i - 1] if i else 0
@@ -194,16 +198,17 @@ def runs(data: Bytes, ends: Int32s, valid: Bytes, out: Int64s) -> int:
                 k += 1
         if not again:
             run += 1
+            first[run] = i
         out[i] = run
     return run + 1
 
 
 def _coded(lists: pa.Array) -> tuple[Int64s, list[bytes]]:
     """A binary column as numbers (-1: null) of the values in it, in the order in which they come up. Often many rows have the same."""
-    numbered = np.empty(len(lists), np.int64)
-    runs(*(np.ascontiguousarray(one) for one in flat(lists)), numbered)  # type: ignore[call-arg]
-    first = np.flatnonzero(np.diff(numbered, prepend=-1))
-    coded = lists.take(numbers(pa.int64(), first)).dictionary_encode()
+    data, ends, valid = flat(lists)
+    numbered, first = np.empty(len(lists), np.int64), np.empty(len(lists), np.int64)
+    count = runs(data, ends, valid, numbered, first)
+    coded = lists.take(numbers(pa.int64(), first[:count])).dictionary_encode()
     codes = np.asarray(coded.indices.fill_null(-1)).astype(np.int64)
     return codes[numbered], coded.dictionary.to_pylist()
 

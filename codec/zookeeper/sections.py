@@ -84,7 +84,7 @@ _SESSION_MIN = SESSION.min_size
 
 Read = Callable[[int, int], Bytes]
 """So many bytes from an offset on; fewer at the end of the file."""
-_STEP = 1 << 20
+_STEP = 2 << 20
 _FIRST = 1 << 16
 _LIMIT = 256 << 20
 """Sessions, or an ACL table, of more bytes are taken for damage."""

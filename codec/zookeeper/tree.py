@@ -220,7 +220,8 @@ def _places(paths: pa.Array, some: Sequence[bytes]) -> Int64s:
     # Few paths are as long as one of these.
     near = np.flatnonzero(np.isin(np.diff(ends), [len(one) for one in some]))
     found = pc.is_in(paths.take(numbers(pa.int64(), near)), value_set=contents(pa.binary(), some))
-    return near[np.asarray(found)]
+    rows: Int64s = near[np.asarray(found)]
+    return rows
 
 
 _AHEAD = 32
@@ -254,9 +255,10 @@ def repeated(paths: Bytes, ends: Int32s, places: Int64s, hashes: Int64s) -> int:
     return count
 
 
-@kernel("const u1[], const i4[]")
-def ascending(paths: Bytes, ends: Int32s) -> int:
-    """Whether each path comes behind the one before, children by name, as bytes: then none comes twice."""
+@kernel("const u1[], const i4[], i8")
+def ascending(paths: Bytes, ends: Int32s, lowest: int) -> int:
+    """Whether each path comes behind the one before, as bytes, of which `lowest` comes before all others: with a slash a node is followed
+    by what is below it."""
     for i in range(1, len(ends) - 1):
         one = ends[i - 1]
         two = ends[i]
@@ -272,8 +274,7 @@ def ascending(paths: Bytes, ends: Int32s) -> int:
             continue
         before = load_u8(paths, one + k)
         byte = load_u8(paths, two + k)
-        # A slash before all else, as in `order_of`.
-        if byte == SLASH or (before != SLASH and before > byte):
+        if byte == lowest or (before != lowest and before > byte):
             return 0
     return 1
 
@@ -281,7 +282,7 @@ def ascending(paths: Bytes, ends: Int32s) -> int:
 def twice(paths: pa.Array) -> int | None:
     """A row whose path was there before; None where there is none."""
     data, ends, _ = flat(paths)
-    if ascending(data, np.ascontiguousarray(ends)):
+    if ascending(data, np.ascontiguousarray(ends), SLASH):
         return None
     room = np.zeros(1 << (2 * len(paths) + 1).bit_length(), np.int64)
     row = int(repeated(data, np.ascontiguousarray(ends), room, np.empty(_AHEAD + 1, np.int64)))
