@@ -177,6 +177,31 @@ store_32le: Store = _store("store_32le", 4, "little")
 store_16le: Store = _store("store_16le", 2, "little")
 
 
+def _emit_prefetch(typing_context: Any, buf: Any, at: Any) -> Any:
+    from numba.core import types
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        from llvmlite import ir
+        from numba.core import cgutils
+
+        declared: Any = cgutils.get_or_insert_function
+        data, _ = _view(context, builder, signature.args[0], args[0])
+        place, number = ir.IntType(8).as_pointer(), ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [place, number, number, number])
+        function = declared(builder.module, kind, "llvm.prefetch.p0")
+        # To be read, to be kept in all caches, data.
+        how = [ir.Constant(number, value) for value in (0, 3, 1)]
+        builder.call(function, [builder.bitcast(builder.gep(data, [args[1]]), place), *how])
+        return context.get_dummy_value()
+
+    return types.none(buf, types.int64), generate
+
+
+@intrinsic(_emit_prefetch)
+def prefetch(buf: Bytes, at: int) -> None:
+    """Have the processor fetch what is at `at`, which is read soon. Nothing happens where that is outside of the buffer."""
+
+
 # Copies
 
 

@@ -267,6 +267,10 @@ def _spool(stream: BinaryIO, shown: str, begun: bytes = b"") -> Source:
 def patched(source: Source, offset: int, length: int) -> tuple[Bytes, list[UnreadableError]]:
     """As `pread`, with zeros where the disk can't read, and these regions. The zeros are no bytes of the file."""
     length = max(0, min(length, source.size - offset))
+    try:
+        return source.pread(offset, length), []
+    except UnreadableError:
+        pass  # piece by piece, then
     out, at, unreadable = np.zeros(length, np.uint8), 0, []
     while at < length:
         try:

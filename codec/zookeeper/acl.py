@@ -87,6 +87,7 @@ class AclTable:
     known_ids: Int64s = field(init=False)
     """The numbers in order, each once."""
     _places: Int64s = field(init=False)
+    _same: dict[int, pa.Array] = field(init=False, default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         order = np.argsort(self.ids, kind="stable")
@@ -111,10 +112,24 @@ class AclTable:
 
     def places(self, wanted: Int64s) -> npt.NDArray[np.int64]:
         """Where each of these numbers is in `known_ids`; one behind the last for -1, -1 where there is none."""
+        low, high = (int(wanted.min()), int(wanted.max())) if len(wanted) else (0, 0)
+        if low == high and len(wanted) > 1:
+            return np.full(len(wanted), self.places(wanted[:1])[0])
         out = np.searchsorted(self.known_ids, wanted)
         inside = np.minimum(out, max(len(self.known_ids) - 1, 0))
         found = self.known_ids[inside] == wanted if len(self.known_ids) else np.zeros(len(wanted), np.bool_)
         return np.where(wanted == OPEN_ACL, len(self.known_ids), np.where(found, out, -1))
+
+    def taken(self, places: Int64s) -> pa.Array:
+        """The lists as text that are at these places (`places`); null for a place below 0."""
+        if not len(places) or places[0] < 0 or (places != places[0]).any():
+            return taken(self.text[0], places)
+        # Where all have the same list, a slice of one kept for the purpose.
+        kept = self._same.get(int(places[0]))
+        if kept is None or len(kept) < len(places):
+            kept = taken(self.text[0], np.full(1 << (len(places) - 1).bit_length(), places[0]))
+            self._same = {int(places[0]): kept}
+        return kept.slice(0, len(places))
 
     @cached_property
     def raw(self) -> pa.Array:
@@ -141,6 +156,9 @@ class AclTable:
 
 def texts(stored: pa.Array) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
     """A binary column as Java reads it, and where other bytes would be written for that."""
+    content = stored.buffers()[2]
+    if content is None or not content.size or np.frombuffer(content, np.int8).min() >= 0:
+        return stored.view(pa.string()), np.zeros(len(stored), np.bool_)  # ASCII
     made, wrong = java_strings(stored)
     if wrong is None:
         wrong = np.zeros(len(stored), np.bool_)

@@ -21,6 +21,7 @@ from logwright.codec.option import Options
 from logwright.codec.whole import kept
 from logwright.codec.zookeeper import tree
 from logwright.codec.zookeeper.acl import AclTable
+from logwright.codec.zookeeper.adler import adler32_of
 from logwright.codec.zookeeper.columns import EPHEMERAL, kinds_of
 from logwright.codec.zookeeper.digest import VERSION, node_digests, signed
 from logwright.codec.zookeeper.encode import AclLists, Given, sessions_bytes, table_of
@@ -34,7 +35,6 @@ from logwright.codec.zookeeper.sections import (
     HEADER,
     LAST_PROCESSED,
     SEAL_SIZE,
-    adler32,
 )
 from logwright.codec.zookeeper.sections import VERSION as FORMAT
 from logwright.codec.zookeeper.snapshot_tables import COMPRESSION
@@ -89,6 +89,10 @@ class NodeSource(Protocol):
     def chunks(self, first: int, stop: int) -> Iterator[tuple[Bytes, Int64s, Int32s, Int32s]]: ...
 
     def digest(self) -> int: ...
+
+    def known_digest(self) -> int | None:
+        """The digest as a server has it, where it is known without looking at the nodes."""
+        ...
 
 
 @dataclass
@@ -165,18 +169,20 @@ class Snapshot:
     def _anew(self) -> Iterator[Chunk]:
         for kind in ("header", "sessions", "acls"):
             yield self._put(self._section(kind))
-        yield from self._nodes(0, len(self.nodes), digest=True)
+        known = self.nodes.known_digest()
+        self.digest = known or 0
+        yield from self._nodes(0, len(self.nodes), digest="digest" in self.ending and known is None)
         for kind in ("end", "digest", "last_processed"):
             if kind == "end" or kind in self.ending:
                 yield self._put(self._section(kind))
 
     def _put(self, data: bytes, frame: dict[str, Any] | None = None) -> bytes:
-        self.sum = adler32(data, self.sum)
+        self.sum = adler32_of(data, self.sum)
         return data
 
     def _nodes(self, first: int, stop: int, *, digest: bool = False) -> Iterator[Chunk]:
         for data, starts, paths, lengths in self.nodes.chunks(first, stop):
-            self.sum = adler32(data, self.sum)
+            self.sum = adler32_of(data, self.sum)
             if digest:
                 self.digest += int(
                     node_digests(data, starts, paths, lengths, np.empty(len(starts), np.int64))
@@ -205,7 +211,7 @@ class Snapshot:
     @property
     def _end_sum(self) -> int:
         """The first seal, which is behind the end mark."""
-        return adler32(END_MARK, self.sum)
+        return adler32_of(END_MARK, self.sum)
 
     def _section(self, kind: str, *, keep: bool = False) -> bytes:
         if kind == "header":
@@ -225,11 +231,11 @@ class Snapshot:
                 values["digest"] = signed(self.digest)
             head = {**values, "checksum": 0}
             body = DIGEST.pack(head)[:-SEAL_SIZE]
-            return DIGEST.pack({**values, "checksum": adler32(body, self.sum)})
+            return DIGEST.pack({**values, "checksum": adler32_of(body, self.sum)})
         if kind == "last_processed":
             values = {"last_processed_zxid": self.ending["last_processed"]}
             body = LAST_PROCESSED.pack({**values, "checksum": 0})[:-SEAL_SIZE]
-            return LAST_PROCESSED.pack({**values, "checksum": adler32(body, self.sum)})
+            return LAST_PROCESSED.pack({**values, "checksum": adler32_of(body, self.sum)})
         raise UsageError(f"zookeeper.snapshot: there are no frames of kind {kind!r}")
 
 

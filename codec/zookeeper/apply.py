@@ -215,8 +215,8 @@ def count_quota(
 @kernel("const u1[], const i8[,], i8")
 def hash_path(buf: Bytes, bodies: Int64s, i: int) -> int:
     """The CRC-32 register after the path of a body; "/" is another name of the root, whose path is empty."""
-    at = bodies[i, PATH_AT]
-    size = max(bodies[i, PATH_LENGTH], 0)
+    at = bodies[PATH_AT, i]
+    size = max(bodies[PATH_LENGTH, i], 0)
     if size == 1 and load_u8(buf, at) == SLASH:
         size = 0
     return crc32_raw(ONES, buf, at, at + size)
@@ -327,16 +327,16 @@ def create(
     notes: Int64s,
 ) -> int:
     """`DataTree.createNode`. Nothing is changed where it says that it needs something."""
-    at = bodies[body, PATH_AT]
-    size = bodies[body, PATH_LENGTH]
+    at = bodies[PATH_AT, body]
+    size = bodies[PATH_LENGTH, body]
     owner = 0
     if kind == CREATE_TTL:
-        if bodies[body, TIME_TO_LIVE] <= 0 or bodies[body, TIME_TO_LIVE] > TTL_MAX:
-            return die(state, BAD_TTL, bodies[body, TIME_TO_LIVE])
-        owner = TTL_OWNER | bodies[body, TIME_TO_LIVE]
+        if bodies[TIME_TO_LIVE, body] <= 0 or bodies[TIME_TO_LIVE, body] > TTL_MAX:
+            return die(state, BAD_TTL, bodies[TIME_TO_LIVE, body])
+        owner = TTL_OWNER | bodies[TIME_TO_LIVE, body]
     elif kind == CREATE_CONTAINER:
         owner = CONTAINER
-    elif bodies[body, FLAG]:
+    elif bodies[FLAG, body]:
         owner = client
     if size == NULL:
         return die(state, IS_NULL, 0)
@@ -350,7 +350,7 @@ def create(
         return DONE
     if no_acl(state, nodes, slots, parent) != OPEN_ACL:
         return die(state, NO_ACL, no_acl(state, nodes, slots, parent))
-    length = max(bodies[body, DATA_LENGTH], 0)
+    length = max(bodies[DATA_LENGTH, body], 0)
     if state[ROWS] >= len(nodes):
         return NEED_ROWS
     if len(arena) - state[USED] < size + length:
@@ -361,8 +361,8 @@ def create(
         return NEED_SESSIONS
     slot = -1
     one = -1
-    if bodies[body, ACL_COUNT] != NULL:
-        start = bodies[body, ACL_AT]
+    if bodies[ACL_COUNT, body] != NULL:
+        start = bodies[ACL_AT, body]
         _, stop, _ = skip_acl(buf, start, len(buf))
         one = list_of(state, forms, slots, acl_bytes, buf, start, stop - start)
         if one < 0:
@@ -370,7 +370,7 @@ def create(
             return NEED_ACL
         if state[MONOTONIC]:
             slot = convert(state, slots, lists, one)
-    number = bodies[body, VALUE] if bodies[body, FIELDS] & NUMBER else -1
+    number = bodies[VALUE, body] if bodies[FIELDS, body] & NUMBER else -1
     if size > 1:
         crc = crc32_raw(crc, buf, at + cut, at + size)
         existing = find(arena, nodes, table, crc, buf, at, size)
@@ -387,16 +387,16 @@ def create(
         grow_cversion(state, nodes, parent, number, zxid, stat)
     else:
         set_cversion(state, nodes, parent, number, zxid, stat)
-        slot = convert(state, slots, lists, one) if bodies[body, ACL_COUNT] != NULL else -1
+        slot = convert(state, slots, lists, one) if bodies[ACL_COUNT, body] != NULL else -1
     row = state[ROWS]
     used = state[USED]
     copy(arena, used, buf, at, size)
-    copy(arena, used + size, buf, bodies[body, DATA_AT], length)
+    copy(arena, used + size, buf, bodies[DATA_AT, body], length)
     state[USED] = used + size + length
     nodes[row, N_PATH] = used
     nodes[row, N_PATH_SIZE] = size
     nodes[row, N_DATA] = used + size
-    nodes[row, N_DATA_SIZE] = bodies[body, DATA_LENGTH]
+    nodes[row, N_DATA_SIZE] = bodies[DATA_LENGTH, body]
     nodes[row, N_ROOM] = length
     nodes[row, N_ACL] = slot
     nodes[row, N_CZXID] = zxid
@@ -524,8 +524,8 @@ def set_data(
     notes: Int64s,
 ) -> int:
     """`DataTree.setData`. `crc` is that of the path (`hash_path`)."""
-    at = bodies[body, PATH_AT]
-    size = bodies[body, PATH_LENGTH]
+    at = bodies[PATH_AT, body]
+    size = bodies[PATH_LENGTH, body]
     if size == NULL:
         return die(state, IS_NULL, 0)
     named = 0 if size == 1 and load_u8(buf, at) == SLASH else size
@@ -535,7 +535,7 @@ def set_data(
         return DONE
     if no_acl(state, nodes, slots, row) != OPEN_ACL:
         return die(state, NO_ACL, no_acl(state, nodes, slots, row))
-    length = max(bodies[body, DATA_LENGTH], 0)
+    length = max(bodies[DATA_LENGTH, body], 0)
     if length > nodes[row, N_ROOM]:
         if len(arena) - state[USED] < length:
             return NEED_BYTES
@@ -543,12 +543,12 @@ def set_data(
         nodes[row, N_DATA] = state[USED]
         nodes[row, N_ROOM] = length
         state[USED] += length
-    copy(arena, nodes[row, N_DATA], buf, bodies[body, DATA_AT], length)
+    copy(arena, nodes[row, N_DATA], buf, bodies[DATA_AT, body], length)
     more = length - max(nodes[row, N_DATA_SIZE], 0)
-    nodes[row, N_DATA_SIZE] = bodies[body, DATA_LENGTH]
+    nodes[row, N_DATA_SIZE] = bodies[DATA_LENGTH, body]
     nodes[row, N_MTIME] = time
     nodes[row, N_MZXID] = zxid
-    nodes[row, N_VERSION] = bodies[body, VALUE]
+    nodes[row, N_VERSION] = bodies[VALUE, body]
     if state[DIGESTS] and nodes[row, N_DIGEST] >= 0:
         nodes[row, N_BEGUN] = crc32_raw(crc, arena, nodes[row, N_DATA], nodes[row, N_DATA] + length)
         changed(state, nodes, row, stat)
@@ -577,8 +577,8 @@ def set_acl(
     notes: Int64s,
 ) -> int:
     """`DataTree.setACL`."""
-    at = bodies[body, PATH_AT]
-    size = bodies[body, PATH_LENGTH]
+    at = bodies[PATH_AT, body]
+    size = bodies[PATH_LENGTH, body]
     if size == NULL:
         return die(state, IS_NULL, 0)
     named = 0 if size == 1 and load_u8(buf, at) == SLASH else size
@@ -588,8 +588,8 @@ def set_acl(
         note(state, notes, NONODE, at, size)
         return DONE
     one = -1
-    if bodies[body, ACL_COUNT] != NULL:
-        start = bodies[body, ACL_AT]
+    if bodies[ACL_COUNT, body] != NULL:
+        start = bodies[ACL_AT, body]
         _, stop, _ = skip_acl(buf, start, len(buf))
         one = list_of(state, forms, slots, acl_bytes, buf, start, stop - start)
         if one < 0:
@@ -597,7 +597,7 @@ def set_acl(
             return NEED_ACL
     release(slots, lists, nodes[row, N_ACL])
     nodes[row, N_ACL] = -1 if one < 0 else convert(state, slots, lists, one)
-    nodes[row, N_AVERSION] = bodies[body, VALUE]
+    nodes[row, N_AVERSION] = bodies[VALUE, body]
     changed(state, nodes, row, stat)
     return DONE
 
@@ -621,10 +621,10 @@ def parts_of(buf: Bytes, at: int, end: int, count: int) -> tuple[int, int]:
 @kernel("const u1[], i8, const i8[,], i8")
 def is_multi(buf: Bytes, end: int, bodies: Int64s, i: int) -> int:
     """Whether a server reads a multi, a part of which can't be read: it is looked into only when it is applied."""
-    at = bodies[i, LIST_AT]
+    at = bodies[LIST_AT, i]
     if end - at < 4:
         return 0
-    whole, _ = parts_of(buf, at + 4, end, bodies[i, LIST_COUNT])
+    whole, _ = parts_of(buf, at + 4, end, bodies[LIST_COUNT, i])
     return whole
 
 
@@ -668,7 +668,7 @@ def apply(
         if i % AHEAD == 0 and len(table) >= LARGE:
             state[ASKED] ^= ask(crcs, i, min(i + AHEAD, len(crcs)), table, nodes, arena)
         why = DONE
-        if bodies[i, STATUS] != SOUND and not (kind == MULTI and is_multi(buf, ends[i], bodies, i)):
+        if bodies[STATUS, i] != SOUND and not (kind == MULTI and is_multi(buf, ends[i], bodies, i)):
             note(state, notes, UNREAD, 0, 0)
             digests[i] = state[TOTAL]
             state[UNAPPLIED] += 1
@@ -685,7 +685,7 @@ def apply(
             )  # fmt: skip
         elif kind in (DELETE, DELETE_CONTAINER):
             why = delete(
-                buf, bodies[i, PATH_AT], bodies[i, PATH_LENGTH], zxid, state, arena, nodes, table, slots, lists, quotas, by_path,
+                buf, bodies[PATH_AT, i], bodies[PATH_LENGTH, i], zxid, state, arena, nodes, table, slots, lists, quotas, by_path,
                 quota_bytes, stat, notes,
             )  # fmt: skip
         elif kind == SET_ACL:
@@ -696,7 +696,7 @@ def apply(
             if state[SESSIONS] >= len(sessions):
                 return NEED_SESSIONS
             session = session_of(state, sessions, hashed, client)
-            sessions[session, Z_TIMEOUT] = bodies[i, VALUE]
+            sessions[session, Z_TIMEOUT] = bodies[VALUE, i]
             sessions[session, Z_OPEN] = 1
         elif kind == CLOSE_SESSION:
             why = close_session(
@@ -753,13 +753,13 @@ def multi(
 ) -> int:
     """The transactions of a multi from part `state[SUB]` on, which is at `state[POSITION]`; none where one of them is an error. It ends at
     one that can't be read, or can't be in a multi."""
-    count = bodies[i, LIST_COUNT]
+    count = bodies[LIST_COUNT, i]
     if count == NULL:
         return die(state, IS_NULL, 0)
-    _, failed = parts_of(buf, bodies[i, LIST_AT] + 4, end, count)
+    _, failed = parts_of(buf, bodies[LIST_AT, i] + 4, end, count)
     if not state[POSITION]:
         state[SUB] = 0
-    at = state[POSITION] if state[POSITION] else bodies[i, LIST_AT] + 4
+    at = state[POSITION] if state[POSITION] else bodies[LIST_AT, i] + 4
     while state[SUB] < count:
         kind = load_i32be(buf, at)
         start = at + SUB_DATA + 4
@@ -780,7 +780,7 @@ def multi(
             )  # fmt: skip
         elif kind in (DELETE, DELETE_CONTAINER):
             why = delete(
-                buf, part[0, PATH_AT], part[0, PATH_LENGTH], zxid, state, arena, nodes, table, slots, lists, quotas, by_path,
+                buf, part[PATH_AT, 0], part[PATH_LENGTH, 0], zxid, state, arena, nodes, table, slots, lists, quotas, by_path,
                 quota_bytes, stat, notes,
             )  # fmt: skip
         elif kind != CHECK:
@@ -827,9 +827,9 @@ def close_session(
     session = session_row(sessions, hashed, client)
     if session >= 0:
         sessions[session, Z_OPEN] = 0
-    count = bodies[i, LIST_COUNT] if bodies[i, FIELDS] & PATHS and state[NAMED_PATHS] else 0
+    count = bodies[LIST_COUNT, i] if bodies[FIELDS, i] & PATHS and state[NAMED_PATHS] else 0
     if not state[POSITION]:
-        state[POSITION] = bodies[i, LIST_AT] + 4
+        state[POSITION] = bodies[LIST_AT, i] + 4
         state[SUB] = 0
     while state[SUB] < count:
         size = load_i32be(buf, state[POSITION])

@@ -1,6 +1,6 @@
 """What is in transactions, by kernels over many of them: where the fields of bodies lie, and the columns made of that.
 
-A measured body is a row of int64: where its path, its data, its list lie, and its numbers. The fields of a body come in one order in
+A measured body is a column of int64: where its path, its data, its list lie, and its numbers. The fields of a body come in one order in
 all types, so `txns.RECIPES`, made from the descriptions, says which are there. The transactions of multis are bodies too.
 """
 
@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from logwright.codec.base import Bytes
 from logwright.codec.columns import constant, contents, numbers
-from logwright.codec.intrinsics import load_i32be, load_i64be, load_u8
+from logwright.codec.intrinsics import load_i32be, load_i64be, load_u8, prefetch
 from logwright.codec.java import java_strings
 from logwright.codec.kernel import kernel
 from logwright.codec.zookeeper.jute import (
@@ -81,83 +81,83 @@ _MAX_LENGTH = 2 * 0xFFFFF
 
 @kernel("const u1[], i8, i8, i8, i8, i8[,], i8")
 def measure_body(buf: Bytes, kind: int, fields: int, at: int, end: int, out: Int64s, i: int) -> int:
-    """Read a body of these fields at `at` into row `i` of `out`; returns its status. Lists are skipped, transactions are not."""
-    out[i, TYPE] = kind
-    out[i, FIELDS] = fields
-    out[i, PATH_AT] = at
-    out[i, PATH_LENGTH] = NULL
-    out[i, DATA_AT] = at
-    out[i, DATA_LENGTH] = NULL
-    out[i, ACL_AT] = at
-    out[i, ACL_COUNT] = NULL
-    out[i, FLAG] = 0
-    out[i, VALUE] = 0
-    out[i, TIME_TO_LIVE] = 0
-    out[i, LIST_AT] = at
-    out[i, LIST_COUNT] = NULL
-    out[i, PLAIN] = 1
-    out[i, END] = at
-    out[i, DIGEST] = NO_DIGEST
-    out[i, DIGEST_VALUE] = 0
-    out[i, STATUS] = SHORT
+    """Read a body of these fields at `at` into column `i` of `out`; returns its status. Lists are skipped, transactions are not."""
+    out[TYPE, i] = kind
+    out[FIELDS, i] = fields
+    out[PATH_AT, i] = at
+    out[PATH_LENGTH, i] = NULL
+    out[DATA_AT, i] = at
+    out[DATA_LENGTH, i] = NULL
+    out[ACL_AT, i] = at
+    out[ACL_COUNT, i] = NULL
+    out[FLAG, i] = 0
+    out[VALUE, i] = 0
+    out[TIME_TO_LIVE, i] = 0
+    out[LIST_AT, i] = at
+    out[LIST_COUNT, i] = NULL
+    out[PLAIN, i] = 1
+    out[END, i] = at
+    out[DIGEST, i] = NO_DIGEST
+    out[DIGEST_VALUE, i] = 0
+    out[STATUS, i] = SHORT
     if fields & PATH:
         length, stop = skip_bytes(buf, at, end)
         if stop < 0:
             if length < 0 or length > _MAX_LENGTH:
-                out[i, STATUS] = BAD_LENGTH
-            return int(out[i, STATUS])
-        out[i, PATH_AT] = at + 4
-        out[i, PATH_LENGTH] = length
+                out[STATUS, i] = BAD_LENGTH
+            return int(out[STATUS, i])
+        out[PATH_AT, i] = at + 4
+        out[PATH_LENGTH, i] = length
         if text_kind(buf, at + 4, stop) != PLAIN_TEXT:
-            out[i, PLAIN] = 0
+            out[PLAIN, i] = 0
         at = stop
     if fields & DATA:
         length, stop = skip_bytes(buf, at, end)
         if stop < 0:
             if length < 0 or length > _MAX_LENGTH:
-                out[i, STATUS] = BAD_LENGTH
-            return int(out[i, STATUS])
-        out[i, DATA_AT] = at + 4
-        out[i, DATA_LENGTH] = length
+                out[STATUS, i] = BAD_LENGTH
+            return int(out[STATUS, i])
+        out[DATA_AT, i] = at + 4
+        out[DATA_LENGTH, i] = length
         at = stop
     if fields & ACLS:
         count, stop, plain = skip_acl(buf, at, end)
         if stop < 0:
             return SHORT
-        out[i, ACL_AT] = at
-        out[i, ACL_COUNT] = count
+        out[ACL_AT, i] = at
+        out[ACL_COUNT, i] = count
         if not plain:
-            out[i, PLAIN] = 0
+            out[PLAIN, i] = 0
         at = stop
     if fields & EPHEMERAL:
         if at >= end:
             return SHORT
         flag = load_u8(buf, at)
-        out[i, FLAG] = flag
+        out[FLAG, i] = flag
         if flag > 1:
-            out[i, PLAIN] = 0
+            out[PLAIN, i] = 0
         at += 1
     if fields & NUMBER:
         if end - at < 4:
             return SHORT
-        out[i, VALUE] = load_i32be(buf, at)
+        out[VALUE, i] = load_i32be(buf, at)
         at += 4
     if fields & TTL:
         if end - at < 8:
             return SHORT
-        out[i, TIME_TO_LIVE] = load_i64be(buf, at)
+        out[TIME_TO_LIVE, i] = load_i64be(buf, at)
         at += 8
     if fields & PATHS:
         if end - at < 4:
             return SHORT
         count = load_i32be(buf, at)
-        out[i, LIST_AT] = at
-        out[i, LIST_COUNT] = max(count, NULL)
+        out[LIST_AT, i] = at
+        out[LIST_COUNT, i] = max(count, NULL)
         if count < 0:
             # A null vector is not told from no body, other negative counts not from none.
-            out[i, PLAIN] = 0
+            out[PLAIN, i] = 0
             if count < NULL:
-                out[i, LIST_COUNT] = 0
+                out[LIST_COUNT, i] = 0
         at += 4
         if count > (end - at) // 4:
             return SHORT
@@ -165,13 +165,13 @@ def measure_body(buf: Bytes, kind: int, fields: int, at: int, end: int, out: Int
             length, stop = skip_bytes(buf, at, end)
             if stop < 0:
                 if length < 0 or length > _MAX_LENGTH:
-                    out[i, STATUS] = BAD_LENGTH
-                return int(out[i, STATUS])
+                    out[STATUS, i] = BAD_LENGTH
+                return int(out[STATUS, i])
             if text_kind(buf, at + 4, stop) != PLAIN_TEXT:
-                out[i, PLAIN] = 0
+                out[PLAIN, i] = 0
             at = stop
-    out[i, END] = at
-    out[i, STATUS] = SOUND
+    out[END, i] = at
+    out[STATUS, i] = SOUND
     return SOUND
 
 
@@ -179,7 +179,7 @@ def measure_body(buf: Bytes, kind: int, fields: int, at: int, end: int, out: Int
 def measure_sub(
     buf: Bytes, at: int, end: int, recipes_from: int, recipes: Int64s, out: Int64s, i: int
 ) -> int:
-    """Read a transaction of a multi at `at` into row `i` of `out`; returns where it ends, -1 where it is not well."""
+    """Read a transaction of a multi at `at` into column `i` of `out`; returns where it ends, -1 where it is not well."""
     if end - at < _SUB_MIN:
         return -1
     kind = load_i32be(buf, at)
@@ -194,9 +194,9 @@ def measure_sub(
     if measure_body(buf, kind, fields, start, stop, out, i) != SOUND:
         return -1
     if fields == 0:
-        out[i, PLAIN] = 0  # not known: no reader applies it, nor what follows
-        out[i, END] = stop
-    return int(stop) if out[i, END] == stop else -1
+        out[PLAIN, i] = 0  # not known: no reader applies it, nor what follows
+        out[END, i] = stop
+    return int(stop) if out[END, i] == stop else -1
 
 
 @kernel("const u1[], i8, i8, i8")
@@ -213,6 +213,9 @@ def behind_parts(buf: Bytes, at: int, end: int, count: int) -> int:
     return at
 
 
+_AHEAD = 8
+
+
 @kernel("const u1[], const i8[], const i8[], const i8[], const i8[], i8, i8[,], i8[,]")
 def measure_all(
     buf: Bytes,
@@ -224,14 +227,19 @@ def measure_all(
     out: Int64s,
     scratch: Int64s,
 ) -> int:
-    """Read payloads `buf[starts[i] : ends[i]]` into the rows of `out`; returns how many transactions are in multis, in all."""
+    """Read payloads `buf[starts[i] : ends[i]]` into the columns of `out`; returns how many transactions are in multis, in all."""
     total = 0
     for i in range(len(starts)):
+        # One after the other each would be waited for: a payload is looked at in its first bytes and its last ones.
+        ahead = min(i + _AHEAD, len(starts) - 1)
+        prefetch(buf, starts[ahead])
+        prefetch(buf, starts[ahead] + 64)
+        prefetch(buf, ends[ahead] - 1)
         at = starts[i]
         end = ends[i]
         if end - at < TXN_HEADER:
             measure_body(buf, 0, 0, at, end, out, i)
-            out[i, STATUS] = NO_HEADER
+            out[STATUS, i] = NO_HEADER
             continue
         kind = load_i32be(buf, at + _TYPE)
         at += TXN_HEADER
@@ -240,25 +248,25 @@ def measure_all(
             fields = recipes[kind - lowest]
         if fields == 0:
             measure_body(buf, kind, 0, at, end, out, i)
-            out[i, STATUS] = UNSUPPORTED
+            out[STATUS, i] = UNSUPPORTED
             continue
         if kind == CLOSE_SESSION:
             # The body may be left out, and a digest may follow: see `txns`.
             alone = end - at == _DIGEST_SIZE and load_i32be(buf, at) == DIGEST_VERSION
             if alone or measure_body(buf, kind, fields, at, end, out, i) != SOUND:
                 measure_body(buf, kind, 0, at, end, out, i)
-            at = out[i, END]
+            at = out[END, i]
         elif fields & TXNS:
             measure_body(buf, kind, 0, at, end, out, i)
-            out[i, FIELDS] = fields
-            out[i, STATUS] = SHORT
+            out[FIELDS, i] = fields
+            out[STATUS, i] = SHORT
             if end - at < 4:
                 continue
             count = load_i32be(buf, at)
-            out[i, LIST_AT] = at
-            out[i, LIST_COUNT] = max(count, NULL)
+            out[LIST_AT, i] = at
+            out[LIST_COUNT, i] = max(count, NULL)
             if count < NULL:
-                out[i, LIST_COUNT] = 0
+                out[LIST_COUNT, i] = 0
             at += 4
             if count > (end - at) // _SUB_MIN:
                 continue
@@ -267,17 +275,17 @@ def measure_all(
                 at = measure_sub(buf, at, end, lowest, sub_recipes, scratch, 0)
                 if at < 0:
                     break
-                plain &= scratch[0, PLAIN]
+                plain &= scratch[PLAIN, 0]
             if at < 0:
                 # A server looks into its parts only when it applies them, and has read the digest before.
-                at = behind_parts(buf, out[i, LIST_AT] + 4, end, count)
+                at = behind_parts(buf, out[LIST_AT, i] + 4, end, count)
                 if at >= 0 and end - at >= _DIGEST_SIZE:
-                    out[i, DIGEST] = load_i32be(buf, at)
-                    out[i, DIGEST_VALUE] = load_i64be(buf, at + _TREE_DIGEST)
+                    out[DIGEST, i] = load_i32be(buf, at)
+                    out[DIGEST_VALUE, i] = load_i64be(buf, at + _TREE_DIGEST)
                 continue
             if not plain:
-                out[i, PLAIN] = 0
-            out[i, STATUS] = SOUND
+                out[PLAIN, i] = 0
+            out[STATUS, i] = SOUND
             total += max(count, 0)
         else:
             status = measure_body(buf, kind, fields, at, end, out, i)
@@ -285,14 +293,14 @@ def measure_all(
                 status = measure_body(buf, kind, fields & ~NUMBER, at, end, out, i)
             if status != SOUND:
                 continue
-            at = out[i, END]
+            at = out[END, i]
         if end - at >= _DIGEST_SIZE:
-            out[i, DIGEST] = load_i32be(buf, at)
-            out[i, DIGEST_VALUE] = load_i64be(buf, at + _TREE_DIGEST)
+            out[DIGEST, i] = load_i32be(buf, at)
+            out[DIGEST_VALUE, i] = load_i64be(buf, at + _TREE_DIGEST)
             at += _DIGEST_SIZE
         if at < end:
-            out[i, PLAIN] = 0
-        out[i, END] = at
+            out[PLAIN, i] = 0
+        out[END, i] = at
     return total
 
 
@@ -328,6 +336,18 @@ _NUMBER_FIELD = np.array(
     [NUMBERS.index(NUMBER_OF[kind]) if kind in NUMBER_OF else -1 for kind in range(LOWEST, HIGHEST + 1)],
     np.int8,
 )
+
+
+@kernel("const i8[], const i8[], const i1[], i8, i1[]")
+def number_fields(
+    types: Int64s, fields: Int64s, known: npt.NDArray[np.int8], lowest: int, out: npt.NDArray[np.int8]
+) -> None:
+    """For each body what its 32-bit number is, by its type; -1 where it has none."""
+    for i in range(len(types)):
+        place = types[i] - lowest
+        out[i] = known[place] if fields[i] & NUMBER and 0 <= place < len(known) else -1
+
+
 _BIT_OF = {
     "path": PATH, "path_raw": PATH, "data": DATA, "acl": ACLS, "acl_raw": ACLS, "ephemeral": EPHEMERAL, "ttl": TTL,
     "paths_to_delete": PATHS, **dict.fromkeys(NUMBERS, NUMBER),
@@ -352,42 +372,48 @@ TXNS_TYPE = pa.list_(TXN_TYPE)
 
 @dataclass
 class Bodies:
-    """Measured bodies of one buffer, one a row of `found`."""
+    """Measured bodies of one buffer, one a column of `found`: `found[PATH_AT]` are the places of all paths."""
 
     buf: Bytes
     found: Int64s
 
     def __len__(self) -> int:
-        return len(self.found)
+        return int(self.found.shape[1])
 
     @classmethod
     def of(cls, buf: Bytes, starts: Int64s, ends: Int64s) -> tuple[Bodies, int]:
         """Those of payloads, and how many transactions are in the multis among them."""
-        out, scratch = np.empty((len(starts), MEASURES), np.int64), np.empty((1, MEASURES), np.int64)
+        out, scratch = np.empty((MEASURES, len(starts)), np.int64), np.empty((MEASURES, 1), np.int64)
         total = measure_all(buf, starts, ends, RECIPE_ARRAY, SUB_RECIPE_ARRAY, LOWEST, out, scratch)
         return cls(buf, out), int(total)
 
     def pick(self, which: npt.NDArray[np.bool_] | Int64s) -> Bodies:
-        return Bodies(self.buf, np.ascontiguousarray(self.found[which]))
+        return Bodies(self.buf, np.ascontiguousarray(self.found[:, which]))
 
     def subs(self, ends: Int64s, total: int) -> tuple[Bodies, Int64s]:
         """The transactions of multis that are well, and which body each is of. `ends` is where payloads end."""
-        out, owner = np.empty((total, MEASURES), np.int64), np.empty(total, np.int64)
+        out, owner = np.empty((MEASURES, total), np.int64), np.empty(total, np.int64)
         if not total:
             return Bodies(self.buf, out), owner
-        counts = np.where(self.in_multis, np.maximum(self.found[:, LIST_COUNT], 0), 0)
-        at = np.ascontiguousarray(self.found[:, LIST_AT])
+        counts = np.where(self.in_multis, np.maximum(self.found[LIST_COUNT], 0), 0)
+        at = self.found[LIST_AT]
         measure_subs(self.buf, at, counts, ends, SUB_RECIPE_ARRAY, LOWEST, out, owner)
         return Bodies(self.buf, out), owner
 
+    def digest(self, name: str) -> tuple[Int64s, Int64s]:
+        """digest_version or tree_digest of each, and the versions, `NO_DIGEST` where there is none."""
+        return self.found[DIGEST if name == "digest_version" else DIGEST_VALUE], self.found[DIGEST]
+
     @property
     def in_multis(self) -> npt.NDArray[np.bool_]:
-        which: npt.NDArray[np.bool_] = (self.found[:, FIELDS] & TXNS != 0) & (self.found[:, STATUS] == SOUND)
+        which: npt.NDArray[np.bool_] = (self.found[FIELDS] & TXNS != 0) & (self.found[STATUS] == SOUND)
         return which
 
     def joined(self, other: Bodies, order: Int64s) -> Bodies:
         """Of these and others of the same buffer, in an order."""
-        return Bodies(self.buf, np.concatenate((self.found, other.found))[order])
+        return Bodies(
+            self.buf, np.ascontiguousarray(np.concatenate((self.found, other.found), axis=1)[:, order])
+        )
 
     # One column each
 
@@ -395,16 +421,16 @@ class Bodies:
         """A column of fields of bodies."""
         found = self.found
         if name == "type":
-            return type_names(found[:, TYPE])
+            return type_names(found[TYPE])
         bit = _BIT_OF.get(name)
         if bit is not None and not self._present & bit:
-            return pa.nulls(len(found), kind)
+            return pa.nulls(len(self), kind)
         if name in ("path", "path_raw"):
             stored = self._bytes(PATH_AT, PATH_LENGTH)
             text, wrong = self._text(stored)
             if name == "path":
                 return text
-            return pa.nulls(len(found), kind) if wrong is None else _where(stored, wrong)
+            return pa.nulls(len(self), kind) if wrong is None else _where(stored, wrong)
         if name == "data":
             return self._bytes(DATA_AT, DATA_LENGTH)
         if name == "acl":
@@ -412,52 +438,49 @@ class Bodies:
         if name == "acl_raw":
             return self.acl()[1]
         if name == "ephemeral":
-            return numbers(kind, found[:, FLAG] != 0, found[:, FIELDS] & EPHEMERAL == 0)
+            return numbers(kind, found[FLAG] != 0, found[FIELDS] & EPHEMERAL == 0)
         if name == "ttl":
-            return numbers(kind, found[:, TIME_TO_LIVE], found[:, FIELDS] & TTL == 0)
+            return numbers(kind, found[TIME_TO_LIVE].copy(), found[FIELDS] & TTL == 0)
         if name == "paths_to_delete":
             return self.paths()
         null = self._numbers != NUMBERS.index(name)
         if null.all():
-            return pa.nulls(len(found), kind)
-        return numbers(kind, np.where(null, 0, found[:, VALUE]), null)
+            return pa.nulls(len(self), kind)
+        return numbers(kind, np.where(null, 0, found[VALUE]), null)
 
     @cached_property
     def _present(self) -> int:
         """The fields that one body has at least."""
-        return int(np.bitwise_or.reduce(self.found[:, FIELDS]))
+        return int(np.bitwise_or.reduce(self.found[FIELDS]))
 
     @cached_property
     def _numbers(self) -> npt.NDArray[np.int8]:
         """Which of `NUMBERS` the 32-bit number of each body is; -1: it has none."""
-        has = self.found[:, FIELDS] & NUMBER != 0
-        which: npt.NDArray[np.int8] = np.where(has, _NUMBER_FIELD[self._place()], np.int8(-1))
+        which = np.empty(len(self), np.int8)
+        number_fields(self.found[TYPE], self.found[FIELDS], _NUMBER_FIELD, LOWEST, which)
         return which
-
-    def _place(self) -> Int64s:
-        return np.minimum(np.maximum(self.found[:, TYPE], LOWEST), HIGHEST) - LOWEST
 
     def _bytes(self, at: int, length: int) -> pa.Array:
         return binary(
             self.buf,
-            np.ascontiguousarray(self.found[:, at]),
-            np.ascontiguousarray(self.found[:, length]),
+            self.found[at],
+            self.found[length],
         )
 
     def _text(self, stored: pa.Array) -> tuple[pa.Array, npt.NDArray[np.bool_] | None]:
         """As `java_strings`; where all comes again, all text is known to be UTF-8."""
-        if self.found[:, PLAIN].all():
+        if self.found[PLAIN].all():
             return stored.view(pa.string()), None
         return java_strings(stored)
 
     def acl(self) -> tuple[pa.Array, pa.Array]:
         """The lists as Java reads their strings, and as they are where these are not UTF-8."""
-        counts = self.found[:, ACL_COUNT]
+        counts = self.found[ACL_COUNT]
         some = np.maximum(counts, 0)
         total = int(some.sum())
         perms = np.empty(total, np.int64)
         starts, lengths = np.empty(2 * total, np.int64), np.empty(2 * total, np.int64)
-        acl_entries(self.buf, np.ascontiguousarray(self.found[:, ACL_AT]), some, perms, starts, lengths)
+        acl_entries(self.buf, self.found[ACL_AT], some, perms, starts, lengths)
         stored = [
             binary(self.buf, np.ascontiguousarray(starts[k::2]), np.ascontiguousarray(lengths[k::2]))
             for k in range(2)
@@ -470,7 +493,7 @@ class Bodies:
             if one is not None:
                 wrong |= one
         if not wrong.any():
-            return made, pa.nulls(len(self.found), ACL_RAW_TYPE)
+            return made, pa.nulls(len(self), ACL_RAW_TYPE)
         raw = _list(ACL_RAW_TYPE, counts, [number, *stored])
         before = np.concatenate(([0], np.cumsum(wrong)))
         ends = np.concatenate(([0], np.cumsum(some)))
@@ -478,19 +501,19 @@ class Bodies:
 
     def paths(self) -> pa.Array:
         """The paths that a closeSession deletes."""
-        has = self.found[:, FIELDS] & PATHS != 0
-        counts = np.where(has, self.found[:, LIST_COUNT], NULL)
+        has = self.found[FIELDS] & PATHS != 0
+        counts = np.where(has, self.found[LIST_COUNT], NULL)
         some = np.maximum(counts, 0)
         starts, lengths = np.empty(int(some.sum()), np.int64), np.empty(int(some.sum()), np.int64)
-        string_entries(self.buf, np.ascontiguousarray(self.found[:, LIST_AT]), some, starts, lengths)
+        string_entries(self.buf, self.found[LIST_AT], some, starts, lengths)
         return list_of(self._text(binary(self.buf, starts, lengths))[0], counts)
 
     def txns(self, subs: Bodies) -> pa.Array:
         """The transactions of multis, nested; `subs` are all of them."""
-        if not (self.found[:, FIELDS] & TXNS).any():
-            return pa.nulls(len(self.found), TXNS_TYPE)
+        if not (self.found[FIELDS] & TXNS).any():
+            return pa.nulls(len(self), TXNS_TYPE)
         has = self.in_multis
-        counts = np.where(has, self.found[:, LIST_COUNT], NULL)
+        counts = np.where(has, self.found[LIST_COUNT], NULL)
         children = [subs.column(one.name, one.type) for one in TXN_TYPE]
         return _list(TXNS_TYPE, counts, children)
 

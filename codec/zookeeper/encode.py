@@ -18,6 +18,9 @@ from logwright.codec.base import Bytes
 from logwright.codec.columns import numbers
 from logwright.codec.describe import I32BE
 from logwright.codec.fault import UsageError
+from logwright.codec.intrinsics import load_i64be, load_u8
+from logwright.codec.kernel import kernel
+from logwright.codec.memory import keep_memory
 from logwright.codec.option import Option, parse_bool, parse_choice
 from logwright.codec.table import Column
 from logwright.codec.zookeeper.acl import OPEN, AclTable, flat, packed, table_bytes, texts
@@ -25,7 +28,7 @@ from logwright.codec.zookeeper.columns import KINDS, NODE_COLUMNS, TTL_MAX, stor
 from logwright.codec.zookeeper.digest import node_digests
 from logwright.codec.zookeeper.jute import ACL_RAW_TYPE, Int64s, stored_strings
 from logwright.codec.zookeeper.names import GZIP, SNAPPY
-from logwright.codec.zookeeper.node import FIXED, LENGTH, OPEN_ACL, Int32s, pack
+from logwright.codec.zookeeper.node import FIXED, LENGTH, OPEN_ACL, SLASH, Int32s, pack
 from logwright.codec.zookeeper.sections import SESSION_DTYPE
 
 DIGEST_ENABLED = Option(
@@ -60,9 +63,9 @@ SESSION_TIMEOUT = Option(
 )
 OPTIONS = (DIGEST_ENABLED, LAST_PROCESSED_ENABLED, METHOD, ZXID, SESSION_TIMEOUT)
 
-CHUNK = 1 << 16
-"""So many nodes are written at a time."""
-_CHUNK_BYTES = 32 << 20
+_CHUNK_BYTES = 1 << 20
+"""So many bytes of paths and data are written at a time, or one node if that is larger: what was just written is read again for its
+checksums."""
 _FEW = 1 << 22
 _KEEP = np.iinfo(np.int64).min
 """No number of a list is this one."""
@@ -98,7 +101,7 @@ class Nodes:
     """Nodes as they are stored, in the order in which they are written."""
 
     paths: pa.Array
-    data: pa.Array
+    data: pa.Array | pa.ChunkedArray
     acls: Int64s
     stats: dict[str, Int64s]
     table: AclLists = field(repr=False)
@@ -113,25 +116,39 @@ class Nodes:
 
     def chunks(self, first: int, stop: int) -> Iterator[tuple[Bytes, Int64s, Int32s, Int32s]]:
         """The bytes of nodes `first` to `stop` in pieces; of each where the nodes start, and the lengths of paths and data."""
+        keep_memory()
         paths, path_ends, _ = flat(self.paths)
-        data, data_ends, valid = flat(self.data)
+        before = 0
+        for piece in self.data.chunks if isinstance(self.data, pa.ChunkedArray) else [self.data]:
+            low, high = max(first, before), min(stop, before + len(piece))
+            if low < high:
+                yield from self._chunks(low, high, before, piece, paths, path_ends)
+            before += len(piece)
+
+    def _chunks(
+        self, first: int, stop: int, before: int, piece: pa.Array, paths: Bytes, path_ends: Int32s
+    ) -> Iterator[tuple[Bytes, Int64s, Int32s, Int32s]]:
+        """Of nodes whose data is in one piece, the first of which is node `before`."""
+        data, data_ends, valid = flat(piece)
         sizes = np.cumsum(
             np.diff(path_ends[first : stop + 1].astype(np.int64))
-            + np.diff(data_ends[first : stop + 1].astype(np.int64))
+            + np.diff(data_ends[first - before : stop - before + 1].astype(np.int64))
         )
         at = first
         while at < stop:
             below = int(sizes[at - first - 1]) if at > first else 0
             end = first + int(np.searchsorted(sizes, below + _CHUNK_BYTES, "right"))
-            end = min(max(at + 1, end), at + CHUNK, stop)
+            end = min(max(at + 1, end), stop)
             size = int(sizes[end - first - 1]) - below + (end - at) * (2 * LENGTH + FIXED)
             out, stops = np.empty(size, np.uint8), np.empty(end - at, np.int64)
+            ends = data_ends[at - before : end - before + 1]
+            there = valid[at - before : end - before]
             pack(
                 paths,
                 path_ends[at : end + 1],
                 data,
-                data_ends[at : end + 1],
-                valid[at:end],
+                ends,
+                there,
                 self.acls[at:end],
                 *(self.stats[name][at:end] for name in STATS),  # type: ignore[call-arg, arg-type]
                 out,
@@ -139,10 +156,12 @@ class Nodes:
             )
             used = int(stops[-1])
             starts = np.concatenate((np.zeros(1, np.int64), stops[:-1]))
-            lengths = np.diff(data_ends[at : end + 1])
-            lengths = np.where(valid[at:end] == 1, lengths, -1).astype(np.int32)
+            lengths = np.where(there == 1, np.diff(ends), -1).astype(np.int32)
             yield out[:used], starts, np.diff(path_ends[at : end + 1]).astype(np.int32), lengths
             at = end
+
+    def known_digest(self) -> int | None:
+        return None
 
     def digest(self) -> int:
         """Of all of them, as the tree of a server."""
@@ -157,6 +176,41 @@ def _few(values: Int64s) -> tuple[Int64s, Int64s]:
     there = np.zeros(int(values.max(initial=0)) + 1, np.bool_)
     there[values] = True
     return np.flatnonzero(there), (np.cumsum(there) - 1)[values]
+
+
+@kernel("const u1[], const i4[], const u1[], i8[], i8[]")
+def runs(data: Bytes, ends: Int32s, valid: Bytes, out: Int64s, first: Int64s) -> int:
+    """For each value the number of its run: of values one after the other that are the same, or null; and the first value of each run.
+    Returns how many there are."""
+    run = -1
+    for i in range(len(out)):
+        one = ends[i - 1] if i else 0
+        two = ends[i]
+        size = ends[i + 1] - two
+        again = i > 0 and valid[i] == valid[i - 1] and (not valid[i] or two - one == size)
+        if again and valid[i]:
+            k = 0
+            while again and size - k >= 8:
+                again = load_i64be(data, one + k) == load_i64be(data, two + k)
+                k += 8
+            while again and k < size:
+                again = load_u8(data, one + k) == load_u8(data, two + k)
+                k += 1
+        if not again:
+            run += 1
+            first[run] = i
+        out[i] = run
+    return run + 1
+
+
+def _coded(lists: pa.Array) -> tuple[Int64s, list[bytes]]:
+    """A binary column as numbers (-1: null) of the values in it, in the order in which they come up. Often many rows have the same."""
+    data, ends, valid = flat(lists)
+    numbered, first = np.empty(len(lists), np.int64), np.empty(len(lists), np.int64)
+    count = runs(data, ends, valid, numbered, first)
+    coded = lists.take(numbers(pa.int64(), first[:count])).dictionary_encode()
+    codes = np.asarray(coded.indices.fill_null(-1)).astype(np.int64)
+    return codes[numbered], coded.dictionary.to_pylist()
 
 
 class AclLists:
@@ -194,9 +248,9 @@ class AclLists:
         out = np.where(has, given, OPEN_ACL)
         if acl.null_count == len(acl):
             return out
-        coded = acl.dictionary_encode()
-        codes = np.asarray(coded.indices.fill_null(-1)).astype(np.int64)
-        lists: list[bytes] = coded.dictionary.to_pylist()
+        codes, lists = _coded(acl)
+        if not has.any():
+            return np.array([*(self.number(one) for one in lists), OPEN_ACL], np.int64)[codes]
         # As it is stored, and as its text would be stored.
         raw = packed(self.given.raw).to_pylist()
         text = packed(raw_lists(self.given.text[0], None)).to_pylist()
@@ -270,6 +324,8 @@ class Given:
         found = self.column(name)
         if found is None:
             return np.broadcast_to(np.asarray(default, np.int64), len(self)).copy()
+        if not found.null_count:
+            return np.asarray(found.cast(pa.int64()))
         values = np.asarray(
             found.fill_null(0).cast(pa.int64()) if not pa.types.is_timestamp(found.type) else _ms(found)
         )
@@ -284,6 +340,15 @@ class Given:
         """Of more than 2 GB too."""
         return self.column("data", pa.large_binary())
 
+    def data_pieces(self) -> pa.Array | pa.ChunkedArray | None:
+        """The same as it comes, without a copy."""
+        if "data" not in self.rows.column_names or not pa.types.is_binary(
+            self.rows.schema.field("data").type
+        ):
+            return self.data()
+        found = self.rows.column("data")
+        return None if found.null_count == len(found) and len(found) else found.cast(pa.large_binary())
+
     def paths(self) -> pa.Array:
         """As they are stored: the root is the empty one."""
         if "path" not in self.rows.column_names:
@@ -293,7 +358,10 @@ class Given:
             row = 0 if found is None else int(np.flatnonzero(np.asarray(found.is_null()))[0])
             raise UsageError(f"zookeeper.snapshot: the path of row {self.first + row} is null")
         stored = stored_strings(found)
-        roots = np.asarray(pc.equal(stored, b"/"))
+        data, ends, _ = flat(stored)
+        roots = np.diff(ends) == 1
+        if roots.any():
+            roots[roots] = data[ends[:-1][roots]] == SLASH
         if roots.any():
             empty = pa.concat_arrays([stored, pa.array([b""], pa.binary())])
             stored = empty.take(numbers(pa.int64(), np.where(roots, len(stored), np.arange(len(stored)))))

@@ -32,7 +32,7 @@ from logwright.codec.describe import (
     Type,
 )
 from logwright.codec.describe import Bytes as BytesType
-from logwright.codec.intrinsics import copy, load_i32be, load_u8, store_32be
+from logwright.codec.intrinsics import copy, load_i32be, load_i64be, load_u8, store_32be
 from logwright.codec.kernel import kernel
 from logwright.codec.zookeeper.names import zxid_text
 
@@ -172,6 +172,7 @@ def jute_string(text: str) -> bytes:
 
 # Kernels
 
+_HIGH_BITS = 0x8080808080808080 - (1 << 64)
 PLAIN_TEXT, WIDE_TEXT, BAD_TEXT = range(3)
 """UTF-8 as jute's writer makes it; UTF-8 with characters of four bytes, which it never makes; no UTF-8."""
 
@@ -192,6 +193,13 @@ def skip_bytes(buf: Bytes, at: int, end: int) -> tuple[int, int]:
 @kernel("const u1[], i8, i8")
 def text_kind(buf: Bytes, at: int, end: int) -> int:
     """What kind of text the bytes are: `PLAIN_TEXT`, `WIDE_TEXT` or `BAD_TEXT`."""
+    # Nearly all of it is ASCII, which eight bytes show at once.
+    if end - at >= 8:
+        last = end - 8
+        while at < last and load_i64be(buf, at) & _HIGH_BITS == 0:
+            at += 8
+        if at >= last and load_i64be(buf, last) & _HIGH_BITS == 0:
+            return PLAIN_TEXT
     kind = PLAIN_TEXT
     while at < end:
         first = load_u8(buf, at)

@@ -52,7 +52,7 @@ MOST_ACLS = 1 << 24
 _LIMIT = 2 * MAX_BUFFER
 """The longest data that a server reads by default; longer ones are unlikely."""
 
-HEAD = np.dtype([("kind", "u1"), ("path", "<i4"), ("data", "<i4"), ("acl", "<i8")])
+HEAD = np.dtype([("kind", "u1"), ("path", "<i4"), ("data", "<i4"), ("acl", "<i8")], align=True)
 """What a scan says of a frame: a number of `snapshot.KINDS`; of a node the lengths of its path and data (-1: null), its ACL."""
 
 DONE, NEED, END, BAD_PATH, BAD_DATA, TOO_LONG, UNLIKELY, CUT = range(8)

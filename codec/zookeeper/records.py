@@ -116,6 +116,33 @@ def scan_records(
         left -= size
 
 
+@kernel("const i8[,], i8, i8, i8")
+def in_order(heads: Int64s, before: int, known: int, limit: int) -> int:
+    """Whether no length is above the limit, and each zxid is the next one, or that of a later epoch. `before` is the one before the
+    first, if it is known."""
+    for i in range(len(heads)):
+        zxid = heads[i, ZXID]
+        if heads[i, SIZE] > limit:
+            return 0
+        if known and (zxid >> 32 < before >> 32 or (zxid >> 32 == before >> 32 and zxid != before + 1)):
+            return 0
+        before = zxid
+        known = 1
+    return 1
+
+
+@kernel("const i8[,], i8[], i8[], i8[], i4[]")
+def split_heads(
+    heads: Int64s, zxids: Int64s, times: Int64s, sessions: Int64s, cxids: npt.NDArray[np.int32]
+) -> None:
+    """The columns that transactions have of their headers."""
+    for i in range(len(heads)):
+        zxids[i] = heads[i, ZXID]
+        times[i] = heads[i, TIME]
+        sessions[i] = heads[i, SESSION]
+        cxids[i] = heads[i, CXID]
+
+
 # Past damage
 
 

@@ -55,6 +55,8 @@ STATS = {
     "cversion": at.N_CVERSION, "aversion": at.N_AVERSION, "owner": at.N_OWNER, "pzxid": at.N_PZXID,
 }  # fmt: skip
 _READ_ONLY = [{"perms": 1, "id": {"scheme": b"world", "id": b"anyone"}}]
+_PIECE = 1 << 20
+"""So many bytes of records are made at a time where they are written: their checksums read them again."""
 _NOTES = 1024
 _USUAL = 128
 """Bytes of a node in a snapshot, on the small side."""
@@ -485,7 +487,7 @@ class Tree:
     ) -> Int64s:
         bodies, _ = Bodies.of(buf, starts + BODY, ends - 1)
         digests = np.empty(len(starts), np.int64)
-        part = np.empty((1, MEASURES), np.int64)
+        part = np.empty((MEASURES, 1), np.int64)
         s = self._s
         s[[at.RECORD, at.SUB, at.POSITION, at.UPTO, at.NOTES, at.COUNTED, at.UNAPPLIED]] = (
             0,
@@ -532,7 +534,7 @@ class Tree:
         out.notes += int(s[at.COUNTED])
         for note in self._notes[: min(int(s[at.NOTES]), _NOTES - len(out.noted))].tolist():
             out.noted.append(self._noted(note, buf, heads))
-        self._compare(heads[:n], bodies.found[:n], digests[:n], check, out)
+        self._compare(heads[:n], bodies.found[:, :n], digests[:n], check, out)
         return digests[:n]
 
     def _noted(self, note: list[int], buf: Bytes, heads: Int64s) -> Noted:
@@ -548,6 +550,10 @@ class Tree:
     def digest(self) -> int:
         """Of the tree, as Java's long. Only where digests are kept."""
         return signed(int(self._s[at.TOTAL]))
+
+    def digest_of(self, nodes: int) -> int | None:
+        """The digest of so many nodes, those that a walk from the root meets, where it is known without looking at them."""
+        return self.digest if self._s[at.DIGESTS] and self._s[at.LIVE] == nodes else None
 
     @property
     def target(self) -> tuple[int, int, int] | None:
@@ -575,10 +581,10 @@ class Tree:
             if check and version == VERSION and stored != digests[first]:
                 out.mismatches.append(Mismatch(zxid, stored, int(digests[first])))
         if check and self._s[at.DIGESTS]:
-            wrong = (found[first:, DIGEST] == VERSION) & (found[first:, DIGEST_VALUE] != digests[first:])
+            wrong = (found[DIGEST, first:] == VERSION) & (found[DIGEST_VALUE, first:] != digests[first:])
             for i in (np.flatnonzero(wrong) + first).tolist():
                 out.mismatches.append(
-                    Mismatch(int(heads[i, ZXID]), int(found[i, DIGEST_VALUE]), int(digests[i]))
+                    Mismatch(int(heads[i, ZXID]), int(found[DIGEST_VALUE, i]), int(digests[i]))
                 )
 
     # Looking
@@ -670,7 +676,7 @@ class Tree:
 
     def records(self, *, order: bool = True) -> Iterator[tuple[Bytes, Frames]]:
         """The same as a snapshot has them: bytes, and the records in these."""
-        for _, data, frames in self._records(self._rows(order), with_data=True):
+        for _, data, frames in self._records(self._rows(order), with_data=True, portion=_PIECE):
             yield data, frames
 
     def acls(self) -> pa.RecordBatch:
@@ -696,7 +702,9 @@ class Tree:
             return numbers(pa.int32(), np.maximum(self._nodes[rows, at.N_DATA_SIZE], 0))
         return nodes.column(name)
 
-    def _records(self, rows: Int64s, *, with_data: bool) -> Iterator[tuple[Int64s, Bytes, Frames]]:
+    def _records(
+        self, rows: Int64s, *, with_data: bool, portion: int = PORTION
+    ) -> Iterator[tuple[Int64s, Bytes, Frames]]:
         """Nodes in pieces, as records; without data they are as if that were null."""
         self._quotas.write(self)
         sizes = self._nodes[rows, at.N_PATH_SIZE] + (2 * LENGTH + FIXED)
@@ -706,7 +714,7 @@ class Tree:
         first = 0
         while first < len(rows):
             below = int(ends[first - 1]) if first else 0
-            stop = max(first + 1, int(np.searchsorted(ends, below + PORTION, "right")))
+            stop = max(first + 1, int(np.searchsorted(ends, below + portion, "right")))
             some = rows[first:stop]
             data = np.empty(int(ends[stop - 1]) - below, np.uint8)
             starts, acls = np.empty(len(some), np.int64), np.empty(len(some), np.int64)
@@ -738,7 +746,9 @@ class Tree:
                 np.ascontiguousarray(self._nodes[rows, at.N_PATH]),
                 np.ascontiguousarray(self._nodes[rows, at.N_PATH_SIZE]),
             )
-            rows = rows[np.asarray(pc.sort_indices(paths)).astype(np.int64)]
+            data, ends, _ = flat(paths)
+            if not trees.ascending(data, ends, -1):
+                rows = rows[np.asarray(pc.sort_indices(paths)).astype(np.int64)]
         return rows
 
     def _live(self) -> Int64s:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,8 +16,6 @@ from logwright.codec.fault import Fault, Kind
 from logwright.codec.table import TIMESTAMP, Column, Table
 from logwright.codec.zookeeper.bodies import (
     BAD_LENGTH,
-    DIGEST,
-    DIGEST_VALUE,
     LIST_COUNT,
     NO_DIGEST,
     NO_HEADER,
@@ -28,7 +27,7 @@ from logwright.codec.zookeeper.bodies import (
     Bodies,
 )
 from logwright.codec.zookeeper.jute import ACL_RAW_TYPE, ACL_TYPE, Int64s
-from logwright.codec.zookeeper.records import BODY
+from logwright.codec.zookeeper.records import BODY, HEAD_FIELDS, split_heads
 
 if TYPE_CHECKING:
     from logwright.codec.zookeeper.txnlog import TxnLogContext
@@ -83,7 +82,7 @@ class Rows:
         self.exploded = context.options["multi"] == EXPLODED
         ends = frames.end - 1
         self.all, total = Bodies.of(window.data, frames.start + BODY, ends)
-        self.sound = self.all.found[:, STATUS] == SOUND
+        self.sound = self.all.found[STATUS] == SOUND
         subs, owner = self.all.subs(ends, total)
         self.subs = subs
         which = np.flatnonzero(self.sound)
@@ -91,7 +90,7 @@ class Rows:
         self.place: Int64s | None = None
         if self.exploded and total:
             # A multi without transactions stays a row.
-            counts = np.where(self.all.in_multis, np.maximum(self.all.found[:, LIST_COUNT], 0), 0)[which]
+            counts = np.where(self.all.in_multis, np.maximum(self.all.found[LIST_COUNT], 0), 0)[which]
             alone = np.flatnonzero(counts == 0)
             frame = np.concatenate((which[alone], owner))
             order = np.argsort(frame, kind="stable")
@@ -123,7 +122,7 @@ class Rows:
         if name == "position":
             return numbers(kind, self._of_frames(self.frames.start + self.window.offset))
         if name in ("digest_version", "tree_digest"):
-            return digest_column(name, kind, self._of_frames(self.all.found))
+            return digest_column(kind, *(self._of_frames(one) for one in self.all.digest(name)))
         if name == "sub":
             return pa.nulls(rows, kind) if self.place is None else numbers(kind, self.place, self.place < 0)
         if name == "txns":
@@ -136,8 +135,16 @@ class Rows:
         """A multi that is a row where its transactions are has none."""
         return self.bodies.txns(self.subs.pick(np.empty(0, np.int64)))
 
-    def _head(self, name: str) -> Int64s:
-        return np.ascontiguousarray(self._of_frames(self.frames.header[name]))
+    @cached_property
+    def _heads(self) -> dict[str, npt.NDArray[Any]]:
+        """What rows have of the headers, one column each."""
+        count = len(self.frames)
+        made: tuple[Any, ...] = (*(np.empty(count, np.int64) for _ in range(3)), np.empty(count, np.int32))
+        split_heads(np.ascontiguousarray(self.frames.header).view(np.int64).reshape(-1, HEAD_FIELDS), *made)
+        return dict(zip(("zxid", "time", "session_id", "cxid"), made, strict=True))
+
+    def _head(self, name: str) -> npt.NDArray[Any]:
+        return self._of_frames(self._heads[name])
 
     def _of_frames(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """What there is one of for each frame, for each row."""
@@ -150,7 +157,7 @@ class Rows:
             before = int(np.searchsorted(self.which, i))
             start = self.window.offset + int(self.frames.start[i])
             size = int(self.frames.end[i] - self.frames.start[i])
-            status = int(self.all.found[i, STATUS])
+            status = int(self.all.found[STATUS, i])
             text, system = WORDS[status]
             if status == UNSUPPORTED:
                 text = f"Unsupported Txn with type={int(self.frames.header['type'][i])}"
@@ -174,8 +181,7 @@ WORDS = {
 }
 
 
-def digest_column(name: str, kind: pa.DataType, found: Int64s) -> pa.Array:
-    """digest_version or tree_digest of measured transactions."""
-    null = found[:, DIGEST] == NO_DIGEST
-    values = found[:, DIGEST if name == "digest_version" else DIGEST_VALUE]
+def digest_column(kind: pa.DataType, values: Int64s, versions: Int64s) -> pa.Array:
+    """digest_version or tree_digest of measured transactions, which have digests of these versions."""
+    null = versions == NO_DIGEST
     return numbers(kind, np.where(null, 0, values), null)

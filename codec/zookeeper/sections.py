@@ -6,7 +6,6 @@ it is told by their length. Source: `FileSnap`, `SerializeUtils`, `DataTree.seri
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -32,6 +31,7 @@ from logwright.codec.describe import (
 )
 from logwright.codec.describe import Bytes as BytesType
 from logwright.codec.zookeeper.acl import ACLS, AclTable
+from logwright.codec.zookeeper.adler import adler32_of
 from logwright.codec.zookeeper.jute import USTRING
 from logwright.codec.zookeeper.node import NODE
 
@@ -130,12 +130,9 @@ LARGEST_ENDING = END_SIZE + DIGEST_SIZE + LAST_SIZE
 SESSION_DTYPE = dtype_of(SESSION)
 _SESSION_MIN = SESSION.min_size
 
-# Arrays are buffers, which the type checker does not know.
-adler32: Callable[[Any, int], int] = zlib.adler32
-
 Read = Callable[[int, int], Bytes]
 """So many bytes from an offset on; fewer at the end of the file."""
-_STEP = 4 << 20
+_STEP = 2 << 20
 _FIRST = 1 << 16
 _LIMIT = 256 << 20
 """Sessions, or an ACL table, of more bytes are taken for damage."""
@@ -334,7 +331,7 @@ class Shape:
         data = self.read(seal.at, following.at - seal.at).tobytes()
         if said is not None:
             data = I64BE.pack(said, {}) + data[8:]
-        return adler32(data, value)
+        return adler32_of(data, value)
 
 
 def running(read: Read, places: list[int]) -> list[int]:
@@ -346,7 +343,7 @@ def running(read: Read, places: list[int]) -> list[int]:
             data = read(at, min(_STEP, place - at))
             if not len(data):
                 break
-            value = adler32(data, value)
+            value = adler32_of(data, value)
             at += len(data)
         out.append(value)
     return out

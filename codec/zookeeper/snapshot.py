@@ -205,7 +205,8 @@ class ZooKeeperSnapshot:
             if (kinds == ACLS_FRAME).any():
                 yield batch_of(ACL_ROWS, columns, acl_arrays(shape))
         else:
-            nodes = frames.pick(kinds == NODE_FRAME)
+            wanted = np.flatnonzero(kinds != NODE_FRAME)
+            nodes = frames.pick(kinds == NODE_FRAME) if len(wanted) else frames
             for part in portions(nodes):
                 if table == "records":
                     yield batch_of(RECORDS, columns, record_arrays(window, part))

@@ -12,8 +12,17 @@ import pyarrow as pa
 from logwright.codec.base import Decoded, Frames, Window
 from logwright.codec.columns import constant, contents, numbers
 from logwright.codec.table import Table
-from logwright.codec.zookeeper.acl import taken, texts
-from logwright.codec.zookeeper.columns import ROOT, TTLS, kind_column, kinds_of, owner_column, ttl_column
+from logwright.codec.zookeeper.acl import texts
+from logwright.codec.zookeeper.columns import (
+    KINDS,
+    PERSISTENT,
+    ROOT,
+    TTLS,
+    kind_column,
+    kinds_of,
+    owner_column,
+    ttl_column,
+)
 from logwright.codec.zookeeper.jute import Int64s, binary, slices
 from logwright.codec.zookeeper.node import LENGTH, stats
 from logwright.codec.zookeeper.sections import Shape
@@ -25,6 +34,9 @@ PORTION = 32 << 20
 
 def portions(frames: Frames) -> Iterator[Frames]:
     """Parts of the frames of bounded size."""
+    if len(frames) and int(frames.end[-1] - frames.start[0]) <= PORTION:
+        yield frames
+        return
     ends = np.cumsum(frames.end - frames.start)
     at = 0
     while at < len(frames):
@@ -62,6 +74,11 @@ class Nodes:
         return texts(self.stored_path)
 
     @cached_property
+    def owned(self) -> bool:
+        """Whether one is more than a persistent node."""
+        return bool(self.stats["owner"].any())
+
+    @cached_property
     def kinds(self) -> Int64s:
         return kinds_of(self.stats["owner"])
 
@@ -88,9 +105,11 @@ class Nodes:
             at = self.frames.start + 2 * LENGTH + self.paths
             return binary(self.window.data, at, self.data.astype(np.int64))
         if name == "acl":
-            return taken(self.shape.acls.text[0], self.lists)
+            return self.shape.acls.taken(self.lists)
         if name == "acl_raw":
             wrong = self.shape.acls.text[1]
+            if not wrong.any():
+                return pa.nulls(len(self), kind)
             places = np.where(self.lists >= 0, self.lists, 0)
             none = (self.lists < 0) | ~wrong[places]
             if none.all():
@@ -108,14 +127,16 @@ class Nodes:
         if name == "position":
             return numbers(kind, self.frames.start + self.window.offset)
         if name == "kind":
-            if not self.stats["owner"].any():
-                return constant(kind, "persistent", len(self))
+            if not self.owned:
+                return constant(kind, KINDS[PERSISTENT], len(self))
             return kind_column(self.kinds)
         if name == "ttl":
-            if not (self.kinds == TTLS).any():
+            if not self.owned or not (self.kinds == TTLS).any():
                 return pa.nulls(len(self), kind)
             return ttl_column(self.stats["owner"], self.kinds)
         if name == "ephemeral_owner":
+            if not self.owned:
+                return constant(kind, 0, len(self))
             return owner_column(self.stats["owner"], self.kinds)
         stored = {"stored_cversion": "cversion", "ctime_ms": "ctime", "mtime_ms": "mtime"}.get(name, name)
         values = self.stats[stored]

@@ -82,10 +82,13 @@ class Scan:
             self.faults += seal_faults(self.shape)
         need, damage = self._run()
         made = frames_of(self.window, [], self.at)
-        if self.nodes:
+        if len(self.nodes) == 1:
+            made.start, made.end, made.header = self.nodes[0]
+        elif self.nodes:
             made.start = np.concatenate([one[0] for one in self.nodes])
             made.end = np.concatenate([one[1] for one in self.nodes])
-            made.header = np.concatenate([one[2] for one in self.nodes])
+            # Without it NumPy makes the numbers of this machine of them.
+            made.header = np.concatenate([one[2] for one in self.nodes], dtype=HEAD)
         made.stop, made.need, made.damage, made.faults = self.at, need, damage, self.faults
         return made
 
@@ -146,7 +149,7 @@ class Scan:
             acls,
         )
         if count:
-            head = np.zeros(count, HEAD)
+            head = np.empty(count, HEAD)
             head["kind"], head["path"], head["data"], head["acl"] = (
                 NODE_FRAME,
                 paths[:count],
@@ -154,9 +157,10 @@ class Scan:
                 acls[:count],
             )
             starts = starts[:count].copy()
-            self._add(starts, np.append(starts[1:], stop), head)
+            ends = np.append(starts[1:], stop)
+            self._add(starts, ends, head)
             if self.check:
-                self._dangling(starts, np.append(starts[1:], stop), acls[:count])
+                self._dangling(starts, ends, acls[:count])
         self.at = int(stop)
         return int(status), int(need)
 

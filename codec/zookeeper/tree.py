@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from logwright.codec.base import Bytes
-from logwright.codec.columns import contents
+from logwright.codec.columns import contents, numbers
 from logwright.codec.fault import UsageError
-from logwright.codec.intrinsics import load_u8
+from logwright.codec.intrinsics import load_i64be, load_u8
 from logwright.codec.kernel import kernel
 from logwright.codec.zookeeper.acl import flat, packed
 from logwright.codec.zookeeper.digest import crc32_raw
@@ -88,9 +88,17 @@ def parents(paths: Bytes, ends: Int32s, stack: Int64s, out: Int64s, missing: Int
 
 @kernel("const u1[], i8, i8, i8")
 def same(buf: Bytes, one: int, two: int, length: int) -> int:
-    for i in range(length):
-        if load_u8(buf, one + i) != load_u8(buf, two + i):
+    stop = one + length
+    while stop - one >= 8:
+        if load_i64be(buf, one) != load_i64be(buf, two):
             return 0
+        one += 8
+        two += 8
+    while one < stop:
+        if load_u8(buf, one) != load_u8(buf, two):
+            return 0
+        one += 1
+        two += 1
     return 1
 
 
@@ -202,8 +210,18 @@ def missing_paths(paths: pa.Array, more: Iterable[bytes] = (), family: Family | 
 
 def _among(paths: pa.Array, some: list[bytes]) -> list[bytes]:
     """Those of some paths that are there."""
-    found = paths.filter(pc.is_in(paths, value_set=contents(pa.binary(), some)))
+    found = paths.take(numbers(pa.int64(), _places(paths, some)))
     return [one for one in dict.fromkeys(found.to_pylist()) if one is not None]
+
+
+def _places(paths: pa.Array, some: Sequence[bytes]) -> Int64s:
+    """The rows whose path is one of these."""
+    _, ends, _ = flat(paths)
+    # Few paths are as long as one of these.
+    near = np.flatnonzero(np.isin(np.diff(ends), [len(one) for one in some]))
+    found = pc.is_in(paths.take(numbers(pa.int64(), near)), value_set=contents(pa.binary(), some))
+    rows: Int64s = near[np.asarray(found)]
+    return rows
 
 
 _AHEAD = 32
@@ -237,9 +255,35 @@ def repeated(paths: Bytes, ends: Int32s, places: Int64s, hashes: Int64s) -> int:
     return count
 
 
+@kernel("const u1[], const i4[], i8")
+def ascending(paths: Bytes, ends: Int32s, lowest: int) -> int:
+    """Whether each path comes behind the one before, as bytes, of which `lowest` comes before all others: with a slash a node is followed
+    by what is below it."""
+    for i in range(1, len(ends) - 1):
+        one = ends[i - 1]
+        two = ends[i]
+        size = min(two - one, ends[i + 1] - two)
+        k = 0
+        while size - k >= 8 and load_i64be(paths, one + k) == load_i64be(paths, two + k):
+            k += 8
+        while k < size and load_u8(paths, one + k) == load_u8(paths, two + k):
+            k += 1
+        if k == size:
+            if ends[i + 1] - two <= two - one:
+                return 0
+            continue
+        before = load_u8(paths, one + k)
+        byte = load_u8(paths, two + k)
+        if byte == lowest or (before != lowest and before > byte):
+            return 0
+    return 1
+
+
 def twice(paths: pa.Array) -> int | None:
     """A row whose path was there before; None where there is none."""
     data, ends, _ = flat(paths)
+    if ascending(data, np.ascontiguousarray(ends), SLASH):
+        return None
     room = np.zeros(1 << (2 * len(paths) + 1).bit_length(), np.int64)
     row = int(repeated(data, np.ascontiguousarray(ends), room, np.empty(_AHEAD + 1, np.int64)))
     return None if row == len(paths) else row
@@ -265,7 +309,7 @@ def stored(given: Given, acls: AclLists) -> Nodes:
         "owner": given.owners(),
         "pzxid": given.numbers("pzxid", 0),
     }
-    data = given.data()
+    data = given.data_pieces()
     return Nodes(
         paths, pa.nulls(len(given), pa.large_binary()) if data is None else data, numbers, stats, acls
     )
@@ -303,7 +347,7 @@ def whole(given: Given, acls: AclLists, zxid: int | None, *, had: bool) -> Nodes
     mzxid = given.numbers("mzxid", czxid)
     ctime = given.times("ctime", 0)
     acl = acls.numbers(given.acls(), *_ids(given))
-    data = given.data()
+    data = given.data_pieces()
     made = missing_paths(paths, () if had else SYSTEM, family)
     count = len(given)
     stats = {
@@ -334,7 +378,8 @@ def whole(given: Given, acls: AclLists, zxid: int | None, *, had: bool) -> Nodes
                 fresh = np.array([-1 if one == CONFIG else 0 for one in made], np.int64)
             stats[name] = np.concatenate([stats[name], fresh])
         paths = pa.concat_arrays([paths, contents(pa.binary(), made)])
-        data = pa.concat_arrays([data, empty(len(made))])
+        pieces = data.chunks if isinstance(data, pa.ChunkedArray) else [data]
+        data = pa.chunked_array([*pieces, empty(len(made))], pa.large_binary())
         config = acls.number(config_list()) if CONFIG in made else OPEN_ACL
         acl = np.concatenate([acl, [config if one == CONFIG else OPEN_ACL for one in made]])
         if client is not None:
@@ -358,17 +403,29 @@ def config_list() -> bytes:
     return one
 
 
+@kernel("const i8[], const i8[], i8[], i8[]")
+def from_children(parent: Int64s, czxid: Int64s, children: Int64s, last: Int64s) -> None:
+    """How many children each node has, and the latest of the transactions that created it and these. `parent` below 0 is none."""
+    for i in range(len(parent)):
+        children[i] = 0
+        last[i] = czxid[i]
+    for i in range(len(parent)):
+        above = parent[i]
+        if above >= 0:
+            children[above] += 1
+            last[above] = max(last[above], czxid[i])
+
+
 def _counters(nodes: Nodes, client: Int64s | None, parent: Int64s) -> None:
     """What follows from the children: how many were created at least, and the last of these transactions."""
-    below = parent >= 0
-    children = np.bincount(parent[below], minlength=len(nodes)).astype(np.int64)
+    children, last = np.empty(len(nodes), np.int64), np.empty(len(nodes), np.int64)
+    from_children(parent, nodes.stats["czxid"], children, last)
     # A server makes its own nodes without counting them.
-    own = np.asarray(pc.is_in(nodes.paths, value_set=contents(pa.binary(), SYSTEM[1:])))
-    derived = children - np.bincount(parent[below & own], minlength=len(nodes))
+    own = _places(nodes.paths, SYSTEM[1:])
+    derived = children.copy()
+    np.subtract.at(derived, parent[own[parent[own] >= 0]], 1)
     if client is not None:
         derived = np.where(client == UNKNOWN, derived, (client + children) // 2)
     stats = nodes.stats
     stats["cversion"] = np.where(stats["cversion"] == UNKNOWN, derived, stats["cversion"])
-    last = stats["czxid"].copy()
-    np.maximum.at(last, parent[below], stats["czxid"][below])
     stats["pzxid"] = np.where(stats["pzxid"] == UNKNOWN, last, stats["pzxid"])

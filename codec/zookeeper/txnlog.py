@@ -275,6 +275,10 @@ class TxnLog:
         heads, start = found.heads, found.start + window.offset
         if not len(heads):
             return faults
+        known = context.last_zxid if context.last_end == start[0] and context.last_zxid is not None else None
+        named = start[0] != HEADER_SIZE or context.file is None or heads[0, records.ZXID] == context.file
+        if named and records.in_order(heads, known or 0, int(known is not None), context.limit):
+            return faults
         size = found.end - found.start
         for i in np.flatnonzero(heads[:, records.SIZE] > context.limit)[:_MOST_FAULTS].tolist():
             text = f"Unreasonable length = {heads[i, records.SIZE]}: a server takes {context.limit} at most"
@@ -292,7 +296,6 @@ class TxnLog:
             faults.append(
                 Fault(NAME, int(start[0]), int(size[0]), Kind.LINK, text, Severity.WARNING, system, 0)
             )
-        known = context.last_zxid if context.last_end == start[0] and context.last_zxid is not None else None
         before = np.concatenate(([zxids[0] if known is None else known], zxids[:-1]))
         # A difference of zxids far apart may not fit 64 bits: epochs are compared first.
         same = zxids >> 32 == before >> 32
@@ -634,7 +637,7 @@ def _frames_batch(window: Window, frames: Frames, columns: Sequence[str]) -> pa.
             arrays.append(_payloads(window, frames, header, bodies))
         elif name in looks:
             assert bodies is not None
-            arrays.append(digest_column(name, kind, bodies.found))
+            arrays.append(digest_column(kind, *bodies.digest(name)))
         else:
             arrays.append(numbers(kind, np.where(header, 0, head[name]), header))
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
@@ -648,7 +651,7 @@ def _payloads(window: Window, frames: Frames, header: Any, bodies: Bodies) -> pa
     """Those that would not come again from rows; of the header all of it, where it is not the usual one."""
     usual = FILE_HEADER.pack({})
     kept: list[bytes | None] = [None] * len(frames)
-    again = (bodies.found[:, STATUS] == SOUND) & (bodies.found[:, PLAIN] == 1)
+    again = (bodies.found[STATUS] == SOUND) & (bodies.found[PLAIN] == 1)
     for i in np.flatnonzero(~again | header).tolist():
         start, stop = int(frames.start[i]), int(frames.end[i])
         if not header[i]:

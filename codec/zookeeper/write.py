@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -53,6 +54,10 @@ class _Replayed:
         self._tree = tree
 
     def __len__(self) -> int:
+        return self._count
+
+    @cached_property
+    def _count(self) -> int:
         return len(self._tree)
 
     def chunks(self, first: int, stop: int) -> Iterator[tuple[Bytes, Int64s, Int32s, Int32s]]:
@@ -61,6 +66,9 @@ class _Replayed:
         for data, frames in self._tree.records():
             paths, lengths = (np.ascontiguousarray(frames.header[name]) for name in ("path", "data"))
             yield data, frames.start, paths, lengths
+
+    def known_digest(self) -> int | None:
+        return self._tree.digest_of(len(self))
 
     def digest(self) -> int:
         return self._tree.digest

@@ -29,7 +29,7 @@ from logwright.codec.explain import Explainer, Node
 from logwright.codec.fault import UsageError
 from logwright.codec.java import java_string, java_strings
 from logwright.codec.zookeeper import jute
-from logwright.codec.zookeeper.adler import adler32, adler32_combine
+from logwright.codec.zookeeper.adler import adler32, adler32_combine, adler32_of
 from logwright.codec.zookeeper.jute import ACL, BUFFER, STAT_PERSISTED, USTRING, Vector
 
 _WORLD = {"perms": 31, "id": {"scheme": b"world", "id": b"anyone"}}
@@ -232,6 +232,39 @@ def test_nothing_and_what_the_bytes_decide() -> None:
 
 
 # Adler-32
+
+
+@pytest.mark.parametrize("size", [31, 32, 33, 703, 704, 705, 736, 1408, 5000])
+@pytest.mark.parametrize("at", [0, 1, 31, 32, 77])
+def test_adler_of_the_largest_bytes(at: int, size: int) -> None:
+    """No lane of the sums runs over, at the sizes at which a block is full."""
+    data = bytes([255]) * (at + size)
+    buf = np.frombuffer(data, np.uint8)
+    assert adler32(buf, at, len(data)) == adler32.py_func(buf, at, len(data)) == zlib.adler32(data[at:])
+    compiled = adler32.compile()
+    assert compiled(buf, at, len(data)) == zlib.adler32(data[at:])
+    with pytest.raises(IndexError):
+        compiled(buf, at, len(data) + 1)
+
+
+def test_adler_of_much() -> None:
+    data = np.random.default_rng(3).integers(0, 256, 1 << 20).astype(np.uint8)
+    adler32.compile()
+    half = adler32_of(data[:500_000])
+    assert adler32_of(data[500_000:], half) == zlib.adler32(data) == adler32_of(data.tobytes())
+    assert adler32_of(b"a", half) == zlib.adler32(b"a", half)
+
+
+@pytest.mark.parametrize("size", range(7, 34))
+def test_one_byte_tells_what_text_is(size: int) -> None:
+    """Eight bytes are looked at together: a byte that is no text is found wherever it is."""
+    for place in range(size):
+        for byte, kind in ((0x80, jute.BAD_TEXT), (0xFF, jute.BAD_TEXT), (0x7F, jute.PLAIN_TEXT)):
+            buf = np.full(size + 2, 0x61, np.uint8)
+            buf[place + 1] = byte
+            assert jute.text_kind(buf, 1, size + 1) == kind
+            buf[0] = buf[-1] = 0xFF
+            assert jute.text_kind(buf, 1, size + 1) == kind
 
 
 @given(st.binary(max_size=300), st.integers(0, 300))

@@ -123,7 +123,7 @@ def _sensible(found: Healed, before: int | None, file: int | None) -> bool:
     """Whether it is a transaction that can be read, and one that belongs there."""
     data = np.frombuffer(found.record, np.uint8)
     bodies, _ = Bodies.of(data, np.array([BODY], np.int64), np.array([len(data) - 1], np.int64))
-    if bodies.found[0, STATUS] != SOUND:
+    if bodies.found[STATUS, 0] != SOUND:
         return False
     if before is None:
         return file is None or found.zxid == file

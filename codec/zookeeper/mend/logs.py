@@ -157,9 +157,9 @@ class _Examined:
         if not len(frames):
             return
         bodies, _ = Bodies.of(window.data, frames.start + BODY, frames.end - 1)
-        bad = bodies.found[:, STATUS] != SOUND
+        bad = bodies.found[STATUS] != SOUND
         for i in np.flatnonzero(bad).tolist():
-            bad[i] = not self._replaced(window, frames, i, int(bodies.found[i, STATUS]))
+            bad[i] = not self._replaced(window, frames, i, int(bodies.found[STATUS, i]))
         frames = frames.pick(~bad)
         if not len(frames):
             return

@@ -5,10 +5,7 @@ Source: `persistence/FileSnap.java`, `SerializeUtils.deserializeSnapshot`, `Data
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -18,6 +15,7 @@ from logwright.codec.fault import UnreadableError
 from logwright.codec.intrinsics import load_i32be, load_i64be
 from logwright.codec.java import java_string
 from logwright.codec.zookeeper.acl import AclTable
+from logwright.codec.zookeeper.adler import adler32_of
 from logwright.codec.zookeeper.columns import CONTAINERS, TTLS, kinds_of
 from logwright.codec.zookeeper.files import CANDIDATES, DataFile, looks_whole, snapshots
 from logwright.codec.zookeeper.jute import STAT_PERSISTED
@@ -49,9 +47,6 @@ from logwright.codec.zookeeper.opening.stream import Stream
 from logwright.codec.zookeeper.replay import Mismatch, Tree
 from logwright.codec.zookeeper.sections import Shape
 from logwright.codec.zookeeper.snapshot_tables import NODE_FRAME
-
-# Arrays are buffers, which the type checker does not know.
-adler32: Callable[[Any], int] = zlib.adler32
 
 MAGIC = 0x5A4B534E
 """`FileSnap.SNAP_MAGIC`, "ZKSN"."""
@@ -288,7 +283,7 @@ class Reading:
 
     def _seal(self) -> None:
         """`SnapStream.checkSealIntegrity`."""
-        computed = adler32(self.data[: self.at])
+        computed = adler32_of(self.data[: self.at])
         stored = self._long()
         if self.settings.reads_marks:
             self._done(*read_bytes(self.data, self.at, len(self.data), self.settings.limit))
