@@ -539,6 +539,34 @@ def crc32c(buf: Bytes, start: int, end: int) -> int:
     return crc32c_update(0, buf, start, end)
 
 
+@kernel("const u1[], i8, i8, i8, i8")
+def crc32c_of_three(buf: Bytes, first: int, second: int, third: int, size: int) -> tuple[int, int, int]:
+    """The checksums of three ranges of the same size: the processor goes on with one while it waits for another.
+
+    Raises IndexError when a range is not within the buffer.
+    """
+    last = len(buf) - size
+    if size < 0 or min(first, second, third) < 0 or max(first, second, third) > last:
+        raise IndexError("checksum outside of the buffer")
+    crc1 = crc2 = crc3 = 0
+    done = 0
+    if _has_instruction():
+        crc1 = crc2 = crc3 = _ONES
+        done = size & -8
+        for i in range(0, done, 8):
+            crc1 = _step_8(crc1, buf, first + i)
+            crc2 = _step_8(crc2, buf, second + i)
+            crc3 = _step_8(crc3, buf, third + i)
+        crc1 ^= _ONES
+        crc2 ^= _ONES
+        crc3 ^= _ONES
+    return (
+        crc32c_update(crc1, buf, first + done, first + size),
+        crc32c_update(crc2, buf, second + done, second + size),
+        crc32c_update(crc3, buf, third + done, third + size),
+    )
+
+
 @kernel("i8, i8, i8")
 def crc32c_combine(crc1: int, crc2: int, len2: int) -> int:
     """The checksum of A followed by B, from that of A, that of B and the length of B.

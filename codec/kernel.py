@@ -105,10 +105,16 @@ class Kernel(Generic[P, R]):
     """One kernel: call it as the function it was made from. `py_func` is that function."""
 
     def __init__(
-        self, function: Callable[P, R], signature: str | None, python: Callable[P, R] | None
+        self,
+        function: Callable[P, R],
+        signature: str | None,
+        python: Callable[P, R] | None,
+        *,
+        brief: bool = False,
     ) -> None:
         self.py_func = function
         self.signature = signature
+        self._brief = brief
         self.name = f"{function.__module__}.{function.__qualname__}"
         self.__doc__ = function.__doc__
         self.__name__ = function.__name__
@@ -148,6 +154,8 @@ class Kernel(Generic[P, R]):
         """
         if _INTERPRET_BELOW is not None:
             return nbytes < _INTERPRET_BELOW
+        if self._dispatcher is not None:
+            return False  # made already, for another kernel or ahead
         rate = self._spent / self._seen if self._seen else 1 / INTERPRETED_BYTES_PER_SECOND
         expected = self._spent + nbytes * rate
         numba = 0.0 if "numba" in sys.modules else IMPORT_COST
@@ -194,7 +202,7 @@ class Kernel(Generic[P, R]):
         return self._dispatcher  # type: ignore[no-any-return]
 
     def _make(self, njit: Any) -> Any:
-        options = {"nogil": True, "boundscheck": _MODE == CHECKED}
+        options = {"nogil": not self._brief, "boundscheck": _MODE == CHECKED}
         if self.signature is not None:
             # Without the reference counts that numba keeps of arrays: two atomic operations for each call of a kernel from a
             # kernel, which take longer than reading a varint, for arrays that outlive the call anyway.
@@ -238,9 +246,9 @@ class Kernel(Generic[P, R]):
 def kernel(function: Callable[P, R], /) -> Kernel[P, R]: ...
 @overload
 def kernel(
-    signature: str, /, *, python: Callable[..., Any] | None = None
+    signature: str, /, *, python: Callable[..., Any] | None = None, brief: bool = False
 ) -> Callable[[Callable[P, R]], Kernel[P, R]]: ...
-def kernel(argument: Any, /, *, python: Callable[..., Any] | None = None) -> Any:
+def kernel(argument: Any, /, *, python: Callable[..., Any] | None = None, brief: bool = False) -> Any:
     """Make a kernel, `@kernel` or `@kernel("const u1[], i8, i8")`.
 
     The signature has the arguments' types: `i8 i4 i2 i1 u8 u4 u2 u1 f8 b1` (b1 is a bool), `T[]` for a C-contiguous array of
@@ -249,9 +257,11 @@ def kernel(argument: Any, /, *, python: Callable[..., Any] | None = None) -> Any
     each combination of types that is met, read-only arrays apart from writable ones.
 
     `python` runs instead of the function when it is called from Python or runs interpreted: for what a package does well.
+    A call lets go of the interpreter's lock; a `brief` one keeps it: to get the lock back from another thread takes longer than a
+    few microseconds of work.
     """
     if isinstance(argument, str):
-        return lambda function: Kernel(function, argument, python)
+        return lambda function: Kernel(function, argument, python, brief=brief)
     return Kernel(argument, None, None)
 
 

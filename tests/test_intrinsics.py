@@ -27,6 +27,7 @@ from logwright.codec.intrinsics import (
     copy,
     crc32c,
     crc32c_combine,
+    crc32c_of_three,
     crc32c_update,
     load_i16be,
     load_i32be,
@@ -293,6 +294,28 @@ def test_both_ways_of_summing(size: int, monkeypatch: pytest.MonkeyPatch) -> Non
 @kernel("const u1[], i8, i8")
 def sliced(buf: Any, start: int, end: int) -> int:
     return intrinsics._by_slicing(0xFFFFFFFF, buf, start, end)
+
+
+@kernel("const u1[], i8, i8, i8, i8")
+def three(buf: Any, first: int, second: int, third: int, size: int) -> tuple[int, int, int]:
+    return crc32c_of_three(buf, first, second, third, size)
+
+
+@given(st.lists(st.integers(0, 100), min_size=3, max_size=3), st.integers(-1, 110))
+def test_crc32c_of_three(starts: list[int], size: int) -> None:
+    buf = DATA[100:200]
+
+    def by_instruction(*args: Any) -> tuple[int, int, int]:
+        with pytest.MonkeyPatch.context() as monkeypatch:
+            monkeypatch.setattr(intrinsics, "_has_instruction", lambda: True)
+            return crc32c_of_three.py_func(*args)
+
+    for way in (three, crc32c_of_three.py_func, by_instruction):
+        if size < 0 or max(starts) + size > 100:
+            with pytest.raises(IndexError, match="checksum outside"):
+                way(buf, *starts, size)
+        else:
+            assert list(way(buf, *starts, size)) == [package.crc32c(buf[at : at + size]) for at in starts]
 
 
 @given(places, places)

@@ -178,6 +178,22 @@ def test_the_limit_can_be_set_by_hand(policy: Any) -> None:
     assert not policy(cached=False, numba=False, below=0)._interprets(0)
 
 
+@compiled_only
+def test_what_is_made_already_runs_compiled(policy: Any) -> None:
+    made = policy(cached=True, numba=True)
+    assert made._interprets(10)
+    made.compile()
+    assert not made._interprets(10)
+
+
+@compiled_only
+@pytest.mark.parametrize("brief", [False, True])
+def test_a_brief_kernel_keeps_the_lock(brief: bool) -> None:
+    made = kernel("i8", brief=brief)(lambda x: x + 5)
+    assert made.compile().targetoptions["nogil"] is not brief
+    assert made(2) == 7
+
+
 def test_an_interpreted_call_is_measured_and_stays_so_inside(
     policy: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -103,7 +103,7 @@ def stored_crc(data: bytes) -> int:
 setattr(stored_crc, UNMASK, unmasked)
 
 
-@kernel("const u1[], i8, i8")
+@kernel("const u1[], i8, i8", brief=True)
 def block_crc(buf: Bytes, at: int, size: int) -> int:
     """The checksum to be stored for the block of `size` bytes at `at` and its type, which are in the buffer."""
     return masked(crc32c(buf, at, at + size + 1))
@@ -119,7 +119,7 @@ entries from the first restart point to the second, or 0; where the restart poin
 MEASURES = 7
 
 
-@kernel("const u1[], i8, i8, i8, i8[]")
+@kernel("const u1[], i8, i8, i8, i8[]", brief=True)
 def measure(buf: Bytes, start: int, end: int, limit: int, out: Int64s) -> int:
     """Go over the block `buf[start:end]`, uncompressed: puts `MEASURES` numbers into `out`, and returns why it stopped.
 
@@ -246,6 +246,27 @@ def measure_all(buf: Bytes, starts: Int64s, ends: Int64s, limit: int, out: Int64
         measure(buf, starts[i], ends[i], limit, out[i * MEASURES : (i + 1) * MEASURES])
 
 
+@kernel("const u1[], const i8[], const i8[], i8, i8, i8[]")
+def measure_some(
+    buf: Bytes, starts: Int64s, ends: Int64s, limit: int, most: int, out: Int64s
+) -> tuple[int, int, int, int, int]:
+    """`measure_all` for as many blocks as have `most` bytes of keys and values together, one at least.
+
+    Returns how many, of them together entries, bytes of keys and of values, and how many can't be read to their end.
+    """
+    entries = keys = values = wrong = 0
+    for i in range(len(starts)):
+        at = i * MEASURES
+        status = measure(buf, starts[i], ends[i], limit, out[at : at + MEASURES])
+        if i > 0 and keys + values + out[at + KEY_BYTES] + out[at + VALUE_BYTES] > most:
+            return i, entries, keys, values, wrong
+        entries += out[at + ENTRIES]
+        keys += out[at + KEY_BYTES]
+        values += out[at + VALUE_BYTES]
+        wrong += 1 if status != SOUND else 0
+    return len(starts), entries, keys, values, wrong
+
+
 @kernel("const u1[], const i8[], const i8[], u1[], i8[], i8[], u1[], i8[], i8[], i8[]")
 def unpack_all(
     buf: Bytes,
@@ -349,7 +370,7 @@ def unpack_rows(
     return row, deletions
 
 
-@kernel("const u1[], i8, i8, u1[], i8[], u1[], i8[]")
+@kernel("const u1[], i8, i8, u1[], i8[], u1[], i8[]", brief=True)
 def unpack_plain(
     buf: Bytes, first: int, stop: int, keys: Bytes, key_ends: Int64s, values: Bytes, value_ends: Int64s
 ) -> int:
@@ -376,7 +397,7 @@ def unpack_plain(
     return row
 
 
-@kernel("const u1[], const i8[], i8[], i8[]")
+@kernel("const u1[], const i8[], i8[], i8[]", brief=True)
 def read_handles(values: Bytes, ends: Int64s, offsets: Int64s, sizes: Int64s) -> None:
     """The handle at the start of each value, `values[ends[i] : ends[i + 1]]`; -1 where there is none, or it is beyond 63 bits."""
     for i in range(len(offsets)):

@@ -18,6 +18,7 @@ from logwright.codec.compress import CompressionError
 from logwright.codec.describe import Bytes as BytesType
 from logwright.codec.describe import Content, Field, Points, Struct
 from logwright.codec.fault import Fault, Kind
+from logwright.codec.kernel import kernel
 from logwright.codec.leveldb.block import (
     BLOCK_HANDLE,
     NOTHING,
@@ -74,6 +75,44 @@ DATA, FILTER, METAINDEX, INDEX = range(4)
 KIND_NAMES = ("data", "filter", "metaindex", "index")
 
 
+@kernel("const i8[], const i8[], i8[], i8[]", brief=True)
+def edges(offsets: Int64s, sizes: Int64s, ends: Int64s, breaks: Int64s) -> int:
+    """Where blocks end, and the number of those that do not start where the one before ends, which are put into `breaks`."""
+    count = 0
+    for i in range(len(offsets)):
+        if i and offsets[i] != ends[i - 1]:
+            breaks[count] = i
+            count += 1
+        ends[i] = offsets[i] + sizes[i] + TRAILER_SIZE
+    return count
+
+
+@kernel("const i8[], const i8[], i8", brief=True)
+def are_before(offsets: Int64s, sizes: Int64s, place: int) -> bool:
+    """Whether handles may be those that the index at a place of the file has: of blocks before it."""
+    good = True
+    for i in range(len(offsets)):
+        good = good and 0 <= offsets[i] < place and sizes[i] < place and offsets[i] + sizes[i] < place
+    return good
+
+
+IN_ORDER, OVERLAPPING, UNORDERED = range(3)
+
+
+@kernel("const i8[,], i8", brief=True)
+def placed(known: Int64s, stop: int) -> int:
+    """How blocks (rows of offset, size, and what else) lie: each begins behind the one before, ends before the next, and before
+    `stop`; or all but that; or not even that."""
+    overlapping = False
+    for i in range(len(known)):
+        end = known[i, 0] + known[i, 1] + TRAILER_SIZE
+        if i + 1 < len(known) and known[i + 1, 0] <= known[i, 0]:
+            return UNORDERED
+        if end > stop or (i + 1 < len(known) and known[i + 1, 0] < end):
+            overlapping = True
+    return OVERLAPPING if overlapping else IN_ORDER
+
+
 @dataclass(slots=True)
 class Blocks:
     """What is known of the blocks of a table, in the order of the file."""
@@ -99,8 +138,8 @@ class Blocks:
     """The blocks that do not start where the one before ends."""
 
     def __post_init__(self) -> None:
-        self.ends = self.offset + self.size + TRAILER_SIZE
-        self.breaks = np.flatnonzero(self.offset[1:] != self.ends[:-1]) + 1
+        self.ends, breaks = np.empty(len(self.offset), np.int64), np.empty(len(self.offset), np.int64)
+        self.breaks = breaks[: edges(self.offset, self.size, self.ends, breaks)]
 
     def at(self, place: int) -> int:
         """The first block at or behind a byte of the file."""
@@ -181,12 +220,6 @@ def _listed(values: Slices) -> tuple[Int64s, Int64s]:
     return offsets, sizes
 
 
-def _are_before(offsets: Int64s, sizes: Int64s, place: int) -> bool:
-    """Whether handles may be those that the index at a place of the file has: of blocks before it."""
-    good = (offsets >= 0) & (offsets < place) & (sizes < place)
-    return bool(good.all() and (offsets + sizes < place).all())
-
-
 def survey(read: Read, size: int, limit: int) -> Blocks:
     """What there is to know of a table of `size` bytes; `limit` is what a block may take decompressed."""
     look = _Look(read, size, limit)
@@ -196,7 +229,7 @@ def survey(read: Read, size: int, limit: int) -> Blocks:
     keys, values, whole = look.entries(*places[1]) if len(places) == 2 else (NOTHING, NOTHING, False)
     offsets, sizes = _listed(values)
     # No checksum covers the footer: what it says is the index has to look like one, and to lie right before it.
-    sound = whole and _are_before(offsets, sizes, places[1][0])
+    sound = whole and bool(are_before(offsets, sizes, places[1][0]))
     sound = sound and sum(places[1]) + TRAILER_SIZE >= size - FOOTER_SIZE
     magic = tail.endswith(MAGIC)
     if whole and not sound and magic:
@@ -225,7 +258,7 @@ def survey(read: Read, size: int, limit: int) -> Blocks:
     if not sound:
         return _told(_rescued(look, stop, known, other, keys, faults), size, places)
     if behind:
-        known[count:] = behind
+        known[count:] = sorted(behind)
     return _told(_blocks(look, stop, known, keys, True, faults, gaps=not meta_sound), size, places)
 
 
@@ -307,12 +340,12 @@ def _blocks(
 
     A sound index names all data blocks, so what is found then is none.
     """
-    if (known[1:, 0] <= known[:-1, 0]).any():
+    order = placed(known, stop)
+    if order == UNORDERED:
         # Of what is said to be the index and something else, it is the index.
         first = np.where(known[:, 2] == INDEX, -1, known[:, 2])
         known = known[np.lexsort((first, known[:, 1], known[:, 0]))]
-    ends = known[:, 0] + known[:, 1] + TRAILER_SIZE
-    if (known[1:, 0] < ends[:-1]).any() or (ends > stop).any():
+    if order != IN_ORDER:
         known = _disjoint(known, stop)
     if gaps:
         known = _filled(look, stop, known, sound)
@@ -362,7 +395,7 @@ def _kind(look: _Look, offset: int, size: int, known: set[tuple[int, int]]) -> i
         return INDEX
     offsets, sizes = _listed(values)
     named = zip(offsets.tolist(), sizes.tolist(), strict=True)
-    if _are_before(offsets, sizes, offset) and any(one in known for one in named):
+    if are_before(offsets, sizes, offset) and any(one in known for one in named):
         return INDEX
     # LevelDB gives no entry such a key, and no block is smaller than an empty one.
     named_blocks = (offsets >= 0) & (sizes >= _LEAST)

@@ -32,7 +32,7 @@ from logwright.codec.leveldb.block import (
     expand,
     expand_all,
     measure,
-    measure_all,
+    measure_some,
     pack,
     unpack_all,
     unpack_rows,
@@ -135,12 +135,12 @@ class Columns:
     skipped: Int64s
 
     @classmethod
-    def many(cls, buf: Bytes, starts: Int64s, found: Int64s) -> Columns:
-        """Of the blocks that start there in `buf`, measured."""
-        table = found.reshape(-1, MEASURES)
-        count, blocks = int(table[:, ENTRIES].sum()), len(starts)
-        keys = np.empty(int(table[:, KEY_BYTES].sum()) + KEY_TRAILER, np.uint8)
-        values = np.empty(int(table[:, VALUE_BYTES].sum()), np.uint8)
+    def many(
+        cls, buf: Bytes, starts: Int64s, found: Int64s, count: int, key_bytes: int, value_bytes: int
+    ) -> Columns:
+        """Of the blocks that start there in `buf`, measured: so many entries."""
+        blocks = len(starts)
+        keys, values = np.empty(key_bytes + KEY_TRAILER, np.uint8), np.empty(value_bytes, np.uint8)
         key_ends, value_ends = np.empty(count + 1, np.int32), np.empty(count + 1, np.int32)
         sequences, kinds = np.empty(count, np.int64), np.empty(count, np.uint8)
         per_block, skipped = np.empty(blocks, np.int64), np.empty(blocks, np.int64)
@@ -167,26 +167,27 @@ def decode(
     window: Window, frames: Frames, table: Table, columns: Sequence[str], context: TableContext
 ) -> Iterator[Decoded]:
     """The rows of the data blocks among these. See `Codec.decode`."""
-    frames = frames.pick(frames.header["kind"] == DATA)
+    kinds = frames.header["kind"]
+    count = len(kinds) - int(np.count_nonzero(kinds))
+    # Behind the data blocks come the others, unless the file is damaged: a slice copies nothing.
+    frames = frames.pick(kinds == DATA if kinds[:count].any() else slice(count))
     limit = context.options["max.decompressed.bytes"]
     at = 0
     while at < len(frames):
         buf, starts, ends, errors = plain_blocks(window, frames, at, limit)
         found = np.empty(len(starts) * MEASURES, np.int64)
-        measure_all(buf, starts, ends, limit, found)
-        measured = found.reshape(-1, MEASURES)
         # Keys that share much are more bytes than the blocks are.
-        sizes = np.cumsum(measured[:, KEY_BYTES] + measured[:, VALUE_BYTES])
-        count = max(1, int(np.searchsorted(sizes, PORTION, "right")))
-        made = Columns.many(buf, starts[:count], found[: count * MEASURES])
-        part = frames.pick(slice(at, at + len(made.per_block)))
+        count, entries, *sizes, wrong = measure_some(buf, starts, ends, limit, PORTION, found)
+        made = Columns.many(buf, starts[:count], found, entries, *sizes)
+        part = frames.pick(slice(at, at + count))
         arrays = [_column(name, window, part, made, context) for name in columns]
         if arrays:
             batch = pa.RecordBatch.from_arrays(arrays, schema=table.schema(columns))
         else:
             batch = pa.RecordBatch.from_struct_array(pa.nulls(made.rows, pa.struct([])))
-        yield Decoded(batch, _faults(window, part, starts, measured, errors, made))
-        at += len(made.per_block)
+        sound = not wrong and made.rows == entries
+        yield Decoded(batch, [] if sound else _faults(window, part, starts, found, errors, made))
+        at += count
 
 
 def plain_blocks(
@@ -194,7 +195,7 @@ def plain_blocks(
 ) -> tuple[Bytes, Int64s, Int64s, dict[int, str]]:
     """Some blocks from `at` on uncompressed: where each starts and ends, and why some can't be decompressed, which are empty then."""
     types = np.ascontiguousarray(frames.header["type"][at:])
-    start, end = frames.start[at:], frames.end[at:] - TRAILER_SIZE
+    start, end = np.ascontiguousarray(frames.start[at:]), frames.end[at:] - TRAILER_SIZE
     if not types.any():
         return window.data, start, end, {}
     if len(types) >= _MANY and (types <= SNAPPY).all():
@@ -238,11 +239,12 @@ def _faults(
     window: Window,
     frames: Frames,
     starts: Int64s,
-    measured: Int64s,
+    found: Int64s,
     errors: dict[int, str],
     made: Columns,
 ) -> list[tuple[int, Fault]]:
     faults: list[tuple[int, Fault]] = []
+    measured = found.reshape(-1, MEASURES)
     before = np.cumsum(made.per_block)
     wrong = (measured[: len(frames), STATUS] != 0) | (made.skipped > 0)
     for i in np.flatnonzero(wrong).tolist():

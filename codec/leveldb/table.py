@@ -20,11 +20,11 @@ from logwright.codec.columns import contents, numbers
 from logwright.codec.describe import Struct, Type
 from logwright.codec.explain import Focus, Node
 from logwright.codec.fault import Fault, Kind, UsageError
-from logwright.codec.intrinsics import load_u32le
+from logwright.codec.intrinsics import crc32c_of_three, crc32c_update, load_u32le
 from logwright.codec.kernel import kernel
 from logwright.codec.layout import Listing, PlannedFile
 from logwright.codec.leveldb import again, encode, fields, rows
-from logwright.codec.leveldb.block import BLOCK_HANDLE, ENTRY, TRAILER, TRAILER_SIZE, block_crc
+from logwright.codec.leveldb.block import BLOCK_HANDLE, ENTRY, TRAILER, TRAILER_SIZE, block_crc, masked
 from logwright.codec.leveldb.explain import STORED, TABLE, table_of
 from logwright.codec.leveldb.filter import BASE, FILTER_END, bits_per_key_of
 from logwright.codec.leveldb.index import (
@@ -179,14 +179,37 @@ class TableContext:
     blocks: Blocks | None = None
 
 
+_CRC_SIZE = 4
+
+
+@kernel("const u1[], i8, i8, i8")
+def _agrees(buf: Bytes, crc: int, at: int, end: int) -> bool:
+    """Whether the block that ends there with its trailer has the checksum that it says; `crc` is that of what it has before `at`."""
+    stored = end - _CRC_SIZE
+    return masked(crc32c_update(crc, buf, at, stored)) == load_u32le(buf, stored)
+
+
 @kernel("const u1[], const i8[], const i8[]")
 def first_bad(buf: Bytes, starts: encode.Int64s, ends: encode.Int64s) -> int:
     """The first block, of those from `starts[i]` to `ends[i]` with their trailers, whose checksum is wrong; or their number."""
-    for i in range(len(starts)):
-        size = ends[i] - starts[i] - TRAILER_SIZE
-        if block_crc(buf, starts[i], size) != load_u32le(buf, ends[i] - 4):
+    i = 0
+    while i + 2 < len(starts):
+        # Mostly a block is about as large as the next ones.
+        a, b, c = starts[i], starts[i + 1], starts[i + 2]
+        size = min(ends[i] - a, ends[i + 1] - b, ends[i + 2] - c) - _CRC_SIZE
+        crc1, crc2, crc3 = crc32c_of_three(buf, a, b, c, size)
+        if not _agrees(buf, crc1, a + size, ends[i]):
             return i
-    return len(starts)
+        if not _agrees(buf, crc2, b + size, ends[i + 1]):
+            return i + 1
+        if not _agrees(buf, crc3, c + size, ends[i + 2]):
+            return i + 2
+        i += 3
+    while i < len(starts):
+        if not _agrees(buf, 0, starts[i], ends[i]):
+            return i
+        i += 1
+    return i
 
 
 _FEW = 256
@@ -370,8 +393,9 @@ class LevelDBTable:
 
 def _frames(window: Window, blocks: Blocks, first: int, last: int, at: int, context: TableContext) -> Frames:
     """The blocks `first` to `last`, which are in the window."""
-    start = blocks.offset[first:last] - window.offset
-    end = blocks.ends[first:last] - window.offset
+    start, end = blocks.offset[first:last], blocks.ends[first:last]
+    if window.offset:
+        start, end = start - window.offset, end - window.offset
     head = np.zeros(last - first, HEAD)
     head["kind"], head["size"] = blocks.kind[first:last], blocks.size[first:last]
     head["entry"] = blocks.entry[first:last]

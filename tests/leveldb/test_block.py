@@ -12,6 +12,7 @@ from logwright.codec.compress import BombError, CompressionError, compress
 from logwright.codec.leveldb import block
 from logwright.codec.leveldb.keys import internal_key, order, separator, successor
 from logwright.codec.leveldb.rows import Unpacked, packed, plain
+from logwright.codec.leveldb.table import first_bad
 
 pytestmark = pytest.mark.kernel_modes
 test_other_modes = other_modes(__file__)
@@ -247,3 +248,16 @@ def test_separators(last: bytes, following: bytes, expected: bytes) -> None:
 def test_successors(last: bytes, expected: bytes) -> None:
     a = internal_key(last, 7, 1)
     assert successor(a) == (a if expected == last else expected + bytes.fromhex("01ffffffffffffff"))
+
+
+@pytest.mark.parametrize("count", range(8))
+def test_the_first_block_with_a_wrong_checksum(count: int) -> None:
+    """Wherever it is among those that are looked at together, and whatever their sizes."""
+    rng = np.random.default_rng(count)
+    blocks = [block.sealed(rng.bytes(int(size)), 0) for size in rng.choice([1, 8, 50, 4096, 9000], count)]
+    ends = np.cumsum([3, *(len(one) for one in blocks)])
+    data = np.frombuffer(b"abc" + b"".join(blocks), np.uint8).copy()
+    assert first_bad(data, ends[:-1], ends[1:]) == count
+    for wrong in reversed(range(count)):
+        data[int(ends[wrong]) if wrong % 2 else int(ends[wrong + 1]) - 1] ^= 4
+        assert first_bad(data, ends[:-1], ends[1:]) == wrong

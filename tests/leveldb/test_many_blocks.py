@@ -88,7 +88,10 @@ def test_columns_are_those_of_entries(bad: bool) -> None:
     starts, ends = bounds[:-1], bounds[1:]
     found = np.empty(len(blocks) * block.MEASURES, np.int64)
     block.measure_all(buf, starts, ends, 1 << 20, found)
-    one, other = rows.Unpacked.many(buf, starts, found), rows.Columns.many(buf, starts, found)
+    some = np.empty_like(found)
+    count, *totals, wrong = block.measure_some(buf, starts, ends, 1 << 20, 1 << 20, some)
+    assert (count, wrong, some.tolist()) == (len(blocks), 2, found.tolist())
+    one, other = rows.Unpacked.many(buf, starts, found), rows.Columns.many(buf, starts, found, *totals)
     assert one.rows == other.rows > 8
     assert other.skipped.tolist()[0] == (2 if bad else 0)
     for name in ("key_ends", "value_ends", "per_block", "skipped"):
@@ -99,3 +102,14 @@ def test_columns_are_those_of_entries(bad: bool) -> None:
     assert (one.trailers & 0xFF).tolist() == other.kinds.tolist()
     assert (one.trailers >> 8 & (1 << 56) - 1).tolist() == other.sequences.tolist()
     assert other.deletions == other.kinds.tolist().count(0)
+
+
+def test_so_many_blocks_are_measured_as_fit() -> None:
+    """One at least; what is said of all is of these."""
+    blocks = [pack_entries([(internal_key(b"k%d" % n, 1, 1), b"v" * n)], 2) for n in range(5)]
+    bounds = np.cumsum([0, *map(len, blocks)])
+    buf, found = np.frombuffer(b"".join(blocks), np.uint8), np.empty(5 * block.MEASURES, np.int64)
+    for most in range(70):
+        fit = max(1, sum(sum(10 + n for n in range(count)) <= most for count in range(1, 6)))
+        measured = block.measure_some(buf, bounds[:-1], bounds[1:], 1 << 20, most, found)
+        assert tuple(measured) == (fit, fit, 10 * fit, sum(range(fit)), 0)
