@@ -385,7 +385,7 @@ def test_a_node_over_a_damaged_chunk() -> None:
         ("snapshot.3.snappy", b"\x82SNA", Kind.TRUNCATED),
         ("snapshot.3.gz", b"\x1f\x8b\x08\x08" + b"\0" * 40, Kind.PAYLOAD),
         ("snapshot.3.snappy", b"\x82SNAPPY\0" + b"\xff" * 12, Kind.PAYLOAD),
-        ("snapshot.3.gz", gzip.compress(b""), Kind.PAYLOAD),
+        ("snapshot.3.gz", gzip.compress(b"", mtime=0), Kind.PAYLOAD),
     ],
 )
 def test_what_is_not_compressed(name: str, data: bytes, kind: Kind) -> None:
@@ -396,13 +396,13 @@ def test_what_is_not_compressed(name: str, data: bytes, kind: Kind) -> None:
 
 
 def test_a_bomb() -> None:
-    data = gzip.compress(SOUND)
+    data = gzip.compress(SOUND, mtime=0)
     it = Specimen.of(data, "zookeeper.snapshot", "snapshot.3.gz", **{"max.decompressed.bytes": 200})
     assert errors(it.read()) == {Kind.LENGTH}
 
 
 def test_members_put_together() -> None:
-    data = gzip.compress(SOUND[:300]) + gzip.compress(SOUND[300:])
+    data = gzip.compress(SOUND[:300], mtime=0) + gzip.compress(SOUND[300:], mtime=0)
     assert len(read(data, "snapshot.3.gz", mode=Mode.FAILFAST).table) == 7
 
 
@@ -503,7 +503,7 @@ def test_windows_without_sections() -> None:
 
 def test_a_compressed_file_and_windows() -> None:
     rng = np.random.default_rng(1)
-    data = gzip.compress(snapshot(one("", b""), one("/a", rng.bytes(20_000))))
+    data = gzip.compress(snapshot(one("", b""), one("/a", rng.bytes(20_000))), mtime=0)
     it = specimen(data, "snapshot.3.gz")
     assert len(it.read(window=4096, mode=Mode.FAILFAST).table) == 2
     assert laws.any_split(it, sizes=[1, 5000])
@@ -543,7 +543,7 @@ def test_the_file_ends_early() -> None:
 
 def test_a_compressed_file_without_a_name() -> None:
     """It is said how it is compressed."""
-    packed = gzip.compress(SOUND)
+    packed = gzip.compress(SOUND, mtime=0)
     it = Specimen.of(packed, "zookeeper.snapshot", "whatever", **{"snapshot.compression.method": "gz"})
     assert len(it.read(mode=Mode.FAILFAST).table) == 7
     with pytest.raises(UsageError, match="no hint 'odd'"):
@@ -551,7 +551,7 @@ def test_a_compressed_file_without_a_name() -> None:
 
 
 def test_sessions_and_acls_of_a_compressed_file() -> None:
-    it = specimen(gzip.compress(SOUND), "snapshot.3.gz")
+    it = specimen(gzip.compress(SOUND, mtime=0), "snapshot.3.gz")
     for table in ("sessions", "acls"):
         assert it.read(table).table == specimen(SOUND).read(table).table
     (file,) = it.read("file").table.to_pylist()
