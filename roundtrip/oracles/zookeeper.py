@@ -7,6 +7,7 @@ its settings are read once in the life of a JVM, so there is a JVM for each set 
 from __future__ import annotations
 
 import functools
+import hashlib
 import importlib.util
 from collections.abc import Mapping
 from pathlib import Path
@@ -44,7 +45,6 @@ class Bundled(Project):
     """Sources compiled against jars that are installed with pyspark."""
 
     def jars(self) -> Path:
-        target = cache_dir() / "zookeeper" / "jars"
         found = importlib.util.find_spec("pyspark")
         if found is None or not found.submodule_search_locations:
             raise OracleError("needs the jars in pyspark, which is not installed")
@@ -52,6 +52,9 @@ class Bundled(Project):
         wanted = [path for path in sorted(folder.glob("*.jar")) if path.name.startswith(_NEEDED)]
         if not any(path.name.startswith("zookeeper-3") for path in wanted):
             raise OracleError(f"there is no ZooKeeper among the jars of pyspark in {folder}")
+        # Links into this environment: another one, or one that is gone, has a place of its own.
+        place = hashlib.sha256("\n".join(map(str, wanted)).encode()).hexdigest()[:16]
+        target = cache_dir() / "zookeeper" / place / "jars"
         names = {path.name for path in wanted}
         if not target.is_dir() or {path.name for path in target.glob("*.jar")} != names:
             target.mkdir(parents=True, exist_ok=True)
