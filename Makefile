@@ -46,7 +46,7 @@ $(STAMP): requirements.lock pyproject.toml
 test: $(STAMP) ## run the tests (a few minutes; Java 17 for the Spark part, else it is skipped)
 	$(BIN)/python -m pytest tests -q -n $(JOBS) --dist loadfile --ignore=tests/oracle -m "not nightly and not oracle" $(ARGS)
 
-demo: $(STAMP) ## see what it does, in under a minute
+demo: $(STAMP) ## see what it does, in a minute or two
 	@$(BIN)/python -m logwright.demo $(ARGS)
 
 oracle: $(STAMP) ## let the real systems judge what we write (Java 17, Maven)
