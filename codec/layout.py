@@ -317,6 +317,15 @@ class Enfolds(Protocol):
 
 
 @runtime_checkable
+class WritesAbove(Protocol):
+    """What a layout may offer besides: small files that are not in its directory, but in the one above."""
+
+    def above(self, options: Options) -> Mapping[str, bytes]:
+        """What these options of writing ask for, by name. What is there already is never changed."""
+        ...
+
+
+@runtime_checkable
 class Takes(Protocol):
     """What a layout may offer besides: to be written from rows of more than its default view."""
 
@@ -329,7 +338,16 @@ class Spans(Protocol):
     """What a layout may offer besides: files of the same thing in further directories, which only its user knows of."""
 
     apart: Sequence[str]
-    """Read options that name such a directory. Its files are listed in a folder of that name: `dataLogDir/log.1`."""
+    """Options, of reading and of writing, that name such a directory. Its files are listed in a folder of that name:
+    `dataLogDir/log.1`; a builder that is given the option makes them under such names."""
+    guard: str
+    """The name of a file in the directory itself with which the system refuses to start, where files lie apart."""
+    together: str
+    """What has to be known before the system is started on a result all of whose files lie together, where they did not."""
+
+    def listed(self, name: str) -> str:
+        """The name under which a file is listed where files lie apart."""
+        ...
 
 
 @runtime_checkable

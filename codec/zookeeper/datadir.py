@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from logwright.codec.base import Match
-from logwright.codec.fault import Fault, Kind, LogwrightError, Severity
+from logwright.codec.fault import Fault, Kind, LogwrightError, Severity, UsageError
 from logwright.codec.layout import (
     Builder,
     Checker,
@@ -30,7 +30,7 @@ from logwright.codec.layout import (
     View,
 )
 from logwright.codec.mending import Change, Mending, Strategy
-from logwright.codec.option import Option, Options, parse_text
+from logwright.codec.option import Option, Options
 from logwright.codec.predict import Opened
 from logwright.codec.table import Column
 from logwright.codec.whole import ParseError
@@ -39,11 +39,29 @@ from logwright.codec.zookeeper.builder import OPTIONS, TAKES, DirectoryBuilder
 from logwright.codec.zookeeper.check.datadir import ADVICE, DataDirChecker
 from logwright.codec.zookeeper.epochs import parse_number
 from logwright.codec.zookeeper.facts import facts
-from logwright.codec.zookeeper.files import DATA_LOG_DIR, base, candidates, folder, logs, snapshots
+from logwright.codec.zookeeper.files import (
+    APART,
+    DATA_LOG_DIR,
+    base,
+    candidates,
+    folder,
+    listed,
+    logs,
+    snapshots,
+)
 from logwright.codec.zookeeper.mend.edit import EDIT_OPTIONS, edit
 from logwright.codec.zookeeper.mend.rebuild import REBUILDS, rebuild
 from logwright.codec.zookeeper.mend.repair import REPAIR_OPTIONS, repair
-from logwright.codec.zookeeper.names import LOG, MYID, SNAPSHOT, TEMP, VERSION_DIR, FileName, zxid_text
+from logwright.codec.zookeeper.names import (
+    LOG,
+    MYID,
+    SNAPSHOT,
+    TEMP,
+    VERSION_DIR,
+    FileName,
+    log_name,
+    zxid_text,
+)
 from logwright.codec.zookeeper.opening import start
 from logwright.codec.zookeeper.place import place
 from logwright.codec.zookeeper.resume import resume
@@ -62,12 +80,7 @@ _LOOKED_AT = 8
 """So many logs are opened to see whether they are ones, where no name says it."""
 
 READ_OPTIONS = (
-    Option(
-        DATA_LOG_DIR,
-        None,
-        "The directory of the transaction logs, where it is not that of the snapshots: as zoo.cfg names it, or the version-2 in it",
-        parse_text,
-    ),
+    APART,
     *views.OPTIONS,
     *start.OPTIONS,
 )
@@ -86,6 +99,10 @@ class DataDir:
     # A server takes only names that begin with log. and snapshot.
     within = VERSION_DIR
     apart: Sequence[str] = (DATA_LOG_DIR,)
+    guard = log_name(0)
+    together = (
+        "the logs lie with the snapshots now: leave dataLogDir away in zoo.cfg, or move them to where it says"
+    )
     alone: Mapping[str, Sequence[str]] = ALONE
 
     def recognise(self, listing: Listing) -> Match:
@@ -97,6 +114,13 @@ class DataDir:
         looked = [one for one in ours if one[1].kind == SNAPSHOT][:_LOOKED_AT]
         looked += [one for one in ours if one[1].kind == LOG][:_LOOKED_AT]
         return Match.NAME if any(_is_ours(listing, *one) for one in looked) else Match.NO
+
+    def listed(self, name: str) -> str:
+        return listed(name)
+
+    def above(self, options: Options) -> Mapping[str, bytes]:
+        number = options[names.MYID]
+        return {} if number is None else {names.MYID: str(number).encode()}
 
     # Reading
 
@@ -196,6 +220,8 @@ class DataDir:
         staged: bool = False,
         extra: Stage | None = None,
     ) -> Builder:
+        if listing is not None and options[DATA_LOG_DIR] is not None:
+            _refuse_misplaced(listing)
         resumed = None if listing is None or staged else resume(listing)
         return DirectoryBuilder(options, resumed, extra, staged=staged)
 
@@ -208,6 +234,18 @@ class DataDir:
         options: Options,
     ) -> Placement:
         return place(None if listing is None else resume(listing), parts, extra, options, self.order)
+
+
+def _refuse_misplaced(listing: Listing) -> None:
+    """A log that a server would not read, as it is not where the logs are, is not added to."""
+    for entry in listing.entries():
+        named = names.parse(base(entry.name))
+        if named is not None and (named.kind == LOG) is not bool(folder(entry.name)):
+            where = "logs" if folder(entry.name) else "snapshots"
+            raise UsageError(
+                f"{base(entry.name)} lies in the directory of the {where}: a server does not start with that",
+                advice=f"Move it away first, or leave {DATA_LOG_DIR} out",
+            )
 
 
 _KINDS = (names.ACCEPTED_EPOCH, names.CURRENT_EPOCH, SNAPSHOT, LOG)
