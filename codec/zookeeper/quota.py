@@ -131,7 +131,7 @@ class Quotas:
         """Make the arrays of the quotas that there are; nothing waits to be written."""
         count = len(self.by_path)
         self.counts = np.zeros((count, at.QUOTA_FIELDS), np.int64)
-        self.paths = np.frombuffer(b"".join(self.by_path), np.uint8)
+        self.paths = np.frombuffer(bytearray().join(self.by_path), np.uint8)
         self.hashed = np.zeros(1 << (4 * count).bit_length(), np.int64)
         start = 0
         for i, path in enumerate(self.by_path):

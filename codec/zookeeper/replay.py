@@ -400,10 +400,7 @@ class Tree:
                     gone.append(self._path(row))
                 row = int(self._nodes[row, at.N_NEXT])
             while True:
-                why = apply.delete_owned(
-                    session, zxid, self._s, self._arena, self._nodes, self._table, self._sessions, self._acls.slots, self._acls.lists,
-                    self._quotas.counts, self._quotas.hashed, self._quotas.paths, self._stat, self._notes,
-                )  # fmt: skip
+                why = apply.delete_owned(session, zxid, self._arrays)
                 if why != at.HAPPENED:
                     break
                 self._quotas.happened(self)
@@ -503,11 +500,7 @@ class Tree:
         apply.hash_paths(buf, bodies.found, crcs)
         died: Death | None = None
         while died is None:
-            why = apply.apply(
-                buf, payload_ends, heads, bodies.found, crcs, part, s, self._arena, self._nodes, self._table, self._sessions, self._hashed,
-                self._acls.slots, self._acls.forms, self._acls.lists, self._acls.data, self._quotas.counts, self._quotas.hashed,
-                self._quotas.paths, self._stat, digests, self._notes,
-            )  # fmt: skip
+            why = apply.apply(buf, payload_ends, heads, bodies.found, crcs, part, digests, self._arrays)
             if why in (at.DONE, at.REACHED):
                 break
             if why == at.DIED:
@@ -794,6 +787,14 @@ class Tree:
         made["_arena"] = self._arena[: self._s[at.USED]]
         made["_nodes"] = self._nodes[: self._s[at.ROWS]]
         return made
+
+    @property
+    def _arrays(self) -> at.Arrays:
+        acls, quotas = self._acls, self._quotas
+        return at.Arrays(
+            self._s, self._arena, self._nodes, self._table, self._sessions, self._hashed, acls.slots, acls.forms, acls.lists, acls.data,
+            quotas.counts, quotas.hashed, quotas.paths, self._stat, self._notes,
+        )  # fmt: skip
 
     # Room
 
