@@ -23,17 +23,18 @@ from logwright.codec.table import Column
 from logwright.codec.walk import Hole, Reader, walk
 from logwright.codec.zookeeper import apply, pack, txnlog
 from logwright.codec.zookeeper import state as at
-from logwright.codec.zookeeper import tree as trees
 from logwright.codec.zookeeper.acl import OPEN, AclTable, flat
 from logwright.codec.zookeeper.acl_cache import LIST, AclCache, entries, nameless
+from logwright.codec.zookeeper.acl_lists import AclLists, raw_lists
 from logwright.codec.zookeeper.bodies import DIGEST, DIGEST_VALUE, MEASURES, Bodies
 from logwright.codec.zookeeper.columns import NODE_COLUMNS, TTL_MAX, TTLS, kinds_of
 from logwright.codec.zookeeper.digest import VERSION, crc32_raw, signed
-from logwright.codec.zookeeper.encode import AclLists, Given, raw_lists
 from logwright.codec.zookeeper.expand import expand
+from logwright.codec.zookeeper.given import Given
 from logwright.codec.zookeeper.jute import STAT_PERSISTED, Int64s, binary, skip_acl
 from logwright.codec.zookeeper.names import zxid_text
 from logwright.codec.zookeeper.node import FIXED, HEAD, LENGTH, NODE, OPEN_ACL
+from logwright.codec.zookeeper.paths import ascending
 from logwright.codec.zookeeper.quota import Quotas
 from logwright.codec.zookeeper.records import BODY, HEAD_FIELDS, TXN_FRAME, ZXID
 from logwright.codec.zookeeper.sections import DIGEST as DIGEST_SECTION
@@ -41,6 +42,7 @@ from logwright.codec.zookeeper.sections import DIGEST_SIZE, Shape
 from logwright.codec.zookeeper.snapshot import CODEC as SNAPSHOT
 from logwright.codec.zookeeper.snapshot_rows import PORTION, Nodes, acl_arrays
 from logwright.codec.zookeeper.snapshot_tables import ACL_ROWS, NODE_FRAME, SESSION_ROWS
+from logwright.codec.zookeeper.tree import stored
 
 CONFIG_SINCE = (3, 5)
 """The first version whose fresh tree has /zookeeper/config."""
@@ -298,14 +300,15 @@ class Tree:
         for batch in batches:
             if not batch.num_rows:
                 continue
-            nodes = trees.stored(Given(pa.Table.from_batches([batch])), lists)
+            nodes = stored(Given(pa.Table.from_batches([batch])), lists)
             for number, content in zip(lists.ids[known:], lists.lists[known:], strict=True):
                 made._acls.add(number, content)
             known = len(lists.ids)
-            first = 0
-            for data, starts, paths, lengths in nodes.chunks(0, len(nodes)):
-                made._load(data, starts, paths, lengths, nodes.acls[first : first + len(starts)])
-                first += len(starts)
+            numbered, first = nodes.number("acl"), 0
+            for one in nodes.chunks(0, len(nodes)):
+                acl = numbered[first : first + len(one.starts)]
+                made._load(one.data, one.starts, one.paths, one.lengths, acl)
+                first += len(one.starts)
         return made
 
     def load_shape(self, shape: Shape, zxid: int) -> None:
@@ -747,7 +750,7 @@ class Tree:
                 np.ascontiguousarray(self._nodes[rows, at.N_PATH_SIZE]),
             )
             data, ends, _ = flat(paths)
-            if not trees.ascending(data, ends, -1):
+            if not ascending(data, ends, -1):
                 rows = rows[np.asarray(pc.sort_indices(paths)).astype(np.int64)]
         return rows
 
