@@ -37,7 +37,7 @@ from logwright.codec.fault import (
     StorageError,
     UsageError,
 )
-from logwright.codec.layout import Enfolds, Layout, Listing, Role
+from logwright.codec.layout import Layout, Listing, Role
 from logwright.codec.option import Options
 from logwright.readers.journal import (
     COMMIT,
@@ -80,9 +80,9 @@ class How(StrEnum):
 
 
 def meant(files: FileSystem, layout: Layout, path: str) -> str:
-    """The path of the directory that is meant: of a layout that people name by the directory above it (`codec.layout.Enfolds`) the one
+    """The path of the directory that is meant: of a layout that people name by the directory above it (`Layout.within`) the one
     within, unless the files are right there."""
-    if not isinstance(layout, Enfolds) or os.path.basename(path.rstrip("/")) == layout.within:
+    if layout.within is None or os.path.basename(path.rstrip("/")) == layout.within:
         return path
     found = files.stat(path)
     inner = os.path.join(path, layout.within)

@@ -24,7 +24,7 @@ from logwright.codec.fault import (
     Severity,
     UnreadableError,
 )
-from logwright.codec.layout import Checker, Checks, Entry, Layout, Listing, Plan, Role, Spans, Summary
+from logwright.codec.layout import Checker, Checks, Entry, Layout, Listing, Plan, Role, Summary
 from logwright.codec.mending import Cut, Kept, Mending
 from logwright.codec.option import Options
 from logwright.readers.source import Source, is_remote, local_path
@@ -295,7 +295,7 @@ class _Overlay:
 
 def _of_result(layout: Layout, reading: Options) -> Options:
     """Options of reading the result, all of whose files lie together."""
-    if not isinstance(layout, Spans):
+    if not layout.apart:
         return reading
     given = {name: value for name, value in reading.to_dict().items() if reading.given(name)}
     return Options(layout.read_options, {name: given[name] for name in given if name not in layout.apart})

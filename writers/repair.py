@@ -15,7 +15,7 @@ from typing import Any
 
 from logwright.codec.fault import BusyError, ExistsError, LogwrightError, Severity, UsageError
 from logwright.codec.layout import Layout, Listing, Plan
-from logwright.codec.mending import Cut, Mending, Prefers, Repairs, Strategy
+from logwright.codec.mending import Cut, Mending, Repairs, Strategy
 from logwright.codec.option import Option, Options, fold
 from logwright.readers.report import Report
 from logwright.readers.resolve import DirectoryTarget, FileTarget, Target, kind, reopened, resolve
@@ -138,7 +138,7 @@ def check(paths: Any, codec: str | None, strategy: str | None, options: Mapping[
 
 def _preferred(target: Target) -> Strategy:
     """Where nothing is said."""
-    if isinstance(target, DirectoryTarget) and isinstance(target.layout, Prefers):
+    if isinstance(target, DirectoryTarget) and isinstance(target.layout, Repairs):
         return target.layout.preferred
     return Strategy.SALVAGE
 

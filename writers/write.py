@@ -10,7 +10,7 @@ from typing import Any, TypeGuard, cast
 from logwright.codec import registry
 from logwright.codec.base import Codec
 from logwright.codec.fault import UsageError
-from logwright.codec.layout import Layout, Summary, Takes
+from logwright.codec.layout import Layout, Summary
 from logwright.codec.option import Options
 from logwright.codec.table import Table
 from logwright.readers.source import is_remote, local_path
@@ -106,9 +106,9 @@ def rows_table(layout: Layout) -> Table:
 
 
 def taken_table(layout: Layout) -> Table:
-    """The same, with further columns that it takes (`codec.layout.Takes`)."""
+    """The same, with further columns that it takes (`Layout.takes`)."""
     table = rows_table(layout)
-    if not isinstance(layout, Takes):
+    if not layout.takes:
         return table
     known = set(table.names(detail=True))
     return Table(

@@ -96,6 +96,16 @@ class Coded(NamedTuple):
     codes: Int64s
     lists: list[bytes]
 
+    def take(self, order: Int64s) -> Coded:
+        """Of the rows in another order."""
+        codes = self.codes[order]
+        first = np.full(len(self.lists) + 1, len(codes))
+        first[codes[::-1]] = np.arange(len(codes))[::-1]
+        come_up = np.argsort(first[:-1], kind="stable")
+        ranks = np.empty(len(self.lists) + 1, np.int64)
+        ranks[come_up], ranks[-1] = np.arange(len(self.lists)), -1
+        return Coded(ranks[codes], [self.lists[i] for i in come_up.tolist()])
+
 
 def coded(lists: pa.Array) -> Coded:
     """Of packed lists, a binary column."""

@@ -137,12 +137,15 @@ class Given:
         same &= np.asarray(raw.is_valid())
         return coded(packed(raw_lists(found, raw.take(numbers(pa.int64(), np.arange(len(raw)), ~same)))))
 
-    def acl_numbers(self, acls: AclLists) -> Int64s:
-        """The numbers of the rows' lists in that table."""
-        found = self.pieces("acl_id")
-        if found is None:
-            return acls.numbers(self.acls())
-        return acls.numbers(self.acls(), self.numbers("acl_id", OPEN_ACL), np.asarray(found.is_valid()))
+    def acl_numbers(self, acls: AclLists, order: Int64s | None = None) -> Int64s:
+        """The numbers of the rows' lists in that table, of the rows in that order: new ones are handed out in it."""
+        found, said = self.pieces("acl_id"), self.acls()
+        given, has = self.numbers("acl_id", OPEN_ACL), np.zeros(len(self), np.bool_)
+        if found is not None:
+            has = np.asarray(found.is_valid())
+        if order is not None:
+            said, given, has = said.take(order), given[order], has[order]
+        return acls.numbers(said, given, has)
 
     def owners(self) -> Int64s:
         kinds = self.pieces("kind")

@@ -6,8 +6,7 @@ Source: `DataTree.serializeNodeData`, `DataNode.serialize`, `DigestCalculator` o
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from itertools import pairwise
+from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -16,7 +15,7 @@ import pyarrow as pa
 
 from logwright.codec.base import Bytes
 from logwright.codec.columns import numbers
-from logwright.codec.intrinsics import copy, load_i32le, store_32be, store_32le, store_64be
+from logwright.codec.intrinsics import copy, load_i32le, prefetch, store_32be, store_32le, store_64be
 from logwright.codec.kernel import kernel
 from logwright.codec.memory import keep_memory
 from logwright.codec.zookeeper.acl import flat
@@ -39,15 +38,18 @@ _PORTION = 1 << 20
 """So many bytes of paths and data are written at a time, or one node if that is larger: what was just written is read again for its
 checksums."""
 
-_LONG_RUN = 1 << 8
-"""Rows that follow one another, so many or more, are sliced."""
+_NARROW = 1 << 31
+"""More bytes than these need 64 bits for their places."""
+_AHEAD, _LINE = 8, 64
+"""So many nodes ahead the lines of the processor's cache are asked for."""
 
 
 @kernel(
-    "const u1[], const i4[], const u1[], const i8[], const u1[], const i8[], const i8[], const i8[], const i8[], const i8[], "
+    "const i8[], const u1[], const i4[], const u1[], const i8[], const u1[], const i8[], const i8[], const i8[], const i8[], const i8[], "
     "const i8[], const i8[], const i8[], const i8[], const i8[], u1[], i8[], u1[]"
 )
 def put_nodes(
+    rows: Int64s,
     paths: Bytes,
     path_ends: Int32s,
     data: Bytes,
@@ -67,21 +69,29 @@ def put_nodes(
     stops: Int64s,
     scratch: Bytes,
 ) -> int:
-    """Write records one after the other; `valid` is 0 where the data is null, `stops` where each ends. Returns the sum of their digests;
-    0 without `scratch`, which has room for the longest record and a block."""
+    """Write records one after the other: of paths and data those of `rows`, of numbers all. `valid` is 0 where the data is null, `stops`
+    where each record ends. Returns the sum of their digests; 0 without `scratch`, which has room for the longest record and a block."""
     at = 0
     total = 0
-    for i in range(len(acl)):
-        size = path_ends[i + 1] - path_ends[i]
+    for i in range(len(rows)):
+        if i + _AHEAD < len(rows):
+            # In rows that come in any order.
+            row = rows[i + _AHEAD]
+            prefetch(paths, path_ends[row])
+            prefetch(data, data_ends[row])
+            prefetch(data, data_ends[row] + _LINE)
+            prefetch(data, data_ends[row] + 2 * _LINE)
+        row = rows[i]
+        size = path_ends[row + 1] - path_ends[row]
         at = store_32be(out, at, size)
         path = at
-        copy(out, at, paths, path_ends[i], size)
+        copy(out, at, paths, path_ends[row], size)
         at += size
         length = 0
-        if valid[i]:
-            length = data_ends[i + 1] - data_ends[i]
+        if valid[row]:
+            length = data_ends[row + 1] - data_ends[row]
             at = store_32be(out, at, length)
-            copy(out, at, data, data_ends[i], length)
+            copy(out, at, data, data_ends[row], length)
             at += length
         else:
             at = store_32be(out, at, NULL)
@@ -104,9 +114,9 @@ def put_nodes(
             start = end - (size + length + STAT)
             store_64be(scratch, 0, 0)
             store_64be(scratch, 8, 0)
-            copy(scratch, start, paths, path_ends[i], size)
+            copy(scratch, start, paths, path_ends[row], size)
             if length:
-                copy(scratch, start + size, data, data_ends[i], length)
+                copy(scratch, start + size, data, data_ends[row], length)
             stat = end - STAT
             store_64be(scratch, stat + _CZXID, czxid[i])
             store_64be(scratch, stat + _MZXID, mzxid[i])
@@ -147,6 +157,8 @@ class Nodes:
 
     columns: pa.Table
     """`path`, `data` (of either binary type), `acl`: the number of its list, and `STATS`."""
+    order: Int64s | None = None
+    """The rows of the columns; None: all, one after the other."""
 
     @classmethod
     def of(
@@ -161,45 +173,58 @@ class Nodes:
         return int(self.columns.num_rows)
 
     def paths(self) -> pa.Array:
-        return self.columns.column("path").combine_chunks()
+        found = self.columns.column("path").combine_chunks()
+        return found if self.order is None else found.take(numbers(pa.int64(), self.order))
 
     def number(self, name: str) -> Int64s:
         """A column of numbers."""
-        return np.asarray(self.columns.column(name).cast(pa.int64()))
+        found: Int64s = np.asarray(self.columns.column(name).cast(pa.int64()))
+        return found if self.order is None else found[self.order]
 
     def unknown(self, name: str, mark: int) -> npt.NDArray[np.bool_] | None:
         """Where a column of numbers has this one; None where it has it nowhere."""
-        column = self.columns.column(name)
-        if column.type != pa.int64():
+        if self.columns.column(name).type != pa.int64():
             return None
-        found = np.asarray(column) == mark
+        found: npt.NDArray[np.bool_] = self.number(name) == mark
         return found if found.any() else None
 
     def with_number(self, name: str, values: Int64s) -> Nodes:
         """With another column of numbers."""
         place = self.columns.schema.get_field_index(name)
-        return Nodes(self.columns.set_column(place, name, numbers(pa.int64(), values)))
+        if self.order is not None:
+            placed = np.empty_like(values)
+            placed[self.order] = values
+            values = placed
+        return Nodes(self.columns.set_column(place, name, numbers(pa.int64(), values)), self.order)
 
     def and_more(self, other: Nodes) -> Nodes:
         """With the nodes of another one behind them."""
+        assert other.order is None
         kinds = {name: pa.int64() for name in ("acl", *STATS)}
         kinds |= {name: self.columns.schema.field(name).type for name in ("path", "data")}
         schema = pa.schema([(name, kinds[name]) for name in self.columns.column_names])
-        return Nodes(pa.concat_tables([one.columns.cast(schema) for one in (self, other)]))
+        joined = pa.concat_tables([one.columns.cast(schema) for one in (self, other)])
+        if self.order is None:
+            return Nodes(joined)
+        return Nodes(joined, np.concatenate((self.order, np.arange(len(self), len(joined)))))
 
     def take(self, order: Int64s) -> Nodes:
-        breaks = np.flatnonzero(np.diff(order) != 1) + 1
-        if len(breaks) > len(order) // _LONG_RUN:
-            return Nodes(self.columns.take(numbers(pa.int64(), order)))
-        starts = [0, *breaks.tolist(), len(order)]
-        runs = [self.columns.slice(int(order[one]), two - one) for one, two in pairwise(starts)]
-        return Nodes(pa.concat_tables(runs))
+        """All of them, in another order."""
+        return Nodes(self.columns, order if self.order is None else self.order[order])
 
     def chunks(self, first: int, stop: int, *, digest: bool = False) -> Iterator[Piece]:
         """Nodes `first` to `stop` in pieces."""
         keep_memory()
-        for batch in self.columns.slice(first, stop - first).to_batches():
-            yield from _Portion(batch).pieces(digest)
+        if self.order is None:
+            for batch in self.columns.slice(first, stop - first).to_batches():
+                yield from _pieces(batch, np.arange(batch.num_rows), digest)
+            return
+        columns = self.columns
+        place = columns.schema.get_field_index("data")
+        if columns.nbytes > _NARROW:
+            columns = columns.set_column(place, "data", columns.column("data").cast(pa.large_binary()))
+        for batch in columns.combine_chunks().to_batches():
+            yield from _pieces(batch, self.order[first:stop], digest)
 
     def known_digest(self) -> int | None:
         return None
@@ -209,45 +234,39 @@ class Nodes:
         return sum(one.digest for one in self.chunks(0, len(self), digest=True))
 
 
-@dataclass
-class _Portion:
-    """Some nodes each of whose columns is in one piece."""
-
-    batch: pa.RecordBatch
-    numbers: list[npt.NDArray[Any]] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.numbers = [np.asarray(self.batch.column(name)) for name in ("acl", *STATS)]
-
-    def pieces(self, digest: bool) -> Iterator[Piece]:
-        paths, path_ends, _ = flat(self.batch.column("path"))
-        data, data_ends, valid = flat(self.batch.column("data"))
-        path_ends = np.ascontiguousarray(path_ends)
-        path_sizes, data_sizes = np.diff(path_ends), np.diff(data_ends)
-        ends = np.cumsum(path_sizes + data_sizes.astype(np.int64))
-        scratch = np.empty(0, np.uint8)
-        if digest:
-            longest = int(path_sizes.max(initial=0)) + int(data_sizes.max(initial=0))
-            scratch = np.empty(longest + STAT + _BLOCK, np.uint8)
-        at = 0
-        while at < len(ends):
-            below = int(ends[at - 1]) if at else 0
-            stop = max(at + 1, int(np.searchsorted(ends, below + _PORTION, "right")))
-            size = int(ends[stop - 1]) - below + (stop - at) * (2 * LENGTH + FIXED)
-            out, stops = np.empty(size, np.uint8), np.empty(stop - at, np.int64)
-            there = valid[at:stop]
-            total = put_nodes(
-                paths,
-                path_ends[at : stop + 1],
-                data,
-                data_ends[at : stop + 1].astype(np.int64),
-                there,
-                *(one[at:stop].astype(np.int64, copy=False) for one in self.numbers),  # type: ignore[call-arg, arg-type]
-                out,
-                stops,
-                scratch,
-            )
-            starts = np.concatenate((np.zeros(1, np.int64), stops[:-1]))
-            lengths = np.where(there == 1, data_sizes[at:stop], NULL).astype(np.int32)
-            yield Piece(out[: int(stops[-1])], starts, path_sizes[at:stop], lengths, int(total))
-            at = stop
+def _pieces(batch: pa.RecordBatch, rows: Int64s, digest: bool) -> Iterator[Piece]:
+    """Those rows, in pieces."""
+    figures = [np.asarray(batch.column(name)) for name in ("acl", *STATS)]
+    paths, path_ends, _ = flat(batch.column("path"))
+    data, data_ends, valid = flat(batch.column("data"))
+    path_ends = np.ascontiguousarray(path_ends)
+    data_ends = data_ends.astype(np.int64)
+    path_sizes, data_sizes = np.diff(path_ends)[rows], np.diff(data_ends)[rows]
+    ends = np.cumsum(path_sizes + data_sizes)
+    scratch = np.empty(0, np.uint8)
+    if digest:
+        longest = int(path_sizes.max(initial=0)) + int(data_sizes.max(initial=0))
+        scratch = np.empty(longest + STAT + _BLOCK, np.uint8)
+    at = 0
+    while at < len(rows):
+        below = int(ends[at - 1]) if at else 0
+        stop = max(at + 1, int(np.searchsorted(ends, below + _PORTION, "right")))
+        size = int(ends[stop - 1]) - below + (stop - at) * (2 * LENGTH + FIXED)
+        out, stops = np.empty(size, np.uint8), np.empty(stop - at, np.int64)
+        here = rows[at:stop]
+        total = put_nodes(
+            here,
+            paths,
+            path_ends,
+            data,
+            data_ends,
+            valid,
+            *(one[here].astype(np.int64, copy=False) for one in figures),  # type: ignore[call-arg, arg-type]
+            out,
+            stops,
+            scratch,
+        )
+        starts = np.concatenate((np.zeros(1, np.int64), stops[:-1]))
+        lengths = np.where(valid[here] == 1, data_sizes[at:stop], NULL).astype(np.int32)
+        yield Piece(out[: int(stops[-1])], starts, path_sizes[at:stop], lengths, int(total))
+        at = stop

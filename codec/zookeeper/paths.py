@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -23,6 +24,10 @@ from logwright.codec.zookeeper.node import SLASH, Int32s
 
 MISSING, TWICE = -2, -3
 _AHEAD = 32
+_LOWEST = 1
+"""What stands for a slash where paths are sorted: lower than all that can be in a path, and not the 0 behind its end."""
+_SIGN = -(1 << 63)
+_SHORT, _ROOM = 32, 256
 _LONGEST_DOTS = 2
 """Names of dots alone of so many characters, or of none, are no names."""
 
@@ -225,6 +230,101 @@ def repeated(paths: Bytes, ends: Int32s, places: Int64s, hashes: Int64s) -> int:
     return count
 
 
+@kernel("i8[], i8[], i8[], i8[], i8, i8, i8[]")
+def sort_words(
+    order: Int64s, other: Int64s, keys: Int64s, more: Int64s, low: int, high: int, counts: Int64s
+) -> None:
+    """Sort `keys[low:high]`, and `order[low:high]` with them, by radix: from the last byte that is not the same in all to the first.
+    In `other` and `more` there is room for as many."""
+    if high - low <= _SHORT:
+        for i in range(low + 1, high):
+            key = keys[i]
+            row = order[i]
+            k = i
+            while k > low and keys[k - 1] > key:
+                keys[k] = keys[k - 1]
+                order[k] = order[k - 1]
+                k -= 1
+            keys[k] = key
+            order[k] = row
+        return
+    differ = 0
+    for i in range(low + 1, high):
+        differ |= keys[i] ^ keys[low]
+    for byte in range(8):
+        shift = 8 * byte
+        if not (differ >> shift) & 0xFF:
+            continue
+        flip = 0x80 if byte == 7 else 0
+        for i in range(256):
+            counts[i] = 0
+        for i in range(low, high):
+            counts[((keys[i] >> shift) & 0xFF) ^ flip] += 1
+        place = low
+        for i in range(256):
+            count = counts[i]
+            counts[i] = place
+            place += count
+        for i in range(low, high):
+            digit = ((keys[i] >> shift) & 0xFF) ^ flip
+            place = counts[digit]
+            counts[digit] = place + 1
+            more[place] = keys[i]
+            other[place] = order[i]
+        for i in range(low, high):
+            keys[i] = more[i]
+            order[i] = other[i]
+
+
+@kernel("const u1[], const i4[], i8[], i8[], i8[], i8[], i8[], i8[,]")
+def sort_paths(
+    paths: Bytes,
+    ends: Int32s,
+    order: Int64s,
+    other: Int64s,
+    keys: Int64s,
+    more: Int64s,
+    counts: Int64s,
+    left: npt.NDArray[np.int64],
+) -> None:
+    """Sort rows (`order`) by their bytes, none of which is 0: eight at a time, then those that are the same so far by the next eight. Behind
+    the last path there are eight more bytes. `left` has room for half as many stretches, the rest for as many numbers."""
+    depth = 0
+    if len(order) > 1:
+        left[0, 0] = 0
+        left[0, 1] = len(order)
+        left[0, 2] = 0
+        depth = 1
+    while depth > 0:
+        depth -= 1
+        low = left[depth, 0]
+        high = left[depth, 1]
+        skip = left[depth, 2]
+        for i in range(low, high):
+            row = order[i]
+            size = ends[row + 1] - ends[row] - skip
+            # Of a path that is shorter the rest is zeros; numbers are signed.
+            key = 0
+            if size > 0:
+                key = load_i64be(paths, ends[row] + skip)
+                if size < 8:
+                    key = key >> (64 - 8 * size) << (64 - 8 * size)
+            keys[i] = key ^ _SIGN
+        sort_words(order, other, keys, more, low, high, counts)
+        at = low
+        while at < high:
+            stop = at + 1
+            while stop < high and keys[stop] == keys[at]:
+                stop += 1
+            # Those that end in these bytes are the same.
+            if stop - at > 1 and keys[at] & 0xFF:
+                left[depth, 0] = at
+                left[depth, 1] = stop
+                left[depth, 2] = skip + 8
+                depth += 1
+            at = stop
+
+
 # Columns of paths
 
 
@@ -261,14 +361,22 @@ class Family:
         if not self.lost:
             return None
         data, ends, _ = flat(self.paths)
-        # As `_key` has them.
-        low = np.where(data == SLASH, 0, data).astype(np.uint8)
-        keys = pa.Array.from_buffers(
-            pa.binary(),
-            len(self.paths),
-            [None, pa.py_buffer(np.ascontiguousarray(ends)), pa.py_buffer(low)],
+        # As `_key` has them; a word may be read at the last byte.
+        low = np.zeros(len(data) + 8, np.uint8)
+        np.copyto(low[:-8], np.where(data == SLASH, np.uint8(_LOWEST), data))
+        rows = len(self.paths)
+        order, other = np.arange(rows), np.empty(rows, np.int64)
+        keys, more = np.empty(rows, np.int64), np.empty(rows, np.int64)
+        sort_paths(
+            low,
+            np.ascontiguousarray(ends),
+            order,
+            other,
+            keys,
+            more,
+            np.empty(_ROOM, np.int64),
+            np.empty((rows // 2 + 1, 3), np.int64),
         )
-        order: Int64s = np.asarray(pc.sort_indices(keys)).astype(np.int64)
         return order
 
     def merged(self, others: Sequence[bytes]) -> Int64s:

@@ -44,17 +44,9 @@ def whole(given: Given, acls: AclLists, zxid: int | None, *, had: bool) -> Nodes
     """A tree of the rows: in order, with all parents and the system's own nodes, and what they leave out derived."""
     family = Family.of(given.paths())
     family.validate()
-    row = family.twice()
-    if row is not None:
-        raise UsageError(
-            f"zookeeper.snapshot: the path {given.rows['path'][row].as_py()!r} of row {row} was there before",
-            advice="Give each path once",
-        )
     order = family.order()
-    if order is not None:
-        given = Given(given.rows.take(pa.array(order)))
-        family = Family.of(given.paths())
-    made = family.missing(() if had else SYSTEM)
+    if order is None:
+        _refuse_twice(given, family)
     czxid = given.values("czxid", 0 if zxid is None else zxid)
     ctime = given.times("ctime", 0)
     stats: dict[str, Values] = {
@@ -69,7 +61,16 @@ def whole(given: Given, acls: AclLists, zxid: int | None, *, had: bool) -> Nodes
         "pzxid": given.values("pzxid", UNKNOWN),
     }
     client = given.numbers("cversion", UNKNOWN) if given.has("cversion") else None
-    nodes = Nodes.of(family.paths, given.data(), given.acl_numbers(acls), stats)
+    nodes = Nodes.of(family.paths, given.data(), np.zeros(len(given), np.int64), stats)
+    if order is not None:
+        nodes = nodes.take(order)
+        client = None if client is None else client[order]
+        ordered = Family.of(nodes.paths())
+        if not ordered.ascending:
+            _refuse_twice(given, family)
+        family = ordered
+    nodes = nodes.with_number("acl", given.acl_numbers(acls, order))
+    made = family.missing(() if had else SYSTEM)
     if made:
         # At the end, where they are in their place if all that is missing is a server's own; else where the order of paths has them.
         order = None
@@ -85,6 +86,15 @@ def whole(given: Given, acls: AclLists, zxid: int | None, *, had: bool) -> Nodes
             client = None if client is None else client[order]
             family = Family.of(nodes.paths())
     return _counted(nodes, client, family)
+
+
+def _refuse_twice(given: Given, family: Family) -> None:
+    row = family.twice()
+    if row is not None:
+        raise UsageError(
+            f"zookeeper.snapshot: the path {given.rows['path'][row].as_py()!r} of row {row} was there before",
+            advice="Give each path once",
+        )
 
 
 def _made(paths: list[bytes], acls: AclLists, zxid: int | None) -> Nodes:
