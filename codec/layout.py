@@ -219,8 +219,13 @@ class Layout(Protocol):
     within: str | None = None
     """The name that its directory always has, where people name the one above, since that is what the system is told."""
     apart: Sequence[str] = ()
-    """Read options that name a further directory with files of the same thing, which only its user knows of. They are listed in a
-    folder of that name: `dataLogDir/log.1`."""
+    """Options, of reading and of writing, that name a further directory with files of the same thing, which only its user knows of.
+    Its files are listed in a folder of that name: `dataLogDir/log.1`; a builder that is given the option makes them under such
+    names."""
+    guard: str | None = None
+    """Where files lie apart: the name of a file in the directory itself with which the system refuses to start."""
+    together: str = ""
+    """What has to be known before the system is started on a result all of whose files lie together, where they lay apart."""
     alone: Mapping[str, Sequence[str]] = MappingProxyType({})
     """Views of a single file, as if it were alone in its directory: their names, by the codec of the file."""
     nouns: tuple[str, str] = ("row", "file")
@@ -253,6 +258,15 @@ class Layout(Protocol):
     """Further columns that rows to be written may have, besides those of the default view."""
     inner_staging: str = ".logwright"
     """The name of a sub-directory, ignored by the system, where files to be added to an existing directory are made."""
+
+    def listed(self, name: str) -> str:
+        """The name under which a file is listed where files lie apart (`apart`)."""
+        return name
+
+    def above(self, options: Options) -> Mapping[str, bytes]:
+        """Small files that these options of writing ask for in the directory above: by name, what is in them. What is there
+        already is never changed."""
+        return {}
 
     def locks(self) -> Sequence[str]:
         """The files on which the running system holds an operating-system lock, relative to the directory (`../.lock`)."""

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from logwright.codec.base import Match
-from logwright.codec.fault import Fault, Kind, LogwrightError, Severity
+from logwright.codec.fault import Fault, Kind, LogwrightError, Severity, UsageError
 from logwright.codec.layout import (
     Builder,
     Checker,
@@ -27,7 +27,7 @@ from logwright.codec.layout import (
     Summary,
 )
 from logwright.codec.mending import Edits, Repairs, Strategy
-from logwright.codec.option import Option, Options, parse_text
+from logwright.codec.option import Options
 from logwright.codec.predict import Opened, Predicts
 from logwright.codec.whole import ParseError
 from logwright.codec.zookeeper import names, views
@@ -35,11 +35,29 @@ from logwright.codec.zookeeper.builder import OPTIONS, TAKES, DirectoryBuilder
 from logwright.codec.zookeeper.check.datadir import ADVICE, DataDirChecker
 from logwright.codec.zookeeper.epochs import parse_number
 from logwright.codec.zookeeper.facts import facts
-from logwright.codec.zookeeper.files import DATA_LOG_DIR, base, candidates, folder, logs, snapshots
+from logwright.codec.zookeeper.files import (
+    APART,
+    DATA_LOG_DIR,
+    base,
+    candidates,
+    folder,
+    listed,
+    logs,
+    snapshots,
+)
 from logwright.codec.zookeeper.mend.edit import EDIT_OPTIONS, edit
 from logwright.codec.zookeeper.mend.rebuild import REBUILDS, rebuild
 from logwright.codec.zookeeper.mend.repair import REPAIR_OPTIONS, repair
-from logwright.codec.zookeeper.names import LOG, MYID, SNAPSHOT, TEMP, VERSION_DIR, FileName, zxid_text
+from logwright.codec.zookeeper.names import (
+    LOG,
+    MYID,
+    SNAPSHOT,
+    TEMP,
+    VERSION_DIR,
+    FileName,
+    log_name,
+    zxid_text,
+)
 from logwright.codec.zookeeper.opening import start
 from logwright.codec.zookeeper.place import place
 from logwright.codec.zookeeper.resume import resume
@@ -58,12 +76,7 @@ _LOOKED_AT = 8
 """So many logs are opened to see whether they are ones, where no name says it."""
 
 READ_OPTIONS = (
-    Option(
-        DATA_LOG_DIR,
-        None,
-        "The directory of the transaction logs, where it is not that of the snapshots: as zoo.cfg names it, or the version-2 in it",
-        parse_text,
-    ),
+    APART,
     *views.OPTIONS,
     *start.OPTIONS,
 )
@@ -80,6 +93,11 @@ class DataDir(Layout, Combines, Predicts, Checks, Repairs, Edits):
     read_options = READ_OPTIONS
     within = VERSION_DIR
     apart = (DATA_LOG_DIR,)
+    guard = log_name(0)
+    together = (
+        "the logs lie with the snapshots now: leave dataLogDir away in zoo.cfg, or move them to where it says"
+    )
+    listed = staticmethod(listed)
     alone = ALONE
     nouns = ("record", "file")
     advice = ADVICE
@@ -93,6 +111,10 @@ class DataDir(Layout, Combines, Predicts, Checks, Repairs, Edits):
         looked = [one for one in ours if one[1].kind == SNAPSHOT][:_LOOKED_AT]
         looked += [one for one in ours if one[1].kind == LOG][:_LOOKED_AT]
         return Match.NAME if any(_is_ours(listing, *one) for one in looked) else Match.NO
+
+    def above(self, options: Options) -> Mapping[str, bytes]:
+        number = options[names.MYID]
+        return {} if number is None else {names.MYID: str(number).encode()}
 
     # Reading
 
@@ -154,6 +176,8 @@ class DataDir(Layout, Combines, Predicts, Checks, Repairs, Edits):
         staged: bool = False,
         extra: Stage | None = None,
     ) -> Builder:
+        if listing is not None and options[DATA_LOG_DIR] is not None:
+            _refuse_misplaced(listing)
         resumed = None if listing is None or staged else resume(listing)
         return DirectoryBuilder(options, resumed, extra, staged=staged)
 
@@ -166,6 +190,18 @@ class DataDir(Layout, Combines, Predicts, Checks, Repairs, Edits):
         options: Options,
     ) -> Placement:
         return place(None if listing is None else resume(listing), parts, extra, options, self.order)
+
+
+def _refuse_misplaced(listing: Listing) -> None:
+    """A log that a server would not read, as it is not where the logs are, is not added to."""
+    for entry in listing.entries():
+        named = names.parse(base(entry.name))
+        if named is not None and (named.kind == LOG) is not bool(folder(entry.name)):
+            where = "logs" if folder(entry.name) else "snapshots"
+            raise UsageError(
+                f"{base(entry.name)} lies in the directory of the {where}: a server does not start with that",
+                advice=f"Move it away first, or leave {DATA_LOG_DIR} out",
+            )
 
 
 _KINDS = (names.ACCEPTED_EPOCH, names.CURRENT_EPOCH, SNAPSHOT, LOG)
