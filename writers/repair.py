@@ -420,10 +420,12 @@ def _sentences(
             sum(cut.rows_lost or 0 for cut in done.cut),
             all(cut.rows_lost is not None for cut in done.cut),
         )
-        least = "" if known else "at least " if rows else "it is not known how many "
-        gone = f"{least}{_count(rows, noun) if known or rows else plural(noun)} lost"
+        inside = "it" if len(done.cut) == 1 else "them"
+        gone = f", and the {plural(noun)} in {inside} (it is not known how many)"
+        if known or rows:
+            gone = f", {'' if known else 'at least '}{_count(rows, noun)} lost"
         stretches = _count(len(done.cut), "stretch", "stretches")
-        said.append(f"{would}cut: {_count(lost, 'byte')} in {stretches}, {gone}")
+        said.append(f"{would}cut: {_count(lost, 'byte')} in {stretches}{gone}")
     said.append(f"{would}kept: {_count(summary.rows, noun)}{f' ({ids})' if ids else ''}")
     if nothing and request.out is None:
         said.append(
