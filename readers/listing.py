@@ -15,7 +15,7 @@ from functools import cache
 from logwright.codec import registry
 from logwright.codec.base import Codec, Match
 from logwright.codec.fault import LogwrightError, NotFoundError, UnreadableError, UsageError
-from logwright.codec.layout import Enfolds, Entry, Layout
+from logwright.codec.layout import Entry, Layout
 from logwright.readers import journal
 from logwright.readers.rescue import STANDARD, Rescue
 from logwright.readers.source import Source, explain, file_system, is_remote, local_path, open_source
@@ -217,7 +217,7 @@ class RemoteDirectory(Directory):
 
 
 class JoinedDirectory(Directory):
-    """A directory with the files of others, which are listed as in folders of it (`codec.layout.Spans`)."""
+    """A directory with the files of others, which are listed as in folders of it (`Layout.apart`)."""
 
     def __init__(self, main: Directory, others: Mapping[str, Directory]) -> None:
         self._main, self._others = main, dict(others)
@@ -287,12 +287,12 @@ def open_listing(path: str, how: Rescue = STANDARD) -> Directory:
 
 
 def home(path: str, layout: Layout | None = None, how: Rescue = STANDARD) -> Directory:
-    """The directory at a path, or the one within that is meant by it (`codec.layout.Enfolds`). Raises as `open_listing`."""
+    """The directory at a path, or the one within that is meant by it (`Layout.within`). Raises as `open_listing`."""
     directory = open_listing(path, how)
     if registry.detect_layout(directory) is not None:
         return directory
     for one in registry.layouts() if layout is None else (layout,):
-        if isinstance(one, Enfolds) and one.within in directory.folders():
+        if one.within is not None and one.within in directory.folders():
             inner = open_listing(f"{path.rstrip('/')}/{one.within}", how)
             if one.recognise(inner) is not Match.NO:
                 return inner

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from logwright.codec.fault import BusyError, ExistsError, LogwrightError, Severity, UsageError
-from logwright.codec.layout import Layout, Listing, Plan, Spans
-from logwright.codec.mending import Cut, Mending, Prefers, Repairs, Strategy
+from logwright.codec.layout import Layout, Listing, Plan
+from logwright.codec.mending import Cut, Mending, Repairs, Strategy
 from logwright.codec.option import Option, Options, fold
 from logwright.readers.report import Report
 from logwright.readers.resolve import DirectoryTarget, FileTarget, Target, kind, reopened, resolve
@@ -139,7 +139,7 @@ def check(paths: Any, codec: str | None, strategy: str | None, options: Mapping[
 
 def _preferred(target: Target) -> Strategy:
     """Where nothing is said."""
-    if isinstance(target, DirectoryTarget) and isinstance(target.layout, Prefers):
+    if isinstance(target, DirectoryTarget) and isinstance(target.layout, Repairs):
         return target.layout.preferred
     return Strategy.SALVAGE
 
@@ -452,7 +452,7 @@ def _sentences(
     system = copies[0].layout.name.partition(".")[0]
     before = list(summary.before_you_start)
     layout = copies[0].layout
-    if not request.in_place and isinstance(layout, Spans) and any("/" in name for name in copies[0].sizes):
+    if not request.in_place and layout.together and any("/" in name for name in copies[0].sizes):
         before.insert(0, layout.together)
     if request.out is not None and not request.dry_run:
         before.insert(0, "put the result in the place of what it was made from, not beside it")

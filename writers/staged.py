@@ -30,7 +30,7 @@ from logwright.writers import rows
 from logwright.writers.commit import Target, Transaction
 from logwright.writers.filesystem import FileSystem, LocalFileSystem, plain_errors, remove_tree, sizes
 from logwright.writers.stage import OWNER, FolderListing, ScratchFolder, StagedFolder, move
-from logwright.writers.write import Written, above, apart, configured, refuse_remote
+from logwright.writers.write import Written, apart, configured, refuse_remote
 
 SHARED = "The driver and all tasks must see the same directory under the same path: use a file system that all nodes mount"
 
@@ -138,7 +138,7 @@ class StagedWrite:
             self._options = Options(self.layout.options, given)
             begun = Transaction.begin(
                 self._files, self.layout, self.path, mode, many=True, process=process, txn=txn,
-                apart=apart(self.layout, self._options), above=above(self.layout, self._options),
+                apart=apart(self.layout, self._options), above=self.layout.above(self._options),
             )  # fmt: skip
             self._ticket = begun.ticket
             self._work = begun.work

@@ -48,7 +48,7 @@ from logwright.writers.filesystem import (
 from logwright.writers.lock import claim_as, refuse_running
 from logwright.writers.staged import SHARED, TaskMessage, TaskWriter, begin_task, put_together
 from logwright.writers.transactions import Repeated
-from logwright.writers.write import Written, above, apart, refuse_remote
+from logwright.writers.write import Written, apart, refuse_remote
 
 _OURS = 16
 """So many digits of a token say which application it is of."""
@@ -179,7 +179,7 @@ class StreamWrite:
                     self.path,
                     self.mode,
                     txn=txn,
-                    above=above(self.layout, self._options),
+                    above=self.layout.above(self._options),
                 )
             except Repeated:
                 self._sweep()

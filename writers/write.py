@@ -10,7 +10,7 @@ from typing import Any, TypeGuard, cast
 from logwright.codec import registry
 from logwright.codec.base import Codec
 from logwright.codec.fault import UsageError
-from logwright.codec.layout import Layout, Spans, Summary, Takes, WritesAbove
+from logwright.codec.layout import Layout, Summary
 from logwright.codec.option import Options, fold
 from logwright.codec.table import Table
 from logwright.readers.resolve import configuration
@@ -104,18 +104,11 @@ def configured(path: str, layout: Layout, options: Mapping[str, Any]) -> tuple[s
 
 
 def apart(layout: Layout, options: Options) -> dict[str, str]:
-    """Further directories that are written to, by the options that name them (`codec.layout.Spans`)."""
-    if not isinstance(layout, Spans):
-        return {}
+    """Further directories that are written to, by the options that name them (`codec.layout.Layout.apart`)."""
     named = {name: options[name] for name in layout.apart if options[name] is not None}
     for path in named.values():
         refuse_remote(path)
     return {name: local_path(path) for name, path in named.items()}
-
-
-def above(layout: Layout, options: Options) -> Mapping[str, bytes]:
-    """Small files that these options ask for in the directory above."""
-    return layout.above(options) if isinstance(layout, WritesAbove) else {}
 
 
 def refuse_remote(path: str) -> None:
@@ -140,9 +133,9 @@ def rows_table(layout: Layout) -> Table:
 
 
 def taken_table(layout: Layout) -> Table:
-    """The same, with further columns that it takes (`codec.layout.Takes`)."""
+    """The same, with further columns that it takes (`Layout.takes`)."""
     table = rows_table(layout)
-    if not isinstance(layout, Takes):
+    if not layout.takes:
         return table
     known = set(table.names(detail=True))
     return Table(
@@ -157,7 +150,7 @@ def _write_directory(
     given = rows.batches(data, table)
     names: set[str] = set()
     transaction = Transaction.begin(
-        files, layout, path, mode, apart=apart(layout, options), above=above(layout, options)
+        files, layout, path, mode, apart=apart(layout, options), above=layout.above(options)
     )
     try:
         scratch = ScratchFolder(files, os.path.join(transaction.work, "scratch"), transaction.target.name)
