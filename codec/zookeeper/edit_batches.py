@@ -15,9 +15,9 @@ from logwright.codec.columns import numbers
 from logwright.codec.java import java_string
 from logwright.codec.zookeeper import edit_kernels as kernels
 from logwright.codec.zookeeper.acl import OPEN, flat, packed
+from logwright.codec.zookeeper.acl_lists import raw_lists
 from logwright.codec.zookeeper.columns import CONTAINERS, EPHEMERAL, PERSISTENT, TTL_MAX, TTLS, kinds_of
 from logwright.codec.zookeeper.edit_kernels import LEFT_OUT
-from logwright.codec.zookeeper.encode import raw_lists
 from logwright.codec.zookeeper.jute import ACL, ACL_RAW_TYPE, ACL_TYPE, Int64s, Vector, binary
 from logwright.codec.zookeeper.rows import ROWS
 from logwright.codec.zookeeper.run import paths_of
