@@ -21,7 +21,7 @@ from logwright.codec.fault import UsageError
 from logwright.codec.intrinsics import load_i64be, load_u8
 from logwright.codec.kernel import kernel
 from logwright.codec.memory import keep_memory
-from logwright.codec.option import Option, parse_bool, parse_choice
+from logwright.codec.option import Option, parse_bool, parse_choice, parse_hexadecimal
 from logwright.codec.table import Column
 from logwright.codec.zookeeper.acl import OPEN, AclTable, flat, packed, table_bytes, texts
 from logwright.codec.zookeeper.columns import KINDS, NODE_COLUMNS, TTL_MAX, stored_owners
@@ -51,6 +51,7 @@ ZXID = Option(
     "zxid",
     None,
     "The last transaction in the tree; the one in the file's name, or the highest in the rows, where it is not given",
+    parse_hexadecimal,
     low=0,
     high=(1 << 63) - 1,
 )

@@ -58,7 +58,7 @@ public final class Oracle {
                     out.write(JSON.writeValueAsString(node));
                     out.write('\n');
                 }));
-            } catch (Exception | LinkageError | AssertionError | StackOverflowError error) {
+            } catch (Throwable error) {
                 end.removeAll();
                 end.set("error", describe(error));
             }

@@ -43,7 +43,7 @@ public final class Loader {
                 for (JsonNode item : items) {
                     out.print(JSON.writeValueAsString(JSON.createObjectNode().set("item", item)) + "\n");
                 }
-            } catch (Exception | LinkageError | AssertionError | StackOverflowError error) {
+            } catch (Throwable error) {
                 end.removeAll();
                 ObjectNode said = end.putObject("error");
                 said.put("class", error.getClass().getName());
