@@ -35,7 +35,8 @@ from logwright.codec.zookeeper.rows import NAME, ROWS
 from logwright.codec.zookeeper.run import paths_of
 
 if TYPE_CHECKING:
-    from logwright.codec.zookeeper.replay import Node, Tree
+    from logwright.codec.zookeeper.looking import Node
+    from logwright.codec.zookeeper.replay import Tree
 
 _CREATES = {"create": PERSISTENT, "create2": PERSISTENT, "createContainer": CONTAINERS, "createTTL": TTLS}
 _DELETES = ("delete", "deleteContainer")

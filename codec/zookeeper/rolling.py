@@ -18,6 +18,7 @@ from logwright.codec.layout import Piece
 from logwright.codec.option import Option, Options
 from logwright.codec.zookeeper import pack, txnlog
 from logwright.codec.zookeeper.digest import VERSION
+from logwright.codec.zookeeper.files import APART, placed
 from logwright.codec.zookeeper.names import log_name
 from logwright.codec.zookeeper.txns import FILE_HEADER, HEADER_SIZE, OVERHEAD
 
@@ -31,7 +32,7 @@ SIZE_LIMIT = Option(
     low=1,
     high=1 << 40,
 )
-OPTIONS = (*txnlog.LIMITS, txnlog.PREALLOC, SIZE_LIMIT)
+OPTIONS = (*txnlog.LIMITS, txnlog.PREALLOC, SIZE_LIMIT, APART)
 
 
 class LogWriter:
@@ -88,7 +89,7 @@ class LogWriter:
         starts, at = records.starts, 0
         while at < len(zxids):
             if not self._name:
-                self._name = log_name(int(zxids[at]))
+                self._name = placed(log_name(int(zxids[at])), self._options)
                 yield Piece(self._name, FILE_HEADER.pack({}))
                 self._size = HEADER_SIZE
             stop = len(zxids)

@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from logwright.codec import registry
-from logwright.codec.base import Forgets, Forgotten, Inherits, Recodes
+from logwright.codec.base import Forgotten, Inherits, Recodes
 from logwright.codec.fault import NotFoundError, UsageError
 from logwright.codec.mending import Edits
 from logwright.codec.option import Options, fold, number
@@ -366,7 +366,7 @@ class Native:
             if _is_layout(self.codec)
             else self.made
         )
-        forgets: tuple[Forgotten, ...] = tuple(one.forgets) if isinstance(one, Forgets) else ()
+        forgets = one.forgets
         told = {"view"} if reading["view"] is not None else set()
         gone: dict[str, int] = {}
         notes: list[str] = []
