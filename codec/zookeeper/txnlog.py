@@ -23,7 +23,7 @@ from logwright.codec.layout import Listing
 from logwright.codec.mending import Cut, Kept, Mends, Strategy
 from logwright.codec.option import Option, Options, parse_choice
 from logwright.codec.table import Column, Table
-from logwright.codec.zookeeper import names, pack, records
+from logwright.codec.zookeeper import names, records, records_again
 from logwright.codec.zookeeper.adler import adler32
 from logwright.codec.zookeeper.bodies import (
     PLAIN,
@@ -413,7 +413,7 @@ class TxnLog(Codec, TellsLoss, Prepares, Mends):
     def encode(
         self, rows: pa.Table, frames: pa.Table | None, file: pa.Table | None, context: TxnLogContext
     ) -> Iterator[Chunk]:
-        return pack.encode(rows, frames, file, context)
+        return records_again.encode(rows, frames, file, context)
 
 
 class _Found:
