@@ -30,7 +30,7 @@ from logwright.codec.zookeeper.columns import (
     TTL_RESERVED,
     TTLS,
 )
-from logwright.codec.zookeeper.jute import ACL, ACL_RAW_TYPE, ACL_TYPE, Vector, jute_string
+from logwright.codec.zookeeper.jute import ACL, ACL_RAW_TYPE, ACL_TYPE, jute_string, vector
 from logwright.codec.zookeeper.rows import NAME, ROWS
 from logwright.codec.zookeeper.run import paths_of
 
@@ -67,7 +67,7 @@ _FIELDS = (
 )
 SCHEMA = pa.schema([pa.field(name, pa.binary() if name == "path" else ROWS[name].type) for name in _FIELDS])
 """The columns of the transactions made; paths as they are stored."""
-_LISTS = Vector(ACL)
+_LISTS = vector(ACL)
 
 
 @dataclass(slots=True)
