@@ -40,7 +40,7 @@ class Entry:
 
 class Listing(Protocol):
     """A directory as a layout sees it: names, sizes, windows of bytes. Sub-directories are not listed, but for files that lie
-    apart (`Layout.apart`)."""
+    apart (`Spans`)."""
 
     name: str
     """The directory's own name, without its parents."""
@@ -218,14 +218,6 @@ class Layout(Protocol):
     """The ones that reading takes; `options` are for writing."""
     within: str | None = None
     """The name that its directory always has, where people name the one above, since that is what the system is told."""
-    apart: Sequence[str] = ()
-    """Options, of reading and of writing, that name a further directory with files of the same thing, which only its user knows of.
-    Its files are listed in a folder of that name: `dataLogDir/log.1`; a builder that is given the option makes them under such
-    names."""
-    guard: str | None = None
-    """Where files lie apart: the name of a file in the directory itself with which the system refuses to start."""
-    together: str = ""
-    """What has to be known before the system is started on a result all of whose files lie together, where they lay apart."""
     alone: Mapping[str, Sequence[str]] = MappingProxyType({})
     """Views of a single file, as if it were alone in its directory: their names, by the codec of the file."""
     nouns: tuple[str, str] = ("row", "file")
@@ -259,13 +251,9 @@ class Layout(Protocol):
     inner_staging: str = ".logwright"
     """The name of a sub-directory, ignored by the system, where files to be added to an existing directory are made."""
 
-    def listed(self, name: str) -> str:
-        """The name under which a file is listed where files lie apart (`apart`)."""
-        return name
-
     def above(self, options: Options) -> Mapping[str, bytes]:
-        """Small files that these options of writing ask for in the directory above: by name, what is in them. What is there
-        already is never changed."""
+        """Small files that are not in its directory, but in the one above: what these options of writing ask for, by name. What is
+        there already is never changed."""
         return {}
 
     def locks(self) -> Sequence[str]:
@@ -347,6 +335,23 @@ class Combines(Protocol):
         Columns in, columns out; a run may be read several times. Runs without rows may be missing. `tell` takes what is wrong
         with the whole, and raises it where the mode says so.
         """
+        ...
+
+
+@runtime_checkable
+class Spans(Protocol):
+    """What a layout may offer besides: files of the same thing in further directories, which only its user knows of."""
+
+    apart: Sequence[str]
+    """Options, of reading and of writing, that name such a directory. Its files are listed in a folder of that name:
+    `dataLogDir/log.1`; a builder that is given the option makes them under such names."""
+    guard: str
+    """The name of a file in the directory itself with which the system refuses to start, where files lie apart."""
+    together: str
+    """What has to be known before the system is started on a result all of whose files lie together, where they did not."""
+
+    def listed(self, name: str) -> str:
+        """The name under which a file is listed where files lie apart."""
         ...
 
 

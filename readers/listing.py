@@ -217,7 +217,7 @@ class RemoteDirectory(Directory):
 
 
 class JoinedDirectory(Directory):
-    """A directory with the files of others, which are listed as in folders of it (`Layout.apart`)."""
+    """A directory with the files of others, which are listed as in folders of it (`codec.layout.Spans`)."""
 
     def __init__(self, main: Directory, others: Mapping[str, Directory]) -> None:
         self._main, self._others = main, dict(others)

@@ -15,7 +15,7 @@ from typing import Any
 from logwright.codec import registry
 from logwright.codec.base import Codec, Match
 from logwright.codec.fault import AccessError, LogwrightError, NotFoundError, UsageError
-from logwright.codec.layout import Configuration, Gathering, Layout, Plan
+from logwright.codec.layout import Configuration, Gathering, Layout, Plan, Spans
 from logwright.codec.option import Option, Options, fold, parse_choice, word
 from logwright.readers.listing import Directory, JoinedDirectory, LoneFile, home, open_listing
 from logwright.readers.live import held
@@ -431,7 +431,9 @@ def reopened(target: DirectoryTarget) -> Directory:
 
 
 def _joined(directory: Directory, layout: Layout, options: Options) -> Directory:
-    """With the files that lie apart (`Layout.apart`)."""
+    """With the files that lie apart (`codec.layout.Spans`)."""
+    if not isinstance(layout, Spans):
+        return directory
     apart = {
         name: home(options[name], layout, directory.how) for name in layout.apart if options[name] is not None
     }

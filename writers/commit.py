@@ -14,7 +14,7 @@ killed writer left is told from the system's own files by the token: a directory
 `layout.staging(name, token)`, is ours when it holds `<inner staging>/<token>`. No rename and no removal relies on another one
 being on the disk unless the directory has been synced in between.
 
-Files in further directories (`codec.layout.Layout.apart`) are written with the directory itself as one, by a journal (`writers.spanning`).
+Files in further directories (`codec.layout.Spans`) are written with the directory itself as one, by a journal (`writers.spanning`).
 
 A write may have a name (`readers.journal.Txn`), which is committed by the same step as its files: it comes with the directory that
 is renamed or exchanged, or stands in the commit record. A write whose name is known already is not begun (`Repeated`).
@@ -39,7 +39,7 @@ from logwright.codec.fault import (
     StorageError,
     UsageError,
 )
-from logwright.codec.layout import Layout, Listing, Role
+from logwright.codec.layout import Layout, Listing, Role, Spans
 from logwright.codec.option import Options
 from logwright.readers.journal import (
     APART,
@@ -224,7 +224,7 @@ class Transaction:
         """Check everything that can be checked before any work, finish or undo what an earlier writer left, make the
         staging directory and lock it. `many`: it will be filled and finished by other processes; it belongs to `process`
         (default: this one) and no lock is held in between. `apart` are paths of further directories that belong to it, by folder
-        name (`codec.layout.Layout.apart`), `above` small files that lie in the directory above (`codec.layout.Layout.above`).
+        name (`codec.layout.Spans`), `above` small files that lie in the directory above (`Layout.above`).
         Raises `Repeated` where `txn` has been written already.
         """
         if mode not in MODES:
@@ -464,7 +464,11 @@ class Transaction:
         there is none: what has been put in place is a prefix of what comes."""
         layout, replaced = self.target.layout, [name for name in ordered if name in self.ticket.before]
         several = len({*ordered, *removes}) > 1
-        return layout.guard if self.ticket.apart and several and (removes or replaced) else None
+        return (
+            layout.guard
+            if self.ticket.apart and isinstance(layout, Spans) and several and (removes or replaced)
+            else None
+        )
 
     def _take_record_along(self) -> None:
         """The record of the transactions comes with the new directory."""
@@ -542,7 +546,7 @@ def way(target: Target, mode: str, occupied: bool) -> How:
 def _refuse_above(target: Target, above: Mapping[str, bytes]) -> None:
     """A small file of the directory above that says something else is not written over; and it lies on the same file system."""
     layout = target.layout
-    if above and layout.within and os.path.basename(target.path) != layout.within:
+    if above and layout.within not in (None, os.path.basename(target.path)):
         raise UsageError(
             f"{', '.join(above)} lies above {layout.within}, this directory has another name",
             path=target.path,

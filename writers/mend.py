@@ -24,7 +24,7 @@ from logwright.codec.fault import (
     Severity,
     UnreadableError,
 )
-from logwright.codec.layout import Checker, Checks, Entry, Layout, Listing, Plan, Role, Summary
+from logwright.codec.layout import Checker, Checks, Entry, Layout, Listing, Plan, Role, Spans, Summary
 from logwright.codec.mending import Cut, Kept, Mending
 from logwright.codec.option import Options
 from logwright.readers.source import Source, is_remote, local_path
@@ -212,6 +212,7 @@ class Mender:
         """The name under which a file of the result is listed: in its folder, where files lie apart and stay so."""
         if not self._apart:
             return name
+        assert isinstance(self._layout, Spans)
         one = pieces[0] if len(pieces) == 1 else None
         if (
             isinstance(one, Kept)
@@ -317,7 +318,7 @@ class _Overlay:
 
 def _of_result(layout: Layout, reading: Options) -> Options:
     """Options of reading the result, all of whose files lie together."""
-    if not layout.apart:
+    if not isinstance(layout, Spans):
         return reading
     given = {name: value for name, value in reading.to_dict().items() if reading.given(name)}
     return Options(layout.read_options, {name: given[name] for name in given if name not in layout.apart})

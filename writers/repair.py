@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from logwright.codec.fault import BusyError, ExistsError, LogwrightError, Severity, UsageError
-from logwright.codec.layout import Layout, Listing, Plan
+from logwright.codec.layout import Layout, Listing, Plan, Spans
 from logwright.codec.mending import Cut, Mending, Repairs, Strategy
 from logwright.codec.option import Option, Options, fold
 from logwright.readers.report import Report
@@ -420,10 +420,12 @@ def _sentences(
             sum(cut.rows_lost or 0 for cut in done.cut),
             all(cut.rows_lost is not None for cut in done.cut),
         )
-        least = "" if known else "at least " if rows else "it is not known how many "
-        gone = f"{least}{_count(rows, noun) if known or rows else plural(noun)} lost"
+        inside = "it" if len(done.cut) == 1 else "them"
+        gone = f", and the {plural(noun)} in {inside} (it is not known how many)"
+        if known or rows:
+            gone = f", {'' if known else 'at least '}{_count(rows, noun)} lost"
         stretches = _count(len(done.cut), "stretch", "stretches")
-        said.append(f"{would}cut: {_count(lost, 'byte')} in {stretches}, {gone}")
+        said.append(f"{would}cut: {_count(lost, 'byte')} in {stretches}{gone}")
     said.append(f"{would}kept: {_count(summary.rows, noun)}{f' ({ids})' if ids else ''}")
     if nothing and request.out is None:
         said.append(
@@ -452,7 +454,7 @@ def _sentences(
     system = copies[0].layout.name.partition(".")[0]
     before = list(summary.before_you_start)
     layout = copies[0].layout
-    if not request.in_place and layout.together and any("/" in name for name in copies[0].sizes):
+    if not request.in_place and isinstance(layout, Spans) and any("/" in name for name in copies[0].sizes):
         before.insert(0, layout.together)
     if request.out is not None and not request.dry_run:
         before.insert(0, "put the result in the place of what it was made from, not beside it")

@@ -10,7 +10,7 @@ from typing import Any, TypeGuard, cast
 from logwright.codec import registry
 from logwright.codec.base import Codec
 from logwright.codec.fault import UsageError
-from logwright.codec.layout import Layout, Summary
+from logwright.codec.layout import Layout, Spans, Summary
 from logwright.codec.option import Options, fold
 from logwright.codec.table import Table
 from logwright.readers.resolve import configuration
@@ -104,7 +104,9 @@ def configured(path: str, layout: Layout, options: Mapping[str, Any]) -> tuple[s
 
 
 def apart(layout: Layout, options: Options) -> dict[str, str]:
-    """Further directories that are written to, by the options that name them (`codec.layout.Layout.apart`)."""
+    """Further directories that are written to, by the options that name them (`codec.layout.Spans`)."""
+    if not isinstance(layout, Spans):
+        return {}
     named = {name: options[name] for name in layout.apart if options[name] is not None}
     for path in named.values():
         refuse_remote(path)

@@ -23,6 +23,7 @@ from logwright.codec.layout import (
     Plan,
     PlannedFile,
     Role,
+    Spans,
     Stage,
     Summary,
 )
@@ -82,7 +83,7 @@ READ_OPTIONS = (
 )
 
 
-class DataDir(Layout, Combines, Predicts, Checks, Repairs, Edits):
+class DataDir(Layout, Combines, Spans, Predicts, Checks, Repairs, Edits):
     """A data directory. A server takes only names that begin with `log.` and `snapshot.`, and knows no other folder beside."""
 
     name = NAME
@@ -97,7 +98,6 @@ class DataDir(Layout, Combines, Predicts, Checks, Repairs, Edits):
     together = (
         "the logs lie with the snapshots now: leave dataLogDir away in zoo.cfg, or move them to where it says"
     )
-    listed = staticmethod(listed)
     alone = ALONE
     nouns = ("record", "file")
     advice = ADVICE
@@ -111,6 +111,8 @@ class DataDir(Layout, Combines, Predicts, Checks, Repairs, Edits):
         looked = [one for one in ours if one[1].kind == SNAPSHOT][:_LOOKED_AT]
         looked += [one for one in ours if one[1].kind == LOG][:_LOOKED_AT]
         return Match.NAME if any(_is_ours(listing, *one) for one in looked) else Match.NO
+
+    listed = staticmethod(listed)
 
     def above(self, options: Options) -> Mapping[str, bytes]:
         number = options[names.MYID]
