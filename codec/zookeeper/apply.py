@@ -6,7 +6,7 @@ Source: `DataTree` of ZooKeeper.
 from __future__ import annotations
 
 from logwright.codec.base import Bytes
-from logwright.codec.intrinsics import copy, load_i32be, load_u8
+from logwright.codec.intrinsics import copy, load_i32be, load_u8, prefetch
 from logwright.codec.kernel import kernel
 from logwright.codec.zookeeper.bodies import (
     ACL_AT,
@@ -32,7 +32,6 @@ from logwright.codec.zookeeper.node import OPEN_ACL, SLASH
 from logwright.codec.zookeeper.records import SESSION, TIME, TYPE, ZXID
 from logwright.codec.zookeeper.state import (
     AHEAD,
-    ASKED,
     BAD_OWNER,
     BAD_TTL,
     BY_PATH,
@@ -55,6 +54,7 @@ from logwright.codec.zookeeper.state import (
     IS_NULL,
     LARGE,
     LAST,
+    LINE,
     LIVE,
     MARSHALLING,
     MONOTONIC,
@@ -87,6 +87,7 @@ from logwright.codec.zookeeper.state import (
     NEED_TABLE,
     NO_ACL,
     NO_SLASH,
+    NODE_FIELDS,
     NODEEXISTS,
     NONODE,
     NOTE_AT,
@@ -124,6 +125,7 @@ from logwright.codec.zookeeper.state import (
     bury,
     changed,
     convert,
+    crowded,
     digest_of,
     enter,
     find,
@@ -220,28 +222,31 @@ def hash_paths(buf: Bytes, bodies: Int64s, out: Int64s) -> None:
         out[i] = hash_path(buf, bodies, i)
 
 
-@kernel("const i8[], i8, i8, const i8[], const i8[,], const u1[]")
-def ask(crcs: Int64s, first: int, stop: int, table: Int64s, nodes: Int64s, arena: Bytes) -> int:
-    """Look at all that the next transactions will look at: one after the other they would wait for it one after the other. Returns
-    something that depends on all of it."""
+@kernel("const i8[], i8, const i8[], const i8[,], const u1[], i8")
+def fetch(crcs: Int64s, first: int, table: Int64s, nodes: Int64s, arena: Bytes, digests: int) -> None:
+    """Have all fetched that later transactions will look at: one after the other they would wait for it one after the other. For those
+    two groups later it is known then where to look for the node, and for those one group later where its path and data are."""
     mask = len(table) - 1
-    last = len(arena) - 1
-    out = 0
-    for i in range(first, stop):
-        out ^= table[crcs[i] & mask]
-    for i in range(first, stop):
+    last = len(crcs)
+    for i in range(min(first + 3 * AHEAD, last), min(first + 4 * AHEAD, last)):
+        prefetch(table, crcs[i] & mask)
+    for i in range(min(first + 2 * AHEAD, last), min(first + 3 * AHEAD, last)):
+        entry = table[crcs[i] & mask]
+        if entry > 0:
+            at = ((entry & ROW_MASK) - 1) * NODE_FIELDS
+            prefetch(nodes, at)
+            if digests:
+                prefetch(nodes, at + LINE)
+    for i in range(min(first + AHEAD, last), min(first + 2 * AHEAD, last)):
         entry = table[crcs[i] & mask]
         if entry > 0:
             row = (entry & ROW_MASK) - 1
-            out ^= nodes[row, N_PATH] ^ nodes[row, N_CTIME] ^ nodes[row, N_DIGEST]
-    for i in range(first, stop):
-        entry = table[crcs[i] & mask]
-        if entry > 0:
-            row = (entry & ROW_MASK) - 1
-            out ^= load_u8(arena, min(nodes[row, N_PATH], last)) ^ load_u8(
-                arena, min(nodes[row, N_DATA] + 64, last)
-            )
-    return out
+            prefetch(arena, nodes[row, N_PATH])
+            at = nodes[row, N_DATA]
+            end = at + nodes[row, N_ROOM]
+            while at < end:
+                prefetch(arena, at)
+                at += 64
 
 
 @kernel("i8[], i8[,], i8, i8, i8")
@@ -337,7 +342,7 @@ def create(
         return NEED_ROWS
     if len(arena) - state[USED] < size + length:
         return NEED_BYTES
-    if 2 * (state[FILLED] + 1) > len(table):
+    if crowded(state[FILLED] + 1, len(table)):
         return NEED_TABLE
     if state[SESSIONS] >= len(sessions):
         return NEED_SESSIONS
@@ -455,7 +460,7 @@ def delete(buf: Bytes, at: int, size: int, zxid: int, t: Arrays) -> int:
     elif parent < 0:
         leave(table, crc, row, -1)
         bury(state, nodes, row)
-        release(slots, lists, nodes[row, N_ACL])
+        release(state, slots, lists, nodes[row, N_ACL])
         note(state, notes, NONODE, at, size)
         return DONE
     else:
@@ -468,7 +473,7 @@ def delete(buf: Bytes, at: int, size: int, zxid: int, t: Arrays) -> int:
         nodes[parent, N_CHILDREN] -= 1
     leave(table, crc, row, -1)
     bury(state, nodes, row)
-    release(slots, lists, nodes[row, N_ACL])
+    release(state, slots, lists, nodes[row, N_ACL])
     count_quota(buf, at, size, -1, -max(nodes[row, N_DATA_SIZE], 0), t)
     if is_quota_node(buf, at, size, cut):
         state[EVENT] = DELETED
@@ -557,7 +562,7 @@ def set_acl(buf: Bytes, bodies: Int64s, body: int, t: Arrays) -> int:
         if one < 0:
             state[DETAIL] = start
             return NEED_ACL
-    release(slots, lists, nodes[row, N_ACL])
+    release(state, slots, lists, nodes[row, N_ACL])
     nodes[row, N_ACL] = -1 if one < 0 else convert(state, slots, lists, one)
     nodes[row, N_AVERSION] = bodies[VALUE, body]
     changed(state, nodes, row, stat)
@@ -620,7 +625,7 @@ def apply(
         if zxid > state[UPTO]:
             return REACHED
         if i % AHEAD == 0 and len(table) >= LARGE:
-            state[ASKED] ^= ask(crcs, i, min(i + AHEAD, len(crcs)), table, nodes, arena)
+            fetch(crcs, i, table, nodes, arena, state[DIGESTS])
         why = DONE
         if bodies[STATUS, i] != SOUND and not (kind == MULTI and is_multi(buf, ends[i], bodies, i)):
             note(state, notes, UNREAD, 0, 0)

@@ -209,8 +209,8 @@ class Store:
 
     def _room_for_entries(self, more: int) -> None:
         s = self._s
-        if 2 * (int(s[at.FILLED]) + more) > len(self._table):
-            table = np.zeros(1 << (4 * (int(s[at.LIVE]) + more)).bit_length(), np.int64)
+        if at.crowded(int(s[at.FILLED]) + more, len(self._table)):
+            table = np.zeros(1 << (9 * (int(s[at.LIVE]) + more) // 4).bit_length(), np.int64)
             s[at.FILLED] = at.rehash(table, self._table)
             self._table = table
 
