@@ -17,12 +17,12 @@ from logwright.codec.fault import Fault, Kind
 from logwright.codec.option import Options
 from logwright.codec.walk import Hole, Reader, walk
 from logwright.codec.zookeeper import state as at
-from logwright.codec.zookeeper import tree as trees
 from logwright.codec.zookeeper.acl import AclTable
 from logwright.codec.zookeeper.acl_cache import LIST
+from logwright.codec.zookeeper.acl_lists import AclLists, raw_lists
 from logwright.codec.zookeeper.digest import VERSION
-from logwright.codec.zookeeper.encode import AclLists, Given, raw_lists
 from logwright.codec.zookeeper.expand import expand
+from logwright.codec.zookeeper.given import Given
 from logwright.codec.zookeeper.jute import STAT_PERSISTED
 from logwright.codec.zookeeper.node import NODE, OPEN_ACL
 from logwright.codec.zookeeper.sections import DIGEST as DIGEST_SECTION
@@ -30,6 +30,7 @@ from logwright.codec.zookeeper.sections import DIGEST_SIZE, Shape
 from logwright.codec.zookeeper.snapshot import CODEC as SNAPSHOT
 from logwright.codec.zookeeper.snapshot_tables import NODE_FRAME
 from logwright.codec.zookeeper.store import Store
+from logwright.codec.zookeeper.tree import stored
 
 CONFIG_SINCE = (3, 5)
 """The first version whose fresh tree has /zookeeper/config."""
@@ -175,14 +176,15 @@ class Loading(Store):
         for batch in batches:
             if not batch.num_rows:
                 continue
-            nodes = trees.stored(Given(pa.Table.from_batches([batch])), lists)
+            nodes = stored(Given(pa.Table.from_batches([batch])), lists)
             for number, content in zip(lists.ids[known:], lists.lists[known:], strict=True):
                 made._acls.add(number, content)
             known = len(lists.ids)
-            first = 0
-            for data, starts, paths, lengths in nodes.chunks(0, len(nodes)):
-                made._load(data, starts, paths, lengths, nodes.acls[first : first + len(starts)])
-                first += len(starts)
+            numbered, first = nodes.number("acl"), 0
+            for one in nodes.chunks(0, len(nodes)):
+                acl = numbered[first : first + len(one.starts)]
+                made._load(one.data, one.starts, one.paths, one.lengths, acl)
+                first += len(one.starts)
         return made
 
     # Parts of a snapshot

@@ -17,12 +17,12 @@ from logwright.codec.base import Bytes, Frames, Window
 from logwright.codec.columns import numbers
 from logwright.codec.table import Column
 from logwright.codec.zookeeper import state as at
-from logwright.codec.zookeeper import tree as trees
 from logwright.codec.zookeeper.acl import OPEN, flat
 from logwright.codec.zookeeper.acl_cache import entries
 from logwright.codec.zookeeper.columns import NODE_COLUMNS, TTLS, kinds_of
 from logwright.codec.zookeeper.jute import Int64s, binary
 from logwright.codec.zookeeper.node import FIXED, HEAD, LENGTH
+from logwright.codec.zookeeper.paths import ascending
 from logwright.codec.zookeeper.sections import Shape
 from logwright.codec.zookeeper.snapshot_rows import PORTION, Nodes, acl_arrays
 from logwright.codec.zookeeper.snapshot_tables import ACL_ROWS, NODE_FRAME, SESSION_ROWS
@@ -236,6 +236,6 @@ class Looking(Store):
                 np.ascontiguousarray(self._nodes[rows, at.N_PATH_SIZE]),
             )
             data, ends, _ = flat(paths)
-            if not trees.ascending(data, ends, -1):
+            if not ascending(data, ends, -1):
                 rows = rows[np.asarray(pc.sort_indices(paths)).astype(np.int64)]
         return rows

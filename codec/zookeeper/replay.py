@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from logwright.codec.base import Bytes, Frames, Window
 from logwright.codec.option import Options
-from logwright.codec.zookeeper import apply, pack, txnlog
+from logwright.codec.zookeeper import apply, records_again, txnlog, txnlog_encode
 from logwright.codec.zookeeper import state as at
 from logwright.codec.zookeeper.acl_cache import nameless
 from logwright.codec.zookeeper.bodies import DIGEST, DIGEST_VALUE, MEASURES, Bodies
@@ -101,7 +101,7 @@ class Tree(Loading, Looking):
         parts, done = [], 0
         while done < len(which):
             below = int(ends[done - 1]) if done else 0
-            stop = max(done + 1, int(np.searchsorted(ends, below + pack.PORTION, "right")))
+            stop = max(done + 1, int(np.searchsorted(ends, below + txnlog_encode.PORTION, "right")))
             some = slice(first + done, first + stop) if whole else which[done:stop]
             digests = self._apply(
                 window.data,
@@ -139,7 +139,10 @@ class Tree(Loading, Looking):
             return Applied()
         context = txnlog.CODEC.context("", Options(txnlog.OPTIONS))
         data = np.frombuffer(
-            b"".join(bytes(one) for one in pack.encode(pa.Table.from_batches([batch]), None, None, context)),
+            b"".join(
+                bytes(one)
+                for one in records_again.encode(pa.Table.from_batches([batch]), None, None, context)
+            ),
             np.uint8,
         )
         window = Window(data, 0, len(data))
