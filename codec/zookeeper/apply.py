@@ -69,6 +69,7 @@ from logwright.codec.zookeeper.state import (
     N_DATA,
     N_DATA_SIZE,
     N_DIGEST,
+    N_GHOST,
     N_MTIME,
     N_MZXID,
     N_NEXT,
@@ -86,6 +87,7 @@ from logwright.codec.zookeeper.state import (
     NEED_SESSIONS,
     NEED_TABLE,
     NO_ACL,
+    NO_ALIAS,
     NO_SLASH,
     NODE_FIELDS,
     NODEEXISTS,
@@ -131,6 +133,7 @@ from logwright.codec.zookeeper.state import (
     find,
     is_quota_node,
     last_slash,
+    lay,
     leave,
     list_of,
     no_acl,
@@ -140,6 +143,7 @@ from logwright.codec.zookeeper.state import (
     same,
     session_of,
     session_row,
+    supplant,
 )
 from logwright.codec.zookeeper.txns import (
     CHECK,
@@ -300,20 +304,8 @@ def create(
     buf: Bytes, kind: int, bodies: Int64s, body: int, client: int, zxid: int, time: int, t: Arrays
 ) -> int:
     """`DataTree.createNode`. Nothing is changed where it says that it needs something."""
-    state, arena, nodes, table, sessions, hashed, slots, forms, lists, acl_bytes, stat, notes = (
-        t.state,
-        t.arena,
-        t.nodes,
-        t.table,
-        t.sessions,
-        t.hashed,
-        t.slots,
-        t.forms,
-        t.lists,
-        t.acl_bytes,
-        t.stat,
-        t.notes,
-    )
+    state, arena, nodes, table, sessions, hashed = t.state, t.arena, t.nodes, t.table, t.sessions, t.hashed
+    slots, forms, lists, acl_bytes, stat, notes = t.slots, t.forms, t.lists, t.acl_bytes, t.stat, t.notes
     at = bodies[PATH_AT, body]
     size = bodies[PATH_LENGTH, body]
     owner = 0
@@ -358,7 +350,7 @@ def create(
         if state[MONOTONIC]:
             slot = convert(state, slots, lists, one)
     number = bodies[VALUE, body] if bodies[FIELDS, body] & NUMBER else -1
-    if size > 1:
+    if size > 1 or state[NO_ALIAS]:
         crc = crc32_raw(crc, buf, at + cut, at + size)
         existing = find(arena, nodes, table, crc, buf, at, size)
     else:
@@ -399,6 +391,7 @@ def create(
     nodes[row, N_CHILDREN] = 0
     nodes[row, N_NEXT] = -1
     nodes[row, N_ALIVE] = 1
+    nodes[row, N_GHOST] = 0
     nodes[row, N_BEGUN] = crc
     nodes[row, N_DIGEST] = -1
     state[ROWS] += 1
@@ -406,12 +399,11 @@ def create(
     nodes[parent, N_CHILDREN] += 1
     if existing >= 0:
         # It was left behind, and is no child of this parent.
-        leave(table, crc, existing, row)
-        bury(state, nodes, existing)
+        supplant(state, nodes, table, crc, existing, row)
     else:
         enter(state, table, crc, row)
     if state[DIGESTS] and counts(buf, at, at + size):
-        crc = crc32_raw(crc, arena, used + size, used + size + length)
+        crc = crc32_raw(ONES if size == 1 else crc, arena, used + size, used + size + length)
         nodes[row, N_BEGUN] = crc
         nodes[row, N_DIGEST] = digest_of(nodes, row, crc, stat)
         state[TOTAL] += nodes[row, N_DIGEST]
@@ -428,16 +420,8 @@ def create(
 @kernel("const u1[], i8, i8, i8, Arrays")
 def delete(buf: Bytes, at: int, size: int, zxid: int, t: Arrays) -> int:
     """`DataTree.deleteNode`."""
-    state, arena, nodes, table, slots, lists, stat, notes = (
-        t.state,
-        t.arena,
-        t.nodes,
-        t.table,
-        t.slots,
-        t.lists,
-        t.stat,
-        t.notes,
-    )
+    state, arena, nodes, table, sessions, hashed = t.state, t.arena, t.nodes, t.table, t.sessions, t.hashed
+    slots, lists, stat, notes = t.slots, t.lists, t.stat, t.notes
     if size == NULL:
         return die(state, IS_NULL, 0)
     cut = last_slash(buf, at, size)
@@ -446,7 +430,8 @@ def delete(buf: Bytes, at: int, size: int, zxid: int, t: Arrays) -> int:
     crc = crc32_raw(ONES, buf, at, at + cut)
     parent = find(arena, nodes, table, crc, buf, at, cut)
     crc = crc32_raw(crc, buf, at + cut, at + size)
-    row = find(arena, nodes, table, crc, buf, at, size) if size > 1 else -1
+    alias = parent if size == 1 and not state[NO_ALIAS] else -1
+    row = find(arena, nodes, table, crc, buf, at, size) if alias < 0 else alias
     if state[MONOTONIC]:
         if parent >= 0 and zxid > nodes[parent, N_PZXID]:
             nodes[parent, N_PZXID] = zxid
@@ -469,9 +454,16 @@ def delete(buf: Bytes, at: int, size: int, zxid: int, t: Arrays) -> int:
     for one in (row, parent):
         if no_acl(state, nodes, slots, one) != OPEN_ACL:
             return die(state, NO_ACL, no_acl(state, nodes, slots, one))
+    if alias >= 0:
+        # The root loses one of its two names, and counts no more; a change of it counts as ever.
+        state[NO_ALIAS] = 1
+        state[TOTAL] -= max(nodes[row, N_DIGEST], 0)
+        release(state, slots, lists, nodes[row, N_ACL])
+        return DONE
     if nodes[row, N_PARENT] == parent:
         nodes[parent, N_CHILDREN] -= 1
     leave(table, crc, row, -1)
+    lay(state, arena, nodes, sessions, hashed, row)
     bury(state, nodes, row)
     release(state, slots, lists, nodes[row, N_ACL])
     count_quota(buf, at, size, -1, -max(nodes[row, N_DATA_SIZE], 0), t)
@@ -484,20 +476,16 @@ def delete(buf: Bytes, at: int, size: int, zxid: int, t: Arrays) -> int:
 @kernel("const u1[], const i8[,], i8, i8, i8, i8, Arrays")
 def set_data(buf: Bytes, bodies: Int64s, body: int, crc: int, zxid: int, time: int, t: Arrays) -> int:
     """`DataTree.setData`. `crc` is that of the path (`hash_path`)."""
-    state, arena, nodes, table, slots, stat, notes = (
-        t.state,
-        t.arena,
-        t.nodes,
-        t.table,
-        t.slots,
-        t.stat,
-        t.notes,
-    )
+    state, arena, nodes, table, slots, stat = t.state, t.arena, t.nodes, t.table, t.slots, t.stat
+    notes = t.notes
     at = bodies[PATH_AT, body]
     size = bodies[PATH_LENGTH, body]
     if size == NULL:
         return die(state, IS_NULL, 0)
-    named = 0 if size == 1 and load_u8(buf, at) == SLASH else size
+    named = size
+    if size == 1 and load_u8(buf, at) == SLASH:
+        named = 1 if state[NO_ALIAS] else 0
+        crc = crc32_raw(ONES, buf, at, at + named)
     row = find(arena, nodes, table, crc, buf, at, named)
     if row < 0:
         note(state, notes, NONODE, at, size)
@@ -532,23 +520,13 @@ def set_data(buf: Bytes, bodies: Int64s, body: int, crc: int, zxid: int, time: i
 @kernel("const u1[], const i8[,], i8, Arrays")
 def set_acl(buf: Bytes, bodies: Int64s, body: int, t: Arrays) -> int:
     """`DataTree.setACL`."""
-    state, arena, nodes, table, slots, forms, lists, acl_bytes, stat, notes = (
-        t.state,
-        t.arena,
-        t.nodes,
-        t.table,
-        t.slots,
-        t.forms,
-        t.lists,
-        t.acl_bytes,
-        t.stat,
-        t.notes,
-    )
+    state, arena, nodes, table, slots, forms = t.state, t.arena, t.nodes, t.table, t.slots, t.forms
+    lists, acl_bytes, stat, notes = t.lists, t.acl_bytes, t.stat, t.notes
     at = bodies[PATH_AT, body]
     size = bodies[PATH_LENGTH, body]
     if size == NULL:
         return die(state, IS_NULL, 0)
-    named = 0 if size == 1 and load_u8(buf, at) == SLASH else size
+    named = 0 if size == 1 and load_u8(buf, at) == SLASH and not state[NO_ALIAS] else size
     crc = crc32_raw(ONES, buf, at, at + named)
     row = find(arena, nodes, table, crc, buf, at, named)
     if row < 0:
@@ -607,15 +585,8 @@ def apply(
     t: Arrays,
 ) -> int:
     """Apply transactions from `state[RECORD]` on, whose headers and bodies were measured; `ends` are those of their payloads."""
-    state, arena, nodes, table, sessions, hashed, notes = (
-        t.state,
-        t.arena,
-        t.nodes,
-        t.table,
-        t.sessions,
-        t.hashed,
-        t.notes,
-    )
+    state, arena, nodes, table, sessions, hashed = t.state, t.arena, t.nodes, t.table, t.sessions, t.hashed
+    notes = t.notes
     while state[RECORD] < len(heads):
         i = state[RECORD]
         zxid = heads[i, ZXID]
@@ -742,7 +713,7 @@ def delete_owned(session: int, zxid: int, t: Arrays) -> int:
     while sessions[session, Z_HEAD] >= 0:
         row = sessions[session, Z_HEAD]
         sessions[session, Z_HEAD] = nodes[row, N_NEXT]
-        if not nodes[row, N_ALIVE]:
+        if not nodes[row, N_ALIVE] and not nodes[row, N_GHOST]:
             continue
         noted = state[NOTES]
         why = delete(arena, nodes[row, N_PATH], nodes[row, N_PATH_SIZE], zxid, t)

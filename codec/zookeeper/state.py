@@ -27,12 +27,12 @@ from logwright.codec.zookeeper.node import LENGTH, OPEN_ACL, SLASH, STAT, Int32s
 (
     N_PATH, N_PATH_SIZE, N_DATA, N_DATA_SIZE, N_ROOM, N_MZXID, N_MTIME, N_VERSION,
     N_CZXID, N_PZXID, N_CTIME, N_CVERSION, N_AVERSION, N_OWNER, N_BEGUN, N_DIGEST,
-    N_ACL, N_PARENT, N_CHILDREN, N_NEXT, N_ALIVE,
-) = range(21)  # fmt: skip
+    N_ACL, N_PARENT, N_CHILDREN, N_NEXT, N_ALIVE, N_GHOST,
+) = range(22)  # fmt: skip
 """Of a node: where its path and data lie, their sizes (-1 for null data), the room that data has there; its stat; the CRC-32 register after
 path and data; its digest (-1: does not count); the slot of its ACL; the row of its parent (-1: none); how many children it has; the next
-node of its owner; 1 while it is there. In the order of the lines of the processor's caches: setData, most of what most logs have, needs
-the first one, and with digests the second."""
+node of its owner; 1 while it is there; 1 for one that is no more but its path is still among those of its owner. In the order of the lines
+of the processor's caches: setData, most of what most logs have, needs the first one, and with digests the second."""
 NODE_FIELDS = 24
 LINE = 8
 """Numbers of a cache line. A row is three."""
@@ -40,16 +40,17 @@ LINE = 8
 (
     USED, GARBAGE, ROWS, LIVE, FILLED, TOTAL, LAST, UPTO, RECORD, SUB, POSITION, SESSIONS, SLOTS, ACL_INDEX, DETAIL, DIGESTS, EXTENDED,
     NAMED_PATHS, LOOKUPS, QUOTAS, PENDING, NOTES, EVENT, EVENT_ROW, CODE, COUNTED, UNAPPLIED, ORPHAN, STRANGER, ANY_GONE, BY_PATH,
-    MONOTONIC,
-) = range(32)  # fmt: skip
+    MONOTONIC, NO_ALIAS, GHOSTS,
+) = range(34)  # fmt: skip
 """Of the tree: bytes of the arena that are used, and those of them for nothing; rows; nodes; entries of the table, deleted ones too; the
 sum of digests; the last zxid; the zxid to stop after; the record, the part of it and the byte to go on at (0: at its start); sessions; ACL
 slots, the number given last, and where the list is that is not known, or the number that a server dies of; whether digests are kept, what
 owners are, the paths in closeSession deleted, ACLs looked up; quotas, and whether their sums wait to be written; notes kept; what happened
 to a quota node, and to which; what a server dies of; all notes; transactions that could not be read; the first node that was loaded whose
 parent is not there, and the first with an owner that can't be (-1: none); whether an ACL slot is of none any more; whether a node is there
-if its path is, or if its parent has it, and whether what a transaction says of the parent is left where it is less."""
-STATE_FIELDS = 32
+if its path is, or if its parent has it, and whether what a transaction says of the parent is left where it is less; whether "/" is no name
+of the root any more; whether there are ghosts."""
+STATE_FIELDS = 34
 
 A_ID, A_REFS, A_GONE, A_LIST = range(4)
 """Of an ACL slot: its number, users, whether the table has it no more, and the list that it is."""
@@ -485,6 +486,7 @@ def load(
         nodes[row, N_CHILDREN] = 0
         nodes[row, N_NEXT] = -1
         nodes[row, N_ALIVE] = 1
+        nodes[row, N_GHOST] = 0
         nodes[row, N_BEGUN] = crc
         nodes[row, N_DIGEST] = -1
         state[ROWS] += 1
@@ -492,8 +494,7 @@ def load(
         use(slots, acls[i])
         if before >= 0:
             # The last one counts. The other had its name among its parent's children already.
-            leave(table, crc, before, row)
-            bury(state, nodes, before)
+            supplant(state, nodes, table, crc, before, row)
             if nodes[before, N_PARENT] == parent and parent >= 0:
                 nodes[parent, N_CHILDREN] -= 1
         else:
@@ -512,6 +513,39 @@ def load(
         own(state, nodes, sessions, hashed, row)
         previous = row
     return len(starts)
+
+
+@kernel("i8[], i8[,], i8[], i8, i8, i8")
+def supplant(state: Int64s, nodes: Int64s, table: Int64s, crc: int, before: int, row: int) -> None:
+    """Put a node in the place of one that nobody deleted: its path stays among those of its owner, to be deleted with the session."""
+    leave(table, crc, before, row)
+    bury(state, nodes, before)
+    owner = nodes[before, N_OWNER]
+    if owner != nodes[row, N_OWNER] and owner_kind(owner, state[EXTENDED]) == NORMAL:
+        nodes[before, N_GHOST] = 1
+        nodes[before, N_DATA_SIZE] = NULL
+        nodes[before, N_ROOM] = 0
+        state[GARBAGE] -= nodes[before, N_PATH_SIZE]
+        state[GHOSTS] = 1
+
+
+@kernel("i8[], const u1[], i8[,], const i8[,], const i8[], i8")
+def lay(state: Int64s, arena: Bytes, nodes: Int64s, sessions: Int64s, hashed: Int64s, row: int) -> None:
+    """A node is deleted: its path is not among those of its owner any more, however it came there."""
+    if not state[GHOSTS] or owner_kind(nodes[row, N_OWNER], state[EXTENDED]) != NORMAL:
+        return
+    session = session_row(sessions, hashed, nodes[row, N_OWNER])
+    one = sessions[session, Z_HEAD] if session >= 0 else -1
+    while one >= 0:
+        size = nodes[one, N_PATH_SIZE]
+        if (
+            nodes[one, N_GHOST]
+            and size == nodes[row, N_PATH_SIZE]
+            and same(arena, nodes[one, N_PATH], arena, nodes[row, N_PATH], size)
+        ):
+            nodes[one, N_GHOST] = 0
+            state[GARBAGE] += size
+        one = nodes[one, N_NEXT]
 
 
 @kernel("i8[], i8[,], i8")
@@ -626,7 +660,7 @@ def compact(nodes: Int64s, rows: int, arena: Bytes, out: Bytes) -> int:
     """Copy the paths and data of all nodes that are there one after the other, without what is for nothing between them; returns the end."""
     at = 0
     for row in range(rows):
-        if not nodes[row, N_ALIVE]:
+        if not nodes[row, N_ALIVE] and not nodes[row, N_GHOST]:
             nodes[row, N_PATH_SIZE] = 0
             nodes[row, N_ROOM] = 0
             continue

@@ -178,7 +178,7 @@ class Store:
         """Move the nodes that are there together, in their order."""
         s = self._s
         rows = int(s[at.ROWS])
-        alive = self._nodes[:rows, at.N_ALIVE] == 1
+        alive = (self._nodes[:rows, at.N_ALIVE] == 1) | (self._nodes[:rows, at.N_GHOST] == 1)
         place = np.where(alive, np.cumsum(alive) - 1, -1)
         kept = self._nodes[:rows][alive]
         # The last one stands for a parent that there is none of.
