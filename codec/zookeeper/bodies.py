@@ -216,6 +216,87 @@ def behind_parts(buf: Bytes, at: int, end: int, count: int) -> int:
 _AHEAD = 8
 
 
+@kernel("const u1[], i8, i8, const i8[], const i8[], i8, i8[,], i8[,], i8")
+def measure_one(
+    buf: Bytes,
+    at: int,
+    end: int,
+    recipes: Int64s,
+    sub_recipes: Int64s,
+    lowest: int,
+    out: Int64s,
+    scratch: Int64s,
+    i: int,
+) -> int:
+    """Read the payload `buf[at:end]` into column `i` of `out`; returns how many transactions are in it, if it is a multi."""
+    if end - at < TXN_HEADER:
+        measure_body(buf, 0, 0, at, end, out, i)
+        out[STATUS, i] = NO_HEADER
+        return 0
+    kind = load_i32be(buf, at + _TYPE)
+    at += TXN_HEADER
+    fields = 0
+    if lowest <= kind < lowest + len(recipes):
+        fields = recipes[kind - lowest]
+    total = 0
+    if fields == 0:
+        measure_body(buf, kind, 0, at, end, out, i)
+        out[STATUS, i] = UNSUPPORTED
+        return 0
+    if kind == CLOSE_SESSION:
+        # The body may be left out, and a digest may follow: see `txns`.
+        alone = end - at == _DIGEST_SIZE and load_i32be(buf, at) == DIGEST_VERSION
+        if alone or measure_body(buf, kind, fields, at, end, out, i) != SOUND:
+            measure_body(buf, kind, 0, at, end, out, i)
+        at = out[END, i]
+    elif fields & TXNS:
+        measure_body(buf, kind, 0, at, end, out, i)
+        out[FIELDS, i] = fields
+        out[STATUS, i] = SHORT
+        if end - at < 4:
+            return 0
+        count = load_i32be(buf, at)
+        out[LIST_AT, i] = at
+        out[LIST_COUNT, i] = max(count, NULL)
+        if count < NULL:
+            out[LIST_COUNT, i] = 0
+        at += 4
+        if count > (end - at) // _SUB_MIN:
+            return 0
+        plain = int(count >= 0)
+        for _ in range(count):
+            at = measure_sub(buf, at, end, lowest, sub_recipes, scratch, 0)
+            if at < 0:
+                break
+            plain &= scratch[PLAIN, 0]
+        if at < 0:
+            # A server looks into its parts only when it applies them, and has read the digest before.
+            at = behind_parts(buf, out[LIST_AT, i] + 4, end, count)
+            if at >= 0 and end - at >= _DIGEST_SIZE:
+                out[DIGEST, i] = load_i32be(buf, at)
+                out[DIGEST_VALUE, i] = load_i64be(buf, at + _TREE_DIGEST)
+            return 0
+        if not plain:
+            out[PLAIN, i] = 0
+        out[STATUS, i] = SOUND
+        total = max(count, 0)
+    else:
+        status = measure_body(buf, kind, fields, at, end, out, i)
+        if status != SOUND and kind == CREATE and status == SHORT:
+            status = measure_body(buf, kind, fields & ~NUMBER, at, end, out, i)
+        if status != SOUND:
+            return 0
+        at = out[END, i]
+    if end - at >= _DIGEST_SIZE:
+        out[DIGEST, i] = load_i32be(buf, at)
+        out[DIGEST_VALUE, i] = load_i64be(buf, at + _TREE_DIGEST)
+        at += _DIGEST_SIZE
+    if at < end:
+        out[PLAIN, i] = 0
+    out[END, i] = at
+    return total
+
+
 @kernel("const u1[], const i8[], const i8[], const i8[], const i8[], i8, i8[,], i8[,]")
 def measure_all(
     buf: Bytes,
@@ -235,72 +316,7 @@ def measure_all(
         prefetch(buf, starts[ahead])
         prefetch(buf, starts[ahead] + 64)
         prefetch(buf, ends[ahead] - 1)
-        at = starts[i]
-        end = ends[i]
-        if end - at < TXN_HEADER:
-            measure_body(buf, 0, 0, at, end, out, i)
-            out[STATUS, i] = NO_HEADER
-            continue
-        kind = load_i32be(buf, at + _TYPE)
-        at += TXN_HEADER
-        fields = 0
-        if lowest <= kind < lowest + len(recipes):
-            fields = recipes[kind - lowest]
-        if fields == 0:
-            measure_body(buf, kind, 0, at, end, out, i)
-            out[STATUS, i] = UNSUPPORTED
-            continue
-        if kind == CLOSE_SESSION:
-            # The body may be left out, and a digest may follow: see `txns`.
-            alone = end - at == _DIGEST_SIZE and load_i32be(buf, at) == DIGEST_VERSION
-            if alone or measure_body(buf, kind, fields, at, end, out, i) != SOUND:
-                measure_body(buf, kind, 0, at, end, out, i)
-            at = out[END, i]
-        elif fields & TXNS:
-            measure_body(buf, kind, 0, at, end, out, i)
-            out[FIELDS, i] = fields
-            out[STATUS, i] = SHORT
-            if end - at < 4:
-                continue
-            count = load_i32be(buf, at)
-            out[LIST_AT, i] = at
-            out[LIST_COUNT, i] = max(count, NULL)
-            if count < NULL:
-                out[LIST_COUNT, i] = 0
-            at += 4
-            if count > (end - at) // _SUB_MIN:
-                continue
-            plain = int(count >= 0)
-            for _ in range(count):
-                at = measure_sub(buf, at, end, lowest, sub_recipes, scratch, 0)
-                if at < 0:
-                    break
-                plain &= scratch[PLAIN, 0]
-            if at < 0:
-                # A server looks into its parts only when it applies them, and has read the digest before.
-                at = behind_parts(buf, out[LIST_AT, i] + 4, end, count)
-                if at >= 0 and end - at >= _DIGEST_SIZE:
-                    out[DIGEST, i] = load_i32be(buf, at)
-                    out[DIGEST_VALUE, i] = load_i64be(buf, at + _TREE_DIGEST)
-                continue
-            if not plain:
-                out[PLAIN, i] = 0
-            out[STATUS, i] = SOUND
-            total += max(count, 0)
-        else:
-            status = measure_body(buf, kind, fields, at, end, out, i)
-            if status != SOUND and kind == CREATE and status == SHORT:
-                status = measure_body(buf, kind, fields & ~NUMBER, at, end, out, i)
-            if status != SOUND:
-                continue
-            at = out[END, i]
-        if end - at >= _DIGEST_SIZE:
-            out[DIGEST, i] = load_i32be(buf, at)
-            out[DIGEST_VALUE, i] = load_i64be(buf, at + _TREE_DIGEST)
-            at += _DIGEST_SIZE
-        if at < end:
-            out[PLAIN, i] = 0
-        out[END, i] = at
+        total += measure_one(buf, starts[i], ends[i], recipes, sub_recipes, lowest, out, scratch, i)
     return total
 
 
@@ -427,7 +443,7 @@ class Bodies:
             return pa.nulls(len(self), kind)
         if name in ("path", "path_raw"):
             stored = self._bytes(PATH_AT, PATH_LENGTH)
-            text, wrong = self._text(stored)
+            text, wrong = _text(stored, plain=self._plain)
             if name == "path":
                 return text
             return pa.nulls(len(self), kind) if wrong is None else _where(stored, wrong)
@@ -467,46 +483,19 @@ class Bodies:
             self.found[length],
         )
 
-    def _text(self, stored: pa.Array) -> tuple[pa.Array, npt.NDArray[np.bool_] | None]:
-        """As `java_strings`; where all comes again, all text is known to be UTF-8."""
-        if self.found[PLAIN].all():
-            return stored.view(pa.string()), None
-        return java_strings(stored)
+    @cached_property
+    def _plain(self) -> bool:
+        return bool(self.found[PLAIN].all())
 
     def acl(self) -> tuple[pa.Array, pa.Array]:
-        """The lists as Java reads their strings, and as they are where these are not UTF-8."""
-        counts = self.found[ACL_COUNT]
-        some = np.maximum(counts, 0)
-        total = int(some.sum())
-        perms = np.empty(total, np.int64)
-        starts, lengths = np.empty(2 * total, np.int64), np.empty(2 * total, np.int64)
-        acl_entries(self.buf, self.found[ACL_AT], some, perms, starts, lengths)
-        stored = [
-            binary(self.buf, np.ascontiguousarray(starts[k::2]), np.ascontiguousarray(lengths[k::2]))
-            for k in range(2)
-        ]
-        texts = [self._text(one) for one in stored]
-        number = numbers(pa.int32(), perms)
-        made = _list(ACL_TYPE, counts, [number, *(text for text, _ in texts)])
-        wrong = np.zeros(total, np.bool_)
-        for _, one in texts:
-            if one is not None:
-                wrong |= one
-        if not wrong.any():
-            return made, pa.nulls(len(self), ACL_RAW_TYPE)
-        raw = _list(ACL_RAW_TYPE, counts, [number, *stored])
-        before = np.concatenate(([0], np.cumsum(wrong)))
-        ends = np.concatenate(([0], np.cumsum(some)))
-        return made, _where(raw, before[ends[1:]] > before[ends[:-1]])
+        """As `acls_of`."""
+        return acls_of(self.buf, self.found[ACL_AT], self.found[ACL_COUNT], plain=self._plain)
 
     def paths(self) -> pa.Array:
         """The paths that a closeSession deletes."""
         has = self.found[FIELDS] & PATHS != 0
         counts = np.where(has, self.found[LIST_COUNT], NULL)
-        some = np.maximum(counts, 0)
-        starts, lengths = np.empty(int(some.sum()), np.int64), np.empty(int(some.sum()), np.int64)
-        string_entries(self.buf, self.found[LIST_AT], some, starts, lengths)
-        return list_of(self._text(binary(self.buf, starts, lengths))[0], counts)
+        return paths_of(self.buf, self.found[LIST_AT], counts, plain=self._plain)
 
     def txns(self, subs: Bodies) -> pa.Array:
         """The transactions of multis, nested; `subs` are all of them."""
@@ -516,6 +505,45 @@ class Bodies:
         counts = np.where(has, self.found[LIST_COUNT], NULL)
         children = [subs.column(one.name, one.type) for one in TXN_TYPE]
         return _list(TXNS_TYPE, counts, children)
+
+
+def _text(stored: pa.Array, *, plain: bool) -> tuple[pa.Array, npt.NDArray[np.bool_] | None]:
+    """As `java_strings`; `plain` text is known to be UTF-8."""
+    return (stored.view(pa.string()), None) if plain else java_strings(stored)
+
+
+def acls_of(buf: Bytes, at: Int64s, counts: Int64s, *, plain: bool) -> tuple[pa.Array, pa.Array]:
+    """The lists that start at `at`, of so many entries (-1 for null): as Java reads their strings, and as they are where these are
+    not UTF-8."""
+    some = np.maximum(counts, 0)
+    total = int(some.sum())
+    perms = np.empty(total, np.int64)
+    starts, lengths = np.empty(2 * total, np.int64), np.empty(2 * total, np.int64)
+    acl_entries(buf, at, some, perms, starts, lengths)
+    stored = [
+        binary(buf, np.ascontiguousarray(starts[k::2]), np.ascontiguousarray(lengths[k::2])) for k in range(2)
+    ]
+    texts = [_text(one, plain=plain) for one in stored]
+    number = numbers(pa.int32(), perms)
+    made = _list(ACL_TYPE, counts, [number, *(text for text, _ in texts)])
+    wrong = np.zeros(total, np.bool_)
+    for _, one in texts:
+        if one is not None:
+            wrong |= one
+    if not wrong.any():
+        return made, constant(ACL_RAW_TYPE, None, len(at))
+    raw = _list(ACL_RAW_TYPE, counts, [number, *stored])
+    before = np.concatenate(([0], np.cumsum(wrong)))
+    ends = np.concatenate(([0], np.cumsum(some)))
+    return made, _where(raw, before[ends[1:]] > before[ends[:-1]])
+
+
+def paths_of(buf: Bytes, at: Int64s, counts: Int64s, *, plain: bool) -> pa.Array:
+    """The lists of paths that start at `at`, of so many (-1 for null), as Java reads them."""
+    some = np.maximum(counts, 0)
+    starts, lengths = np.empty(int(some.sum()), np.int64), np.empty(int(some.sum()), np.int64)
+    string_entries(buf, at, some, starts, lengths)
+    return list_of(_text(binary(buf, starts, lengths), plain=plain)[0], counts)
 
 
 def type_names(types: Int64s) -> pa.Array:

@@ -35,6 +35,7 @@ from logwright.codec.zookeeper.bodies import (
 )
 from logwright.codec.zookeeper.explain import log_of
 from logwright.codec.zookeeper.jute import MAX_BUFFER, Int64s, slices
+from logwright.codec.zookeeper.portion import rows_at_once
 from logwright.codec.zookeeper.records import (
     BODY,
     FILE_HEADER_FRAME,
@@ -393,7 +394,8 @@ class TxnLog:
             stop = max(at + 1, int(np.searchsorted(sizes, below + PORTION, "right")))
             part = frames.pick(slice(at, stop))
             if table == "rows":
-                yield Rows(window, part, context).decoded(columns)
+                batch = rows_at_once(window, part, columns, context)
+                yield Rows(window, part, context).decoded(columns) if batch is None else Decoded(batch)
             elif table == "records":
                 yield Decoded(_records_batch(window, part, columns))
             else:
