@@ -169,7 +169,8 @@ def peer(data: Path, scratch: Path, rounds: int) -> Seconds:
     scratch.mkdir(exist_ok=True)
     run = subprocess.run(
         [
-            *(java.command("java"), "-Xmx3g", "-XX:+UseSerialGC", "-cp", _JVM.classpath()),
+            *(java.command("java"), "-Xmx3g", "-XX:+UseSerialGC", "-Dzookeeper.forceSync=no"),
+            *("-cp", _JVM.classpath()),
             *("logwright.bench.zookeeper.Bench", str(data), str(scratch), str(rounds)),
         ],
         capture_output=True,

@@ -7,7 +7,7 @@ logs. `rows.Rows`, which measures first, makes the same of any others, and says 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -83,6 +83,8 @@ _FIELDS = np.array(
     np.int64,
 )
 """By type the fields of its bodies, and what their number is."""
+_DATED = 2 * max(_NUMBER_BITS.values())
+"""Set of transactions that say when they were made."""
 _SIMPLE = PATH | DATA | NUMBER | _ALL_NUMBERS
 """Bodies with these alone are read without being measured."""
 _LISTS, _LIST_BITS = 6, ACLS | PATHS | EPHEMERAL | TTL
@@ -223,6 +225,8 @@ def read_portion(
             copy(data, data_at, buf, data_start, data_length)
             data_at += data_length
         data_ends[i + 1] = data_at
+        if times[i] != -1:
+            fields |= _DATED
         has[i] = fields
         common &= fields
         some |= fields
@@ -274,19 +278,14 @@ class _Portion:
             out.resize(size, refcheck=False)
         self.stored = dict(zip(("path", "data"), zip(ends, kept, strict=True), strict=True))
 
-    def _null(self, bit: int) -> npt.NDArray[np.bool_] | None:
-        return None if self.common & bit else self.has & bit == 0
-
     def column(self, name: str, kind: int, context: TxnLogContext) -> pa.Array:
-        of = ROWS[name].type
+        of = _TYPES[name]
         if name in ("zxid", "session_id", "cxid"):
-            return numbers(of, getattr(self, name))
+            return self._made(of, getattr(self, name))
         if name == "time_ms":
-            return numbers(of, self.time)
-        if name == "time":
-            return numbers(of, self.time, self.time == -1)
+            return self._made(of, self.time)
         if name == "position":
-            return numbers(of, self.frames.start + self.window.offset)
+            return self._made(of, self.frames.start + self.window.offset)
         if name == "file":
             return constant(of, context.file, self.count)
         if name == "type":
@@ -295,29 +294,40 @@ class _Portion:
             return constant(of, TYPE_NAMES[kind], self.count)
         bit = _BIT_OF.get(name, 0)
         if not self.some & bit:
-            return constant(of, None, self.count)
-        if name in self.stored:
-            return self._stored(name, of, bit)
+            return _nulls(name, self.count)
         if name == "acl":
             return acls_of(self.window.data, self.more[_ACL_AT], self.more[_ACL_COUNT], plain=True)[0]
         if name == "paths_to_delete":
             counts = np.where(self.has & PATHS != 0, self.more[_LIST_COUNT], NULL)
             return paths_of(self.window.data, self.more[_LIST_AT], counts, plain=True)
-        null = self._null(bit)
+        null = None if self.common & bit else self.has & bit == 0
+        if name in self.stored:
+            return self._made(of, *self.stored[name], null=null)
         if name == "ephemeral":
             return numbers(of, self.more[_FLAG] != 0, null)
-        if name == "ttl":
-            return numbers(of, self.more[_TTL], null)
-        return numbers(of, self.values if null is None else np.where(null, 0, self.values), null)
+        values = {"ttl": self.more[_TTL], "time": self.time}.get(name, self.values)
+        return self._made(of, values if null is None else np.where(null, 0, values), null=null)
 
-    def _stored(self, name: str, of: pa.DataType, bit: int) -> pa.Array:
-        ends, data = self.stored[name]
-        null = self._null(bit)
+    def _made(
+        self, of: pa.DataType, *values: npt.NDArray[Any], null: npt.NDArray[np.bool_] | None = None
+    ) -> pa.Array:
         bits = None if null is None else pa.py_buffer(np.packbits(~null, bitorder="little"))
-        return pa.Array.from_buffers(of, self.count, [bits, pa.py_buffer(ends), pa.py_buffer(data)])
+        return pa.Array.from_buffers(of, self.count, [bits, *map(pa.py_buffer, values)])
+
+
+_TYPES = {one.name: one.type for one in ROWS.columns}
+_none: dict[str, pa.Array] = {}
+
+
+def _nulls(name: str, rows: int) -> pa.Array:
+    """A column without values: a slice of one kept for the purpose. By name: to hash a nested type takes longer."""
+    kept = _none.get(name)
+    if kept is None or len(kept) < rows:
+        kept = _none[name] = pa.nulls(1 << max(10, (rows - 1).bit_length()), _TYPES[name])
+    return kept.slice(0, rows)
 
 
 _STORED = (("path", PATH), ("data", DATA))
 _BIT_OF: dict[str, int] = {
-    **dict(_STORED), "acl": ACLS, "ephemeral": EPHEMERAL, "ttl": TTL, "paths_to_delete": PATHS, **_NUMBER_BITS,
+    **dict(_STORED), "acl": ACLS, "ephemeral": EPHEMERAL, "ttl": TTL, "paths_to_delete": PATHS, "time": _DATED, **_NUMBER_BITS,
 }  # fmt: skip

@@ -1,18 +1,27 @@
 package logwright.bench.zookeeper;
 
 import com.sun.management.OperatingSystemMXBean;
+import java.io.BufferedOutputStream;
 import java.io.File;
+import java.io.FileOutputStream;
 import java.io.IOException;
+import java.io.PrintStream;
 import java.lang.management.ManagementFactory;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.List;
+import java.util.Scanner;
 import java.util.concurrent.ConcurrentHashMap;
 import org.apache.zookeeper.server.DataTree;
+import org.apache.zookeeper.server.Request;
+import org.apache.zookeeper.server.SnapshotFormatter;
 import org.apache.zookeeper.server.persistence.FileSnap;
 import org.apache.zookeeper.server.persistence.FileTxnLog;
 import org.apache.zookeeper.server.persistence.FileTxnSnapLog;
 import org.apache.zookeeper.server.persistence.TxnLog;
+import org.apache.zookeeper.server.persistence.TxnLogToolkit;
 
 /**
  * How fast ZooKeeper's own classes are: {@code Bench <dataDir> <scratch> <rounds>}, where dataDir has a snapshot and a log in version-2.
@@ -47,6 +56,14 @@ public final class Bench {
         add(out, "restore", seconds(rounds, () -> restored(data)));
         DataTree tree = loaded(files);
         add(out, "serialize", seconds(rounds, () -> written(tree, scratch)));
+        List<Request> requests = requests(files);
+        add(out, "append", seconds(rounds, () -> appended(requests, scratch)));
+        requests.clear();
+        String snapshot = only(files, "snapshot.");
+        String log = only(files, "log.");
+        int few = Math.min(rounds, 3);
+        add(out, "formatter", seconds(few, () -> printed(() -> new SnapshotFormatter().run(snapshot, false, false))));
+        add(out, "toolkit", seconds(few, () -> printed(() -> dumped(log))));
         System.out.println(out.append("}"));
         System.exit(0);
     }
@@ -79,6 +96,57 @@ public final class Bench {
             } while (found.next());
         }
         return count;
+    }
+
+    /** What a server would append. */
+    private static List<Request> requests(File files) throws IOException {
+        List<Request> found = new ArrayList<>();
+        try (TxnLog.TxnIterator all = new FileTxnLog(files).read(1)) {
+            do {
+                found.add(new Request(all.getHeader(), all.getTxn(), all.getDigest()));
+            } while (all.next());
+        }
+        return found;
+    }
+
+    /** A log written; nothing waits for the disk. */
+    private static long appended(List<Request> requests, File scratch) throws IOException {
+        for (File old : scratch.listFiles((folder, name) -> name.startsWith("log."))) {
+            Files.delete(old.toPath());
+        }
+        FileTxnLog log = new FileTxnLog(scratch);
+        for (Request request : requests) {
+            log.append(request);
+        }
+        log.commit();
+        log.close();
+        return requests.size();
+    }
+
+    private interface Tool {
+        void run() throws Exception;
+    }
+
+    /** What a tool prints goes nowhere, through such a buffer as the JVM gives its output. */
+    private static long printed(Tool tool) throws Exception {
+        PrintStream before = System.out;
+        try (PrintStream nowhere = new PrintStream(new BufferedOutputStream(new FileOutputStream("/dev/null"), 8192))) {
+            System.setOut(nowhere);
+            tool.run();
+        } finally {
+            System.setOut(before);
+        }
+        return 1;
+    }
+
+    private static void dumped(String log) throws Exception {
+        try (TxnLogToolkit tool = new TxnLogToolkit(false, false, log, true)) {
+            tool.dump(new Scanner(""));
+        }
+    }
+
+    private static String only(File files, String prefix) {
+        return files.listFiles((folder, name) -> name.startsWith(prefix))[0].getPath();
     }
 
     private static DataTree loaded(File files) throws IOException {
