@@ -7,7 +7,7 @@ says what the rows say.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from logwright.codec.base import Bytes, Chunk, Frames, Window
 from logwright.codec.fault import UsageError
-from logwright.codec.intrinsics import copy, store_32be, store_64be
+from logwright.codec.intrinsics import copy, load_u8, store_32be, store_64be
 from logwright.codec.java import java_string
 from logwright.codec.kernel import kernel
 from logwright.codec.option import Options
@@ -38,6 +38,7 @@ from logwright.codec.zookeeper.txns import (
     EPHEMERAL,
     FILE_HEADER,
     HEADER_SIZE,
+    HIGHEST,
     LENGTH,
     LOWEST,
     MULTI,
@@ -73,6 +74,17 @@ _NO_DIGEST = 0
 DIGEST_SIZE = TXN_DIGEST.head_size
 _KINDS = {name: kind for kind, name in TYPE_NAMES.items()}
 _UNKNOWN = LOWEST - 1
+_NAMES = (
+    np.frombuffer("".join(_KINDS).encode(), np.uint8),
+    np.cumsum([0, *map(len, _KINDS)], dtype=np.int32),
+    np.array(list(_KINDS.values()), np.int64),
+)
+"""The names of types one after the other, where they end, and the types."""
+_NUMBER_FIELD = np.array(
+    [NUMBERS.index(NUMBER_OF[kind]) if kind in NUMBER_OF else -1 for kind in range(LOWEST, HIGHEST + 1)],
+    np.int8,
+)
+"""By type the place in `NUMBERS` of what its number is; -1 where it has none."""
 
 
 # Kernels
@@ -188,6 +200,38 @@ def put_records(
         store_64be(out, starts[i], adler32(out, at, end))
 
 
+@kernel("const u1[], const i4[], const u1[], const u1[], const i4[], const i8[], i8, i8[]")
+def find_kinds(
+    data: Bytes,
+    ends: Int32s,
+    valid: Bytes,
+    names: Bytes,
+    name_ends: Int32s,
+    known: Int64s,
+    unknown: int,
+    out: Int64s,
+) -> None:
+    """The types that have the names `data[ends[i] : ends[i + 1]]`; `unknown` for others."""
+    last = 0
+    for i in range(len(out)):
+        out[i] = unknown
+        if not valid[i]:
+            continue
+        start = ends[i]
+        length = ends[i + 1] - start
+        # Mostly it is that of the row before.
+        for k in range(len(known)):
+            one = (last + k) % len(known)
+            if name_ends[one + 1] - name_ends[one] == length:
+                same = 0
+                while same < length and load_u8(data, start + same) == load_u8(names, name_ends[one] + same):
+                    same += 1
+                if same == length:
+                    out[i] = known[one]
+                    last = one
+                    break
+
+
 # Columns as kernels take them
 
 
@@ -222,11 +266,15 @@ def _bytes(buffer: pa.Buffer | None) -> Bytes:
 def _valid(array: pa.Array) -> Bytes:
     if not array.null_count:
         return np.ones(len(array), np.uint8)
+    if array.null_count == len(array):
+        return np.zeros(len(array), np.uint8)
     return np.asarray(array.is_valid()).astype(np.uint8)
 
 
 def _list_ends(array: pa.Array) -> tuple[Int32s, pa.Array]:
     """Where lists end in their values, which are those of lists that are not null, one after the other."""
+    if array.null_count == len(array):
+        return np.zeros(len(array) + 1, np.int32), pa.nulls(0, array.type.value_type)
     lengths = np.asarray(array.value_lengths().fill_null(0), np.int64)
     return _ends(lengths).astype(np.int32), array.flatten()
 
@@ -244,6 +292,8 @@ class _Columns:
         if not self.has(name):
             return pa.nulls(self.count, kind)
         array = self.rows.column(self.rows.schema.get_field_index(name))
+        if array.type == kind:
+            return array
         try:
             return array.cast(kind)
         except (pa.ArrowException, ValueError) as error:
@@ -257,17 +307,33 @@ class _Columns:
         return stored_strings(self.get(name, pa.string()))
 
     def number(self, name: str, default: int) -> Int64s:
-        kind = ROWS[name].type if name in ROWS.names(detail=True) else pa.int64()
-        return np.asarray(self.get(name, kind).cast(pa.int64()).fill_null(default), np.int64)
+        return _numbers(self.get(name, _TYPES.get(name, pa.int64())), default)
+
+
+_TYPES = {one.name: one.type for one in ROWS.columns}
+
+
+def _numbers(array: pa.Array, default: int) -> Int64s:
+    """Integers, with another for null."""
+    if array.null_count == len(array):
+        return np.full(len(array), default, np.int64)
+    if array.null_count:
+        array = array.fill_null(default)
+    return np.asarray(array).astype(np.int64, copy=False)
+
+
+def _of(values: Int64s, heads: Int64s) -> Int64s:
+    """Those of some rows, in order."""
+    return values if len(heads) == len(values) else values[heads]
 
 
 def _kinds(columns: _Columns, in_multi: npt.NDArray[np.bool_]) -> Int64s:
     """The types of rows as numbers. Raises `UsageError` for one that is not written so, or not there."""
     if not columns.has("type"):
         raise UsageError(f"{NAME} needs a column 'type'", advice=f"It is one of: {', '.join(_KINDS)}")
-    encoded = columns.get("type", pa.string()).dictionary_encode()
-    known = np.array([_KINDS.get(name, _UNKNOWN) for name in encoded.dictionary.to_pylist()] + [_UNKNOWN])
-    kinds: Int64s = known[np.asarray(encoded.indices.fill_null(len(known) - 1), np.int64)]
+    given = _Strings.of(columns.get("type", pa.string()))
+    kinds = np.empty(columns.count, np.int64)
+    find_kinds(given.data, given.ends, given.valid, *_NAMES, _UNKNOWN, kinds)
     place = np.maximum(kinds, LOWEST) - LOWEST
     bad = (kinds == _UNKNOWN) | (np.where(in_multi, SUB_RECIPE_ARRAY[place], RECIPE_ARRAY[place]) == 0)
     if bad.any():
@@ -287,6 +353,8 @@ def _acl(columns: _Columns) -> pa.Array:
     if not columns.has("acl"):
         return pa.nulls(columns.count, ACL_RAW_TYPE)
     given = columns.rows.column(columns.rows.schema.get_field_index("acl"))
+    if given.type == ACL_TYPE and given.null_count == len(given):
+        return pa.nulls(columns.count, ACL_RAW_TYPE)
     try:
         lists = given.cast(ACL_TYPE)
     except (pa.ArrowException, ValueError) as error:
@@ -342,14 +410,19 @@ class _Bodies:
         self.acl_valid = _valid(lists)
         self.perms = np.asarray(entries.field(0).cast(pa.int64()).fill_null(0), np.int64)
         self.scheme, self.id = (_Strings.of(entries.field(k)) for k in (1, 2))
-        self.flags = np.asarray(columns.get("ephemeral", pa.bool_()).fill_null(False)).astype(np.int64)
-        self.values = np.zeros(columns.count, np.int64)
-        for name in NUMBERS:
-            # Of a create without it: as it was up to 3.3.
-            default = -1 if name == "parent_cversion" else 0
-            mine = np.isin(kinds, [kind for kind, number in NUMBER_OF.items() if number == name])
+        flags = columns.get("ephemeral", pa.bool_())
+        none = np.zeros(columns.count, np.int64)
+        self.flags = none
+        if flags.null_count < len(flags):
+            self.flags = np.asarray(flags.fill_null(False)).astype(np.int64)
+        self.values = none
+        which = _NUMBER_FIELD[kinds - LOWEST]
+        for place, name in enumerate(NUMBERS):
+            mine = which == place
             if mine.any():
-                self.values = np.where(mine, columns.number(name, default), self.values)
+                # Of a create without it: as it was up to 3.3.
+                values = columns.number(name, -1 if name == "parent_cversion" else 0)
+                self.values = values if mine.all() else np.where(mine, values, self.values)
         self.ttls = columns.number("ttl", 0)
         paths = columns.get("paths_to_delete", pa.list_(pa.string()))
         self.list_ends, strings = _list_ends(paths)
@@ -359,18 +432,28 @@ class _Bodies:
     @property
     def sizes(self) -> Int64s:
         fields = self.fields
-        acl = _sums(4 + self.scheme.sizes + self.id.sizes, self.acl_ends) * self.acl_valid + 4
-        paths = _sums(self.paths.sizes, self.list_ends) * self.list_valid + 4
-        out: Int64s = (
-            (fields & PATH != 0) * self.path.sizes
-            + (fields & DATA != 0) * self.data.sizes
-            + (fields & ACLS != 0) * acl
-            + (fields & EPHEMERAL != 0) * 1
-            + (fields & NUMBER != 0) * 4
-            + (fields & TTL != 0) * 8
-            + (fields & PATHS != 0) * paths
+        out: Int64s = np.zeros(len(fields), np.int64)
+        some, common = (
+            (int(one.reduce(fields)) for one in (np.bitwise_or, np.bitwise_and)) if len(fields) else (0, 0)
         )
+        for bit, size in self._parts:
+            if some & bit:
+                each = size()
+                out += each if common & bit else (fields & bit != 0) * each
         return out
+
+    @property
+    def _parts(self) -> tuple[tuple[int, Callable[[], Int64s | int]], ...]:
+        """By field the bytes that it takes in each body."""
+        return (
+            (PATH, lambda: self.path.sizes),
+            (DATA, lambda: self.data.sizes),
+            (ACLS, lambda: _sums(4 + self.scheme.sizes + self.id.sizes, self.acl_ends) * self.acl_valid + 4),
+            (EPHEMERAL, lambda: 1),
+            (NUMBER, lambda: 4),
+            (TTL, lambda: 8),
+            (PATHS, lambda: _sums(self.paths.sizes, self.list_ends) * self.list_valid + 4),
+        )
 
     def put(self, at: Int64s, out: Bytes) -> None:
         put_bodies(
@@ -473,18 +556,21 @@ def records_of(
         raise UsageError(f"{NAME}: a transaction is larger than {MOST} bytes, which nobody reads")
     out = np.empty(int(starts[-1]), np.uint8)
     at = starts[:-1] + BODY + TXN_HEADER
-    _put_some(bodies, heads[~exploded], at[~exploded], out)
+    if exploded.any() or count < columns.count:
+        _put_some(bodies, heads[~exploded], at[~exploded], out)
+    else:
+        bodies.put(at, out)
     for one in multis:
         put_multis(one.lows, one.highs, one.kinds, one.subs, one.ends, at[one.which], out)
     now = time.time_ns() // 1_000_000
     top = np.where(exploded, MULTI, kinds[heads])
-    zxids = columns.number("zxid", 0)[heads] if columns.has("zxid") else np.arange(zxid, zxid + count)
+    zxids = _of(columns.number("zxid", 0), heads) if columns.has("zxid") else np.arange(zxid, zxid + count)
     put_records(
         starts,
-        columns.number("session_id", 0)[heads],
-        columns.number("cxid", 0)[heads],
+        _of(columns.number("session_id", 0), heads),
+        _of(columns.number("cxid", 0), heads),
         zxids,
-        _times(columns, now)[heads],
+        _of(_times(columns, now), heads),
         top,
         versions,
         values,
@@ -555,8 +641,10 @@ def _digests(columns: _Columns, heads: Int64s) -> tuple[Int64s, Int64s]:
         none = np.zeros(len(heads), np.int64)
         return none, none
     value = columns.get("tree_digest", pa.int64())
-    versions = np.where(_valid(value), columns.number("digest_version", DIGEST_VERSION), _NO_DIGEST)
-    return versions[heads], np.asarray(value.fill_null(0), np.int64)[heads]
+    versions = columns.number("digest_version", DIGEST_VERSION)
+    if value.null_count:
+        versions = np.where(_valid(value), versions, _NO_DIGEST)
+    return _of(versions, heads), _of(_numbers(value, 0), heads)
 
 
 def _times(columns: _Columns, now: int) -> Int64s:
@@ -567,9 +655,11 @@ def _times(columns: _Columns, now: int) -> Int64s:
         array = columns.rows.column(columns.rows.schema.get_field_index("time"))
         if not pa.types.is_integer(array.type):
             array = columns.get("time", ROWS["time"].type)
-        given = np.asarray(array.cast(pa.int64()).fill_null(-1), np.int64)
+        given = _numbers(array.cast(pa.int64()), -1)
     raw = columns.get("time_ms", pa.int64())
-    return np.where(_valid(raw) == 1, np.asarray(raw.fill_null(0), np.int64), given)
+    if raw.null_count == len(raw):
+        return given
+    return np.where(_valid(raw) == 1, _numbers(raw, 0), given)
 
 
 # A file
@@ -639,6 +729,7 @@ class _Rows:
                 f"{NAME}: null in column 'zxid'", advice="Leave the column out to have zxids assigned"
             )
         self._row_size = max(rows.nbytes // max(count, 1), 1)
+        self._pieces = np.cumsum([one.num_rows for one in rows.to_batches()] or [0])
 
     @property
     def count(self) -> int:
@@ -648,7 +739,11 @@ class _Rows:
         """Transactions in runs of bounded size."""
         step = max(PORTION // self._row_size, 1)
         while first < last:
-            stop = int(np.searchsorted(self.cuts, self.cuts[first] + step, "right")) - 1
+            row = int(self.cuts[first])
+            piece = int(self._pieces[np.searchsorted(self._pieces, row, "right")])
+            # Rows that are in one piece need not be copied.
+            until = min(row + step, piece) if piece - row >= step // 8 else row + step
+            stop = int(np.searchsorted(self.cuts, until, "right")) - 1
             stop = min(max(stop, first + 1), last)
             yield first, stop
             first = stop

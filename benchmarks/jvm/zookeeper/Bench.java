@@ -27,7 +27,8 @@ import org.apache.zookeeper.server.persistence.TxnLogToolkit;
  * How fast ZooKeeper's own classes are: {@code Bench <dataDir> <scratch> <rounds>}, where dataDir has a snapshot and a log in version-2.
  *
  * <p>Prints one JSON object: seconds of processor time by task, garbage collection included, the median of some rounds after one that
- * warms up. With no rounds the tree is restored once, as it is when a server starts, and the time is that of all of the process.
+ * warms up; and with ".wall" behind the name those that passed. With no rounds the tree is restored once, as it is when a server
+ * starts, and the time is that of all of the process.
  */
 public final class Bench {
     private interface Task {
@@ -51,19 +52,19 @@ public final class Bench {
             System.out.println(out.append("}"));
             System.exit(0);
         }
-        add(out, "log", seconds(rounds, () -> iterated(files)));
-        add(out, "deserialize", seconds(rounds, () -> loaded(files).getNodeCount()));
-        add(out, "restore", seconds(rounds, () -> restored(data)));
+        measure(out, "log", rounds, () -> iterated(files));
+        measure(out, "deserialize", rounds, () -> loaded(files).getNodeCount());
+        measure(out, "restore", rounds, () -> restored(data));
         DataTree tree = loaded(files);
-        add(out, "serialize", seconds(rounds, () -> written(tree, scratch)));
+        measure(out, "serialize", rounds, () -> written(tree, scratch));
         List<Request> requests = requests(files);
-        add(out, "append", seconds(rounds, () -> appended(requests, scratch)));
+        measure(out, "append", rounds, () -> appended(requests, scratch));
         requests.clear();
         String snapshot = only(files, "snapshot.");
         String log = only(files, "log.");
         int few = Math.min(rounds, 3);
-        add(out, "formatter", seconds(few, () -> printed(() -> new SnapshotFormatter().run(snapshot, false, false))));
-        add(out, "toolkit", seconds(few, () -> printed(() -> dumped(log))));
+        measure(out, "formatter", few, () -> printed(() -> new SnapshotFormatter().run(snapshot, false, false)));
+        measure(out, "toolkit", few, () -> printed(() -> dumped(log)));
         System.out.println(out.append("}"));
         System.exit(0);
     }
@@ -72,18 +73,23 @@ public final class Bench {
         out.append(out.length() > 1 ? ", " : "").append('"').append(name).append("\": ").append(seconds);
     }
 
-    private static double seconds(int rounds, Task task) throws Exception {
+    private static void measure(StringBuilder out, String name, int rounds, Task task) throws Exception {
         double[] taken = new double[rounds];
+        double[] waited = new double[rounds];
         for (int round = -1; round < rounds; round++) {
             System.gc();
             long started = CLOCK.getProcessCpuTime();
+            long since = System.nanoTime();
             sink += task.run();
             if (round >= 0) {
                 taken[round] = (CLOCK.getProcessCpuTime() - started) / 1e9;
+                waited[round] = (System.nanoTime() - since) / 1e9;
             }
         }
         Arrays.sort(taken);
-        return taken[rounds / 2];
+        Arrays.sort(waited);
+        add(out, name, taken[rounds / 2]);
+        add(out, name + ".wall", waited[rounds / 2]);
     }
 
     /** Each transaction read, its checksum compared, decoded: as a server does it. */
