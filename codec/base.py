@@ -2,6 +2,9 @@
 
 Both are pure: bytes and values in, bytes and values out. They never see a path, a file handle or Spark: readers and writers do, and
 know no byte layout.
+
+A codec says what it is: `class KafkaLog(Codec, Recodes, EditsFile)`. What has one answer for most formats is answered here, and what a
+format has to say itself is without a body: `make types` names what is missing.
 """
 
 from __future__ import annotations
@@ -15,8 +18,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from logwright.codec.describe import Struct, Type
-from logwright.codec.explain import Focus, Node
+from logwright.codec import address
+from logwright.codec.describe import Struct
+from logwright.codec.explain import Focus, Node, stretch
 from logwright.codec.fault import Fault
 from logwright.codec.option import Option, Options
 from logwright.codec.table import Table
@@ -96,20 +100,39 @@ class Decoded:
     faults: list[tuple[int, Fault]] = field(default_factory=list)
 
 
+@dataclass(frozen=True)
+class Forgotten:
+    """What a row may say that is not written where rows alone are given: a column, unless it has one of the values `nothing`.
+
+    `what` follows on the number of rows ("belong to transactions"). With an `advice` it is refused, unless a view was chosen.
+    """
+
+    column: str
+    nothing: tuple[Any, ...]
+    what: str
+    advice: str = ""
+
+
 class Codec(Protocol):
     """One file format."""
 
     name: str
     title: str
     structures: tuple[Struct, ...]
+    """What it is made of, for those who look at the bytes and change them by name: the first is that of a frame."""
+    described: tuple[Struct, ...] = ()
+    """The same for the format's page in the docs, where its first structure is the file, not one of its frames."""
     tables: Mapping[str, Table]
-    """"rows", "frames" and "file"."""
-    options: tuple[Option, ...]
+    """"rows", "frames" and "file"; a frames table has the columns `position`, `size` and `codec.table.RAW`, a file table those of
+    `codec.table.extent` and `codec.table.ending`."""
+    options: tuple[Option, ...] = ()
     """What decoding and encoding a file of its own takes."""
-    whole: bool
+    whole: bool = False
     """True for small files that are one frame: they are always read as a single window."""
-    ordered: str | None
+    ordered: str | None = None
     """The column by which frames are in order in a sound file, known from their headers (`frame_bounds`); None: there is none."""
+    forgets: tuple[Forgotten, ...] = ()
+    """What is lost where only rows are given to be written."""
 
     def recognise(self, name: str, head: bytes) -> Match:
         """From the file's name (without folders) and its first bytes (up to 4096)."""
@@ -122,7 +145,7 @@ class Codec(Protocol):
         some windows ahead of decoding, in another thread: what the ones carry on and what the other does are different things.
         One hint is given to all codecs: `directory`, the name of the folder that the file lies in ("" when not known).
         """
-        ...
+        return None
 
     def scan(self, window: Window, at: int, context: Any, *, check: bool = True) -> Frames:
         """Find frames from `window.data[at]` on; with `check` their checksums too."""
@@ -138,14 +161,16 @@ class Codec(Protocol):
         self, head: Window, size: int, frames: int, tail: bytes, zeros: int, context: Any
     ) -> pa.RecordBatch:
         """The one row of the file table, all columns. `tail` is what no frame covers at the end, then `zeros` zero bytes."""
-        ...
+        row = {"size": size, "frames": frames, "trailing": tail, "trailing_zeros": zeros}
+        table = self.tables["file"]
+        return pa.RecordBatch.from_pylist([row], schema=table.schema(table.names(detail=True)))
 
     def frame_bounds(self, frames: Frames, column: str) -> tuple[Any, Any]:
         """Arrays of the smallest and largest value that a column can have in each frame; None where not known.
 
         Times as integers, as they are in Arrow. Rows with null match no comparison, so they need no place in the bounds.
         """
-        ...
+        return None, None
 
     def resync(self, window: Window, at: int, context: Any) -> tuple[int, int]:
         """The next place at or after `at` where a frame truly starts: (place, 0); (place, need) when so many bytes are
@@ -161,6 +186,24 @@ class Codec(Protocol):
     ) -> Iterator[Chunk]:
         """The bytes of a file. From rows alone with upstream's defaults; with the other tables exactly as it was."""
         ...
+
+    def explain(self, window: Window, context: Any, focus: Focus, *, frame: bool) -> Sequence[Node]:
+        """All of the window, as nodes side by side: it is a `frame` just as a scan found it, or a stretch that is none (damage, or
+        what no frame covers). Never raises, whatever the bytes. Here: the first structure, again and again."""
+        return stretch(self.structures[0] if self.structures else None, window, focus, one=frame)
+
+    def field_names(self) -> Sequence[str]:
+        """The names of all fields that a path of `edit` may end in, and of what they lie in."""
+        return address.names(self.structures)
+
+    def edit(self, frame: bytes, path: address.Path, change: address.Change, *, reseal: bool) -> bytes:
+        """A frame with one field changed by its name, to wrong values too. `path`: ("records", 3, "key"), see `codec.address`.
+        `change` gets the bytes of the field and what it holds, and gives others of any length. `reseal`: lengths and checksums around
+        it are made right again. Here: a frame is the first structure.
+
+        Raises `UsageError` for a field that there is not, or that can't be found in these bytes.
+        """
+        return address.of_codec(self.name, self.structures, frame, path, change, reseal=reseal)
 
 
 @runtime_checkable
@@ -189,59 +232,6 @@ class Prepares(Protocol):
         `read(offset, length)` gives so many bytes, or fewer at the end of the file; zeros where the disk can't read.
         """
         ...
-
-
-@runtime_checkable
-class Addresses(Protocol):
-    """What a codec may offer besides: to change one field of a frame by its name, wrong values too."""
-
-    def field_names(self) -> Sequence[str]:
-        """The names of all fields that a path may end in, and of what they lie in."""
-        ...
-
-    def edit(
-        self, frame: bytes, path: Sequence[str | int], change: Callable[[bytes, Type], bytes], *, reseal: bool
-    ) -> bytes:
-        """The frame with one field changed. `path`: ("records", 3, "key"), see `codec.address`. `change` gets the bytes of the field
-        and what it holds, and gives others of any length. `reseal`: lengths and checksums around it are made right again.
-
-        Raises `UsageError` for a field that there is not, or that can't be found in these bytes.
-        """
-        ...
-
-
-@runtime_checkable
-class Explains(Protocol):
-    """What a codec may offer besides: to say what lies in a stretch of a file, where that is more than its first structure, or that
-    one after the other."""
-
-    described: Sequence[Struct]
-    """The structures that this is made of, for the format's page in the docs."""
-
-    def explain(self, window: Window, context: Any, focus: Focus, *, frame: bool) -> Sequence[Node]:
-        """All of the window, as nodes side by side: it is a `frame` just as a scan found it, or a stretch that is none (damage, or
-        what no frame covers). Never raises, whatever the bytes."""
-        ...
-
-
-@dataclass(frozen=True)
-class Forgotten:
-    """What a row may say that is not written where rows alone are given: a column, unless it has one of the values `nothing`.
-
-    `what` follows on the number of rows ("belong to transactions"). With an `advice` it is refused, unless a view was chosen.
-    """
-
-    column: str
-    nothing: tuple[Any, ...]
-    what: str
-    advice: str = ""
-
-
-@runtime_checkable
-class Forgets(Protocol):
-    """What a codec may offer besides: to say what is lost where only rows are given to be written."""
-
-    forgets: Sequence[Forgotten]
 
 
 @runtime_checkable

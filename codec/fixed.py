@@ -14,12 +14,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from logwright.codec import address, explain
-from logwright.codec.base import Bytes, Chunk, Decoded, Frames, Match, Window
+from logwright.codec.base import Bytes, Chunk, Codec, Decoded, Frames, Match, Window
 from logwright.codec.describe import Struct, dtype_of
 from logwright.codec.explain import Focus, Node
 from logwright.codec.fault import Fault, Kind, Severity, UsageError
-from logwright.codec.option import Option, Options
+from logwright.codec.option import Options
 from logwright.codec.table import RAW, Column, Table, ending, extent
 from logwright.codec.whole import exactly, kept
 
@@ -63,7 +62,7 @@ class FixedContext:
     last: bool | None = None
 
 
-class FixedCodec:
+class FixedCodec(Codec):
     """A codec of fixed-width entries.
 
     `relative` maps columns to the field that is the column less the number in the file's name. `wrong(entries, base)` finds
@@ -72,7 +71,6 @@ class FixedCodec:
     """
 
     whole = True
-    ordered: str | None = None
 
     def __init__(
         self,
@@ -91,26 +89,16 @@ class FixedCodec:
         self.name, self.title, self.pattern, self.columns = name, title, pattern, columns
         self.wrong, self.system, self.relative = wrong, system, dict(relative or {})
         self.version, self.allocated = version, allocated
-        self.structures: tuple[Struct, ...] = (entry,)
-        self.described = self.structures
-        self.options: tuple[Option, ...] = ()
+        self.structures = (entry,)
         self.dtype = dtype_of(entry)
-        self.tables: Mapping[str, Table] = {
+        self.tables = {
             "rows": Table("rows", columns, "One row an entry."),
             "frames": FRAMES,
             "file": FILE,
         }
 
-    def field_names(self) -> Sequence[str]:
-        return address.names(self.structures)
-
-    def edit(self, frame: bytes, path: address.Path, change: address.Change, *, reseal: bool) -> bytes:
-        """See `codec.base.Addresses`."""
-        return address.of_codec(self.name, self.structures, frame, path, change, reseal=reseal)
-
     def explain(self, window: Window, context: FixedContext, focus: Focus, *, frame: bool) -> Sequence[Node]:
-        """See `codec.base.Explains`."""
-        nodes = explain.stretch(self.structures[0], window, focus, one=frame)
+        nodes = list(super().explain(window, context, focus, frame=frame))
         fields = {field: column for column, field in self.relative.items()}
         for node in (child for one in nodes for child in one.children):
             if node.name in fields and node.value is not None and not node.broken:
@@ -234,9 +222,6 @@ class FixedCodec:
             "trailing_zeros": zeros,
         }
         return pa.RecordBatch.from_pylist([row], schema=FILE.schema())
-
-    def frame_bounds(self, frames: Frames, column: str) -> tuple[Any, Any]:
-        return None, None
 
     def resync(self, window: Window, at: int, context: FixedContext) -> tuple[int, int]:
         """The next entry: one that is bad says nothing about others."""

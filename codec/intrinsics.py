@@ -311,13 +311,13 @@ def _powers() -> npt.NDArray[np.int64]:
     return np.array(powers, np.int64)
 
 
-def _slicing() -> npt.NDArray[np.int64]:
-    """Row k: what a byte contributes when k more bytes follow it."""
+def slicing(polynomial: int, count: int) -> npt.NDArray[np.int64]:
+    """Of a reflected CRC of 32 bits, rows of 256 values. Row k: what a byte contributes when k more bytes follow it."""
     row = np.arange(256, dtype=np.int64)
     for _ in range(8):
-        row = (row >> 1) ^ (row & 1) * _POLYNOMIAL
+        row = (row >> 1) ^ (row & 1) * polynomial
     rows = [row]
-    for _ in range(7):
+    for _ in range(count - 1):
         rows.append((rows[-1] >> 8) ^ rows[0][rows[-1] & 0xFF])
     return np.concatenate(rows)
 
@@ -334,7 +334,7 @@ def _shifting(zeros: int) -> npt.NDArray[np.int64]:
 
 
 _POWERS = _powers()
-_SLICES = _slicing()
+_SLICES = slicing(_POLYNOMIAL, 8)
 # Three streams side by side keep the CRC instruction busy, which takes three cycles but can start in each. Two sizes: the
 # larger the streams, the fewer the combinations, the longer the rest.
 _LONG, _SHORT = 1024, 128

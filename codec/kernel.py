@@ -17,10 +17,10 @@ kernel, of all kernels and intrinsics that it calls, and of the constants those 
 of a description and a changed mode compile anew, an edit elsewhere does not, and no source file is needed: the same works
 from a zip. numba's own cache notices neither edited callees nor the mode. Without a writable place nothing is kept.
 
-Rules for a kernel: arguments are C-contiguous arrays and scalars; integers are int64 throughout (numba makes floats of int64
-mixed with uint64; NumPy scalars are narrow, and warn where compiled code wraps: read a byte with `load_u8`); a global is a
-number, a tuple, an array, a kernel or an intrinsic; a result is a scalar or a tuple of scalars. Nothing is allocated: what a
-kernel fills, it is given.
+Rules for a kernel: arguments are C-contiguous arrays, scalars and named tuples of these; integers are int64 throughout
+(numba makes floats of int64 mixed with uint64; NumPy scalars are narrow, and warn where compiled code wraps: read a byte
+with `load_u8`); a global is a number, a tuple, an array, a kernel or an intrinsic; a result is a scalar or a tuple of
+scalars. Nothing is allocated: what a kernel fills, it is given.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ import threading
 import time
 import types as python_types
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Generic, ParamSpec, TypeVar, overload
+from typing import Any, Generic, ParamSpec, TypeVar, get_type_hints, overload
 
 import numpy as np
 
@@ -138,7 +138,7 @@ class Kernel(Generic[P, R]):
         if run is None:
             if _local.interpreting:
                 return self._python(*args, **kwargs)
-            nbytes = sum(getattr(value, "nbytes", 0) for value in args)
+            nbytes = _nbytes(args)
             if self._interprets(nbytes):
                 self._seen += nbytes
                 return self._interpret(*args, **kwargs)
@@ -214,7 +214,7 @@ class Kernel(Generic[P, R]):
             if place is not None and digest is not None:
                 made._cache = _disk_cache(place, self.name, digest, options)
             if self.signature is not None:
-                made.compile(_numba_signature(self.signature))
+                made.compile(_numba_signature(self.signature, self.py_func.__globals__))
                 # Other types would be compiled one by one: a missing conversion is an error instead.
                 made.disable_compile()
                 for form in made.overloads.values():
@@ -252,7 +252,9 @@ def kernel(argument: Any, /, *, python: Callable[..., Any] | None = None, brief:
     """Make a kernel, `@kernel` or `@kernel("const u1[], i8, i8")`.
 
     The signature has the arguments' types: `i8 i4 i2 i1 u8 u4 u2 u1 f8 b1` (b1 is a bool), `T[]` for a C-contiguous array of
-    one dimension, `T[,]` of two, `const T[]` for one that is only read (which takes writable ones as well). With a signature
+    one dimension, `T[,]` of two, `const T[]` for one that is only read (which takes writable ones as well), and the name of a class of
+    named tuples in the kernel's module, each field of which is annotated so: `Annotated[..., "i8[]"]`. What is in a named tuple is not
+    converted: it has to be of just these types. With a signature
     there is one compiled form, made ahead by `logwright warmup`, and arguments are converted to it. Without, there is one for
     each combination of types that is met, read-only arrays apart from writable ones.
 
@@ -308,10 +310,23 @@ def intrinsic(emit: Callable[..., Any]) -> Callable[[Callable[P, R]], Intrinsic[
 # Signatures
 
 
-def _numba_signature(text: str) -> tuple[Any, ...]:
+def _nbytes(args: Iterable[object]) -> int:
+    """Of all arrays, those in tuples too."""
+    return sum(_nbytes(one) if isinstance(one, tuple) else getattr(one, "nbytes", 0) for one in args)
+
+
+def _numba_signature(
+    text: str, names: Mapping[str, Any] = python_types.MappingProxyType({})
+) -> tuple[Any, ...]:
+    """The types of a signature. `names`: where the classes of named tuples are found."""
     from numba.core import types
 
+    named_tuple: Any = types.NamedTuple
+
     def one(word: str) -> Any:
+        if word in names:
+            fields = get_type_hints(names[word], include_extras=True).values()
+            return named_tuple([one(field.__metadata__[0]) for field in fields], names[word])
         base, bracket, dimensions = word.removeprefix("const ").partition("[")
         scalar = getattr(types, base.strip())
         if not bracket:

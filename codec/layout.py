@@ -1,6 +1,7 @@
 """What a layout is, and what it may offer besides: a directory understood, read through views, written by builders, checked.
 
-Pure, as codecs are (`codec.base`): it sees a `Listing`, and gives pieces of bytes with names.
+Pure, as codecs are (`codec.base`): it sees a `Listing`, and gives pieces of bytes with names. It says what it is: `class
+LevelDB(Layout, Combines, Predicts, Checks, Repairs, Edits)`.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
@@ -211,9 +213,19 @@ class Layout(Protocol):
     views: Mapping[str, View]
     """Named views; "rows", "frames", "file" and "files" exist for all."""
     default_view: str
-    options: tuple[Option, ...]
-    read_options: tuple[Option, ...]
+    options: tuple[Option, ...] = ()
+    read_options: tuple[Option, ...] = ()
     """The ones that reading takes; `options` are for writing."""
+    within: str | None = None
+    """The name that its directory always has, where people name the one above, since that is what the system is told."""
+    alone: Mapping[str, Sequence[str]] = MappingProxyType({})
+    """Views of a single file, as if it were alone in its directory: their names, by the codec of the file."""
+    nouns: tuple[str, str] = ("row", "file")
+    """What the system calls a row, and a primary file: ("record", "segment")."""
+    advice: tuple[str, ...] = ()
+    """Sentences for whoever has a damaged directory: what could be done with the system's own means."""
+
+    # Reading
 
     def recognise(self, listing: Listing) -> Match: ...
 
@@ -223,17 +235,35 @@ class Layout(Protocol):
         """What is to be read for a view, in order. Groups only where the layout combines them (`Combines`)."""
         ...
 
+    def facts(self, listing: Listing, plan: Plan) -> Mapping[str, Any]:
+        """What the headers in its files tell, for `inspect`, in the system's words, as `Plan.facts`; the headers of all primary
+        files are read for it, nothing is decoded."""
+        return {}
+
+    def discards(self, name: str) -> bool:
+        """Whether a directory of that name is one that the system is about to delete: nobody misses anything in it."""
+        return False
+
+    # Writing
+
+    takes: Sequence[Column] = ()
+    """Further columns that rows to be written may have, besides those of the default view."""
+    inner_staging: str = ".logwright"
+    """The name of a sub-directory, ignored by the system, where files to be added to an existing directory are made."""
+
+    def above(self, options: Options) -> Mapping[str, bytes]:
+        """Small files that are not in its directory, but in the one above: what these options of writing ask for, by name. What is
+        there already is never changed."""
+        return {}
+
     def locks(self) -> Sequence[str]:
         """The files on which the running system holds an operating-system lock, relative to the directory (`../.lock`)."""
-        ...
+        return ()
 
     def staging(self, name: str, token: str) -> str:
         """The name of a sibling of the directory `name` where a new one is made: one that the system, started at any
-        moment, ignores or removes. `token` is 32 hexadecimal digits."""
-        ...
-
-    inner_staging: str
-    """The name of a sub-directory, ignored by the system, where files to be added to an existing directory are made."""
+        moment, ignores or removes. `token` is 32 hexadecimal digits. Here: for a system that looks at no sibling."""
+        return f".{name}.{token}"
 
     def order(self, names: Iterable[str]) -> Sequence[str]:
         """The order in which new or replaced files are put in place, so that the system, started in between, sees whole
@@ -309,43 +339,19 @@ class Combines(Protocol):
 
 
 @runtime_checkable
-class Enfolds(Protocol):
-    """What a layout may offer besides: to be meant where people name the directory above it, since that is what the system is told."""
-
-    within: str
-    """The name that its directory always has."""
-
-
-@runtime_checkable
-class Takes(Protocol):
-    """What a layout may offer besides: to be written from rows of more than its default view."""
-
-    takes: Sequence[Column]
-    """The further columns that they have."""
-
-
-@runtime_checkable
 class Spans(Protocol):
     """What a layout may offer besides: files of the same thing in further directories, which only its user knows of."""
 
     apart: Sequence[str]
-    """Read options that name such a directory. Its files are listed in a folder of that name: `dataLogDir/log.1`."""
+    """Options, of reading and of writing, that name such a directory. Its files are listed in a folder of that name:
+    `dataLogDir/log.1`; a builder that is given the option makes them under such names."""
+    guard: str
+    """The name of a file in the directory itself with which the system refuses to start, where files lie apart."""
+    together: str
+    """What has to be known before the system is started on a result all of whose files lie together, where they did not."""
 
-
-@runtime_checkable
-class TakesFiles(Protocol):
-    """What a layout may offer besides: views of a single file, as if it were alone in its directory."""
-
-    alone: Mapping[str, Sequence[str]]
-    """By the codec of the file the names of these views."""
-
-
-@runtime_checkable
-class TellsFacts(Protocol):
-    """What a layout may offer besides: facts that the headers in its files tell, for `inspect`."""
-
-    def facts(self, listing: Listing, plan: Plan) -> Mapping[str, Any]:
-        """In the system's words, as `Plan.facts`; the headers of all primary files are read for it, nothing is decoded."""
+    def listed(self, name: str) -> str:
+        """The name under which a file is listed where files lie apart."""
         ...
 
 
@@ -378,22 +384,6 @@ class Checks(Protocol):
     ) -> Checker:
         """`clean`: whether the last stop counts as a clean one; None: the system's own marker says. `deep`: what is in the frames is
         looked at too, and not only their headers."""
-        ...
-
-
-@runtime_checkable
-class Advises(Protocol):
-    """What a layout may offer besides: words for people."""
-
-    nouns: tuple[str, str]
-    """What the system calls a row, and a primary file: ("record", "segment")."""
-
-    def advice(self, plan: Plan) -> Sequence[str]:
-        """Sentences for whoever has a damaged directory: what could be done with the system's own means."""
-        ...
-
-    def discards(self, name: str) -> bool:
-        """Whether a directory of that name is one that the system is about to delete: nobody misses anything in it."""
         ...
 
 

@@ -94,7 +94,9 @@ class Mending(Protocol):
 class Repairs(Protocol):
     """What a layout may offer besides: to mend a directory, and to make its derived files anew."""
 
-    repair_options: tuple[Option, ...]
+    preferred: Strategy = Strategy.SALVAGE
+    """How, where nobody says."""
+    repair_options: tuple[Option, ...] = ()
     rebuilds: Sequence[str]
     """What `rebuild` can make anew, in the system's words."""
 
@@ -108,13 +110,6 @@ class Repairs(Protocol):
     def rebuild(self, listing: Listing, plan: Plan, what: Sequence[str], options: Options) -> Mending:
         """Make derived files anew from the primary ones. Raises `DamageError` where a primary is damaged."""
         ...
-
-
-@runtime_checkable
-class Prefers(Protocol):
-    """What a layout may offer besides: to be mended otherwise than by SALVAGE where nobody says how."""
-
-    preferred: Strategy
 
 
 class Change(Protocol):
@@ -148,7 +143,10 @@ class Change(Protocol):
 class EditsFile(Protocol):
     """What a codec may offer besides: to take rows out of a file, or values out of rows, and leave all else as it is."""
 
-    edit_options: tuple[Option, ...]
+    @property
+    def edit_options(self) -> tuple[Option, ...]:
+        """What it takes besides the codec's own."""
+        return ()
 
     def edit_file(
         self, listing: Listing, file: PlannedFile, change: Change, options: Options
@@ -162,8 +160,8 @@ class EditsFile(Protocol):
 class Edits(Protocol):
     """What a layout may offer besides: as `EditsFile`, of a directory."""
 
-    edit_options: tuple[Option, ...]
-    recodes: Sequence[str]
+    edit_options: tuple[Option, ...] = ()
+    recodes: Sequence[str] = ()
     """The options by which frames are written in another way, and keep all else that they say (`Change.every`)."""
 
     def edit(self, listing: Listing, plan: Plan, change: Change, options: Options) -> Mending:

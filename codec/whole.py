@@ -7,18 +7,17 @@ as the rows: other line ends, say, are legal and come back.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from logwright.codec import address, explain
-from logwright.codec.base import Chunk, Decoded, Frames, Match, Window
+from logwright.codec import explain
+from logwright.codec.base import Chunk, Codec, Decoded, Frames, Match, Window
 from logwright.codec.describe import DescriptionError, Struct
 from logwright.codec.explain import Focus, Node
 from logwright.codec.fault import Fault, Kind, UsageError
-from logwright.codec.option import Option, Options
 from logwright.codec.table import Column, Table
 
 FRAMES = Table(
@@ -50,7 +49,7 @@ class ParseError(DescriptionError):
         self.kind, self.system = kind, system
 
 
-class WholeCodec:
+class WholeCodec(Codec):
     """A codec of a small file: `parse` gives its rows, or raises `ParseError`; `form` is its mirror.
 
     Both have a table with all columns. `form` raises `DescriptionError` for rows that make no file. `text` describes the words of
@@ -58,7 +57,6 @@ class WholeCodec:
     """
 
     whole = True
-    ordered: str | None = None
 
     def __init__(
         self,
@@ -76,29 +74,17 @@ class WholeCodec:
         self.name, self.title, self.pattern, self.columns = name, title, pattern, columns
         self.parse, self.form, self.system, self.structures = parse, form, system, structures
         self.described = structures if text is None else (text,)
-        self.options: tuple[Option, ...] = ()
-        self.tables: Mapping[str, Table] = {
+        self.tables = {
             "rows": Table("rows", columns, "One row an entry."),
             "frames": FRAMES,
             "file": FILE,
         }
 
-    def field_names(self) -> Sequence[str]:
-        return address.names(self.structures)
-
-    def edit(self, frame: bytes, path: address.Path, change: address.Change, *, reseal: bool) -> bytes:
-        """See `codec.base.Addresses`."""
-        return address.of_codec(self.name, self.structures, frame, path, change, reseal=reseal)
-
     def explain(self, window: Window, context: None, focus: Focus, *, frame: bool) -> Sequence[Node]:
-        """See `codec.base.Explains`."""
         return explain.stretch(self.described[0], window, focus, one=True)
 
     def recognise(self, name: str, head: bytes) -> Match:
         return Match.NAME if self.pattern.fullmatch(name) else Match.NO
-
-    def context(self, name: str, options: Options, **hints: Any) -> None:
-        return None
 
     def scan(self, window: Window, at: int, context: None, *, check: bool = True) -> Frames:
         data = window.data.tobytes()
@@ -130,15 +116,6 @@ class WholeCodec:
             found = pa.Table.from_pylist([row], schema=FRAMES.schema(FRAMES.names(detail=True)))
         for batch in found.select(list(columns)).cast(self.tables[table].schema(columns)).to_batches():
             yield Decoded(batch)
-
-    def describe_file(
-        self, head: Window, size: int, frames: int, tail: bytes, zeros: int, context: None
-    ) -> pa.RecordBatch:
-        row = {"size": size, "frames": frames, "trailing": tail, "trailing_zeros": zeros}
-        return pa.RecordBatch.from_pylist([row], schema=FILE.schema())
-
-    def frame_bounds(self, frames: Frames, column: str) -> tuple[Any, Any]:
-        return None, None
 
     def resync(self, window: Window, at: int, context: None) -> tuple[int, int]:
         return -1, 0

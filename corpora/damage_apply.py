@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from logwright.codec import address
-from logwright.codec.base import Addresses, Codec
+from logwright.codec.base import Codec
 from logwright.codec.describe import Bytes, DescriptionError, Repeated, Struct, Type, structures
 from logwright.codec.fault import Severity, UsageError
 from logwright.codec.layout import Role
@@ -241,8 +241,6 @@ class Surgeon:
         self, operation: Operation, name: str, image: Image, start: int, stop: int
     ) -> dict[str, Any]:
         codec = self.known(name).codec
-        if not isinstance(codec, Addresses):
-            raise UsageError(f"{codec.name} has no fields that can be named", advice="Name bytes instead")
         more = operation["zeros"] or 0
         if stop - start + more > IN_MEMORY:
             raise UsageError(
@@ -284,7 +282,6 @@ _TOKEN = re.compile(r"(\w+)|\[(-?\d+)\]")
 def _path(operation: Operation, codec: Codec) -> list[str | int]:
     """From the words of an operation to a path: `record=0,field=key` to `records`, 0, `key`. A field of the frame itself may be
     named with what lies in it all the same."""
-    assert isinstance(codec, Addresses)
     known = list(codec.field_names())
     if not known:
         raise UsageError(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from logwright.codec.base import Addresses
 from logwright.codec.describe import Flags, Int
 from logwright.codec.fault import UsageError
 from logwright.corpora.damage_apply import Surgeon
@@ -101,7 +100,7 @@ def _of_frames(surgeon: Surgeon, rng: Rng, name: str, word: str) -> Mapping[str,
     if word == "reorder":
         return {"frames": [frame, frame + 1]} if frame + 1 < len(frames) else None
     codec = surgeon.known(name).codec
-    if not isinstance(codec, Addresses) or not codec.structures:
+    if not codec.structures:
         return None
     fields = [
         one for one in codec.structures[0].fields if isinstance(one.type, Int | Flags) and not one.checksum

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from logwright.codec import registry
-from logwright.codec.base import Codec, Explains, Window
-from logwright.codec.explain import SKIPPED, Focus, Node, stretch
+from logwright.codec.base import Codec, Window
+from logwright.codec.explain import SKIPPED, Focus, Node
 from logwright.codec.option import Options
 from logwright.readers.difference import row_of
 from logwright.readers.explain import LONGEST, address, spell
@@ -136,11 +136,7 @@ class Opened:
         """What lies there."""
         data = patched(self.source, start, min(stop - start, LONGEST))[0]
         window = Window(data, start, self.source.size)
-        if isinstance(self.codec, Explains):
-            nodes = self.codec.explain(window, self.context, focus, frame=frame)
-        else:
-            first = self.codec.structures[0] if self.codec.structures else None
-            nodes = stretch(first, window, focus, one=frame)
+        nodes = self.codec.explain(window, self.context, focus, frame=frame)
         return Explained(nodes, _Space(data.tobytes(), start))
 
     def focus(self, at: tuple[int, ...] = (), row: int | None = None, items: int = _ITEMS) -> Focus:

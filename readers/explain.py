@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from logwright.codec import registry
-from logwright.codec.base import Codec, Explains, Frames, Window
-from logwright.codec.explain import UNEXPLAINED, Explainer, Focus, Node, stretch
+from logwright.codec.base import Codec, Frames, Window
+from logwright.codec.explain import UNEXPLAINED, Explainer, Focus, Node
 from logwright.codec.fault import Fault, NotFoundError, UnreadableError, UnsupportedError, UsageError
 from logwright.codec.layout import Part, Role
 from logwright.codec.option import parse_int
@@ -345,11 +345,8 @@ class _Opened:
         focus = Focus(at, piece.row, wish.items, self._limit)
         if piece.unread:
             piece.nodes = Explainer(piece.data, piece.start, focus).rest(0, len(data), piece.unread)
-        elif isinstance(self.codec, Explains):
-            piece.nodes = self.codec.explain(window, self._context, focus, frame=piece.frame)
         else:
-            first = self.codec.structures[0] if self.codec.structures else None
-            piece.nodes = stretch(first, window, focus, one=piece.frame)
+            piece.nodes = self.codec.explain(window, self._context, focus, frame=piece.frame)
         if piece.frame and not unreadable:
             piece.findings += tuple(self._decoded(window))
         return unreadable

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from logwright.codec import registry
 from logwright.codec.fault import Fault, UnreadableError
-from logwright.codec.layout import Entry, Listing, TellsFacts
+from logwright.codec.layout import Entry, Listing
 from logwright.readers.listing import Directory
 from logwright.readers.resolve import DirectoryTarget, FileTarget, Target
 from logwright.readers.source import Source
@@ -38,7 +38,7 @@ def _directory(target: DirectoryTarget) -> dict[str, Any]:
     layout, heard = target.layout, _Listening(target.directory)
     # Made once more, to hear what could not be read for it.
     plan = layout.plan(heard, target.layout_options)
-    told = layout.facts(heard, plan) if isinstance(layout, TellsFacts) else {}
+    told = layout.facts(heard, plan)
     return {
         "path": target.path,
         "kind": "directory",

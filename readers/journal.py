@@ -12,10 +12,20 @@ as it is.
      "sizes": {"final name": bytes, ...},                  of the new files
      "fingerprint": {"name": bytes, ...},                  the directory's files before
      "removes": ["name", ...],                             to be removed before the renames; may be absent
+     "folders": {"folder": "/its/directory"},              where files called "folder/name" lie; may be absent
+     "guard": "name",                                      see below; may be absent
      "transaction": {"app": "...", "version": 7}}          what the writer calls this append, see below; may be absent
 
 A name may be among both: the old file goes before the first rename, the new one comes in its turn. So a repair takes away what was
 derived from a damaged file before it puts another file in its place.
+
+Files may lie in further directories, those of one commit in several of them: their names here begin with a folder, and what is staged
+for a directory is staged in it, beside a file that says where the record is:
+
+    {"apart": 1, "of": "<directory>/<staging>/<token>"}                    `<further directory>/<staging>/<token>/apart.json`
+
+No order of renames makes sense of old files in one directory and new ones in the other. So an empty file, the guard, stands in the
+directory from before the first step until after the last one: with it the system refuses to start. Readers don't see it.
 
 A writer that may write the same rows once more, since it does not know whether it was done, names what it writes: an application
 and a version that grows. Beside the staging places lies what was written last of each application, so that a repetition is known:
@@ -36,6 +46,8 @@ from typing import Any
 COMMIT = "commit.json"
 """The name of the commit record in `<directory>/<staging>/<token>/`."""
 
+APART = "apart.json"
+"""The name of the file that says where the commit record of a staging place in a further directory is."""
 VERSION = 1
 TRANSACTIONS = "transactions.json"
 """The name of the record of the transactions in `<directory>/<staging>/`."""
@@ -74,6 +86,8 @@ class Journal:
     fingerprint: Mapping[str, int]
     removes: tuple[str, ...] = field(default=())
     txn: Txn | None = None
+    folders: Mapping[str, str] = field(default_factory=dict)
+    guard: str | None = None
 
     def to_json(self) -> str:
         record: dict[str, Any] = {
@@ -83,6 +97,10 @@ class Journal:
             "fingerprint": dict(self.fingerprint),
             "removes": list(self.removes),
         }
+        if self.folders:
+            record["folders"] = dict(self.folders)
+        if self.guard is not None:
+            record["guard"] = self.guard
         if self.txn is not None:
             record["transaction"] = {"app": self.txn.app, "version": self.txn.version, "by": self.txn.by}
         return json.dumps(record, indent=1)
@@ -112,12 +130,26 @@ class Journal:
     def overlay(self, present: Mapping[str, int], staged: Mapping[str, int]) -> dict[str, str | None]:
         """What the directory holds in truth, where that differs from what is in it: the staged name that stands for a name,
         or None for a name that is gone. Empty when the append is done or can't be finished any more."""
-        if self.state(present, staged) is not State.PENDING:
+        if self.state(present, staged) is State.CHANGED:
             return {}
-        gone = (name for name in self.removes if name in present and name not in self.sizes)
+        gone = [name for name in self.removes if name in present and name not in self.sizes]
+        if self.guard is not None and self.guard in present:
+            gone.append(self.guard)
         out: dict[str, str | None] = dict.fromkeys(gone)
         out.update({target: source for source, target in self.left(staged)})
         return out
+
+
+def parse_apart(text: str | bytes) -> str:
+    """Where the commit record is. Raises `JournalError`."""
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise JournalError(f"not JSON: {error}") from None
+    of = data.get("of") if isinstance(data, dict) and data.get("apart") == VERSION else None
+    if not isinstance(of, str) or not _absolute(of):
+        raise JournalError(f'a record with "apart": {VERSION} and an absolute path is needed')
+    return of
 
 
 def parse(text: str | bytes) -> Journal:
@@ -128,18 +160,26 @@ def parse(text: str | bytes) -> Journal:
         raise JournalError(f"not JSON: {error}") from None
     if not isinstance(data, dict) or data.get("journal") != VERSION:
         raise JournalError(f'a record with "journal": {VERSION} is needed')
+    folders = data.get("folders", {})
+    if not isinstance(folders, dict) or not all(_plain(a) and _absolute(b) for a, b in folders.items()):
+        raise JournalError("folders: absolute paths by folder name are needed")
     renames = data.get("renames")
-    if not isinstance(renames, list) or not all(_pair(one) for one in renames):
+    if not isinstance(renames, list) or not all(_pair(one, folders) for one in renames):
         raise JournalError("renames: pairs of a staged name and a plain file name are needed")
     removes = data.get("removes", [])
-    if not isinstance(removes, list) or not all(_plain(one) for one in removes):
+    if not isinstance(removes, list) or not all(_named(one, folders) for one in removes):
         raise JournalError("removes: a list of plain file names is needed")
+    guard = data.get("guard")
+    if guard is not None and not _plain(guard):
+        raise JournalError("guard: a plain file name is needed")
     journal = Journal(
         renames=tuple((one[0], one[1]) for one in renames),
-        sizes=_sizes(data.get("sizes"), "sizes"),
-        fingerprint=_sizes(data.get("fingerprint"), "fingerprint"),
+        sizes=_sizes(data.get("sizes"), "sizes", folders),
+        fingerprint=_sizes(data.get("fingerprint"), "fingerprint", folders),
         removes=tuple(removes),
         txn=None if data.get("transaction") is None else _txn(data["transaction"]),
+        folders=folders,
+        guard=guard,
     )
     if {target for _, target in journal.renames} != set(journal.sizes):
         raise JournalError("sizes: one for each renamed file is needed")
@@ -182,16 +222,28 @@ def _plain(name: Any) -> bool:
     return isinstance(name, str) and name not in ("", ".", "..") and "/" not in name and "\0" not in name
 
 
-def _pair(one: Any) -> bool:
+def _named(name: Any, folders: Mapping[str, str]) -> bool:
+    """A file name, in one of these folders or in none."""
+    if not isinstance(name, str):
+        return False
+    folder, slash, inner = name.partition("/")
+    return _plain(inner) and folder in folders if slash else _plain(name)
+
+
+def _absolute(path: Any) -> bool:
+    return isinstance(path, str) and path.startswith("/") and "\0" not in path
+
+
+def _pair(one: Any, folders: Mapping[str, str]) -> bool:
     if not isinstance(one, list) or len(one) != 2 or not isinstance(one[0], str):
         return False
-    return all(_plain(part) for part in one[0].split("/")) and _plain(one[1])
+    return all(_plain(part) for part in one[0].split("/")) and _named(one[1], folders)
 
 
-def _sizes(data: Any, what: str) -> dict[str, int]:
+def _sizes(data: Any, what: str, folders: Mapping[str, str]) -> dict[str, int]:
     if not isinstance(data, dict):
         raise JournalError(f"{what}: sizes by file name are needed")
     for name, size in data.items():
-        if not _plain(name) or not isinstance(size, int) or isinstance(size, bool) or size < 0:
+        if not _named(name, folders) or not isinstance(size, int) or isinstance(size, bool) or size < 0:
             raise JournalError(f"{what}: sizes by file name are needed, found {name!r}: {size!r}")
     return data

@@ -5,6 +5,7 @@ A local directory with a committed but unfinished append (`readers.journal`) is 
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import stat
@@ -14,7 +15,7 @@ from functools import cache
 from logwright.codec import registry
 from logwright.codec.base import Codec, Match
 from logwright.codec.fault import LogwrightError, NotFoundError, UnreadableError, UsageError
-from logwright.codec.layout import Enfolds, Entry, Layout
+from logwright.codec.layout import Entry, Layout
 from logwright.readers import journal
 from logwright.readers.rescue import STANDARD, Rescue
 from logwright.readers.source import Source, explain, file_system, is_remote, local_path, open_source
@@ -114,12 +115,16 @@ class LocalDirectory(Directory):
         for token in sorted(_scan(staging, staging)[1]):
             place = os.path.join(staging, token)
             try:
-                with open_source(os.path.join(place, journal.COMMIT)) as source:
+                of = _commit_of(place)
+                with open_source(os.path.join(of, journal.COMMIT)) as source:
                     record = journal.parse(source.pread(0, journal.MAX_BYTES).tobytes())
             except NotFoundError:
                 continue  # not committed
             except (journal.JournalError, UnreadableError) as error:
                 self.warnings += (f"{place}/{journal.COMMIT} can't be understood ({error}): read without it",)
+                continue
+            if record.folders:
+                self._overlay_part(of, record, sizes)
                 continue
             staged = _sizes_below(place)
             if record.state(sizes, staged) is journal.State.CHANGED:
@@ -134,6 +139,37 @@ class LocalDirectory(Directory):
                 else:
                     sizes[name] = staged[source_name]
                     self._moved[name] = os.path.join(place, source_name)
+
+    def _overlay_part(self, of: str, record: journal.Journal, sizes: dict[str, int]) -> None:
+        """What a commit to several directories, whose record is in `of`, makes of this one."""
+        main = os.path.dirname(os.path.dirname(of))
+        homes = {"": main, **{f"{folder}/": path for folder, path in record.folders.items()}}
+        here = os.path.realpath(self._path)
+        own = next((prefix for prefix, path in homes.items() if os.path.realpath(path) == here), None)
+        if own is None:
+            return  # copied from elsewhere
+        present: dict[str, int] = {}
+        staged: dict[str, int] = {}
+        for prefix, path in homes.items():
+            with contextlib.suppress(LogwrightError):
+                found = sizes if prefix == own else _scan(path, path)[0]
+                present.update({prefix + name: size for name, size in found.items()})
+            place = os.path.join(path, os.path.relpath(of, main))
+            staged.update({prefix + name: size for name, size in _sizes_below(place).items()})
+        if record.state(present, staged) is journal.State.CHANGED:
+            self.warnings += (
+                f"{of} holds a write that was committed but not finished, and the directories were changed since: read as they are",
+            )
+        for name, source in record.overlay(present, staged).items():
+            folder, slash, inner = name.rpartition("/")
+            if folder + slash != own:
+                continue
+            if source is None:
+                sizes.pop(inner, None)
+            else:
+                sizes[inner] = staged[source]
+                place = os.path.join(homes[own], os.path.relpath(of, main))
+                self._moved[inner] = os.path.join(place, source.removeprefix(own))
 
 
 class RemoteDirectory(Directory):
@@ -251,12 +287,12 @@ def open_listing(path: str, how: Rescue = STANDARD) -> Directory:
 
 
 def home(path: str, layout: Layout | None = None, how: Rescue = STANDARD) -> Directory:
-    """The directory at a path, or the one within that is meant by it (`codec.layout.Enfolds`). Raises as `open_listing`."""
+    """The directory at a path, or the one within that is meant by it (`Layout.within`). Raises as `open_listing`."""
     directory = open_listing(path, how)
     if registry.detect_layout(directory) is not None:
         return directory
     for one in registry.layouts() if layout is None else (layout,):
-        if isinstance(one, Enfolds) and one.within in directory.folders():
+        if one.within is not None and one.within in directory.folders():
             inner = open_listing(f"{path.rstrip('/')}/{one.within}", how)
             if one.recognise(inner) is not Match.NO:
                 return inner
@@ -307,6 +343,15 @@ def _scan(path: str, shown: str) -> tuple[dict[str, int], set[str], dict[str, st
     except OSError as error:
         raise explain(error, shown) from error
     return sizes, folders, odd
+
+
+def _commit_of(place: str) -> str:
+    """The staging place whose commit record is that of this one too (`readers.journal`)."""
+    try:
+        with open_source(os.path.join(place, journal.APART)) as source:
+            return journal.parse_apart(source.pread(0, journal.MAX_BYTES).tobytes())
+    except NotFoundError:
+        return place
 
 
 def _sizes_below(place: str) -> Mapping[str, int]:

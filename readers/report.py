@@ -290,11 +290,11 @@ class Report(Mapping[str, Any]):
 
     # For people
 
-    def text(self) -> str:
-        """A few lines that end in the next command to type."""
+    def text(self, width: int | None = None) -> str:
+        """A few lines that end in the next command to type. `width`: characters of a line."""
         from logwright.readers import words
 
-        return words.text(self)
+        return words.text(self, width or words.WIDTH)
 
     def __str__(self) -> str:
         return self.text()

@@ -15,7 +15,7 @@ from typing import Any
 from logwright.codec import registry
 from logwright.codec.base import Codec, Match
 from logwright.codec.fault import AccessError, LogwrightError, NotFoundError, UsageError
-from logwright.codec.layout import Advises, Configuration, Gathering, Layout, Plan, Spans, TakesFiles
+from logwright.codec.layout import Configuration, Gathering, Layout, Plan, Spans
 from logwright.codec.option import Option, Options, fold, parse_choice, word
 from logwright.readers.listing import Directory, JoinedDirectory, LoneFile, home, open_listing
 from logwright.readers.live import held
@@ -109,11 +109,8 @@ Target = FileTarget | DirectoryTarget
 
 
 def layouts_of(codec: Codec) -> list[tuple[Layout, Sequence[str]]]:
-    """The layouts that have views of a single file of this codec, and these (`codec.layout.TakesFiles`)."""
-    found = [one for one in registry.layouts() if isinstance(one, TakesFiles)]
-    return [
-        (registry.get_layout(one.name), one.alone[codec.name]) for one in found if codec.name in one.alone
-    ]
+    """The layouts that have views of a single file of this codec, and these (`Layout.alone`)."""
+    return [(one, one.alone[codec.name]) for one in registry.layouts() if codec.name in one.alone]
 
 
 def alone(target: FileTarget, view: str) -> DirectoryTarget | None:
@@ -459,7 +456,7 @@ def _below(
             what = registry.detect_layout(home(inner))
             if what is None or (layout is not None and what is not layout):
                 continue
-            if isinstance(what, Advises) and what.discards(name):
+            if what.discards(name):
                 passed.append(f"{inner} is about to be deleted by the system: passed over")
             else:
                 found.append(_directory(inner, None, what, options))

@@ -27,7 +27,7 @@ from logwright.codec.fault import (
     UnsupportedError,
     UsageError,
 )
-from logwright.codec.layout import Advises, Checker, Checks, PlannedFile, Role
+from logwright.codec.layout import Checker, Checks, PlannedFile, Role
 from logwright.codec.mending import Repairs
 from logwright.codec.predict import Predicts
 from logwright.readers import jobs as _jobs
@@ -209,9 +209,7 @@ def introduce(report: Report, target: Target) -> None:
     layout = target.layout
     report.known = dict(target.plan.facts)
     report.repairs = isinstance(layout, Repairs)
-    if isinstance(layout, Advises):
-        report.nouns = layout.nouns
-        report.advice = tuple(layout.advice(target.plan))
+    report.nouns, report.advice = layout.nouns, layout.advice
 
 
 def _take(report: Report, found: FileReport) -> None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 WIDTH = 118
 """Longer lines are broken, but for paths and commands."""
+_NARROWEST = 60
 _SHOWN = 8
 """So many faults are written out."""
 _NOTES = 3
@@ -34,18 +35,19 @@ _PLAIN = (Kind.LINK, Kind.ORDER, Kind.PADDING)
 """Kinds of which the detail alone says what is wrong."""
 
 
-def text(report: Report) -> str:
-    """The whole text."""
-    lines = list(_several(report) if report.parts else _one(report))
-    return "\n".join(out for line in lines for out in _fold(line))
+def text(report: Report, width: int = WIDTH) -> str:
+    """The whole text, for a terminal that is so many characters wide."""
+    width = max(_NARROWEST, min(width, WIDTH))
+    lines = list(_several(report, width) if report.parts else _one(report))
+    return "\n".join(out for line in lines for out in _fold(line, width))
 
 
-def _fold(line: str) -> list[str]:
+def _fold(line: str, width: int) -> list[str]:
     indent = " " * (len(line) - len(line.lstrip()))
-    if len(line) <= WIDTH or line.lstrip().startswith("logwright "):
+    if len(line) <= width or line.lstrip().startswith("logwright "):
         return [line]
     return textwrap.wrap(
-        line, WIDTH, subsequent_indent=f"{indent}    ", break_long_words=False, break_on_hyphens=False
+        line, width, subsequent_indent=f"{indent}    ", break_long_words=False, break_on_hyphens=False
     )
 
 
@@ -300,7 +302,7 @@ def next_command(report: Report) -> str:
 # Several things
 
 
-def _several(report: Report) -> Iterator[str]:
+def _several(report: Report, width: int) -> Iterator[str]:
     parts = sorted(report.parts, key=_how_bad)
     bad = [one for one in parts if not one.ok]
     warned = [one for one in parts if one.worst is Severity.WARNING]
@@ -314,9 +316,9 @@ def _several(report: Report) -> Iterator[str]:
     yield from _in_all(report)
     # All of few; of many those with something wrong.
     shown = parts[:_TARGETS] if len(parts) <= _TARGETS else [*bad, *warned][:_TARGETS]
-    wide = min(max((len(_short(one, report)) for one in shown), default=0), 60)
+    wide = min(max((len(_short(one, report)) for one in shown), default=0), width // 2)
     for one in shown:
-        yield f"  {_short(one, report).ljust(wide)}  {_line(one, WIDTH - wide - 4)}"
+        yield f"  {_short(one, report).ljust(wide)}  {_line(one, width - wide - 4)}"
     left = len(parts) - len(shown)
     if left:
         hidden = len(bad) + len(warned) - len(shown)
@@ -429,9 +431,7 @@ def _about(one: Report) -> str:
 
 
 def count(number: int, noun: str) -> str:
-    if number == 1:
-        return f"{number} {noun}"
-    return f"{number} {plural(noun)}"
+    return f"{number:,} {noun if number == 1 else plural(noun)}"
 
 
 def plural(noun: str) -> str:
@@ -459,6 +459,11 @@ def lost(fault: Fault, report: Report) -> str:
             (extra if "timestamp" in noun else said).append(span)
         elif value is None:
             continue
+        elif name == "smallest":
+            top = gone.get("largest")
+            said.append(f"keys from {value} on" if top is None else f"keys from {value} to {top}")
+        elif name == "largest":
+            said += [f"keys up to {value}"] if gone.get("smallest") is None else []
         elif name.startswith("first_"):
             said.append(f"{name[6:]}s from {value} on, if any")
         elif not name.startswith("last_"):

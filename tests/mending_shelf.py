@@ -17,7 +17,7 @@ from logwright.codec import registry
 from logwright.codec.base import Window
 from logwright.codec.fault import DamageError, Fault, UsageError
 from logwright.codec.layout import Listing, Plan, Role, Summary
-from logwright.codec.mending import Cut, Kept, Mended, Strategy
+from logwright.codec.mending import Cut, Kept, Mended, Repairs, Strategy
 from logwright.codec.option import Option, Options, parse_bool
 from logwright.readers import listing
 
@@ -66,8 +66,8 @@ class ShelfMending:
         return Summary(self.rows, {"first_id": 0}, ("a warning",), ("dust it",))
 
 
-class MendingShelf(Shelf):
-    """See `logwright.codec.mending.Repairs`."""
+class MendingShelf(Shelf, Repairs):
+    """A shelf that can be mended."""
 
     repair_options = (Option("drop.readme", False, "Leave what is no toy away.", parse_bool),)
     rebuilds: Sequence[str] = ("ids", "nothing")

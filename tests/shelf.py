@@ -20,9 +20,9 @@ import pyarrow as pa
 import pytest
 
 from logwright.codec import registry
-from logwright.codec.base import Decoded, Frames, Match, Window
+from logwright.codec.base import Codec, Decoded, Frames, Match, TellsLoss, Window
 from logwright.codec.fault import Fault, Kind, Severity
-from logwright.codec.layout import Listing, Part, Plan, PlannedFile, Role, View
+from logwright.codec.layout import Layout, Listing, Part, Plan, PlannedFile, Role, View
 from logwright.codec.option import Option, Options, parse_bool
 from logwright.codec.table import TIMESTAMP, Column, Table
 from logwright.readers import listing
@@ -91,14 +91,12 @@ class Context:
     before: int = -1
 
 
-class ToyFrames:
+class ToyFrames(Codec, TellsLoss):
     name = "toy.frames"
     title = "Frames of texts"
     structures = ()
     tables: Mapping[str, Table] = {"rows": ROWS, "frames": FRAMES, "file": FILE}
     options = (Option("loud", False, "Texts in upper case.", parse_bool),)
-    whole = False
-    ordered: str | None = None
 
     def recognise(self, name: str, head: bytes) -> Match:
         if name.endswith(".toy"):
@@ -223,12 +221,6 @@ class ToyFrames:
             at += 1 + payload[at]
         return out
 
-    def describe_file(
-        self, head: Window, size: int, frames: int, tail: bytes, zeros: int, context: Context
-    ) -> pa.RecordBatch:
-        row = {"size": size, "frames": frames, "trailing": tail, "trailing_zeros": zeros}
-        return pa.RecordBatch.from_pylist([row], schema=FILE.schema())
-
     def frame_bounds(self, frames: Frames, column: str) -> tuple[Any, Any]:
         low, high = frames.header["id"], frames.header["id"] + (frames.end - frames.start)
         return (low, high) if column == "id" else (low * 1000, high * 1000)
@@ -262,7 +254,7 @@ class ToyFrames:
             yield frame(row["id"], row["text"] or b"")
 
 
-class ToyNote:
+class ToyNote(Codec):
     name = "toy.note"
     title = "A note"
     structures = ()
@@ -271,15 +263,10 @@ class ToyNote:
         "frames": Table("frames", (Column("position", pa.int64(), "0"),)),
         "file": FILE,
     }
-    options = ()
     whole = True
-    ordered: str | None = None
 
     def recognise(self, name: str, head: bytes) -> Match:
         return Match.SURE if name == "NOTE" else Match.NO
-
-    def context(self, name: str, options: Options, **hints: Any) -> None:
-        return None
 
     def scan(self, window: Window, at: int, context: None, *, check: bool = True) -> Frames:
         none = np.empty(0, np.int64)
@@ -295,15 +282,6 @@ class ToyNote:
         schema = self.tables[table].schema(columns)
         yield Decoded(pa.RecordBatch.from_pylist([{name: row[name] for name in columns}], schema=schema))
 
-    def describe_file(
-        self, head: Window, size: int, frames: int, tail: bytes, zeros: int, context: None
-    ) -> pa.RecordBatch:
-        row = {"size": size, "frames": frames, "trailing": tail, "trailing_zeros": zeros}
-        return pa.RecordBatch.from_pylist([row], schema=FILE.schema())
-
-    def frame_bounds(self, frames: Frames, column: str) -> tuple[Any, Any]:
-        return None, None
-
     def resync(self, window: Window, at: int, context: None) -> tuple[int, int]:
         return -1, 0
 
@@ -311,7 +289,7 @@ class ToyNote:
         yield b"note:" + rows.to_pylist()[0]["text"].encode()
 
 
-class Shelf:
+class Shelf(Layout):
     """Files `NNN.toy` in the order of their names, which say the first id; the last one may end in a torn frame."""
 
     name = "toy.shelf"
@@ -321,7 +299,6 @@ class Shelf:
         "heads": View("heads", "toy.frames", "frames", "All frames."),
     }
     default_view = "texts"
-    options = ()
     read_options = (Option("from.id", None, "Texts from this id on."),)
     inner_staging = ".shelf"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -244,6 +245,8 @@ def test_partitions_through_arrow(partition: Path, tmp_path: Path, capsys: Out) 
         (["dump", "{orders}", "--view", "read_comitted"], 2, "Did you mean 'read_committed'"),
         (["dump", "{orders}", "--codec", "kafka.log"], 2, "directory"),
         (["convert", "x.parquet", "x"], 2, "--codec"),
+        (["convert", "{orders}", "{orders}/../orders.csv"], 2, "Name a .parquet, .arrow, .jsonl file"),
+        (["dump", "{orders}", "--mode", "PERMISIVE"], 2, "Did you mean 'permissive'?"),
         (["generate", "kafka.partition", "{orders}"], 1, "exists"),
     ],
 )
@@ -288,6 +291,22 @@ def test_where_nothing_can_be_printed(partition: Path) -> None:
             )
         assert done.returncode == 1
         assert done.stderr.decode().strip() == "error: standard output: No space left on device"
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_where_only_a_part_can_be_printed(tmp_path: Path, unbuffered: str) -> None:
+    """A system may write less than it was given, and says so only to who asks."""
+    assert run("generate", "kafka.partition", str(tmp_path / "big-0"), "--rows", "3000") == 0
+    limit = 100_000
+    with open(tmp_path / "rows", "wb") as out:
+        done = subprocess.run(
+            [sys.executable, "-m", "logwright", "dump", str(tmp_path / "big-0")], stdout=out, stderr=subprocess.PIPE, check=False,
+            env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
+        )  # fmt: skip
+    assert (tmp_path / "rows").stat().st_size == limit
+    assert done.returncode == 1
+    assert done.stderr.decode().startswith("error: standard output: ")
 
 
 def test_standard_input(partition: Path) -> None:

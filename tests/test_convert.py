@@ -316,7 +316,10 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     told = capsys.readouterr().err
     assert "9 rows" in told
     assert run("convert", str(source), str(tmp_path / "d" / "orders-0"), "--batch-size", "2k") == 0
-    assert "note: view read_uncommitted leaves out control records" in capsys.readouterr().err
+    assert (
+        "note: these are the rows of view read_uncommitted, without control records"
+        in capsys.readouterr().err
+    )
     assert run("convert", str(source), str(tmp_path / "d" / "orders-0"), "--batch-size", "2k") == 1
 
 

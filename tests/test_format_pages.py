@@ -182,7 +182,7 @@ def test_what_can_not_be_said_is_bytes() -> None:
     number = Int(2)
     looked = Switch(lambda scope: number, (number, Nothing()), look=lambda buf, at, end, scope: number)
     made = Struct("Made", Field("kind", Int(1)), Field("body", looked, "the rest"))
-    codec: Any = SimpleNamespace(name="made.up", title="made up", structures=(made,))
+    codec: Any = SimpleNamespace(name="made.up", title="made up", structures=(made,), described=())
     assert unsaid(codec) == ["Made.body"]
     assert f"      - id: body\n        size-eos: true\n        doc: 'the rest; {UNSAID}'\n" in ksy(codec)
     assert f'    // {UNSAID}\n    u8 body[stop - $] [[comment("the rest")]];\n' in hexpat(codec)

@@ -18,7 +18,7 @@ import warnings
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import platformdirs
@@ -293,6 +293,41 @@ def test_arrays_may_be_sliced_inside(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_signatures(text: str, types: str) -> None:
     found = module._numba_signature(text)
     assert [str(one) for one in found] == [str(one) for one in eval_types(types)]
+
+
+class Both(NamedTuple):
+    sums: Annotated[Any, "i8[]"]
+    data: Annotated[Any, "u1[]"]
+
+
+@kernel("i8, Both")
+def counted(limit: int, both: Both) -> int:
+    for i in range(len(both.data)):
+        both.sums[both.data[i]] += 1
+    return int(both.sums[limit])
+
+
+@kernel("const u1[], Both")
+def counted_all(more: Any, both: Both) -> int:
+    for i in range(len(more)):
+        both.sums[more[i]] += 1
+    return counted(3, both)
+
+
+def test_arrays_come_in_a_named_tuple() -> None:
+    types = module._numba_signature("i8, Both", globals())
+    assert str(types[1]) == str(module._numba_signature("Both", globals())[0])
+    more = np.array([3, 1], np.uint8)
+    for run in (counted_all, counted_all.py_func, counted_all.compile()):
+        both = Both(np.zeros(4, np.int64), np.array([1, 3, 3], np.uint8))
+        assert run(more, both) == 3
+        assert both.sums.tolist() == [0, 2, 0, 3]
+
+
+def test_arrays_in_a_named_tuple_count_as_work() -> None:
+    assert (
+        module._nbytes((1, np.zeros(5, np.uint8), Both(np.zeros(2, np.int64), np.zeros(3, np.uint8)))) == 24
+    )
 
 
 def eval_types(text: str) -> Any:

@@ -110,7 +110,7 @@ def test_several_paths() -> None:
 def test_text_of_one_fault() -> None:
     text = report(fault(rows_lost=122, lost=LOST, system="kafka cuts the log here")).text()
     assert text.splitlines() == [
-        "orders-0  DAMAGED  0.log  at 73400320, 16421 bytes: checksum mismatch",
+        "orders-0  DAMAGED  0.log  at 73400320, 16,421 bytes: checksum mismatch",
         "  lost: topic orders, partition 0, offsets 4183220..4183341 (122 rows, 2025-11-20 03:11:07..03:11:09 UTC)",
         "  kafka cuts the log here",
         "  logwright dump orders-0 --mode DROPMALFORMED   gets every row that is sound",
@@ -138,9 +138,10 @@ def partition_report(*faults: Fault, **system: object) -> Report:
 def test_text_of_a_directory() -> None:
     """The example of the documentation."""
     assert partition_report(fault(rows_lost=122, lost=LOST)).text().splitlines() == [
-        "orders-0  DAMAGED  0.log  at 73400320, 16421 bytes: checksum mismatch",
+        "orders-0  DAMAGED  0.log  at 73400320, 16,421 bytes: checksum mismatch",
         "  lost: offsets 4183220..4183341 (122 records, 2025-11-20 03:11:07..03:11:09 UTC)",
-        "  kafka 4.3, after an unclean stop: opens, cuts that file to 73400320, deletes 2 later segments: loses 6912004 records",
+        "  kafka 4.3, after an unclean stop: opens, cuts that file to 73400320, deletes 2 later segments: loses 6,912,004",
+        "      records",
         "  logwright repair orders-0 --out DIR   loses 122",
         "  another in-sync replica?",
     ]
@@ -221,9 +222,10 @@ def test_faults_that_say_the_same_are_put_together() -> None:
     found = report(*(fault(i) for i in range(11)), fault(99, severity=Severity.INFO))
     found.notes.append("read as it is")
     lines = str(found).splitlines()
-    assert lines[0] == "orders-0  DAMAGED  180.6 kB of 1.1 GB, 1234 frames, 5678 rows, 12 faults"
+    assert lines[0] == "orders-0  DAMAGED  180.6 kB of 1.1 GB, 1,234 frames, 5,678 rows, 12 faults"
     assert (
-        lines[1] == "  DAMAGED  0.log  at 0, 16421 bytes: checksum mismatch, and 10 more like it, up to 16431"
+        lines[1]
+        == "  DAMAGED  0.log  at 0, 16,421 bytes: checksum mismatch, and 10 more like it, up to 16431"
     )
     assert "  read as it is" in lines
     assert len(lines) == 4
@@ -232,7 +234,7 @@ def test_faults_that_say_the_same_are_put_together() -> None:
 def test_faults_of_one_place_are_put_together() -> None:
     other = Fault("kafka.log", 73400320, 16421, Kind.ORDER, "not above", rows_lost=3, lost={"first_x": 1})
     lines = report(fault(), other).text().splitlines()
-    assert lines[0] == "orders-0  DAMAGED  0.log  at 73400320, 16421 bytes: checksum mismatch"
+    assert lines[0] == "orders-0  DAMAGED  0.log  at 73400320, 16,421 bytes: checksum mismatch"
     assert lines[1] == "  lost: xs from 1 on, if any (3 rows)"
 
 
@@ -258,7 +260,7 @@ def test_several_things() -> None:
     sound.path = "/data/logs/sound-0"
     whole.parts.append(sound)
     lines = whole.text().splitlines()
-    assert lines[0] == "/data/logs  DAMAGED  3 of 4 damaged, 49.3 kB of 4.3 GB, 22712 records, 3 faults"
+    assert lines[0] == "/data/logs  DAMAGED  3 of 4 damaged, 49.3 kB of 4.3 GB, 22,712 records, 3 faults"
     assert lines[1:3] == ["  lost in all: 6 records", "  kafka 4.3: does not start, because of c-0"]
     assert [line.split()[0] for line in lines[3:7]] == ["c-0", "b-0", "a-0", "sound-0"]
     assert lines[4] == "  b-0      DAMAGED  checksum mismatch; lost: 2 records; kafka 4.3 loses 9 records"
@@ -283,7 +285,7 @@ def test_several_things_that_are_all_sound() -> None:
         part.path = f"/data/logs/{name}"
         whole.parts.append(part)
     lines = whole.text().splitlines()
-    assert lines[0] == "/data/logs  ok  2 looked at, 2.1 GB, 11356 records"
+    assert lines[0] == "/data/logs  ok  2 looked at, 2.1 GB, 11,356 records"
     assert not [line for line in lines if "fault" in line]
 
 
@@ -318,12 +320,12 @@ def test_no_line_is_long() -> None:
 
 def test_text_when_all_is_well() -> None:
     assert report().text().splitlines() == [
-        "orders-0  ok  1.1 GB, 1234 frames, 5678 rows",
+        "orders-0  ok  1.1 GB, 1,234 frames, 5,678 rows",
         "  logwright dump orders-0 --limit 10",
     ]
     noted = report(*(fault(100000 * i, severity=Severity.INFO, lost={"first_y": i}) for i in range(5)))
     lines = noted.text().splitlines()
-    assert lines[0].endswith("5678 rows, 5 notes")
+    assert lines[0].endswith("5,678 rows, 5 notes")
     assert "  and 2 more notes (--json has all)" in lines
     noted.file("0.log", None).unchecked = True
     assert noted.text().startswith("orders-0  not checked  ")

@@ -48,6 +48,7 @@ class Watched(Shelf):
 
     versions = ("2", "1")
     nouns = ("text", "box")
+    advice = ("ask for another shelf",)
     asked: list[tuple[str | None, bool | None]]
     verdict: Mapping[str, Any]
 
@@ -65,9 +66,6 @@ class Watched(Shelf):
         deep: bool,
     ) -> Counting:
         return Counting(clean, live)
-
-    def advice(self, plan: Plan) -> Sequence[str]:
-        return ("ask for another shelf",)
 
     def discards(self, name: str) -> bool:
         return name.startswith("gone")

@@ -14,6 +14,7 @@ import pyarrow as pa
 from logwright.codec.base import Match
 from logwright.codec.fault import UsageError
 from logwright.codec.layout import (
+    Layout,
     Listing,
     Part,
     Piece,
@@ -69,13 +70,12 @@ class ToyBuilder:
             self.held = []
 
 
-class Toy:
+class Toy(Layout):
     name = "toy.box"
     title = "A toy box"
     views: Mapping[str, View] = {}
     default_view = "rows"
     options = (Option("rows.per.segment", 3, "Rows in a segment.", low=1),)
-    read_options: tuple[Option, ...] = ()
     inner_staging = ".toy"
 
     def recognise(self, listing: Listing) -> Match:

@@ -9,8 +9,9 @@ from logwright.codec.option import Options
 from logwright.codec.walk import Hole, Reader, walk
 from logwright.codec.zookeeper import files, txnlog
 from logwright.codec.zookeeper.files import DATA_LOG_DIR
+from logwright.codec.zookeeper.looking import Node
 from logwright.codec.zookeeper.names import GZIP, SNAPPY
-from logwright.codec.zookeeper.replay import Applied, Node, Tree
+from logwright.codec.zookeeper.replay import Applied, Tree
 from logwright.corpora.cases import Case
 from logwright.readers.listing import JoinedDirectory, LocalDirectory
 

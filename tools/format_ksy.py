@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from logwright.codec.base import Codec, Explains
+from logwright.codec.base import Codec
 from logwright.codec.describe import (
     LEFT,
     NEXT,
@@ -27,7 +27,6 @@ from logwright.codec.describe import (
     Varint,
     structures,
 )
-from logwright.codec.fixed import FixedCodec
 from logwright.codec.text import Word
 
 _VARINTS = {
@@ -39,12 +38,12 @@ _REMAINING, _NOTHING = "remaining_bytes", "no_bytes"
 
 def described(codec: Codec) -> Sequence[Struct]:
     """The structures of a codec: the first is the file, once or (see `once`) again and again."""
-    return codec.described if isinstance(codec, Explains) else codec.structures
+    return codec.described or codec.structures
 
 
 def once(codec: Codec) -> bool:
     """Whether the file is one structure."""
-    return isinstance(codec, Explains) and not isinstance(codec, FixedCodec)
+    return bool(codec.described)
 
 
 def identifier(name: str) -> str:

@@ -1,6 +1,6 @@
 """Originals, saved whole in a directory of their own before they are changed in place.
 
-    <backup>/<file>          as it was, with its owner, mode and times
+    <backup>/<file>          as it was, with its owner, mode and times; in a folder where it lies in a further directory
     <backup>/backup.json     whose files these are, with their sizes and SHA-256
     <backup>/backup.lock     only while it is not known whether they have been changed
 
@@ -20,7 +20,15 @@ from typing import Any
 
 from logwright.codec.fault import BusyError, ExistsError, StorageError, UsageError
 from logwright.readers.source import Source, patched
-from logwright.writers.filesystem import FileSystem, Lock, make_above, put_file, unmake, write_all
+from logwright.writers.filesystem import (
+    FileSystem,
+    Lock,
+    make_above,
+    put_file,
+    remove_tree,
+    unmake,
+    write_all,
+)
 
 LIST = "backup.json"
 LOCK = "backup.lock"
@@ -56,6 +64,7 @@ class Backup:
         self._files, self._of = files, of
         self._lock: Lock | None = None
         self._named: list[str] = []
+        self._folders: list[str] = []
         found = files.stat(self.path)
         if found is not None and not found.directory:
             raise ExistsError("it is a file; a backup is a directory", path=path)
@@ -69,7 +78,8 @@ class Backup:
             raise
 
     def _begin(self, path: str) -> None:
-        names = [item.name for item in self._files.listdir(self.path)]
+        items = self._files.listdir(self.path)
+        names, folders = [item.name for item in items], {item.name for item in items if item.directory}
         if names and LOCK not in names:
             raise _holds_something(path)
         lock = self._files.lock(self._at(LOCK))
@@ -80,7 +90,9 @@ class Backup:
             raise _holds_something(path)
         for name in sorted(names, key=lambda name: name != LIST):
             # The list goes first: without it, what is left is known to be no complete backup.
-            if name != LOCK:
+            if name in folders:
+                remove_tree(self._files, self._at(name))
+            elif name != LOCK:
                 self._files.remove(self._at(name))
         self._files.sync_directory(self.path)
 
@@ -116,6 +128,8 @@ class Backup:
                     path=self._at(name),
                     advice="Do not trust that disk: name a backup directory on another one",
                 )
+        for folder in self._folders:
+            self._files.sync_directory(folder)
         text = json.dumps({"backup": VERSION, "of": self._of, "files": saved, **facts}, indent=1)
         # Whole from the moment that it has its name: as long as it has not, no original has been changed.
         self._named += [LIST, LIST + ".tmp"]
@@ -126,6 +140,10 @@ class Backup:
     def _save(self, name: str, source: Source, model: str) -> dict[str, Any]:
         self._named.append(name)
         path, digest = self._at(name), hashlib.sha256()
+        folder = os.path.dirname(name)
+        if folder and self._files.stat(self._at(folder)) is None:
+            self._folders.append(self._at(folder))
+            self._files.mkdir(self._at(folder))
         file = self._files.create(path)
         try:
             at = 0
@@ -157,6 +175,7 @@ class Backup:
             steps.callback(unmake, self._files, self._made)
             steps.callback(self._free)
             steps.callback(self._remove, LOCK)
+            steps.callback(unmake, self._files, self._folders)
             for name in self._named:
                 steps.callback(self._remove, name)
 

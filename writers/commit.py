@@ -14,6 +14,8 @@ killed writer left is told from the system's own files by the token: a directory
 `layout.staging(name, token)`, is ours when it holds `<inner staging>/<token>`. No rename and no removal relies on another one
 being on the disk unless the directory has been synced in between.
 
+Files in further directories (`codec.layout.Spans`) are written with the directory itself as one, by a journal (`writers.spanning`).
+
 A write may have a name (`readers.journal.Txn`), which is committed by the same step as its files: it comes with the directory that
 is renamed or exchanged, or stands in the commit record. A write whose name is known already is not begun (`Repeated`).
 """
@@ -25,7 +27,7 @@ import os
 import re
 import secrets
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from logwright.codec.base import Match
@@ -37,9 +39,10 @@ from logwright.codec.fault import (
     StorageError,
     UsageError,
 )
-from logwright.codec.layout import Enfolds, Layout, Listing, Role
+from logwright.codec.layout import Layout, Listing, Role, Spans
 from logwright.codec.option import Options
 from logwright.readers.journal import (
+    APART,
     COMMIT,
     MAX_BYTES,
     TRANSACTIONS,
@@ -48,6 +51,7 @@ from logwright.readers.journal import (
     State,
     Txn,
     parse,
+    parse_apart,
 )
 from logwright.writers.filesystem import (
     FileSystem,
@@ -59,6 +63,7 @@ from logwright.writers.filesystem import (
     unmake,
 )
 from logwright.writers.lock import LOCK, WriterLock, claim, claimed, refuse_running, unclaim
+from logwright.writers.spanning import Spanning, refuse_overlapping
 from logwright.writers.stage import FolderListing, StagedFolder
 from logwright.writers.transactions import (
     TRANSACTIONS_DRAFT,
@@ -80,9 +85,9 @@ class How(StrEnum):
 
 
 def meant(files: FileSystem, layout: Layout, path: str) -> str:
-    """The path of the directory that is meant: of a layout that people name by the directory above it (`codec.layout.Enfolds`) the one
+    """The path of the directory that is meant: of a layout that people name by the directory above it (`Layout.within`) the one
     within, unless the files are right there."""
-    if not isinstance(layout, Enfolds) or os.path.basename(path.rstrip("/")) == layout.within:
+    if layout.within is None or os.path.basename(path.rstrip("/")) == layout.within:
         return path
     found = files.stat(path)
     inner = os.path.join(path, layout.within)
@@ -119,6 +124,13 @@ class Target:
     @property
     def inner(self) -> str:
         return os.path.join(self.path, self.layout.inner_staging)
+
+    def spanning(self, folders: Mapping[str, str]) -> Target:
+        """The same with the files of further directories, by folder name; nothing without any."""
+        if not folders:
+            return self
+        files = Spanning(self.files, self.path, folders, self.layout.inner_staging)
+        return replace(self, files=files)
 
     def inside(self, token: str) -> str:
         """Where files to be added are made."""
@@ -159,6 +171,10 @@ class Ticket:
     adds: bool
     made: tuple[str, ...] = ()
     txn: Txn | None = None
+    apart: Mapping[str, str] = field(default_factory=dict)
+    """Further directories, by folder name."""
+    above: Mapping[str, bytes] = field(default_factory=dict)
+    """Small files of the directory above."""
 
 
 class Transaction:
@@ -180,10 +196,11 @@ class Transaction:
             self._root = self._beside
             self.work = os.path.join(self._beside, target.layout.inner_staging, ticket.token)
         above = FolderListing(self.files, target.above, os.path.basename(target.above))
-        self.stage = StagedFolder(self.files, self._root, target.name, above)
+        self.stage = StagedFolder(self.files, self._root, target.name, above, tuple(ticket.apart))
         self._outer = WriterLock(self.files, os.path.join(self._beside, target.layout.inner_staging))
         self._inner = WriterLock(self.files, target.inner)
         self.committed = False
+        self._above: list[str] = []
         self.done = "the rows are committed"
         """What is true after the commit, and what not to do then, for errors that come too late to undo it."""
         self.then = "The next write to this directory finishes it; do not write the same rows again"
@@ -201,10 +218,14 @@ class Transaction:
         many: bool = False,
         process: int | None = None,
         txn: Txn | None = None,
+        apart: Mapping[str, str] | None = None,
+        above: Mapping[str, bytes] | None = None,
     ) -> Transaction:
         """Check everything that can be checked before any work, finish or undo what an earlier writer left, make the
         staging directory and lock it. `many`: it will be filled and finished by other processes; it belongs to `process`
-        (default: this one) and no lock is held in between. Raises `Repeated` where `txn` has been written already.
+        (default: this one) and no lock is held in between. `apart` are paths of further directories that belong to it, by folder
+        name (`codec.layout.Spans`), `above` small files that lie in the directory above (`Layout.above`).
+        Raises `Repeated` where `txn` has been written already.
         """
         if mode not in MODES:
             raise UsageError(f"mode {mode!r} is none of {', '.join(MODES)}")
@@ -213,13 +234,22 @@ class Transaction:
         at = files.stat(target.path)
         if at is not None and not at.directory:
             raise ExistsError(f"it is a file; {layout.name} is a directory", path=path)
+        folders = {name: files.real(meant(files, layout, one)) for name, one in (apart or {}).items()}
+        refuse_overlapping(files, target.path, folders)
+        target = target.spanning(folders)
+        files = target.files
         if mode == "error" and target.occupied():
             raise _exists(path)
         refuse_running(files, layout, target.path)
+        _refuse_above(target, above or {})
         lock = WriterLock(files, target.inner)
         made: tuple[str, ...] = ()
         transaction: Transaction | None = None
         try:
+            if folders:
+                for one in (target.path, *folders.values()):
+                    made += make_above(files, one)
+                at = files.stat(target.path)
             if at is not None:
                 if not lock.take():
                     raise _busy(path)
@@ -229,7 +259,7 @@ class Transaction:
             occupied = target.occupied()
             if occupied:
                 refuse_foreign(target, mode)
-            made = make_above(files, target.above)
+            made += make_above(files, target.above)
             ticket = Ticket(
                 path=path,
                 name=target.name,
@@ -240,6 +270,8 @@ class Transaction:
                 adds=mode == "append" and occupied,
                 made=made,
                 txn=txn,
+                apart=folders,
+                above=above or {},
             )
             if ticket.how is How.RENAME:
                 lock.release()  # an empty directory is replaced: nothing may be left in it
@@ -304,7 +336,9 @@ class Transaction:
     @classmethod
     def resume(cls, files: FileSystem, layout: Layout, ticket: Ticket) -> Transaction:
         """Go on with a write that was begun with `many`: takes the locks."""
-        transaction = cls(Target(files, layout, files.real(ticket.path), ticket.name), ticket)
+        target = Target(files, layout, files.real(ticket.path), ticket.name).spanning(ticket.apart)
+        files = target.files
+        transaction = cls(target, ticket)
         try:
             if ticket.how is not How.JOURNAL and not transaction._outer.take():
                 raise _busy(ticket.path)
@@ -341,12 +375,27 @@ class Transaction:
         ordered = tuple(self.target.layout.order(staged) if order is None else order)
         if sorted(ordered) != sorted(staged):
             raise LogwrightError(f"layout {self.target.layout.name} orders other files than the staged ones")
+        self._put_above()
         if self.ticket.how is How.RENAME:
             self._commit_rename()
         elif self.ticket.how is How.EXCHANGE:
             self._commit_exchange(ordered)
         else:
             self._commit_journal(ordered, tuple(removes) if self.ticket.adds else tuple(self.ticket.before))
+
+    def _put_above(self) -> None:
+        """The small files of the directory above come first: without the directory they say nothing to the system."""
+        _refuse_above(self.target, self.ticket.above)
+        for name, data in self.ticket.above.items():
+            path = os.path.join(self.target.above, name)
+            if self.files.stat(path) is None:
+                draft = os.path.join(self.work, name)
+                put_file(self.files, draft, data)
+                self.files.adopt(draft, self.target.above)
+                self.files.rename_new(draft, path)
+                self._above.append(path)
+        if self._above:
+            self.files.sync_directory(self.target.above)
 
     def _commit_rename(self) -> None:
         self._take_record_along()
@@ -394,6 +443,8 @@ class Transaction:
                 fingerprint=self.ticket.before,
                 removes=tuple(reversed(self.target.layout.order(removes))),
                 txn=self.ticket.txn,
+                folders=self.ticket.apart,
+                guard=self._guard(ordered, removes),
             )
             draft = os.path.join(self._root, COMMIT + ".tmp")
             put_file(self.files, draft, record.to_json().encode())
@@ -407,6 +458,17 @@ class Transaction:
             note_transaction(self.files, self.target.inner, self.ticket.txn)
             with self._after():
                 self._tidy()
+
+    def _guard(self, ordered: tuple[str, ...], removes: tuple[str, ...]) -> str | None:
+        """What keeps the system from starting on a mixture of old and new files in several directories. Where nothing old is touched
+        there is none: what has been put in place is a prefix of what comes."""
+        layout, replaced = self.target.layout, [name for name in ordered if name in self.ticket.before]
+        several = len({*ordered, *removes}) > 1
+        return (
+            layout.guard
+            if self.ticket.apart and isinstance(layout, Spans) and several and (removes or replaced)
+            else None
+        )
 
     def _take_record_along(self) -> None:
         """The record of the transactions comes with the new directory."""
@@ -460,6 +522,8 @@ class Transaction:
         with contextlib.ExitStack() as steps:
             steps.callback(unmake, files, self.ticket.made)
             steps.callback(self._inner.release)
+            for path in self._above:
+                steps.callback(files.remove, path)
             if self.ticket.how is not How.RENAME:
                 steps.callback(discard_inside, files, target.inside(token))
             if self.ticket.how is not How.JOURNAL:
@@ -471,10 +535,38 @@ def way(target: Target, mode: str, occupied: bool) -> How:
     """How a target is written."""
     if occupied and mode == "append":
         return How.JOURNAL
+    if isinstance(target.files, Spanning):
+        return How.JOURNAL
     at, above = target.files.stat(target.path), target.files.stat(target.above)
     if at is not None and above is not None and at.device != above.device:
         return How.JOURNAL  # a mount point has no name to be changed
     return How.EXCHANGE if occupied or is_recorded(target.files, target.inner) else How.RENAME
+
+
+def _refuse_above(target: Target, above: Mapping[str, bytes]) -> None:
+    """A small file of the directory above that says something else is not written over; and it lies on the same file system."""
+    layout = target.layout
+    if above and layout.within not in (None, os.path.basename(target.path)):
+        raise UsageError(
+            f"{', '.join(above)} lies above {layout.within}, this directory has another name",
+            path=target.path,
+        )
+    for name, data in above.items():
+        path = os.path.join(target.above, name)
+        found = target.files.stat(path)
+        if found is not None and (said := target.files.read(path, 0, 4096)) != data:
+            raise ExistsError(
+                f"it says {said.decode(errors='replace')!r}, and {data.decode()!r} is to be written",
+                path=path,
+                advice=f"Leave {name} away to keep it, or remove it first",
+            )
+    at, beside = target.files.stat(target.path), target.files.stat(target.above)
+    if above and at is not None and beside is not None and at.device != beside.device:
+        raise UsageError(
+            f"{', '.join(above)} lies on another file system than the directory, which can't be written together",
+            path=target.path,
+            advice="Write it by hand",
+        )
 
 
 def _exists(path: str) -> ExistsError:
@@ -557,16 +649,23 @@ def recover_inside(target: Target) -> None:
         if item.name == TRANSACTIONS_DRAFT:
             with contextlib.suppress(FileNotFoundError):  # or written anew, just now
                 files.remove(place)
-        if not item.directory:
+        if not item.directory or _kept_apart(target, place):
             continue
+        files = target.files
         record = _record(files, place)
         if record is None:
             if not claimed(files, place):
                 discard_inside(files, place)
             continue
+        if record.folders and not isinstance(files, Spanning):
+            files = target.spanning(record.folders).files
         present, staged = sizes(files, target.path), sizes(files, place)
         # With nothing left to rename, or to remove, it is finished, whatever the system has made of the files since.
-        if record.left(staged) or (not record.renames and any(name in present for name in record.removes)):
+        if (
+            record.left(staged)
+            or record.guard in present
+            or (not record.renames and any(name in present for name in record.removes))
+        ):
             if record.state(present, staged) is State.CHANGED:
                 raise StorageError(
                     f"files committed by an earlier write or repair are still in {place}, and the directory has been changed since, "
@@ -577,6 +676,23 @@ def recover_inside(target: Target) -> None:
             carry_out(files, target.path, place, record)
         note_transaction(files, target.inner, record.txn)
         discard_inside(files, place)
+
+
+def _kept_apart(target: Target, place: str) -> bool:
+    """Whether a staging place belongs to a commit of another directory. What was committed there is finished; what was not is left alone
+    only while it is being made."""
+    path = os.path.join(place, APART)
+    files = target.files
+    if files.stat(path) is None:
+        return False
+    try:
+        of = parse_apart(files.read(path, 0, MAX_BYTES))
+    except JournalError:
+        return False
+    if files.stat(os.path.join(of, COMMIT)) is not None:
+        finish_or_undo(files, target.layout, os.path.dirname(os.path.dirname(of)))
+        return True
+    return files.locked(os.path.join(os.path.dirname(of), LOCK)) or claimed(files, of)
 
 
 def _record(files: FileSystem, place: str) -> Journal | None:
@@ -596,6 +712,10 @@ def _record(files: FileSystem, place: str) -> Journal | None:
 def carry_out(files: FileSystem, target: str, place: str, record: Journal) -> None:
     """Do what is left of a commit record; on the disk when this returns."""
     left = record.left(sizes(files, place))
+    guard = None if record.guard is None else os.path.join(target, record.guard)
+    if guard is not None and files.stat(guard) is None:
+        put_file(files, guard, b"")
+        files.sync_directory(target)
     if len(left) == len(record.renames):
         # Removals first, and on the disk: what is there once a rename has been done was not there to be removed.
         present = sizes(files, target)
@@ -612,6 +732,9 @@ def carry_out(files: FileSystem, target: str, place: str, record: Journal) -> No
             files.rename_new(old, new)  # never over a file that someone else has put there
     files.sync_directory(target)
     files.sync_directory(place)
+    if guard is not None:
+        files.remove(guard)
+        files.sync_directory(target)
 
 
 def discard_inside(files: FileSystem, place: str) -> None:

@@ -9,7 +9,7 @@ however it was made.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -76,7 +76,7 @@ class Done:
 class Mender:
     """Mends one directory. `copies` opens it anew, first, and its replicas; `reading` are the options of their plans. `known` is
     what was said of the directory before, by `about`. With `tolerant` a result that is still damaged is no error. `show` is
-    told how many more bytes are done."""
+    told how many more bytes are done. `apart` are the further directories of the first copy, where it is mended in place."""
 
     def __init__(
         self,
@@ -89,10 +89,12 @@ class Mender:
         known: Container[tuple[str, Kind, str]] = (),
         tolerant: bool = False,
         show: Callable[[int], None] = lambda done: None,
+        apart: Mapping[str, str] | None = None,
     ) -> None:
         self._files, self._layout, self._open, self._make = files, layout, copies, make
         self._reading, self._known = reading, known
         self._tolerant, self._show = tolerant, show
+        self._apart = apart or {}
 
     def dry(self) -> Done:
         """Only say what would be done."""
@@ -107,7 +109,8 @@ class Mender:
                 copies = self._open()
                 done = self._mend(copies, transaction.stage, whole=True)
                 transaction.stage.flush()
-                done.faults = self._check(transaction.stage, copies[0])
+                reading = _of_result(self._layout, self._reading)
+                done.faults = self._check(transaction.stage, copies[0], reading)
                 self._refuse_changed(copies)
                 transaction.done = "the result is in its place"
                 transaction.then = "The next write to that place tidies up"
@@ -123,15 +126,16 @@ class Mender:
     def in_place(self, path: str, backup: str) -> Done:
         """Change the directory itself; `path` is that of the first copy."""
         with plain_errors(path):
-            transaction = Transaction.begin(self._files, self._layout, path, "append")
+            transaction = Transaction.begin(self._files, self._layout, path, "append", apart=self._apart)
             saved: Backup | None = None
             try:
                 copies = self._open()
                 done = self._mend(copies, transaction.stage)
                 transaction.stage.flush()
-                done.faults = self._check(_Overlay(copies[0], transaction.stage, done.removed), copies[0])
+                result = _Overlay(copies[0], transaction.stage, done.removed)
+                done.faults = self._check(result, copies[0], self._reading)
                 if done.changed or done.removed:
-                    saved = Backup(self._files, backup, transaction.target.path)
+                    saved = Backup(transaction.files, backup, transaction.target.path)
                     self._save(saved, copies[0], done)
                 transaction.done = "the directory is mended"
                 transaction.then = "The next repair of this directory, or write to it, finishes that"
@@ -160,7 +164,8 @@ class Mender:
         model = next((file.name for file in plans[0].files if file.role is Role.PRIMARY), "")
         done = Done()
         for mended in mending.files():
-            name, pieces = checked(mended.name), _joined(mended.pieces)
+            pieces = _joined(mended.pieces)
+            name = checked(self._named(mended.name, pieces, before), tuple(self._apart))
             if name in done.untouched or name in done.written:
                 raise LogwrightError(f"layout {self._layout.name} made {name} twice")
             same = _same(copies, name, pieces, before.get(name))
@@ -194,9 +199,28 @@ class Mender:
                 stage.close_file(name)
         done.cut, done.summary = tuple(mending.cut), mending.summary()
         done.removed = tuple(name for name in mending.removes if name in before)
+        if self._apart:
+            # What is listed in a folder counts as removed where it has another name in the result; here it has none.
+            done.removed = tuple(
+                name for name in done.removed if name not in {*done.written, *done.untouched}
+            )
         if made := {*done.removed} & {*done.written, *done.untouched}:
             raise LogwrightError(f"layout {self._layout.name} both makes and removes {min(made)}")
         return done
+
+    def _named(self, name: str, pieces: Sequence[Kept | bytes], before: Mapping[str, int]) -> str:
+        """The name under which a file of the result is listed: in its folder, where files lie apart and stay so."""
+        if not self._apart:
+            return name
+        assert isinstance(self._layout, Spans)
+        one = pieces[0] if len(pieces) == 1 else None
+        if (
+            isinstance(one, Kept)
+            and one.file.endswith(f"/{name}")
+            and (one.start, one.stop) == (0, before.get(one.file))
+        ):
+            return one.file
+        return self._layout.listed(name)
 
     def _stage(
         self, stage: StagedFolder, copies: Sequence[Copy], name: str, pieces: Sequence[Kept | bytes]
@@ -221,10 +245,9 @@ class Mender:
 
     # Before the commit
 
-    def _check(self, result: Opens, before: Copy) -> list[tuple[str, Fault]]:
+    def _check(self, result: Opens, before: Copy, reading: Options) -> list[tuple[str, Fault]]:
         """The errors in the result. Raises `DamageError` for one in a file unless that is allowed, and for one of the directory as a
         whole that was not there before: what is missing can't be mended."""
-        reading = _of_result(self._layout, self._reading)
         plan = self._layout.plan(result, reading)
         checker = None
         if isinstance(self._layout, Checks):

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from logwright.codec.fault import BusyError, ExistsError, LogwrightError, Severity, UsageError
-from logwright.codec.layout import Layout, Listing, Plan
-from logwright.codec.mending import Cut, Mending, Prefers, Repairs, Strategy
+from logwright.codec.layout import Layout, Listing, Plan, Spans
+from logwright.codec.mending import Cut, Mending, Repairs, Strategy
 from logwright.codec.option import Option, Options, fold
 from logwright.readers.report import Report
 from logwright.readers.resolve import DirectoryTarget, FileTarget, Target, kind, reopened, resolve
@@ -25,11 +25,12 @@ from logwright.readers.verify import Wish, verify
 from logwright.readers.words import plural
 from logwright.writers.backup import refuse_backup_inside
 from logwright.writers.commit import Target as Place
+from logwright.writers.commit import meant
 from logwright.writers.filesystem import FileSystem, LocalFileSystem, plain_errors
 from logwright.writers.lock import busy_inside, refuse_running
 from logwright.writers.mend import Copy, Done, Make, Mender, about
 from logwright.writers.repair_file import repair_file
-from logwright.writers.write import refuse_remote
+from logwright.writers.write import apart, refuse_remote
 
 EDIT = "edit"
 Show = Callable[[int], None]
@@ -138,7 +139,7 @@ def check(paths: Any, codec: str | None, strategy: str | None, options: Mapping[
 
 def _preferred(target: Target) -> Strategy:
     """Where nothing is said."""
-    if isinstance(target, DirectoryTarget) and isinstance(target.layout, Prefers):
+    if isinstance(target, DirectoryTarget) and isinstance(target.layout, Repairs):
         return target.layout.preferred
     return Strategy.SALVAGE
 
@@ -249,12 +250,6 @@ def _refuse_places(copies: Sequence[DirectoryTarget], request: Request) -> None:
         refuse_backup_inside(files, local_path(request.backup), sorted(roots))
     if request.in_place and is_remote(first.path):
         refuse_remote(first.path)
-    if request.in_place and any("/" in entry.name for entry in first.directory.entries()):
-        raise UsageError(
-            "its files are in several folders, which can't be changed together",
-            path=first.path,
-            advice="Write the result to a directory of its own: it has all files",
-        )
     if request.out is None:
         return
     out = local_path(request.out)
@@ -288,7 +283,8 @@ def _roots(files: FileSystem, layout: Layout, copy: DirectoryTarget) -> set[str]
     if is_remote(copy.path):
         return set()
     real = files.real(local_path(copy.path))
-    return {real, *(os.path.dirname(lock) for lock in _locks(files, layout, real))}
+    others = {files.real(meant(files, layout, one)) for one in apart(layout, copy.layout_options).values()}
+    return {real, *others, *(os.path.dirname(lock) for lock in _locks(files, layout, real))}
 
 
 # Carrying it out
@@ -324,6 +320,7 @@ def carry_out(
     mender = Mender(
         request.files, first.layout, lambda: [reopened(copy) for copy in copies], make, first.layout_options,
         known={about(name, fault) for name, fault in report.faults}, tolerant=tolerant, show=show,
+        apart=apart(first.layout, first.layout_options) if request.in_place else None,
     )  # fmt: skip
     try:
         if request.dry_run:
@@ -423,10 +420,12 @@ def _sentences(
             sum(cut.rows_lost or 0 for cut in done.cut),
             all(cut.rows_lost is not None for cut in done.cut),
         )
-        least = "" if known else "at least " if rows else "it is not known how many "
-        gone = f"{least}{_count(rows, noun) if known or rows else plural(noun)} lost"
+        inside = "it" if len(done.cut) == 1 else "them"
+        gone = f", and the {plural(noun)} in {inside} (it is not known how many)"
+        if known or rows:
+            gone = f", {'' if known else 'at least '}{_count(rows, noun)} lost"
         stretches = _count(len(done.cut), "stretch", "stretches")
-        said.append(f"{would}cut: {_count(lost, 'byte')} in {stretches}, {gone}")
+        said.append(f"{would}cut: {_count(lost, 'byte')} in {stretches}{gone}")
     said.append(f"{would}kept: {_count(summary.rows, noun)}{f' ({ids})' if ids else ''}")
     if nothing and request.out is None:
         said.append(
@@ -454,6 +453,9 @@ def _sentences(
     said += [*done.warnings, *summary.warnings]
     system = copies[0].layout.name.partition(".")[0]
     before = list(summary.before_you_start)
+    layout = copies[0].layout
+    if not request.in_place and isinstance(layout, Spans) and any("/" in name for name in copies[0].sizes):
+        before.insert(0, layout.together)
     if request.out is not None and not request.dry_run:
         before.insert(0, "put the result in the place of what it was made from, not beside it")
     if request.out is not None and _name_matters(copies[0], request.out):

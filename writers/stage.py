@@ -13,14 +13,14 @@ import numpy as np
 from logwright.codec.base import Bytes, Chunk
 from logwright.codec.fault import LogwrightError, StorageError
 from logwright.codec.layout import Entry, Listing, Piece
-from logwright.readers.journal import COMMIT
+from logwright.readers.journal import APART, COMMIT
 from logwright.readers.source import Source
 from logwright.writers.filesystem import FileSystem, OpenFile, remove_tree, write_all
 
 OWNER = "owner.json"
 """The file in a staging directory of many tasks that says which process its driver is."""
 
-_RESERVED = frozenset({COMMIT, COMMIT + ".tmp", OWNER})
+_RESERVED = frozenset({APART, COMMIT, COMMIT + ".tmp", OWNER})
 
 
 class FileSource(AbstractContextManager["FileSource"]):
@@ -82,9 +82,18 @@ class StagedFolder(FolderListing):
     A file stays open until its last piece has come or `close` is called; `close` also puts their names on the disk.
     """
 
-    def __init__(self, files: FileSystem, path: str, name: str, parent: Listing | None = None) -> None:
+    def __init__(
+        self,
+        files: FileSystem,
+        path: str,
+        name: str,
+        parent: Listing | None = None,
+        folders: Sequence[str] = (),
+    ) -> None:
         super().__init__(files, path, name)
         self._parent = parent
+        self.folders = folders
+        """What names may begin with, of files of further directories (`writers.spanning`)."""
         self._open: dict[str, OpenFile] = {}
         self._size: dict[str, int] = {}
 
@@ -150,7 +159,7 @@ class StagedFolder(FolderListing):
         path = os.path.join(self.path, name)
         found = self._files.stat(path) if name in self._size else None
         if found is None:
-            file = self._files.create(os.path.join(self.path, checked(name)))
+            file = self._files.create(os.path.join(self.path, checked(name, self.folders)))
             self._open[name] = file
             self._size[name] = 0
             self._files.adopt(path, self.path)
@@ -191,8 +200,11 @@ class ScratchFolder(StagedFolder):
             self._made = False
 
 
-def checked(name: str) -> str:
-    """A name that a layout gave to a file: it must stay in its directory, and be none of ours."""
+def checked(name: str, folders: Sequence[str] = ()) -> str:
+    """A name that a layout gave to a file: it must stay in its directory, or one of these folders, and be none of ours."""
+    folder, slash, inner = name.partition("/")
+    if slash and folder in folders:
+        return f"{folder}/{checked(inner)}"
     if name in ("", ".", "..") or "/" in name or "\0" in name or name in _RESERVED:
         raise LogwrightError(f"a layout asked for a file called {name!r}, which can't be one")
     return name
@@ -203,6 +215,8 @@ def move(files: FileSystem, source: StagedFolder, name: str, target: StagedFolde
     size = source.staged().get(name)
     if size is None:
         raise StorageError(f"{name} is not staged in {source.path}")
-    files.rename_new(os.path.join(source.path, name), os.path.join(target.path, checked(final)))
+    files.rename_new(
+        os.path.join(source.path, name), os.path.join(target.path, checked(final, target.folders))
+    )
     target.adopt(final, size)
     return size

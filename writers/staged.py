@@ -27,10 +27,10 @@ from logwright.codec.option import Options
 from logwright.readers.journal import COMMIT, Txn
 from logwright.readers.source import local_path
 from logwright.writers import rows
-from logwright.writers.commit import Transaction
+from logwright.writers.commit import Target, Transaction
 from logwright.writers.filesystem import FileSystem, LocalFileSystem, plain_errors, remove_tree, sizes
 from logwright.writers.stage import OWNER, FolderListing, ScratchFolder, StagedFolder, move
-from logwright.writers.write import Written, refuse_remote
+from logwright.writers.write import Written, apart, configured, refuse_remote
 
 SHARED = "The driver and all tasks must see the same directory under the same path: use a file system that all nodes mount"
 
@@ -134,10 +134,12 @@ class StagedWrite:
         self._layout = layout
         self._files = LocalFileSystem() if files is None else files
         with plain_errors(self.path):
-            self._options = Options(self.layout.options, options)
+            self.path, given = configured(self.path, self.layout, options or {})
+            self._options = Options(self.layout.options, given)
             begun = Transaction.begin(
-                self._files, self.layout, self.path, mode, many=True, process=process, txn=txn
-            )
+                self._files, self.layout, self.path, mode, many=True, process=process, txn=txn,
+                apart=apart(self.layout, self._options), above=self.layout.above(self._options),
+            )  # fmt: skip
             self._ticket = begun.ticket
             self._work = begun.work
 
@@ -154,11 +156,10 @@ class StagedWrite:
                     path=self._work,
                     advice=SHARED,
                 )
-            there = (
-                FolderListing(self._files, self._ticket.path, self._ticket.name)
-                if self._ticket.adds
-                else None
-            )
+            there = None
+            if self._ticket.adds:
+                target = Target(self._files, self.layout, self._ticket.path, self._ticket.name)
+                there = target.spanning(self._ticket.apart).listing()
             return begin_task(
                 self._files,
                 self.layout,
@@ -226,7 +227,9 @@ def _place(
     parts: list[tuple[StagedFolder, Summary]] = []
     for message in ordered:
         parts.append((_staged(files, name, message, staging), message.summary))
-    extra = StagedFolder(files, os.path.join(transaction.work, "extra"), name)
+    extra = StagedFolder(
+        files, os.path.join(transaction.work, "extra"), name, folders=tuple(transaction.ticket.apart)
+    )
     files.mkdir(extra.path)
     files.adopt(extra.path, transaction.work)
     placement = layout.place(transaction.listing, name, parts, extra, options)

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from logwright.codec import registry
-from logwright.codec.fault import BusyError, StorageError
+from logwright.codec.fault import BusyError, StorageError, UsageError
 from logwright.codec.layout import Layout
 from logwright.codec.option import Options
 from logwright.readers.journal import Txn
@@ -48,7 +48,7 @@ from logwright.writers.filesystem import (
 from logwright.writers.lock import claim_as, refuse_running
 from logwright.writers.staged import SHARED, TaskMessage, TaskWriter, begin_task, put_together
 from logwright.writers.transactions import Repeated
-from logwright.writers.write import Written, refuse_remote
+from logwright.writers.write import Written, apart, refuse_remote
 
 _OURS = 16
 """So many digits of a token say which application it is of."""
@@ -103,6 +103,12 @@ class StreamWrite:
         self._files = LocalFileSystem() if files is None else files
         with plain_errors(self.path):
             self._options = Options(self.layout.options, options)
+            if asked := apart(self.layout, self._options):
+                raise UsageError(
+                    f"a stream writes to one directory, {', '.join(asked)} names another",
+                    path=self.path,
+                    advice="Write each batch with logwright.write (foreachBatch)",
+                )
             target = self._target()
             finish_or_undo(self._files, self.layout, self.path)
             refuse_running(self._files, self.layout, target.path)
@@ -167,7 +173,14 @@ class StreamWrite:
         txn = Txn(self.app, version, by)
         with plain_errors(self.path):
             try:
-                begun = Transaction.begin(self._files, self.layout, self.path, self.mode, txn=txn)
+                begun = Transaction.begin(
+                    self._files,
+                    self.layout,
+                    self.path,
+                    self.mode,
+                    txn=txn,
+                    above=self.layout.above(self._options),
+                )
             except Repeated:
                 self._sweep()
                 return None

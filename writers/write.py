@@ -10,9 +10,10 @@ from typing import Any, TypeGuard, cast
 from logwright.codec import registry
 from logwright.codec.base import Codec
 from logwright.codec.fault import UsageError
-from logwright.codec.layout import Layout, Summary, Takes
-from logwright.codec.option import Options
+from logwright.codec.layout import Layout, Spans, Summary
+from logwright.codec.option import Options, fold
 from logwright.codec.table import Table
+from logwright.readers.resolve import configuration
 from logwright.readers.source import is_remote, local_path
 from logwright.writers import rows
 from logwright.writers.commit import Transaction
@@ -77,11 +78,39 @@ def write(
     files = LocalFileSystem() if files is None else files
     with plain_errors(path):
         if is_layout(found):
+            path, options = configured(path, found, options)
             if frames is not None or file is not None:
                 raise UsageError(f"frames and file are tables of one file; {found.name} is a directory")
             return _write_directory(data, path, found, mode, Options(found.options, options), files)
         one = cast(Codec, found)
         return _write_file(data, path, one, mode, Options(one.options, options), files, frames, file)
+
+
+def configured(path: str, layout: Layout, options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The directory that a system's configuration file names, and the options in it that writing takes, where none are given; any other
+    path as it is. Raises `UsageError` where it names several, or is that of another system."""
+    said = configuration(path)
+    if said is None:
+        return path, dict(options)
+    if said.system != layout.name.partition(".")[0] or len(said.directories) != 1:
+        raise UsageError(
+            f"this is the configuration of {said.system}, with data in {', '.join(said.directories)}: a {layout.name} is one directory",
+            path=path,
+            advice="Name the directory itself",
+        )
+    known, given = {fold(one.name) for one in layout.options}, {fold(name) for name in options}
+    more = {name: value for name, value in said.options.items() if fold(name) in known - given}
+    return said.directories[0], {**more, **options}
+
+
+def apart(layout: Layout, options: Options) -> dict[str, str]:
+    """Further directories that are written to, by the options that name them (`codec.layout.Spans`)."""
+    if not isinstance(layout, Spans):
+        return {}
+    named = {name: options[name] for name in layout.apart if options[name] is not None}
+    for path in named.values():
+        refuse_remote(path)
+    return {name: local_path(path) for name, path in named.items()}
 
 
 def refuse_remote(path: str) -> None:
@@ -106,9 +135,9 @@ def rows_table(layout: Layout) -> Table:
 
 
 def taken_table(layout: Layout) -> Table:
-    """The same, with further columns that it takes (`codec.layout.Takes`)."""
+    """The same, with further columns that it takes (`Layout.takes`)."""
     table = rows_table(layout)
-    if not isinstance(layout, Takes):
+    if not layout.takes:
         return table
     known = set(table.names(detail=True))
     return Table(
@@ -122,7 +151,9 @@ def _write_directory(
     table = taken_table(layout)
     given = rows.batches(data, table)
     names: set[str] = set()
-    transaction = Transaction.begin(files, layout, path, mode)
+    transaction = Transaction.begin(
+        files, layout, path, mode, apart=apart(layout, options), above=layout.above(options)
+    )
     try:
         scratch = ScratchFolder(files, os.path.join(transaction.work, "scratch"), transaction.target.name)
         builder = layout.builder(transaction.listing, transaction.target.name, options, extra=scratch)

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from logwright.codec.base import Chunk, Decoded, Forgotten, Frames, Match, Window
+from logwright.codec.base import Chunk, Codec, Decoded, Frames, Match, Recodes, TellsLoss, Window
 from logwright.codec.columns import constant, contents, numbers
-from logwright.codec.describe import Struct, Type
+from logwright.codec.describe import Type
 from logwright.codec.fault import UsageError
 from logwright.codec.kafka import encode, fields, frames, markers, rows, scan
 from logwright.codec.kafka.batch import (
@@ -33,7 +33,7 @@ from logwright.codec.kafka.batch import (
 )
 from logwright.codec.kafka.resync import Damaged, find_batch
 from logwright.codec.layout import Listing, PlannedFile
-from logwright.codec.mending import Change, Cut, Kept
+from logwright.codec.mending import Change, Cut, EditsFile, Kept
 from logwright.codec.option import Option, Options
 from logwright.codec.table import RAW, TIMESTAMP, Column, Table, ending, extent
 
@@ -191,17 +191,16 @@ class LogContext:
     served_end: int = 0
 
 
-class KafkaLog:
-    """The codec. See `logwright.codec.base.Codec`."""
+class KafkaLog(Codec, TellsLoss, Recodes, EditsFile):
+    """The codec. Files are read as a consumer reads them."""
 
     name = scan.NAME
     title = "Kafka log segment: record batches of magic 2"
-    structures: tuple[Struct, ...] = (RECORD_BATCH, RECORD, CONTROL_RECORD_KEY, END_TXN_MARKER)
+    structures = (RECORD_BATCH, RECORD, CONTROL_RECORD_KEY, END_TXN_MARKER)
     tables: Mapping[str, Table] = {"rows": ROWS, "frames": FRAMES, "file": FILE}
-    options: tuple[Option, ...] = OPTIONS
-    whole = False
-    ordered: str | None = "offset"
-    forgets: Sequence[Forgotten] = encode.FORGETS
+    options = OPTIONS
+    ordered = "offset"
+    forgets = encode.FORGETS
 
     def recode(self, frames: pa.Table, options: Options) -> pa.Table | None:
         """See `codec.base.Recodes`."""
@@ -238,7 +237,6 @@ class KafkaLog:
     def edit(
         self, frame: bytes, path: Sequence[str | int], change: Callable[[bytes, Type], bytes], *, reseal: bool
     ) -> bytes:
-        """See `codec.base.Addresses`."""
         return fields.edit(frame, path, change, reseal=reseal)
 
     @property

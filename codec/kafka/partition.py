@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import numpy as np
@@ -16,14 +15,13 @@ from logwright.codec.base import Match
 from logwright.codec.describe import DescriptionError
 from logwright.codec.fault import Fault, Kind, Severity, UnreadableError, UnsupportedError, UsageError
 from logwright.codec.kafka import copies, follow, metadata
-from logwright.codec.kafka.batch import COMPRESSION, COMPRESSION_NAMES
 from logwright.codec.kafka.broker.start import OPTIONS as START_OPTIONS
 from logwright.codec.kafka.broker.start import VERSIONS, start_broker
 from logwright.codec.kafka.builder import OPTIONS, PartitionBuilder
 from logwright.codec.kafka.check.partition import PartitionChecker
 from logwright.codec.kafka.checkpoint import OFFSETS
+from logwright.codec.kafka.facts import facts
 from logwright.codec.kafka.follow import OPTIONS as FOLLOW_OPTIONS
-from logwright.codec.kafka.markers import markers
 from logwright.codec.kafka.mend.edit import EDIT_OPTIONS, RECODES, edit
 from logwright.codec.kafka.mend.rebuild import REBUILDS, rebuild
 from logwright.codec.kafka.mend.repair import REPAIR_OPTIONS, repair
@@ -43,27 +41,30 @@ from logwright.codec.kafka.names import (
     segment_name,
 )
 from logwright.codec.kafka.place import place
-from logwright.codec.kafka.producers import ProducerState
 from logwright.codec.kafka.resume import resume, stored_epochs
 from logwright.codec.kafka.walk import transactions, walk
 from logwright.codec.layout import (
     Builder,
     Checker,
+    Checks,
     Entry,
+    Follows,
+    Layout,
     Listing,
     Part,
     Placement,
     Plan,
     PlannedFile,
+    Replicates,
     Role,
     Stage,
     Summary,
     View,
     Watcher,
 )
-from logwright.codec.mending import Change, Mending, Strategy
-from logwright.codec.option import Option, Options
-from logwright.codec.predict import Opened
+from logwright.codec.mending import Edits, Repairs
+from logwright.codec.option import Options
+from logwright.codec.predict import Opened, Predicts
 
 NAME = "kafka.partition"
 MAX_SEGMENT = (1 << 31) - 1
@@ -75,7 +76,6 @@ _SUFFIXES = tuple(_CODECS)
 _WRITTEN = (".log", ".timeindex", ".txnindex", ".index", ".snapshot")
 
 _KRAFT = re.compile(rb"^\s*version\s*[=:]\s*1\s*$", re.MULTILINE)
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 VIEWS = {
     view.name: view
@@ -100,18 +100,19 @@ VIEWS = {
 }
 
 
-class KafkaPartition:
-    """See `logwright.codec.layout.Layout`."""
+class KafkaPartition(Layout, Predicts, Checks, Replicates, Follows, Repairs, Edits):
+    """A partition. A broker looks at the regular files of its directory only."""
 
     name = NAME
     title = "Kafka partition: segments with their indexes"
-    views: Mapping[str, View] = VIEWS
+    views = VIEWS
     default_view = "read_uncommitted"
-    options: tuple[Option, ...] = OPTIONS
-    read_options: tuple[Option, ...] = START_OPTIONS
-    versions: Sequence[str] = VERSIONS
-    inner_staging = ".logwright"
-    # A broker looks at the regular files of a partition's directory only.
+    options = OPTIONS
+    read_options = START_OPTIONS
+    nouns = ("record", "segment")
+    advice = (
+        "another in-sync replica? Moving this directory away and letting it re-replicate loses nothing.",
+    )
 
     def recognise(self, listing: Listing) -> Match:
         named = parse_directory(listing.name) is not None
@@ -231,47 +232,19 @@ class KafkaPartition:
             out.append(Part(file.name, "kafka.log", table, hints, bounds=bounds))
         return out
 
-    def facts(self, listing: Listing, plan: Plan) -> Mapping[str, Any]:
-        """What the headers of the batches say: where the log ends, times, sizes, transactions that are open."""
-        segments = [file for file in plan.files if file.role is Role.PRIMARY]
-        state, batches, records, end = ProducerState(), 0, 0, None
-        kinds: dict[str, int] = {}
-        low, high = None, None
-        damaged: list[dict[str, Any]] = []
-        for file in segments:
-            found: list[Fault] = []
-            end = file.hints["base_offset"] if end is None else max(end, file.hints["base_offset"])
-            for window, frames in walk(listing, file, faults=found):
-                head = frames.header
-                state.add(head, markers(window, frames))
-                batches += len(frames)
-                records += int(head["records_count"].astype(np.int64).sum())
-                end = int(head["base_offset"][-1]) + int(head["last_offset_delta"][-1]) + 1
-                for number, count in zip(
-                    *np.unique(head["attributes"] & COMPRESSION, return_counts=True), strict=True
-                ):
-                    name = COMPRESSION_NAMES[number] if number < len(COMPRESSION_NAMES) else f"codec {number}"
-                    kinds[name] = kinds.get(name, 0) + int(count)
-                times = head["max_timestamp"].astype(np.int64)
-                times = times[times >= 0]
-                if len(times):
-                    low = int(times.min()) if low is None else min(low, int(times.min()))
-                    high = int(times.max()) if high is None else max(high, int(times.max()))
-            bad = [fault for fault in found if fault.severity is Severity.ERROR]
-            if bad:
-                first = min(bad, key=lambda fault: fault.offset)
-                damaged.append({"file": file.name, "offset": first.offset, "detail": first.detail})
-        return {
-            "log_end_offset": end,
-            "batches": batches,
-            "records": records,
-            "compression": kinds,
-            "max_timestamp": [_moment(low), _moment(high)] if low is not None and high is not None else None,
-            "open_transactions": [
-                {"producer_id": key, "first_offset": first} for key, first in state.open_transactions.items()
-            ],
-            "damaged": damaged,
-        }
+    facts = staticmethod(facts)
+
+    def discards(self, name: str) -> bool:
+        return name.endswith(DELETE_SUFFIX)
+
+    # Foretelling and checking
+
+    versions = VERSIONS
+
+    def open_as(
+        self, listing: Listing, plan: Plan, options: Options, *, version: str | None, clean: bool | None
+    ) -> Opened:
+        return start_broker(listing, options, version=version, clean=clean)
 
     def checker(
         self,
@@ -285,41 +258,21 @@ class KafkaPartition:
     ) -> Checker:
         return PartitionChecker(listing, plan, clean, live)
 
-    # Words for people
+    # Copies
 
-    nouns = ("record", "segment")
-
-    def advice(self, plan: Plan) -> Sequence[str]:
-        return (
-            "another in-sync replica? Moving this directory away and letting it re-replicate loses nothing.",
-        )
-
-    def discards(self, name: str) -> bool:
-        return name.endswith(DELETE_SUFFIX)
-
-    def open_as(
-        self, listing: Listing, plan: Plan, options: Options, *, version: str | None, clean: bool | None
-    ) -> Opened:
-        return start_broker(listing, options, version=version, clean=clean)
-
-    def copy_of(self, listing: Listing, plan: Plan) -> tuple[str, str | None] | None:
-        return copies.copy_of(listing, plan)
-
-    def reaches(self, listing: Listing, plan: Plan) -> int:
-        return copies.reaches(listing, plan)
+    copy_of = staticmethod(copies.copy_of)
+    reaches = staticmethod(copies.reaches)
 
     # Following
 
-    follow_options: tuple[Option, ...] = FOLLOW_OPTIONS
+    follow_options = FOLLOW_OPTIONS
+    wanted = staticmethod(follow.wanted)
 
     def followed(self, view: str | None, options: Options) -> tuple[str, str]:
         return follow.followed(view or options["kafka.isolation.level"] or self.default_view, self.views)
 
     def leaves_out(self, options: Options) -> Sequence[str]:
         return () if options["includeHeaders"] else ("headers",)
-
-    def wanted(self, name: str, options: Options) -> bool:
-        return follow.wanted(name, options)
 
     def begins(self, plan: Plan) -> int:
         return int(plan.facts["log_start_offset"])
@@ -332,26 +285,15 @@ class KafkaPartition:
     def watcher(self, view: str) -> Watcher | None:
         return follow.Committed() if view == "read_committed" else None
 
-    # Mending
+    # Mending and editing
 
-    repair_options: tuple[Option, ...] = REPAIR_OPTIONS
-    rebuilds: Sequence[str] = REBUILDS
-
-    def repair(
-        self, copies: Sequence[Listing], plans: Sequence[Plan], strategy: Strategy, options: Options
-    ) -> Mending:
-        return repair(copies, plans, strategy, options)
-
-    def rebuild(self, listing: Listing, plan: Plan, what: Sequence[str], options: Options) -> Mending:
-        return rebuild(listing, plan, what, options)
-
-    # Editing
-
-    edit_options: tuple[Option, ...] = EDIT_OPTIONS
-    recodes: Sequence[str] = RECODES
-
-    def edit(self, listing: Listing, plan: Plan, change: Change, options: Options) -> Mending:
-        return edit(listing, plan, change, options)
+    repair_options = REPAIR_OPTIONS
+    rebuilds = REBUILDS
+    repair = staticmethod(repair)
+    rebuild = staticmethod(rebuild)
+    edit_options = EDIT_OPTIONS
+    recodes = RECODES
+    edit = staticmethod(edit)
 
     # Writing
 
@@ -414,14 +356,6 @@ class KafkaPartition:
         order = {final: i for i, final in enumerate(self.order({final for _, _, final in placement.renames}))}
         renames = sorted(placement.renames, key=lambda rename: order[rename[2]])
         return Placement(tuple(renames), placement.summary)
-
-
-def _moment(milliseconds: int) -> Any:
-    """As a time, where the calendar goes so far."""
-    try:
-        return EPOCH + timedelta(milliseconds=milliseconds)
-    except OverflowError:
-        return milliseconds
 
 
 _LEFTOVERS = {

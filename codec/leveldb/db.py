@@ -5,19 +5,20 @@ Source of the rules: `DBImpl::Recover`, `DBImpl::RemoveObsoleteFiles` and `Versi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
-
-import pyarrow as pa
 
 from logwright.codec.base import Match
 from logwright.codec.fault import Fault, Kind, Severity
 from logwright.codec.layout import (
     Builder,
     Checker,
+    Checks,
+    Combines,
     Entry,
     Group,
+    Layout,
     Listing,
     Part,
     Placement,
@@ -25,9 +26,7 @@ from logwright.codec.layout import (
     PlannedFile,
     Role,
     Stage,
-    Stream,
     Summary,
-    View,
 )
 from logwright.codec.leveldb import live
 from logwright.codec.leveldb.builder import OPTIONS, DatabaseBuilder
@@ -52,9 +51,9 @@ from logwright.codec.leveldb.opening import start
 from logwright.codec.leveldb.place import place
 from logwright.codec.leveldb.resume import resume
 from logwright.codec.leveldb.version import FileMetaData
-from logwright.codec.mending import Change, Mending, Strategy
+from logwright.codec.mending import Edits, Repairs
 from logwright.codec.option import Option, Options, parse_text
-from logwright.codec.predict import Opened
+from logwright.codec.predict import Opened, Predicts
 
 NAME = "leveldb.db"
 LOG, MANIFEST, TABLE, CURRENT_CODEC = "leveldb.log", "leveldb.manifest", "leveldb.table", "leveldb.current"
@@ -102,17 +101,17 @@ class _File:
         return self.type is FileType.LOG and name == log_name(number)
 
 
-class LevelDB:
-    """See `logwright.codec.layout.Layout`."""
+class LevelDB(Layout, Combines, Predicts, Checks, Repairs, Edits):
+    """A database. LevelDB knows no other directory than its own, and ignores names there that it does not know."""
 
     name = NAME
     title = "LevelDB database: sorted tables, logs and a manifest"
-    views: Mapping[str, View] = live.VIEWS
+    views = live.VIEWS
     default_view = "live"
-    options: tuple[Option, ...] = OPTIONS
-    read_options: tuple[Option, ...] = READ_OPTIONS
-    inner_staging = ".logwright"
-    # LevelDB ignores names that it does not know.
+    options = OPTIONS
+    read_options = READ_OPTIONS
+    nouns = ("entry", "file")
+    advice = ADVICE
 
     def recognise(self, listing: Listing) -> Match:
         files = [_File(entry, parse(entry.name)) for entry in listing.entries()]
@@ -136,19 +135,12 @@ class LevelDB:
     def parts(self, listing: Listing, plan: Plan, view: str, options: Options) -> Sequence[Part | Group]:
         return live.parts(listing, plan, view)
 
-    def combine(
-        self,
-        view: str,
-        how: Mapping[str, Any],
-        runs: Sequence[Stream],
-        columns: Sequence[str],
-        tell: Callable[[Fault], None],
-    ) -> Iterator[pa.RecordBatch]:
-        return live.combine(view, how, runs, columns, tell)
+    combine = staticmethod(live.combine)
+    facts = staticmethod(facts)
 
-    # What LevelDB would do
+    # Foretelling and checking
 
-    versions: Sequence[str] = start.VERSIONS
+    versions = start.VERSIONS
 
     def open_as(
         self, listing: Listing, plan: Plan, options: Options, *, version: str | None, clean: bool | None
@@ -170,48 +162,19 @@ class LevelDB:
     ) -> Checker:
         return DatabaseChecker(listing, plan, deep=deep)
 
-    def facts(self, listing: Listing, plan: Plan) -> Mapping[str, Any]:
-        return facts(listing, plan)
+    # Mending and editing
 
-    # Words for people
-
-    nouns = ("entry", "file")
-
-    def advice(self, plan: Plan) -> Sequence[str]:
-        return ADVICE
-
-    def discards(self, name: str) -> bool:
-        return False
-
-    # Mending
-
-    repair_options: tuple[Option, ...] = REPAIR_OPTIONS
-    rebuilds: Sequence[str] = REBUILDS
-
-    def repair(
-        self, copies: Sequence[Listing], plans: Sequence[Plan], strategy: Strategy, options: Options
-    ) -> Mending:
-        return repair(copies, plans, strategy, options)
-
-    def rebuild(self, listing: Listing, plan: Plan, what: Sequence[str], options: Options) -> Mending:
-        return rebuild(listing, plan, what, options)
-
-    # Editing
-
-    edit_options: tuple[Option, ...] = EDIT_OPTIONS
-    recodes: Sequence[str] = ()
-
-    def edit(self, listing: Listing, plan: Plan, change: Change, options: Options) -> Mending:
-        return edit(listing, plan, change, options)
+    repair_options = REPAIR_OPTIONS
+    rebuilds = REBUILDS
+    repair = staticmethod(repair)
+    rebuild = staticmethod(rebuild)
+    edit_options = EDIT_OPTIONS
+    edit = staticmethod(edit)
 
     # Writing
 
     def locks(self) -> Sequence[str]:
         return (LOCK,)
-
-    def staging(self, name: str, token: str) -> str:
-        """A sibling: LevelDB knows no other directory than its own."""
-        return f".{name}.{token}"
 
     def order(self, names: Iterable[str]) -> Sequence[str]:
         """What a manifest names comes before it, and CURRENT, which names it, last (`SetCurrentFile`)."""

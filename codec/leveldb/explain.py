@@ -181,9 +181,9 @@ def _block(name: str, doc: str, *, leads: str = "", rows: bool = False) -> Struc
     entry = Struct(
         f"{name}Entry",
         *WHOLE_ENTRY.fields[:-1],
-        Field(plain.name, plain.type, plain.doc, holds=_HANDLE, points=stored_block(leads))
+        Field(plain.name, plain.type, "the handle of a block", holds=_HANDLE, points=stored_block(leads))
         if leads
-        else plain,
+        else Field(plain.name, plain.type, "the value"),
         doc="A key and a value.",
         source=WHOLE_ENTRY.source,
     )

@@ -17,7 +17,7 @@ from logwright.codec.walk import Reader, Stretch, walk
 
 
 def facts(listing: Listing, plan: Plan) -> Mapping[str, Any]:
-    """See `codec.layout.TellsFacts`."""
+    """See `codec.layout.Layout.facts`."""
     blocks = filters = batches = operations = 0
     kinds: dict[str, int] = {}
     first: int | None = None

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from logwright.codec.base import Bytes, Chunk, Decoded, Frames, Window
+from logwright.codec.base import Bytes, Chunk, Decoded, Frames, TellsLoss, Window
 from logwright.codec.columns import constant, contents, numbers
 from logwright.codec.fault import Fault, Kind
 from logwright.codec.intrinsics import load_i32le, load_i64le
@@ -53,7 +53,7 @@ from logwright.codec.leveldb.write_batch import (
     room_for,
     unpack,
 )
-from logwright.codec.mending import Change, Cut, Kept, Strategy
+from logwright.codec.mending import Change, Cut, EditsFile, Kept, Mends, Strategy
 from logwright.codec.option import Option, Options
 from logwright.codec.table import Column, Table
 
@@ -106,8 +106,8 @@ _LEAST = 2
 _SYSTEM = "LevelDB keeps the operations before it and goes on, or with paranoid_checks refuses to open"
 
 
-class LevelDBLog(RecordCodec):
-    """The codec. See `logwright.codec.base.Codec` and `TellsLoss`."""
+class LevelDBLog(RecordCodec, TellsLoss, Mends, EditsFile):
+    """The codec."""
 
     name = NAME
     title = "LevelDB write-ahead log: write batches"

@@ -22,7 +22,7 @@ from logwright.codec.leveldb.names import MANIFEST_NAME
 from logwright.codec.leveldb.records import RECORDS, Payloads, RecordCodec, RecordContext, batch_of
 from logwright.codec.leveldb.records_again import PlainRecords, Records
 from logwright.codec.leveldb.version_edit import VERSION_EDIT, EditError, EditField, form, parse
-from logwright.codec.mending import Cut, Kept, Strategy
+from logwright.codec.mending import Cut, Kept, Mends, Strategy
 from logwright.codec.option import Options
 from logwright.codec.table import Column, Table
 from logwright.codec.whole import exactly
@@ -56,8 +56,8 @@ _SYSTEM = "LevelDB refuses to open: Corruption: "
 _WRAP = 1 << 64
 
 
-class LevelDBManifest(RecordCodec):
-    """The codec. See `logwright.codec.base.Codec`."""
+class LevelDBManifest(RecordCodec, Mends):
+    """The codec."""
 
     name = NAME
     title = "LevelDB manifest: version edits"

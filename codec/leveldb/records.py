@@ -8,8 +8,8 @@ makes sense in its place. A record in the value of another is none.
 from __future__ import annotations
 
 import re
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from logwright.codec.base import Bytes, Decoded, Frames, Match, Window
+from logwright.codec.base import Bytes, Codec, Decoded, Frames, Match, Window
 from logwright.codec.columns import constant, contents, numbers
 from logwright.codec.describe import Struct, Type
 from logwright.codec.explain import Focus, Node
@@ -236,22 +236,18 @@ class RecordContext:
     sequence_end: int = 0
 
 
-class RecordCodec(ABC):
-    """The part of a codec that knows physical and logical records. See `logwright.codec.base.Codec`."""
+class RecordCodec(Codec):
+    """The part of a codec that knows physical and logical records."""
 
-    name: str
-    title: str
     pattern: re.Pattern[str]
     rows: Table
     records: Table = RECORDS
-    whole = False
-    ordered: str | None = None
 
     def __init__(self, *structures: Struct, options: tuple[Option, ...] = ()) -> None:
-        self.structures: tuple[Struct, ...] = (RECORD, *structures, fields.LOGICAL_RECORD)
+        self.structures = (RECORD, *structures, fields.LOGICAL_RECORD)
         self.described = (file_of_records(structures[0]), *structures)
-        self.options: tuple[Option, ...] = (MAX_RECORD, *options)
-        self.tables: Mapping[str, Table] = {
+        self.options = (MAX_RECORD, *options)
+        self.tables = {
             "rows": self.rows,
             "records": self.records,
             "frames": FRAMES,
@@ -304,7 +300,6 @@ class RecordCodec(ABC):
         return RecordContext(options, **hints)
 
     def explain(self, window: Window, context: RecordContext, focus: Focus, *, frame: bool) -> Sequence[Node]:
-        """See `codec.base.Explains`."""
         return records_of(self.structures[1], window, focus)
 
     def scan(self, window: Window, at: int, context: RecordContext, *, check: bool = True) -> Frames:
@@ -477,7 +472,6 @@ class RecordCodec(ABC):
     def edit(
         self, frame: bytes, path: Sequence[str | int], change: Callable[[bytes, Type], bytes], *, reseal: bool
     ) -> bytes:
-        """See `codec.base.Addresses`."""
         return fields.edit_record(self.structures[1], frame, path, change, reseal=reseal)
 
     # Decoding

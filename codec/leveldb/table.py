@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from logwright.codec.base import Bytes, Chunk, Decoded, Frames, Match, Window
+from logwright.codec.base import Bytes, Chunk, Codec, Decoded, Frames, Inherits, Match, Prepares, Window
 from logwright.codec.columns import contents, numbers
-from logwright.codec.describe import Struct, Type
+from logwright.codec.describe import Type
 from logwright.codec.explain import Focus, Node
 from logwright.codec.fault import Fault, Kind, UsageError
 from logwright.codec.intrinsics import crc32c_of_three, crc32c_update, load_u32le
@@ -41,7 +41,7 @@ from logwright.codec.leveldb.index import (
 from logwright.codec.leveldb.keys import BYTEWISE
 from logwright.codec.leveldb.keys import TRAILER_SIZE as KEY_TRAILER
 from logwright.codec.leveldb.keys import readable as readable
-from logwright.codec.mending import Change, Cut, Kept, Strategy
+from logwright.codec.mending import Change, Cut, EditsFile, Kept, Mends, Strategy
 from logwright.codec.option import Option, Options
 from logwright.codec.table import RAW, Column, Table, ending, extent
 
@@ -216,12 +216,12 @@ _FEW = 256
 """So many blocks at most start in the first 2 KiB, with trailers and a restart point each."""
 
 
-class LevelDBTable:
-    """The codec. See `logwright.codec.base.Codec` and `Prepares`."""
+class LevelDBTable(Codec, Prepares, Inherits, Mends, EditsFile):
+    """The codec."""
 
     name = NAME
     title = "LevelDB table: sorted blocks of keys and values"
-    structures: tuple[Struct, ...] = (
+    structures = (
         TRAILER,
         fields.DATA_BLOCK,
         ENTRY,
@@ -229,11 +229,9 @@ class LevelDBTable:
         FOOTER,
         FILTER_END,
     )
-    described: tuple[Struct, ...] = (TABLE, *STORED.values())
+    described = (TABLE, *STORED.values())
     tables: Mapping[str, Table] = {"rows": ROWS, "frames": FRAMES, "file": FILE}
-    options: tuple[Option, ...] = OPTIONS
-    whole = False
-    ordered: str | None = None
+    options = OPTIONS
 
     @property
     def edit_options(self) -> tuple[Option, ...]:
@@ -301,7 +299,6 @@ class LevelDBTable:
         return found
 
     def explain(self, window: Window, context: TableContext, focus: Focus, *, frame: bool) -> Sequence[Node]:
-        """See `codec.base.Explains`."""
         return table_of(window, context.blocks, focus)
 
     def _blocks(self, window: Window, context: TableContext) -> Blocks:
@@ -360,7 +357,6 @@ class LevelDBTable:
     def edit(
         self, frame: bytes, path: Sequence[str | int], change: Callable[[bytes, Type], bytes], *, reseal: bool
     ) -> bytes:
-        """See `codec.base.Addresses`."""
         return fields.edit_block(frame, path, change, reseal=reseal)
 
     def frame_bounds(self, frames: Frames, column: str) -> tuple[Any, Any]:

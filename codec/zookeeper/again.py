@@ -14,19 +14,20 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from logwright.codec.base import Bytes, Chunk
+from logwright.codec.base import Chunk
 from logwright.codec.compress import compress
 from logwright.codec.fault import UsageError
 from logwright.codec.option import Options
 from logwright.codec.whole import kept
 from logwright.codec.zookeeper import tree
 from logwright.codec.zookeeper.acl import AclTable
+from logwright.codec.zookeeper.acl_lists import AclLists
 from logwright.codec.zookeeper.adler import adler32_of
 from logwright.codec.zookeeper.columns import EPHEMERAL, kinds_of
-from logwright.codec.zookeeper.digest import VERSION, node_digests, signed
-from logwright.codec.zookeeper.encode import AclLists, Given, sessions_bytes, table_of
-from logwright.codec.zookeeper.jute import Int64s
-from logwright.codec.zookeeper.node import Int32s
+from logwright.codec.zookeeper.digest import VERSION, signed
+from logwright.codec.zookeeper.encode import sessions_bytes, table_of
+from logwright.codec.zookeeper.given import Given
+from logwright.codec.zookeeper.nodes import Piece
 from logwright.codec.zookeeper.sections import (
     DBID,
     DIGEST,
@@ -82,11 +83,11 @@ def encode(
 
 
 class NodeSource(Protocol):
-    """Nodes in the order in which they are written: those of `encode.Nodes`, or others that are not held."""
+    """Nodes in the order in which they are written: `nodes.Nodes`, or others that are not held."""
 
     def __len__(self) -> int: ...
 
-    def chunks(self, first: int, stop: int) -> Iterator[tuple[Bytes, Int64s, Int32s, Int32s]]: ...
+    def chunks(self, first: int, stop: int, *, digest: bool = False) -> Iterator[Piece]: ...
 
     def digest(self) -> int: ...
 
@@ -138,10 +139,10 @@ class Snapshot:
         else:
             nodes = tree.whole(given, acls, zxid, had=file is not None)
         if zxid is None:
-            zxid = max([0, *(int(nodes.stats[name].max(initial=0)) for name in ("czxid", "mzxid", "pzxid"))])
+            zxid = max([0, *(int(nodes.number(name).max(initial=0)) for name in ("czxid", "mzxid", "pzxid"))])
         sessions = list(facts.get("sessions") or [])
         if file is None:
-            owners = nodes.stats["owner"]
+            owners = nodes.number("owner")
             ephemeral = np.unique(owners[kinds_of(owners) == EPHEMERAL])
             sessions = [
                 {"session_id": int(one), "timeout": options["session.timeout"]} for one in ephemeral.tolist()
@@ -181,13 +182,10 @@ class Snapshot:
         return data
 
     def _nodes(self, first: int, stop: int, *, digest: bool = False) -> Iterator[Chunk]:
-        for data, starts, paths, lengths in self.nodes.chunks(first, stop):
-            self.sum = adler32_of(data, self.sum)
-            if digest:
-                self.digest += int(
-                    node_digests(data, starts, paths, lengths, np.empty(len(starts), np.int64))
-                )
-            yield data
+        for one in self.nodes.chunks(first, stop, digest=digest):
+            self.sum = adler32_of(one.data, self.sum)
+            self.digest += one.digest
+            yield one.data
 
     def _frame(self, frame: dict[str, Any]) -> bytes:
         """A section as it was stored, if it still says what is to be said."""

@@ -120,6 +120,7 @@ from logwright.codec.zookeeper.state import (
     Z_HEAD,
     Z_OPEN,
     Z_TIMEOUT,
+    Arrays,
     bury,
     changed,
     convert,
@@ -167,19 +168,10 @@ HIGHEST_SUB = LOWEST + len(SUB_RECIPE_ARRAY)
 # Quotas
 
 
-@kernel("i8[], i8[,], const i8[], const u1[], const u1[], i8, i8, i8, i8")
-def count_quota(
-    state: Int64s,
-    quotas: Int64s,
-    by_path: Int64s,
-    kept: Bytes,
-    buf: Bytes,
-    at: int,
-    size: int,
-    nodes_more: int,
-    bytes_more: int,
-) -> None:
+@kernel("const u1[], i8, i8, i8, i8, Arrays")
+def count_quota(buf: Bytes, at: int, size: int, nodes_more: int, bytes_more: int, t: Arrays) -> None:
     """Add to the longest path with a quota that a node is at or below (`getMaxPrefixWithQuota`, `updateQuotaStat`)."""
+    state, quotas, by_path = t.state, t.quotas, t.by_path
     if not state[QUOTAS]:
         return
     mask = len(by_path) - 1
@@ -197,7 +189,7 @@ def count_quota(
             if (
                 quotas[one, Q_HASH] == crc
                 and quotas[one, Q_SIZE] == i
-                and same(kept, quotas[one, Q_AT], buf, at, i)
+                and same(t.quota_bytes, quotas[one, Q_AT], buf, at, i)
             ):
                 found = one
                 break
@@ -298,35 +290,25 @@ def grow_cversion(state: Int64s, nodes: Int64s, parent: int, number: int, zxid: 
         changed(state, nodes, parent, stat)
 
 
-@kernel(
-    "const u1[], i8, const i8[,], i8, i8, i8, i8, i8[], u1[], i8[,], i8[], i8[,], i8[], i8[,], i8[,], i8[], const u1[], i8[,], const i8[],"
-    " const u1[], u1[], i8[,]"
-)
+@kernel("const u1[], i8, const i8[,], i8, i8, i8, i8, Arrays")
 def create(
-    buf: Bytes,
-    kind: int,
-    bodies: Int64s,
-    body: int,
-    client: int,
-    zxid: int,
-    time: int,
-    state: Int64s,
-    arena: Bytes,
-    nodes: Int64s,
-    table: Int64s,
-    sessions: Int64s,
-    hashed: Int64s,
-    slots: Int64s,
-    forms: Int64s,
-    lists: Int64s,
-    acl_bytes: Bytes,
-    quotas: Int64s,
-    by_path: Int64s,
-    quota_bytes: Bytes,
-    stat: Bytes,
-    notes: Int64s,
+    buf: Bytes, kind: int, bodies: Int64s, body: int, client: int, zxid: int, time: int, t: Arrays
 ) -> int:
     """`DataTree.createNode`. Nothing is changed where it says that it needs something."""
+    state, arena, nodes, table, sessions, hashed, slots, forms, lists, acl_bytes, stat, notes = (
+        t.state,
+        t.arena,
+        t.nodes,
+        t.table,
+        t.sessions,
+        t.hashed,
+        t.slots,
+        t.forms,
+        t.lists,
+        t.acl_bytes,
+        t.stat,
+        t.notes,
+    )
     at = bodies[PATH_AT, body]
     size = bodies[PATH_LENGTH, body]
     owner = 0
@@ -431,34 +413,26 @@ def create(
     if owner_kind(owner, state[EXTENDED]) == INVALID:
         return die(state, BAD_OWNER, owner)
     own(state, nodes, sessions, hashed, row)
-    count_quota(state, quotas, by_path, quota_bytes, buf, at, size, 1, length)
+    count_quota(buf, at, size, 1, length, t)
     if is_quota_node(buf, at, size, cut):
         state[EVENT] = CREATED
         state[EVENT_ROW] = row
     return DONE
 
 
-@kernel(
-    "const u1[], i8, i8, i8, i8[], u1[], i8[,], i8[], i8[,], i8[], i8[,], const i8[], const u1[], u1[], i8[,]"
-)
-def delete(
-    buf: Bytes,
-    at: int,
-    size: int,
-    zxid: int,
-    state: Int64s,
-    arena: Bytes,
-    nodes: Int64s,
-    table: Int64s,
-    slots: Int64s,
-    lists: Int64s,
-    quotas: Int64s,
-    by_path: Int64s,
-    quota_bytes: Bytes,
-    stat: Bytes,
-    notes: Int64s,
-) -> int:
+@kernel("const u1[], i8, i8, i8, Arrays")
+def delete(buf: Bytes, at: int, size: int, zxid: int, t: Arrays) -> int:
     """`DataTree.deleteNode`."""
+    state, arena, nodes, table, slots, lists, stat, notes = (
+        t.state,
+        t.arena,
+        t.nodes,
+        t.table,
+        t.slots,
+        t.lists,
+        t.stat,
+        t.notes,
+    )
     if size == NULL:
         return die(state, IS_NULL, 0)
     cut = last_slash(buf, at, size)
@@ -495,35 +469,25 @@ def delete(
     leave(table, crc, row, -1)
     bury(state, nodes, row)
     release(slots, lists, nodes[row, N_ACL])
-    count_quota(state, quotas, by_path, quota_bytes, buf, at, size, -1, -max(nodes[row, N_DATA_SIZE], 0))
+    count_quota(buf, at, size, -1, -max(nodes[row, N_DATA_SIZE], 0), t)
     if is_quota_node(buf, at, size, cut):
         state[EVENT] = DELETED
         state[EVENT_ROW] = row
     return DONE
 
 
-@kernel(
-    "const u1[], const i8[,], i8, i8, i8, i8, i8[], u1[], i8[,], i8[], const i8[,], i8[,], const i8[], const u1[], u1[], i8[,]"
-)
-def set_data(
-    buf: Bytes,
-    bodies: Int64s,
-    body: int,
-    crc: int,
-    zxid: int,
-    time: int,
-    state: Int64s,
-    arena: Bytes,
-    nodes: Int64s,
-    table: Int64s,
-    slots: Int64s,
-    quotas: Int64s,
-    by_path: Int64s,
-    quota_bytes: Bytes,
-    stat: Bytes,
-    notes: Int64s,
-) -> int:
+@kernel("const u1[], const i8[,], i8, i8, i8, i8, Arrays")
+def set_data(buf: Bytes, bodies: Int64s, body: int, crc: int, zxid: int, time: int, t: Arrays) -> int:
     """`DataTree.setData`. `crc` is that of the path (`hash_path`)."""
+    state, arena, nodes, table, slots, stat, notes = (
+        t.state,
+        t.arena,
+        t.nodes,
+        t.table,
+        t.slots,
+        t.stat,
+        t.notes,
+    )
     at = bodies[PATH_AT, body]
     size = bodies[PATH_LENGTH, body]
     if size == NULL:
@@ -552,7 +516,7 @@ def set_data(
     if state[DIGESTS] and nodes[row, N_DIGEST] >= 0:
         nodes[row, N_BEGUN] = crc32_raw(crc, arena, nodes[row, N_DATA], nodes[row, N_DATA] + length)
         changed(state, nodes, row, stat)
-    count_quota(state, quotas, by_path, quota_bytes, buf, at, size, 0, more)
+    count_quota(buf, at, size, 0, more, t)
     cut = last_slash(buf, at, size)
     if cut > 0 and is_quota_node(buf, at, size, cut):
         state[EVENT] = CHANGED
@@ -560,23 +524,21 @@ def set_data(
     return DONE
 
 
-@kernel("const u1[], const i8[,], i8, i8[], u1[], i8[,], i8[], i8[,], i8[,], i8[], const u1[], u1[], i8[,]")
-def set_acl(
-    buf: Bytes,
-    bodies: Int64s,
-    body: int,
-    state: Int64s,
-    arena: Bytes,
-    nodes: Int64s,
-    table: Int64s,
-    slots: Int64s,
-    forms: Int64s,
-    lists: Int64s,
-    acl_bytes: Bytes,
-    stat: Bytes,
-    notes: Int64s,
-) -> int:
+@kernel("const u1[], const i8[,], i8, Arrays")
+def set_acl(buf: Bytes, bodies: Int64s, body: int, t: Arrays) -> int:
     """`DataTree.setACL`."""
+    state, arena, nodes, table, slots, forms, lists, acl_bytes, stat, notes = (
+        t.state,
+        t.arena,
+        t.nodes,
+        t.table,
+        t.slots,
+        t.forms,
+        t.lists,
+        t.acl_bytes,
+        t.stat,
+        t.notes,
+    )
     at = bodies[PATH_AT, body]
     size = bodies[PATH_LENGTH, body]
     if size == NULL:
@@ -628,10 +590,7 @@ def is_multi(buf: Bytes, end: int, bodies: Int64s, i: int) -> int:
     return whole
 
 
-@kernel(
-    "const u1[], const i8[], const i8[,], const i8[,], const i8[], i8[,], i8[], u1[], i8[,], i8[], i8[,], i8[], i8[,], i8[,], i8[], const u1[],"
-    " i8[,], const i8[], const u1[], u1[], i8[], i8[,]"
-)
+@kernel("const u1[], const i8[], const i8[,], const i8[,], const i8[], i8[,], i8[], Arrays")
 def apply(
     buf: Bytes,
     ends: Int64s,
@@ -639,24 +598,19 @@ def apply(
     bodies: Int64s,
     crcs: Int64s,
     part: Int64s,
-    state: Int64s,
-    arena: Bytes,
-    nodes: Int64s,
-    table: Int64s,
-    sessions: Int64s,
-    hashed: Int64s,
-    slots: Int64s,
-    forms: Int64s,
-    lists: Int64s,
-    acl_bytes: Bytes,
-    quotas: Int64s,
-    by_path: Int64s,
-    quota_bytes: Bytes,
-    stat: Bytes,
     digests: Int64s,
-    notes: Int64s,
+    t: Arrays,
 ) -> int:
     """Apply transactions from `state[RECORD]` on, whose headers and bodies were measured; `ends` are those of their payloads."""
+    state, arena, nodes, table, sessions, hashed, notes = (
+        t.state,
+        t.arena,
+        t.nodes,
+        t.table,
+        t.sessions,
+        t.hashed,
+        t.notes,
+    )
     while state[RECORD] < len(heads):
         i = state[RECORD]
         zxid = heads[i, ZXID]
@@ -675,23 +629,13 @@ def apply(
             state[RECORD] += 1
             continue
         if kind in (SET_DATA, RECONFIG):
-            why = set_data(
-                buf, bodies, i, crcs[i], zxid, time, state, arena, nodes, table, slots, quotas, by_path, quota_bytes, stat, notes
-            )  # fmt: skip
+            why = set_data(buf, bodies, i, crcs[i], zxid, time, t)
         elif kind in (CREATE, CREATE2, CREATE_TTL, CREATE_CONTAINER):
-            why = create(
-                buf, kind, bodies, i, client, zxid, time, state, arena, nodes, table, sessions, hashed, slots, forms, lists, acl_bytes,
-                quotas, by_path, quota_bytes, stat, notes,
-            )  # fmt: skip
+            why = create(buf, kind, bodies, i, client, zxid, time, t)
         elif kind in (DELETE, DELETE_CONTAINER):
-            why = delete(
-                buf, bodies[PATH_AT, i], bodies[PATH_LENGTH, i], zxid, state, arena, nodes, table, slots, lists, quotas, by_path,
-                quota_bytes, stat, notes,
-            )  # fmt: skip
+            why = delete(buf, bodies[PATH_AT, i], bodies[PATH_LENGTH, i], zxid, t)
         elif kind == SET_ACL:
-            why = set_acl(
-                buf, bodies, i, state, arena, nodes, table, slots, forms, lists, acl_bytes, stat, notes
-            )
+            why = set_acl(buf, bodies, i, t)
         elif kind == CREATE_SESSION:
             if state[SESSIONS] >= len(sessions):
                 return NEED_SESSIONS
@@ -699,15 +643,9 @@ def apply(
             sessions[session, Z_TIMEOUT] = bodies[VALUE, i]
             sessions[session, Z_OPEN] = 1
         elif kind == CLOSE_SESSION:
-            why = close_session(
-                buf, bodies, i, client, zxid, state, arena, nodes, table, sessions, hashed, slots, lists, quotas, by_path, quota_bytes,
-                stat, notes,
-            )  # fmt: skip
+            why = close_session(buf, bodies, i, client, zxid, t)
         elif kind == MULTI:
-            why = multi(
-                buf, ends[i], bodies, i, part, client, zxid, time, state, arena, nodes, table, sessions, hashed, slots, forms, lists,
-                acl_bytes, quotas, by_path, quota_bytes, stat, notes,
-            )  # fmt: skip
+            why = multi(buf, ends[i], bodies, i, part, client, zxid, time, t)
         if why != DONE and why != HAPPENED:
             return why
         if why == DONE:
@@ -722,37 +660,13 @@ def apply(
     return DONE
 
 
-@kernel(
-    "const u1[], i8, const i8[,], i8, i8[,], i8, i8, i8, i8[], u1[], i8[,], i8[], i8[,], i8[], i8[,], i8[,], i8[], const u1[], i8[,],"
-    " const i8[], const u1[], u1[], i8[,]"
-)
+@kernel("const u1[], i8, const i8[,], i8, i8[,], i8, i8, i8, Arrays")
 def multi(
-    buf: Bytes,
-    end: int,
-    bodies: Int64s,
-    i: int,
-    part: Int64s,
-    client: int,
-    zxid: int,
-    time: int,
-    state: Int64s,
-    arena: Bytes,
-    nodes: Int64s,
-    table: Int64s,
-    sessions: Int64s,
-    hashed: Int64s,
-    slots: Int64s,
-    forms: Int64s,
-    lists: Int64s,
-    acl_bytes: Bytes,
-    quotas: Int64s,
-    by_path: Int64s,
-    quota_bytes: Bytes,
-    stat: Bytes,
-    notes: Int64s,
+    buf: Bytes, end: int, bodies: Int64s, i: int, part: Int64s, client: int, zxid: int, time: int, t: Arrays
 ) -> int:
     """The transactions of a multi from part `state[SUB]` on, which is at `state[POSITION]`; none where one of them is an error. It ends at
     one that can't be read, or can't be in a multi."""
+    state, notes = t.state, t.notes
     count = bodies[LIST_COUNT, i]
     if count == NULL:
         return die(state, IS_NULL, 0)
@@ -775,19 +689,11 @@ def multi(
         if failed:
             pass
         elif kind == SET_DATA:
-            why = set_data(
-                buf, part, 0, hash_path(buf, part, 0), zxid, time, state, arena, nodes, table, slots, quotas, by_path, quota_bytes, stat, notes
-            )  # fmt: skip
+            why = set_data(buf, part, 0, hash_path(buf, part, 0), zxid, time, t)
         elif kind in (DELETE, DELETE_CONTAINER):
-            why = delete(
-                buf, part[PATH_AT, 0], part[PATH_LENGTH, 0], zxid, state, arena, nodes, table, slots, lists, quotas, by_path,
-                quota_bytes, stat, notes,
-            )  # fmt: skip
+            why = delete(buf, part[PATH_AT, 0], part[PATH_LENGTH, 0], zxid, t)
         elif kind != CHECK:
-            why = create(
-                buf, kind, part, 0, client, zxid, time, state, arena, nodes, table, sessions, hashed, slots, forms, lists, acl_bytes,
-                quotas, by_path, quota_bytes, stat, notes,
-            )  # fmt: skip
+            why = create(buf, kind, part, 0, client, zxid, time, t)
         if why == DONE:
             at = stop
             state[SUB] += 1
@@ -799,31 +705,10 @@ def multi(
     return DONE
 
 
-@kernel(
-    "const u1[], const i8[,], i8, i8, i8, i8[], u1[], i8[,], i8[], i8[,], const i8[], i8[,], i8[], i8[,], const i8[], const u1[], u1[],"
-    " i8[,]"
-)
-def close_session(
-    buf: Bytes,
-    bodies: Int64s,
-    i: int,
-    client: int,
-    zxid: int,
-    state: Int64s,
-    arena: Bytes,
-    nodes: Int64s,
-    table: Int64s,
-    sessions: Int64s,
-    hashed: Int64s,
-    slots: Int64s,
-    lists: Int64s,
-    quotas: Int64s,
-    by_path: Int64s,
-    quota_bytes: Bytes,
-    stat: Bytes,
-    notes: Int64s,
-) -> int:
+@kernel("const u1[], const i8[,], i8, i8, i8, Arrays")
+def close_session(buf: Bytes, bodies: Int64s, i: int, client: int, zxid: int, t: Arrays) -> int:
     """`DataTree.killSession`: the nodes that the transaction names, then what the session owns besides."""
+    state, sessions, hashed = t.state, t.sessions, t.hashed
     session = session_row(sessions, hashed, client)
     if session >= 0:
         sessions[session, Z_OPEN] = 0
@@ -833,9 +718,7 @@ def close_session(
         state[SUB] = 0
     while state[SUB] < count:
         size = load_i32be(buf, state[POSITION])
-        why = delete(
-            buf, state[POSITION] + 4, size, zxid, state, arena, nodes, table, slots, lists, quotas, by_path, quota_bytes, stat, notes
-        )  # fmt: skip
+        why = delete(buf, state[POSITION] + 4, size, zxid, t)
         if why != DONE:
             return why
         state[POSITION] += 4 + size
@@ -844,52 +727,20 @@ def close_session(
             return HAPPENED
     if session < 0:
         return DONE
-    return delete_owned(
-        session,
-        zxid,
-        state,
-        arena,
-        nodes,
-        table,
-        sessions,
-        slots,
-        lists,
-        quotas,
-        by_path,
-        quota_bytes,
-        stat,
-        notes,
-    )
+    return delete_owned(session, zxid, t)
 
 
-@kernel("i8, i8, i8[], u1[], i8[,], i8[], i8[,], i8[,], i8[], i8[,], const i8[], const u1[], u1[], i8[,]")
-def delete_owned(
-    session: int,
-    zxid: int,
-    state: Int64s,
-    arena: Bytes,
-    nodes: Int64s,
-    table: Int64s,
-    sessions: Int64s,
-    slots: Int64s,
-    lists: Int64s,
-    quotas: Int64s,
-    by_path: Int64s,
-    quota_bytes: Bytes,
-    stat: Bytes,
-    notes: Int64s,
-) -> int:
+@kernel("i8, i8, Arrays")
+def delete_owned(session: int, zxid: int, t: Arrays) -> int:
     """Delete the nodes of a session. Where a note is of one, its place is -1 - the place in the arena."""
+    state, arena, nodes, sessions, notes = t.state, t.arena, t.nodes, t.sessions, t.notes
     while sessions[session, Z_HEAD] >= 0:
         row = sessions[session, Z_HEAD]
         sessions[session, Z_HEAD] = nodes[row, N_NEXT]
         if not nodes[row, N_ALIVE]:
             continue
         noted = state[NOTES]
-        why = delete(
-            arena, nodes[row, N_PATH], nodes[row, N_PATH_SIZE], zxid, state, arena, nodes, table, slots, lists, quotas, by_path,
-            quota_bytes, stat, notes,
-        )  # fmt: skip
+        why = delete(arena, nodes[row, N_PATH], nodes[row, N_PATH_SIZE], zxid, t)
         if state[NOTES] > noted:
             notes[noted, NOTE_AT] = -1 - nodes[row, N_PATH]
         if why != DONE:

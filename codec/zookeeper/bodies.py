@@ -41,7 +41,7 @@ from logwright.codec.zookeeper.txns import (
     HIGHEST,
     LOWEST,
     NUMBER,
-    NUMBER_OF,
+    NUMBER_FIELD,
     NUMBERS,
     PATH,
     PATHS,
@@ -348,10 +348,6 @@ _NAMES = contents(
     pa.string(),
     [TYPE_NAMES.get(kind, f"unknown {kind}").encode() for kind in range(LOWEST, HIGHEST + 1)],
 )
-_NUMBER_FIELD = np.array(
-    [NUMBERS.index(NUMBER_OF[kind]) if kind in NUMBER_OF else -1 for kind in range(LOWEST, HIGHEST + 1)],
-    np.int8,
-)
 
 
 @kernel("const i8[], const i8[], const i1[], i8, i1[]")
@@ -473,7 +469,7 @@ class Bodies:
     def _numbers(self) -> npt.NDArray[np.int8]:
         """Which of `NUMBERS` the 32-bit number of each body is; -1: it has none."""
         which = np.empty(len(self), np.int8)
-        number_fields(self.found[TYPE], self.found[FIELDS], _NUMBER_FIELD, LOWEST, which)
+        number_fields(self.found[TYPE], self.found[FIELDS], NUMBER_FIELD, LOWEST, which)
         return which
 
     def _bytes(self, at: int, length: int) -> pa.Array:

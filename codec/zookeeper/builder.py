@@ -22,10 +22,12 @@ from logwright.codec.sorting import SortedRun, Sorter, chunked, framed, merge, u
 from logwright.codec.zookeeper import again, encode, rolling, txnlog
 from logwright.codec.zookeeper.columns import TTLS, kinds_of
 from logwright.codec.zookeeper.edits import SCHEMA, Editor
+from logwright.codec.zookeeper.epochs import MOST_MYID
 from logwright.codec.zookeeper.names import (
     ACCEPTED_EPOCH,
     CHECKED,
     CURRENT_EPOCH,
+    MYID,
     counter_of,
     epoch_of,
     snapshot_name,
@@ -47,6 +49,13 @@ EPOCH = Option(
     low=0,
     high=(1 << 31) - 1,
 )
+SERVER = Option(
+    MYID,
+    None,
+    "The number of the server in its ensemble: the file myid beside version-2 is written with it",
+    low=1,
+    high=MOST_MYID,
+)
 LAST = Option(
     "on_duplicate",
     "error",
@@ -67,7 +76,7 @@ WRITE_AS = Option(
     parse_choice,
     choices=("snapshot", "logs"),
 )
-OPTIONS = (*encode.OPTIONS, *rolling.OPTIONS, EPOCH, WRITE_AS, LAST, SORT_BUFFER)
+OPTIONS = (*encode.OPTIONS, *rolling.OPTIONS, EPOCH, SERVER, WRITE_AS, LAST, SORT_BUFFER)
 """What writing a data directory takes."""
 
 TAKES = (*NODES.columns, *(one for one in TXNS.columns if one.name in {*SCHEMA.names, "time"}))

@@ -6,50 +6,65 @@ ZooKeeper.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import pyarrow as pa
-
 from logwright.codec.base import Match
-from logwright.codec.fault import Fault, Kind, LogwrightError, Severity
+from logwright.codec.fault import Fault, Kind, LogwrightError, Severity, UsageError
 from logwright.codec.layout import (
     Builder,
     Checker,
+    Checks,
+    Combines,
     Entry,
-    Group,
+    Layout,
     Listing,
-    Part,
     Placement,
     Plan,
     PlannedFile,
     Role,
+    Spans,
     Stage,
-    Stream,
     Summary,
-    View,
 )
-from logwright.codec.mending import Change, Mending, Strategy
-from logwright.codec.option import Option, Options, parse_text
-from logwright.codec.predict import Opened
-from logwright.codec.table import Column
+from logwright.codec.mending import Edits, Repairs, Strategy
+from logwright.codec.option import Options
+from logwright.codec.predict import Opened, Predicts
 from logwright.codec.whole import ParseError
 from logwright.codec.zookeeper import names, views
 from logwright.codec.zookeeper.builder import OPTIONS, TAKES, DirectoryBuilder
 from logwright.codec.zookeeper.check.datadir import ADVICE, DataDirChecker
 from logwright.codec.zookeeper.epochs import parse_number
 from logwright.codec.zookeeper.facts import facts
-from logwright.codec.zookeeper.files import DATA_LOG_DIR, base, candidates, folder, logs, snapshots
+from logwright.codec.zookeeper.files import (
+    APART,
+    DATA_LOG_DIR,
+    base,
+    candidates,
+    folder,
+    listed,
+    logs,
+    snapshots,
+)
 from logwright.codec.zookeeper.mend.edit import EDIT_OPTIONS, edit
 from logwright.codec.zookeeper.mend.rebuild import REBUILDS, rebuild
 from logwright.codec.zookeeper.mend.repair import REPAIR_OPTIONS, repair
-from logwright.codec.zookeeper.names import LOG, MYID, SNAPSHOT, TEMP, VERSION_DIR, FileName, zxid_text
+from logwright.codec.zookeeper.names import (
+    LOG,
+    MYID,
+    SNAPSHOT,
+    TEMP,
+    VERSION_DIR,
+    FileName,
+    log_name,
+    zxid_text,
+)
 from logwright.codec.zookeeper.opening import start
 from logwright.codec.zookeeper.place import place
 from logwright.codec.zookeeper.resume import resume
 from logwright.codec.zookeeper.sections import MAGIC as SNAPSHOT_MAGIC
 from logwright.codec.zookeeper.txns import MAGIC as LOG_MAGIC
-from logwright.codec.zookeeper.views import ALONE
+from logwright.codec.zookeeper.views import ALONE, VIEWS, combine, parts
 
 NAME = "zookeeper.datadir"
 _CODECS = {LOG: "zookeeper.txnlog", SNAPSHOT: "zookeeper.snapshot"}
@@ -62,31 +77,30 @@ _LOOKED_AT = 8
 """So many logs are opened to see whether they are ones, where no name says it."""
 
 READ_OPTIONS = (
-    Option(
-        DATA_LOG_DIR,
-        None,
-        "The directory of the transaction logs, where it is not that of the snapshots: as zoo.cfg names it, or the version-2 in it",
-        parse_text,
-    ),
+    APART,
     *views.OPTIONS,
     *start.OPTIONS,
 )
 
 
-class DataDir:
-    """See `logwright.codec.layout.Layout`, `Enfolds`, `Spans` and `TakesFiles`."""
+class DataDir(Layout, Combines, Spans, Predicts, Checks, Repairs, Edits):
+    """A data directory. A server takes only names that begin with `log.` and `snapshot.`, and knows no other folder beside."""
 
     name = NAME
     title = "ZooKeeper data directory: snapshots of a tree, and logs of its transactions"
-    views: Mapping[str, View] = views.VIEWS
+    views = VIEWS
     default_view = "tree"
-    options: tuple[Option, ...] = OPTIONS
-    read_options: tuple[Option, ...] = READ_OPTIONS
-    inner_staging = ".logwright"
-    # A server takes only names that begin with log. and snapshot.
+    options = OPTIONS
+    read_options = READ_OPTIONS
     within = VERSION_DIR
-    apart: Sequence[str] = (DATA_LOG_DIR,)
-    alone: Mapping[str, Sequence[str]] = ALONE
+    apart = (DATA_LOG_DIR,)
+    guard = log_name(0)
+    together = (
+        "the logs lie with the snapshots now: leave dataLogDir away in zoo.cfg, or move them to where it says"
+    )
+    alone = ALONE
+    nouns = ("record", "file")
+    advice = ADVICE
 
     def recognise(self, listing: Listing) -> Match:
         found = [(entry, names.parse(entry.name)) for entry in listing.entries()]
@@ -98,31 +112,25 @@ class DataDir:
         looked += [one for one in ours if one[1].kind == LOG][:_LOOKED_AT]
         return Match.NAME if any(_is_ours(listing, *one) for one in looked) else Match.NO
 
+    listed = staticmethod(listed)
+
+    def above(self, options: Options) -> Mapping[str, bytes]:
+        number = options[names.MYID]
+        return {} if number is None else {names.MYID: str(number).encode()}
+
     # Reading
 
     def plan(self, listing: Listing, options: Options) -> Plan:
         """Snapshots and logs are primary, each in the order of their zxids, also those that a server has no use for now."""
         return _Planner(listing, options).plan()
 
-    def parts(self, listing: Listing, plan: Plan, view: str, options: Options) -> Sequence[Part | Group]:
-        return views.parts(listing, plan, view, options)
-
-    def combine(
-        self,
-        view: str,
-        how: Mapping[str, Any],
-        runs: Sequence[Stream],
-        columns: Sequence[str],
-        tell: Callable[[Fault], None],
-    ) -> Iterator[pa.RecordBatch]:
-        return views.combine(view, how, runs, columns, tell)
-
-    def facts(self, listing: Listing, plan: Plan) -> Mapping[str, Any]:
-        return facts(listing, plan)
+    parts = staticmethod(parts)
+    combine = staticmethod(combine)
+    facts = staticmethod(facts)
 
     # What a server would do
 
-    versions: Sequence[str] = start.VERSIONS
+    versions = start.VERSIONS
 
     def open_as(
         self, listing: Listing, plan: Plan, options: Options, *, version: str | None, clean: bool | None
@@ -130,8 +138,6 @@ class DataDir:
         return start.open_datadir(listing, options, version=version, clean=clean)
 
     # Checking
-
-    nouns = ("record", "file")
 
     def checker(
         self,
@@ -145,43 +151,19 @@ class DataDir:
     ) -> Checker:
         return DataDirChecker(listing, plan, deep=deep)
 
-    def advice(self, plan: Plan) -> Sequence[str]:
-        return ADVICE
-
-    def discards(self, name: str) -> bool:
-        return False
-
     # Mending
 
     preferred = Strategy.PREFIX
-    repair_options: tuple[Option, ...] = REPAIR_OPTIONS
-    rebuilds: Sequence[str] = REBUILDS
-
-    def repair(
-        self, copies: Sequence[Listing], plans: Sequence[Plan], strategy: Strategy, options: Options
-    ) -> Mending:
-        return repair(copies, plans, strategy, options)
-
-    def rebuild(self, listing: Listing, plan: Plan, what: Sequence[str], options: Options) -> Mending:
-        return rebuild(listing, plan, what, options)
-
-    edit_options: tuple[Option, ...] = EDIT_OPTIONS
-    recodes: Sequence[str] = ()
-
-    def edit(self, listing: Listing, plan: Plan, change: Change, options: Options) -> Mending:
-        return edit(listing, plan, change, options)
+    repair_options = REPAIR_OPTIONS
+    rebuilds = REBUILDS
+    repair = staticmethod(repair)
+    rebuild = staticmethod(rebuild)
+    edit_options = EDIT_OPTIONS
+    edit = staticmethod(edit)
 
     # Writing
 
-    takes: Sequence[Column] = TAKES
-
-    def locks(self) -> Sequence[str]:
-        """A server takes none."""
-        return ()
-
-    def staging(self, name: str, token: str) -> str:
-        """A sibling: a server knows no other folder of its data directory."""
-        return f".{name}.{token}"
+    takes = TAKES
 
     def order(self, names: Iterable[str]) -> Sequence[str]:
         """Epochs first, of which the accepted one is never the smaller; a log only after the snapshot that it follows on."""
@@ -196,6 +178,8 @@ class DataDir:
         staged: bool = False,
         extra: Stage | None = None,
     ) -> Builder:
+        if listing is not None and options[DATA_LOG_DIR] is not None:
+            _refuse_misplaced(listing)
         resumed = None if listing is None or staged else resume(listing)
         return DirectoryBuilder(options, resumed, extra, staged=staged)
 
@@ -208,6 +192,18 @@ class DataDir:
         options: Options,
     ) -> Placement:
         return place(None if listing is None else resume(listing), parts, extra, options, self.order)
+
+
+def _refuse_misplaced(listing: Listing) -> None:
+    """A log that a server would not read, as it is not where the logs are, is not added to."""
+    for entry in listing.entries():
+        named = names.parse(base(entry.name))
+        if named is not None and (named.kind == LOG) is not bool(folder(entry.name)):
+            where = "logs" if folder(entry.name) else "snapshots"
+            raise UsageError(
+                f"{base(entry.name)} lies in the directory of the {where}: a server does not start with that",
+                advice=f"Move it away first, or leave {DATA_LOG_DIR} out",
+            )
 
 
 _KINDS = (names.ACCEPTED_EPOCH, names.CURRENT_EPOCH, SNAPSHOT, LOG)

@@ -10,10 +10,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from logwright.codec.base import Bytes
-from logwright.codec.intrinsics import load_i64le, load_u8, load_u32le
+from logwright.codec.intrinsics import load_i64le, load_u8, load_u32le, slicing
 from logwright.codec.kernel import intrinsic, kernel
 from logwright.codec.zookeeper.jute import STAT_PERSISTED, Int64s
 from logwright.codec.zookeeper.node import FIXED, LENGTH, Int32s
@@ -29,20 +28,8 @@ _STAT = STAT_PERSISTED.head_size
 _PZXID = STAT_PERSISTED.offset("pzxid")
 """The last field, which comes third here."""
 _CTIME = STAT_PERSISTED.offset("ctime")
-
-
-def _slices() -> npt.NDArray[np.int32]:
-    """Row k: what a byte contributes to a CRC-32 when k more bytes follow it. As signed numbers, whose upper bits don't count."""
-    row = np.arange(256, dtype=np.int64)
-    for _ in range(8):
-        row = (row >> 1) ^ (row & 1) * _POLYNOMIAL
-    rows = [row]
-    for _ in range(15):
-        rows.append((rows[-1] >> 8) ^ rows[0][rows[-1] & 0xFF])
-    return np.concatenate(rows).astype(np.uint32).view(np.int32)
-
-
-_SLICES = _slices()
+_SLICES = slicing(_POLYNOMIAL, 16).astype(np.uint32).view(np.int32)
+"""As signed numbers, whose upper bits don't count."""
 
 
 def _multiplier(bits: int) -> int:

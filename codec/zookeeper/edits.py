@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from logwright.codec.fault import UsageError
 from logwright.codec.java import java_string
 from logwright.codec.zookeeper.acl import OPEN, packed
+from logwright.codec.zookeeper.acl_lists import raw_lists
 from logwright.codec.zookeeper.columns import (
     CONTAINER,
     CONTAINERS,
@@ -29,13 +30,13 @@ from logwright.codec.zookeeper.columns import (
     TTL_RESERVED,
     TTLS,
 )
-from logwright.codec.zookeeper.encode import raw_lists
 from logwright.codec.zookeeper.jute import ACL, ACL_RAW_TYPE, ACL_TYPE, Vector, jute_string
 from logwright.codec.zookeeper.rows import NAME, ROWS
 from logwright.codec.zookeeper.run import paths_of
 
 if TYPE_CHECKING:
-    from logwright.codec.zookeeper.replay import Node, Tree
+    from logwright.codec.zookeeper.looking import Node
+    from logwright.codec.zookeeper.replay import Tree
 
 _CREATES = {"create": PERSISTENT, "create2": PERSISTENT, "createContainer": CONTAINERS, "createTTL": TTLS}
 _DELETES = ("delete", "deleteContainer")

@@ -25,7 +25,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def facts(listing: Listing, plan: Plan) -> Mapping[str, Any]:
-    """See `codec.layout.TellsFacts`."""
+    """See `codec.layout.Layout.facts`."""
     primary = {file.name for file in plan.files if file.role is Role.PRIMARY}
     seen = _Transactions()
     for log in logs(listing):

@@ -11,12 +11,19 @@ from dataclasses import dataclass
 
 from logwright.codec.fault import UnreadableError
 from logwright.codec.layout import Entry, Listing
+from logwright.codec.option import Option, Options, parse_text
 from logwright.codec.zookeeper.expand import MAGICS
 from logwright.codec.zookeeper.names import LOG, SNAPSHOT, FileName, parse
 from logwright.codec.zookeeper.snapshot_tables import COMPRESSION
 
 DATA_LOG_DIR = "dataLogDir"
 """The option that names the directory of the logs, where it is another; its files are listed in a folder of that name."""
+APART = Option(
+    DATA_LOG_DIR,
+    None,
+    "The directory of the transaction logs, where it is not that of the snapshots: as zoo.cfg names it, or the version-2 in it",
+    parse_text,
+)
 CANDIDATES = 100
 """So many snapshots are tried at most (`FileSnap.deserialize`)."""
 
@@ -40,6 +47,17 @@ class DataFile:
 def base(name: str) -> str:
     """The name without the folder that it is listed in."""
     return name.rpartition("/")[2]
+
+
+def listed(name: str) -> str:
+    """The name under which a file is listed where the logs lie apart."""
+    named = parse(name)
+    return f"{DATA_LOG_DIR}/{name}" if named is not None and named.kind == LOG else name
+
+
+def placed(name: str, options: Options) -> str:
+    """The name of a log or snapshot that is made."""
+    return name if options[DATA_LOG_DIR] is None else listed(name)
 
 
 def folder(name: str) -> str:

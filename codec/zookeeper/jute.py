@@ -152,7 +152,7 @@ def stored_strings(values: pa.Array) -> pa.Array:
     data = plain.buffers()[2]
     if data is None or not len(plain):
         return plain
-    if not (np.frombuffer(data, np.uint8)[int(offsets[0]) : int(offsets[-1])] >= 0xF0).any():
+    if np.frombuffer(data, np.uint8)[int(offsets[0]) : int(offsets[-1])].max(initial=0) < 0xF0:
         return plain
     return contents(
         pa.binary(), [None if one is None else jute_string(one.decode()) for one in plain.to_pylist()]

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from logwright.codec.base import Bytes
 from logwright.codec.describe import I64BE, Field, Struct
-from logwright.codec.intrinsics import copy, load_i32be, load_i64be, load_u8, store_32be, store_64be
+from logwright.codec.intrinsics import load_i32be, load_i64be, load_u8
 from logwright.codec.kernel import kernel
 from logwright.codec.zookeeper.jute import BUFFER, MAX_BUFFER, NULL, STAT_PERSISTED, USTRING, Int64s
 
@@ -253,55 +253,3 @@ def stats(
         owner[i] = load_i64be(buf, at + _OWNER)
         pzxid[i] = load_i64be(buf, at + _PZXID)
     return len(starts)
-
-
-@kernel(
-    "const u1[], const i4[], const u1[], const i8[], const u1[], const i8[], const i8[], const i8[], const i8[], const i8[], "
-    "const i8[], const i8[], const i8[], const i8[], const i8[], u1[], i8[]"
-)
-def pack(
-    paths: Bytes,
-    path_ends: Int32s,
-    data: Bytes,
-    data_ends: Int64s,
-    valid: Bytes,
-    acl: Int64s,
-    czxid: Int64s,
-    mzxid: Int64s,
-    ctime: Int64s,
-    mtime: Int64s,
-    version: Int64s,
-    cversion: Int64s,
-    aversion: Int64s,
-    owner: Int64s,
-    pzxid: Int64s,
-    out: Bytes,
-    stops: Int64s,
-) -> int:
-    """Write records one after the other; `valid` is 0 where the data is null, `stops` where each ends. Returns the end."""
-    at = 0
-    for i in range(len(acl)):
-        length = path_ends[i + 1] - path_ends[i]
-        at = store_32be(out, at, length)
-        copy(out, at, paths, path_ends[i], length)
-        at += length
-        if valid[i]:
-            length = data_ends[i + 1] - data_ends[i]
-            at = store_32be(out, at, length)
-            copy(out, at, data, data_ends[i], length)
-            at += length
-        else:
-            at = store_32be(out, at, NULL)
-        at = store_64be(out, at, acl[i])
-        store_64be(out, at + _CZXID, czxid[i])
-        store_64be(out, at + _MZXID, mzxid[i])
-        store_64be(out, at + _CTIME, ctime[i])
-        store_64be(out, at + _MTIME, mtime[i])
-        store_32be(out, at + _VERSION, version[i])
-        store_32be(out, at + _CVERSION, cversion[i])
-        store_32be(out, at + _AVERSION, aversion[i])
-        store_64be(out, at + _OWNER, owner[i])
-        store_64be(out, at + _PZXID, pzxid[i])
-        at += STAT
-        stops[i] = at
-    return at

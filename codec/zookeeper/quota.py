@@ -15,7 +15,7 @@ from logwright.codec.zookeeper import state as at
 from logwright.codec.zookeeper.digest import crc32_raw
 
 if TYPE_CHECKING:
-    from logwright.codec.zookeeper.replay import Tree
+    from logwright.codec.zookeeper.store import Store
 
 QUOTA, LIMITS, STATS = b"/zookeeper/quota", b"zookeeper_limits", b"zookeeper_stats"
 """`Quotas`."""
@@ -36,7 +36,7 @@ class Quotas:
         self.hashed = np.zeros(1, np.int64)
         self.paths = np.zeros(0, np.uint8)
 
-    def found(self, tree: Tree) -> str | None:
+    def found(self, tree: Store) -> str | None:
         """Set up the quotas of a tree that was loaded. Returns what a server dies of."""
         s = tree._s
         rows = np.empty(int(s[at.LIVE]), np.int64)
@@ -52,7 +52,7 @@ class Quotas:
                     return _INVALID
         return None
 
-    def happened(self, tree: Tree) -> str | None:
+    def happened(self, tree: Store) -> str | None:
         """A quota node was made, deleted or changed. Returns what a server dies of."""
         s = tree._s
         what, row = int(s[at.EVENT]), int(s[at.EVENT_ROW])
@@ -80,7 +80,7 @@ class Quotas:
             self._arrange(tree)
         return None
 
-    def write(self, tree: Tree) -> str | None:
+    def write(self, tree: Store) -> str | None:
         """Write the sums into their nodes. Returns what a server dies of where the text there is none; that is left as it is."""
         died = None
         if not tree._s[at.PENDING]:
@@ -102,10 +102,10 @@ class Quotas:
             counts[[at.Q_COUNT, at.Q_BYTES, at.Q_TOUCHED]] = 0
         return died
 
-    def _forget(self, tree: Tree, path: bytes) -> None:
+    def _forget(self, tree: Store, path: bytes) -> None:
         self.counts[self.by_path[path], [at.Q_COUNT, at.Q_BYTES, at.Q_TOUCHED]] = 0
 
-    def _count(self, tree: Tree, path: bytes) -> None:
+    def _count(self, tree: Store, path: bytes) -> None:
         """`updateQuotaForPath`: count what is there."""
         row = tree._row(QUOTA + path + b"/" + STATS)
         if row < 0:
@@ -118,7 +118,7 @@ class Quotas:
             at.sum_quotas(tree._nodes, len(which), which, sums)
         tree._put_data(row, text({b"count": int(sums[0, at.Q_COUNT]), b"bytes": int(sums[0, at.Q_BYTES])}))
 
-    def _add(self, tree: Tree, path: bytes) -> bool:
+    def _add(self, tree: Store, path: bytes) -> bool:
         if not path:
             return False
         one = _normal(path)
@@ -127,11 +127,11 @@ class Quotas:
             self._arrange(tree)
         return True
 
-    def _arrange(self, tree: Tree) -> None:
+    def _arrange(self, tree: Store) -> None:
         """Make the arrays of the quotas that there are; nothing waits to be written."""
         count = len(self.by_path)
         self.counts = np.zeros((count, at.QUOTA_FIELDS), np.int64)
-        self.paths = np.frombuffer(b"".join(self.by_path), np.uint8)
+        self.paths = np.frombuffer(bytearray().join(self.by_path), np.uint8)
         self.hashed = np.zeros(1 << (4 * count).bit_length(), np.int64)
         start = 0
         for i, path in enumerate(self.by_path):

@@ -16,9 +16,11 @@ from logwright.codec.base import Window
 from logwright.codec.fault import UsageError
 from logwright.codec.layout import Piece
 from logwright.codec.option import Option, Options
-from logwright.codec.zookeeper import pack, txnlog
+from logwright.codec.zookeeper import txnlog, txnlog_encode
 from logwright.codec.zookeeper.digest import VERSION
+from logwright.codec.zookeeper.files import APART, placed
 from logwright.codec.zookeeper.names import log_name
+from logwright.codec.zookeeper.pack import DIGEST_SIZE
 from logwright.codec.zookeeper.txns import FILE_HEADER, HEADER_SIZE, OVERHEAD
 
 if TYPE_CHECKING:
@@ -31,7 +33,7 @@ SIZE_LIMIT = Option(
     low=1,
     high=1 << 40,
 )
-OPTIONS = (*txnlog.LIMITS, txnlog.PREALLOC, SIZE_LIMIT)
+OPTIONS = (*txnlog.LIMITS, txnlog.PREALLOC, SIZE_LIMIT, APART)
 
 
 class LogWriter:
@@ -54,10 +56,10 @@ class LogWriter:
         if not txns.num_rows:
             return
         cuts = np.arange(txns.num_rows + 1)
-        records = pack.records_of(txns, cuts, first_row, 0)
+        records = txnlog_encode.records_of(txns, cuts, first_row, 0)
         sizes = np.diff(records.starts) - OVERHEAD
         # With its digest it is longer.
-        long = np.flatnonzero(sizes + pack.DIGEST_SIZE > self._context.limit)
+        long = np.flatnonzero(sizes + DIGEST_SIZE > self._context.limit)
         if len(long):
             raise UsageError(
                 f"transaction {self.made + int(long[0])} has {int(sizes[long[0]])} bytes, a server reads {self._context.limit}",
@@ -74,7 +76,7 @@ class LogWriter:
             # Errors never have one.
             errors = np.asarray(pc.equal(txns.column("type"), "error"))
             versions = np.where(errors, 0, VERSION)
-            records = pack.records_of(txns, cuts, first_row, 0, (versions, applied.digests))
+            records = txnlog_encode.records_of(txns, cuts, first_row, 0, (versions, applied.digests))
         zxids = np.asarray(txns.column("zxid"))
         self.first = int(zxids[0]) if self.first is None else self.first
         self.last = int(zxids[-1])
@@ -82,13 +84,13 @@ class LogWriter:
         yield from self._pieces(records, zxids)
 
     def _pieces(
-        self, records: pack.Records, zxids: np.ndarray[tuple[int], np.dtype[np.int64]]
+        self, records: txnlog_encode.Records, zxids: np.ndarray[tuple[int], np.dtype[np.int64]]
     ) -> Iterator[Piece]:
         limit = self._options["txnLogSizeLimitInKb"]
         starts, at = records.starts, 0
         while at < len(zxids):
             if not self._name:
-                self._name = log_name(int(zxids[at]))
+                self._name = placed(log_name(int(zxids[at])), self._options)
                 yield Piece(self._name, FILE_HEADER.pack({}))
                 self._size = HEADER_SIZE
             stop = len(zxids)
@@ -105,7 +107,7 @@ class LogWriter:
     def finish(self) -> Iterator[Piece]:
         """Finish the log that is being written, if there is one."""
         if self._name:
-            for zeros in pack.allocated(self._size, self._options):
+            for zeros in txnlog_encode.allocated(self._size, self._options):
                 yield Piece(self._name, zeros)
             yield Piece(self._name, b"", done=True)
         self._name, self._size = "", 0

@@ -17,10 +17,12 @@ from logwright.codec.fault import UsageError
 from logwright.codec.sorting import FIELDS
 from logwright.codec.zookeeper.acl import flat
 from logwright.codec.zookeeper.columns import KINDS, ROOT, TTLS
-from logwright.codec.zookeeper.encode import STATS, Given
+from logwright.codec.zookeeper.given import UNKNOWN, Given, no_bytes
 from logwright.codec.zookeeper.jute import Int64s
 from logwright.codec.zookeeper.node import OPEN_ACL, SLASH
-from logwright.codec.zookeeper.tree import CONFIG, SYSTEM, UNKNOWN, config_list, empty, validate
+from logwright.codec.zookeeper.nodes import STATS, Values, column_of
+from logwright.codec.zookeeper.paths import validate
+from logwright.codec.zookeeper.tree import CONFIG, SYSTEM, config_list
 
 CLIENT = "client_cversion"
 ROWS = pa.schema(
@@ -41,13 +43,9 @@ def columns(rows: pa.RecordBatch, first_row: int, zxid: int | None) -> pa.Record
     given = Given(pa.Table.from_batches([rows]), first_row)
     paths = given.paths()
     validate(paths, first_row)
-    count = len(given)
     czxid = given.numbers("czxid", 0 if zxid is None else zxid)
     ctime = given.times("ctime", 0)
-    data = given.data()
-    if data is None:
-        data = pa.nulls(count, pa.large_binary()) if "data" in rows.schema.names else empty(count)
-    stats = {
+    stats: dict[str, Values] = {
         "czxid": czxid,
         "mzxid": given.numbers("mzxid", czxid),
         "ctime": ctime,
@@ -66,7 +64,7 @@ def columns(rows: pa.RecordBatch, first_row: int, zxid: int | None) -> pa.Record
         acl = pc.if_else(pa.array(config), pa.scalar(config_list(), pa.binary()), acl)
         if given.column("aversion") is None:
             stats["aversion"] = np.where(config, -1, stats["aversion"])
-    return _batch(_keys(paths), data, GIVEN, acl, stats)
+    return _batch(_keys(paths), given.data(), GIVEN, acl, stats)
 
 
 def _owners(given: Given, first_row: int) -> Int64s:
@@ -82,7 +80,8 @@ def _owners(given: Given, first_row: int) -> Int64s:
 
 
 def _lists(given: Given, first_row: int) -> pa.Array:
-    lists = given.acls()
+    said = given.acls()
+    lists = contents(pa.binary(), said.lists).take(numbers(pa.int64(), said.codes, said.codes < 0))
     dangling = np.flatnonzero((given.numbers("acl_id", OPEN_ACL) != OPEN_ACL) & np.asarray(lists.is_null()))
     if len(dangling):
         raise UsageError(
@@ -110,11 +109,18 @@ def _replaced(strings: pa.Array, old: int, new: int) -> pa.Array:
 
 
 def _batch(
-    keys: pa.Array, data: pa.Array, sequence: int, acl: pa.Array, stats: dict[str, Int64s]
+    keys: pa.Array,
+    data: pa.Array | pa.ChunkedArray,
+    sequence: int,
+    acl: pa.Array,
+    stats: dict[str, Values],
 ) -> pa.RecordBatch:
     order = constant(pa.int64(), sequence, len(keys))
-    counters = [numbers(pa.int64(), stats[name]) for name in (*STATS, CLIENT)]
-    return pa.RecordBatch.from_arrays([keys, data, order, acl, *counters], schema=ROWS)
+    columns = [keys, data, order, acl, *(column_of(stats[name]) for name in (*STATS, CLIENT))]
+    joined = [one.combine_chunks() if isinstance(one, pa.ChunkedArray) else one for one in columns]
+    return pa.RecordBatch.from_arrays(
+        [one.cast(field.type) for one, field in zip(joined, ROWS, strict=True)], schema=ROWS
+    )
 
 
 def made(paths: list[bytes], zxid: int | None) -> pa.RecordBatch:
@@ -123,11 +129,11 @@ def made(paths: list[bytes], zxid: int | None) -> pa.RecordBatch:
     zero = np.zeros(count, np.int64)
     new = np.array([0 if one in SYSTEM or zxid is None else zxid for one in paths], np.int64)
     unknown = np.full(count, UNKNOWN)
-    stats = dict.fromkeys((*STATS, CLIENT), zero) | {"czxid": new, "mzxid": new}
+    stats: dict[str, Values] = dict.fromkeys((*STATS, CLIENT), zero) | {"czxid": new, "mzxid": new}
     stats |= {"cversion": unknown, "pzxid": unknown, CLIENT: unknown}
     stats["aversion"] = np.array([-1 if one == CONFIG else 0 for one in paths], np.int64)
     acl = contents(pa.binary(), [config_list() if one == CONFIG else None for one in paths])
-    return _batch(_keys(contents(pa.binary(), paths)), empty(count), MADE, acl, stats)
+    return _batch(_keys(contents(pa.binary(), paths)), no_bytes(count), MADE, acl, stats)
 
 
 def twice(row: dict[str, Any]) -> UsageError:

@@ -16,12 +16,11 @@ import numpy as np
 import pyarrow as pa
 
 from logwright.codec import address
-from logwright.codec.base import Bytes, Chunk, Decoded, Frames, Match, Window
-from logwright.codec.describe import Struct
+from logwright.codec.base import Bytes, Chunk, Codec, Decoded, Frames, Match, Prepares, Window
 from logwright.codec.explain import Focus, Node
 from logwright.codec.fault import Fault, Kind, UsageError
 from logwright.codec.layout import Listing
-from logwright.codec.mending import Cut, Kept, Strategy
+from logwright.codec.mending import Cut, Kept, Mends, Strategy
 from logwright.codec.option import Option, Options
 from logwright.codec.table import Table
 from logwright.codec.zookeeper import again, encode
@@ -79,12 +78,13 @@ MAX_DECOMPRESSED = Option(
 OPTIONS = (MAX_DECOMPRESSED, *encode.OPTIONS)
 
 
-class ZooKeeperSnapshot:
-    """The codec. See `logwright.codec.base.Codec`, `Prepares`, `Addresses` and `logwright.codec.mending.Mends`."""
+class ZooKeeperSnapshot(Codec, Prepares, Mends):
+    """The codec."""
 
     name = NAME
     title = "ZooKeeper snapshot: the tree, its sessions and ACLs"
-    structures: tuple[Struct, ...] = (NODE, HEADER, SESSIONS, ACLS, ENDING, DIGEST, LAST_PROCESSED)
+    structures = (NODE, HEADER, SESSIONS, ACLS, ENDING, DIGEST, LAST_PROCESSED)
+    described = (PLAIN, *structures)
     tables: Mapping[str, Table] = {
         "rows": ROWS,
         "frames": FRAMES,
@@ -93,9 +93,7 @@ class ZooKeeperSnapshot:
         "acls": ACL_ROWS,
         "records": RECORDS,
     }
-    options: tuple[Option, ...] = OPTIONS
-    whole = False
-    ordered: str | None = None
+    options = OPTIONS
 
     def recognise(self, name: str, head: bytes) -> Match:
         found = parse(name)
@@ -257,15 +255,9 @@ class ZooKeeperSnapshot:
     ) -> pa.RecordBatch:
         return describe(size, frames, tail, zeros, context)
 
-    def frame_bounds(self, frames: Frames, column: str) -> tuple[Any, Any]:
-        return None, None
-
-    described: Sequence[Struct] = (PLAIN, *structures)
-
     def explain(
         self, window: Window, context: SnapshotContext, focus: Focus, *, frame: bool
     ) -> Sequence[Node]:
-        """See `codec.base.Explains`."""
         if context.read is None:
             _prepare_from(self, window, context)
         if context.compression == "none" or window.offset or not window.final:
@@ -285,11 +277,8 @@ class ZooKeeperSnapshot:
 
         return mend_snapshot(listing, name, strategy, options)
 
-    def field_names(self) -> Sequence[str]:
-        return address.names(self.structures)
-
     def edit(self, frame: bytes, path: address.Path, change: address.Change, *, reseal: bool) -> bytes:
-        """See `codec.base.Addresses`. A seal is of the whole file, so no frame can be sealed anew."""
+        """A seal is of the whole file, so no frame can be sealed anew."""
         return address.edit(struct_of(frame), frame, path, change, reseal=reseal)
 
     def encode(

@@ -11,7 +11,7 @@ Source: `DataTree`, `DataNode`, `NodeHashMapImpl`, `ReferenceCountedACLCache`, `
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
@@ -95,6 +95,37 @@ AHEAD = 32
 """So many nodes are asked for at a time: one after the other each would be waited for."""
 LARGE = 1 << 16
 """Smaller tables are in the processor's caches anyway."""
+
+
+_Row = Annotated[Int64s, "i8[]"]
+_Rows = Annotated[Int64s, "i8[,]"]
+_Raw = Annotated[Bytes, "u1[]"]
+
+
+class Arrays(NamedTuple):
+    """All arrays of a tree, for kernels that change it."""
+
+    state: _Row
+    arena: _Raw
+    """Paths and data."""
+    nodes: _Rows
+    table: _Row
+    """The hash table of paths."""
+    sessions: _Rows
+    hashed: _Row
+    """A hash table of sessions: rows, plus one."""
+    slots: _Rows
+    forms: _Rows
+    lists: _Row
+    acl_bytes: _Raw
+    """See `acl_cache`."""
+    quotas: _Rows
+    by_path: _Row
+    """A hash table of quotas: rows, plus one."""
+    quota_bytes: _Raw
+    stat: _Raw
+    """Room for a stat as it counts in a digest."""
+    notes: _Rows
 
 
 # Paths

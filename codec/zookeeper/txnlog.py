@@ -14,17 +14,16 @@ import numpy as np
 import pyarrow as pa
 
 from logwright.codec import address
-from logwright.codec.base import Bytes, Chunk, Decoded, Frames, Match, Window
+from logwright.codec.base import Bytes, Chunk, Codec, Decoded, Frames, Match, Prepares, TellsLoss, Window
 from logwright.codec.columns import contents, numbers
-from logwright.codec.describe import Struct
 from logwright.codec.explain import Focus, Node
 from logwright.codec.fault import Fault, Kind, Severity, UsageError
 from logwright.codec.intrinsics import load_i32be, load_i64be
 from logwright.codec.layout import Listing
-from logwright.codec.mending import Cut, Kept, Strategy
+from logwright.codec.mending import Cut, Kept, Mends, Strategy
 from logwright.codec.option import Option, Options, parse_choice
 from logwright.codec.table import Column, Table
-from logwright.codec.zookeeper import names, pack, records
+from logwright.codec.zookeeper import names, records, records_again
 from logwright.codec.zookeeper.adler import adler32
 from logwright.codec.zookeeper.bodies import (
     PLAIN,
@@ -185,16 +184,16 @@ class TxnLogContext:
         return min(most + (max(most, 1024) if extra is None else int(extra)), (1 << 31) - 1)
 
 
-class TxnLog:
-    """The codec. See `logwright.codec.base.Codec`, `TellsLoss` and `logwright.codec.mending.Mends`."""
+class TxnLog(Codec, TellsLoss, Prepares, Mends):
+    """The codec."""
 
     name = NAME
     title = "ZooKeeper transaction log"
-    structures: tuple[Struct, ...] = (RECORD, FILE_HEADER)
+    structures = (RECORD, FILE_HEADER)
+    described = (TXN_LOG, FILE_HEADER, RECORD)
     tables: Mapping[str, Table] = {"rows": ROWS, "frames": FRAMES, "file": FILE, "records": RECORDS}
-    options: tuple[Option, ...] = OPTIONS
-    whole = False
-    ordered: str | None = "zxid"
+    options = OPTIONS
+    ordered = "zxid"
 
     def recognise(self, name: str, head: bytes) -> Match:
         parsed = names.parse(name)
@@ -214,21 +213,14 @@ class TxnLog:
             raise UsageError(f"{self.name}: no hint {sorted(unknown)[0]!r}")
         return TxnLogContext(options, **hints)
 
-    def field_names(self) -> Sequence[str]:
-        return address.names(self.structures)
-
     def edit(self, frame: bytes, path: address.Path, change: address.Change, *, reseal: bool) -> bytes:
-        """See `codec.base.Addresses`."""
         struct = FILE_HEADER if frame[: len(MAGIC)] == MAGIC and len(frame) == HEADER_SIZE else RECORD
         return address.edit(struct, frame, path, change, reseal=reseal)
 
     def prepare(self, read: Callable[[int, int], Bytes], size: int, context: TxnLogContext) -> None:
         """Nothing lies elsewhere; a codec that prepares is asked about empty files too, which no server wants."""
 
-    described: Sequence[Struct] = (TXN_LOG, FILE_HEADER, RECORD)
-
     def explain(self, window: Window, context: TxnLogContext, focus: Focus, *, frame: bool) -> Sequence[Node]:
-        """See `codec.base.Explains`."""
         exploded = context.options["multi"] == EXPLODED
         return log_of(window, focus, frame=frame, exploded=exploded)
 
@@ -416,7 +408,7 @@ class TxnLog:
     def encode(
         self, rows: pa.Table, frames: pa.Table | None, file: pa.Table | None, context: TxnLogContext
     ) -> Iterator[Chunk]:
-        return pack.encode(rows, frames, file, context)
+        return records_again.encode(rows, frames, file, context)
 
 
 def _portions(frames: Frames) -> Iterator[Frames]:

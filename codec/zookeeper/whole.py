@@ -11,17 +11,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from logwright.codec.base import Bytes
 from logwright.codec.columns import contents
 from logwright.codec.sorting import Refusal, SortedRun, merge, unique
 from logwright.codec.zookeeper import run
 from logwright.codec.zookeeper.acl import AclTable
+from logwright.codec.zookeeper.acl_lists import AclLists, coded
 from logwright.codec.zookeeper.columns import EPHEMERAL, kinds_of
-from logwright.codec.zookeeper.encode import STATS, AclLists, Nodes
+from logwright.codec.zookeeper.given import UNKNOWN
 from logwright.codec.zookeeper.jute import Int64s
-from logwright.codec.zookeeper.node import OPEN_ACL, Int32s
+from logwright.codec.zookeeper.node import Int32s
+from logwright.codec.zookeeper.nodes import STATS, Nodes, Piece, Values
+from logwright.codec.zookeeper.paths import Family
 from logwright.codec.zookeeper.run import CLIENT, GIVEN
-from logwright.codec.zookeeper.tree import SYSTEM, UNKNOWN, missing_paths, parents_of
+from logwright.codec.zookeeper.tree import SYSTEM
 
 _OWN_CHILDREN = {b"": 1, b"/zookeeper": 2}
 """Nodes with children that a server makes itself, which it does not count."""
@@ -57,12 +59,14 @@ def portions(
     for batch in _unshadowed(rows):
         paths = run.paths_of(batch.column("key"))
         above = contents(pa.binary(), chain)
-        missing = missing_paths(pa.concat_arrays([above, paths]))
+        family = Family.of(pa.concat_arrays([above, paths]))
+        missing = family.missing()
         if missing:
             batch = pa.concat_batches([batch, run.made(missing, zxid)])
             batch = batch.take(pc.sort_indices(batch.column("key")))
             paths = run.paths_of(batch.column("key"))
-        local = parents_of(pa.concat_arrays([above, paths]))
+            family = Family.of(pa.concat_arrays([above, paths]))
+        local = family.parents
         numbers_of = np.concatenate((places, np.arange(count, count + len(paths)))).astype(np.int64)
         parents = local[len(chain) :]
         yield Portion(batch, paths, count, np.where(parents < 0, -1, numbers_of[parents]))
@@ -153,14 +157,13 @@ class WholeTree:
         return self._children.nodes
 
     def _numbers(self, portion: Portion) -> Int64s:
-        open_to_all = np.full(len(portion), OPEN_ACL, np.int64)
-        return self.acls.numbers(portion.rows.column("acl"), open_to_all, np.zeros(len(portion), np.bool_))
+        return self.acls.numbers(coded(portion.rows.column("acl")))
 
-    def chunks(self, first: int, stop: int) -> Iterator[tuple[Bytes, Int64s, Int32s, Int32s]]:
-        """All of them, in pieces. See `encode.Nodes.chunks`."""
+    def chunks(self, first: int, stop: int, *, digest: bool = False) -> Iterator[Piece]:
+        """All of them, in pieces. See `nodes.Nodes.chunks`."""
         assert (first, stop) == (0, len(self))
         for portion in self._read():
-            yield from self._nodes(portion).chunks(0, len(portion))
+            yield from self._nodes(portion).chunks(0, len(portion), digest=digest)
 
     def known_digest(self) -> int | None:
         return None
@@ -170,14 +173,14 @@ class WholeTree:
         return sum(self._nodes(portion).digest() for portion in self._read())
 
     def _nodes(self, portion: Portion) -> Nodes:
-        stats = {name: portion.stat(name) for name in STATS}
+        stats: dict[str, Values] = {name: portion.stat(name) for name in STATS}
         here = slice(portion.first, portion.first + len(portion))
         counts, client = self._children.counts[here].astype(np.int64), portion.stat(CLIENT)
         derived = counts - _own_children(portion.paths)
         derived = np.where(client == UNKNOWN, derived, (client + counts) // 2)
         stats["cversion"] = np.where(stats["cversion"] == UNKNOWN, derived, stats["cversion"])
         stats["pzxid"] = np.where(stats["pzxid"] == UNKNOWN, self._children.last[here], stats["pzxid"])
-        return Nodes(portion.paths, portion.rows.column("value"), self._numbers(portion), stats, self.acls)
+        return Nodes.of(portion.paths, portion.rows.column("value"), self._numbers(portion), stats)
 
 
 def _own_children(paths: pa.Array) -> Int64s:

@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from logwright.codec.base import Bytes, Chunk
+from logwright.codec.base import Chunk
 from logwright.codec.compress import compress_pieces
 from logwright.codec.option import Options
 from logwright.codec.zookeeper import again, encode
 from logwright.codec.zookeeper.acl import AclTable
-from logwright.codec.zookeeper.encode import AclLists
-from logwright.codec.zookeeper.jute import ACL_RAW_TYPE, Int64s
+from logwright.codec.zookeeper.acl_lists import AclLists, raw_lists
+from logwright.codec.zookeeper.digest import node_digests
+from logwright.codec.zookeeper.jute import ACL_RAW_TYPE
 from logwright.codec.zookeeper.names import CHECKED
-from logwright.codec.zookeeper.node import Int32s
+from logwright.codec.zookeeper.nodes import Piece
 from logwright.codec.zookeeper.snapshot_tables import COMPRESSION
 from logwright.codec.zookeeper.whole import WholeTree
 
@@ -40,7 +41,7 @@ def of_tree(tree: Tree, options: Options | None = None) -> Iterator[Chunk]:
     if options is None:
         options = Options(encode.OPTIONS)
     acls = tree.acls()
-    lists = encode.raw_lists(acls.column("acl"), acls.column("acl_raw"))
+    lists = raw_lists(acls.column("acl"), acls.column("acl_raw"))
     table = AclLists(AclTable(acls.column("acl_id").to_numpy(), lists.cast(ACL_RAW_TYPE)))
     sessions = tree.sessions().to_pylist()
     zxid = options["zxid"] if options.given("zxid") else tree.zxid
@@ -60,12 +61,15 @@ class _Replayed:
     def _count(self) -> int:
         return len(self._tree)
 
-    def chunks(self, first: int, stop: int) -> Iterator[tuple[Bytes, Int64s, Int32s, Int32s]]:
+    def chunks(self, first: int, stop: int, *, digest: bool = False) -> Iterator[Piece]:
         """All of them, in pieces."""
         assert (first, stop) == (0, len(self))
         for data, frames in self._tree.records():
             paths, lengths = (np.ascontiguousarray(frames.header[name]) for name in ("path", "data"))
-            yield data, frames.start, paths, lengths
+            total = 0
+            if digest:
+                total = int(node_digests(data, frames.start, paths, lengths, np.empty(len(frames), np.int64)))
+            yield Piece(data, frames.start, paths, lengths, total)
 
     def known_digest(self) -> int | None:
         return self._tree.digest_of(len(self))

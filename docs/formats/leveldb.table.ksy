@@ -267,7 +267,7 @@ types:
         doc: 'the rest of the key; sequence and type are its last eight bytes'
       - id: value
         size: value_length.value
-        doc: 'the value; of an index the handle of a block'
+        doc: 'the value'
   restart:
     seq:
       - id: offset
@@ -291,7 +291,7 @@ types:
       - id: value
         size: value_length.value
         type: block_handle
-        doc: 'the value; of an index the handle of a block'
+        doc: 'the handle of a block'
     instances:
       value_block:
         io: _root._io
@@ -317,7 +317,7 @@ types:
       - id: value
         size: value_length.value
         type: block_handle
-        doc: 'the value; of an index the handle of a block'
+        doc: 'the handle of a block'
     instances:
       value_block:
         io: _root._io

@@ -30,6 +30,9 @@ QUICK = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-Djava.
 
 JAVA_AT_LEAST = 17
 
+SHARED = Path(__file__).parent / "java"
+"""Sources that the oracles of all systems have in common."""
+
 # Seconds that a JVM gets to end by itself.
 PATIENCE = 10.0
 

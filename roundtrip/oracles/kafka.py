@@ -12,13 +12,13 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from logwright.roundtrip.oracles.java import JavaError, OracleError, Project, Session
+from logwright.roundtrip.oracles.java import SHARED, JavaError, OracleError, Project, Session
 
 VERSION = "4.3.0"
 
 _SOURCES = Path(__file__).parent / "java" / "kafka"
 
-PROJECT = Project(_SOURCES / "pom.xml", _SOURCES)
+PROJECT = Project(_SOURCES / "pom.xml", _SOURCES, SHARED)
 
 # Log lines as `WARN LogLoader - [LogLoader partition=orders-0] ...`
 LOG_FLAGS = (

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from logwright.roundtrip.oracles.java import JavaError, OracleError, Project, Session, cache_dir
+from logwright.roundtrip.oracles.java import SHARED, JavaError, OracleError, Project, Session, cache_dir
 
 __all__ = [
     "JavaError",
@@ -65,7 +65,7 @@ class Bundled(Project):
         return target
 
 
-PROJECT = Bundled(_SOURCES / "Oracle.java", _SOURCES)
+PROJECT = Bundled(_SOURCES / "Oracle.java", _SOURCES, SHARED)
 
 _FLAGS = (
     "-Xmx1g",

@@ -6,7 +6,7 @@ import functools
 from pathlib import Path
 from typing import Any
 
-from logwright.roundtrip.oracles.java import JavaError, OracleError, Project, Session
+from logwright.roundtrip.oracles.java import SHARED, JavaError, OracleError, Project, Session
 
 __all__ = ["VERSIONS", "JavaError", "OracleError", "available", "load"]
 
@@ -16,7 +16,7 @@ _SOURCES = Path(__file__).parent / "java" / "zookeeper_old"
 
 @functools.cache
 def _project(version: str) -> Project:
-    return Project(_SOURCES / version / "pom.xml", _SOURCES)
+    return Project(_SOURCES / version / "pom.xml", _SOURCES, SHARED)
 
 
 @functools.cache

@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from logwright.codec import registry
-from logwright.codec.base import Forgets, Forgotten, Inherits, Recodes
+from logwright.codec.base import Forgotten, Inherits, Recodes
 from logwright.codec.fault import NotFoundError, UsageError
 from logwright.codec.mending import Edits
 from logwright.codec.option import Options, fold, number
@@ -29,6 +29,8 @@ from logwright.readers.stream import CORRUPT
 
 TABLES = ("frames", "file")
 _TABLE_FORMATS = ("parquet", "arrow", "jsonl")
+_OTHER_TABLES = (".csv", ".tsv", ".txt", ".json", ".xlsx", ".xls", ".orc", ".avro", ".sqlite", ".gz", ".zip")
+"""Endings of names that nobody gives to a directory of native files."""
 _CORRUPT = {field.name for field in CORRUPT}
 
 
@@ -262,6 +264,13 @@ class Native:
             )
         self.origin = found[0]
         known = registry.detect(os.path.basename(target), b"")
+        if codec is None and known is None and os.path.splitext(target)[1].lower() in _OTHER_TABLES:
+            raise UsageError(
+                "the name is that of a table file of a kind that is not written here",
+                path=target,
+                advice=f"Name a {', '.join(f'.{one}' for one in _TABLE_FORMATS)} file; `logwright dump --out` writes .csv;"
+                " --codec says that it is to be native files under that name",
+            )
         self.codec = codec or (known.name if known is not None else kind(self.origin))
         made = registry.find(self.codec)
         own = {fold(option.name) for option in made.options}
@@ -364,7 +373,7 @@ class Native:
             if _is_layout(self.codec)
             else self.made
         )
-        forgets: tuple[Forgotten, ...] = tuple(one.forgets) if isinstance(one, Forgets) else ()
+        forgets = one.forgets
         told = {"view"} if reading["view"] is not None else set()
         gone: dict[str, int] = {}
         notes: list[str] = []
@@ -396,7 +405,7 @@ class Native:
             layout = self.origin.layout
             view = layout.views.get(reading["view"] or layout.default_view)
             if view is not None and view.leaves:
-                notes.append(f"view {view.name} leaves out {view.leaves}")
+                notes.append(f"these are the rows of view {view.name}, without {view.leaves}")
         return {
             "files": written.files,
             "rows": written.rows,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -29,6 +30,7 @@ from rich.progress import (
     TextColumn,
     TimeElapsedColumn,
 )
+from rich.text import Text
 
 ROWS = 2_000_000
 SEGMENT = "4m"
@@ -431,7 +433,7 @@ def _loaded(path: Path) -> None:
 def _type(verb: str, *words: object, expected: int = 0) -> None:
     """Run a command as a person would; `expected` is its exit status, 3 for damage found or rows missing."""
     typed = [verb, *map(str, words)]
-    console.print(f"[bold]$ logwright {' '.join(typed)}")
+    console.print(Text(f"$ logwright {shlex.join(typed)}", "bold"))
     status = subprocess.run([sys.executable, "-m", "logwright", *typed], check=False).returncode
     if status != expected:
         raise SystemExit(f"exit status {status}, {expected} was expected")

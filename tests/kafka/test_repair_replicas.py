@@ -7,7 +7,7 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kafka_log import batch, record
+from kafka_log import batch, raw_batch, record, section
 from kafka_mending import ID, OPTIONS, Memory, lawful, repair
 
 from logwright.codec.fault import UsageError
@@ -60,6 +60,38 @@ def test_each_batch_from_whichever_copy_has_it() -> None:
     mended, mending = repair(spoilt(whole, 2, 7), spoilt(whole, 3, 7), whole, **OPTIONS)
     assert mended.files[segment_name(5, ".log")] == whole.files[segment_name(5, ".log")]
     assert sum(cut.rows_lost or 0 for cut in mending.cut) == 0
+
+
+def several(offset: int, count: int, *, said: int | None = None) -> bytes:
+    """A batch of some records, or one that says that it has fewer than there are: the first of them can be read."""
+    records = [record(delta, value=b"value %d" % (offset + delta)) for delta in range(count)]
+    stored = section(records)
+    return raw_batch(offset, stored, count if said is None else said, last_offset_delta=count - 1)
+
+
+@pytest.mark.parametrize("sound", [0, 1, 2, None])
+def test_what_is_left_of_a_batch_counts_where_no_copy_has_all_of_it(sound: int | None) -> None:
+    name, before, after = segment_name(0, ".log"), ALL[:2], [one(7)]
+    whole, broken = several(2, 5), several(2, 5, said=3)
+    copies = [
+        Memory(
+            {
+                METADATA_FILE: metadata.pack(ID),
+                name: b"".join([*before, whole if i == sound else broken, *after]),
+            },
+            "orders-0",
+        )
+        for i in range(3)
+    ]
+    mended, mending = repair(*copies, **OPTIONS)
+    lawful(mended)
+    if sound is None:
+        assert mended.files[name] == b"".join([*before, mended.files[name][2 * SIZE : -SIZE], *after])
+        assert mending.summary().rows == 2 + 2 + 1
+        assert [(cut.rows_lost, cut.lost.get("first_offset")) for cut in mending.cut] == [(None, 2)]
+    else:
+        assert mended.files[name] == b"".join([*before, whole, *after])
+        assert [cut.rows_lost for cut in mending.cut] == ([] if sound == 0 else [0])
 
 
 def test_other_boundaries() -> None:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import random
+import socket
+import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,7 @@ import pytest
 
 import logwright as lw
 from logwright.roundtrip.memory_filesystem import MemoryFileSystem
+from logwright.roundtrip.oracles import java
 from logwright.writers.write import write
 
 pytestmark = pytest.mark.oracle
@@ -282,3 +286,54 @@ def test_a_server_started_in_between(zookeeper: Any, tmp_path: Path, mode: str, 
     assert [count for _, count in seen] == sorted(count for _, count in seen)
     assert mode == "append" or not any(one and other for one, other in seen), "no mixture"
     assert mode == "overwrite" or {count for count, _ in seen} == {3}
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port: int = one.getsockname()[1]
+        return port
+
+
+def asked(port: int, word: str) -> str:
+    """What a server answers to one of its four-letter words; nothing as long as there is none."""
+    try:
+        with socket.create_connection(("127.0.0.1", port), 1) as one:
+            one.sendall(word.encode())
+            return b"".join(iter(lambda: one.recv(4096), b"")).decode()
+    except OSError:
+        return ""
+
+
+def test_a_member_of_an_ensemble_starts(zookeeper: Any, tmp_path: Path) -> None:
+    """Of one member, which elects itself: with logs apart, with the number and the epochs that were written."""
+    data, logs, cfg = tmp_path / "data", tmp_path / "logs", tmp_path / "zoo.cfg"
+    client, peers, election = free_port(), free_port(), free_port()
+    cfg.write_text(
+        f"tickTime=500\ninitLimit=10\nsyncLimit=5\ndataDir={data}\ndataLogDir={logs}\nclientPort={client}\n"
+        f"standaloneEnabled=false\nadmin.enableServer=false\nserver.4=127.0.0.1:{peers}:{election}\n"
+    )
+    lw.write(tree(30), cfg, "zookeeper.datadir", write_as="logs", currentEpoch=3, myid=4)
+    lw.write([{"path": "/more", "data": b"1"}], cfg, "zookeeper.datadir", mode="append")
+    rows = lw.read(cfg, extendedTypesEnabled=True).num_rows
+    command = [
+        java.command("java"),
+        "-Xmx256m",
+        "-Dzookeeper.extendedTypesEnabled=true",
+        "-cp",
+        zookeeper.PROJECT.classpath(),
+    ]
+    server = subprocess.Popen([*command, "org.apache.zookeeper.server.quorum.QuorumPeerMain", str(cfg)])
+    try:
+        answer, until = "", time.monotonic() + 120
+        while "Mode: leader" not in answer and time.monotonic() < until and server.poll() is None:
+            time.sleep(0.2)
+            answer = asked(client, "srvr")
+        assert "Mode: leader" in answer
+        assert "Zxid: 0x400000000" in answer
+        assert f"Node count: {rows + 1}" in answer, "it counts the root twice"
+    finally:
+        server.kill()
+        server.wait()
+    assert (data / "version-2/currentEpoch").read_text() == "4"
+    assert lw.read(cfg, extendedTypesEnabled=True).num_rows == rows

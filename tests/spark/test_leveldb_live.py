@@ -68,7 +68,8 @@ def test_a_damaged_copy_in_every_mode(spark: Any, database: Path, tmp_path: Path
         (copy / name).write_bytes(data)
     with pytest.raises(Exception, match="checksum"):
         load(spark, copy, maxPartitionBytes="8k").count()
-    sound = lw.read(copy, mode="DROPMALFORMED")
+    with pytest.warns(lw.DamageWarning, match="DAMAGED"):
+        sound = lw.read(copy, mode="DROPMALFORMED")
     dropped = load(spark, copy, mode="DROPMALFORMED", maxPartitionBytes="8k")
     assert pairs(dropped) == list(zip(sound["key"].to_pylist(), sound["value"].to_pylist(), strict=True))
     loose = load(spark, copy, mode="PERMISSIVE", maxPartitionBytes="8k", columns="key,value")

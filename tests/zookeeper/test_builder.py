@@ -887,3 +887,89 @@ def test_a_directory_that_kills_a_server_is_not_added_to() -> None:
     log = FILE_HEADER.pack({}) + RECORD.pack({"payload": payload})
     with pytest.raises(UsageError, match=r"log\.1: no server starts with it"):
         build([batch([{"path": "/x"}])], build([]) | {"log.1": log})
+
+
+# Logs in a directory of their own
+
+
+def test_logs_apart(tmp_path: Path) -> None:
+    """Written, added to and replaced as zoo.cfg says, by one writer or by tasks."""
+    data, logs, cfg = tmp_path / "data", tmp_path / "logs", tmp_path / "zoo.cfg"
+    cfg.write_text(f"tickTime=2000\ndataDir={data}\ndataLogDir={logs}\n")
+
+    def names() -> tuple[list[str], list[str]]:
+        own, other = (sorted(one.name for one in (at / "version-2").iterdir()) for at in (data, logs))
+        return own, other
+
+    lw.write([{"path": "/a", "data": b"1"}], cfg, "zookeeper.datadir", write_as="logs")
+    assert names() == (["snapshot.0"], ["log.1"])
+    written = lw.write([{"path": "/b", "data": b"2"}], cfg, "zookeeper.datadir", mode="append")
+    assert written.files == ("dataLogDir/log.2",)
+    assert names() == (["snapshot.0"], ["log.1", "log.2"])
+    staged = StagedWrite(str(cfg), "zookeeper.datadir", "append")
+    task = staged.task(0)
+    task.add(batch([{"path": "/c", "data": b"3"}]))
+    assert staged.commit([task.commit()]).files == ("dataLogDir/log.3",)
+    assert names() == (["snapshot.0"], ["log.1", "log.2", "log.3"])
+    assert lw.verify(cfg).ok
+    assert set(lw.read(cfg)["path"].to_pylist()) - SYSTEM == {"/a", "/b", "/c"}
+    lw.write(
+        [{"path": "/d", "data": b"4", "mzxid": 7}],
+        data,
+        "zookeeper.datadir",
+        mode="overwrite",
+        dataLogDir=logs,
+    )
+    assert names() == (["snapshot.7"], [])
+    assert set(lw.read(cfg)["path"].to_pylist()) - SYSTEM == {"/d"}
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["data", "logs", "zoo.cfg"]
+
+
+def test_logs_apart_refused(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with pytest.raises(UsageError, match="dataLogDir is the directory itself"):
+        lw.write([{"path": "/a"}], data, "zookeeper.datadir", dataLogDir=data)
+    lw.write([{"path": "/a"}], data, "zookeeper.datadir", write_as="logs")
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(UsageError, match="dataLogDir is a file"):
+        lw.write([{"path": "/b"}], data, "zookeeper.datadir", mode="append", dataLogDir=tmp_path / "file")
+    with pytest.raises(UsageError, match=r"log\.1 lies in the directory of the snapshots"):
+        lw.write([{"path": "/b"}], data, "zookeeper.datadir", mode="append", dataLogDir=tmp_path / "logs")
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["data", "file"]
+    (tmp_path / "server.properties").write_text(f"log.dirs={tmp_path}\n")
+    with pytest.raises(UsageError, match="this is the configuration of kafka"):
+        lw.write([{"path": "/b"}], tmp_path / "server.properties", "zookeeper.datadir")
+
+
+def test_myid(tmp_path: Path) -> None:
+    """It is written beside version-2, once, and only together with the rest."""
+    one, rows = tmp_path / "one", [{"path": "/a"}]
+    lw.write(rows, one, "zookeeper.datadir", myid=7, currentEpoch=2)
+    assert sorted(path.name for path in one.iterdir()) == ["myid", "version-2"]
+    assert (one / "myid").read_bytes() == b"7"
+    found = lw.inspect(one)["facts"]
+    assert (found["myid"], found["accepted_epoch"], found["current_epoch"]) == (7, 2, 2)
+    lw.write(rows, one, "zookeeper.datadir", mode="overwrite", myid=7)
+    with pytest.raises(LogwrightError, match="it says '7', and '8' is to be written"):
+        lw.write(rows, one, "zookeeper.datadir", mode="overwrite", myid=8)
+    with pytest.raises(UsageError, match="myid"):
+        lw.write(rows, tmp_path / "two", "zookeeper.datadir", myid=0)
+    with pytest.raises(UsageError, match="currentEpoch 1 is older"):
+        lw.write(
+            [{"path": "/a", "czxid": 0x300000001}],
+            tmp_path / "two",
+            "zookeeper.datadir",
+            myid=8,
+            currentEpoch=1,
+        )
+    assert not (tmp_path / "two").exists()
+    (tmp_path / "plain").mkdir()
+    (tmp_path / "plain/snapshot.0").write_bytes((one / "version-2/snapshot.0").read_bytes())
+    with pytest.raises(UsageError, match="myid lies above version-2, this directory has another name"):
+        lw.write(rows, tmp_path / "plain", "zookeeper.datadir", mode="append", myid=8)
+    staged = StagedWrite(str(tmp_path / "three"), "zookeeper.datadir", "error", {"myid": 9})
+    assert not (tmp_path / "three/myid").exists()
+    task = staged.task(0)
+    task.add(batch(rows))
+    staged.commit([task.commit()])
+    assert (tmp_path / "three/myid").read_bytes() == b"9"

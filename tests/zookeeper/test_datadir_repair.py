@@ -606,10 +606,19 @@ def test_logs_in_a_directory_of_their_own(tmp_path: Path) -> None:
         "snapshot.2",
     ]
     shutil.copytree(case, tmp_path / "own")
-    with pytest.raises(UsageError, match="its files are in several folders"):
-        lw.repair(
-            tmp_path / "own/data",
-            dataLogDir=str(tmp_path / "own/datalog"),
-            in_place=True,
-            backup=tmp_path / "backup",
-        )
+    damaged = tmp_path / "own/datalog/version-2/log.1"
+    damaged.write_bytes(damaged.read_bytes()[:-3000].rstrip(b"\0")[:-7])
+    given = {"dataLogDir": str(tmp_path / "own/datalog"), "in_place": True}
+    report = lw.repair(tmp_path / "own/data", backup=tmp_path / "backup", **given)
+    assert "leave dataLogDir away" not in str(report)
+    assert [path.name for path in (tmp_path / "backup").rglob("log.1")] == ["log.1"]
+    assert sorted(path.name for path in (tmp_path / "own/data/version-2").iterdir()) == ["snapshot.0"]
+    assert [path.name for path in (tmp_path / "own/datalog/version-2").iterdir()] == ["log.1"]
+    assert lw.verify(tmp_path / "own/data", dataLogDir=str(tmp_path / "own/datalog")).ok
+    lw.rebuild(tmp_path / "own/data", backup=tmp_path / "more", **given)
+    assert sorted(path.name for path in (tmp_path / "own/data/version-2").iterdir()) == [
+        "snapshot.0",
+        "snapshot.1",
+    ]
+    with pytest.raises(UsageError, match="the backup must lie outside"):
+        lw.repair(tmp_path / "own/data", backup=tmp_path / "own/datalog/backup", **given)

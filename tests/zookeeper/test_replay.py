@@ -20,7 +20,8 @@ from logwright.codec.base import Frames, Window
 from logwright.codec.option import Options
 from logwright.codec.walk import Reader
 from logwright.codec.zookeeper import state, txnlog, txns
-from logwright.codec.zookeeper.replay import Applied, Mismatch, Tree
+from logwright.codec.zookeeper.loading import Mismatch
+from logwright.codec.zookeeper.replay import Applied, Tree
 from logwright.codec.zookeeper.txns import FILE_HEADER, PAYLOAD
 from logwright.codec.zookeeper.write import of_tree
 from logwright.corpora import cases

@@ -10,7 +10,8 @@ import pytest
 from zookeeper_replay import as_told, restored
 
 from logwright.codec.zookeeper import state
-from logwright.codec.zookeeper.replay import Mismatch, Tree
+from logwright.codec.zookeeper.loading import Mismatch
+from logwright.codec.zookeeper.replay import Tree
 from logwright.corpora import cases
 from logwright.corpora.cases import Case
 

@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from modes import other_modes
 
 from logwright.codec.zookeeper.acl import OPEN, AclTable, flat, taken
-from logwright.codec.zookeeper.encode import _coded
+from logwright.codec.zookeeper.acl_lists import coded
 from logwright.codec.zookeeper.jute import ACL_RAW_TYPE
 from logwright.codec.zookeeper.node import SLASH
-from logwright.codec.zookeeper.tree import ascending, from_children, twice
+from logwright.codec.zookeeper.paths import Family, ascending
+from logwright.codec.zookeeper.tree import from_children
 
 pytestmark = pytest.mark.kernel_modes
 test_other_modes = other_modes(__file__)
@@ -33,17 +34,17 @@ def test_ascending(paths: list[bytes]) -> None:
 
 @given(_PATHS.map(sorted))
 def test_a_path_that_comes_twice(paths: list[bytes]) -> None:
-    found = twice(pa.array(paths, pa.binary()))
+    found = Family.of(pa.array(paths, pa.binary())).twice()
     assert (found is None) == (len(set(paths)) == len(paths))
     assert found is None or paths[found] in paths[:found]
 
 
 @given(st.lists(st.none() | st.sampled_from([b"", b"a", b"b" * 20, b"b" * 19 + b"c", b"b" * 8]), max_size=20))
 def test_lists_by_number(lists: list[bytes | None]) -> None:
-    codes, found = _coded(pa.array(lists, pa.binary()))
+    codes, found = coded(pa.array(lists, pa.binary()))
     assert [None if code < 0 else found[code] for code in codes.tolist()] == lists
     assert found == list(dict.fromkeys(one for one in lists if one is not None))
-    sliced, found = _coded(pa.array([b"x", *lists, None], pa.binary()).slice(1, len(lists)))
+    sliced, found = coded(pa.array([b"x", *lists, None], pa.binary()).slice(1, len(lists)))
     assert [None if code < 0 else found[code] for code in sliced.tolist()] == lists
 
 

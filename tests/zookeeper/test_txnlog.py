@@ -716,9 +716,9 @@ def test_stored_payloads_and_other_rows() -> None:
 
 
 def test_what_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    from logwright.codec.zookeeper import pack
+    from logwright.codec.zookeeper import txnlog_encode
 
-    monkeypatch.setattr(pack, "MOST", 100)
+    monkeypatch.setattr(txnlog_encode, "MOST", 100)
     with pytest.raises(UsageError, match="larger than 100 bytes"):
         _EMPTY.encode(pa.table({"type": ["setData"], "data": [bytes(100)]}))
 

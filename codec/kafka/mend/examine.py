@@ -186,7 +186,7 @@ class _Examiner:
             base, last = offsets(head)
             run = Run(
                 self.copy, self.file.name, self.found.base, at + HEAD_SIZE, at + HEAD_SIZE + kept,
-                int(base[0]), int(last[0]), patch, at,
+                int(base[0]), int(last[0]), patch, at, partial=True,
             )  # fmt: skip
             self.found.good.append(run)
             text += f"; the {count} record(s) before are kept"

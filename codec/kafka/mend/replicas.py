@@ -42,21 +42,35 @@ def merge(copies: Copies, orders: Sequence[Order], bases: Sequence[int], replica
     merged = Merged([(run, run.base) for run in orders[0].runs], list(orders[0].cut), list(orders[0].notes))
     if len(orders) == 1:
         return merged
-    runs = list(orders[0].runs)
+    # What is left of a batch counts where no copy has all of it.
+    runs = [run for run in orders[0].runs if not run.partial]
+    parts = [run for run in orders[0].runs if run.partial]
     for number, order in enumerate(orders[1:], 1):
-        missing, end = _compare(copies, runs, order.runs, number, replicas)
+        whole = [run for run in order.runs if not run.partial]
+        missing, end = _compare(copies, runs, whole, number, replicas)
         if end is not None:
             merged.notes.append(
                 f"Copy {number + 1} differs from offset {end} on: what it has from there on is not used."
             )
-        found = [part for run in _pick(copies, order.runs, missing) for part in copies.split(run, bases)]
+        parts += [run for run in order.runs if run.partial and (end is None or run.last < end)]
+        found = [part for run in _pick(copies, whole, missing) for part in copies.split(run, bases)]
         if found:
             rows = sum(_rows(copies, run) for run in found)
             merged.notes.append(f"{rows} record(s) come from copy {number + 1}.")
             runs = sorted([*_open(copies, runs, found), *found], key=lambda run: run.first)
-    merged.runs = _placed(runs, sorted(bases))
     merged.cut = [_mended(cut, runs) for cut in merged.cut]
+    for run in parts:
+        _fill(copies, runs, run)
+    merged.runs = _placed(runs, sorted(bases))
     return merged
+
+
+def _fill(copies: Copies, runs: list[Run], part: Run) -> None:
+    """Put what is left of a batch between others, unless its offsets are there."""
+    at = bisect_right(runs, part.first, key=lambda run: run.first)
+    before = [one for run in runs[max(0, at - 1) : at] for one in copies.split(run, [part.first])]
+    if not any(run.first <= part.last and part.first <= run.last for run in [*before, *runs[at : at + 1]]):
+        runs[max(0, at - 1) : at] = sorted([*before, part], key=lambda run: run.first)
 
 
 def _rows(copies: Copies, run: Run) -> int:

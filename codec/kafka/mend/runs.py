@@ -29,7 +29,7 @@ class Run:
     """Sound batches one after the other: bytes `[start, stop)` of a file of one of the copies, their offsets ascending.
 
     `patch` are bytes that come before these: the header of a batch, or all of it, where something in it was set right. Then
-    the run is one batch. `origin` is where its first batch starts in the file.
+    the run is one batch. `origin` is where its first batch starts in the file. `partial`: the batch had more records, which can't be read.
     """
 
     copy: int
@@ -42,6 +42,7 @@ class Run:
     last: int
     patch: bytes = b""
     origin: int = field(default=-1)
+    partial: bool = False
 
     @property
     def begin(self) -> int:

@@ -18,6 +18,7 @@ from logwright.codec.mending import Change, Cut, Kept, Mended, Mending
 from logwright.codec.option import Option, Options, parse_choice
 from logwright.codec.zookeeper import again, encode, files, rolling
 from logwright.codec.zookeeper.edits import Editor
+from logwright.codec.zookeeper.given import Given
 from logwright.codec.zookeeper.names import CHECKED, snapshot_name, zxid_text
 from logwright.codec.zookeeper.replay import Tree
 from logwright.codec.zookeeper.resume import Resumed, resume
@@ -60,7 +61,7 @@ def _chosen(tree: Tree, change: Change, *, below: bool) -> tuple[list[bytes], li
     for rows in tree.nodes(["path_raw", *columns]):
         given = rows.select(columns)
         drop, redact = change.drops(given).tolist(), change.redacts(given).tolist()
-        paths = encode.Given(pa.Table.from_batches([rows.select(["path", "path_raw"])])).paths()
+        paths = Given(pa.Table.from_batches([rows.select(["path", "path_raw"])])).paths()
         # A node comes after what it is below of.
         for i, path in enumerate(paths.to_pylist()):
             above = path[: path.rfind(b"/")] if path else None

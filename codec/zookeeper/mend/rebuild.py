@@ -16,7 +16,7 @@ from logwright.codec.zookeeper.mend import epochs, reach
 from logwright.codec.zookeeper.mend.epochs import EPOCHS
 from logwright.codec.zookeeper.mend.examine import Found, examine
 from logwright.codec.zookeeper.mend.reach import Base
-from logwright.codec.zookeeper.mend.repair import BEFORE_QUORUM, TOGETHER
+from logwright.codec.zookeeper.mend.repair import BEFORE_QUORUM
 from logwright.codec.zookeeper.names import snapshot_name, zxid_text
 from logwright.codec.zookeeper.trace import trace
 
@@ -124,5 +124,4 @@ class _Rebuilt:
 
     def summary(self) -> Summary:
         before = [BEFORE_QUORUM] if self.found.epochs else []
-        before += [TOGETHER] if any(files.base(log.file) != log.file for log in self.found.logs) else []
         return Summary(self._rows, {"last_zxid": zxid_text(self._last)}, tuple(self._notes), tuple(before))

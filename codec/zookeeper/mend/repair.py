@@ -65,9 +65,6 @@ REPAIR_OPTIONS = (*_OWN, *(option for option in start.OPTIONS if option.name not
 MOST_FILLED = 1 << 20
 """So many transactions that are missing are made up for, at most."""
 _FILLED_AT_ONCE = 1 << 12
-TOGETHER = (
-    "the logs lie with the snapshots now: leave dataLogDir away in zoo.cfg, or move them to where it says"
-)
 BEFORE_QUORUM = (
     "no other server of the ensemble may have later transactions, or they win and this tree is overwritten: start the others on empty "
     "directories"
@@ -385,8 +382,6 @@ class DataDirMending:
         self.rows += sum(one.rows for one in found.snapshots) + sum(len(log.zxid) for log in found.logs)
         self._epochs(until)
         self._tell(until)
-        if any(log.file != base_name(log.file) for log in found.logs):
-            self.before.append(TOGETHER)
         large = max((log.largest for log in found.logs), default=0)
         if large:
             self.before.append(f"set jute.maxbuffer to {large} at least: a transaction is that large")
@@ -460,7 +455,7 @@ class DataDirMending:
     def files(self) -> Iterator[Mended]:
         found = self.found
         for name in found.others:
-            yield Mended(name, [Kept(name, 0, found.sizes[name])], name)
+            yield Mended(base_name(name), [Kept(name, 0, found.sizes[name])], name)
         for name in EPOCHS:
             if name in found.epochs and name not in self.made:
                 yield Mended(name, [Kept(name, 0, found.sizes[name])], name)

@@ -100,7 +100,7 @@ class SystemMending:
     def files(self) -> Iterator[Mended]:
         found, sizes = self._found, self._found.sizes
         for name in (*found.others, *found.epochs):
-            yield Mended(name, [Kept(name, 0, sizes[name])], name)
+            yield Mended(base(name), [Kept(name, 0, sizes[name])], name)
         for one in found.snapshots:
             if one.file not in self.removes and one.file != self._saved:
                 yield Mended(one.file, [Kept(one.file, 0, one.size)], one.file)

@@ -19,6 +19,7 @@ from logwright.codec.zookeeper.adler import adler32_of
 from logwright.codec.zookeeper.columns import CONTAINERS, TTLS, kinds_of
 from logwright.codec.zookeeper.files import CANDIDATES, DataFile, looks_whole, snapshots
 from logwright.codec.zookeeper.jute import STAT_PERSISTED
+from logwright.codec.zookeeper.loading import Mismatch
 from logwright.codec.zookeeper.names import parse_hex, zxid_text
 from logwright.codec.zookeeper.node import HEAD, LENGTH, NODE_MIN, STAT
 from logwright.codec.zookeeper.opening.archive import (
@@ -44,7 +45,7 @@ from logwright.codec.zookeeper.opening.exceptions import (
 from logwright.codec.zookeeper.opening.nulls import in_acls
 from logwright.codec.zookeeper.opening.settings import Settings
 from logwright.codec.zookeeper.opening.stream import Stream
-from logwright.codec.zookeeper.replay import Mismatch, Tree
+from logwright.codec.zookeeper.replay import Tree
 from logwright.codec.zookeeper.sections import Shape
 from logwright.codec.zookeeper.snapshot_tables import NODE_FRAME
 

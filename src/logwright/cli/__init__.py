@@ -6,6 +6,7 @@ Exit status: 0 fine, 1 could not do it, 2 wrong usage, 3 damage found or rows mi
 from __future__ import annotations
 
 import importlib
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -98,6 +99,7 @@ def main(args: Sequence[str] | None = None) -> None:
     """The program `logwright`."""
     from logwright.codec.fault import DamageError, LogwrightError, StorageError, UsageError
 
+    _buffer_output()
     try:
         status = group.main(args=args, prog_name="logwright", standalone_mode=False)
         sys.stdout.flush()
@@ -105,7 +107,7 @@ def main(args: Sequence[str] | None = None) -> None:
     except click.exceptions.Abort:
         sys.exit(130)
     except click.ClickException as error:
-        error.show()
+        _suggested(error).show()
         sys.exit(error.exit_code)
     except UsageError as error:
         _say(error)
@@ -136,6 +138,28 @@ def main(args: Sequence[str] | None = None) -> None:
             )
         )
         sys.exit(1)
+
+
+def _buffer_output() -> None:
+    """With PYTHONUNBUFFERED what is under standard output may write less than it was given, and nobody asks: rows would be lost where
+    the disk is full."""
+    out = sys.__stdout__
+    if out is not None and sys.stdout is out and isinstance(getattr(out, "buffer", None), io.RawIOBase):
+        sys.stdout = open(out.fileno(), "w", 1, out.encoding, out.errors, closefd=False)  # noqa: SIM115
+
+
+def _suggested(error: click.ClickException) -> click.ClickException:
+    """With what was meant by a word that is none of those an option takes."""
+    if not isinstance(error, click.BadParameter) or not isinstance(param := error.param, click.Parameter):
+        return error
+    if not isinstance(param.type, click.Choice):
+        return error
+    import difflib
+
+    said = error.message.partition("'")[2].partition("'")[0]
+    near = difflib.get_close_matches(said.lower(), [str(one).lower() for one in param.type.choices], n=1)
+    more = f" Did you mean {near[0]!r}?" if near else ""
+    return click.BadParameter(error.message + more, error.ctx, param, error.param_hint)
 
 
 def _close_output() -> None:

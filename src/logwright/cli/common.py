@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
+import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -194,7 +195,12 @@ def print_report(report: Report, as_json: bool) -> None:
     if as_json:
         print_json(report.to_dict())
     else:
-        click.echo(report.text())
+        click.echo(report.text(width_of(sys.stdout)))
+
+
+def width_of(stream: IO[str]) -> int | None:
+    """Characters of a line, where a person reads; None where a program does."""
+    return shutil.get_terminal_size().columns if stream.isatty() else None
 
 
 def print_json(value: Any) -> None:

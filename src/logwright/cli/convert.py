@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from collections.abc import Sequence
+
 import click
 
 from logwright.cli.common import (
@@ -12,6 +16,7 @@ from logwright.cli.common import (
     mode_of,
     own_options,
     read_options,
+    width_of,
 )
 from logwright.readers.words import count
 
@@ -48,7 +53,7 @@ def command(
         source, target, codec, view=view, columns=columns, filter=filter_text(filters), limit=limit, **mode_of(mode, as_system, clean),
         if_exists=if_exists, rows_only=rows_only, jobs=jobs, **own_options(ctx),
     )  # fmt: skip
-    click.echo(f"{count(done['rows'], 'row')} in {', '.join(str(name) for name in done['files'])}", err=True)
+    click.echo(f"{count(done['rows'], 'row')} in {_where(target, done['files'])}", err=True)
     for line in done["notes"]:
         click.echo(f"note: {line}", err=True)
     if done["written"] is not None:
@@ -58,5 +63,12 @@ def command(
             click.echo(f"before you start the system: {line}", err=True)
     report = done["report"]
     if report is not None and (report.faults_total or report.missing):
-        click.echo(report.text(), err=True)
+        click.echo(report.text(width_of(sys.stderr)), err=True)
     return 0 if report is None or (report.ok and not report.missing) else 3
+
+
+def _where(target: str, files: Sequence[str]) -> str:
+    """What was written: a directory by its name and how many files it has now."""
+    if os.path.isdir(target):
+        return f"{target}, {count(len(files), 'file')}"
+    return ", ".join(str(name) for name in files)

@@ -16,6 +16,7 @@ from logwright.cli.common import (
     paths_and_options,
     progress,
     read_options,
+    width_of,
 )
 
 
@@ -68,5 +69,5 @@ def command(
             sink.write(batch)
             show(scan.report.bytes)
     if scan.report.faults_total or scan.report.missing:
-        click.echo(scan.report.text(), err=True)
+        click.echo(scan.report.text(width_of(sys.stderr)), err=True)
     return 0 if scan.report.ok and not scan.report.missing else 3

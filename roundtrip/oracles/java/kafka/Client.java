@@ -14,6 +14,7 @@ import java.util.Optional;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Future;
 import java.util.concurrent.locks.LockSupport;
+import logwright.oracle.Answers;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.NewTopic;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
@@ -35,13 +36,13 @@ final class Client {
     private static final Duration LEADERLESS = Duration.ofSeconds(3);
 
     /** {"name", "partitions", "configs"}. Done: the topic id. */
-    static JsonNode createTopic(JsonNode request, Oracle.Items items) throws Exception {
+    static JsonNode createTopic(JsonNode request, Answers.Items items) throws Exception {
         Map<String, String> configs = new HashMap<>();
         request.path("configs").properties().forEach(field -> configs.put(field.getKey(), field.getValue().asText()));
         String name = request.get("name").asText();
         try (Admin admin = Admin.create(Map.of("bootstrap.servers", request.get("bootstrap").asText()))) {
             NewTopic topic = new NewTopic(name, request.path("partitions").asInt(1), (short) 1).configs(configs);
-            return Oracle.JSON.getNodeFactory().textNode(
+            return Answers.JSON.getNodeFactory().textNode(
                 admin.createTopics(List.of(topic)).topicId(name).get().toString());
         } catch (ExecutionException error) {
             throw error.getCause() instanceof Exception cause ? cause : error;
@@ -49,10 +50,10 @@ final class Client {
     }
 
     /** {"topic", "partition"}: {"log_start_offset", "high_watermark", "last_stable_offset"}. */
-    static JsonNode offsets(JsonNode request, Oracle.Items items) {
+    static JsonNode offsets(JsonNode request, Answers.Items items) {
         TopicPartition partition = partition(request);
         Duration timeout = timeout(request);
-        ObjectNode node = Oracle.JSON.createObjectNode();
+        ObjectNode node = Answers.JSON.createObjectNode();
         try (KafkaConsumer<byte[], byte[]> consumer = consumer(request, "read_uncommitted")) {
             awaitLeader(consumer, partition, timeout);
             node.put("log_start_offset", consumer.beginningOffsets(List.of(partition), timeout).get(partition));
@@ -68,12 +69,12 @@ final class Client {
      * {"topic", "partition", "isolation", "limit"}: an item for each record, from the log start to the log end (the last
      * stable offset with read_committed). Done: where it started, ended and would have ended, with the error that stopped it.
      */
-    static JsonNode consume(JsonNode request, Oracle.Items items) throws IOException {
+    static JsonNode consume(JsonNode request, Answers.Items items) throws IOException {
         TopicPartition partition = partition(request);
         Duration timeout = timeout(request);
         long limit = request.path("limit").asLong(Long.MAX_VALUE);
         long count = 0;
-        ObjectNode node = Oracle.JSON.createObjectNode();
+        ObjectNode node = Answers.JSON.createObjectNode();
         try (KafkaConsumer<byte[], byte[]> consumer = consumer(request, request.path("isolation").asText("read_uncommitted"))) {
             awaitLeader(consumer, partition, timeout);
             long start = consumer.beginningOffsets(List.of(partition), timeout).get(partition);
@@ -99,7 +100,7 @@ final class Client {
                     }
                 }
             } catch (RuntimeException error) {
-                node.set("error", Oracle.describe(error));
+                node.set("error", Answers.describe(error));
             }
             node.put("position", position);
         }
@@ -107,7 +108,7 @@ final class Client {
     }
 
     private static ObjectNode describe(ConsumerRecord<byte[], byte[]> record) {
-        ObjectNode node = Oracle.JSON.createObjectNode();
+        ObjectNode node = Answers.JSON.createObjectNode();
         node.put("partition", record.partition());
         node.put("offset", record.offset());
         node.put("timestamp", record.timestamp());
@@ -124,7 +125,7 @@ final class Client {
     }
 
     /** {"topic", "partition", "records", "configs"}: done is the list of offsets given. */
-    static JsonNode produce(JsonNode request, Oracle.Items items) throws Exception {
+    static JsonNode produce(JsonNode request, Answers.Items items) throws Exception {
         Map<String, Object> configs = new HashMap<>();
         configs.put("bootstrap.servers", request.get("bootstrap").asText());
         configs.put("delivery.timeout.ms", (int) timeout(request).toMillis() + 1000);
@@ -159,7 +160,7 @@ final class Client {
                 producer.commitTransaction();
             }
         }
-        ArrayNode offsets = Oracle.JSON.createArrayNode();
+        ArrayNode offsets = Answers.JSON.createArrayNode();
         for (Future<RecordMetadata> one : sent) {
             try {
                 offsets.add(one.get().offset());

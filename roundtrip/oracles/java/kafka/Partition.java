@@ -11,6 +11,7 @@ import java.util.HashMap;
 import java.util.Map;
 import java.util.Optional;
 import java.util.OptionalLong;
+import logwright.oracle.Answers;
 import org.apache.kafka.common.utils.Time;
 import org.apache.kafka.server.util.KafkaScheduler;
 import org.apache.kafka.storage.internals.checkpoint.LeaderEpochCheckpointFile;
@@ -39,7 +40,7 @@ final class Partition {
     }
 
     /** {"dir"}: an item {"file", "checked"} or {"file", "class", "message", ...} for each derived or small file, by name. */
-    static JsonNode sanity(JsonNode request, Oracle.Items items) throws IOException {
+    static JsonNode sanity(JsonNode request, Answers.Items items) throws IOException {
         File[] files = new File(request.get("dir").asText()).listFiles(File::isFile);
         if (files == null) {
             throw new java.io.FileNotFoundException(request.get("dir").asText());
@@ -50,12 +51,12 @@ final class Partition {
             if (check == null) {
                 continue;
             }
-            ObjectNode node = Oracle.JSON.createObjectNode();
+            ObjectNode node = Answers.JSON.createObjectNode();
             node.put("file", file.getName());
             try {
                 check.run();
             } catch (IOException | RuntimeException error) {
-                node.setAll(Oracle.describe(error));
+                node.setAll(Answers.describe(error));
             }
             items.add(node);
         }
@@ -98,7 +99,7 @@ final class Partition {
      * {"dir", "clean", "recovery_point", "log_start_offset", "config"}: loads and closes the partition, in place, as a broker
      * does. Done: where the log starts and ends.
      */
-    static JsonNode load(JsonNode request, Oracle.Items items) throws Exception {
+    static JsonNode load(JsonNode request, Answers.Items items) throws Exception {
         File dir = new File(request.get("dir").asText());
         Map<String, String> config = new HashMap<>();
         request.path("config").properties().forEach(field -> config.put(field.getKey(), field.getValue().asText()));
@@ -123,7 +124,7 @@ final class Partition {
                 new LogDirFailureChannel(1),
                 request.path("clean").asBoolean(false),
                 Optional.empty());
-            ObjectNode node = Oracle.JSON.createObjectNode();
+            ObjectNode node = Answers.JSON.createObjectNode();
             try {
                 node.put("log_start_offset", log.logStartOffset());
                 node.put("log_end_offset", log.logEndOffset());
@@ -146,20 +147,20 @@ final class Partition {
     }
 
     /** {"cleared", "ids", "removed"}: the order in which a HashMap gives the ids back. */
-    static JsonNode hashMapOrder(JsonNode request, Oracle.Items items) {
+    static JsonNode hashMapOrder(JsonNode request, Answers.Items items) {
         Map<Long, Boolean> map = new HashMap<>();
         request.path("cleared").forEach(id -> map.put(id.asLong(), true));
         map.clear();
         request.get("ids").forEach(id -> map.put(id.asLong(), true));
         request.path("removed").forEach(id -> map.remove(id.asLong()));
-        ArrayNode order = Oracle.JSON.createArrayNode();
+        ArrayNode order = Answers.JSON.createArrayNode();
         map.keySet().forEach(order::add);
         return order;
     }
 
     /** {"path"}: the entries of a producer snapshot, in file order. */
-    static JsonNode readSnapshot(JsonNode request, Oracle.Items items) throws IOException {
-        ArrayNode all = Oracle.JSON.createArrayNode();
+    static JsonNode readSnapshot(JsonNode request, Answers.Items items) throws IOException {
+        ArrayNode all = Answers.JSON.createArrayNode();
         for (ProducerStateEntry entry : ProducerStateManager.readSnapshot(new File(request.get("path").asText()))) {
             ObjectNode node = all.addObject();
             node.put("producer_id", entry.producerId());
@@ -176,7 +177,7 @@ final class Partition {
     }
 
     /** {"path", "entries"}: writes a producer snapshot from entries put into a HashMap in the given order. */
-    static JsonNode writeSnapshot(JsonNode request, Oracle.Items items) throws IOException, ReflectiveOperationException {
+    static JsonNode writeSnapshot(JsonNode request, Answers.Items items) throws IOException, ReflectiveOperationException {
         // Package-private: only the log itself gives an entry its batches.
         Method addBatch = ProducerStateEntry.class.getDeclaredMethod(
             "addBatch", short.class, int.class, long.class, int.class, long.class);

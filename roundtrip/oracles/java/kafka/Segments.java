@@ -7,6 +7,7 @@ import java.io.File;
 import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
+import logwright.oracle.Answers;
 import org.apache.kafka.common.compress.Compression;
 import org.apache.kafka.common.header.Header;
 import org.apache.kafka.common.header.internals.RecordHeader;
@@ -31,13 +32,13 @@ import org.apache.kafka.common.utils.CloseableIterator;
 /** Log segments: what FileRecords reads, and what MemoryRecordsBuilder writes. */
 final class Segments {
     /** {"path", "records"}: an item for each batch. Done: {"size"} of the file. Damage ends it with Kafka's own error. */
-    static JsonNode batches(JsonNode request, Oracle.Items items) throws IOException {
+    static JsonNode batches(JsonNode request, Answers.Items items) throws IOException {
         boolean records = request.path("records").asBoolean(true);
         try (FileRecords log = FileRecords.open(new File(request.get("path").asText()), false)) {
             for (FileChannelRecordBatch batch : log.batches()) {
                 items.add(describe(batch, records));
             }
-            return Oracle.JSON.createObjectNode().put("size", log.sizeInBytes());
+            return Answers.JSON.createObjectNode().put("size", log.sizeInBytes());
         }
     }
 
@@ -46,7 +47,7 @@ final class Segments {
         batch.writeTo(bytes);
         bytes.flip();
         boolean current = batch.magic() >= RecordBatch.MAGIC_VALUE_V2;
-        ObjectNode node = Oracle.JSON.createObjectNode();
+        ObjectNode node = Answers.JSON.createObjectNode();
         node.put("position", batch.position());
         node.put("size", batch.sizeInBytes());
         node.put("magic", batch.magic());
@@ -85,14 +86,14 @@ final class Segments {
                     records.add(describe(all.next(), batch.isControlBatch()));
                 }
             } catch (RuntimeException error) {
-                node.set("error", Oracle.describe(error));
+                node.set("error", Answers.describe(error));
             }
         }
         return node;
     }
 
     private static ObjectNode describe(Record record, boolean control) {
-        ObjectNode node = Oracle.JSON.createObjectNode();
+        ObjectNode node = Answers.JSON.createObjectNode();
         node.put("offset", record.offset());
         node.put("timestamp", record.timestamp());
         node.put("sequence", record.sequence());
@@ -114,7 +115,7 @@ final class Segments {
     }
 
     /** {"path"}: done counts what is in a log, every record read: records, batches, last_offset, valid, digest of keys and values. */
-    static JsonNode summary(JsonNode request, Oracle.Items items) throws IOException {
+    static JsonNode summary(JsonNode request, Answers.Items items) throws IOException {
         long records = 0, batches = 0, last = -1;
         boolean valid = true;
         java.util.zip.CRC32C digest = new java.util.zip.CRC32C();
@@ -134,19 +135,19 @@ final class Segments {
                 }
             }
         }
-        ObjectNode done = Oracle.JSON.createObjectNode();
+        ObjectNode done = Answers.JSON.createObjectNode();
         done.put("records", records).put("batches", batches).put("last_offset", last).put("valid", valid);
         return done.put("digest", digest.getValue());
     }
 
     /** {"batches": [spec]}: done is the bytes in hex. The fields of a spec are described beside the Python function. */
-    static JsonNode build(JsonNode request, Oracle.Items items) throws IOException {
+    static JsonNode build(JsonNode request, Answers.Items items) throws IOException {
         java.io.ByteArrayOutputStream all = new java.io.ByteArrayOutputStream();
         for (JsonNode spec : request.get("batches")) {
             ByteBuffer bytes = build(spec).buffer();
             all.write(bytes.array(), bytes.arrayOffset() + bytes.position(), bytes.remaining());
         }
-        return Oracle.JSON.getNodeFactory().textNode(Hex.of(all.toByteArray()));
+        return Answers.JSON.getNodeFactory().textNode(Hex.of(all.toByteArray()));
     }
 
     private static MemoryRecords build(JsonNode spec) throws IOException {

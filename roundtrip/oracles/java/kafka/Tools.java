@@ -8,6 +8,7 @@ import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.List;
+import logwright.oracle.Answers;
 import org.apache.kafka.common.Uuid;
 import org.apache.kafka.common.config.ConfigResource;
 import org.apache.kafka.common.metadata.ConfigRecord;
@@ -25,7 +26,7 @@ import org.apache.kafka.tools.DumpLogSegments;
 /** Kafka's command line tools. */
 final class Tools {
     /** {"args"}: runs DumpLogSegments. Done: {"out", "err", "status"}. */
-    static JsonNode dump(JsonNode request, Oracle.Items items) throws IOException {
+    static JsonNode dump(JsonNode request, Answers.Items items) throws IOException {
         List<String> args = new ArrayList<>();
         request.get("args").forEach(arg -> args.add(arg.asText()));
         ByteArrayOutputStream out = new ByteArrayOutputStream();
@@ -48,7 +49,7 @@ final class Tools {
             System.setOut(oldOut);
             System.setErr(oldErr);
         }
-        ObjectNode node = Oracle.JSON.createObjectNode();
+        ObjectNode node = Answers.JSON.createObjectNode();
         node.put("out", out.toString(StandardCharsets.UTF_8));
         node.put("err", err.toString(StandardCharsets.UTF_8));
         node.put("status", status);
@@ -59,7 +60,7 @@ final class Tools {
      * {"node_id", "cluster_id", "metadata_dir", "dirs", "topics": [{"name", "id", "configs",
      * "partitions": {number: {"directory", "leader_epoch"}}}]}: formats the directories that are not yet. The topics go into the bootstrap records, so that the first start knows them already.
      */
-    static JsonNode format(JsonNode request, Oracle.Items items) throws Exception {
+    static JsonNode format(JsonNode request, Answers.Items items) throws Exception {
         String metadata = request.get("metadata_dir").asText();
         List<String> dirs = new ArrayList<>(List.of(metadata));
         request.get("dirs").forEach(dir -> dirs.add(dir.asText()));
@@ -85,7 +86,7 @@ final class Tools {
             }
             bootstrap.writeBinaryFile(BootstrapMetadata.fromRecords(records, old.source()));
         }
-        return Oracle.JSON.createObjectNode().put("said", said.toString(StandardCharsets.UTF_8));
+        return Answers.JSON.createObjectNode().put("said", said.toString(StandardCharsets.UTF_8));
     }
 
     private static void addTopic(List<ApiMessageAndVersion> records, JsonNode topic, int node, MetadataVersion version) {

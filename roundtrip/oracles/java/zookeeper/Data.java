@@ -10,6 +10,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
 import java.util.TreeSet;
+import logwright.oracle.Answers;
 import org.apache.zookeeper.data.ACL;
 import org.apache.zookeeper.data.Stat;
 import org.apache.zookeeper.data.StatPersisted;
@@ -23,17 +24,17 @@ final class Data {
     private static final HexFormat HEX = HexFormat.of();
 
     /** `dataDir` and `dataLogDir` as zoo.cfg names them. Items: the nodes. */
-    static JsonNode restore(JsonNode request, Oracle.Items items) throws Exception {
+    static JsonNode restore(JsonNode request, Answers.Items items) throws Exception {
         File snapDir = new File(request.path("dataDir").asText());
         File logDir = request.hasNonNull("dataLogDir") ? new File(request.path("dataLogDir").asText()) : snapDir;
         FileTxnSnapLog files = new FileTxnSnapLog(logDir, snapDir);
         ZKDatabase database = new ZKDatabase(files);
-        ArrayNode mismatches = Oracle.JSON.createArrayNode();
+        ArrayNode mismatches = Answers.JSON.createArrayNode();
         try {
             database.getDataTree().addDigestWatcher(zxid -> mismatches.add(zxid));
             long zxid = database.loadDataBase();
             DataTree tree = database.getDataTree();
-            ObjectNode done = Oracle.JSON.createObjectNode();
+            ObjectNode done = Answers.JSON.createObjectNode();
             done.put("returned_zxid", zxid);
             done.put("last_processed_zxid", tree.lastProcessedZxid);
             done.put("node_count", tree.getNodeCount());
@@ -55,9 +56,9 @@ final class Data {
         }
     }
 
-    private static void walk(DataTree tree, String path, Oracle.Items items) throws IOException {
+    private static void walk(DataTree tree, String path, Answers.Items items) throws IOException {
         DataNode node = tree.getNode(path);
-        ObjectNode one = Oracle.JSON.createObjectNode();
+        ObjectNode one = Answers.JSON.createObjectNode();
         one.put("path", path.isEmpty() ? "/" : path);
         one.put("data", node.getData() == null ? null : HEX.formatHex(node.getData()));
         try {
@@ -76,7 +77,7 @@ final class Data {
     }
 
     static ArrayNode acls(List<ACL> list) {
-        ArrayNode out = Oracle.JSON.createArrayNode();
+        ArrayNode out = Answers.JSON.createArrayNode();
         for (ACL one : list) {
             out.addObject().put("perms", one.getPerms()).put("scheme", one.getId().getScheme()).put("id", one.getId().getId());
         }
@@ -84,7 +85,7 @@ final class Data {
     }
 
     private static ObjectNode persisted(StatPersisted stat) {
-        return Oracle.JSON.createObjectNode()
+        return Answers.JSON.createObjectNode()
             .put("czxid", stat.getCzxid()).put("mzxid", stat.getMzxid())
             .put("ctime", stat.getCtime()).put("mtime", stat.getMtime())
             .put("version", stat.getVersion()).put("cversion", stat.getCversion()).put("aversion", stat.getAversion())
@@ -92,7 +93,7 @@ final class Data {
     }
 
     static ObjectNode stat(Stat stat) {
-        return Oracle.JSON.createObjectNode()
+        return Answers.JSON.createObjectNode()
             .put("czxid", stat.getCzxid()).put("mzxid", stat.getMzxid())
             .put("ctime", stat.getCtime()).put("mtime", stat.getMtime())
             .put("version", stat.getVersion()).put("cversion", stat.getCversion()).put("aversion", stat.getAversion())

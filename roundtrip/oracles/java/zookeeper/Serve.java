@@ -11,6 +11,7 @@ import java.util.List;
 import java.util.TreeSet;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
+import logwright.oracle.Answers;
 import org.apache.zookeeper.CreateMode;
 import org.apache.zookeeper.KeeperException;
 import org.apache.zookeeper.Watcher;
@@ -28,7 +29,7 @@ final class Serve {
     private static final int TICK = 2000;
 
     /** Items: the nodes that a client sees. With `create` it then makes these nodes, before the server is stopped. */
-    static JsonNode serve(JsonNode request, Oracle.Items items) throws Exception {
+    static JsonNode serve(JsonNode request, Answers.Items items) throws Exception {
         File snapDir = new File(request.path("dataDir").asText());
         File logDir = request.hasNonNull("dataLogDir") ? new File(request.path("dataLogDir").asText()) : snapDir;
         ZooKeeperServer server = new ZooKeeperServer(new FileTxnSnapLog(logDir, snapDir), TICK, "");
@@ -36,7 +37,7 @@ final class Serve {
         factory.configure(new InetSocketAddress(InetAddress.getLoopbackAddress(), 0), 10);
         try {
             factory.startup(server);
-            ObjectNode done = Oracle.JSON.createObjectNode();
+            ObjectNode done = Answers.JSON.createObjectNode();
             ArrayNode files = done.putArray("files_after_start");
             String[] names = new File(snapDir, "version-2").list();
             for (String name : new TreeSet<>(List.of(names))) {
@@ -68,8 +69,8 @@ final class Serve {
         }
     }
 
-    private static void walk(ZooKeeper client, String path, Oracle.Items items) throws Exception {
-        ObjectNode one = Oracle.JSON.createObjectNode();
+    private static void walk(ZooKeeper client, String path, Answers.Items items) throws Exception {
+        ObjectNode one = Answers.JSON.createObjectNode();
         one.put("path", path);
         try {
             Stat stat = new Stat();

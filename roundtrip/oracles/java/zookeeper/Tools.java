@@ -5,6 +5,7 @@ import java.io.ByteArrayOutputStream;
 import java.io.File;
 import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
+import logwright.oracle.Answers;
 import org.apache.zookeeper.server.SnapshotFormatter;
 import org.apache.zookeeper.server.persistence.TxnLogToolkit;
 
@@ -14,11 +15,11 @@ final class Tools {
         void run() throws Exception;
     }
 
-    static JsonNode snapshotFormatter(JsonNode request, Oracle.Items items) throws Exception {
+    static JsonNode snapshotFormatter(JsonNode request, Answers.Items items) throws Exception {
         return printed(() -> new SnapshotFormatter().run(request.path("path").asText(), request.path("data").asBoolean(false), false));
     }
 
-    static JsonNode txnLogToolkit(JsonNode request, Oracle.Items items) throws Exception {
+    static JsonNode txnLogToolkit(JsonNode request, Answers.Items items) throws Exception {
         return printed(() -> {
             try (TxnLogToolkit tool = new TxnLogToolkit(false, false, request.path("path").asText(), true)) {
                 tool.dump(new java.util.Scanner(""));
@@ -36,7 +37,7 @@ final class Tools {
             System.out.flush();
             System.setOut(before);
         }
-        return Oracle.JSON.getNodeFactory().textNode(kept.toString(StandardCharsets.UTF_8));
+        return Answers.JSON.getNodeFactory().textNode(kept.toString(StandardCharsets.UTF_8));
     }
 
     private Tools() {

@@ -1,22 +1,15 @@
 package org.apache.zookeeper.server;
 
 import com.fasterxml.jackson.databind.JsonNode;
-import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
-import java.io.BufferedReader;
 import java.io.File;
-import java.io.FileDescriptor;
-import java.io.FileOutputStream;
 import java.io.IOException;
-import java.io.InputStreamReader;
-import java.io.PrintStream;
-import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
-import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
 import java.util.TreeSet;
+import logwright.oracle.Answers;
 import org.apache.zookeeper.data.ACL;
 import org.apache.zookeeper.data.Stat;
 import org.apache.zookeeper.server.persistence.FileTxnSnapLog;
@@ -24,45 +17,20 @@ import org.apache.zookeeper.server.persistence.FileTxnSnapLog;
 /**
  * Loads data directories as a server does at its start, with what all versions from 3.4 on have in common.
  *
- * A request is {@code {"op": "load", "dataDir": path}}. The answer is one {@code {"item": node}} line for each node, then
- * {@code {"done": ...}} or {@code {"error": ...}}.
+ * Of {@code {"op": "load", "dataDir": path}} the items are the nodes.
  * It is in ZooKeeper's own package since a node's data was not for others once.
  */
 public final class Loader {
-    private static final ObjectMapper JSON = new ObjectMapper();
-
     public static void main(String[] args) throws IOException {
-        PrintStream out = new PrintStream(new FileOutputStream(FileDescriptor.out), false, "UTF-8");
-        System.setOut(System.err);
-        BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
-        for (String line = in.readLine(); line != null; line = in.readLine()) {
-            ObjectNode end = JSON.createObjectNode();
-            try {
-                List<JsonNode> items = new ArrayList<>();
-                end.set("done", load(JSON.readTree(line).path("dataDir").asText(), items));
-                for (JsonNode item : items) {
-                    out.print(JSON.writeValueAsString(JSON.createObjectNode().set("item", item)) + "\n");
-                }
-            } catch (Exception | LinkageError | AssertionError | StackOverflowError error) {
-                end.removeAll();
-                ObjectNode said = end.putObject("error");
-                said.put("class", error.getClass().getName());
-                said.put("message", error.getMessage());
-                said.putArray("causes");
-                said.put("trace", "");
-            }
-            out.print(JSON.writeValueAsString(end) + "\n");
-            out.flush();
-        }
-        Runtime.getRuntime().exit(0);
+        Answers.run(Map.of("load", Loader::load));
     }
 
-    private static JsonNode load(String dataDir, List<JsonNode> items) throws Exception {
-        File folder = new File(dataDir);
+    private static JsonNode load(JsonNode request, Answers.Items items) throws Exception {
+        File folder = new File(request.path("dataDir").asText());
         FileTxnSnapLog files = new FileTxnSnapLog(folder, folder);
         try {
             ZKDatabase database = new ZKDatabase(files);
-            ObjectNode done = JSON.createObjectNode();
+            ObjectNode done = Answers.JSON.createObjectNode();
             done.put("returned_zxid", database.loadDataBase());
             long last = database.getDataTreeLastProcessedZxid();
             done.put("last_processed_zxid", last);
@@ -83,13 +51,13 @@ public final class Loader {
         }
     }
 
-    private static void walk(DataTree tree, String path, List<JsonNode> items) throws Exception {
+    private static void walk(DataTree tree, String path, Answers.Items items) throws Exception {
         DataNode node = tree.getNode(path);
-        ObjectNode one = JSON.createObjectNode();
+        ObjectNode one = Answers.JSON.createObjectNode();
         one.put("path", path.isEmpty() ? "/" : path);
         one.put("data", hex(node.data));
         try {
-            ArrayNode acl = JSON.createArrayNode();
+            ArrayNode acl = Answers.JSON.createArrayNode();
             for (ACL entry : tree.getACL(path, new Stat())) {
                 acl.addObject()
                     .put("perms", entry.getPerms()).put("scheme", entry.getId().getScheme()).put("id", entry.getId().getId());
