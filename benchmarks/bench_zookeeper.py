@@ -141,23 +141,17 @@ def verified(path: Path) -> bool:
     return lw.verify(path, depth="checksums").ok
 
 
-def _snapshot_written(made: Path, place: Path) -> float:
-    rows = pa.Table.from_batches(list(lw.scan(made)))
-    options = Options(SNAPSHOT.options)
-    return seconds(
-        lambda: _write(place, SNAPSHOT.encode(rows, None, None, SNAPSHOT.context(made.name, options)))
-    )
-
-
-def _log_written(log: Path, place: Path) -> float:
+def writing(log: Path, made: Path) -> dict[str, Callable[[], Iterator[Any]]]:
+    """What makes the bytes of each file from its rows, which are in memory."""
     columns = (*LOG.tables["rows"].names(), "digest_version", "tree_digest")
-    rows = pa.Table.from_batches(list(lw.scan(log, columns=columns)))
-    taken = seconds(
-        lambda: _write(place, LOG.encode(rows, None, None, LOG.context(log.name, Options(LOG.options))))
-    )
-    if place.stat().st_size != log.stat().st_size:
-        raise SystemExit(f"{place}: not what was read")
-    return taken
+    txns = pa.Table.from_batches(list(lw.scan(log, columns=columns)))
+    nodes = pa.Table.from_batches(list(lw.scan(made)))
+    return {
+        "log": lambda: LOG.encode(txns, None, None, LOG.context(log.name, Options(LOG.options))),
+        "snapshot": lambda: SNAPSHOT.encode(
+            nodes, None, None, SNAPSHOT.context(made.name, Options(SNAPSHOT.options))
+        ),
+    }
 
 
 def alone(task: Callable[[], Any]) -> Callable[[], Any]:
@@ -246,7 +240,7 @@ def section(place: Path) -> list[str]:
         f"ZooKeeper: a snapshot of {NODES:,} nodes, {made.stat().st_size / 1e6:.0f} MB, and a log of {TXNS:,} changes of them,",
         f"{log.stat().st_size / 1e6:.0f} MB; beside it the server's own classes and tools, warm and with one thread unless a line says",
         "otherwise. Times are of the processor; where we have several threads, of the clock on the wall, on both sides. What tools print",
-        "goes to /dev/null; what is written, to files.",
+        "goes to /dev/null. The server's classes write to files.",
         "",
         "| task | logwright | beside it | ratio |",
         "|---|---|---|---|",
@@ -264,35 +258,36 @@ def section(place: Path) -> list[str]:
             row(f"the same, {threads} threads, clock on the wall", units, wall, what, f"{other}.wall")
         return ours
 
-    ours = reading("log, all columns to Arrow", TXNS, lambda: read(log), "FileTxnLog's iterator", "log")
-    row("the same, 1 thread", TXNS, ours, "TxnLogToolkit, warm", "toolkit")
-    row("the same, 1 thread", TXNS, ours, "TxnLogToolkit as it is run", "toolkit.cold")
+    taken = reading("log, all columns to Arrow", TXNS, lambda: read(log), "FileTxnLog's iterator", "log")
+    row("the same, 1 thread", TXNS, taken, "TxnLogToolkit, warm", "toolkit")
+    row("the same, 1 thread", TXNS, taken, "TxnLogToolkit as it is run", "toolkit.cold")
     reading("log, checksums verified", TXNS, lambda: verified(log), "FileTxnLog's iterator", "log")
     task = "snapshot, all columns to Arrow"
-    ours = reading(task, NODES, lambda: read(made), "FileSnap.deserialize", "deserialize")
-    row("the same, 1 thread", NODES, ours, "SnapshotFormatter, warm", "formatter")
-    row("the same, 1 thread", NODES, ours, "SnapshotFormatter as it is run", "formatter.cold")
+    taken = reading(task, NODES, lambda: read(made), "FileSnap.deserialize", "deserialize")
+    row("the same, 1 thread", NODES, taken, "SnapshotFormatter, warm", "formatter")
+    row("the same, 1 thread", NODES, taken, "SnapshotFormatter as it is run", "formatter.cold")
     reading(
         "snapshot, checksums verified", NODES, lambda: verified(made), "FileSnap.deserialize", "deserialize"
     )
-    row("log from rows", TXNS, _log_written(log, scratch / "ours"), "FileTxnLog.append", "append")
-    row(
-        "snapshot from rows",
-        NODES,
-        _snapshot_written(made, scratch / "ours"),
-        "FileSnap.serialize",
-        "serialize",
-    )
+    ours = writing(log, made)
+
+    def written(task: str, units: float, run: Callable[[], Iterator[Any]], what: str, other: str) -> None:
+        row(task, units, seconds(lambda: sum(len(one) for one in run())), what, other)
+        row("the same, and into a file", units, seconds(lambda: _write(scratch / "ours", run())), what, other)
+
+    written("log from rows", TXNS, ours["log"], "FileTxnLog.append", "append")
+    written("snapshot from rows", NODES, ours["snapshot"], "FileSnap.serialize", "serialize")
+    ours.clear()
     for digests, words in (
         (True, "with digests compared"),
         (False, "without the digests that the server makes"),
     ):
-        ours = seconds(lambda digests=digests: restored(made, log, digests=digests))
-        row(f"tree from snapshot and log, {words}", NODES + TXNS, ours, "FileTxnSnapLog.restore", "restore")
-        row(f"the same, {words}", NODES + TXNS, ours, "a server's start, JVM and all", "start")
+        taken = seconds(lambda digests=digests: restored(made, log, digests=digests))
+        row(f"tree from snapshot and log, {words}", NODES + TXNS, taken, "FileTxnSnapLog.restore", "restore")
+        row(f"the same, {words}", NODES + TXNS, taken, "a server's start, JVM and all", "start")
     tree = restored(made, log, digests=True)
-    ours = seconds(lambda: _write(scratch / "ours", of_tree(tree)))
-    row("snapshot of a tree in memory", NODES, ours, "FileSnap.serialize", "serialize")
+    task = "snapshot of a tree in memory"
+    written(task, NODES, lambda: of_tree(tree), "FileSnap.serialize", "serialize")
     return lines
 
 

@@ -27,6 +27,7 @@ from logwright.codec.zookeeper.txns import (
     LOWEST,
     NUMBER,
     NUMBER_FIELD,
+    NUMBER_OF,
     NUMBERS,
     PATH,
     PATHS,
@@ -177,13 +178,12 @@ class Bodies:
         self.flags = self.values = np.zeros(columns.count, np.int64)
         if flags.null_count < len(flags):
             self.flags = np.asarray(flags.fill_null(False)).astype(np.int64)
-        which = NUMBER_FIELD[kinds - LOWEST]
-        for place, name in enumerate(NUMBERS):
-            mine = which == place
-            if mine.any():
-                # Of a create without it: as it was up to 3.3.
-                values = columns.number(name, -1 if name == "parent_cversion" else 0)
-                self.values = values if mine.all() else np.where(mine, values, self.values)
+        named = {NUMBER_OF[kind] for kind in columns.seen if kind in NUMBER_OF}
+        for name in named:
+            # Of a create without it: as it was up to 3.3.
+            values = columns.number(name, -1 if name == "parent_cversion" else 0)
+            mine = len(named) == 1 or NUMBER_FIELD[kinds - LOWEST] == NUMBERS.index(name)
+            self.values = values if mine is True else np.where(mine, values, self.values)
         self.ttls = columns.number("ttl", 0)
         paths = columns.get("paths_to_delete", pa.list_(pa.string()))
         self.list_ends, strings = list_ends(paths)

@@ -48,12 +48,15 @@ def find_kinds(
     known: Int64s,
     unknown: int,
     out: Int64s,
-) -> None:
-    """The types that have the names `data[ends[i] : ends[i + 1]]`; `unknown` for others."""
+) -> int:
+    """The types that have the names `data[ends[i] : ends[i + 1]]`; `unknown` for others. Returns which of `known` there are, as bits,
+    and in the bit behind these whether there are others."""
     last = 0
+    seen = 0
     for i in range(len(out)):
         out[i] = unknown
         if not valid[i]:
+            seen |= 1 << len(known)
             continue
         start = ends[i]
         length = ends[i + 1] - start
@@ -68,6 +71,8 @@ def find_kinds(
                     out[i] = known[one]
                     last = one
                     break
+        seen |= 1 << (last if out[i] != unknown else len(known))
+    return seen
 
 
 @dataclass(slots=True)
@@ -92,7 +97,12 @@ class Strings:
     @property
     def sizes(self) -> Int64s:
         """Bytes that each takes with its length."""
-        return np.diff(self.ends).astype(np.int64) * self.valid + 4
+        sizes = np.diff(self.ends).astype(np.int64)
+        # What is null may take bytes of the column.
+        if not self.valid.all():
+            sizes *= self.valid
+        sizes += 4
+        return sizes
 
 
 class TxnColumns:
@@ -100,6 +110,8 @@ class TxnColumns:
 
     def __init__(self, rows: pa.RecordBatch, first: int) -> None:
         self.rows, self.count, self.first = rows, rows.num_rows, first
+        self.seen: tuple[int, ...] = ()
+        """The types that there are, after `kinds`."""
 
     def has(self, name: str) -> bool:
         return name in self.rows.schema.names
@@ -131,7 +143,14 @@ class TxnColumns:
             raise UsageError(f"{NAME} needs a column 'type'", advice=f"It is one of: {', '.join(_KINDS)}")
         given = Strings.of(self.get("type", pa.string()))
         kinds = np.empty(self.count, np.int64)
-        find_kinds(given.data, given.ends, given.valid, *_NAMES, _UNKNOWN, kinds)
+        seen = find_kinds(given.data, given.ends, given.valid, *_NAMES, _UNKNOWN, kinds)
+        self.seen = tuple(kind for i, kind in enumerate(_KINDS.values()) if seen >> i & 1)
+        if (
+            not seen >> len(_KINDS)
+            and not in_multi.any()
+            and all(RECIPES[kind - LOWEST] for kind in self.seen)
+        ):
+            return kinds
         place = np.maximum(kinds, LOWEST) - LOWEST
         bad = (kinds == _UNKNOWN) | (np.where(in_multi, SUB_RECIPE_ARRAY[place], RECIPE_ARRAY[place]) == 0)
         if bad.any():

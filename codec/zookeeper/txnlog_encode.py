@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -80,31 +80,40 @@ def records_of(
     count = len(heads)
     in_multi = _in_multi(columns)
     alone = ~in_multi
-    exploded = in_multi[heads]
+    exploded = _of(in_multi, heads)
+    some_exploded = bool(exploded.any())
     kinds = columns.kinds(in_multi)
     versions, values = _digests(columns, heads) if digests is None else digests
-    recipes = np.where(in_multi, SUB_RECIPE_ARRAY[kinds - LOWEST], RECIPE_ARRAY[kinds - LOWEST])
-    recipes[alone & (kinds == MULTI)] = 0
-    fields = np.ascontiguousarray(recipes)
+    seen = columns.seen
+    fields = (
+        np.full(columns.count, RECIPE_ARRAY[seen[0] - LOWEST])
+        if len(seen) == 1
+        else RECIPE_ARRAY[kinds - LOWEST]
+    )
+    if in_multi.any():
+        fields = np.where(in_multi, SUB_RECIPE_ARRAY[kinds - LOWEST], fields)
+    nested = alone & (kinds == MULTI) if MULTI in seen else np.zeros(0, np.bool_)
+    if len(nested):
+        fields[nested] = 0
     bodies = Bodies(columns, kinds, fields)
     # What is left out: the body of a closed session, where its paths are not known; the last field of a create of old.
-    fields[(kinds == CLOSE_SESSION) & (bodies.list_valid == 0)] = 0
-    if alone.any() and (kinds[alone] == CREATE).any():
+    if CLOSE_SESSION in seen:
+        fields[(kinds == CLOSE_SESSION) & (bodies.list_valid == 0)] = 0
+    if CREATE in seen and alone.any():
         known = validity(columns.get("parent_cversion", pa.int32()))
         digest = np.zeros(columns.count, np.bool_)
         digest[heads] = versions != NO_DIGEST
         fields[alone & (kinds == CREATE) & (known == 0) & ~digest] &= ~NUMBER
     sizes = bodies.sizes
-    body_sizes = sizes[heads]
+    body_sizes = _of(sizes, heads)
     multis: list[_Multis] = []
-    if exploded.any():
+    if some_exploded:
         # The bodies of these rows one after the other, in the order of rows.
         which = np.flatnonzero(exploded)
         ends = ends_of(np.where(in_multi, sizes, 0))
         subs = np.empty(int(ends[-1]), np.uint8)
         _put_some(bodies, np.flatnonzero(in_multi), ends[:-1][in_multi], subs)
         multis.append(_Multis(which, cuts[which], cuts[which + 1], kinds, subs, ends))
-    nested = alone & (kinds == MULTI)
     if nested.any():
         inner, edges = _nested(columns, np.flatnonzero(nested), first)
         ends = ends_of(inner.sizes)
@@ -112,21 +121,25 @@ def records_of(
         inner.put(inner.fields, ends[:-1], subs)
         which = np.searchsorted(heads, np.flatnonzero(nested))
         multis.append(_Multis(which, edges[:-1], edges[1:], inner.kinds, subs, ends))
+    if multis:
+        body_sizes = body_sizes.copy()
     for one in multis:
         body_sizes[one.which] = one.sizes
     starts = ends_of(body_sizes + (OVERHEAD + TXN_HEADER) + (versions != NO_DIGEST) * DIGEST_SIZE)
-    if count and int(np.diff(starts).max()) > MOST:
+    if int(starts[-1]) > MOST and int(np.diff(starts).max()) > MOST:
         raise UsageError(f"{NAME}: a transaction is larger than {MOST} bytes, which nobody reads")
     out = np.empty(int(starts[-1]), np.uint8)
     at = starts[:-1] + BODY + TXN_HEADER
-    if exploded.any() or count < columns.count:
+    if some_exploded or count < columns.count:
         _put_some(bodies, heads[~exploded], at[~exploded], out)
     else:
         bodies.put(fields, at, out)
     for one in multis:
         put_multis(one.lows, one.highs, one.kinds, one.subs, one.ends, at[one.which], out)
     now = time.time_ns() // 1_000_000
-    top = np.where(exploded, MULTI, kinds[heads])
+    top = _of(kinds, heads)
+    if some_exploded:
+        top = np.where(exploded, MULTI, top)
     zxids = _of(columns.number("zxid", 0), heads) if columns.has("zxid") else np.arange(zxid, zxid + count)
     put_records(
         starts,
@@ -142,7 +155,7 @@ def records_of(
     return Records(out, starts)
 
 
-def _of(values: Int64s, heads: Int64s) -> Int64s:
+def _of(values: npt.NDArray[Any], heads: Int64s) -> npt.NDArray[Any]:
     """Those of some rows, in order."""
     return values if len(heads) == len(values) else values[heads]
 
@@ -268,7 +281,8 @@ class Transactions:
                 f"{NAME}: null in column 'zxid'", advice="Leave the column out to have zxids assigned"
             )
         self._row_size = max(rows.nbytes // max(count, 1), 1)
-        self._pieces = np.cumsum([one.num_rows for one in rows.to_batches()] or [0])
+        self._batches = rows.to_batches()
+        self._pieces = np.cumsum([one.num_rows for one in self._batches] or [0])
 
     @property
     def count(self) -> int:
@@ -289,6 +303,11 @@ class Transactions:
 
     def records(self, first: int, last: int, digests: tuple[Int64s, Int64s] | None = None) -> Records:
         start, stop = int(self.cuts[first]), int(self.cuts[last])
-        (batch,) = self.rows.slice(start, stop - start).combine_chunks().to_batches()
+        which = int(np.searchsorted(self._pieces, start, "right"))
+        if which < len(self._batches) and stop <= self._pieces[which]:
+            one = self._batches[which]
+            batch = one.slice(start - int(self._pieces[which]) + one.num_rows, stop - start)
+        else:
+            (batch,) = self.rows.slice(start, stop - start).combine_chunks().to_batches()
         cuts = self.cuts[first : last + 1] - start
         return records_of(batch, cuts, start, self.first_zxid + first, digests)
