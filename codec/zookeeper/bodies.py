@@ -57,7 +57,7 @@ from logwright.codec.zookeeper.txns import (
 )
 
 _TYPE = PAYLOAD.offset("type")
-_DIGEST_SIZE = TXN_DIGEST.head_size
+DIGEST_SIZE = TXN_DIGEST.head_size
 _TREE_DIGEST = TXN_DIGEST.offset("tree_digest")
 _DATA_OF_TXN = TXN.offset("data")
 _SUB_MIN = TXN.min_size
@@ -216,87 +216,6 @@ def behind_parts(buf: Bytes, at: int, end: int, count: int) -> int:
 _AHEAD = 8
 
 
-@kernel("const u1[], i8, i8, const i8[], const i8[], i8, i8[,], i8[,], i8")
-def measure_one(
-    buf: Bytes,
-    at: int,
-    end: int,
-    recipes: Int64s,
-    sub_recipes: Int64s,
-    lowest: int,
-    out: Int64s,
-    scratch: Int64s,
-    i: int,
-) -> int:
-    """Read the payload `buf[at:end]` into column `i` of `out`; returns how many transactions are in it, if it is a multi."""
-    if end - at < TXN_HEADER:
-        measure_body(buf, 0, 0, at, end, out, i)
-        out[STATUS, i] = NO_HEADER
-        return 0
-    kind = load_i32be(buf, at + _TYPE)
-    at += TXN_HEADER
-    fields = 0
-    if lowest <= kind < lowest + len(recipes):
-        fields = recipes[kind - lowest]
-    total = 0
-    if fields == 0:
-        measure_body(buf, kind, 0, at, end, out, i)
-        out[STATUS, i] = UNSUPPORTED
-        return 0
-    if kind == CLOSE_SESSION:
-        # The body may be left out, and a digest may follow: see `txns`.
-        alone = end - at == _DIGEST_SIZE and load_i32be(buf, at) == DIGEST_VERSION
-        if alone or measure_body(buf, kind, fields, at, end, out, i) != SOUND:
-            measure_body(buf, kind, 0, at, end, out, i)
-        at = out[END, i]
-    elif fields & TXNS:
-        measure_body(buf, kind, 0, at, end, out, i)
-        out[FIELDS, i] = fields
-        out[STATUS, i] = SHORT
-        if end - at < 4:
-            return 0
-        count = load_i32be(buf, at)
-        out[LIST_AT, i] = at
-        out[LIST_COUNT, i] = max(count, NULL)
-        if count < NULL:
-            out[LIST_COUNT, i] = 0
-        at += 4
-        if count > (end - at) // _SUB_MIN:
-            return 0
-        plain = int(count >= 0)
-        for _ in range(count):
-            at = measure_sub(buf, at, end, lowest, sub_recipes, scratch, 0)
-            if at < 0:
-                break
-            plain &= scratch[PLAIN, 0]
-        if at < 0:
-            # A server looks into its parts only when it applies them, and has read the digest before.
-            at = behind_parts(buf, out[LIST_AT, i] + 4, end, count)
-            if at >= 0 and end - at >= _DIGEST_SIZE:
-                out[DIGEST, i] = load_i32be(buf, at)
-                out[DIGEST_VALUE, i] = load_i64be(buf, at + _TREE_DIGEST)
-            return 0
-        if not plain:
-            out[PLAIN, i] = 0
-        out[STATUS, i] = SOUND
-        total = max(count, 0)
-    else:
-        status = measure_body(buf, kind, fields, at, end, out, i)
-        if status != SOUND and kind == CREATE and status == SHORT:
-            status = measure_body(buf, kind, fields & ~NUMBER, at, end, out, i)
-        if status != SOUND:
-            return 0
-        at = out[END, i]
-    if end - at >= _DIGEST_SIZE:
-        out[DIGEST, i] = load_i32be(buf, at)
-        out[DIGEST_VALUE, i] = load_i64be(buf, at + _TREE_DIGEST)
-        at += _DIGEST_SIZE
-    if at < end:
-        out[PLAIN, i] = 0
-    out[END, i] = at
-    return total
-
-
 @kernel("const u1[], const i8[], const i8[], const i8[], const i8[], i8, i8[,], i8[,]")
 def measure_all(
     buf: Bytes,
@@ -316,7 +235,72 @@ def measure_all(
         prefetch(buf, starts[ahead])
         prefetch(buf, starts[ahead] + 64)
         prefetch(buf, ends[ahead] - 1)
-        total += measure_one(buf, starts[i], ends[i], recipes, sub_recipes, lowest, out, scratch, i)
+        at = starts[i]
+        end = ends[i]
+        if end - at < TXN_HEADER:
+            measure_body(buf, 0, 0, at, end, out, i)
+            out[STATUS, i] = NO_HEADER
+            continue
+        kind = load_i32be(buf, at + _TYPE)
+        at += TXN_HEADER
+        fields = 0
+        if lowest <= kind < lowest + len(recipes):
+            fields = recipes[kind - lowest]
+        if fields == 0:
+            measure_body(buf, kind, 0, at, end, out, i)
+            out[STATUS, i] = UNSUPPORTED
+            continue
+        if kind == CLOSE_SESSION:
+            # The body may be left out, and a digest may follow: see `txns`.
+            alone = end - at == DIGEST_SIZE and load_i32be(buf, at) == DIGEST_VERSION
+            if alone or measure_body(buf, kind, fields, at, end, out, i) != SOUND:
+                measure_body(buf, kind, 0, at, end, out, i)
+            at = out[END, i]
+        elif fields & TXNS:
+            measure_body(buf, kind, 0, at, end, out, i)
+            out[FIELDS, i] = fields
+            out[STATUS, i] = SHORT
+            if end - at < 4:
+                continue
+            count = load_i32be(buf, at)
+            out[LIST_AT, i] = at
+            out[LIST_COUNT, i] = max(count, NULL)
+            if count < NULL:
+                out[LIST_COUNT, i] = 0
+            at += 4
+            if count > (end - at) // _SUB_MIN:
+                continue
+            plain = int(count >= 0)
+            for _ in range(count):
+                at = measure_sub(buf, at, end, lowest, sub_recipes, scratch, 0)
+                if at < 0:
+                    break
+                plain &= scratch[PLAIN, 0]
+            if at < 0:
+                # A server looks into its parts only when it applies them, and has read the digest before.
+                at = behind_parts(buf, out[LIST_AT, i] + 4, end, count)
+                if at >= 0 and end - at >= DIGEST_SIZE:
+                    out[DIGEST, i] = load_i32be(buf, at)
+                    out[DIGEST_VALUE, i] = load_i64be(buf, at + _TREE_DIGEST)
+                continue
+            if not plain:
+                out[PLAIN, i] = 0
+            out[STATUS, i] = SOUND
+            total += max(count, 0)
+        else:
+            status = measure_body(buf, kind, fields, at, end, out, i)
+            if status != SOUND and kind == CREATE and status == SHORT:
+                status = measure_body(buf, kind, fields & ~NUMBER, at, end, out, i)
+            if status != SOUND:
+                continue
+            at = out[END, i]
+        if end - at >= DIGEST_SIZE:
+            out[DIGEST, i] = load_i32be(buf, at)
+            out[DIGEST_VALUE, i] = load_i64be(buf, at + _TREE_DIGEST)
+            at += DIGEST_SIZE
+        if at < end:
+            out[PLAIN, i] = 0
+        out[END, i] = at
     return total
 
 

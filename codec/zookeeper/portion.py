@@ -22,6 +22,7 @@ from logwright.codec.zookeeper.bodies import (
     ACL_COUNT,
     DATA_AT,
     DATA_LENGTH,
+    DIGEST_SIZE,
     FIELDS,
     FLAG,
     LIST_AT,
@@ -30,12 +31,12 @@ from logwright.codec.zookeeper.bodies import (
     PATH_AT,
     PATH_LENGTH,
     PLAIN,
+    SHORT,
     SOUND,
-    STATUS,
     TIME_TO_LIVE,
     VALUE,
     acls_of,
-    measure_one,
+    measure_body,
     paths_of,
     type_names,
 )
@@ -44,7 +45,10 @@ from logwright.codec.zookeeper.records import BODY, HEAD_FIELDS, TYPE, ZXID_AT
 from logwright.codec.zookeeper.rows import ROWS
 from logwright.codec.zookeeper.txns import (
     ACLS,
+    CLOSE_SESSION,
+    CREATE,
     DATA,
+    DIGEST_VERSION,
     EPHEMERAL,
     HIGHEST,
     LOWEST,
@@ -55,7 +59,6 @@ from logwright.codec.zookeeper.txns import (
     PATHS,
     PAYLOAD,
     RECIPE_ARRAY,
-    SUB_RECIPE_ARRAY,
     TTL,
     TXN_HEADER,
     TXNS,
@@ -111,16 +114,13 @@ def fields_in(heads: Int64s, fields: Int64s, lowest: int) -> tuple[int, int]:
 
 
 @kernel(
-    "const u1[], const i8[], const i8[], const i8[], const i8[], const i8[], i8, i8, i8[], i8[], i8[], i4[], i2[], i4[], i4[], u1[],"
-    " i4[], u1[], i8[,], i8[,], i8[,]"
+    "const u1[], const i8[], const i8[], const i8[], i8, i8, i8[], i8[], i8[], i4[], i2[], i4[], i4[], u1[], i4[], u1[], i8[,], i8[,]"
 )
 def read_portion(
     buf: Bytes,
     starts: Int64s,
     ends: Int64s,
     all_fields: Int64s,
-    recipes: Int64s,
-    sub_recipes: Int64s,
     lowest: int,
     wanted: int,
     zxids: Int64s,
@@ -135,7 +135,6 @@ def read_portion(
     data: Bytes,
     more: Int64s,
     measured: Int64s,
-    scratch: Int64s,
 ) -> tuple[int, int, int, int, int]:
     """Read the records `buf[starts[i] : ends[i]]`, none of which is a multi, into columns; of path and data those that are `wanted`.
 
@@ -168,8 +167,18 @@ def read_portion(
         data_start = 0
         data_length = NULL
         if fields & ~_SIMPLE:
-            measure_one(buf, at, end, recipes, sub_recipes, lowest, measured, scratch, 0)
-            if measured[STATUS, 0] != SOUND or measured[PLAIN, 0] == 0 or not keep:
+            # As `measure_all` does it.
+            kind = place + lowest
+            recipe = fields & (TXNS - 1)
+            at += TXN_HEADER
+            if kind == CLOSE_SESSION and end - at == DIGEST_SIZE and load_i32be(buf, at) == DIGEST_VERSION:
+                recipe = 0
+            status = measure_body(buf, kind, recipe, at, end, measured, 0)
+            if status != SOUND and kind == CLOSE_SESSION:
+                status = measure_body(buf, kind, 0, at, end, measured, 0)
+            elif status == SHORT and kind == CREATE:
+                status = measure_body(buf, kind, recipe & ~NUMBER, at, end, measured, 0)
+            if status != SOUND or measured[PLAIN, 0] == 0 or not keep:
                 return i, path_at, data_at, common, some
             if not measured[FIELDS, 0] & NUMBER:
                 fields &= ~_ALL_NUMBERS
@@ -267,11 +276,11 @@ class _Portion:
         room = int(frames.end[-1] - frames.start[0])
         kept = [np.empty(room if fields & bit and name in columns else 0, np.uint8) for name, bit in _STORED]
         wanted = sum(bit for name, bit in _STORED if name in columns)
-        measured, scratch = (np.empty((MEASURES, 1), np.int64) for _ in range(2))
+        measured = np.empty((MEASURES, 1), np.int64)
         n, *sizes, self.common, self.some = read_portion(
-            window.data, frames.start, frames.end, _FIELDS, RECIPE_ARRAY, SUB_RECIPE_ARRAY, LOWEST, wanted,
+            window.data, frames.start, frames.end, _FIELDS, LOWEST, wanted,
             self.zxid, self.time, self.session_id, self.cxid, self.has, self.values, ends[0], kept[0], ends[1], kept[1],
-            self.more, measured, scratch,
+            self.more, measured,
         )  # fmt: skip
         self.whole = n == count
         for out, size in zip(kept, sizes, strict=True):
