@@ -29,6 +29,7 @@ def _folded(name: str) -> str:
 
 
 def parse_bool(text: Any) -> bool:
+    """true, 1 or yes; false, 0 or no. Raises `ValueError` for all else."""
     if isinstance(text, bool):
         return text
     if str(text).lower() in ("true", "1", "yes"):
@@ -193,4 +194,5 @@ def parse_choice(text: Any) -> str:
 
 
 def parse_text(text: Any) -> str:
+    """Any text, as it is."""
     return str(text)

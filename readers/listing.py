@@ -76,6 +76,8 @@ class Directory:
 
 
 class LocalDirectory(Directory):
+    """A directory of this machine, as it is when it is listed: with a committed append done, whose renames are still missing."""
+
     def __init__(self, path: str, shown: str | None = None, how: Rescue = STANDARD) -> None:
         self._path, self.how = path, how
         self.path = path if shown is None else shown

@@ -156,6 +156,7 @@ def _read_at(file: Any, view: memoryview, offset: int) -> int:
 
 
 def is_uri(path: str) -> bool:
+    """Whether a path begins with a scheme: `s3://`, `file://`."""
     return bool(_URI.match(path))
 
 
@@ -169,6 +170,7 @@ def local_path(path: str) -> str:
 
 
 def is_remote(path: str) -> bool:
+    """Whether it lies on a file system that `pyarrow.fs` has to open."""
     return is_uri(path) and not path.startswith("file://")
 
 

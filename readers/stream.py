@@ -38,6 +38,8 @@ CORRUPT = (
 
 
 class Mode(StrEnum):
+    """What is done about damage: raise, a row for each region, the sound rows only, or what the system would serve."""
+
     FAILFAST = "FAILFAST"
     PERMISSIVE = "PERMISSIVE"
     DROPMALFORMED = "DROPMALFORMED"

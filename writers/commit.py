@@ -79,6 +79,8 @@ _LAST = frozenset({LOCK, TRANSACTIONS, TRANSACTIONS_DRAFT})
 
 
 class How(StrEnum):
+    """How a staged directory takes its place: by a rename, by an exchange with the old one, or file by file behind a journal."""
+
     RENAME = "rename"
     EXCHANGE = "exchange"
     JOURNAL = "journal"

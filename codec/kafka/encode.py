@@ -91,7 +91,7 @@ FORGETS = (
     Forgotten("producer_id", (-1,), "have a producer id, epoch and sequence number"),
     Forgotten("leader_epoch", (-1, 0), "have a leader epoch"),
 )
-"""What a producer does not say of a record (`Forgets`)."""
+"""What a producer does not say of a record (`codec.base.Codec.forgets`)."""
 
 
 def recode(frames: pa.Table, options: Options) -> pa.Table | None:

@@ -27,11 +27,12 @@ _MARKERS = {"key": CONTROL_RECORD_KEY, "value": END_TXN_MARKER}
 
 
 def names() -> list[str]:
+    """The names that a path of `edit` may end in."""
     return address.names((RECORD_BATCH, *_MARKERS.values()))
 
 
 def edit(frame: bytes, path: address.Path, change: address.Change, *, reseal: bool) -> bytes:
-    """A batch with one field changed (`codec.base.Addresses`). In a control batch `("records", 0, "key", "type")` leads into the
+    """A batch with one field changed (`codec.base.Codec.edit`). In a control batch `("records", 0, "key", "type")` leads into the
     key and the value."""
     attributes = _attributes(frame)
     if attributes & CONTROL and len(path) > 3 and path[2] in _MARKERS:

@@ -56,6 +56,8 @@ def claims_to_be_kafkas(name: str) -> bool:
 
 
 class TopicPartition(NamedTuple):
+    """A partition, as the name of its directory says it."""
+
     topic: str
     partition: int
 

@@ -274,6 +274,7 @@ def footer(metaindex: bytes, index: bytes) -> bytes:
 
 
 def metaindex_block(filter_handle: bytes | None, interval: int, policy: str = POLICY) -> bytes:
+    """The block that says where the filter is, and by which policy it was made; empty without one."""
     pairs = [] if filter_handle is None else [((META_PREFIX + policy).encode(), filter_handle)]
     return pack_entries(pairs, interval)
 

@@ -41,13 +41,14 @@ _LARGEST = 0xFFFF
 
 
 def names_of_records(structures: Sequence[Struct]) -> list[str]:
+    """The names that a path of `edit_record` may end in."""
     return address.names((LOGICAL_RECORD, *structures))
 
 
 def edit_record(
     holds: Struct, frame: bytes, path: address.Path, change: address.Change, *, reseal: bool
 ) -> bytes:
-    """A logical record with one field changed (`codec.base.Addresses`); `holds` is what its payload is.
+    """A logical record with one field changed (`codec.base.Codec.edit`); `holds` is what its payload is.
 
     `("records", 1, "crc")` is a field of a physical record, of the first one without `records`; the fields of `holds` lead into
     the payload, whatever number of physical records that is in: what it grows or shrinks by is the last one's.
@@ -160,11 +161,12 @@ _RESTARTS = Struct("Restarts", Field("restarts", Repeated(RESTART)))
 
 
 def names_of_blocks() -> list[str]:
+    """The names that a path of `edit_block` may end in."""
     return address.names((STORED_BLOCK, DATA_BLOCK))
 
 
 def edit_block(frame: bytes, path: address.Path, change: address.Change, *, reseal: bool) -> bytes:
-    """A block of a table with one field changed (`codec.base.Addresses`): `contents`, `type` and `crc` are as it is stored;
+    """A block of a table with one field changed (`codec.base.Codec.edit`): `contents`, `type` and `crc` are as it is stored;
     `("entries", 3, "value")`, `("restarts", 0, "offset")` and `num_restarts` lead into it."""
     if not path:
         whole = change(frame, STORED_BLOCK)

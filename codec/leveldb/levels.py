@@ -25,6 +25,7 @@ def most_bytes(level: int) -> float:
 
 
 def user_key(internal: bytes) -> bytes:
+    """An internal key without sequence number and type (`ExtractUserKey`)."""
     return internal[:-TRAILER_SIZE]
 
 

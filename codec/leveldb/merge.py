@@ -302,6 +302,7 @@ class Shape:
 
 
 def sequences(batch: pa.RecordBatch) -> Int64s:
+    """The sequence numbers of a batch, not copied."""
     column = batch.column("sequence")
     data = np.frombuffer(column.buffers()[1], np.int64) if len(column) else np.empty(0, np.int64)
     return data[column.offset : column.offset + len(column)]

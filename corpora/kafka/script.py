@@ -78,6 +78,8 @@ class Producer:
 
 @dataclass
 class Segment:
+    """A segment being put together: its bytes, where its batches start, the markers in it."""
+
     base: int
     data: bytearray = field(default_factory=bytearray)
     starts: list[int] = field(default_factory=list)

@@ -85,6 +85,7 @@ def command(name: str) -> str:
 
 
 def cache_dir() -> Path:
+    """Where jars and compiled classes are kept."""
     return platformdirs.user_cache_path("logwright") / "oracles"
 
 

@@ -179,6 +179,7 @@ def leave_no_gap(segments: list[Segment]) -> None:
 
 
 def renamed(segments: Sequence[Segment]) -> list[str]:
+    """Sentences on segments whose offsets don't fit the names that their files had."""
     out = []
     for one in segments:
         name = segment_name(one.base, ".log")

@@ -127,6 +127,7 @@ def pieces(listing: Listing, found: Log, options: Options, *, prefix: bool = Fal
 
 
 def walk_log(read: Reader, options: Options) -> Iterator[Stretch | Hole]:
+    """Go over a log with the options of a repair, of which the codec takes one."""
     own = Options(log.CODEC.options, {MAX_RECORD.name: options[MAX_RECORD.name]})
     return walk(read, log.CODEC, log.CODEC.context(read.name, own))
 

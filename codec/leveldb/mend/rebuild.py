@@ -27,6 +27,7 @@ def rebuild(listing: Listing, plan: Plan, what: Sequence[str], options: Options)
 
 
 def refuse_damaged(found: Found) -> None:
+    """Raise `DamageError` for the first table or log that is not sound."""
     for one in found.tables:
         if not one.sound:
             cut = min(one.cut, key=lambda cut: cut.offset, default=None)

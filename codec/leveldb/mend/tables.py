@@ -535,6 +535,7 @@ class Tables:
 
 
 def compression(kind: int) -> str:
+    """The name of how a block is compressed; that of none for a kind that nobody knows."""
     return COMPRESSION_NAMES[kind] if kind < len(COMPRESSION_NAMES) else COMPRESSION_NAMES[NONE]
 
 
