@@ -34,6 +34,7 @@ from logwright.codec.zookeeper.bodies import (
 )
 from logwright.codec.zookeeper.explain import log_of
 from logwright.codec.zookeeper.jute import MAX_BUFFER, Int64s, slices
+from logwright.codec.zookeeper.names import PRINTED
 from logwright.codec.zookeeper.records import (
     BODY,
     FILE_HEADER_FRAME,
@@ -188,6 +189,7 @@ class TxnLog(Codec, TellsLoss, Prepares, Mends):
 
     name = NAME
     title = "ZooKeeper transaction log"
+    printed = PRINTED
     structures = (RECORD, FILE_HEADER)
     described = (TXN_LOG, FILE_HEADER, RECORD)
     tables: Mapping[str, Table] = {"rows": ROWS, "frames": FRAMES, "file": FILE, "records": RECORDS}
