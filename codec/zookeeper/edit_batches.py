@@ -18,7 +18,7 @@ from logwright.codec.zookeeper.acl import OPEN, flat, packed
 from logwright.codec.zookeeper.acl_lists import raw_lists
 from logwright.codec.zookeeper.columns import CONTAINERS, EPHEMERAL, PERSISTENT, TTL_MAX, TTLS, kinds_of
 from logwright.codec.zookeeper.edit_kernels import LEFT_OUT
-from logwright.codec.zookeeper.jute import ACL, ACL_RAW_TYPE, ACL_TYPE, Int64s, Vector, binary
+from logwright.codec.zookeeper.jute import ACL, ACL_RAW_TYPE, ACL_TYPE, Int64s, binary, vector
 from logwright.codec.zookeeper.rows import ROWS
 from logwright.codec.zookeeper.run import paths_of
 
@@ -35,7 +35,7 @@ TYPES = {PERSISTENT: "create", EPHEMERAL: "create", CONTAINERS: "createContainer
 """What makes a node of each kind."""
 OPEN_LIST: bytes = packed(pa.array([OPEN], ACL_RAW_TYPE))[0].as_py()
 """What anyone may do anything with, packed."""
-_LISTS = Vector(ACL)
+_LISTS = vector(ACL)
 _DOES = {
     **dict.fromkeys(("create", "create2", "createContainer", "createTTL"), kernels.CREATE),
     **dict.fromkeys(("setData", "reconfig"), kernels.SET),
