@@ -133,7 +133,8 @@ def _alike(faults: Iterable[tuple[str, Fault]]) -> list[_Shown]:
 def _fault(one: _Shown) -> str:
     fault = one.fault
     said = fault.detail
-    if fault.kind is Kind.CHECKSUM or not said:
+    # The numbers that differ say nothing to a person; what has no bytes is a digest, and says of what.
+    if (fault.kind is Kind.CHECKSUM and fault.length) or not said:
         said = str(fault.kind)
     elif fault.kind not in _PLAIN and not said.startswith("not checked"):
         said = f"{fault.kind}: {said}"

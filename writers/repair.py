@@ -423,9 +423,10 @@ def _sentences(
         inside = "it" if len(done.cut) == 1 else "them"
         gone = f", and the {plural(noun)} in {inside} (it is not known how many)"
         if known or rows:
-            gone = f", {'' if known else 'at least '}{_count(rows, noun)} lost"
+            gone = f", {'' if known else 'at least '}{_count(rows, noun) if rows else 'nothing'} lost"
         stretches = _count(len(done.cut), "stretch", "stretches")
-        said.append(f"{would}cut: {_count(lost, 'byte')} in {stretches}{gone}")
+        word = "cut" if rows or not known else "mended"
+        said.append(f"{would}{word}: {_count(lost, 'byte')} in {stretches}{gone}")
     said.append(f"{would}kept: {_count(summary.rows, noun)}{f' ({ids})' if ids else ''}")
     if nothing and request.out is None:
         said.append(
