@@ -29,6 +29,7 @@ from logwright.codec.leveldb.keys import DELETION, VALUE
 from logwright.codec.leveldb.version_edit import LEVELS, TAGS, VERSION_EDIT
 from logwright.codec.leveldb.write_batch import WRITE_BATCH
 from logwright.codec.zookeeper.acl import ACLS
+from logwright.codec.zookeeper.expand import MAGICS
 from logwright.codec.zookeeper.node import NODE
 from logwright.codec.zookeeper.sections import (
     DIGEST,
@@ -37,8 +38,10 @@ from logwright.codec.zookeeper.sections import (
     LAST_PROCESSED,
     SEAL_SIZE,
     SESSIONS,
+    struct_of,
 )
 from logwright.codec.zookeeper.sections import HEADER as SNAPSHOT_HEADER
+from logwright.codec.zookeeper.sections import MAGIC as SNAPSHOT_MAGIC
 from logwright.codec.zookeeper.txns import BODIES, FILE_HEADER, HEADER_SIZE, MAGIC, TYPE_NAMES
 from logwright.codec.zookeeper.txns import RECORD as TXN_RECORD
 
@@ -332,19 +335,17 @@ def _text(stored: bytes | None) -> str | None:
 
 
 class _Section(Type):
-    """A section or a node of a snapshot, told by what comes before it in the file; of a compressed one all of them."""
+    """A section or a node of a snapshot, told by what comes before it in the file, or where that is damaged by itself; of a compressed one
+    all of them."""
 
     def unpack(self, buf: Any, at: int, end: int, scope: Scope) -> tuple[list[dict[str, Any]], int]:
         file = bytes(buf)
-        if at == 0 and not file.startswith(b"ZKSN"):
-            name = "gzip" if file.startswith(b"\x1f\x8b") else "snappy"
-            plain = decompress(name, np.frombuffer(file, np.uint8), _LIMIT).tobytes()
-            return [{"name": one.name, **one.unpack(plain, i)[0]} for i, one in _sections(plain).items()], end
-        struct = _sections(file).get(at)
-        if struct is None:
-            raise DescriptionError("no section starts here", at)
-        values, stop = struct.unpack(buf, at, end)
-        return [{"name": struct.name, **values}], stop
+        packed = next((name for name, magic in MAGICS.items() if not at and file.startswith(magic)), None)
+        if packed is not None:
+            plain = decompress(packed, np.frombuffer(file, np.uint8), _LIMIT).tobytes()
+            return [values for values, _ in _sections(plain).values()], end
+        values, stop = _sections(file).get(at) or _section(struct_of(file[at:end]), file, at, end)
+        return [values], stop
 
     def label(self) -> str:
         return "section"
@@ -353,28 +354,33 @@ class _Section(Type):
 SECTION = Struct("section", Field("section", _Section(), "a section or a node"))
 
 
-@functools.lru_cache(maxsize=4)
-def _sections(file: bytes) -> dict[int, Struct]:
-    """Where they lie, from the start of the file on."""
-    found: dict[int, Struct] = {}
-    # Of a file that is cut off, those before.
+def _section(struct: Struct, file: bytes, at: int, end: int | None = None) -> tuple[Any, int]:
+    values, stop = struct.unpack(file, at, end)
+    return {"name": struct.name, **values}, stop
+
+
+@functools.lru_cache(maxsize=1)
+def _sections(file: bytes) -> dict[int, tuple[dict[str, Any], int]]:
+    """What they say and where they end, by where they start, from the start of the file on: it is read once, not for each of them."""
+    found: dict[int, tuple[dict[str, Any], int]] = {}
+    if not file.startswith(SNAPSHOT_MAGIC):
+        return found
+    # Of a file that is damaged or cut off, those before.
     with contextlib.suppress(DescriptionError):
         at = 0
         for struct in (SNAPSHOT_HEADER, SESSIONS, ACLS):
-            _, stop = struct.unpack(file, at)
-            found[at] = struct
-            at = stop
+            found[at] = _section(struct, file, at)
+            at = found[at][1]
         while file[at : at + len(END_MARK)] != END_MARK:
-            _, stop = NODE.unpack(file, at)
-            found[at] = NODE
-            at = stop
+            found[at] = _section(NODE, file, at)
+            at = found[at][1]
         left = len(file) - at - END.min_size - 2
         behind = {0: (), 33: (DIGEST,), 21: (LAST_PROCESSED,)}.get(left, (DIGEST, LAST_PROCESSED))
         for struct in (END, *behind):
-            values, stop = struct.unpack(file, at)
+            values, stop = _section(struct, file, at)
             if values["checksum"] != zlib.adler32(file[: stop - SEAL_SIZE]):
                 break
-            found[at] = struct
+            found[at] = values, stop
             at = stop
     return found
 

@@ -28,18 +28,18 @@ from logwright.codec.zookeeper.jute import (
     ACL_TYPE,
     NULL,
     Int64s,
-    Vector,
     acl_entries,
     binary,
     jute_string,
     skip_acl,
+    vector,
 )
 from logwright.codec.zookeeper.node import OPEN_ACL, Int32s
 
 ENTRY = Struct(
     "acl_entry",
     Field("id", I64BE, "the number that nodes have"),
-    Field("acl", Vector(ACL), "the list"),
+    Field("acl", vector(ACL), "the list"),
     source="org.apache.zookeeper.server.ReferenceCountedACLCache.serialize",
 )
 ACLS = Struct(

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from logwright.codec.describe import I32BE
-from logwright.codec.option import Option, parse_bool, parse_choice
+from logwright.codec.option import Option, parse_bool, parse_choice, parse_hexadecimal
 from logwright.codec.zookeeper.acl import packed, table_bytes
 from logwright.codec.zookeeper.jute import ACL_RAW_TYPE, Int64s
 from logwright.codec.zookeeper.names import GZIP, SNAPPY
@@ -37,6 +37,7 @@ ZXID = Option(
     "zxid",
     None,
     "The last transaction in the tree; the one in the file's name, or the highest in the rows, where it is not given",
+    parse_hexadecimal,
     low=0,
     high=(1 << 63) - 1,
 )
