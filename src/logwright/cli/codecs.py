@@ -46,7 +46,7 @@ def _print(one: dict[str, Any]) -> None:
         types = _width(column["type"] for column in columns)
         for column in columns:
             kind = "detail" if column["detail"] else "core"
-            click.echo(f"  {column['name']:<{wide}}{column['type']:<{types}}{kind:<8}{column['doc']}")
+            click.echo(f"  {column['name']:<{wide}}  {column['type']:<{types}}  {kind:<8}{column['doc']}")
     for title, name in _OPTIONS.items():
         options = one.get(name, [])
         if options:
@@ -57,15 +57,15 @@ def _print(one: dict[str, Any]) -> None:
             named = [str(choice) for choice in option["choices"] or () if choice not in (None, "")]
             choices = f" [{', '.join(named)}]" if named else ""
             value = _value(option["default"])
-            click.echo(f"  {option['name']:<{wide}}{value:<{defaults}}{option['doc']}{choices}")
+            click.echo(f"  {option['name']:<{wide}}  {value:<{defaults}}  {option['doc']}{choices}")
 
 
-_WIDEST = 32
+_WIDEST = 40
 """What is wider moves what follows it in its line."""
 
 
 def _width(texts: Iterable[str]) -> int:
-    return max((len(text) for text in texts if len(text) < _WIDEST), default=0) + 2
+    return max((len(text) for text in texts if len(text) < _WIDEST), default=0)
 
 
 def _value(default: Any) -> str:
