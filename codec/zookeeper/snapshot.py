@@ -1,8 +1,8 @@
 """The codec `zookeeper.snapshot`: the tree as a server wrote it down (`snapshot.<zxid>`), plain or compressed.
 
 A frame is a section of the file or a node; a compressed file is one frame. What lies before and behind the nodes is read first
-(`sections`, `acl`). Nodes are in `node`, what is found in `snapshot_scan`, its columns in `snapshot_rows` and `snapshot_file`, what writes them
-in `encode`, `tree` and `again`, the digest of the tree in `digest`.
+(`sections`, `acl`). Nodes are in `node`, what is found in `snapshot_scan`, its columns in `snapshot_rows` and `snapshot_file`, what writes
+them in `given` (columns), `tree`, `nodes`, `encode` and `again`, the digest of the tree in `digest`.
 The seals are over all of the file, so they are made before the first row; a wrong one makes all rows suspect.
 Source: `FileSnap`, `SnapStream`, `SerializeUtils`, `DataTree` of ZooKeeper.
 """
@@ -113,7 +113,7 @@ class ZooKeeperSnapshot(Codec, Prepares, Mends):
             raise UsageError(f"{self.name}: no hint {sorted(hints)[0]!r}")
         if found is None or found.kind != SNAPSHOT:
             # A server goes by the name: without one, by what is said.
-            return SnapshotContext(options, None, COMPRESSION[again.method(options) or ""])
+            return SnapshotContext(options, None, COMPRESSION[encode.method(options) or ""])
         return SnapshotContext(options, found.zxid, COMPRESSION[found.compression])
 
     def prepare(self, read: Read, size: int, context: SnapshotContext) -> None:

@@ -35,6 +35,7 @@ from logwright.codec.zookeeper.bodies import (
 from logwright.codec.zookeeper.explain import log_of
 from logwright.codec.zookeeper.jute import MAX_BUFFER, Int64s, slices
 from logwright.codec.zookeeper.names import PRINTED
+from logwright.codec.zookeeper.portion import rows_at_once
 from logwright.codec.zookeeper.records import (
     BODY,
     FILE_HEADER_FRAME,
@@ -377,22 +378,16 @@ class TxnLog(Codec, TellsLoss, Prepares, Mends):
     def decode(
         self, window: Window, frames: Frames, table: str, columns: Sequence[str], context: TxnLogContext
     ) -> Iterator[Decoded]:
-        if table != "frames":
-            wanted = frames.header["kind"] == TXN_FRAME
-            frames = frames if wanted.all() else frames.pick(wanted)
-        sizes = np.cumsum(frames.end - frames.start)
-        at = 0
-        while at < len(frames):
-            below = int(sizes[at - 1]) if at else 0
-            stop = max(at + 1, int(np.searchsorted(sizes, below + PORTION, "right")))
-            part = frames.pick(slice(at, stop))
+        if table != "frames" and len(frames) and frames.header["kind"][0] == FILE_HEADER_FRAME:
+            frames = frames.pick(slice(1, None))
+        for part in _portions(frames):
             if table == "rows":
-                yield Rows(window, part, context).decoded(columns)
+                batch = rows_at_once(window, part, columns, context)
+                yield Rows(window, part, context).decoded(columns) if batch is None else Decoded(batch)
             elif table == "records":
                 yield Decoded(_records_batch(window, part, columns))
             else:
                 yield Decoded(_frames_batch(window, part, columns))
-            at = stop
 
     def describe_file(
         self, head: Window, size: int, frames: int, tail: bytes, zeros: int, context: TxnLogContext
@@ -416,6 +411,20 @@ class TxnLog(Codec, TellsLoss, Prepares, Mends):
         self, rows: pa.Table, frames: pa.Table | None, file: pa.Table | None, context: TxnLogContext
     ) -> Iterator[Chunk]:
         return records_again.encode(rows, frames, file, context)
+
+
+def _portions(frames: Frames) -> Iterator[Frames]:
+    """These frames, as many at a time as make `PORTION`."""
+    if len(frames) and frames.end[-1] - frames.start[0] <= PORTION:
+        yield frames
+        return
+    sizes = np.cumsum(frames.end - frames.start)
+    at = 0
+    while at < len(frames):
+        below = int(sizes[at - 1]) if at else 0
+        stop = max(at + 1, int(np.searchsorted(sizes, below + PORTION, "right")))
+        yield frames.pick(slice(at, stop))
+        at = stop
 
 
 class _Found:
