@@ -138,7 +138,7 @@ def _alike(faults: Iterable[tuple[str, Fault]]) -> list[_Shown]:
 def _fault(one: _Shown) -> str:
     fault = one.fault
     said = fault.detail
-    # Where there are no bytes that it is of, it is of what they come to.
+    # The numbers that differ say nothing to a person; what has no bytes is a digest, and says of what.
     if (fault.kind is Kind.CHECKSUM and fault.length) or not said:
         said = str(fault.kind)
     elif fault.kind not in _PLAIN and not said.startswith("not checked"):

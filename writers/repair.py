@@ -427,11 +427,12 @@ def _sentences(
         inside = "it" if len(done.cut) == 1 else "them"
         gone = f"the {plural(noun)} in {inside} (it is not known how many)"
         if known or rows:
-            gone = f"{'' if known else 'at least '}{_count(rows, noun)} lost"
+            gone = f"{'' if known else 'at least '}{_count(rows, noun) if rows else 'nothing'} lost"
         stretches = _count(len(done.cut), "stretch", "stretches")
         if lost:
+            word = "cut" if rows or not known else "mended"
             said.append(
-                f"{would}cut: {_count(lost, 'byte')} in {stretches}, {'' if known or rows else 'and '}{gone}"
+                f"{would}{word}: {_count(lost, 'byte')} in {stretches}, {'' if known or rows else 'and '}{gone}"
             )
         elif rows:
             said.append(f"nothing to cut: {gone}")
