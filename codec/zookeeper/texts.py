@@ -45,10 +45,10 @@ def as_java(text: bytes) -> bytes:
 def is_utf8(buf: Bytes, at: int, size: int) -> int:
     """Whether Java reads these bytes and writes them as they were."""
     end = at + size
-    while end - at >= 8:
-        if load_i64be(buf, at) & _HIGH_BITS:
-            break
+    while end - at >= 8 and not load_i64be(buf, at) & _HIGH_BITS:
         at += 8
+    if size >= 8 and end - at < 8 and not load_i64be(buf, end - 8) & _HIGH_BITS:
+        return 1  # which is what most paths are
     while at < end:
         first = load_u8(buf, at)
         if first < 0x80:
