@@ -125,6 +125,7 @@ _FF = -(1 << 56)
 CRAFTED: dict[str, Memory] = {
     "create: null path": directory((1, create(None))),
     "create: no slash": directory((1, create(b"abc"))),
+    "create: no slash, beyond ASCII": directory((1, create("aß数😀".encode()))),
     "create: empty path": directory((1, create(b""))),
     "delete: null path": directory((2, buf(None))),
     "setData: null path": directory((5, set_data(None, b""))),

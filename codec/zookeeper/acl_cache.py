@@ -13,10 +13,10 @@ import numpy as np
 from logwright.codec.zookeeper import state as at
 from logwright.codec.zookeeper.acl import AclTable, packed, table_bytes
 from logwright.codec.zookeeper.digest import crc32_raw
-from logwright.codec.zookeeper.jute import ACL, Int64s, Vector, jute_string
+from logwright.codec.zookeeper.jute import ACL, Int64s, jute_string, vector
 from logwright.codec.zookeeper.node import OPEN_ACL
 
-LIST = Vector(ACL)
+LIST = vector(ACL)
 
 
 class AclCache:

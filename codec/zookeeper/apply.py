@@ -132,6 +132,7 @@ from logwright.codec.zookeeper.state import (
     enter,
     find,
     is_quota_node,
+    java_length,
     last_slash,
     lay,
     leave,
@@ -321,7 +322,7 @@ def create(
         return die(state, IS_NULL, 0)
     cut = last_slash(buf, at, size)
     if cut < 0:
-        return die(state, NO_SLASH, size)
+        return die(state, NO_SLASH, java_length(buf, at, size))
     crc = crc32_raw(ONES, buf, at, at + cut)
     parent = find(arena, nodes, table, crc, buf, at, cut)
     if parent < 0:
@@ -426,7 +427,7 @@ def delete(buf: Bytes, at: int, size: int, zxid: int, t: Arrays) -> int:
         return die(state, IS_NULL, 0)
     cut = last_slash(buf, at, size)
     if cut < 0:
-        return die(state, NO_SLASH, size)
+        return die(state, NO_SLASH, java_length(buf, at, size))
     crc = crc32_raw(ONES, buf, at, at + cut)
     parent = find(arena, nodes, table, crc, buf, at, cut)
     crc = crc32_raw(crc, buf, at + cut, at + size)

@@ -220,6 +220,17 @@ def last_slash(buf: Bytes, at: int, size: int) -> int:
     return i
 
 
+@kernel("const u1[], i8, i8")
+def java_length(buf: Bytes, at: int, size: int) -> int:
+    """`String.length` of UTF-8: in units of 16 bits."""
+    count = 0
+    for i in range(size):
+        byte = load_u8(buf, at + i)
+        if byte & 0xC0 != 0x80:
+            count += 2 if byte >= 0xF0 else 1
+    return count
+
+
 @kernel("const u1[], i8, i8, const u1[]")
 def starts_with(buf: Bytes, at: int, size: int, prefix: Bytes) -> int:
     return 1 if size >= len(prefix) and same(buf, at, prefix, 0, len(prefix)) else 0
