@@ -210,12 +210,13 @@ class Bytes(Type):
     """Bytes with a length before them (`length` is its type), of a fixed length (an int), of one that another field says (its
     name), or all that is left ("rest").
 
-    With `null`, any negative length means None, and None is written as that length.
+    With `null`, any negative length means None, and None is written as that length; with `strict` that one alone means None.
     """
 
     length: Type | int | str = "rest"
     null: int | None = None
     text: bool = False
+    strict: bool = False
 
     def __post_init__(self) -> None:
         if isinstance(self.length, int):
@@ -250,6 +251,8 @@ class Bytes(Type):
             if size < 0:
                 if self.null is None:
                     raise DescriptionError(f"length {size}, null is not allowed here", start)
+                if self.strict and size != self.null:
+                    raise DescriptionError(f"length {size}, null is {self.null}", start)
                 return None, at
         else:
             size = self._size(scope, size) or 0
@@ -262,9 +265,8 @@ class Bytes(Type):
     def label(self) -> str:
         kind = "string" if self.text else "bytes"
         if isinstance(self.length, Type):
-            return f"{kind}, length {self.length.label()}" + (
-                "" if self.null is None else ", negative = null"
-            )
+            null = "" if self.null is None else f", {self.null if self.strict else 'negative'} = null"
+            return f"{kind}, length {self.length.label()}{null}"
         return f"{kind}, {self.length}" if isinstance(self.length, str) else f"{kind}[{self.length}]"
 
 
@@ -308,12 +310,20 @@ class Repeated(Type):
         object.__setattr__(self, "min_size", self.count.min_size if isinstance(self.count, Type) else 0)
 
     def pack(self, value: Any, scope: Scope) -> bytes:
+        if value is None:
+            if self.null is None or not isinstance(self.count, Type):
+                raise DescriptionError("null where null is not allowed")
+            return self.count.pack(self.null, scope)
         head = self.count.pack(len(value), scope) if isinstance(self.count, Type) else b""
         if isinstance(self.count, str) and self.count != "rest" and scope[self.count] != len(value):
             raise DescriptionError(f"{self.count} says {scope[self.count]}, there are {len(value)}")
         return head + b"".join(self.item.pack(one, scope) for one in value)
 
-    def unpack(self, buf: Buffer, at: int, end: int, scope: Scope) -> tuple[list[Any], int]:
+    def unpack(self, buf: Buffer, at: int, end: int, scope: Scope) -> tuple[Any, int]:
+        if self.null is not None and isinstance(self.count, Type):
+            count, stop = self.count.unpack(buf, at, end, scope)
+            if count < 0:
+                return None if count == self.null else [], stop
         out: list[Any] = []
         for one, stop in self._items(buf, at, end, scope):
             out.append(one)
@@ -353,7 +363,8 @@ class Repeated(Type):
 
     def label(self) -> str:
         by = self.count.label() if isinstance(self.count, Type) else self.count
-        return f"repeated {self.item.label()}, count {by}"
+        null = "" if self.null is None else f", {self.null} = null"
+        return f"repeated {self.item.label()}, count {by}{null}"
 
 
 @dataclass(frozen=True)

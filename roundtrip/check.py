@@ -18,9 +18,11 @@ from logwright.codec import registry
 from logwright.codec.fault import LogwrightError, Severity, UsageError
 from logwright.codec.option import number
 from logwright.readers import jobs as _jobs
+from logwright.readers.report import FileReport
 from logwright.readers.resolve import DirectoryTarget, FileTarget, Path, resolve
 from logwright.readers.source import STDIN, Source, open_source
 from logwright.readers.split import split
+from logwright.readers.stream import Mode, stream
 from logwright.readers.task import codec_options, known_options
 from logwright.readers.walk import WHOLE_LIMIT
 from logwright.roundtrip import laws
@@ -52,6 +54,7 @@ SAID = {
     "any_split": "read in parts: the same rows",
     "kernel_equals_description": "the kernels read what the description says",
 }
+_MODE = Mode.DROPMALFORMED
 _SLOW = "kernel_equals_description"
 
 
@@ -263,17 +266,18 @@ class _Piece:
             return replace(found, error=f"files of this kind are small, this one has {source.size} bytes")
         whole = Specimen(codec, given.name, options=given.options, hints=given.hints)
         outcomes: dict[str, Outcome] = {}
-        faults, damaged = 0, False
+        # Of the file itself: a stretch alone may lack what lies before and behind it.
+        report = FileReport(given.shown, codec.name)
+        for _ in stream(source, codec, "rows", (), context=self._context(), report=report, mode=_MODE):
+            pass
+        damaged = any(fault.severity is Severity.ERROR for fault in report.faults)
         for start, stop in split(source, codec, self._context(), HELD):
             specimen = whole.with_bytes(source.pread(start, stop - start).tobytes())
-            report = specimen.read(columns=None).report
-            faults += report.faults_total
-            damaged |= any(fault.severity is Severity.ERROR for fault in report.faults)
             for law in self.laws:
                 before = outcomes.get(law, Outcome(law, True, 0))
                 if before.holds:
                     outcomes[law] = self._hold(law, specimen, start, before)
-        return replace(found, outcomes=tuple(outcomes.values()), faults=faults, damaged=damaged)
+        return replace(found, outcomes=tuple(outcomes.values()), faults=report.faults_total, damaged=damaged)
 
     def _context(self) -> Any:
         codec = registry.get(self.given.codec)

@@ -14,6 +14,7 @@ import pytest
 import logwright as lw
 from logwright.cli import main
 from logwright.codec.fault import UsageError
+from logwright.corpora import cases
 from logwright.roundtrip import check, laws
 from logwright.roundtrip.specimen import Specimen
 
@@ -145,6 +146,24 @@ def test_large_files_in_stretches(partition: Path, monkeypatch: pytest.MonkeyPat
     )
     (file,) = lw.roundtrip(log, law="kernel_equals_description").files
     assert file.outcomes[0].bytes == size
+
+
+def test_a_snapshot_in_stretches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nodes without what is before and behind them are no damage; behind damage they are described by themselves."""
+    monkeypatch.setattr(check, "HELD", 500)
+    path = tmp_path / "snapshot.16"
+    path.write_bytes((cases.cases("zookeeper")["dmg_base"].path / "version-2" / path.name).read_bytes())
+    found = lw.roundtrip(path, law=list(check.LAWS))
+    assert found.ok
+    assert {one.bytes for one in found.files[0].outcomes} == {path.stat().st_size}
+    data = bytearray(path.read_bytes())
+    at = data.index(b"/zookeeper") - 4
+    data[at : at + 4] = b"\xff" * 4
+    path.write_bytes(data)
+    found = lw.roundtrip(path, law=list(check.LAWS))
+    assert (found.holds, found.damaged) == (True, True)
+    monkeypatch.undo()
+    assert (lw.roundtrip(path).holds, lw.roundtrip(path).damaged) == (True, True)
 
 
 def test_what_does_not_hold_is_said(partition: Path, monkeypatch: pytest.MonkeyPatch) -> None:

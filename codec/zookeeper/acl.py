@@ -28,18 +28,19 @@ from logwright.codec.zookeeper.jute import (
     ACL_TYPE,
     NULL,
     Int64s,
-    Vector,
     acl_entries,
     binary,
     jute_string,
+    put_bytes,
     skip_acl,
+    vector,
 )
 from logwright.codec.zookeeper.node import OPEN_ACL, Int32s
 
 ENTRY = Struct(
     "acl_entry",
     Field("id", I64BE, "the number that nodes have"),
-    Field("acl", Vector(ACL), "the list"),
+    Field("acl", vector(ACL), "the list"),
     source="org.apache.zookeeper.server.ReferenceCountedACLCache.serialize",
 )
 ACLS = Struct(
@@ -213,19 +214,10 @@ def pack_lists(
         at = store_32be(out, at, ends[i + 1] - ends[i])
         for k in range(ends[i], ends[i + 1]):
             at = store_32be(out, at, perms[k])
-            at = _put(out, at, schemes, scheme_ends[k], scheme_ends[k + 1], scheme_valid[k])
-            at = _put(out, at, names, name_ends[k], name_ends[k + 1], name_valid[k])
+            at = put_bytes(out, at, schemes, scheme_ends, scheme_valid, k)
+            at = put_bytes(out, at, names, name_ends, name_valid, k)
         stops[i + 1] = at
     return at
-
-
-@kernel("u1[], i8, const u1[], i8, i8, i8")
-def _put(out: Bytes, at: int, data: Bytes, start: int, end: int, valid: int) -> int:
-    if not valid:
-        return store_32be(out, at, NULL)
-    at = store_32be(out, at, end - start)
-    copy(out, at, data, start, end - start)
-    return at + end - start
 
 
 @kernel(

@@ -19,9 +19,10 @@ from logwright.codec.fault import UsageError
 from logwright.codec.layout import Piece, Stage, Summary
 from logwright.codec.option import Option, Options, parse_choice
 from logwright.codec.sorting import SortedRun, Sorter, chunked, framed, merge, unique
-from logwright.codec.zookeeper import again, encode, rolling, txnlog
+from logwright.codec.zookeeper import encode, rolling, txnlog
 from logwright.codec.zookeeper.columns import TTLS, kinds_of
-from logwright.codec.zookeeper.edits import SCHEMA, Editor
+from logwright.codec.zookeeper.edit_batches import SCHEMA
+from logwright.codec.zookeeper.edits import Editor
 from logwright.codec.zookeeper.epochs import MOST_MYID
 from logwright.codec.zookeeper.names import (
     ACCEPTED_EPOCH,
@@ -144,7 +145,7 @@ class SnapshotWriter:
 
     def pieces(self) -> Iterator[Piece]:
         yield from epochs(self.options, self.zxid)
-        name = snapshot_name(self.zxid, again.method(self.options) or CHECKED)
+        name = snapshot_name(self.zxid, encode.method(self.options) or CHECKED)
         for data in of_rows(self._tree, self.options, self.zxid):
             yield Piece(name, data)
         yield Piece(name, b"", done=True)

@@ -8,9 +8,6 @@ Source: `BinaryInputArchive`, `BinaryOutputArchive` of ZooKeeper's jute module.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -21,8 +18,6 @@ from logwright.codec.describe import (
     I32BE,
     I64BE,
     Bit,
-    Buffer,
-    DescriptionError,
     Field,
     Flags,
     Int,
@@ -47,44 +42,16 @@ NULL = -1
 # Types
 
 
-@dataclass(frozen=True)
-class JuteBytes(BytesType):
-    """A buffer, or with `text` a ustring: a length of 32 bits, -1 for null, and bytes. Other negative lengths are errors."""
-
-    length: Type | int | str = I32BE
-    null: int | None = NULL
-
-    def unpack(self, buf: Buffer, at: int, end: int, scope: Scope) -> tuple[bytes | None, int]:
-        value, stop = super().unpack(buf, at, end, scope)
-        if value is None:
-            size, _ = I32BE.unpack(buf, at, end, scope)
-            if size != NULL:
-                raise DescriptionError(f"Unreasonable length = {size}", at)
-        return value, stop
+BUFFER = BytesType(I32BE, null=NULL, strict=True)
+USTRING = BytesType(I32BE, null=NULL, strict=True, text=True)
+"""A length of 32 bits, -1 for null, and bytes. Other negative lengths are errors."""
 
 
-@dataclass(frozen=True)
-class Vector(Repeated):
+def vector(item: Type) -> Repeated:
     """A count of 32 bits and so many items; -1 for null. Other negative counts are read as no items."""
-
-    count: Type | str = I32BE
-    null: int | None = NULL
-
-    def pack(self, value: Any, scope: Scope) -> bytes:
-        return I32BE.pack(NULL, scope) if value is None else super().pack(value, scope)
-
-    def unpack(self, buf: Buffer, at: int, end: int, scope: Scope) -> tuple[Any, int]:
-        count, stop = I32BE.unpack(buf, at, end, scope)
-        if count < 0:
-            return None if count == NULL else [], stop
-        return super().unpack(buf, at, end, scope)
-
-    def label(self) -> str:
-        return f"vector of {self.item.label()}, -1 = null"
+    return Repeated(item, I32BE, null=NULL)
 
 
-BUFFER = JuteBytes()
-USTRING = JuteBytes(text=True)
 BOOLEAN = Int(1, signed=False, values={0: "false", 1: "true"})
 """A reader takes any other byte for true."""
 

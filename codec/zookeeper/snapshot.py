@@ -1,8 +1,8 @@
 """The codec `zookeeper.snapshot`: the tree as a server wrote it down (`snapshot.<zxid>`), plain or compressed.
 
 A frame is a section of the file or a node; a compressed file is one frame. What lies before and behind the nodes is read first
-(`sections`, `acl`). Nodes are in `node`, what is found in `snapshot_scan`, its columns in `snapshot_rows` and `snapshot_file`, what writes them
-in `encode`, `tree` and `again`, the digest of the tree in `digest`.
+(`sections`, `acl`). Nodes are in `node`, what is found in `snapshot_scan`, its columns in `snapshot_rows` and `snapshot_file`, what writes
+them in `given` (columns), `tree`, `nodes`, `encode` and `again`, the digest of the tree in `digest`.
 The seals are over all of the file, so they are made before the first row; a wrong one makes all rows suspect.
 Source: `FileSnap`, `SnapStream`, `SerializeUtils`, `DataTree` of ZooKeeper.
 """
@@ -27,7 +27,7 @@ from logwright.codec.zookeeper import again, encode
 from logwright.codec.zookeeper.acl import ACLS
 from logwright.codec.zookeeper.expand import MAGICS, Expanded, expand
 from logwright.codec.zookeeper.explain import packed_of, snapshot_of
-from logwright.codec.zookeeper.names import SNAPSHOT, parse
+from logwright.codec.zookeeper.names import PRINTED, SNAPSHOT, parse
 from logwright.codec.zookeeper.node import NODE, NODE_MIN, seek
 from logwright.codec.zookeeper.sections import (
     DIGEST,
@@ -83,6 +83,7 @@ class ZooKeeperSnapshot(Codec, Prepares, Mends):
 
     name = NAME
     title = "ZooKeeper snapshot: the tree, its sessions and ACLs"
+    printed = PRINTED
     structures = (NODE, HEADER, SESSIONS, ACLS, ENDING, DIGEST, LAST_PROCESSED)
     described = (PLAIN, *structures)
     tables: Mapping[str, Table] = {
@@ -112,7 +113,7 @@ class ZooKeeperSnapshot(Codec, Prepares, Mends):
             raise UsageError(f"{self.name}: no hint {sorted(hints)[0]!r}")
         if found is None or found.kind != SNAPSHOT:
             # A server goes by the name: without one, by what is said.
-            return SnapshotContext(options, None, COMPRESSION[again.method(options) or ""])
+            return SnapshotContext(options, None, COMPRESSION[encode.method(options) or ""])
         return SnapshotContext(options, found.zxid, COMPRESSION[found.compression])
 
     def prepare(self, read: Read, size: int, context: SnapshotContext) -> None:

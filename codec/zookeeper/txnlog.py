@@ -34,6 +34,7 @@ from logwright.codec.zookeeper.bodies import (
 )
 from logwright.codec.zookeeper.explain import log_of
 from logwright.codec.zookeeper.jute import MAX_BUFFER, Int64s, slices
+from logwright.codec.zookeeper.names import PRINTED
 from logwright.codec.zookeeper.portion import rows_at_once
 from logwright.codec.zookeeper.records import (
     BODY,
@@ -72,9 +73,9 @@ FRAMES = Table(
         Column("size", pa.int32(), "bytes of the record, with checksum, length and mark"),
         Column("kind", pa.string(), "header (of the file) or transaction"),
         Column("checksum", pa.int64(), "Adler-32 of the payload, as it is stored"),
-        Column("zxid", pa.int64(), "of the transaction", prunes=True),
+        Column("zxid", pa.int64(), "of the transaction", prunes=True, hexadecimal=True),
         Column("time", pa.int64(), "milliseconds"),
-        Column("session_id", pa.int64(), "of the client"),
+        Column("session_id", pa.int64(), "of the client", hexadecimal=True),
         Column("cxid", pa.int32(), "number of the request"),
         Column("type", pa.string(), "create, delete, ..."),
         Column("digest_version", pa.int32(), "of the tree's digest; null without one", detail=True),
@@ -92,7 +93,7 @@ FRAMES = Table(
 RECORDS = Table(
     "records",
     (
-        Column("zxid", pa.int64(), "of the transaction", nullable=False, prunes=True),
+        Column("zxid", pa.int64(), "of the transaction", nullable=False, prunes=True, hexadecimal=True),
         Column("record", pa.binary(), "the bytes: checksum, length, payload, mark", nullable=False),
     ),
     "One row a transaction, as it is stored.",
@@ -189,6 +190,7 @@ class TxnLog(Codec, TellsLoss, Prepares, Mends):
 
     name = NAME
     title = "ZooKeeper transaction log"
+    printed = PRINTED
     structures = (RECORD, FILE_HEADER)
     described = (TXN_LOG, FILE_HEADER, RECORD)
     tables: Mapping[str, Table] = {"rows": ROWS, "frames": FRAMES, "file": FILE, "records": RECORDS}

@@ -30,7 +30,7 @@ from logwright.codec.describe import (
     Until,
 )
 from logwright.codec.describe import Bytes as BytesType
-from logwright.codec.zookeeper.jute import ACL, BOOLEAN, BUFFER, I64MS, USTRING, Vector, in_hex
+from logwright.codec.zookeeper.jute import ACL, BOOLEAN, BUFFER, I64MS, USTRING, in_hex, vector
 
 # Types of transactions (`ZooDefs.OpCode`)
 
@@ -68,7 +68,7 @@ ERR_NAMES = {
 
 _PATH = Field("path", USTRING, "of the node")
 _DATA = Field("data", BUFFER, "of the node; null and empty differ")
-_ACL = Field("acl", Vector(ACL), "of the node")
+_ACL = Field("acl", vector(ACL), "of the node")
 _PARENT_CVERSION = Field(
     "parent_cversion", I32BE, "cversion of the parent afterwards; -1: one more than it is"
 )
@@ -100,7 +100,7 @@ CREATE_SESSION_TXN = Struct(
 )
 CLOSE_SESSION_TXN = Struct(
     "CloseSessionTxn",
-    Field("paths_to_delete", Vector(USTRING), "the session's ephemeral nodes (paths2Delete)"),
+    Field("paths_to_delete", vector(USTRING), "the session's ephemeral nodes (paths2Delete)"),
     doc="Since 3.6, unless zookeeper.closeSessionTxn.enabled is off: then the transaction has no body.",
     source=_JUTE,
 )
@@ -152,7 +152,7 @@ TXN = Struct(
     doc="One of the transactions of a multi: a body alone, without header and digest.",
     source=_JUTE,
 )
-MULTI_TXN = Struct("MultiTxn", Field("txns", Vector(TXN), "all of them are done, or none"), source=_JUTE)
+MULTI_TXN = Struct("MultiTxn", Field("txns", vector(TXN), "all of them are done, or none"), source=_JUTE)
 
 BODIES: dict[int, Struct] = {
     CLOSE_SESSION: CLOSE_SESSION_TXN,

@@ -129,7 +129,7 @@ class _Children:
 
 
 class WholeTree:
-    """The nodes of a snapshot (`again.NodeSource`), read twice: once for what has to be known before the first byte is written.
+    """The nodes of a snapshot (`encode.NodeSource`), read twice: once for what has to be known before the first byte is written.
 
     `read` gives the portions anew each time. In memory are 12 bytes a node, and the lists and sessions there are.
     """

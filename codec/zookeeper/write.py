@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from logwright.codec.base import Chunk
-from logwright.codec.compress import compress_pieces
 from logwright.codec.option import Options
-from logwright.codec.zookeeper import again, encode
+from logwright.codec.zookeeper import encode
 from logwright.codec.zookeeper.acl import AclTable
 from logwright.codec.zookeeper.acl_lists import AclLists, raw_lists
 from logwright.codec.zookeeper.digest import node_digests
@@ -49,7 +48,7 @@ def of_tree(tree: Tree, options: Options | None = None) -> Iterator[Chunk]:
 
 
 class _Replayed:
-    """The nodes of a tree, as they are. See `again.NodeSource`."""
+    """The nodes of a tree, as they are. See `encode.NodeSource`."""
 
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
@@ -79,8 +78,7 @@ class _Replayed:
 
 
 def _packed(
-    nodes: again.NodeSource, acls: AclLists, sessions: list[dict[str, Any]], options: Options, zxid: int
+    nodes: encode.NodeSource, acls: AclLists, sessions: list[dict[str, Any]], options: Options, zxid: int
 ) -> Iterator[Chunk]:
-    made = again.Snapshot(nodes, acls, sessions, None, {}, again.ending({}, options, zxid, False)).write()
-    method = again.method(options) or CHECKED
-    return compress_pieces(COMPRESSION[method], made) if method else made
+    made = encode.Snapshot(nodes, acls, sessions, {}, encode.ending({}, options, zxid, False))
+    return made.packed(COMPRESSION[encode.method(options) or CHECKED])

@@ -21,6 +21,7 @@ from logwright.codec.describe import (
     Enclosed,
     Field,
     Nothing,
+    Repeated,
     Struct,
     Switch,
     structures,
@@ -30,7 +31,7 @@ from logwright.codec.fault import UsageError
 from logwright.codec.java import java_string, java_strings
 from logwright.codec.zookeeper import jute
 from logwright.codec.zookeeper.adler import adler32, adler32_combine, adler32_of
-from logwright.codec.zookeeper.jute import ACL, BUFFER, STAT_PERSISTED, USTRING, Vector
+from logwright.codec.zookeeper.jute import ACL, BUFFER, STAT_PERSISTED, USTRING, vector
 
 _WORLD = {"perms": 31, "id": {"scheme": b"world", "id": b"anyone"}}
 
@@ -42,10 +43,10 @@ _WORLD = {"perms": 31, "id": {"scheme": b"world", "id": b"anyone"}}
         (BUFFER, b"", "00000000"),
         (BUFFER, b"1", "0000000131"),
         (USTRING, b"/a", "000000022f61"),
-        (Vector(ACL), [_WORLD], "000000010000001f00000005776f726c6400000006616e796f6e65"),
-        (Vector(ACL), None, "ffffffff"),
-        (Vector(ACL), [], "00000000"),
-        (Vector(USTRING), [b"a", b""], "00000002000000016100000000"),
+        (vector(ACL), [_WORLD], "000000010000001f00000005776f726c6400000006616e796f6e65"),
+        (vector(ACL), None, "ffffffff"),
+        (vector(ACL), [], "00000000"),
+        (vector(USTRING), [b"a", b""], "00000002000000016100000000"),
     ],
 )
 def test_values(kind: Any, value: Any, data: str) -> None:
@@ -58,13 +59,15 @@ def test_values(kind: Any, value: Any, data: str) -> None:
 
 
 def test_odd_values() -> None:
-    with pytest.raises(DescriptionError, match="Unreasonable length = -2"):
+    with pytest.raises(DescriptionError, match="length -2, null is -1"):
         BUFFER.unpack(bytes.fromhex("fffffffe"), 0, 4, {})
     # Any other negative count reads as none, which writing does not give again.
-    assert Vector(USTRING).unpack(bytes.fromhex("fffffffb"), 0, 4, {}) == ([], 4)
-    assert _explained(Vector(USTRING), "fffffffb").meaning == "no items"
-    assert _explained(Vector(USTRING), "ffffffff").meaning == "null"
-    assert "vector of" in Vector(ACL).label()
+    assert vector(USTRING).unpack(bytes.fromhex("fffffffb"), 0, 4, {}) == ([], 4)
+    assert _explained(vector(USTRING), "fffffffb").meaning == "no items"
+    assert _explained(vector(USTRING), "ffffffff").meaning == "null"
+    assert vector(ACL).label() == "repeated ACL, count int32 BE, -1 = null"
+    with pytest.raises(DescriptionError, match="null where null is not allowed"):
+        Repeated(USTRING, I32BE).pack(None, {})
     assert STAT_PERSISTED.head_size == 60
     assert jute.ACL_MIN == 12
 
@@ -129,7 +132,7 @@ _acls = st.none() | st.lists(
 
 @given(_acls, st.data())
 def test_lists_of_acl(value: Any, data: Any) -> None:
-    stored = Vector(ACL).pack(value, {})
+    stored = vector(ACL).pack(value, {})
     buf = np.frombuffer(b"xx" + stored + b"yy", np.uint8)
     count, end, _ = jute.skip_acl(buf, 2, len(buf))
     assert (count, end) == (-1 if value is None else len(value), 2 + len(stored))
@@ -169,7 +172,7 @@ def test_lists_that_lie() -> None:
 
 @given(st.lists(st.none() | st.binary(max_size=5), max_size=5))
 def test_lists_of_strings(values: list[bytes | None]) -> None:
-    buf = np.frombuffer(Vector(USTRING).pack(values, {}), np.uint8)
+    buf = np.frombuffer(vector(USTRING).pack(values, {}), np.uint8)
     starts, lengths = np.empty(len(values), np.int64), np.empty(len(values), np.int64)
     assert jute.string_entries(buf, np.zeros(1, np.int64), np.array([len(values)]), starts, lengths) == len(
         values

@@ -16,7 +16,7 @@ from logwright.codec.java import java_string
 from logwright.codec.layout import Listing, Plan, Summary
 from logwright.codec.mending import Change, Cut, Kept, Mended, Mending
 from logwright.codec.option import Option, Options, parse_choice
-from logwright.codec.zookeeper import again, encode, files, rolling
+from logwright.codec.zookeeper import encode, files, rolling
 from logwright.codec.zookeeper.edits import Editor
 from logwright.codec.zookeeper.given import Given
 from logwright.codec.zookeeper.names import CHECKED, snapshot_name, zxid_text
@@ -105,7 +105,7 @@ class _Edited:
         self.cut: Sequence[Cut] = [
             Cut(one.name, 0, one.size, why, rows_lost=0 if i else len(dropped)) for i, one in enumerate(data)
         ]
-        made = snapshot_name(self._tree.zxid, again.method(options) or CHECKED)
+        made = snapshot_name(self._tree.zxid, encode.method(options) or CHECKED)
         self._made = made if self._changed else None
         self.removes: Sequence[str] = sorted(self._gone - {made})
 
