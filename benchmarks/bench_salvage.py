@@ -20,7 +20,7 @@ from logwright.codec import kernel, registry
 from logwright.codec.base import Window
 from logwright.codec.kafka.batch import HEAD, HEAD_SIZE, LENGTH_END, MAGIC, RECORD_BATCH
 from logwright.codec.option import Options
-from logwright.corpora import kafka_bulk
+from logwright.corpora.kafka import bulk
 from logwright.corpora.recipe import Order
 from logwright.readers.report import FileReport
 from logwright.readers.source import MemorySource, Source, open_source
@@ -44,9 +44,9 @@ _CODEC = registry.get("kafka.log")
 
 def segment(place: Path, rows: int = ROWS) -> Path:
     """A segment of batches of 16 KiB, as a busy producer makes them."""
-    order = Order(NAME, "t-0", "bulk", rows, 1, Options(kafka_bulk.OPTIONS, {}))
+    order = Order(NAME, "t-0", "bulk", rows, 1, Options(bulk.OPTIONS, {}))
     place.mkdir(parents=True, exist_ok=True)
-    lw.write(kafka_bulk.rows(order), place / NAME, "kafka.log")
+    lw.write(bulk.rows(order), place / NAME, "kafka.log")
     return place / NAME
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from types import MappingProxyType
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -131,6 +132,8 @@ class Codec(Protocol):
     """True for small files that are one frame: they are always read as a single window."""
     ordered: str | None = None
     """The column by which frames are in order in a sound file, known from their headers (`frame_bounds`); None: there is none."""
+    printed: Mapping[str, Callable[[Any], str]] = MappingProxyType({})
+    """How the system prints numbers of its own (`Fault.lost`), where not in decimal, by what they are: {"zxid": hex}, for "first_zxid"."""
     forgets: tuple[Forgotten, ...] = ()
     """What is lost where only rows are given to be written."""
 

@@ -36,8 +36,6 @@ _constants: dict[tuple[pa.DataType, Any], pa.Array] = {}
 
 def constant(kind: pa.DataType, value: Any, rows: int) -> pa.Array:
     """A column that is the same everywhere: a slice of one kept for the purpose."""
-    if value is None:
-        return pa.nulls(rows, kind)
     kept = _constants.get((kind, value))
     if kept is None or len(kept) < rows:
         if len(_constants) >= 64:
@@ -48,6 +46,8 @@ def constant(kind: pa.DataType, value: Any, rows: int) -> pa.Array:
 
 
 def _repeated(kind: pa.DataType, value: Any, rows: int) -> pa.Array:
+    if value is None:
+        return pa.nulls(rows, kind)
     if not pa.types.is_string(kind):
         return numbers(kind, np.full(rows, value))
     data = value.encode()

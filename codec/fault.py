@@ -88,7 +88,8 @@ class LogwrightError(Exception):
         if self.offset is not None:
             where += f"at byte {self.offset}: "
         text = f"{where}{self.message}"
-        return f"{text}. {self.advice}" if self.advice else text
+        end = "" if text.endswith((".", "!", "?")) else "."
+        return f"{text}{end} {self.advice}" if self.advice else text
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild_error, (type(self), self.message, self.__dict__)

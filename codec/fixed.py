@@ -66,7 +66,8 @@ class FixedCodec(Codec):
     """A codec of fixed-width entries.
 
     `relative` maps columns to the field that is the column less the number in the file's name. `wrong(entries, base)` finds
-    entries that contradict their file; `version` is a field whose first byte must not be above 0. `allocated`: the system
+    entries that contradict their file; `version` is a field whose first byte must not be above 0. `pattern` is that of the file's
+    name, with one group where it has a number. `allocated`: the system
     makes the file larger than it is, filled with zeros; elsewhere zeros at the end are damage.
     """
 
@@ -112,7 +113,8 @@ class FixedCodec(Codec):
 
     def context(self, name: str, options: Options, **hints: Any) -> FixedContext:
         found = self.pattern.fullmatch(name)
-        base = hints.get("base_offset", int(found[1]) if found else None)
+        named = int(found[1]) if found and found.groups() else None
+        base = hints.get("base_offset", named)
         return FixedContext(base if base is None or base <= _INT64_MAX else None, hints.get("last"))
 
     def scan(self, window: Window, at: int, context: FixedContext, *, check: bool = True) -> Frames:
@@ -131,7 +133,6 @@ class FixedCodec(Codec):
             context, first + count * size, max(used - count * size, 0), len(data) - count * size
         )
         if self.version is not None:
-            # Kafka's reader looks at the first byte only.
             odd = np.flatnonzero(entries[self.version].astype(np.int64) >> 8 > 0)
             if len(odd):
                 count = int(odd[0])

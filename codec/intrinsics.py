@@ -198,8 +198,9 @@ def _emit_prefetch(typing_context: Any, buf: Any, at: Any) -> Any:
 
 
 @intrinsic(_emit_prefetch)
-def prefetch(buf: Bytes, at: int) -> None:
-    """Have the processor fetch what is at `at`, which is read soon. Nothing happens where that is outside of the buffer."""
+def prefetch(array: npt.NDArray[Any], at: int) -> None:
+    """Have the processor fetch the item `at`, counted through all of its dimensions, which is needed soon. Nothing happens where that is
+    outside of the array."""
 
 
 # Copies

@@ -222,6 +222,8 @@ class Layout(Protocol):
     """Views of a single file, as if it were alone in its directory: their names, by the codec of the file."""
     nouns: tuple[str, str] = ("row", "file")
     """What the system calls a row, and a primary file: ("record", "segment")."""
+    printed: Mapping[str, Callable[[Any], str]] = MappingProxyType({})
+    """As `Codec.printed`."""
     advice: tuple[str, ...] = ()
     """Sentences for whoever has a damaged directory: what could be done with the system's own means."""
 

@@ -38,6 +38,19 @@ def parse_bool(text: Any) -> bool:
     raise ValueError("expected true or false")
 
 
+def parse_hexadecimal(text: Any) -> int:
+    """A number that people write in hexadecimal, like a zxid: with 0x or without it; digits alone are decimal, as in JSON."""
+    if isinstance(text, bool):
+        raise ValueError("expected a number like 0x1f")
+    if isinstance(text, int):
+        return text
+    word = str(text).strip()
+    try:
+        return int(word, 10 if word.lstrip("+-").isdecimal() else 16)
+    except ValueError:
+        raise ValueError("expected a number like 0x1f") from None
+
+
 _SCALE = {
     "": 1,
     "b": 1,
@@ -107,6 +120,8 @@ class Option:
     choices: tuple[str, ...] = ()
     low: int | None = None
     high: int | None = None
+    narrows: bool = False
+    """Whether it says which rows are read: what is read with it is not all there is."""
 
     def read(self, value: Any) -> Any:
         if value is None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import difflib
 import importlib
-from collections.abc import Sequence
+import importlib.util
+from collections.abc import Iterator, Sequence
 from functools import cache
+from types import ModuleType
 
 from logwright.codec.base import Codec, Match
 from logwright.codec.fault import UsageError
@@ -13,7 +15,16 @@ from logwright.codec.layout import Configuration, Configures, Gathering, Layout,
 from logwright.codec.table import Table
 
 SYSTEMS = ("kafka", "leveldb", "zookeeper")
-"""Each is a folder beside this file whose `__init__` lists `CODECS` and `LAYOUTS`."""
+"""Each is a folder beside this file whose `__init__` lists `CODECS` and `LAYOUTS`. In `corpora` and `roundtrip` each has a folder of the
+same name, with what makes its files and what checks them."""
+
+
+def modules(room: str, name: str) -> Iterator[ModuleType]:
+    """The modules of a name that systems have in another room: `modules("logwright.corpora", "recipes")`; a system need not have one."""
+    for system in SYSTEMS:
+        package = f"{room}.{system}"
+        if importlib.util.find_spec(package) and importlib.util.find_spec(f"{package}.{name}"):
+            yield importlib.import_module(f"{package}.{name}")
 
 
 @cache

@@ -21,7 +21,7 @@ TIMESTAMP = pa.timestamp("ms", tz="UTC")
 @dataclass(frozen=True)
 class Column:
     """One column. `prunes`: the codec knows its bounds in each frame, so that a filter on it skips whole frames. `elsewhere`: it is called
-    `position`, and says a place in another file, not where the frame of its row starts."""
+    `position`, and says a place in another file, not where the frame of its row starts. `hexadecimal`: people write its numbers so."""
 
     name: str
     type: pa.DataType
@@ -30,6 +30,7 @@ class Column:
     detail: bool = False
     prunes: bool = False
     elsewhere: bool = False
+    hexadecimal: bool = False
 
     def field(self) -> pa.Field:
         return pa.field(self.name, self.type, self.nullable)

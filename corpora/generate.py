@@ -13,7 +13,6 @@ from __future__ import annotations
 import difflib
 import functools
 import hashlib
-import importlib
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,9 +32,6 @@ from logwright.writers.file import put_whole
 from logwright.writers.filesystem import FileSystem, LocalFileSystem, plain_errors, remove_tree
 from logwright.writers.write import is_layout, refuse_remote, write
 
-SYSTEMS = ("kafka", "leveldb", "zookeeper")
-"""Each is a module beside this one whose `generators()` gives its generators. Adding a system is adding its name."""
-
 MANIFEST, EXPECTED = ".manifest.json", ".expected"
 _PIECE = 4 << 20
 
@@ -54,9 +50,8 @@ class Generated:
 
 
 def generators() -> list[Generator]:
-    return [
-        one for system in SYSTEMS for one in importlib.import_module(f"{__package__}.{system}").generators()
-    ]
+    """Those of all systems: what `logwright.corpora.<system>.recipes` has."""
+    return [one for module in registry.modules(str(__package__), "recipes") for one in module.generators()]
 
 
 def recipes(codec: str) -> Sequence[Recipe]:

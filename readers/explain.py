@@ -170,6 +170,8 @@ def _of_directory(target: DirectoryTarget, wish: Wish) -> Explained:
             advice=f"Name one of its files ({', '.join(some)}), or say where or fault (--where, --fault)",
         )
     files = _files(target, wish)
+    if wish.where is not None:
+        files = [one for one in files if _understands(registry.get(one[1]), wish.where)]
     for i, (name, codec) in enumerate(files):
         with _Opened.inside(target, name, codec) as file:
             found = file.first(wish) if wish.where is None else file.rows(wish)
@@ -184,9 +186,14 @@ def _of_directory(target: DirectoryTarget, wish: Wish) -> Explained:
 
 
 def _files(target: DirectoryTarget, wish: Wish) -> list[tuple[str, str]]:
-    """The files to look at: those of the default view in its order, where they can hold such a row, then the other primary ones."""
+    """The files to look at: those of the default view (or of the first that knows the columns asked for) in its order, where they can hold
+    such a row, then the other primary ones."""
     layout, plan = target.layout, target.plan
     view = layout.views[layout.default_view]
+    if wish.where is not None and not _understands(registry.get(view.codec), wish.where):
+        # What is asked for is no column of it, but maybe of another: a zxid is none of a node.
+        others = (one for one in layout.views.values() if _understands(registry.get(one.codec), wish.where))
+        view = next(others, view)
     filter = _filter(wish.where, registry.get(view.codec)) if wish.where is not None else None
     parts: list[Part] = []
     for one in layout.parts(target.directory, plan, view.name, target.layout_options):
@@ -228,6 +235,14 @@ def _of_fault(target: Target, wish: Wish, report: Report) -> Explained:
         found = file.around(fault, wish)
     found.notes.append(f"fault {number} of {len(faults)}: {fault.kind}, {fault.detail}")
     return found
+
+
+def _understands(codec: Codec, where: Any) -> bool:
+    try:
+        _filter(where, codec)
+    except UsageError:
+        return False
+    return True
 
 
 def _words(where: Any) -> str:

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 
 from logwright.codec.base import Codec, Frames
 from logwright.codec.fault import UsageError
+from logwright.codec.option import parse_hexadecimal
 from logwright.codec.table import Column, Table
 
 Given = Any
@@ -324,7 +325,7 @@ def _convert(column: Column, value: Any) -> tuple[Any, bool]:
                 raise ValueError("true or false is needed")
             return value, True
         if pa.types.is_integer(kind):
-            return _number(value)
+            return _number(value, hexadecimal=column.hexadecimal)
         if pa.types.is_floating(kind):
             return float(value), True
         if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
@@ -341,11 +342,11 @@ def _convert(column: Column, value: Any) -> tuple[Any, bool]:
     )
 
 
-def _number(value: Any) -> tuple[int, bool]:
+def _number(value: Any, *, hexadecimal: bool = False) -> tuple[int, bool]:
     if isinstance(value, bool):
         raise ValueError("a number is needed")
     if isinstance(value, str):
-        return int(value, 0), True
+        return (parse_hexadecimal(value) if hexadecimal else int(value, 0)), True
     if isinstance(value, int):
         return value, True
     return math.floor(value), math.floor(value) == value

@@ -117,6 +117,12 @@ class Report(Mapping[str, Any]):
         """Whether all was looked at, and not only what was read."""
         self.repairs = False
         """Whether `logwright repair` takes it."""
+        self.mending: int | None = None
+        """Rows that a repair would lose, those too that are nowhere any more, where that is known."""
+        self.healed: frozenset[tuple[str, int]] = frozenset()
+        """Damage of which a repair loses no row: its file and where it begins."""
+        self.strategy: str | None = None
+        """What a repair has to be told, where it would refuse without."""
 
     def file(self, path: str, codec: str | None) -> FileReport:
         """The entry of one file, made when it is not there yet."""

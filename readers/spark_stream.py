@@ -28,7 +28,8 @@ from logwright.readers.follow import Following, Pace
 from logwright.readers.plainly import plainly
 from logwright.readers.plan import Reading
 from logwright.readers.record import Recorder
-from logwright.readers.spark import Request, SparkSource
+from logwright.readers.spark import SparkSource
+from logwright.readers.spark_request import Request
 from logwright.readers.stream import Mode
 
 

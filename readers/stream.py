@@ -257,6 +257,8 @@ class _Stream:
             batch = self.filter.apply(batch)
         rows = batch.num_rows
         self.report.rows += rows if self.left is None else min(rows, self.left)
+        if self.plain and batch.schema.equals(self.schema):
+            return batch
         arrays = [batch.column(name) for name in self.columns]
         if not arrays and self.plain:
             return batch.select([])

@@ -7,7 +7,7 @@ the real system would do with it is asked for where that was wanted, and where s
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
@@ -18,6 +18,7 @@ from logwright.codec import registry
 from logwright.codec.base import Codec
 from logwright.codec.fault import (
     AccessError,
+    DamageError,
     Fault,
     Kind,
     LogwrightError,
@@ -28,7 +29,8 @@ from logwright.codec.fault import (
     UsageError,
 )
 from logwright.codec.layout import Checker, Checks, PlannedFile, Role
-from logwright.codec.mending import Repairs
+from logwright.codec.mending import Cut, Repairs, Strategy
+from logwright.codec.option import Options
 from logwright.codec.predict import Predicts
 from logwright.readers import jobs as _jobs
 from logwright.readers.crew import ALONE, Crew, usable
@@ -68,6 +70,8 @@ class Wish:
     system: str | None = None
     clean: bool | None = None
     max_faults: int = 1000
+    advise: bool = True
+    """Whether it is looked into what a repair would lose."""
 
 
 class Meter:
@@ -212,6 +216,32 @@ def introduce(report: Report, target: Target) -> None:
     report.nouns, report.advice = layout.nouns, layout.advice
 
 
+def _advise(target: DirectoryTarget, report: Report) -> None:
+    """What a repair would lose where it goes back to what is whole: that can be more than what is damaged, and less."""
+    layout = target.layout
+    if not isinstance(layout, Repairs) or layout.preferred is not Strategy.PREFIX:
+        return
+    try:
+        mending = layout.repair(
+            [target.directory], [target.plan], layout.preferred, Options(layout.repair_options)
+        )
+        for _ in mending.files():
+            pass
+    except DamageError:
+        report.strategy = str(Strategy.SALVAGE)
+        return
+    except LogwrightError:
+        return  # what it is says so when it is asked for
+    lost = [cut.rows_lost for cut in mending.cut]
+    report.mending = None if None in lost else sum(one or 0 for one in lost)
+    report.healed = healed(mending.cut)
+
+
+def healed(cuts: Iterable[Cut]) -> frozenset[tuple[str, int]]:
+    """Damage of which no row is lost."""
+    return frozenset((one.file, one.offset) for one in cuts if one.rows_lost == 0 and one.length)
+
+
 def _take(report: Report, found: FileReport) -> None:
     entry = report.file(found.path, found.codec)
     entry.merge(found)
@@ -225,6 +255,8 @@ def _end(target: DirectoryTarget, report: Report, wish: Wish, checked: Sequence[
     for name, codec, said in target.directory.passed_over():
         report.file(name, codec.name).add(Fault(codec.name, 0, 0, Kind.LINK, said))
     wrong = report.worst in (Severity.ERROR, Severity.WARNING)
+    if not report.ok and not target.live and wish.advise:
+        _advise(target, report)
     if wish.system is not None or (wrong and not target.live and isinstance(target.layout, Predicts)):
         try:
             report.system = _predict(target, wish)

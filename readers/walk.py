@@ -88,6 +88,7 @@ class Walk:
         self._step = self._full = max(step, _HEAD)
         self._window = Window(np.empty(0, np.uint8), start, self.size)
         self._fetched = False
+        self._asked = -1
         self._before: Frames | None = None
         self._teller, self._preparer = _offers(cast(Hashable, codec))
         # The window ends where the disk can't read; or it has zeros there.
@@ -308,9 +309,18 @@ class Walk:
         if len(data) < length and self._bad is None:
             self.size = at + len(data)  # it became shorter while it was read
         elif at + length < self.end:
-            self.source.ahead(at + length, 2 * self._step)
+            self._ahead(at + length, at + length + 2 * self._step)
         self._window, self._fetched = Window(data, at, self.size), True
         return 0
+
+    def _ahead(self, start: int, stop: int) -> None:
+        """Have the source fetch what comes next; what was asked for once is not asked for again, which takes time for each page."""
+        if self._asked >= start:
+            if stop - self._asked < self._step:
+                return
+            start = self._asked
+        self._asked = stop
+        self.source.ahead(start, stop - start)
 
     def _read(self, at: int, length: int, patch: bool) -> Bytes:
         self._bad, self._patches = None, []

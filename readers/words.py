@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from logwright.codec.fault import Fault, Kind, Severity
+from logwright.codec import registry
+from logwright.codec.fault import Fault, Kind, Severity, UsageError
 
 if TYPE_CHECKING:
     from logwright.readers.report import Report
@@ -30,6 +31,8 @@ _TARGETS = 40
 """So many things are written out, a line each, where several were looked at."""
 
 _WORDS = {Severity.ERROR: "DAMAGED", Severity.WARNING: "warning", Severity.INFO: "note"}
+_HEALED = (": repair puts it right", ": it is put right")
+"""Said of what is damaged and not lost, before a repair and after it."""
 _RANK = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.INFO: 2, None: 3}
 _PLAIN = (Kind.LINK, Kind.ORDER, Kind.PADDING)
 """Kinds of which the detail alone says what is wrong."""
@@ -88,7 +91,9 @@ def _findings(report: Report) -> Iterator[str]:
         where = f"{one.path}  " if one.path and one.path != report.path else ""
         yield f"{head}{where}{_fault(one)}"
         if gone := lost(one.fault, report):
-            yield f"{indent}{'lost' if _certain(one.fault) else 'may be lost'}: {gone}"
+            healed = (one.path, one.fault.offset) in report.healed and bool(one.fault.rows_lost)
+            word = "damaged" if healed else "lost" if _certain(one.fault) else "may be lost"
+            yield f"{indent}{word}: {gone}{_HEALED[report.cut is not None] if healed else ''}"
         if one.fault.system and one.fault.system != said and report.system is None:
             said = one.fault.system
             yield f"{indent}{said}"
@@ -172,7 +177,11 @@ def _state(report: Report) -> str:
 
 def _consequences(report: Report) -> Iterator[str]:
     """What is lost in all, and what the system would do."""
-    losses = [fault for _, fault in report.faults if fault.lost or fault.rows_lost]
+    losses = [
+        fault
+        for path, fault in report.faults
+        if (fault.lost or fault.rows_lost) and (path, fault.offset) not in report.healed
+    ]
     rows, least = _rows_lost(losses)
     if len(losses) > 1 and rows:
         yield f"  lost in all: {least}{count(rows, report.nouns[0])}"
@@ -277,6 +286,10 @@ def next_command(report: Report) -> str:
         return f"logwright dump {path} --mode DROPMALFORMED   gets every {report.nouns[0]} that is sound"
     if not primary:
         return f"logwright repair {path} --out DIR   loses nothing"
+    if report.strategy is not None:
+        return f"logwright repair {path} --strategy {report.strategy} --out DIR   keeps what can be read"
+    if report.mending is not None:
+        return f"logwright repair {path} --out DIR   loses {_more(report)}"
     losses = [
         fault.rows_lost
         for file in report.files
@@ -297,6 +310,23 @@ def next_command(report: Report) -> str:
     if None not in losses:
         return f"logwright repair {path} --out DIR   loses {known or 'nothing'}"
     return f"logwright repair {path} --out DIR   loses only what is damaged"
+
+
+def _more(report: Report) -> str:
+    """How much a repair would lose, where that is known for certain: beside what is nowhere any more."""
+    gone = sum(fault.rows_lost or 0 for _, fault in report.faults if fault.lost and not fault.length)
+    rest = (report.mending or 0) - gone
+    more = " more" if gone else ""
+    return f"{rest:,}{more}" if rest > 0 else f"nothing{more}"
+
+
+def printed(report: Report, noun: str, value: Any) -> str:
+    """A number of the system's own, as that prints it (`Codec.printed`)."""
+    try:
+        known = {} if report.codec is None else registry.find(report.codec).printed
+    except UsageError:
+        known = {}
+    return str(value) if value is None else known.get(noun, str)(value)
 
 
 # Several things
@@ -455,7 +485,10 @@ def lost(fault: Fault, report: Report) -> str:
     for name, value in gone.items():
         if name.startswith("first_") and f"last_{name[6:]}" in gone:
             noun, top = name[6:], gone[f"last_{name[6:]}"]
-            span = _span(noun, value, top)
+            low, high = (
+                (value, top) if "timestamp" in noun else (_shown(report, noun, one) for one in (value, top))
+            )
+            span = _span(noun, low, high)
             (extra if "timestamp" in noun else said).append(span)
         elif value is None:
             continue
@@ -465,13 +498,17 @@ def lost(fault: Fault, report: Report) -> str:
         elif name == "largest":
             said += [f"keys up to {value}"] if gone.get("smallest") is None else []
         elif name.startswith("first_"):
-            said.append(f"{name[6:]}s from {value} on, if any")
+            said.append(f"{name[6:]}s from {printed(report, name[6:], value)} on, if any")
         elif not name.startswith("last_"):
-            said.append(f"{name} {value}")
+            said.append(f"{name} {printed(report, name, value)}")
         elif f"first_{name[5:]}" not in gone:
-            said.append(f"{name[5:]}s up to {value}")
+            said.append(f"{name[5:]}s up to {printed(report, name[5:], value)}")
     words = ", ".join(said)
     return f"{words} ({', '.join(extra)})" if words and extra else words or ", ".join(extra)
+
+
+def _shown(report: Report, noun: str, value: Any) -> str | None:
+    return None if value is None else printed(report, noun, value)
 
 
 def _span(noun: str, low: Any, high: Any) -> str:

@@ -138,10 +138,10 @@ def kernel_equals_description(
     data = specimen.all_bytes()
     if not specimen.codec.structures:
         return Verdict(law, _what(specimen), 0)
-    struct = reference.FRAMES.get(specimen.codec.name, specimen.codec.structures[0])
+    struct = reference.frame_of(specimen.codec)
     frames = specimen.read("frames").table
     found = _good_frames(specimen)
-    rows_of = reference.ROWS.get(specimen.codec.name)
+    rows_of = reference.rows_of(specimen.codec)
     described: list[dict[str, Any]] = []
     for i, (start, end) in enumerate(found):
         what = f"frame {i} at byte {start}"
@@ -241,7 +241,7 @@ class _Sound:
         self.every = {row for rows in self.rows for row in rows}
         structures = specimen.codec.structures
         self.checks = _checked_from(structures[0]) if structures else None
-        self.unchecked = reference.UNCHECKED.get(specimen.codec.name)
+        self.unchecked = reference.unchecked(specimen.codec)
 
     def _frames(self) -> Iterable[tuple[int, int]]:
         return zip(self.start, self.end, strict=True)

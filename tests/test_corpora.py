@@ -17,10 +17,12 @@ import pytest
 import logwright as lw
 from logwright.cli import main
 from logwright.codec.kafka.batch import ATTRIBUTES
-from logwright.corpora import cases, kafka, kafka_log
+from logwright.corpora import cases
 from logwright.corpora import generate as module
 from logwright.corpora.expected import lines
 from logwright.corpora.generate import generators, recipes
+from logwright.corpora.kafka import recipes as kafka_recipes
+from logwright.corpora.kafka import script
 from logwright.corpora.rng import Rng, text
 from logwright.roundtrip.laws import decode_encode, kernel_equals_description
 
@@ -205,8 +207,8 @@ def test_how_it_is_cut_does_not_matter(tmp_path: Path, monkeypatch: Any) -> None
     """Neither to the expected rows nor to the hash of the content."""
     made = []
     for folder, piece in (("a", 1 << 16), ("b", 70)):
-        monkeypatch.setattr(kafka, "_PIECE", piece)
-        monkeypatch.setattr(kafka_log, "_WINDOW", piece)
+        monkeypatch.setattr(kafka_recipes, "_PIECE", piece)
+        monkeypatch.setattr(script, "_WINDOW", piece)
         path = tmp_path / folder / "orders-0"
         made.append(
             lw.generate(

@@ -217,6 +217,13 @@ def check(
             known.add(holds)
             read = at.rows(found)
             assert (read or []) in ((old or []), new), f"behind change {prefix}, with {kept} kept"
+            # Whoever comes to the other directory alone goes on with what was committed, too.
+            other = found.fork()
+            if other.stat(at.logs) is not None:
+                finish_or_undo(other, LAYOUT, at.logs)
+                assert (at.rows(other) or []) == (read or [])
+                place = {name for name in at.tree(other) if name.startswith("logs/.logwright/")}
+                assert not place
             finish_or_undo(found, LAYOUT, at.data)
             left = {name: data for name, data in at.tree(found).items() if data is not None}
             assert (read or []) == (at.rows(found) or [])

@@ -46,6 +46,16 @@ def codec(**others: Any) -> FixedCodec:
     )
 
 
+def test_a_name_need_not_have_a_number() -> None:
+    plain = FixedCodec(
+        name="toy.marks", title="Marks", entry=Struct("Mark", Field("near", I32BE)), pattern=re.compile("marks"),
+        columns=(Column("near", pa.int64(), "a number", nullable=False),), wrong=ascending, system="it minds",
+    )  # fmt: skip
+    assert plain.recognise("marks", b"") is Match.NAME
+    assert plain.context("marks", Options(())).base is None
+    assert plain.context("marks", Options(()), base_offset=7).base == 7
+
+
 ALLOCATED, EXACT = codec(), codec(allocated=False)
 NAME = f"{20:020d}.pairs"
 

@@ -20,8 +20,9 @@ from logwright.codec.describe import I64BE, DescriptionError, Field, Repeated, S
 from logwright.codec.fault import DamageError, Fault, Kind, LogwrightError, UsageError
 from logwright.codec.kafka.batch import RECORD, RECORD_BATCH
 from logwright.readers.stream import Mode
-from logwright.roundtrip import laws, reference, strategies
+from logwright.roundtrip import laws, strategies
 from logwright.roundtrip.compare import bytes_differ, tables_differ
+from logwright.roundtrip.kafka import reference
 from logwright.roundtrip.specimen import Specimen, attempt
 
 NAMES = {
@@ -43,11 +44,11 @@ NAMES = {
     "zookeeper.current_epoch": "currentEpoch",
     "zookeeper.myid": "myid",
 }
-DESCRIBED = sorted(strategies._FILES)
+DESCRIBED = sorted(strategies.FILES)
 
 
 def test_every_codec_has_strategies() -> None:
-    assert {codec.name for codec in registry.codecs()} == set(NAMES) == set(strategies._ROWS)
+    assert {codec.name for codec in registry.codecs()} == set(NAMES) == set(strategies.ROWS)
     described = {codec.name for codec in registry.codecs() if codec.structures}
     assert described == set(DESCRIBED)
 
@@ -360,18 +361,18 @@ def test_control_records_of_the_reference(key: bytes, said: str) -> None:
         "base_offset": 0, "attributes": 0x20, "base_timestamp": 0, "max_timestamp": 0, "producer_id": -1, "producer_epoch": -1,
         "base_sequence": -1, "partition_leader_epoch": 0, "records_count": 1, "records": [values],
     }  # fmt: skip
-    assert [row["control_type"] for row in reference.kafka_log([batch])] == [said]
+    assert [row["control_type"] for row in reference.log([batch])] == [said]
 
 
 def test_the_reference_refuses_what_the_kernels_refuse() -> None:
     """An unknown compression, records left over: such batches are lost, by description and by kernel."""
     batch: dict[str, Any] = {"attributes": 5, "records": b"", "records_count": 0}
     with pytest.raises(DescriptionError, match="compression 5 is unknown"):
-        list(reference.kafka_log([batch]))
+        list(reference.log([batch]))
     record = RECORD.pack({"key": b"k", "value": b"v"})
     batch = {"attributes": 1, "records": compress("gzip", record + record), "records_count": 1}
     with pytest.raises(DescriptionError, match="9 bytes left after 1 records"):
-        list(reference.kafka_log([batch]))
+        list(reference.log([batch]))
 
 
 def test_a_text_without_structures_has_nothing_to_compare() -> None:

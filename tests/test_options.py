@@ -10,7 +10,16 @@ import pytest
 
 from logwright.codec import registry
 from logwright.codec.fault import UsageError
-from logwright.codec.option import Option, Options, fold, parse_bool, parse_choice, parse_int, parse_text
+from logwright.codec.option import (
+    Option,
+    Options,
+    fold,
+    parse_bool,
+    parse_choice,
+    parse_hexadecimal,
+    parse_int,
+    parse_text,
+)
 from logwright.codec.table import Column, Table
 
 DECLARED = (
@@ -20,6 +29,20 @@ DECLARED = (
     Option("preallocate", False, "Ahead of time.", parse_bool),
     Option("name", "", "Any.", parse_text),
 )
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("0x1f", 31), ("1F", 31), ("b", 11), (" 0xB ", 11), ("31", 31), ("-0x2", -2), (31, 31), ("0100000002", 100000002)],
+)  # fmt: skip
+def test_numbers_that_people_write_in_hexadecimal(text: Any, value: int) -> None:
+    assert parse_hexadecimal(text) == value
+
+
+@pytest.mark.parametrize("text", ["", "0x", "g", True, "1.5"])
+def test_what_is_no_such_number(text: Any) -> None:
+    with pytest.raises(ValueError, match="like 0x1f"):
+        parse_hexadecimal(text)
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,9 @@ from pyspark.sql.types import StructType
 
 from logwright.corpora.cases import cases
 from logwright.readers import spark as source
-from logwright.readers.spark import PushingSource, Request, SparkSource, Stretch, schema_of
+from logwright.readers.spark import PushingSource, SparkSource, Stretch
+from logwright.readers.spark_request import Request, paths_of
+from logwright.readers.spark_schema import castable, schema_of
 from logwright.writers import spark as sink
 from logwright.writers.staged import StagedWrite
 
@@ -137,7 +139,7 @@ def test_several_paths(box: Path) -> None:
     assert (
         sum(batch.num_rows for one in found.partitions() for batch in found.read(one)) == read(box).num_rows
     )
-    assert source.paths_of({"path": "file:/a", "paths": '["file:///b", "/c"]'}) == ("/a", "file:///b", "/c")
+    assert paths_of({"path": "file:/a", "paths": '["file:///b", "/c"]'}) == ("/a", "file:///b", "/c")
     with pytest.raises(UsageError, match="no path"):
         Request.of({"codec": "toy.shelf"})
 
@@ -228,9 +230,9 @@ def test_structures_are_cast_field_by_field() -> None:
         return pa.list_(pa.struct(list(fields.items())))
 
     have = pair(key=pa.string(), value=pa.binary())
-    assert source._castable(have, pair(key=pa.binary(), value=pa.string()))
-    assert not source._castable(have, pair(key=pa.binary(), other=pa.string()))
-    assert not source._castable(have, pair(key=pa.binary(), value=pa.int64()))
+    assert castable(have, pair(key=pa.binary(), value=pa.string()))
+    assert not castable(have, pair(key=pa.binary(), other=pa.string()))
+    assert not castable(have, pair(key=pa.binary(), value=pa.int64()))
 
 
 def test_values_that_do_not_fit_are_told(box: Path) -> None:

@@ -24,7 +24,8 @@ from logwright.codec.fault import StorageError, UsageError
 from logwright.roundtrip import specimens, trust
 from logwright.roundtrip.faulty import FaultyCalls
 from logwright.roundtrip.memory_filesystem import Failure, Interrupted, MemoryFileSystem
-from logwright.roundtrip.specimens import BOXES, SAMPLES, Box, Sample, samples
+from logwright.roundtrip.sample import Box, Sample
+from logwright.roundtrip.specimens import BOXES, SAMPLES, samples
 from logwright.roundtrip.trust import BrokenPromise, Figures
 from logwright.writers.filesystem import plain_errors
 

@@ -108,11 +108,24 @@ def quota(*bodies: Body) -> tuple[Body, ...]:
     )
 
 
+def _behind(first: int, second: int) -> tuple[bytes, ...]:
+    """A node that is left behind when its parent is deleted, and made anew by another session."""
+    return (
+        record(1, 1, create(b"/a"), client=first),
+        record(2, 1, create(b"/a/b", ephemeral=int(first > 0)), client=first),
+        record(3, 2, buf(b"/a")),
+        record(4, 1, create(b"/a")),
+        record(5, 1, create(b"/a/c")),
+        record(6, 1, create(b"/a/b", data=b"new", ephemeral=int(second > 0)), client=second),
+    )
+
+
 _STATS = b"/zookeeper/quota/a/zookeeper_stats"
 _FF = -(1 << 56)
 CRAFTED: dict[str, Memory] = {
     "create: null path": directory((1, create(None))),
     "create: no slash": directory((1, create(b"abc"))),
+    "create: no slash, beyond ASCII": directory((1, create("aß数😀".encode()))),
     "create: empty path": directory((1, create(b""))),
     "delete: null path": directory((2, buf(None))),
     "setData: null path": directory((5, set_data(None, b""))),
@@ -185,6 +198,50 @@ CRAFTED: dict[str, Memory] = {
             "snapshot.5": snapshot(ROOT, (b"/a", -1, 99), (b"/b", -1, 0))[:-6] + b"?" + buf(b"/"),
             "snapshot.3": snapshot(ROOT, (b"/a", -1, 0), (b"/b", -1, 0)),
             "log.4": log(record(4, -10, i4(9)), record(5, -11, i4(1) + buf(b"/b"), client=99), record(6, 1, create(b"/c"))),
+        }
+    ),
+    "the root deleted": directory((1, create(b"/a")), (2, buf(b"/")), (1, create(b"/b")), (5, set_data(b"/", b"r"))),
+    "the root deleted as a container": directory((1, create(b"/a")), (20, buf(b"/")), (1, create(b"/b"))),
+    "the root deleted by a multi": directory((14, multi((1, create(b"/a")), (2, buf(b"/")), (1, create(b"/b"))))),
+    "the root deleted with a session": directory((-10, i4(9)), (-11, i4(1) + buf(b"/")), (1, create(b"/b"))),
+    "the root created": directory((1, create(b"/")), (15, create(b"/")), (1, create(b"/", ephemeral=1)), (1, create(b"/b"))),
+    "delete: empty path": directory((1, create(b"/a")), (2, buf(b""))),
+    "setACL: empty path": directory((7, buf(b"") + acl((1, b"world", b"anyone")) + i4(3)), (1, create(b"/b"))),
+    "slashes": directory(
+        (1, create(b"/a")), (1, create(b"/a/")), (5, set_data(b"/a/", b"s")),
+        (2, buf(b"/a/")),
+    ),
+    "left behind, its owner's session closed": directory(*_behind(5, 8), record(7, -11, b"", client=5)),
+    "left behind, a dead owner": directory(*_behind(5, 8), record(7, -10, i4(99), client=8)),
+    "left behind, replaced by a node of nobody": directory(*_behind(5, 0), record(7, 1, create(b"/a/d"), client=5)),
+    "left behind, replaced, its path named": directory(
+        *_behind(5, 8),
+        record(7, -11, i4(1) + buf(b"/a/b"), client=5), record(8, -11, b"", client=8),
+    ),
+    "left behind, replaced by one of the same session": directory(
+        *_behind(5, 5),
+        record(7, 2, buf(b"/a/b")), record(8, 1, create(b"/a/b")), record(9, -11, b"", client=5),
+    ),
+    "left behind, replaced and deleted": directory(*_behind(5, 8), record(7, 2, buf(b"/a/b")), record(8, 1, create(b"/a/b"))),
+    "paths that are no UTF-8": directory(
+        (1, create(b"/\xff")), (5, set_data(b"/\xfe", b"fe")), (1, create(b"/\xef\xbf\xbd")), (1, create(b"/\xff/\xc3\xa9")),
+        (1, create(b"/a")),
+        (1, create(b"/a/\xed\xa0\x80")), (5, set_data(b"/a/\xef\xbf\xbd", b"one")), (1, create(b"/a/\xf0\x9f\x98")),
+        (1, create(b"/a/\xe2\x82")), (1, create(b"/a/\xc0\xaf")), (1, create(b"/a/\xf5\x80\x80\x80")), (1, create(b"/a/\xf4\x90\x80\x80")),
+        (1, create(b"/a/\xe0\x80\x80x")), (1, create(b"/a/\xf0\x80\x80\x80y")), (1, create(b"/a/\xf0\x9f\x98z")), (2, buf(b"/a/\xc1")),
+        (7, buf(b"/\xfd") + acl((1, b"world", b"anyone")) + i4(3)), (1, create(b"/a/\xe9t\xe9")), (2, buf(b"/a/\xe8t\xea")),
+    ),
+    "paths that are no UTF-8 in a multi": directory(
+        (14, multi((1, create(b"/\xff")), (5, set_data(b"/\xfe", b"fe")), (1, create(b"/a")), (2, buf(b"/\xf8")), (13, buf(b"/\xff") + i4(1)))),
+        (14, multi((1, create(b"/\xff")), (15, create(b"/b")), (1, create(b"/c")[:-3]))),
+    ),
+    "paths that are no UTF-8 in a closeSession": directory(
+        (1, create(b"/a")), (1, create(b"/\xff")), (-11, i4(2) + buf(b"/\xfe") + buf(b"/a"))
+    ),
+    "paths that are no UTF-8 in a snapshot": Memory(
+        {
+            "snapshot.3": snapshot(ROOT, (b"/\xff", -1, 0), (b"/\xfe/one", -1, 0), (b"/\xfe", -1, 0), (b"/\xef\xbf\xbd/two", -1, 0)),
+            "log.4": log(record(4, 1, create(b"/\xff/three")), record(5, 5, set_data(b"/\xef\xbf\xbd", b"4"))),
         }
     ),
     "a payload without a header": directory((1, create(b"/a")), sealed(bytes(31)), (1, create(b"/b"))),

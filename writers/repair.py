@@ -21,7 +21,7 @@ from logwright.readers.report import Report
 from logwright.readers.resolve import DirectoryTarget, FileTarget, Target, kind, reopened, resolve
 from logwright.readers.source import STDIN, is_remote, local_path
 from logwright.readers.task import known_options
-from logwright.readers.verify import Wish, verify
+from logwright.readers.verify import Wish, healed, verify
 from logwright.readers.words import plural
 from logwright.writers.backup import refuse_backup_inside
 from logwright.writers.commit import Target as Place
@@ -302,9 +302,9 @@ def carry_out(
         elif any(copy.live for copy in copies):
             report.notes.append("the system is running: this is what was to be seen at this moment")
         _refuse_places(copies, request)
-    gone = _gone(verify([first], report, Wish()))
+    gone = _gone(verify([first], report, Wish(advise=False)))
     for copy in copies[1:]:
-        found = verify([copy], report_of([copy]), Wish())
+        found = verify([copy], report_of([copy]), Wish(advise=False))
         gone = gone and _gone(found)
         report.notes.append(
             f"replica {copy.path}: {_count(found.faults_total, 'fault') if found.faults_total else 'ok'}"
@@ -335,6 +335,8 @@ def carry_out(
         of = {entry.name: copy for copy in reversed(copies) for entry in copy.directory.entries()}
         if error.path in of:
             error.path = of[error.path].directory.shown(error.path)
+        elif error.path == first.directory.name:
+            error.path = first.path
         raise
     _tell(report, done, copies, request, verb)
     report.incomplete |= gone
@@ -385,6 +387,7 @@ def _tell(report: Report, done: Done, copies: Sequence[DirectoryTarget], request
         if count > room:
             report.notes.append(f"of {count:,} stretches {what}, the first {room:,} are listed (max_faults)")
     report.rows_kept = summary.rows
+    report.healed = healed(cut for cut in done.cut if cut.copy == 0)
     # What was asked to go is not missed.
     report.incomplete = verb != EDIT and any(cut.rows_lost != 0 for cut in done.cut)
     report.notes += _sentences(done, request, copies, report.nouns[0], verb)
@@ -411,7 +414,8 @@ def _sentences(
     would = "would be " if request.dry_run else ""
     nothing = not (done.written or done.removed)
     summary = done.summary
-    ids = ", ".join(f"{name} {value}" for name, value in summary.ids.items())
+    printed = copies[0].layout.printed
+    ids = ", ".join(f"{name} {printed.get(name, str)(value)}" for name, value in summary.ids.items())
     lost = sum(cut.length for cut in done.cut)
     if verb == EDIT:
         said.append(f"{would if done.cut else ''}{edited(done.cut, noun)}")
@@ -421,11 +425,16 @@ def _sentences(
             all(cut.rows_lost is not None for cut in done.cut),
         )
         inside = "it" if len(done.cut) == 1 else "them"
-        gone = f", and the {plural(noun)} in {inside} (it is not known how many)"
+        gone = f"the {plural(noun)} in {inside} (it is not known how many)"
         if known or rows:
-            gone = f", {'' if known else 'at least '}{_count(rows, noun)} lost"
+            gone = f"{'' if known else 'at least '}{_count(rows, noun)} lost"
         stretches = _count(len(done.cut), "stretch", "stretches")
-        said.append(f"{would}cut: {_count(lost, 'byte')} in {stretches}{gone}")
+        if lost:
+            said.append(
+                f"{would}cut: {_count(lost, 'byte')} in {stretches}, {'' if known or rows else 'and '}{gone}"
+            )
+        elif rows:
+            said.append(f"nothing to cut: {gone}")
     said.append(f"{would}kept: {_count(summary.rows, noun)}{f' ({ids})' if ids else ''}")
     if nothing and request.out is None:
         said.append(

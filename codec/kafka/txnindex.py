@@ -52,5 +52,5 @@ CODEC = FixedCodec(
     allocated=False,
     wrong=_wrong,
     system="the broker rebuilds it when an offset lies below the segment's base, and does not start on another version",
-    version="version",
+    version="version",  # whose first byte is all that a broker looks at
 )  # fmt: skip

@@ -57,7 +57,7 @@ class AclCache:
         """`purgeUnused`."""
         live = self._live()
         for slot in np.flatnonzero((live[:, at.A_REFS] <= 0) & (live[:, at.A_GONE] == 0)).tolist():
-            live[slot, at.A_GONE] = 1
+            live[slot, at.A_GONE] = self._s[at.ANY_GONE] = 1
             self.lists[live[slot, at.A_LIST]] = -1
 
     def learn(self, content: bytes) -> int:
@@ -144,6 +144,7 @@ class AclCache:
         slot = int(self._s[at.SLOTS])
         self._s[at.SLOTS] += 1
         self.slots[slot] = number, 0, gone, one
+        self._s[at.ANY_GONE] |= gone
         return slot
 
     def _room_for_slot(self) -> None:

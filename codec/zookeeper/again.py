@@ -49,12 +49,16 @@ def encode(
     zxid: int | None,
     compression: str,
 ) -> Iterator[Chunk]:
-    """The bytes of a snapshot. See `Codec.encode`."""
+    """The bytes of a snapshot. See `Codec.encode`.
+
+    `zxid` and `compression` are what its name says. A server goes by the name, so the form that the file had is asked about only
+    where the name says nothing: one that is converted may have another.
+    """
     asked = method(options)
     if asked is not None:
         compression = COMPRESSION[asked]
-    elif file is not None and kept(file, "compression") is not None:
-        compression = kept(file, "compression")
+    elif zxid is None and file is not None:
+        compression = kept(file, "compression") or compression
     made = Again.of(rows, frames, file, options, zxid)
     yield from made.packed(compression if made.any else "none")
 

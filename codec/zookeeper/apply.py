@@ -6,7 +6,7 @@ Source: `DataTree` of ZooKeeper.
 from __future__ import annotations
 
 from logwright.codec.base import Bytes
-from logwright.codec.intrinsics import copy, load_i32be, load_u8
+from logwright.codec.intrinsics import copy, load_i32be, load_u8, prefetch
 from logwright.codec.kernel import kernel
 from logwright.codec.zookeeper.bodies import (
     ACL_AT,
@@ -32,7 +32,6 @@ from logwright.codec.zookeeper.node import OPEN_ACL, SLASH
 from logwright.codec.zookeeper.records import SESSION, TIME, TYPE, ZXID
 from logwright.codec.zookeeper.state import (
     AHEAD,
-    ASKED,
     BAD_OWNER,
     BAD_TTL,
     BY_PATH,
@@ -55,6 +54,7 @@ from logwright.codec.zookeeper.state import (
     IS_NULL,
     LARGE,
     LAST,
+    LINE,
     LIVE,
     MARSHALLING,
     MONOTONIC,
@@ -69,6 +69,7 @@ from logwright.codec.zookeeper.state import (
     N_DATA,
     N_DATA_SIZE,
     N_DIGEST,
+    N_GHOST,
     N_MTIME,
     N_MZXID,
     N_NEXT,
@@ -86,7 +87,9 @@ from logwright.codec.zookeeper.state import (
     NEED_SESSIONS,
     NEED_TABLE,
     NO_ACL,
+    NO_ALIAS,
     NO_SLASH,
+    NODE_FIELDS,
     NODEEXISTS,
     NONODE,
     NOTE_AT,
@@ -124,11 +127,14 @@ from logwright.codec.zookeeper.state import (
     bury,
     changed,
     convert,
+    crowded,
     digest_of,
     enter,
     find,
     is_quota_node,
+    java_length,
     last_slash,
+    lay,
     leave,
     list_of,
     no_acl,
@@ -138,6 +144,7 @@ from logwright.codec.zookeeper.state import (
     same,
     session_of,
     session_row,
+    supplant,
 )
 from logwright.codec.zookeeper.txns import (
     CHECK,
@@ -220,28 +227,31 @@ def hash_paths(buf: Bytes, bodies: Int64s, out: Int64s) -> None:
         out[i] = hash_path(buf, bodies, i)
 
 
-@kernel("const i8[], i8, i8, const i8[], const i8[,], const u1[]")
-def ask(crcs: Int64s, first: int, stop: int, table: Int64s, nodes: Int64s, arena: Bytes) -> int:
-    """Look at all that the next transactions will look at: one after the other they would wait for it one after the other. Returns
-    something that depends on all of it."""
+@kernel("const i8[], i8, const i8[], const i8[,], const u1[], i8")
+def fetch(crcs: Int64s, first: int, table: Int64s, nodes: Int64s, arena: Bytes, digests: int) -> None:
+    """Have all fetched that later transactions will look at: one after the other they would wait for it one after the other. For those
+    two groups later it is known then where to look for the node, and for those one group later where its path and data are."""
     mask = len(table) - 1
-    last = len(arena) - 1
-    out = 0
-    for i in range(first, stop):
-        out ^= table[crcs[i] & mask]
-    for i in range(first, stop):
+    last = len(crcs)
+    for i in range(min(first + 3 * AHEAD, last), min(first + 4 * AHEAD, last)):
+        prefetch(table, crcs[i] & mask)
+    for i in range(min(first + 2 * AHEAD, last), min(first + 3 * AHEAD, last)):
+        entry = table[crcs[i] & mask]
+        if entry > 0:
+            at = ((entry & ROW_MASK) - 1) * NODE_FIELDS
+            prefetch(nodes, at)
+            if digests:
+                prefetch(nodes, at + LINE)
+    for i in range(min(first + AHEAD, last), min(first + 2 * AHEAD, last)):
         entry = table[crcs[i] & mask]
         if entry > 0:
             row = (entry & ROW_MASK) - 1
-            out ^= nodes[row, N_PATH] ^ nodes[row, N_CTIME] ^ nodes[row, N_DIGEST]
-    for i in range(first, stop):
-        entry = table[crcs[i] & mask]
-        if entry > 0:
-            row = (entry & ROW_MASK) - 1
-            out ^= load_u8(arena, min(nodes[row, N_PATH], last)) ^ load_u8(
-                arena, min(nodes[row, N_DATA] + 64, last)
-            )
-    return out
+            prefetch(arena, nodes[row, N_PATH])
+            at = nodes[row, N_DATA]
+            end = at + nodes[row, N_ROOM]
+            while at < end:
+                prefetch(arena, at)
+                at += 64
 
 
 @kernel("i8[], i8[,], i8, i8, i8")
@@ -295,20 +305,8 @@ def create(
     buf: Bytes, kind: int, bodies: Int64s, body: int, client: int, zxid: int, time: int, t: Arrays
 ) -> int:
     """`DataTree.createNode`. Nothing is changed where it says that it needs something."""
-    state, arena, nodes, table, sessions, hashed, slots, forms, lists, acl_bytes, stat, notes = (
-        t.state,
-        t.arena,
-        t.nodes,
-        t.table,
-        t.sessions,
-        t.hashed,
-        t.slots,
-        t.forms,
-        t.lists,
-        t.acl_bytes,
-        t.stat,
-        t.notes,
-    )
+    state, arena, nodes, table, sessions, hashed = t.state, t.arena, t.nodes, t.table, t.sessions, t.hashed
+    slots, forms, lists, acl_bytes, stat, notes = t.slots, t.forms, t.lists, t.acl_bytes, t.stat, t.notes
     at = bodies[PATH_AT, body]
     size = bodies[PATH_LENGTH, body]
     owner = 0
@@ -324,7 +322,7 @@ def create(
         return die(state, IS_NULL, 0)
     cut = last_slash(buf, at, size)
     if cut < 0:
-        return die(state, NO_SLASH, size)
+        return die(state, NO_SLASH, java_length(buf, at, size))
     crc = crc32_raw(ONES, buf, at, at + cut)
     parent = find(arena, nodes, table, crc, buf, at, cut)
     if parent < 0:
@@ -337,7 +335,7 @@ def create(
         return NEED_ROWS
     if len(arena) - state[USED] < size + length:
         return NEED_BYTES
-    if 2 * (state[FILLED] + 1) > len(table):
+    if crowded(state[FILLED] + 1, len(table)):
         return NEED_TABLE
     if state[SESSIONS] >= len(sessions):
         return NEED_SESSIONS
@@ -353,7 +351,7 @@ def create(
         if state[MONOTONIC]:
             slot = convert(state, slots, lists, one)
     number = bodies[VALUE, body] if bodies[FIELDS, body] & NUMBER else -1
-    if size > 1:
+    if size > 1 or state[NO_ALIAS]:
         crc = crc32_raw(crc, buf, at + cut, at + size)
         existing = find(arena, nodes, table, crc, buf, at, size)
     else:
@@ -394,6 +392,7 @@ def create(
     nodes[row, N_CHILDREN] = 0
     nodes[row, N_NEXT] = -1
     nodes[row, N_ALIVE] = 1
+    nodes[row, N_GHOST] = 0
     nodes[row, N_BEGUN] = crc
     nodes[row, N_DIGEST] = -1
     state[ROWS] += 1
@@ -401,12 +400,11 @@ def create(
     nodes[parent, N_CHILDREN] += 1
     if existing >= 0:
         # It was left behind, and is no child of this parent.
-        leave(table, crc, existing, row)
-        bury(state, nodes, existing)
+        supplant(state, nodes, table, crc, existing, row)
     else:
         enter(state, table, crc, row)
     if state[DIGESTS] and counts(buf, at, at + size):
-        crc = crc32_raw(crc, arena, used + size, used + size + length)
+        crc = crc32_raw(ONES if size == 1 else crc, arena, used + size, used + size + length)
         nodes[row, N_BEGUN] = crc
         nodes[row, N_DIGEST] = digest_of(nodes, row, crc, stat)
         state[TOTAL] += nodes[row, N_DIGEST]
@@ -423,25 +421,18 @@ def create(
 @kernel("const u1[], i8, i8, i8, Arrays")
 def delete(buf: Bytes, at: int, size: int, zxid: int, t: Arrays) -> int:
     """`DataTree.deleteNode`."""
-    state, arena, nodes, table, slots, lists, stat, notes = (
-        t.state,
-        t.arena,
-        t.nodes,
-        t.table,
-        t.slots,
-        t.lists,
-        t.stat,
-        t.notes,
-    )
+    state, arena, nodes, table, sessions, hashed = t.state, t.arena, t.nodes, t.table, t.sessions, t.hashed
+    slots, lists, stat, notes = t.slots, t.lists, t.stat, t.notes
     if size == NULL:
         return die(state, IS_NULL, 0)
     cut = last_slash(buf, at, size)
     if cut < 0:
-        return die(state, NO_SLASH, size)
+        return die(state, NO_SLASH, java_length(buf, at, size))
     crc = crc32_raw(ONES, buf, at, at + cut)
     parent = find(arena, nodes, table, crc, buf, at, cut)
     crc = crc32_raw(crc, buf, at + cut, at + size)
-    row = find(arena, nodes, table, crc, buf, at, size) if size > 1 else -1
+    alias = parent if size == 1 and not state[NO_ALIAS] else -1
+    row = find(arena, nodes, table, crc, buf, at, size) if alias < 0 else alias
     if state[MONOTONIC]:
         if parent >= 0 and zxid > nodes[parent, N_PZXID]:
             nodes[parent, N_PZXID] = zxid
@@ -455,7 +446,7 @@ def delete(buf: Bytes, at: int, size: int, zxid: int, t: Arrays) -> int:
     elif parent < 0:
         leave(table, crc, row, -1)
         bury(state, nodes, row)
-        release(slots, lists, nodes[row, N_ACL])
+        release(state, slots, lists, nodes[row, N_ACL])
         note(state, notes, NONODE, at, size)
         return DONE
     else:
@@ -464,11 +455,18 @@ def delete(buf: Bytes, at: int, size: int, zxid: int, t: Arrays) -> int:
     for one in (row, parent):
         if no_acl(state, nodes, slots, one) != OPEN_ACL:
             return die(state, NO_ACL, no_acl(state, nodes, slots, one))
+    if alias >= 0:
+        # The root loses one of its two names, and counts no more; a change of it counts as ever.
+        state[NO_ALIAS] = 1
+        state[TOTAL] -= max(nodes[row, N_DIGEST], 0)
+        release(state, slots, lists, nodes[row, N_ACL])
+        return DONE
     if nodes[row, N_PARENT] == parent:
         nodes[parent, N_CHILDREN] -= 1
     leave(table, crc, row, -1)
+    lay(state, arena, nodes, sessions, hashed, row)
     bury(state, nodes, row)
-    release(slots, lists, nodes[row, N_ACL])
+    release(state, slots, lists, nodes[row, N_ACL])
     count_quota(buf, at, size, -1, -max(nodes[row, N_DATA_SIZE], 0), t)
     if is_quota_node(buf, at, size, cut):
         state[EVENT] = DELETED
@@ -479,20 +477,16 @@ def delete(buf: Bytes, at: int, size: int, zxid: int, t: Arrays) -> int:
 @kernel("const u1[], const i8[,], i8, i8, i8, i8, Arrays")
 def set_data(buf: Bytes, bodies: Int64s, body: int, crc: int, zxid: int, time: int, t: Arrays) -> int:
     """`DataTree.setData`. `crc` is that of the path (`hash_path`)."""
-    state, arena, nodes, table, slots, stat, notes = (
-        t.state,
-        t.arena,
-        t.nodes,
-        t.table,
-        t.slots,
-        t.stat,
-        t.notes,
-    )
+    state, arena, nodes, table, slots, stat = t.state, t.arena, t.nodes, t.table, t.slots, t.stat
+    notes = t.notes
     at = bodies[PATH_AT, body]
     size = bodies[PATH_LENGTH, body]
     if size == NULL:
         return die(state, IS_NULL, 0)
-    named = 0 if size == 1 and load_u8(buf, at) == SLASH else size
+    named = size
+    if size == 1 and load_u8(buf, at) == SLASH:
+        named = 1 if state[NO_ALIAS] else 0
+        crc = crc32_raw(ONES, buf, at, at + named)
     row = find(arena, nodes, table, crc, buf, at, named)
     if row < 0:
         note(state, notes, NONODE, at, size)
@@ -527,23 +521,13 @@ def set_data(buf: Bytes, bodies: Int64s, body: int, crc: int, zxid: int, time: i
 @kernel("const u1[], const i8[,], i8, Arrays")
 def set_acl(buf: Bytes, bodies: Int64s, body: int, t: Arrays) -> int:
     """`DataTree.setACL`."""
-    state, arena, nodes, table, slots, forms, lists, acl_bytes, stat, notes = (
-        t.state,
-        t.arena,
-        t.nodes,
-        t.table,
-        t.slots,
-        t.forms,
-        t.lists,
-        t.acl_bytes,
-        t.stat,
-        t.notes,
-    )
+    state, arena, nodes, table, slots, forms = t.state, t.arena, t.nodes, t.table, t.slots, t.forms
+    lists, acl_bytes, stat, notes = t.lists, t.acl_bytes, t.stat, t.notes
     at = bodies[PATH_AT, body]
     size = bodies[PATH_LENGTH, body]
     if size == NULL:
         return die(state, IS_NULL, 0)
-    named = 0 if size == 1 and load_u8(buf, at) == SLASH else size
+    named = 0 if size == 1 and load_u8(buf, at) == SLASH and not state[NO_ALIAS] else size
     crc = crc32_raw(ONES, buf, at, at + named)
     row = find(arena, nodes, table, crc, buf, at, named)
     if row < 0:
@@ -557,7 +541,7 @@ def set_acl(buf: Bytes, bodies: Int64s, body: int, t: Arrays) -> int:
         if one < 0:
             state[DETAIL] = start
             return NEED_ACL
-    release(slots, lists, nodes[row, N_ACL])
+    release(state, slots, lists, nodes[row, N_ACL])
     nodes[row, N_ACL] = -1 if one < 0 else convert(state, slots, lists, one)
     nodes[row, N_AVERSION] = bodies[VALUE, body]
     changed(state, nodes, row, stat)
@@ -602,15 +586,8 @@ def apply(
     t: Arrays,
 ) -> int:
     """Apply transactions from `state[RECORD]` on, whose headers and bodies were measured; `ends` are those of their payloads."""
-    state, arena, nodes, table, sessions, hashed, notes = (
-        t.state,
-        t.arena,
-        t.nodes,
-        t.table,
-        t.sessions,
-        t.hashed,
-        t.notes,
-    )
+    state, arena, nodes, table, sessions, hashed = t.state, t.arena, t.nodes, t.table, t.sessions, t.hashed
+    notes = t.notes
     while state[RECORD] < len(heads):
         i = state[RECORD]
         zxid = heads[i, ZXID]
@@ -620,7 +597,7 @@ def apply(
         if zxid > state[UPTO]:
             return REACHED
         if i % AHEAD == 0 and len(table) >= LARGE:
-            state[ASKED] ^= ask(crcs, i, min(i + AHEAD, len(crcs)), table, nodes, arena)
+            fetch(crcs, i, table, nodes, arena, state[DIGESTS])
         why = DONE
         if bodies[STATUS, i] != SOUND and not (kind == MULTI and is_multi(buf, ends[i], bodies, i)):
             note(state, notes, UNREAD, 0, 0)
@@ -737,7 +714,7 @@ def delete_owned(session: int, zxid: int, t: Arrays) -> int:
     while sessions[session, Z_HEAD] >= 0:
         row = sessions[session, Z_HEAD]
         sessions[session, Z_HEAD] = nodes[row, N_NEXT]
-        if not nodes[row, N_ALIVE]:
+        if not nodes[row, N_ALIVE] and not nodes[row, N_GHOST]:
             continue
         noted = state[NOTES]
         why = delete(arena, nodes[row, N_PATH], nodes[row, N_PATH_SIZE], zxid, t)

@@ -41,7 +41,7 @@ from logwright.codec.zookeeper.txns import (
     HIGHEST,
     LOWEST,
     NUMBER,
-    NUMBER_OF,
+    NUMBER_FIELD,
     NUMBERS,
     PATH,
     PATHS,
@@ -57,7 +57,7 @@ from logwright.codec.zookeeper.txns import (
 )
 
 _TYPE = PAYLOAD.offset("type")
-_DIGEST_SIZE = TXN_DIGEST.head_size
+DIGEST_SIZE = TXN_DIGEST.head_size
 _TREE_DIGEST = TXN_DIGEST.offset("tree_digest")
 _DATA_OF_TXN = TXN.offset("data")
 _SUB_MIN = TXN.min_size
@@ -252,7 +252,7 @@ def measure_all(
             continue
         if kind == CLOSE_SESSION:
             # The body may be left out, and a digest may follow: see `txns`.
-            alone = end - at == _DIGEST_SIZE and load_i32be(buf, at) == DIGEST_VERSION
+            alone = end - at == DIGEST_SIZE and load_i32be(buf, at) == DIGEST_VERSION
             if alone or measure_body(buf, kind, fields, at, end, out, i) != SOUND:
                 measure_body(buf, kind, 0, at, end, out, i)
             at = out[END, i]
@@ -279,7 +279,7 @@ def measure_all(
             if at < 0:
                 # A server looks into its parts only when it applies them, and has read the digest before.
                 at = behind_parts(buf, out[LIST_AT, i] + 4, end, count)
-                if at >= 0 and end - at >= _DIGEST_SIZE:
+                if at >= 0 and end - at >= DIGEST_SIZE:
                     out[DIGEST, i] = load_i32be(buf, at)
                     out[DIGEST_VALUE, i] = load_i64be(buf, at + _TREE_DIGEST)
                 continue
@@ -294,10 +294,10 @@ def measure_all(
             if status != SOUND:
                 continue
             at = out[END, i]
-        if end - at >= _DIGEST_SIZE:
+        if end - at >= DIGEST_SIZE:
             out[DIGEST, i] = load_i32be(buf, at)
             out[DIGEST_VALUE, i] = load_i64be(buf, at + _TREE_DIGEST)
-            at += _DIGEST_SIZE
+            at += DIGEST_SIZE
         if at < end:
             out[PLAIN, i] = 0
         out[END, i] = at
@@ -331,10 +331,6 @@ def measure_subs(
 _NAMES = contents(
     pa.string(),
     [TYPE_NAMES.get(kind, f"unknown {kind}").encode() for kind in range(LOWEST, HIGHEST + 1)],
-)
-_NUMBER_FIELD = np.array(
-    [NUMBERS.index(NUMBER_OF[kind]) if kind in NUMBER_OF else -1 for kind in range(LOWEST, HIGHEST + 1)],
-    np.int8,
 )
 
 
@@ -427,7 +423,7 @@ class Bodies:
             return pa.nulls(len(self), kind)
         if name in ("path", "path_raw"):
             stored = self._bytes(PATH_AT, PATH_LENGTH)
-            text, wrong = self._text(stored)
+            text, wrong = _text(stored, plain=self._plain)
             if name == "path":
                 return text
             return pa.nulls(len(self), kind) if wrong is None else _where(stored, wrong)
@@ -457,7 +453,7 @@ class Bodies:
     def _numbers(self) -> npt.NDArray[np.int8]:
         """Which of `NUMBERS` the 32-bit number of each body is; -1: it has none."""
         which = np.empty(len(self), np.int8)
-        number_fields(self.found[TYPE], self.found[FIELDS], _NUMBER_FIELD, LOWEST, which)
+        number_fields(self.found[TYPE], self.found[FIELDS], NUMBER_FIELD, LOWEST, which)
         return which
 
     def _bytes(self, at: int, length: int) -> pa.Array:
@@ -467,46 +463,19 @@ class Bodies:
             self.found[length],
         )
 
-    def _text(self, stored: pa.Array) -> tuple[pa.Array, npt.NDArray[np.bool_] | None]:
-        """As `java_strings`; where all comes again, all text is known to be UTF-8."""
-        if self.found[PLAIN].all():
-            return stored.view(pa.string()), None
-        return java_strings(stored)
+    @cached_property
+    def _plain(self) -> bool:
+        return bool(self.found[PLAIN].all())
 
     def acl(self) -> tuple[pa.Array, pa.Array]:
-        """The lists as Java reads their strings, and as they are where these are not UTF-8."""
-        counts = self.found[ACL_COUNT]
-        some = np.maximum(counts, 0)
-        total = int(some.sum())
-        perms = np.empty(total, np.int64)
-        starts, lengths = np.empty(2 * total, np.int64), np.empty(2 * total, np.int64)
-        acl_entries(self.buf, self.found[ACL_AT], some, perms, starts, lengths)
-        stored = [
-            binary(self.buf, np.ascontiguousarray(starts[k::2]), np.ascontiguousarray(lengths[k::2]))
-            for k in range(2)
-        ]
-        texts = [self._text(one) for one in stored]
-        number = numbers(pa.int32(), perms)
-        made = _list(ACL_TYPE, counts, [number, *(text for text, _ in texts)])
-        wrong = np.zeros(total, np.bool_)
-        for _, one in texts:
-            if one is not None:
-                wrong |= one
-        if not wrong.any():
-            return made, pa.nulls(len(self), ACL_RAW_TYPE)
-        raw = _list(ACL_RAW_TYPE, counts, [number, *stored])
-        before = np.concatenate(([0], np.cumsum(wrong)))
-        ends = np.concatenate(([0], np.cumsum(some)))
-        return made, _where(raw, before[ends[1:]] > before[ends[:-1]])
+        """As `acls_of`."""
+        return acls_of(self.buf, self.found[ACL_AT], self.found[ACL_COUNT], plain=self._plain)
 
     def paths(self) -> pa.Array:
         """The paths that a closeSession deletes."""
         has = self.found[FIELDS] & PATHS != 0
         counts = np.where(has, self.found[LIST_COUNT], NULL)
-        some = np.maximum(counts, 0)
-        starts, lengths = np.empty(int(some.sum()), np.int64), np.empty(int(some.sum()), np.int64)
-        string_entries(self.buf, self.found[LIST_AT], some, starts, lengths)
-        return list_of(self._text(binary(self.buf, starts, lengths))[0], counts)
+        return paths_of(self.buf, self.found[LIST_AT], counts, plain=self._plain)
 
     def txns(self, subs: Bodies) -> pa.Array:
         """The transactions of multis, nested; `subs` are all of them."""
@@ -516,6 +485,45 @@ class Bodies:
         counts = np.where(has, self.found[LIST_COUNT], NULL)
         children = [subs.column(one.name, one.type) for one in TXN_TYPE]
         return _list(TXNS_TYPE, counts, children)
+
+
+def _text(stored: pa.Array, *, plain: bool) -> tuple[pa.Array, npt.NDArray[np.bool_] | None]:
+    """As `java_strings`; `plain` text is known to be UTF-8."""
+    return (stored.view(pa.string()), None) if plain else java_strings(stored)
+
+
+def acls_of(buf: Bytes, at: Int64s, counts: Int64s, *, plain: bool) -> tuple[pa.Array, pa.Array]:
+    """The lists that start at `at`, of so many entries (-1 for null): as Java reads their strings, and as they are where these are
+    not UTF-8."""
+    some = np.maximum(counts, 0)
+    total = int(some.sum())
+    perms = np.empty(total, np.int64)
+    starts, lengths = np.empty(2 * total, np.int64), np.empty(2 * total, np.int64)
+    acl_entries(buf, at, some, perms, starts, lengths)
+    stored = [
+        binary(buf, np.ascontiguousarray(starts[k::2]), np.ascontiguousarray(lengths[k::2])) for k in range(2)
+    ]
+    texts = [_text(one, plain=plain) for one in stored]
+    number = numbers(pa.int32(), perms)
+    made = _list(ACL_TYPE, counts, [number, *(text for text, _ in texts)])
+    wrong = np.zeros(total, np.bool_)
+    for _, one in texts:
+        if one is not None:
+            wrong |= one
+    if not wrong.any():
+        return made, constant(ACL_RAW_TYPE, None, len(at))
+    raw = _list(ACL_RAW_TYPE, counts, [number, *stored])
+    before = np.concatenate(([0], np.cumsum(wrong)))
+    ends = np.concatenate(([0], np.cumsum(some)))
+    return made, _where(raw, before[ends[1:]] > before[ends[:-1]])
+
+
+def paths_of(buf: Bytes, at: Int64s, counts: Int64s, *, plain: bool) -> pa.Array:
+    """The lists of paths that start at `at`, of so many (-1 for null), as Java reads them."""
+    some = np.maximum(counts, 0)
+    starts, lengths = np.empty(int(some.sum()), np.int64), np.empty(int(some.sum()), np.int64)
+    string_entries(buf, at, some, starts, lengths)
+    return list_of(_text(binary(buf, starts, lengths), plain=plain)[0], counts)
 
 
 def type_names(types: Int64s) -> pa.Array:

@@ -21,7 +21,8 @@ from logwright.codec.option import Option, Options, parse_choice
 from logwright.codec.sorting import SortedRun, Sorter, chunked, framed, merge, unique
 from logwright.codec.zookeeper import encode, rolling, txnlog
 from logwright.codec.zookeeper.columns import TTLS, kinds_of
-from logwright.codec.zookeeper.edits import SCHEMA, Editor
+from logwright.codec.zookeeper.edit_batches import SCHEMA
+from logwright.codec.zookeeper.edits import Editor
 from logwright.codec.zookeeper.epochs import MOST_MYID
 from logwright.codec.zookeeper.names import (
     ACCEPTED_EPOCH,

@@ -90,6 +90,7 @@ class DataDir(Layout, Combines, Spans, Predicts, Checks, Repairs, Edits):
     title = "ZooKeeper data directory: snapshots of a tree, and logs of its transactions"
     views = VIEWS
     default_view = "tree"
+    printed = names.PRINTED
     options = OPTIONS
     read_options = READ_OPTIONS
     within = VERSION_DIR

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 
 from logwright.codec.fault import UsageError
 from logwright.codec.java import java_string
-from logwright.codec.zookeeper.acl import OPEN, packed
-from logwright.codec.zookeeper.acl_lists import raw_lists
+from logwright.codec.zookeeper import edit_batches
+from logwright.codec.zookeeper.acl import flat
 from logwright.codec.zookeeper.columns import (
     CONTAINER,
     CONTAINERS,
@@ -30,7 +30,8 @@ from logwright.codec.zookeeper.columns import (
     TTL_RESERVED,
     TTLS,
 )
-from logwright.codec.zookeeper.jute import ACL, ACL_RAW_TYPE, ACL_TYPE, jute_string, vector
+from logwright.codec.zookeeper.edit_batches import OPEN_LIST, SCHEMA, TYPES, packed_of, unpacked
+from logwright.codec.zookeeper.jute import jute_string
 from logwright.codec.zookeeper.rows import NAME, ROWS
 from logwright.codec.zookeeper.run import paths_of
 
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
 _CREATES = {"create": PERSISTENT, "create2": PERSISTENT, "createContainer": CONTAINERS, "createTTL": TTLS}
 _DELETES = ("delete", "deleteContainer")
 _SETS = ("setData", "reconfig")
-_TYPES = {PERSISTENT: "create", EPHEMERAL: "create", CONTAINERS: "createContainer", TTLS: "createTTL"}
 _DERIVED = {
     "parent_cversion": tuple(_CREATES),
     "version": (*_SETS, "setACL", "check"),
@@ -49,25 +49,6 @@ _DERIVED = {
     "time_out": ("createSession",),
 }
 """What follows from the tree, where a transaction of these types does not say it."""
-_FIELDS = (
-    *(
-        "zxid",
-        "session_id",
-        "cxid",
-        "type",
-        "path",
-        "data",
-        "acl",
-        "ephemeral",
-        "parent_cversion",
-        "version",
-        "ttl",
-    ),
-    *("time_out", "err", "paths_to_delete", "txns", "time_ms", "acl_raw"),
-)
-SCHEMA = pa.schema([pa.field(name, pa.binary() if name == "path" else ROWS[name].type) for name in _FIELDS])
-"""The columns of the transactions made; paths as they are stored."""
-_LISTS = vector(ACL)
 
 
 @dataclass(slots=True)
@@ -98,21 +79,8 @@ class _State:
         self._data, self.node = data, None
 
 
-@cache
-def _unpacked(stored: bytes) -> tuple[list[dict[str, Any]], list[dict[str, Any]] | None]:
-    """A packed list as text, and as it is stored where the text does not say so, as rows have them."""
-    entries, _ = _LISTS.unpack(stored, 0, len(stored), {})
-    raw = [{"perms": one["perms"], **one["id"]} for one in entries or []]
-    text = [
-        {"perms": one["perms"]}
-        | {name: None if one[name] is None else java_string(one[name]) for name in ("scheme", "id")}
-        for one in raw
-    ]
-    again = packed(raw_lists(pa.array([text], ACL_TYPE), None))[0].as_py()
-    return text, None if again == stored else raw
-
-
-_OPEN: bytes = packed(pa.array([OPEN], ACL_RAW_TYPE))[0].as_py()
+_FEW = 16
+"""So few changes are gone through one by one: that is faster."""
 
 
 def _wrapped(number: int) -> int:
@@ -142,6 +110,13 @@ class Editor:
 
     def nodes(self, rows: pa.RecordBatch, first_row: int, *, data: bool) -> pa.RecordBatch:
         """Transactions that make nodes what rows say (`run.ROWS`); `data`: whether these tell the data, so that it is set."""
+        if rows.num_rows > _FEW and self.zxid is not None:
+            made = edit_batches.of_nodes(
+                self._tree, rows, self.zxid, data=data, time=self._time, timeout=self._timeout
+            )
+            if made is not None:
+                self.zxid += made.num_rows
+                return made
         self._begin()
         self._learn(paths_of(rows.column("key")))
         owners = np.asarray(rows.column("owner"))
@@ -163,7 +138,7 @@ class Editor:
                     {"type": "setData", "path": path, "data": values[i], "time_ms": mtimes[i] or self._time}
                 )
             if lists[i] is not None and lists[i] != self._acl_of(found, path):
-                text, raw = _unpacked(lists[i])
+                text, raw = unpacked(lists[i])
                 self._put({"type": "setACL", "path": path, "acl": text, "acl_raw": raw, "packed": lists[i]})
         return self._batch()
 
@@ -173,15 +148,15 @@ class Editor:
         above = path[: path.rfind(b"/")]
         if path and self._find(above) is None:
             self._create(above, PERSISTENT, 0, b"", None, time)
-        text, raw = _unpacked(acl or _OPEN)
+        text, raw = unpacked(acl or OPEN_LIST)
         row: dict[str, Any] = {
-            "type": _TYPES[kind],
+            "type": TYPES[kind],
             "path": path,
             "data": data,
             "acl": text,
             "acl_raw": raw,
             "time_ms": time,
-            "packed": acl or _OPEN,
+            "packed": acl or OPEN_LIST,
         }
         if kind == EPHEMERAL:
             if owner not in self._sessions and owner not in self._tree.session_timeouts:
@@ -211,6 +186,9 @@ class Editor:
             self._row = first_row
             self._ordered(np.asarray(given.column("zxid")), first_row)
             return given
+        made = self._at_once(given, kept=kept, first_row=first_row)
+        if made is not None:
+            return made
         stored = given.column("path")
         roots = pc.equal(stored, b"/")
         self._learn(pc.if_else(roots, pa.scalar(b"", pa.binary()), stored))
@@ -221,6 +199,27 @@ class Editor:
                 strict=not kept,
             )
         return self._batch()
+
+    def _at_once(self, given: pa.RecordBatch, *, kept: bool, first_row: int) -> pa.RecordBatch | None:
+        """Transactions that nothing is wrong with, and none of which is rare."""
+        if given.num_rows <= _FEW or (not kept and self.zxid is None):
+            return None
+        before = self.zxid
+        try:
+            if kept:
+                self._ordered(np.asarray(given.column("zxid")), first_row)
+        except UsageError:
+            self.zxid = before
+            return None
+        made = edit_batches.of_txns(
+            self._tree, given, before or 0, kept=kept, time=self._time, timeout=self._timeout
+        )
+        if made is None:
+            self.zxid = before
+        elif not kept:
+            assert before is not None
+            self.zxid = before + made.num_rows
+        return made
 
     def _ordered(self, zxids: Any, first_row: int) -> None:
         """Each zxid has to follow the one before. Raises `UsageError`."""
@@ -321,7 +320,7 @@ class Editor:
         if kind == "createTTL" and not 1 <= (row.get("ttl") or 0) <= TTL_MAX:
             raise self._refused(path, f"needs a ttl from 1 to {TTL_MAX} ms")
         if row.get("acl") is None:
-            row["acl"], row["acl_raw"] = _unpacked(_OPEN)
+            row["acl"], row["acl_raw"] = unpacked(OPEN_LIST)
         row.setdefault("parent_cversion", _wrapped(parent.cversion + 1))
         parent.cversion = max(parent.cversion, row["parent_cversion"])
         parent.children += 1
@@ -369,7 +368,7 @@ class Editor:
         if state.acl is None:
             node = self._node(path)
             if node.acl_id not in self._acls:
-                self._acls[node.acl_id] = None if node.acl is None else _packed_of(node.acl)
+                self._acls[node.acl_id] = None if node.acl is None else packed_of(node.acl)
             state.acl = self._acls[node.acl_id]
         return state.acl
 
@@ -391,11 +390,6 @@ def _path(given: Any) -> bytes:
         raise UsageError(f"{NAME}: a transaction without a path")
     stored = given if isinstance(given, bytes) else jute_string(given)
     return b"" if stored == b"/" else stored
-
-
-def _packed_of(acl: list[dict[str, Any]]) -> bytes:
-    out: bytes = packed(raw_lists(pa.array([acl], ACL_TYPE), None))[0].as_py()
-    return out
 
 
 def _typed(rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -425,8 +419,12 @@ def _paths(rows: pa.RecordBatch) -> pa.Array:
     given = rows.column("path")
     if pa.types.is_binary(given.type) or pa.types.is_large_binary(given.type):
         return given.cast(pa.binary())
+    text = given.cast(pa.string())
+    data, ends, _ = flat(text)
+    if int(data[ends[0] : ends[-1]].max(initial=0)) < 0x80:
+        return text.cast(pa.binary())  # as jute has it
     return pa.array(
-        [None if one is None else jute_string(one) for one in given.cast(pa.string()).to_pylist()],
+        [None if one is None else jute_string(one) for one in text.to_pylist()],
         pa.binary(),
     )
 

@@ -16,7 +16,7 @@ from logwright.codec.base import Chunk
 from logwright.codec.compress import compress_pieces
 from logwright.codec.describe import I32BE
 from logwright.codec.fault import UsageError
-from logwright.codec.option import Option, Options, parse_bool, parse_choice
+from logwright.codec.option import Option, Options, parse_bool, parse_choice, parse_hexadecimal
 from logwright.codec.zookeeper.acl import packed, table_bytes
 from logwright.codec.zookeeper.acl_lists import AclLists
 from logwright.codec.zookeeper.adler import adler32_of
@@ -56,6 +56,7 @@ ZXID = Option(
     "zxid",
     None,
     "The last transaction in the tree; the one in the file's name, or the highest in the rows, where it is not given",
+    parse_hexadecimal,
     low=0,
     high=(1 << 63) - 1,
 )

@@ -97,6 +97,20 @@ class Looking(Store):
         columns = {**STATS, "num_children": at.N_CHILDREN}
         return {name: self._nodes[rows, column] for name, column in columns.items()}
 
+    def contents(self, rows: Int64s) -> tuple[pa.Array, Int64s, list[list[dict[str, Any]] | None]]:
+        """The data of nodes, which of the ACLs that follow each has, and these (None: the table has it not)."""
+        self._quotas.write(self)
+        starts, sizes, slots = (
+            np.ascontiguousarray(self._nodes[rows, one]) for one in (at.N_DATA, at.N_DATA_SIZE, at.N_ACL)
+        )
+        own, which = np.unique(slots, return_inverse=True)
+        found = [self._acls.content(slot) if slot >= 0 else None for slot in own.tolist()]
+        lists: list[list[dict[str, Any]] | None] = [
+            [dict(each) for each in OPEN] if slot < 0 else None if one is None else entries(one)
+            for slot, one in zip(own.tolist(), found, strict=True)
+        ]
+        return binary(self._arena, starts, sizes), which.astype(np.int64), lists
+
     def get(self, path: bytes) -> Node | None:
         row = self._row(path)
         if row < 0:

@@ -76,6 +76,10 @@ def zxid_text(zxid: int) -> str:
     return f"0x{_hex(zxid)}"
 
 
+PRINTED = {"zxid": zxid_text, "session": zxid_text}
+"""`Codec.printed`."""
+
+
 def epoch_of(zxid: int) -> int:
     """The epoch of the leader that made the transaction (`ZxidUtils.getEpochFromZxid`)."""
     return zxid >> 32

@@ -5,7 +5,7 @@ Source: `SerializeUtils.serializeTxn`, `FileTxnLog.append` of ZooKeeper, and its
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
@@ -17,14 +17,16 @@ from logwright.codec.kernel import kernel
 from logwright.codec.zookeeper.adler import adler32
 from logwright.codec.zookeeper.jute import NULL, Int64s, put_bytes, stored_strings
 from logwright.codec.zookeeper.records import BODY, ZXID_AT
-from logwright.codec.zookeeper.txn_columns import TxnColumns, ends_of, list_ends, validity
+from logwright.codec.zookeeper.txn_columns import Strings, TxnColumns, ends_of, list_ends, validity
 from logwright.codec.zookeeper.txns import (
     ACLS,
     DATA,
     EOR,
     EPHEMERAL,
     LENGTH,
+    LOWEST,
     NUMBER,
+    NUMBER_FIELD,
     NUMBER_OF,
     NUMBERS,
     PATH,
@@ -160,31 +162,6 @@ def put_records(
 # What they take
 
 
-@dataclass(slots=True)
-class Strings:
-    """Value `i` is `data[ends[i] : ends[i + 1]]`, or null."""
-
-    data: Bytes
-    ends: Int32s
-    valid: Bytes
-
-    @classmethod
-    def of(cls, array: pa.Array) -> Strings:
-        """Of a binary array."""
-        count = len(array)
-        _, offsets, data = array.buffers()
-        if not count or offsets is None:
-            return cls(np.empty(0, np.uint8), np.zeros(count + 1, np.int32), np.zeros(count, np.uint8))
-        ends = np.frombuffer(offsets, np.int32, array.offset + count + 1)[array.offset :]
-        given = np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
-        return cls(given, ends, validity(array))
-
-    @property
-    def sizes(self) -> Int64s:
-        """Bytes that each takes with its length."""
-        return np.diff(self.ends).astype(np.int64) * self.valid + 4
-
-
 class Bodies:
     """Bodies of rows, measured: `put` writes them. `fields` says which there are; multis have none here."""
 
@@ -197,14 +174,16 @@ class Bodies:
         self.acl_valid = validity(lists)
         self.perms = np.asarray(entries.field(0).cast(pa.int64()).fill_null(0), np.int64)
         self.scheme, self.id = (Strings.of(entries.field(k)) for k in (1, 2))
-        self.flags = np.asarray(columns.get("ephemeral", pa.bool_()).fill_null(False)).astype(np.int64)
-        self.values = np.zeros(columns.count, np.int64)
-        for name in NUMBERS:
+        flags = columns.get("ephemeral", pa.bool_())
+        self.flags = self.values = np.zeros(columns.count, np.int64)
+        if flags.null_count < len(flags):
+            self.flags = np.asarray(flags.fill_null(False)).astype(np.int64)
+        named = {NUMBER_OF[kind] for kind in columns.seen if kind in NUMBER_OF}
+        for name in named:
             # Of a create without it: as it was up to 3.3.
-            default = -1 if name == "parent_cversion" else 0
-            mine = np.isin(kinds, [kind for kind, number in NUMBER_OF.items() if number == name])
-            if mine.any():
-                self.values = np.where(mine, columns.number(name, default), self.values)
+            values = columns.number(name, -1 if name == "parent_cversion" else 0)
+            mine = len(named) == 1 or NUMBER_FIELD[kinds - LOWEST] == NUMBERS.index(name)
+            self.values = values if mine is True else np.where(mine, values, self.values)
         self.ttls = columns.number("ttl", 0)
         paths = columns.get("paths_to_delete", pa.list_(pa.string()))
         self.list_ends, strings = list_ends(paths)
@@ -214,18 +193,28 @@ class Bodies:
     @property
     def sizes(self) -> Int64s:
         fields = self.fields
-        acl = _sums(4 + self.scheme.sizes + self.id.sizes, self.acl_ends) * self.acl_valid + 4
-        paths = _sums(self.paths.sizes, self.list_ends) * self.list_valid + 4
-        out: Int64s = (
-            (fields & PATH != 0) * self.path.sizes
-            + (fields & DATA != 0) * self.data.sizes
-            + (fields & ACLS != 0) * acl
-            + (fields & EPHEMERAL != 0) * 1
-            + (fields & NUMBER != 0) * 4
-            + (fields & TTL != 0) * 8
-            + (fields & PATHS != 0) * paths
-        )
+        out: Int64s = np.zeros(len(fields), np.int64)
+        if not len(fields):
+            return out
+        some, common = int(np.bitwise_or.reduce(fields)), int(np.bitwise_and.reduce(fields))
+        for bit, size in self._parts:
+            if some & bit:
+                each = size()
+                out += each if common & bit else (fields & bit != 0) * each
         return out
+
+    @property
+    def _parts(self) -> tuple[tuple[int, Callable[[], Int64s | int]], ...]:
+        """By field the bytes that it takes in each body."""
+        return (
+            (PATH, lambda: self.path.sizes),
+            (DATA, lambda: self.data.sizes),
+            (ACLS, lambda: _sums(4 + self.scheme.sizes + self.id.sizes, self.acl_ends) * self.acl_valid + 4),
+            (EPHEMERAL, lambda: 1),
+            (NUMBER, lambda: 4),
+            (TTL, lambda: 8),
+            (PATHS, lambda: _sums(self.paths.sizes, self.list_ends) * self.list_valid + 4),
+        )
 
     def put(self, fields: Int64s, at: Int64s, out: Bytes) -> None:
         """Write these fields of each body at its place."""

@@ -39,6 +39,9 @@ class Quotas:
     def found(self, tree: Store) -> str | None:
         """Set up the quotas of a tree that was loaded. Returns what a server dies of."""
         s = tree._s
+        root = tree._row(QUOTA)
+        if root < 0 or not tree._nodes[root, at.N_CHILDREN]:
+            return None
         rows = np.empty(int(s[at.LIVE]), np.int64)
         prefix = np.frombuffer(QUOTA + b"/", np.uint8)
         rows = rows[: at.below(tree._nodes, int(s[at.ROWS]), tree._arena, prefix, rows)]

@@ -242,7 +242,9 @@ class Tree(Loading, Looking):
                 continue
             row = int(self._sessions[session, at.Z_HEAD])
             while row >= 0:
-                if self._nodes[row, at.N_ALIVE]:
+                if self._nodes[row, at.N_ALIVE] or (
+                    self._nodes[row, at.N_GHOST] and self._row(self._path(row)) >= 0
+                ):
                     gone.append(self._path(row))
                 row = int(self._nodes[row, at.N_NEXT])
             while True:

@@ -41,9 +41,9 @@ STOPS = "the server stops reading the file here, without an error, and goes on w
 ROWS = Table(
     "rows",
     (
-        Column("zxid", pa.int64(), "number of the transaction: epoch << 32 | counter", nullable=False, prunes=True),
+        Column("zxid", pa.int64(), "number of the transaction: epoch << 32 | counter", nullable=False, prunes=True, hexadecimal=True),
         Column("time", TIMESTAMP, "when it was made; null where it is -1", prunes=True),
-        Column("session_id", pa.int64(), "of the client (clientId); 0 where the server did it on its own"),
+        Column("session_id", pa.int64(), "of the client (clientId); 0 where the server did it on its own", hexadecimal=True),
         Column("cxid", pa.int32(), "number of the request within the session"),
         Column("type", pa.string(), "create, delete, setData, multi, error, ...", nullable=False),
         Column("path", pa.string(), "of the node, as Java reads it"),

@@ -27,7 +27,7 @@ from logwright.codec.zookeeper import again, encode
 from logwright.codec.zookeeper.acl import ACLS
 from logwright.codec.zookeeper.expand import MAGICS, Expanded, expand
 from logwright.codec.zookeeper.explain import packed_of, snapshot_of
-from logwright.codec.zookeeper.names import SNAPSHOT, parse
+from logwright.codec.zookeeper.names import PRINTED, SNAPSHOT, parse
 from logwright.codec.zookeeper.node import NODE, NODE_MIN, seek
 from logwright.codec.zookeeper.sections import (
     DIGEST,
@@ -83,6 +83,7 @@ class ZooKeeperSnapshot(Codec, Prepares, Mends):
 
     name = NAME
     title = "ZooKeeper snapshot: the tree, its sessions and ACLs"
+    printed = PRINTED
     structures = (NODE, HEADER, SESSIONS, ACLS, ENDING, DIGEST, LAST_PROCESSED)
     described = (PLAIN, *structures)
     tables: Mapping[str, Table] = {

@@ -28,7 +28,7 @@ ROWS = Table(
 SESSION_ROWS = Table(
     "sessions",
     (
-        Column("session_id", pa.int64(), "id of an open session", nullable=False),
+        Column("session_id", pa.int64(), "id of an open session", nullable=False, hexadecimal=True),
         Column("timeout", pa.int32(), "milliseconds", nullable=False),
     ),
     "One row a session.",
@@ -81,7 +81,12 @@ ACLS_TYPE = pa.list_(pa.struct([pa.field("acl_id", pa.int64()), pa.field("acl", 
 FILE = Table(
     "file",
     (
-        Column("zxid", pa.int64(), "from the name: the last transaction when the snapshot was begun"),
+        Column(
+            "zxid",
+            pa.int64(),
+            "from the name: the last transaction when the snapshot was begun",
+            hexadecimal=True,
+        ),
         Column("size", pa.int64(), "bytes of the file", nullable=False),
         Column("frames", pa.int64(), "good frames", nullable=False),
         Column("compression", pa.string(), "none, gzip or snappy", nullable=False),
@@ -90,11 +95,14 @@ FILE = Table(
         Column("sessions", SESSIONS_TYPE, "the open sessions; null where they can't be read"),
         Column("acls", ACLS_TYPE, "the ACL table, as it is stored"),
         Column(
-            "digest_zxid", pa.int64(), "zxid of the digest; null where the file has none, as the next two"
+            "digest_zxid",
+            pa.int64(),
+            "zxid of the digest; null where the file has none, as the next two",
+            hexadecimal=True,
         ),
         Column("digest_version", pa.int32(), "2"),
         Column("digest", pa.int64(), "digest of the tree after that zxid"),
-        Column("last_processed_zxid", pa.int64(), "null where the file has none"),
+        Column("last_processed_zxid", pa.int64(), "null where the file has none", hexadecimal=True),
         Column("trailing", pa.binary(), "what no frame covers at the end", nullable=False),
         Column("trailing_zeros", pa.int64(), "zero bytes after that", nullable=False),
     ),

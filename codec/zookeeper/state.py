@@ -11,12 +11,13 @@ Source: `DataTree`, `DataNode`, `NodeHashMapImpl`, `ReferenceCountedACLCache`, `
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
 from logwright.codec.base import Bytes
-from logwright.codec.intrinsics import copy, load_i32be, load_i64be, load_u8, store_32be, store_64be
+from logwright.codec.intrinsics import copy, load_i32be, load_i64be, load_u8, prefetch, store_32be, store_64be
 from logwright.codec.kernel import kernel
 from logwright.codec.zookeeper.columns import CONTAINER, TTL_MASK, TTL_RESERVED
 from logwright.codec.zookeeper.digest import counts, crc32_raw
@@ -24,27 +25,32 @@ from logwright.codec.zookeeper.jute import NULL, STAT_PERSISTED, Int64s
 from logwright.codec.zookeeper.node import LENGTH, OPEN_ACL, SLASH, STAT, Int32s
 
 (
-    N_PATH, N_PATH_SIZE, N_DATA, N_DATA_SIZE, N_ROOM, N_ACL, N_CZXID, N_MZXID, N_CTIME, N_MTIME, N_VERSION, N_CVERSION, N_AVERSION,
-    N_OWNER, N_PZXID, N_PARENT, N_CHILDREN, N_BEGUN, N_DIGEST, N_NEXT, N_ALIVE,
-) = range(21)  # fmt: skip
-"""Of a node: where its path and data lie, their sizes (-1 for null data), the room that data has there; the slot of its ACL; its stat; the
-row of its parent (-1: none); how many children it has; the CRC-32 register after path and data; its digest (-1: does not count); the next
-node of its owner; 1 while it is there."""
-NODE_FIELDS = 21
+    N_PATH, N_PATH_SIZE, N_DATA, N_DATA_SIZE, N_ROOM, N_MZXID, N_MTIME, N_VERSION,
+    N_CZXID, N_PZXID, N_CTIME, N_CVERSION, N_AVERSION, N_OWNER, N_BEGUN, N_DIGEST,
+    N_ACL, N_PARENT, N_CHILDREN, N_NEXT, N_ALIVE, N_GHOST,
+) = range(22)  # fmt: skip
+"""Of a node: where its path and data lie, their sizes (-1 for null data), the room that data has there; its stat; the CRC-32 register after
+path and data; its digest (-1: does not count); the slot of its ACL; the row of its parent (-1: none); how many children it has; the next
+node of its owner; 1 while it is there; 1 for one that is no more but its path is still among those of its owner. In the order of the lines
+of the processor's caches: setData, most of what most logs have, needs the first one, and with digests the second."""
+NODE_FIELDS = 24
+LINE = 8
+"""Numbers of a cache line. A row is three."""
 
 (
     USED, GARBAGE, ROWS, LIVE, FILLED, TOTAL, LAST, UPTO, RECORD, SUB, POSITION, SESSIONS, SLOTS, ACL_INDEX, DETAIL, DIGESTS, EXTENDED,
-    NAMED_PATHS, LOOKUPS, QUOTAS, PENDING, NOTES, EVENT, EVENT_ROW, CODE, COUNTED, UNAPPLIED, ORPHAN, STRANGER, ASKED, BY_PATH,
-    MONOTONIC,
-) = range(32)  # fmt: skip
-"""Of the tree: bytes of the arena that are used, and those of them for nothing; rows; nodes; entries of the table, deleted ones too; the sum
-of digests; the last zxid; the zxid to stop after; the record, the part of it and the byte to go on at (0: at its start); sessions; ACL slots,
-the number given last, and where the list is that is not known, or the number that a server dies of; whether digests are kept, what owners
-are, the paths in closeSession deleted, ACLs looked up; quotas, and whether their sums wait to be written; notes kept; what happened to a
-quota node, and to which; what a server dies of; all notes; transactions that could not be read; the first node that was loaded whose parent
-is not there, and the first with an owner that can't be (-1: none); nothing of use (`ask`); whether a node is there if its path is, or if its
-parent has it, and whether what a transaction says of the parent is left where it is less."""
-STATE_FIELDS = 32
+    NAMED_PATHS, LOOKUPS, QUOTAS, PENDING, NOTES, EVENT, EVENT_ROW, CODE, COUNTED, UNAPPLIED, ORPHAN, STRANGER, ANY_GONE, BY_PATH,
+    MONOTONIC, NO_ALIAS, GHOSTS,
+) = range(34)  # fmt: skip
+"""Of the tree: bytes of the arena that are used, and those of them for nothing; rows; nodes; entries of the table, deleted ones too; the
+sum of digests; the last zxid; the zxid to stop after; the record, the part of it and the byte to go on at (0: at its start); sessions; ACL
+slots, the number given last, and where the list is that is not known, or the number that a server dies of; whether digests are kept, what
+owners are, the paths in closeSession deleted, ACLs looked up; quotas, and whether their sums wait to be written; notes kept; what happened
+to a quota node, and to which; what a server dies of; all notes; transactions that could not be read; the first node that was loaded whose
+parent is not there, and the first with an owner that can't be (-1: none); whether an ACL slot is of none any more; whether a node is there
+if its path is, or if its parent has it, and whether what a transaction says of the parent is left where it is less; whether "/" is no name
+of the root any more; whether there are ghosts."""
+STATE_FIELDS = 34
 
 A_ID, A_REFS, A_GONE, A_LIST = range(4)
 """Of an ACL slot: its number, users, whether the table has it no more, and the list that it is."""
@@ -91,8 +97,9 @@ _PZXID = STAT_PERSISTED.offset("pzxid")
 STAT_SIZE = STAT
 
 
-AHEAD = 32
-"""So many nodes are asked for at a time: one after the other each would be waited for."""
+AHEAD = 4
+"""So many nodes are fetched at a time, some times before they are needed: one after the other each would be waited for, and of more at
+a time the processor can't keep account."""
 LARGE = 1 << 16
 """Smaller tables are in the processor's caches anyway."""
 
@@ -198,6 +205,12 @@ def rehash(table: Int64s, old: Int64s) -> int:
     return n
 
 
+@kernel("i8, i8")
+def crowded(entries: int, size: int) -> int:
+    """Whether a hash table of that size has no room for so many entries."""
+    return 1 if 8 * entries > 5 * size else 0
+
+
 @kernel("const u1[], i8, i8")
 def last_slash(buf: Bytes, at: int, size: int) -> int:
     """Where the last slash of a path is in it; -1 where there is none."""
@@ -205,6 +218,17 @@ def last_slash(buf: Bytes, at: int, size: int) -> int:
     while i >= 0 and load_u8(buf, at + i) != SLASH:
         i -= 1
     return i
+
+
+@kernel("const u1[], i8, i8")
+def java_length(buf: Bytes, at: int, size: int) -> int:
+    """`String.length` of UTF-8: in units of 16 bits."""
+    count = 0
+    for i in range(size):
+        byte = load_u8(buf, at + i)
+        if byte & 0xC0 != 0x80:
+            count += 2 if byte >= 0xF0 else 1
+    return count
 
 
 @kernel("const u1[], i8, i8, const u1[]")
@@ -280,14 +304,15 @@ def use(slots: Int64s, slot: int) -> None:
         slots[slot, A_REFS] += 1
 
 
-@kernel("i8[,], i8[], i8")
-def release(slots: Int64s, lists: Int64s, slot: int) -> None:
+@kernel("i8[], i8[,], i8[], i8")
+def release(state: Int64s, slots: Int64s, lists: Int64s, slot: int) -> None:
     """`removeUsage`: a list that nobody uses is forgotten, and gets another number when it comes again."""
     if slot < 0 or slots[slot, A_GONE]:
         return
     slots[slot, A_REFS] -= 1
     if slots[slot, A_REFS] <= 0:
         slots[slot, A_GONE] = 1
+        state[ANY_GONE] = 1
         lists[slots[slot, A_LIST]] = -1
 
 
@@ -311,8 +336,10 @@ def convert(state: Int64s, slots: Int64s, lists: Int64s, one: int) -> int:
 @kernel("const i8[], const i8[,], const i8[,], i8")
 def no_acl(state: Int64s, nodes: Int64s, slots: Int64s, row: int) -> int:
     """The number of a node's ACL where asking for it is an exception (`convertLong`), else `OPEN_ACL`."""
+    if not (state[LOOKUPS] and state[ANY_GONE]):
+        return OPEN_ACL
     slot = nodes[row, N_ACL]
-    return int(slots[slot, A_ID]) if slot >= 0 and slots[slot, A_GONE] and state[LOOKUPS] else OPEN_ACL
+    return int(slots[slot, A_ID]) if slot >= 0 and slots[slot, A_GONE] else OPEN_ACL
 
 
 # Sessions
@@ -425,8 +452,8 @@ def load(
         if state[SESSIONS] >= len(sessions):
             return i
         if i % AHEAD == 0 and len(table) >= LARGE:
-            for k in range(i, min(i + AHEAD, len(crcs))):
-                state[ASKED] ^= table[crcs[k] & (len(table) - 1)]
+            for k in range(min(i + AHEAD, len(crcs)), min(i + 2 * AHEAD, len(crcs))):
+                prefetch(table, crcs[k] & (len(table) - 1))
         start = starts[i] + LENGTH
         size = paths[i]
         row = state[ROWS]
@@ -470,6 +497,7 @@ def load(
         nodes[row, N_CHILDREN] = 0
         nodes[row, N_NEXT] = -1
         nodes[row, N_ALIVE] = 1
+        nodes[row, N_GHOST] = 0
         nodes[row, N_BEGUN] = crc
         nodes[row, N_DIGEST] = -1
         state[ROWS] += 1
@@ -477,8 +505,7 @@ def load(
         use(slots, acls[i])
         if before >= 0:
             # The last one counts. The other had its name among its parent's children already.
-            leave(table, crc, before, row)
-            bury(state, nodes, before)
+            supplant(state, nodes, table, crc, before, row)
             if nodes[before, N_PARENT] == parent and parent >= 0:
                 nodes[parent, N_CHILDREN] -= 1
         else:
@@ -497,6 +524,39 @@ def load(
         own(state, nodes, sessions, hashed, row)
         previous = row
     return len(starts)
+
+
+@kernel("i8[], i8[,], i8[], i8, i8, i8")
+def supplant(state: Int64s, nodes: Int64s, table: Int64s, crc: int, before: int, row: int) -> None:
+    """Put a node in the place of one that nobody deleted: its path stays among those of its owner, to be deleted with the session."""
+    leave(table, crc, before, row)
+    bury(state, nodes, before)
+    owner = nodes[before, N_OWNER]
+    if owner != nodes[row, N_OWNER] and owner_kind(owner, state[EXTENDED]) == NORMAL:
+        nodes[before, N_GHOST] = 1
+        nodes[before, N_DATA_SIZE] = NULL
+        nodes[before, N_ROOM] = 0
+        state[GARBAGE] -= nodes[before, N_PATH_SIZE]
+        state[GHOSTS] = 1
+
+
+@kernel("i8[], const u1[], i8[,], const i8[,], const i8[], i8")
+def lay(state: Int64s, arena: Bytes, nodes: Int64s, sessions: Int64s, hashed: Int64s, row: int) -> None:
+    """A node is deleted: its path is not among those of its owner any more, however it came there."""
+    if not state[GHOSTS] or owner_kind(nodes[row, N_OWNER], state[EXTENDED]) != NORMAL:
+        return
+    session = session_row(sessions, hashed, nodes[row, N_OWNER])
+    one = sessions[session, Z_HEAD] if session >= 0 else -1
+    while one >= 0:
+        size = nodes[one, N_PATH_SIZE]
+        if (
+            nodes[one, N_GHOST]
+            and size == nodes[row, N_PATH_SIZE]
+            and same(arena, nodes[one, N_PATH], arena, nodes[row, N_PATH], size)
+        ):
+            nodes[one, N_GHOST] = 0
+            state[GARBAGE] += size
+        one = nodes[one, N_NEXT]
 
 
 @kernel("i8[], i8[,], i8")
@@ -611,7 +671,7 @@ def compact(nodes: Int64s, rows: int, arena: Bytes, out: Bytes) -> int:
     """Copy the paths and data of all nodes that are there one after the other, without what is for nothing between them; returns the end."""
     at = 0
     for row in range(rows):
-        if not nodes[row, N_ALIVE]:
+        if not nodes[row, N_ALIVE] and not nodes[row, N_GHOST]:
             nodes[row, N_PATH_SIZE] = 0
             nodes[row, N_ROOM] = 0
             continue
@@ -630,6 +690,15 @@ def grown(array: Any, used: int, size: int) -> Any:
     """An array with room for so many rows: itself, or a larger one with those that are used."""
     if size <= len(array):
         return array
-    out = np.empty((max(size, 2 * used), *array.shape[1:]), array.dtype)
+    shape = (max(size, 2 * used), *array.shape[1:])
+    out = room(shape) if array.dtype == np.int64 else np.empty(shape, array.dtype)
     out[:used] = array[:used]
     return out
+
+
+def room(shape: tuple[int, ...]) -> Int64s:
+    """An array that begins with a line of the processor's caches, so that rows of whole lines do."""
+    size = math.prod(shape)
+    out = np.empty(size + LINE, np.int64)
+    first = -out.ctypes.data // out.itemsize % LINE
+    return out[first : first + size].reshape(shape)

@@ -178,7 +178,7 @@ class Store:
         """Move the nodes that are there together, in their order."""
         s = self._s
         rows = int(s[at.ROWS])
-        alive = self._nodes[:rows, at.N_ALIVE] == 1
+        alive = (self._nodes[:rows, at.N_ALIVE] == 1) | (self._nodes[:rows, at.N_GHOST] == 1)
         place = np.where(alive, np.cumsum(alive) - 1, -1)
         kept = self._nodes[:rows][alive]
         # The last one stands for a parent that there is none of.
@@ -209,8 +209,8 @@ class Store:
 
     def _room_for_entries(self, more: int) -> None:
         s = self._s
-        if 2 * (int(s[at.FILLED]) + more) > len(self._table):
-            table = np.zeros(1 << (4 * (int(s[at.LIVE]) + more)).bit_length(), np.int64)
+        if at.crowded(int(s[at.FILLED]) + more, len(self._table)):
+            table = np.zeros(1 << (9 * (int(s[at.LIVE]) + more) // 4).bit_length(), np.int64)
             s[at.FILLED] = at.rehash(table, self._table)
             self._table = table
 

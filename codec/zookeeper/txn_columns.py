@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,9 @@ import pyarrow as pa
 
 from logwright.codec.base import Bytes
 from logwright.codec.fault import UsageError
+from logwright.codec.intrinsics import load_u8
 from logwright.codec.java import java_string
+from logwright.codec.kernel import kernel
 from logwright.codec.zookeeper.jute import ACL_RAW_TYPE, ACL_TYPE, Int64s, stored_strings
 from logwright.codec.zookeeper.rows import NAME, ROWS
 from logwright.codec.zookeeper.txns import (
@@ -26,6 +29,80 @@ Int32s = npt.NDArray[np.int32]
 
 _KINDS = {name: kind for kind, name in TYPE_NAMES.items()}
 _UNKNOWN = LOWEST - 1
+_NAMES = (
+    np.frombuffer("".join(_KINDS).encode(), np.uint8),
+    np.cumsum([0, *map(len, _KINDS)], dtype=np.int32),
+    np.array(list(_KINDS.values()), np.int64),
+)
+"""The names of types one after the other, where they end, and the types."""
+_TYPES = {one.name: one.type for one in ROWS.columns}
+
+
+@kernel("const u1[], const i4[], const u1[], const u1[], const i4[], const i8[], i8, i8[]")
+def find_kinds(
+    data: Bytes,
+    ends: Int32s,
+    valid: Bytes,
+    names: Bytes,
+    name_ends: Int32s,
+    known: Int64s,
+    unknown: int,
+    out: Int64s,
+) -> int:
+    """The types that have the names `data[ends[i] : ends[i + 1]]`; `unknown` for others. Returns which of `known` there are, as bits,
+    and in the bit behind these whether there are others."""
+    last = 0
+    seen = 0
+    for i in range(len(out)):
+        out[i] = unknown
+        if not valid[i]:
+            seen |= 1 << len(known)
+            continue
+        start = ends[i]
+        length = ends[i + 1] - start
+        # Mostly it is that of the row before.
+        for k in range(len(known)):
+            one = (last + k) % len(known)
+            if name_ends[one + 1] - name_ends[one] == length:
+                same = 0
+                while same < length and load_u8(data, start + same) == load_u8(names, name_ends[one] + same):
+                    same += 1
+                if same == length:
+                    out[i] = known[one]
+                    last = one
+                    break
+        seen |= 1 << (last if out[i] != unknown else len(known))
+    return seen
+
+
+@dataclass(slots=True)
+class Strings:
+    """Value `i` is `data[ends[i] : ends[i + 1]]`, or null."""
+
+    data: Bytes
+    ends: Int32s
+    valid: Bytes
+
+    @classmethod
+    def of(cls, array: pa.Array) -> Strings:
+        """Of a binary or string array."""
+        count = len(array)
+        _, offsets, data = array.buffers()
+        if not count or offsets is None:
+            return cls(np.empty(0, np.uint8), np.zeros(count + 1, np.int32), np.zeros(count, np.uint8))
+        ends = np.frombuffer(offsets, np.int32, array.offset + count + 1)[array.offset :]
+        given = np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
+        return cls(given, ends, validity(array))
+
+    @property
+    def sizes(self) -> Int64s:
+        """Bytes that each takes with its length."""
+        sizes = np.diff(self.ends).astype(np.int64)
+        # What is null may take bytes of the column.
+        if not self.valid.all():
+            sizes *= self.valid
+        sizes += 4
+        return sizes
 
 
 class TxnColumns:
@@ -33,6 +110,8 @@ class TxnColumns:
 
     def __init__(self, rows: pa.RecordBatch, first: int) -> None:
         self.rows, self.count, self.first = rows, rows.num_rows, first
+        self.seen: tuple[int, ...] = ()
+        """The types that there are, after `kinds`."""
 
     def has(self, name: str) -> bool:
         return name in self.rows.schema.names
@@ -41,6 +120,8 @@ class TxnColumns:
         if not self.has(name):
             return pa.nulls(self.count, kind)
         array = self.rows.column(self.rows.schema.get_field_index(name))
+        if array.type == kind:
+            return array
         try:
             return array.cast(kind)
         except (pa.ArrowException, ValueError) as error:
@@ -54,16 +135,22 @@ class TxnColumns:
         return stored_strings(self.get(name, pa.string()))
 
     def number(self, name: str, default: int) -> Int64s:
-        kind = ROWS[name].type if name in ROWS.names(detail=True) else pa.int64()
-        return np.asarray(self.get(name, kind).cast(pa.int64()).fill_null(default), np.int64)
+        return integers(self.get(name, _TYPES.get(name, pa.int64())), default)
 
     def kinds(self, in_multi: npt.NDArray[np.bool_]) -> Int64s:
         """The types of rows as numbers. Raises `UsageError` for one that is not written so, or not there."""
         if not self.has("type"):
             raise UsageError(f"{NAME} needs a column 'type'", advice=f"It is one of: {', '.join(_KINDS)}")
-        encoded = self.get("type", pa.string()).dictionary_encode()
-        known = np.array([_KINDS.get(name, _UNKNOWN) for name in encoded.dictionary.to_pylist()] + [_UNKNOWN])
-        kinds: Int64s = known[np.asarray(encoded.indices.fill_null(len(known) - 1), np.int64)]
+        given = Strings.of(self.get("type", pa.string()))
+        kinds = np.empty(self.count, np.int64)
+        seen = find_kinds(given.data, given.ends, given.valid, *_NAMES, _UNKNOWN, kinds)
+        self.seen = tuple(kind for i, kind in enumerate(_KINDS.values()) if seen >> i & 1)
+        if (
+            not seen >> len(_KINDS)
+            and not in_multi.any()
+            and all(RECIPES[kind - LOWEST] for kind in self.seen)
+        ):
+            return kinds
         place = np.maximum(kinds, LOWEST) - LOWEST
         bad = (kinds == _UNKNOWN) | (np.where(in_multi, SUB_RECIPE_ARRAY[place], RECIPE_ARRAY[place]) == 0)
         if bad.any():
@@ -94,6 +181,8 @@ class TxnColumns:
         if not self.has("acl"):
             return pa.nulls(self.count, ACL_RAW_TYPE)
         given = self.rows.column(self.rows.schema.get_field_index("acl"))
+        if given.type == ACL_TYPE and given.null_count == len(given):
+            return pa.nulls(self.count, ACL_RAW_TYPE)
         try:
             lists = given.cast(ACL_TYPE)
         except (pa.ArrowException, ValueError) as error:
@@ -128,11 +217,26 @@ def validity(array: pa.Array) -> Bytes:
     """1 where there is a value."""
     if not array.null_count:
         return np.ones(len(array), np.uint8)
+    if array.null_count == len(array):
+        return np.zeros(len(array), np.uint8)
     return np.asarray(array.is_valid()).astype(np.uint8)
+
+
+def integers(array: pa.Array, default: int) -> Int64s:
+    """Integers, or times, with another for null."""
+    if array.null_count == len(array):
+        return np.full(len(array), default, np.int64)
+    if not pa.types.is_integer(array.type):
+        array = array.cast(pa.int64())
+    if array.null_count:
+        array = array.fill_null(default)
+    return np.asarray(array).astype(np.int64, copy=False)
 
 
 def list_ends(array: pa.Array) -> tuple[Int32s, pa.Array]:
     """Where lists end in their values, which are those of lists that are not null, one after the other."""
+    if array.null_count == len(array):
+        return np.zeros(len(array) + 1, np.int32), pa.nulls(0, array.type.value_type)
     lengths = np.asarray(array.value_lengths().fill_null(0), np.int64)
     return ends_of(lengths).astype(np.int32), array.flatten()
 

@@ -34,6 +34,8 @@ from logwright.codec.zookeeper.bodies import (
 )
 from logwright.codec.zookeeper.explain import log_of
 from logwright.codec.zookeeper.jute import MAX_BUFFER, Int64s, slices
+from logwright.codec.zookeeper.names import PRINTED
+from logwright.codec.zookeeper.portion import rows_at_once
 from logwright.codec.zookeeper.records import (
     BODY,
     FILE_HEADER_FRAME,
@@ -71,9 +73,9 @@ FRAMES = Table(
         Column("size", pa.int32(), "bytes of the record, with checksum, length and mark"),
         Column("kind", pa.string(), "header (of the file) or transaction"),
         Column("checksum", pa.int64(), "Adler-32 of the payload, as it is stored"),
-        Column("zxid", pa.int64(), "of the transaction", prunes=True),
+        Column("zxid", pa.int64(), "of the transaction", prunes=True, hexadecimal=True),
         Column("time", pa.int64(), "milliseconds"),
-        Column("session_id", pa.int64(), "of the client"),
+        Column("session_id", pa.int64(), "of the client", hexadecimal=True),
         Column("cxid", pa.int32(), "number of the request"),
         Column("type", pa.string(), "create, delete, ..."),
         Column("digest_version", pa.int32(), "of the tree's digest; null without one", detail=True),
@@ -91,7 +93,7 @@ FRAMES = Table(
 RECORDS = Table(
     "records",
     (
-        Column("zxid", pa.int64(), "of the transaction", nullable=False, prunes=True),
+        Column("zxid", pa.int64(), "of the transaction", nullable=False, prunes=True, hexadecimal=True),
         Column("record", pa.binary(), "the bytes: checksum, length, payload, mark", nullable=False),
     ),
     "One row a transaction, as it is stored.",
@@ -188,6 +190,7 @@ class TxnLog(Codec, TellsLoss, Prepares, Mends):
 
     name = NAME
     title = "ZooKeeper transaction log"
+    printed = PRINTED
     structures = (RECORD, FILE_HEADER)
     described = (TXN_LOG, FILE_HEADER, RECORD)
     tables: Mapping[str, Table] = {"rows": ROWS, "frames": FRAMES, "file": FILE, "records": RECORDS}
@@ -375,22 +378,16 @@ class TxnLog(Codec, TellsLoss, Prepares, Mends):
     def decode(
         self, window: Window, frames: Frames, table: str, columns: Sequence[str], context: TxnLogContext
     ) -> Iterator[Decoded]:
-        if table != "frames":
-            wanted = frames.header["kind"] == TXN_FRAME
-            frames = frames if wanted.all() else frames.pick(wanted)
-        sizes = np.cumsum(frames.end - frames.start)
-        at = 0
-        while at < len(frames):
-            below = int(sizes[at - 1]) if at else 0
-            stop = max(at + 1, int(np.searchsorted(sizes, below + PORTION, "right")))
-            part = frames.pick(slice(at, stop))
+        if table != "frames" and len(frames) and frames.header["kind"][0] == FILE_HEADER_FRAME:
+            frames = frames.pick(slice(1, None))
+        for part in _portions(frames):
             if table == "rows":
-                yield Rows(window, part, context).decoded(columns)
+                batch = rows_at_once(window, part, columns, context)
+                yield Rows(window, part, context).decoded(columns) if batch is None else Decoded(batch)
             elif table == "records":
                 yield Decoded(_records_batch(window, part, columns))
             else:
                 yield Decoded(_frames_batch(window, part, columns))
-            at = stop
 
     def describe_file(
         self, head: Window, size: int, frames: int, tail: bytes, zeros: int, context: TxnLogContext
@@ -414,6 +411,20 @@ class TxnLog(Codec, TellsLoss, Prepares, Mends):
         self, rows: pa.Table, frames: pa.Table | None, file: pa.Table | None, context: TxnLogContext
     ) -> Iterator[Chunk]:
         return records_again.encode(rows, frames, file, context)
+
+
+def _portions(frames: Frames) -> Iterator[Frames]:
+    """These frames, as many at a time as make `PORTION`."""
+    if len(frames) and frames.end[-1] - frames.start[0] <= PORTION:
+        yield frames
+        return
+    sizes = np.cumsum(frames.end - frames.start)
+    at = 0
+    while at < len(frames):
+        below = int(sizes[at - 1]) if at else 0
+        stop = max(at + 1, int(np.searchsorted(sizes, below + PORTION, "right")))
+        yield frames.pick(slice(at, stop))
+        at = stop
 
 
 class _Found:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -30,7 +30,7 @@ from logwright.codec.zookeeper.pack import (
 )
 from logwright.codec.zookeeper.records import BODY, MOST
 from logwright.codec.zookeeper.rows import NAME, ROWS
-from logwright.codec.zookeeper.txn_columns import TxnColumns, ends_of, validity
+from logwright.codec.zookeeper.txn_columns import TxnColumns, ends_of, integers, validity
 from logwright.codec.zookeeper.txns import (
     CLOSE_SESSION,
     CREATE,
@@ -80,31 +80,40 @@ def records_of(
     count = len(heads)
     in_multi = _in_multi(columns)
     alone = ~in_multi
-    exploded = in_multi[heads]
+    exploded = _of(in_multi, heads)
+    some_exploded = bool(exploded.any())
     kinds = columns.kinds(in_multi)
     versions, values = _digests(columns, heads) if digests is None else digests
-    recipes = np.where(in_multi, SUB_RECIPE_ARRAY[kinds - LOWEST], RECIPE_ARRAY[kinds - LOWEST])
-    recipes[alone & (kinds == MULTI)] = 0
-    fields = np.ascontiguousarray(recipes)
+    seen = columns.seen
+    fields = (
+        np.full(columns.count, RECIPE_ARRAY[seen[0] - LOWEST])
+        if len(seen) == 1
+        else RECIPE_ARRAY[kinds - LOWEST]
+    )
+    if in_multi.any():
+        fields = np.where(in_multi, SUB_RECIPE_ARRAY[kinds - LOWEST], fields)
+    nested = alone & (kinds == MULTI) if MULTI in seen else np.zeros(0, np.bool_)
+    if len(nested):
+        fields[nested] = 0
     bodies = Bodies(columns, kinds, fields)
     # What is left out: the body of a closed session, where its paths are not known; the last field of a create of old.
-    fields[(kinds == CLOSE_SESSION) & (bodies.list_valid == 0)] = 0
-    if alone.any() and (kinds[alone] == CREATE).any():
+    if CLOSE_SESSION in seen:
+        fields[(kinds == CLOSE_SESSION) & (bodies.list_valid == 0)] = 0
+    if CREATE in seen and alone.any():
         known = validity(columns.get("parent_cversion", pa.int32()))
         digest = np.zeros(columns.count, np.bool_)
         digest[heads] = versions != NO_DIGEST
         fields[alone & (kinds == CREATE) & (known == 0) & ~digest] &= ~NUMBER
     sizes = bodies.sizes
-    body_sizes = sizes[heads]
+    body_sizes = _of(sizes, heads)
     multis: list[_Multis] = []
-    if exploded.any():
+    if some_exploded:
         # The bodies of these rows one after the other, in the order of rows.
         which = np.flatnonzero(exploded)
         ends = ends_of(np.where(in_multi, sizes, 0))
         subs = np.empty(int(ends[-1]), np.uint8)
         _put_some(bodies, np.flatnonzero(in_multi), ends[:-1][in_multi], subs)
         multis.append(_Multis(which, cuts[which], cuts[which + 1], kinds, subs, ends))
-    nested = alone & (kinds == MULTI)
     if nested.any():
         inner, edges = _nested(columns, np.flatnonzero(nested), first)
         ends = ends_of(inner.sizes)
@@ -112,31 +121,43 @@ def records_of(
         inner.put(inner.fields, ends[:-1], subs)
         which = np.searchsorted(heads, np.flatnonzero(nested))
         multis.append(_Multis(which, edges[:-1], edges[1:], inner.kinds, subs, ends))
+    if multis:
+        body_sizes = body_sizes.copy()
     for one in multis:
         body_sizes[one.which] = one.sizes
     starts = ends_of(body_sizes + (OVERHEAD + TXN_HEADER) + (versions != NO_DIGEST) * DIGEST_SIZE)
-    if count and int(np.diff(starts).max()) > MOST:
+    if int(starts[-1]) > MOST and int(np.diff(starts).max()) > MOST:
         raise UsageError(f"{NAME}: a transaction is larger than {MOST} bytes, which nobody reads")
     out = np.empty(int(starts[-1]), np.uint8)
     at = starts[:-1] + BODY + TXN_HEADER
-    _put_some(bodies, heads[~exploded], at[~exploded], out)
+    if some_exploded or count < columns.count:
+        _put_some(bodies, heads[~exploded], at[~exploded], out)
+    else:
+        bodies.put(fields, at, out)
     for one in multis:
         put_multis(one.lows, one.highs, one.kinds, one.subs, one.ends, at[one.which], out)
     now = time.time_ns() // 1_000_000
-    top = np.where(exploded, MULTI, kinds[heads])
-    zxids = columns.number("zxid", 0)[heads] if columns.has("zxid") else np.arange(zxid, zxid + count)
+    top = _of(kinds, heads)
+    if some_exploded:
+        top = np.where(exploded, MULTI, top)
+    zxids = _of(columns.number("zxid", 0), heads) if columns.has("zxid") else np.arange(zxid, zxid + count)
     put_records(
         starts,
-        columns.number("session_id", 0)[heads],
-        columns.number("cxid", 0)[heads],
+        _of(columns.number("session_id", 0), heads),
+        _of(columns.number("cxid", 0), heads),
         zxids,
-        times_of(columns, now)[heads],
+        _of(times_of(columns, now), heads),
         top,
         versions,
         values,
         out,
     )
     return Records(out, starts)
+
+
+def _of(values: npt.NDArray[Any], heads: Int64s) -> npt.NDArray[Any]:
+    """Those of some rows, in order."""
+    return values if len(heads) == len(values) else values[heads]
 
 
 def _put_some(bodies: Bodies, which: Int64s, at: Int64s, out: Bytes) -> None:
@@ -193,8 +214,10 @@ def _digests(columns: TxnColumns, heads: Int64s) -> tuple[Int64s, Int64s]:
         none = np.zeros(len(heads), np.int64)
         return none, none
     value = columns.get("tree_digest", pa.int64())
-    versions = np.where(validity(value), columns.number("digest_version", DIGEST_VERSION), NO_DIGEST)
-    return versions[heads], np.asarray(value.fill_null(0), np.int64)[heads]
+    versions = columns.number("digest_version", DIGEST_VERSION)
+    if value.null_count:
+        versions = np.where(validity(value), versions, NO_DIGEST)
+    return _of(versions, heads), _of(integers(value, 0), heads)
 
 
 def times_of(columns: TxnColumns, now: int) -> Int64s:
@@ -205,9 +228,11 @@ def times_of(columns: TxnColumns, now: int) -> Int64s:
         array = columns.rows.column(columns.rows.schema.get_field_index("time"))
         if not pa.types.is_integer(array.type):
             array = columns.get("time", ROWS["time"].type)
-        given = np.asarray(array.cast(pa.int64()).fill_null(-1), np.int64)
+        given = integers(array, -1)
     raw = columns.get("time_ms", pa.int64())
-    return np.where(validity(raw) == 1, np.asarray(raw.fill_null(0), np.int64), given)
+    if raw.null_count == len(raw):
+        return given
+    return np.where(validity(raw) == 1, integers(raw, 0), given)
 
 
 # A file
@@ -256,6 +281,8 @@ class Transactions:
                 f"{NAME}: null in column 'zxid'", advice="Leave the column out to have zxids assigned"
             )
         self._row_size = max(rows.nbytes // max(count, 1), 1)
+        self._batches = rows.to_batches()
+        self._pieces = np.cumsum([one.num_rows for one in self._batches] or [0])
 
     @property
     def count(self) -> int:
@@ -265,13 +292,22 @@ class Transactions:
         """Transactions in runs of bounded size."""
         step = max(PORTION // self._row_size, 1)
         while first < last:
-            stop = int(np.searchsorted(self.cuts, self.cuts[first] + step, "right")) - 1
+            row = int(self.cuts[first])
+            piece = int(self._pieces[np.searchsorted(self._pieces, row, "right")])
+            # Rows that are in one piece need not be copied.
+            until = min(row + step, piece) if piece - row >= step // 8 else row + step
+            stop = int(np.searchsorted(self.cuts, until, "right")) - 1
             stop = min(max(stop, first + 1), last)
             yield first, stop
             first = stop
 
     def records(self, first: int, last: int, digests: tuple[Int64s, Int64s] | None = None) -> Records:
         start, stop = int(self.cuts[first]), int(self.cuts[last])
-        (batch,) = self.rows.slice(start, stop - start).combine_chunks().to_batches()
+        which = int(np.searchsorted(self._pieces, start, "right"))
+        if which < len(self._batches) and stop <= self._pieces[which]:
+            one = self._batches[which]
+            batch = one.slice(start - int(self._pieces[which]) + one.num_rows, stop - start)
+        else:
+            (batch,) = self.rows.slice(start, stop - start).combine_chunks().to_batches()
         cuts = self.cuts[first : last + 1] - start
         return records_of(batch, cuts, start, self.first_zxid + first, digests)

@@ -338,3 +338,8 @@ NUMBER_OF = {
     if recipe(struct) & NUMBER
 }
 """By type what its number is."""
+NUMBER_FIELD = np.array(
+    [NUMBERS.index(NUMBER_OF[kind]) if kind in NUMBER_OF else -1 for kind in range(LOWEST, HIGHEST + 1)],
+    np.int8,
+)
+"""By type, from `LOWEST` on, the place of that in `NUMBERS`; -1 where there is none."""

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from logwright.codec.fault import Fault, UsageError
 from logwright.codec.layout import Group, Listing, Part, Plan, Role, Run, Stream, View
-from logwright.codec.option import Option, Options, parse_text
+from logwright.codec.option import Option, Options, parse_hexadecimal, parse_text
 from logwright.codec.table import Column, Table
 from logwright.codec.zookeeper import history, materialize, snapshot, txnlog
 from logwright.codec.zookeeper.columns import NODE_COLUMNS
@@ -81,30 +81,22 @@ ALONE = {SNAPSHOT: ("tree",), LOG: ("history",)}
 """The views that a single file has."""
 
 
-def parse_zxid(text: Any) -> int:
-    """A zxid as ZooKeeper prints it, or decimal."""
-    if isinstance(text, bool):
-        raise ValueError("expected a zxid")
-    try:
-        return int(text) if isinstance(text, int) else int(str(text).strip(), 0)
-    except ValueError:
-        raise ValueError("expected a zxid") from None
-
-
 OPTIONS = (
     Option(
         "at_zxid",
         None,
         "The last transaction that counts for the views tree, sessions and acls, like 0x100000007; by default all do",
-        parse_zxid,
+        parse_hexadecimal,
         low=0,
         high=(1 << 63) - 1,
+        narrows=True,
     ),
     Option(
         "path_prefix",
         None,
         "Only this node and those below it, in the views tree and history",
         parse_text,
+        narrows=True,
     ),
 )
 

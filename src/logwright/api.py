@@ -161,6 +161,8 @@ class Scan:
         mode_of_rows = Mode.FAILFAST if self._reading.ready else self._mode
         self.schema: pa.Schema = output_schema(table, self._columns, mode_of_rows)
         self.report: Report = self._new_report()
+        # The columns whose numbers people read so.
+        self.hexadecimal = frozenset(name for name in self._columns if table[name].hexadecimal)
 
     def _new_report(self) -> Report:
         report = Report(self._path, self._codec, live=self._reading.live, max_faults=self._max_faults)

@@ -280,7 +280,9 @@ class Native:
         self.made: Any = made
         self.whole = kind(self.origin) == self.codec and len(found) == 1 and not rows_only
         self.whole = self.whole and all(value is None for name, value in reading.items() if name != "mode")
-        self.whole = self.whole and reading["mode"].upper() == "FAILFAST"
+        narrowing = {fold(option.name) for option in getattr(made, "read_options", ()) if option.narrows}
+        narrowed = any(fold(name) in narrowing for name, value in options.items() if value is not None)
+        self.whole = self.whole and not narrowed and reading["mode"].upper() == "FAILFAST"
 
     def run(self) -> dict[str, Any]:
         if self.whole and not _is_layout(self.codec):

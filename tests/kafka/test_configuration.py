@@ -177,7 +177,9 @@ def test_a_configuration_converted(configuration: Path, tmp_path: Path, jobs: in
 
 
 def test_spark_reads_what_a_configuration_names(configuration: Path) -> None:
-    from logwright.readers.spark import Request, SparkSource, schema_of
+    from logwright.readers.spark import SparkSource
+    from logwright.readers.spark_request import Request
+    from logwright.readers.spark_schema import schema_of
 
     asked = Request.of({"path": str(configuration), "columns": "partition, offset"})
     reader = SparkSource(asked, schema_of(asked))

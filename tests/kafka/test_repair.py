@@ -30,7 +30,7 @@ from logwright.codec.kafka.names import EPOCH_FILE, METADATA_FILE, segment_name
 from logwright.codec.kafka.walk import salvage
 from logwright.codec.mending import Kept, Mended, Strategy
 from logwright.codec.option import Options
-from logwright.corpora.kafka_log import Producer, Record, Script
+from logwright.corpora.kafka.script import Producer, Record, Script
 
 T = 1_790_000_000_000
 

@@ -290,7 +290,7 @@ def test_words_and_facts() -> None:
     made = Made([(1, 5, ROWS)], {8: physical(put(41, b"a"))}, last_sequence=40, settings=BLOOM)
     plan = LAYOUT.plan(Files(made.files), Options(LAYOUT.read_options))
     assert LAYOUT.nouns == ("entry", "file")
-    assert any("Copy the directory" in one for one in LAYOUT.advice(plan))
+    assert any("Copy the directory" in one for one in LAYOUT.advice)
     assert not LAYOUT.discards("db")
     assert plan.facts["comparator"] == BYTEWISE
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from zookeeper_tools import as_formatted, as_logged, formatted, logged
 
 import logwright as lw
 from logwright.roundtrip.memory_filesystem import MemoryFileSystem
@@ -102,6 +103,8 @@ def test_a_server_loads_what_we_write(zookeeper: Any, tmp_path: Path, options: d
     assert facts["sessions"] == {str(0x100000000000000 + n): 30000 for n in range(4)}
     (snapshot,) = (tmp_path / "version-2").glob("snapshot.*")
     check(nodes, snapshot)
+    told = formatted(zookeeper.snapshot_formatter(snapshot, data=True))
+    assert told == as_formatted(lw.read(snapshot, columns="*").to_pylist())
     given = {row["path"] for row in rows}
     assert given < {one["path"] for one in nodes}
     said = lw.read(snapshot, view="file").to_pylist()[0]
@@ -152,7 +155,9 @@ def test_nodes_as_transactions(zookeeper: Any, tmp_path: Path, options: dict[str
     for log in (tmp_path / "version-2").glob("log.*"):
         said = zookeeper.txn_log_toolkit(log)
         assert "CRC ERROR" not in said
-        assert f"EOF reached after {lw.read(log).num_rows} txns." in said
+        rows = lw.read(log).to_pylist()
+        assert f"EOF reached after {len(rows)} txns." in said
+        assert logged(said) == as_logged(rows)
     assert "ZNode Details (count=5)" in zookeeper.snapshot_formatter(tmp_path / "version-2" / "snapshot.0")
 
 

@@ -621,4 +621,4 @@ def test_logs_in_a_directory_of_their_own(tmp_path: Path) -> None:
         "snapshot.1",
     ]
     with pytest.raises(UsageError, match="the backup must lie outside"):
-        lw.repair(tmp_path / "own/data", backup=tmp_path / "own/datalog/backup", **given)
+        lw.repair(tmp_path / "own/data", backup=tmp_path / "own/datalog/version-2/backup", **given)

@@ -247,6 +247,17 @@ def test_digests_where_the_body_of_close_session_is_not_read() -> None:
     assert start(memory_of("clean_restart"), **off).verdict.warnings == ()
 
 
+def test_a_digest_in_the_place_of_closed_paths_is_not_compared() -> None:
+    """By default what follows closeSession is read as paths, and of a digest that stands there nothing is left."""
+    written = directory(A, record(2, -11, i4(2) + i4(0x2B) + i4(7)))
+    assert start(written).verdict.warnings == ()
+    (said,) = start(written, **{"closeSessionTxn.enabled": False}).verdict.warnings
+    assert "Digests are not matching" in said
+    # Behind paths there is one.
+    (said,) = start(directory(A, record(2, -11, i4(0) + i4(2) + i4(0x2B) + i4(7)))).verdict.warnings
+    assert "Digests are not matching" in said
+
+
 def paths(opened: Any) -> list[str]:
     return [one["path"] for one in nodes_of(opened)]
 
@@ -309,6 +320,7 @@ DIES = {
     "acl: null id": 'Cannot invoke "String.hashCode()" because "this.id" is null',
     "acl: null scheme": 'Cannot invoke "String.hashCode()" because "this.scheme" is null',
     "create: no slash": "begin 0, end -1, length 3",
+    "create: no slash, beyond ASCII": "begin 0, end -1, length 5",
     "ttl: 0": "ttl must be positive and cannot be larger than: 1099511627775",
     "quota: bad stats": "Index 1 out of bounds for length 1",
 }

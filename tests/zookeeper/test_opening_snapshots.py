@@ -142,6 +142,24 @@ def test_snappy() -> None:
     assert "FAILED_TO_UNCOMPRESS" in str(made.end)
 
 
+@pytest.mark.parametrize(
+    ("size", "words"),
+    [
+        (-5, "[INVALID_CHUNK_SIZE] chunkSize is too big or negative : -5"),
+        ((512 << 20) + 1, "[FAILED_TO_UNCOMPRESS] Received chunkSize 536,870,913 is greater than max configured chunk size 536,870,912"),
+    ],
+)  # fmt: skip
+def test_a_chunk_that_is_too_large_is_the_end_of_a_server(size: int, words: str) -> None:
+    """An error is no IOException: no older snapshot is tried."""
+    data = compress("snappy", FRESH)
+    broken = data[:16] + size.to_bytes(4, "big", signed=True) + data[20:]
+    opened = start(Memory({"snapshot.0": FRESH, "snapshot.5.snappy": broken}))
+    assert str(opened.thrown) == f"org.xerial.snappy.SnappyError: {words}"
+    assert opened.verdict.error_class == "org.xerial.snappy.SnappyError"
+    just = data[:16] + (512 << 20).to_bytes(4, "big") + data[20:]
+    assert start(Memory({"snapshot.0": FRESH, "snapshot.5.snappy": just})).thrown is None
+
+
 @pytest.mark.parametrize("compression", ["gz", "snappy"])
 def test_bombs(compression: str) -> None:
     pack: Callable[[bytes], bytes] = (

@@ -34,12 +34,17 @@ def rebuild(listing: Listing, plan: Plan, what: Sequence[str], options: Options)
     return made
 
 
+def _damage(why: str) -> str:
+    """What is wrong, without what a repair makes of it."""
+    return why.partition("; ")[0].removesuffix(": made anew")
+
+
 def _base(found: Found) -> Base:
     """The newest sound snapshot that no transaction is missing behind."""
     for log in found.logs:
         if log.wrong is not None:
             raise DamageError(
-                f"{log.wrong.why}; a snapshot is made from sound logs",
+                f"{_damage(log.wrong.why)}; a snapshot is made from sound logs",
                 path=log.file,
                 offset=log.wrong.offset,
                 advice="Repair the directory, which keeps what is sound",

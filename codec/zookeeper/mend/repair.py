@@ -18,7 +18,7 @@ from logwright.codec.base import Chunk
 from logwright.codec.fault import DamageError, UsageError
 from logwright.codec.layout import Listing, Plan, Summary
 from logwright.codec.mending import Cut, Kept, Mended, Mending, Strategy
-from logwright.codec.option import Option, Options, parse_choice, parse_text
+from logwright.codec.option import Option, Options, parse_choice, parse_hexadecimal, parse_text
 from logwright.codec.zookeeper import files, snapshot
 from logwright.codec.zookeeper.files import base as base_name
 from logwright.codec.zookeeper.mend import epochs, logs, reach, snapshots
@@ -40,7 +40,8 @@ from logwright.codec.zookeeper.txns import FILE_HEADER
 CHOP = Option(
     "chop.zxid",
     None,
-    "Go back to this transaction: later ones are cut off, as by TxnLogToolkit --chop --zxid, and later snapshots go (0x is hexadecimal)",
+    "Go back to this transaction: later ones are cut off, as by TxnLogToolkit --chop --zxid, and later snapshots go",
+    parse_hexadecimal,
     low=0,
     high=(1 << 63) - 1,
 )

@@ -36,7 +36,7 @@ class SystemMending:
         verdict = self._opened.verdict
         if not verdict.opens:
             raise DamageError(
-                f"a server does not start on it: {verdict.error_class}: {verdict.error}",
+                f"a server does not start on it: {verdict.error_class}{'' if verdict.error is None else f': {verdict.error}'}",
                 path=listing.name,
                 advice="Strategy prefix goes back to a history that it starts from",
             )

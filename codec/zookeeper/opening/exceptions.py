@@ -39,6 +39,12 @@ class SnappyFailure(IOFailure):
     java = "org.xerial.snappy.SnappyIOException"
 
 
+class SnappyError(Thrown):
+    """No exception but an error: no older snapshot is tried after it."""
+
+    java = "org.xerial.snappy.SnappyError"
+
+
 class NullPointer(Thrown):
     java = "java.lang.NullPointerException"
 

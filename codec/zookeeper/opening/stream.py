@@ -19,6 +19,7 @@ from logwright.codec.zookeeper.opening.exceptions import (
     EndOfFile,
     IOFailure,
     OutOfMemory,
+    SnappyError,
     SnappyFailure,
     Thrown,
     ZipFailure,
@@ -30,6 +31,8 @@ _TRAILER = 8
 _HEAP = "Java heap space"
 _PIECE = 4096
 _SNAPPY_HEADER = len(SNAPPY_MAGIC) + 8
+_SNAPPY_MAX_CHUNK = 512 << 20
+"""`SnappyInputStream.MAX_CHUNK_SIZE`."""
 _CONCATENATED = int.from_bytes(SNAPPY_MAGIC[:4], "big", signed=True)
 """What a chunk's length looks like where another stream begins (`SnappyCodec.MAGIC_HEADER_HEAD`)."""
 
@@ -148,7 +151,16 @@ def _snappy(data: Bytes, limit: int) -> Stream:
                 break
             at += _SNAPPY_HEADER - 4
             continue
-        if size < 0 or size > len(data) - at:
+        if size < 0:
+            failure = SnappyError(f"[INVALID_CHUNK_SIZE] chunkSize is too big or negative : {size}")
+            break
+        if size > _SNAPPY_MAX_CHUNK:
+            words = (
+                f"Received chunkSize {size:,} is greater than max configured chunk size {_SNAPPY_MAX_CHUNK:,}"
+            )
+            failure = SnappyError(f"[FAILED_TO_UNCOMPRESS] {words}")
+            break
+        if size > len(data) - at:
             failure = IOFailure("failed to read chunk")
             break
         length, start = read_uvarint(data, at, at + size)

@@ -56,7 +56,7 @@ public final class Answers {
                     out.write(JSON.writeValueAsString(node));
                     out.write('\n');
                 }));
-            } catch (Exception | LinkageError | AssertionError | StackOverflowError error) {
+            } catch (Throwable error) {
                 end.removeAll();
                 end.set("error", describe(error));
             }

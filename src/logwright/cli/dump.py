@@ -62,7 +62,7 @@ def command(
     )  # fmt: skip
     with (
         output(out) as stream,
-        Sink(stream, kind, scan.schema, form=form) as sink,
+        Sink(stream, kind, scan.schema, form=form, hexadecimal=scan.hexadecimal) as sink,
         progress("dump", scan.size) as show,
     ):
         for batch in scan:

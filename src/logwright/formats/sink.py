@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import IO, Any
@@ -27,10 +28,14 @@ def format_of(name: str) -> str | None:
 class Sink(AbstractContextManager["Sink"]):
     """Takes record batches of one schema; what it writes is complete after `close`."""
 
-    def __init__(self, stream: IO[bytes], kind: str, schema: pa.Schema, *, form: str = "auto") -> None:
+    def __init__(
+        self, stream: IO[bytes], kind: str, schema: pa.Schema, *, form: str = "auto", hexadecimal: Collection[str] = ()
+    ) -> None:  # fmt: skip
+        """`form` of bytes; `hexadecimal`: the columns whose numbers people read so."""
         if form not in jsonl.BYTES:
             raise UsageError(f"no form of bytes {form!r}", advice=f"There are: {', '.join(jsonl.BYTES)}")
         self._stream, self._kind, self._form = stream, kind, form
+        self._hexadecimal = hexadecimal
         self._writer: Any = None
         if kind == "parquet":
             from pyarrow import parquet
@@ -49,7 +54,7 @@ class Sink(AbstractContextManager["Sink"]):
         if self._kind == "jsonl":
             self._stream.write(jsonl.to_lines(batch, self._form))
         elif self._kind == "text":
-            self._stream.write(text.to_lines(batch).encode("utf-8", "backslashreplace"))
+            self._stream.write(text.to_lines(batch, self._hexadecimal).encode("utf-8", "backslashreplace"))
         elif self._kind == "csv":
             self._writer.write_batch(_csv_batch(batch, self._form))
         else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Collection
 from typing import Any
 
 import pyarrow as pa
@@ -10,8 +11,8 @@ import pyarrow as pa
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
-def to_lines(batch: pa.RecordBatch) -> str:
-    """`name=value` for each column that is not null, in the order of the columns."""
+def to_lines(batch: pa.RecordBatch, hexadecimal: Collection[str] = ()) -> str:
+    """`name=value` for each column that is not null, in the order of the columns; numbers of some of them `hexadecimal`, without a sign."""
     times = {field.name for field in batch.schema if pa.types.is_timestamp(field.type)}
     flat = pa.RecordBatch.from_arrays(
         [c.cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64()) if f.name in times else c
@@ -21,12 +22,17 @@ def to_lines(batch: pa.RecordBatch) -> str:
     lines = []
     for row in flat.to_pylist():
         shown = (
-            f"{name}={moment(value) if name in times else show(value)}"
+            f"{name}={moment(value) if name in times else number(value) if name in hexadecimal else show(value)}"
             for name, value in row.items()
             if value is not None
         )
         lines.append("  ".join(shown))
     return "\n".join(lines) + "\n" if lines else ""
+
+
+def number(value: int) -> str:
+    """A number of 64 bits as systems write those that count nothing, like ids."""
+    return f"{value & (1 << 64) - 1:#x}"
 
 
 def moment(milliseconds: int) -> str:

@@ -16,7 +16,9 @@ from logwright.codec.layout import Layout
 from logwright.codec.option import Options, fold
 from logwright.codec.table import Table
 from logwright.readers.plainly import plainly
-from logwright.readers.spark import PushingSource, Request, SparkSource, paths_of, schema_of
+from logwright.readers.spark import PushingSource, SparkSource
+from logwright.readers.spark_request import Request, paths_of
+from logwright.readers.spark_schema import schema_of
 from logwright.readers.spark_stream import StreamSource
 from logwright.writers.bad_records import BadRecords
 from logwright.writers.spark import TXN_OPTIONS, DoneAlready, SparkSink, StreamSink, app_of, txn_of

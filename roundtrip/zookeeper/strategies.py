@@ -1,4 +1,4 @@
-"""Hypothesis strategies for the formats of ZooKeeper. See `strategies`."""
+"""Hypothesis strategies for the formats of ZooKeeper. See `logwright.roundtrip.strategies`."""
 
 from __future__ import annotations
 

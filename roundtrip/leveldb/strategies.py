@@ -1,4 +1,4 @@
-"""Hypothesis strategies of LevelDB's formats: see `strategies`, which has them among its own."""
+"""Hypothesis strategies for the formats of LevelDB. See `logwright.roundtrip.strategies`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Recipes of Kafka partitions: small ones that together have every attribute of the format, and a large plain one.
 
-The small ones are put together batch by batch from the description (`kafka_log.Script`), apart from the kernels. The plain one
-is rows, made in bulk (`kafka_bulk`) and written by the product's own writer.
+The small ones are put together batch by batch from the description (`script.Script`), apart from the kernels. The plain one
+is rows, made in bulk (`bulk`) and written by the product's own writer.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from logwright.codec.kafka.derive import rebuild
 from logwright.codec.kafka.encode import OPTIONS as ENCODING
 from logwright.codec.kafka.names import parse_directory, parse_segment, segment_name
 from logwright.codec.option import Option
-from logwright.corpora import kafka_bulk
-from logwright.corpora.kafka_bulk import START_MS
-from logwright.corpora.kafka_log import Producer, Record, Script, content_hash
+from logwright.corpora.kafka import bulk
+from logwright.corpora.kafka.bulk import START_MS
+from logwright.corpora.kafka.script import Producer, Record, Script, content_hash
 from logwright.corpora.recipe import Generator, Made, Order, Reads, Recipe
 from logwright.corpora.rng import Rng, text
 
@@ -513,15 +513,15 @@ _LEFT_OUT = ("message.timestamp.type", "offsets")
 
 
 def _plain(order: Order) -> Made:
-    own = {one.name for one in kafka_bulk.OPTIONS}
+    own = {one.name for one in bulk.OPTIONS}
     given = {
         one: value
         for one, value in order.options.to_dict().items()
         if one not in own and order.options.given(one)
     }
     return Made(
-        expected={"rows": kafka_bulk.expected(order, order.folder)},
-        batches=lambda: kafka_bulk.rows(order),
+        expected={"rows": bulk.expected(order, order.folder)},
+        batches=lambda: bulk.rows(order),
         options=given,
         content=_hash,
     )
@@ -530,7 +530,7 @@ def _plain(order: Order) -> Made:
 def _plain_partition(order: Order) -> Made:
     _named(order)
     made = _plain(order)
-    expected = kafka_bulk.expected(order, order.name, order.options["first.offset"] or 0)
+    expected = bulk.expected(order, order.name, order.options["first.offset"] or 0)
     made.expected = {"read_uncommitted": expected, "read_committed": expected}
     made.options = {**made.options, "topic.id": _topic_id(order)}
     return made
@@ -542,7 +542,6 @@ _PLAIN_DOC = "as many rows as you like, in bulk: keys and words, with whatever s
 def generators() -> tuple[Generator, ...]:
     """Made when asked for: the layout's options are its own."""
     layout = registry.get_layout(_LAYOUT)
-    bulk = kafka_bulk.OPTIONS
     written, encoded = (
         tuple(one for one in options if one.name not in _LEFT_OUT) for options in (layout.options, ENCODING)
     )
@@ -550,14 +549,14 @@ def generators() -> tuple[Generator, ...]:
         Generator(
             _LAYOUT,
             (
-                Recipe("plain", _PLAIN_DOC, _plain_partition, (*written, *bulk)),
+                Recipe("plain", _PLAIN_DOC, _plain_partition, (*written, *bulk.OPTIONS)),
                 *(Recipe(name, doc, _small_partition, _TAKEN) for name, (_, doc, _) in _SMALL.items()),
             ),
         ),
         Generator(
             log.CODEC.name,
             (
-                Recipe("plain", _PLAIN_DOC, _plain, (*encoded, *bulk)),
+                Recipe("plain", _PLAIN_DOC, _plain, (*encoded, *bulk.OPTIONS)),
                 *(Recipe(name, doc, _small_log) for name, (_, doc, _) in _SMALL.items()),
             ),
         ),

@@ -1,6 +1,6 @@
 """Recipes of LevelDB databases and their files: small ones that have every attribute of the formats, and large plain ones.
 
-The small database is put together file by file (`leveldb_files.Script`); what it must give is counted in a dictionary, apart from any
+The small database is put together file by file (`script.Script`); what it must give is counted in a dictionary, apart from any
 merge. The plain ones are rows, made in bulk and written by the product's own writers.
 """
 
@@ -20,7 +20,7 @@ from logwright.codec.leveldb.block import COMPRESSION_NAMES
 from logwright.codec.leveldb.names import LOG_NAME, TABLE_NAME, number_of
 from logwright.codec.option import Option, parse_choice
 from logwright.corpora.bulk import cut, numbered
-from logwright.corpora.leveldb_files import Script, content_hash
+from logwright.corpora.leveldb.script import Script, content_hash
 from logwright.corpora.recipe import Generator, Made, Order, Recipe
 from logwright.corpora.rng import text
 

@@ -1,6 +1,6 @@
 """Recipes of ZooKeeper data directories and their files: small ones that have every kind of node and transaction, and large plain ones.
 
-The small directory is put together file by file (`zookeeper_files.Script`). The plain ones are rows, made in bulk and written by the
+The small directory is put together file by file (`script.Script`). The plain ones are rows, made in bulk and written by the
 product's own writers.
 """
 
@@ -23,7 +23,7 @@ from logwright.codec.zookeeper.txns import TYPE_NAMES
 from logwright.corpora.bulk import cut, numbered
 from logwright.corpora.recipe import Generator, Made, Order, Reads, Recipe
 from logwright.corpora.rng import text
-from logwright.corpora.zookeeper_files import EPOCH_TIME, Script
+from logwright.corpora.zookeeper.script import EPOCH_TIME, Script
 
 _LAYOUT = "zookeeper.datadir"
 _PIECE = 1 << 16

@@ -1,0 +1,1 @@
+"""Corpora of LevelDB: its recipes, and what puts its files together from the descriptions."""

@@ -1,0 +1,1 @@
+"""What checks the codecs of Kafka: strategies for rows and files, samples, the reference."""

@@ -1,0 +1,104 @@
+"""The rows of frames of Kafka, from their described values. See `logwright.roundtrip.reference`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from logwright.codec.compress import decompress
+from logwright.codec.describe import DescriptionError, Repeated
+from logwright.codec.java import java_string
+from logwright.codec.kafka.batch import (
+    ATTRIBUTES,
+    COMPRESSION_NAMES,
+    CONTROL_RECORD_KEY,
+    CONTROL_TYPES,
+    RECORD,
+)
+from logwright.roundtrip.reference import LIMIT, Described
+
+
+def log(batches: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """The records of batches of magic 2, as a consumer that has the file gets them: it passes over those at or below the
+    highest offset it has seen (`CompletedFetch` of Kafka's clients)."""
+    seen = -(1 << 63)
+    for batch in batches:
+        for row in _records(batch):
+            if row["offset"] > seen:
+                seen = row["offset"]
+                yield row
+
+
+def _records(batch: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    flags = {bit.name: bit.of(batch["attributes"]) for bit in ATTRIBUTES.bits}
+    records = batch["records"]
+    if flags["compression"]:
+        if flags["compression"] >= len(COMPRESSION_NAMES):
+            raise DescriptionError(f"compression {flags['compression']} is unknown")
+        plain = decompress(COMPRESSION_NAMES[flags["compression"]], records, LIMIT).tobytes()
+        records, stop = Repeated(RECORD, "records_count").unpack(plain, 0, len(plain), dict(batch))
+        if stop != len(plain):
+            raise DescriptionError(f"{len(plain) - stop} bytes left after {len(records)} records", stop)
+    for record in records:
+        created = _wrapped(batch["base_timestamp"] + record["timestamp_delta"], 64)
+        yield {
+            "key": record["key"],
+            "value": record["value"],
+            "offset": batch["base_offset"] + record["offset_delta"],
+            "timestamp_ms": batch["max_timestamp"] if flags["timestamp_type"] else created,
+            "create_timestamp_ms": created,
+            "timestampType": flags["timestamp_type"],
+            "headers": [{"key": java_string(one["key"]), "value": one["value"]} for one in record["headers"]],
+            "attributes": record["attributes"],
+            "leader_epoch": batch["partition_leader_epoch"],
+            "producer_id": batch["producer_id"],
+            "producer_epoch": batch["producer_epoch"],
+            "sequence": _sequence(batch["base_sequence"], record["offset_delta"]),
+            "is_transactional": bool(flags["is_transactional"]),
+            "is_control": bool(flags["is_control"]),
+            "control_type": _control_type(record["key"]) if flags["is_control"] else None,
+        }
+
+
+def _sequence(base: int, delta: int) -> int:
+    """After 2147483647 comes 0 (KIP-98)."""
+    return -1 if base < 0 else (base + delta) % (1 << 31)
+
+
+def _wrapped(number: int, bits: int) -> int:
+    """As a signed integer of Java holds it."""
+    return (number + (1 << bits - 1)) % (1 << bits) - (1 << bits - 1)
+
+
+def _control_type(key: bytes | None) -> str:
+    if key is None or len(key) < CONTROL_RECORD_KEY.min_size:
+        return "MALFORMED"
+    values, _ = CONTROL_RECORD_KEY.unpack(key)
+    return CONTROL_TYPES.get(values["type"], "UNKNOWN")
+
+
+def _entries(*names: str) -> Described:
+    """A frame is a row: these fields of it."""
+
+    def rows(frames: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+        return ({name: frame[name] for name in names} for frame in frames)
+
+    return rows
+
+
+def _within(name: str) -> Described:
+    """The rows are the items of a field."""
+
+    def rows(frames: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+        return (dict(item) for frame in frames for item in frame[name])
+
+    return rows
+
+
+ROWS: Mapping[str, Described] = {
+    "kafka.log": log,
+    "kafka.index": _entries("position"),
+    "kafka.timeindex": _entries("timestamp"),
+    "kafka.txnindex": _entries("version", "producer_id", "first_offset", "last_offset", "last_stable_offset"),
+    "kafka.producer_snapshot": _within("entries"),
+}

@@ -1,0 +1,72 @@
+"""Small files of Kafka: see `logwright.roundtrip.specimens`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from logwright.roundtrip.sample import Box, Sample
+
+_T = 1_700_000_000_000
+_FIRST = f"{0:020d}"
+
+
+def _records(count: int) -> list[dict[str, Any]]:
+    """Records as few and as various as they can be: null and empty keys and values, headers, times that go back."""
+    return [
+        {
+            "key": (None, b"", b"k%d" % n)[n % 3],
+            "value": (b"v" * (n * 5), None, b"")[n % 4 if n % 4 < 3 else 0],
+            "offset": n + n // 4,
+            "timestamp": _T + (n * 7) % 5,
+            "headers": [{"key": "h", "value": (b"x", None)[n % 2]}] * (n % 3),
+        }
+        for n in range(count)
+    ]
+
+
+SAMPLES: tuple[Sample, ...] = (
+    Sample("kafka.log", f"{_FIRST}.log", _records(9), {"batch.size": 120}),
+    *(
+        Sample("kafka.log", f"{_FIRST}.log", _records(12), {"batch.size": 160, "compression.type": one})
+        for one in ("gzip", "snappy", "lz4", "zstd")
+    ),
+    Sample("kafka.index", f"{_FIRST}.index", [{"offset": 4 + 9 * n, "position": 70 * n} for n in range(12)]),
+    Sample("kafka.timeindex", f"{_FIRST}.timeindex", [{"timestamp": _T + n, "offset": 4 * n} for n in range(9)]),
+    Sample(
+        "kafka.txnindex",
+        f"{_FIRST}.txnindex",
+        [
+            {"producer_id": n, "first_offset": 9 * n, "last_offset": 9 * n + 5, "last_stable_offset": 9 * n + 6}
+            for n in range(3)
+        ],
+    ),
+    Sample(
+        "kafka.producer_snapshot",
+        f"{_FIRST}.snapshot",
+        [
+            {
+                "producer_id": 1000 + n, "producer_epoch": n, "last_sequence": 10 * n, "last_offset": 20 * n,
+                "offset_delta": n, "timestamp": _T, "coordinator_epoch": 0, "current_txn_first_offset": n - 1,
+            }
+            for n in range(3)
+        ],
+    ),
+    Sample("kafka.leader_epoch_checkpoint", "leader-epoch-checkpoint", [{"epoch": 0, "start_offset": 0}, {"epoch": 7, "start_offset": 1234}]),
+    Sample(
+        "kafka.offset_checkpoint",
+        "recovery-point-offset-checkpoint",
+        [{"topic": "orders", "partition": n, "offset": 10**n} for n in range(3)],
+    ),
+    Sample("kafka.partition_metadata", "partition.metadata", [{"version": 0, "topic_id": "AAAAAAAAAAAAAAAAAAAAAQ"}]),
+)  # fmt: skip
+
+BOXES: tuple[Box, ...] = (
+    Box(
+        "kafka.partition",
+        "orders-0",
+        [{"value": b"old-%d" % n, "timestamp": _T} for n in range(9)],
+        [{"value": b"new-%d" % n, "timestamp": _T} for n in range(12)],
+        "value",
+        {"segment.bytes": 200, "batch.size": 110, "topic.id": "AAAAAAAAAAAAAAAAAAAAAQ"},
+    ),
+)

@@ -1,0 +1,164 @@
+"""The rows of frames of LevelDB, from their described values. See `logwright.roundtrip.reference`."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from logwright.codec.compress import decompress
+from logwright.codec.describe import U8, U32LE, DescriptionError, Field, Scope, Struct, Type
+from logwright.codec.intrinsics import crc32c
+from logwright.codec.leveldb.block import BLOCK_HANDLE, ENTRY, TRAILER_SIZE, masked
+from logwright.codec.leveldb.framing import BLOCK, FIRST, FULL, HEADER, LAST
+from logwright.codec.leveldb.framing import RECORD as PHYSICAL
+from logwright.codec.leveldb.index import FOOTER_SIZE
+from logwright.codec.leveldb.keys import DELETION, VALUE
+from logwright.codec.leveldb.version_edit import LEVELS, TAGS, VERSION_EDIT
+from logwright.codec.leveldb.write_batch import WRITE_BATCH
+from logwright.roundtrip.reference import LIMIT, Described, Untold
+
+
+class _Records(Type):
+    """The physical records of a logical one, and what fills the block behind it; of a file whose first byte is byte 0 of the buffer.
+    An empty FIRST before another start is of an old writer, and nothing."""
+
+    def unpack(self, buf: Any, at: int, end: int, scope: Scope) -> tuple[bytes, int]:
+        payload, done = b"", False
+        while at < end:
+            left = BLOCK - at % BLOCK
+            if left < HEADER:
+                at = min(at + left, end)
+                continue
+            if done:
+                raise DescriptionError("something follows the last of its records", at)
+            record, stop = PHYSICAL.unpack(buf, at, end)
+            wrong = PHYSICAL.check(buf, at, stop)
+            if wrong or stop - at > left:
+                raise DescriptionError("a wrong checksum, or it reaches over the end of its block", at)
+            payload = record["payload"] if record["type"] in (FULL, FIRST) else payload + record["payload"]
+            done, at = record["type"] in (FULL, LAST), stop
+        if not done:
+            raise DescriptionError("the last of its records is missing", at)
+        return payload, at
+
+    def label(self) -> str:
+        return "physical records"
+
+
+LOGICAL_RECORD = Struct("LogicalRecord", Field("payload", _Records(), "of its physical records"))
+
+
+def log(records: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """The operations of records that hold a write batch each."""
+    for record in records:
+        batch, _ = WRITE_BATCH.unpack(record["payload"])
+        if batch["count"] != len(batch["operations"]):
+            raise ValueError("WriteBatch has wrong count")
+        for i, one in enumerate(batch["operations"]):
+            if one["type"] not in (DELETION, VALUE):
+                raise ValueError("unknown WriteBatch tag")
+            yield {
+                "key": one["key"],
+                "value": one["value"] if one["type"] == VALUE else None,
+                "sequence": batch["sequence"] + i,
+                "type": ("deletion", "value")[one["type"]],
+            }
+
+
+def manifest(records: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """The fields of records that hold a version edit each."""
+    names = "level", "number", "size", "smallest", "largest"
+    for record in records:
+        edit, _ = VERSION_EDIT.unpack(record["payload"])
+        for one in edit["fields"]:
+            body = one["body"]
+            name = body.get("text")
+            if body.get("level", 0) >= LEVELS or b"" in (body.get("smallest"), body.get("largest")):
+                raise ValueError("no level, or no internal key")
+            yield {
+                "field": TAGS[one["tag"]],
+                **{name: body.get(name) for name in names},
+                "comparator": None if name is None else name.decode("utf-8", "replace"),
+            }
+
+
+class _Entries(Type):
+    """The entries of a block up to its trailer, and nothing where it is no data block: whole keys, from the bytes of the whole file,
+    whose footer leads to the index that names the data blocks."""
+
+    def unpack(self, buf: Any, at: int, end: int, scope: Scope) -> tuple[list[tuple[bytes, bytes]], int]:
+        stop = end - TRAILER_SIZE
+        stored = masked(crc32c(np.frombuffer(bytes(buf[at : end - 4]), np.uint8), 0, end - 4 - at))
+        if stored != int.from_bytes(buf[end - 4 : end], "little"):
+            raise DescriptionError("the checksum of the block is wrong", at)
+        try:
+            data = _data_blocks(bytes(buf))
+        except (ValueError, IndexError) as error:
+            raise Untold(f"what is a data block the index does not say: {error}") from None
+        return (_block_entries(bytes(buf[at : stop + 1])) if at in data else []), stop
+
+    def label(self) -> str:
+        return "entries"
+
+
+TABLE_BLOCK = Struct(
+    "Block", Field("entries", _Entries(), "keys and values"), Field("type", U8), Field("crc", U32LE)
+)
+
+
+@functools.lru_cache(maxsize=4)
+def _data_blocks(file: bytes) -> frozenset[int]:
+    """Where they lie, says the index."""
+    footer = file[-FOOTER_SIZE:]
+    _, at = BLOCK_HANDLE.unpack(footer)
+    index, _ = BLOCK_HANDLE.unpack(footer, at)
+    block = file[index["offset"] : index["offset"] + index["size"] + 1]
+    return frozenset(BLOCK_HANDLE.unpack(value)[0]["offset"] for _, value in _block_entries(block))
+
+
+def _block_entries(stored: bytes) -> list[tuple[bytes, bytes]]:
+    """Keys and values of a block as it is stored, with its type behind it."""
+    plain = stored[:-1]
+    if stored[-1]:
+        name = {1: "snappy-raw", 2: "zstd"}.get(stored[-1], "")
+        if not name:
+            raise DescriptionError(f"compression {stored[-1]} is unknown", len(stored) - 1)
+        plain = decompress(name, np.frombuffer(plain, np.uint8), LIMIT).tobytes()
+    points = int.from_bytes(plain[-4:], "little")
+    stop = len(plain) - 4 * (points + 1)
+    at, key, found = 0, b"", []
+    while at < stop:
+        head, at = ENTRY.unpack(plain, at, stop)
+        rest, size = at + head["non_shared"], head["value_length"]
+        if head["shared"] > len(key) or rest + size > stop:
+            raise DescriptionError("bad entry in block", at)
+        key = key[: head["shared"]] + plain[at:rest]
+        at = rest + size
+        found.append((key, plain[rest:at]))
+    return found
+
+
+def table(blocks: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """The entries of data blocks."""
+    for block in blocks:
+        for key, value in block["entries"]:
+            tag = int.from_bytes(key[-8:], "little")
+            if len(key) < 8 or tag & 0xFF not in (DELETION, VALUE):
+                raise ValueError("corrupted internal key")
+            yield {
+                "key": key[:-8],
+                "value": value if tag & 0xFF == VALUE else None,
+                "sequence": tag >> 8,
+                "type": ("deletion", "value")[tag & 0xFF],
+            }
+
+
+ROWS: Mapping[str, Described] = {"leveldb.log": log, "leveldb.manifest": manifest, "leveldb.table": table}
+FRAMES: Mapping[str, Struct] = {
+    "leveldb.log": LOGICAL_RECORD,
+    "leveldb.manifest": LOGICAL_RECORD,
+    "leveldb.table": TABLE_BLOCK,
+}

@@ -1,0 +1,197 @@
+"""The rows of frames of ZooKeeper, from their described values. See `logwright.roundtrip.reference`."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from logwright.codec.compress import decompress
+from logwright.codec.describe import DescriptionError, Field, Scope, Struct, Type
+from logwright.codec.java import java_string
+from logwright.codec.zookeeper.acl import ACLS
+from logwright.codec.zookeeper.expand import MAGICS
+from logwright.codec.zookeeper.node import NODE
+from logwright.codec.zookeeper.sections import (
+    DIGEST,
+    END,
+    END_MARK,
+    LAST_PROCESSED,
+    SEAL_SIZE,
+    SESSIONS,
+    struct_of,
+)
+from logwright.codec.zookeeper.sections import HEADER as SNAPSHOT_HEADER
+from logwright.codec.zookeeper.sections import MAGIC as SNAPSHOT_MAGIC
+from logwright.codec.zookeeper.txns import BODIES, FILE_HEADER, HEADER_SIZE, MAGIC, TYPE_NAMES
+from logwright.codec.zookeeper.txns import RECORD as TXN_RECORD
+from logwright.roundtrip.reference import LIMIT, Described
+
+
+class _TxnLogFrame(Struct):
+    """The file's header, or a record."""
+
+    def unpack(
+        self, buf: Any, at: int = 0, end: int | None = None, scope: Scope | None = None
+    ) -> tuple[dict[str, Any], int]:
+        if not at and bytes(buf[: len(MAGIC)]) == MAGIC:
+            header, stop = FILE_HEADER.unpack(buf, at, end)
+            return {**dict.fromkeys(field.name for field in self.fields), **header}, stop
+        return super().unpack(buf, at, end, scope)
+
+    def check(self, buf: Any, at: int, end: int) -> list[tuple[str, int, int]]:
+        return super().check(buf, at, end) if at else []
+
+
+TXN_LOG_FRAME = _TxnLogFrame("TxnLogFrame", *TXN_RECORD.fields)
+
+
+def txnlog(records: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """The transactions of records, those of multis in them."""
+    for record in records:
+        entry = record["payload"]
+        if entry is None:
+            continue
+        if entry["type"] not in BODIES:
+            raise ValueError(f"Unsupported Txn with type={entry['type']}")
+        digest = entry["digest"] or {}
+        body = entry["body"] or {}
+        yield {
+            "zxid": entry["zxid"],
+            "session_id": entry["client_id"],
+            "cxid": entry["cxid"],
+            "time_ms": entry["time"],
+            "digest_version": digest.get("version"),
+            "tree_digest": digest.get("tree_digest"),
+            **_of_body(entry["type"], body),
+            "time_out": body.get("time_out"),
+            "paths_to_delete": None
+            if body.get("paths_to_delete") is None
+            else [_text(one) for one in body["paths_to_delete"]],
+            "txns": None
+            if body.get("txns") is None
+            else [
+                _of_body(one["type"], one["data"] if isinstance(one["data"], dict) else {})
+                for one in body["txns"]
+            ],
+        }
+
+
+def _of_body(kind: int, body: Mapping[str, Any]) -> dict[str, Any]:
+    acl = body.get("acl")
+    plain = ("data", "parent_cversion", "version", "ttl", "err")
+    return {
+        "type": TYPE_NAMES.get(kind, f"unknown {kind}"),
+        "path": _text(body.get("path")),
+        "acl": None
+        if acl is None
+        else [
+            {"perms": one["perms"], "scheme": _text(one["id"]["scheme"]), "id": _text(one["id"]["id"])}
+            for one in acl
+        ],
+        "ephemeral": None if body.get("ephemeral") is None else body["ephemeral"] != 0,
+        **{name: body.get(name) for name in plain},
+    }
+
+
+def _text(stored: bytes | None) -> str | None:
+    return None if stored is None else java_string(stored)
+
+
+class _Section(Type):
+    """A section or a node of a snapshot, told by what comes before it in the file, or where that is damaged by itself; of a compressed one
+    all of them."""
+
+    def unpack(self, buf: Any, at: int, end: int, scope: Scope) -> tuple[list[dict[str, Any]], int]:
+        file = bytes(buf)
+        packed = next((name for name, magic in MAGICS.items() if not at and file.startswith(magic)), None)
+        if packed is not None:
+            plain = decompress(packed, np.frombuffer(file, np.uint8), LIMIT).tobytes()
+            return [values for values, _ in _sections(plain).values()], end
+        values, stop = _sections(file).get(at) or _section(struct_of(file[at:end]), file, at, end)
+        return [values], stop
+
+    def label(self) -> str:
+        return "section"
+
+
+SECTION = Struct("section", Field("section", _Section(), "a section or a node"))
+
+
+def _section(struct: Struct, file: bytes, at: int, end: int | None = None) -> tuple[Any, int]:
+    values, stop = struct.unpack(file, at, end)
+    return {"name": struct.name, **values}, stop
+
+
+@functools.lru_cache(maxsize=1)
+def _sections(file: bytes) -> dict[int, tuple[dict[str, Any], int]]:
+    """What they say and where they end, by where they start, from the start of the file on: it is read once, not for each of them."""
+    found: dict[int, tuple[dict[str, Any], int]] = {}
+    if not file.startswith(SNAPSHOT_MAGIC):
+        return found
+    # Of a file that is damaged or cut off, those before.
+    with contextlib.suppress(DescriptionError):
+        at = 0
+        for struct in (SNAPSHOT_HEADER, SESSIONS, ACLS):
+            found[at] = _section(struct, file, at)
+            at = found[at][1]
+        while file[at : at + len(END_MARK)] != END_MARK:
+            found[at] = _section(NODE, file, at)
+            at = found[at][1]
+        left = len(file) - at - END.min_size - 2
+        behind = {0: (), 33: (DIGEST,), 21: (LAST_PROCESSED,)}.get(left, (DIGEST, LAST_PROCESSED))
+        for struct in (END, *behind):
+            values, stop = _section(struct, file, at)
+            if values["checksum"] != zlib.adler32(file[: stop - SEAL_SIZE]):
+                break
+            found[at] = values, stop
+            at = stop
+    return found
+
+
+def snapshot(sections: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """The nodes, with the lists of the ACL table."""
+    lists = {-1: [{"perms": 31, "scheme": "world", "id": "anyone"}]}
+    for section in (one for frame in sections for one in frame["section"]):
+        if section["name"] == "acls":
+            for one in section["entries"]:
+                lists[one["id"]] = [
+                    {"perms": acl["perms"], **{name: java_string(text) for name, text in acl["id"].items()}}
+                    for acl in one["acl"]
+                ]
+        if section["name"] != "node":
+            continue
+        stat = section["stat"]
+        yield {
+            "path": java_string(section["path"]) or "/",
+            "data": section["data"],
+            "acl": lists.get(section["acl"]),
+            "acl_id": section["acl"],
+            "ctime_ms": stat["ctime"],
+            "mtime_ms": stat["mtime"],
+            "stored_cversion": stat["cversion"],
+            **{name: stat[name] for name in ("czxid", "mzxid", "version", "aversion", "pzxid")},
+            "data_length": len(section["data"] or b""),
+            **_owner(stat["ephemeral_owner"]),
+        }
+
+
+def _owner(owner: int) -> dict[str, Any]:
+    bits = owner % (1 << 64)
+    if bits == 1 << 63:
+        return {"kind": "container", "ephemeral_owner": 0, "ttl": None}
+    if bits >> 40 == 0xFF0000:
+        return {"kind": "ttl", "ephemeral_owner": 0, "ttl": bits % (1 << 40)}
+    return {"kind": "ephemeral" if owner else "persistent", "ephemeral_owner": owner, "ttl": None}
+
+
+ROWS: Mapping[str, Described] = {"zookeeper.txnlog": txnlog, "zookeeper.snapshot": snapshot}
+FRAMES: Mapping[str, Struct] = {"zookeeper.txnlog": TXN_LOG_FRAME, "zookeeper.snapshot": SECTION}
+UNCHECKED: Mapping[str, Callable[[bytes], bool]] = {
+    # The header of a log is shorter than a record.
+    "zookeeper.txnlog": lambda frame: len(frame) == HEADER_SIZE,
+}

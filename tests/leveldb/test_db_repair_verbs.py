@@ -1,0 +1,211 @@
+"""Rebuilding LevelDB databases, mending one file alone, and both through the verbs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from leveldb_mending import database, golden, lawful, made_by_hand, rebuilt, sound_entries
+from leveldb_opening import Files, Made, large, physical, put, table
+from leveldb_repairs import (
+    BLOOM,
+    PLAIN,
+    blocks,
+    flip,
+    flipped,
+    levels,
+    rows,
+    version,
+    with_manifest,
+    without_metadata,
+)
+
+import logwright as lw
+from logwright.codec.fault import DamageError, UsageError
+from logwright.codec.leveldb.framing import fragmented
+from logwright.codec.leveldb.keys import internal_key
+from logwright.codec.leveldb.opening.version_set import logged
+from logwright.codec.leveldb.version_edit import EditField, form
+
+# Rebuilding
+
+
+def test_a_manifest_is_rebuilt_from_tables_and_logs() -> None:
+    made = Made(
+        [(1, 5, rows(0, 20)), (0, 7, rows(5, 9, b"new", 100))],
+        {8: physical(put(300, b"log"))},
+        last_sequence=299,
+    )
+    result, mending = rebuilt(without_metadata(made), "manifest", "current")
+    assert lawful(result) == lawful(Files(made.files))
+    assert version(result).log_number == 8
+    assert not mending.cut
+
+
+def test_a_sound_manifest_is_written_shorter() -> None:
+    made = Made([(1, 5, rows(0, 20))], last_sequence=299)
+    directory = with_manifest(made, *[[EditField("last_sequence", number=300 + n)] for n in range(50)])
+    directory.files["000003.ldb"] = table(rows(0, 30, b"orphan"), PLAIN)
+    result, mending = rebuilt(directory, "manifest", "current")
+    assert levels(result) == {5: 1}
+    assert version(result).last_sequence == 349
+    assert "000003.ldb" in result.files
+    assert len(mending.removes) == 1
+    lawful(result)
+
+
+def test_current_alone_is_rebuilt() -> None:
+    made = Made([(1, 5, rows(0, 20))], last_sequence=299)
+    files = {name: data for name, data in made.files.items() if name != "CURRENT"}
+    for some in (files, {**files, "CURRENT": b"x"}):
+        result, mending = rebuilt(Files(some), "current")
+        assert result.files == made.files
+        assert mending.summary().rows == 20
+        assert not mending.cut
+    with pytest.raises(UsageError, match="no sound manifest"):
+        rebuilt(without_metadata(made), "current")
+
+
+def test_damaged_tables_and_logs_are_refused() -> None:
+    made = Made([(1, 5, rows(0, 20))], {8: physical(put(300, b"log"))}, last_sequence=299)
+    with pytest.raises(DamageError, match=r"000005\.ldb: at byte 0: .*made from sound tables"):
+        rebuilt(flipped(made, "000005.ldb", 10), "manifest", "current")
+    with pytest.raises(DamageError, match=r"000008\.log"):
+        rebuilt(flipped(made, "000008.log", 10), "manifest", "current")
+    with pytest.raises(DamageError, match="table 5, which the manifest has in level 1, is not there"):
+        rebuilt(Files({name: data for name, data in made.files.items() if name != "000005.ldb"}), "manifest")
+    unordered = database(made_by_hand([(b"b", 1), (b"a", 2)], keys=[internal_key(b"c", 1, 1)]))
+    with pytest.raises(DamageError, match="its keys are not in order"):
+        rebuilt(unordered, "manifest")
+
+
+# One file alone
+
+
+def alone(data: bytes, name: str, tmp_path: Path, strategy: str = "salvage") -> tuple[bytes, lw.Report]:
+    (tmp_path / name).write_bytes(data)
+    report = lw.repair(tmp_path / name, tmp_path / "out", strategy=strategy)
+    return (tmp_path / "out").read_bytes(), report
+
+
+def test_a_table_alone(tmp_path: Path) -> None:
+    data = table(rows(0, 60), BLOOM)
+    second = blocks(data)[1]
+    made, report = alone(flip(data, second[0] + 9), "000005.ldb", tmp_path)
+    assert report.rows_kept == sum(1 for _ in sound_entries(Files({"000005.ldb": made})))
+    assert [cut["offset"] for cut in report.cut or []] == [second[0]]
+    assert made.startswith(data[: second[0]])
+    assert lw.verify(tmp_path / "out", codec="leveldb.table").ok
+
+
+def test_a_table_alone_up_to_its_damage(tmp_path: Path) -> None:
+    data = table(rows(0, 60), PLAIN)
+    second = blocks(data)[1]
+    made, report = alone(flip(data, second[0] + 9), "000005.ldb", tmp_path, "prefix")
+    assert len(blocks(made)) == 3
+    assert [(cut["offset"], cut["length"]) for cut in report.cut or []] == [
+        (second[0], len(data) - second[0])
+    ]
+
+
+def test_a_sound_table_alone_stays_as_it_is(tmp_path: Path) -> None:
+    data = table(rows(0, 60), PLAIN)
+    made, report = alone(data, "000005.ldb", tmp_path)
+    assert made == data
+    assert not report.cut
+
+
+def test_a_table_alone_of_which_nothing_is_left(tmp_path: Path) -> None:
+    with pytest.raises(DamageError, match="no block of the table is left"):
+        alone(b"x" * 500, "000005.ldb", tmp_path)
+
+
+def test_a_table_alone_of_another_order(tmp_path: Path) -> None:
+    directory = golden("custom_comparator")
+    name = next(one for one in directory.files if one.endswith(".ldb"))
+    data = directory.files[name]
+    made, _ = alone(data, name, tmp_path)
+    assert made == data
+    (tmp_path / "out").unlink()
+    made, _ = alone(flip(data, blocks(data)[-1][0] + 4), name, tmp_path)
+    assert sound_entries(Files({name: made})) == sound_entries(Files({name: data}))
+
+
+@pytest.mark.parametrize("strategy", ["salvage", "prefix"])
+def test_a_log_alone(strategy: str, tmp_path: Path) -> None:
+    records = [physical(put(n, b"k%d" % n, b"x" * 50)) for n in range(1, 10)]
+    data = flip(b"".join(records), len(records[0]) * 3 + 12)
+    made, report = alone(data, "000007.log", tmp_path, strategy)
+    kept = records[:3] if strategy == "prefix" else [*records[:3], *records[4:]]
+    assert made == b"".join(kept)
+    assert report.rows_kept == len(kept)
+    assert report.incomplete
+
+
+@pytest.mark.parametrize("strategy", ["salvage", "prefix"])
+def test_a_manifest_alone(strategy: str, tmp_path: Path) -> None:
+    edits = [form([EditField("last_sequence", number=n)]) for n in range(1, 6)]
+    data = logged(edits)
+    made, _ = alone(data, "MANIFEST-000003", tmp_path, strategy)
+    assert made == data
+    (tmp_path / "out").unlink()
+    size = len(logged(edits[:1]))
+    made, report = alone(flip(data, size + 8), "MANIFEST-000003", tmp_path, strategy)
+    assert made == logged(edits[:1] if strategy == "prefix" else [edits[0], *edits[2:]])
+    assert len(report.cut or []) == 1
+
+
+def test_a_log_that_can_not_be_told_from_content(tmp_path: Path) -> None:
+    """A large record behind the damage is cut into physical ones as its new place wants."""
+    data = b""
+    for one in (put(1, b"a", b"x" * 100), large(2, b"big", 70_000), put(3, b"b")):
+        data += fragmented(one, len(data))
+    made, report = alone(flip(data, 20), "000007.log", tmp_path)
+    assert report.rows_kept == 2
+    assert sound_entries(Files({"000007.log": made})) == sound_entries(Files({"000007.log": flip(data, 20)}))
+
+
+# Through the verbs
+
+
+def written(made: dict[str, bytes], path: Path) -> Path:
+    path.mkdir()
+    for name, data in made.items():
+        (path / name).write_bytes(data)
+    return path
+
+
+def test_in_place(tmp_path: Path) -> None:
+    made = Made([(2, 5, rows(0, 60))], {8: physical(put(61, b"log"))}, last_sequence=60, settings=BLOOM)
+    broken = flipped(made, "000005.ldb", 20)
+    path = written(broken.files, tmp_path / "db")
+    report = lw.repair(path, in_place=True, backup=tmp_path / "saved")
+    assert report.incomplete
+    assert lw.verify(path).ok
+    assert {one.name for one in (tmp_path / "saved").iterdir()} >= {"000005.ldb", "CURRENT"}
+    assert (tmp_path / "saved" / "000005.ldb").read_bytes() == broken.files["000005.ldb"]
+    assert (
+        "CURRENT" in (path / "CURRENT").read_text()
+        or (path / (path / "CURRENT").read_text().strip()).exists()
+    )
+
+
+def test_dry_run_and_options(tmp_path: Path) -> None:
+    made = Made([(2, 5, rows(0, 60))], last_sequence=60, settings=BLOOM)
+    path = written(flipped(made, "000005.ldb", 20).files, tmp_path / "db")
+    before = {one.name: one.read_bytes() for one in path.iterdir()}
+    report = lw.repair(path, dry_run=True, bloomBitsPerKey=8)
+    assert "would be" in str(report)
+    assert {one.name: one.read_bytes() for one in path.iterdir()} == before
+    with pytest.raises(UsageError, match="orphans"):
+        lw.repair(path, dry_run=True, orphans="both")
+
+
+def test_rebuild_as_a_verb(tmp_path: Path) -> None:
+    made = Made([(1, 5, rows(0, 20))], last_sequence=40)
+    path = written(without_metadata(made).files, tmp_path / "db")
+    lw.rebuild(path, tmp_path / "out")
+    assert lw.read(tmp_path / "out").num_rows == 20
+    assert lw.verify(tmp_path / "out").ok
+    with pytest.raises(UsageError, match="manifest"):
+        lw.rebuild(path, tmp_path / "more", what="manifesto")

@@ -1,0 +1,85 @@
+"""Small LevelDB databases that are damaged in one place, for the tests of their repair."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from leveldb_opening import Files, Made
+
+from logwright.codec.leveldb.descriptor import read_descriptor
+from logwright.codec.leveldb.encode import TableSettings
+from logwright.codec.leveldb.index import survey
+from logwright.codec.leveldb.opening.version_set import logged
+from logwright.codec.leveldb.records import Payloads
+from logwright.codec.leveldb.replay import Delivered, replay
+from logwright.codec.leveldb.version import Version
+from logwright.codec.leveldb.version_edit import EditField, form
+
+Rows = list[tuple[bytes, int, bytes | None]]
+PLAIN = TableSettings(compression="none", block_size=128)
+BLOOM = TableSettings(compression="none", block_size=128, bloom_bits_per_key=12)
+SNAPPY = TableSettings(compression="snappy", block_size=256)
+
+
+def rows(first: int, stop: int, value: bytes = b"value", sequence: int = 1) -> Rows:
+    return [(b"key%03d" % i, sequence + i, value) for i in range(first, stop)]
+
+
+def blocks(data: bytes) -> list[tuple[int, int, int]]:
+    """Offset, size and kind of the blocks of a table."""
+    found = survey(
+        lambda offset, length: np.frombuffer(data[offset : offset + length], np.uint8), len(data), 1 << 28
+    )
+    return list(zip(found.offset.tolist(), found.size.tolist(), found.kind.tolist(), strict=True))
+
+
+def flipped(made: Made, name: str, *places: int) -> Files:
+    def change(data: bytearray) -> None:
+        for place in places:
+            data[place] ^= 0x10
+
+    return made.changed(name, change)
+
+
+def version(directory: Files) -> Version:
+    found = read_descriptor(directory)
+    assert found.error is None
+    return found.version
+
+
+def levels(directory: Files) -> dict[int, int]:
+    return {number: level for number, (level, _) in version(directory).files.items()}
+
+
+def said(mending: object) -> str:
+    return " ".join(mending.summary().warnings)  # type: ignore[attr-defined]
+
+
+def without_metadata(made: Made) -> Files:
+    return Files(
+        {name: data for name, data in made.files.items() if not name.startswith(("MANIFEST", "CURRENT"))}
+    )
+
+
+def with_manifest(made: Made, *edits: Sequence[EditField], name: str | None = None, cut: int = 0) -> Files:
+    """With further records in its manifest; without its last `cut` bytes."""
+    manifest = name or next(one for one in made.files if one.startswith("MANIFEST"))
+
+    old = made.files[next(one for one in made.files if one.startswith("MANIFEST"))]
+    payloads = []
+    for found in replay(lambda at, size: np.frombuffer(old[at : at + size], np.uint8), len(old)):
+        assert isinstance(found, Delivered)
+        some = Payloads.of(found.window, found.frames)
+        payloads += [
+            some.data[a:b].tobytes() for a, b in zip(some.start.tolist(), some.end.tolist(), strict=True)
+        ]
+    data = logged([*payloads, *(form(list(edit)) for edit in edits)])
+    return Files({**made.files, manifest: data[: len(data) - cut]})
+
+
+def flip(data: bytes, *places: int) -> bytes:
+    out = bytearray(data)
+    for place in places:
+        out[place] ^= 0x10
+    return bytes(out)

@@ -1,0 +1,252 @@
+"""Changes made all at once are those made one by one: the same transactions, and the same refusals."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from logwright.codec.fault import UsageError
+from logwright.codec.option import Options
+from logwright.codec.zookeeper import edit_batches, edits, rolling
+from logwright.codec.zookeeper.edit_batches import SCHEMA
+from logwright.codec.zookeeper.edits import Editor
+from logwright.codec.zookeeper.encode import DIGEST_ENABLED
+from logwright.codec.zookeeper.replay import Tree
+from logwright.codec.zookeeper.rolling import LogWriter
+from logwright.codec.zookeeper.run import ROWS, columns
+
+NOBODY = [{"perms": 1, "scheme": "world", "id": "anyone"}]
+CLOSED = [{"perms": 31, "scheme": "digest", "id": "a:b"}, {"perms": 1, "scheme": "ip", "id": "10.0.0.1"}]
+OPEN = [{"perms": 31, "scheme": "world", "id": "anyone"}]
+KNOWN, NEW = 0x100000000000001, 0x100000000000002
+Make = Callable[[Editor], pa.RecordBatch]
+
+
+@cache
+def standing() -> Tree:
+    """A tree with nodes of every kind, some of them changed."""
+    tree = Tree.empty()
+    editor = Editor(tree, 1, time=5, timeout=7)
+    rows: list[dict[str, Any]] = [
+        {"type": "createSession", "session_id": KNOWN},
+        {"type": "create", "path": "/a", "data": b"1"},
+        {"type": "create", "path": "/a/b", "data": None, "acl": CLOSED},
+        {"type": "create", "path": "/a/e", "data": b"", "ephemeral": True, "session_id": KNOWN},
+        {"type": "createTTL", "path": "/t", "data": b"t", "ttl": 9},
+        {"type": "createContainer", "path": "/c", "data": b"c"},
+        {"type": "setData", "path": "/a", "data": b"2"},
+        {"type": "setACL", "path": "/c", "acl": NOBODY},
+        {"type": "create", "path": "/gone", "data": b""},
+        {"type": "delete", "path": "/gone"},
+    ]
+    for _ in LogWriter(tree, Options((*rolling.OPTIONS, DIGEST_ENABLED))).add(editor.txns(table(rows), 0), 0):
+        pass
+    return tree
+
+
+def table(rows: list[dict[str, Any]]) -> pa.RecordBatch:
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    kinds = {name: pa.string() if name == "path" else SCHEMA.field(name).type for name in names}
+    return pa.RecordBatch.from_arrays(
+        [pa.array([row.get(one) for row in rows], kinds[one]) for one in names], names
+    )
+
+
+def outcome(tree: Tree, few: int, make: Make, zxid: int | None, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """What is made, the next zxid, and whether it is sound; or what is said."""
+    monkeypatch.setattr(edits, "_FEW", few)
+    editor = Editor(tree, zxid, time=11, timeout=13)
+    try:
+        made = make(editor)
+    except UsageError as error:
+        return str(error), error.advice
+    assert made.schema == SCHEMA
+    made.validate(full=True)
+    return made.to_pylist(), editor.zxid
+
+
+def both(make: Make, zxid: int | None, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, bool]:
+    """What comes out, and whether it was made at once."""
+    at_once = []
+    for name in ("of_nodes", "of_txns"):
+        real = getattr(edit_batches, name)
+
+        def seen(*args: Any, real: Any = real, **named: Any) -> Any:
+            made = real(*args, **named)
+            at_once.append(made is not None)
+            return made
+
+        monkeypatch.setattr(edit_batches, name, seen)
+    slow = outcome(standing(), 1 << 30, make, zxid, monkeypatch)
+    assert not at_once
+    fast = outcome(standing(), -1, make, zxid, monkeypatch)
+    monkeypatch.undo()
+    assert fast == slow
+    return fast, at_once == [True]
+
+
+PATHS = [
+    *(
+        "/a",
+        "/a/b",
+        "/a/b/c",
+        "/a/e",
+        "/a/e/x",
+        "/t",
+        "/t/u",
+        "/c",
+        "/c/d",
+        "/n",
+        "/n/o",
+        "/n/o/p",
+        "/n/q",
+        "/gone",
+    ),
+    *("/z\u00e9", "/z\u6570"),
+]
+WHAT = (
+    *("create", "create", "createContainer", "createTTL", "create2", "delete", "setData", "setACL", "check"),
+    *("createSession", "closeSession", "error"),
+)
+
+
+def some_nodes(rng: random.Random, wrong: bool) -> list[dict[str, Any]]:
+    paths = rng.sample(PATHS, rng.randrange(1, 9))
+    if not wrong:
+        paths = [path for path in paths if not path.startswith("/a/e")] or ["/n"]
+    rows: list[dict[str, Any]] = []
+    for path in paths + (paths[:1] if wrong and rng.random() < 0.3 else []):
+        row: dict[str, Any] = {"path": path, "data": rng.choice([None, b"", b"1", b"2", b"xyz"])}
+        if rng.random() < 0.4:
+            row["acl"] = rng.choice([OPEN, CLOSED, NOBODY])
+        if rng.random() < 0.3:
+            row |= {"ctime_ms": 100, "mtime_ms": 200}
+        kind = (
+            rng.choice([None, None, "ephemeral", "container", "ttl"])
+            if wrong or path.startswith(("/z", "/n/o/p"))
+            else None
+        )
+        if kind is not None:
+            row["kind"] = kind
+            if kind == "ephemeral":
+                row["ephemeral_owner"] = rng.choice([KNOWN, NEW])
+            if kind == "ttl":
+                row["ttl"] = 77
+        rows.append(row)
+    return rows
+
+
+TYPES = {"path": pa.string(), "data": pa.binary(), "acl": SCHEMA.field("acl").type, "ctime_ms": pa.int64(), "mtime_ms": pa.int64(),
+         "kind": pa.string(), "ttl": pa.int64(), "ephemeral_owner": pa.int64()}  # fmt: skip
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+def test_nodes(wrong: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = random.Random(4 + wrong)
+    at_once = refused = 0
+    for turn in range(150):
+        rows = some_nodes(rng, wrong)
+        names = [name for name in TYPES if name in ("path", "data") or any(name in row for row in rows)]
+        given = pa.RecordBatch.from_arrays(
+            [pa.array([row.get(one) for row in rows], TYPES[one]) for one in names], names
+        )
+        run = columns(given, 0, None)
+        assert run.schema.names == ROWS.names
+        data = turn % 3 > 0
+
+        def make(editor: Editor, run: pa.RecordBatch = run, data: bool = data) -> pa.RecordBatch:
+            return editor.nodes(run, 3, data=data)
+
+        found, quick = both(make, 50, monkeypatch)
+        at_once += quick
+        refused += isinstance(found[0], str)
+    assert at_once == 150 if not wrong else at_once > 30
+    assert refused > 30 if wrong else not refused
+
+
+def some_txns(rng: random.Random, wrong: bool) -> list[dict[str, Any]]:
+    there, rows = {"/a", "/a/b", "/a/e", "/t", "/c"}, []
+    for _ in range(rng.randrange(1, 12)):
+        free = [
+            path for path in PATHS if path not in there and path.rpartition("/")[0] in {"", *there} - {"/a/e"}
+        ]
+        leaves = [path for path in there if not any(one.startswith(path + "/") for one in there)]
+        what = rng.choice(WHAT)
+        row: dict[str, Any] = {"type": what}
+        if what.startswith("create") and what != "createSession":
+            row |= {
+                "path": rng.choice(PATHS if wrong and rng.random() < 0.2 else free or ["/zz"]),
+                "data": rng.choice([None, b"q"]),
+            }
+            if what == "createTTL":
+                row["ttl"] = 0 if wrong and rng.random() < 0.2 else 5
+            elif rng.random() < 0.3:
+                row |= {"ephemeral": True, "session_id": 0 if wrong and rng.random() < 0.2 else KNOWN}
+            if rng.random() < 0.3:
+                row["acl"] = rng.choice([CLOSED, NOBODY])
+            if rng.random() < 0.2:
+                row["parent_cversion"] = rng.choice([1, 40, 2**31 - 1])
+            if row.get("ephemeral"):
+                continue  # nothing is put below it here
+            there.add(row["path"])
+        elif what in ("createSession", "closeSession"):
+            row |= {"session_id": NEW} | (
+                {"time_out": 3} if rng.random() < 0.3 and what == "createSession" else {}
+            )
+        elif what == "error":
+            row["err"] = -4
+        else:
+            row["path"] = rng.choice(PATHS if wrong and rng.random() < 0.2 else leaves)
+            if what == "delete":
+                there.discard(row["path"])
+            elif rng.random() < 0.3:
+                row["version"] = rng.choice([3, 2**31 - 1])
+            if what == "setACL":
+                row["acl"] = NOBODY
+            if what == "setData":
+                row["data"] = rng.choice([None, b"", b"w"])
+        if rng.random() < 0.3:
+            row |= {"time_ms": 4321, "cxid": 8}
+        rows.append(row)
+    return rows or [{"type": "error", "err": 1}]
+
+
+@pytest.mark.parametrize("kept", [False, True])
+@pytest.mark.parametrize("wrong", [False, True])
+def test_txns(wrong: bool, kept: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = random.Random(10 + wrong + 2 * kept)
+    at_once = refused = 0
+    for _ in range(150):
+        rows = some_txns(rng, wrong)
+        if kept:
+            for i, row in enumerate(rows):
+                row["zxid"] = 50 + i + (wrong and rng.random() < 0.05)
+        given = table(rows)
+
+        def make(editor: Editor, given: pa.RecordBatch = given) -> pa.RecordBatch:
+            return editor.txns(given, 3)
+
+        found, quick = both(make, 50, monkeypatch)
+        at_once += quick
+        refused += isinstance(found[0], str)
+    assert at_once > (40 if wrong else 120)
+    assert refused > 30 if wrong and not kept else wrong or not refused
+
+
+def test_what_is_rare_is_made_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    inner = [{"type": "create", "path": "/m", "data": b""}, {"type": "setData", "path": "/a", "data": b""}]
+    given = table([{"type": "multi", "txns": inner}, {"type": "delete", "path": "/t"}])
+    assert not both(lambda editor: editor.txns(given, 0), 50, monkeypatch)[1]
+    given = table([{"type": "create", "path": "no-slash", "data": b""}])
+    assert not both(lambda editor: editor.txns(given, 0), 50, monkeypatch)[1]
+    given = table([{"type": "create", "data": b""}])
+    assert not both(lambda editor: editor.txns(given, 0), 50, monkeypatch)[1]
+    deep = pa.RecordBatch.from_arrays([pa.array(["/x" * 300]), pa.array([b""])], ["path", "data"])
+    assert not both(lambda editor: editor.nodes(columns(deep, 0, None), 0, data=True), 50, monkeypatch)[1]
+    deep = pa.RecordBatch.from_arrays([pa.array(["/x" * 200]), pa.array([b""])], ["path", "data"])
+    assert both(lambda editor: editor.nodes(columns(deep, 0, None), 0, data=True), 50, monkeypatch)[1]
