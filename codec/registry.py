@@ -40,7 +40,6 @@ def _all() -> tuple[dict[str, Codec], dict[str, Layout]]:
     return codecs, layouts
 
 
-@cache
 def _hexadecimal() -> frozenset[str]:
     """Options that are written in hexadecimal."""
     known, layouts = _all()
@@ -54,8 +53,9 @@ def _hexadecimal() -> frozenset[str]:
 def numbers(given: Mapping[str, str]) -> dict[str, Any]:
     """Options that came through a place that makes text of numbers, as Spark does: digits alone were a number, also where text that
     people write is hexadecimal."""
+    known = _hexadecimal()
     return {
-        name: int(value) if value.isdecimal() and fold(name) in _hexadecimal() else value
+        name: int(value) if value.isdecimal() and fold(name) in known else value
         for name, value in given.items()
     }
 

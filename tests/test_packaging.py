@@ -266,6 +266,7 @@ def broken(kind: type[contracts._ImportContract], *imports: str, **options: obje
         ("h.readers.stream -> h.codec.kafka.batch", False),
         ("h.readers.stream -> h.codec.registry", True),
         ("h.corpora.kafka -> h.codec.kafka.batch", True),
+        ("h.codec.kafka.log -> h.codec.compress.gzip", True),
     ],
 )
 def test_systems_contract(line: str, allowed: bool) -> None:
@@ -276,6 +277,7 @@ def test_systems_contract(line: str, allowed: bool) -> None:
         line,
         package="h.codec",
         registry="h.codec.registry",
+        shared=["h.codec.compress"],
         blind=["h.readers"],
     )
     assert found == ([] if allowed else [line])
