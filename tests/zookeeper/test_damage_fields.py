@@ -87,7 +87,7 @@ def test_wrong_fields_are_told(directory: Path, operation: str, said: str) -> No
 
 
 def test_a_field_that_there_is_not(directory: Path) -> None:
-    with pytest.raises(UsageError, match="TxnRecord has no field 'czxid'"):
+    with pytest.raises(UsageError, match="has no field 'czxid'"):
         changed(directory / "log.17", "set:frame=3,field=czxid,value=1")
 
 
