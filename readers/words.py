@@ -138,7 +138,8 @@ def _alike(faults: Iterable[tuple[str, Fault]]) -> list[_Shown]:
 def _fault(one: _Shown) -> str:
     fault = one.fault
     said = fault.detail
-    if fault.kind is Kind.CHECKSUM or not said:
+    # The numbers that differ say nothing to a person; what has no bytes is a digest, and says of what.
+    if (fault.kind is Kind.CHECKSUM and fault.length) or not said:
         said = str(fault.kind)
     elif fault.kind not in _PLAIN and not said.startswith("not checked"):
         said = f"{fault.kind}: {said}"
@@ -270,7 +271,7 @@ def _advice(report: Report) -> Iterator[str]:
 
 def next_command(report: Report) -> str:
     """The command to type next."""
-    path = shlex.quote(report.path)
+    path = f"{shlex.quote(report.path)}{report.flags}"
     if not report.checked and report.ok and report.missing:
         return f"logwright verify {path} --as-system   says more of it"
     if not report.checked and report.worst in (Severity.ERROR, Severity.WARNING):
@@ -289,7 +290,8 @@ def next_command(report: Report) -> str:
     if report.strategy is not None:
         return f"logwright repair {path} --strategy {report.strategy} --out DIR   keeps what can be read"
     if report.mending is not None:
-        return f"logwright repair {path} --out DIR   loses {_more(report)}"
+        leaves = ", and leaves some of it as it is" if report.leaves else ""
+        return f"logwright repair {path} --out DIR   loses {_more(report)}{leaves}"
     losses = [
         fault.rows_lost
         for file in report.files

@@ -21,7 +21,7 @@ from logwright.readers.report import Report
 from logwright.readers.resolve import DirectoryTarget, FileTarget, Target, kind, reopened, resolve
 from logwright.readers.source import STDIN, is_remote, local_path
 from logwright.readers.task import known_options
-from logwright.readers.verify import Wish, healed, verify
+from logwright.readers.verify import Wish, flags, healed, verify
 from logwright.readers.words import plural
 from logwright.writers.backup import refuse_backup_inside
 from logwright.writers.commit import Target as Place
@@ -427,11 +427,12 @@ def _sentences(
         inside = "it" if len(done.cut) == 1 else "them"
         gone = f"the {plural(noun)} in {inside} (it is not known how many)"
         if known or rows:
-            gone = f"{'' if known else 'at least '}{_count(rows, noun)} lost"
+            gone = f"{'' if known else 'at least '}{_count(rows, noun) if rows else 'nothing'} lost"
         stretches = _count(len(done.cut), "stretch", "stretches")
         if lost:
+            word = "cut" if rows or not known else "mended"
             said.append(
-                f"{would}cut: {_count(lost, 'byte')} in {stretches}, {'' if known or rows else 'and '}{gone}"
+                f"{would}{word}: {_count(lost, 'byte')} in {stretches}, {'' if known or rows else 'and '}{gone}"
             )
         elif rows:
             said.append(f"nothing to cut: {gone}")
@@ -491,9 +492,12 @@ def _name_matters(copy: DirectoryTarget, out: str) -> bool:
 
 def _next(done: Done, copies: Sequence[DirectoryTarget], request: Request, verb: str) -> str:
     paths = " ".join(shlex.quote(copy.path) for copy in copies)
+    more = flags(copies[0])
     if request.dry_run and (done.written or done.removed):
-        return f"logwright {verb} {paths} --out DIR"
-    return f"logwright verify {shlex.quote(request.out or copies[0].path)}"
+        return f"logwright {verb} {paths}{more} --out DIR"
+    return (
+        f"logwright verify {shlex.quote(request.out) if request.out else shlex.quote(copies[0].path) + more}"
+    )
 
 
 def _count(number: int, noun: str, several: str | None = None) -> str:

@@ -284,6 +284,13 @@ def test_a_snapshot_under_the_name_of_a_later_one() -> None:
         # What is behind a gap goes too, where a whole history is asked for.
         ("dmg_mid_missing", ("lost: zxids 0xb..0x16 (12 records)", "--out DIR loses 11 more")),
         ("dmg_snap_all_flip", ("--out DIR loses",)),
+        (
+            "dmg_digest_mismatch",
+            (
+                "checksum mismatch: the digest of the tree after 0x21 is 0x9256f2d82, 0x8ec5145d7 was stored with it",
+                "--out DIR loses nothing, and leaves some of it as it is",
+            ),
+        ),
     ],
 )
 def test_what_a_repair_would_lose(case: str, said: tuple[str, ...], tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import click
@@ -40,16 +41,36 @@ def _print(one: dict[str, Any]) -> None:
         click.echo(f"  {view['name']:<20}{view['doc']}{default}  [{_shows(view)}]")
     for name, table in _tables(one).items():
         _head(f"columns of {name}")
-        for column in table["columns"]:
+        columns = table["columns"]
+        wide = _width(column["name"] for column in columns)
+        types = _width(column["type"] for column in columns)
+        for column in columns:
             kind = "detail" if column["detail"] else "core"
-            click.echo(f"  {column['name']:<24}{column['type']:<25} {kind:<8}{column['doc']}")
+            click.echo(f"  {column['name']:<{wide}}  {column['type']:<{types}}  {kind:<8}{column['doc']}")
     for title, name in _OPTIONS.items():
         options = one.get(name, [])
         if options:
             _head(title)
+        wide = _width(option["name"] for option in options)
+        defaults = _width(_value(option["default"]) for option in options)
         for option in options:
-            choices = f" [{', '.join(option['choices'])}]" if option["choices"] else ""
-            click.echo(f"  {option['name']:<30}{option['default']!s:<14}{option['doc']}{choices}")
+            named = [str(choice) for choice in option["choices"] or () if choice not in (None, "")]
+            choices = f" [{', '.join(named)}]" if named else ""
+            value = _value(option["default"])
+            click.echo(f"  {option['name']:<{wide}}  {value:<{defaults}}  {option['doc']}{choices}")
+
+
+_WIDEST = 40
+"""What is wider moves what follows it in its line."""
+
+
+def _width(texts: Iterable[str]) -> int:
+    return max((len(text) for text in texts if len(text) < _WIDEST), default=0)
+
+
+def _value(default: Any) -> str:
+    """A default as one would type it; nothing where there is none."""
+    return "" if default is None else str(default).lower() if isinstance(default, bool) else str(default)
 
 
 def _shows(view: dict[str, Any]) -> str:
