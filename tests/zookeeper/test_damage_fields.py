@@ -87,8 +87,8 @@ def test_wrong_fields_are_told(directory: Path, operation: str, said: str) -> No
 
 
 def test_a_field_that_there_is_not(directory: Path) -> None:
-    with pytest.raises(UsageError, match="has no field 'zxid'"):
-        changed(directory / "log.17", "set:frame=3,field=zxid,value=1")
+    with pytest.raises(UsageError, match="has no field 'czxid'"):
+        changed(directory / "log.17", "set:frame=3,field=czxid,value=1")
 
 
 @pytest.mark.parametrize(
@@ -149,5 +149,3 @@ def test_the_structure_around_a_field_need_not_be_said(directory: Path) -> None:
         for field in ("stat.czxid", "czxid")
     )
     assert said == short != (BASE / "snapshot.16").read_bytes()
-    with pytest.raises(UsageError, match="TxnRecord has no field 'czxid'"):
-        changed(directory / "log.17", "set:frame=3,field=czxid,value=7")

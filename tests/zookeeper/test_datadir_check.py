@@ -315,3 +315,12 @@ def test_only_salvage_is_left(tmp_path: Path) -> None:
     report = lw.verify(tmp_path)
     assert "--strategy salvage --out DIR keeps what can be read" in " ".join(str(report).split())
     assert report.mending is None
+
+
+def test_names_that_no_server_reads_and_directories_without_anything() -> None:
+    assert details(Memory({})) == []
+    base = memory_of("dmg_base")
+    assert details(Memory({**base.files, "snapshot.-5": b"no snapshot at all"})) == []
+    assert details(Memory({"snapshot.0": b"no snapshot at all"}))[-1:] == [
+        ": no snapshot is sound, and there are no transactions"
+    ]

@@ -10,6 +10,7 @@ from zookeeper_crafted import (
     CRAFTED,
     HEADER,
     OPEN,
+    ROOT,
     buf,
     create,
     directory,
@@ -19,6 +20,7 @@ from zookeeper_crafted import (
     multi,
     record,
     sealed,
+    snapshot,
     ttl,
 )
 from zookeeper_opening import Memory, memory_of, nodes_of, start
@@ -418,3 +420,29 @@ def test_containers_by_version() -> None:
     owner = CRAFTED["owner: like a container"]
     assert "/a" in paths(start(owner))
     assert "/a" not in paths(start(owner, version="3.4.14"))
+
+
+def test_what_a_rejected_snapshot_left_goes_with_its_session() -> None:
+    """Whichever session is closed first: that of the node is 5, a transaction may come before."""
+    rejected = snapshot(ROOT, (b"/app", -1, 0), (b"/app/one", -1, 5))[:-6] + b"?" + buf(b"/")
+    sound = snapshot(ROOT, (b"/app", -1, 0), (b"/app/one", -1, 0))
+
+    def left(*records: bytes) -> list[str]:
+        files = {"snapshot.5": rejected, "snapshot.3": sound, "log.4": log(*records)}
+        opened = start(Memory(files))
+        assert opened.verdict.opens
+        return paths(opened)
+
+    closed, other = (record(4, -11, i4(0), client=client) for client in (5, 6))
+    # A server deletes such nodes at its start too: the session is in no table.
+    assert left(closed) == left(other) == ["/", "/app"]
+    again = record(5, 1, create(b"/app/one"))
+    assert left(closed, again) == ["/", "/app", "/app/one"]
+    assert left(other, again) == ["/", "/app"]
+    late = record(6, -11, i4(0), client=5)
+    assert left(other, again, late) == ["/", "/app"]
+
+
+def test_a_session_that_is_closed_without_a_digest() -> None:
+    off = {"closeSessionTxn.enabled": False}
+    assert start(directory(A, record(2, -11, b""), record(3, -11, i4(0))), **off).verdict.warnings == ()
