@@ -195,6 +195,11 @@ class Report(Mapping[str, Any]):
         return next((one for one in order if one in met), None)
 
     @property
+    def grave(self) -> bool:
+        """Whether there is what a person who only wanted the rows has to know: no mere note."""
+        return self.missing or self.worst in (Severity.ERROR, Severity.WARNING)
+
+    @property
     def unchecked(self) -> bool:
         """Whether there is something that could not be looked at."""
         return any(file.unchecked for file in self._all())
