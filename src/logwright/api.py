@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from logwright.codec import registry
 from logwright.codec.base import Codec
-from logwright.codec.fault import DamageWarning, UsageError
+from logwright.codec.fault import DamageWarning, Severity, UsageError
 from logwright.codec.layout import Follows, Layout
 from logwright.codec.option import Option, flag, number, word
 from logwright.codec.table import Table
@@ -69,7 +69,7 @@ def read(
         **options,
     )
     table = found.to_table()
-    if found.report.grave:
+    if found.report.worst in (Severity.ERROR, Severity.WARNING) or found.report.missing:
         warnings.warn(found.report.text(), DamageWarning, stacklevel=2)
     return table
 
