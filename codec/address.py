@@ -178,7 +178,11 @@ def _find_field(struct: Struct, buf: bytes, at: int, end: int, path: list[str | 
     name = str(path[0])
     known = [one.name for one in struct.fields]
     if name not in known:
-        raise UsageError(f"{struct.name} has no field {name!r}", advice=nearest(name, known))
+        around_it = _around(struct, name)
+        if len(around_it) != 1:
+            raise UsageError(f"{struct.name} has no field {name!r}", advice=nearest(name, known))
+        _find_field(struct, buf, at, end, [*around_it, *path], found)
+        return
     around = Within(struct, {}, end, name)
     found.within.append(around)
     sums = {each for one in struct.fields if one.checksum for each in (one.name, one.checksum[1])}
@@ -199,6 +203,16 @@ def _find_field(struct: Struct, buf: bytes, at: int, end: int, path: list[str | 
             raise
         around.spans[one.name] = at, stop
         at = stop
+
+
+def _around(struct: Struct, name: str) -> list[str]:
+    """The fields that hold a structure with a field of this name: where there is one only, it need not be said."""
+    out = []
+    for one in struct.fields:
+        inner = one.type.item if isinstance(one.type, Enclosed) else one.type
+        if isinstance(inner, Struct) and any(field.name == name for field in inner.fields):
+            out.append(one.name)
+    return out
 
 
 def _find_item(

@@ -39,14 +39,15 @@ def parse_bool(text: Any) -> bool:
 
 
 def parse_hexadecimal(text: Any) -> int:
-    """A number that people write in hexadecimal, like a zxid: with 0x or without it; digits alone are decimal, as in JSON."""
+    """A number that people write in hexadecimal, like a zxid: text is that, with 0x or without it, also when it is digits alone
+    ("100000003" as in a file's name)."""
     if isinstance(text, bool):
         raise ValueError("expected a number like 0x1f")
     if isinstance(text, int):
         return text
     word = str(text).strip()
     try:
-        return int(word, 10 if word.lstrip("+-").isdecimal() else 16)
+        return int(word, 16)
     except ValueError:
         raise ValueError("expected a number like 0x1f") from None
 

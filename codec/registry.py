@@ -5,13 +5,15 @@ from __future__ import annotations
 import difflib
 import importlib
 import importlib.util
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from types import ModuleType
+from typing import Any
 
 from logwright.codec.base import Codec, Match
 from logwright.codec.fault import UsageError
 from logwright.codec.layout import Configuration, Configures, Gathering, Layout, Listing, View
+from logwright.codec.option import fold, parse_hexadecimal
 from logwright.codec.table import Table
 
 SYSTEMS = ("kafka", "leveldb", "zookeeper")
@@ -36,6 +38,26 @@ def _all() -> tuple[dict[str, Codec], dict[str, Layout]]:
         codecs |= {codec.name: codec for codec in module.CODECS}
         layouts |= {layout.name: layout for layout in module.LAYOUTS}
     return codecs, layouts
+
+
+@cache
+def _hexadecimal() -> frozenset[str]:
+    """Options that are written in hexadecimal."""
+    known, layouts = _all()
+    of = (*(one.options for one in known.values()), *(one.options for one in layouts.values()))
+    read = (one.read_options for one in layouts.values())
+    return frozenset(
+        fold(option.name) for some in (*of, *read) for option in some if option.parse is parse_hexadecimal
+    )
+
+
+def numbers(given: Mapping[str, str]) -> dict[str, Any]:
+    """Options that came through a place that makes text of numbers, as Spark does: digits alone were a number, also where text that
+    people write is hexadecimal."""
+    return {
+        name: int(value) if value.isdecimal() and fold(name) in _hexadecimal() else value
+        for name, value in given.items()
+    }
 
 
 @cache

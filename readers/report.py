@@ -121,6 +121,10 @@ class Report(Mapping[str, Any]):
         """Rows that a repair would lose, those too that are nowhere any more, where that is known."""
         self.healed: frozenset[tuple[str, int]] = frozenset()
         """Damage of which a repair loses no row: its file and where it begins."""
+        self.flags = ""
+        """Options without which its path is not all of it, for a command line."""
+        self.leaves = False
+        """Whether a repair leaves files as they are in which there is something wrong."""
         self.strategy: str | None = None
         """What a repair has to be told, where it would refuse without."""
 

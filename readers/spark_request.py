@@ -8,6 +8,7 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from logwright.codec import registry
 from logwright.codec.fault import NotFoundError, UsageError
@@ -84,7 +85,7 @@ class Request:
 
     words: Options
     paths: tuple[str, ...]
-    options: Mapping[str, str]
+    options: Mapping[str, Any]
     """The rest: for the codec or layout."""
     follow: Mapping[str, str] = field(default_factory=dict)
     """What is for `Follows.follow_options`."""
@@ -96,7 +97,7 @@ class Request:
         rest = {name: value for name, value in given.items() if fold(name) not in known | {"path", "paths"}}
         follow = {name: value for name, value in rest.items() if fold(name) in follow_names()}
         rest = {name: value for name, value in rest.items() if name not in follow}
-        return cls(Options(OPTIONS, words), paths_of(given), rest, follow)
+        return cls(Options(OPTIONS, words), paths_of(given), registry.numbers(rest), follow)
 
     def reading(self) -> Reading | None:
         """What is to be read; None when nothing is there and that is allowed."""

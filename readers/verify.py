@@ -7,6 +7,7 @@ the real system would do with it is asked for where that was wanted, and where s
 from __future__ import annotations
 
 import difflib
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -28,8 +29,8 @@ from logwright.codec.fault import (
     UnsupportedError,
     UsageError,
 )
-from logwright.codec.layout import Checker, Checks, PlannedFile, Role
-from logwright.codec.mending import Cut, Repairs, Strategy
+from logwright.codec.layout import Checker, Checks, PlannedFile, Role, Spans
+from logwright.codec.mending import Cut, Kept, Mended, Repairs, Strategy
 from logwright.codec.option import Options
 from logwright.codec.predict import Predicts
 from logwright.readers import jobs as _jobs
@@ -211,6 +212,7 @@ def introduce(report: Report, target: Target) -> None:
     if isinstance(target, FileTarget):
         return
     layout = target.layout
+    report.flags = flags(target)
     report.known = dict(target.plan.facts)
     report.repairs = isinstance(layout, Repairs)
     report.nouns, report.advice = layout.nouns, layout.advice
@@ -225,8 +227,7 @@ def _advise(target: DirectoryTarget, report: Report) -> None:
         mending = layout.repair(
             [target.directory], [target.plan], layout.preferred, Options(layout.repair_options)
         )
-        for _ in mending.files():
-            pass
+        same = {one.name for one in mending.files() if _whole(one, target.sizes)}
     except DamageError:
         report.strategy = str(Strategy.SALVAGE)
         return
@@ -235,6 +236,21 @@ def _advise(target: DirectoryTarget, report: Report) -> None:
     lost = [cut.rows_lost for cut in mending.cut]
     report.mending = None if None in lost else sum(one or 0 for one in lost)
     report.healed = healed(mending.cut)
+    wrong = {path for path, fault in report.faults if fault.severity is Severity.ERROR}
+    report.leaves = bool(wrong & same)
+
+
+def _whole(one: Mended, sizes: Mapping[str, int]) -> bool:
+    """Whether a file of the result is as it was."""
+    pieces = list(one.pieces)
+    return len(pieces) == 1 and pieces[0] == Kept(one.name, 0, sizes.get(one.name, -1))
+
+
+def flags(target: DirectoryTarget) -> str:
+    """The options that name the further directories of a target, for a command line."""
+    options, layout = target.layout_options, target.layout
+    apart = layout.apart if isinstance(layout, Spans) else ()
+    return "".join(f" --{one} {shlex.quote(str(options[one]))}" for one in apart if options[one] is not None)
 
 
 def healed(cuts: Iterable[Cut]) -> frozenset[tuple[str, int]]:

@@ -271,7 +271,7 @@ def _advice(report: Report) -> Iterator[str]:
 
 def next_command(report: Report) -> str:
     """The command to type next."""
-    path = shlex.quote(report.path)
+    path = f"{shlex.quote(report.path)}{report.flags}"
     if not report.checked and report.ok and report.missing:
         return f"logwright verify {path} --as-system   says more of it"
     if not report.checked and report.worst in (Severity.ERROR, Severity.WARNING):
@@ -290,7 +290,8 @@ def next_command(report: Report) -> str:
     if report.strategy is not None:
         return f"logwright repair {path} --strategy {report.strategy} --out DIR   keeps what can be read"
     if report.mending is not None:
-        return f"logwright repair {path} --out DIR   loses {_more(report)}"
+        leaves = ", and leaves some of it as it is" if report.leaves else ""
+        return f"logwright repair {path} --out DIR   loses {_more(report)}{leaves}"
     losses = [
         fault.rows_lost
         for file in report.files

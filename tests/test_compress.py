@@ -23,13 +23,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from modes import ROOT, other_modes
 
-from logwright.codec import compress as compress_module
 from logwright.codec.compress import (
     BombError,
     CompressionError,
     compress,
     compress_pieces,
     decompress,
+    snappy,
     xxhash32,
 )
 
@@ -455,7 +455,7 @@ def test_checksums_are_verified_where_kafka_does() -> None:
 
 def test_nothing_is_handed_out_that_was_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
     """The buffer is as large as the block says; should the library fill less of it, the rest is other memory."""
-    monkeypatch.setattr(compress_module, "_snappy_into", lambda block, out: 7)
+    monkeypatch.setattr(snappy, "_into", lambda block, out: 7)
     with pytest.raises(
         CompressionError, match=r"^snappy: the block at byte 0 makes 7 bytes, and declares 50$"
     ):

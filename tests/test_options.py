@@ -33,7 +33,7 @@ DECLARED = (
 
 @pytest.mark.parametrize(
     ("text", "value"),
-    [("0x1f", 31), ("1F", 31), ("b", 11), (" 0xB ", 11), ("31", 31), ("-0x2", -2), (31, 31), ("0100000002", 100000002)],
+    [("0x1f", 31), ("1F", 31), ("b", 11), (" 0xB ", 11), ("31", 49), ("-0x2", -2), (31, 31), ("100000002", (1 << 32) + 2)],
 )  # fmt: skip
 def test_numbers_that_people_write_in_hexadecimal(text: Any, value: int) -> None:
     assert parse_hexadecimal(text) == value
@@ -188,3 +188,8 @@ def test_a_file_that_nobody_knows() -> None:
     found = registry.detect("00000000000000000000.timeindex", b"")
     assert found is not None
     assert found.name == "kafka.timeindex"
+
+
+def test_numbers_that_were_made_text() -> None:
+    given = {"at_zxid": "100000002", "atZxid": "0x5", "path_prefix": "5", "segment.bytes": "100"}
+    assert registry.numbers(given) == {**given, "at_zxid": 100000002}

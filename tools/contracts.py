@@ -61,17 +61,19 @@ class HouseContract(_ImportContract):
 class SystemsContract(_ImportContract):
     """Subpackages of `package` are systems: none imports another, and only `registry` knows them.
 
-    `blind` lists further packages that must go through the registry too.
+    `shared` lists those that are for all of them, `blind` further packages that must go through the registry too.
     """
 
     type_name = "systems"
 
     package: Any = fields.StringField()
     registry: Any = fields.StringField()
+    shared: Any = fields.ListField(subfield=fields.StringField(), required=False, default=[])
     blind: Any = fields.ListField(subfield=fields.StringField(), required=False, default=[])
 
     def faults(self, graph: Any) -> Iterator[tuple[str, str, str]]:
-        systems = [child for child in graph.find_children(self.package) if graph.find_children(child)]
+        found = graph.find_children(self.package) - set(self.shared)
+        systems = [child for child in found if graph.find_children(child)]
 
         def system_of(module: str) -> str | None:
             return next((system for system in systems if _inside(module, system)), None)

@@ -201,8 +201,14 @@ class Mender:
         done.removed = tuple(name for name in mending.removes if name in before)
         if self._apart:
             # What is listed in a folder counts as removed where it has another name in the result; here it has none.
+            here = {*done.written, *done.untouched}
+            done.removed = tuple(name for name in done.removed if name not in here)
+        else:
+            # It lies with the others now.
             done.removed = tuple(
-                name for name in done.removed if name not in {*done.written, *done.untouched}
+                name
+                for name in done.removed
+                if "/" not in name or name.rpartition("/")[2] not in done.written
             )
         if made := {*done.removed} & {*done.written, *done.untouched}:
             raise LogwrightError(f"layout {self._layout.name} both makes and removes {min(made)}")

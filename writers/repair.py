@@ -21,7 +21,7 @@ from logwright.readers.report import Report
 from logwright.readers.resolve import DirectoryTarget, FileTarget, Target, kind, reopened, resolve
 from logwright.readers.source import STDIN, is_remote, local_path
 from logwright.readers.task import known_options
-from logwright.readers.verify import Wish, healed, verify
+from logwright.readers.verify import Wish, flags, healed, verify
 from logwright.readers.words import plural
 from logwright.writers.backup import refuse_backup_inside
 from logwright.writers.commit import Target as Place
@@ -492,9 +492,12 @@ def _name_matters(copy: DirectoryTarget, out: str) -> bool:
 
 def _next(done: Done, copies: Sequence[DirectoryTarget], request: Request, verb: str) -> str:
     paths = " ".join(shlex.quote(copy.path) for copy in copies)
+    more = flags(copies[0])
     if request.dry_run and (done.written or done.removed):
-        return f"logwright {verb} {paths} --out DIR"
-    return f"logwright verify {shlex.quote(request.out or copies[0].path)}"
+        return f"logwright {verb} {paths}{more} --out DIR"
+    return (
+        f"logwright verify {shlex.quote(request.out) if request.out else shlex.quote(copies[0].path) + more}"
+    )
 
 
 def _count(number: int, noun: str, several: str | None = None) -> str:

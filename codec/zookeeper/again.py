@@ -103,7 +103,8 @@ class Again(Snapshot):
         sessions = list(facts.get("sessions") or [])
         if file is None:
             owners = nodes.number("owner")
-            ephemeral = np.unique(owners[kinds_of(owners) == EPHEMERAL])
+            some = owners[owners != 0]
+            ephemeral = np.unique(some[kinds_of(some) == EPHEMERAL])
             sessions = [
                 {"session_id": int(one), "timeout": options["session.timeout"]} for one in ephemeral.tolist()
             ]

@@ -74,14 +74,13 @@ def put_nodes(
     at = 0
     total = 0
     for i in range(len(rows)):
-        if i + _AHEAD < len(rows):
-            # In rows that come in any order.
-            row = rows[i + _AHEAD]
-            prefetch(paths, path_ends[row])
-            prefetch(data, data_ends[row])
-            prefetch(data, data_ends[row] + _LINE)
-            prefetch(data, data_ends[row] + 2 * _LINE)
         row = rows[i]
+        if i + _AHEAD < len(rows) and rows[i + _AHEAD] != row + _AHEAD:
+            soon = rows[i + _AHEAD]
+            prefetch(paths, path_ends[soon])
+            prefetch(data, data_ends[soon])
+            prefetch(data, data_ends[soon] + _LINE)
+            prefetch(data, data_ends[soon] + 2 * _LINE)
         size = path_ends[row + 1] - path_ends[row]
         at = store_32be(out, at, size)
         path = at
@@ -217,7 +216,7 @@ class Nodes:
         keep_memory()
         if self.order is None:
             for batch in self.columns.slice(first, stop - first).to_batches():
-                yield from _pieces(batch, np.arange(batch.num_rows), digest)
+                yield from _pieces(batch, None, digest)
             return
         columns = self.columns
         place = columns.schema.get_field_index("data")
@@ -234,14 +233,17 @@ class Nodes:
         return sum(one.digest for one in self.chunks(0, len(self), digest=True))
 
 
-def _pieces(batch: pa.RecordBatch, rows: Int64s, digest: bool) -> Iterator[Piece]:
-    """Those rows, in pieces."""
+def _pieces(batch: pa.RecordBatch, chosen: Int64s | None, digest: bool) -> Iterator[Piece]:
+    """Those rows, or all one after the other, in pieces."""
+    rows = np.arange(batch.num_rows) if chosen is None else chosen
     figures = [np.asarray(batch.column(name)) for name in ("acl", *STATS)]
     paths, path_ends, _ = flat(batch.column("path"))
     data, data_ends, valid = flat(batch.column("data"))
     path_ends = np.ascontiguousarray(path_ends)
     data_ends = data_ends.astype(np.int64)
-    path_sizes, data_sizes = np.diff(path_ends)[rows], np.diff(data_ends)[rows]
+    path_sizes, data_sizes = np.diff(path_ends), np.diff(data_ends)
+    if chosen is not None:
+        path_sizes, data_sizes = path_sizes[chosen], data_sizes[chosen]
     ends = np.cumsum(path_sizes + data_sizes)
     scratch = np.empty(0, np.uint8)
     if digest:
@@ -253,9 +255,9 @@ def _pieces(batch: pa.RecordBatch, rows: Int64s, digest: bool) -> Iterator[Piece
         stop = max(at + 1, int(np.searchsorted(ends, below + _PORTION, "right")))
         size = int(ends[stop - 1]) - below + (stop - at) * (2 * LENGTH + FIXED)
         out, stops = np.empty(size, np.uint8), np.empty(stop - at, np.int64)
-        here = rows[at:stop]
+        here = slice(at, stop) if chosen is None else chosen[at:stop]
         total = put_nodes(
-            here,
+            rows[at:stop],
             paths,
             path_ends,
             data,

@@ -25,6 +25,7 @@ from logwright.codec.zookeeper.looking import Looking
 from logwright.codec.zookeeper.names import zxid_text
 from logwright.codec.zookeeper.records import BODY, HEAD_FIELDS, TXN_FRAME, ZXID
 from logwright.codec.zookeeper.store import NOTE_ROOM
+from logwright.codec.zookeeper.texts import txns_as_read
 
 _NEVER = (1 << 63) - 1
 
@@ -153,6 +154,7 @@ class Tree(Loading, Looking):
         self, buf: Bytes, starts: Int64s, ends: Int64s, heads: Int64s, upto: int, check: bool, out: Applied
     ) -> Int64s:
         bodies, _ = Bodies.of(buf, starts + BODY, ends - 1)
+        buf, payload_ends, found = txns_as_read(buf, ends - 1, heads, bodies.found)
         digests = np.empty(len(starts), np.int64)
         part = np.empty((MEASURES, 1), np.int64)
         s = self._s
@@ -165,12 +167,11 @@ class Tree(Loading, Looking):
             0,
             0,
         )
-        payload_ends = ends - 1
         crcs = np.empty(len(starts), np.int64)
-        apply.hash_paths(buf, bodies.found, crcs)
+        apply.hash_paths(buf, found, crcs)
         died: Death | None = None
         while died is None:
-            why = apply.apply(buf, payload_ends, heads, bodies.found, crcs, part, digests, self._arrays)
+            why = apply.apply(buf, payload_ends, heads, found, crcs, part, digests, self._arrays)
             if why in (at.DONE, at.REACHED):
                 break
             if why == at.DIED:
@@ -187,7 +188,8 @@ class Tree(Loading, Looking):
                 else:
                     self._acls.learn(content)
             else:
-                self._make_room(int(why), int((ends - starts).max()))
+                # A byte of a path may be read as three.
+                self._make_room(int(why), 3 * int((ends - starts).max()))
         if died is None:
             died = _died_of_quota(self._quotas.write(self), int(s[at.RECORD]) - 1)
         n = int(s[at.RECORD]) if died is None else died.index
@@ -197,7 +199,7 @@ class Tree(Loading, Looking):
         out.notes += int(s[at.COUNTED])
         for note in self._notes[: min(int(s[at.NOTES]), NOTE_ROOM - len(out.noted))].tolist():
             out.noted.append(self._noted(note, buf, heads))
-        self._compare(heads[:n], bodies.found[:, :n], digests[:n], check, out)
+        self._compare(heads[:n], found[:, :n], digests[:n], check, out)
         return digests[:n]
 
     def _noted(self, note: list[int], buf: Bytes, heads: Int64s) -> Noted:

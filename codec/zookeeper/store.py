@@ -13,6 +13,7 @@ from logwright.codec.zookeeper.acl_cache import AclCache
 from logwright.codec.zookeeper.digest import crc32_raw, signed
 from logwright.codec.zookeeper.jute import Int64s
 from logwright.codec.zookeeper.quota import Quotas
+from logwright.codec.zookeeper.texts import as_java, nodes_as_read
 
 NOTE_ROOM = 1024
 
@@ -94,8 +95,7 @@ class Store:
         return np.flatnonzero(self._nodes[: self._s[at.ROWS], at.N_ALIVE])
 
     def _row(self, path: bytes) -> int:
-        if path == b"/":
-            path = b""
+        path = b"" if path == b"/" else as_java(path)
         buf = np.frombuffer(path, np.uint8)
         crc = crc32_raw(at.ONES, buf, 0, len(path))
         return int(at.find(self._arena, self._nodes, self._table, crc, buf, 0, len(path)))
@@ -141,6 +141,7 @@ class Store:
         if not count:
             return
         s = self._s
+        buf, starts, paths = nodes_as_read(buf, starts, paths, data)
         self._room_for_rows(count)
         self._room_for_bytes(int(paths.sum(dtype=np.int64)) + int(np.maximum(data, 0).sum(dtype=np.int64)))
         self._room_for_entries(count)

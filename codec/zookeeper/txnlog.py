@@ -267,14 +267,15 @@ class TxnLog(Codec, TellsLoss, Prepares, Mends):
     def _order(self, window: Window, found: _Found, context: TxnLogContext) -> list[Fault]:
         """What is odd about lengths and zxids of good records."""
         faults: list[Fault] = []
-        heads, start = found.heads, found.start + window.offset
+        heads = found.heads
         if not len(heads):
             return faults
-        known = context.last_zxid if context.last_end == start[0] and context.last_zxid is not None else None
-        named = start[0] != HEADER_SIZE or context.file is None or heads[0, records.ZXID] == context.file
+        first = int(found.start[0]) + window.offset
+        known = context.last_zxid if context.last_end == first and context.last_zxid is not None else None
+        named = first != HEADER_SIZE or context.file is None or heads[0, records.ZXID] == context.file
         if named and records.in_order(heads, known or 0, int(known is not None), context.limit):
             return faults
-        size = found.end - found.start
+        start, size = found.start + window.offset, found.end - found.start
         for i in np.flatnonzero(heads[:, records.SIZE] > context.limit)[:_MOST_FAULTS].tolist():
             text = f"Unreasonable length = {heads[i, records.SIZE]}: a server takes {context.limit} at most"
             system = f"{START_FAILS} (IOException), unless jute.maxbuffer is larger"

@@ -19,8 +19,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from logwright.api import (
-        Scan,
-        codecs,
         convert,
         damage,
         detect,
@@ -29,14 +27,13 @@ if TYPE_CHECKING:
         explain,
         generate,
         inspect,
-        read,
         rebuild,
         repair,
         roundtrip,
-        scan,
         verify,
         write,
     )
+    from logwright.catalogue import codecs as codecs
     from logwright.codec.fault import (
         AccessError,
         BusyError,
@@ -55,13 +52,14 @@ if TYPE_CHECKING:
     from logwright.readers.difference import Difference
     from logwright.readers.report import Report
     from logwright.roundtrip.check import Roundtrip
+    from logwright.scanning import Scan as Scan
+    from logwright.scanning import read as read
+    from logwright.scanning import scan as scan
     from logwright.writers.write import Written
 
 _HOME = {
     **dict.fromkeys(
         (
-            "Scan",
-            "codecs",
             "convert",
             "damage",
             "detect",
@@ -70,10 +68,8 @@ _HOME = {
             "explain",
             "generate",
             "inspect",
-            "read",
             "rebuild",
             "repair",
-            "scan",
             "verify",
             "write",
         ),
@@ -95,6 +91,8 @@ _HOME = {
         ),
         "logwright.codec.fault",
     ),
+    **dict.fromkeys(("Scan", "read", "scan"), "logwright.scanning"),
+    "codecs": "logwright.catalogue",
     "Damaged": "logwright.corpora.damage",
     "Explanation": "logwright.explanation",
     "Difference": "logwright.readers.difference",

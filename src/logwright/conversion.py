@@ -26,6 +26,8 @@ from logwright.codec.table import Table
 from logwright.formats.sink import Sink, format_of
 from logwright.readers.filter import Filter, Given, understand
 from logwright.readers.stream import CORRUPT
+from logwright.scanning import read
+from logwright.scanning import scan as scan_of
 
 TABLES = ("frames", "file")
 _TABLE_FORMATS = ("parquet", "arrow", "jsonl")
@@ -87,7 +89,7 @@ def _from_tables(
     source: str, target: str, codec: str, if_exists: str, rows_only: bool, options: dict[str, Any],
     columns: Any, filter: Any, limit: int | None,
 ) -> dict[str, Any]:  # fmt: skip
-    from logwright import api
+    from logwright.writers.write import write
 
     table = _rows_table(codec)
     data: Any = open_table(source, _known(codec, table))
@@ -97,7 +99,7 @@ def _from_tables(
     elif not rows_only and not _is_layout(codec):
         tables = registry.get(codec).tables
         frames, file = (_optional(beside(source, name), tables[name]) for name in TABLES)
-    written = api.write(data, target, codec, frames=frames, file=file, mode=if_exists, **options)
+    written = write(data, target, codec, frames=frames, file=file, mode=if_exists, **options)
     return {"files": written.files, "rows": written.rows, "report": None, "written": written, "notes": ()}
 
 
@@ -105,7 +107,6 @@ def _to_tables(
     source: str, target: str, codec: str | None, if_exists: str, rows_only: bool, options: dict[str, Any],
     *, view: str | None, columns: Any, **reading: Any,
 ) -> dict[str, Any]:  # fmt: skip
-    from logwright import api
     from logwright.readers.resolve import configuration
     from logwright.writers.file import whole_file
 
@@ -115,7 +116,7 @@ def _to_tables(
     mode = reading.pop("mode")
     # Of three tables the frames hold damaged stretches, as they are; rows for them have no place in the rows.
     permissive = mode.upper() == "PERMISSIVE"
-    scan = api.scan(
+    scan = scan_of(
         source, codec, view=view, columns="*" if exact and columns is None else columns,
         mode="DROPMALFORMED" if exact and permissive else mode, **reading, **options,
     )  # fmt: skip
@@ -125,7 +126,7 @@ def _to_tables(
         parts += [
             (
                 beside(target, name),
-                api.scan(source, codec, view=name, columns="*", mode=modes[name], **options),
+                scan_of(source, codec, view=name, columns="*", mode=modes[name], **options),
             )
             for name in TABLES
         ]
@@ -302,7 +303,6 @@ class Native:
 
     def _again(self) -> dict[str, Any]:
         """Every frame as it was, in another form where the options say so."""
-        from logwright import api
         from logwright.readers.report import Report
         from logwright.writers.edit import Rows, edit
         from logwright.writers.repair import Request
@@ -314,7 +314,7 @@ class Native:
             lambda targets: Report(self.source, self.codec), {**self.options, **self.read_options},
         )  # fmt: skip
         report.notes = [note for note in report.notes if not note.startswith(("nothing matches", "edited: "))]
-        found = api.read(self.target, self.codec, view="files")
+        found = read(self.target, self.codec, view="files")
         written = Written(
             self.target,
             tuple(found.column("name").to_pylist()),
@@ -334,23 +334,22 @@ class Native:
 
     def _frames(self) -> pa.Table | None:
         """The frames as the options would have them; None where they have to be cut anew."""
-        from logwright import api
 
         given = Options(self.made.options, self.options)
         if not self.options:
-            return api.read(self.source, view="frames", columns="*", **self.read_options)
+            return read(self.source, view="frames", columns="*", **self.read_options)
         if not isinstance(self.made, Recodes):
             return None
         return self.made.recode(
-            api.scan(self.source, view="frames", columns="*", **self.read_options).to_table(), given
+            scan_of(self.source, view="frames", columns="*", **self.read_options).to_table(), given
         )
 
     def _exact(self, frames: pa.Table) -> dict[str, Any]:
-        from logwright import api
+        from logwright.writers.write import write
 
-        scan = api.scan(self.source, columns="*", **self.read_options)
-        file = api.read(self.source, view="file", columns="*", **self.read_options)
-        written = api.write(
+        scan = scan_of(self.source, columns="*", **self.read_options)
+        file = read(self.source, view="file", columns="*", **self.read_options)
+        written = write(
             scan, self.target, self.codec, frames=frames, file=file, mode=self.if_exists, **self.options
         )
         return {
@@ -363,13 +362,13 @@ class Native:
 
     def _rows(self) -> dict[str, Any]:
         """Rows alone: what they don't carry is told."""
-        from logwright import api
         from logwright.readers.resolve import DirectoryTarget
+        from logwright.writers.write import write
 
         reading = dict(self.reading)
         if reading["columns"] is None and self._alike(reading["view"]):
             reading["columns"] = "*"
-        scan = api.scan(self.source, **reading, jobs=self.jobs, **self.read_options)
+        scan = scan_of(self.source, **reading, jobs=self.jobs, **self.read_options)
         one = (
             registry.get(self.made.views[self.made.default_view].codec)
             if _is_layout(self.codec)
@@ -399,7 +398,7 @@ class Native:
             if fold(name) in own and fold(name) not in given
         }
         notes += [f"{name} is {value}, as in {self.source}" for name, value in kept.items()]
-        written = api.write(
+        written = write(
             _Passed(scan.schema, data), self.target, self.codec, mode=self.if_exists, **kept, **self.options
         )
         notes += [f"{count} rows {what}: that is not in the result" for what, count in gone.items()]
@@ -426,7 +425,6 @@ class Native:
 
     def _made_with(self, codec: Inherits) -> dict[str, Any]:
         """With which options the files of that codec were made: the first that says so."""
-        from logwright import api
         from logwright.readers.resolve import DirectoryTarget, kind
 
         name = getattr(codec, "name", "")
@@ -437,7 +435,7 @@ class Native:
         for path in paths:
 
             def read(columns: list[str], filter: Any, limit: int, path: str = path) -> pa.Table:
-                scan = api.scan(
+                scan = scan_of(
                     path, name, view="frames", columns=columns, filter=filter, limit=limit, mode="DROPMALFORMED",
                     **self.read_options,
                 )  # fmt: skip

@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from drawer import Drawer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import logwright as lw
 from logwright.codec import registry
-from logwright.codec.base import Chunk
 from logwright.codec.fault import LogwrightError, UsageError
-from logwright.codec.layout import Entry, Listing, Piece, take
+from logwright.codec.layout import Piece, take
 from logwright.codec.option import Options
 from logwright.codec.walk import Reader
 from logwright.codec.zookeeper.names import parse
@@ -41,39 +41,6 @@ TYPES = {
 }  # fmt: skip
 
 
-class Drawer:
-    """A stage in memory, which is a listing too."""
-
-    name = "version-2"
-
-    def __init__(self, files: dict[str, bytes] | None = None) -> None:
-        self.files = {name: bytearray(data) for name, data in (files or {}).items()}
-        self.written = 0
-
-    def entries(self) -> Sequence[Entry]:
-        return [Entry(name, len(data)) for name, data in self.files.items()]
-
-    def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
-        return bytes(self.files[name][offset : None if length is None else offset + length])
-
-    def parent(self) -> Listing | None:
-        return None
-
-    def write(self, name: str, offset: int, data: Chunk) -> None:
-        raise AssertionError("nothing of a directory is written over")
-
-    def append(self, name: str, data: Chunk) -> None:
-        self.files.setdefault(name, bytearray()).extend(bytes(data))
-        self.written += len(bytes(data))
-
-    def take(self, pieces: Iterable[Piece]) -> None:
-        for piece in pieces:
-            self.append(piece.name, piece.data)
-
-    def drop(self, name: str) -> None:
-        del self.files[name]
-
-
 def batch(rows: Sequence[dict[str, Any]]) -> pa.RecordBatch:
     names = [name for name in TYPES if any(name in row for row in rows)]
     return pa.RecordBatch.from_arrays(
@@ -88,7 +55,7 @@ def build(
     **options: Any,
 ) -> dict[str, bytes]:
     """The files of a directory, or those that an append adds to it."""
-    listing = None if there is None else Drawer(there)
+    listing = None if there is None else Drawer(there, "version-2")
     builder = LAYOUT.builder(listing, "version-2", Options(LAYOUT.options, options), extra=extra)
 
     def pieces() -> Iterator[Piece]:
@@ -852,7 +819,9 @@ def test_what_is_in_a_multi_may_leave_things_out_too() -> None:
 def test_the_digest_of_what_is_written() -> None:
     rows = [{"path": f"/n{n}", "data": b"x" * n, "czxid": 3} for n in range(9)]
     files = build([batch(rows)])
-    tree, _ = Tree.of_snapshot(Reader(Drawer(files), "snapshot.3", len(files["snapshot.3"])), zxid=3)
+    tree, _ = Tree.of_snapshot(
+        Reader(Drawer(files, "version-2"), "snapshot.3", len(files["snapshot.3"])), zxid=3
+    )
     context = SNAPSHOT.context("snapshot.3", Options(SNAPSHOT.options))
     again = b"".join(bytes(one) for one in of_tree(tree))
     assert _rows(again, "snapshot.3") == _rows(files["snapshot.3"], "snapshot.3")

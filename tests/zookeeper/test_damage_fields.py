@@ -48,6 +48,7 @@ def faults(path: Path) -> list[str]:
         ("payload.body.data,null=true", "data", None),
         ("payload.body.parent_cversion,value=99", "parent_cversion", 99),
         ("payload.cxid,value=77", "cxid", 77),
+        ("cxid,value=78", "cxid", 78),
         ("payload.body.acl[0].perms,value=1", "acl", [{"perms": 1, "scheme": "world", "id": "anyone"}]),
     ],
 )
@@ -140,3 +141,13 @@ def test_a_node_that_is_changed_in_a_directory(directory: Path) -> None:
     before = lw.read(BASE)
     lw.repair(out, directory.parent / "mended/version-2")
     assert lw.read(directory.parent / "mended").equals(before)
+
+
+def test_the_structure_around_a_field_need_not_be_said(directory: Path) -> None:
+    said, short = (
+        changed(directory / "snapshot.16", f"set:frame=8,field={field},value=7,reseal").read_bytes()
+        for field in ("stat.czxid", "czxid")
+    )
+    assert said == short != (BASE / "snapshot.16").read_bytes()
+    with pytest.raises(UsageError, match="TxnRecord has no field 'czxid'"):
+        changed(directory / "log.17", "set:frame=3,field=czxid,value=7")

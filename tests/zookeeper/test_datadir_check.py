@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 from zookeeper_crafted import create, directory, log, record
 from zookeeper_datadir import CASES
-from zookeeper_mending import checked, details, repaired
-from zookeeper_opening import GOLDEN, Memory, memory_of
+from zookeeper_mending import checked, details, repaired, served, truth
+from zookeeper_opening import GOLDEN, Memory, memory_of, start
 
 import logwright as lw
 from logwright.codec.fault import Kind, Severity
@@ -262,6 +262,20 @@ def test_verify_says_it(tmp_path: Path) -> None:
     assert not lw.verify(tmp_path, depth="checksums").ok
 
 
+def test_a_snapshot_under_the_name_of_a_later_one() -> None:
+    """Its seals are right, but a server leaves out what lies between."""
+    directory = memory_of("dmg_base")
+    files = directory.files
+    swapped = Memory({**files, "snapshot.16": files["snapshot.a"], "snapshot.a": files["snapshot.16"]})
+    (said,) = [one for one in details(swapped) if one.startswith("snapshot.16")]
+    assert "it holds the tree of 0xa" in said
+    assert "Digests are not matching" in "".join(start(swapped).verdict.warnings)
+    # From an older one the same transactions lead to the right tree.
+    result, _ = repaired(swapped, "prefix")
+    assert served(result) == truth("dmg_base")
+    assert details(result) == []
+
+
 @pytest.mark.parametrize(
     ("case", "said"),
     [
@@ -270,6 +284,13 @@ def test_verify_says_it(tmp_path: Path) -> None:
         # What is behind a gap goes too, where a whole history is asked for.
         ("dmg_mid_missing", ("lost: zxids 0xb..0x16 (12 records)", "--out DIR loses 11 more")),
         ("dmg_snap_all_flip", ("--out DIR loses",)),
+        (
+            "dmg_digest_mismatch",
+            (
+                "checksum mismatch: the digest of the tree after 0x21 is 0x9256f2d82, 0x8ec5145d7 was stored with it",
+                "--out DIR loses nothing, and leaves some of it as it is",
+            ),
+        ),
     ],
 )
 def test_what_a_repair_would_lose(case: str, said: tuple[str, ...], tmp_path: Path) -> None:

@@ -596,6 +596,10 @@ def test_logs_in_a_directory_of_their_own(tmp_path: Path) -> None:
     case = GOLDEN / "split_dirs"
     before = lw.read(case / "data", dataLogDir=str(case / "datalog"))
     report = lw.repair(case / "data", tmp_path / "out", dataLogDir=str(case / "datalog"))
+    assert "removed" not in str(report)
+    assert f"version-2 --dataLogDir {case / 'datalog'} --limit 10" in str(
+        lw.verify(case / "data", dataLogDir=str(case / "datalog"))
+    )
     assert "leave dataLogDir away in zoo.cfg" in " ".join(str(report).split())
     assert sorted(path.name for path in (tmp_path / "out/version-2").iterdir()) == ["log.1", "snapshot.0"]
     assert lw.read(tmp_path / "out").equals(before)

@@ -360,6 +360,41 @@ def test_nodes_that_were_left_behind_by_version() -> None:
         assert stat(start(made, version=version), "/a")["numChildren"] == children
 
 
+@pytest.mark.parametrize(
+    ("name", "old"),
+    [
+        ("left behind, its owner's session closed", False),
+        ("left behind, a dead owner", False),
+        ("left behind, replaced by a node of nobody", False),
+        ("left behind, replaced and deleted", False),
+        ("left behind, replaced by one of the same session", True),
+    ],
+)
+def test_a_node_in_the_place_of_one_that_was_left_behind(name: str, old: bool) -> None:
+    """Before 3.9.4 it goes with the session of the other one, whose list of paths it is on; then it is not made at all."""
+    for version in ("3.8.4", "3.4.14"):
+        assert ("/a/b" in paths(start(CRAFTED[name], version=version))) == old
+
+
+def test_the_root_deleted() -> None:
+    """It has two names. Without the one, "/", transactions find it by that no more, and its digest is taken off once."""
+    for name, digest in [
+        ("the root deleted", 5596060818),
+        ("the root deleted as a container", 5596060818),
+        ("the root deleted by a multi", 9435113487),
+        ("the root deleted with a session", 176534009),
+    ]:
+        opened = start(CRAFTED[name])
+        assert "/b" in paths(opened)
+        assert stat(opened, "/")["version"] == 0
+        assert opened.tree is not None
+        assert opened.tree.digest == digest
+    twice = directory((2, buf(b"/")), (2, buf(b"/")), (7, buf(b"/") + i4(0) + i4(9)), (1, create(b"/")))
+    found = start(twice)
+    assert stat(found, "/")["aversion"] == 0
+    assert stat(found, "/")["pzxid"] == 4
+
+
 def test_transactions_that_come_again_by_version() -> None:
     # What a snapshot has already: a node was made and deleted, another one is there.
     again = directory(

@@ -11,7 +11,9 @@ import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
 
 import logwright as lw
-from logwright.readers.spark import Request, SparkSource, schema_of
+from logwright.readers.spark import SparkSource
+from logwright.readers.spark_request import Request
+from logwright.readers.spark_schema import schema_of
 from logwright.roundtrip import laws
 
 CASES = Path(__file__).resolve().parents[2] / "corpora/golden/zookeeper"

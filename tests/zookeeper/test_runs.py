@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
+from random import Random
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -11,16 +14,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 from modes import other_modes
 
-from logwright.codec.zookeeper.acl import OPEN, AclTable, flat, taken
-from logwright.codec.zookeeper.acl_lists import coded
-from logwright.codec.zookeeper.jute import ACL_RAW_TYPE
+from logwright.codec.zookeeper.acl import OPEN, AclTable, flat, packed, taken
+from logwright.codec.zookeeper.acl_lists import coded, coded_lists, raw_lists
+from logwright.codec.zookeeper.digest import node_digests
+from logwright.codec.zookeeper.jute import ACL_RAW_TYPE, ACL_TYPE
 from logwright.codec.zookeeper.node import SLASH
-from logwright.codec.zookeeper.paths import Family, ascending
+from logwright.codec.zookeeper.nodes import STATS, Nodes
+from logwright.codec.zookeeper.paths import MISSING, Family, _key, ascending, first_bad
 from logwright.codec.zookeeper.tree import from_children
 
 pytestmark = pytest.mark.kernel_modes
 test_other_modes = other_modes(__file__)
 
+_ACLS = [
+    {"perms": 31, "scheme": "world", "id": "anyone"},
+    {"perms": 1, "scheme": "world", "id": "anyone"},
+    {"perms": 31, "scheme": "ip", "id": None},
+    {"perms": 31, "scheme": "worlds", "id": "anyon"},
+]
 _PATHS = st.lists(st.text("/ab.\u00e9", max_size=12).map(str.encode), max_size=12)
 
 
@@ -46,6 +57,95 @@ def test_lists_by_number(lists: list[bytes | None]) -> None:
     assert found == list(dict.fromkeys(one for one in lists if one is not None))
     sliced, found = coded(pa.array([b"x", *lists, None], pa.binary()).slice(1, len(lists)))
     assert [None if code < 0 else found[code] for code in sliced.tolist()] == lists
+
+
+_NAMED = st.lists(
+    st.sampled_from(["a", "b", "ab", "a.b", ".", "..", "...", "", "\u00e9", "\x7f", "\x85", "\uffff"]),
+    max_size=4,
+)
+_TREES = st.lists(_NAMED.map(lambda names: "".join(f"/{name}" for name in names).encode()), max_size=12)
+
+
+def _is_bad(path: bytes) -> bool:
+    names = path.decode().split("/")[1:]
+    wrong = any(name in ("", ".", "..") or set(name) & set("\x7f\x85\uffff") for name in names)
+    return bool(path) and (not path.startswith(b"/") or wrong)
+
+
+@given(_TREES | _TREES.map(sorted) | _PATHS)
+def test_what_paths_are_to_each_other(paths: list[bytes]) -> None:
+    """In one go as each for itself, whatever the order."""
+    column = pa.array(paths, pa.binary())
+    family = Family.of(column)
+    data, ends, _ = flat(column)
+    assert family.ascending == bool(ascending(data, ends, SLASH))
+    bad = [_is_bad(path) for path in paths]
+    assert family.bad == first_bad(data, ends) == (bad.index(True) if True in bad else len(paths))
+    if family.bad == len(paths):
+        for i, parent in enumerate(family.parents.tolist()):
+            above = paths[i][: paths[i].rfind(b"/")] if paths[i] else None
+            if parent >= 0:
+                assert paths[parent] == above
+            elif parent == MISSING:
+                assert paths[i].startswith(paths[i][: family.short[i]])
+        assert family.lost == sum(one < -1 for one in family.parents.tolist())
+
+
+@given(st.lists(st.text("/ab.\u00e9", max_size=40).map(str.encode), max_size=80, unique=True))
+def test_sorted_paths(paths: list[bytes]) -> None:
+    column = pa.array(paths, pa.binary())
+    order = replace(Family.of(column), lost=1).order()
+    assert order is not None
+    expected = sorted(range(len(paths)), key=lambda i: paths[i].replace(b"/", b"\0"))
+    assert order.tolist() == expected
+
+
+@given(st.integers(0, 80), st.randoms(use_true_random=False))
+def test_new_paths_among_sorted_ones(count: int, random: Random) -> None:
+    every = sorted(
+        {f"/{'ab/-'[i % 4]}{i % 7}/{i}".replace("//", "/x/").encode() for i in range(count)}, key=_key
+    )
+    new = sorted(path for path in every if random.random() < 0.3)
+    old = [path for path in every if path not in new]
+    merged = Family.of(pa.array(old, pa.binary())).merged(new)
+    assert [[*old, *new][i] for i in merged.tolist()] == every
+
+
+@given(st.lists(st.none() | st.lists(st.sampled_from(_ACLS), max_size=2), max_size=12), st.data())
+def test_lists_of_rows(lists: list[list[dict[str, Any]] | None], data: st.DataObject) -> None:
+    """Lists of ACLs are numbered as their bytes are; in another order of the rows as they come up there."""
+    cut = data.draw(st.integers(0, len(lists)))
+    column = pa.chunked_array([pa.array(lists[:cut], ACL_TYPE), pa.array(lists[cut:], ACL_TYPE)])
+    found = coded_lists(column)
+    expected = coded(packed(raw_lists(column, None)))
+    assert (found.codes.tolist(), found.lists) == (expected.codes.tolist(), expected.lists)
+    order = np.array(data.draw(st.permutations(range(len(lists)))), np.int64)
+    again = found.take(order)
+    told = [None if code < 0 else found.lists[code] for code in found.codes[order].tolist()]
+    assert [None if code < 0 else again.lists[code] for code in again.codes.tolist()] == told
+    assert again.lists == list(dict.fromkeys(one for one in told if one is not None))
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["", "/a", "/zookeeper/x", "/b" * 20]), st.none() | st.binary(max_size=40)),
+        max_size=6,
+    ),
+    st.data(),
+)
+def test_digests_of_what_is_written(nodes: list[tuple[str, bytes | None]], data: st.DataObject) -> None:
+    """The sum told while records are written is that of the records; in another order too."""
+    count = len(nodes)
+    numbers = st.lists(st.integers(-(1 << 31), (1 << 31) - 1), min_size=count, max_size=count)
+    stats = {name: np.array(data.draw(numbers), np.int64) for name in STATS}
+    paths, values = (pa.array([one[k] for one in nodes], pa.binary()) for k in (0, 1))
+    made = Nodes.of(paths, values, np.full(count, -1), stats)
+    for some in (made, made.take(np.array(data.draw(st.permutations(range(count))), np.int64))):
+        total = 0
+        for piece in some.chunks(0, count):
+            digests = np.empty(len(piece.starts), np.int64)
+            total += int(node_digests(piece.data, piece.starts, piece.paths, piece.lengths, digests))
+        assert some.digest() == total
 
 
 def test_children() -> None:

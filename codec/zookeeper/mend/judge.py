@@ -34,14 +34,16 @@ def judge(found: Found) -> None:
             )
         elif one.doubt and not right:
             _drop(one, one.why)
-        elif one.doubt or right is False:
+        elif one.doubt or right is False or one.early:
             doubtful.append(one)
         else:
             well = True
             _records(found)
             if reach.furthest(found.logs, one.zxid) >= max((other.zxid for other in doubtful), default=0):
                 for other in doubtful:
-                    _drop(other, other.why or "the digest of its tree is not the one that it has")
+                    _drop(
+                        other, other.why or other.early or "the digest of its tree is not the one that it has"
+                    )
     if not well:
         _records(found)
 

@@ -36,7 +36,7 @@ def rebuild(listing: Listing, plan: Plan, what: Sequence[str], options: Options)
 
 def _damage(why: str) -> str:
     """What is wrong, without what a repair makes of it."""
-    return why.partition("; ")[0].removesuffix(": made anew")
+    return why.partition("; ")[0].removesuffix(": made anew").removesuffix(": an error instead")
 
 
 def _base(found: Found) -> Base:

@@ -22,7 +22,7 @@ from logwright.codec.option import Options
 from logwright.codec.walk import Hole, Reader, Stretch, walk
 from logwright.codec.zookeeper import again, names, snapshot
 from logwright.codec.zookeeper.mend.flip import turned
-from logwright.codec.zookeeper.names import epoch_of
+from logwright.codec.zookeeper.names import epoch_of, zxid_text
 from logwright.codec.zookeeper.sections import END_MARK, LARGEST_ENDING, SEAL_SIZE, Ending, Shape
 from logwright.codec.zookeeper.snapshot_file import SnapshotContext, describe
 from logwright.codec.zookeeper.snapshot_tables import ROWS
@@ -57,10 +57,19 @@ class Snapshot:
     """One bit was turned back, as the seals say: that would fit some cases of two bits too."""
     why: str = ""
     """What is wrong with it."""
+    held: int | None = None
+    """The last transaction in its tree, as it says itself."""
 
     @property
     def sound(self) -> bool:
         return self.pieces is not None
+
+    @property
+    def early(self) -> str:
+        """What is wrong where its tree is of a time before its name; "" else. A server goes by the name, and leaves out what lies between."""
+        if self.held is None or self.held >= self.zxid:
+            return ""
+        return f"it holds the tree of {zxid_text(self.held)}, which is before the transaction in its name: it is another snapshot"
 
 
 class _Patched(Reader):
@@ -89,6 +98,7 @@ class _Read:
     faults: list[Fault]
     rows: int
     until: int
+    held: int | None = None
 
     @classmethod
     def of(cls, read: Reader, options: Options) -> _Read:
@@ -106,6 +116,7 @@ class _Read:
         if shape is not None and ending is not None:
             facts = describe(0, 0, b"", 0, context).select(["digest_zxid", "last_processed_zxid"])
             found.until = max([found.until, *(one or 0 for one in facts.to_pylist()[0].values())])
+            found.held = facts["last_processed_zxid"][0].as_py()
         return found
 
     def _nodes(self, one: Stretch) -> None:
@@ -134,7 +145,7 @@ def examine(listing: Listing, file: str, size: int, options: Options) -> Snapsho
     zxid = 0 if named is None else named.zxid
     out = Snapshot(file, size, zxid, None, [], max(found.until, zxid), found.rows, base)
     if not found.faults:
-        out.pieces = [Kept(file, 0, size)]
+        out.pieces, out.held = [Kept(file, 0, size)], found.held
         return out
     context = found.context
     out.why = "; ".join(f"{one.kind}: {one.detail}" for one in found.faults[:2])

@@ -38,7 +38,7 @@ class SystemMending:
             raise DamageError(
                 f"a server does not start on it: {verdict.error_class}{'' if verdict.error is None else f': {verdict.error}'}",
                 path=listing.name,
-                advice="Strategy prefix goes back to a history that it starts from",
+                advice="Strategy prefix goes back to a history that it starts from, where there is one",
             )
         self._listing, self._saved = listing, self._opened.saved
         found = self._found = examine(listing, options)

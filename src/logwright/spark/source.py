@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence, Set
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource
@@ -75,7 +76,7 @@ class DefaultSource(DataSource):
 
     def _target(
         self, schema: StructType, besides: Set[str] = frozenset()
-    ) -> tuple[str, Layout, dict[str, str]]:
+    ) -> tuple[str, Layout, dict[str, Any]]:
         """Where to write, what, and how; all is checked that can be. `besides` are options that are none of ours."""
         (path,) = paths_of(self.options)
         given = {fold(name): value for name, value in self.options.items()}
@@ -85,9 +86,9 @@ class DefaultSource(DataSource):
                 "what to write is not said", path=path, advice=f'Say .option("codec", ...), one of: {names}'
             )
         layout = registry.get_layout(given["codec"])
-        options = {
-            name: value for name, value in self.options.items() if fold(name) not in _NOT_OPTIONS | besides
-        }
+        options = registry.numbers(
+            {name: value for name, value in self.options.items() if fold(name) not in _NOT_OPTIONS | besides}
+        )
         # A row of next to nothing through a builder: wrong types and names are told now, before any task runs.
         trial = layout.builder(
             None, os.path.basename(path.rstrip("/")), Options(layout.options, options), staged=True

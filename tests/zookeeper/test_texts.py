@@ -1,0 +1,89 @@
+"""Paths as a server reads them, and the same bytes by kernels."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from zookeeper_crafted import ROOT, buf, create, directory, log, multi, record, set_data, snapshot
+from zookeeper_judged import ours
+from zookeeper_opening import Memory
+
+from logwright.codec.zookeeper.texts import as_java, is_utf8
+
+KNOWN = [
+    (b"/a", "/a"),
+    (b"/\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80\xee\x80\x80", "/é€😀\ue000"),
+    (b"/\xff\xfe", "/\ufffd\ufffd"),
+    (b"/\xed\xa0\xbd\xed\xb8\x80", "/\ufffd\ufffd"),
+    (b"/\xed\xa0x", "/\ufffdx"),
+    (b"/\xf0\x9f\x98", "/\ufffd"),
+    (b"/\xc0\xaf", "/\ufffd\ufffd"),
+    (b"/\xe0\x80\x80", "/\ufffd\ufffd\ufffd"),
+    (b"/\xf4\x90\x80\x80", "/\ufffd\ufffd\ufffd\ufffd"),
+    (b"/\xf4\x8f\xbf\xbf", "/\U0010ffff"),
+]
+
+
+@pytest.mark.parametrize(("data", "text"), KNOWN)
+def test_what_java_reads(data: bytes, text: str) -> None:
+    assert as_java(data) == text.encode()
+
+
+def test_a_kernel_knows_what_is_read_as_it_is() -> None:
+    rng = np.random.default_rng(11)
+    leads = np.array([0x41, 0x80, 0x8F, 0x90, 0x9F, 0xA0, 0xBF, 0xC1, 0xC2, 0xDF, 0xE0, 0xED, 0xEF, 0xF0, 0xF4, 0xF5], np.uint8)  # fmt: skip
+    forms = [data for data, _ in KNOWN] + [
+        rng.choice(leads, rng.integers(0, 6)).tobytes() for _ in range(20_000)
+    ]
+    forms += [b"0123456789" + one for one in forms]
+    wrong = [
+        one
+        for one in forms
+        if bool(is_utf8(np.frombuffer(b"/" + one, np.uint8), 1, len(one))) != (as_java(one) == one)
+    ]
+    assert wrong == []
+    assert sum(as_java(one) == one for one in forms) > 1000
+
+
+def paths(memory: Memory) -> list[tuple[str, str | None]]:
+    return [
+        (one["path"], one["data"])
+        for one in ours(memory)["nodes"]
+        if not one["path"].startswith("/zookeeper")
+    ]
+
+
+def test_two_forms_of_a_path_are_one_node() -> None:
+    changed = directory(
+        (1, create(b"/\xff")), (5, set_data(b"/\xfe", b"2")), (1, create(b"/b")), (2, buf(b"/b"))
+    )
+    assert paths(changed) == [("/", ""), ("/\ufffd", b"2".hex())]
+
+
+def test_in_a_multi_and_at_the_end_of_a_session() -> None:
+    parts = multi((1, create(b"/\xff")), (-1, b"\xff\xff\xff\x9b"))
+    failed = directory(
+        (14, parts), (14, multi((1, create(b"/\xff")), (5, set_data(b"/\xfe", b"2")), (1, create(b"/c"))))
+    )
+    assert paths(failed) == [("/", ""), ("/c", b"x".hex()), ("/\ufffd", b"2".hex())]
+    closed = directory((1, create(b"/\xff")), (-11, b"\0\0\0\2" + buf(b"/\xfe") + buf(b"/gone")))
+    assert paths(closed) == [("/", "")]
+
+
+def test_a_path_that_grows_beyond_its_record_has_room() -> None:
+    long = b"/" + b"\xff" * 9000
+    assert [len(path) for path, _ in paths(directory((1, create(long)), (1, create(long + b"/a"))))] == [
+        1,
+        9001,
+        9003,
+    ]
+
+
+def test_in_a_snapshot() -> None:
+    both = Memory(
+        {
+            "snapshot.3": snapshot(ROOT, (b"/\xff", -1, 0), (b"/\xfe/one", -1, 0)),
+            "log.4": log(record(4, 5, set_data(b"/\xef\xbf\xbd/one", b"4"))),
+        }
+    )
+    assert paths(both) == [("/", ""), ("/\ufffd", ""), ("/\ufffd/one", b"4".hex())]
