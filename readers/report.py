@@ -14,7 +14,7 @@ from functools import cache
 from importlib import metadata
 from typing import Any
 
-from logwright.codec.fault import Fault, Severity
+from logwright.codec.fault import Fault, Kind, Severity
 
 VERSION = 1
 MAX_FAULTS = 1000
@@ -197,6 +197,15 @@ class Report(Mapping[str, Any]):
         order = [Severity.WARNING, Severity.INFO]
         met = {fault.severity for file in self._all() for fault in file.faults}
         return next((one for one in order if one in met), None)
+
+    @property
+    def telling(self) -> bool:
+        """Whether there is anything to say to a person who only wanted the rows: zeros that a system has allocated ahead are in most
+        of its files."""
+        met = (fault for file in self._all() for fault in file.faults)
+        return self.missing or any(
+            fault.severity is not Severity.INFO or fault.kind is not Kind.PADDING for fault in met
+        )
 
     @property
     def unchecked(self) -> bool:

@@ -293,6 +293,16 @@ def test_where_nothing_can_be_printed(partition: Path) -> None:
         assert done.stderr.decode().strip() == "error: standard output: No space left on device"
 
 
+def test_rows_come_without_what_is_a_mere_note(capsys: Out, tmp_path: Path) -> None:
+    """Zeros that a server has allocated ahead are told by verify, not by each dump."""
+    zk = str(cases("zookeeper")["multi"].path / "version-2")
+    assert run("verify", zk) == 0
+    assert "zeros allocated ahead" in capsys.readouterr().out
+    assert run("dump", zk, "--limit", "2") == 0
+    assert run("convert", zk, str(tmp_path / "nodes.parquet")) == 0
+    assert capsys.readouterr().err == f"49 rows in {tmp_path / 'nodes.parquet'}\n"
+
+
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_where_only_a_part_can_be_printed(tmp_path: Path, unbuffered: str) -> None:
     """A system may write less than it was given, and says so only to who asks."""

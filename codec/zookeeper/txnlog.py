@@ -580,7 +580,7 @@ def _zeros(window: Window, stop: int, left: int) -> Fault:
         zeros = int(np.argmax(rest != 0))
         text = f"{zeros} zero bytes at the end, and others behind them"
         return Fault(NAME, offset, left, Kind.PADDING, text, Severity.WARNING, STOPS)
-    return Fault(NAME, offset, left, Kind.PADDING, f"{left} zero bytes allocated ahead", Severity.INFO, STOPS)
+    return Fault(NAME, offset, left, Kind.PADDING, "zeros allocated ahead", Severity.INFO, STOPS)
 
 
 def _end_of_damaged(window: Window, at: int, context: TxnLogContext) -> int:

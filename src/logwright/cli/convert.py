@@ -62,7 +62,7 @@ def command(
         for line in done["written"].before_you_start:
             click.echo(f"before you start the system: {line}", err=True)
     report = done["report"]
-    if report is not None and (report.faults_total or report.missing):
+    if report is not None and report.telling:
         click.echo(report.text(width_of(sys.stderr)), err=True)
     return 0 if report is None or (report.ok and not report.missing) else 3
 

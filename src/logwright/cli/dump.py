@@ -68,6 +68,6 @@ def command(
         for batch in scan:
             sink.write(batch)
             show(scan.report.bytes)
-    if scan.report.faults_total or scan.report.missing:
+    if scan.report.telling:
         click.echo(scan.report.text(width_of(sys.stderr)), err=True)
     return 0 if scan.report.ok and not scan.report.missing else 3
