@@ -200,6 +200,7 @@ CRAFTED: dict[str, Memory] = {
             "log.4": log(record(4, -10, i4(9)), record(5, -11, i4(1) + buf(b"/b"), client=99), record(6, 1, create(b"/c"))),
         }
     ),
+    "multi: create2": directory((14, multi((1, create(b"/a")), (15, create(b"/b")), (1, create(b"/c"))))),
     "the root deleted": directory((1, create(b"/a")), (2, buf(b"/")), (1, create(b"/b")), (5, set_data(b"/", b"r"))),
     "the root deleted as a container": directory((1, create(b"/a")), (20, buf(b"/")), (1, create(b"/b"))),
     "the root deleted by a multi": directory((14, multi((1, create(b"/a")), (2, buf(b"/")), (1, create(b"/b"))))),
@@ -233,7 +234,7 @@ CRAFTED: dict[str, Memory] = {
     ),
     "paths that are no UTF-8 in a multi": directory(
         (14, multi((1, create(b"/\xff")), (5, set_data(b"/\xfe", b"fe")), (1, create(b"/a")), (2, buf(b"/\xf8")), (13, buf(b"/\xff") + i4(1)))),
-        (14, multi((1, create(b"/\xff")), (15, create(b"/b")), (1, create(b"/c")[:-3]))),
+        (14, multi((1, create(b"/\xff")), (1, create(b"/b")), (1, create(b"/c")[:-3]))),
     ),
     "paths that are no UTF-8 in a closeSession": directory(
         (1, create(b"/a")), (1, create(b"/\xff")), (-11, i4(2) + buf(b"/\xfe") + buf(b"/a"))
