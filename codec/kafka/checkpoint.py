@@ -50,6 +50,8 @@ class Checkpoint:
         if len(found) == 1:
             return []
         count = number(*found[1], 32)
+        if count < 0:
+            raise ParseError(f"{count} entries were announced", found[1][0], Kind.LENGTH, self.no_number)
         entries = [self._entry(*line) for line in found[2:]]
         if count != len(entries):
             raise ParseError(
@@ -72,6 +74,10 @@ class Checkpoint:
                 f"numbers from {self.low} on were expected, found {line[:80]!r}", at, system=self.no_number
             )
         return entry
+
+
+class NoNumber(ParseError):
+    """A word that is none of the numbers that it should be."""
 
 
 def lines(data: bytes) -> list[tuple[int, str]]:
@@ -107,7 +113,7 @@ def number(at: int, word: str, bits: int, system: str = "") -> int:
     found = _NUMBER.fullmatch(word)
     value = int(found[1] + found[2]) if found is not None else 1 << 63
     if not -(1 << bits - 1) <= value < 1 << bits - 1:
-        raise ParseError(f"a number of {bits} bits was expected, found {word[:80]!r}", at, system=system)
+        raise NoNumber(f"a number of {bits} bits was expected, found {word[:80]!r}", at, system=system)
     return value
 
 

@@ -12,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 
 from logwright.codec.base import Frames, Window
-from logwright.codec.compress import CompressionError
 from logwright.codec.describe import DescriptionError
 from logwright.codec.fault import Fault, Kind
 from logwright.codec.kafka.batch import (
@@ -25,8 +24,8 @@ from logwright.codec.kafka.batch import (
     RECORD,
     TIMESTAMP_TYPE,
 )
+from logwright.codec.kafka.consumer import INVALID_RECORD, KAFKA_EXCEPTION, consume_batch
 from logwright.codec.kafka.scan import NAME
-from logwright.codec.kafka.sections import expand
 
 MARKER = np.dtype(
     [("frame", "i8"), ("offset", "i8"), ("timestamp", "i8"), ("type", "i2"), ("coordinator_epoch", "i4")]
@@ -36,7 +35,15 @@ the coordinator (-1 else)."""
 
 ABORT, COMMIT = 0, 1
 MALFORMED = -(1 << 15)
-"""The type of a record that can't be parsed."""
+"""The type of a record that can't be parsed; and, for any other exception than `InvalidRecordException`, the few numbers above it."""
+_FAILURES = (
+    INVALID_RECORD,
+    KAFKA_EXCEPTION,
+    "java.lang.IllegalArgumentException",
+    "java.nio.BufferUnderflowException",
+    "java.lang.RuntimeException",
+    "java.lang.NullPointerException",
+)
 _LIMIT = 1 << 20
 
 
@@ -55,6 +62,12 @@ def markers(window: Window, frames: Frames) -> npt.NDArray[Any]:
         return usual
     found = np.concatenate([usual, np.array(out, MARKER)])
     return found[np.argsort(found["frame"], kind="stable")]
+
+
+def unusual(window: Window, frames: Frames) -> npt.NDArray[np.int64]:
+    """Which of the frames are control batches that are not such as a broker ends transactions with."""
+    found: npt.NDArray[np.int64] = np.flatnonzero(frames.header["attributes"] & CONTROL)
+    return _usual(window, frames, found)[1] if len(found) else found
 
 
 _USUAL = np.frombuffer(
@@ -100,7 +113,7 @@ def bad_markers(window: Window, frames: Frames) -> list[Fault]:
         return out
     for marker in found[(found["type"] != ABORT) & (found["type"] != COMMIT)]:
         start, end = int(frames.start[marker["frame"]]), int(frames.end[marker["frame"]])
-        kind = "can't be parsed" if marker["type"] == MALFORMED else f"has type {marker['type']}"
+        kind = "can't be parsed" if failure(int(marker["type"])) else f"has type {marker['type']}"
         text = f"the control record at offset {marker['offset']} {kind}, ABORT or COMMIT was expected of a producer"
         out.append(
             Fault(
@@ -116,23 +129,38 @@ def bad_markers(window: Window, frames: Frames) -> list[Fault]:
 
 
 def _of_batch(window: Window, frames: Frames, i: int, flags: int) -> list[tuple[int, int, int, int, int]]:
-    head, codec = frames.header[i], flags & COMPRESSION
+    """As `DefaultRecordBatch.iterator` gives them: all of them before the first where they are compressed, else one by one, and the
+    broker asks for the first alone."""
+    head = frames.header[i]
     base, base_timestamp = int(head["base_offset"]), int(head["base_timestamp"])
-    stored = window.data[int(frames.start[i]) + HEAD_SIZE : int(frames.end[i])]
+    if head["records_count"] == 0:
+        return []
+    got = consume_batch(window.data[int(frames.start[i]) : int(frames.end[i])], _LIMIT)
+    if got.error is not None and (flags & COMPRESSION or not got.records):
+        return [(i, base, base_timestamp, _failed(got.error.java), -1)]
     found: list[tuple[int, int, int, int, int]] = []
-    try:
-        buf = (expand(codec, stored, _LIMIT) if codec else stored).tobytes()
-        at = 0
-        for _ in range(int(head["records_count"])):
-            record, at = RECORD.unpack(buf, at, len(buf))
-            kind, epoch = _parse(record["key"], record["value"])
-            timestamp = _wrapped(base_timestamp + record["timestamp_delta"])
-            if flags & TIMESTAMP_TYPE:
-                timestamp = int(head["max_timestamp"])
-            found.append((i, _wrapped(base + record["offset_delta"]), timestamp, kind, epoch))
-    except (DescriptionError, CompressionError):
-        found.append((i, base, base_timestamp, MALFORMED, -1))
+    at = 0
+    for _ in range(got.records):
+        try:
+            record, at = RECORD.unpack(got.data, at, len(got.data))
+        except DescriptionError:
+            return [*found, (i, base, base_timestamp, MALFORMED, -1)]
+        kind, epoch = _parse(record["key"], record["value"])
+        timestamp = _wrapped(base_timestamp + record["timestamp_delta"])
+        if flags & TIMESTAMP_TYPE:
+            timestamp = int(head["max_timestamp"])
+        found.append((i, _wrapped(base + record["offset_delta"]), timestamp, kind, epoch))
     return found
+
+
+def _failed(java: str) -> int:
+    return MALFORMED + (_FAILURES.index(java) if java in _FAILURES else 0)
+
+
+def failure(kind: int) -> str | None:
+    """The exception that a broker meets at a record of this type; None for one that can be parsed."""
+    at = kind - MALFORMED
+    return _FAILURES[at] if at < len(_FAILURES) else None
 
 
 def _wrapped(number: int) -> int:
@@ -147,7 +175,7 @@ def _parse(key: bytes | None, value: bytes | None) -> tuple[int, int]:
         if name["version"] < 0:
             return MALFORMED, -1
         if name["type"] not in (ABORT, COMMIT):
-            return name["type"], -1
+            return name["type"] if failure(name["type"]) is None else -1, -1
         marker, _ = END_TXN_MARKER.unpack(value or b"")
     except DescriptionError:
         return MALFORMED, -1

@@ -38,8 +38,8 @@ class SegmentFile(NamedTuple):
 
 
 def segment_name(base_offset: int, suffix: str) -> str:
-    """`segment_name(42, ".log")` is `00000000000000000042.log`."""
-    return f"{base_offset:020d}{suffix}"
+    """`segment_name(42, ".log")` is `00000000000000000042.log`; 20 digits follow the sign of a negative number."""
+    return f"{'-' if base_offset < 0 else ''}{abs(base_offset):020d}{suffix}"
 
 
 def parse_segment(name: str) -> SegmentFile | None:

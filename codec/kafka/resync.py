@@ -106,7 +106,7 @@ class Damaged:
 def offset_range(context: LogContext) -> tuple[int, int]:
     """The offsets that a batch can have that is yet to come, both included."""
     low = 0 if context.base_offset is None else context.base_offset
-    high = _END_OF_LOG if context.base_offset is None else low + (1 << 31) - 1
+    high = _END_OF_LOG if context.base_offset is None else min(low + (1 << 31), 1 << 63) - 1
     if context.last_offset is not None:
         low = max(low, context.last_offset + 1)
     if context.next_base is not None:

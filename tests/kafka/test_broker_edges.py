@@ -5,17 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from kafka_log import batch, record
-from kafka_mending import ID, LAYOUT, Memory, started
+from kafka_log import batch, raw_batch, record
+from kafka_mending import ID, INTERVAL, LAYOUT, Memory, started
 
 from logwright.codec.disk import Disk
+from logwright.codec.fault import UsageError
 from logwright.codec.kafka import metadata
 from logwright.codec.kafka.batch import CONTROL, TRANSACTIONAL
 from logwright.codec.kafka.broker import fetch
 from logwright.codec.kafka.broker.entries import entries
 from logwright.codec.kafka.broker.fetch import Consumer
+from logwright.codec.kafka.broker.producers import ProducerStateManager
 from logwright.codec.kafka.broker.segment import LogSegment
-from logwright.codec.kafka.names import METADATA_FILE, segment_name
+from logwright.codec.kafka.derive import EpochCache
+from logwright.codec.kafka.names import EPOCH_FILE, METADATA_FILE, segment_name
 from logwright.codec.option import Options
 
 LOG = segment_name(0, ".log")
@@ -104,6 +107,94 @@ def test_a_segment_that_can_not_be_split() -> None:
     verdict = started(partition(batch(0), far, batch((1 << 31) + 20))).verdict
     assert not verdict.opens
     assert f"Failed to append records from position {len(far)} in {LOG}" in str(verdict.error)
+
+
+ENDS: Any = {"attributes": TRANSACTIONAL | CONTROL, "producer_id": 1, "producer_epoch": 0}
+
+
+def test_a_marker_that_can_not_be_read() -> None:
+    """Only what is no `InvalidRecordException` ends the start where it is met (`LogSegment.recover`)."""
+    for flags, java in ((0, "InvalidRecordException"), (6, "IllegalArgumentException")):
+        bad = raw_batch(1, b"x" * 20, 1, **{**ENDS, "attributes": ENDS["attributes"] | flags})
+        verdict = started(partition(batch(0), bad, batch(2))).verdict
+        assert not verdict.opens
+        assert (verdict.scope, str(verdict.error_class).rpartition(".")[2]) == ("process", java)
+
+
+def test_batches_behind_a_marker_that_can_not_be_read_are_not_indexed() -> None:
+    bad = raw_batch(1, b"x" * 20, 1, **ENDS)
+    disk = Disk(partition(batch(0), bad, *(batch(at) for at in range(2, 9))))
+    segment = LogSegment(disk, 0, 1, 1 << 20)
+    assert segment.recover(ProducerStateManager(disk, "orders-0", None, None), EpochCache()) > 0
+    assert disk.size(LOG) == len(batch(0)) + len(bad)
+    assert disk.read(INDEX) == (1).to_bytes(4, "big") + len(batch(0)).to_bytes(4, "big")
+    assert segment.next_offset() == 2
+
+
+def test_an_index_that_is_larger_than_it_may_be() -> None:
+    """`AbstractIndex.resize` puts the position behind the new end; only the active segment's are made to fit."""
+    directory = partition(batch(0), _1=batch(1))
+    directory.files |= {segment_name(base, kind): b"" for base in (0, 1) for kind in (".index", ".timeindex")}
+    large = {**INTERVAL, "segment.index.bytes": 4096}
+    for base, opens in ((0, True), (1, False)):
+        files = directory.files | {segment_name(base, ".timeindex"): bytes(4096 // 12 * 12 + 12)}
+        verdict = started(Memory(files), clean=True, **large).verdict
+        assert verdict.opens is opens
+        assert opens or "newPosition > limit: (4104 > 4092)" in str(verdict.error)
+        assert started(Memory(files), **large).verdict.opens
+
+
+@pytest.mark.parametrize(
+    ("text", "java", "scope"),
+    [
+        ("0\n1\n0 x\n", "NumberFormatException", "process"),
+        ("0\n1\n0 -1\n", "IllegalArgumentException", "process"),
+        ("0\n1\n-1 0\n", "IllegalArgumentException", "process"),
+        ("0\n-1\n", "IllegalArgumentException", "process"),
+        ("0\n2\n0 0\n", "IOException", "log_dir"),
+    ],
+)
+def test_leader_epochs_that_are_not_taken(text: str, java: str, scope: str) -> None:
+    files = partition(batch(0)).files | {EPOCH_FILE: text.encode()}
+    verdict = started(Memory(files)).verdict
+    assert (verdict.opens, verdict.scope) == (False, scope)
+    assert str(verdict.error_class).rpartition(".")[2] == java
+
+
+def test_the_last_offsets_of_all() -> None:
+    """A file's name may say a number so near the end that an offset 2147483647 above it is none."""
+    base = (1 << 63) - 50
+    files = {segment_name(base, ".log"): batch(base) + bytes(100) + batch(base + 1)}
+    verdict = started(Memory({**files, METADATA_FILE: metadata.pack(ID)})).verdict
+    assert (verdict.rows, verdict.rows_lost) == (1, 1)
+    with pytest.raises(UsageError, match=r"log\.start\.offset"):
+        started(Memory(files), **{"log.start.offset": 1 << 63})
+
+
+# What a consumer gets
+
+
+def test_a_control_batch_that_can_not_be_read_stops_a_consumer() -> None:
+    """It gives none of its records to anybody, and reads them all the same (`CompletedFetch.nextFetchedRecord`)."""
+    for flags, java in ((0, "KafkaException"), (6, "IllegalArgumentException")):
+        bad = raw_batch(1, b"x" * 20, 1, attributes=CONTROL | flags)
+        verdict = started(partition(batch(0), bad, batch(2))).verdict
+        assert verdict.opens
+        assert str(verdict.error_class).rpartition(".")[2] == java
+        # What one call of poll collects is gone with an exception that it does not expect.
+        assert verdict.serves["stops_at"] == (0 if flags else 1)
+        assert verdict.rows == (0 if flags else 1)
+
+
+def test_where_a_consumer_stops_behind_offsets_without_records() -> None:
+    """Only at the end of a fetch it goes to the end of the batch."""
+    bad = bytearray(batch(9))
+    bad[-1] ^= 1
+    directory = partition(batch(0, last_offset_delta=5), bytes(bad))
+    directory.files |= {INDEX: b"", TIMEINDEX: b""}
+    assert started(directory, clean=True).verdict.serves["stops_at"] == 1
+    found = started(directory, clean=True, **{"log.start.offset": 3}).verdict
+    assert (found.rows, found.serves["stops_at"]) == (0, 3)
 
 
 def test_a_segment_emptied() -> None:

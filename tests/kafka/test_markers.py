@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
+from kafka_log import raw_batch
 
 from logwright.codec.base import Window
 from logwright.codec.compress import compress
@@ -21,7 +22,8 @@ from logwright.codec.kafka.batch import (
     TIMESTAMP_TYPE,
     TRANSACTIONAL,
 )
-from logwright.codec.kafka.markers import MALFORMED, markers
+from logwright.codec.kafka.consumer import KAFKA_EXCEPTION
+from logwright.codec.kafka.markers import MALFORMED, failure, markers
 from logwright.codec.option import Options
 
 GZIP = 1
@@ -87,6 +89,25 @@ def test_what_is_no_marker() -> None:
     ):
         assert found(batch(0, [{"key": key, "value": value}]))[0][3] == MALFORMED
     assert found(batch(0, [{"key": b"\0\0\0\1", "value": b"\x80" + b"\0" * 5}]))[0][3] == MALFORMED
+
+
+def test_what_a_broker_meets_at_a_marker_that_it_cannot_read() -> None:
+    """As `DefaultRecordBatch.iterator` throws it: one record is looked at, or all of them where they are compressed."""
+
+    def met(data: bytes) -> str | None:
+        return failure(found(data)[0][3])
+
+    good = record(1, 9)
+    invalid, illegal = "org.apache.kafka.common.InvalidRecordException", "java.lang.IllegalArgumentException"
+    flags = TRANSACTIONAL | CONTROL
+    assert met(batch(0, [good])) is None
+    assert met(batch(0, [record(-(1 << 15), 0)])) is None
+    assert met(raw_batch(0, RECORD.pack(good), -1, attributes=flags, producer_id=7)) == invalid
+    assert met(raw_batch(0, RECORD.pack(good) + b"x", 1, attributes=flags, producer_id=7)) == invalid
+    assert met(raw_batch(0, RECORD.pack(good) + b"x", 2, attributes=flags, producer_id=7)) is None
+    assert met(raw_batch(0, b"x" * 20, 1, attributes=flags | 5, producer_id=7)) == illegal
+    assert met(raw_batch(0, b"x" * 20, 1, attributes=flags | GZIP, producer_id=7)) == KAFKA_EXCEPTION
+    assert found(raw_batch(0, b"x" * 20, 0, attributes=flags | 5, producer_id=7)) == []
 
 
 BATCHES = st.lists(

@@ -28,8 +28,8 @@ from logwright.codec.kafka.broker.entries import Entries, entries
 from logwright.codec.kafka.broker.errors import BrokerError, CorruptRecord
 from logwright.codec.kafka.broker.loader import Loaded
 from logwright.codec.kafka.broker.segment import LogSegment
-from logwright.codec.kafka.consumer import consumer_error
-from logwright.codec.kafka.markers import ABORT, MALFORMED, markers
+from logwright.codec.kafka.consumer import Thrown, consumer_error
+from logwright.codec.kafka.markers import ABORT, failure, markers, unusual
 from logwright.codec.kafka.scan import LEGACY_MIN
 from logwright.codec.kafka.txnindex import TXNINDEX_ENTRY
 from logwright.codec.option import Options
@@ -149,6 +149,8 @@ class Consumer:
         self.served = Served(position=loaded.log_start_offset)
         self._got: list[npt.NDArray[np.int64]] = []
         """Offsets of what the fetch under way has delivered."""
+        self._passed = 0
+        """The offset behind the last control batch, or batch of an aborted transaction, of the fetch under way."""
 
     def run(self) -> Served:
         """Raises `UnsupportedError` where there are entries of an older format."""
@@ -240,6 +242,7 @@ class Consumer:
             partial=True,
         )
         self._got = []
+        self._passed = position
         upto, after = start, None
         batches: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]] = []
         failed: _Stop | None = None
@@ -267,6 +270,9 @@ class Consumer:
             covered = max(after or 0, served.last + 1)
             # Some records of the batch at which it stops may be among them.
             after = covered if failed is not None else after
+        if failed is not None and not failed.unexpected:
+            # Behind the last record that it took, or the last batch that it passed over: a batch may end in offsets without records.
+            after = max(self._passed, served.last + 1 if len(got) and served.last is not None else 0)
         if covered is not None:
             served.note(np.sort(got), batches, position)
             self._add(
@@ -342,6 +348,8 @@ class Consumer:
         """Deliver the records of batches; the first batch that can't be read to its end, and the error."""
         skip, refused = aborted.take(found) if self.committed else (np.zeros(len(found), np.bool_), None)
         upto = len(found) if refused is None else refused
+        bad = self._bad_control(found.pick(slice(upto)), skip[:upto])
+        upto = upto if bad is None else bad[0]
         wanted = np.flatnonzero(~skip[:upto])
         picked = found.pick(wanted)
         if len(picked):
@@ -353,6 +361,11 @@ class Consumer:
                         self._deliver(offsets[:before])
                         return int(np.flatnonzero(found.position == fault.offset)[0]), stop
                 self._deliver(offsets)
+        control = found.header["attributes"][:upto] & CONTROL != 0
+        ends = np.where(skip[:upto], found.last_offset[:upto], found.header["base_offset"][:upto])
+        self._passed = max(self._passed, int(ends[skip[:upto] | control].max(initial=-1)) + 1)
+        if bad is not None:
+            return bad
         if refused is not None:
             return refused, self._stop(
                 "Invalid value size found for control record key. Must have at least 4 bytes, but found less",
@@ -361,6 +374,21 @@ class Consumer:
             )
         return None
 
+    def _bad_control(self, found: Entries, skip: npt.NDArray[np.bool_]) -> tuple[int, _Stop] | None:
+        """The first control batch whose records can't be read: nobody gets them, but they are gone over all the same."""
+        for at in unusual(found.window, found.frames()).tolist():
+            if not skip[at]:
+                batch = found.window.data[int(found.start[at]) : int(found.end[at])]
+                thrown = consumer_error(batch, self.options["max.decompressed.bytes"])
+                if thrown is not None:
+                    return at, self._thrown(thrown, int(found.position[at]))
+        return None
+
+    def _thrown(self, thrown: Thrown, place: int) -> _Stop:
+        if thrown.expected:
+            return _Stop(f"{_NEXT_RECORD.format(self.partition)} <- {thrown}", place=place)
+        return _Stop(str(thrown), thrown.java, place, unexpected=True)
+
     def _undecodable(self, found: Entries, fault: Fault) -> _Stop | None:
         """What the client says at a batch that can't be read to its end; None where it finds nothing wrong with it."""
         if fault.severity is not Severity.ERROR:
@@ -368,11 +396,7 @@ class Consumer:
         at = int(np.flatnonzero(found.position == fault.offset)[0])
         batch = found.window.data[int(found.start[at]) : int(found.end[at])]
         thrown = consumer_error(batch, self.options["max.decompressed.bytes"])
-        if thrown is None:
-            return None
-        if thrown.expected:
-            return _Stop(f"{_NEXT_RECORD.format(self.partition)} <- {thrown}", place=fault.offset)
-        return _Stop(str(thrown), thrown.java, fault.offset, unexpected=True)
+        return None if thrown is None else self._thrown(thrown, fault.offset)
 
     def _deliver(self, offsets: npt.NDArray[np.int64]) -> None:
         self._got.append(offsets)
@@ -400,7 +424,7 @@ class _Aborted:
             producer = int(producers[at])
             if flags[at] & CONTROL:
                 kind = kinds.get(at)
-                if kind == MALFORMED and (kind := _key_type(found, at)) is None:
+                if kind is not None and failure(kind) and (kind := _key_type(found, at)) is None:
                     return skip, at
                 if kind == ABORT:
                     self._active.discard(producer)

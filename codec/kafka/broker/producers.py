@@ -15,12 +15,12 @@ from logwright.codec.disk import Disk
 from logwright.codec.kafka.batch import CONTROL, TRANSACTIONAL
 from logwright.codec.kafka.broker.errors import BrokerError, CorruptRecord
 from logwright.codec.kafka.broker.names import offset_of
-from logwright.codec.kafka.markers import MALFORMED
+from logwright.codec.kafka.consumer import INVALID_RECORD
+from logwright.codec.kafka.markers import failure
 from logwright.codec.kafka.names import segment_name
 from logwright.codec.kafka.producers import AbortedTxn, ProducerState
 
 _SUFFIX = ".snapshot"
-_INVALID_RECORD = "org.apache.kafka.common.InvalidRecordException"
 _CONTROL_TYPES = {
     2: "LEADER_CHANGE", 3: "SNAPSHOT_HEADER", 4: "SNAPSHOT_FOOTER", 5: "KRAFT_VERSION", 6: "KRAFT_VOTERS",
 }  # fmt: skip
@@ -41,9 +41,11 @@ def check(
     head = header[at]
     if int(head["attributes"]) & CONTROL:
         kind = int(markers[markers["frame"] == at]["type"][0])
-        if kind == MALFORMED:
-            return at, CorruptRecord(
-                f"the control record at offset {int(head['base_offset'])} can't be parsed", _INVALID_RECORD
+        java = failure(kind)
+        if java is not None:
+            raised = CorruptRecord if java == INVALID_RECORD else BrokerError
+            return at, raised(
+                f"the control record at offset {int(head['base_offset'])} can't be parsed", java
             )
         name = _CONTROL_TYPES.get(kind, "UNKNOWN")
         return at, BrokerError(

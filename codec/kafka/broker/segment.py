@@ -86,10 +86,20 @@ class LogSegment:
         return True
 
     def trim(self) -> None:
-        """The active segment's indexes are opened to be made larger; when they are closed, what is no whole entry is gone."""
+        """The active segment's indexes are opened to be made larger; when they are closed, what is no whole entry is gone.
+
+        Raises `BrokerError` where one has more than `segment.index.bytes` (`AbstractIndex.resize`).
+        """
         _ = self.index
         if self.timeindex_file not in self.disk:
             self.disk.put(self.timeindex_file, b"")
+        for name, entry in ((self.index_file, _INDEX_ENTRY), (self.timeindex_file, _TIME_ENTRY)):
+            whole, most = (size // entry * entry for size in (self.disk.size(name), self.max_index))
+            if whole > most:
+                raise BrokerError(
+                    f"newPosition > limit: ({whole} > {most}), since {name} is larger than segment.index.bytes",
+                    _ILLEGAL_ARGUMENT,
+                )
         self.disk.truncate(
             self.timeindex_file, self.disk.size(self.timeindex_file) // _TIME_ENTRY * _TIME_ENTRY
         )
@@ -175,10 +185,17 @@ class LogSegment:
         upto, stop = len(sound), None if invalid is None else invalid[1]
         raised: BrokerError | None = None
         if len(sound):
+            refused = check(
+                producers.state, sound.header, markers(sound.window, sound.frames()), producers.partition
+            )
+            if refused is not None:
+                # It is indexed before its producer is looked at; what follows is not reached.
+                sound = sound.pick(slice(refused[0] + 1))
+                upto, stop = len(sound), None
             seen = indexer.batches
             problem = indexer.add(sound.header, sound.position)
             if problem is not None:
-                upto = problem.batch - seen
+                upto, refused = problem.batch - seen, None
                 last = int(sound.last_offset[upto])
                 so_far = OffsetIndex(self.base_offset, indexer.index_bytes(), self.max_index)
                 if not so_far.can_append(last):
@@ -199,15 +216,11 @@ class LogSegment:
                 )
             taken = sound.pick(slice(upto))
             if len(taken):
-                frames = taken.frames()
-                refused = check(
-                    producers.state, taken.header, markers(taken.window, frames), producers.partition
-                )
                 if refused is not None:
-                    # A marker that can't be parsed is behind the bytes that count as valid: they were counted before.
-                    upto, stop, raised = refused[0] + 1, None, refused[1]
+                    # A marker that can't be parsed is before the end of the bytes that count as valid: they were counted already.
+                    raised = refused[1]
                     taken = taken.pick(slice(refused[0]))
-                    frames = taken.frames()
+                frames = taken.frames()
                 epochs.add(found.header[:upto])
                 for txn in producers.add(taken.header, markers(taken.window, frames)):
                     if aborted and aborted[-1].last_offset >= txn.last_offset:

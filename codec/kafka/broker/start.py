@@ -20,7 +20,7 @@ from logwright.codec.kafka.broker.fetch import Consumer, Served, Stretch
 from logwright.codec.kafka.broker.loader import Config, Loaded, LogLoader
 from logwright.codec.kafka.broker.lost import lost
 from logwright.codec.kafka.broker.segment import LogSegment
-from logwright.codec.kafka.checkpoint import OFFSETS
+from logwright.codec.kafka.checkpoint import OFFSETS, NoNumber
 from logwright.codec.kafka.derive import EpochCache
 from logwright.codec.kafka.names import (
     CLEAN_SHUTDOWN_FILE,
@@ -44,6 +44,7 @@ LOG_START_OFFSET = Option(
     None,
     "Records below are not served; by default what log-start-offset-checkpoint in the directory above says",
     low=0,
+    high=(1 << 63) - 1,
 )
 RECOVERY_POINT = Option(
     "recovery.point",
@@ -51,6 +52,7 @@ RECOVERY_POINT = Option(
     "After an unclean stop the segment that holds this offset and those behind it are recovered; by default what "
     "recovery-point-offset-checkpoint in the directory above says, else 0",
     low=0,
+    high=(1 << 63) - 1,
 )
 _WRITING = {option.name: option for option in builder.OPTIONS}
 INDEX_INTERVAL_BYTES, SEGMENT_INDEX_BYTES = (
@@ -252,8 +254,9 @@ def load(disk: Disk, partition: str, config: Config) -> Loaded:
     """Load the log, and write down what the broker would. Raises `BrokerError`."""
     epochs = _epochs(disk)
     loaded = LogLoader(disk, partition, config, epochs).load()
-    disk.delete(f"{EPOCH_FILE}.tmp")
     if epochs.changed:
+        # By a temporary file that takes its place.
+        disk.delete(f"{EPOCH_FILE}.tmp")
         disk.put(EPOCH_FILE, epochs.to_bytes())
     elif EPOCH_FILE not in disk:
         disk.put(EPOCH_FILE, b"")
@@ -266,7 +269,8 @@ def _epochs(disk: Disk) -> EpochCache:
         try:
             epochs.load(disk.read(EPOCH_FILE))
         except ParseError as error:
-            raise _text_error(EPOCH_FILE, error, "java.lang.NumberFormatException") from error
+            name = "NumberFormatException" if isinstance(error, NoNumber) else "IllegalArgumentException"
+            raise _text_error(EPOCH_FILE, error, f"java.lang.{name}") from error
     return epochs
 
 
