@@ -67,12 +67,21 @@ class Producer:
     current_txn_first_offset: int = NONE
 
 
+@kernel("i8")
+def _int(number: int) -> int:
+    """The lowest 32 bits."""
+    return (number + _INT_MAX + 1 & 0xFFFFFFFF) - _INT_MAX - 1
+
+
 @kernel("i8, i8")
 def last_sequence(base: int, delta: int) -> int:
     """The sequence number of a batch's last record: after the largest int comes 0 (`DefaultRecordBatch.incrementSequence`)."""
     if base == NONE:
         return NONE
-    return base + delta if base + delta <= _INT_MAX else base + delta - _INT_MAX - 1
+    # The ints of Java wrap: of a negative delta too.
+    if base > _int(_INT_MAX - delta):
+        return _int(_int(delta - _int(_INT_MAX - base)) - 1)
+    return _int(base + delta)
 
 
 @kernel("i8[,], i8")

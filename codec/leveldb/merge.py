@@ -405,6 +405,9 @@ def _step(active: Sequence[_Cursor], shape: Shape) -> pa.RecordBatch:
         count = one.keys.below(bound, one.at, included=True) - one.at
         if count:
             taken.append(one.take(count))
+    if not taken:
+        # A last key below the first: a run in another order, of which nothing is known where there is no manifest.
+        return cursor.take(max(alone, 1))
     return _merged(taken, shape, heads[first], bound)
 
 

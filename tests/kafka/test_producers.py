@@ -55,6 +55,10 @@ def test_sequence_numbers_start_again_after_the_largest() -> None:
     assert last_sequence(2147483646, 2) == 0
     assert last_sequence(2147483647, 3) == 2
     assert last_sequence(-1, 5) == -1
+    # A negative delta, as only damage makes it: the difference from the largest int wraps.
+    assert last_sequence(0, -1) == 2147483647
+    assert last_sequence(5, -1) == -2147483644
+    assert last_sequence(-2, -5) == 2147483641
 
 
 def test_commit_and_abort() -> None:

@@ -78,6 +78,14 @@ def _reader(data: bytes) -> Any:
     return lambda offset, length: np.frombuffer(data[offset : offset + length], np.uint8)
 
 
+def test_a_name_in_current_that_leads_back_into_the_directory() -> None:
+    named = MADE.files["CURRENT"]
+    for text in (b"./", b"/", b".//./"):
+        opened = open_listing(Files({**MADE.files, "CURRENT": text + named}))
+        assert status(opened.verdict) == "OK"
+        assert rows_of(opened) == rows_of(MADE.open())
+
+
 # Refused
 
 

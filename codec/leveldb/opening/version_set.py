@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
@@ -20,6 +21,7 @@ from logwright.codec.whole import ParseError
 
 _LONGEST = 1 << 16
 """Bytes of CURRENT that are looked at: no name of a file is longer."""
+_HERE = re.compile(r"^(?:/*\./+|/+)+(?=[^/])")
 _WRAP = (1 << 64) - 1
 
 
@@ -62,6 +64,8 @@ class VersionSet:
             raise unreadable(disk, CURRENT, error) from None
         # The operating system takes a zero byte for the end of a name.
         name = named.partition(b"\0")[0].decode(errors="surrogateescape")
+        # Nor does it mind where a path says that it goes on in the same directory.
+        name = _HERE.sub("", name) or name
         if name not in disk:
             self._nowhere(name, named)
         try:
