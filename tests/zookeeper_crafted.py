@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Mapping
 
 from zookeeper_opening import Memory, memory_of
 
@@ -83,10 +84,12 @@ def snapshot(
     sessions: bytes = i4(0),
     acls: bytes = i4(0),
     sections: tuple[bytes, ...] = (),
+    made: Mapping[bytes | None, int] | None = None,
 ) -> bytes:
-    """A snapshot of nodes: path, ACL, owner."""
+    """A snapshot of nodes: path, ACL, owner. `made`: their czxids, 0 for others."""
     tree = b"".join(
-        buf(path) + buf(b"") + i8(acl) + bytes(44) + i8(owner) + bytes(8) for path, acl, owner in nodes
+        buf(path) + buf(b"") + i8(acl) + i8((made or {}).get(path, 0)) + bytes(36) + i8(owner) + bytes(8)
+        for path, acl, owner in nodes
     )
     return sealed_sections(FRESH[:16] + sessions + acls + tree + buf(b"/"), *sections)
 
