@@ -248,5 +248,12 @@ CRAFTED: dict[str, Memory] = {
             "log.4": log(record(4, 1, create(b"/\xff/three")), record(5, 5, set_data(b"/\xef\xbf\xbd", b"4"))),
         }
     ),
+    "paths without a slash in a snapshot": Memory(
+        {
+            "snapshot.5": snapshot((b"early", -1, 0), ROOT, (b"/app", -1, 0), (b"abc", -1, 7), (b"abc/x", -1, 0)),
+            "snapshot.3": snapshot(ROOT),
+            "log.6": log(record(6, 1, create(b"/app/b")), record(7, 1, create(b"/c"))),
+        }
+    ),
     "a payload without a header": directory((1, create(b"/a")), sealed(bytes(31)), (1, create(b"/b"))),
 }  # fmt: skip
