@@ -14,7 +14,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 
-from logwright.codec.base import Chunk, Frames, Match, Window
+from logwright.codec.base import Bytes, Chunk, Frames, Match, Window
 from logwright.codec.fault import Fault
 from logwright.codec.option import Option, Options
 from logwright.codec.table import Column, Table
@@ -53,6 +53,15 @@ class Listing(Protocol):
 
     def parent(self) -> Listing | None:
         """The directory above, where it can be read: what lies above a partition counts too."""
+        ...
+
+
+@runtime_checkable
+class Preads(Protocol):
+    """What a listing may offer besides: bytes as they were read, an array of the caller's own, without a copy of them."""
+
+    def pread(self, name: str, offset: int, length: int) -> Bytes:
+        """Up to `length` bytes of a file."""
         ...
 
 

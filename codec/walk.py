@@ -5,7 +5,7 @@ What the disk can't read is zeros here, which no checksum fits; where that is ca
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from logwright.codec.base import Bytes, Codec, Frames, Prepares, TellsLoss, Window
 from logwright.codec.fault import Fault, Severity, UnreadableError
-from logwright.codec.layout import Listing
+from logwright.codec.layout import Listing, Preads
 
 WINDOW = 4 << 20
 _CAREFUL = 64 << 10
@@ -29,10 +29,16 @@ class Reader:
     size: int
     bad: dict[int, UnreadableError] = field(default_factory=dict)
     """What the disk could not read so far, by place."""
+    _uncopied: Callable[[str, int, int], Bytes] | None = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._uncopied = self.listing.pread if isinstance(self.listing, Preads) else None
 
     def __call__(self, offset: int, length: int) -> Bytes:
         length = max(0, min(length, self.size - offset))
         try:
+            if self._uncopied is not None:
+                return self._uncopied(self.name, offset, length)
             return np.frombuffer(self.listing.read(self.name, offset, length), np.uint8)
         except UnreadableError as error:
             return self._around(offset, length, error)

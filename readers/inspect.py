@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from logwright.codec import registry
+from logwright.codec.base import Codec
 from logwright.codec.fault import Fault, UnreadableError
 from logwright.codec.layout import Entry, Listing
 from logwright.readers.listing import Directory
@@ -19,7 +20,7 @@ from logwright.readers.resolve import DirectoryTarget, FileTarget, Target
 from logwright.readers.source import Source
 from logwright.readers.stream import named
 from logwright.readers.task import codec_options
-from logwright.readers.walk import Hole, Walk
+from logwright.readers.walk import Hole, Stretch, Walk
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _UNITS = {"s": "seconds", "ms": "milliseconds", "us": "microseconds"}
@@ -140,7 +141,7 @@ def _walk(source: Source, target: FileTarget) -> dict[str, Any]:
     counts: dict[str, Counter[Any]] = {
         name: Counter() for name in table.names() if pa.types.is_string(table[name].type)
     }
-    frames, faults = 0, []
+    frames, faults, facts = 0, [], {}
     for found in Walk(source, codec, context, check=False):
         if isinstance(found, Hole):
             faults.append(found.fault.to_dict())
@@ -149,6 +150,8 @@ def _walk(source: Source, target: FileTarget) -> dict[str, Any]:
         frames += len(found.frames)
         if not len(found.frames):
             continue
+        if codec.whole:
+            facts = _said(codec, found, context)
         for name, one in ranges.items():
             one.add(*codec.frame_bounds(found.frames, name))
         for decoded in codec.decode(found.window, found.frames, "frames", [*counts, *about], context):
@@ -162,6 +165,7 @@ def _walk(source: Source, target: FileTarget) -> dict[str, Any]:
                 told[column.name].add(values, values)
     ranges = {name: one if one.known else told.get(name, one) for name, one in ranges.items()}
     return {
+        **({"facts": facts} if facts else {}),
         "frames": frames,
         "ranges": {name: one.ends() for name, one in ranges.items() if one.known},
         "counts": {
@@ -169,6 +173,17 @@ def _walk(source: Source, target: FileTarget) -> dict[str, Any]:
         },
         "faults": faults,
     }
+
+
+def _said(codec: Codec, found: Stretch, context: Any) -> dict[str, Any]:
+    """What a small file says, where that is one row."""
+    columns = [one.name for one in codec.tables["rows"].columns if not one.detail]
+    rows = [
+        row
+        for decoded in codec.decode(found.window, found.frames, "rows", columns, context)
+        for row in decoded.batch.to_pylist()
+    ]
+    return rows[0] if len(rows) == 1 else {}
 
 
 class _Range:

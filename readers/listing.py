@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 
 from logwright.codec import registry
-from logwright.codec.base import Codec, Match
+from logwright.codec.base import Bytes, Codec, Match
 from logwright.codec.fault import LogwrightError, NotFoundError, UnreadableError, UsageError
 from logwright.codec.layout import Entry, Layout
 from logwright.readers import journal
@@ -73,6 +73,11 @@ class Directory:
         """Up to `length` bytes of a file."""
         with self.open(name) as source:
             return source.pread(offset, source.size - offset if length is None else length).tobytes()
+
+    def pread(self, name: str, offset: int, length: int) -> Bytes:
+        """See `codec.layout.Preads`."""
+        with self.open(name) as source:
+            return source.pread(offset, length)
 
 
 class LocalDirectory(Directory):

@@ -270,16 +270,16 @@ def test_a_mistake_of_ours_is_said_to_be_one(monkeypatch: pytest.MonkeyPatch, ca
 
 def test_a_broken_pipe_is_quiet(tmp_path: Path) -> None:
     assert run("generate", "kafka.partition", str(tmp_path / "big-0"), "--rows", "50000") == 0
-    dump = subprocess.Popen(
+    with subprocess.Popen(
         [sys.executable, "-m", "logwright", "dump", str(tmp_path / "big-0"), "--format", "jsonl"],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, "PYTHONUNBUFFERED": "1"},
-    )  # fmt: skip
-    assert dump.stdout is not None
-    assert dump.stderr is not None
-    assert dump.stdout.readline()
-    dump.stdout.close()
-    assert dump.wait(60) == 0
-    assert dump.stderr.read() == b""
+    ) as dump:  # fmt: skip
+        assert dump.stdout is not None
+        assert dump.stderr is not None
+        assert dump.stdout.readline()
+        dump.stdout.close()
+        assert dump.wait(60) == 0
+        assert dump.stderr.read() == b""
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full: it is Linux's")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Mapping
 
 from zookeeper_opening import Memory, memory_of
 
@@ -83,10 +84,12 @@ def snapshot(
     sessions: bytes = i4(0),
     acls: bytes = i4(0),
     sections: tuple[bytes, ...] = (),
+    made: Mapping[bytes | None, int] | None = None,
 ) -> bytes:
-    """A snapshot of nodes: path, ACL, owner."""
+    """A snapshot of nodes: path, ACL, owner. `made`: their czxids, 0 for others."""
     tree = b"".join(
-        buf(path) + buf(b"") + i8(acl) + bytes(44) + i8(owner) + bytes(8) for path, acl, owner in nodes
+        buf(path) + buf(b"") + i8(acl) + i8((made or {}).get(path, 0)) + bytes(36) + i8(owner) + bytes(8)
+        for path, acl, owner in nodes
     )
     return sealed_sections(FRESH[:16] + sessions + acls + tree + buf(b"/"), *sections)
 
@@ -243,6 +246,13 @@ CRAFTED: dict[str, Memory] = {
         {
             "snapshot.3": snapshot(ROOT, (b"/\xff", -1, 0), (b"/\xfe/one", -1, 0), (b"/\xfe", -1, 0), (b"/\xef\xbf\xbd/two", -1, 0)),
             "log.4": log(record(4, 1, create(b"/\xff/three")), record(5, 5, set_data(b"/\xef\xbf\xbd", b"4"))),
+        }
+    ),
+    "paths without a slash in a snapshot": Memory(
+        {
+            "snapshot.5": snapshot((b"early", -1, 0), ROOT, (b"/app", -1, 0), (b"abc", -1, 7), (b"abc/x", -1, 0)),
+            "snapshot.3": snapshot(ROOT),
+            "log.6": log(record(6, 1, create(b"/app/b")), record(7, 1, create(b"/c"))),
         }
     ),
     "a payload without a header": directory((1, create(b"/a")), sealed(bytes(31)), (1, create(b"/b"))),

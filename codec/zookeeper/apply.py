@@ -88,6 +88,7 @@ from logwright.codec.zookeeper.state import (
     NEED_TABLE,
     NO_ACL,
     NO_ALIAS,
+    NO_CREATE2,
     NO_SLASH,
     NODE_FIELDS,
     NODEEXISTS,
@@ -659,6 +660,8 @@ def multi(
             return die(state, IS_NULL, 0)
         stop = start + length
         fields = SUB_RECIPE_ARRAY[kind - LOWEST] if LOWEST <= kind < HIGHEST_SUB else 0
+        if kind == CREATE2 and state[NO_CREATE2]:
+            fields = 0
         if fields == 0 or measure_body(buf, kind, fields, start, stop, part, 0) != SOUND:
             note(state, notes, MARSHALLING, 0, 0)
             return DONE

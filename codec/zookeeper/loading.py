@@ -15,7 +15,7 @@ import pyarrow as pa
 from logwright.codec.base import Bytes, Frames, Window
 from logwright.codec.fault import Fault, Kind
 from logwright.codec.option import Options
-from logwright.codec.walk import Hole, Reader, walk
+from logwright.codec.walk import Hole, Reader, Stretch, walk
 from logwright.codec.zookeeper import state as at
 from logwright.codec.zookeeper.acl import AclTable
 from logwright.codec.zookeeper.acl_cache import LIST
@@ -123,6 +123,8 @@ class Loading(Store):
                 # Growing takes longer than loading; room that is not used is no memory.
                 out._room_for_rows(read.size // _USUAL)
                 out._room_for_bytes(read.size)
+                if isinstance(one, Stretch) and len(one.frames):
+                    out._room_for_entries(len(one.frames) * read.size // one.frames.stop)
                 out.load_shape(context.shape, zxid)
                 begun = True
             if isinstance(one, Hole):

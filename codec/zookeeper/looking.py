@@ -152,6 +152,11 @@ class Looking(Store):
         lost = (reached == 0) & (self._nodes[: len(reached), at.N_ALIVE] == 1)
         return sorted(self._path(row) for row in np.flatnonzero(lost).tolist())
 
+    def other_root(self) -> bytes | None:
+        """The path without a slash of a node in the snapshot that became the root, where that is not the one with the empty path."""
+        row = int(self._s[at.ROOT])
+        return None if row < 0 else self._path(row) or None
+
     # Rows
 
     def nodes(self, columns: Sequence[str], *, order: bool = True) -> Iterator[pa.RecordBatch]:

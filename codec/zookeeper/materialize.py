@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -95,7 +95,7 @@ def _snapshot_parts(listing: Listing, one: DataFile) -> list[Part]:
     """Its nodes, with all that can be wrong with the file; its sessions and ACLs, which lie before them."""
     nodes = Part(one.name, SNAPSHOT, _RECORDS, {})
     if one.named.compression:
-        return [nodes, replace(nodes, table=_SESSIONS), replace(nodes, table=_ACLS)]
+        return [nodes, *(Part(one.name, SNAPSHOT, table, {"begin": True}) for table in (_SESSIONS, _ACLS))]
     head = Reader(listing, one.name, one.size)(HEADER_SIZE, 4)
     count = max(int.from_bytes(head.tobytes(), "big", signed=True), 0)
     acls = HEADER_SIZE + 4 + count * SESSION_DTYPE.itemsize

@@ -25,7 +25,7 @@ from logwright.codec.option import Option, Options
 from logwright.codec.table import Table
 from logwright.codec.zookeeper import again, encode
 from logwright.codec.zookeeper.acl import ACLS
-from logwright.codec.zookeeper.expand import MAGICS, Expanded, expand
+from logwright.codec.zookeeper.expand import MAGICS, Expanded, begin, expand
 from logwright.codec.zookeeper.explain import packed_of, snapshot_of
 from logwright.codec.zookeeper.names import PRINTED, SNAPSHOT, parse
 from logwright.codec.zookeeper.node import NODE, NODE_MIN, seek
@@ -76,6 +76,8 @@ MAX_DECOMPRESSED = Option(
     high=1 << 40,
 )
 OPTIONS = (MAX_DECOMPRESSED, *encode.OPTIONS)
+_FIRST = 1 << 18
+"""So many bytes are decompressed at first where only those before the nodes are wanted."""
 
 
 class ZooKeeperSnapshot(Codec, Prepares, Mends):
@@ -109,12 +111,13 @@ class ZooKeeperSnapshot(Codec, Prepares, Mends):
         found = parse(name)
         for name in ("directory", "live"):
             hints.pop(name, None)
+        only = bool(hints.pop("begin", False))
         if hints:
             raise UsageError(f"{self.name}: no hint {sorted(hints)[0]!r}")
         if found is None or found.kind != SNAPSHOT:
             # A server goes by the name: without one, by what is said.
-            return SnapshotContext(options, None, COMPRESSION[encode.method(options) or ""])
-        return SnapshotContext(options, found.zxid, COMPRESSION[found.compression])
+            return SnapshotContext(options, None, COMPRESSION[encode.method(options) or ""], only)
+        return SnapshotContext(options, found.zxid, COMPRESSION[found.compression], only)
 
     def prepare(self, read: Read, size: int, context: SnapshotContext) -> None:
         context.read, context.size = read, size
@@ -128,7 +131,7 @@ class ZooKeeperSnapshot(Codec, Prepares, Mends):
             _prepare_from(self, window, context)
         if context.compression != "none":
             return self._scan_packed(window, at, context, check)
-        return Scan(window, at, _shape(context), check).run()
+        return Scan(window, at, _shape(context), check, context.zxid).run()
 
     def _scan_packed(self, window: Window, at: int, context: SnapshotContext, check: bool) -> Frames:
         """A compressed file is one frame, wherever it is damaged within: its nodes are found as far as it can be decompressed."""
@@ -142,6 +145,8 @@ class ZooKeeperSnapshot(Codec, Prepares, Mends):
         if not check:
             return frames_of(window, [(self._packed_kind(context), 0, window.size)], len(window.data))
         made = self._expand(window, context)
+        if context.begin:
+            return frames_of(window, [(self._packed_kind(context), 0, window.size)], len(window.data))
         if not len(made.data):
             text = made.error or "there is nothing in it"
             nothing.damage = Fault(NAME, 0, window.size, made.kind, text, system=NEXT)
@@ -159,14 +164,30 @@ class ZooKeeperSnapshot(Codec, Prepares, Mends):
         return GZIP_FRAME if context.compression == "gzip" else SNAPPY_FRAME
 
     def _expand(self, window: Window, context: SnapshotContext) -> Expanded:
-        if context.expanded is None:
-            made = context.expanded = expand(
-                context.compression, window.data, int(context.options["max.decompressed.bytes"])
-            )
-            context.inner = SnapshotContext(context.options, context.zxid)
-            data = made.data
-            self.prepare(lambda offset, length: data[offset : offset + length], len(data), context.inner)
+        if context.expanded is None and not (context.begin and self._begun(window, context)):
+            limit = int(context.options["max.decompressed.bytes"])
+            self._expanded(expand(context.compression, window.data, limit), context)
+        assert context.expanded is not None
         return context.expanded
+
+    def _begun(self, window: Window, context: SnapshotContext) -> bool:
+        """Whether what lies before the nodes was found in the first bytes of what a compressed file holds."""
+        size = _FIRST
+        while True:
+            data = begin(context.compression, window.data, size)
+            if data is None:
+                return False
+            self._expanded(Expanded(data), context)
+            if context.plain is not None and context.plain.nodes is not None:
+                return True
+            if len(data) < size or size >= int(context.options["max.decompressed.bytes"]):
+                return False
+            size *= 4
+
+    def _expanded(self, made: Expanded, context: SnapshotContext) -> None:
+        data = made.data
+        context.expanded, context.inner = made, SnapshotContext(context.options, context.zxid)
+        self.prepare(lambda offset, length: data[offset : offset + length], len(data), context.inner)
 
     def resync(self, window: Window, at: int, context: SnapshotContext) -> tuple[int, int]:
         if context.compression != "none":

@@ -37,6 +37,8 @@ class SnapshotContext:
     options: Options
     zxid: int | None = None
     compression: str = "none"
+    begin: bool = False
+    """Only what lies before the nodes is asked for: no more of a compressed file is decompressed."""
     shape: Shape | None = None
     expanded: Expanded | None = None
     """What a compressed file holds."""

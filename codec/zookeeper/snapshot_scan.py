@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from logwright.codec.base import Frames, Window
 from logwright.codec.fault import Fault, Kind, Severity
-from logwright.codec.zookeeper.jute import Int64s
+from logwright.codec.zookeeper.jute import STAT_PERSISTED, Int64s
 from logwright.codec.zookeeper.node import (
     BAD_DATA,
     BAD_PATH,
@@ -23,6 +23,7 @@ from logwright.codec.zookeeper.node import (
     MESSAGES,
     NEED,
     NODE_MIN,
+    STAT,
     TOO_LONG,
     UNLIKELY,
     hop,
@@ -50,6 +51,9 @@ _MOST = 20
 
 NEXT = "the server takes the next older snapshot"
 _DANGLING = "each read of the node ends with MarshallingError"
+_LATE = ": the node was made or changed while the snapshot was written, behind the zxid in its name"
+_REPLAYED = "the server has the list as soon as it has replayed the logs"
+_ZXIDS = tuple(STAT_PERSISTED.offset(name) for name in ("czxid", "mzxid", "pzxid"))
 
 
 def sections_of(shape: Shape) -> dict[int, tuple[int, int]]:
@@ -68,10 +72,11 @@ def sections_of(shape: Shape) -> dict[int, tuple[int, int]]:
 
 
 class Scan:
-    """One scan of a plain file."""
+    """One scan of a plain file. `zxid` is that in its name, None where it has none."""
 
-    def __init__(self, window: Window, at: int, shape: Shape, check: bool) -> None:
+    def __init__(self, window: Window, at: int, shape: Shape, check: bool, zxid: int | None = None) -> None:
         self.window, self.at, self.shape, self.check = window, at, shape, check
+        self.zxid = zxid
         self.sections = sections_of(shape)
         self.found: list[tuple[int, int, int]] = []
         self.nodes: list[tuple[Int64s, Int64s, npt.NDArray[Any]]] = []
@@ -172,14 +177,28 @@ class Scan:
         if (places >= 0).all():
             return
         missing = np.flatnonzero(places < 0)
-        ids, first, count = np.unique(acls[missing], return_index=True, return_counts=True)
-        for k in np.argsort(first)[:_MOST].tolist():
-            i = int(missing[first[k]])
-            at, length = self.window.offset + int(starts[i]), int(ends[i] - starts[i])
-            text = f"ACL {int(ids[k])} of the node is not in the ACL table"
-            if count[k] > 1:
-                text += f", nor is it for {int(count[k]) - 1} nodes behind it"
-            self.faults.append(Fault(NAME, at, length, Kind.LINK, text, Severity.WARNING, _DANGLING))
+        late = self._late(ends[missing])
+        for some, severity, why, system in (
+            (missing[~late], Severity.WARNING, "", _DANGLING),
+            (missing[late], Severity.INFO, _LATE, _REPLAYED),
+        ):
+            ids, first, count = np.unique(acls[some], return_index=True, return_counts=True)
+            for k in np.argsort(first)[:_MOST].tolist():
+                i = int(some[first[k]])
+                at, length = self.window.offset + int(starts[i]), int(ends[i] - starts[i])
+                text = f"ACL {int(ids[k])} of the node is not in the ACL table"
+                if count[k] > 1:
+                    text += f", nor is it for {int(count[k]) - 1} nodes behind it"
+                self.faults.append(Fault(NAME, at, length, Kind.LINK, text + why, severity, system))
+
+    def _late(self, ends: Int64s) -> npt.NDArray[np.bool_]:
+        """Whether nodes that end there were made or changed while the snapshot was written, behind the zxid in its name."""
+        out = np.zeros(len(ends), np.bool_)
+        if self.zxid is not None:
+            for offset in _ZXIDS:
+                stored = self.window.data[(ends - STAT + offset)[:, None] + np.arange(8)]
+                out |= stored.view(">i8")[:, 0] > self.zxid
+        return out
 
     def _meet_end(self, place: int) -> tuple[int, Fault | None]:
         """At an end mark in a file that does not end as a snapshot does."""

@@ -40,8 +40,8 @@ LINE = 8
 (
     USED, GARBAGE, ROWS, LIVE, FILLED, TOTAL, LAST, UPTO, RECORD, SUB, POSITION, SESSIONS, SLOTS, ACL_INDEX, DETAIL, DIGESTS, EXTENDED,
     NAMED_PATHS, LOOKUPS, QUOTAS, PENDING, NOTES, EVENT, EVENT_ROW, CODE, COUNTED, UNAPPLIED, ORPHAN, STRANGER, ANY_GONE, BY_PATH,
-    MONOTONIC, NO_ALIAS, GHOSTS,
-) = range(34)  # fmt: skip
+    MONOTONIC, NO_ALIAS, GHOSTS, NO_CREATE2, ROOT,
+) = range(36)  # fmt: skip
 """Of the tree: bytes of the arena that are used, and those of them for nothing; rows; nodes; entries of the table, deleted ones too; the
 sum of digests; the last zxid; the zxid to stop after; the record, the part of it and the byte to go on at (0: at its start); sessions; ACL
 slots, the number given last, and where the list is that is not known, or the number that a server dies of; whether digests are kept, what
@@ -49,8 +49,9 @@ owners are, the paths in closeSession deleted, ACLs looked up; quotas, and wheth
 to a quota node, and to which; what a server dies of; all notes; transactions that could not be read; the first node that was loaded whose
 parent is not there, and the first with an owner that can't be (-1: none); whether an ACL slot is of none any more; whether a node is there
 if its path is, or if its parent has it, and whether what a transaction says of the parent is left where it is less; whether "/" is no name
-of the root any more; whether there are ghosts."""
-STATE_FIELDS = 34
+of the root any more; whether there are ghosts; whether a multi with a create2 ends there; the node loaded last whose path has no slash,
+which is the root then (-1: none)."""
+STATE_FIELDS = 36
 
 A_ID, A_REFS, A_GONE, A_LIST = range(4)
 """Of an ACL slot: its number, users, whether the table has it no more, and the list that it is."""
@@ -517,11 +518,15 @@ def load(
             nodes[row, N_BEGUN] = crc
             nodes[row, N_DIGEST] = digest_of(nodes, row, crc, stat)
             state[TOTAL] += nodes[row, N_DIGEST]
-        if parent < 0 and size and state[ORPHAN] < 0:
-            state[ORPHAN] = row
-        if owner_kind(nodes[row, N_OWNER], state[EXTENDED]) == INVALID and size and state[STRANGER] < 0:
-            state[STRANGER] = row
-        own(state, nodes, sessions, hashed, row)
+        if cut < 0:
+            # Neither its parent nor its owner is looked at.
+            state[ROOT] = row
+        else:
+            if parent < 0 and state[ORPHAN] < 0:
+                state[ORPHAN] = row
+            if owner_kind(nodes[row, N_OWNER], state[EXTENDED]) == INVALID and state[STRANGER] < 0:
+                state[STRANGER] = row
+            own(state, nodes, sessions, hashed, row)
         previous = row
     return len(starts)
 

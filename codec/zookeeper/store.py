@@ -26,6 +26,7 @@ class Store:
     `acl_lookups`: whether a change of a node dies of an ACL that is not there (3.9.2 and 3.8.4 on).
     `existing_by_path`: whether a node that was left behind when its parent was deleted keeps another from being made (3.9.4 and 3.8.5
     on). `monotonic`: whether a parent's cversion and pzxid only grow (3.6 on). `containers`: whether there are such (3.5.1 on).
+    `create2_in_multi`: whether a multi may hold a create2 (3.9.0, 3.8.2 and 3.7.2 on).
     """
 
     def __init__(
@@ -38,6 +39,7 @@ class Store:
         existing_by_path: bool = True,
         monotonic: bool = True,
         containers: bool = True,
+        create2_in_multi: bool = True,
     ) -> None:
         self._s = np.zeros(at.STATE_FIELDS, np.int64)
         for place, setting in (
@@ -47,9 +49,10 @@ class Store:
             (at.LOOKUPS, acl_lookups),
             (at.BY_PATH, existing_by_path),
             (at.MONOTONIC, monotonic),
+            (at.NO_CREATE2, not create2_in_multi),
         ):
             self._s[place] = setting
-        self._s[[at.ORPHAN, at.STRANGER, at.SUB]] = -1
+        self._s[[at.ORPHAN, at.STRANGER, at.SUB, at.ROOT]] = -1
         self._arena = np.empty(1 << 12, np.uint8)
         self._nodes = np.empty((16, at.NODE_FIELDS), np.int64)
         self._table = np.zeros(64, np.int64)
@@ -192,6 +195,7 @@ class Store:
         s[at.ROWS] = len(kept)
         for one in (at.ORPHAN, at.STRANGER):
             s[one] = min(int(s[one]), 0)  # whether there was one is all that is asked of these
+        s[at.ROOT] = np.append(place, -1)[s[at.ROOT]]
         at.own_all(s, self._nodes, self._sessions, self._hashed)
 
     def _room_for_bytes(self, more: int) -> None:

@@ -102,14 +102,14 @@ def test_what_could_be_read_when_it_was_judged(
 ) -> None:
     """A place that dies between the look and the copy: nothing stands for its bytes, so nothing is written."""
     name = min(one.name for one in orders.glob("*.log"))
-    plain = type(LAYOUT).repair
+    plain = LAYOUT.repair
 
     def then_dying(*given):  # type: ignore[no-untyped-def]
         mending = plain(*given)
         disk.bad = {name: [(8192, 12288)]}
         return mending
 
-    monkeypatch.setattr(type(LAYOUT), "repair", then_dying)
+    monkeypatch.setattr(LAYOUT, "repair", then_dying)
     with pytest.raises(lw.StorageError, match="can't read"):
         lw.repair(orders, tmp_path / "out" / "orders-0")
     assert not (tmp_path / "out").exists()

@@ -14,7 +14,7 @@ from zookeeper_opening import Memory, start
 from logwright.roundtrip.oracles import zookeeper_old as oracle
 
 pytestmark = pytest.mark.oracle
-OTHERWISE = ("quota: bad stats", "quota: beside", "setData: empty path", "the root created", "multi: create2")
+OTHERWISE = ("quota: bad stats", "quota: beside", "setData: empty path", "the root created")
 """What is not followed in versions that nobody runs any more."""
 
 

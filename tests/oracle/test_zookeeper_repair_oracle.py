@@ -10,6 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from zookeeper_crafted import create, log, record
+from zookeeper_judged import written
+from zookeeper_opening import Memory
 
 import logwright as lw
 from logwright.codec.fault import DamageWarning, LogwrightError
@@ -90,6 +93,20 @@ LOSSY = {"dmg_mid_empty", "dmg_mid_missing", "dmg_mid_missing_silent", "dmg_snap
 def test_salvage_of_a_golden_directory(case: str, tmp_path: Path, zookeeper: Any) -> None:
     result = repaired(GOLDEN / case / "version-2", tmp_path, "salvage")
     judge(zookeeper, result, digests=case not in TOLD | LOSSY)
+
+
+def test_salvage_of_a_log_that_begins_with_a_zxid_that_no_server_gives(
+    tmp_path: Path, zookeeper: Any
+) -> None:
+    """A snapshot named after it, snapshot.ffffff0000000000, would not be read."""
+    records = [record(zxid, 1, create(b"/node%d" % zxid)) for zxid in (-(1 << 40) + 1, 5, 6)]
+    directory = Memory({"log.1": log(*records)})
+    (tmp_path / "lost").mkdir()
+    result = repaired(written(directory, tmp_path / "lost") / "version-2", tmp_path, "salvage")
+    judge(zookeeper, result)
+    nodes, facts = zookeeper.restore(tmp_path)
+    assert facts["last_processed_zxid"] == 6
+    assert {"/node5", "/node6"} < {one["path"] for one in nodes}
 
 
 @pytest.mark.parametrize("case", HEALTHY)

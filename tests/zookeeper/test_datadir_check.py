@@ -5,14 +5,17 @@ from __future__ import annotations
 import zlib
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
-from zookeeper_crafted import create, directory, log, record
+from zookeeper_crafted import OPEN, ROOT, create, directory, i4, i8, log, record
+from zookeeper_crafted import snapshot as crafted
 from zookeeper_datadir import CASES
 from zookeeper_mending import checked, details, repaired, served, truth
 from zookeeper_opening import GOLDEN, Memory, memory_of, start
 
 import logwright as lw
+from logwright.codec.base import Window
 from logwright.codec.fault import Kind, Severity
 from logwright.codec.option import Options
 from logwright.codec.zookeeper import snapshot
@@ -140,6 +143,32 @@ def test_a_snapshot_that_was_written_while_transactions_were_made() -> None:
     )
 
 
+def test_acls_of_nodes_made_while_a_snapshot_was_written() -> None:
+    """Their lists came after the table: the logs have them, and where they don't something else is told."""
+    table = i4(1) + i8(1) + OPEN
+    nodes = [ROOT, (b"/a", 1, 0), (b"/b", 2, 0), (b"/c", 2, 0), (b"/d", 3, 0)]
+    data = crafted(*nodes, acls=table, made={b"/a": 2, b"/b": 4, b"/c": 5, b"/d": 3})
+    found = snapshot.CODEC.scan(
+        Window(np.frombuffer(data, np.uint8), 0, len(data)), 0, _context("snapshot.3")
+    )
+    assert [(fault.severity, fault.detail) for fault in found.faults] == [
+        (Severity.WARNING, "ACL 3 of the node is not in the ACL table"),
+        (
+            Severity.INFO,
+            "ACL 2 of the node is not in the ACL table, nor is it for 1 nodes behind it: the node was made or changed while the snapshot "
+            "was written, behind the zxid in its name",
+        ),
+    ]
+    logs = {f"log.{zxid}": log(record(zxid, 1, create(b"/" + name))) for zxid, name in ((4, b"b"), (5, b"c"))}
+    covered = Memory({"snapshot.3": data, **logs})
+    assert details(covered) == []
+    assert not [one for one in start(covered).verdict.warnings if "table does not have: 2" in one]
+    (said,) = details(Memory({"snapshot.3": data, "log.4": logs["log.4"]}))
+    assert said.startswith(
+        "snapshot.3: it was written while transactions up to 0x5 were made, and the logs tell of them up to 0x4 only"
+    )
+
+
 def test_nodes_without_parents() -> None:
     assert details(memory_of("syn_orphan")) == ["snapshot.16: /`pp/d0-0 has no parent"]
     assert details(memory_of("syn_orphan"), deep=False) == []
@@ -162,8 +191,8 @@ _ENDING = 18 + 33 + 21
 """Bytes of an ending with all sections."""
 
 
-def _context() -> SnapshotContext:
-    return snapshot.CODEC.context("snapshot.1", Options(snapshot.CODEC.options))
+def _context(name: str = "snapshot.1") -> SnapshotContext:
+    return snapshot.CODEC.context(name, Options(snapshot.CODEC.options))
 
 
 def test_a_digest_that_is_of_another_tree() -> None:

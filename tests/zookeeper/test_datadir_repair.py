@@ -128,6 +128,29 @@ def test_records_that_no_server_reads(odd: bytes, said: str) -> None:
     assert served(result)
 
 
+BELOW_ALL = record(-(1 << 40) + 1, 1, create(b"/a"))
+"""Of zxid 0xffffff0000000001."""
+
+
+def test_zxids_that_no_server_gives() -> None:
+    """A snapshot named after one would never be read."""
+    why = "its checksum is right, but no server gives the zxid 0xffffff0000000001: they count up from 1"
+    result, mending = repaired(Memory({"log.1": log(BELOW_ALL, *RECORDS[4:6])}), "salvage")
+    assert sorted(result.files) == ["log.1", "snapshot.4"]
+    assert zxids(result) == [5, 6]
+    assert losses(mending) == [("log.1", 1, {})]
+    assert why in [cut.why for cut in cuts(mending)]
+    with pytest.raises(
+        DamageError, match="nothing is left: no snapshot can be read, and there are no transactions"
+    ):
+        repaired(Memory({"log.1": log(BELOW_ALL, record(0, 1, create(b"/b")))}), "salvage")
+    within = Memory({"snapshot.0": FRESH, "log.1": log(*RECORDS[:2], BELOW_ALL, *RECORDS[2:])})
+    for strategy in ("prefix", "salvage"):
+        result, mending = repaired(within, strategy)
+        assert result.files == {"snapshot.0": FRESH, "log.1": log(*RECORDS)}
+        assert losses(mending) == [("log.1", 1, {})]
+
+
 def test_one_record_is_put_right_and_the_next_is_not() -> None:
     result, mending = repaired(damaged((at(5) - 1, b"?"), (at(5) + 40, GARBAGE)), "salvage")
     assert zxids(result) == list(range(1, 13))

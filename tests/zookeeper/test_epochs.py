@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pyarrow as pa
 import pytest
 
+import logwright as lw
+from logwright.cli import main
 from logwright.codec import registry
 from logwright.codec.fault import UsageError
 from logwright.corpora import cases
@@ -22,6 +26,23 @@ def test_golden(name: str, column: str, value: int) -> None:
     specimen = Specimen.of(QUORUM / name)
     assert specimen.read().table.column(column).to_pylist() == [value]
     assert laws.decode_encode(QUORUM / name)
+
+
+def test_inspect_says_the_number(capsys: pytest.CaptureFixture[str]) -> None:
+    path = QUORUM / "version-2/acceptedEpoch"
+    assert lw.inspect(path)["facts"] == {"epoch": 2}
+    with pytest.raises(SystemExit) as caught:
+        main(["inspect", str(path)])
+    assert caught.value.code == 0
+    assert "  epoch   2\n" in capsys.readouterr().out
+
+
+def test_inspect_of_what_is_no_number(tmp_path: Path) -> None:
+    (tmp_path / "acceptedEpoch").write_bytes(b"two")
+    found = lw.inspect(tmp_path / "acceptedEpoch")
+    assert "facts" not in found
+    (fault,) = found["faults"]
+    assert "a number was expected" in fault["detail"]
 
 
 def test_names() -> None:

@@ -422,6 +422,15 @@ def test_containers_by_version() -> None:
     assert "/a" not in paths(start(owner, version="3.4.14"))
 
 
+@pytest.mark.parametrize(
+    ("version", "taken"),
+    [("3.9.0", True), ("3.8.2", True), ("3.8.1", False), ("3.7.2", True), ("3.7.1", False), ("3.6.4", False)],
+)
+def test_a_multi_ends_at_a_create2_by_version(version: str, taken: bool) -> None:
+    made = [path for path in paths(start(CRAFTED["multi: create2"], version=version)) if len(path) == 2]
+    assert made == (["/a", "/b", "/c"] if taken else ["/a"])
+
+
 def test_what_a_rejected_snapshot_left_goes_with_its_session() -> None:
     """Whichever session is closed first: that of the node is 5, a transaction may come before."""
     rejected = snapshot(ROOT, (b"/app", -1, 0), (b"/app/one", -1, 5))[:-6] + b"?" + buf(b"/")

@@ -311,6 +311,23 @@ def test_nodes_that_a_server_does_not_take() -> None:
         assert str(caught.value) == "java.lang.NullPointerException"
 
 
+def test_a_node_whose_path_has_no_slash_is_the_root() -> None:
+    odd = {"snapshot.5": snapshot(ROOT, (b"/a", -1, 0), (b"abc", -1, 0)), "snapshot.3": snapshot(ROOT)}
+    opened = start(Memory(odd))
+    assert opened.verdict.serves["snapshot"] == "snapshot.5"
+    assert [
+        one
+        for one in opened.verdict.warnings
+        if one.startswith("the node 'abc', whose path has no slash, is the root")
+    ]
+    # The last one counts.
+    early = start(Memory({"snapshot.5": snapshot((b"abc", -1, 0), ROOT, (b"/a", -1, 0))}))
+    assert not [one for one in early.verdict.warnings if "slash" in one]
+    assert early.tree is not None
+    assert opened.tree is not None
+    assert len(early.tree) == len(opened.tree) == 2
+
+
 def test_a_quota_of_everything_ends_the_start() -> None:
     below = b"/zookeeper/quota"
     nodes = [ROOT, (b"/zookeeper", -1, 0), (below, -1, 0), (below + b"/zookeeper_limits", -1, 0)]

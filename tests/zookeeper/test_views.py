@@ -25,7 +25,9 @@ from zookeeper_datadir import (
 
 import logwright as lw
 from logwright.codec.fault import DamageError, DamageWarning, UsageError
+from logwright.codec.zookeeper import snapshot as snapshots
 from logwright.codec.zookeeper.columns import CONTAINER
+from logwright.codec.zookeeper.expand import Expanded, expand
 
 DIFFERENT = {
     # A server says nothing of what it leaves out; the tree has it, or is not made at all without being told to go on.
@@ -544,3 +546,22 @@ def test_how_two_snapshots_differ() -> None:
 def test_options_that_a_view_has_no_use_for(view: str, options: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match=f"{next(iter(options))} is for the views tree, .* not for {view}"):
         read("basic", view=view, **options)
+
+
+@pytest.mark.parametrize("case", ["snap_gz", "snap_snappy"])
+def test_a_compressed_snapshot_is_expanded_once(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What lies before its nodes is read from the first bytes of it, however many those are."""
+    path = GOLDEN / case / "version-2"
+    expected = {view: lw.read(path, view=view) for view in ("tree", "sessions", "acls")}
+    for first in (1 << 18, 64):
+        monkeypatch.setattr(snapshots, "_FIRST", first)
+        for view, rows in expected.items():
+            seen: list[str] = []
+
+            def counted(compression: str, data: Any, limit: int, seen: list[str] = seen) -> Expanded:
+                seen.append(compression)
+                return expand(compression, data, limit)
+
+            monkeypatch.setattr(snapshots, "expand", counted)
+            assert lw.read(path, view=view).equals(rows)
+            assert len(seen) == 1

@@ -28,6 +28,8 @@ from logwright.codec.zookeeper.txns import (
     TXN_HEADER,
 )
 
+FIRST = 1
+"""The first zxid of all; in a name a negative one is more digits than `Util.getZxidFromName` takes."""
 _TYPE = PAYLOAD.offset("type")
 
 
@@ -123,7 +125,7 @@ def _sensible(found: Healed, before: int | None, file: int | None) -> bool:
     """Whether it is a transaction that can be read, and one that belongs there."""
     data = np.frombuffer(found.record, np.uint8)
     bodies, _ = Bodies.of(data, np.array([BODY], np.int64), np.array([len(data) - 1], np.int64))
-    if bodies.found[STATUS, 0] != SOUND:
+    if bodies.found[STATUS, 0] != SOUND or found.zxid < FIRST:
         return False
     if before is None:
         return file is None or found.zxid == file

@@ -18,7 +18,7 @@ from logwright.codec.walk import Hole, Reader, Stretch, walk
 from logwright.codec.zookeeper import names, txnlog
 from logwright.codec.zookeeper.bodies import SOUND, STATUS, UNSUPPORTED, Bodies
 from logwright.codec.zookeeper.jute import Int64s
-from logwright.codec.zookeeper.mend.heal import UNIMPLEMENTED, error_record, heal
+from logwright.codec.zookeeper.mend.heal import FIRST, UNIMPLEMENTED, error_record, heal
 from logwright.codec.zookeeper.records import BODY, TXN_FRAME
 from logwright.codec.zookeeper.rows import WORDS
 from logwright.codec.zookeeper.txns import CHECK, FILE_HEADER, HEADER_SIZE, PAYLOAD
@@ -157,7 +157,7 @@ class _Examined:
         if not len(frames):
             return
         bodies, _ = Bodies.of(window.data, frames.start + BODY, frames.end - 1)
-        bad = bodies.found[STATUS] != SOUND
+        bad = (bodies.found[STATUS] != SOUND) | (frames.header["zxid"] < FIRST)
         for i in np.flatnonzero(bad).tolist():
             bad[i] = not self._replaced(window, frames, i, int(bodies.found[STATUS, i]))
         frames = frames.pick(~bad)
@@ -171,11 +171,17 @@ class _Examined:
             self.largest = max(self.largest, size)
 
     def _replaced(self, window: Window, frames: Frames, i: int, status: int) -> bool:
-        """Whether a record whose checksum is right, and that no server reads, stays as one that says that nothing was done."""
+        """Whether a record whose checksum is right, and that no server reads or has written, stays as one that says that nothing was
+        done."""
         start, end = int(frames.start[i]), int(frames.end[i])
         head = frames.header[i]
         zxid, kind = int(head["zxid"]), int(head["type"])
         at, length = window.offset + start, end - start
+        if zxid < FIRST:
+            # The snapshot that it follows on would have a name that no server takes (`Long.parseLong` of 16 digits).
+            why = f"its checksum is right, but no server gives the zxid {names.zxid_text(zxid)}: they count up from 1"
+            self._cut(Cut(self.file, at, length, why, 0, 1))
+            return False
         if status == UNSUPPORTED and kind == CHECK:
             self.made[at] = error_record(
                 int(head["session_id"]), int(head["cxid"]), zxid, int(head["time"]), UNIMPLEMENTED

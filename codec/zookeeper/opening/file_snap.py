@@ -280,6 +280,8 @@ class Reading:
             for i in np.flatnonzero(normal).tolist():
                 start = int(self.nodes.start[first + i]) + LENGTH
                 path = self.data[start : start + int(self.nodes.header["path"][first + i])].tobytes()
+                if b"/" not in path:
+                    continue
                 self.loaded.ephemerals.setdefault(int(owners[i]), set()).add(path)
 
     def _seal(self) -> None:

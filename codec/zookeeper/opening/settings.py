@@ -169,6 +169,11 @@ class Settings:
         return self.version >= (3, 5, 1)
 
     @property
+    def create2_in_multi(self) -> bool:
+        """Whether a create2 is applied as a part of a multi, which else ends there: ZOOKEEPER-4026."""
+        return self.version >= (3, 8, 2) or (3, 7, 2) <= self.version < (3, 8, 0)
+
+    @property
     def config_node(self) -> bool:
         """Whether a fresh tree has /zookeeper/config, with an ACL of its own: ZOOKEEPER-107."""
         return self.version >= (3, 5, 0)
@@ -204,6 +209,7 @@ class Settings:
             "existing_by_path": self.finds_by_path,
             "monotonic": self.monotonic,
             "containers": self.containers,
+            "create2_in_multi": self.create2_in_multi,
         }
 
     @property

@@ -100,6 +100,12 @@ def warnings(listing: Listing, restored: Restored, deleted: Deleted) -> Iterator
     ):
         if paths:
             yield f"{why}: {_named(paths)}"
+    other = restored.tree.other_root()
+    if other is not None:
+        yield (
+            f"the node {other.decode(errors='replace')!r}, whose path has no slash, is the root: clients who ask for / get it, and none of the "
+            "nodes here are among its children"
+        )
     if restored.tree.dangling:
         said = ", ".join(map(str, sorted(restored.tree.dangling)[:_SHOWN]))
         yield f"each read of a node whose ACL the table does not have ends with MarshallingError: {said}"
