@@ -236,6 +236,10 @@ def survey(read: Read, size: int, limit: int) -> Blocks:
         text = "bad block handle in the index, whose checksum is right: blocks are found by theirs"
         system = "LevelDB ends with the status Corruption"
         faults.append(Fault(NAME, *places[1], Kind.LENGTH, text, system=system))
+    if magic and not whole and len(places) == 2 and look.checked.get(places[1]):
+        text = "the index can't be read to its end, though its checksum is right: blocks are found by theirs"
+        system = "LevelDB ends with the status Corruption"
+        faults.append(Fault(NAME, *places[1], Kind.LENGTH, text, system=system))
     if not sound and not magic:
         places, keys = [], NOTHING
         offsets = sizes = np.empty(0, np.int64)

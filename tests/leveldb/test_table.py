@@ -342,6 +342,26 @@ def test_handles_that_can_not_be() -> None:
     assert [one.detail for one in found.report.faults] == ["no block of the index starts here"]
 
 
+@pytest.mark.parametrize(("at", "byte"), [(-4, 0x7F), (0, 99)], ids=["restarts", "entry"])
+def test_an_index_that_can_not_be_read_to_its_end(at: int, byte: int) -> None:
+    """Its checksum is right: LevelDB finds none of the blocks, or not all."""
+    from logwright.codec.leveldb.block import handle
+
+    good = pack_entries([(internal_key(b"a", 1, 1), b"x")], 16)
+    made = crafted([(good, 0)], [(internal_key(b"a", 1, 1), handle(0, len(good)))])
+    index = bytearray(pack_entries([(internal_key(b"a", 1, 1), handle(0, len(good)))], 1))
+    stored = sealed(bytes(index), 0)
+    index[at] = byte
+    table = of(made.replace(stored, sealed(bytes(index), 0)))
+    assert table.all_bytes() != made
+    found = table.read()
+    assert found.table.num_rows == 1
+    (fault,) = found.report.faults
+    assert fault.detail.startswith("the index can't be read to its end")
+    assert (fault.offset, fault.length) == (len(made) - 48 - len(stored), len(index))
+    assert table.encode(*table.tables()) == table.all_bytes()
+
+
 # Bounds of keys
 
 
