@@ -18,8 +18,9 @@ from logwright.codec.describe import VARINT, VARLONG
 from logwright.codec.fault import Kind
 from logwright.codec.java import java_string
 from logwright.codec.kafka import records
+from logwright.codec.kafka.consumer import INVALID_RECORD
 from logwright.codec.kafka.log import CODEC
-from logwright.codec.kafka.markers import MALFORMED, markers
+from logwright.codec.kafka.markers import MALFORMED, failure, markers
 from logwright.codec.kafka.rows import Aborted
 
 
@@ -189,11 +190,15 @@ def test_markers_without_a_producer_are_none_and_bad_ones_are_malformed() -> Non
     data += compressed(3, compress("gzip", section([record(0, b"\0\0\0\1", b"\0\0\0\0\0\1")])), "gzip", 1,
                        attributes=0x31, producer_id=4)  # fmt: skip
     found = CODEC.scan(window(data), 0, context())
-    assert markers(window(data), found)[["frame", "type"]].tolist() == [
-        (1, MALFORMED),
-        (2, MALFORMED),
-        (3, 1),
+    made = markers(window(data), found)
+    assert made["frame"].tolist() == [1, 2, 3]
+    # What a broker meets: it parses the second record, and can't read the batch after it.
+    assert [failure(kind) for kind in made["type"].tolist()] == [
+        INVALID_RECORD,
+        "java.lang.IllegalArgumentException",
+        None,
     ]
+    assert made["type"].tolist()[::2] == [MALFORMED, 1]
 
 
 def test_aborted_transactions_are_left_out() -> None:
