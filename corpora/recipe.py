@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,6 +29,16 @@ class Order:
 
     def rng(self, *names: str) -> Rng:
         return Rng(self.seed, *names)
+
+    def given(self, own: Iterable[Option]) -> dict[str, Any]:
+        """What was said of the writer's settings: all options that were given but the recipe's `own`."""
+        names = {one.name for one in own}
+        options = self.options
+        return {
+            name: value
+            for name, value in options.to_dict().items()
+            if name not in names and options.given(name)
+        }
 
 
 @dataclass
@@ -57,6 +67,13 @@ class Recipe:
     doc: str
     make: Callable[[Order], Made]
     options: tuple[Option, ...] = ()
+
+
+def settings(
+    written: Iterable[Option], left_out: Container[str], own: Iterable[Option]
+) -> tuple[Option, ...]:
+    """What a recipe heeds whose rows the product's own writer writes: the writer's options but for some, and its own."""
+    return (*(one for one in written if one.name not in left_out), *own)
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from logwright.codec.option import Option
 from logwright.corpora.kafka import bulk
 from logwright.corpora.kafka.bulk import START_MS
 from logwright.corpora.kafka.script import Producer, Record, Script, content_hash
-from logwright.corpora.recipe import Generator, Made, Order, Reads, Recipe
+from logwright.corpora.recipe import Generator, Made, Order, Reads, Recipe, settings
 from logwright.corpora.rng import Rng, text
 
 _LAYOUT = "kafka.partition"
@@ -513,16 +513,10 @@ _LEFT_OUT = ("message.timestamp.type", "offsets")
 
 
 def _plain(order: Order) -> Made:
-    own = {one.name for one in bulk.OPTIONS}
-    given = {
-        one: value
-        for one, value in order.options.to_dict().items()
-        if one not in own and order.options.given(one)
-    }
     return Made(
         expected={"rows": bulk.expected(order, order.folder)},
         batches=lambda: bulk.rows(order),
-        options=given,
+        options=order.given(bulk.OPTIONS),
         content=_hash,
     )
 
@@ -542,21 +536,19 @@ _PLAIN_DOC = "as many rows as you like, in bulk: keys and words, with whatever s
 def generators() -> tuple[Generator, ...]:
     """Made when asked for: the layout's options are its own."""
     layout = registry.get_layout(_LAYOUT)
-    written, encoded = (
-        tuple(one for one in options if one.name not in _LEFT_OUT) for options in (layout.options, ENCODING)
-    )
+    written, encoded = (settings(options, _LEFT_OUT, bulk.OPTIONS) for options in (layout.options, ENCODING))
     return (
         Generator(
             _LAYOUT,
             (
-                Recipe("plain", _PLAIN_DOC, _plain_partition, (*written, *bulk.OPTIONS)),
+                Recipe("plain", _PLAIN_DOC, _plain_partition, written),
                 *(Recipe(name, doc, _small_partition, _TAKEN) for name, (_, doc, _) in _SMALL.items()),
             ),
         ),
         Generator(
             log.CODEC.name,
             (
-                Recipe("plain", _PLAIN_DOC, _plain, (*encoded, *bulk.OPTIONS)),
+                Recipe("plain", _PLAIN_DOC, _plain, encoded),
                 *(Recipe(name, doc, _small_log) for name, (_, doc, _) in _SMALL.items()),
             ),
         ),

@@ -21,7 +21,7 @@ from logwright.codec.leveldb.names import LOG_NAME, TABLE_NAME, number_of
 from logwright.codec.option import Option, parse_choice
 from logwright.corpora.bulk import cut, numbered
 from logwright.corpora.leveldb.script import Script, content_hash
-from logwright.corpora.recipe import Generator, Made, Order, Recipe
+from logwright.corpora.recipe import Generator, Made, Order, Recipe, settings
 from logwright.corpora.rng import text
 
 _LAYOUT = "leveldb.db"
@@ -85,19 +85,11 @@ def _as_written(order: Order) -> Callable[[], Iterator[pa.RecordBatch]]:
     return batches
 
 
-def _given(order: Order) -> dict[str, Any]:
-    own = {one.name for one in OPTIONS}
-    options = order.options
-    return {
-        name: value for name, value in options.to_dict().items() if name not in own and options.given(name)
-    }
-
-
 def _plain(
     view: str, written: Callable[[Order], Any], read: Callable[[Order], Any]
 ) -> Callable[[Order], Made]:
     def make(order: Order) -> Made:
-        made = Made({view: read(order)}, batches=written(order), options=_given(order))
+        made = Made({view: read(order)}, batches=written(order), options=order.given(OPTIONS))
         if LOG_NAME.fullmatch(order.name) is None:
             made.content = content_hash
         return made
@@ -158,17 +150,16 @@ _MIXED_DOC = (
 
 def generators() -> tuple[Generator, ...]:
     """Made when asked for: the options are the writers' own."""
-
-    def taken(options: tuple[Option, ...]) -> tuple[Option, ...]:
-        return (*(one for one in options if one.name not in _LEFT_OUT), *OPTIONS)
-
     layout = registry.get_layout(_LAYOUT)
     return (
         Generator(
             _LAYOUT,
             (
                 Recipe(
-                    "plain", _PLAIN_DOC, _plain("live", _as_written, _by_key), taken(tuple(layout.options))
+                    "plain",
+                    _PLAIN_DOC,
+                    _plain("live", _as_written, _by_key),
+                    settings(layout.options, _LEFT_OUT, OPTIONS),
                 ),
                 Recipe("mixed", _MIXED_DOC, _database, (_COMPRESSION,)),
             ),
@@ -180,7 +171,7 @@ def generators() -> tuple[Generator, ...]:
                     "plain",
                     _PLAIN_DOC,
                     _plain("rows", _as_written, _as_written),
-                    taken(tuple(log.CODEC.options)),
+                    settings(log.CODEC.options, _LEFT_OUT, OPTIONS),
                 ),
                 Recipe(
                     "mixed", "puts, overwrites and deletions in batches, records over many blocks", _one_log
@@ -191,7 +182,10 @@ def generators() -> tuple[Generator, ...]:
             table.CODEC.name,
             (
                 Recipe(
-                    "plain", _PLAIN_DOC, _plain("rows", _by_key, _by_key), taken(tuple(table.CODEC.options))
+                    "plain",
+                    _PLAIN_DOC,
+                    _plain("rows", _by_key, _by_key),
+                    settings(table.CODEC.options, _LEFT_OUT, OPTIONS),
                 ),
                 Recipe(
                     "mixed",

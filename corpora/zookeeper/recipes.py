@@ -21,7 +21,7 @@ from logwright.codec.zookeeper import names, snapshot, txnlog
 from logwright.codec.zookeeper.snapshot_tables import ROWS as NODES
 from logwright.codec.zookeeper.txns import TYPE_NAMES
 from logwright.corpora.bulk import cut, numbered
-from logwright.corpora.recipe import Generator, Made, Order, Reads, Recipe
+from logwright.corpora.recipe import Generator, Made, Order, Reads, Recipe, settings
 from logwright.corpora.rng import text
 from logwright.corpora.zookeeper.script import EPOCH_TIME, Script
 
@@ -104,21 +104,13 @@ def _in_groups(order: Order, zxid: int) -> Iterator[pa.RecordBatch]:
     yield batch(list(_SYSTEM))
 
 
-def _given(order: Order) -> dict[str, Any]:
-    own = {one.name for one in OPTIONS}
-    options = order.options
-    return {
-        name: value for name, value in options.to_dict().items() if name not in own and options.given(name)
-    }
-
-
 def _plain_tree(view: str) -> Callable[[Order], Made]:
     def make(order: Order) -> Made:
         def batches() -> Iterator[pa.RecordBatch]:
             return (_nodes(order, piece) for piece in _pieces(order))
 
         zxid = _named(order.name, names.SNAPSHOT) if view == "rows" else 0
-        return Made({view: lambda: _in_groups(order, zxid)}, batches=batches, options=_given(order))
+        return Made({view: lambda: _in_groups(order, zxid)}, batches=batches, options=order.given(OPTIONS))
 
     return make
 
@@ -144,7 +136,7 @@ def _plain_log(order: Order) -> Made:
     def expected() -> Iterator[pa.RecordBatch]:
         return (one.select(_TXNS.names).cast(_TXNS) for one in batches())
 
-    return Made({"rows": expected}, batches=batches, options=_given(order))
+    return Made({"rows": expected}, batches=batches, options=order.given(OPTIONS))
 
 
 # File by file
@@ -209,16 +201,14 @@ _MIXED_DOC = (
 
 def generators() -> tuple[Generator, ...]:
     """Made when asked for: the options are the writers' own."""
-
-    def taken(options: tuple[Option, ...]) -> tuple[Option, ...]:
-        return (*(one for one in options if one.name not in _LEFT_OUT), *OPTIONS)
-
     layout = registry.get_layout(_LAYOUT)
     return (
         Generator(
             _LAYOUT,
             (
-                Recipe("plain", _PLAIN_DOC, _plain_tree("tree"), taken(tuple(layout.options))),
+                Recipe(
+                    "plain", _PLAIN_DOC, _plain_tree("tree"), settings(layout.options, _LEFT_OUT, OPTIONS)
+                ),
                 Recipe("mixed", _MIXED_DOC, _directory),
             ),
         ),
@@ -229,7 +219,7 @@ def generators() -> tuple[Generator, ...]:
                     "plain",
                     "as many changes of data as you like, in bulk",
                     _plain_log,
-                    taken(txnlog.CODEC.options),
+                    settings(txnlog.CODEC.options, _LEFT_OUT, OPTIONS),
                 ),
                 Recipe("mixed", "transactions of every type", _one_log),
             ),
@@ -237,7 +227,12 @@ def generators() -> tuple[Generator, ...]:
         Generator(
             snapshot.CODEC.name,
             (
-                Recipe("plain", _PLAIN_DOC, _plain_tree("rows"), taken(snapshot.CODEC.options)),
+                Recipe(
+                    "plain",
+                    _PLAIN_DOC,
+                    _plain_tree("rows"),
+                    settings(snapshot.CODEC.options, _LEFT_OUT, OPTIONS),
+                ),
                 Recipe("mixed", "nodes of every kind, with sessions and ACLs", _one_snapshot),
             ),
         ),

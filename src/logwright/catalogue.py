@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from logwright.codec import registry
 from logwright.codec.base import Codec
@@ -10,9 +10,6 @@ from logwright.codec.layout import Follows, Layout
 from logwright.codec.option import Option
 from logwright.codec.table import Table
 from logwright.readers import rescue
-
-if TYPE_CHECKING:
-    pass
 
 
 def codecs(name: str | None = None) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ import functools
 import os
 import warnings
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
@@ -19,9 +19,6 @@ from logwright.readers.pin import pinned
 from logwright.readers.report import MAX_FAULTS, Report
 from logwright.readers.resolve import Path
 from logwright.readers.stream import Mode, output_schema
-
-if TYPE_CHECKING:
-    pass
 
 Paths = Path | Sequence[Path]
 
