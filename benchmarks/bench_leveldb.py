@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 from crc32c import crc32c
+from threads import alone
 
 import logwright as lw
 from logwright.codec import kernel, registry
@@ -150,20 +151,6 @@ def _columns(keys: list[bytes], values: list[bytes]) -> int:
 
 def scanned(path: Path) -> int:
     return sum(batch.num_rows for batch in lw.scan(path, columns=["key", "value"]))
-
-
-def alone(task: Callable[[], Any]) -> Callable[[], Any]:
-    """The same by one thread."""
-
-    def run() -> None:
-        threads = pa.cpu_count()
-        pa.set_cpu_count(1)
-        try:
-            task()
-        finally:
-            pa.set_cpu_count(threads)
-
-    return run
 
 
 def built(given: pa.Table, compression: str) -> int:

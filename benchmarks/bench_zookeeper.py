@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from threads import alone
 
 import logwright as lw
 from logwright.codec import kernel, registry
@@ -152,20 +153,6 @@ def writing(log: Path, made: Path) -> dict[str, Callable[[], Iterator[Any]]]:
             nodes, None, None, SNAPSHOT.context(made.name, Options(SNAPSHOT.options))
         ),
     }
-
-
-def alone(task: Callable[[], Any]) -> Callable[[], Any]:
-    """The same by one thread."""
-
-    def run() -> None:
-        threads = pa.cpu_count()
-        pa.set_cpu_count(1)
-        try:
-            task()
-        finally:
-            pa.set_cpu_count(threads)
-
-    return run
 
 
 def seconds(
