@@ -42,7 +42,7 @@ from logwright.roundtrip.faulty import FaultyCalls
 from logwright.roundtrip.memory_filesystem import Failure, Interrupted, Kept, MemoryFileSystem
 from logwright.roundtrip.sample import Box, Sample
 from logwright.roundtrip.specimens import BOXES, SAMPLES
-from logwright.writers.commit import finish_or_undo
+from logwright.writers.recover import finish_or_undo
 from logwright.writers.staged import StagedWrite
 from logwright.writers.write import write
 

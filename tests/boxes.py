@@ -11,7 +11,7 @@ import toy
 
 from logwright.readers import listing
 from logwright.roundtrip.memory_filesystem import MemoryFileSystem
-from logwright.writers.commit import finish_or_undo
+from logwright.writers.recover import finish_or_undo
 from logwright.writers.staged import StagedWrite
 from logwright.writers.write import write
 

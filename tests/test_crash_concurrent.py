@@ -12,8 +12,9 @@ from boxes import LAYOUT, NEW, SCENARIOS, TARGET, known_staging, prepared, put, 
 
 from logwright.codec.fault import BusyError, ExistsError, NotFoundError, StorageError
 from logwright.roundtrip.memory_filesystem import MemoryFileSystem
-from logwright.writers.commit import Transaction, finish_or_undo
+from logwright.writers.commit import Transaction
 from logwright.writers.lock import WriterLock
+from logwright.writers.recover import finish_or_undo
 from logwright.writers.write import write
 
 __all__ = ["known_staging"]

@@ -6,7 +6,7 @@ import pytest
 from boxes import LAYOUT, NEW, NEXT, SCENARIOS, TARGET, before, known_staging, prepared, put, seen, settled
 
 from logwright.roundtrip.memory_filesystem import Change, Kept
-from logwright.writers.commit import finish_or_undo
+from logwright.writers.recover import finish_or_undo
 
 __all__ = ["known_staging"]
 

@@ -13,7 +13,7 @@ import logwright as lw
 from logwright.codec import registry
 from logwright.roundtrip.memory_filesystem import Failure, MemoryFileSystem
 from logwright.roundtrip.trust import every_crash, every_operation
-from logwright.writers.commit import finish_or_undo
+from logwright.writers.recover import finish_or_undo
 from logwright.writers.staged import StagedWrite
 from logwright.writers.write import write
 

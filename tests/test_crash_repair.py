@@ -18,8 +18,8 @@ from logwright.readers.listing import open_listing
 from logwright.readers.report import Report
 from logwright.readers.resolve import FileTarget
 from logwright.roundtrip.memory_filesystem import Failure, Interrupted, Kept, MemoryFileSystem
-from logwright.writers.commit import finish_or_undo
 from logwright.writers.mend import Copy, Mender
+from logwright.writers.recover import finish_or_undo
 from logwright.writers.repair_file import repair_file
 from logwright.writers.stage import FileSource, FolderListing
 

@@ -17,8 +17,8 @@ from logwright.codec.leveldb.encode import TableSettings
 from logwright.codec.mending import Mending, Repairs, Strategy
 from logwright.codec.option import Options
 from logwright.roundtrip.memory_filesystem import Kept, MemoryFileSystem
-from logwright.writers.commit import finish_or_undo
 from logwright.writers.mend import Copy, Mender
+from logwright.writers.recover import finish_or_undo
 from logwright.writers.stage import FolderListing
 
 TARGET, BACKUP = "/data/db", "/elsewhere/backup"

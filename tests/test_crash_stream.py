@@ -9,7 +9,7 @@ from boxes import LAYOUT, OLD, TARGET, before, known_staging, put, seen
 from logwright.codec.fault import BusyError, LogwrightError, StorageError, UsageError
 from logwright.readers.journal import TRANSACTIONS, Txn, parse_transactions
 from logwright.roundtrip.memory_filesystem import Kept, MemoryFileSystem
-from logwright.writers.commit import finish_or_undo
+from logwright.writers.recover import finish_or_undo
 from logwright.writers.staged import StagedWrite
 from logwright.writers.streamed import Staged, StreamWrite
 from logwright.writers.transactions import Repeated

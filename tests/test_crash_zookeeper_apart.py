@@ -19,9 +19,10 @@ from logwright.codec.layout import Plan
 from logwright.codec.mending import Mending, Repairs, Strategy
 from logwright.codec.option import Options
 from logwright.roundtrip.memory_filesystem import Kept, MemoryFileSystem
-from logwright.writers.commit import Target, finish_or_undo
 from logwright.writers.mend import Copy, Mender
+from logwright.writers.recover import finish_or_undo
 from logwright.writers.staged import StagedWrite
+from logwright.writers.target import Target
 from logwright.writers.write import write
 
 LAYOUT = registry.get_layout("zookeeper.datadir")

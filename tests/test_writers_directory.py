@@ -24,8 +24,9 @@ from logwright.codec.fault import (
 )
 from logwright.readers.journal import COMMIT, Journal
 from logwright.roundtrip.memory_filesystem import MemoryFileSystem
-from logwright.writers.commit import Transaction, finish_or_undo
+from logwright.writers.commit import Transaction
 from logwright.writers.filesystem import LocalFileSystem
+from logwright.writers.recover import finish_or_undo
 from logwright.writers.stage import FolderListing
 from logwright.writers.write import Written, write
 

@@ -23,8 +23,9 @@ from logwright.codec.fault import (
     UsageError,
 )
 from logwright.roundtrip.memory_filesystem import MemoryFileSystem
-from logwright.writers.commit import Transaction, finish_or_undo
+from logwright.writers.commit import Transaction
 from logwright.writers.filesystem import Item, LocalFileSystem
+from logwright.writers.recover import finish_or_undo
 from logwright.writers.staged import StagedWrite, TaskMessage
 from logwright.writers.write import write
 

@@ -1,4 +1,4 @@
-"""How new files become the target, whole or not at all, and how what a killed writer left is finished or undone.
+"""How new files become the target, whole or not at all.
 
 Three ways, of which the target decides:
 
@@ -9,10 +9,7 @@ journal    Files are added: they are made inside, in `<target>/<inner staging>/<
            system without exchange; then the record also removes all old files, so that the system, started in between, sees no mixture.
 
 In each there is one step before which the target is the old one and after which it is the new one, as readers see it. Whatever
-fails before that step is undone here or by the next writer; whatever fails after it is finished by the next writer. What a
-killed writer left is told from the system's own files by the token: a directory beside the target, named
-`layout.staging(name, token)`, is ours when it holds `<inner staging>/<token>`. No rename and no removal relies on another one
-being on the disk unless the directory has been synced in between.
+fails before that step is undone here or by the next writer; whatever fails after it is finished by the next writer (`recover`).
 
 Files in further directories (`codec.layout.Spans`) are written with the directory itself as one, by a journal (`writers.spanning`).
 
@@ -24,7 +21,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import secrets
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -41,18 +37,7 @@ from logwright.codec.fault import (
 )
 from logwright.codec.layout import Layout, Listing, Role, Spans
 from logwright.codec.option import Options
-from logwright.readers.journal import (
-    APART,
-    COMMIT,
-    MAX_BYTES,
-    TRANSACTIONS,
-    Journal,
-    JournalError,
-    State,
-    Txn,
-    parse,
-    parse_apart,
-)
+from logwright.readers.journal import COMMIT, Journal, Txn
 from logwright.writers.filesystem import (
     FileSystem,
     explained,
@@ -62,20 +47,21 @@ from logwright.writers.filesystem import (
     sizes,
     unmake,
 )
-from logwright.writers.lock import LOCK, WriterLock, claim, claimed, refuse_running, unclaim
+from logwright.writers.lock import WriterLock, claim, refuse_running, unclaim
+from logwright.writers.recover import (
+    at_work,
+    carry_out,
+    discard_beside,
+    discard_inside,
+    recover_beside,
+    recover_inside,
+)
 from logwright.writers.spanning import Spanning, refuse_overlapping
 from logwright.writers.stage import FolderListing, StagedFolder
-from logwright.writers.transactions import (
-    TRANSACTIONS_DRAFT,
-    is_recorded,
-    note_transaction,
-    refuse_repeated,
-    take_over,
-)
+from logwright.writers.target import Target, meant
+from logwright.writers.transactions import is_recorded, note_transaction, refuse_repeated, take_over
 
 MODES = ("error", "append", "overwrite")
-_LAST = frozenset({LOCK, TRANSACTIONS, TRANSACTIONS_DRAFT})
-"""What is left of an inner staging directory when its token has been removed."""
 
 
 class How(StrEnum):
@@ -84,80 +70,6 @@ class How(StrEnum):
     RENAME = "rename"
     EXCHANGE = "exchange"
     JOURNAL = "journal"
-
-
-def meant(files: FileSystem, layout: Layout, path: str) -> str:
-    """The path of the directory that is meant: of a layout that people name by the directory above it (`Layout.within`) the one
-    within, unless the files are right there."""
-    if layout.within is None or os.path.basename(path.rstrip("/")) == layout.within:
-        return path
-    found = files.stat(path)
-    inner = os.path.join(path, layout.within)
-    if found is None or (found.directory and files.stat(inner) is not None):
-        return inner
-    if not found.directory or layout.recognise(FolderListing(files, path, os.path.basename(path))) > Match.NO:
-        return path
-    return inner
-
-
-@dataclass(frozen=True)
-class Target:
-    """A directory to be written, which may not exist yet."""
-
-    files: FileSystem
-    layout: Layout
-    path: str
-    name: str
-
-    @classmethod
-    def at(cls, files: FileSystem, layout: Layout, path: str) -> Target:
-        """`name` is the last part of the path as it was given, also where that is a link to elsewhere."""
-        real = files.real(path)
-        given = os.path.basename(path.rstrip("/"))
-        name = os.path.basename(real) if given in ("", ".", "..") else given
-        if not name:
-            raise UsageError("a file system's root can't be written as a directory", path=path)
-        return cls(files, layout, real, name)
-
-    @property
-    def above(self) -> str:
-        return os.path.dirname(self.path)
-
-    @property
-    def inner(self) -> str:
-        return os.path.join(self.path, self.layout.inner_staging)
-
-    def spanning(self, folders: Mapping[str, str]) -> Target:
-        """The same with the files of further directories, by folder name; nothing without any."""
-        if not folders:
-            return self
-        files = Spanning(self.files, self.path, folders, self.layout.inner_staging)
-        return replace(self, files=files)
-
-    def inside(self, token: str) -> str:
-        """Where files to be added are made."""
-        return os.path.join(self.inner, token)
-
-    def beside(self, token: str) -> str:
-        """Where a new directory is made."""
-        return os.path.join(self.above, self.layout.staging(os.path.basename(self.path), token))
-
-    def token_of(self, sibling: str) -> str | None:
-        """The token in the name of a directory beside this one; None when the name is no staging name of this target."""
-        zeros = "0" * 32
-        before, _, after = self.layout.staging(os.path.basename(self.path), zeros).rpartition(zeros)
-        found = re.fullmatch(re.escape(before) + "([0-9a-f]{32})" + re.escape(after), sibling)
-        return found[1] if found else None
-
-    def listing(self) -> FolderListing:
-        return FolderListing(self.files, self.path, self.name)
-
-    def occupied(self) -> bool:
-        """Whether there is anything in the directory that is not ours."""
-        found = self.files.stat(self.path)
-        if found is None:
-            return False
-        return any(item.name != self.layout.inner_staging for item in self.files.listdir(self.path))
 
 
 @dataclass(frozen=True)
@@ -254,7 +166,7 @@ class Transaction:
                 at = files.stat(target.path)
             if at is not None:
                 if not lock.take():
-                    raise _busy(path)
+                    raise at_work(path)
                 recover_inside(target)
             if txn is not None:
                 refuse_repeated(files, target.inner, txn)
@@ -289,7 +201,7 @@ class Transaction:
                     advice="Name a place on a file system that takes new directories",
                 )
             if recover_beside(target, transaction.ticket.token):
-                raise _busy(path)
+                raise at_work(path)
             if many:
                 transaction.pause()
             return transaction
@@ -343,9 +255,9 @@ class Transaction:
         transaction = cls(target, ticket)
         try:
             if ticket.how is not How.JOURNAL and not transaction._outer.take():
-                raise _busy(ticket.path)
+                raise at_work(ticket.path)
             if ticket.how is not How.RENAME and not transaction._inner.take():
-                raise _busy(ticket.path)
+                raise at_work(ticket.path)
             if files.stat(transaction.work) is None:
                 raise FileNotFoundError(transaction.work)
             # From here on the locks say that it is being worked on.
@@ -579,10 +491,6 @@ def _exists(path: str) -> ExistsError:
     )
 
 
-def _busy(path: str) -> BusyError:
-    return BusyError("another logwright is writing to it", path=path, advice="Try again when that is done")
-
-
 def _changed(path: str) -> BusyError:
     return BusyError(
         "its files have been changed by someone else while the rows were being staged; nothing was written",
@@ -617,194 +525,3 @@ def refuse_foreign(target: Target, mode: str) -> None:
             path=target.path,
             advice="Move that away first",
         )
-
-
-# Finishing and undoing
-
-
-def finish_or_undo(files: FileSystem, layout: Layout, path: str) -> None:
-    """Finish what an earlier writer of this directory committed, and undo what it did not. Every writer begins with it.
-
-    Raises `BusyError` when the system or another writer is at work, `StorageError` when something was committed that can't
-    be carried out any more; its rows are kept.
-    """
-    path = meant(files, layout, path)
-    target = Target.at(files, layout, path)
-    if files.stat(target.inner) is not None:
-        refuse_running(files, layout, target.path)
-        lock = WriterLock(files, target.inner)
-        if not lock.take():
-            raise _busy(path)
-        try:
-            recover_inside(target)
-        finally:
-            lock.release()
-    if files.stat(target.above) is not None:
-        recover_beside(target)
-
-
-def recover_inside(target: Target) -> None:
-    """Finish or undo what lies in the inner staging directory; the caller holds its lock."""
-    files = target.files
-    for item in files.listdir(target.inner):
-        place = os.path.join(target.inner, item.name)
-        if item.name == TRANSACTIONS_DRAFT:
-            with contextlib.suppress(FileNotFoundError):  # or written anew, just now
-                files.remove(place)
-        if not item.directory or _kept_apart(target, place):
-            continue
-        files = target.files
-        record = _record(files, place)
-        if record is None:
-            if not claimed(files, place):
-                discard_inside(files, place)
-            continue
-        if record.folders and not isinstance(files, Spanning):
-            files = target.spanning(record.folders).files
-        present, staged = sizes(files, target.path), sizes(files, place)
-        # With nothing left to rename, or to remove, it is finished, whatever the system has made of the files since.
-        if (
-            record.left(staged)
-            or record.guard in present
-            or (not record.renames and any(name in present for name in record.removes))
-        ):
-            if record.state(present, staged) is State.CHANGED:
-                raise StorageError(
-                    f"files committed by an earlier write or repair are still in {place}, and the directory has been changed since, "
-                    "so they can't be put in place any more",
-                    path=target.path,
-                    advice=f"Move {place} away to go on without them; their files are complete",
-                )
-            carry_out(files, target.path, place, record)
-        note_transaction(files, target.inner, record.txn)
-        discard_inside(files, place)
-
-
-def _kept_apart(target: Target, place: str) -> bool:
-    """Whether a staging place belongs to a commit of another directory. What was committed there is finished; what was not is left alone
-    only while it is being made."""
-    path = os.path.join(place, APART)
-    files = target.files
-    if files.stat(path) is None:
-        return False
-    try:
-        of = parse_apart(files.read(path, 0, MAX_BYTES))
-    except JournalError:
-        return False
-    if files.stat(os.path.join(of, COMMIT)) is not None:
-        finish_or_undo(files, target.layout, os.path.dirname(os.path.dirname(of)))
-        return True
-    return files.locked(os.path.join(os.path.dirname(of), LOCK)) or claimed(files, of)
-
-
-def _record(files: FileSystem, place: str) -> Journal | None:
-    path = os.path.join(place, COMMIT)
-    if files.stat(path) is None:
-        return None
-    try:
-        return parse(files.read(path, 0, MAX_BYTES))
-    except JournalError as error:
-        raise StorageError(
-            f"it says that rows were committed, but can't be understood: {error}",
-            path=path,
-            advice=f"Move {place} away to go on without those rows",
-        ) from None
-
-
-def carry_out(files: FileSystem, target: str, place: str, record: Journal) -> None:
-    """Do what is left of a commit record; on the disk when this returns."""
-    left = record.left(sizes(files, place))
-    guard = None if record.guard is None else os.path.join(target, record.guard)
-    if guard is not None and files.stat(guard) is None:
-        put_file(files, guard, b"")
-        files.sync_directory(target)
-    if len(left) == len(record.renames):
-        # Removals first, and on the disk: what is there once a rename has been done was not there to be removed.
-        present = sizes(files, target)
-        going = [name for name in record.removes if name in present]
-        for name in going:
-            files.remove(os.path.join(target, name))
-        if going:
-            files.sync_directory(target)
-    for source, name in left:
-        old, new = os.path.join(place, source), os.path.join(target, name)
-        if name in record.fingerprint:
-            files.rename(old, new)
-        else:
-            files.rename_new(old, new)  # never over a file that someone else has put there
-    files.sync_directory(target)
-    files.sync_directory(place)
-    if guard is not None:
-        files.remove(guard)
-        files.sync_directory(target)
-
-
-def discard_inside(files: FileSystem, place: str) -> None:
-    """Remove a staging directory inside a target. No commit record may outlive the files that it speaks of."""
-    if files.stat(place) is None:
-        return
-    record = os.path.join(place, COMMIT)
-    if files.stat(record) is not None:
-        files.remove(record)
-        files.sync_directory(place)
-    remove_tree(files, place)
-
-
-def recover_beside(target: Target, own: str = "") -> bool:
-    """Remove what killed writers left beside the target, but for the staging directory with the token `own`. Returns whether
-    another one is at work there."""
-    files, inner_name = target.files, target.layout.inner_staging
-    busy = False
-    for item in files.listdir(target.above):
-        token = target.token_of(item.name)
-        if token is None or token == own or not item.directory:
-            continue
-        place = os.path.join(target.above, item.name)
-        inner = os.path.join(place, inner_name)
-        if not _ours(files, place, inner_name, token) or claimed(files, os.path.join(inner, token)):
-            continue
-        lock = WriterLock(files, inner)
-        try:
-            if lock.take():
-                discard_beside(files, place, inner_name, token)
-            else:
-                busy = True
-        except FileNotFoundError:
-            continue  # its own writer has just removed it
-        finally:
-            lock.drop()
-    return busy
-
-
-def _ours(files: FileSystem, place: str, inner_name: str, token: str) -> bool:
-    """Whether a directory with a staging name was made by a writer: it holds the token, or nothing yet."""
-    try:
-        inner = os.path.join(place, inner_name)
-        if files.stat(os.path.join(inner, token)) is not None:
-            return True
-        if any(item.name != inner_name for item in files.listdir(place)):
-            return False
-        return files.stat(inner) is None or all(item.name in _LAST for item in files.listdir(inner))
-    except FileNotFoundError:
-        return False
-
-
-def discard_beside(files: FileSystem, place: str, inner_name: str, token: str) -> None:
-    """Remove a staging directory beside a target: the mark that it is ours goes last."""
-    if files.stat(place) is None:
-        return
-    # The name it has now may be one that an exchange gave it, and the other one must be on the disk before this one goes.
-    files.sync_directory(os.path.dirname(place))
-    for item in files.listdir(place):
-        path = os.path.join(place, item.name)
-        if item.name == inner_name and item.directory:
-            continue
-        if item.directory:
-            remove_tree(files, path)
-        else:
-            with contextlib.suppress(FileNotFoundError):
-                files.remove(path)
-    files.sync_directory(place)
-    remove_tree(files, os.path.join(place, inner_name))
-    with contextlib.suppress(FileNotFoundError):
-        files.rmdir(place)

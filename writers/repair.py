@@ -24,12 +24,12 @@ from logwright.readers.task import known_options
 from logwright.readers.verify import Wish, flags, healed, verify
 from logwright.readers.words import plural
 from logwright.writers.backup import refuse_backup_inside
-from logwright.writers.commit import Target as Place
-from logwright.writers.commit import meant
 from logwright.writers.filesystem import FileSystem, LocalFileSystem, plain_errors
 from logwright.writers.lock import busy_inside, refuse_running
 from logwright.writers.mend import Copy, Done, Make, Mender, about
 from logwright.writers.repair_file import repair_file
+from logwright.writers.target import Target as Place
+from logwright.writers.target import meant
 from logwright.writers.write import apart, refuse_remote
 
 EDIT = "edit"

@@ -27,9 +27,10 @@ from logwright.codec.option import Options
 from logwright.readers.journal import COMMIT, Txn
 from logwright.readers.source import local_path
 from logwright.writers import rows
-from logwright.writers.commit import Target, Transaction
+from logwright.writers.commit import Transaction
 from logwright.writers.filesystem import FileSystem, LocalFileSystem, plain_errors, remove_tree, sizes
 from logwright.writers.stage import OWNER, FolderListing, ScratchFolder, StagedFolder, move
+from logwright.writers.target import Target
 from logwright.writers.write import Written, apart, configured, refuse_remote
 
 SHARED = "The driver and all tasks must see the same directory under the same path: use a file system that all nodes mount"

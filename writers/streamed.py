@@ -28,16 +28,7 @@ from logwright.codec.layout import Layout
 from logwright.codec.option import Options
 from logwright.readers.journal import Txn
 from logwright.readers.source import local_path
-from logwright.writers.commit import (
-    How,
-    Target,
-    Transaction,
-    discard_beside,
-    discard_inside,
-    finish_or_undo,
-    refuse_foreign,
-    way,
-)
+from logwright.writers.commit import How, Transaction, refuse_foreign, way
 from logwright.writers.filesystem import (
     FileSystem,
     LocalFileSystem,
@@ -46,7 +37,9 @@ from logwright.writers.filesystem import (
     sizes,
 )
 from logwright.writers.lock import claim_as, refuse_running
+from logwright.writers.recover import discard_beside, discard_inside, finish_or_undo
 from logwright.writers.staged import SHARED, TaskMessage, TaskWriter, begin_task, put_together
+from logwright.writers.target import Target
 from logwright.writers.transactions import Repeated
 from logwright.writers.write import Written, apart, refuse_remote
 

@@ -10,8 +10,8 @@ from test_crash_kafka import LAYOUT, OLD, TARGET, prepared
 
 import logwright as lw
 from logwright.roundtrip.memory_filesystem import MemoryFileSystem
-from logwright.writers.commit import finish_or_undo
 from logwright.writers.filesystem import LocalFileSystem
+from logwright.writers.recover import finish_or_undo
 
 pytestmark = pytest.mark.oracle
 
