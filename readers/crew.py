@@ -12,7 +12,7 @@ import os
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
@@ -65,7 +65,7 @@ class Crew:
 
     def each(
         self, pieces: Sequence[Callable[[], Iterator[T]]], weigh: Callable[[T], int], *, helped: bool = True
-    ) -> Iterator[T]:
+    ) -> Generator[T, None, None]:
         """What the pieces give, one after the other; `weigh` says how many bytes that is. A piece is gone on with by any thread, by one
         at a time. What it raises is raised in its place. Without help each is begun when its turn comes."""
         if self.threads < 2 or not helped:

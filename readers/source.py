@@ -107,8 +107,18 @@ class LocalSource(_Rescued):
         self._rescuer = Rescuer(path, size, read, rescue.memory(os.fstat(fd)), how)
 
     def ahead(self, offset: int, length: int) -> None:
-        with contextlib.suppress(OSError, AttributeError):
-            os.posix_fadvise(self._open[0], offset, length, os.POSIX_FADV_WILLNEED)
+        # What is in memory already is not asked for: that takes the kernel time for each page.
+        if not all(map(self._at_hand, (offset, offset + length - 1))):
+            with contextlib.suppress(OSError, AttributeError):
+                os.posix_fadvise(self._open[0], offset, length, os.POSIX_FADV_WILLNEED)
+
+    def _at_hand(self, offset: int) -> bool:
+        """Whether a byte can be read, or the file ends before it, without a wait for the disk."""
+        try:
+            os.preadv(self._open[0], [bytearray(1)], offset, os.RWF_NOWAIT)
+        except (OSError, AttributeError):  # or nobody can say
+            return False
+        return True
 
     def close(self) -> None:
         if self._open[0] >= 0:

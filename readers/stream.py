@@ -25,7 +25,7 @@ from logwright.readers.crew import ALONE, Crew
 from logwright.readers.filter import Filter
 from logwright.readers.report import FileReport
 from logwright.readers.source import Source, patched
-from logwright.readers.walk import WINDOW, Hole, Stretch, Walk, weight
+from logwright.readers.walk import WINDOW, Hole, Stretch, Walk
 
 RECORD_LIMIT = 64 << 10
 """So many bytes of a damaged region go into `_corrupt_record`."""
@@ -196,8 +196,7 @@ class _Stream:
             yield _joined(held)
 
     def _walked(self) -> Iterator[Stretch | Hole]:
-        long = self.left is None and self.walk.end - self.walk.start > 2 * WINDOW
-        return self._crew.each([lambda: iter(self.walk)], weight, helped=long)
+        return self.walk.by(self._crew if self.left is None else ALONE)
 
     def _cheapest(self) -> tuple[str, ...]:
         columns = self.codec.tables[self.table].columns

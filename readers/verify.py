@@ -40,7 +40,7 @@ from logwright.readers.resolve import DirectoryTarget, FileTarget, Target, kind,
 from logwright.readers.source import STDIN, Source
 from logwright.readers.stream import named
 from logwright.readers.task import FEW, PIECE, codec_options
-from logwright.readers.walk import WINDOW, Hole, Stretch, Walk, weight
+from logwright.readers.walk import Hole, Stretch, Walk, weight
 
 _SMALL = 64 << 20
 """A directory with fewer bytes is one piece of work for several processes, in a larger one each file is."""
@@ -385,7 +385,7 @@ def _walked(
     entry.bytes += source.size
     walk = Walk(source, codec, context, check=depth is not Depth.STRUCTURE)
     with named(source):
-        for found in crew.each([lambda: iter(walk)], weight, helped=source.size > 2 * WINDOW):
+        for found in walk.by(crew):
             if isinstance(found, Hole):
                 entry.add(found.fault, damaged=True)
             else:

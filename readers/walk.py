@@ -21,6 +21,8 @@ import numpy as np
 from logwright.codec.base import Bytes, Codec, Frames, Positions, Prepares, TellsLoss, Window
 from logwright.codec.fault import Fault, Kind, Severity, UnreadableError
 from logwright.codec.memory import keep_memory
+from logwright.readers.ahead import Ahead
+from logwright.readers.crew import Crew
 from logwright.readers.source import Source, patched
 
 WINDOW = 4 << 20
@@ -89,6 +91,7 @@ class Walk:
         self._window = Window(np.empty(0, np.uint8), start, self.size)
         self._fetched = False
         self._asked = -1
+        self._pieces: Ahead | None = None
         self._before: Frames | None = None
         self._teller, self._preparer = _offers(cast(Hashable, codec))
         # The window ends where the disk can't read; or it has zeros there.
@@ -105,7 +108,21 @@ class Walk:
         """Whether the file is too large to be read in one window, as it would have to be."""
         return self.codec.whole and self.size > WHOLE_LIMIT
 
+    def by(self, crew: Crew) -> Iterator[Stretch | Hole]:
+        """As iteration. In a long file one of a crew reads on and another looks at what was read, while what was found is used."""
+        helped = crew.threads > 1 and self.end - self.start > 2 * self._full
+        if helped and not self.codec.whole:
+            self._pieces = Ahead(self.source, crew, self.start, self.end, self._full)
+        return crew.each([lambda: iter(self)], weight, helped=helped)
+
     def __iter__(self) -> Iterator[Stretch | Hole]:
+        try:
+            yield from self._found()
+        finally:
+            if self._pieces is not None:
+                self._pieces.close()
+
+    def _found(self) -> Iterator[Stretch | Hole]:
         if self.refused:
             text = f"{self.size} bytes; files of this kind are small, at most {WHOLE_LIMIT} bytes are read"
             yield Hole(Fault(self.codec.name, 0, self.size, Kind.LENGTH, text), tail=True)
@@ -298,6 +315,13 @@ class Walk:
         # A window that ends where the disk can't read is too short to search in, one with zeros there is not to be scanned.
         if fits and (self._bad is None if patch else not self._patches):
             return inside
+        # Behind damage windows are small.
+        if self._pieces is not None and not patch and self._step == self._full:
+            piece = self._pieces.piece(at, need)
+            if piece is not None:
+                self._bad, self._patches = None, []
+                self._window, self._fetched = Window(piece[1], piece[0], self.size), True
+                return at - piece[0]
         length = self._step if self.stop is None else min(self._step, max(self.stop - at, _HEAD))
         if self.codec.whole:
             length = max(length, self.size)

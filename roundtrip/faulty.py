@@ -73,9 +73,11 @@ class FaultyCalls:
         setattr(module, name, call)
 
 
-def _half_read(real: Callable[..., int], fd: int, views: Sequence[memoryview], offset: int) -> int:
+def _half_read(
+    real: Callable[..., int], fd: int, views: Sequence[memoryview], offset: int, flags: int = 0
+) -> int:
     view = views[0]
-    return real(fd, [view[: len(view) // 2 or 1]], offset)
+    return real(fd, [view[: len(view) // 2 or 1]], offset, flags)
 
 
 def _half_write(real: Callable[..., int], fd: int, data: Any, offset: int) -> int:

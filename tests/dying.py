@@ -50,7 +50,12 @@ class Disk:
 def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
     """Nothing fails yet: set `bad`."""
     dying, real = Disk(), os.preadv
-    monkeypatch.setattr(os, "preadv", lambda fd, views, at: dying.preadv(real, fd, views, at))
+
+    def preadv(fd: int, views: Sequence[memoryview], at: int, flags: int = 0) -> int:
+        # With flags it is looked what is in memory: no disk is asked.
+        return real(fd, views, at, flags) if flags else dying.preadv(real, fd, views, at)
+
+    monkeypatch.setattr(os, "preadv", preadv)
     monkeypatch.setattr(rescue, "_memories", {})
     return dying
 
