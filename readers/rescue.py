@@ -29,6 +29,7 @@ import numpy as np
 
 from logwright.codec.base import Bytes
 from logwright.codec.fault import LogwrightError, NotFoundError, UnreadableError, UsageError
+from logwright.codec.memory import aligned
 from logwright.codec.option import Option, Options, fold, parse_int, parse_text
 
 SECTOR = 512
@@ -246,7 +247,7 @@ class Rescuer:
 
     def _try(self, offset: int, length: int) -> Bytes:
         """Bytes up to the end of the file, or to what can't be read: that is noted."""
-        out = np.empty(length, np.uint8)
+        out = aligned(length)
         done, error = 0, None
         for _ in range(1 + self._how.retries):
             done, error = self._fill(out.data, offset, done)

@@ -11,7 +11,7 @@ the next frame, and only for that, the codec gets zeros in its place, so that wh
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Generator, Hashable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, cast
@@ -108,7 +108,7 @@ class Walk:
         """Whether the file is too large to be read in one window, as it would have to be."""
         return self.codec.whole and self.size > WHOLE_LIMIT
 
-    def by(self, crew: Crew) -> Iterator[Stretch | Hole]:
+    def by(self, crew: Crew) -> Generator[Stretch | Hole, None, None]:
         """As iteration. In a long file one of a crew reads on and another looks at what was read, while what was found is used."""
         helped = crew.threads > 1 and self.end - self.start > 2 * self._full
         if helped and not self.codec.whole:

@@ -55,7 +55,8 @@ class FaultyCalls:
 
     def _patch(self, module: Any, name: str) -> None:
         real = self._real[module, name] = getattr(module, name)
-        halved = {"preadv": _half_read, "pwrite": _half_write}.get(name)
+        halves: dict[str, Callable[..., int]] = {"preadv": _half_read, "pwrite": _half_write}
+        halved = halves.get(name)
 
         def call(*args: Any, **more: Any) -> Any:
             if not _ours():

@@ -129,7 +129,7 @@ def test_nothing_is_left_behind_where_it_ends_early() -> None:
     with Crew(2) as crew:
         walk = Walk(source, CODEC, CODEC.context("log.1", Options(CODEC.options)), step=STEP)
         each = walk.by(crew)
-        next(iter(each))
+        next(each)
         each.close()
         assert not crew._lines
         assert crew._held == 0
