@@ -287,6 +287,105 @@ def copy(dst: Bytes, dst_at: int, src: Bytes, src_at: int, n: int) -> None:
     dst[dst_at : dst_at + n] = src[src_at : src_at + n]
 
 
+# Text
+
+
+_ASCII = 16
+"""So many bytes are looked at at a time."""
+
+
+def _emit_ascii(typing_context: Any, buf: Any, at: Any, n: Any) -> Any:
+    from numba.core import types
+
+    if not _is_bytes(buf):
+        return None
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        from llvmlite import ir
+        from numba.core import cgutils
+
+        at, n = args[1:]
+        data, length = _view(context, builder, signature.args[0], args[0])
+        bad = builder.or_(
+            builder.icmp_signed("<", n, ir.Constant(n.type, 0)), _outside(builder, at, n, length)
+        )
+        _refuse(context, builder, bad, "is_ascii reads outside of the buffer")
+        start = builder.gep(data, [at])
+        byte, wide = ir.IntType(8), ir.IntType(64)
+        many = ir.VectorType(byte, _ASCII)
+        allocated: Any = cgutils.alloca_once_value
+        # All bytes, or-ed into the 64 bits of one number.
+        seen = allocated(builder, ir.Constant(wide, 0))
+
+        def constant(value: int) -> Any:
+            return ir.Constant(n.type, value)
+
+        def load(kind: Any, place: Any) -> Any:
+            return builder.load(builder.bitcast(builder.gep(start, [place]), kind.as_pointer()), align=1)
+
+        def ends(kind: Any, width: int) -> Callable[[], None]:
+            """For `width` to `2 * width` bytes: the first ones and the last ones."""
+
+            def look() -> None:
+                both = builder.or_(load(kind, constant(0)), load(kind, builder.sub(n, constant(width))))
+                builder.store(builder.zext(both, wide) if width < 8 else both, seen)
+
+            return look
+
+        def one_to_three() -> None:
+            one, two, three = (
+                load(byte, place)
+                for place in (constant(0), builder.lshr(n, constant(1)), builder.sub(n, constant(1)))
+            )
+            builder.store(builder.zext(builder.or_(one, builder.or_(two, three)), wide), seen)
+
+        def long() -> None:
+            last = builder.sub(n, constant(_ASCII))
+            end = load(many, last)
+            before = builder.block
+            body, after = (builder.append_basic_block(name) for name in ("look", "looked"))
+            builder.cbranch(builder.icmp_signed(">", last, constant(0)), body, after)
+            builder.position_at_end(body)
+            place, found = builder.phi(n.type), builder.phi(many)
+            more = builder.or_(found, load(many, place))
+            following = builder.add(place, constant(_ASCII))
+            for phi, first, next_one in ((place, constant(0), following), (found, end, more)):
+                phi.add_incoming(first, before)
+                phi.add_incoming(next_one, body)
+            builder.cbranch(builder.icmp_signed("<", following, last), body, after)
+            builder.position_at_end(after)
+            all_of_it = builder.phi(many)
+            all_of_it.add_incoming(end, before)
+            all_of_it.add_incoming(more, body)
+            halves = builder.bitcast(all_of_it, ir.VectorType(wide, 2))
+            low, high = (builder.extract_element(halves, ir.Constant(ir.IntType(32), i)) for i in range(2))
+            builder.store(builder.or_(low, high), seen)
+
+        def below(limit: int, short: Callable[[], None], other: Callable[[], None]) -> None:
+            with builder.if_else(builder.icmp_signed("<", n, constant(limit))) as (yes, no):
+                with yes:
+                    short()
+                with no:
+                    other()
+
+        def up_to_seven() -> None:
+            below(4, lambda: below(1, lambda: None, one_to_three), ends(ir.IntType(32), 4))
+
+        below(_ASCII, lambda: below(8, up_to_seven, ends(wide, 8)), long)
+        high_bits = builder.and_(builder.load(seen), ir.Constant(wide, 0x8080808080808080))
+        return builder.icmp_unsigned("==", high_bits, ir.Constant(wide, 0))
+
+    return types.boolean(buf, types.int64, types.int64), generate
+
+
+@intrinsic(_emit_ascii)
+def is_ascii(buf: Bytes, at: int, n: int) -> bool:
+    """Whether `buf[at : at + n]` are all below 128. Raises IndexError when the range is not within the buffer."""
+    if n < 0 or at < 0 or at + n > len(buf):
+        raise IndexError("is_ascii reads outside of the buffer")
+    return buf[at : at + n].tobytes().isascii()
+
+
 # CRC-32C (Castagnoli, RFC 3720 B.4): reflected, as all of its users have it. "Raw" below is the register: all bits
 # inverted before and after.
 

@@ -29,6 +29,7 @@ from logwright.codec.intrinsics import (
     crc32c_combine,
     crc32c_of_three,
     crc32c_update,
+    is_ascii,
     load_i16be,
     load_i32be,
     load_i32le,
@@ -198,6 +199,36 @@ def test_copy_never_leaves_its_buffers(size: int, dst_at: int, src_size: int, sr
         with pytest.raises(IndexError, match="copy outside"):
             copied(dst, dst_at, src, src_at, n)
     assert bytes(around) == bytes(expected)
+
+
+@kernel("const u1[], i8, i8")
+def plain(buf: Any, at: int, n: int) -> bool:
+    return is_ascii(buf, at, n)
+
+
+@pytest.mark.parametrize("n", range(70))
+def test_is_ascii(n: int) -> None:
+    """Each length has a way of its own up to 16; what is on both sides does not count."""
+    buf = np.full(n + 7, 0xFF, np.uint8)
+    buf[3 : 3 + n] = np.arange(n) % 128
+    assert plain(buf, 3, n)
+    for i in range(n):
+        buf[3 + i] ^= 0x80
+        assert not plain(buf, 3, n)
+        buf[3 + i] ^= 0x80
+
+
+@given(st.integers(0, 60), places, places)
+@example(10, 0, -1)
+@example(10, 5, 6)
+@example(0, 0, 0)
+def test_is_ascii_never_leaves_its_buffer(size: int, at: int, n: int) -> None:
+    buf = np.zeros(200, np.uint8)[70 : 70 + size]
+    if n >= 0 and 0 <= at <= size - n:
+        assert plain(buf, at, n)
+    else:
+        with pytest.raises(IndexError, match="is_ascii reads outside"):
+            plain(buf, at, n)
 
 
 @kernel("u1[], i8, i8, i8")

@@ -22,14 +22,13 @@ from logwright.codec.zookeeper.jute import (
     ACL_RAW_TYPE,
     ACL_TYPE,
     NULL,
-    PLAIN_TEXT,
     Int64s,
     acl_entries,
     binary,
+    is_plain,
     skip_acl,
     skip_bytes,
     string_entries,
-    text_kind,
 )
 from logwright.codec.zookeeper.txns import (
     ACLS,
@@ -108,7 +107,7 @@ def measure_body(buf: Bytes, kind: int, fields: int, at: int, end: int, out: Int
             return int(out[STATUS, i])
         out[PATH_AT, i] = at + 4
         out[PATH_LENGTH, i] = length
-        if text_kind(buf, at + 4, stop) != PLAIN_TEXT:
+        if not is_plain(buf, at + 4, stop):
             out[PLAIN, i] = 0
         at = stop
     if fields & DATA:
@@ -167,7 +166,7 @@ def measure_body(buf: Bytes, kind: int, fields: int, at: int, end: int, out: Int
                 if length < 0 or length > _MAX_LENGTH:
                     out[STATUS, i] = BAD_LENGTH
                 return int(out[STATUS, i])
-            if text_kind(buf, at + 4, stop) != PLAIN_TEXT:
+            if not is_plain(buf, at + 4, stop):
                 out[PLAIN, i] = 0
             at = stop
     out[END, i] = at

@@ -27,7 +27,7 @@ from logwright.codec.describe import (
     Type,
 )
 from logwright.codec.describe import Bytes as BytesType
-from logwright.codec.intrinsics import copy, load_i32be, load_i64be, load_u8, store_32be
+from logwright.codec.intrinsics import copy, is_ascii, load_i32be, load_u8, store_32be
 from logwright.codec.kernel import kernel
 from logwright.codec.zookeeper.names import zxid_text
 
@@ -139,7 +139,6 @@ def jute_string(text: str) -> bytes:
 
 # Kernels
 
-_HIGH_BITS = 0x8080808080808080 - (1 << 64)
 PLAIN_TEXT, WIDE_TEXT, BAD_TEXT = range(3)
 """UTF-8 as jute's writer makes it; UTF-8 with characters of four bytes, which it never makes; no UTF-8."""
 
@@ -160,13 +159,6 @@ def skip_bytes(buf: Bytes, at: int, end: int) -> tuple[int, int]:
 @kernel("const u1[], i8, i8")
 def text_kind(buf: Bytes, at: int, end: int) -> int:
     """What kind of text the bytes are: `PLAIN_TEXT`, `WIDE_TEXT` or `BAD_TEXT`."""
-    # Nearly all of it is ASCII, which eight bytes show at once.
-    if end - at >= 8:
-        last = end - 8
-        while at < last and load_i64be(buf, at) & _HIGH_BITS == 0:
-            at += 8
-        if at >= last and load_i64be(buf, last) & _HIGH_BITS == 0:
-            return PLAIN_TEXT
     kind = PLAIN_TEXT
     while at < end:
         first = load_u8(buf, at)
@@ -205,6 +197,13 @@ def text_kind(buf: Bytes, at: int, end: int) -> int:
 
 
 @kernel("const u1[], i8, i8")
+def is_plain(buf: Bytes, at: int, end: int) -> bool:
+    """Whether the bytes, if any, are text as jute's writer makes it."""
+    # Nearly all of it is ASCII.
+    return end <= at or is_ascii(buf, at, end - at) or text_kind(buf, at, end) == PLAIN_TEXT
+
+
+@kernel("const u1[], i8, i8")
 def skip_acl(buf: Bytes, at: int, end: int) -> tuple[int, int, int]:
     """An ACL vector at `at`: (entries or -1 for null, where it ends, 1 where just these bytes come again from its text); the end
     is -1 where it does not fit before `end`."""
@@ -225,7 +224,7 @@ def skip_acl(buf: Bytes, at: int, end: int) -> tuple[int, int, int]:
             length, stop = skip_bytes(buf, at, end)
             if stop < 0:
                 return count, -1, 0
-            if length > 0 and text_kind(buf, at + 4, stop) != PLAIN_TEXT:
+            if length > 0 and not is_plain(buf, at + 4, stop):
                 plain = 0
             at = stop
     return count, at, plain

@@ -11,7 +11,7 @@ import re
 import numpy as np
 
 from logwright.codec.base import Bytes
-from logwright.codec.intrinsics import load_i32be, load_i64be, load_u8
+from logwright.codec.intrinsics import is_ascii, load_i32be
 from logwright.codec.kernel import kernel
 from logwright.codec.zookeeper.bodies import (
     FIELDS,
@@ -24,14 +24,13 @@ from logwright.codec.zookeeper.bodies import (
     STATUS,
     measure_body,
 )
-from logwright.codec.zookeeper.jute import Int64s
+from logwright.codec.zookeeper.jute import BAD_TEXT, Int64s, text_kind
 from logwright.codec.zookeeper.node import FIXED, LENGTH, Int32s
 from logwright.codec.zookeeper.records import TYPE
 from logwright.codec.zookeeper.txns import CLOSE_SESSION, ERROR, LOWEST, MULTI, PATHS, SUB_RECIPE_ARRAY, TXN
 
 _SUB_DATA = TXN.offset("data")
 _HIGHEST_SUB = LOWEST + len(SUB_RECIPE_ARRAY)
-_HIGH_BITS = -0x7F7F7F7F7F7F7F80
 _SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
 _UNKNOWN = "\ufffd".encode()
 
@@ -42,35 +41,10 @@ def as_java(text: bytes) -> bytes:
 
 
 @kernel("const u1[], i8, i8")
-def is_utf8(buf: Bytes, at: int, size: int) -> int:
+def is_utf8(buf: Bytes, at: int, size: int) -> bool:
     """Whether Java reads these bytes and writes them as they were."""
-    end = at + size
-    while end - at >= 8 and not load_i64be(buf, at) & _HIGH_BITS:
-        at += 8
-    if size >= 8 and end - at < 8 and not load_i64be(buf, end - 8) & _HIGH_BITS:
-        return 1  # which is what most paths are
-    while at < end:
-        first = load_u8(buf, at)
-        if first < 0x80:
-            at += 1
-            continue
-        if first < 0xC2 or first > 0xF4:
-            return 0
-        more = 1 if first < 0xE0 else 2 if first < 0xF0 else 3
-        if end - at <= more:
-            return 0
-        second = load_u8(buf, at + 1)
-        if second < 0x80 or second > 0xBF:
-            return 0
-        if (first == 0xE0 and second < 0xA0) or (first == 0xED and second > 0x9F):
-            return 0
-        if (first == 0xF0 and second < 0x90) or (first == 0xF4 and second > 0x8F):
-            return 0
-        for i in range(2, more + 1):
-            if load_u8(buf, at + i) & 0xC0 != 0x80:
-                return 0
-        at += more + 1
-    return 1
+    # Nearly all of it is ASCII.
+    return size <= 0 or is_ascii(buf, at, size) or text_kind(buf, at, at + size) != BAD_TEXT
 
 
 # Snapshots
@@ -81,7 +55,7 @@ def strange_nodes(buf: Bytes, starts: Int64s, paths: Int32s, out: Bytes) -> int:
     """Which node records have a path that is read otherwise; how many."""
     n = 0
     for i in range(len(starts)):
-        out[i] = 1 - is_utf8(buf, starts[i] + LENGTH, paths[i])
+        out[i] = not is_utf8(buf, starts[i] + LENGTH, paths[i])
         n += out[i]
     return n
 
