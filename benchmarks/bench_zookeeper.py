@@ -10,6 +10,7 @@ several threads: what that makes is seen by the clock on the wall only, so both 
 from __future__ import annotations
 
 import json
+import os
 import resource
 import statistics
 import subprocess
@@ -31,9 +32,12 @@ from logwright.codec.walk import Reader, Stretch, walk
 from logwright.codec.zookeeper import snapshot, txnlog
 from logwright.codec.zookeeper.replay import Tree
 from logwright.codec.zookeeper.write import of_tree
-from logwright.readers.crew import usable
+from logwright.readers.crew import Crew, usable
 from logwright.readers.listing import LocalDirectory
 from logwright.roundtrip.oracles import java, zookeeper
+from logwright.writers.file import put_whole
+from logwright.writers.filesystem import LocalFile, LocalFileSystem, OpenFile
+from logwright.writers.write import write
 
 NODES, TXNS, FOLDERS = 801_000, 867_000, 1000
 ROUNDS = 5
@@ -89,6 +93,16 @@ def make(place: Path) -> tuple[Path, Path]:
     return made, log
 
 
+def settle(*paths: Path) -> None:
+    """Have files in memory as they come from a disk. What was just written is in smaller pieces there, which take longer to read."""
+    for path in paths:
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            while file.read(1 << 20):
+                pass
+
+
 def _text(rng: np.random.Generator, sizes: Any) -> pa.Array:
     ends = np.zeros(len(sizes) + 1, np.int32)
     np.cumsum(sizes, out=ends[1:])
@@ -142,17 +156,44 @@ def verified(path: Path) -> bool:
     return lw.verify(path, depth="checksums").ok
 
 
-def writing(log: Path, made: Path) -> dict[str, Callable[[], Iterator[Any]]]:
-    """What makes the bytes of each file from its rows, which are in memory."""
+Writing = tuple[Callable[[], Iterator[Any]], Callable[[], Any]]
+"""Makes the bytes of a file; makes the file."""
+
+
+def writing(log: Path, made: Path, scratch: Path) -> dict[str, Writing]:
+    """What writes each file from its rows, which are in memory."""
     columns = (*LOG.tables["rows"].names(), "digest_version", "tree_digest")
     txns = pa.Table.from_batches(list(lw.scan(log, columns=columns)))
     nodes = pa.Table.from_batches(list(lw.scan(made)))
-    return {
-        "log": lambda: LOG.encode(txns, None, None, LOG.context(log.name, Options(LOG.options))),
-        "snapshot": lambda: SNAPSHOT.encode(
-            nodes, None, None, SNAPSHOT.context(made.name, Options(SNAPSHOT.options))
-        ),
-    }
+
+    ours = scratch / "ours"
+    ours.mkdir(exist_ok=True)
+
+    def both(codec: Any, rows: pa.Table, name: str) -> Writing:
+        return (
+            lambda: codec.encode(rows, None, None, codec.context(name, Options(codec.options))),
+            lambda: write(rows, ours / name, codec, mode="overwrite", files=_Unsynced()),
+        )
+
+    return {"log": both(LOG, txns, log.name), "snapshot": both(SNAPSHOT, nodes, made.name)}
+
+
+class _Unsynced(LocalFileSystem):
+    """Nothing waits for the disk, as with the server here."""
+
+    def create(self, path: str) -> OpenFile:
+        return _UnsyncedFile(path, os.O_CREAT | os.O_EXCL)
+
+    def open(self, path: str) -> OpenFile:
+        return _UnsyncedFile(path, 0)
+
+    def sync_directory(self, path: str) -> None:
+        pass
+
+
+class _UnsyncedFile(LocalFile):
+    def sync(self) -> None:
+        pass
 
 
 def seconds(
@@ -218,6 +259,7 @@ def section(place: Path) -> list[str]:
     for _ in kernel.warmup():
         pass
     made, log = make(place / "data")
+    settle(made, log)
     scratch = place / "scratch"
     server = peer(place / "data", scratch, ROUNDS) | peer(place / "data", scratch, 0)
     server["formatter.cold"] = _tool("SnapshotFormatter", made)
@@ -227,7 +269,7 @@ def section(place: Path) -> list[str]:
         f"ZooKeeper: a snapshot of {NODES:,} nodes, {made.stat().st_size / 1e6:.0f} MB, and a log of {TXNS:,} changes of them,",
         f"{log.stat().st_size / 1e6:.0f} MB; beside it the server's own classes and tools, warm and with one thread unless a line says",
         "otherwise. Times are of the processor; where we have several threads, of the clock on the wall, on both sides. What tools print",
-        "goes to /dev/null. The server's classes write to files.",
+        "goes to /dev/null. The server's classes write to files; nothing waits for the disk.",
         "",
         "| task | logwright | beside it | ratio |",
         "|---|---|---|---|",
@@ -256,11 +298,15 @@ def section(place: Path) -> list[str]:
     reading(
         "snapshot, checksums verified", NODES, lambda: verified(made), "FileSnap.deserialize", "deserialize"
     )
-    ours = writing(log, made)
+    ours = writing(log, made, scratch)
 
-    def written(task: str, units: float, run: Callable[[], Iterator[Any]], what: str, other: str) -> None:
-        row(task, units, seconds(lambda: sum(len(one) for one in run())), what, other)
-        row("the same, and into a file", units, seconds(lambda: _write(scratch / "ours", run())), what, other)
+    def written(task: str, units: float, by: Writing, what: str, other: str) -> None:
+        run, into = by
+        row(f"{task}, in memory", units, seconds(lambda: sum(len(one) for one in run())), what, other)
+        row("the same, into a file, 1 thread", units, seconds(alone(into)), what, other)
+        if threads > 1:
+            wall = seconds(into, clock=time.perf_counter)
+            row(f"the same, {threads} threads, clock on the wall", units, wall, what, f"{other}.wall")
 
     written("log from rows", TXNS, ours["log"], "FileTxnLog.append", "append")
     written("snapshot from rows", NODES, ours["snapshot"], "FileSnap.serialize", "serialize")
@@ -274,7 +320,17 @@ def section(place: Path) -> list[str]:
         row(f"the same, {words}", NODES + TXNS, taken, "a server's start, JVM and all", "start")
     tree = restored(made, log, digests=True)
     task = "snapshot of a tree in memory"
-    written(task, NODES, lambda: of_tree(tree), "FileSnap.serialize", "serialize")
+
+    def into() -> None:
+        with Crew(usable()) as crew:
+            put_whole(
+                _Unsynced(),
+                str(scratch / "ours" / "snapshot.1"),
+                "overwrite",
+                lambda: crew.each([lambda: of_tree(tree)], len),
+            )
+
+    written(task, NODES, (lambda: of_tree(tree), into), "FileSnap.serialize", "serialize")
     return lines
 
 

@@ -18,7 +18,7 @@ from logwright.readers.source import Source
 Piece = tuple[int, Bytes]
 """Where bytes begin in a file, and the bytes."""
 _OVERLAP = 8 << 10
-"""So many bytes are read twice, or twice as many as were missed at a place before."""
+"""So many bytes are read twice, and as many more as were missed at a place before."""
 
 
 class Ahead:
@@ -46,7 +46,7 @@ class Ahead:
             if self._held is not None:
                 offset, data = self._held
                 if at < offset:
-                    self._overlap = min(2 * max(self._overlap, offset - at), self._step // 2)
+                    self._overlap = min(self._overlap + offset - at, self._step // 2)
                     return None
                 if min(at + need, self._source.size) <= offset + len(data):
                     return self._held

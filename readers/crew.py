@@ -21,6 +21,8 @@ T = TypeVar("T")
 
 ROOM = 64 << 20
 """Bytes that may have been read ahead; each thread may go beyond it by what it reads at a time."""
+FEW = 4 << 20
+"""Fewer bytes are done with sooner than threads help."""
 _PIECES = 3
 """So many pieces for each thread are begun at a time: each has a file open."""
 

@@ -25,8 +25,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from logwright.codec.base import Bytes
 from logwright.codec.fault import LogwrightError, NotFoundError, UnreadableError, UsageError
 from logwright.codec.memory import aligned

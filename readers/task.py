@@ -16,7 +16,7 @@ from logwright.codec.base import Codec
 from logwright.codec.fault import DamageError, Fault, Severity
 from logwright.codec.option import Option, Options, fold
 from logwright.readers import jobs as _jobs
-from logwright.readers.crew import ALONE, Crew, usable
+from logwright.readers.crew import ALONE, FEW, Crew, usable
 from logwright.readers.filter import Filter
 from logwright.readers.report import Report
 from logwright.readers.rescue import Rescue
@@ -27,8 +27,6 @@ from logwright.readers.walk import WINDOW
 
 PIECE = 16 << 20
 """Bytes of a file that another process reads at a time; smaller files are read several at a time by threads."""
-FEW = 4 << 20
-"""Fewer bytes are read sooner than threads help."""
 
 
 class Work(Protocol):

@@ -34,12 +34,12 @@ from logwright.codec.mending import Cut, Kept, Mended, Repairs, Strategy
 from logwright.codec.option import Options
 from logwright.codec.predict import Predicts
 from logwright.readers import jobs as _jobs
-from logwright.readers.crew import ALONE, Crew, usable
+from logwright.readers.crew import ALONE, FEW, Crew, usable
 from logwright.readers.report import FileReport, Report
 from logwright.readers.resolve import DirectoryTarget, FileTarget, Target, kind, resolve
 from logwright.readers.source import STDIN, Source
 from logwright.readers.stream import named
-from logwright.readers.task import FEW, PIECE, codec_options
+from logwright.readers.task import PIECE, codec_options
 from logwright.readers.walk import Hole, Stretch, Walk, weight
 
 _SMALL = 64 << 20

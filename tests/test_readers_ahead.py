@@ -119,9 +119,9 @@ def test_little_is_read_twice(size: int, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(ahead, "_OVERLAP", 64)
     data = log([size] * (400_000 // (size + 40)))
     disk = Disk(data)
-    with Crew(2) as crew:
+    with Crew(2, 8 * STEP) as crew:
         assert len(found(disk, crew)[0]) == 1 + 400_000 // (size + 40)
-    assert disk.read < len(data) * (1 + 3 * (size + 64) / STEP) + 8 * STEP
+    assert disk.read < len(data) * (1 + 3 * (size + 64) / STEP) + 32 * STEP
 
 
 def test_nothing_is_left_behind_where_it_ends_early() -> None:

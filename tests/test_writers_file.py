@@ -21,7 +21,9 @@ from logwright.codec.base import Chunk, Codec
 from logwright.codec.fault import BusyError, ExistsError, LogwrightError, StorageError, UsageError
 from logwright.codec.option import Option, Options
 from logwright.codec.table import Table
+from logwright.readers import crew
 from logwright.roundtrip.memory_filesystem import Failure, Interrupted, Kept, MemoryFileSystem
+from logwright.writers import write as writing
 from logwright.writers.file import Draft, whole_file
 from logwright.writers.filesystem import LocalFileSystem
 from logwright.writers.write import write
@@ -53,6 +55,13 @@ class Numbers:
 @pytest.fixture(autouse=True)
 def known_layouts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "layouts", lambda: [toy.Toy()])
+
+
+@pytest.fixture(autouse=True, params=[crew.FEW, 0], ids=["alone", "helped"])
+def threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is large is encoded by a thread of its own."""
+    monkeypatch.setattr(writing, "FEW", request.param)
+    monkeypatch.setattr(writing, "usable", lambda: 2)
 
 
 CODEC: Codec = Numbers()  # type: ignore[assignment]

@@ -13,6 +13,7 @@ from logwright.codec.fault import UsageError
 from logwright.codec.layout import Layout, Spans, Summary
 from logwright.codec.option import Options, fold
 from logwright.codec.table import Table
+from logwright.readers.crew import FEW, Crew, usable
 from logwright.readers.resolve import configuration
 from logwright.readers.source import is_remote, local_path
 from logwright.writers import rows
@@ -188,5 +189,12 @@ def _write_file(
     ]
     name = path.rstrip("/").rpartition("/")[2]
     context = codec.context(name, options)
-    size = put_whole(files, path, mode, lambda: codec.encode(given, others[0], others[1], context))
+    # What comes next is encoded while what came before is written, or waits for the disk: all rows are in memory already.
+    with Crew(usable() if given.nbytes >= FEW else 1) as crew:
+        size = put_whole(
+            files,
+            path,
+            mode,
+            lambda: crew.each([lambda: codec.encode(given, others[0], others[1], context)], len),
+        )
     return Written(path=path, files=(path,), rows=given.num_rows, bytes=size)
