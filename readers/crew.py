@@ -100,10 +100,10 @@ class Crew:
         with self._news:
             self._lines.append(line)
             self._news.notify_all()
-        while len(self._helpers) < self.threads - 1:
-            helper = threading.Thread(target=self._help, name="logwright", daemon=True)
-            self._helpers.append(helper)
-            helper.start()
+            while len(self._helpers) < self.threads - 1:
+                helper = threading.Thread(target=self._help, name="logwright", daemon=True)
+                self._helpers.append(helper)
+                helper.start()
 
     def _leave(self, line: _Line[Any]) -> None:
         """Nobody is at any of the pieces when this returns: what they have open may be closed."""
