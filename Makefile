@@ -85,10 +85,11 @@ types: $(STAMP) ## mypy --strict
 # are forked and killed, so its tests count for nothing here.
 coverage: $(STAMP) ## branch coverage over interpreted and compiled kernels together (a quarter of an hour)
 	$(BIN)/coverage erase
-	HYPOTHESIS_PROFILE=coverage NUMBA_DISABLE_JIT=1 $(COVERED) tests/kafka tests/leveldb tests/test_{compress,intrinsics,kernel}.py $(ARGS)
+	HYPOTHESIS_PROFILE=coverage NUMBA_DISABLE_JIT=1 $(COVERED) $(INTERPRETED) $(ARGS)
 	HYPOTHESIS_PROFILE=ci $(COVERED) tests --ignore=tests/oracle $(ARGS)
 	$(BIN)/coverage combine -q
 	$(BIN)/coverage report
+INTERPRETED = tests/kafka tests/leveldb tests/codec/test_{compress,intrinsics,kernel}.py --ignore-glob='*/test_crash*.py' --ignore-glob='*/test_corpora.py'
 COVERED = $(BIN)/coverage run -m pytest -q -n $(JOBS) --dist loadfile -m "not nightly and not oracle and not spark"
 
 dist: $(STAMP) ## wheel, sdist, and for spark-submit the zip for --py-files and the jobs, in dist/

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_crash_kafka import LAYOUT, OLD, TARGET, prepared
+from kafka_crash import LAYOUT, OLD, TARGET, prepared
 
 import logwright as lw
 from logwright.roundtrip.memory_filesystem import MemoryFileSystem

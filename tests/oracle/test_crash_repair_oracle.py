@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_crash_repair_kafka import GOOD, TARGET, damaged, repair
+from kafka_crash_repair import GOOD, TARGET, damaged, repair
 
 from logwright.codec.mending import Strategy
 

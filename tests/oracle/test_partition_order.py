@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_crash_kafka import TARGET, prepared
+from kafka_crash import TARGET, prepared
 
 pytestmark = pytest.mark.oracle
 

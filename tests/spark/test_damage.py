@@ -83,7 +83,7 @@ def test_the_column_as_text(spark: Any) -> None:
 
 
 def test_schemas_that_cant_be(spark: Any) -> None:
-    """All of them: `tests/test_spark_source.py`."""
+    """All of them: `tests/face/test_spark_source.py`."""
     with pytest.raises(Exception, match="can be null where a region is damaged, the schema says NOT NULL"):
         read(spark, FLIPPED, "offset long not null", mode="PERMISSIVE").collect()
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_cli import run
+from command_line import run
 from zookeeper_crafted import create, log, record
 from zookeeper_opening import GOLDEN, memory_of
 

@@ -12,21 +12,16 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from command_line import run
 
 import logwright as lw
-from logwright.cli import VERBS, main
+from logwright.cli import VERBS
 from logwright.cli.common import MODES
 from logwright.corpora.cases import cases
 from logwright.readers.stream import Mode
 
 CASES = cases("kafka")
 Out = pytest.CaptureFixture[str]
-
-
-def run(*words: str) -> int:
-    with pytest.raises(SystemExit) as ended:
-        main(list(words))
-    return int(ended.value.code or 0)
 
 
 @pytest.fixture

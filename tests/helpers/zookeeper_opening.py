@@ -16,7 +16,7 @@ from logwright.codec.option import Options
 from logwright.codec.zookeeper.opening.start import OPTIONS, Opened, open_datadir
 from logwright.readers import listing as listings
 
-GOLDEN = Path(__file__).resolve().parent.parent / "corpora/golden/zookeeper"
+GOLDEN = Path(__file__).resolve().parents[2] / "corpora/golden/zookeeper"
 DATA_LOG_DIR = "dataLogDir"
 _STATS = ("czxid", "mzxid", "version", "cversion", "aversion", "pzxid")
 COLUMNS = (

@@ -6,9 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from mending_shelf import DAMAGED, PREFIX, SALVAGED, SIZE, mending
-from test_cli import run
-from test_repair import found, put
+from command_line import run
+from mending_shelf import DAMAGED, PREFIX, SALVAGED, SIZE, found, mending, put
 
 __all__ = ["mending"]
 pytestmark = pytest.mark.usefixtures("mending")

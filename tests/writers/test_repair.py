@@ -6,7 +6,6 @@ import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -20,9 +19,11 @@ from mending_shelf import (
     SIZE,
     MendingShelf,
     broken,
+    found,
     ids,
     joined,
     mending,
+    put,
 )
 
 import logwright as lw
@@ -32,19 +33,6 @@ from logwright.readers.journal import COMMIT, Journal
 
 __all__ = ["mending"]
 pytestmark = pytest.mark.usefixtures("mending")
-
-
-def put(folder: Path, files: Mapping[str, bytes]) -> Path:
-    folder.mkdir(parents=True)
-    for name, data in files.items():
-        (folder / name).write_bytes(data)
-    return folder
-
-
-def found(folder: Path) -> dict[str, bytes]:
-    return {
-        str(one.relative_to(folder)): one.read_bytes() for one in sorted(folder.rglob("*")) if one.is_file()
-    }
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import toy
-from test_writers_filesystem import another_process_holds
+from holding import another_process_holds
 
 from logwright.codec.fault import (
     AccessError,
@@ -324,7 +324,7 @@ def test_a_killed_writer_leaves_nothing_for_long(tmp_path: Path) -> None:
         "    t.stage.append('00001.seg', b'half')\n"
         "os.kill(os.getpid(), 9)\n"
     )
-    command = [sys.executable, "-c", code, os.path.dirname(__file__), str(tmp_path)]
+    command = [sys.executable, "-c", code, os.path.dirname(toy.__file__), str(tmp_path)]
     assert subprocess.run(command, check=False).returncode == -9
     assert len(os.listdir(tmp_path)) == 2
     assert LAYOUT.inner_staging in os.listdir(tmp_path / "box")

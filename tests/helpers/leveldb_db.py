@@ -15,7 +15,7 @@ from logwright.codec.leveldb.snapshot import current, snapshot
 from logwright.codec.leveldb.version import FileMetaData
 from logwright.roundtrip.specimen import Specimen
 
-GOLDEN = Path(__file__).resolve().parent.parent / "corpora/golden/leveldb"
+GOLDEN = Path(__file__).resolve().parents[2] / "corpora/golden/leveldb"
 SCHEMA = pa.schema(
     [pa.field("key", pa.binary(), False), ("value", pa.binary()), pa.field("sequence", pa.int64(), False)]
 )

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from mending_shelf import DAMAGED, SALVAGED, ids, mending
-from test_repair import found, put
+from mending_shelf import DAMAGED, SALVAGED, found, ids, mending, put
 
 import logwright as lw
 

@@ -220,7 +220,7 @@ def test_what_a_killed_driver_staged_goes_with_the_next_write(tmp_path: Path) ->
         "print('staged', flush=True)\n"
         "input()\n"
     )
-    command = [sys.executable, "-c", code, os.path.dirname(__file__), str(tmp_path)]
+    command = [sys.executable, "-c", code, os.path.dirname(toy.__file__), str(tmp_path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as driver:
         assert driver.stdout is not None
         assert driver.stdout.readline() == "staged\n"

@@ -7,12 +7,11 @@ import fcntl
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
+from holding import another_process_holds
 
 from logwright.codec.fault import (
     AccessError,
@@ -39,24 +38,6 @@ from logwright.writers.filesystem import (
 from logwright.writers.stage import FolderListing
 
 FILES = LocalFileSystem()
-
-HOLD = """
-import fcntl, sys
-file = open(sys.argv[1], "r+b")
-fcntl.{call}(file, fcntl.LOCK_EX)
-print("held", flush=True)
-sys.stdin.read()
-"""
-
-
-@contextmanager
-def another_process_holds(path: Path, call: str) -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, "-c", HOLD.format(call=call), str(path)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "held\n"
-        yield process
-        process.kill()
 
 
 def test_a_file_is_written_by_place(tmp_path: Path) -> None:

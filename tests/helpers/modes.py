@@ -9,7 +9,7 @@ A module whose tests run kernels says
 
 and so each of its tests runs compiled where it is collected (`conftest.py` turns interpreting of small inputs off), and once
 interpreted and once bounds-checked in a process of its own, since numba's modes are settled when a process starts. To look at
-one mode by hand: `NUMBA_DISABLE_JIT=1 pytest tests/test_x.py`, `NUMBA_BOUNDSCHECK=1 pytest tests/test_x.py`.
+one mode by hand: `NUMBA_DISABLE_JIT=1 pytest tests/codec/test_x.py`, `NUMBA_BOUNDSCHECK=1 pytest tests/codec/test_x.py`.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+ROOT = str(Path(__file__).resolve().parents[2])
 MODES = {
     "interpreted": {"NUMBA_DISABLE_JIT": "1"},
     "checked": {"NUMBA_BOUNDSCHECK": "1", "LOGWRIGHT_INTERPRET_BELOW": "0"},

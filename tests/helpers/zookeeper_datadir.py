@@ -14,7 +14,7 @@ import logwright as lw
 from logwright.codec.zookeeper.names import log_name, snapshot_name
 from logwright.codec.zookeeper.txns import EOR
 
-GOLDEN = Path(__file__).resolve().parent.parent / "corpora/golden/zookeeper"
+GOLDEN = Path(__file__).resolve().parents[2] / "corpora/golden/zookeeper"
 CASES = sorted(path.parent.name for path in GOLDEN.glob("*/case.json"))
 
 

@@ -26,7 +26,7 @@ from logwright.codec.leveldb.version_edit import EditField, form
 from logwright.codec.option import Options
 from logwright.codec.predict import Verdict
 
-GOLDEN = Path(__file__).resolve().parent.parent / "corpora/golden/leveldb"
+GOLDEN = Path(__file__).resolve().parents[2] / "corpora/golden/leveldb"
 Rows = list[tuple[bytes, bytes]]
 
 # Golden cases

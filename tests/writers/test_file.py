@@ -13,8 +13,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import toy
+from holding import another_process_holds
 from pyarrow import parquet
-from test_writers_filesystem import another_process_holds
 
 from logwright.codec import registry
 from logwright.codec.base import Chunk, Codec

@@ -22,7 +22,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 ROOMS = ("codec", "readers", "writers", "roundtrip", "corpora")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
