@@ -1,4 +1,4 @@
-"""What is in a table held against itself: the order of its keys, the keys of its index, its filter.
+"""What is in a table held against itself: the order of its keys, the keys of its index, its restart points, its filter.
 
 LevelDB checks none of this when it reads: a key that is out of its place is found by an iterator and not by `Get`.
 """
@@ -14,8 +14,9 @@ from logwright.codec.fault import Fault, Kind
 from logwright.codec.leveldb.block import TRAILER_SIZE, Slices, block_crc, entries, read_handles
 from logwright.codec.leveldb.entries import BEFORE, HIGH, INSIDE, LOW, Portion, is_foreign, portions, user_key
 from logwright.codec.leveldb.filter import META_PREFIX, POLICY, Filter, hash_keys
-from logwright.codec.leveldb.index import FILTER, METAINDEX, NAME, Blocks, survey
+from logwright.codec.leveldb.index import FILTER, INDEX, KIND_NAMES, METAINDEX, NAME, Blocks, survey
 from logwright.codec.leveldb.keys import MAX_SEQUENCE, order
+from logwright.codec.leveldb.restarts import WHAT, judged, words
 from logwright.codec.leveldb.rows import plain
 from logwright.codec.leveldb.table import readable
 from logwright.codec.walk import Reader
@@ -29,6 +30,7 @@ _ORDER = {
 _SEARCHES = (
     "LevelDB finds the block by the index and a key in it by halves: Get may miss keys that iterators show"
 )
+_UNUSED = "LevelDB may not find the filter that is named there, and uses none"
 _MISSES = "Get with this filter policy says NotFound for it, while iterators show it"
 
 
@@ -56,10 +58,13 @@ class TableCheck:
             keys if isinstance(keys, Slices) else Slices(np.empty(0, np.uint8), np.zeros(1, np.int64))
         )
         self._filter = filter_of(read, self.blocks)
+        if self.blocks.sound:
+            self._named()
 
     def add(self, window: Window, frames: Frames) -> None:
         for portion in portions(window, frames, self.limit):
             self._errors(window, portion)
+            self._points(window, portion)
             if portion.made.rows:
                 self._judge(window, portion)
                 self._ask(window, portion)
@@ -71,6 +76,31 @@ class TableCheck:
             self.unreadable.append((start, end, text))
             stored = window.data[start - window.offset : end - window.offset - TRAILER_SIZE]
             self.foreign += is_foreign(stored, int(portion.frames.header["type"][i]))
+
+    def _points(self, window: Window, portion: Portion) -> None:
+        points = judged(portion.plain, portion.starts, portion.ends, portion.measured.reshape(-1))
+        if points is not None:
+            for i in np.flatnonzero(points[:, WHAT]).tolist():
+                self._fault(window, portion, i, Kind.PAYLOAD, *words(points[i]))
+
+    def _named(self) -> None:
+        """The restart points of the index, and of what names the filter."""
+        blocks = self.blocks
+        for i in np.flatnonzero((blocks.kind == INDEX) | (blocks.kind == METAINDEX)).tolist():
+            offset, size = int(blocks.offset[i]), int(blocks.size[i])
+            data = contents(self.read, offset, size)
+            if data is None:
+                continue
+            one = plain(data[:size], int(data[size]), self.limit)
+            points = judged(one.data, np.zeros(1, np.int64), np.full(1, len(one.data), np.int64), one.found)
+            if points is not None:
+                kind = int(blocks.kind[i])
+                text, system = words(points[0])
+                text = f"in the {KIND_NAMES[kind]}: {text}"
+                system = _UNUSED if kind == METAINDEX else system
+                self.faults.append(
+                    Fault(NAME, offset, len(data), Kind.PAYLOAD, text, system=system, rows_lost=0)
+                )
 
     def _judge(self, window: Window, portion: Portion) -> None:
         if not self.bytewise:
