@@ -30,7 +30,7 @@ from logwright.codec.leveldb.block import (
 from logwright.codec.leveldb.index import DATA
 from logwright.codec.leveldb.keys import TRAILER
 from logwright.codec.leveldb.keys import TRAILER_SIZE as KEY_TRAILER
-from logwright.codec.leveldb.restarts import RIGHT, WHAT, judged, mended
+from logwright.codec.leveldb.restarts import judged, mended
 from logwright.codec.leveldb.rows import DEFAULT_INTERVAL, PORTION, Int64s, Unpacked, plain_blocks
 
 _SIGN = -1 << 63
@@ -201,10 +201,8 @@ def _mended(
 ) -> dict[int, Bytes]:
     """Those of blocks that were measured that can be read from end to end with restart points put right, and not with their own."""
     measured = found.reshape(-1, MEASURES)
-    points = judged(plain, starts, ends, found)
     wrong = (measured[:, STATUS] != SOUND) & (measured[:, STATUS] != TOO_LARGE)
-    if points is not None:
-        wrong |= points[:, WHAT] != RIGHT
+    wrong[judged(plain, starts, ends, found)] = True
     out: dict[int, Bytes] = {}
     one = np.empty(MEASURES, np.int64)
     for i in np.flatnonzero(wrong).tolist():

@@ -7,9 +7,12 @@ Source: `Block::Iter` of LevelDB.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from logwright.codec.base import Bytes
+from logwright.codec.fault import Severity
 from logwright.codec.intrinsics import load_u8, load_u32le, read_uvarint
 from logwright.codec.kernel import kernel
 from logwright.codec.leveldb.block import (
@@ -24,119 +27,116 @@ from logwright.codec.leveldb.block import (
     Int64s,
 )
 
-RIGHT, NO_POINTS, FIRST, NOT_BEHIND, NOWHERE, SHARES = range(6)
-"""What `judge_points` says of a block: all is well; entries and no restart point; the first one is not 0; one is not behind the one
-before; no entry starts where one leads to; the entry there has not its whole key."""
-WHAT, POINT, POINTS, PLACE, OTHER = range(5)
-"""That, and of the first wrong restart point: its number from 0 on, how many there are, where it leads to, and the place of the one
-before (`NOT_BEHIND`), the bytes of the key that are shared (`SHARES`) or the bytes of entries (`NO_POINTS`)."""
-JUDGED = 5
-
 _SEARCHED = (
-    "LevelDB's Get and Seek look for a key by halves over the restart points, and an iterator goes backwards by them: they end with the "
-    "status Corruption (bad entry in block), or miss keys that an iterator over all shows"
+    "LevelDB's Get and Seek look for a key by halves over the restart points, and an iterator goes backwards by them: they may end with "
+    "the status Corruption (bad entry in block), or miss keys that an iterator over all shows"
 )
-_SYSTEM = {
-    NO_POINTS: "LevelDB takes the block for empty: neither Get nor an iterator shows its entries",
-    FIRST: "LevelDB reads the block from there on: neither Get nor an iterator shows the entries before",
-}
+_LONGER = "LevelDB finds each key all the same, after a longer search"
+_EMPTY = "LevelDB takes the block for empty: neither Get nor an iterator shows its entries"
+_LATER = "LevelDB reads the block from there on: neither Get nor an iterator shows the entries before"
 
 
-@kernel("const u1[], const i8[], const i8[], const i8[], i8[]")
-def judge_points(buf: Bytes, starts: Int64s, ends: Int64s, found: Int64s, out: Int64s) -> int:
-    """Hold the restart points of blocks that were measured against their entries; returns how many blocks have a wrong one.
+@dataclass(frozen=True, slots=True)
+class Wrong:
+    """What is wrong with the restart points of a block, and what LevelDB does."""
 
-    `out` gets `JUDGED` numbers for each. Nothing is said of blocks that can't be read to their end.
+    text: str
+    system: str
+    severity: Severity = Severity.ERROR
+
+
+@kernel("const u1[], const i8[], const i8[], const i8[], u1[]")
+def judge_points(buf: Bytes, starts: Int64s, ends: Int64s, found: Int64s, wrong: Bytes) -> int:
+    """Say of blocks that were measured whether they have a wrong restart point: one that leads to no entry with its whole key, is not
+    behind the one before, or (the first one) not 0; or none at all for what entries there are. Returns how many blocks have.
+
+    Nothing is said of blocks that can't be read to their end.
     """
     bad = 0
     for i in range(len(starts)):
-        row = i * JUDGED
-        for j in range(JUDGED):
-            out[row + j] = 0
+        wrong[i] = 0
         if found[i * MEASURES + STATUS] != SOUND:
             continue
         start = starts[i]
         stop = found[i * MEASURES + RESTARTS]
         points = (ends[i] - stop) // RESTART_SIZE - 1
-        out[row + POINTS] = points
-        what = RIGHT
-        if points == 0:
-            # Four bytes of zero are an empty block that some writers make.
-            if stop > start:
-                what = NO_POINTS
-                out[row + OTHER] = stop - start
-        elif load_u32le(buf, stop) != 0:
-            what = FIRST
-            out[row + PLACE] = load_u32le(buf, stop)
-        else:
-            at = start
-            before = 0
-            n = 1
-            while n < points and what == RIGHT:
-                place = load_u32le(buf, stop + n * RESTART_SIZE)
-                shared = 0
-                while at < stop and at - start < place:
-                    fresh = load_u8(buf, at + 1)
-                    size = load_u8(buf, at + 2)
-                    if load_u8(buf, at) | fresh | size < 0x80:
-                        at += MIN_ENTRY
-                    else:
-                        shared, at = read_uvarint(buf, at, stop)
-                        fresh, at = read_uvarint(buf, at, stop)
-                        size, at = read_uvarint(buf, at, stop)
-                    at += fresh + size
-                if place <= before:
-                    what = NOT_BEHIND
-                    out[row + OTHER] = before
-                elif at >= stop or at - start != place:
-                    what = NOWHERE
+        # Four bytes of zero are an empty block, as some writers make it.
+        right = stop == start if points == 0 else load_u32le(buf, stop) == 0
+        at = start
+        before = 0
+        n = 1
+        while right and n < points:
+            place = load_u32le(buf, stop + n * RESTART_SIZE)
+            target = min(start + place, stop)
+            while at < target:
+                fresh = load_u8(buf, at + 1)
+                size = load_u8(buf, at + 2)
+                if load_u8(buf, at) | fresh | size < 0x80:
+                    at += MIN_ENTRY
                 else:
-                    shared, _ = read_uvarint(buf, at, stop)
-                    if shared != 0:
-                        what = SHARES
-                        out[row + OTHER] = shared
-                if what != RIGHT:
-                    out[row + POINT] = n
-                    out[row + PLACE] = place
-                before = place
-                n += 1
-        out[row + WHAT] = what
-        bad += 1 if what != RIGHT else 0
+                    _, at = read_uvarint(buf, at, stop)
+                    fresh, at = read_uvarint(buf, at, stop)
+                    size, at = read_uvarint(buf, at, stop)
+                at += fresh + size
+            right = place > before and at == target and at < stop
+            if right and load_u8(buf, at) != 0:
+                shared, _ = read_uvarint(buf, at, stop)
+                right = shared == 0
+            before = place
+            n += 1
+        if not right:
+            wrong[i] = 1
+            bad += 1
     return bad
 
 
-def judged(buf: Bytes, starts: Int64s, ends: Int64s, found: Int64s) -> Int64s | None:
-    """What is wrong with the restart points of blocks that were measured, a row of `JUDGED` numbers each; None where nothing is."""
-    out = np.empty(len(starts) * JUDGED, np.int64)
-    return out.reshape(-1, JUDGED) if judge_points(buf, starts, ends, found, out) else None
+def judged(buf: Bytes, starts: Int64s, ends: Int64s, found: Int64s) -> list[int]:
+    """Which of the blocks that were measured have a wrong restart point."""
+    wrong = np.empty(len(starts), np.uint8)
+    return np.flatnonzero(wrong).tolist() if judge_points(buf, starts, ends, found, wrong) else []
 
 
-def words(one: Int64s) -> tuple[str, str]:
-    """What is wrong, for people, and what LevelDB does."""
-    what, point, points, place, other = one.tolist()
-    which = f"restart point {point + 1} of {points}"
-    text = {
-        NO_POINTS: f"it has no restart point, and {other} bytes before where the first one should be 0",
-        FIRST: f"its first restart point is {place} and not 0, where its first entry starts",
-        NOT_BEHIND: f"{which} is {place}, not behind the one before, which is {other}",
-        NOWHERE: f"{which} leads to byte {place} of the uncompressed block, where no entry starts",
-        SHARES: f"{which} leads to the entry at byte {place} of the uncompressed block, which shares {other} bytes with the key before "
-        "instead of having its whole key",
-    }[what]
-    return text, _SYSTEM.get(what, _SEARCHED)
+def told(plain: Bytes) -> Wrong:
+    """What is wrong with the restart points of an uncompressed block that can be read to its end, of which some are."""
+    hidden = hides(plain)
+    if hidden is not None:
+        return hidden
+    last = len(plain) - RESTART_SIZE
+    stop = last - RESTART_SIZE * int(load_u32le(plain, last))
+    points = np.frombuffer(plain[stop:last], "<u4").astype(np.int64)
+    places, whole, _ = _outlined(plain, stop, 0)
+    bad = 1 + np.flatnonzero(~np.isin(points[1:], places[whole == 1]))
+    if not len(bad):
+        n = 1 + int(np.argmax(points[1:] <= points[:-1]))
+        text = f"restart point {n + 1} of {len(points)} is {points[n]}, not behind the one before, which is {points[n - 1]}"
+        return Wrong(text, _LONGER, Severity.WARNING)
+    place = int(points[bad[0]])
+    text = f"restart point {int(bad[0]) + 1} of {len(points)} leads to "
+    if place in places:
+        shared, _ = read_uvarint(plain, place, stop)
+        text += f"the entry at byte {place} of the uncompressed block, which shares {shared} bytes with the key before instead of having "
+        text += "its whole key"
+    else:
+        text += f"byte {place} of the uncompressed block, where no entry starts"
+    return Wrong(text if len(bad) == 1 else f"{text}; {len(bad)} of them are wrong", _SEARCHED)
 
 
-def hides(plain: Bytes) -> str:
-    """Why an uncompressed block is not read from its first entry on; nothing where it is, or is no block."""
-    size = len(plain)
-    points = int(load_u32le(plain, size - RESTART_SIZE)) if size >= RESTART_SIZE else 0
-    at = size - RESTART_SIZE * (points + 1)
-    if size < RESTART_SIZE or at < 0:
-        return ""
+def hides(plain: Bytes) -> Wrong | None:
+    """Why an uncompressed block is not read from its first entry on; None where it is, or is no block."""
+    last = len(plain) - RESTART_SIZE
+    points = int(load_u32le(plain, last)) if last >= 0 else 0
+    stop = last - RESTART_SIZE * points
+    if last < 0 or stop < 0:
+        return None
     if not points:
-        return words(np.array([NO_POINTS, 0, 0, 0, at]))[0] if at else ""
-    first = int(load_u32le(plain, at))
-    return words(np.array([FIRST, 0, points, first, 0]))[0] if first else ""
+        text = f"it has no restart point, and {stop} bytes before where the first one should be 0"
+        return Wrong(text, _EMPTY) if stop else None
+    first = int(load_u32le(plain, stop))
+    return (
+        Wrong(f"its first restart point is {first} and not 0, where its first entry starts", _LATER)
+        if first
+        else None
+    )
 
 
 # Putting them right

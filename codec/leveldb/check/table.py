@@ -10,13 +10,13 @@ from collections.abc import Iterator
 import numpy as np
 
 from logwright.codec.base import Bytes, Frames, Window
-from logwright.codec.fault import Fault, Kind
+from logwright.codec.fault import Fault, Kind, Severity
 from logwright.codec.leveldb.block import TRAILER_SIZE, Slices, block_crc, entries, read_handles
 from logwright.codec.leveldb.entries import BEFORE, HIGH, INSIDE, LOW, Portion, is_foreign, portions, user_key
 from logwright.codec.leveldb.filter import META_PREFIX, POLICY, Filter, hash_keys
 from logwright.codec.leveldb.index import FILTER, INDEX, KIND_NAMES, METAINDEX, NAME, Blocks, survey
 from logwright.codec.leveldb.keys import MAX_SEQUENCE, order
-from logwright.codec.leveldb.restarts import WHAT, judged, words
+from logwright.codec.leveldb.restarts import judged, told
 from logwright.codec.leveldb.rows import plain
 from logwright.codec.leveldb.table import readable
 from logwright.codec.walk import Reader
@@ -78,28 +78,25 @@ class TableCheck:
             self.foreign += is_foreign(stored, int(portion.frames.header["type"][i]))
 
     def _points(self, window: Window, portion: Portion) -> None:
-        points = judged(portion.plain, portion.starts, portion.ends, portion.measured.reshape(-1))
-        if points is not None:
-            for i in np.flatnonzero(points[:, WHAT]).tolist():
-                self._fault(window, portion, i, Kind.PAYLOAD, *words(points[i]))
+        for i in judged(portion.plain, portion.starts, portion.ends, portion.measured.reshape(-1)):
+            wrong = told(portion.plain[int(portion.starts[i]) : int(portion.ends[i])])
+            self._fault(window, portion, i, Kind.PAYLOAD, wrong.text, wrong.system, wrong.severity)
 
     def _named(self) -> None:
         """The restart points of the index, and of what names the filter."""
         blocks = self.blocks
         for i in np.flatnonzero((blocks.kind == INDEX) | (blocks.kind == METAINDEX)).tolist():
-            offset, size = int(blocks.offset[i]), int(blocks.size[i])
+            offset, size, kind = (int(one[i]) for one in (blocks.offset, blocks.size, blocks.kind))
             data = contents(self.read, offset, size)
             if data is None:
                 continue
             one = plain(data[:size], int(data[size]), self.limit)
-            points = judged(one.data, np.zeros(1, np.int64), np.full(1, len(one.data), np.int64), one.found)
-            if points is not None:
-                kind = int(blocks.kind[i])
-                text, system = words(points[0])
-                text = f"in the {KIND_NAMES[kind]}: {text}"
-                system = _UNUSED if kind == METAINDEX else system
+            if judged(one.data, np.zeros(1, np.int64), np.full(1, len(one.data), np.int64), one.found):
+                wrong = told(one.data)
+                text = f"in the {KIND_NAMES[kind]}: {wrong.text}"
+                system = _UNUSED if kind == METAINDEX else wrong.system
                 self.faults.append(
-                    Fault(NAME, offset, len(data), Kind.PAYLOAD, text, system=system, rows_lost=0)
+                    Fault(NAME, offset, len(data), Kind.PAYLOAD, text, wrong.severity, system, rows_lost=0)
                 )
 
     def _judge(self, window: Window, portion: Portion) -> None:
@@ -141,9 +138,18 @@ class TableCheck:
         self.smallest = first if self.smallest is None else self.smallest
         self.largest = last
 
-    def _fault(self, window: Window, portion: Portion, i: int, kind: Kind, text: str, system: str) -> None:
+    def _fault(
+        self,
+        window: Window,
+        portion: Portion,
+        i: int,
+        kind: Kind,
+        text: str,
+        system: str,
+        severity: Severity = Severity.ERROR,
+    ) -> None:
         start, end = int(portion.frames.start[i]), int(portion.frames.end[i])
-        fault = Fault(NAME, window.offset + start, end - start, kind, text, system=system, rows_lost=0)
+        fault = Fault(NAME, window.offset + start, end - start, kind, text, severity, system, rows_lost=0)
         self.faults.append(fault)
 
 

@@ -205,8 +205,8 @@ class Tables:
                         dropped.append((one.window.offset + start, one.window.offset + stop, why))
         if mended:
             self.notes.append(
-                f"{found.file} has {mended} {'blocks' if mended > 1 else 'block'} with restart points that are made anew: what they led "
-                "LevelDB past is kept."
+                f"{found.file} has {mended} {'blocks' if mended > 1 else 'block'} with wrong restart points, which are made anew: all "
+                "entries are kept."
             )
         if self.bytewise and not found.check.blocks.sound:
             blocks, strange = _in_place(blocks, found.known)
