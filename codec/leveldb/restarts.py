@@ -63,28 +63,32 @@ def judge_points(buf: Bytes, starts: Int64s, ends: Int64s, found: Int64s, wrong:
         # Four bytes of zero are an empty block, as some writers make it.
         right = stop == start if points == 0 else load_u32le(buf, stop) == 0
         at = start
-        before = 0
         n = 1
-        while right and n < points:
-            place = load_u32le(buf, stop + n * RESTART_SIZE)
-            target = min(start + place, stop)
-            while at < target:
-                fresh = load_u8(buf, at + 1)
-                size = load_u8(buf, at + 2)
-                if load_u8(buf, at) | fresh | size < 0x80:
-                    at += MIN_ENTRY
-                else:
-                    _, at = read_uvarint(buf, at, stop)
-                    fresh, at = read_uvarint(buf, at, stop)
-                    size, at = read_uvarint(buf, at, stop)
-                at += fresh + size
-            right = place > before and at == target and at < stop
-            if right and load_u8(buf, at) != 0:
-                shared, _ = read_uvarint(buf, at, stop)
-                right = shared == 0
-            before = place
-            n += 1
-        if not right:
+        following = start + load_u32le(buf, stop + RESTART_SIZE) if points > 1 else stop
+        # To the end, though there may be no more points: memory that is read in one go comes faster.
+        while right and at < stop:
+            shared = load_u8(buf, at)
+            if at >= following:
+                part = shared
+                if shared != 0:
+                    # No writer makes a longer zero, and all readers read it.
+                    part, _ = read_uvarint(buf, at, stop)
+                if at != following or at == start or part != 0:
+                    right = False
+                    break
+                n += 1
+                following = start + load_u32le(buf, stop + n * RESTART_SIZE) if n < points else stop
+            fresh = load_u8(buf, at + 1)
+            size = load_u8(buf, at + 2)
+            if shared | fresh | size < 0x80:
+                at += MIN_ENTRY
+            else:
+                _, at = read_uvarint(buf, at, stop)
+                fresh, at = read_uvarint(buf, at, stop)
+                size, at = read_uvarint(buf, at, stop)
+            at += fresh + size
+        # Points may be left that lead behind all entries.
+        if not right or n < points:
             wrong[i] = 1
             bad += 1
     return bad

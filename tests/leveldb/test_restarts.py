@@ -100,6 +100,7 @@ WRONG = {
     "twice": ([0, POINTS[1], POINTS[1]], f"restart point 3 of 3 is {POINTS[1]}, not behind the one before, which is {POINTS[1]}"),
     "several": ([0, POINTS[2], 24], f"restart point 3 of 3 leads to the entry at byte 24 {SHARED}"),
     "two": ([0, 5, 6], f"restart point 2 of 3 leads to byte 5 {PLACED}; 2 of them are wrong"),
+    "nothing": ([0, 0, POINTS[1]], "restart point 2 of 3 is 0, not behind the one before, which is 0"),
     "first": ([POINTS[1], POINTS[1], POINTS[2]], f"its first restart point is {POINTS[1]} {HIDDEN}"),
     "all": ([9999, POINTS[1], POINTS[2]], f"its first restart point is 9999 {HIDDEN}"),
 }  # fmt: skip
@@ -219,6 +220,8 @@ def test_the_metaindex() -> None:
         pack_entries(pairs(10, 20), 1),
         pack_entries(pairs(10, 20), 16),
         pack_entries([(internal_key(bytes([i]) * 200, 1, 1), b"x" * 300) for i in range(9)], 3),
+        # A zero of two bytes.
+        put(ENTRY[: POINTS[2]] + b"\x80\0" + ENTRY[POINTS[2] + 1 :], POINTS),
         # Entries with whole keys need not be restart points.
         put(pack_entries(pairs(10, 20), 1)[:-44], [0]),
     ],
