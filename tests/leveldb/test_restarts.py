@@ -118,11 +118,15 @@ def test_the_blocks_of_these_tests() -> None:
 @pytest.mark.kernel_modes
 @pytest.mark.parametrize("compression", ["none", "snappy"])
 @pytest.mark.parametrize("case", WRONG)
-def test_wrong_points_are_told_and_put_right(case: str, compression: str) -> None:
+def test_wrong_points_are_told_and_put_right(case: str, compression: str, tmp_path: Path) -> None:
     points, text = WRONG[case]
     directory = database(table(GOOD[0], put(ENTRY, points), GOOD[2], compression=compression))
     severity = Severity.WARNING if "not behind" in text else Severity.ERROR
-    ((name, fault),) = checked(directory, severity)
+    if "first" in text:
+        assert checked(directory) == []
+        name, fault = NAME, told(directory, tmp_path)
+    else:
+        ((name, fault),) = checked(directory, severity)
     first = len(stored(GOOD[0], compression)[1]) + 5
     assert (name, fault.offset, fault.kind, fault.detail) == (NAME, first, Kind.PAYLOAD, text)
     shown = "neither Get nor an iterator shows" if points[0] else "bad entry in block"
@@ -288,3 +292,17 @@ def test_verify_and_repair_say_so(tmp_path: Path) -> None:
     assert not done.cut
     assert lw.verify(tmp_path / "out").ok
     assert lw.read(tmp_path / "out").num_rows == 30
+
+
+@pytest.mark.parametrize(
+    ("points", "count"), [(WRONG["first"][0], None), (WRONG["all"][0], None), (POINTS, 0)]
+)
+def test_reading_says_that_entries_are_hidden(points: list[int], count: int | None, tmp_path: Path) -> None:
+    directory = database(table(GOOD[0], put(ENTRY, points, count), GOOD[2]))
+    path = written(directory, tmp_path / "db")
+    with pytest.raises(lw.DamageError, match="restart point"):
+        lw.read(path, mode="FAILFAST")
+    with pytest.warns(lw.DamageWarning):
+        assert lw.read(path, mode="DROPMALFORMED").num_rows == (26 if points == WRONG["first"][0] else 20)
+    lw.repair(path, tmp_path / "out")
+    assert lw.read(tmp_path / "out", mode="FAILFAST").num_rows == 30

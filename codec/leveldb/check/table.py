@@ -16,7 +16,7 @@ from logwright.codec.leveldb.entries import BEFORE, HIGH, INSIDE, LOW, Portion, 
 from logwright.codec.leveldb.filter import META_PREFIX, POLICY, Filter, hash_keys
 from logwright.codec.leveldb.index import FILTER, INDEX, KIND_NAMES, METAINDEX, NAME, Blocks, survey
 from logwright.codec.leveldb.keys import MAX_SEQUENCE, order
-from logwright.codec.leveldb.restarts import judged, told
+from logwright.codec.leveldb.restarts import hides, judged, told
 from logwright.codec.leveldb.rows import plain
 from logwright.codec.leveldb.table import readable
 from logwright.codec.walk import Reader
@@ -50,7 +50,7 @@ class TableCheck:
         self.low, self.high = MAX_SEQUENCE, -1
         """The smallest and the largest sequence number."""
         self.unreadable: list[tuple[int, int, str]] = []
-        """Data blocks with right checksums that can't be read to their ends: bytes of the file, and why."""
+        """Data blocks with right checksums that can't be read from their starts to their ends: bytes of the file, and why."""
         self.foreign = 0
         """How many of them are compressed as only forks of LevelDB do."""
         keys = self.blocks.keys
@@ -79,7 +79,16 @@ class TableCheck:
 
     def _points(self, window: Window, portion: Portion) -> None:
         for i in judged(portion.plain, portion.starts, portion.ends, portion.measured.reshape(-1)):
-            wrong = told(portion.plain[int(portion.starts[i]) : int(portion.ends[i])])
+            data = portion.plain[int(portion.starts[i]) : int(portion.ends[i])]
+            hidden = hides(data)
+            if hidden is not None:
+                # Whoever reads the rows is told.
+                start, end = (
+                    window.offset + int(one[i]) for one in (portion.frames.start, portion.frames.end)
+                )
+                self.unreadable.append((start, end, hidden.text))
+                continue
+            wrong = told(data)
             self._fault(window, portion, i, Kind.PAYLOAD, wrong.text, wrong.system, wrong.severity)
 
     def _named(self) -> None:
