@@ -252,7 +252,7 @@ def measure_some(
 ) -> tuple[int, int, int, int, int]:
     """`measure_all` for as many blocks as have `most` bytes of keys and values together, one at least.
 
-    Returns how many, of them together entries, bytes of keys and of values, and how many can't be read to their end.
+    Returns how many, of them together entries, bytes of keys and of values, and how many can't be read from their start to their end.
     """
     entries = keys = values = wrong = 0
     for i in range(len(starts)):
@@ -263,7 +263,11 @@ def measure_some(
         entries += out[at + ENTRIES]
         keys += out[at + KEY_BYTES]
         values += out[at + VALUE_BYTES]
-        wrong += 1 if status != SOUND else 0
+        stop = out[at + RESTARTS]
+        if status != SOUND or load_u32le(buf, stop) != 0:
+            wrong += 1
+        elif stop == ends[i] - RESTART_SIZE and stop > starts[i]:
+            wrong += 1  # it has entries and no restart point
     return len(starts), entries, keys, values, wrong
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -17,17 +17,21 @@ from logwright.codec.leveldb.block import (
     MESSAGES,
     NONE,
     SNAPPY,
+    SOUND,
     STATUS,
+    TOO_LARGE,
     VALUE_BYTES,
     ZSTD,
     Slices,
     common,
+    measure,
     measure_all,
 )
 from logwright.codec.leveldb.index import DATA
 from logwright.codec.leveldb.keys import TRAILER
 from logwright.codec.leveldb.keys import TRAILER_SIZE as KEY_TRAILER
-from logwright.codec.leveldb.rows import PORTION, Int64s, Unpacked, plain_blocks
+from logwright.codec.leveldb.restarts import judged, mended
+from logwright.codec.leveldb.rows import DEFAULT_INTERVAL, PORTION, Int64s, Unpacked, plain_blocks
 
 _SIGN = -1 << 63
 """With this bit turned, signed numbers compare as the unsigned ones of the same bits."""
@@ -133,6 +137,8 @@ class Portion:
     """A row of `block.MEASURES` numbers each."""
     made: Unpacked
     errors: dict[int, str]
+    mended: dict[int, Bytes] = field(default_factory=dict)
+    """Blocks that were read with restart points put right, uncompressed, by their place among them."""
 
     @property
     def rows(self) -> Int64s:
@@ -157,8 +163,11 @@ class Portion:
         return out if bad else None
 
 
-def portions(window: Window, frames: Frames, limit: int) -> Iterator[Portion]:
-    """The data blocks among these frames. `limit` is what a block may take uncompressed (`max.decompressed.bytes`)."""
+def portions(window: Window, frames: Frames, limit: int, *, mend: bool = False) -> Iterator[Portion]:
+    """The data blocks among these frames. `limit` is what a block may take uncompressed (`max.decompressed.bytes`).
+
+    With `mend` those whose restart points are wrong are read as if these were right: from their first entry to their last.
+    """
     frames = frames.pick(frames.header["kind"] == DATA)
     at = 0
     while at < len(frames):
@@ -166,6 +175,10 @@ def portions(window: Window, frames: Frames, limit: int) -> Iterator[Portion]:
         found = np.empty(len(starts) * MEASURES, np.int64)
         measure_all(plain, starts, ends, limit, found)
         measured = found.reshape(-1, MEASURES)
+        again: dict[int, Bytes] = {}
+        if mend:
+            again = _mended(plain, starts, ends, found, errors, limit)
+            plain, starts, ends = _with(again, plain, starts, ends, found, limit)
         # Keys that share much are more bytes than the blocks are.
         sizes = np.cumsum(measured[:, KEY_BYTES] + measured[:, VALUE_BYTES])
         count = max(1, int(np.searchsorted(sizes, PORTION, "right")))
@@ -178,8 +191,40 @@ def portions(window: Window, frames: Frames, limit: int) -> Iterator[Portion]:
             )
         part = frames.pick(slice(at, at + count))
         errors = {i: text for i, text in errors.items() if i < count}
-        yield Portion(part, plain, starts[:count], ends[:count], measured[:count], made, errors)
+        again = {i: data for i, data in again.items() if i < count}
+        yield Portion(part, plain, starts[:count], ends[:count], measured[:count], made, errors, again)
         at += count
+
+
+def _mended(
+    plain: Bytes, starts: Int64s, ends: Int64s, found: Int64s, errors: dict[int, str], limit: int
+) -> dict[int, Bytes]:
+    """Those of blocks that were measured that can be read from end to end with restart points put right, and not with their own."""
+    measured = found.reshape(-1, MEASURES)
+    wrong = (measured[:, STATUS] != SOUND) & (measured[:, STATUS] != TOO_LARGE)
+    wrong[judged(plain, starts, ends, found)] = True
+    out: dict[int, Bytes] = {}
+    one = np.empty(MEASURES, np.int64)
+    for i in np.flatnonzero(wrong).tolist():
+        data = None if i in errors else mended(plain[int(starts[i]) : int(ends[i])], DEFAULT_INTERVAL)
+        if data is not None and measure(data, 0, len(data), limit, one) == SOUND:
+            out[i] = data
+    return out
+
+
+def _with(
+    again: dict[int, Bytes], plain: Bytes, starts: Int64s, ends: Int64s, found: Int64s, limit: int
+) -> tuple[Bytes, Int64s, Int64s]:
+    """Blocks with others, which are put behind them, in the place of some. `found` is what is measured of them."""
+    if again:
+        starts, ends = starts.copy(), ends.copy()
+        at = len(plain)
+        plain = np.concatenate((plain, *again.values()))
+        for i, data in again.items():
+            starts[i], ends[i] = at, at + len(data)
+            at += len(data)
+            measure(plain, int(starts[i]), int(ends[i]), limit, found[i * MEASURES : (i + 1) * MEASURES])
+    return plain, starts, ends
 
 
 def is_foreign(contents: Bytes, kind: int) -> bool:

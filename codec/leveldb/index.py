@@ -34,6 +34,7 @@ from logwright.codec.leveldb.block import (
 from logwright.codec.leveldb.filter import META_PREFIX
 from logwright.codec.leveldb.keys import SEEK_TAG
 from logwright.codec.leveldb.rescan import MAGIC, Read, find, is_filter
+from logwright.codec.leveldb.restarts import Wrong, hides
 
 NAME = "leveldb.table"
 Int64s = npt.NDArray[np.int64]
@@ -174,12 +175,14 @@ _LEAST = 2 * RESTART_SIZE
 
 @dataclass(slots=True)
 class _Look:
-    """Looks at the blocks of one file. `checked` are those whose checksum was found right or wrong."""
+    """Looks at the blocks of one file. `checked` are those whose checksum was found right or wrong, `hidden` why one that was read
+    is not read from its first entry on."""
 
     read: Read
     size: int
     limit: int
     checked: dict[tuple[int, int], bool] = field(default_factory=dict)
+    hidden: dict[tuple[int, int], Wrong] = field(default_factory=dict)
 
     def fits(self, offset: int, size: int) -> bool:
         return offset <= self.size - TRAILER_SIZE - size
@@ -210,7 +213,10 @@ class _Look:
         except CompressionError:
             return NOTHING, NOTHING, False
         keys, values, status = entries(plain, self.limit)
-        return keys, values, found[2] and status == SOUND
+        why = hides(plain)
+        if why is not None:
+            self.hidden[offset, size] = why
+        return keys, values, found[2] and status == SOUND and why is None
 
 
 def _listed(values: Slices) -> tuple[Int64s, Int64s]:
@@ -239,6 +245,9 @@ def survey(read: Read, size: int, limit: int) -> Blocks:
     if magic and not whole and len(places) == 2 and look.checked.get(places[1]):
         text = "the index can't be read to its end, though its checksum is right: blocks are found by theirs"
         system = "LevelDB ends with the status Corruption"
+        if places[1] in look.hidden:
+            text = f"in the index, whose checksum is right: {look.hidden[places[1]].text}; blocks are found by theirs"
+            system = "LevelDB shows nothing of the blocks that it does not see named there"
         faults.append(Fault(NAME, *places[1], Kind.LENGTH, text, system=system))
     if not sound and not magic:
         places, keys = [], NOTHING

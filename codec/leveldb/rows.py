@@ -39,6 +39,7 @@ from logwright.codec.leveldb.block import (
 )
 from logwright.codec.leveldb.index import DATA, KIND_NAMES, NAME
 from logwright.codec.leveldb.keys import DELETION, TYPE_NAMES, VALUE
+from logwright.codec.leveldb.restarts import Wrong, hides
 from logwright.codec.table import Table
 
 if TYPE_CHECKING:
@@ -186,7 +187,7 @@ def decode(
         else:
             batch = pa.RecordBatch.from_struct_array(pa.nulls(made.rows, pa.struct([])))
         sound = not wrong and made.rows == entries
-        yield Decoded(batch, [] if sound else _faults(window, part, starts, found, errors, made))
+        yield Decoded(batch, [] if sound else _faults(window, part, buf, (starts, ends), found, errors, made))
         at += count
 
 
@@ -238,7 +239,8 @@ def _all_snappy(
 def _faults(
     window: Window,
     frames: Frames,
-    starts: Int64s,
+    buf: Bytes,
+    edges: tuple[Int64s, Int64s],
     found: Int64s,
     errors: dict[int, str],
     made: Columns,
@@ -246,7 +248,13 @@ def _faults(
     faults: list[tuple[int, Fault]] = []
     measured = found.reshape(-1, MEASURES)
     before = np.cumsum(made.per_block)
+    starts, ends = edges
     wrong = (measured[: len(frames), STATUS] != 0) | (made.skipped > 0)
+    hidden: dict[int, Wrong] = {}
+    for i in np.flatnonzero(measured[: len(frames), STATUS] == 0).tolist():
+        one = hides(buf[int(starts[i]) : int(ends[i])])
+        if one is not None:
+            hidden[i], wrong[i] = one, True
     for i in np.flatnonzero(wrong).tolist():
         at, length = window.offset + int(frames.start[i]), int(frames.end[i] - frames.start[i])
         message = MESSAGES[int(measured[i, STATUS])]
@@ -255,6 +263,11 @@ def _faults(
             text = errors.get(i, f"{message}: at byte {place} of the uncompressed block")
             fault = Fault(NAME, at, length, Kind.PAYLOAD, text, system=_SYSTEM + text.partition(":")[0])
             faults.append((int(before[i]), fault))
+        if i in hidden:
+            one = hidden[i]
+            faults.append(
+                (int(before[i]), Fault(NAME, at, length, Kind.PAYLOAD, one.text, one.severity, one.system))
+            )
         if made.skipped[i]:
             lost = int(made.skipped[i])
             text = f"corrupted internal key: {lost} of {int(measured[i, ENTRIES])} entries of the block"

@@ -6,11 +6,14 @@ import random
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
-from logwright.codec.leveldb.encode import TableBuilder, TableSettings
-from logwright.codec.leveldb.keys import BYTEWISE
+import logwright as lw
+from logwright.codec.leveldb.block import handle, pack_entries, sealed
+from logwright.codec.leveldb.encode import TableBuilder, TableSettings, footer, metaindex_block
+from logwright.codec.leveldb.keys import BYTEWISE, internal_key
 from logwright.roundtrip.specimen import Specimen
 
 plyvel = pytest.importorskip("plyvel")
@@ -98,3 +101,79 @@ def test_we_write_what_leveldb_writes(tmp_path: Path, options: dict[str, Any]) -
         rows = found.read(columns=None).table
         again = Specimen.of(b"", "leveldb.table", path.name, **ours).encode(rows)
         assert again == found.all_bytes()
+
+
+LIVE = [(b"key%03d" % n, b"value%d" % n) for n in range(40)]
+
+
+def of_points(path: Path, points: list[int], count: int | None = None) -> None:
+    """A database of one block with these restart points, `count` of them as it says."""
+    plain = pack_entries([(internal_key(key, n + 1, 1), value) for n, (key, value) in enumerate(LIVE)], 4)
+    plain = plain[: -4 * 11] + np.array([*points, len(points) if count is None else count], "<u4").tobytes()
+    data, last = sealed(plain, 0), internal_key(LIVE[-1][0], 40, 1)
+    meta = sealed(metaindex_block(None, 16), 0)
+    index = sealed(pack_entries([(last, handle(0, len(plain)))], 1), 0)
+    place = handle(len(data), len(meta) - 5)
+    table = data + meta + index + footer(place, handle(len(data) + len(meta), len(index) - 5))
+    built = TableBuilder(TableSettings())
+    built.smallest, built.largest, built.largest_sequence = internal_key(LIVE[0][0], 1, 1), last, 40
+    database(path, table, built)
+
+
+def shown(path: Path) -> tuple[bool, bool]:
+    """Whether LevelDB gives all rows by an iterator over them, and by Get."""
+    with plyvel.DB(str(path), paranoid_checks=True) as db:
+        try:
+            iterated = list(db.iterator(verify_checksums=True)) == LIVE
+        except plyvel.CorruptionError:
+            iterated = False
+        try:
+            found = [(key, db.get(key)) for key, _ in LIVE] == LIVE
+        except plyvel.CorruptionError:
+            found = False
+    return iterated, found
+
+
+def good_points() -> list[int]:
+    plain = pack_entries([(internal_key(key, n + 1, 1), value) for n, (key, value) in enumerate(LIVE)], 4)
+    points = np.frombuffer(plain[-4 * 11 : -4], "<u4").tolist()
+    assert plain[-4:] == (10).to_bytes(4, "little")
+    assert points[0] == 0
+    return [int(point) for point in points]
+
+
+def test_leveldb_does_what_is_said_of_restart_points(tmp_path: Path) -> None:
+    good, chance = good_points(), random.Random(5)
+    wrong: list[tuple[list[int], int | None, tuple[bool, bool]]] = [
+        ([*good[:5], good[5] + 1, *good[6:]], None, (True, False)),
+        ([*good[:5], 24, *good[6:]], None, (True, False)),  # it shares its beginning
+        ([*good[:5], 1 << 31, *good[6:]], None, (True, False)),
+        ([*good[:3], good[4], good[3], *good[5:]], None, (True, True)),  # it only searches longer
+        ([good[2], *good[1:]], None, (False, False)),
+        ([9999, *good[1:]], None, (False, False)),
+        (good, 0, (False, False)),
+        (good, 9, (False, False)),
+        (good, 11, (False, False)),
+    ]
+    for n, (points, count, said) in enumerate(wrong):
+        path = tmp_path / f"wrong{n}"
+        of_points(path, points, count)
+        assert lw.verify(path).ok == all(said), (points, count)
+        assert not lw.repair(path, tmp_path / f"right{n}").cut, (points, count)
+        assert shown(path) == said, (points, count)
+        assert lw.verify(tmp_path / f"right{n}").ok
+        assert shown(tmp_path / f"right{n}") == (True, True)
+    for n in range(40):
+        points = list(good)
+        for _ in range(chance.randrange(3)):
+            points[chance.randrange(10)] = chance.choice([*good, chance.randrange(good[-1] + 100)])
+        if chance.random() < 0.3:
+            del points[chance.randrange(10)]
+        path = tmp_path / f"some{n}"
+        of_points(path, points)
+        report = lw.verify(path)
+        if report.ok:
+            assert shown(path) == (True, True), points
+        if report.faults:
+            lw.repair(path, tmp_path / f"mended{n}")
+            assert shown(tmp_path / f"mended{n}") == (True, True), points

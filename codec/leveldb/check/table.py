@@ -1,4 +1,4 @@
-"""What is in a table held against itself: the order of its keys, the keys of its index, its filter.
+"""What is in a table held against itself: the order of its keys, the keys of its index, its restart points, its filter.
 
 LevelDB checks none of this when it reads: a key that is out of its place is found by an iterator and not by `Get`.
 """
@@ -10,12 +10,13 @@ from collections.abc import Iterator
 import numpy as np
 
 from logwright.codec.base import Bytes, Frames, Window
-from logwright.codec.fault import Fault, Kind
+from logwright.codec.fault import Fault, Kind, Severity
 from logwright.codec.leveldb.block import TRAILER_SIZE, Slices, block_crc, entries, read_handles
 from logwright.codec.leveldb.entries import BEFORE, HIGH, INSIDE, LOW, Portion, is_foreign, portions, user_key
 from logwright.codec.leveldb.filter import META_PREFIX, POLICY, Filter, hash_keys
-from logwright.codec.leveldb.index import FILTER, METAINDEX, NAME, Blocks, survey
+from logwright.codec.leveldb.index import FILTER, INDEX, KIND_NAMES, METAINDEX, NAME, Blocks, survey
 from logwright.codec.leveldb.keys import MAX_SEQUENCE, order
+from logwright.codec.leveldb.restarts import hides, judged, told
 from logwright.codec.leveldb.rows import plain
 from logwright.codec.leveldb.table import readable
 from logwright.codec.walk import Reader
@@ -29,6 +30,7 @@ _ORDER = {
 _SEARCHES = (
     "LevelDB finds the block by the index and a key in it by halves: Get may miss keys that iterators show"
 )
+_UNUSED = "LevelDB may not find the filter that is named there, and uses none"
 _MISSES = "Get with this filter policy says NotFound for it, while iterators show it"
 
 
@@ -48,7 +50,7 @@ class TableCheck:
         self.low, self.high = MAX_SEQUENCE, -1
         """The smallest and the largest sequence number."""
         self.unreadable: list[tuple[int, int, str]] = []
-        """Data blocks with right checksums that can't be read to their ends: bytes of the file, and why."""
+        """Data blocks with right checksums that can't be read from their starts to their ends: bytes of the file, and why."""
         self.foreign = 0
         """How many of them are compressed as only forks of LevelDB do."""
         keys = self.blocks.keys
@@ -56,10 +58,13 @@ class TableCheck:
             keys if isinstance(keys, Slices) else Slices(np.empty(0, np.uint8), np.zeros(1, np.int64))
         )
         self._filter = filter_of(read, self.blocks)
+        if self.blocks.sound:
+            self._named()
 
     def add(self, window: Window, frames: Frames) -> None:
         for portion in portions(window, frames, self.limit):
             self._errors(window, portion)
+            self._points(window, portion)
             if portion.made.rows:
                 self._judge(window, portion)
                 self._ask(window, portion)
@@ -71,6 +76,37 @@ class TableCheck:
             self.unreadable.append((start, end, text))
             stored = window.data[start - window.offset : end - window.offset - TRAILER_SIZE]
             self.foreign += is_foreign(stored, int(portion.frames.header["type"][i]))
+
+    def _points(self, window: Window, portion: Portion) -> None:
+        for i in judged(portion.plain, portion.starts, portion.ends, portion.measured.reshape(-1)):
+            data = portion.plain[int(portion.starts[i]) : int(portion.ends[i])]
+            hidden = hides(data)
+            if hidden is not None:
+                # Whoever reads the rows is told.
+                start, end = (
+                    window.offset + int(one[i]) for one in (portion.frames.start, portion.frames.end)
+                )
+                self.unreadable.append((start, end, hidden.text))
+                continue
+            wrong = told(data)
+            self._fault(window, portion, i, Kind.PAYLOAD, wrong.text, wrong.system, wrong.severity)
+
+    def _named(self) -> None:
+        """The restart points of the index, and of what names the filter."""
+        blocks = self.blocks
+        for i in np.flatnonzero((blocks.kind == INDEX) | (blocks.kind == METAINDEX)).tolist():
+            offset, size, kind = (int(one[i]) for one in (blocks.offset, blocks.size, blocks.kind))
+            data = contents(self.read, offset, size)
+            if data is None:
+                continue
+            one = plain(data[:size], int(data[size]), self.limit)
+            if judged(one.data, np.zeros(1, np.int64), np.full(1, len(one.data), np.int64), one.found):
+                wrong = told(one.data)
+                text = f"in the {KIND_NAMES[kind]}: {wrong.text}"
+                system = _UNUSED if kind == METAINDEX else wrong.system
+                self.faults.append(
+                    Fault(NAME, offset, len(data), Kind.PAYLOAD, text, wrong.severity, system, rows_lost=0)
+                )
 
     def _judge(self, window: Window, portion: Portion) -> None:
         if not self.bytewise:
@@ -111,9 +147,18 @@ class TableCheck:
         self.smallest = first if self.smallest is None else self.smallest
         self.largest = last
 
-    def _fault(self, window: Window, portion: Portion, i: int, kind: Kind, text: str, system: str) -> None:
+    def _fault(
+        self,
+        window: Window,
+        portion: Portion,
+        i: int,
+        kind: Kind,
+        text: str,
+        system: str,
+        severity: Severity = Severity.ERROR,
+    ) -> None:
         start, end = int(portion.frames.start[i]), int(portion.frames.end[i])
-        fault = Fault(NAME, window.offset + start, end - start, kind, text, system=system, rows_lost=0)
+        fault = Fault(NAME, window.offset + start, end - start, kind, text, severity, system, rows_lost=0)
         self.faults.append(fault)
 
 

@@ -189,11 +189,13 @@ class Tables:
     def _salvage(self, found: Table) -> None:
         blocks: list[Block] = []
         dropped: list[tuple[int, int, str]] = []
+        mended = 0
         for one in self.walk(Reader(self.listing, found.file, found.size)):
             if isinstance(one, Hole):
                 continue
-            for portion in portions(one.window, one.frames, self.limit):
+            for portion in portions(one.window, one.frames, self.limit, mend=True):
                 judged = portion.judged(NO_INDEX) if self.bytewise else None
+                mended += len(portion.mended)
                 for i in range(len(portion.frames)):
                     block, why = self.block(found, one.window, portion, judged, i)
                     if block is not None:
@@ -201,6 +203,11 @@ class Tables:
                     if why:
                         start, stop = (int(edge[i]) for edge in (portion.frames.start, portion.frames.end))
                         dropped.append((one.window.offset + start, one.window.offset + stop, why))
+        if mended:
+            self.notes.append(
+                f"{found.file} has {mended} {'blocks' if mended > 1 else 'block'} with wrong restart points, which are made anew: all "
+                "entries are kept."
+            )
         if self.bytewise and not found.check.blocks.sound:
             blocks, strange = _in_place(blocks, found.known)
             dropped += [
@@ -240,6 +247,9 @@ class Tables:
             kind, content = stored(data, compression(int(head["type"][i])))
             block.made = sealed(content, kind)
             why += f"; the {block.rows} entries before are kept"
+        elif i in portion.mended:
+            kind, content = stored(portion.mended[i], compression(int(head["type"][i])))
+            block.made = sealed(content, kind)
         if judged is not None and judged[i] & INSIDE:
             block.mixed = True
             keys = sorted((portion.key(row) for row in range(low, high)), key=order)
@@ -362,7 +372,7 @@ class Tables:
         for one in self.walk(read):
             if isinstance(one, Hole):
                 continue
-            for portion in portions(one.window, one.frames, self.limit):
+            for portion in portions(one.window, one.frames, self.limit, mend=True):
                 made, starts = portion.made, portion.frames.start + one.window.offset
                 good = np.ones(len(starts), np.bool_) if kept is None else np.isin(starts, list(kept))
                 ends = pa.py_buffer(made.key_ends)

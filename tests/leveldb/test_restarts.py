@@ -1,0 +1,308 @@
+"""Restart points that do not lead to entries with their whole keys: told by a check, and put right by a repair."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from leveldb_mending import checked, database, lawful, repaired, sound_entries
+from leveldb_opening import GOLDEN, Files
+from leveldb_repairs import blocks, said
+from modes import other_modes
+
+import logwright as lw
+from logwright.codec.fault import Fault, Kind, Severity
+from logwright.codec.leveldb.block import (
+    ENTRIES,
+    MEASURES,
+    SOUND,
+    entries,
+    handle,
+    measure,
+    pack_entries,
+    sealed,
+    stored,
+)
+from logwright.codec.leveldb.encode import footer, metaindex_block
+from logwright.codec.leveldb.keys import internal_key
+from logwright.codec.leveldb.restarts import judged, mended
+
+test_other_modes = other_modes(__file__)
+
+LIMIT = 1 << 20
+PLACED = "of the uncompressed block, where no entry starts"
+NONE_AT_ALL = "it has no restart point, and 62 bytes before where the first one should be 0"
+HIDDEN = "and not 0, where its first entry starts"
+SHARED = "of the uncompressed block, which shares 5 bytes with the key before instead of having its whole key"
+NAME = "000003.ldb"
+
+
+def pairs(first: int, stop: int) -> list[tuple[bytes, bytes]]:
+    return [(internal_key(b"key%03d" % i, i + 1, 1), b"value%d" % i) for i in range(first, stop)]
+
+
+def taken(plain: bytes) -> tuple[bytes, list[int]]:
+    """Entries and restart points of a block."""
+    count = int.from_bytes(plain[-4:], "little")
+    stop = len(plain) - 4 * (count + 1)
+    return plain[:stop], np.frombuffer(plain[stop:-4], "<u4").tolist()
+
+
+def written(directory: Files, path: Path) -> Path:
+    path.mkdir()
+    for name, data in directory.files.items():
+        (path / name).write_bytes(data)
+    return path
+
+
+def told(directory: Files, path: Path) -> Fault:
+    """The first error that all of `verify` has."""
+    report = lw.verify(written(directory, path / "told"))
+    return next(one for _, one in report.faults if one.severity == Severity.ERROR)
+
+
+def put(entries_: bytes, points: list[int], count: int | None = None) -> bytes:
+    """The block of these."""
+    return entries_ + np.array([*points, len(points) if count is None else count], "<u4").tobytes()
+
+
+def table(
+    *blocks: bytes, compression: str = "none", keys: list[bytes] | None = None, index: list[int] | None = None
+) -> bytes:
+    """A table of uncompressed blocks, of which each has ten rows; `index` are the restart points of its index."""
+    out, named = b"", []
+    for n, plain in enumerate(blocks):
+        kind, content = stored(plain, compression)
+        key = pairs(10 * n + 9, 10 * n + 10)[0][0] if keys is None else keys[n]
+        named.append((key, handle(len(out), len(content))))
+        out += sealed(content, kind)
+    meta = sealed(metaindex_block(None, 16), 0)
+    meta_place, out = handle(len(out), len(meta) - 5), out + meta
+    plain = pack_entries(named, 1)
+    data = sealed(plain if index is None else put(taken(plain)[0], index), 0)
+    return out + data + footer(meta_place, handle(len(out), len(data) - 5))
+
+
+GOOD = [pack_entries(pairs(n, n + 10), 4) for n in (0, 10, 20)]
+ENTRY, POINTS = taken(GOOD[1])
+WHOLE = table(*GOOD)
+ALL = pairs(0, 30)
+
+# What is done to the points of the middle block; what is said of it; whether iterators miss rows too.
+WRONG = {
+    "no entry": ([0, POINTS[1] + 1, POINTS[2]], f"restart point 2 of 3 leads to byte {POINTS[1] + 1} {PLACED}"),
+    "behind": ([0, POINTS[1], 5000], f"restart point 3 of 3 leads to byte 5000 {PLACED}"),
+    "far": ([0, POINTS[1], (1 << 32) - 1], f"restart point 3 of 3 leads to byte 4294967295 {PLACED}"),
+    "end": ([0, POINTS[1], len(ENTRY)], f"restart point 3 of 3 leads to byte {len(ENTRY)} {PLACED}"),
+    "shares": ([0, 24, POINTS[2]], f"restart point 2 of 3 leads to the entry at byte 24 {SHARED}"),
+    "falls": ([0, POINTS[2], POINTS[1]], f"restart point 3 of 3 is {POINTS[1]}, not behind the one before, which is {POINTS[2]}"),
+    "twice": ([0, POINTS[1], POINTS[1]], f"restart point 3 of 3 is {POINTS[1]}, not behind the one before, which is {POINTS[1]}"),
+    "several": ([0, POINTS[2], 24], f"restart point 3 of 3 leads to the entry at byte 24 {SHARED}"),
+    "two": ([0, 5, 6], f"restart point 2 of 3 leads to byte 5 {PLACED}; 2 of them are wrong"),
+    "nothing": ([0, 0, POINTS[1]], "restart point 2 of 3 is 0, not behind the one before, which is 0"),
+    "first": ([POINTS[1], POINTS[1], POINTS[2]], f"its first restart point is {POINTS[1]} {HIDDEN}"),
+    "all": ([9999, POINTS[1], POINTS[2]], f"its first restart point is 9999 {HIDDEN}"),
+}  # fmt: skip
+
+
+def test_the_blocks_of_these_tests() -> None:
+    assert len(POINTS) == 3
+    found = np.zeros(MEASURES, np.int64)
+    plain = np.frombuffer(put(ENTRY[:24], [0]), np.uint8)
+    assert measure(plain, 0, len(plain), LIMIT, found) == SOUND
+    assert found[ENTRIES] == 1  # so that the second one starts there
+    assert checked(database(WHOLE)) == []
+
+
+@pytest.mark.kernel_modes
+@pytest.mark.parametrize("compression", ["none", "snappy"])
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_points_are_told_and_put_right(case: str, compression: str, tmp_path: Path) -> None:
+    points, text = WRONG[case]
+    directory = database(table(GOOD[0], put(ENTRY, points), GOOD[2], compression=compression))
+    severity = Severity.WARNING if "not behind" in text else Severity.ERROR
+    if "first" in text:
+        assert checked(directory) == []
+        name, fault = NAME, told(directory, tmp_path)
+    else:
+        ((name, fault),) = checked(directory, severity)
+    first = len(stored(GOOD[0], compression)[1]) + 5
+    assert (name, fault.offset, fault.kind, fault.detail) == (NAME, first, Kind.PAYLOAD, text)
+    shown = "neither Get nor an iterator shows" if points[0] else "bad entry in block"
+    shown = "after a longer search" if severity is Severity.WARNING else shown
+    assert shown in fault.system
+    assert checked(directory, deep=False) == []
+    result, mending = repaired(directory)
+    assert [(key, value) for key, value in lawful(result)] == [(key[:-8], value) for key, value in ALL]
+    # All but index and metaindex, which a repair compresses where they get smaller.
+    good = table(*GOOD, compression=compression)
+    assert result.files[NAME].startswith(good[: blocks(good)[-2][0]])
+    assert compression != "none" or result.files[NAME] == good
+    assert not mending.cut
+    assert "000003.ldb has 1 block with wrong restart points, which are made anew" in said(mending)
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 4, 5, 7, 1000, (1 << 32) - 1])
+def test_a_wrong_number_of_points(count: int, tmp_path: Path) -> None:
+    """Where as many follow as there are, what they lead to says so."""
+    directory = database(table(GOOD[0], put(ENTRY, POINTS, count), GOOD[2]))
+    fault = told(directory, tmp_path)
+    if not count:
+        assert "it has no restart point, and" in fault.detail
+        assert "LevelDB takes the block for empty" in fault.system
+    result, mending = repaired(directory)
+    assert result.files[NAME] == WHOLE
+    assert not mending.cut
+    assert len(lawful(result)) == 30
+
+
+def test_points_and_entries_are_damaged(tmp_path: Path) -> None:
+    """What has no entries up to where the points start is kept as far as it can be read, as before."""
+    entries_ = bytearray(ENTRY)
+    entries_[POINTS[2]] = 9  # the third whole key is none any more
+    entries_[POINTS[2] + 1] = 200
+    directory = database(table(GOOD[0], put(bytes(entries_), [0, 7, POINTS[2]]), GOOD[2]))
+    assert "bad entry in block" in told(directory, tmp_path).detail
+    result, mending = repaired(directory)
+    assert len(lawful(result)) == 28
+    (cut,) = mending.cut
+    assert cut.why.endswith("the 8 entries before are kept")
+
+
+def test_a_wrong_key_among_them_is_left_out() -> None:
+    rows = pairs(10, 20)
+    rows[5] = (rows[5][0][:-8] + b"\x07" + bytes(7), b"")
+    entries_, points = taken(pack_entries(rows, 4))
+    directory = database(table(GOOD[0], put(entries_, [0, 1, points[2]]), GOOD[2]))
+    result, mending = repaired(directory)
+    assert len(lawful(result)) == 29
+    (cut,) = mending.cut
+    assert "corrupted internal key" in cut.why
+
+
+@pytest.mark.parametrize(
+    ("points", "text"),
+    [
+        ([0, 1, 40], f"in the index: restart point 2 of 3 leads to byte 1 {PLACED}; 2 of them are wrong"),
+        ([0, 9999, 9999], f"in the index: restart point 2 of 3 leads to byte 9999 {PLACED}; 2 of them are wrong"),
+        ([19, 19, 38], f"in the index, whose checksum is right: its first restart point is 19 {HIDDEN}; blocks are found by theirs"),
+        ([], f"in the index, whose checksum is right: {NONE_AT_ALL}; blocks are found by theirs"),
+    ],
+)  # fmt: skip
+def test_the_index(points: list[int], text: str) -> None:
+    directory = database(table(*GOOD, index=points))
+    faults = [fault for _, fault in checked(directory)]
+    assert text in [fault.detail for fault in faults]
+    assert len(sound_entries(directory)) == 30
+    result, _ = repaired(directory)
+    assert len(lawful(result)) == 30
+
+
+def test_the_metaindex() -> None:
+    good = database(WHOLE)
+    bare = metaindex_block(None, 16)
+    bad = bare[:-8] + (40).to_bytes(4, "little") + bare[-4:]
+    assert good.files[NAME].count(sealed(bare, 0)) == 1
+    directory = database(good.files[NAME].replace(sealed(bare, 0), sealed(bad, 0)))
+    ((_, fault),) = checked(directory)
+    assert (
+        fault.detail
+        == "in the metaindex: its first restart point is 40 and not 0, where its first entry starts"
+    )
+    result, _ = repaired(directory)
+    assert result.files[NAME] == WHOLE
+
+
+@pytest.mark.kernel_modes
+@pytest.mark.parametrize(
+    "plain",
+    [
+        bytes(4),
+        pack_entries([], 16),
+        pack_entries(pairs(10, 11), 16),
+        pack_entries(pairs(10, 20), 1),
+        pack_entries(pairs(10, 20), 16),
+        pack_entries([(internal_key(bytes([i]) * 200, 1, 1), b"x" * 300) for i in range(9)], 3),
+        # A zero of two bytes.
+        put(ENTRY[: POINTS[2]] + b"\x80\0" + ENTRY[POINTS[2] + 1 :], POINTS),
+        # Entries with whole keys need not be restart points.
+        put(pack_entries(pairs(10, 20), 1)[:-44], [0]),
+    ],
+)
+def test_other_writers_are_right(plain: bytes) -> None:
+    data = np.frombuffer(plain, np.uint8)
+    found = np.zeros(MEASURES, np.int64)
+    assert measure(data, 0, len(data), LIMIT, found) == SOUND
+    assert judged(data, np.zeros(1, np.int64), np.full(1, len(data), np.int64), found) == []
+
+
+@pytest.mark.kernel_modes
+@pytest.mark.parametrize("interval", [1, 3, 16, 100])
+def test_what_shares_nothing_gets_the_points_of_its_writer(interval: int) -> None:
+    rows = [(internal_key(bytes([i]) * 3, 1, 1), b"x") for i in range(40)]
+    good = pack_entries(rows, interval)
+    entries_, points = taken(good)
+    bad = [*points[:-1], points[-1] + 1]
+    out = mended(np.frombuffer(put(entries_, bad), np.uint8), 16)
+    assert out is not None
+    assert out.tobytes() == good
+
+
+@pytest.mark.kernel_modes
+def test_points_that_no_writer_would_set_are_all_that_can_be() -> None:
+    rows = (
+        pairs(0, 3)
+        + [(internal_key(b"m%03d" % i, 1, 1), b"x") for i in range(5)]
+        + [(internal_key(b"z", 1, 1), b"")]
+    )
+    entries_, _ = taken(pack_entries(rows, 100))
+    out = mended(np.frombuffer(put(entries_, [0, 7, 9]), np.uint8), 16)
+    assert out is not None
+    again, points = taken(out.tobytes())
+    assert again == entries_
+    assert len(points) == 3
+    keys, _, status = entries(out, LIMIT)
+    assert (list(keys), status) == ([key for key, _ in rows], SOUND)
+
+
+@pytest.mark.kernel_modes
+def test_what_is_no_block_is_not_mended() -> None:
+    for data in (b"", b"abc", bytes(4), b"abcdefgh" + (9).to_bytes(4, "little"), b"\xff" * 40):
+        assert mended(np.frombuffer(data, np.uint8), 16) is None
+
+
+def test_golden_tables_are_right() -> None:
+    tables = 0
+    for case in sorted(Path(GOLDEN).glob("*/db")):
+        tables += len([*case.glob("*.ldb"), *case.glob("*.sst")])
+        report = lw.verify(case)
+        assert not [fault for _, fault in report.faults if "restart point" in fault.detail], case
+    assert tables > 30
+
+
+def test_verify_and_repair_say_so(tmp_path: Path) -> None:
+    points, text = WRONG["shares"]
+    directory = database(table(GOOD[0], put(ENTRY, points), GOOD[2]))
+    written(directory, tmp_path / "db")
+    report = lw.verify(tmp_path / "db")
+    assert not report.ok
+    assert [fault.detail for _, fault in report.faults if fault.severity == "error"] == [text]
+    done = lw.repair(tmp_path / "db", tmp_path / "out")
+    assert not done.cut
+    assert lw.verify(tmp_path / "out").ok
+    assert lw.read(tmp_path / "out").num_rows == 30
+
+
+@pytest.mark.parametrize(
+    ("points", "count"), [(WRONG["first"][0], None), (WRONG["all"][0], None), (POINTS, 0)]
+)
+def test_reading_says_that_entries_are_hidden(points: list[int], count: int | None, tmp_path: Path) -> None:
+    directory = database(table(GOOD[0], put(ENTRY, points, count), GOOD[2]))
+    path = written(directory, tmp_path / "db")
+    with pytest.raises(lw.DamageError, match="restart point"):
+        lw.read(path, mode="FAILFAST")
+    with pytest.warns(lw.DamageWarning):
+        assert lw.read(path, mode="DROPMALFORMED").num_rows == (26 if points == WRONG["first"][0] else 20)
+    lw.repair(path, tmp_path / "out")
+    assert lw.read(tmp_path / "out", mode="FAILFAST").num_rows == 30
