@@ -169,10 +169,15 @@ def writing(log: Path, made: Path, scratch: Path) -> dict[str, Writing]:
     ours = scratch / "ours"
     ours.mkdir(exist_ok=True)
 
+    def into(codec: Any, rows: pa.Table, path: Path) -> None:
+        # As the server's side removes the file of the round before.
+        path.unlink(missing_ok=True)
+        write(rows, path, codec, files=_Unsynced())
+
     def both(codec: Any, rows: pa.Table, name: str) -> Writing:
         return (
             lambda: codec.encode(rows, None, None, codec.context(name, Options(codec.options))),
-            lambda: write(rows, ours / name, codec, mode="overwrite", files=_Unsynced()),
+            lambda: into(codec, rows, ours / name),
         )
 
     return {"log": both(LOG, txns, log.name), "snapshot": both(SNAPSHOT, nodes, made.name)}
@@ -319,16 +324,14 @@ def section(place: Path) -> list[str]:
         row(f"tree from snapshot and log, {words}", NODES + TXNS, taken, "FileTxnSnapLog.restore", "restore")
         row(f"the same, {words}", NODES + TXNS, taken, "a server's start, JVM and all", "start")
     tree = restored(made, log, digests=True)
-    task = "snapshot of a tree in memory"
+    task = "snapshot of a tree"
+
+    path = scratch / "ours" / "snapshot.1"
 
     def into() -> None:
+        path.unlink(missing_ok=True)
         with Crew(usable()) as crew:
-            put_whole(
-                _Unsynced(),
-                str(scratch / "ours" / "snapshot.1"),
-                "overwrite",
-                lambda: crew.each([lambda: of_tree(tree)], len),
-            )
+            put_whole(_Unsynced(), str(path), "error", lambda: crew.each([lambda: of_tree(tree)], len))
 
     written(task, NODES, (lambda: of_tree(tree), into), "FileSnap.serialize", "serialize")
     return lines

@@ -63,49 +63,58 @@ FILE_HEADER_FRAME, TXN_FRAME = range(2)
 @kernel("const u1[], i8, i8, i8, i8, i8[], i8[], i8[,]")
 def scan_records(
     buf: Bytes, at: int, left: int, check: int, limit: int, starts: Int64s, ends: Int64s, heads: Int64s
-) -> tuple[int, int, int, int]:
+) -> tuple[int, int, int, int, int]:
     """Find records from `buf[at]` on, with `left` bytes of the file from there. Payloads above `limit` must be whole to be taken.
 
-    Returns (records, where it stopped, why, bytes needed from there).
+    Returns (records, where it stopped, why, bytes needed from there, 0 where no length is above the limit and each zxid is the one
+    before and 1).
     """
     n = 0
+    odd = 0
+    following = load_i64be(buf, at + BODY + ZXID_AT) if len(buf) - at >= LEAST else 0
     while True:
         here = len(buf) - at
         if left <= 0:
-            return n, at, END, 0
+            return n, at, END, 0, odd
         if n >= len(starts):
-            return n, at, CROWDED, 0
+            return n, at, CROWDED, 0, odd
         if left < BODY:
-            return n, at, (TORN if here >= left else NEED), left
+            return n, at, (TORN if here >= left else NEED), left, odd
         if here < BODY:
-            return n, at, NEED, BODY
+            return n, at, NEED, BODY, odd
         length = load_i32be(buf, at + LENGTH)
         if length == 0:
-            return n, at, ZERO, 0
+            return n, at, ZERO, 0, odd
         size = OVERHEAD + length
         if length < 0 or length > MOST or (size > left and length > limit):
-            return n, at, BAD_LENGTH, 0
+            return n, at, BAD_LENGTH, 0, odd
         if size > left:
-            return n, at, TORN, 0
+            return n, at, TORN, 0, odd
         if size > here:
-            return n, at, NEED, size
+            return n, at, NEED, size, odd
         if load_u8(buf, at + size - 1) != EOR:
-            return n, at, (BAD_LENGTH if length > limit else NO_EOR), 0
+            return n, at, (BAD_LENGTH if length > limit else NO_EOR), 0, odd
         stored = load_i64be(buf, at)
         if check and adler32(buf, at + BODY, at + size - 1) != stored:
-            return n, at, (BAD_LENGTH if length > limit else CHECKSUM), 0
+            return n, at, (BAD_LENGTH if length > limit else CHECKSUM), 0, odd
         starts[n] = at
         ends[n] = at + size
         heads[n, STORED] = stored
         heads[n, SIZE] = length
         heads[n, KIND] = TXN_FRAME
+        if length > limit:
+            odd = 1
         if length >= TXN_HEADER:
             heads[n, SESSION] = load_i64be(buf, at + BODY + _CLIENT)
             heads[n, CXID] = load_i32be(buf, at + BODY + _CXID)
-            heads[n, ZXID] = load_i64be(buf, at + BODY + ZXID_AT)
+            zxid = load_i64be(buf, at + BODY + ZXID_AT)
+            odd |= zxid ^ following
+            following = zxid + 1
+            heads[n, ZXID] = zxid
             heads[n, TIME] = load_i64be(buf, at + BODY + _TIME)
             heads[n, TYPE] = load_i32be(buf, at + BODY + _TYPE)
         else:
+            odd = 1
             heads[n, SESSION] = 0
             heads[n, CXID] = 0
             heads[n, ZXID] = 0
@@ -114,21 +123,6 @@ def scan_records(
         n += 1
         at += size
         left -= size
-
-
-@kernel("const i8[,], i8, i8, i8")
-def in_order(heads: Int64s, before: int, known: int, limit: int) -> int:
-    """Whether no length is above the limit, and each zxid is the next one, or that of a later epoch. `before` is the one before the
-    first, if it is known."""
-    for i in range(len(heads)):
-        zxid = heads[i, ZXID]
-        if heads[i, SIZE] > limit:
-            return 0
-        if known and (zxid >> 32 < before >> 32 or (zxid >> 32 == before >> 32 and zxid != before + 1)):
-            return 0
-        before = zxid
-        known = 1
-    return 1
 
 
 @kernel("const i8[,], i8[], i8[], i8[], i4[]")
@@ -290,7 +284,7 @@ class Search:
         starts, ends = np.empty(room, np.int64), np.empty(room, np.int64)
         heads = np.empty((room, HEAD_FIELDS), np.int64)
         left = window.size - window.offset - at
-        _, stop, why, _ = scan_records(window.data, at, left, 1, MOST, starts, ends, heads)
+        _, stop, why, *_ = scan_records(window.data, at, left, 1, MOST, starts, ends, heads)
         if why == ZERO:
             return int(stop), not window.data[stop : stop + BODY].any()
         return int(stop), why in (END, NEED)
@@ -311,7 +305,5 @@ def fits_in(zxid: int, before: int, between: int) -> bool:
 def scan_one(data: Bytes, at: int, left: int) -> bool:
     """Whether a whole record, with a right checksum, is at `at`."""
     one = np.empty(1, np.int64)
-    found, _, _, _ = scan_records(
-        data, at, left, 1, MOST, one, one.copy(), np.empty((1, HEAD_FIELDS), np.int64)
-    )
+    found, *_ = scan_records(data, at, left, 1, MOST, one, one.copy(), np.empty((1, HEAD_FIELDS), np.int64))
     return bool(found)

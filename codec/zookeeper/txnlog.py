@@ -273,7 +273,7 @@ class TxnLog(Codec, TellsLoss, Prepares, Mends):
         first = int(found.start[0]) + window.offset
         known = context.last_zxid if context.last_end == first and context.last_zxid is not None else None
         named = first != HEADER_SIZE or context.file is None or heads[0, records.ZXID] == context.file
-        if named and records.in_order(heads, known or 0, int(known is not None), context.limit):
+        if named and found.in_order and known in (None, int(heads[0, records.ZXID]) - 1):
             return faults
         start, size = found.start + window.offset, found.end - found.start
         for i in np.flatnonzero(heads[:, records.SIZE] > context.limit)[:_MOST_FAULTS].tolist():
@@ -439,7 +439,7 @@ class _Found:
             room = min(_CROWD, max((len(data) - at) // (OVERHEAD + 1), 1))
             start, end = np.empty(room, np.int64), np.empty(room, np.int64)
             heads = np.empty((room, HEAD_FIELDS), np.int64)
-            n, stop, self.why, self.need = records.scan_records(
+            n, stop, self.why, self.need, odd = records.scan_records(
                 data, at, left, int(check), limit, start, end, heads
             )
             parts.append((start[:n], end[:n], heads[:n]))
@@ -448,6 +448,8 @@ class _Found:
             if self.why != records.CROWDED:
                 break
         self.stop = at
+        self.in_order = not odd and len(parts) == 1
+        """Lengths and zxids are known to be as they should, but for what was before the first."""
         joined = parts[0]
         if len(parts) > 1:
             each = zip(*parts, strict=True)

@@ -164,7 +164,7 @@ class FileTxnLog:
         starts, ends = np.empty(room, np.int64), np.empty(room, np.int64)
         heads = np.empty((room, HEAD_FIELDS), np.int64)
         limit = self.settings.limit
-        n, stop, why, need = scan_records(
+        n, stop, why, need, _ = scan_records(
             window.data, 0, window.size - window.offset, 1, limit, starts, ends, heads
         )
         large = np.flatnonzero(heads[:n, SIZE] > limit)
