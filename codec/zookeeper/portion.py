@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from logwright.codec.base import Bytes, Frames, Window
 from logwright.codec.columns import constant, numbers
-from logwright.codec.intrinsics import copy, load_i32be, load_i64be
+from logwright.codec.intrinsics import copy, is_ascii, load_i32be, load_i64be
 from logwright.codec.kernel import kernel
 from logwright.codec.zookeeper.bodies import (
     ACL_AT,
@@ -198,7 +198,14 @@ def read_portion(
             at += TXN_HEADER
             if fields & PATH:
                 path_length, stop = skip_bytes(buf, at, end)
-                if stop < 0 or not is_plain(buf, at + 4, stop):
+                if stop < 0:
+                    return i, path_at, data_at, common, some
+                # Nearly all is ASCII, and to call a kernel takes as long as to see that.
+                if (
+                    path_length > 0
+                    and not is_ascii(buf, at + 4, path_length)
+                    and not is_plain(buf, at + 4, stop)
+                ):
                     return i, path_at, data_at, common, some
                 path_start = at + 4
                 at = stop
