@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from carried_out import carried_out
 from leveldb_opening import GOLDEN, Files, Made, open_listing, rows_of
 
 from logwright.codec.fault import Fault, Severity
@@ -19,7 +20,7 @@ from logwright.codec.leveldb.encode import footer, metaindex_block
 from logwright.codec.leveldb.filter import FilterBuilder, bloom_hash
 from logwright.codec.leveldb.keys import internal_key
 from logwright.codec.leveldb.version_edit import EditField
-from logwright.codec.mending import Cut, Kept, Mending, Strategy
+from logwright.codec.mending import Cut, Mending, Strategy
 from logwright.codec.option import Options
 from logwright.codec.walk import Hole, Reader, walk
 
@@ -42,20 +43,7 @@ def rebuilt(directory: Files, *what: str, **given: Any) -> tuple[Files, Mending]
 
 
 def executed(directory: Files, mending: Mending) -> Files:
-    made: dict[str, bytes] = {}
-    for mended in mending.files():
-        assert mended.name not in made, f"{mended.name} comes twice"
-        assert mended.like is None or mended.like in directory.files, mended
-        parts = []
-        for piece in mended.pieces:
-            if isinstance(piece, Kept):
-                assert 0 <= piece.start <= piece.stop <= len(directory.files[piece.file]), piece
-                parts.append(directory.read(piece.file, piece.start, piece.stop - piece.start))
-            else:
-                parts.append(piece)
-        made[mended.name] = b"".join(parts)
-    assert sorted(mending.removes) == sorted(set(directory.files) - set(made))
-    return Files(made, directory.name)
+    return Files(carried_out(directory, mending), directory.name)
 
 
 def lawful(directory: Files) -> list[tuple[bytes, bytes]]:

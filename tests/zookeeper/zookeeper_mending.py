@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from carried_out import carried_out
 from zookeeper_opening import GOLDEN, Memory, nodes_of, start
 
 from logwright.codec import registry
 from logwright.codec.fault import Fault, Severity
 from logwright.codec.layout import Role
-from logwright.codec.mending import Cut, Kept, Mending, Strategy
+from logwright.codec.mending import Cut, Mending, Strategy
 from logwright.codec.option import Options
 from logwright.codec.walk import Hole, Reader, walk
 from logwright.codec.zookeeper import txnlog
@@ -39,20 +40,7 @@ def rebuilt(directory: Memory, *what: str) -> tuple[Memory, Mending]:
 
 
 def executed(directory: Memory, mending: Mending) -> Memory:
-    made: dict[str, bytes] = {}
-    for mended in mending.files():
-        assert mended.name not in made, f"{mended.name} comes twice"
-        assert mended.like is None or mended.like in directory.files, mended
-        parts = []
-        for piece in mended.pieces:
-            if isinstance(piece, Kept):
-                assert 0 <= piece.start <= piece.stop <= len(directory.files[piece.file]), piece
-                parts.append(directory.read(piece.file, piece.start, piece.stop - piece.start))
-            else:
-                parts.append(piece)
-        made[mended.name] = b"".join(parts)
-    assert sorted(mending.removes) == sorted(set(directory.files) - set(made))
-    return Memory(made, directory.name, directory.above)
+    return Memory(carried_out(directory, mending), directory.name, directory.above)
 
 
 def checked(
