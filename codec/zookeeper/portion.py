@@ -40,7 +40,7 @@ from logwright.codec.zookeeper.bodies import (
     paths_of,
     type_names,
 )
-from logwright.codec.zookeeper.jute import NULL, Int64s, is_plain, skip_bytes
+from logwright.codec.zookeeper.jute import NULL, PLAIN_TEXT, Int64s, skip_bytes, text_kind
 from logwright.codec.zookeeper.records import BODY, HEAD_FIELDS, TYPE, ZXID_AT
 from logwright.codec.zookeeper.rows import ROWS
 from logwright.codec.zookeeper.txns import (
@@ -204,7 +204,7 @@ def read_portion(
                 if (
                     path_length > 0
                     and not is_ascii(buf, at + 4, path_length)
-                    and not is_plain(buf, at + 4, stop)
+                    and text_kind(buf, at + 4, stop) != PLAIN_TEXT
                 ):
                     return i, path_at, data_at, common, some
                 path_start = at + 4
