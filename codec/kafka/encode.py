@@ -18,8 +18,9 @@ import pyarrow as pa
 
 from logwright.codec.base import Bytes, Chunk, Forgotten
 from logwright.codec.compress import compress
+from logwright.codec.crc32c import crc32c
 from logwright.codec.fault import UsageError
-from logwright.codec.intrinsics import copy, crc32c, store_32be
+from logwright.codec.intrinsics import copy, store_32be
 from logwright.codec.kafka import pack
 from logwright.codec.kafka.batch import (
     COMPRESSION_NAMES,

@@ -14,10 +14,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from logwright.codec.base import Bytes
+from logwright.codec.crc32c import crc32c
 from logwright.codec.fault import UsageError
 from logwright.codec.intrinsics import (
     copy,
-    crc32c,
     load_u8,
     size_varlong,
     store_16be,

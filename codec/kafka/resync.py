@@ -38,16 +38,8 @@ import numpy as np
 import numpy.typing as npt
 
 from logwright.codec.base import Bytes, Window
-from logwright.codec.intrinsics import (
-    crc32c_combine,
-    crc32c_update,
-    load_i16be,
-    load_i32be,
-    load_i64be,
-    load_u8,
-    read_varint,
-    read_varlong,
-)
+from logwright.codec.crc32c import crc32c_combine, crc32c_update
+from logwright.codec.intrinsics import load_i16be, load_i32be, load_i64be, load_u8, read_varint, read_varlong
 from logwright.codec.kafka.batch import (
     COMPRESSION,
     COMPRESSION_NAMES,

@@ -15,8 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from logwright.codec.base import Bytes, Frames, Window
+from logwright.codec.crc32c import crc32c
 from logwright.codec.fault import Fault, Kind, Severity, UnsupportedError
-from logwright.codec.intrinsics import copy, crc32c, load_i32be, load_i64be, load_u8
+from logwright.codec.intrinsics import copy, load_i32be, load_i64be, load_u8
 from logwright.codec.kafka.batch import (
     CONTROL,
     CRC_START,

@@ -15,11 +15,11 @@ import numpy.typing as npt
 
 from logwright.codec.base import Bytes
 from logwright.codec.compress import CompressionError, compress, decompress
+from logwright.codec.crc32c import crc32c
 from logwright.codec.describe import U32LE, UVARINT, UVARLONG, Field, Int, Struct
 from logwright.codec.flip import UNMASK
 from logwright.codec.intrinsics import (
     copy,
-    crc32c,
     load_i64le,
     load_u8,
     load_u32le,

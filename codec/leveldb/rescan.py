@@ -17,7 +17,8 @@ import numpy.typing as npt
 
 from logwright.codec.base import Bytes
 from logwright.codec.compress import CompressionError
-from logwright.codec.intrinsics import crc32c_combine, crc32c_update, load_u32le
+from logwright.codec.crc32c import crc32c_combine, crc32c_update
+from logwright.codec.intrinsics import load_u32le
 from logwright.codec.kernel import kernel
 from logwright.codec.leveldb.block import (
     KEY_TRAILER,

@@ -17,10 +17,11 @@ import pyarrow as pa
 
 from logwright.codec.base import Bytes, Chunk, Codec, Decoded, Frames, Inherits, Match, Prepares, Window
 from logwright.codec.columns import contents, numbers
+from logwright.codec.crc32c import crc32c_of_three, crc32c_update
 from logwright.codec.describe import Type
 from logwright.codec.explain import Focus, Node
 from logwright.codec.fault import Fault, Kind, UsageError
-from logwright.codec.intrinsics import crc32c_of_three, crc32c_update, load_u32le
+from logwright.codec.intrinsics import load_u32le
 from logwright.codec.kernel import kernel
 from logwright.codec.layout import Listing, PlannedFile
 from logwright.codec.leveldb import again, encode, fields, rows

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from logwright.codec.compress import decompress
+from logwright.codec.crc32c import crc32c
 from logwright.codec.describe import U8, U32LE, DescriptionError, Field, Scope, Struct, Type
-from logwright.codec.intrinsics import crc32c
 from logwright.codec.leveldb.block import BLOCK_HANDLE, ENTRY, TRAILER_SIZE, masked
 from logwright.codec.leveldb.framing import BLOCK, FIRST, FULL, HEADER, LAST
 from logwright.codec.leveldb.framing import RECORD as PHYSICAL

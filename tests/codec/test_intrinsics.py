@@ -21,14 +21,11 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from modes import environment, other_modes
 
-from logwright.codec import intrinsics
+from logwright.codec import crc32c as checksums
 from logwright.codec import kernel as module
+from logwright.codec.crc32c import crc32c, crc32c_combine, crc32c_of_three, crc32c_update
 from logwright.codec.intrinsics import (
     copy,
-    crc32c,
-    crc32c_combine,
-    crc32c_of_three,
-    crc32c_update,
     is_ascii,
     load_i16be,
     load_i32be,
@@ -312,19 +309,19 @@ def test_both_ways_of_summing(size: int, monkeypatch: pytest.MonkeyPatch) -> Non
     """By the instruction and by tables, also where the processor decides for the other one, and both in plain Python."""
     ones = 0xFFFFFFFF
     expected = package.crc32c(DATA[3 : 3 + size]) ^ ones
-    for way in (intrinsics._by_slicing, intrinsics._by_instruction):
+    for way in (checksums._by_slicing, checksums._by_instruction):
         assert way.py_func(ones, DATA, 3, 3 + size) == expected
     assert sliced(DATA, 3, 3 + size) == expected
     assert crc32c.py_func(DATA, 3, 3 + size) == expected ^ ones
-    assert not intrinsics._has_instruction()
+    assert not checksums._has_instruction()
     for has in (True, False):
-        monkeypatch.setattr(intrinsics, "_has_instruction", lambda has=has: has)
+        monkeypatch.setattr(checksums, "_has_instruction", lambda has=has: has)
         assert crc32c_update.py_func(0, DATA, 3, 3 + size) == expected ^ ones
 
 
 @kernel("const u1[], i8, i8")
 def sliced(buf: Any, start: int, end: int) -> int:
-    return intrinsics._by_slicing(0xFFFFFFFF, buf, start, end)
+    return checksums._by_slicing(0xFFFFFFFF, buf, start, end)
 
 
 @kernel("const u1[], i8, i8, i8, i8")
@@ -338,7 +335,7 @@ def test_crc32c_of_three(starts: list[int], size: int) -> None:
 
     def by_instruction(*args: Any) -> tuple[int, int, int]:
         with pytest.MonkeyPatch.context() as monkeypatch:
-            monkeypatch.setattr(intrinsics, "_has_instruction", lambda: True)
+            monkeypatch.setattr(checksums, "_has_instruction", lambda: True)
             return crc32c_of_three.py_func(*args)
 
     for way in (three, crc32c_of_three.py_func, by_instruction):
@@ -380,17 +377,17 @@ def test_the_instructions_are_called_as_llvm_declares_them(
     triple: str, features: str, widest: str | None
 ) -> None:
     """Of other processors too: LLVM knows the types of all."""
-    assert intrinsics._crc_instruction(triple, features, 8) == widest
+    assert checksums._crc_instruction(triple, features, 8) == widest
     if widest is None:
         return
     ir, binding = pytest.importorskip("llvmlite.ir"), pytest.importorskip("llvmlite.binding")
     for width in (1, 2, 4, 8):
-        name = intrinsics._crc_instruction(triple, features, width)
+        name = checksums._crc_instruction(triple, features, width)
         built = ir.Module()
         i64 = ir.IntType(64)
         function = ir.Function(built, ir.FunctionType(i64, [i64, i64]), "step")
         builder = ir.IRBuilder(function.append_basic_block())
-        builder.ret(intrinsics._emit_crc(builder, name, *function.args, width))
+        builder.ret(checksums._emit_crc(builder, name, *function.args, width))
         binding.parse_assembly(str(built)).verify()
 
 
@@ -399,7 +396,7 @@ def test_without_the_instruction() -> None:
     script = """
         import numpy, crc32c as package
         from logwright.codec.kernel import kernel
-        from logwright.codec.intrinsics import _has_instruction, crc32c
+        from logwright.codec.crc32c import _has_instruction, crc32c
         @kernel("const u1[], i8")
         def checksum(buf, end):
             return _has_instruction(), crc32c(buf, 0, end)
@@ -574,14 +571,14 @@ def test_compiled_anew(monkeypatch: pytest.MonkeyPatch) -> None:
         copied_anew(dst, 0, array(data), 0, n)
         assert bytes(dst) == data[:n] + bytes(40 - n)
     raw = package.crc32c(DATA) ^ 0xFFFFFFFF
-    assert compiled(intrinsics._by_slicing)(0xFFFFFFFF, DATA, 0, len(DATA)) == raw
+    assert compiled(checksums._by_slicing)(0xFFFFFFFF, DATA, 0, len(DATA)) == raw
     if compiled(has_instruction)():
-        assert compiled(intrinsics._by_instruction)(0xFFFFFFFF, DATA, 0, len(DATA)) == raw
+        assert compiled(checksums._by_instruction)(0xFFFFFFFF, DATA, 0, len(DATA)) == raw
 
 
 @kernel("")
 def has_instruction() -> bool:
-    return intrinsics._has_instruction()
+    return checksums._has_instruction()
 
 
 def test_results_are_plain_integers() -> None:

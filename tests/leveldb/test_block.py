@@ -160,7 +160,7 @@ def test_versions_of_a_key_share_its_trailer() -> None:
     ],
 )
 def test_masked_checksums(data: bytes, stored: str) -> None:
-    from logwright.codec.intrinsics import crc32c
+    from logwright.codec.crc32c import crc32c
 
     crc = crc32c(array(data), 0, len(data))
     assert block.masked(crc).to_bytes(4, "little").hex() == stored

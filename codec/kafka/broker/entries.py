@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from logwright.codec.base import Frames, Positions, Window
+from logwright.codec.crc32c import crc32c
 from logwright.codec.fault import UnsupportedError
-from logwright.codec.intrinsics import crc32c
 from logwright.codec.kafka.batch import CRC_START, HEAD, HEAD_SIZE, LENGTH_END, MAGIC, RECORD_BATCH
 from logwright.codec.kafka.broker.errors import BrokerError, CorruptRecord
 from logwright.codec.kafka.scan import (
