@@ -13,6 +13,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
@@ -150,14 +151,16 @@ class Crew:
 
     def _step(self, piece: _Piece[Any]) -> None:
         """Go on with a piece that is marked as busy."""
-        items: list[tuple[Any, int]] = []
+        found = _Found[Any]()
         try:
-            piece.go_on(items)
+            piece.go_on(found)
         finally:
-            weight = sum(one[1] for one in items)
+            weight = sum(one[1] for one in found.items)
             with self._news:
+                # All at once: who sees that a piece has no more must not be before its last items.
                 piece.busy = False
-                piece.ready += items
+                piece.done, piece.error = found.end, found.error
+                piece.ready += found.items
                 piece.held += weight
                 self._held += weight
                 self._news.notify_all()
@@ -177,31 +180,42 @@ ALONE = Crew(1)
 """Nobody helps."""
 
 
+@dataclass
+class _Found(Generic[T]):
+    """What going on with a piece gave: items with their weights, and whether it has no more, and why."""
+
+    items: list[tuple[T, int]] = field(default_factory=list)
+    end: bool = False
+    error: Exception | None = None
+
+
 class _Piece(Generic[T]):
+    """What `ready`, `held`, `busy`, `done` and `error` say is seen and changed by who holds the crew's lock."""
+
     def __init__(self, begin: Callable[[], Iterator[T]], weigh: Callable[[T], int]) -> None:
         self._begin, self._weigh = begin, weigh
-        self._found: Iterator[T] | None = None
+        self._items: Iterator[T] | None = None
         self.ready: deque[tuple[T, int]] = deque()
         self.held = 0
         self.busy = self.done = False
         self.error: Exception | None = None
 
-    def go_on(self, items: list[tuple[T, int]]) -> None:
-        """What it gives next, up to something that has a weight, with the weights."""
+    def go_on(self, found: _Found[T]) -> None:
+        """What it gives next, up to something that has a weight."""
         try:
-            if self._found is None:
-                self._found = self._begin()
-            while not (items and items[-1][1]):
-                item = next(self._found)
-                items.append((item, self._weigh(item)))
+            if self._items is None:
+                self._items = self._begin()
+            while not (found.items and found.items[-1][1]):
+                item = next(self._items)
+                found.items.append((item, self._weigh(item)))
         except StopIteration:
-            self.done = True
+            found.end = True
         except Exception as error:
-            self.done, self.error = True, error
+            found.end, found.error = True, error
 
     def close(self) -> None:
-        found, self._found = self._found, None
-        end = getattr(found, "close", None)
+        items, self._items = self._items, None
+        end = getattr(items, "close", None)
         if end is not None:
             end()
 

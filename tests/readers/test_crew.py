@@ -49,6 +49,31 @@ def test_lines_side_by_side() -> None:
         assert list(zip(*lines, strict=True)) == [(i,) * 8 for i in range(30)]
 
 
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_has_no_weight_is_given_too(fails: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A piece's end is seen with its last items, however late these are put where they are taken from."""
+
+    def late(found: list[tuple[int, int]]) -> int:
+        time.sleep(0.002)
+        return _sum(found)
+
+    def few(i: int) -> Iterator[int]:
+        yield from range(3 * i, 3 * i + 3)
+        if fails and i == 19:
+            raise OSError("here")
+
+    _sum = sum
+    monkeypatch.setattr(crews, "sum", late, raising=False)
+    found = []
+    with Crew(3) as crew:
+        try:
+            for one in crew.each([partial(few, i) for i in range(20)], lambda _: 0):
+                found.append(one)
+        except OSError:
+            assert fails
+    assert found == list(range(60))
+
+
 def test_an_error_comes_in_its_place() -> None:
     def fails() -> Iterator[int]:
         yield 7
