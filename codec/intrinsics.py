@@ -10,7 +10,7 @@ Integers are int64 in and out.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -153,6 +153,7 @@ def _store(name: str, width: int, order: str) -> Any:
 
 Load = Callable[[Bytes, int], int]
 Store = Callable[[Bytes, int, int], int]
+Copy = Callable[[Bytes, int, Bytes, int, int], None]
 
 load_u8: Load = _load("load_u8", 1, "big", signed=False)
 load_i64be: Load = _load("load_i64be", 8, "big", signed=True)
@@ -202,85 +203,142 @@ def prefetch(array: npt.NDArray[Any], at: int) -> None:
 # Copies
 
 
-def _emit_copy(typing_context: Any, dst: Any, dst_at: Any, src: Any, src_at: Any, n: Any) -> Any:
-    from numba.core import types
+def _copying(name: str, emit_move: Callable[[Any, Any, Any, Any, Any], None]) -> Any:
+    """An intrinsic `(dst, dst_at, src, src_at, n)`; `emit_move` moves `n` bytes, which are there, from one address to another. It is
+    also told how many bytes there are from there on at both places."""
+    message = f"{name} outside of a buffer"
 
-    if not is_bytes(dst) or not dst.mutable or not is_bytes(src):
-        return None
+    def emit(typing_context: Any, dst: Any, dst_at: Any, src: Any, src_at: Any, n: Any) -> Any:
+        from numba.core import types
 
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        from llvmlite import ir
-        from numba.core import cgutils
+        if not is_bytes(dst) or not dst.mutable or not is_bytes(src):
+            return None
 
-        raw_memmove: Any = cgutils.raw_memmove
-        dst, dst_at, src, src_at, n = args
-        dst_data, dst_length = view(context, builder, signature.args[0], dst)
-        src_data, src_length = view(context, builder, signature.args[2], src)
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            from llvmlite import ir
 
-        def constant(value: int) -> Any:
-            return ir.Constant(n.type, value)
+            dst, dst_at, src, src_at, n = args
+            dst_data, dst_length = view(context, builder, signature.args[0], dst)
+            src_data, src_length = view(context, builder, signature.args[2], src)
+            bad = builder.icmp_signed("<", n, ir.Constant(n.type, 0))
+            bad = builder.or_(bad, outside(builder, dst_at, n, dst_length))
+            bad = builder.or_(bad, outside(builder, src_at, n, src_length))
+            refuse(context, builder, bad, message)
+            target, source = builder.gep(dst_data, [dst_at]), builder.gep(src_data, [src_at])
+            to_end, from_end = builder.sub(dst_length, dst_at), builder.sub(src_length, src_at)
+            room = builder.select(builder.icmp_signed("<", to_end, from_end), to_end, from_end)
+            emit_move(builder, target, source, n, room)
+            return context.get_dummy_value()
 
-        bad = builder.icmp_signed("<", n, constant(0))
-        bad = builder.or_(bad, outside(builder, dst_at, n, dst_length))
-        bad = builder.or_(bad, outside(builder, src_at, n, src_length))
-        refuse(context, builder, bad, "copy outside of a buffer")
-        target, source = builder.gep(dst_data, [dst_at]), builder.gep(src_data, [src_at])
+        return types.none(dst, types.int64, src, types.int64, types.int64), generate
 
-        def move(kind: Any, *places: Any) -> None:
-            """Copy a value of a kind at each of these places, which may overlap: all are read before one is written."""
-            pointer = kind.as_pointer()
-            values = [
-                builder.load(builder.bitcast(builder.gep(source, [i]), pointer), align=1) for i in places
-            ]
-            for i, value in zip(places, values, strict=True):
-                builder.store(value, builder.bitcast(builder.gep(target, [i]), pointer), align=1)
+    def move(dst: Bytes, dst_at: int, src: Bytes, src_at: int, n: int) -> None:
+        if n < 0 or dst_at < 0 or src_at < 0 or dst_at + n > len(dst) or src_at + n > len(src):
+            raise IndexError(message)
+        dst[dst_at : dst_at + n] = src[src_at : src_at + n]
 
-        def ends(kind: Any, width: int) -> Callable[[], None]:
-            """For `width` to `2 * width` bytes: the first ones and the last ones."""
-            return lambda: move(kind, constant(0), builder.sub(n, constant(width)))
-
-        def below(limit: int, short: Callable[[], None], other: Callable[[], None]) -> None:
-            with builder.if_else(builder.icmp_signed("<", n, constant(limit))) as (yes, no):
-                with yes:
-                    short()
-                with no:
-                    other()
-
-        byte = ir.IntType(8)
-
-        def one_to_three() -> None:
-            move(byte, constant(0), builder.lshr(n, constant(1)), builder.sub(n, constant(1)))
-
-        # A call to memmove costs more than such a copy itself, and most keys and many values are short.
-        def up_to_seven() -> None:
-            below(4, lambda: below(1, lambda: None, one_to_three), ends(ir.IntType(32), 4))
-
-        def up_to_sixteen() -> None:
-            below(8, up_to_seven, ends(ir.IntType(64), 8))
-
-        def more() -> None:
-            # memmove, since both may be the same buffer; it is no slower than memcpy.
-            below(
-                33,
-                ends(ir.VectorType(byte, 16), 16),
-                lambda: raw_memmove(builder, target, source, n, constant(1)),
-            )
-
-        below(17, up_to_sixteen, more)
-        return context.get_dummy_value()
-
-    return types.none(dst, types.int64, src, types.int64, types.int64), generate
+    move.__name__ = move.__qualname__ = name
+    return intrinsic(emit)(move)
 
 
-@intrinsic(_emit_copy)
-def copy(dst: Bytes, dst_at: int, src: Bytes, src_at: int, n: int) -> None:
-    """Copy `src[src_at : src_at + n]` to `dst[dst_at : dst_at + n]`; they may overlap.
+def _move(builder: Any, kind: Any, target: Any, source: Any, places: Sequence[Any]) -> None:
+    """Copy a value of a kind at each of these places, which may overlap: all are read before one is written."""
+    pointer = kind.as_pointer()
+    values = [builder.load(builder.bitcast(builder.gep(source, [i]), pointer), align=1) for i in places]
+    for i, value in zip(places, values, strict=True):
+        builder.store(value, builder.bitcast(builder.gep(target, [i]), pointer), align=1)
+
+
+def _below(builder: Any, n: Any, limit: int, short: Callable[[], None], other: Callable[[], None]) -> None:
+    from llvmlite import ir
+
+    with builder.if_else(builder.icmp_signed("<", n, ir.Constant(n.type, limit))) as (yes, no):
+        with yes:
+            short()
+        with no:
+            other()
+
+
+def _memmove(builder: Any, target: Any, source: Any, n: Any) -> None:
+    """Not memcpy, since both may be the same buffer; it is no slower."""
+    from llvmlite import ir
+    from numba.core import cgutils
+
+    raw_memmove: Any = cgutils.raw_memmove
+    raw_memmove(builder, target, source, n, ir.Constant(n.type, 1))
+
+
+def _emit_copy(builder: Any, target: Any, source: Any, n: Any, room: Any) -> None:
+    from llvmlite import ir
+
+    def constant(value: int) -> Any:
+        return ir.Constant(n.type, value)
+
+    def move(kind: Any, *places: Any) -> None:
+        _move(builder, kind, target, source, places)
+
+    def ends(kind: Any, width: int) -> Callable[[], None]:
+        """For `width` to `2 * width` bytes: the first ones and the last ones."""
+        return lambda: move(kind, constant(0), builder.sub(n, constant(width)))
+
+    def below(limit: int, short: Callable[[], None], other: Callable[[], None]) -> None:
+        _below(builder, n, limit, short, other)
+
+    byte = ir.IntType(8)
+
+    def one_to_three() -> None:
+        move(byte, constant(0), builder.lshr(n, constant(1)), builder.sub(n, constant(1)))
+
+    # A call to memmove costs more than such a copy itself, and most keys and many values are short.
+    def up_to_seven() -> None:
+        below(4, lambda: below(1, lambda: None, one_to_three), ends(ir.IntType(32), 4))
+
+    def up_to_sixteen() -> None:
+        below(8, up_to_seven, ends(ir.IntType(64), 8))
+
+    def more() -> None:
+        below(33, ends(ir.VectorType(byte, 16), 16), lambda: _memmove(builder, target, source, n))
+
+    below(17, up_to_sixteen, more)
+
+
+copy: Copy = _copying("copy", _emit_copy)
+copy.__doc__ = """Copy `src[src_at : src_at + n]` to `dst[dst_at : dst_at + n]`; they may overlap.
 
     Raises IndexError, and writes nothing, when `n` is negative or one of the ranges is not within its buffer.
     """
-    if n < 0 or dst_at < 0 or src_at < 0 or dst_at + n > len(dst) or src_at + n > len(src):
-        raise IndexError("copy outside of a buffer")
-    dst[dst_at : dst_at + n] = src[src_at : src_at + n]
+
+_AT_ONCE = 64, 256
+"""So many bytes are copied whatever is asked for, up to that."""
+
+
+def _emit_append(builder: Any, target: Any, source: Any, n: Any, room: Any) -> None:
+    from llvmlite import ir
+
+    few, many = _AT_ONCE
+    kind, width = ir.VectorType(ir.IntType(8), 32), 32
+
+    def constant(value: int) -> Any:
+        return ir.Constant(n.type, value)
+
+    def move(size: int) -> Callable[[], None]:
+        return lambda: _move(
+            builder, kind, target, source, [constant(place) for place in range(0, size, width)]
+        )
+
+    short = builder.icmp_signed("<=", n, constant(many))
+    with builder.if_else(builder.and_(short, builder.icmp_signed(">=", room, constant(many)))) as (yes, no):
+        with yes:
+            _below(builder, n, few + 1, move(few), move(many))
+        with no:
+            _memmove(builder, target, source, n)
+
+
+append: Copy = _copying("append", _emit_append)
+append.__doc__ = """As `copy`, for what is filled from front to back: some bytes of `dst` behind the range may become anything.
+
+    Values of many sizes take half the time: to find out how much is to be copied, processors must guess where to go on.
+    """
 
 
 # Text
@@ -358,11 +416,7 @@ def _emit_ascii(typing_context: Any, buf: Any, at: Any, n: Any) -> Any:
             builder.store(builder.or_(low, high), seen)
 
         def below(limit: int, short: Callable[[], None], other: Callable[[], None]) -> None:
-            with builder.if_else(builder.icmp_signed("<", n, constant(limit))) as (yes, no):
-                with yes:
-                    short()
-                with no:
-                    other()
+            _below(builder, n, limit, short, other)
 
         def up_to_seven() -> None:
             below(4, lambda: below(1, lambda: None, one_to_three), ends(ir.IntType(32), 4))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 import zlib
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -19,8 +20,10 @@ MOD = 65521
 _STEP = 1 << 20
 """So many bytes may be summed before the sums are reduced: they fit 64 bits by far."""
 _LANES = 32
-_BLOCK = 22 * _LANES
-"""So many bytes fit the 16 bits of a lane: 22 sums of bytes, the last of 22 of these, are 255 * 22 * 23 / 2 in all."""
+_UNIT = 4 * _LANES
+"""So many bytes are summed without a decision: to guess wrong how many there are takes a processor longer than to sum some zeros."""
+_BLOCK = 5 * _UNIT
+"""So many bytes fit the 16 bits of a lane: 20 sums of bytes, the last of 20 of these, are 255 * 20 * 21 / 2 in all."""
 
 
 _LARGE = 1 << 18
@@ -69,33 +72,49 @@ def _emit_sums(typing_context: Any, buf: Any, at: Any, n: Any) -> Any:
             pointer = builder.bitcast(builder.gep(data, [place]), bytes_.as_pointer())
             return builder.load(pointer, align=1)
 
-        # The first block begins before `at` where the bytes are no whole number of blocks: what does not count is made zero.
-        pad = builder.and_(builder.neg(n), constant(_LANES - 1))
+        def widened(values: Any) -> Any:
+            return builder.zext(values, halves)
+
+        # The first unit begins before `at` where the bytes are no whole number of units: what does not count is made zero.
+        pad = builder.and_(builder.neg(n), constant(_UNIT - 1))
         first = builder.sub(at, pad)
         one = builder.insert_element(
             ir.Constant(bytes_, ir.Undefined), builder.trunc(pad, byte), ir.Constant(wide, 0)
         )
         pads = builder.shuffle_vector(one, one, ir.Constant(wides, [0] * _LANES))
-        counts = builder.icmp_unsigned(">=", ir.Constant(bytes_, list(range(_LANES))), pads)
-        begun = builder.zext(builder.select(counts, load(first), ir.Constant(bytes_, [0] * _LANES)), halves)
+        zeros = ir.Constant(bytes_, [0] * _LANES)
 
+        def begin(k: int) -> Any:
+            counts = builder.icmp_unsigned(">=", ir.Constant(bytes_, list(range(k, k + _LANES))), pads)
+            return widened(builder.select(counts, load(builder.add(first, constant(k))), zeros))
+
+        def summed_up(values: Iterable[Any], total: Any, sums: Any) -> tuple[Any, Any]:
+            for value in values:
+                total = builder.add(total, value)
+                sums = builder.add(sums, total)
+            return total, sums
+
+        places = range(0, _UNIT, _LANES)
+        none = ir.Constant(halves, [0] * _LANES)
+        begun = summed_up(map(begin, places), none, none)
         before, body, after = builder.block, *(builder.append_basic_block(name) for name in ("sum", "done"))
         end = builder.add(at, n)
-        second = builder.add(first, constant(_LANES))
+        second = builder.add(first, constant(_UNIT))
         builder.cbranch(builder.icmp_signed("<", second, end), body, after)
         builder.position_at_end(body)
         place, total, sums = (builder.phi(kind) for kind in (long, halves, halves))
-        more = builder.add(total, builder.zext(load(place), halves))
-        higher = builder.add(sums, more)
-        following = builder.add(place, constant(_LANES))
-        for phi, start, next_one in ((place, second, following), (total, begun, more), (sums, begun, higher)):
+        more = summed_up((widened(load(builder.add(place, constant(k)))) for k in places), total, sums)
+        following = builder.add(place, constant(_UNIT))
+        for phi, start, next_one in zip(
+            (place, total, sums), (second, *begun), (following, *more), strict=True
+        ):
             phi.add_incoming(start, before)
             phi.add_incoming(next_one, body)
         builder.cbranch(builder.icmp_signed("<", following, end), body, after)
         builder.position_at_end(after)
         lanes, weights = builder.phi(halves), builder.phi(halves)
-        for phi, last in ((lanes, more), (weights, higher)):
-            phi.add_incoming(begun, before)
+        for phi, start, last in zip((lanes, weights), begun, more, strict=True):
+            phi.add_incoming(start, before)
             phi.add_incoming(last, body)
 
         def summed(values: Any) -> Any:
@@ -124,7 +143,7 @@ def _emit_sums(typing_context: Any, buf: Any, at: Any, n: Any) -> Any:
 
 @intrinsic(_emit_sums)
 def _sums(buf: Bytes, at: int, n: int) -> tuple[int, int]:
-    """The sum of 1 to `_BLOCK` bytes from `at` on, and that of all sums up to each of them. Unchecked: `at` is `_LANES` at least, as
+    """The sum of 1 to `_BLOCK` bytes from `at` on, and that of all sums up to each of them. Unchecked: `at` is `_UNIT` at least, as
     some bytes before it are read."""
     some = buf[at : at + n].astype(np.int64)
     return int(some.sum()), int((some * np.arange(n, 0, -1)).sum())
@@ -136,7 +155,7 @@ def adler32(buf: Bytes, at: int, end: int) -> int:
     if at < 0 or end > len(buf):
         raise IndexError("checksum outside of the buffer")
     n = end - at
-    if at >= _LANES and 0 < n <= _BLOCK:
+    if at >= _UNIT and 0 < n <= _BLOCK:
         # Nearly all records. 2**16 is `MOD` and 15, and the sums are small: nothing needs to be divided.
         total, weighted = _sums(buf, at, n)
         a = total + 1
@@ -150,7 +169,7 @@ def adler32(buf: Bytes, at: int, end: int) -> int:
         return b << 16 | a
     a = 1
     b = 0
-    while at < min(end, _LANES):
+    while at < min(end, _UNIT):
         a += load_u8(buf, at)
         b += a
         at += 1

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from logwright.codec.base import Bytes, Frames, Window
 from logwright.codec.columns import constant, numbers
-from logwright.codec.intrinsics import copy, is_ascii, load_i32be, load_i64be
+from logwright.codec.intrinsics import append, is_ascii, load_i32be, load_i64be
 from logwright.codec.kernel import kernel
 from logwright.codec.zookeeper.bodies import (
     ACL_AT,
@@ -232,13 +232,13 @@ def read_portion(
         if path_length < 0:
             fields &= ~PATH
         elif wanted & PATH:
-            copy(paths, path_at, buf, path_start, path_length)
+            append(paths, path_at, buf, path_start, path_length)
             path_at += path_length
         path_ends[i + 1] = path_at
         if data_length < 0:
             fields &= ~DATA
         elif wanted & DATA:
-            copy(data, data_at, buf, data_start, data_length)
+            append(data, data_at, buf, data_start, data_length)
             data_at += data_length
         data_ends[i + 1] = data_at
         if times[i] != -1:

@@ -25,6 +25,7 @@ from logwright.codec import crc32c as checksums
 from logwright.codec import kernel as module
 from logwright.codec.crc32c import crc32c, crc32c_combine, crc32c_of_three, crc32c_update
 from logwright.codec.intrinsics import (
+    append,
     copy,
     is_ascii,
     load_i16be,
@@ -196,6 +197,31 @@ def test_copy_never_leaves_its_buffers(size: int, dst_at: int, src_size: int, sr
         with pytest.raises(IndexError, match="copy outside"):
             copied(dst, dst_at, src, src_at, n)
     assert bytes(around) == bytes(expected)
+
+
+@kernel("u1[], i8, const u1[], i8, i8")
+def appended(dst: Any, dst_at: int, src: Any, src_at: int, n: int) -> None:
+    append(dst, dst_at, src, src_at, n)
+
+
+@pytest.mark.parametrize("n", [*range(70), *range(250, 260), 1000, 70_000])
+@pytest.mark.parametrize("room", [0, 1, 200, 300])
+def test_append(n: int, room: int) -> None:
+    """What is before stays as it is, and so does what is behind the buffers."""
+    src = np.random.default_rng(n).integers(0, 256, n + 310, np.uint8)
+    around = np.full(n + 320, 0xAA, np.uint8)
+    appended(around[: 5 + n + room], 5, src[: 3 + n + room], 3, n)
+    assert bytes(around[: 5 + n]) == b"\xaa" * 5 + bytes(src[3 : 3 + n])
+    assert bytes(around[5 + n + room :]) == b"\xaa" * (315 - room)
+
+
+@pytest.mark.parametrize("where", [(0, 0, -1), (5, 0, 6), (0, 5, 6), (-1, 0, 1), (0, -1, 1), (0, 0, 1 << 62)])
+def test_append_never_leaves_its_buffers(where: tuple[int, int, int]) -> None:
+    dst_at, src_at, n = where
+    dst = np.zeros(10, np.uint8)
+    with pytest.raises(IndexError, match="append outside"):
+        appended(dst, dst_at, np.ones(10, np.uint8), src_at, n)
+    assert not dst.any()
 
 
 @kernel("const u1[], i8, i8")
