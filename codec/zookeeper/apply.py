@@ -6,7 +6,7 @@ Source: `DataTree` of ZooKeeper.
 from __future__ import annotations
 
 from logwright.codec.base import Bytes
-from logwright.codec.intrinsics import copy, load_i32be, load_u8, prefetch
+from logwright.codec.intrinsics import append, copy, load_i32be, load_u8, prefetch
 from logwright.codec.kernel import kernel
 from logwright.codec.zookeeper.bodies import (
     ACL_AT,
@@ -371,8 +371,8 @@ def create(
         slot = convert(state, slots, lists, one) if bodies[ACL_COUNT, body] != NULL else -1
     row = state[ROWS]
     used = state[USED]
-    copy(arena, used, buf, at, size)
-    copy(arena, used + size, buf, bodies[DATA_AT, body], length)
+    append(arena, used, buf, at, size)
+    append(arena, used + size, buf, bodies[DATA_AT, body], length)
     state[USED] = used + size + length
     nodes[row, N_PATH] = used
     nodes[row, N_PATH_SIZE] = size

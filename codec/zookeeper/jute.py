@@ -27,7 +27,7 @@ from logwright.codec.describe import (
     Type,
 )
 from logwright.codec.describe import Bytes as BytesType
-from logwright.codec.intrinsics import copy, is_ascii, load_i32be, load_u8, store_32be
+from logwright.codec.intrinsics import append, copy, is_ascii, load_i32be, load_u8, store_32be
 from logwright.codec.kernel import kernel
 from logwright.codec.zookeeper.names import zxid_text
 
@@ -274,7 +274,7 @@ def gather(buf: Bytes, starts: Int64s, lengths: Int64s, ends: npt.NDArray[np.int
     for i in range(len(starts)):
         length = lengths[i]
         if length > 0:
-            copy(out, at, buf, starts[i], length)
+            append(out, at, buf, starts[i], length)
             at += length
         ends[i + 1] = at
     return at

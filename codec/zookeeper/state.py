@@ -17,7 +17,16 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 
 from logwright.codec.base import Bytes
-from logwright.codec.intrinsics import copy, load_i32be, load_i64be, load_u8, prefetch, store_32be, store_64be
+from logwright.codec.intrinsics import (
+    append,
+    copy,
+    load_i32be,
+    load_i64be,
+    load_u8,
+    prefetch,
+    store_32be,
+    store_64be,
+)
 from logwright.codec.kernel import kernel
 from logwright.codec.zookeeper.columns import CONTAINER, TTL_MASK, TTL_RESERVED
 from logwright.codec.zookeeper.digest import counts, crc32_raw
@@ -475,8 +484,8 @@ def load(
         before = find(arena, nodes, table, crc, buf, start, size)
         length = max(data[i], 0)
         used = state[USED]
-        copy(arena, used, buf, start, size)
-        copy(arena, used + size, buf, start + size + LENGTH, length)
+        append(arena, used, buf, start, size)
+        append(arena, used + size, buf, start + size + LENGTH, length)
         state[USED] = used + size + length
         at = start + size + LENGTH + length + 8
         nodes[row, N_PATH] = used
