@@ -168,7 +168,7 @@ def test_a_block_without_restart_points_is_empty() -> None:
         resealed(data, offset, size)
 
     gives(damaged(change), without(1), "OK")
-    assert damaged(change).verdict.rows_lost in (0, 2)
+    assert damaged(change).verdict.rows_lost == len(ALL) - len(without(1))
 
 
 def test_the_first_error_of_a_table_is_told() -> None:

@@ -303,6 +303,10 @@ def test_reading_says_that_entries_are_hidden(points: list[int], count: int | No
     with pytest.raises(lw.DamageError, match="restart point"):
         lw.read(path, mode="FAILFAST")
     with pytest.warns(lw.DamageWarning):
-        assert lw.read(path, mode="DROPMALFORMED").num_rows == (26 if points == WRONG["first"][0] else 20)
+        rows = lw.read(path, mode="DROPMALFORMED").num_rows
+    assert rows == (26 if points == WRONG["first"][0] else 20)
+    told = lw.verify(path, as_system="main").system
+    assert told is not None
+    assert told["rows_lost"] == 30 - rows
     lw.repair(path, tmp_path / "out")
     assert lw.read(tmp_path / "out", mode="FAILFAST").num_rows == 30

@@ -14,7 +14,9 @@ from logwright.codec.base import Codec
 from logwright.codec.fault import Fault
 from logwright.codec.layout import Group, Listing, Run
 from logwright.codec.leveldb import live, log, table
+from logwright.codec.leveldb.entries import portions
 from logwright.codec.leveldb.filter import hash_keys
+from logwright.codec.leveldb.keys import TYPE_NAMES
 from logwright.codec.leveldb.table import readable
 from logwright.codec.option import Options
 from logwright.codec.walk import Reader, Stretch, walk
@@ -56,9 +58,31 @@ class _Salvaged:
             reader = Reader(self.listing, part.file, self.sizes[part.file])
             for found in walk(reader, codec, context):
                 self._damaged |= not isinstance(found, Stretch)
-                if isinstance(found, Stretch) and len(found.frames):
-                    for decoded in codec.decode(found.window, found.frames, "rows", columns, context):
-                        yield decoded.batch
+                if not isinstance(found, Stretch) or not len(found.frames):
+                    continue
+                parts = list(codec.decode(found.window, found.frames, "rows", columns, context))
+                if part.codec == table.CODEC.name and any(one.faults for one in parts):
+                    yield from _all_entries(found, columns, context)
+                else:
+                    yield from (one.batch for one in parts)
+
+
+def _all_entries(
+    found: Stretch, columns: Sequence[str], context: table.TableContext
+) -> Iterator[pa.RecordBatch]:
+    """Keys, sequence numbers and types in the blocks of a table, those that wrong restart points hide from LevelDB too."""
+    limit = context.options[table.MAX_DECOMPRESSED.name]
+    schema = table.ROWS.schema(columns)
+    for portion in portions(found.window, found.frames, limit, mend=True):
+        made = portion.made
+        ends = pa.py_buffer(made.key_ends.astype(np.int32))
+        kinds = (made.trailers & 0xFF).astype(np.int64)
+        arrays = {
+            "key": pa.Array.from_buffers(pa.binary(), made.rows, [None, ends, pa.py_buffer(made.keys)]),
+            "sequence": pa.array(made.trailers.view(np.uint64) >> np.uint64(8)).cast(pa.int64()),
+            "type": pa.array(TYPE_NAMES, pa.string()).take(pa.array(kinds)),
+        }
+        yield pa.RecordBatch.from_arrays([arrays[name] for name in columns], schema=schema)
 
 
 def ids(batch: pa.RecordBatch) -> Ids:

@@ -43,6 +43,7 @@ from logwright.codec.leveldb.index import FOOTER_SIZE, HANDLES_SIZE, handles
 from logwright.codec.leveldb.names import old_table_name, table_name
 from logwright.codec.leveldb.opening.status import Corruption, IOFailure, NotFound, Status
 from logwright.codec.leveldb.rescan import MAGIC
+from logwright.codec.leveldb.restarts import hides
 
 Int64s = npt.NDArray[np.int64]
 LIMIT = 256 << 20
@@ -161,7 +162,8 @@ class Reading:
     paranoid_checks: bool
     version: str
     doubtful: bool = False
-    """Whether an index was believed whose checksum is wrong, or whose blocks don't lie side by side."""
+    """Whether an index was believed whose checksum is wrong, or whose blocks don't lie side by side; or a block that is not read from
+    its first entry on."""
 
     def uncompress(self, contents: Bytes, kind: int) -> Bytes:
         """Raises `Corruption`."""
@@ -206,7 +208,7 @@ class Table:
             raise Corruption("bad block handle")
         offset, size = places[1]
         index, _ = reading.block(file, offset, size, verify=reading.paranoid_checks)
-        reading.doubtful |= not _sound(file.read(offset, size + TRAILER_SIZE))
+        reading.doubtful |= not _sound(file.read(offset, size + TRAILER_SIZE)) or hides(index) is not None
         _, values, status = entries(index, LIMIT)
         self.index_status = Corruption(MESSAGES[status]) if status else None
         self.places = _places(values)
@@ -227,6 +229,7 @@ class Table:
                 yield status
                 group, gathered = [], 0
                 continue
+            self.reading.doubtful |= hides(contents) is not None
             group.append((offset, contents))
             gathered += len(contents)
             if gathered >= target:
