@@ -9,7 +9,7 @@ several threads: what that makes is seen by the clock on the wall only, so both 
 
 from __future__ import annotations
 
-import json
+import contextlib
 import os
 import resource
 import statistics
@@ -40,7 +40,7 @@ from logwright.writers.filesystem import LocalFile, LocalFileSystem, OpenFile
 from logwright.writers.write import write
 
 NODES, TXNS, FOLDERS = 801_000, 867_000, 1000
-ROUNDS = 5
+ROUNDS, FEW = 7, 3
 SNAPSHOT, LOG = snapshot.CODEC, txnlog.CODEC
 TIME = 1_700_000_000_000
 _JVM = zookeeper.Bundled(zookeeper.PROJECT.pom, Path(__file__).parent / "jvm" / "zookeeper")
@@ -94,7 +94,10 @@ def make(place: Path) -> tuple[Path, Path]:
 
 
 def settle(*paths: Path) -> None:
-    """Have files in memory as they come from a disk. What was just written is in smaller pieces there, which take longer to read."""
+    """Have files in memory as they come from a disk on a machine that was just started, where that is allowed. What was just written,
+    or is in memory that was used for days, is in smaller pieces there, which take longer to read."""
+    with contextlib.suppress(OSError):
+        Path("/proc/sys/vm/compact_memory").write_text("1")
     for path in paths:
         with path.open("rb") as file:
             os.fsync(file.fileno())
@@ -201,57 +204,85 @@ class _UnsyncedFile(LocalFile):
         pass
 
 
-def samples(task: Callable[[], Any], clock: Callable[[], float] = time.process_time) -> list[float]:
-    """Times, of the processor if nothing else is said, after one round that warms up."""
-    taken = []
-    for round_ in range(ROUNDS + 1):
-        started = clock()
-        task()
-        if round_:
-            taken.append(clock() - started)
-    return taken
+Clock = Callable[[], float]
+CPU, WALL = time.process_time, time.perf_counter
+Task = tuple[Callable[[], Any], Clock]
+"""What is done, and the clock that it is measured by: with several threads that on the wall."""
 
 
-def seconds(task: Callable[[], Any], clock: Callable[[], float] = time.process_time) -> float:
-    """Median of these."""
-    return statistics.median(samples(task, clock))
-
-
-class Readings:
-    """What takes less than a second is measured several times, minutes apart: machines do other work for seconds at a time."""
-
-    def __init__(self, tasks: dict[str, Callable[[], Any]]) -> None:
-        self.tasks = tasks
-        self._taken: dict[str, list[float]] = {}
-
-    def sample(self) -> None:
-        for name, task in self.tasks.items():
-            self._taken.setdefault(name, []).extend(samples(alone(task)))
-            self._taken.setdefault(f"{name}.wall", []).extend(samples(task, time.perf_counter))
-
-    def seconds(self, name: str) -> float:
-        return statistics.median(self._taken[name])
+def seconds(task: Task) -> float:
+    run, clock = task
+    started = clock()
+    run()
+    return clock() - started
 
 
 # The server's classes
 
 
-def peer(data: Path, scratch: Path, rounds: int) -> Seconds:
-    """Seconds by task; see the class."""
-    scratch.mkdir(exist_ok=True)
-    run = subprocess.run(
-        [
-            *(java.command("java"), "-Xmx3g", "-XX:+UseSerialGC", "-Dzookeeper.forceSync=no"),
-            *("-cp", _JVM.classpath()),
-            *("logwright.bench.zookeeper.Bench", str(data), str(scratch), str(rounds)),
-        ],
-        capture_output=True,
-        text=True,
-    )
+class Server:
+    """Its own classes in a JVM; see the class."""
+
+    def __init__(self, data: Path, scratch: Path) -> None:
+        scratch.mkdir(exist_ok=True)
+        self._errors = scratch / "errors"
+        with self._errors.open("w") as errors:
+            self._run = subprocess.Popen(
+                [*_bench(), str(data), str(scratch)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+            )
+
+    def __enter__(self) -> Server:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._run.kill()
+        self._run.wait()
+
+    def round(self, task: str) -> tuple[float, float]:
+        """Seconds of the processor for a task, and those that passed."""
+        stdin, stdout = self._run.stdin, self._run.stdout
+        assert stdin is not None
+        assert stdout is not None
+        try:
+            stdin.write(f"{task}\n")
+            stdin.flush()
+            line = stdout.readline()
+        except BrokenPipeError:
+            line = ""
+        if not line:
+            raise java.OracleError(f"the benchmark failed: {self._errors.read_text()[-2000:]}")
+        taken, passed = line.split()
+        return float(taken), float(passed)
+
+    def beside(self, task: str, ours: dict[str, Task], rounds: int) -> Seconds:
+        """Medians of seconds, of ours and of `task` and `task.wall`, after a round that warms up. All are measured in turn: what else
+        the machine does meanwhile is the same for all of them. Ours several times, as they take a tenth of the time."""
+        taken: dict[str, list[float]] = {}
+        for round_ in range(rounds + 1):
+            theirs = self.round(task)
+            found = {task: [theirs[0]], f"{task}.wall": [theirs[1]]}
+            found |= {name: [seconds(one) for _ in range(FEW)] for name, one in ours.items()}
+            if round_:
+                for name, some in found.items():
+                    taken.setdefault(name, []).extend(some)
+        return {name: statistics.median(some) for name, some in taken.items()}
+
+
+def _bench() -> list[str]:
+    command = java.command("java"), "-Xmx3g", "-XX:+UseSerialGC", "-Dzookeeper.forceSync=no"
+    return [*command, "-cp", _JVM.classpath(), "logwright.bench.zookeeper.Bench"]
+
+
+def _start(data: Path) -> float:
+    """Seconds of the processor for a start of the server, JVM and all."""
+    run = subprocess.run([*_bench(), str(data)], capture_output=True, text=True)
     if run.returncode:
         raise java.OracleError(f"the benchmark failed: {run.stderr[-2000:]}")
-    found: Seconds = json.loads(run.stdout)
-    return found
+    return float(run.stdout)
 
 
 def _tool(name: str, path: Path) -> float:
@@ -285,83 +316,96 @@ def section(place: Path) -> list[str]:
     made, log = make(place / "data")
     settle(made, log)
     scratch = place / "scratch"
-    readings = Readings(
-        {
-            "log": lambda: read(log),
-            "log.verified": lambda: verified(log),
-            "snapshot": lambda: read(made),
-            "snapshot.verified": lambda: verified(made),
-        }
-    )
-    readings.sample()
-    server = peer(place / "data", scratch, ROUNDS)
-    readings.sample()
-    server |= peer(place / "data", scratch, 0)
-    server["formatter.cold"] = _tool("SnapshotFormatter", made)
-    server["toolkit.cold"] = _tool("persistence.TxnLogToolkit", log)
-    readings.sample()
     threads = usable()
     lines = [
         f"ZooKeeper: a snapshot of {NODES:,} nodes, {made.stat().st_size / 1e6:.0f} MB, and a log of {TXNS:,} changes of them,",
         f"{log.stat().st_size / 1e6:.0f} MB; beside it the server's own classes and tools, warm and with one thread unless a line says",
-        "otherwise. Times are of the processor; where we have several threads, of the clock on the wall, on both sides. What tools print",
-        "goes to /dev/null. The server's classes write to files; nothing waits for the disk.",
+        "otherwise, in turn with ours. Times are of the processor; where we have several threads, of the clock on the wall, on both",
+        "sides. What tools print goes to /dev/null. The server's classes write to files; nothing waits for the disk.",
         "",
         "| task | logwright | beside it | ratio |",
         "|---|---|---|---|",
     ]
 
-    def row(task: str, units: float, ours: float, what: str, other: str) -> None:
-        rate, theirs = units / 1e6 / ours, units / 1e6 / server[other]
-        lines.append(f"| {task} | {rate:,.2f} M/s | {theirs:,.2f} {what} | {server[other] / ours:.2f} |")
+    def row(task: str, units: float, ours: float, what: str, theirs: float) -> None:
+        lines.append(
+            f"| {task} | {units / 1e6 / ours:,.2f} M/s | {units / 1e6 / theirs:,.2f} {what} | {theirs / ours:.2f} |"
+        )
 
-    def reading(task: str, name: str, units: float, what: str, other: str) -> None:
-        row(f"{task}, 1 thread", units, readings.seconds(name), what, other)
+    def rows(task: str, units: float, ours: Seconds, name: str, what: str, other: str, one: str = "") -> None:
+        """One thread by the processor, and all threads by the clock on the wall."""
+        row(f"{task}{one}", units, ours[name], what, ours[other])
         if threads > 1:
-            wall = readings.seconds(f"{name}.wall")
-            row(f"the same, {threads} threads, clock on the wall", units, wall, what, f"{other}.wall")
+            task = f"the same, {threads} threads, clock on the wall"
+            row(task, units, ours[f"{name}.wall"], what, ours[f"{other}.wall"])
 
-    taken = readings.seconds("log")
-    reading("log, all columns to Arrow", "log", TXNS, "FileTxnLog's iterator", "log")
-    row("the same, 1 thread", TXNS, taken, "TxnLogToolkit, warm", "toolkit")
-    row("the same, 1 thread", TXNS, taken, "TxnLogToolkit as it is run", "toolkit.cold")
-    reading("log, checksums verified", "log.verified", TXNS, "FileTxnLog's iterator", "log")
-    taken = readings.seconds("snapshot")
-    reading("snapshot, all columns to Arrow", "snapshot", NODES, "FileSnap.deserialize", "deserialize")
-    row("the same, 1 thread", NODES, taken, "SnapshotFormatter, warm", "formatter")
-    row("the same, 1 thread", NODES, taken, "SnapshotFormatter as it is run", "formatter.cold")
-    reading("snapshot, checksums verified", "snapshot.verified", NODES, "FileSnap.deserialize", "deserialize")
-    ours = writing(log, made, scratch)
+    def both(name: str, task: Callable[[], Any]) -> dict[str, Task]:
+        return {name: (alone(task), CPU), f"{name}.wall": (task, WALL)}
 
-    def written(task: str, units: float, by: Writing, what: str, other: str) -> None:
-        run, into = by
-        row(f"{task}, in memory", units, seconds(lambda: sum(len(one) for one in run())), what, other)
-        row("the same, into a file, 1 thread", units, seconds(alone(into)), what, other)
-        if threads > 1:
-            wall = seconds(into, clock=time.perf_counter)
-            row(f"the same, {threads} threads, clock on the wall", units, wall, what, f"{other}.wall")
+    with Server(place / "data", scratch) as server:
+        ours = both("all", lambda: read(log)) | both("verified", lambda: verified(log))
+        taken = server.beside("log", ours, ROUNDS)
+        what = "FileTxnLog's iterator"
+        rows("log, all columns to Arrow", TXNS, taken, "all", what, "log", ", 1 thread")
+        rows("log, checksums verified", TXNS, taken, "verified", what, "log", ", 1 thread")
+        task, one = "log, all columns to Arrow, 1 thread", {"all": ours["all"]}
+        taken = server.beside("toolkit", one, FEW)
+        row(task, TXNS, taken["all"], "TxnLogToolkit, warm", taken["toolkit"])
+        row(task, TXNS, taken["all"], "TxnLogToolkit as it is run", _tool("persistence.TxnLogToolkit", log))
 
-    written("log from rows", TXNS, ours["log"], "FileTxnLog.append", "append")
-    written("snapshot from rows", NODES, ours["snapshot"], "FileSnap.serialize", "serialize")
-    ours.clear()
-    for digests, words in (
-        (True, "with digests compared"),
-        (False, "without the digests that the server makes"),
-    ):
-        taken = seconds(lambda digests=digests: restored(made, log, digests=digests))
-        row(f"tree from snapshot and log, {words}", NODES + TXNS, taken, "FileTxnSnapLog.restore", "restore")
-        row(f"the same, {words}", NODES + TXNS, taken, "a server's start, JVM and all", "start")
-    tree = restored(made, log, digests=True)
-    task = "snapshot of a tree"
+        ours = both("all", lambda: read(made)) | both("verified", lambda: verified(made))
+        taken = server.beside("deserialize", ours, ROUNDS)
+        what = "FileSnap.deserialize"
+        rows("snapshot, all columns to Arrow", NODES, taken, "all", what, "deserialize", ", 1 thread")
+        rows("snapshot, checksums verified", NODES, taken, "verified", what, "deserialize", ", 1 thread")
+        task, one = "snapshot, all columns to Arrow, 1 thread", {"all": ours["all"]}
+        taken = server.beside("formatter", one, FEW)
+        row(task, NODES, taken["all"], "SnapshotFormatter, warm", taken["formatter"])
+        row(task, NODES, taken["all"], "SnapshotFormatter as it is run", _tool("SnapshotFormatter", made))
 
-    path = scratch / "ours" / "snapshot.1"
+        restoring: dict[str, Task] = {
+            "checked": (lambda: restored(made, log, digests=True), CPU),
+            "plain": (lambda: restored(made, log, digests=False), CPU),
+        }
+        taken = server.beside("restore", restoring, ROUNDS)
+        start = statistics.median(_start(place / "data") for _ in range(FEW))
+        for name, words in (
+            ("checked", "with digests compared"),
+            ("plain", "without the digests that the server makes"),
+        ):
+            task = f"tree from snapshot and log, {words}"
+            row(task, NODES + TXNS, taken[name], "FileTxnSnapLog.restore", taken["restore"])
+            row(task, NODES + TXNS, taken[name], "a server's start, JVM and all", start)
 
-    def into() -> None:
-        path.unlink(missing_ok=True)
-        with Crew(usable()) as crew:
-            put_whole(_Unsynced(), str(path), "error", lambda: crew.each([lambda: of_tree(tree)], len))
+        tree = restored(made, log, digests=True)
+        path = scratch / "ours" / "snapshot.1"
 
-    written(task, NODES, (lambda: of_tree(tree), into), "FileSnap.serialize", "serialize")
+        def into() -> None:
+            path.unlink(missing_ok=True)
+            with Crew(usable()) as crew:
+                put_whole(_Unsynced(), str(path), "error", lambda: crew.each([lambda: of_tree(tree)], len))
+
+        writings = writing(log, made, scratch)
+        for other, what, units, some in (
+            (
+                "serialize",
+                "FileSnap.serialize",
+                NODES,
+                {
+                    "snapshot from rows": writings["snapshot"],
+                    "snapshot of a tree": (lambda: of_tree(tree), into),
+                },
+            ),
+            ("append", "FileTxnLog.append", TXNS, {"log from rows": writings["log"]}),
+        ):
+            ours = {}
+            for task, (run, to_file) in some.items():
+                ours[task] = (lambda run=run: sum(len(one) for one in run()), CPU)
+                ours |= both(f"{task} to a file", to_file)
+            taken = server.beside(other, ours, ROUNDS)
+            for task in some:
+                row(f"{task}, in memory", units, taken[task], what, taken[other])
+                rows(f"{task}, into a file", units, taken, f"{task} to a file", what, other, ", 1 thread")
     return lines
 
 

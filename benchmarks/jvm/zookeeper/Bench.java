@@ -10,7 +10,6 @@ import java.lang.management.ManagementFactory;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
-import java.util.Arrays;
 import java.util.List;
 import java.util.Scanner;
 import java.util.concurrent.ConcurrentHashMap;
@@ -24,11 +23,11 @@ import org.apache.zookeeper.server.persistence.TxnLog;
 import org.apache.zookeeper.server.persistence.TxnLogToolkit;
 
 /**
- * How fast ZooKeeper's own classes are: {@code Bench <dataDir> <scratch> <rounds>}, where dataDir has a snapshot and a log in version-2.
+ * How fast ZooKeeper's own classes are: {@code Bench <dataDir> <scratch>}, where dataDir has a snapshot and a log in version-2.
  *
- * <p>Prints one JSON object: seconds of processor time by task, garbage collection included, the median of some rounds after one that
- * warms up; and with ".wall" behind the name those that passed. With no rounds the tree is restored once, as it is when a server
- * starts, and the time is that of all of the process.
+ * <p>Each line of standard input names a task. It is done once, and a line is printed: seconds of processor time, garbage collection
+ * included, and those that passed. {@code Bench <dataDir>} restores the tree once, as it is when a server starts, and the time is that
+ * of all of the process.
  */
 public final class Bench {
     private interface Task {
@@ -40,56 +39,51 @@ public final class Bench {
 
     private static volatile long sink;
 
+    private static DataTree tree;
+    private static List<Request> requests;
+
     public static void main(String[] args) throws Exception {
         File data = new File(args[0]);
-        File files = new File(data, "version-2");
-        File scratch = new File(args[1]);
-        int rounds = Integer.parseInt(args[2]);
-        StringBuilder out = new StringBuilder("{");
-        if (rounds == 0) {
+        if (args.length == 1) {
             sink += restored(data);
-            add(out, "start", CLOCK.getProcessCpuTime() / 1e9);
-            System.out.println(out.append("}"));
+            System.out.println(CLOCK.getProcessCpuTime() / 1e9);
             System.exit(0);
         }
-        measure(out, "log", rounds, () -> iterated(files));
-        measure(out, "deserialize", rounds, () -> loaded(files).getNodeCount());
-        measure(out, "restore", rounds, () -> restored(data));
-        DataTree tree = loaded(files);
-        measure(out, "serialize", rounds, () -> written(tree, scratch));
-        List<Request> requests = requests(files);
-        measure(out, "append", rounds, () -> appended(requests, scratch));
-        requests.clear();
-        String snapshot = only(files, "snapshot.");
-        String log = only(files, "log.");
-        int few = Math.min(rounds, 3);
-        measure(out, "formatter", few, () -> printed(() -> new SnapshotFormatter().run(snapshot, false, false)));
-        measure(out, "toolkit", few, () -> printed(() -> dumped(log)));
-        System.out.println(out.append("}"));
-        System.exit(0);
-    }
-
-    private static void add(StringBuilder out, String name, double seconds) {
-        out.append(out.length() > 1 ? ", " : "").append('"').append(name).append("\": ").append(seconds);
-    }
-
-    private static void measure(StringBuilder out, String name, int rounds, Task task) throws Exception {
-        double[] taken = new double[rounds];
-        double[] waited = new double[rounds];
-        for (int round = -1; round < rounds; round++) {
+        PrintStream out = System.out;
+        Scanner asked = new Scanner(System.in);
+        while (asked.hasNextLine()) {
+            Task task = task(asked.nextLine(), data, new File(data, "version-2"), new File(args[1]));
             System.gc();
             long started = CLOCK.getProcessCpuTime();
             long since = System.nanoTime();
             sink += task.run();
-            if (round >= 0) {
-                taken[round] = (CLOCK.getProcessCpuTime() - started) / 1e9;
-                waited[round] = (System.nanoTime() - since) / 1e9;
-            }
+            double taken = (CLOCK.getProcessCpuTime() - started) / 1e9;
+            out.println(taken + " " + (System.nanoTime() - since) / 1e9);
         }
-        Arrays.sort(taken);
-        Arrays.sort(waited);
-        add(out, name, taken[rounds / 2]);
-        add(out, name + ".wall", waited[rounds / 2]);
+        System.exit(0);
+    }
+
+    private static Task task(String name, File data, File files, File scratch) throws IOException {
+        switch (name) {
+            case "log":
+                return () -> iterated(files);
+            case "deserialize":
+                return () -> loaded(files).getNodeCount();
+            case "restore":
+                return () -> restored(data);
+            case "serialize":
+                tree = tree == null ? loaded(files) : tree;
+                return () -> written(tree, scratch);
+            case "append":
+                requests = requests == null ? requests(files) : requests;
+                return () -> appended(requests, scratch);
+            case "formatter":
+                return () -> printed(() -> new SnapshotFormatter().run(only(files, "snapshot."), false, false));
+            case "toolkit":
+                return () -> printed(() -> dumped(only(files, "log.")));
+            default:
+                throw new IllegalArgumentException(name);
+        }
     }
 
     /** Each transaction read, its checksum compared, decoded: as a server does it. */
