@@ -28,6 +28,7 @@ from logwright.codec.zookeeper.node import NODE, OPEN_ACL
 from logwright.codec.zookeeper.sections import DIGEST as DIGEST_SECTION
 from logwright.codec.zookeeper.sections import DIGEST_SIZE, Shape
 from logwright.codec.zookeeper.snapshot import CODEC as SNAPSHOT
+from logwright.codec.zookeeper.snapshot_scan import seal_faults
 from logwright.codec.zookeeper.snapshot_tables import NODE_FRAME
 from logwright.codec.zookeeper.store import Store
 from logwright.codec.zookeeper.tree import stored
@@ -115,6 +116,8 @@ class Loading(Store):
                 faults.append(Fault(SNAPSHOT.name, 0, size, made.kind, made.error))
             read = _Expanded(made.data)
         context = SNAPSHOT.context("", Options(SNAPSHOT.options))
+        # A tree that is not to be trusted is made before that is known, as the server does it: nothing is read twice.
+        context.seals, before = False, len(faults)
         out = cls(**settings)
         begun = orphaned = False
         for one in walk(read, SNAPSHOT, context, check=check):
@@ -130,6 +133,8 @@ class Loading(Store):
             if isinstance(one, Hole):
                 faults.append(one.fault)
             else:
+                if check:
+                    context.shape.add(one.window.data, one.window.offset)
                 faults += one.frames.faults
                 orphan = out.load_frames(one.window, one.frames, context.shape).orphan
                 if orphan is not None and not orphaned:
@@ -147,6 +152,8 @@ class Loading(Store):
                             system="the server takes the next older snapshot",
                         )
                     )
+        if check and context.shape is not None:
+            faults[before:before] = seal_faults(context.shape)
         return out, faults
 
     @classmethod

@@ -253,6 +253,8 @@ class Shape:
     """Place of a seal's checksum: the checksum that the bytes before it have."""
     behind: Ending | None = None
     """An ending that was met before the end of the file, which has none."""
+    summed: tuple[int, int] = 0, 1
+    """Up to where the bytes were summed while they were read, and their checksum."""
 
     @classmethod
     def of(cls, read: Read, size: int) -> Shape:
@@ -300,12 +302,21 @@ class Shape:
             length *= 2
 
     def sums_of(self, ending: Ending) -> list[int]:
-        """The checksums of all bytes before each seal; the whole file is read for it, once."""
+        """The checksums of all bytes before each seal; the file is read for it, once, as far as it was not (`add`)."""
         wanted = [one.at for one in ending.seals]
         missing = [at for at in wanted if at not in self.sums]
         if missing:
-            self.sums |= dict(zip(missing, running(self.read, missing), strict=True))
+            begun = self.summed if self.summed[0] <= missing[0] else (0, 1)
+            self.sums |= dict(zip(missing, running(self.read, missing, *begun), strict=True))
         return [self.sums[at] for at in wanted]
+
+    def add(self, data: Bytes, offset: int) -> None:
+        """Sum what is read of the file, from `offset` on, where it goes on with what was summed before: that need not be read again."""
+        at, value = self.summed
+        stop = 0 if self.ending is None else self.ending.seals[0].at
+        if offset <= at < min(stop, offset + len(data)):
+            more = data[at - offset : stop - offset]
+            self.summed = at + len(more), adler32_of(more, value)
 
     def wrong(self) -> Iterator[Wrong]:
         """The seals that are not right. Each one is held against the one before, as that is stored, so that damage is told where it is;
@@ -334,9 +345,8 @@ class Shape:
         return adler32_of(data, value)
 
 
-def running(read: Read, places: list[int]) -> list[int]:
-    """The Adler-32 of all bytes up to each of these places, which are in order."""
-    value, at = 1, 0
+def running(read: Read, places: list[int], at: int = 0, value: int = 1) -> list[int]:
+    """The Adler-32 of all bytes up to each of these places, which are in order; `value` is that of those up to `at`."""
     out = []
     for place in places:
         while at < place:

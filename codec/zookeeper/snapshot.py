@@ -131,7 +131,7 @@ class ZooKeeperSnapshot(Codec, Prepares, Mends):
             _prepare_from(self, window, context)
         if context.compression != "none":
             return self._scan_packed(window, at, context, check)
-        return Scan(window, at, _shape(context), check, context.zxid).run()
+        return Scan(window, at, _shape(context), check, context.zxid, seals=context.seals).run()
 
     def _scan_packed(self, window: Window, at: int, context: SnapshotContext, check: bool) -> Frames:
         """A compressed file is one frame, wherever it is damaged within: its nodes are found as far as it can be decompressed."""

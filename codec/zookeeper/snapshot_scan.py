@@ -72,18 +72,27 @@ def sections_of(shape: Shape) -> dict[int, tuple[int, int]]:
 
 
 class Scan:
-    """One scan of a plain file. `zxid` is that in its name, None where it has none."""
+    """One scan of a plain file. `zxid` is that in its name, None where it has none. `seals`: what they say is looked at."""
 
-    def __init__(self, window: Window, at: int, shape: Shape, check: bool, zxid: int | None = None) -> None:
+    def __init__(
+        self,
+        window: Window,
+        at: int,
+        shape: Shape,
+        check: bool,
+        zxid: int | None = None,
+        *,
+        seals: bool = True,
+    ) -> None:
         self.window, self.at, self.shape, self.check = window, at, shape, check
-        self.zxid = zxid
+        self.zxid, self.seals = zxid, seals and check
         self.sections = sections_of(shape)
         self.found: list[tuple[int, int, int]] = []
         self.nodes: list[tuple[Int64s, Int64s, npt.NDArray[Any]]] = []
         self.faults: list[Fault] = []
 
     def run(self) -> Frames:
-        if self.check and not self.window.offset + self.at:
+        if self.seals and not self.window.offset + self.at:
             self.faults += seal_faults(self.shape)
         need, damage = self._run()
         made = frames_of(self.window, [], self.at)

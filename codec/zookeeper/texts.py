@@ -20,6 +20,7 @@ from logwright.codec.zookeeper.bodies import (
     MEASURES,
     PATH_AT,
     PATH_LENGTH,
+    PLAIN,
     SOUND,
     STATUS,
     measure_body,
@@ -126,6 +127,8 @@ def strange_txns(buf: Bytes, ends: Int64s, heads: Int64s, bodies: Int64s, part: 
 
 def txns_as_read(buf: Bytes, ends: Int64s, heads: Int64s, bodies: Int64s) -> tuple[Bytes, Int64s, Int64s]:
     """Transactions with paths as they are read: bytes, where the payloads end in them, and the bodies measured."""
+    if bodies[PLAIN].all():
+        return buf, ends, bodies
     strange = np.empty(len(ends), np.uint8)
     part = np.empty((MEASURES, 1), np.int64)
     if not strange_txns(buf, ends, heads, bodies, part, strange):

@@ -17,6 +17,7 @@ from zookeeper_model import Model, Txn
 from zookeeper_replay import as_told, restored
 
 from logwright.codec.base import Frames, Window
+from logwright.codec.fault import Kind
 from logwright.codec.option import Options
 from logwright.codec.walk import Reader
 from logwright.codec.zookeeper import state, txnlog, txns
@@ -220,6 +221,28 @@ class _Memory(Reader):
 
     def __call__(self, offset: int, length: int) -> Any:
         return self.data[offset : offset + length]
+
+
+@pytest.mark.parametrize("flipped", [None, 1000, 4 << 20, 6_000_000])
+def test_a_snapshot_is_read_once_and_its_seal_is_of_what_was_read(flipped: int | None) -> None:
+    """It is longer than a window; `flipped` is a byte of the data of a node."""
+    tree, _ = replayed(*(create(1 + i, b"/a%d" % i, b"x" * 500_000) for i in range(12)))
+    data = bytearray(b"".join(bytes(one) for one in of_tree(tree)))
+    if flipped is not None:
+        assert data[flipped] == ord("x")
+        data[flipped] ^= 1
+    read = [0]
+
+    class Counting(_Memory):
+        def __call__(self, offset: int, length: int) -> Any:
+            found = super().__call__(offset, length)
+            read[0] += len(found)
+            return found
+
+    _, faults = Tree.of_snapshot(Counting(bytes(data)), zxid=tree.zxid)
+    assert [one.kind for one in faults] == ([] if flipped is None else [Kind.CHECKSUM])
+    # What is cut at the end of a window is read again.
+    assert read[0] < 1.3 * len(data)
 
 
 # What a server dies of, and what it passes over
