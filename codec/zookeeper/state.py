@@ -28,6 +28,7 @@ from logwright.codec.intrinsics import (
     store_64be,
 )
 from logwright.codec.kernel import kernel
+from logwright.codec.memory import aligned
 from logwright.codec.zookeeper.columns import CONTAINER, TTL_MASK, TTL_RESERVED
 from logwright.codec.zookeeper.digest import counts, crc32_raw
 from logwright.codec.zookeeper.jute import NULL, STAT_PERSISTED, Int64s
@@ -107,7 +108,7 @@ _PZXID = STAT_PERSISTED.offset("pzxid")
 STAT_SIZE = STAT
 
 
-AHEAD = 4
+AHEAD = 3
 """So many nodes are fetched at a time, some times before they are needed: one after the other each would be waited for, and of more at
 a time the processor can't keep account."""
 LARGE = 1 << 16
@@ -712,7 +713,4 @@ def grown(array: Any, used: int, size: int) -> Any:
 
 def room(shape: tuple[int, ...]) -> Int64s:
     """An array that begins with a line of the processor's caches, so that rows of whole lines do."""
-    size = math.prod(shape)
-    out = np.empty(size + LINE, np.int64)
-    first = -out.ctypes.data // out.itemsize % LINE
-    return out[first : first + size].reshape(shape)
+    return aligned(8 * math.prod(shape)).view(np.int64).reshape(shape)
