@@ -127,7 +127,8 @@ def strange_txns(buf: Bytes, ends: Int64s, heads: Int64s, bodies: Int64s, part: 
 
 def txns_as_read(buf: Bytes, ends: Int64s, heads: Int64s, bodies: Int64s) -> tuple[Bytes, Int64s, Int64s]:
     """Transactions with paths as they are read: bytes, where the payloads end in them, and the bodies measured."""
-    if bodies[PLAIN].all():
+    # What is plain was looked at, all of it where it is sound: of a multi, parts are applied that come before one that is not.
+    if bodies[PLAIN].all() and (bodies[STATUS] == SOUND).all():
         return buf, ends, bodies
     strange = np.empty(len(ends), np.uint8)
     part = np.empty((MEASURES, 1), np.int64)

@@ -360,6 +360,14 @@ def test_multi_ends_where_a_part_is_odd() -> None:
     assert tree.get(b"/b") is None
 
 
+def test_a_path_before_an_odd_part_is_read_as_java_reads_it() -> None:
+    parts = (txns.CREATE, create(1, b"/\xff")["body"]), (txns.CHECK, {"path": b"/a", "version": 1})
+    payload = PAYLOAD.pack(multi(1, *parts))
+    for odd in (payload, payload.replace(b"\0\0\0\2/a\0\0\0\1", b"\0\0\0\x7f/a\0\0\0\1")):
+        tree, _ = replayed(odd)
+        assert tree.get("/\ufffd".encode()) is not None
+
+
 def test_digest_of_a_multi_with_an_odd_part_is_compared() -> None:
     one = multi(1, (txns.CREATE, create(1, b"/a")["body"]), (txns.CHECK, {"path": b"/a", "version": 1}))
     one["digest"] = {"version": 2, "tree_digest": 5}
