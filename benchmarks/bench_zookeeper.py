@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -285,6 +286,11 @@ def _start(data: Path) -> float:
     return float(run.stdout)
 
 
+_TOOLKIT = "toolkit", "TxnLogToolkit", "persistence.TxnLogToolkit"
+_FORMATTER = "formatter", "SnapshotFormatter", "SnapshotFormatter"
+"""A tool: the task that is to be done with it, its name, its class."""
+
+
 def _tool(name: str, path: Path) -> float:
     """Seconds of the processor that a tool takes for a file as people run it: a JVM of its own, what it prints goes to /dev/null."""
     command = java.command("java"), "-Xmx3g", "-XX:+UseSerialGC", "-cp", _JVM.classpath()
@@ -343,25 +349,18 @@ def section(place: Path) -> list[str]:
         return {name: (alone(task), CPU), f"{name}.wall": (task, WALL)}
 
     with Server(place / "data", scratch) as server:
-        ours = both("all", lambda: read(log)) | both("verified", lambda: verified(log))
-        taken = server.beside("log", ours, ROUNDS)
-        what = "FileTxnLog's iterator"
-        rows("log, all columns to Arrow", TXNS, taken, "all", what, "log", ", 1 thread")
-        rows("log, checksums verified", TXNS, taken, "verified", what, "log", ", 1 thread")
-        task, one = "log, all columns to Arrow, 1 thread", {"all": ours["all"]}
-        taken = server.beside("toolkit", one, FEW)
-        row(task, TXNS, taken["all"], "TxnLogToolkit, warm", taken["toolkit"])
-        row(task, TXNS, taken["all"], "TxnLogToolkit as it is run", _tool("persistence.TxnLogToolkit", log))
-
-        ours = both("all", lambda: read(made)) | both("verified", lambda: verified(made))
-        taken = server.beside("deserialize", ours, ROUNDS)
-        what = "FileSnap.deserialize"
-        rows("snapshot, all columns to Arrow", NODES, taken, "all", what, "deserialize", ", 1 thread")
-        rows("snapshot, checksums verified", NODES, taken, "verified", what, "deserialize", ", 1 thread")
-        task, one = "snapshot, all columns to Arrow, 1 thread", {"all": ours["all"]}
-        taken = server.beside("formatter", one, FEW)
-        row(task, NODES, taken["all"], "SnapshotFormatter, warm", taken["formatter"])
-        row(task, NODES, taken["all"], "SnapshotFormatter as it is run", _tool("SnapshotFormatter", made))
+        for name, units, path, (other, what), (task, tool, command) in (
+            ("log", TXNS, log, ("log", "FileTxnLog's iterator"), _TOOLKIT),
+            ("snapshot", NODES, made, ("deserialize", "FileSnap.deserialize"), _FORMATTER),
+        ):
+            ours = both("all", partial(read, path)) | both("verified", partial(verified, path))
+            taken = server.beside(other, ours, ROUNDS)
+            rows(f"{name}, all columns to Arrow", units, taken, "all", what, other, ", 1 thread")
+            rows(f"{name}, checksums verified", units, taken, "verified", what, other, ", 1 thread")
+            taken = server.beside(task, {"all": ours["all"]}, FEW)
+            read_by_one = f"{name}, all columns to Arrow, 1 thread"
+            row(read_by_one, units, taken["all"], f"{tool}, warm", taken[task])
+            row(read_by_one, units, taken["all"], f"{tool} as it is run", _tool(command, path))
 
         restoring: dict[str, Task] = {
             "checked": (lambda: restored(made, log, digests=True), CPU),
