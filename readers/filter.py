@@ -3,10 +3,14 @@
 Given as DNF tuples, `[("offset", ">=", 5), ("key", "==", b"x")]` (all must hold) or a list of such lists (one of them must),
 as text, `"offset >= 5 and key == x"`, or as a pyarrow expression. The first two prune: a frame or file whose bounds say that
 no row can match is skipped. As in SQL a null matches no comparison; `("key", "==", None)` asks for nulls.
+
+In text, bytes are `x'00ff'` or, as JSON output prints them, `{"$hex": "00ff"}`. A value in double quotes is a JSON string,
+with its escapes; a value in single quotes is taken as it is.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -209,11 +213,16 @@ def _groups(given: Given) -> list[list[Any]]:
     )
 
 
+_QUOTED = r"""\"(?:[^"\\]|\\.)*\"|'[^']*'"""
+_HEX = r"""[xX]'(?P<literal>[^']*)'|\{\s*"\$hex"\s*:\s*"(?P<printed>[^"]*)"\s*\}"""
+_HEX_VALUE = re.compile(_HEX)
+_SINGLE_VALUE = re.sub(r"\?P<\w+>", "?:", _HEX) + "|" + _QUOTED
 _TOKEN = re.compile(
-    r"""\s*(?P<column>\w+)\s*(?P<op>==|=|!=|<=|>=|<|>|\bnot\s+in\b|\bin\b)\s*
-        (?P<value>\((?:[^()"']|"[^"]*"|'[^']*')*\)|"[^"]*"|'[^']*'|[^\s()"'=<>!][^\s()"']*)\s*""",
+    rf"""\s*(?P<column>\w+)\s*(?P<op>==|=|!=|<=|>=|<|>|\bnot\s+in\b|\bin\b)\s*
+        (?P<value>\((?:{_QUOTED}|[^()"'])*\)|{_SINGLE_VALUE}|[^\s()"'=<>!][^\s()"']*)\s*""",
     re.VERBOSE | re.IGNORECASE,
 )
+_LIST_ITEM = re.compile(rf"{_SINGLE_VALUE}|[^\s,()]+")
 _JOIN = re.compile(r"(and|or)\b", re.IGNORECASE)
 
 
@@ -234,9 +243,7 @@ def _parse(text: str) -> list[list[tuple[str, str, Any]]]:
             raise UsageError(
                 f"filter {text!r}: {op} {raw} makes no sense", advice='As in "partition in (0, 1)"'
             )
-        value = (
-            [_word(one) for one in re.findall(r'"[^"]*"|\'[^\']*\'|[^\s,()]+', raw)] if many else _word(raw)
-        )
+        value = [_word(one) for one in _LIST_ITEM.findall(raw)] if many else _word(raw)
         out[-1].append((found["column"], op, value))
         at = found.end()
         if at == len(text):
@@ -249,10 +256,31 @@ def _parse(text: str) -> list[list[tuple[str, str, Any]]]:
         at = join.end()
 
 
-def _word(raw: str) -> str | None:
-    if raw[:1] in ('"', "'"):
+def _word(raw: str) -> str | bytes | None:
+    """The value that a word of a filter stands for: bytes where they are given in hexadecimal."""
+    if found := _HEX_VALUE.fullmatch(raw):
+        return _hex_bytes(found["printed"] if found["literal"] is None else found["literal"], raw)
+    if raw[:1] == "'":
         return raw[1:-1]
+    if raw[:1] == '"':
+        try:
+            return str(json.loads(raw, strict=False))
+        except ValueError:
+            raise UsageError(
+                f"filter value {raw} is not a JSON string",
+                advice="Write a backslash as \\\\, or put the value into single quotes, which know no escapes",
+            ) from None
     return None if raw.lower() == "null" else raw
+
+
+def _hex_bytes(text: str, raw: str) -> bytes:
+    try:
+        return bytes.fromhex(text)
+    except ValueError:
+        raise UsageError(
+            f"filter value {raw} is not hexadecimal",
+            advice='Write two hexadecimal digits for each byte, as in x\'00ff\' or {"$hex": "00ff"}',
+        ) from None
 
 
 def _term(given: Any, table: Table) -> _Term:
@@ -329,6 +357,8 @@ def _convert(column: Column, value: Any) -> tuple[Any, bool]:
         if pa.types.is_floating(kind):
             return float(value), True
         if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+            if isinstance(value, Mapping) and list(value) == ["$hex"]:
+                return bytes.fromhex(value["$hex"]), True
             return (value.encode() if isinstance(value, str) else bytes(memoryview(value))), True
         if pa.types.is_string(kind) or pa.types.is_large_string(kind):
             if not isinstance(value, str):

@@ -5,7 +5,7 @@ What is damaged is refused: nobody knows what is in it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,9 +13,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from logwright.codec.base import Codec
-from logwright.codec.fault import DamageError, UsageError
-from logwright.codec.layout import Layout, Plan
-from logwright.codec.mending import Edits, EditsFile, Mending
+from logwright.codec.fault import DamageError, NotFoundError, UsageError
+from logwright.codec.layout import Layout, Plan, Summary
+from logwright.codec.mending import Cut, Edits, EditsFile, Mended, Mending
 from logwright.codec.option import Option, Options, fold
 from logwright.codec.table import Table
 from logwright.readers.filter import Filter, Given, understand
@@ -36,10 +36,15 @@ class Rows:
 
     def __init__(
         self, table: Table, drop: Given, redact: Given, columns: Sequence[str] | str, value: bytes | str | None,
-        *, every: bool | None = None,
+        *, every: bool | None = None, allow_no_match: bool = True,
     ) -> None:  # fmt: skip
         self._drop, self._redact = understand(drop, table), understand(redact, table)
         self.every = bool(every)
+        self._unmatched: dict[str, Given] = {}
+        """The filters that have matched no row so far, by their names; empty where no match is needed."""
+        if not allow_no_match:
+            asked = {"drop": (self._drop, drop), "redact": (self._redact, redact)}
+            self._unmatched = {name: given for name, (filter, given) in asked.items() if filter is not None}
         if self._drop is None and self._redact is None and every is None:
             raise UsageError(
                 "it is not said what is to be changed",
@@ -60,10 +65,41 @@ class Rows:
                 raise UsageError("no column is named that is to be redacted")
 
     def drops(self, rows: pa.RecordBatch) -> npt.NDArray[np.bool_]:
-        return _mask(self._drop, rows)
+        return self._counted("drop", _mask(self._drop, rows))
 
     def redacts(self, rows: pa.RecordBatch) -> npt.NDArray[np.bool_]:
-        return _mask(self._redact, rows)
+        return self._counted("redact", _mask(self._redact, rows))
+
+    def _counted(self, name: str, mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+        if name in self._unmatched and mask.any():
+            del self._unmatched[name]
+        return mask
+
+    def check_matched(self, path: str) -> None:
+        """Raise `NotFoundError` if a filter matched no row. Call this after all rows were seen."""
+        for name, given in self._unmatched.items():
+            raise NotFoundError(
+                f"no row matches {name}: {given}; nothing was written",
+                path=path,
+                advice="Check the filter with `logwright dump --filter`. If it is right, pass allow_no_match=True (--allow-no-match)",
+            )
+
+
+class _Matching:
+    """A `Mending` that fails after its last file if a filter matched no row."""
+
+    def __init__(self, mending: Mending, change: Rows, path: str) -> None:
+        self._mending, self._change, self._path = mending, change, path
+        self.cut: Sequence[Cut] = ()
+        self.removes: Sequence[str] = ()
+
+    def files(self) -> Iterator[Mended]:
+        yield from self._mending.files()
+        self._change.check_matched(self._path)
+        self.cut, self.removes = self._mending.cut, self._mending.removes
+
+    def summary(self) -> Summary:
+        return self._mending.summary()
 
 
 def _refuse_column(table: Table, name: str) -> None:
@@ -101,8 +137,7 @@ def edit(
 
     def make(found: Sequence[Copy], plans: Sequence[Plan]) -> Mending:
         _refuse_damaged(report)
-        made: Mending = layout.edit(found[0], plans[0], change, own)
-        return made
+        return _Matching(layout.edit(found[0], plans[0], change, own), change, first.path)
 
     carry_out([first], make, request, lambda _: report, EDIT, False)
     return report

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Sequence
-from typing import cast
+from typing import Protocol, cast
 
 from logwright.codec.base import Codec
 from logwright.codec.fault import UsageError
@@ -21,7 +21,17 @@ from logwright.writers.repair import Request, edited
 from logwright.writers.repair_file import Alone, FileMender
 
 
-def edit_file(target: FileTarget, change: Change, options: Options, request: Request, report: Report) -> None:
+class MatchingChange(Change, Protocol):
+    """A change that may need each of its filters to match a row."""
+
+    def check_matched(self, path: str) -> None:
+        """Raise `NotFoundError` if a filter matched no row."""
+        ...
+
+
+def edit_file(
+    target: FileTarget, change: MatchingChange, options: Options, request: Request, report: Report
+) -> None:
     """Edit a file as asked, and tell the report."""
     if request.in_place and (target.path == STDIN or is_remote(target.path)):
         raise UsageError("only local files are changed in place", path=target.path)
@@ -38,6 +48,7 @@ def edit_file(target: FileTarget, change: Change, options: Options, request: Req
                 pieces, cuts = codec.edit_file(
                     Alone(target.name, source, directory), planned, change, options
                 )
+            change.check_matched(target.path)
             rows = None
             if not request.dry_run and request.out is not None:
                 rows = mender.beside(source, pieces, local_path(request.out))

@@ -290,6 +290,7 @@ def edit(
     in_place: bool = False,
     backup: Path | None = None,
     dry_run: bool = False,
+    allow_no_match: bool = False,
     max_faults: int = MAX_FAULTS,
     show: Callable[[int], None] | None = None,
     **options: Any,
@@ -302,6 +303,8 @@ def edit(
     them. Where the result goes, `in_place`, `backup` (which has what was taken out) and `dry_run` as for `repair`. Further options
     are the layout's own.
 
+    A filter that matches no row is an error (`NotFoundError`), and nothing is written, unless `allow_no_match` is true.
+
     The report has the frames that changed in `cut`, with the number of rows that went, and in `rows` the rows of the result. Raises
     `DamageError` for what is damaged, since nobody knows what is in there, `BusyError`, `ExistsError`, `UsageError`, `StorageError`.
     """
@@ -313,7 +316,9 @@ def edit(
     return _edit(
         path,
         codec,
-        lambda table: Rows(table, drop, redact, columns, with_),
+        lambda table: Rows(
+            table, drop, redact, columns, with_, allow_no_match=bool(flag("allow_no_match", allow_no_match))
+        ),
         request,
         lambda targets: _report(targets, max_faults),
         options,

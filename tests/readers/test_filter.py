@@ -16,6 +16,7 @@ from shelf import FRAMES_CODEC, ROWS
 
 from logwright.codec.base import Frames
 from logwright.codec.fault import UsageError
+from logwright.formats.jsonl import to_lines
 from logwright.readers.filter import Filter, understand
 
 ROW = {"place": 1, "even": True, "shelf": "box", "words": ["a"], "position": 0}
@@ -114,6 +115,36 @@ def test_as_text(text: str, expected: list[int]) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("text == x'ff'", [4]),
+        ("text == X'FF'", [4]),
+        ('text == {"$hex": "ff"}', [4]),
+        ('text=={ "$hex":"ff" }', [4]),
+        ('text in (x\'ff\', {"$hex": "61"})', [1, 4]),
+        ("text not in (x'ff',x'')", [1]),
+        ("text == x'' or text >= x'62' and id > 3", [2, 4]),
+        ("text == x", []),
+        ('text == "\\u0061"', [1]),
+        ("text == '\\u0061'", []),
+    ],
+)
+def test_text_takes_bytes_in_hexadecimal_and_json_strings(text: str, expected: list[int]) -> None:
+    assert ids(text) == expected
+
+
+@pytest.mark.parametrize("data", [bytes(range(256)), b"\0\0\0\7", b'a "b" \\ c', b"it's", b"\xff"])
+def test_text_takes_what_json_output_prints(data: bytes) -> None:
+    batch = pa.RecordBatch.from_pylist([{**ROW, "id": 1, "time": 1, "text": data}], schema=BATCH.schema)
+    printed = to_lines(batch.select(["text"])).decode().strip()
+    value = printed.removeprefix('{"text":').removesuffix("}").strip()
+    found = understand(f"id >= 0 and text == {value} and id < 9", ROWS)
+    assert found is not None
+    assert found.apply(batch).num_rows == 1
+    assert understand(("text", "==", {"$hex": data.hex()}), ROWS).apply(batch).num_rows == 1  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
     ("given", "said"),
     [
         (("ids", "=", 1), "Did you mean 'id'"),
@@ -140,6 +171,13 @@ def test_as_text(text: str, expected: list[int]) -> None:
         ("id >= 1 id < 4", "is missing before"),
         ("id >= (1, 2)", "makes no sense"),
         ("id in 5", "makes no sense"),
+        ("text == x'0'", "two hexadecimal digits"),
+        ("text == x'0g'", "is not hexadecimal"),
+        ('text == {"$hex": "0"}', "is not hexadecimal"),
+        (("text", "==", {"$hex": "0"}), "does not fit binary"),
+        ("shelf == x'00'", "does not fit string"),
+        ('shelf == "a\\d"', "is not a JSON string"),
+        ("text in (" + "x'00' " * 200, "not understood"),
         (pc.field("idd") > 2, "Did you mean 'id'"),
         (pc.field("zzzzzz") > 2, "no column"),
         (pc.field("id") == "x", "does not fit the columns"),

@@ -23,6 +23,7 @@ from logwright.corpora.cases import cases
 
 plyvel = pytest.importorskip("plyvel")
 KAFKA = cases("kafka")
+ZOOKEEPER = cases("zookeeper")
 COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
 ROWS = 2000
 
@@ -212,7 +213,7 @@ def test_any_rows(
         "drop": [("offset", "in", sorted(drop))] if drop else None,
         "redact": [("offset", "in", sorted(redact))] if redact or not drop else None,
     }
-    lw.edit(home / "a" / "orders-0", home / "b" / "orders-0", **given, with_=b"-")
+    lw.edit(home / "a" / "orders-0", home / "b" / "orders-0", **given, with_=b"-", allow_no_match=True)
     before = lw.read(home / "a" / "orders-0").to_pylist()
     want = [
         {**row, "value": b"-" if row["offset"] in redact else row["value"]}
@@ -244,10 +245,71 @@ def test_a_segment_alone(tmp_path: Path, compression: str) -> None:
     assert (backup / log.name).read_bytes() == before
     assert log.read_bytes() != before
     assert lw.read(log, filter="key == user-008").column("value").to_pylist()[0] == b""
-    again = lw.edit(log, drop="key == nobody", in_place=True, backup=tmp_path / "other")
+    again = lw.edit(log, drop="key == nobody", in_place=True, backup=tmp_path / "other", allow_no_match=True)
     assert "nothing matches" in flat(again)
     dry = lw.edit(log, drop="key == user-009", dry_run=True)
     assert "would be edited" in flat(dry)
+
+
+# A filter that matches nothing
+
+
+def stores(path: Path) -> dict[str, Path]:
+    """A store of each system, and a file of one."""
+    db = users(path / "db", 50)
+    log = next(partition(path / "orders-0").glob("*.log"))
+    zookeeper = ZOOKEEPER["basic"].path / "version-2"
+    return {"partition": log.parent, "file": log, "db": db, "zookeeper": zookeeper}
+
+
+@pytest.mark.parametrize("kind", ["partition", "file", "db", "zookeeper"])
+@pytest.mark.parametrize("what", ["drop", "redact", "both"])
+def test_a_filter_that_matches_nothing_is_an_error_and_writes_nothing(
+    tmp_path: Path, kind: str, what: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, out = stores(tmp_path / "stores")[kind], tmp_path / "results" / "orders-0"
+    out.parent.mkdir()
+    name, some, columns = (
+        ("path", "path >= /", "data") if kind == "zookeeper" else ("key", "key >= user", "value")
+    )
+    filters: dict[str, Any] = {"drop": f"{name} == /nobody", "redact": f"{name} == x'ff00'"}
+    if kind == "zookeeper":
+        filters["redact"] = "path == /nobody/at/all"
+    asked = {"drop": filters["drop"], "redact": some} if what == "both" else {what: filters[what]}
+    before = files_of(source)
+    with pytest.raises(
+        lw.NotFoundError, match=f"no row matches {'drop' if what == 'both' else what}: {name} == "
+    ):
+        lw.edit(source, out, columns=columns, **asked)
+    with pytest.raises(lw.NotFoundError, match="nothing was written"):
+        lw.edit(source, columns=columns, dry_run=True, **asked)
+    backup = tmp_path / "backup"
+    with pytest.raises(lw.NotFoundError, match="allow_no_match"):
+        lw.edit(source, columns=columns, in_place=True, backup=backup, **asked)
+    assert not backup.exists()
+    assert files_of(source) == before
+    words = [word for option, filter in asked.items() for word in (f"--{option}", filter)]
+    assert run("edit", str(source), "--out", str(out), "--columns", columns, *words) == 1
+    assert "no row matches" in capsys.readouterr().err
+    assert list(out.parent.iterdir()) == []
+    assert run("edit", str(source), "--out", str(out), "--columns", columns, *words, "--allow-no-match") == 0
+
+
+def files_of(path: Path) -> dict[str, bytes]:
+    paths = [path, *path.parent.iterdir()] if path.is_file() else sorted(path.rglob("*"))
+    return {str(one): one.read_bytes() for one in paths if one.is_file()}
+
+
+def test_entries_with_a_binary_key_are_dropped_and_redacted_from_the_command_line(tmp_path: Path) -> None:
+    rows = [{"key": number.to_bytes(4, "big"), "value": b"secret"} for number in range(2000)]
+    rows.append({"key": b"\xff\x00", "value": b"secret"})
+    lw.write(rows, tmp_path / "a", "leveldb.db")
+    out = tmp_path / "b"
+    drop, redact = 'key in (x\'00000007\', {"$hex": "0000000A"})', 'key == {"$hex": "ff00"}'
+    assert run("edit", str(tmp_path / "a"), "--out", str(out), "--drop", drop, "--redact", redact) == 0
+    expected = {row["key"]: row["value"] for row in rows if row["key"] not in (b"\0\0\0\7", b"\0\0\0\n")}
+    expected[b"\xff\x00"] = b""
+    assert {row["key"]: row["value"] for row in lw.read(out).to_pylist()} == expected
 
 
 # LevelDB
@@ -369,7 +431,7 @@ def test_in_place_with_a_backup(tmp_path: Path) -> None:
     assert (backup / "00000000000000000000.log").exists()
     assert "with all that was taken out" in flat(report)
     untouched = {one.name: one.read_bytes() for one in source.iterdir()}
-    lw.edit(source, drop="key == nobody", in_place=True, backup=tmp_path / "other")
+    lw.edit(source, drop="key == nobody", in_place=True, backup=tmp_path / "other", allow_no_match=True)
     assert {one.name: one.read_bytes() for one in source.iterdir()} == untouched
 
 
@@ -502,9 +564,9 @@ def test_deletions_in_tables(tmp_path: Path) -> None:
 def test_a_log_of_which_nothing_is_changed_stays(tmp_path: Path) -> None:
     source = users(tmp_path / "a", 50, write_as="logs")
     path = next(source.glob("*.log"))
-    lw.edit(path, tmp_path / "b" / path.name, drop="key == nobody")
+    lw.edit(path, tmp_path / "b" / path.name, drop="key == nobody", allow_no_match=True)
     assert (tmp_path / "b" / path.name).read_bytes() == path.read_bytes()
-    report = lw.edit(source, tmp_path / "c", drop="key == nobody")
+    report = lw.edit(source, tmp_path / "c", drop="key == nobody", allow_no_match=True)
     assert (tmp_path / "c" / path.name).read_bytes() == path.read_bytes()
     assert "nothing matches" in flat(report)
 
@@ -550,4 +612,4 @@ def test_zeros_made_in_advance_and_empty_segments(tmp_path: Path) -> None:
     assert lw.verify(tmp_path / "b" / "orders-0").ok
     assert any(one["why"] == "no batch" for one in report.cut or ())
     empty = KAFKA["craft_only_empty_segment"].partition
-    lw.edit(empty, tmp_path / "c" / empty.name, drop="offset == 1")
+    lw.edit(empty, tmp_path / "c" / empty.name, drop="offset == 1", allow_no_match=True)

@@ -110,7 +110,8 @@ def read_options(command: F) -> F:
             click.option("--view", help="What to see of it (rows, frames, read_committed, ...)."),
             click.option("--columns", help='Comma-separated; "*" is all, detail columns too.'),
             click.option("--filter", "filters", multiple=True, metavar="EXPRESSION",
-                         help="Keep rows where it holds, like 'offset >= 5 and key == user-7'; several: all must hold."),
+                         help="Keep rows where it holds, like 'offset >= 5 and key == user-7' or \"key == x'00ff'\"; several: all must "
+                         "hold."),
             click.option("--limit", type=click.IntRange(min=0), help="Stop after so many rows."),
             click.option("--mode", default="FAILFAST", show_default=True,
                          type=click.Choice(MODES, case_sensitive=False),

@@ -1,4 +1,5 @@
-"""Rows for the eye: one line each, times in UTC, bytes as text where they are text, control characters escaped."""
+"""Rows for the eye: one line each, times in UTC, control characters escaped. Bytes are text where they are UTF-8, else `x'00ff'`, as filters
+take them."""
 
 from __future__ import annotations
 
@@ -50,7 +51,7 @@ def show(value: Any) -> str:
         try:
             return escape(value.decode())
         except UnicodeDecodeError:
-            return "0x" + value.hex()
+            return f"x'{value.hex()}'"
     if isinstance(value, str):
         return escape(value)
     if isinstance(value, list):
