@@ -25,9 +25,8 @@ from logwright.codec.explain import Focus, Node, stretch
 from logwright.codec.fault import Fault
 from logwright.codec.option import Option, Options
 from logwright.codec.table import Table
-
-Bytes = npt.NDArray[np.uint8]
-
+from logwright.codec.window import Bytes as Bytes
+from logwright.codec.window import Window as Window
 
 Positions = npt.NDArray[np.int64]
 
@@ -42,19 +41,6 @@ class Match(IntEnum):
     MAYBE = 1  # the first bytes could be
     NAME = 2  # the name says so
     SURE = 3  # the name and the first bytes say so
-
-
-@dataclass(frozen=True, slots=True)
-class Window:
-    """Some bytes of a file: `data[i]` is byte `offset + i` of a file of `size` bytes. The data is never written to."""
-
-    data: Bytes
-    offset: int
-    size: int
-
-    @property
-    def final(self) -> bool:
-        return self.offset + len(self.data) >= self.size
 
 
 @dataclass(slots=True)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -33,9 +33,7 @@ from logwright.codec.describe import (
 )
 from logwright.codec.describe import Int as IntType
 from logwright.codec.flip import turned
-
-if TYPE_CHECKING:
-    from logwright.codec.base import Window
+from logwright.codec.window import Window
 
 UNEXPLAINED, SKIPPED, PADDING = "unexplained", "skipped", "padding"
 """Kinds of nodes that are no fields: bytes that no field covers; items that are counted and not shown; bytes that fill a place."""

@@ -8,15 +8,14 @@ writes, and compared as bytes.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from logwright.codec.base import Bytes, Chunk, Forgotten
+from logwright.codec.base import Bytes, Forgotten
 from logwright.codec.compress import compress
 from logwright.codec.crc32c import crc32c
 from logwright.codec.fault import UsageError
@@ -35,9 +34,6 @@ from logwright.codec.kafka.batch import (
 from logwright.codec.kafka.scan import heads_at
 from logwright.codec.kernel import kernel
 from logwright.codec.option import Option, Options, parse_choice, parse_text
-
-if TYPE_CHECKING:
-    from logwright.codec.kafka.log import LogContext
 
 _LENGTH = RECORD_BATCH.offset("batch_length")
 _CRC = RECORD_BATCH.offset("crc")
@@ -318,34 +314,3 @@ def _refuse_control(rows: pa.RecordBatch, first_row: int) -> None:
             f"row {first_row + int(np.argmax(control))} is a control record, which rows alone can't say",
             advice="Leave control records out, or give the frames table too",
         )
-
-
-# A file
-
-
-def encode(
-    rows: pa.Table, frames: pa.Table | None, file: pa.Table | None, context: LogContext
-) -> Iterator[Chunk]:
-    """The bytes of a segment. See `Codec.encode`."""
-    if frames is None:
-        encoder = BatchEncoder(BatchSettings.of(context.options), context.base_offset or 0)
-        for batch in rows.to_batches():
-            data = encoder.add(batch).data
-            if len(data):
-                yield data
-        data = encoder.flush().data
-        if len(data):
-            yield data
-    else:
-        from logwright.codec.kafka.again import again
-
-        yield from again(rows, frames, context)
-    if file is not None and file.num_rows:
-        trailing = file.column("trailing")[0].as_py() if "trailing" in file.column_names else None
-        zeros = file.column("trailing_zeros")[0].as_py() if "trailing_zeros" in file.column_names else None
-        if trailing:
-            yield trailing
-        left = zeros or 0
-        while left > 0:
-            yield bytes(min(left, 1 << 20))
-            left -= 1 << 20

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,12 +20,10 @@ from logwright.codec.kafka.batch import (
     TIMESTAMP_TYPE,
     TRANSACTIONAL,
 )
-from logwright.codec.kafka.rows import NOTHING_SERVED, Read
+from logwright.codec.kafka.log_tables import NOTHING_SERVED, LogContext
+from logwright.codec.kafka.rows import Read
 from logwright.codec.kafka.sections import PORTION, sections
 from logwright.codec.table import Table
-
-if TYPE_CHECKING:
-    from logwright.codec.kafka.log import LogContext
 
 _UNKNOWN = tuple(f"unknown {codec}" for codec in range(len(COMPRESSION_NAMES), COMPRESSION + 1))
 _NAMES = contents(pa.string(), [name.encode() for name in (*COMPRESSION_NAMES, *_UNKNOWN)])

@@ -1,14 +1,13 @@
 """The codec `kafka.log`: segments of a partition, and the KRaft files of the same format (`*.checkpoint`).
 
-A frame is a record batch. The three tables are declared here; what fills them is in `rows` and `frames`, what finds batches in
-`scan` and `resync`, what writes them in `encode`. Source of the format: `DefaultRecordBatch` and `FileRecords` of Kafka.
+A frame is a record batch. The tables are declared in `log_tables`; `rows` and `frames` fill them, `scan` and `resync` find
+batches, `encode` and `reencode` write them. Source of the format: `DefaultRecordBatch` and `FileRecords` of Kafka.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ from logwright.codec.base import Chunk, Codec, Decoded, Frames, Match, Recodes, 
 from logwright.codec.columns import constant, contents, numbers
 from logwright.codec.describe import Type
 from logwright.codec.fault import UsageError
-from logwright.codec.kafka import encode, fields, frames, markers, rows, scan
+from logwright.codec.kafka import encode, fields, frames, markers, reencode, rows, scan
 from logwright.codec.kafka.batch import (
     CONTROL_RECORD_KEY,
     DELETE_HORIZON,
@@ -31,11 +30,21 @@ from logwright.codec.kafka.batch import (
     RECORD_BATCH,
     TIMESTAMP_TYPE,
 )
-from logwright.codec.kafka.resync import Damaged, find_batch
+from logwright.codec.kafka.log_tables import (
+    FILE,
+    FRAMES,
+    MAX_DECOMPRESSED,
+    NAME,
+    ROWS,
+    Aborted,
+    Believed,
+    LogContext,
+)
+from logwright.codec.kafka.resync import find_batch
 from logwright.codec.layout import Listing, PlannedFile
 from logwright.codec.mending import Change, Cut, EditsFile, Kept
 from logwright.codec.option import Option, Options
-from logwright.codec.table import RAW, TIMESTAMP, Column, Table, ending, extent
+from logwright.codec.table import Table
 
 _MAGIC = RECORD_BATCH.offset("magic")
 _FILE = re.compile(r"(\d{20})\.log(?:\.(?:deleted|swap|cleaned))?")
@@ -43,158 +52,13 @@ _CHECKPOINT = re.compile(r"\d{20}-\d{10}\.checkpoint(?:\.deleted)?|bootstrap\.ch
 _DIRECTORY = re.compile(r"(?P<topic>.+)-(?P<partition>\d+)")
 _MOVED = re.compile(r"(?P<name>\S+)\.[0-9a-f]{32}-(?:delete|future|stray)")
 
-ROWS = Table(
-    "rows",
-    (
-        Column("key", pa.binary(), "the record's key; null and empty differ"),
-        Column("value", pa.binary(), "the record's value; null is a tombstone in a compacted topic"),
-        Column("topic", pa.string(), "from the name of the directory"),
-        Column("partition", pa.int32(), "from the name of the directory"),
-        Column("offset", pa.int64(), "the record's offset", nullable=False, prunes=True),
-        Column("timestamp", TIMESTAMP, "as a consumer sees it; null where it is -1", prunes=True),
-        Column("timestampType", pa.int32(), "0 the producer's time, 1 the broker's on append"),
-        Column(
-            "headers",
-            pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])),
-            "in order, with duplicates; empty when there are none. Keys that are not UTF-8 as a Java consumer gets them",
-        ),
-        Column(
-            "position",
-            pa.int64(),
-            "byte of the file where the record's batch starts: its row in frames",
-            detail=True,
-        ),
-        Column("segment", pa.int64(), "base offset of the file, from its name", detail=True),
-        Column("timestamp_ms", pa.int64(), "the timestamp as a raw number of milliseconds", detail=True),
-        Column(
-            "create_timestamp_ms",
-            pa.int64(),
-            "the producer's time, also where the broker's counts",
-            detail=True,
-        ),
-        Column("attributes", pa.int8(), "the record's own attributes: unused, 0", detail=True),
-        Column(
-            "headers_raw",
-            pa.list_(pa.struct([pa.field("key", pa.binary()), pa.field("value", pa.binary())])),
-            "the headers where a key is not UTF-8, else null",
-            detail=True,
-        ),
-        Column("leader_epoch", pa.int32(), "partition_leader_epoch of the batch, -1 for none", detail=True),
-        Column("producer_id", pa.int64(), "of the batch, -1 for none", detail=True),
-        Column("producer_epoch", pa.int16(), "of the batch, -1 for none", detail=True),
-        Column("sequence", pa.int32(), "the record's sequence number, -1 for none", detail=True),
-        Column("is_transactional", pa.bool_(), "of the batch", detail=True),
-        Column("is_control", pa.bool_(), "of the batch: a marker of the system, not data", detail=True),
-        Column("control_type", pa.string(), "ABORT, COMMIT, LEADER_CHANGE, ...; null for data", detail=True),
-    ),
-    "One row a record, in the order of the file.",
-    ("offset",),
-)
-
-FRAMES = Table(
-    "frames",
-    (
-        Column("position", pa.int64(), "byte of the file where the batch starts", nullable=False),
-        Column("size", pa.int32(), "bytes of the whole batch"),
-        Column("base_offset", pa.int64(), "offset of the first record when it was written", prunes=True),
-        Column("last_offset", pa.int64(), "offset of the last record when it was written", prunes=True),
-        Column("records_count", pa.int32(), "records present"),
-        Column("compression", pa.string(), "none, gzip, snappy, lz4 or zstd"),
-        Column("timestamp_type", pa.int32(), "0 CREATE_TIME, 1 LOG_APPEND_TIME"),
-        Column("base_timestamp", pa.int64(), "milliseconds; the delete horizon where there is one"),
-        Column("max_timestamp", pa.int64(), "milliseconds; of the append, under LOG_APPEND_TIME"),
-        Column("is_transactional", pa.bool_(), "written in a transaction"),
-        Column("is_control", pa.bool_(), "holds markers of the system, not data"),
-        Column("delete_horizon_ms", pa.int64(), "when tombstones and markers may go; null without"),
-        Column("producer_id", pa.int64(), "-1 for none"),
-        Column("producer_epoch", pa.int16(), "-1 for none"),
-        Column("base_sequence", pa.int32(), "-1 for none"),
-        Column("partition_leader_epoch", pa.int32(), "-1 for none"),
-        Column("crc", pa.int64(), "the checksum as it is stored"),
-        Column("magic", pa.int8(), "2"),
-        Column("attributes", pa.int16(), "all 16 bits", detail=True),
-        Column("last_offset_delta", pa.int32(), "last_offset less base_offset", detail=True),
-        Column("batch_length", pa.int32(), "size less 12", detail=True),
-        Column(
-            "payload",
-            pa.binary(),
-            "the records as they are stored, where they are compressed or not what would be written from the rows",
-            detail=True,
-        ),
-        RAW,
-    ),
-    "One row a batch.",
-    ("base_offset",),
-)
-
-FILE = Table(
-    "file",
-    (
-        Column("base_offset", pa.int64(), "from the file's name"),
-        *extent("batches"),
-        *ending("batch"),
-    ),
-    "One row.",
-)
-
-MAX_DECOMPRESSED = Option(
-    "max.decompressed.bytes",
-    256 << 20,
-    "Bytes that the records of one batch may take decompressed; a batch with more counts as damaged",
-    low=1,
-    high=1 << 30,
-)
-
 OPTIONS = (MAX_DECOMPRESSED, *encode.OPTIONS)
-
-
-@dataclass
-class LogContext:
-    """What decoding a segment needs to know besides its bytes. See CONTRACT of `Codec.context`: made anew for each stream."""
-
-    options: Options
-    topic: str | None = None
-    partition: int | None = None
-    base_offset: int | None = None
-    """From the name of the file."""
-    next_base: int | None = None
-    """All offsets are below: the base offset of the next segment."""
-    start_offset: int | None = None
-    end_offset: int | None = None
-    """Records are served from `start_offset` on, below `end_offset`."""
-    control: bool = True
-    """Whether records of control batches are served."""
-    aborted: rows.Aborted = field(default_factory=rows.Aborted)
-    """Transactions whose records are not served."""
-    last: bool = False
-    """Whether it is the active segment."""
-    clean: bool | None = None
-    known_end: int | None = None
-    """The log once went up to there, says another file."""
-    live: bool = False
-    partial: bool = False
-    """Serve the records of a batch that come before a bad one, as a consumer does."""
-    stored: bool = False
-    """Batches are taken as they lie in the file, whatever their offsets say, as a broker and its consumers do."""
-
-    # What goes from window to window.
-    last_offset: int | None = None
-    """The highest offset of the batches before `last_end`, a byte of the file."""
-    last_end: int = 0
-    damaged: Damaged | None = None
-    found: tuple[int, int] | None = None
-    """Where the last damage started, and where the next batch after it does: bytes of the file."""
-    believed: dict[tuple[int, int], scan.Believed] = field(default_factory=dict)
-    """What damaged batches say of themselves, by the first offset and the one behind."""
-    served: int = rows.NOTHING_SERVED
-    """The highest offset of the records before `served_end`, a byte of the file."""
-    served_end: int = 0
 
 
 class KafkaLog(Codec, TellsLoss, Recodes, EditsFile):
     """The codec. Files are read as a consumer reads them."""
 
-    name = scan.NAME
+    name = NAME
     title = "Kafka log segment: record batches of magic 2"
     structures = (RECORD_BATCH, RECORD, CONTROL_RECORD_KEY, END_TXN_MARKER)
     tables: Mapping[str, Table] = {"rows": ROWS, "frames": FRAMES, "file": FILE}
@@ -225,7 +89,7 @@ class KafkaLog(Codec, TellsLoss, Recodes, EditsFile):
         named = _FILE.fullmatch(name)
         if named is not None:
             hints.setdefault("base_offset", int(named[1]))
-        hints["aborted"] = rows.Aborted(hints.get("aborted") or ())
+        hints["aborted"] = Aborted(hints.get("aborted") or ())
         unknown = set(hints) - set(LogContext.__dataclass_fields__)
         if unknown:
             raise UsageError(f"{self.name}: no hint {sorted(unknown)[0]!r}")
@@ -342,13 +206,13 @@ class KafkaLog(Codec, TellsLoss, Recodes, EditsFile):
     def encode(
         self, rows: pa.Table, frames: pa.Table | None, file: pa.Table | None, context: LogContext
     ) -> Iterator[Chunk]:
-        return encode.encode(rows, frames, file, context)
+        return reencode.encode(rows, frames, file, context)
 
 
 _YEAR = 366 * 86_400_000
 
 
-def _plausible_times(said: scan.Believed, around: Sequence[Any]) -> bool:
+def _plausible_times(said: Believed, around: Sequence[Any]) -> bool:
     """Whether the timestamps of damaged batches can be: not far from those of the batches around them, in milliseconds."""
     times = [int(time) for head in around for time in (head["base_timestamp"][0], head["max_timestamp"][0])]
     low, high = min(times, default=said.first_timestamp), max(times, default=said.last_timestamp)

@@ -25,7 +25,7 @@ from logwright.codec.kafka.batch import (
     TIMESTAMP_TYPE,
 )
 from logwright.codec.kafka.consumer import INVALID_RECORD, KAFKA_EXCEPTION, consume_batch
-from logwright.codec.kafka.scan import NAME
+from logwright.codec.kafka.log_tables import NAME
 
 MARKER = np.dtype(
     [("frame", "i8"), ("offset", "i8"), ("timestamp", "i8"), ("type", "i2"), ("coordinator_epoch", "i4")]

@@ -27,7 +27,9 @@ from logwright.codec.intrinsics import (
     store_64le,
     write_varlong,
 )
+from logwright.codec.java import java_string
 from logwright.codec.kafka.batch import CRC_START, HEAD_SIZE, LENGTH_END, MAGIC, RECORD_BATCH, TIMESTAMP_TYPE
+from logwright.codec.kafka.log_tables import HEADER_RAW
 from logwright.codec.kafka.records import INT64_MAX, INT64_MIN
 from logwright.codec.kernel import kernel
 
@@ -643,8 +645,6 @@ def _headers(rows: pa.RecordBatch, missing: Rows | None) -> Headers:
 
 def with_raw(array: pa.Array, raw: pa.Array) -> pa.Array:
     """The headers with the raw keys, where these still are what the text was made from."""
-    from logwright.codec.java import java_string
-    from logwright.codec.kafka.rows import HEADER_RAW
 
     out = array.cast(pa.list_(HEADER_RAW)).to_pylist()
     for i in np.flatnonzero(np.asarray(raw.is_valid())).tolist():

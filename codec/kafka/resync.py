@@ -31,9 +31,6 @@ candidates come from those of prefixes, so a file full of headers that each clai
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
 import numpy as np
 import numpy.typing as npt
 
@@ -51,10 +48,8 @@ from logwright.codec.kafka.batch import (
     MIN_RECORD,
     RECORD_BATCH,
 )
+from logwright.codec.kafka.log_tables import Damaged, LogContext
 from logwright.codec.kernel import kernel
-
-if TYPE_CHECKING:
-    from logwright.codec.kafka.log import LogContext
 
 _LENGTH = RECORD_BATCH.offset("batch_length")
 _EPOCH = RECORD_BATCH.offset("partition_leader_epoch")
@@ -83,16 +78,6 @@ _END_OF_LOG = 1 << 62
 
 BROKEN, CUT, OVER = range(3)
 """Why a chain of good batches is followed no further: no good one is there, the window ends, or it leads to where it was to."""
-
-
-@dataclass(frozen=True, slots=True)
-class Damaged:
-    """The place where a scan stopped: the offset in the file of its first byte; of its end as it says itself, and the offset of
-    a record that follows, both -1 where its header is not to be believed."""
-
-    start: int
-    end: int
-    after: int
 
 
 def offset_range(context: LogContext) -> tuple[int, int]:

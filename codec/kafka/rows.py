@@ -6,9 +6,9 @@ the same in all records of a batch are made without looking at the records.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -28,16 +28,11 @@ from logwright.codec.kafka.batch import (
     TIMESTAMP_TYPE,
     TRANSACTIONAL,
 )
+from logwright.codec.kafka.log_tables import HEADER_RAW, NAME, NOTHING_SERVED, LogContext
 from logwright.codec.kafka.sections import Sections, sections
 from logwright.codec.table import TIMESTAMP, Table
 
-if TYPE_CHECKING:
-    from logwright.codec.kafka.log import LogContext
-
-NAME = "kafka.log"
-NOTHING_SERVED = records.INT64_MIN
 HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
-HEADER_RAW = pa.struct([pa.field("key", pa.binary()), pa.field("value", pa.binary())])
 
 _WANT = {
     "offset": records.WANT_OFFSET,
@@ -51,34 +46,6 @@ _WANT = {
     "headers_raw": records.WANT_HEADERS,
     "attributes": records.WANT_ATTRIBUTES,
 }
-
-
-class Aborted:
-    """Aborted transactions, each `(producer_id, first_offset, last_offset)`, asked by batch."""
-
-    def __init__(self, transactions: Iterable[tuple[int, int, int]] = ()) -> None:
-        by_producer: dict[int, list[tuple[int, int]]] = {}
-        for producer_id, first, last in transactions:
-            by_producer.setdefault(int(producer_id), []).append((int(first), int(last)))
-        self._ranges = {one: np.array(sorted(ranges), np.int64) for one, ranges in by_producer.items()}
-
-    def __bool__(self) -> bool:
-        return bool(self._ranges)
-
-    def mask(self, head: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-        """Which batches hold data of an aborted transaction."""
-        out = np.zeros(len(head), np.bool_)
-        flags = head["attributes"].astype(np.int64)
-        data = (flags & TRANSACTIONAL != 0) & (flags & CONTROL == 0)
-        producers = head["producer_id"].astype(np.int64)
-        base = head["base_offset"].astype(np.int64)
-        for one in np.unique(producers[data]):
-            ranges = self._ranges.get(int(one))
-            if ranges is not None:
-                at = np.searchsorted(ranges[:, 0], base, "right") - 1
-                inside = (at >= 0) & (base <= ranges[np.maximum(at, 0), 1])
-                out |= data & (producers == one) & inside
-        return out
 
 
 def decode(

@@ -8,8 +8,7 @@ damage, preallocated zeros) is decided here, from what follows.
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -28,24 +27,9 @@ from logwright.codec.kafka.batch import (
     MIN_LENGTH,
     RECORD_BATCH,
 )
+from logwright.codec.kafka.log_tables import NAME, Believed, LogContext
 from logwright.codec.kafka.resync import LIMIT, damaged_at, find_batch
 from logwright.codec.kernel import kernel
-
-if TYPE_CHECKING:
-    from logwright.codec.kafka.log import LogContext
-
-NAME = "kafka.log"
-
-
-@dataclass(frozen=True, slots=True)
-class Believed:
-    """What damaged batches say of themselves: rows, and the timestamps. `torn`: the last of them is not whole."""
-
-    rows: int
-    first_timestamp: int
-    last_timestamp: int
-    torn: bool
-
 
 _LENGTH = RECORD_BATCH.offset("batch_length")
 _MAGIC = RECORD_BATCH.offset("magic")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -30,9 +30,7 @@ from logwright.codec.leveldb.filter import META_PREFIX, POLICY, FilterBuilder, b
 from logwright.codec.leveldb.index import NAME
 from logwright.codec.leveldb.keys import order, separator, successor
 from logwright.codec.leveldb.rows import Unpacked, plain
-
-if TYPE_CHECKING:
-    from logwright.codec.leveldb.table import TableContext
+from logwright.codec.leveldb.table_tables import TableContext
 
 DEFAULT_BITS = 10
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -51,11 +51,9 @@ from logwright.codec.leveldb.pack import (
     separators,
 )
 from logwright.codec.leveldb.rescan import MAGIC
+from logwright.codec.leveldb.table_tables import TableContext
 from logwright.codec.memory import keep_memory
 from logwright.codec.option import Option, Options, parse_choice, parse_text
-
-if TYPE_CHECKING:
-    from logwright.codec.leveldb.table import TableContext
 
 Int64s = npt.NDArray[np.int64]
 

@@ -21,9 +21,9 @@ from logwright.codec.leveldb import log, table
 from logwright.codec.leveldb.census import BUDGET, LIVE, STATE_NAMES, Census
 from logwright.codec.leveldb.framing import BATCH_HEADER
 from logwright.codec.leveldb.index import DATA
-from logwright.codec.leveldb.keys import BYTEWISE, TYPE_NAMES, VALUE
+from logwright.codec.leveldb.keys import BYTEWISE, TYPE_NAMES, VALUE, readable
 from logwright.codec.leveldb.merge import Shape, merge, sorted_run
-from logwright.codec.leveldb.table import readable
+from logwright.codec.leveldb.table_tables import ROWS
 from logwright.codec.option import Options
 from logwright.codec.table import Column, Table
 from logwright.codec.walk import Reader, Stretch, walk
@@ -40,7 +40,7 @@ SAMPLE = 64 << 10
 HISTORY = Table(
     "history",
     (
-        *(column for column in table.ROWS.columns if not column.detail),
+        *(column for column in ROWS.columns if not column.detail),
         Column(
             "state",
             pa.string(),
@@ -294,7 +294,7 @@ def _chosen(batch: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:
         constant(pa.string(), TYPE_NAMES[VALUE], batch.num_rows) if name == "type" else batch.column(name)
         for name in columns
     ]
-    return _batch(arrays, table.ROWS, columns, batch.num_rows)
+    return _batch(arrays, ROWS, columns, batch.num_rows)
 
 
 def _batch(arrays: Sequence[pa.Array], of: Table, columns: Sequence[str], rows: int) -> pa.RecordBatch:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -40,10 +39,8 @@ from logwright.codec.leveldb.block import (
 from logwright.codec.leveldb.index import DATA, KIND_NAMES, NAME
 from logwright.codec.leveldb.keys import DELETION, TYPE_NAMES, VALUE
 from logwright.codec.leveldb.restarts import Wrong, hides
+from logwright.codec.leveldb.table_tables import TableContext
 from logwright.codec.table import Table
-
-if TYPE_CHECKING:
-    from logwright.codec.leveldb.table import TableContext
 
 Int64s = npt.NDArray[np.int64]
 Int32s = npt.NDArray[np.int32]

@@ -19,7 +19,7 @@ from logwright.codec.fault import UsageError
 from logwright.codec.layout import Piece, Stage, Summary
 from logwright.codec.option import Option, Options, parse_choice
 from logwright.codec.sorting import SortedRun, Sorter, chunked, framed, merge, unique
-from logwright.codec.zookeeper import encode, rolling, txnlog
+from logwright.codec.zookeeper import encode, rolling
 from logwright.codec.zookeeper.columns import TTLS, kinds_of
 from logwright.codec.zookeeper.edit_batches import SCHEMA
 from logwright.codec.zookeeper.edits import Editor
@@ -40,6 +40,8 @@ from logwright.codec.zookeeper.rolling import LogWriter
 from logwright.codec.zookeeper.rows import ROWS as TXNS
 from logwright.codec.zookeeper.run import ROWS, columns, twice
 from logwright.codec.zookeeper.snapshot_tables import ROWS as NODES
+from logwright.codec.zookeeper.txnlog_tables import LIMITS, TxnLogContext
+from logwright.codec.zookeeper.txnlog_tables import OPTIONS as TXNLOG_OPTIONS
 from logwright.codec.zookeeper.whole import Portion, WholeTree, portions
 from logwright.codec.zookeeper.write import of_rows, of_tree
 
@@ -90,8 +92,8 @@ _CHUNK = 1 << 20
 
 def longest(options: Options) -> int:
     """The most bytes of data that a server reads."""
-    named = {one.name: options[one.name] for one in txnlog.LIMITS if options.given(one.name)}
-    return txnlog.TxnLogContext(Options(txnlog.OPTIONS, named)).limit
+    named = {one.name: options[one.name] for one in LIMITS if options.given(one.name)}
+    return TxnLogContext(Options(TXNLOG_OPTIONS, named)).limit
 
 
 class NodeRows:

@@ -7,7 +7,7 @@ logs. `rows.Rows`, which measures first, makes the same of any others, and says 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -43,6 +43,7 @@ from logwright.codec.zookeeper.bodies import (
 from logwright.codec.zookeeper.jute import NULL, PLAIN_TEXT, Int64s, skip_bytes, text_kind
 from logwright.codec.zookeeper.records import BODY, HEAD_FIELDS, TYPE, ZXID_AT
 from logwright.codec.zookeeper.rows import ROWS
+from logwright.codec.zookeeper.txnlog_tables import TxnLogContext
 from logwright.codec.zookeeper.txns import (
     ACLS,
     CLOSE_SESSION,
@@ -64,9 +65,6 @@ from logwright.codec.zookeeper.txns import (
     TXNS,
     TYPE_NAMES,
 )
-
-if TYPE_CHECKING:
-    from logwright.codec.zookeeper.txnlog import TxnLogContext
 
 Int32s = npt.NDArray[np.int32]
 Int16s = npt.NDArray[np.int16]

@@ -7,15 +7,14 @@ Source: `DataTree.updateQuotaStat`, `updateQuotaForPath`, `setupQuota`, `StatsTr
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 
+from logwright.codec.base import Bytes
 from logwright.codec.zookeeper import state as at
 from logwright.codec.zookeeper.digest import crc32_raw
-
-if TYPE_CHECKING:
-    from logwright.codec.zookeeper.store import Store
+from logwright.codec.zookeeper.jute import Int64s
 
 QUOTA, LIMITS, STATS = b"/zookeeper/quota", b"zookeeper_limits", b"zookeeper_stats"
 """`Quotas`."""
@@ -27,6 +26,22 @@ class StatsError(Exception):
     """A server dies of the text in a stats node."""
 
 
+class QuotaTree(Protocol):
+    """The part of a tree that quotas read and change. `_s` and `_nodes` are the arrays of `state`."""
+
+    _s: Int64s
+    _nodes: Int64s
+    _arena: Bytes
+
+    def _row(self, path: bytes) -> int: ...
+
+    def _path(self, row: int) -> bytes: ...
+
+    def _data(self, row: int) -> bytes | None: ...
+
+    def _put_data(self, row: int, data: bytes) -> None: ...
+
+
 class Quotas:
     """The paths that have a quota, and by how much what is below them has changed since that was written."""
 
@@ -36,7 +51,7 @@ class Quotas:
         self.hashed = np.zeros(1, np.int64)
         self.paths = np.zeros(0, np.uint8)
 
-    def found(self, tree: Store) -> str | None:
+    def found(self, tree: QuotaTree) -> str | None:
         """Set up the quotas of a tree that was loaded. Returns what a server dies of."""
         s = tree._s
         root = tree._row(QUOTA)
@@ -55,7 +70,7 @@ class Quotas:
                     return _INVALID
         return None
 
-    def happened(self, tree: Store) -> str | None:
+    def happened(self, tree: QuotaTree) -> str | None:
         """A quota node was made, deleted or changed. Returns what a server dies of."""
         s = tree._s
         what, row = int(s[at.EVENT]), int(s[at.EVENT_ROW])
@@ -83,7 +98,7 @@ class Quotas:
             self._arrange(tree)
         return None
 
-    def write(self, tree: Store) -> str | None:
+    def write(self, tree: QuotaTree) -> str | None:
         """Write the sums into their nodes. Returns what a server dies of where the text there is none; that is left as it is."""
         died = None
         if not tree._s[at.PENDING]:
@@ -105,10 +120,10 @@ class Quotas:
             counts[[at.Q_COUNT, at.Q_BYTES, at.Q_TOUCHED]] = 0
         return died
 
-    def _forget(self, tree: Store, path: bytes) -> None:
+    def _forget(self, tree: QuotaTree, path: bytes) -> None:
         self.counts[self.by_path[path], [at.Q_COUNT, at.Q_BYTES, at.Q_TOUCHED]] = 0
 
-    def _count(self, tree: Store, path: bytes) -> None:
+    def _count(self, tree: QuotaTree, path: bytes) -> None:
         """`updateQuotaForPath`: count what is there."""
         row = tree._row(QUOTA + path + b"/" + STATS)
         if row < 0:
@@ -121,7 +136,7 @@ class Quotas:
             at.sum_quotas(tree._nodes, len(which), which, sums)
         tree._put_data(row, text({b"count": int(sums[0, at.Q_COUNT]), b"bytes": int(sums[0, at.Q_BYTES])}))
 
-    def _add(self, tree: Store, path: bytes) -> bool:
+    def _add(self, tree: QuotaTree, path: bytes) -> bool:
         if not path:
             return False
         one = _normal(path)
@@ -130,7 +145,7 @@ class Quotas:
             self._arrange(tree)
         return True
 
-    def _arrange(self, tree: Store) -> None:
+    def _arrange(self, tree: QuotaTree) -> None:
         """Make the arrays of the quotas that there are; nothing waits to be written."""
         count = len(self.by_path)
         self.counts = np.zeros((count, at.QUOTA_FIELDS), np.int64)

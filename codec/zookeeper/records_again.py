@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,15 +21,13 @@ from logwright.codec.zookeeper.jute import Int64s
 from logwright.codec.zookeeper.records import BODY, HEAD, HEAD_FIELDS, MOST, scan_records
 from logwright.codec.zookeeper.rows import NAME, ROWS, Rows
 from logwright.codec.zookeeper.txnlog_encode import Transactions, allocated, file_header, records_of, zeros
+from logwright.codec.zookeeper.txnlog_tables import TxnLogContext
 from logwright.codec.zookeeper.txns import (
     DIGEST_VERSION,
     EOR,
     LENGTH,
     OVERHEAD,
 )
-
-if TYPE_CHECKING:
-    from logwright.codec.zookeeper.txnlog import TxnLogContext
 
 
 def encode(

@@ -26,6 +26,7 @@ from logwright.codec.zookeeper.names import zxid_text
 from logwright.codec.zookeeper.records import BODY, HEAD_FIELDS, TXN_FRAME, ZXID
 from logwright.codec.zookeeper.store import NOTE_ROOM
 from logwright.codec.zookeeper.texts import txns_as_read
+from logwright.codec.zookeeper.txnlog_tables import OPTIONS as TXNLOG_OPTIONS
 
 _NEVER = (1 << 63) - 1
 
@@ -138,7 +139,7 @@ class Tree(Loading, Looking):
             batch = batch.slice(int(np.argmax(later))) if later.any() else batch.slice(batch.num_rows)
         if not batch.num_rows:
             return Applied()
-        context = txnlog.CODEC.context("", Options(txnlog.OPTIONS))
+        context = txnlog.CODEC.context("", Options(TXNLOG_OPTIONS))
         data = np.frombuffer(
             b"".join(
                 bytes(one)

@@ -21,6 +21,7 @@ from logwright.codec.zookeeper.records import TXN_FRAME
 from logwright.codec.zookeeper.replay import Tree
 from logwright.codec.zookeeper.snapshot_tables import COMPRESSION
 from logwright.codec.zookeeper.succession import gaps
+from logwright.codec.zookeeper.txnlog_tables import TxnLogContext
 
 _REPAIR = "Repair it first, or write to a new directory. `logwright verify` shows what is wrong"
 _HARMLESS = (Kind.TRUNCATED, Kind.PADDING)
@@ -93,7 +94,7 @@ def _replay(listing: Listing, log: DataFile, tree: Tree) -> None:
             raise UsageError(f"{log.name}: no server starts with it: {applied.died.error}", advice=_REPAIR)
 
 
-def _walked(listing: Listing, log: DataFile, context: txnlog.TxnLogContext) -> Iterator[Stretch | Hole]:
+def _walked(listing: Listing, log: DataFile, context: TxnLogContext) -> Iterator[Stretch | Hole]:
     if log.size:  # an empty one that is the newest is deleted when a server starts
         yield from walk(Reader(listing, log.name, log.size), txnlog.CODEC, context)
 

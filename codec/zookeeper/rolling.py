@@ -21,6 +21,8 @@ from logwright.codec.zookeeper.digest import VERSION
 from logwright.codec.zookeeper.files import APART, placed
 from logwright.codec.zookeeper.names import log_name
 from logwright.codec.zookeeper.pack import DIGEST_SIZE
+from logwright.codec.zookeeper.txnlog_tables import LIMITS, PREALLOC, TxnLogContext
+from logwright.codec.zookeeper.txnlog_tables import OPTIONS as TXNLOG_OPTIONS
 from logwright.codec.zookeeper.txns import FILE_HEADER, HEADER_SIZE, OVERHEAD
 
 if TYPE_CHECKING:
@@ -33,7 +35,7 @@ SIZE_LIMIT = Option(
     low=1,
     high=1 << 40,
 )
-OPTIONS = (*txnlog.LIMITS, txnlog.PREALLOC, SIZE_LIMIT, APART)
+OPTIONS = (*LIMITS, PREALLOC, SIZE_LIMIT, APART)
 
 
 class LogWriter:
@@ -46,8 +48,8 @@ class LogWriter:
         self.made = 0
         """Transactions that were written."""
         self._tree, self._options = tree, options
-        named = {one.name: options[one.name] for one in txnlog.LIMITS if options.given(one.name)}
-        self._context = txnlog.TxnLogContext(Options(txnlog.OPTIONS, named))
+        named = {one.name: options[one.name] for one in LIMITS if options.given(one.name)}
+        self._context = TxnLogContext(Options(TXNLOG_OPTIONS, named))
         self._size = 0
         self._name = ""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -28,13 +28,9 @@ from logwright.codec.zookeeper.bodies import (
 )
 from logwright.codec.zookeeper.jute import ACL_RAW_TYPE, ACL_TYPE, Int64s
 from logwright.codec.zookeeper.records import BODY, HEAD_FIELDS, split_heads
-
-if TYPE_CHECKING:
-    from logwright.codec.zookeeper.txnlog import TxnLogContext
+from logwright.codec.zookeeper.txnlog_tables import EXPLODED, TxnLogContext
 
 NAME = "zookeeper.txnlog"
-NESTED, EXPLODED = "nested", "exploded"
-"""Values of the option `multi`."""
 START_FAILS = "the server does not start"
 STOPS = "the server stops reading the file here, without an error, and goes on with the next log"
 

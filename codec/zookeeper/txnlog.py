@@ -7,7 +7,7 @@ A frame is the file's header or a transaction's record, a row a transaction. How
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,8 +21,8 @@ from logwright.codec.fault import Fault, Kind, Severity, UsageError
 from logwright.codec.intrinsics import load_i32be, load_i64be
 from logwright.codec.layout import Listing
 from logwright.codec.mending import Cut, Kept, Mends, Strategy
-from logwright.codec.option import Option, Options, parse_choice
-from logwright.codec.table import Column, Table
+from logwright.codec.option import Options
+from logwright.codec.table import Table
 from logwright.codec.zookeeper import names, records, records_again
 from logwright.codec.zookeeper.adler import adler32
 from logwright.codec.zookeeper.bodies import (
@@ -33,7 +33,7 @@ from logwright.codec.zookeeper.bodies import (
     type_names,
 )
 from logwright.codec.zookeeper.explain import log_of
-from logwright.codec.zookeeper.jute import MAX_BUFFER, Int64s, slices
+from logwright.codec.zookeeper.jute import Int64s, slices
 from logwright.codec.zookeeper.names import PRINTED
 from logwright.codec.zookeeper.portion import rows_at_once
 from logwright.codec.zookeeper.records import (
@@ -46,14 +46,20 @@ from logwright.codec.zookeeper.records import (
     Search,
 )
 from logwright.codec.zookeeper.rows import (
-    EXPLODED,
     NAME,
-    NESTED,
     ROWS,
     START_FAILS,
     STOPS,
     Rows,
     digest_column,
+)
+from logwright.codec.zookeeper.txnlog_tables import (
+    EXPLODED,
+    FILE,
+    FRAMES,
+    OPTIONS,
+    RECORDS,
+    TxnLogContext,
 )
 from logwright.codec.zookeeper.txns import (
     EOR,
@@ -66,123 +72,12 @@ from logwright.codec.zookeeper.txns import (
     TXN_LOG,
 )
 
-FRAMES = Table(
-    "frames",
-    (
-        Column("position", pa.int64(), "byte of the file where the record starts", nullable=False),
-        Column("size", pa.int32(), "bytes of the record, with checksum, length and mark"),
-        Column("kind", pa.string(), "header (of the file) or transaction"),
-        Column("checksum", pa.int64(), "Adler-32 of the payload, as it is stored"),
-        Column("zxid", pa.int64(), "of the transaction", prunes=True, hexadecimal=True),
-        Column("time", pa.int64(), "milliseconds"),
-        Column("session_id", pa.int64(), "of the client", hexadecimal=True),
-        Column("cxid", pa.int32(), "number of the request"),
-        Column("type", pa.string(), "create, delete, ..."),
-        Column("digest_version", pa.int32(), "of the tree's digest; null without one", detail=True),
-        Column("tree_digest", pa.int64(), "digest of the whole tree after the transaction", detail=True),
-        Column(
-            "payload",
-            pa.binary(),
-            "the transaction as it is stored, where it is not what would be written from its rows; or the file's header",
-            detail=True,
-        ),
-        Column("raw", pa.binary(), "the bytes of a damaged stretch: the other columns are null then", detail=True),
-    ),
-    "One row a record, the first one for the file's header.",
-)  # fmt: skip
-RECORDS = Table(
-    "records",
-    (
-        Column("zxid", pa.int64(), "of the transaction", nullable=False, prunes=True, hexadecimal=True),
-        Column("record", pa.binary(), "the bytes: checksum, length, payload, mark", nullable=False),
-    ),
-    "One row a transaction, as it is stored.",
-)
-FILE = Table(
-    "file",
-    (
-        Column("file", pa.int64(), "zxid in the file's name"),
-        Column("version", pa.int32(), "in the file's header: 2; null without one"),
-        Column("dbid", pa.int64(), "in the file's header: 0; null without one"),
-        Column("size", pa.int64(), "bytes of the file", nullable=False),
-        Column("frames", pa.int64(), "good records, and the header", nullable=False),
-        Column(
-            "trailing",
-            pa.binary(),
-            "what no record covers at the end, without the zeros after it",
-            nullable=False,
-        ),
-        Column("trailing_zeros", pa.int64(), "zero bytes at the end: allocated ahead", nullable=False),
-    ),
-    "One row.",
-)
-
-LIMITS = (
-    Option(
-        "jute.maxbuffer",
-        MAX_BUFFER,
-        "The server's own limit: one that was run with more has written larger transactions",
-        low=1,
-        high=(1 << 31) - 1,
-    ),
-    Option(
-        "jute.maxbuffer.extrasize",
-        None,
-        "What a transaction may have above it; as much again when not given, as the server has it",
-        low=1024,
-        high=(1 << 31) - 1,
-    ),
-)
-"""What a server reads."""
-PREALLOC = Option(
-    "preAllocSize",
-    0,
-    "KiB that are allocated ahead and left as zeros, as a running server does (its default is 65536); nothing is gained by it in a "
-    "log that is finished",
-    low=0,
-    high=1 << 22,
-)
-OPTIONS = (
-    Option(
-        "multi",
-        NESTED,
-        "Whether a multi is one row, with its transactions in the column txns, or each of these is a row",
-        parse_choice,
-        (NESTED, EXPLODED),
-    ),
-    *LIMITS,
-    PREALLOC,
-)
-
 PORTION = 8 << 20
 """So many bytes of records are decoded at a time, or one if that is larger."""
 _CROWD = 1 << 16
 _MOST_FAULTS = 64
 _EMPTY = "from 3.9.3 on the server deletes it where it is the newest log; else, and before, it does not start: EOFException"
 _KINDS = contents(pa.string(), [b"header", b"transaction"])
-
-
-@dataclass
-class TxnLogContext:
-    """What decoding needs to know besides the bytes, and what goes from window to window."""
-
-    options: Options
-    file: int | None = None
-    """The zxid in the file's name."""
-    live: bool = False
-    """The server that writes it may be running."""
-    last_zxid: int | None = None
-    """Of the transaction that ends at `last_end`, a byte of the file."""
-    last_end: int = -1
-    damaged: int = -1
-    """Where the last scan stopped at damage."""
-
-    @property
-    def limit(self) -> int:
-        """A length that a reader takes at most (`BinaryInputArchive.checkLength`)."""
-        extra = self.options["jute.maxbuffer.extrasize"]
-        most: int = self.options["jute.maxbuffer"]
-        return min(most + (max(most, 1024) if extra is None else int(extra)), (1 << 31) - 1)
 
 
 class TxnLog(Codec, TellsLoss, Prepares, Mends):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +31,7 @@ from logwright.codec.zookeeper.pack import (
 from logwright.codec.zookeeper.records import BODY, MOST
 from logwright.codec.zookeeper.rows import NAME, ROWS
 from logwright.codec.zookeeper.txn_columns import TxnColumns, ends_of, integers, validity
+from logwright.codec.zookeeper.txnlog_tables import TxnLogContext
 from logwright.codec.zookeeper.txns import (
     CLOSE_SESSION,
     CREATE,
@@ -45,9 +46,6 @@ from logwright.codec.zookeeper.txns import (
     SUB_RECIPE_ARRAY,
     TXN_HEADER,
 )
-
-if TYPE_CHECKING:
-    from logwright.codec.zookeeper.txnlog import TxnLogContext
 
 PORTION = 8 << 20
 """So many bytes of rows are written at a time, about, or one transaction."""

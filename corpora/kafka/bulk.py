@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from logwright.codec.kafka import log
+from logwright.codec.kafka.log_tables import ROWS
 from logwright.codec.kafka.names import parse_directory
 from logwright.codec.option import Option
 from logwright.corpora.bulk import cut, numbered
@@ -37,7 +37,7 @@ def rows(order: Order) -> Iterator[pa.RecordBatch]:
             [
                 numbered(b"user-", of_key.numbers(start, count, keys), len(str(keys - 1))),
                 cut(pool, of_place.numbers(start, count, 1 << 16), sizes),
-                pa.array(times, log.ROWS["timestamp"].type),
+                pa.array(times, ROWS["timestamp"].type),
             ],
             names=["key", "value", "timestamp"],
         )
@@ -46,7 +46,7 @@ def rows(order: Order) -> Iterator[pa.RecordBatch]:
 def expected(order: Order, name: str, first_offset: int = 0) -> Callable[[], Iterator[pa.RecordBatch]]:
     """The rows as they are read: `name` is that of the partition's directory."""
     topic, partition = parse_directory(name) or (None, None)
-    schema = log.ROWS.schema()
+    schema = ROWS.schema()
 
     def batches() -> Iterator[pa.RecordBatch]:
         at = first_offset

@@ -20,6 +20,7 @@ from logwright.codec.kafka import log, metadata
 from logwright.codec.kafka.batch import COMPRESSION_NAMES
 from logwright.codec.kafka.derive import rebuild
 from logwright.codec.kafka.encode import OPTIONS as ENCODING
+from logwright.codec.kafka.log_tables import ROWS
 from logwright.codec.kafka.names import parse_directory, parse_segment, segment_name
 from logwright.codec.option import Option
 from logwright.corpora.kafka import bulk
@@ -434,7 +435,7 @@ def _expected(
     rows: Callable[[], Iterator[dict[str, Any]]], name: str
 ) -> Callable[[], Iterator[pa.RecordBatch]]:
     """The rows with topic and partition, in batches with the core columns."""
-    schema = log.ROWS.schema()
+    schema = ROWS.schema()
     topic, partition = parse_directory(name) or (None, None)
 
     def batches() -> Iterator[pa.RecordBatch]:

@@ -18,6 +18,7 @@ from logwright.codec.fault import UsageError
 from logwright.codec.leveldb import log, table
 from logwright.codec.leveldb.block import COMPRESSION_NAMES
 from logwright.codec.leveldb.names import LOG_NAME, TABLE_NAME, number_of
+from logwright.codec.leveldb.table_tables import ROWS
 from logwright.codec.option import Option, parse_choice
 from logwright.corpora.bulk import cut, numbered
 from logwright.corpora.leveldb.script import Script, content_hash
@@ -36,7 +37,7 @@ _COMPRESSION = Option(
 )
 _LEFT_OUT = ("comparator", "sequences", "on_duplicate", "sort_buffer_size")
 """Sequence numbers are given with the rows, and no key comes twice."""
-_CORE = pa.schema([table.ROWS.schema().field(name) for name in ("key", "value", "sequence", "type")])
+_CORE = pa.schema([ROWS.schema().field(name) for name in ("key", "value", "sequence", "type")])
 
 
 # In bulk

@@ -11,7 +11,8 @@ import pyarrow as pa
 from logwright.codec.base import Window
 from logwright.codec.fault import Fault
 from logwright.codec.kafka.batch import COMPRESSION_NAMES, RECORD, RECORD_BATCH
-from logwright.codec.kafka.log import CODEC, LogContext
+from logwright.codec.kafka.log import CODEC
+from logwright.codec.kafka.log_tables import LogContext
 from logwright.codec.option import Options
 
 NAME = "00000000000000000000.log"

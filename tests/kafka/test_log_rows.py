@@ -20,8 +20,8 @@ from logwright.codec.java import java_string
 from logwright.codec.kafka import records
 from logwright.codec.kafka.consumer import INVALID_RECORD
 from logwright.codec.kafka.log import CODEC
+from logwright.codec.kafka.log_tables import Aborted
 from logwright.codec.kafka.markers import MALFORMED, failure, markers
-from logwright.codec.kafka.rows import Aborted
 
 
 def row(data: bytes, **hints: Any) -> dict[str, Any]:

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from kafka_log import batch, context, window
 
 from logwright.codec.kafka import scan as module
-from logwright.codec.kafka.scan import Believed, believe, zeros_at
+from logwright.codec.kafka.log_tables import Believed
+from logwright.codec.kafka.scan import believe, zeros_at
 
 
 @given(st.integers(0, 200_000), st.integers(0, 3), st.integers(0, 100))

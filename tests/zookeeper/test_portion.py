@@ -13,7 +13,8 @@ from logwright.codec.option import Options
 from logwright.codec.zookeeper import txns
 from logwright.codec.zookeeper.portion import rows_at_once
 from logwright.codec.zookeeper.rows import ROWS, Rows
-from logwright.codec.zookeeper.txnlog import CODEC, TxnLogContext
+from logwright.codec.zookeeper.txnlog import CODEC
+from logwright.codec.zookeeper.txnlog_tables import TxnLogContext
 from logwright.codec.zookeeper.txns import FILE_HEADER, LOWEST, PAYLOAD
 from logwright.corpora import cases
 

@@ -23,6 +23,7 @@ from logwright.codec.walk import Reader
 from logwright.codec.zookeeper import state, txnlog, txns
 from logwright.codec.zookeeper.loading import Mismatch
 from logwright.codec.zookeeper.replay import Applied, Tree
+from logwright.codec.zookeeper.txnlog_tables import OPTIONS as TXNLOG_OPTIONS
 from logwright.codec.zookeeper.txns import FILE_HEADER, PAYLOAD
 from logwright.codec.zookeeper.write import of_tree
 from logwright.corpora import cases
@@ -41,7 +42,7 @@ def log(*given: Txn | bytes) -> tuple[Window, Frames]:
     payloads = [one if isinstance(one, bytes) else PAYLOAD.pack(one) for one in given]
     data = FILE_HEADER.pack({}) + b"".join(_record(one) for one in payloads)
     window = Window(np.frombuffer(data, np.uint8), 0, len(data))
-    context = txnlog.CODEC.context("log.1", Options(txnlog.OPTIONS))
+    context = txnlog.CODEC.context("log.1", Options(TXNLOG_OPTIONS))
     frames = txnlog.CODEC.scan(window, 0, context)
     assert len(frames) == len(given) + 1
     return window, frames

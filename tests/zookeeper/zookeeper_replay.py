@@ -12,6 +12,7 @@ from logwright.codec.zookeeper.files import DATA_LOG_DIR
 from logwright.codec.zookeeper.looking import Node
 from logwright.codec.zookeeper.names import GZIP, SNAPPY
 from logwright.codec.zookeeper.replay import Applied, Tree
+from logwright.codec.zookeeper.txnlog_tables import OPTIONS as TXNLOG_OPTIONS
 from logwright.corpora.cases import Case
 from logwright.readers.listing import JoinedDirectory, LocalDirectory
 
@@ -50,7 +51,7 @@ def restored(
     out = Applied(mismatches=mismatches)
     since: int | None = tree.zxid
     for log in files.logs_from(files.logs(found), tree.zxid + 1):
-        context = txnlog.CODEC.context(log.name, Options(txnlog.OPTIONS))
+        context = txnlog.CODEC.context(log.name, Options(TXNLOG_OPTIONS))
         for one in walk(Reader(found, log.name, log.size), txnlog.CODEC, context):
             if isinstance(one, Hole):
                 break  # the server stops reading here

@@ -20,15 +20,16 @@ import pyarrow.compute as pc
 from logwright.codec.base import Frames, Window
 from logwright.codec.fault import UsageError
 from logwright.codec.kafka import encode, log
-from logwright.codec.kafka.again import again
 from logwright.codec.kafka.batch import CONTROL, DELETE_HORIZON, LENGTH_END, RECORD_BATCH
 from logwright.codec.kafka.broker.start import OPTIONS as START_OPTIONS
 from logwright.codec.kafka.derive import PartitionDeriver
+from logwright.codec.kafka.log_tables import FRAMES, MAX_DECOMPRESSED, ROWS
 from logwright.codec.kafka.mend.intervals import interval_of
 from logwright.codec.kafka.mend.repair import PRODUCER_EXPIRATION, log_start, surroundings
 from logwright.codec.kafka.mend.runs import Copies, Run, offsets, place
 from logwright.codec.kafka.mend.write import PartitionMending, Segment
 from logwright.codec.kafka.names import segment_name
+from logwright.codec.kafka.reencode import reencode
 from logwright.codec.kafka.walk import walk
 from logwright.codec.layout import Listing, Plan, PlannedFile, Role
 from logwright.codec.mending import Change, Cut, Kept, Mending
@@ -37,12 +38,12 @@ from logwright.codec.option import Options
 Mask = npt.NDArray[np.bool_]
 
 _COMPRESSING = tuple(one for one in encode.OPTIONS if one.name in encode.COMPRESSING)
-FILE_OPTIONS = (log.MAX_DECOMPRESSED, *_COMPRESSING)
+FILE_OPTIONS = (MAX_DECOMPRESSED, *_COMPRESSING)
 EDIT_OPTIONS = (*START_OPTIONS, PRODUCER_EXPIRATION, *FILE_OPTIONS)
 RECODES = encode.COMPRESSING
 _LENGTH = RECORD_BATCH.offset("batch_length")
-_ALL_ROWS = log.ROWS.names(detail=True)
-_ALL_FRAMES = log.FRAMES.names(detail=True)
+_ALL_ROWS = ROWS.names(detail=True)
+_ALL_FRAMES = FRAMES.names(detail=True)
 
 
 def edit(listing: Listing, plan: Plan, change: Change, options: Options) -> Mending:
@@ -187,7 +188,7 @@ class _Editor:
         edited = _redacted(rows, redacts, self.change).filter(pa.array(~drops))
         after = _per_frame(edited, table)
         table = self._frames(table, edited, before, after)
-        data = b"".join(bytes(chunk) for chunk in again(edited, table, context))
+        data = b"".join(bytes(chunk) for chunk in reencode(edited, table, context))
         starts = np.asarray(table.column("position"))
         for i, start in enumerate(starts.tolist()):
             gone = int(before[i] - after[i])

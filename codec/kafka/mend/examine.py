@@ -20,7 +20,7 @@ from logwright.codec.fault import Fault, Kind, Severity, UnreadableError
 from logwright.codec.kafka import log
 from logwright.codec.kafka.batch import COMPRESSION, CONTROL, CRC_START, HEAD, HEAD_SIZE, LENGTH_END, MAGIC
 from logwright.codec.kafka.consumer import consume
-from logwright.codec.kafka.log import LogContext
+from logwright.codec.kafka.log_tables import LogContext
 from logwright.codec.kafka.markers import bad_markers
 from logwright.codec.kafka.mend.runs import Run, lost, offsets, place
 from logwright.codec.kafka.names import segment_name

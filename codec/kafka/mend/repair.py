@@ -13,9 +13,10 @@ from dataclasses import replace
 
 from logwright.codec.describe import DescriptionError
 from logwright.codec.fault import UnreadableError, UsageError
-from logwright.codec.kafka import log, metadata
+from logwright.codec.kafka import metadata
 from logwright.codec.kafka.broker.start import OPTIONS as START_OPTIONS
 from logwright.codec.kafka.derive import PartitionDeriver
+from logwright.codec.kafka.log_tables import MAX_DECOMPRESSED
 from logwright.codec.kafka.mend.examine import examine
 from logwright.codec.kafka.mend.intervals import interval_of
 from logwright.codec.kafka.mend.order import arrange
@@ -62,7 +63,7 @@ _OWN = (
         parse_bool,
     ),
     PRODUCER_EXPIRATION,
-    log.MAX_DECOMPRESSED,
+    MAX_DECOMPRESSED,
 )
 REPAIR_OPTIONS = (*START_OPTIONS, *_OWN)
 

@@ -20,9 +20,9 @@ from logwright.codec.leveldb.check.table import TableCheck
 from logwright.codec.leveldb.descriptor import read_descriptor
 from logwright.codec.leveldb.entries import user_key
 from logwright.codec.leveldb.framing import BATCH_HEADER
-from logwright.codec.leveldb.keys import BYTEWISE, order
+from logwright.codec.leveldb.keys import BYTEWISE, order, readable
 from logwright.codec.leveldb.names import FileType, log_name, parse
-from logwright.codec.leveldb.table import readable
+from logwright.codec.leveldb.table_tables import MAX_DECOMPRESSED
 from logwright.codec.leveldb.version import FileMetaData
 from logwright.codec.walk import Reader
 
@@ -44,7 +44,7 @@ class DatabaseChecker:
         self._version = found.version if found.error is None else None
         self._manifest = found.manifest or ""
         self._bytewise = plan.facts.get("comparator", BYTEWISE) == BYTEWISE
-        self._limit = table.MAX_DECOMPRESSED.default
+        self._limit = MAX_DECOMPRESSED.default
         self._found: list[tuple[str, Fault]] = []
         self._at: tuple[PlannedFile, TableCheck] | None = None
         self._tables: dict[int, tuple[str, TableCheck]] = {}

@@ -15,10 +15,9 @@ from logwright.codec.leveldb.block import TRAILER_SIZE, Slices, block_crc, entri
 from logwright.codec.leveldb.entries import BEFORE, HIGH, INSIDE, LOW, Portion, is_foreign, portions, user_key
 from logwright.codec.leveldb.filter import META_PREFIX, POLICY, Filter, hash_keys
 from logwright.codec.leveldb.index import FILTER, INDEX, KIND_NAMES, METAINDEX, NAME, Blocks, survey
-from logwright.codec.leveldb.keys import MAX_SEQUENCE, order
+from logwright.codec.leveldb.keys import MAX_SEQUENCE, order, readable
 from logwright.codec.leveldb.restarts import hides, judged, told
 from logwright.codec.leveldb.rows import plain
-from logwright.codec.leveldb.table import readable
 from logwright.codec.walk import Reader
 
 _ORDER = {

@@ -16,9 +16,8 @@ import pyarrow.compute as pc
 
 from logwright.codec.fault import DamageError, UsageError
 from logwright.codec.layout import Listing, Plan, Summary
-from logwright.codec.leveldb import table
 from logwright.codec.leveldb.entries import user_key
-from logwright.codec.leveldb.keys import MAX_SEQUENCE, order
+from logwright.codec.leveldb.keys import MAX_SEQUENCE, order, readable
 from logwright.codec.leveldb.mend import logs
 from logwright.codec.leveldb.mend.examine import Found, examine
 from logwright.codec.leveldb.mend.levels import APART, NEWER, OLDER, TANGLED, Span, place
@@ -29,7 +28,7 @@ from logwright.codec.leveldb.names import CURRENT, log_name, manifest_name, old_
 from logwright.codec.leveldb.opening import start
 from logwright.codec.leveldb.records import MAX_RECORD
 from logwright.codec.leveldb.snapshot import current, snapshot
-from logwright.codec.leveldb.table import readable
+from logwright.codec.leveldb.table_tables import MAX_DECOMPRESSED
 from logwright.codec.leveldb.version import FileMetaData
 from logwright.codec.leveldb.version_edit import LEVELS
 from logwright.codec.mending import Cut, Kept, Mended, Mending, Strategy
@@ -62,7 +61,7 @@ _OWN = (
         "Strategy system: the version of LevelDB that is thought of; by default the newest",
         parse_text,
     ),
-    table.MAX_DECOMPRESSED,
+    MAX_DECOMPRESSED,
     MAX_RECORD,
 )
 _NAMES = {option.name for option in _OWN}

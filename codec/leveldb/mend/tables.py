@@ -43,9 +43,9 @@ from logwright.codec.leveldb.filter import (
     probes_of,
 )
 from logwright.codec.leveldb.index import DATA, FILTER
-from logwright.codec.leveldb.keys import MAX_SEQUENCE, TYPE_NAMES, order, separator, successor
+from logwright.codec.leveldb.keys import MAX_SEQUENCE, TYPE_NAMES, order, readable, separator, successor
 from logwright.codec.leveldb.rows import DEFAULT_INTERVAL, Int64s, Unpacked, packed, plain
-from logwright.codec.leveldb.table import readable
+from logwright.codec.leveldb.table_tables import MAX_DECOMPRESSED
 from logwright.codec.leveldb.version import FileMetaData
 from logwright.codec.mending import Cut, Kept
 from logwright.codec.option import Options
@@ -156,7 +156,7 @@ class Tables:
 
     def __init__(self, listing: Listing, options: Options, *, bytewise: bool) -> None:
         self.listing, self.bytewise = listing, bytewise
-        self.limit: int = options[table.MAX_DECOMPRESSED.name]
+        self.limit: int = options[MAX_DECOMPRESSED.name]
         self._bits: int | None = (
             options["bloom_bits_per_key"] if options.given("bloom_bits_per_key") else None
         )
@@ -181,7 +181,7 @@ class Tables:
         return found
 
     def walk(self, read: Reader) -> Iterator[Stretch | Hole]:
-        own = Options(table.CODEC.options, {table.MAX_DECOMPRESSED.name: self.limit})
+        own = Options(table.CODEC.options, {MAX_DECOMPRESSED.name: self.limit})
         return walk(read, table.CODEC, table.CODEC.context(read.name, own))
 
     # What is kept

@@ -22,7 +22,7 @@ from logwright.codec.leveldb.keys import MAX_SEQUENCE, TYPE_NAMES, VALUE
 from logwright.codec.leveldb.opening.status import Corruption, Status
 from logwright.codec.leveldb.opening.table import Chunk
 from logwright.codec.leveldb.records import batch_of, binary
-from logwright.codec.leveldb.table import ROWS
+from logwright.codec.leveldb.table_tables import ROWS
 
 Int64s = npt.NDArray[np.int64]
 Pieces = Iterator[Chunk | Status]

@@ -16,8 +16,8 @@ from logwright.codec.layout import Group, Listing, Run
 from logwright.codec.leveldb import live, log, table
 from logwright.codec.leveldb.entries import portions
 from logwright.codec.leveldb.filter import hash_keys
-from logwright.codec.leveldb.keys import TYPE_NAMES
-from logwright.codec.leveldb.table import readable
+from logwright.codec.leveldb.keys import TYPE_NAMES, readable
+from logwright.codec.leveldb.table_tables import MAX_DECOMPRESSED, ROWS, TableContext
 from logwright.codec.option import Options
 from logwright.codec.walk import Reader, Stretch, walk
 
@@ -67,12 +67,10 @@ class _Salvaged:
                     yield from (one.batch for one in parts)
 
 
-def _all_entries(
-    found: Stretch, columns: Sequence[str], context: table.TableContext
-) -> Iterator[pa.RecordBatch]:
+def _all_entries(found: Stretch, columns: Sequence[str], context: TableContext) -> Iterator[pa.RecordBatch]:
     """Keys, sequence numbers and types in the blocks of a table, those that wrong restart points hide from LevelDB too."""
-    limit = context.options[table.MAX_DECOMPRESSED.name]
-    schema = table.ROWS.schema(columns)
+    limit = context.options[MAX_DECOMPRESSED.name]
+    schema = ROWS.schema(columns)
     for portion in portions(found.window, found.frames, limit, mend=True):
         made = portion.made
         ends = pa.py_buffer(made.key_ends.astype(np.int32))

@@ -13,13 +13,12 @@ from logwright.codec.disk import Disk
 from logwright.codec.fault import UsageError
 from logwright.codec.layout import Group, Listing, Part
 from logwright.codec.leveldb import encode
-from logwright.codec.leveldb.keys import BYTEWISE
+from logwright.codec.leveldb.keys import BYTEWISE, readable
 from logwright.codec.leveldb.opening.db_impl import DBImpl, FromLog
 from logwright.codec.leveldb.opening.iterator import Child, DBIter, Pieces
 from logwright.codec.leveldb.opening.lost import Lost, lost
 from logwright.codec.leveldb.opening.status import Status
 from logwright.codec.leveldb.opening.table import MAIN, Reading, Table, TableFile, find
-from logwright.codec.leveldb.table import readable
 from logwright.codec.leveldb.version import FileMetaData
 from logwright.codec.option import Option, Options, parse_bool
 from logwright.codec.predict import Verdict

@@ -32,6 +32,7 @@ from logwright.codec.zookeeper.opening.nulls import in_txn
 from logwright.codec.zookeeper.opening.settings import Settings
 from logwright.codec.zookeeper.records import BODY
 from logwright.codec.zookeeper.replay import Applied, Tree
+from logwright.codec.zookeeper.txnlog_tables import OPTIONS as TXNLOG_OPTIONS
 from logwright.codec.zookeeper.txns import (
     CLOSE_SESSION,
     DELETE,
@@ -197,7 +198,7 @@ def delete(tree: Tree, paths: Iterable[bytes], zxid: int) -> None:
     if records:
         # Behind the header of a file.
         window = Window(np.frombuffer(records, np.uint8), HEADER_SIZE, HEADER_SIZE + len(records))
-        context = txnlog.CODEC.context("", Options(txnlog.OPTIONS))
+        context = txnlog.CODEC.context("", Options(TXNLOG_OPTIONS))
         tree.apply_frames(window, txnlog.CODEC.scan(window, 0, context, check=False))
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -30,12 +30,10 @@ from logwright.codec.kafka.batch import (
     TIMESTAMP_TYPE,
     TRANSACTIONAL,
 )
-from logwright.codec.kafka.encode import assemble, put_heads
-from logwright.codec.kafka.rows import NOTHING_SERVED, Read
+from logwright.codec.kafka.encode import BatchEncoder, BatchSettings, assemble, put_heads
+from logwright.codec.kafka.log_tables import NOTHING_SERVED, LogContext
+from logwright.codec.kafka.rows import Read
 from logwright.codec.kafka.sections import Sections, expand
-
-if TYPE_CHECKING:
-    from logwright.codec.kafka.log import LogContext
 
 _PORTION = 1 << 17
 """So many frames, or records, are written at a time."""
@@ -50,7 +48,33 @@ _WANT = (
 )
 
 
-def again(rows: pa.Table, frames: pa.Table, context: LogContext) -> Iterator[Chunk]:
+def encode(
+    rows: pa.Table, frames: pa.Table | None, file: pa.Table | None, context: LogContext
+) -> Iterator[Chunk]:
+    """The bytes of a segment. See `Codec.encode`."""
+    if frames is None:
+        encoder = BatchEncoder(BatchSettings.of(context.options), context.base_offset or 0)
+        for batch in rows.to_batches():
+            data = encoder.add(batch).data
+            if len(data):
+                yield data
+        data = encoder.flush().data
+        if len(data):
+            yield data
+    else:
+        yield from reencode(rows, frames, context)
+    if file is not None and file.num_rows:
+        trailing = file.column("trailing")[0].as_py() if "trailing" in file.column_names else None
+        zeros = file.column("trailing_zeros")[0].as_py() if "trailing_zeros" in file.column_names else None
+        if trailing:
+            yield trailing
+        left = zeros or 0
+        while left > 0:
+            yield bytes(min(left, 1 << 20))
+            left -= 1 << 20
+
+
+def reencode(rows: pa.Table, frames: pa.Table, context: LogContext) -> Iterator[Chunk]:
     """The bytes of a file from its rows and frames. Raises UsageError for rows that no frame can hold."""
     frames = frames.combine_chunks()
     bounds, rows = _match(rows, frames)
