@@ -6,7 +6,7 @@ LevelDB(Layout, Combines, Predicts, Checks, Repairs, Edits)`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
@@ -498,6 +498,20 @@ class Configures(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class RepairedStore:
+    """One store of a directory of stores, after a repair."""
+
+    name: str
+    """The name of its directory."""
+    changed: bool
+    """Whether its primary files are not what they were."""
+    ids: Mapping[str, Any]
+    """`Summary.ids` of the result."""
+    files: Sequence[str]
+    """The names of its files."""
+
+
 class Gathering(Protocol):
     """A directory that holds several of one layout."""
 
@@ -505,9 +519,20 @@ class Gathering(Protocol):
     title: str
     of: str
     """The layout."""
+    own_files: Container[str]
+    """The names of files that belong to the directory itself."""
 
     def recognise(self, listing: Listing) -> bool:
         """Whether it is one, by the files beside what it holds."""
+        ...
+
+    def after_repair(
+        self, name: str, data: bytes, stores: Sequence[RepairedStore]
+    ) -> tuple[bytes | None, str]:
+        """Return the content of one of the directory's own files after its stores were repaired, and a sentence on what changed.
+
+        None stands for a file that must not be there. `stores` are all stores of the result. A file keeps its bytes unless it
+        promises what the repaired stores do not hold."""
         ...
 
 

@@ -311,6 +311,11 @@ def _staging_names() -> frozenset[str]:
     return frozenset(layout.inner_staging for layout in registry.layouts())
 
 
+def is_staging(name: str) -> bool:
+    """Whether a folder of that name is one in which files are staged."""
+    return name in _staging_names()
+
+
 def _scan(path: str, shown: str) -> tuple[dict[str, int], set[str], dict[str, str]]:
     """Sizes of regular files (also through links), names of sub-directories, and of all else what it is, folders with a `.` in
     their names too."""

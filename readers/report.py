@@ -100,6 +100,16 @@ class Report(Mapping[str, Any]):
         """Rows that were put together from those of several files, whose own numbers say what was read for it."""
         self.incomplete = False
         """After a repair: something that was there is not in the result."""
+        self.ids: Mapping[str, Any] = {}
+        """After a repair: `Summary.ids` of the result."""
+        self.result_files: Sequence[str] = ()
+        """After a repair: the names of the files of the result."""
+        self.changed = False
+        """After a repair: primary files of the result are not what they were."""
+        self.out: str | None = None
+        """Where the result of one of several repairs is."""
+        self.error: str | None = None
+        """What kept one of several from being repaired."""
         self.parts: list[Report] = []
         """Where several things were looked at, what was met in each."""
         self._files: dict[str, FileReport] = {}
@@ -157,7 +167,12 @@ class Report(Mapping[str, Any]):
     @property
     def ok(self) -> bool:
         """Whether there is no fault of severity error."""
-        return not any(file.errors for file in self._all())
+        return not any(file.errors for file in self._all()) and not self.failed
+
+    @property
+    def failed(self) -> int:
+        """How many of several could not be repaired."""
+        return (self.error is not None) + sum(part.failed for part in self.parts)
 
     @property
     def bytes(self) -> int:
@@ -279,6 +294,7 @@ class Report(Mapping[str, Any]):
             **({} if not self.parts else {"targets": [part._target() for part in self.parts]}),
             **({} if self.kept is None else {"kept": [dict(one) for one in self.kept]}),
             **({} if self.cut is None else {"cut": [dict(one) for one in self.cut]}),
+            **({} if not self.notes else {"notes": list(self.notes)}),
         }
 
     def _summary(self) -> dict[str, Any]:
@@ -296,7 +312,20 @@ class Report(Mapping[str, Any]):
 
     def _target(self) -> dict[str, Any]:
         """As one of several: its files are among all."""
-        return {**self._summary(), **({} if self.system is None else {"system": dict(self.system)})}
+        repaired = {}
+        if self.cut is not None or self.error is not None:
+            lost = [cut["rows_lost"] for cut in self.cut or ()]
+            repaired = {
+                "out": self.out,
+                "error": self.error,
+                "incomplete": self.incomplete,
+                "rows_lost": None if None in lost or self.error else sum(lost),
+            }
+        return {
+            **self._summary(),
+            **repaired,
+            **({} if self.system is None else {"system": dict(self.system)}),
+        }
 
     def __getitem__(self, key: str) -> Any:
         return self.to_dict()[key]

@@ -7,7 +7,7 @@ import glob as globbing
 import os
 import re
 import stat
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -17,7 +17,14 @@ from logwright.codec.base import Codec, Match
 from logwright.codec.fault import AccessError, LogwrightError, NotFoundError, UsageError
 from logwright.codec.layout import Configuration, Gathering, Layout, Plan, Spans
 from logwright.codec.option import Option, Options, fold, parse_choice, word
-from logwright.readers.listing import Directory, JoinedDirectory, LoneFile, home, open_listing
+from logwright.readers.listing import (
+    Directory,
+    JoinedDirectory,
+    LoneFile,
+    home,
+    is_staging,
+    open_listing,
+)
 from logwright.readers.live import held
 from logwright.readers.rescue import OPTIONS as RESCUE_OPTIONS
 from logwright.readers.rescue import Rescue
@@ -108,6 +115,18 @@ class DirectoryTarget:
 Target = FileTarget | DirectoryTarget
 
 
+@dataclass(frozen=True)
+class Stores:
+    """A directory of stores: a log directory with its partitions, a folder of databases."""
+
+    path: str
+    directory: Directory
+    gathering: Gathering | None
+    """What the directory is, where it is known."""
+    targets: Sequence[DirectoryTarget]
+    """The stores, a directory before those inside it."""
+
+
 def layouts_of(codec: Codec) -> list[tuple[Layout, Sequence[str]]]:
     """The layouts that have views of a single file of this codec, and these (`Layout.alone`)."""
     return [(one, one.alone[codec.name]) for one in registry.layouts() if codec.name in one.alone]
@@ -153,6 +172,7 @@ def resolve(
     *,
     passed: list[str] | None = None,
     gathered: bool = False,
+    recursive: bool | None = None,
 ) -> list[Target]:
     """What lies there: a file, a directory, a list of them, a glob, a URI, "-" for standard input.
 
@@ -160,6 +180,8 @@ def resolve(
     system's configuration file for the directories that it names; what was passed over is put there, in sentences. Without it such a
     file stands for what it names where that is one thing. `gathered`:
     only a directory that is known to hold several (`codec.layout.Gathering`) stands for these, and not for files beside them.
+    `recursive`: include the stores in all sub-folders (True), or only say in `passed` that they are there (False), as all else
+    that is skipped; None does not look for them.
     Raises `NotFoundError`, `AccessError`, `UsageError` when it is none that we know, or not what `codec` says.
     """
     gathering = None
@@ -170,15 +192,57 @@ def resolve(
     for one in expand(path):
         said = None if wanted is not None else configuration(one)
         if said is not None:
-            targets += _configured(one, said, layout, options or {}, passed)
+            targets += _configured(one, said, layout, options or {}, passed, recursive)
             continue
         below: list[Target] = []
         if passed is not None and (not gathered or _gathers(one, gathering)):
-            below = _below(one, wanted, layout, dict(options or {}), passed)
+            below = _below(one, wanted, layout, dict(options or {}), passed, recursive)
             below = [each for each in below if not gathered or isinstance(each, DirectoryTarget)]
         targets += below or [_target(one, wanted, layout, dict(options or {}))]
     _check_options(targets, options or {})
     return targets
+
+
+def directories_of_stores(
+    path: Path | Sequence[Path],
+    codec: str | None,
+    options: Mapping[str, Any],
+    skipped: list[str],
+    *,
+    recursive: bool | None = False,
+) -> list[Stores]:
+    """The directories of stores that a path stands for: one, or those that a system's configuration file names.
+
+    The list is empty where the path is a store or a file itself, and where several paths are given. What is skipped is put into
+    `skipped`, in sentences.
+    """
+    if not isinstance(path, str | os.PathLike):
+        given = list(path)
+        if len(given) != 1:
+            return []
+        return directories_of_stores(given[0], codec, options, skipped, recursive=recursive)
+    paths = expand(path)
+    if len(paths) != 1 or paths[0] == STDIN:
+        return []
+    gathering = next((one for one in registry.gatherings() if one.name == codec), None)
+    wanted, layout = _named(codec if gathering is None else gathering.of)
+    if wanted is not None:
+        return []
+    said = configuration(paths[0])
+    given_names = {fold(name) for name in options}
+    own = {} if said is None else {k: v for k, v in said.options.items() if fold(k) not in given_names}
+    out = []
+    for place in paths if said is None else said.directories:
+        if not _is_directory(place):
+            continue
+        found = _below(place, None, layout, {**own, **options}, skipped, recursive)
+        targets = [one for one in found if isinstance(one, DirectoryTarget)]
+        if targets:
+            directory = open_listing(place)
+            out.append(Stores(place, directory, registry.gathering(directory), targets))
+        elif said is not None and registry.detect_layout(home(place)) is None:
+            skipped.append(f"{place} holds no store")
+    return out
 
 
 def _configured(
@@ -187,6 +251,7 @@ def _configured(
     layout: Layout | None,
     options: Mapping[str, Any],
     passed: list[str] | None,
+    recursive: bool | None = None,
 ) -> list[Target]:
     """All that lies in the directories of a configuration: one thing where nothing may be passed over. Its options hold where none are
     given."""
@@ -206,7 +271,9 @@ def _configured(
     targets: list[Target] = []
     for place in said.directories:
         below = [
-            one for one in _below(place, None, layout, given, passed) if isinstance(one, DirectoryTarget)
+            one
+            for one in _below(place, None, layout, given, passed, recursive)
+            if isinstance(one, DirectoryTarget)
         ]
         if not below and _is_directory(place) and registry.detect_layout(home(place)) is not None:
             below = [_directory(place, None, layout, given)]
@@ -441,34 +508,128 @@ def _joined(directory: Directory, layout: Layout, options: Options) -> Directory
 
 
 def _below(
-    path: str, wanted: Codec | None, layout: Layout | None, options: dict[str, Any], passed: list[str]
+    path: str,
+    wanted: Codec | None,
+    layout: Layout | None,
+    options: dict[str, Any],
+    passed: list[str],
+    recursive: bool | None = None,
 ) -> list[Target]:
-    """All that we know in a directory that is none itself; nothing where it is one, or holds none."""
+    """The stores in a directory, and the files of ours beside them; nothing where the directory holds none, or is meant itself."""
     if path == STDIN or wanted is not None or not _is_directory(path):
         return []
     directory = open_listing(path)
-    if registry.detect_layout(home(path, layout)) is not None or not directory.folders():
+    own = registry.detect_layout(home(path, layout))
+    if not directory.folders() or (own is not None and recursive is None):
         return []
+    search = _Search(layout, recursive, passed, None if recursive else _MOST_FOLDERS)
     found: list[Target] = []
-    for name in directory.folders():
-        inner = f"{path.rstrip('/')}/{name}"
+    for inner, what in search.below(directory, own, 1 if own is None else 2):
         try:
-            what = registry.detect_layout(home(inner))
-            if what is None or (layout is not None and what is not layout):
-                continue
-            if what.discards(name):
-                passed.append(f"{inner} is about to be deleted by the system: passed over")
-            else:
-                found.append(_directory(inner, None, what, options))
+            found.append(_directory(inner, None, what, options))
         except (AccessError, NotFoundError) as error:
             passed.append(f"{error}: passed over")
+    if own is not None:
+        search.say_skipped(path, [])
+        return [_directory(path, None, layout, options), *found] if found else []
     if not found:
         return []
+    others: list[str] = []
+    gathering = registry.gathering(directory)
     for entry in directory.entries():
         codec = registry.detect(entry.name, b"")
         if codec is not None and layout is None and codec.recognise(entry.name, b"") >= Match.NAME:
             found.append(FileTarget(directory.shown(entry.name), codec, options))
+        elif gathering is None or entry.name not in gathering.own_files:
+            others.append(entry.name)
+    search.say_skipped(path, others)
     return found
+
+
+class _Search:
+    """The search for stores in the sub-folders of a directory. `recursive` as for `resolve`; at most `limit` folders below the first
+    level are searched."""
+
+    def __init__(
+        self, layout: Layout | None, recursive: bool | None, passed: list[str], limit: int | None = None
+    ) -> None:
+        self._layout, self._recursive, self._passed, self._limit = layout, recursive, passed, limit
+        self._seen = 0
+        self._deeper: list[tuple[str, Layout]] = []
+        """Stores that are not included because they lie deeper."""
+        self._empty: list[str] = []
+        """Folders at the top that hold no store."""
+
+    def below(self, directory: Directory, of: Layout | None, depth: int) -> Iterator[tuple[str, Layout]]:
+        """The stores in the folders of a directory that is a store of layout `of`, or none. In a store only deeper ones are looked for:
+        they count as of depth 2."""
+        for name in directory.folders():
+            if is_staging(name) or (of is not None and name == of.within):
+                continue
+            inner = f"{directory.path.rstrip('/')}/{name}"
+            if depth > 1:
+                self._seen += 1
+                if self._full():
+                    return
+            link = not is_remote(inner) and os.path.islink(local_path(inner))
+            if depth > 1 and link:
+                self._passed.append(f"{inner} is a symbolic link to a directory: not followed")
+                continue
+            deeper, hit = len(self._deeper), False
+            try:
+                listing = open_listing(inner)
+                what = registry.detect_layout(home(inner))
+                if what is not None and what.discards(name):
+                    self._passed.append(f"{inner} is about to be deleted by the system: passed over")
+                    continue
+                if what is not None and (self._layout is None or what is self._layout):
+                    if depth == 1 or self._recursive:
+                        hit = True
+                        yield inner, what
+                    else:
+                        self._deeper.append((inner, what))
+            except (AccessError, NotFoundError) as error:
+                self._passed.append(f"{error}: passed over")
+                continue
+            if self._recursive is not None and not link:
+                for one in self.below(listing, what, depth + 1):
+                    hit = True
+                    yield one
+            if depth == 1 and not hit and len(self._deeper) == deeper:
+                self._empty.append(name)
+
+    def _full(self) -> bool:
+        return self._limit is not None and self._seen > self._limit
+
+    def say_skipped(self, path: str, files: Sequence[str]) -> None:
+        """Tell what is not among the stores. Nothing is told where nobody asked for it."""
+        if self._recursive is None:
+            return
+        if self._deeper:
+            shown = [
+                f"{inner.removeprefix(path.rstrip('/') + '/')} ({what.name})" for inner, what in self._deeper
+            ]
+            count = f"{len(shown)} store{'s' if len(shown) > 1 else ''}"
+            self._passed.append(
+                f"not looked at: {count} in sub-folders: {_some(shown)}; -r (recursive=True) includes them"
+            )
+        if self._full():
+            self._passed.append(
+                f"only the first {_MOST_FOLDERS:,} sub-folders were searched for stores; -r (recursive=True) searches all"
+            )
+        if self._empty:
+            self._passed.append(f"skipped folders without a store: {_some(self._empty)}")
+        if files:
+            self._passed.append(f"skipped files outside of the stores: {_some(files)}")
+
+
+_MOST_FOLDERS = 10_000
+"""Sub-folders that are searched for stores that nobody asked for."""
+
+
+def _some(names: Sequence[str]) -> str:
+    """The first names of a list."""
+    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
 
 
 def _name(path: str) -> str:
@@ -508,6 +669,8 @@ def _inside(directory: Directory) -> str:
         first = f"{directory.path.rstrip('/')}/{known[0][0]}"
         more = "" if len(known) == 1 else f", or another of the {len(known)} folders that we know in it"
         return f"Try {first}, a {known[0][1]}{more}"
+    for inner, what in _Search(None, True, [], _MOST_FOLDERS).below(directory, None, 1):
+        return f"Its sub-folders hold stores, like {inner} ({what.name}): name one, or pass -r (recursive=True) to take all"
     for entry in directory.entries():
         codec = registry.detect(entry.name, directory.read(entry.name, 0, HEAD) if entry.size else b"")
         if codec is not None:

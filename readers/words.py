@@ -41,7 +41,10 @@ _PLAIN = (Kind.LINK, Kind.ORDER, Kind.PADDING)
 def text(report: Report, width: int = WIDTH) -> str:
     """The whole text, for a terminal that is so many characters wide."""
     width = max(_NARROWEST, min(width, WIDTH))
-    lines = list(_several(report, width) if report.parts else _one(report))
+    if report.parts and report.cut is not None:
+        lines = list(_repaired(report, width))
+    else:
+        lines = list(_several(report, width) if report.parts else _one(report))
     return "\n".join(out for line in lines for out in _fold(line, width))
 
 
@@ -361,6 +364,44 @@ def _several(report: Report, width: int) -> Iterator[str]:
         )
     yield from (f"  {note}" for note in report.notes)
     yield f"  {report.next or (_about(parts[0]) if parts else next_command(report))}"
+
+
+def _repaired(report: Report, width: int) -> Iterator[str]:
+    """What a repair or rebuild made of several stores: those that failed, then those that lost most."""
+    failed = [one for one in report.parts if one.error is not None]
+    done = [one for one in report.parts if one.error is None]
+    changed = [one for one in done if one.changed or not one.ok or one.incomplete]
+    said = [
+        count(len(report.parts), "store"),
+        f"{len(done) - len(changed)} sound",
+        f"{len(changed)} damaged",
+        *([f"{len(failed)} FAILED"] if failed else []),
+        f"{count(report.rows, _noun(report))} kept",
+    ]
+    yield f"{_shown_path(report)}  {', '.join(said)}"
+    changed.sort(key=_removed, reverse=True)
+    shown = [*failed, *changed][:_TARGETS]
+    wide = min(max((len(_short(one, report)) for one in shown), default=0), width // 2)
+    for one in shown:
+        name = _short(one, report).ljust(wide)
+        if one.error is not None:
+            yield f"  {name}  FAILED   {one.error}"
+            continue
+        lost = [cut["rows_lost"] for cut in one.cut or ()]
+        rows = count(sum(rows or 0 for rows in lost), one.nouns[0])
+        least = (
+            "at least " if None in lost or (one.incomplete and not sum(rows or 0 for rows in lost)) else ""
+        )
+        yield f"  {name}  damaged  {least}{rows} lost, {count(one.rows, one.nouns[0])} kept"
+    if len(failed) + len(changed) > len(shown):
+        yield f"  and {len(failed) + len(changed) - len(shown)} more (--json has all)"
+    yield from (f"  {note}" for note in report.notes)
+    if report.next:
+        yield f"  {report.next}"
+
+
+def _removed(one: Report) -> int:
+    return sum(cut["rows_lost"] or 0 for cut in one.cut or ())
 
 
 def _how_bad(one: Report) -> tuple[int, bool, int, int, str]:

@@ -11,14 +11,23 @@ import os
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from logwright.codec.fault import BusyError, ExistsError, LogwrightError, Severity, UsageError
-from logwright.codec.layout import Layout, Listing, Plan, Spans
+from logwright.codec.layout import Layout, Listing, Plan, Role, Spans
 from logwright.codec.mending import Cut, Mending, Repairs, Strategy
 from logwright.codec.option import Option, Options, fold
 from logwright.readers.report import Report
-from logwright.readers.resolve import DirectoryTarget, FileTarget, Target, kind, reopened, resolve
+from logwright.readers.resolve import (
+    DirectoryTarget,
+    FileTarget,
+    Target,
+    directories_of_stores,
+    kind,
+    reopened,
+    resolve,
+)
 from logwright.readers.source import STDIN, is_remote, local_path
 from logwright.readers.task import known_options
 from logwright.readers.verify import Wish, flags, healed, verify
@@ -28,6 +37,7 @@ from logwright.writers.filesystem import FileSystem, LocalFileSystem, plain_erro
 from logwright.writers.lock import busy_inside, refuse_running
 from logwright.writers.mend import Copy, Done, Make, Mender, about
 from logwright.writers.repair_file import repair_file
+from logwright.writers.repair_stores import repair_stores
 from logwright.writers.target import Target as Place
 from logwright.writers.target import meant
 from logwright.writers.write import apart, refuse_remote
@@ -77,11 +87,21 @@ class Request:
 
 def repair(
     paths: Any, codec: str | None, strategy: str | None, request: Request, report_of: Callable[[Sequence[Target]], Report],
-    options: Mapping[str, Any],
+    options: Mapping[str, Any], recursive: bool | None = False,
 ) -> Report:  # fmt: skip
     """See `logwright.repair`."""
     asked = _strategy(strategy)
     request.check()
+    skipped: list[str] = []
+    if several := directories_of_stores(paths, codec, {}, skipped, recursive=recursive):
+
+        def repair_store(target: DirectoryTarget, place: Request) -> Report:
+            given = {**target.options, **options}
+            return repair(target.path, target.layout.name, strategy, place, report_of, given, None)
+
+        return repair_stores(
+            several, partial(_resolve, options=options), repair_store, request, "repair", paths, skipped, report_of
+        )  # fmt: skip
     targets, mending = _resolve(paths, codec, options)
     first = targets[0]
     wanted = asked or _preferred(first)
@@ -93,6 +113,7 @@ def repair(
         refuse_busy(request, targets)
         report = verify(targets, report_of(targets), Wish())
         repair_file(first, wanted, request.out, request.backup, request.dry_run, request.files, report)
+        report.notes += skipped
         return report
     copies = _copies(targets)
     layout = _repairs(first, "repaired")
@@ -100,15 +121,32 @@ def repair(
     def make(found: Sequence[Copy], plans: Sequence[Plan]) -> Mending:
         return layout.repair(found, plans, wanted, mending)
 
-    return carry_out(copies, make, request, report_of, "repair", wanted is Strategy.SYSTEM)
+    report = carry_out(copies, make, request, report_of, "repair", wanted is Strategy.SYSTEM)
+    report.notes += skipped
+    return report
 
 
 def rebuild(
     paths: Any, codec: str | None, what: str | Sequence[str] | None, request: Request,
-    report_of: Callable[[Sequence[Target]], Report], options: Mapping[str, Any],
+    report_of: Callable[[Sequence[Target]], Report], options: Mapping[str, Any], recursive: bool | None = False,
 ) -> Report:  # fmt: skip
     """See `logwright.rebuild`."""
     request.check()
+    skipped: list[str] = []
+    if several := directories_of_stores(paths, codec, {}, skipped, recursive=recursive):
+
+        def rebuild_store(target: DirectoryTarget, place: Request) -> Report:
+            given = {**target.options, **options}
+            return rebuild(target.path, target.layout.name, what, place, report_of, given, None)
+
+        def check_options(path: str, codec: str) -> None:
+            (target,), _ = _resolve(path, codec, options)
+            if isinstance(target, DirectoryTarget):
+                _what(what, _repairs(target, "rebuilt").rebuilds)
+
+        return repair_stores(
+            several, check_options, rebuild_store, request, "rebuild", paths, skipped, report_of
+        )  # fmt: skip
     targets, mending = _resolve(paths, codec, options)
     first = targets[0]
     if len(targets) > 1:
@@ -125,7 +163,9 @@ def rebuild(
     def make(found: Sequence[Copy], plans: Sequence[Plan]) -> Mending:
         return layout.rebuild(found[0], plans[0], wanted, mending)
 
-    return carry_out([first], make, request, report_of, "rebuild", False)
+    report = carry_out([first], make, request, report_of, "rebuild", False)
+    report.notes += skipped
+    return report
 
 
 def check(paths: Any, codec: str | None, strategy: str | None, options: Mapping[str, Any]) -> None:
@@ -387,6 +427,10 @@ def _tell(report: Report, done: Done, copies: Sequence[DirectoryTarget], request
         if count > room:
             report.notes.append(f"of {count:,} stretches {what}, the first {room:,} are listed (max_faults)")
     report.rows_kept = summary.rows
+    report.ids = dict(summary.ids)
+    report.result_files = sorted({*done.written, *done.untouched})
+    primary = {file.name for file in copies[0].plan.files if file.role is Role.PRIMARY}
+    report.changed = bool(done.cut or primary & {*done.changed, *done.removed})
     report.healed = healed(cut for cut in done.cut if cut.copy == 0)
     # What was asked to go is not missed.
     report.incomplete = verb != EDIT and any(cut.rows_lost != 0 for cut in done.cut)

@@ -5,6 +5,7 @@ Read as `BufferedReader.readLine` and `split("\\s+")` would: any line end, no bl
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -59,6 +60,15 @@ class Checkpoint:
                 found[1][0],
                 Kind.LENGTH,
             )
+        return entries
+
+    def salvage(self, data: bytes) -> list[Entry]:
+        """Return the entries that can be read, whatever the rest of the file is."""
+        entries: list[Entry] = []
+        # The first two lines are the version and the count.
+        for line in _LINE_END.split(data)[2:]:
+            with contextlib.suppress(ParseError, UnicodeDecodeError):
+                entries.append(self._entry(0, line.decode()))
         return entries
 
     def _entry(self, at: int, line: str) -> Entry:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 EPOCH_FILE = "leader-epoch-checkpoint"
 METADATA_FILE = "partition.metadata"
+CLEANER_FILE = "cleaner-offset-checkpoint"
 CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
 LOG_START_FILE = "log-start-offset-checkpoint"
 META_PROPERTIES_FILE = "meta.properties"

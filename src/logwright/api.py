@@ -124,12 +124,14 @@ def verify(
     clean: bool | None = None,
     jobs: int | str = 1,
     max_faults: int = MAX_FAULTS,
+    recursive: bool = False,
     show: Callable[[int, int], None] | None = None,
     **options: Any,
 ) -> Report:
     """Check files and directories: what is damaged, where, and what is lost. Never raises for damage.
 
     A directory that is none that we know itself stands for all those in it (a broker's log directory for its partitions).
+    `recursive`: also check the stores in all sub-folders; without it the report's `notes` name those that were not looked at.
     `depth`: "structure" (lengths and what headers say), "checksums", or "records" (everything is decoded). `as_system`: what the
     real system would do with it, of this version (True: the newest known), in `report["system"]`, or for several things in each
     of `report["targets"]`; without it that is told of what is damaged only. `clean`: whether the last stop was a clean one; None:
@@ -143,7 +145,9 @@ def verify(
         number("max_faults", max_faults),
     )
     passed: list[str] = []
-    targets = resolve.resolve(path, codec, options, passed=passed)
+    targets = resolve.resolve(
+        path, codec, options, passed=passed, recursive=bool(flag("recursive", recursive))
+    )
     # What lies there alone is called by its own path: the next command to type takes no directory above it, and no glob.
     here = targets[0].path if len(targets) == 1 else shown(path)
     report = Report(here, codec_of(targets), max_faults=max_faults)
@@ -231,6 +235,7 @@ def repair(
     in_place: bool = False,
     backup: Path | None = None,
     dry_run: bool = False,
+    recursive: bool = False,
     max_faults: int = MAX_FAULTS,
     show: Callable[[int], None] | None = None,
     **options: Any,
@@ -244,6 +249,11 @@ def repair(
     data. `dry_run` only tells what would be done. Either way the result is checked, then put in place as a whole. `show` is called
     with the bytes written so far. Further options are the layout's own.
 
+    A directory of stores (a broker's log directory, a folder of databases) or a system's configuration file stands for all stores
+    in it, with `recursive` also for those in all sub-folders. `out` and `backup` then have a directory for each store. `out` of a
+    log directory is a log directory: its own files are copied, without offsets beyond the end of a repaired log. A store that
+    can't be repaired does not stop the others: `report["targets"]` tells of each, and `report.failed` how many failed.
+
     The report has the faults of the input, then `kept`, `cut`, and in `rows` the rows of the result; `incomplete` says that
     something is lost. Raises `BusyError` where the system or another writer is at work, `ExistsError`, `UsageError`,
     `DamageError` where the result would not be sound, `StorageError`.
@@ -251,7 +261,15 @@ def repair(
     from logwright.writers.repair import Request, repair
 
     request = Request(_text(out), in_place, _text(backup), dry_run, show=show or _unseen)
-    return repair(path, codec, strategy, request, lambda targets: _report(targets, max_faults), options)
+    return repair(
+        path,
+        codec,
+        strategy,
+        request,
+        lambda targets: _report(targets, max_faults),
+        options,
+        bool(flag("recursive", recursive)),
+    )
 
 
 def rebuild(
@@ -263,19 +281,29 @@ def rebuild(
     in_place: bool = False,
     backup: Path | None = None,
     dry_run: bool = False,
+    recursive: bool = False,
     max_faults: int = MAX_FAULTS,
     show: Callable[[int], None] | None = None,
     **options: Any,
 ) -> Report:
     """Make the derived files of a directory anew from the primary ones, as the system would have made them.
 
-    `what`: names with commas, or a list; None for all that the layout can. The other arguments as for `repair`. Raises
+    A directory of stores or a configuration file stands for all stores in it, as for `repair`. `what`: names with commas, or a
+    list; None for all that the layout can. The other arguments as for `repair`. Raises
     `DamageError` where a primary file is damaged: repair it first.
     """
     from logwright.writers.repair import Request, rebuild
 
     request = Request(_text(out), in_place, _text(backup), dry_run, show=show or _unseen)
-    return rebuild(path, codec, what, request, lambda targets: _report(targets, max_faults), options)
+    return rebuild(
+        path,
+        codec,
+        what,
+        request,
+        lambda targets: _report(targets, max_faults),
+        options,
+        bool(flag("recursive", recursive)),
+    )
 
 
 def edit(
@@ -386,16 +414,24 @@ def _report(targets: Sequence[resolve.Target], max_faults: int) -> Report:
     return Report(shown([target.path for target in targets]), codec_of(targets), max_faults=max_faults)
 
 
-def inspect(path: Path, codec: str | None = None, **options: Any) -> dict[str, Any]:
-    """What a file or a directory is, from headers alone: files, ranges of ids and times, sizes, compression."""
+def inspect(
+    path: Path, codec: str | None = None, *, recursive: bool = False, **options: Any
+) -> dict[str, Any]:
+    """What a file or a directory is, from headers alone: files, ranges of offsets and times, sizes, compression.
+
+    Of a directory of stores, each in short. `recursive`: also those in all sub-folders; without it `notes` names them.
+    """
     passed: list[str] = []
-    targets = resolve.resolve(path, codec, options, passed=passed, gathered=True)
+    deep = bool(flag("recursive", recursive))
+    targets = resolve.resolve(path, codec, options, passed=passed, recursive=deep)
     names = resolve.expand(path)
+    directories = [target for target in targets if isinstance(target, resolve.DirectoryTarget)]
     kinds = {one.of for one in registry.gatherings()}
     if len(targets) == 1 and (targets[0].path in names or resolve.kind(targets[0]) not in kinds):
-        return _inspect.inspect(targets[0])
-    directories = [target for target in targets if isinstance(target, resolve.DirectoryTarget)]
-    if len(directories) < len(targets) or len(names) > 1:
+        found = _inspect.inspect(targets[0])
+        return {**found, "notes": [*found.get("notes", ()), *passed]}
+    # The files beside the stores of a directory are not listed.
+    if len(names) > 1 or not directories:
         raise UsageError(f"{len(targets)} things lie there, one can be inspected at a time", path=shown(path))
     return {**_inspect.several(shown(path), directories), "notes": passed}
 

@@ -95,6 +95,37 @@ def test_all_of_some_disks(disks: Path) -> None:
     assert text.endswith("\n  next")
 
 
+def test_the_files_of_a_log_directory(disks: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source, to = disks / "a", disks / "out"
+    log = next((source / "orders-0").glob("*.log"))
+    log.write_bytes(log.read_bytes()[:-1])
+    (source / "replication-offset-checkpoint").write_text("0\n2\norders 0 30\norders 1 300\n")
+    (source / "cleaner-offset-checkpoint").write_text("0\n1\norders 1 300\n")
+    (source / "meta.properties").write_text("version=1\n")
+    (source / "lost+found").mkdir()
+    todo = many.plan([str(source)])
+    assert [item.name for item in todo.items] == ["orders-1", "orders-0"]
+    assert "skipped folders without a store: lost+found" in todo.notes
+    work, items = many.begin(todo, str(to), None, {})
+    results = [json.loads(work(item)) for item in items]
+    work.end()
+    planned = many.own_files(todo, None, results)
+    assert names(to) == ["orders-0", "orders-1"]
+    notes = many.own_files(todo, str(to), results)
+    assert planned == notes[:1]
+    assert notes[0].startswith(
+        "replication-offset-checkpoint is changed: orders-0 lowered from 30 to the log end offset "
+    )
+    assert notes[1] == "copied as they are: cleaner-offset-checkpoint, meta.properties"
+    end = lw.read(to / "orders-0").num_rows
+    assert (to / "replication-offset-checkpoint").read_text() == f"0\n2\norders 0 {end}\norders 1 300\n"
+    assert lw.verify(to).ok
+    assert many.own_files(todo, str(to), results)[1].startswith("there already")
+    shutil.copy(source / "meta.properties", disks / "b")
+    both = many.plan([str(source), str(disks / "b")])
+    assert "run the job once for each directory" in many.own_files(both, str(to), [])[0]
+
+
 def test_the_largest_first(disks: Path) -> None:
     todo = many.plan(
         [str(disks / "b"), str(disks / "a"), f"{disks}/a/", str(disks / "a" / "orders-0")[:-1] + "[1]"]

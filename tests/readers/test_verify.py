@@ -340,7 +340,8 @@ def test_a_directory_of_directories_stands_for_all_of_them(
     assert report.rows == 7
     assert {file["path"] for file in report["files"]} >= {f"{above}/two/000.toy", f"{above}/NOTE"}
     assert [one.get("system") is not None for one in report["targets"]] == [False, True, False]
-    assert len(report.notes) == 2
+    assert len(report.notes) == 3
+    assert report.notes[-1] == "skipped files outside of the stores: readme"
     text = " ".join(report.text().split())
     assert "gone.1 is about to be deleted by the system: passed over" in text
     assert "may not be listed: passed over" in text

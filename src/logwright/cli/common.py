@@ -102,6 +102,14 @@ JOBS = click.option(
 )
 
 
+RECURSIVE = click.option(
+    "-r",
+    "--recursive",
+    is_flag=True,
+    help="Include the stores in all sub-folders. Without it the result only names them.",
+)
+
+
 def read_options(command: F) -> F:
     """The options of every verb that reads rows."""
     for decorate in reversed(

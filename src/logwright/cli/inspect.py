@@ -8,14 +8,15 @@ from typing import Any
 
 import click
 
-from logwright.cli.common import ANY_OPTION, paths_and_options, print_json
+from logwright.cli.common import ANY_OPTION, RECURSIVE, paths_and_options, print_json
 
 
 @click.command("inspect", context_settings=ANY_OPTION)
 @click.argument("path", nargs=-1, required=True)
 @click.option("--codec", help="What it is, when the name and the bytes don't tell; see `logwright codecs`.")
+@RECURSIVE
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
-def command(path: tuple[str, ...], codec: str | None, as_json: bool) -> int:
+def command(path: tuple[str, ...], codec: str | None, recursive: bool, as_json: bool) -> int:
     """Say what files or directories are: kind, files, ranges of ids and times, sizes."""
     import logwright as lw
 
@@ -23,6 +24,8 @@ def command(path: tuple[str, ...], codec: str | None, as_json: bool) -> int:
     if not paths:
         raise click.UsageError("a path is missing")
 
+    if recursive:
+        options["recursive"] = True
     found = [lw.inspect(one, codec, **options) for one in paths]
     if as_json:
         print_json(found if len(found) > 1 else found[0])
@@ -43,6 +46,7 @@ def render(found: dict[str, Any]) -> str:
     lines = [f"{click.style(path, bold=True)}  {found.pop('codec')}: {found.pop('title')}"]
     files, faults = found.pop("files", None), found.pop("faults", [])
     directories = found.pop("directories", [])
+    notes = found.pop("notes", None) or []
     found.pop("kind"), found.pop("views", None)
     facts = {**found.pop("facts", {}), **found.pop("ranges", {}), **found.pop("counts", {}), **found}
     damaged = facts.pop("damaged", None)
@@ -68,6 +72,7 @@ def render(found: dict[str, Any]) -> str:
             lines.append(
                 f"    {file['name'].ljust(wide)}  {file['size']:>14,}  {file['role']:<9}  {file['codec'] or '-'}{note}"
             )
+    lines += [f"  {note}" for note in notes]
     for fault in faults:
         where = f"{fault['file']} " if fault.get("file") else ""
         lines.append(

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import click
 
-from logwright.cli.common import ANY_OPTION, mending_options, own_options, print_report, progress
+from logwright.cli.common import ANY_OPTION, RECURSIVE, mending_options, own_options, print_report, progress
 
 
 @click.command("rebuild", context_settings=ANY_OPTION)
 @click.argument("path")
 @click.option("--codec", help="What it is, when the files don't tell; see `logwright codecs`.")
 @click.option("--what", help="Names with commas.  [default: all that can be made anew]")
+@RECURSIVE
 @mending_options
 @click.pass_context
 def command(
     ctx: click.Context, path: str, codec: str | None, what: str | None, out: str | None, in_place: bool, backup: str | None,
-    dry_run: bool, as_json: bool,
+    dry_run: bool, recursive: bool, as_json: bool,
 ) -> int:  # fmt: skip
     """Make the derived files of a directory PATH anew from the primary ones, which must be sound.
 
@@ -26,7 +27,10 @@ def command(
 
     with progress("rebuild", None) as show:
         report = lw.rebuild(
-            path, out, codec=codec, what=what, in_place=in_place, backup=backup, dry_run=dry_run, show=show, **own_options(ctx)
+            path, out, codec=codec, what=what, in_place=in_place, backup=backup, dry_run=dry_run,
+            recursive=recursive, show=show, **own_options(ctx),
         )  # fmt: skip
     print_report(report, as_json)
+    if report.failed:
+        return 1
     return 3 if report.incomplete else 0

@@ -8,6 +8,7 @@ from logwright.cli.common import (
     ANY_OPTION,
     CLEAN,
     JOBS,
+    RECURSIVE,
     AsSystemCommand,
     paths_and_options,
     print_report,
@@ -33,6 +34,7 @@ from logwright.cli.common import (
 )
 @CLEAN
 @JOBS
+@RECURSIVE
 @click.option("--json", "as_json", is_flag=True, help="The whole report as JSON.")
 def command(
     path: tuple[str, ...],
@@ -41,6 +43,7 @@ def command(
     as_system: str | None,
     clean: bool | None,
     jobs: int,
+    recursive: bool,
     as_json: bool,
 ) -> int:
     """Check files or directories, or all the directories in one.
@@ -61,6 +64,7 @@ def command(
             as_system=True if as_system == "" else as_system,
             clean=clean,
             jobs=jobs,
+            recursive=recursive,
             show=show,
             **options,
         )

@@ -21,7 +21,16 @@ from logwright.codec.layout import Layout
 from logwright.codec.option import Options
 from logwright.readers.copies import copies_of, one_of_each
 from logwright.readers.report import Report
-from logwright.readers.resolve import COPIES_OPTIONS, DirectoryTarget, FileTarget, Target, expand, resolve
+from logwright.readers.resolve import (
+    COPIES_OPTIONS,
+    DirectoryTarget,
+    FileTarget,
+    Stores,
+    Target,
+    directories_of_stores,
+    expand,
+    resolve,
+)
 from logwright.readers.source import is_remote, local_path
 from logwright.writers.filesystem import (
     FileSystem,
@@ -33,6 +42,7 @@ from logwright.writers.filesystem import (
     sizes,
 )
 from logwright.writers.lock import claim, claimed, refuse_running
+from logwright.writers.repair_stores import repaired_own_files, write_own_files
 from logwright.writers.stage import OWNER
 from logwright.writers.write import refuse_remote
 
@@ -62,6 +72,8 @@ class Todo:
     failed: tuple[Mapping[str, Any], ...] = ()
     """Results of those that could not even be looked at."""
     notes: tuple[str, ...] = ()
+    stores: tuple[Stores, ...] = ()
+    """The directories of stores among the paths."""
 
 
 def plan(paths: Sequence[str], codec: str | None = None, replicas: str | None = None) -> Todo:
@@ -71,14 +83,18 @@ def plan(paths: Sequence[str], codec: str | None = None, replicas: str | None = 
     targets: dict[str, DirectoryTarget] = {}
     failed: list[Mapping[str, Any]] = []
     notes: list[str] = []
+    stores: list[Stores] = []
     for path in expand(paths):
         try:
-            found = resolve([path], codec, options, passed=notes)
+            inside = directories_of_stores(path, codec, options, notes)
+            found: list[Target] = [one for each in inside for one in each.targets]
+            found = found or resolve([path], codec, options, passed=notes)
         except UsageError:
             raise
         except LogwrightError as error:
             failed.append(_failed(path, [path], error))
             continue
+        stores += inside
         for one in found:
             if isinstance(one, FileTarget):
                 raise UsageError("this is a file, directories are mended here", path=one.path)
@@ -89,7 +105,7 @@ def plan(paths: Sequence[str], codec: str | None = None, replicas: str | None = 
     if not targets:
         raise LogwrightError("; ".join(str(one["error"]) for one in failed))
     layout, items = _items(list(targets.values()), replicas)
-    return Todo(layout, items, tuple(failed), tuple(dict.fromkeys(notes)))
+    return Todo(layout, items, tuple(failed), tuple(dict.fromkeys(notes)), tuple(stores))
 
 
 def _items(targets: Sequence[DirectoryTarget], replicas: str | None) -> tuple[Layout, tuple[Item, ...]]:
@@ -273,13 +289,57 @@ def _sweep(files: FileSystem, to: str) -> None:
         remove_tree(files, place)
 
 
+# The files beside the stores
+
+
+def own_files(
+    todo: Todo, to: str | None, results: Iterable[Mapping[str, Any]], files: FileSystem | None = None
+) -> list[str]:
+    """Copy the own files of a log directory beside the results, as `logwright repair` does; None: only say what would be done.
+
+    Returns sentences on what was done."""
+    known = [stores for stores in todo.stores if stores.gathering is not None]
+    if not known:
+        return []
+    if len(known) > 1 or len(todo.stores) > 1:
+        names = ", ".join(stores.path for stores in known[:4])
+        return [
+            f"the files beside the stores of {names} are not copied: the results of several directories are in one folder; run the "
+            "job once for each directory to get complete ones"
+        ]
+    stores, gathering = known[0], known[0].gathering
+    assert gathering is not None
+    parts = []
+    for one in results:
+        part = Report(str(one["path"]))
+        part.error = one["error"]
+        if part.error is None:
+            part.changed, part.ids, part.result_files = one["changed"], one["ids"], one["result_files"]
+        parts.append(part)
+    contents, notes = repaired_own_files(stores, gathering, parts)
+    if to is None:
+        return notes
+    files = files or LocalFileSystem()
+    real = files.real(local_path(to))
+    with plain_errors(to):
+        there = [name for name in contents if files.stat(os.path.join(real, name)) is not None]
+        copied = write_own_files(
+            files, stores, {name: one for name, one in contents.items() if name not in there}, real
+        )
+    if there:
+        notes.append(f"there already, and left as they are: {', '.join(there)}")
+    if copied:
+        notes.append(f"copied as they are: {', '.join(copied)}")
+    return notes
+
+
 # Results
 
 
 def _result(path: str, paths: Sequence[str], report: Report, out: str | None) -> dict[str, Any]:
     return {
         "path": path, "paths": list(paths), "out": out, "error": None, "incomplete": report.incomplete, "notes": report.notes,
-        "report": report.to_dict(),
+        "report": report.to_dict(), "changed": report.changed, "ids": report.ids, "result_files": list(report.result_files),
     }  # fmt: skip
 
 

@@ -56,7 +56,7 @@ def _parser() -> argparse.ArgumentParser:
         action="extend",
         required=True,
         metavar="PATH",
-        help="directories, folders of them, or globs",
+        help="directories, folders of them (a broker's log directory), globs, or a server.properties",
     )
     add("--to", metavar="DIR", help="where the results go; all nodes must see it under this path")
     add("--codec", help="what they are, when names and bytes don't tell")
@@ -103,12 +103,18 @@ def _run(asked: argparse.Namespace) -> int:
         results = distribute(items, work, work.results)
     finally:
         work.end()
+    found = [json.loads(text) for text in results.values()]
     merged = many.merge(
         asked.paths,
         todo,
-        map(json.loads, results.values()),
+        found,
         [one for one in todo.items if one.number not in left],
     )
+    try:
+        merged["notes"] += many.own_files(todo, None if asked.dry_run else asked.to, found)
+    except LogwrightError as error:
+        merged["notes"].append(f"the files beside the stores are not copied: {error}")
+        merged["failed"] += 1
     if asked.dry_run:
         words = " ".join(shlex.quote(one) for one in asked.paths)
         print(many.text(merged, f"python -m logwright.spark.repair --from {words} --to DIR"))

@@ -1,0 +1,121 @@
+"""A directory of stores: what is found in it, and what is said of all else."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from command_line import run
+
+import logwright as lw
+from logwright.readers import resolve
+
+ROWS = pa.table({"key": [b"a", b"b"], "value": [b"1", b"2"]})
+NEAR = ("Extension State", "shared_proto_db")
+DEEP = ("IndexedDB/site.indexeddb.leveldb", "Local Storage/leveldb", "shared_proto_db/metadata")
+
+
+@pytest.fixture
+def profile(tmp_path: Path) -> Path:
+    """A browser's profile: databases beside each other, deeper ones, and one inside another. One deeper one is damaged."""
+    path = tmp_path / "Default"
+    for name in (*NEAR, *DEEP):
+        (path / name).parent.mkdir(parents=True, exist_ok=True)
+        lw.write(ROWS, path / name, "leveldb.db")
+    table = next((path / DEEP[2]).glob("*.ldb"))
+    data = bytearray(table.read_bytes())
+    data[5] ^= 1
+    table.write_bytes(data)
+    (path / "Cache" / "Cache_Data").mkdir(parents=True)
+    (path / "History").write_text("?")
+    return path
+
+
+def names(report: Any, path: Path) -> list[str]:
+    return [str(Path(part.path).relative_to(path)) for part in report.parts]
+
+
+def test_stores_that_were_not_looked_at_are_named(profile: Path) -> None:
+    report = lw.verify(profile)
+    assert report.ok
+    assert names(report, profile) == list(NEAR)
+    assert report.notes == [
+        f"not looked at: 3 stores in sub-folders: {', '.join(f'{name} (leveldb.db)' for name in DEEP)}; -r (recursive=True) includes "
+        "them",
+        "skipped folders without a store: Cache",
+        "skipped files outside of the stores: History",
+    ]
+    assert report["notes"] == report.notes
+    assert lw.inspect(profile)["notes"] == report.notes
+
+
+def test_recursive_goes_through_all_sub_folders(profile: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    report = lw.verify(profile, recursive=True)
+    assert not report.ok
+    assert names(report, profile) == sorted([*NEAR, *DEEP])
+    assert not any(note.startswith("not looked at") for note in report.notes)
+    assert run("verify", "-r", str(profile.parent)) == 3
+    assert run("verify", "--recursive", "--json", str(profile)) == 3
+    text = capsys.readouterr().out
+    assert len(json.loads(text[text.index("\n{") :])["targets"]) == 5
+    found = lw.inspect(profile, recursive=True)
+    assert [one["path"] for one in found["directories"]] == [part.path for part in report.parts]
+    assert run("inspect", "-r", str(profile)) == 0
+    assert "Local Storage/leveldb" in capsys.readouterr().out
+
+
+def test_a_store_inside_a_store_is_named_and_looked_at_on_request(profile: Path) -> None:
+    store = profile / "shared_proto_db"
+    report = lw.verify(store)
+    assert report.ok
+    assert report.notes == [
+        "not looked at: 1 store in sub-folders: metadata (leveldb.db); -r (recursive=True) includes them"
+    ]
+    assert not report.parts
+    assert lw.inspect(store)["notes"] == report.notes
+    assert names(lw.verify(store, recursive=True), store) == [".", "metadata"]
+
+
+def test_a_folder_whose_stores_are_all_deeper_says_how_to_reach_them(
+    profile: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("verify", str(profile.parent)) == 2
+    said = capsys.readouterr().err
+    assert "Extension State (leveldb.db)" in said
+    assert "pass -r" in said
+
+
+def test_a_loop_of_links_ends(profile: Path) -> None:
+    (profile / "Cache" / "loop").symlink_to(profile)
+    (profile / "again").symlink_to(profile)
+    report = lw.verify(profile, recursive=True)
+    assert names(report, profile) == sorted([*NEAR, *DEEP])
+    assert any("loop is a symbolic link to a directory: not followed" in note for note in report.notes)
+
+
+def test_the_search_for_what_nobody_asked_for_is_bounded(
+    profile: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(20):
+        (profile / "Cache" / "Cache_Data" / f"{number:02}").mkdir()
+    monkeypatch.setattr(resolve, "_MOST_FOLDERS", 10)
+    report = lw.verify(profile)
+    assert names(report, profile) == list(NEAR)
+    assert any("only the first 10 sub-folders were searched" in note for note in report.notes)
+    assert names(lw.verify(profile, recursive=True), profile) == sorted([*NEAR, *DEEP])
+
+
+def test_reading_rows_does_not_search_sub_folders(profile: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resolve._Search, "below", lambda *_: pytest.fail("it searched"))
+    assert lw.read(profile / "shared_proto_db").num_rows == 2
+
+
+def test_a_zookeeper_directory_does_not_stand_beside_itself(tmp_path: Path) -> None:
+    lw.write([{"path": "/a", "data": b"x"}], tmp_path / "zk", "zookeeper.datadir")
+    for path in (tmp_path / "zk", tmp_path / "zk" / "version-2"):
+        report = lw.verify(path, recursive=True)
+        assert not report.parts
+        assert not report.notes

@@ -1,0 +1,278 @@
+"""Repair or rebuild of a directory of stores: each store by itself, then the files of the directory that are true of all of them.
+
+A failure in one store does not stop the others. A result out of place has the shape of the input: `OUT/<store>`, with the
+directory's own files (`codec.layout.Gathering.own_files`) beside the stores. A backup has the same shape.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from logwright.codec.fault import ExistsError, LogwrightError, UsageError
+from logwright.codec.layout import Gathering, Layout, RepairedStore
+from logwright.readers.report import Report
+from logwright.readers.resolve import DirectoryTarget, Stores, Target
+from logwright.readers.source import is_remote, local_path
+from logwright.writers.backup import Backup, refuse_backup_inside
+from logwright.writers.file import Draft
+from logwright.writers.filesystem import FileSystem, plain_errors
+
+if TYPE_CHECKING:
+    from logwright.writers.repair import Request
+
+OwnFiles = dict[str, tuple[bytes, bytes | None]]
+"""The files of a directory of stores, as they are and as they have to be; None: not there."""
+
+
+def repair_stores(
+    several: Sequence[Stores],
+    check: Callable[[str, str], object],
+    repair_store: Callable[[DirectoryTarget, Request], Report],
+    request: Request,
+    verb: str,
+    path: Any,
+    skipped: Iterable[str],
+    report_of: Callable[[Sequence[Target]], Report],
+) -> Report:
+    """Repair every store. `check` raises `UsageError` for options that a layout does not take, `repair_store` repairs one store.
+
+    The report has the reports of the stores in `parts`; one that could not be repaired has an `error`.
+    """
+    targets = [target for stores in several for target in stores.targets]
+    for target in {target.layout.name: target for target in targets}.values():
+        check(target.path, target.layout.name)
+    _refuse_places(several, request)
+    report = report_of(targets)
+    report.path = os.fspath(path if isinstance(path, str | os.PathLike) else next(iter(path)))
+    gatherings = {stores.gathering for stores in several}
+    if len(gatherings) == 1 and (gathering := next(iter(gatherings))) is not None:
+        report.codec = gathering.name
+    report.notes += skipped
+    written = 0
+    for stores, inner in zip(several, _places(several), strict=True):
+        parts: list[Report] = []
+        for target in stores.targets:
+            done_before = written
+
+            def show(done: int, before: int = done_before) -> None:
+                nonlocal written
+                written = before + done
+                request.show(written)
+
+            name = os.path.join(inner, _inside(stores.path, target.path))
+            place = replace(
+                request,
+                out=None if request.out is None else os.path.join(request.out, name).rstrip("/"),
+                backup=None if request.backup is None else os.path.join(request.backup, name).rstrip("/"),
+                show=show,
+            )
+            parts.append(_one(target, place, repair_store))
+        report.parts += parts
+        if stores.gathering is not None and not all(part.error for part in parts):
+            try:
+                with plain_errors(stores.path):
+                    report.notes += _own_files(stores, stores.gathering, parts, inner, request, verb)
+            except LogwrightError as error:
+                report.parts.append(_failed(stores.path, stores.gathering.name, error))
+    _sum_up(report, request, verb)
+    return report
+
+
+def _one(
+    target: DirectoryTarget, place: Request, repair_store: Callable[[DirectoryTarget, Request], Report]
+) -> Report:
+    try:
+        part = repair_store(target, place)
+    except LogwrightError as error:
+        return _failed(target.path, target.layout.name, error)
+    except Exception as error:  # in one store, which must not stop the others
+        bug = LogwrightError(
+            f"this is a mistake in logwright itself ({type(error).__name__}: {error})", path=target.path
+        )
+        return _failed(target.path, target.layout.name, bug)
+    part.out = None if place.dry_run else place.out
+    return part
+
+
+def _failed(path: str, codec: str, error: LogwrightError) -> Report:
+    part = Report(path, codec)
+    part.error = str(error)
+    return part
+
+
+# Where it goes
+
+
+def _places(several: Sequence[Stores]) -> list[str]:
+    """The folder of each directory of stores in the result: "" for a single one, else its path below what all have in common."""
+    if len(several) == 1:
+        return [""]
+    paths = [os.path.abspath(local_path(stores.path)) for stores in several]
+    above = os.path.commonpath(paths)
+    return [os.path.relpath(path, above) for path in paths]
+
+
+def _inside(path: str, store: str) -> str:
+    """The path of a store within a directory; "" for the directory itself."""
+    return store.removeprefix(path.rstrip("/")).strip("/")
+
+
+def _refuse_places(several: Sequence[Stores], request: Request) -> None:
+    files = request.files
+    roots = [files.real(local_path(stores.path)) for stores in several if not is_remote(stores.path)]
+    if request.backup is not None:
+        refuse_backup_inside(files, local_path(request.backup), roots)
+    if request.out is None:
+        return
+    real = files.real(local_path(request.out))
+    if any(f"{real}/".startswith(f"{root.rstrip('/')}/") for root in roots):
+        raise UsageError("the result can't go into the directory that it is made from", path=request.out)
+    with plain_errors(request.out):
+        found = files.stat(real)
+        if found is not None and (not found.directory or files.listdir(real)):
+            raise ExistsError(
+                "it exists and is not empty",
+                path=request.out,
+                advice="Name a directory that is absent or empty",
+            )
+
+
+# The directory's own files
+
+
+def repaired_own_files(
+    stores: Stores, gathering: Gathering, parts: Sequence[Report]
+) -> tuple[OwnFiles, list[str]]:
+    """What the directory's own files have to be beside repaired stores, and what to say of them. A lock file is not among them."""
+    repaired = [
+        RepairedStore(os.path.basename(part.path), part.changed, part.ids, part.result_files)
+        for part in parts
+        if part.error is None
+    ]
+    files: OwnFiles = {}
+    notes: list[str] = []
+    for name in own_names(stores, gathering):
+        data = stores.directory.read(name)
+        after, note = gathering.after_repair(name, data, repaired)
+        files[name] = data, after
+        notes += [note] if note else []
+    return files, notes
+
+
+def own_names(stores: Stores, gathering: Gathering) -> list[str]:
+    """The names of a directory's own files, without lock files."""
+    locks = {os.path.basename(lock) for lock in _layout(stores).locks()}
+    names = [entry.name for entry in stores.directory.entries()]
+    return [name for name in names if name in gathering.own_files and name not in locks]
+
+
+def _layout(stores: Stores) -> Layout:
+    return stores.targets[0].layout
+
+
+def _own_files(
+    stores: Stores, gathering: Gathering, parts: Sequence[Report], inner: str, request: Request, verb: str
+) -> list[str]:
+    if verb == "rebuild":
+        files: OwnFiles = {}
+        for name in own_names(stores, gathering):
+            data = stores.directory.read(name)
+            files[name] = data, data
+        notes: list[str] = []
+    else:
+        files, notes = repaired_own_files(stores, gathering, parts)
+    if request.dry_run:
+        return notes
+    if request.out is not None:
+        copied = write_own_files(request.files, stores, files, os.path.join(local_path(request.out), inner))
+        if copied:
+            notes.append(f"copied as they are: {', '.join(copied)}")
+    elif request.backup is not None:
+        backup = os.path.join(local_path(request.backup), inner, gathering.name)
+        _change_own_files(request.files, stores, files, backup)
+    return notes
+
+
+def write_own_files(files: FileSystem, stores: Stores, contents: OwnFiles, out: str) -> list[str]:
+    """Write a directory's own files beside the results. Returns the names of those that are as they were."""
+    copied = []
+    for name, (before, after) in contents.items():
+        if after is None:
+            continue
+        _write(files, stores, name, after, os.path.join(out, name), "error")
+        if after == before:
+            copied.append(name)
+    return copied
+
+
+def _change_own_files(files: FileSystem, stores: Stores, contents: OwnFiles, backup: str) -> None:
+    """Change a directory's own files in place, and save the originals of those that change."""
+    root = files.real(local_path(stores.path))
+    names = [name for name, (before, after) in contents.items() if before != after]
+    if not names:
+        return
+    saved = Backup(files, backup, root)
+    changed = False
+    try:
+        saved.save(names, stores.directory.open, stores.directory.real, {})
+        for name in names:
+            after, path = contents[name][1], os.path.join(root, name)
+            if after is None:
+                files.remove(path)
+            else:
+                _write(files, stores, name, after, path, "overwrite")
+            changed = True
+        files.sync_directory(root)
+    except BaseException:
+        with suppress(OSError):
+            saved.keep() if changed else saved.undo()
+        raise
+    saved.keep()
+
+
+def _write(files: FileSystem, stores: Stores, name: str, data: bytes, path: str, mode: str) -> None:
+    draft = Draft(files, path, mode)
+    try:
+        draft.write(data)
+        if not is_remote(stores.path):
+            with suppress(OSError):
+                files.adopt(draft.path, stores.directory.real(name), permissions=True)
+        draft.commit()
+    except BaseException:
+        draft.undo()
+        raise
+
+
+# What is said
+
+
+def _sum_up(report: Report, request: Request, verb: str) -> None:
+    """Add up what was done to each store."""
+    room, parts = report.max_faults, report.parts
+    done = [part for part in parts if part.error is None]
+    report.incomplete = any(part.incomplete for part in done)
+    report.rows_kept = sum(part.rows for part in done)
+    report.kept = [_of_part(part, one) for part in done for one in part.kept or ()][:room]
+    report.cut = [_of_part(part, one) for part in done for one in part.cut or ()][:room]
+    changed = [note.partition(" is ")[0] for note in report.notes]
+    starts = [note for part in done for note in part.notes if note.startswith("before you start")]
+    # What a note of a store asks for may be done already.
+    report.notes += [
+        note
+        for note in dict.fromkeys(starts)
+        if not any(name.endswith("checkpoint") and name in note for name in changed)
+    ]
+    if request.dry_run:
+        report.next = f"logwright {verb} {shlex.quote(report.path)} --out DIR"
+    else:
+        report.next = f"logwright verify {shlex.quote(request.out or report.path)}"
+
+
+def _of_part(part: Report, entry: Mapping[str, Any]) -> Mapping[str, Any]:
+    """An entry of `kept` or `cut` with the whole path of its file."""
+    return {**entry, "file": part.shown(entry["file"])}
