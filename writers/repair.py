@@ -96,7 +96,7 @@ def repair(
     if several := directories_of_stores(paths, codec, {}, skipped, recursive=recursive):
 
         def repair_store(target: DirectoryTarget, place: Request) -> Report:
-            given = {**target.options, **options}
+            given = _with_configuration(target, options)
             return repair(target.path, target.layout.name, strategy, place, report_of, given, None)
 
         return repair_stores(
@@ -136,7 +136,7 @@ def rebuild(
     if several := directories_of_stores(paths, codec, {}, skipped, recursive=recursive):
 
         def rebuild_store(target: DirectoryTarget, place: Request) -> Report:
-            given = {**target.options, **options}
+            given = _with_configuration(target, options)
             return rebuild(target.path, target.layout.name, what, place, report_of, given, None)
 
         def check_options(path: str, codec: str) -> None:
@@ -236,6 +236,12 @@ def _resolve(paths: Any, codec: str | None, options: Mapping[str, Any]) -> tuple
             if near and repr(name) in error.message:
                 raise UsageError(error.message, advice=f"Did you mean {own[near[0]]!r}?") from None
         raise
+
+
+def _with_configuration(target: DirectoryTarget, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options given, and those of the system's configuration file for what is not given."""
+    given = {fold(name) for name in options}
+    return {name: value for name, value in target.options.items() if fold(name) not in given} | dict(options)
 
 
 def _copies(targets: Sequence[Target]) -> list[DirectoryTarget]:

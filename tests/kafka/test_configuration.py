@@ -119,13 +119,19 @@ def test_options_of_a_configuration_hold_where_none_are_given(configuration: Pat
     assert dict(first.options) == {"indexIntervalBytes": "4096"}
 
 
-def test_a_configuration_is_no_partition_to_be_repaired(
+def test_a_configuration_stands_for_all_its_partitions_in_a_repair(
     configuration: Path, tmp_path: Path, logs: Path
 ) -> None:
+    options = {"indexIntervalBytes": "4096"}
+    for number, (path, given) in enumerate(
+        ((configuration, {}), (configuration, options), (logs, {"codec": "kafka.logdir"}))
+    ):
+        out = tmp_path / f"out{number}"
+        report = lw.repair(path, out, **given)
+        assert not report.failed, report.text()
+        assert lw.read(out).num_rows == 7
     with pytest.raises(lw.UsageError, match="the configuration of kafka, which says that the data is in"):
-        lw.repair(configuration, tmp_path / "out")
-    with pytest.raises(lw.UsageError, match=r"here one kafka\.partition is needed"):
-        lw.repair(logs, tmp_path / "out", codec="kafka.logdir")
+        lw.edit(configuration, tmp_path / "edited", drop="offset == 1")
 
 
 def test_a_configuration_of_nothing(tmp_path: Path) -> None:
