@@ -29,6 +29,8 @@ from logwright.readers.task import Task, Work, codec_options, note
 from logwright.readers.walk import Hole
 
 _POSITION = "position"
+_IN_MEMORY = 512 << 20
+"""Bytes of rows of one side that are sorted."""
 
 
 @dataclass(frozen=True)
@@ -246,11 +248,12 @@ class Rows:
         try:
             self._compare()
         except Disordered as error:
-            if self.wish.key is not None:
-                raise
-            self.notes.append(f"matched row by row: {error.message}")
-            result.key = ()
-            self._compare()
+            if not self._compare_sorted():
+                if self.wish.key is not None:
+                    raise
+                self.notes.append(f"matched row by row: {error.message}")
+                result.key = ()
+                self._compare()
         self._locate()
         for side in (self.a, self.b):
             if side.report.worst in (Severity.ERROR, Severity.WARNING):
@@ -260,7 +263,17 @@ class Rows:
         result.notes = self.notes
         return result
 
-    def _compare(self) -> None:
+    def _compare_sorted(self) -> bool:
+        """Compare rows that come in another order than that of their key, sorted in memory. False where that cannot be done."""
+        if any(len(side.works) > 1 for side in (self.a, self.b)):
+            return False
+        try:
+            self._compare(sort=True)
+        except Disordered:
+            return False
+        return True
+
+    def _compare(self, *, sort: bool = False) -> None:
         result, key = self.result, self.result.key
         result.counts = dict.fromkeys(result.counts, 0)
         result.columns, result.differences = {}, []
@@ -271,7 +284,8 @@ class Rows:
                 more = [self.place] if self.place is not None and side.loose is None else []
                 wanted = list(dict.fromkeys((*self.columns, *names, *more)))
                 rows = side.rows(wanted, self.wish.mode, self.filter)
-                read.append(stack.enter_context(contextlib.closing(rows)))
+                stack.enter_context(contextlib.closing(rows))
+                read.append(_sorted(rows, key) if sort else rows)
             self._matched(match(read[0], read[1], key), names)
         counts = result.counts
         counts["a"] += self.a.before
@@ -420,6 +434,24 @@ class Rows:
         names = [name for name in row if name in there and name not in ("topic", "partition")]
         rows = enumerate(span.file.rows(span.start, task.table, names))
         return next((i for i, one in rows if all(one[name] == row[name] for name in names)), None)
+
+
+def _sorted(rows: Iterable[pa.RecordBatch], key: Sequence[str]) -> Iterable[pa.RecordBatch]:
+    """Rows in the order of their key. Raises `Disordered` for more than fit in memory."""
+    held: list[pa.RecordBatch] = []
+    size = 0
+    for batch in rows:
+        held.append(batch)
+        size += batch.nbytes
+        if size > _IN_MEMORY:
+            raise Disordered(
+                f"the rows are not in the order of {', '.join(key)}, and too many to sort in memory"
+            )
+    if not held:
+        return []
+    order = [(name.lstrip("-"), "descending" if name.startswith("-") else "ascending") for name in key]
+    found: list[pa.RecordBatch] = pa.Table.from_batches(held).sort_by(order).combine_chunks().to_batches()
+    return found
 
 
 def _has(task: Task, row: Mapping[str, Any]) -> bool:

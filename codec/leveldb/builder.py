@@ -6,6 +6,7 @@ Source: `DBImpl::NewDB`, `DBImpl::RecoverLogFile` and `DBImpl::WriteLevel0Table`
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,13 +15,13 @@ import pyarrow as pa
 from logwright.codec.fault import UsageError
 from logwright.codec.layout import Piece, Stage, Summary
 from logwright.codec.leveldb import encode, log
+from logwright.codec.leveldb.comparators import NAMES, comparator_of
 from logwright.codec.leveldb.encode import TableSettings
-from logwright.codec.leveldb.keys import BYTEWISE
 from logwright.codec.leveldb.levels import COMPACTION_TRIGGER, LARGEST, free, level_of
 from logwright.codec.leveldb.names import CURRENT, manifest_name
 from logwright.codec.leveldb.resume import Resumed, logged
 from logwright.codec.leveldb.rolling import LogWriter, Made, TableWriter
-from logwright.codec.leveldb.run import ROWS, columns, twice
+from logwright.codec.leveldb.run import columns, schema_of, sortable, stored, twice
 from logwright.codec.leveldb.snapshot import current, snapshot
 from logwright.codec.leveldb.version import FileMetaData
 from logwright.codec.leveldb.version_edit import LEVELS
@@ -107,10 +108,10 @@ class Numbers:
 
 def check_options(options: Options, *, staged: bool) -> None:
     """Raise for what can't be written."""
-    if options["comparator"] != BYTEWISE:
+    if not comparator_of(options["comparator"]).known:
         raise UsageError(
-            f"the order {options['comparator']!r} of keys is not known: only {BYTEWISE} is written",
-            advice="Leave the option comparator away",
+            f"the order of comparator {options['comparator']!r} is not known; known are {', '.join(NAMES)}",
+            advice="Leave the option comparator away, or pass a known one",
         )
     if staged and options["write_as"] == "logs":
         raise UsageError(
@@ -132,6 +133,7 @@ class NextVersion:
         if resumed is not None:
             self.levels = [list(files) for files in resumed.version.levels]
             self.next_number = resumed.next_number
+        self.order = comparator_of(options["comparator"] if resumed is None else resumed.comparator)
 
     def number(self) -> int:
         """A number for a new file."""
@@ -141,26 +143,28 @@ class NextVersion:
     def logged(self, extra: Stage | None) -> Iterator[Piece]:
         """What is in the logs of the database as a table of level 0, as opening it would do (`WriteLevel0Table`)."""
         if self.resumed is not None and self.resumed.logs:
-            sorter = Sorter(extra, self.options["sort_buffer_size"], ROWS, twice, last=True, name="logs")
+            schema = schema_of(self.order)
+            sorter = Sorter(extra, self.options["sort_buffer_size"], schema, twice, last=True, name="logs")
             for name in self.resumed.logs:
                 for batch in logged(self.resumed.listing, name):
-                    sorter.add(batch)
+                    sorter.add(sortable(batch, self.order))
             writer = self.writer(LARGEST)
             yield from written(writer, sorter.ordered())
             self.levels[0] += [one.meta for one in writer.made]
 
     def writer(self, limit: int) -> TableWriter:
-        return TableWriter(TableSettings.of(self.options), limit, self.number)
+        settings = replace(TableSettings.of(self.options), comparator=self.order.name)
+        return TableWriter(settings, limit, self.number)
 
     def deep(self, first: bytes, last: bytes) -> bool:
-        """Whether entries of these user keys, newer than all others, may lie below level 0."""
-        return bool(free(self.levels, first, last))
+        """Whether entries of these user keys (what they are sorted by), newer than all others, may lie below level 0."""
+        return bool(free(self.levels, first, last, self.order))
 
     def put(self, made: Sequence[Made]) -> None:
         """Tables that are in order, disjoint, and newer than what is there."""
         if made:
             files = [one.meta for one in made]
-            self.levels[level_of(self.levels, files)] += files
+            self.levels[level_of(self.levels, files, self.order)] += files
 
     def finish(self, manifest: int, last_sequence: int) -> Iterator[Piece]:
         """The manifest of that number, and CURRENT. What was in the logs of the database is in tables now."""
@@ -171,6 +175,7 @@ class NextVersion:
             next_file_number=self.next_number,
             last_sequence=last_sequence,
             compact_pointers=None if version is None else version.compact_pointers,
+            comparator=self.order.name,
         )
         yield Piece(manifest_name(manifest), data, done=True)
         yield Piece(CURRENT, current(manifest), done=True)
@@ -191,7 +196,7 @@ def written(writer: TableWriter, batches: Iterator[pa.RecordBatch]) -> Iterator[
     """All of these rows, in order, as tables."""
     for batch in batches:
         # What is left of a batch where a table ends is looked at once more.
-        for piece in chunked(batch, _PORTION):
+        for piece in chunked(stored(batch), _PORTION):
             yield from writer.add(piece)
     yield from writer.finish()
 
@@ -218,7 +223,8 @@ class DatabaseBuilder:
         self.made: list[Made] = []
         self._extra = extra
         self._last = options["on_duplicate"] == "last"
-        self._sorter = Sorter(extra, options["sort_buffer_size"], ROWS, twice, last=self._last)
+        schema = schema_of(self.next.order)
+        self._sorter = Sorter(extra, options["sort_buffer_size"], schema, twice, last=self._last)
         self._manifest = 0
         self._logs: LogWriter | None = None
         if logs:
@@ -232,7 +238,7 @@ class DatabaseBuilder:
         if self._logs is not None:
             yield from self._logs.add(made)
         else:
-            self._sorter.add(made)
+            self._sorter.add(sortable(made, self.next.order))
 
     def finish(self) -> Iterator[Piece]:
         if self._logs is not None:

@@ -16,6 +16,7 @@ from logwright.codec.base import Bytes
 from logwright.codec.intrinsics import load_u8, load_u32be
 from logwright.codec.kernel import kernel
 from logwright.codec.layout import Stream
+from logwright.codec.leveldb.comparators import BYTEWISE_COMPARATOR, Comparator
 from logwright.codec.leveldb.merge import (
     Int32s,
     Int64s,
@@ -64,9 +65,11 @@ class Census:
         referenced: Sequence[bool],
         visible: Sequence[int | None],
         budget: int,
+        order: Comparator = BYTEWISE_COMPARATOR,
     ) -> None:
-        """`visible` has for each run the largest sequence number that counts in it, None where all do."""
-        self.runs, self.budget = runs, budget
+        """`visible` has for each run the largest sequence number that counts in it, None where all do. `order` says which keys are
+        the same."""
+        self.runs, self.budget, self.order = runs, budget, order
         self.shapes = [
             Shape("type", limit) if counts else None
             for counts, limit in zip(referenced, visible, strict=True)
@@ -111,6 +114,8 @@ class Census:
     def _batches(self) -> Iterator[tuple[pa.RecordBatch, Shape | None]]:
         for run, shape in zip(self.runs, self.shapes, strict=True):
             for batch in run(("key", "sequence", "type")):
+                if not self.order.bytewise:
+                    batch = batch.set_column(0, batch.schema.field(0), self.order.column(batch.column(0)))
                 yield batch, shape
 
     def _halved(

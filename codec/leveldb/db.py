@@ -31,9 +31,11 @@ from logwright.codec.layout import (
 from logwright.codec.leveldb import live
 from logwright.codec.leveldb.builder import OPTIONS, DatabaseBuilder
 from logwright.codec.leveldb.check.database import ADVICE, DatabaseChecker
+from logwright.codec.leveldb.comparators import NAMES, comparator_of
 from logwright.codec.leveldb.descriptor import Descriptor, read_descriptor
 from logwright.codec.leveldb.facts import facts
-from logwright.codec.leveldb.keys import BYTEWISE, TRAILER_SIZE
+from logwright.codec.leveldb.guess_comparator import UNKNOWN, guess
+from logwright.codec.leveldb.keys import TRAILER_SIZE
 from logwright.codec.leveldb.mend.edit import EDIT_OPTIONS, edit
 from logwright.codec.leveldb.mend.rebuild import REBUILDS, rebuild
 from logwright.codec.leveldb.mend.repair import REPAIR_OPTIONS, repair
@@ -70,7 +72,7 @@ READ_OPTIONS = (
     Option(
         "comparator",
         None,
-        "The name of the order of the keys, where the manifest does not say it; by default leveldb.BytewiseComparator",
+        "The comparator's name, where the manifest does not say it; by default the known one that the keys of the tables follow",
         parse_text,
     ),
     *start.OPTIONS,
@@ -189,7 +191,7 @@ class LevelDB(Layout, Combines, Predicts, Checks, Repairs, Edits):
         staged: bool = False,
         extra: Stage | None = None,
     ) -> Builder:
-        resumed = None if listing is None else resume(listing)
+        resumed = None if listing is None else resume(listing, options)
         return DatabaseBuilder(options, resumed, extra, staged=staged)
 
     def place(
@@ -200,7 +202,7 @@ class LevelDB(Layout, Combines, Predicts, Checks, Repairs, Edits):
         extra: Stage,
         options: Options,
     ) -> Placement:
-        return place(None if listing is None else resume(listing), parts, extra, options, self.order)
+        return place(None if listing is None else resume(listing, options), parts, extra, options, self.order)
 
 
 def _alone(logs: bool) -> Match:
@@ -229,11 +231,17 @@ class _Planner:
         self.gone = sorted(set(self.live) - {one.number for one in self.files if one.named is not None})
         """Tables that the manifest names, and no file has the number of."""
         self.faults: list[tuple[str, Fault]] = []
-        self.comparator = self.version.comparator or options["comparator"] or BYTEWISE
         wanted = options["comparator"]
+        self.named = self.version.comparator or wanted
+        self.comparator = self.named or guess(listing, self._tables())
+        self.order = comparator_of(self.comparator)
         if wanted is not None and wanted != self.comparator:
             text = f"Invalid argument: {self.comparator} does not match existing comparator : {wanted}"
             self._fault("", text, Kind.LINK, system="LevelDB refuses to open")
+
+    def _tables(self) -> list[tuple[str, int]]:
+        """Names and sizes of all tables."""
+        return [(one.entry.name, one.entry.size) for one in self.files if one.type is FileType.TABLE]
 
     def _fault(
         self,
@@ -254,15 +262,28 @@ class _Planner:
         planned = [self._planned(one) for one in self.files]
         if self.sound:
             self._missing()
-        if self.comparator != BYTEWISE:
-            text = (
-                f"the order of the keys is {self.comparator}, which is not known here: rows come in the order of the files, "
-                "the newest value of each key"
-            )
-            self._fault("", text, Kind.ORDER, Severity.INFO)
+        self._say_order()
         order = {file.name: self._rank(one, file.role) for one, file in zip(self.files, planned, strict=True)}
         planned.sort(key=lambda file: order[file.name])
         return Plan(tuple(planned), tuple(self.faults), self._facts(planned))
+
+    def _say_order(self) -> None:
+        """Name a comparator that is not LevelDB's own, and what the database needs."""
+        if self.named is None and self.comparator == UNKNOWN:
+            text = (
+                f"the keys of the tables are in no order that is known here ({', '.join(NAMES)}), and no manifest names their comparator: "
+                "rows come file by file, the newest value of each key. Pass --comparator NAME, the name that the application gives it"
+            )
+        elif self.named is None and not self.order.bytewise:
+            text = f"no manifest names the comparator; the keys of the tables are in the order of {self.comparator}, which is assumed"
+        elif not self.order.known:
+            text = (
+                f"the database needs the comparator {self.comparator}, whose order is not known here: rows come file by file, the newest "
+                "value of each key. Only an application that has this comparator can open it"
+            )
+        else:
+            return
+        self._fault("", text, Kind.ORDER, Severity.INFO)
 
     def _rank(self, one: _File, role: Role) -> tuple[int, int, bytes, int, str]:
         """Tables by level, the newest of level 0 first, others by their keys; then logs; what is left over at the end."""
@@ -275,7 +296,7 @@ class _Planner:
             return (2, 1, b"", 0, name)
         if one.type is FileType.TABLE:
             level, file = self.live.get(one.number, (7, None))
-            key = b"" if level in (0, 7) or file is None else file.smallest[:-TRAILER_SIZE]
+            key = b"" if level in (0, 7) or file is None else self.order.user(file.smallest[:-TRAILER_SIZE])
             return (0, level, key, -one.number, name)
         if one.type is FileType.LOG:
             return (1, 0, b"", one.number, name)

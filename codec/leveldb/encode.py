@@ -30,6 +30,7 @@ from logwright.codec.leveldb.block import (
     sealed,
     stored,
 )
+from logwright.codec.leveldb.comparators import NAMES, Comparator, comparator_of
 from logwright.codec.leveldb.filter import META_PREFIX, POLICY, FilterBuilder, hash_keys
 from logwright.codec.leveldb.index import FOOTER, FOOTER_SIZE, HANDLES_SIZE, NAME
 from logwright.codec.leveldb.keys import (
@@ -39,8 +40,6 @@ from logwright.codec.leveldb.keys import (
     TRAILER,
     TYPE_NAMES,
     VALUE,
-    separator,
-    successor,
 )
 from logwright.codec.leveldb.pack import (
     block_room,
@@ -84,7 +83,8 @@ OPTIONS = (
     Option(
         "comparator",
         BYTEWISE,
-        "The name of the order of keys; of any other than the default only the name is known, so that rows are taken as they come",
+        f"The comparator, which says how keys are ordered: {', '.join(NAMES)}; of any other only the name is known, and a table's rows "
+        "are taken as they come",
         parse_text,
     ),
 )
@@ -105,6 +105,10 @@ class TableSettings:
     def of(cls, options: Options) -> TableSettings:
         """From `OPTIONS`."""
         return cls(*(options[option.name] for option in OPTIONS))
+
+    @property
+    def order(self) -> Comparator:
+        return comparator_of(self.comparator)
 
     @property
     def bytewise(self) -> bool:
@@ -461,24 +465,25 @@ class TableBuilder:
 
     def _check(self, made: Entries, first_row: int) -> None:
         """The order of the rows, and that they come behind those before."""
-        if not self.settings.bytewise:
+        order = self.settings.order
+        if not order.known:
             return
-        wrong = int(first_unordered(made.keys, made.key_ends, made.trailers, made.rows))
+        keys, key_ends = order.buffers(made.keys, made.key_ends)
+        wrong = int(first_unordered(keys, key_ends, made.trailers, made.rows))
         if wrong < made.rows:
-            raise _unordered(first_row + wrong, made.key(wrong), made.key(wrong - 1))
+            raise _unordered(first_row + wrong, made.key(wrong), made.key(wrong - 1), order)
         if self.largest is not None:
             first = made.key(0)
-            if _order(first) <= _order(self.largest):
-                raise _unordered(first_row, first, self.largest)
+            if order.order(first) <= order.order(self.largest):
+                raise _unordered(first_row, first, self.largest, order)
 
     def _emit(self, following: bytes | None) -> None:
         """The index key of the block before, when it is known what follows it (None: nothing)."""
         if self._pending is None:
             return
         last = self._pending
-        if self.settings.bytewise:
-            last = successor(last) if following is None else separator(last, following)
-        self._index.put(last)
+        order = self.settings.order
+        self._index.put(order.successor(last) if following is None else order.separator(last, following))
         self._pending = None
 
     def _end(self) -> Iterator[bytes]:
@@ -496,11 +501,7 @@ class TableBuilder:
         yield footer(meta, index)
 
 
-def _order(key: bytes) -> tuple[bytes, int]:
-    return key[:-KEY_TRAILER], -int.from_bytes(key[-KEY_TRAILER:], "little")
-
-
-def _unordered(row: int, key: bytes, before: bytes) -> UsageError:
+def _unordered(row: int, key: bytes, before: bytes, order: Comparator) -> UsageError:
     user, last = key[:-KEY_TRAILER], before[:-KEY_TRAILER]
     if user == last:
         text = f"row {row}: the key {user!r} comes again, and not with a lower sequence"
@@ -508,7 +509,8 @@ def _unordered(row: int, key: bytes, before: bytes) -> UsageError:
             text, advice="Rows of one key need falling sequence numbers; without any, each key once"
         )
     text = f"row {row}: the key {user!r} is not behind {last!r}"
-    return UsageError(text, advice="Sort the rows by key, bytewise, and by sequence, falling")
+    how = "bytewise" if order.bytewise else f"in the order of {order.name}"
+    return UsageError(text, advice=f"Sort the rows by key, {how}, and by sequence, falling")
 
 
 def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:

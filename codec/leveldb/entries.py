@@ -27,6 +27,7 @@ from logwright.codec.leveldb.block import (
     measure,
     measure_all,
 )
+from logwright.codec.leveldb.comparators import BYTEWISE_COMPARATOR, Comparator, internal
 from logwright.codec.leveldb.index import DATA
 from logwright.codec.leveldb.keys import TRAILER
 from logwright.codec.leveldb.keys import TRAILER_SIZE as KEY_TRAILER
@@ -151,15 +152,17 @@ class Portion:
         user = made.keys[int(made.key_ends[row]) : int(made.key_ends[row + 1])].tobytes()
         return user + TRAILER.pack({"tag": int(made.trailers[row]) & (1 << 64) - 1})
 
-    def judged(self, index: Slices) -> Int64s | None:
-        """What is wrong with the order of each block's keys: see `judge`. None where all is in order, as far as is seen here."""
+    def judged(self, index: Slices, order: Comparator = BYTEWISE_COMPARATOR) -> Int64s | None:
+        """What is wrong with the order of each block's keys: see `judge`. None where all is in order, as far as is seen here.
+
+        `index` has its keys as `order` sorts them (`sorted_keys`).
+        """
         out = np.empty(len(self.frames), np.int64)
         entry = np.ascontiguousarray(self.frames.header["entry"], np.int64)
         entry = np.where(entry < len(index), entry, -1)
         made = self.made
-        bad = judge(
-            made.keys, made.key_ends, made.trailers, made.per_block, index.data, index.ends, entry, out
-        )
+        keys, key_ends = order.buffers(made.keys, made.key_ends)
+        bad = judge(keys, key_ends, made.trailers, made.per_block, index.data, index.ends, entry, out)
         return out if bad else None
 
 
@@ -232,6 +235,11 @@ def is_foreign(contents: Bytes, kind: int) -> bool:
     if kind in (NONE, SNAPPY):
         return False
     return kind != ZSTD or contents[: len(_ZSTD_MAGIC)].tobytes() != _ZSTD_MAGIC
+
+
+def sorted_keys(index: Slices, order: Comparator) -> Slices:
+    """The internal keys of an index, as `order` sorts them."""
+    return index if order.bytewise else Slices(*internal(order, index.data, index.ends))
 
 
 def user_key(key: bytes) -> bytes:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from logwright.codec.leveldb.comparators import BYTEWISE_COMPARATOR, Comparator
 from logwright.codec.leveldb.keys import TRAILER_SIZE
 from logwright.codec.leveldb.version import FileMetaData
 from logwright.codec.leveldb.version_edit import LEVELS
@@ -29,21 +30,26 @@ def user_key(internal: bytes) -> bytes:
     return internal[:-TRAILER_SIZE]
 
 
-def free(levels: Levels, first: bytes, last: bytes) -> range:
-    """The levels below 0 at which entries of user keys from `first` to `last` may lie that are newer than all that is there.
+def free(levels: Levels, first: bytes, last: bytes, order: Comparator = BYTEWISE_COMPARATOR) -> range:
+    """The levels below 0 at which entries of user keys from `first` to `last` may lie that are newer than all that is there. Both
+    are what the keys are sorted by (`Comparator.user`).
 
     A newer entry must not lie deeper than an older one of its key, so they can't pass what they overlap.
     """
     for level, files in enumerate(levels):
-        if any(first <= user_key(one.largest) and user_key(one.smallest) <= last for one in files):
+        if any(
+            first <= order.user(user_key(one.largest)) and order.user(user_key(one.smallest)) <= last
+            for one in files
+        ):
             return range(1, level)
     return range(1, LEVELS)
 
 
-def level_of(levels: Levels, files: Sequence[FileMetaData]) -> int:
+def level_of(levels: Levels, files: Sequence[FileMetaData], order: Comparator = BYTEWISE_COMPARATOR) -> int:
     """The level for tables that are in order, disjoint, and newer than what is there: the first below 0 that has room for them,
     or 0 where they overlap what is there."""
-    possible = free(levels, user_key(files[0].smallest), user_key(files[-1].largest))
+    first, last = (order.user(user_key(key)) for key in (files[0].smallest, files[-1].largest))
+    possible = free(levels, first, last, order)
     total = sum(one.size for one in files)
     roomy = (at for at in possible if sum(one.size for one in levels[at]) + total < most_bytes(at))
     return next(roomy, max(possible, default=0))

@@ -6,7 +6,7 @@ one that the database has given out; it is passed over where it is a deletion.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,6 +19,7 @@ from logwright.codec.fault import Fault, Kind, Severity
 from logwright.codec.layout import Group, Listing, Part, Plan, PlannedFile, Role, Run, Stream, View
 from logwright.codec.leveldb import log, table
 from logwright.codec.leveldb.census import BUDGET, LIVE, STATE_NAMES, Census
+from logwright.codec.leveldb.comparators import BYTEWISE_COMPARATOR, Comparator, comparator_of
 from logwright.codec.leveldb.framing import BATCH_HEADER
 from logwright.codec.leveldb.index import DATA
 from logwright.codec.leveldb.keys import BYTEWISE, TYPE_NAMES, VALUE, readable
@@ -82,11 +83,14 @@ def parts(listing: Listing, plan: Plan, view: str) -> Sequence[Part | Group]:
     how = {"comparator": comparator, "visible": last_sequence(listing, plan)}
     if view == "history":
         return _group(_each(plan, comparator), how)
-    if comparator != BYTEWISE:
+    order = comparator_of(comparator)
+    if not order.known:
         runs = [Run((_part(file, comparator),)) for file in _primary(plan, TABLE)]
         return _group([*runs, _logs(plan)], how)
-    groups = _group([_logs(plan), *_tables(listing, plan)], how)
-    return _cut(groups[0], _splitters(listing, _primary(plan, LOG))) if groups else groups
+    groups = _group([_logs(plan), *_tables(listing, plan, order)], how)
+    if not groups or not order.bytewise:
+        return groups
+    return _cut(groups[0], _splitters(listing, _primary(plan, LOG)))
 
 
 def _primary(plan: Plan, *codecs: str) -> list[PlannedFile]:
@@ -111,22 +115,27 @@ def _logs(plan: Plan) -> Run:
     return Run(tuple(_part(file, "") for file in _primary(plan, LOG)), {"log": True})
 
 
-def _tables(listing: Listing, plan: Plan) -> list[Run]:
+Bounded = tuple[Part, bytes, bytes]
+"""A table with what its smallest and largest user key are sorted by."""
+
+
+def _tables(listing: Listing, plan: Plan, order: Comparator) -> list[Run]:
     """The tables of level 0 from the newest on, then those of each level one after the other."""
-    levels: dict[int, list[Part]] = {}
+    levels: dict[int, list[Bounded]] = {}
     alone: list[PlannedFile] = []
     for file in _primary(plan, TABLE):
         level = file.hints.get("level")
         if level and "bounds" in file.hints:
-            levels.setdefault(level, []).append(_part(file, BYTEWISE))
+            levels.setdefault(level, []).append(_bounded(file, file.hints["bounds"], order))
         else:
             alone.append(file)
     if len(alone) <= MANY:
-        runs = [Run((_part(file, BYTEWISE),)) for file in alone]
+        runs = [Run((_part(file, order.name),)) for file in alone]
     else:
         # So many are hardly all of the same keys. Where no manifest tells which, they do themselves.
         known = [
-            _part(file, BYTEWISE, file.hints.get("bounds") or key_range(listing, file)) for file in alone
+            _bounded(file, file.hints.get("bounds") or key_range(listing, file, order), order)
+            for file in alone
         ]
         runs = [Run(tuple(one)) for one in _disjoint(known, strictly=True)]
     for _, one in sorted(levels.items()):
@@ -134,24 +143,32 @@ def _tables(listing: Listing, plan: Plan) -> list[Run]:
     return runs
 
 
-def _disjoint(parts: Sequence[Part], *, strictly: bool = False) -> list[list[Part]]:
+def _bounded(file: PlannedFile, bounds: tuple[bytes, bytes], order: Comparator) -> Bounded:
+    # Rows are chosen by the bytes of their keys: bounds of another order say nothing of these.
+    part = _part(file, order.name, bounds if order.bytewise else None)
+    return part, order.user(bounds[0]), order.user(bounds[1])
+
+
+def _disjoint(parts: Sequence[Bounded], *, strictly: bool = False) -> list[list[Part]]:
     """Tables in runs that may be read one after the other: one run, where they are of a level that is as it should be. A key that
     ends one table and begins the next has its newest rows in the first there; elsewhere (`strictly`) that is not known."""
-    runs: list[list[Part]] = []
-    for part in sorted(parts, key=lambda one: one.bounds[KEY]):
-        low = part.bounds[KEY][0]
+    runs: list[list[Bounded]] = []
+    for part in sorted(parts, key=lambda one: one[1:]):
+        low = part[1]
         run = next(
-            (run for run in runs if (high := run[-1].bounds[KEY][1]) < low or (high == low and not strictly)),
+            (run for run in runs if (high := run[-1][2]) < low or (high == low and not strictly)),
             None,
         )
         if run is None:
             runs.append([part])
         else:
             run.append(part)
-    return runs
+    return [[part for part, _, _ in run] for run in runs]
 
 
-def key_range(listing: Listing, file: PlannedFile) -> tuple[bytes, bytes]:
+def key_range(
+    listing: Listing, file: PlannedFile, order: Comparator = BYTEWISE_COMPARATOR
+) -> tuple[bytes, bytes]:
     """The smallest and the largest user key of what can be read of a table."""
     context = table.CODEC.context(file.name, Options(table.CODEC.options), **file.hints)
     keys: list[bytes] = []
@@ -164,8 +181,12 @@ def key_range(listing: Listing, file: PlannedFile) -> tuple[bytes, bytes]:
             frames = frames.pick(slice(None, None, max(1, len(frames) - 1)))
         for decoded in table.CODEC.decode(found.window, frames, "rows", (KEY,), context):
             column = decoded.batch.column(KEY)
-            keys += [one(column).as_py() for one in (pc.min, pc.max) if len(column)]
-    return min(keys, default=b""), max(keys, default=b"")
+            if order.bytewise:
+                keys += [one(column).as_py() for one in (pc.min, pc.max) if len(column)]
+            else:
+                edges = column.to_pylist()
+                keys += [edge(edges, key=order.user) for edge in (min, max) if edges]
+    return min(keys, key=order.user, default=b""), max(keys, key=order.user, default=b"")
 
 
 def last_sequence(listing: Listing, plan: Plan) -> int | None:
@@ -248,7 +269,7 @@ def combine(
     """See `codec.layout.Combines`."""
     if view == "history":
         yield from _history(how, runs, columns)
-    elif how["comparator"] == BYTEWISE:
+    elif comparator_of(how["comparator"]).known:
         yield from _iterate(how, runs, columns, tell)
     else:
         yield from _unordered(how, runs, columns)
@@ -265,15 +286,15 @@ def _iterate(
     how: Mapping[str, Any], runs: Sequence[Stream], columns: Sequence[str], tell: Callable[[Fault], None]
 ) -> Iterator[pa.RecordBatch]:
     needed, marker = _needed(columns)
+    order = comparator_of(how["comparator"])
     told: set[bool] = set()
 
     def disorder(before: bytes, key: bytes) -> None:
         if not told:
             told.add(True)
-            text = (
-                f"the keys of a table are not in the order of {BYTEWISE}: {readable(key)[:80]} comes behind "
-                f"{readable(before)[:80]}"
-            )
+            text = f"the keys of a table are not in the order of {order.name}"
+            if order.bytewise:
+                text += f": {readable(key)[:80]} comes behind {readable(before)[:80]}"
             tell(
                 Fault(NAME, 0, 0, Kind.ORDER, text, Severity.ERROR, "LevelDB's iterators may pass over keys")
             )
@@ -281,11 +302,36 @@ def _iterate(
     # All that logs hold was given out; of tables only what the manifest knows of, or a log.
     shape, all_seen = Shape(marker, how["visible"]), Shape(marker)
     streams = [
-        sorted_run(run(needed), all_seen) if run.how.get("log") else map(shape.seen, run(needed))
+        sorted_run(_sortable(run(needed), order), all_seen)
+        if run.how.get("log")
+        else map(shape.seen, _sortable(run(needed), order))
         for run in runs
     ]
     for batch in merge(streams, all_seen, disorder):
-        yield _chosen(batch, columns)
+        yield _chosen(_original(batch, order), columns)
+
+
+_STORED = "user_key"
+"""The column of stored keys, where `key` is what they are sorted by."""
+
+
+def _sortable(batches: Iterable[pa.RecordBatch], order: Comparator) -> Iterable[pa.RecordBatch]:
+    """With what keys are sorted by in the place of `key`."""
+    if order.bytewise:
+        return batches
+    return (
+        batch.append_column(_STORED, batch.column(KEY)).set_column(
+            batch.schema.get_field_index(KEY), batch.schema.field(KEY), order.column(batch.column(KEY))
+        )
+        for batch in batches
+    )
+
+
+def _original(batch: pa.RecordBatch, order: Comparator) -> pa.RecordBatch:
+    """With the stored keys again."""
+    if order.bytewise:
+        return batch
+    return batch.set_column(batch.schema.get_field_index(KEY), batch.schema.field(KEY), batch.column(_STORED))
 
 
 def _chosen(batch: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:
@@ -328,7 +374,8 @@ def _history(
             for batch in run(wanted or ("sequence",)):
                 yield _with_states(batch, columns, None)
         return
-    census = Census(runs, referenced, _limits(how, runs), BUDGET).take()
+    order = comparator_of(how["comparator"])
+    census = Census(runs, referenced, _limits(how, runs), BUDGET, order).take()
     for batch, states in census.rows(wanted or ("sequence",)):
         yield _with_states(batch, columns, _STATES.take(numbers(pa.int64(), states.astype(np.int64))))
 

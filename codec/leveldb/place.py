@@ -17,11 +17,12 @@ from logwright.codec.fault import LogwrightError, UsageError
 from logwright.codec.layout import Listing, Piece, Placement, Stage, Summary
 from logwright.codec.leveldb import table
 from logwright.codec.leveldb.builder import NextVersion, check_options, written
+from logwright.codec.leveldb.comparators import Comparator
 from logwright.codec.leveldb.levels import COMPACTION_TRIGGER, LARGEST, user_key
 from logwright.codec.leveldb.names import table_name
 from logwright.codec.leveldb.resume import Resumed
 from logwright.codec.leveldb.rolling import Made
-from logwright.codec.leveldb.run import ROWS, twice
+from logwright.codec.leveldb.run import ROWS, sortable, twice
 from logwright.codec.option import Options
 from logwright.codec.sorting import SortedRun, merge, unique
 
@@ -37,6 +38,7 @@ class _Staged:
     part: int
     stage: Stage
     made: Made
+    order: Comparator
 
     @property
     def name(self) -> str:
@@ -44,11 +46,12 @@ class _Staged:
 
     @property
     def first(self) -> bytes:
-        return user_key(self.made.meta.smallest)
+        """What its smallest user key is sorted by."""
+        return self.order.user(user_key(self.made.meta.smallest))
 
     @property
     def last(self) -> bytes:
-        return user_key(self.made.meta.largest)
+        return self.order.user(user_key(self.made.meta.largest))
 
 
 def place(
@@ -63,14 +66,15 @@ def place(
     filled = [(stage, summary) for stage, summary in parts if summary.rows]
     if len({summary.facts["kept"] for _, summary in filled}) > 1:
         raise UsageError("some rows have sequence numbers, others have none")
+    version = NextVersion(options, resumed)
     tables = [
-        _Staged(number, stage, made)
+        _Staged(number, stage, made, version.order)
         for number, (stage, summary) in enumerate(filled)
         for made in summary.facts["tables"]
     ]
     if not tables and resumed is not None:
         return Placement((), Summary(0))
-    placer = _Placer(NextVersion(options, resumed), extra)
+    placer = _Placer(version, extra)
     manifest = placer.next.number()
     made = placer.run(tables)
     highest = max([summary.ids["last_sequence"] for _, summary in filled], default=0)
@@ -160,7 +164,8 @@ def _stream(tables: Sequence[_Staged], window: int) -> SortedRun:
 
 def _rows(tables: Sequence[_Staged], window: int) -> Iterator[pa.RecordBatch]:
     for one in tables:
-        yield from read_table(one.stage, one.name, one.made.meta.size, window)
+        for rows in read_table(one.stage, one.name, one.made.meta.size, window):
+            yield sortable(rows, one.order)
 
 
 def read_table(listing: Listing, name: str, size: int, step: int) -> Iterator[pa.RecordBatch]:

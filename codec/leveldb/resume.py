@@ -15,6 +15,7 @@ from logwright.codec.base import Bytes
 from logwright.codec.columns import numbers
 from logwright.codec.fault import UsageError
 from logwright.codec.layout import Listing
+from logwright.codec.leveldb.comparators import NAMES
 from logwright.codec.leveldb.descriptor import read_descriptor
 from logwright.codec.leveldb.keys import BYTEWISE, DELETION, MAX_SEQUENCE
 from logwright.codec.leveldb.log import Operations
@@ -24,6 +25,7 @@ from logwright.codec.leveldb.replay import Dropped, replay
 from logwright.codec.leveldb.run import ROWS
 from logwright.codec.leveldb.version import Version
 from logwright.codec.leveldb.write_batch import MESSAGES, SOUND, STATUS
+from logwright.codec.option import Options
 
 _REPAIR = "Repair it first, or write to a new directory. `logwright verify` shows what is wrong"
 
@@ -37,11 +39,15 @@ class Resumed:
     next_number: int
     logs: Sequence[str]
     last_sequence: int
+    comparator: str = BYTEWISE
 
 
-def resume(listing: Listing) -> Resumed:
-    """The state of a database that is added to. Raises `UsageError` where LevelDB would not open it, or would lose something."""
-    found = read_descriptor(listing, comparator=BYTEWISE)
+def resume(listing: Listing, options: Options) -> Resumed:
+    """The state of a database that is added to, with its own comparator unless `options` name one. Raises `UsageError` where LevelDB
+    would not open it, or would lose something."""
+    named = read_descriptor(listing).version.comparator
+    comparator = named if named in NAMES and not options.given("comparator") else options["comparator"]
+    found = read_descriptor(listing, comparator=comparator)
     if found.error is not None:
         raise UsageError(f"LevelDB does not open the database: {found.error}", advice=_REPAIR)
     version = found.version
@@ -71,7 +77,7 @@ def resume(listing: Listing) -> Resumed:
     highest = max((kind.number for kind in parsed.values()), default=0)
     if last >= MAX_SEQUENCE:
         raise UsageError(f"the sequence numbers of the database are used up: the last one is {last}")
-    return Resumed(listing, version, max(version.next_file_number or 0, highest + 1), logs, last)
+    return Resumed(listing, version, max(version.next_file_number or 0, highest + 1), logs, last, comparator)
 
 
 def logged(listing: Listing, name: str) -> Iterator[pa.RecordBatch]:

@@ -8,12 +8,38 @@ import pyarrow as pa
 
 from logwright.codec.columns import constant
 from logwright.codec.fault import UsageError
+from logwright.codec.leveldb.comparators import Comparator
 from logwright.codec.leveldb.encode import prepare
 from logwright.codec.leveldb.keys import MAX_SEQUENCE
 from logwright.codec.sorting import FIELDS
 
 ROWS = pa.schema(FIELDS)
 """The columns of a run. A row is of type deletion where its value is null."""
+
+
+STORED = pa.field("stored_key", pa.large_binary(), nullable=False)
+"""The column of the keys as they are stored, where `key` is what they are sorted by."""
+
+
+def schema_of(order: Comparator) -> pa.Schema:
+    """The columns of a run that is sorted by `order`."""
+    return ROWS if order.bytewise else ROWS.append(STORED)
+
+
+def sortable(rows: pa.RecordBatch, order: Comparator) -> pa.RecordBatch:
+    """Rows (`ROWS`) as those of a run that sorts bytewise."""
+    if order.bytewise:
+        return rows
+    key = rows.column("key")
+    arrays = [order.column(key), *rows.columns[1:], key]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema_of(order))
+
+
+def stored(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows of a run with their keys as they are stored."""
+    if STORED.name not in rows.schema.names:
+        return rows
+    return pa.RecordBatch.from_arrays([rows.column(STORED.name), *rows.columns[1:3]], schema=ROWS)
 
 
 def columns(rows: pa.RecordBatch, first_row: int, sequence: int | None) -> pa.RecordBatch:
@@ -47,7 +73,7 @@ def _binary(name: str, array: pa.Array[Any]) -> pa.Array[Any]:
 def twice(row: dict[str, Any]) -> UsageError:
     """For a row whose key and sequence number came before."""
     return UsageError(
-        f"the key {_short(row['key'])} comes more than once with the sequence number {row['sequence']}",
+        f"the key {_short(row.get(STORED.name, row['key']))} comes more than once with the sequence number {row['sequence']}",
         advice="Pass on_duplicate=last to keep the last row of each key, or give rows of one key different sequence numbers",
     )
 

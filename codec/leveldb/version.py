@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from logwright.codec.base import Bytes
-from logwright.codec.leveldb.keys import BYTEWISE, order
+from logwright.codec.leveldb.comparators import comparator_of
+from logwright.codec.leveldb.keys import BYTEWISE
 from logwright.codec.leveldb.records import Payloads
 from logwright.codec.leveldb.replay import Dropped, replay
 from logwright.codec.leveldb.version_edit import LEVELS, EditError, EditField, parse
@@ -67,7 +68,8 @@ class Version:
 
     @property
     def levels(self) -> list[list[FileMetaData]]:
-        """The live files of each level, by smallest key, then by number (`BySmallestKey`), as the bytewise order has keys."""
+        """The live files of each level, by smallest key, then by number (`BySmallestKey`)."""
+        order = comparator_of(self.comparator).order
         return [
             sorted(
                 (one for one in added.values() if one.number not in deleted),

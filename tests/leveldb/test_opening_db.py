@@ -190,8 +190,8 @@ def test_numbers_that_are_missing(gone: str, said: str) -> None:
 
 
 def test_comparator() -> None:
-    other = [form([EditField("comparator", text=b"idb_cmp1"), *NUMBERS])]
-    said = f"Invalid argument: idb_cmp1 does not match existing comparator : {BYTEWISE}"
+    other = [form([EditField("comparator", text=b"mine"), *NUMBERS])]
+    said = f"Invalid argument: mine does not match existing comparator : {BYTEWISE}"
     assert refused(with_manifest(other)) == said
     # One that says none is not asked.
     opened = open_listing(Files(with_manifest([form(NUMBERS)])))

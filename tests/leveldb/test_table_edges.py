@@ -14,6 +14,7 @@ from logwright.codec.fault import UsageError
 from logwright.codec.leveldb import encode, rescan
 from logwright.codec.leveldb.block import handle, pack_entries, sealed
 from logwright.codec.leveldb.check.table import TableCheck, filter_of, policies
+from logwright.codec.leveldb.comparators import BYTEWISE_COMPARATOR
 from logwright.codec.leveldb.encode import footer
 from logwright.codec.leveldb.filter import FilterBuilder, bits_per_key_of
 from logwright.codec.leveldb.index import DATA, survey
@@ -253,7 +254,7 @@ def test_a_metaindex_may_name_what_is_no_filter() -> None:
     assert table.read().table["key"].to_pylist() == [b"a"]
     assert table.encode(*table.tables()) == table.all_bytes()
     source = Files({NAME: table.all_bytes()})
-    check = TableCheck(Reader(source, NAME, len(table.all_bytes())), LIMIT, bytewise=True)
+    check = TableCheck(Reader(source, NAME, len(table.all_bytes())), LIMIT, BYTEWISE_COMPARATOR)
     assert filter_of(check.read, check.blocks) is None
     assert list(policies(check.read, check.blocks, LIMIT)) == []
     assert check.faults == []

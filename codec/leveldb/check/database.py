@@ -17,10 +17,11 @@ from logwright.codec.fault import Fault, Kind, Severity
 from logwright.codec.layout import Listing, Plan, PlannedFile
 from logwright.codec.leveldb import log, table
 from logwright.codec.leveldb.check.table import TableCheck
+from logwright.codec.leveldb.comparators import comparator_of
 from logwright.codec.leveldb.descriptor import read_descriptor
 from logwright.codec.leveldb.entries import user_key
 from logwright.codec.leveldb.framing import BATCH_HEADER
-from logwright.codec.leveldb.keys import BYTEWISE, order, readable
+from logwright.codec.leveldb.keys import BYTEWISE, readable
 from logwright.codec.leveldb.names import FileType, log_name, parse
 from logwright.codec.leveldb.table_tables import MAX_DECOMPRESSED
 from logwright.codec.leveldb.version import FileMetaData
@@ -43,7 +44,7 @@ class DatabaseChecker:
         found = read_descriptor(listing)
         self._version = found.version if found.error is None else None
         self._manifest = found.manifest or ""
-        self._bytewise = plan.facts.get("comparator", BYTEWISE) == BYTEWISE
+        self._comparator = comparator_of(plan.facts.get("comparator", BYTEWISE))
         self._limit = MAX_DECOMPRESSED.default
         self._found: list[tuple[str, Fault]] = []
         self._at: tuple[PlannedFile, TableCheck] | None = None
@@ -61,7 +62,7 @@ class DatabaseChecker:
             if self._at is None or self._at[0].name != file.name:
                 self._close()
                 read = Reader(self._listing, file.name, file.size)
-                self._at = file, TableCheck(read, self._limit, bytewise=self._bytewise)
+                self._at = file, TableCheck(read, self._limit, self._comparator)
             self._at[1].add(window, frames)
 
     def _close(self) -> None:
@@ -151,10 +152,10 @@ class DatabaseChecker:
         version = self._version
         assert version is not None
         for level, files in enumerate(version.levels):
-            if level == 0 or not self._bytewise:
+            if level == 0 or not self._comparator.known:
                 continue
             for before, after in pairwise(files):
-                if order(before.largest) >= order(after.smallest):
+                if self._comparator.order(before.largest) >= self._comparator.order(after.smallest):
                     text = (
                         f"tables {before.number} and {after.number} of level {level} overlap: one goes up to "
                         f"{readable(user_key(before.largest))}, the other begins with {readable(user_key(after.smallest))}"
@@ -164,13 +165,13 @@ class DatabaseChecker:
 
     def _against(self, known: FileMetaData, name: str, check: TableCheck) -> None:
         """A table and what the manifest says of it. Wider than it is does no harm."""
-        if not self._bytewise or check.smallest is None or check.largest is None:
+        if not self._comparator.known or check.smallest is None or check.largest is None:
             return
         system = "LevelDB does not look into the table for keys outside of that: Get misses them"
-        if order(check.smallest) < order(known.smallest):
+        if self._comparator.order(check.smallest) < self._comparator.order(known.smallest):
             text = f"its first key is {readable(user_key(check.smallest))}, before {readable(user_key(known.smallest))}, which the manifest has"
             self._say(name, Kind.LINK, text, Severity.ERROR, system)
-        if order(check.largest) > order(known.largest):
+        if self._comparator.order(check.largest) > self._comparator.order(known.largest):
             text = f"its last key is {readable(user_key(check.largest))}, behind {readable(user_key(known.largest))}, which the manifest has"
             self._say(name, Kind.LINK, text, Severity.ERROR, system)
 
@@ -178,8 +179,9 @@ class DatabaseChecker:
         """Where tables overlap, the one that is looked into first has the newer entries: see `Version::Get`."""
         version = self._version
         assert version is not None
-        if not self._bytewise:
+        if not self._comparator.known:
             return
+        user = self._comparator.user
         levels = [[one for one in files if one.number in self._tables] for files in version.levels]
         for level, files in enumerate(levels):
             for one in files:
@@ -189,17 +191,18 @@ class DatabaseChecker:
                         if other.number < one.number:
                             self._age(one, check, other)
                 for below in levels[level + 1 :]:
-                    ends = [user_key(other.largest) for other in below]
-                    for other in below[bisect_left(ends, user_key(one.smallest)) :]:
-                        if user_key(other.smallest) > user_key(one.largest):
+                    ends = [user(user_key(other.largest)) for other in below]
+                    for other in below[bisect_left(ends, user(user_key(one.smallest))) :]:
+                        if user(user_key(other.smallest)) > user(user_key(one.largest)):
                             break
                         self._age(one, check, other)
 
     def _age(self, upper: FileMetaData, check: TableCheck, lower: FileMetaData) -> None:
         name, other = self._tables[lower.number]
-        overlap = user_key(lower.smallest) <= user_key(upper.largest) and user_key(
-            upper.smallest
-        ) <= user_key(lower.largest)
+        user = self._comparator.user
+        overlap = user(user_key(lower.smallest)) <= user(user_key(upper.largest)) and user(
+            user_key(upper.smallest)
+        ) <= user(user_key(lower.largest))
         if overlap and other.rows and check.rows and other.low > check.high:
             text = (
                 f"it is newer (sequence numbers from {other.low} on) than table {upper.number} (up to {check.high}), which is "

@@ -11,11 +11,23 @@ import numpy as np
 
 from logwright.codec.base import Bytes, Frames, Window
 from logwright.codec.fault import Fault, Kind, Severity
+from logwright.codec.leveldb import idb
 from logwright.codec.leveldb.block import TRAILER_SIZE, Slices, block_crc, entries, read_handles
-from logwright.codec.leveldb.entries import BEFORE, HIGH, INSIDE, LOW, Portion, is_foreign, portions, user_key
+from logwright.codec.leveldb.comparators import Comparator
+from logwright.codec.leveldb.entries import (
+    BEFORE,
+    HIGH,
+    INSIDE,
+    LOW,
+    Portion,
+    is_foreign,
+    portions,
+    sorted_keys,
+    user_key,
+)
 from logwright.codec.leveldb.filter import META_PREFIX, POLICY, Filter, hash_keys
 from logwright.codec.leveldb.index import FILTER, INDEX, KIND_NAMES, METAINDEX, NAME, Blocks, survey
-from logwright.codec.leveldb.keys import MAX_SEQUENCE, order, readable
+from logwright.codec.leveldb.keys import MAX_SEQUENCE, readable
 from logwright.codec.leveldb.restarts import hides, judged, told
 from logwright.codec.leveldb.rows import plain
 from logwright.codec.walk import Reader
@@ -36,9 +48,9 @@ _MISSES = "Get with this filter policy says NotFound for it, while iterators sho
 class TableCheck:
     """Takes the blocks of one table, in order. `faults` is what does not fit; the rest says what is in it."""
 
-    def __init__(self, read: Reader, limit: int, *, bytewise: bool) -> None:
-        """`limit`: see `max.decompressed.bytes`. Of an order that is not bytewise only the name is known: it is not judged."""
-        self.read, self.limit, self.bytewise = read, limit, bytewise
+    def __init__(self, read: Reader, limit: int, comparator: Comparator) -> None:
+        """`limit`: see `max.decompressed.bytes`. The order of the keys is not judged where `comparator` is not known."""
+        self.read, self.limit, self.comparator = read, limit, comparator
         self.blocks: Blocks = survey(read, read.size, limit)
         self.faults: list[Fault] = []
         self.rows = 0
@@ -56,6 +68,8 @@ class TableCheck:
         self._index = (
             keys if isinstance(keys, Slices) else Slices(np.empty(0, np.uint8), np.zeros(1, np.int64))
         )
+        if self.blocks.sound and comparator.known:
+            self._index = sorted_keys(self._index, comparator)
         self._filter = filter_of(read, self.blocks)
         if self.blocks.sound:
             self._named()
@@ -108,9 +122,10 @@ class TableCheck:
                 )
 
     def _judge(self, window: Window, portion: Portion) -> None:
-        if not self.bytewise:
+        order = self.comparator.order
+        if not self.comparator.known:
             return
-        judged = portion.judged(self._index if self.blocks.sound else NO_INDEX)
+        judged = portion.judged(self._index if self.blocks.sound else NO_INDEX, self.comparator)
         first = portion.key(0)
         if self.largest is not None and order(first) <= order(self.largest):
             judged = np.zeros(len(portion.frames), np.int64) if judged is None else judged
@@ -119,9 +134,23 @@ class TableCheck:
             return
         rows = portion.rows
         for i in np.flatnonzero(judged).tolist():
+            if not self.comparator.bytewise and self._undecodable(window, portion, i):
+                continue
             what = next(text for bit, text in _ORDER.items() if int(judged[i]) & bit)
             key = readable(user_key(portion.key(int(rows[i]))))
             self._fault(window, portion, i, Kind.ORDER, f"{what}; it begins with {key}", _SEARCHES)
+
+    def _undecodable(self, window: Window, portion: Portion, i: int) -> bool:
+        """Whether a block has keys, or lies behind one, that the comparator cannot decode: their place says nothing."""
+        low, high = int(portion.rows[i]), int(portion.rows[i + 1])
+        for row in range(max(low - 1, 0), high):
+            key = user_key(portion.key(row))
+            if not idb.decodable(key):
+                text = f"{self.comparator.name} cannot decode the key {readable(key)}"
+                system = "its comparator takes the key for equal to every other one: Get may miss it and keys near it"
+                self._fault(window, portion, i, Kind.ORDER, text, system, Severity.WARNING)
+                return True
+        return False
 
     def _ask(self, window: Window, portion: Portion) -> None:
         if self._filter is None:

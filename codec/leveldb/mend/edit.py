@@ -21,9 +21,11 @@ from logwright.codec.fault import UsageError
 from logwright.codec.layout import Listing, Plan, PlannedFile
 from logwright.codec.leveldb import log
 from logwright.codec.leveldb.block import INTERVAL, sealed, stored
+from logwright.codec.leveldb.comparators import comparator_of
 from logwright.codec.leveldb.entries import Portion, portions
 from logwright.codec.leveldb.framing import Int64s, room_for, write_records
-from logwright.codec.leveldb.keys import BYTEWISE, DELETION, MAX_SEQUENCE, TYPE_NAMES
+from logwright.codec.leveldb.guess_comparator import guess
+from logwright.codec.leveldb.keys import DELETION, MAX_SEQUENCE, TYPE_NAMES
 from logwright.codec.leveldb.mend import logs
 from logwright.codec.leveldb.mend.examine import examine
 from logwright.codec.leveldb.mend.logs import Log
@@ -82,7 +84,8 @@ def edit_table(
     """See `codec.mending.EditsFile`."""
     _refuse_null(change)
     named = parse(file.name)
-    reader = Tables(listing, options, bytewise=options["comparator"] in (None, BYTEWISE))
+    comparator = options["comparator"] or guess(listing, [(file.name, file.size)])
+    reader = Tables(listing, options, comparator_of(comparator))
     found = reader.examine(file.name, 0 if named is None else named.number, file.size, None, None)
     cut = TableEdit(reader, found, change).cut
     if found.smallest is None:

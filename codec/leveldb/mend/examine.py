@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from logwright.codec.fault import Kind, UsageError
+from logwright.codec.fault import UsageError
 from logwright.codec.layout import Entry, Listing
-from logwright.codec.leveldb.keys import BYTEWISE
+from logwright.codec.leveldb.comparators import NAMES, Comparator, comparator_of
+from logwright.codec.leveldb.guess_comparator import UNKNOWN, guess
 from logwright.codec.leveldb.mend import logs
 from logwright.codec.leveldb.mend.logs import Log
 from logwright.codec.leveldb.mend.state import State, read_state
@@ -47,21 +48,29 @@ class Found:
         return bool(self.missing) and not self.state.sound and any(table.rows for table in self.adopted)
 
     @property
-    def bytewise(self) -> bool:
-        return self.comparator == BYTEWISE
+    def order(self) -> Comparator:
+        return comparator_of(self.comparator)
 
 
 def examine(listing: Listing, options: Options, *, adopt: bool = False) -> Found:
     """Look at a database. With `adopt` tables that a sound manifest does not name count too.
 
-    Raises `UsageError` where keys are in an order whose name nobody says.
+    Raises `UsageError` where no manifest names the comparator, and the keys are in no known order.
     """
     state = read_state(listing)
-    told = state.version.comparator or options["comparator"]
-    comparator = told or BYTEWISE
-    reader = Tables(listing, options, bytewise=comparator == BYTEWISE)
-    found = Found(listing, state, comparator, reader)
     named = [(entry, parse(entry.name)) for entry in listing.entries()]
+    comparator = state.version.comparator or options["comparator"]
+    if comparator is None:
+        tables = [(entry.name, entry.size) for entry, one in named if one and one.type is FileType.TABLE]
+        comparator = guess(listing, tables)
+        if comparator == UNKNOWN:
+            raise UsageError(
+                f"the keys are in no known order ({', '.join(NAMES)}), and no manifest names their comparator",
+                path=listing.name,
+                advice="Pass the name that the application gives it: comparator=NAME",
+            )
+    reader = Tables(listing, options, comparator_of(comparator))
+    found = Found(listing, state, comparator, reader)
     found.highest = max((one.number for _, one in named if one is not None), default=0)
     files: dict[int, list[Entry]] = {}
     for entry, one in named:
@@ -70,8 +79,6 @@ def examine(listing: Listing, options: Options, *, adopt: bool = False) -> Found
     for number in sorted({*live, *files}):
         _table(found, number, files.get(number, []), live.get(number), adopt)
     found.logs.sort(key=lambda log: log.number)
-    if told is None:
-        _refuse_unnamed(found.tables)
     return found
 
 
@@ -131,14 +138,3 @@ def _table(
     found.tables.append(table)
     if known is None:
         found.adopted.append(table)
-
-
-def _refuse_unnamed(tables: Sequence[Table]) -> None:
-    for table in tables:
-        wrong = [fault for fault in table.check.faults if fault.kind is Kind.ORDER]
-        if wrong and table.check.blocks.sound:
-            raise UsageError(
-                f"{table.file}: the keys are not in the order of {BYTEWISE} (byte {wrong[0].offset}), and no manifest says what order "
-                "they are in",
-                advice="Say its name, as the application has it: comparator=NAME",
-            )

@@ -9,7 +9,9 @@ import numpy as np
 from logwright.codec.fault import DamageError, Kind, Severity
 from logwright.codec.layout import Listing
 from logwright.codec.leveldb import manifest
+from logwright.codec.leveldb.comparators import comparator_of
 from logwright.codec.leveldb.framing import room_for, write_records
+from logwright.codec.leveldb.guess_comparator import UNKNOWN, guess
 from logwright.codec.leveldb.mend import logs
 from logwright.codec.leveldb.mend.tables import Table, Tables
 from logwright.codec.leveldb.names import parse
@@ -64,14 +66,15 @@ def _records(read: Reader, first: int, options: Options) -> Iterator[Kept | byte
 
 
 def mend_table(listing: Listing, name: str, strategy: Strategy, options: Options) -> Pieces:
-    """See `codec.mending.Mends`. Where the keys of most blocks are not in the bytewise order, or those of any with a sound index,
-    they are in another one."""
+    """See `codec.mending.Mends`. The comparator is the one that the keys follow. Where the keys of most blocks are in no known order,
+    or those of any with a sound index, it is another one."""
     size = _size(listing, name)
-    reader = Tables(listing, options, bytewise=True)
+    named = guess(listing, [(name, size)])
+    reader = Tables(listing, options, comparator_of(None if named == UNKNOWN else named))
     found = reader.examine(name, _number(name), size, None, None)
     wrong = sum(fault.kind is Kind.ORDER for fault in found.check.faults)
     if wrong and (found.check.blocks.sound or 2 * wrong > len(found.blocks or [])):
-        reader = Tables(listing, options, bytewise=False)
+        reader = Tables(listing, options, comparator_of(UNKNOWN))
         found = reader.examine(name, _number(name), size, None, None)
     cut = list(found.cut)
     if strategy is Strategy.PREFIX and found.blocks is not None and found.lost:

@@ -16,8 +16,9 @@ import pyarrow.compute as pc
 
 from logwright.codec.fault import DamageError, UsageError
 from logwright.codec.layout import Listing, Plan, Summary
+from logwright.codec.leveldb.comparators import Comparator
 from logwright.codec.leveldb.entries import user_key
-from logwright.codec.leveldb.keys import MAX_SEQUENCE, order, readable
+from logwright.codec.leveldb.keys import MAX_SEQUENCE, readable
 from logwright.codec.leveldb.mend import logs
 from logwright.codec.leveldb.mend.examine import Found, examine
 from logwright.codec.leveldb.mend.levels import APART, NEWER, OLDER, TANGLED, Span, place
@@ -37,7 +38,7 @@ from logwright.codec.option import Option, Options, parse_choice, parse_text
 _COMPARATOR = Option(
     "comparator",
     None,
-    "The name of the order of the keys, where no manifest says it; by default leveldb.BytewiseComparator",
+    "The comparator's name, where no manifest says it; by default the known one that the keys of the tables follow",
     parse_text,
 )
 _OWN = (
@@ -206,7 +207,7 @@ class DatabaseMending:
         """A level for each table, and numbers that are in order of age in level 0."""
         found = self.found
         self.levels = {one.number: one.level for one in found.tables if one.level is not None}
-        if not found.bytewise:
+        if not found.order.known:
             for one in found.tables:
                 self.levels.setdefault(one.number, 0)
             return
@@ -216,7 +217,7 @@ class DatabaseMending:
             and self._disjoint()
         ):
             return
-        spans = {one.number: _span(one) for one in found.tables}
+        spans = {one.number: _span(one, found.order) for one in found.tables}
         compare = _Compare({one.number: one for one in found.tables}, found)
         placed = place(list(spans.values()), compare)
         self.levels = placed.levels
@@ -232,6 +233,7 @@ class DatabaseMending:
 
     def _disjoint(self) -> bool:
         """Whether no tables of a level from 1 on overlap."""
+        order = self.found.order.order
         for level in range(1, LEVELS):
             spans = sorted(
                 (order(one.smallest), order(one.largest))
@@ -314,16 +316,17 @@ class DatabaseMending:
     def _older(
         self, file: str, number: int, level: int | None, low: bytes | None, high: bytes | None
     ) -> None:
-        if not self.found.bytewise:
+        if not self.found.order.known:
             return
+        user = self.found.order.user
         behind = [
             one.file
             for one in self.found.tables
             if one.number != number
             and one.smallest is not None
             and one.largest is not None
-            and (high is None or user_key(one.smallest) <= high)
-            and (low is None or user_key(one.largest) >= low)
+            and (high is None or user(user_key(one.smallest)) <= user(high))
+            and (low is None or user(user_key(one.largest)) >= user(low))
             and (
                 one.level is None
                 or level is None
@@ -371,8 +374,9 @@ class DatabaseMending:
         known = one.known
         if known is None or level != one.level or (known.number, known.size) != (meta.number, meta.size):
             return meta
-        if not self.found.bytewise:
+        if not self.found.order.known:
             return known
+        order = self.found.order.order
         wide = order(known.smallest) <= order(meta.smallest) and order(known.largest) >= order(meta.largest)
         return known if wide and one.sound else meta
 
@@ -466,11 +470,12 @@ def _range(one: Table) -> dict[str, object]:
     return lost
 
 
-def _span(one: Table) -> Span:
+def _span(one: Table, order: Comparator) -> Span:
     smallest, largest = one.smallest, one.largest
     assert smallest is not None
     assert largest is not None
-    return Span(one.number, user_key(smallest), user_key(largest), one.low, one.high, one.level)
+    first, last = (order.user(user_key(key)) for key in (smallest, largest))
+    return Span(one.number, first, last, one.low, one.high, one.level)
 
 
 def _names(names: Iterator[str] | Sequence[str]) -> str:

@@ -12,8 +12,8 @@ import numpy as np
 from logwright.codec.fault import DamageError, Severity, UsageError
 from logwright.codec.layout import Listing, Plan, Role, Summary
 from logwright.codec.leveldb import log
+from logwright.codec.leveldb.comparators import comparator_of
 from logwright.codec.leveldb.framing import BATCH_HEADER
-from logwright.codec.leveldb.keys import BYTEWISE
 from logwright.codec.leveldb.names import INFO_LOG, OLD_INFO_LOG, FileType, parse
 from logwright.codec.leveldb.opening import start
 from logwright.codec.leveldb.replay import Delivered, replay
@@ -32,11 +32,10 @@ class SystemMending:
         self, listing: Listing, plan: Plan, options: Options, reading: Sequence[Option], version: str | None
     ) -> None:
         self.listing, self.plan = listing, plan
-        if plan.facts["comparator"] != BYTEWISE:
+        if not comparator_of(plan.facts["comparator"]).known:
             raise UsageError(
-                f"the order of the keys is {plan.facts['comparator']}, which is not known here: what LevelDB would make of its logs can't be"
-                " told",
-                advice="Strategy salvage and prefix need no order",
+                f"the order of comparator {plan.facts['comparator']} is not known: what LevelDB would write of the logs cannot be computed",
+                advice="Use strategy salvage or prefix, which need no order",
             )
         given = {option.name: options[option.name] for option in reading if options.given(option.name)}
         given.setdefault("comparator", plan.facts["comparator"])

@@ -9,6 +9,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ from logwright.codec.leveldb.block import (
     stored,
 )
 from logwright.codec.leveldb.check.table import NO_INDEX, TableCheck, contents, policies
+from logwright.codec.leveldb.comparators import Comparator
 from logwright.codec.leveldb.encode import Closing, TableBuilder, TableSettings, footer, metaindex_block
 from logwright.codec.leveldb.entries import INSIDE, Portion, portions, user_key
 from logwright.codec.leveldb.filter import (
@@ -43,7 +45,7 @@ from logwright.codec.leveldb.filter import (
     probes_of,
 )
 from logwright.codec.leveldb.index import DATA, FILTER
-from logwright.codec.leveldb.keys import MAX_SEQUENCE, TYPE_NAMES, order, readable, separator, successor
+from logwright.codec.leveldb.keys import MAX_SEQUENCE, TYPE_NAMES, readable
 from logwright.codec.leveldb.rows import DEFAULT_INTERVAL, Int64s, Unpacked, packed, plain
 from logwright.codec.leveldb.table_tables import MAX_DECOMPRESSED
 from logwright.codec.leveldb.version import FileMetaData
@@ -91,7 +93,7 @@ class Table:
     known: FileMetaData | None
     """What the manifest says of it."""
     level: int | None
-    bytewise: bool
+    comparator: Comparator
     check: TableCheck
     holes: list[Fault] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
@@ -136,7 +138,7 @@ class Table:
 
     def _order(self, key: bytes) -> Any:
         """By key, or (an unknown order) by place: the first is the smallest."""
-        return order(key) if self.bytewise else 0
+        return self.comparator.order(key) if self.comparator.known else 0
 
     @property
     def low(self) -> int:
@@ -154,8 +156,8 @@ class Table:
 class Tables:
     """Reads and mends the tables of one database."""
 
-    def __init__(self, listing: Listing, options: Options, *, bytewise: bool) -> None:
-        self.listing, self.bytewise = listing, bytewise
+    def __init__(self, listing: Listing, options: Options, comparator: Comparator) -> None:
+        self.listing, self.comparator = listing, comparator
         self.limit: int = options[MAX_DECOMPRESSED.name]
         self._bits: int | None = (
             options["bloom_bits_per_key"] if options.given("bloom_bits_per_key") else None
@@ -167,8 +169,8 @@ class Tables:
     ) -> Table:
         """Read a table from end to end; of a damaged one, what is kept."""
         read = Reader(self.listing, file, size)
-        check = TableCheck(read, self.limit, bytewise=self.bytewise)
-        found = Table(file, number, size, known, level, self.bytewise, check)
+        check = TableCheck(read, self.limit, self.comparator)
+        found = Table(file, number, size, known, level, self.comparator, check)
         for one in self.walk(read):
             if isinstance(one, Hole):
                 found.holes.append(one.fault)
@@ -194,7 +196,7 @@ class Tables:
             if isinstance(one, Hole):
                 continue
             for portion in portions(one.window, one.frames, self.limit, mend=True):
-                judged = portion.judged(NO_INDEX) if self.bytewise else None
+                judged = portion.judged(NO_INDEX, self.comparator) if self.comparator.known else None
                 mended += len(portion.mended)
                 for i in range(len(portion.frames)):
                     block, why = self.block(found, one.window, portion, judged, i)
@@ -208,8 +210,8 @@ class Tables:
                 f"{found.file} has {mended} {'blocks' if mended > 1 else 'block'} with wrong restart points, which are made anew: all "
                 "entries are kept."
             )
-        if self.bytewise and not found.check.blocks.sound:
-            blocks, strange = _in_place(blocks, found.known)
+        if self.comparator.known and not found.check.blocks.sound:
+            blocks, strange = _in_place(blocks, found.known, self.comparator)
             dropped += [
                 (
                     one.start,
@@ -252,7 +254,7 @@ class Tables:
             block.made = sealed(content, kind)
         if judged is not None and judged[i] & INSIDE:
             block.mixed = True
-            keys = sorted((portion.key(row) for row in range(low, high)), key=order)
+            keys = sorted((portion.key(row) for row in range(low, high)), key=self.comparator.order)
             block.first, block.last = keys[0], keys[-1]
         return block, why
 
@@ -310,10 +312,9 @@ class Tables:
             return [Kept(found.file, 0, found.size)], FileMetaData(
                 found.number, found.size, smallest, largest
             )
-        ordered = all(
-            order(a.last) < order(b.first) for a, b in zip(found.blocks, found.blocks[1:], strict=False)
-        )
-        if self.bytewise and (any(block.mixed for block in found.blocks) or not ordered):
+        order = self.comparator.order
+        ordered = all(order(a.last) < order(b.first) for a, b in pairwise(found.blocks))
+        if self.comparator.known and (any(block.mixed for block in found.blocks) or not ordered):
             made = self._sorted(found)
         else:
             made = self._around(found)
@@ -343,14 +344,16 @@ class Tables:
         return [*out, data, footer(meta, where)]
 
     def _index_key(self, block: Block, following: bytes | None) -> bytes:
-        if block.key is not None and (not self.bytewise or self._bounds(block, following)):
+        comparator = self.comparator
+        if block.key is not None and (not comparator.known or self._bounds(block, following)):
             return block.key
-        if not self.bytewise:
-            return block.last
-        return successor(block.last) if following is None else separator(block.last, following)
+        if following is None:
+            return comparator.successor(block.last)
+        return comparator.separator(block.last, following)
 
     def _bounds(self, block: Block, following: bytes | None) -> bool:
         assert block.key is not None
+        order = self.comparator.order
         if len(block.key) < 8 or order(block.key) < order(block.last):
             return False
         return following is None or order(block.key) < order(following)
@@ -362,7 +365,8 @@ class Tables:
             if block.made is None:
                 kinds[int(self.listing.read(found.file, block.stop - TRAILER_SIZE, 1)[0])] += 1
         kinds.pop(NONE, None)
-        return TableSettings(compression=compression(max(kinds, key=lambda one: kinds[one], default=NONE)))
+        kind = compression(max(kinds, key=lambda one: kinds[one], default=NONE))
+        return TableSettings(compression=kind, comparator=self.comparator.name)
 
     def versions(self, found: Table) -> pa.Table:
         """The user keys of a table, `key`, each with the smallest and the largest of its sequence numbers, `low` and `high`."""
@@ -497,11 +501,13 @@ class Tables:
         """The rows of all blocks in order, as a new table."""
         self.notes.append(f"{found.file} is written anew from its entries, whose keys are not in order.")
         batches = [self._rows(found, block) for block in found.blocks or []]
-        rows = pa.Table.from_batches(batches)
+        rows = pa.Table.from_batches(batches).combine_chunks()
+        order = self.comparator.column(rows["key"].combine_chunks())
+        rows = rows.append_column("order", order)
         rows = rows.sort_by(
-            [("key", "ascending"), ("sequence", "descending"), ("type", "descending")]
+            [("order", "ascending"), ("sequence", "descending"), ("type", "descending")]
         ).combine_chunks()
-        batch = rows.to_batches()[0]
+        batch = rows.drop_columns(["order"]).to_batches()[0]
         same = np.ones(batch.num_rows, np.bool_)
         for name in ("key", "sequence", "type"):
             column = batch.column(name)
@@ -559,11 +565,14 @@ def _names_data(found: Table, start: int, stop: int) -> bool:
     return bool(((blocks.kind == DATA) & (blocks.offset < stop) & (blocks.ends > start)).any())
 
 
-def _in_place(blocks: list[Block], known: FileMetaData | None) -> tuple[list[Block], list[Block]]:
+def _in_place(
+    blocks: list[Block], known: FileMetaData | None, comparator: Comparator
+) -> tuple[list[Block], list[Block]]:
     """The longest row of blocks each of which comes behind the one before, within what the manifest says; and the others.
 
     Where no index says which blocks are the table's, a block may be one of a table that someone stored as a value.
     """
+    order = comparator.order
     inside = [
         one
         for one in blocks

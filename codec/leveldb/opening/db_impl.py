@@ -14,6 +14,7 @@ import numpy.typing as npt
 from logwright.codec.base import Bytes
 from logwright.codec.disk import Disk
 from logwright.codec.fault import UnreadableError
+from logwright.codec.leveldb.comparators import comparator_of
 from logwright.codec.leveldb.encode import TableBuilder, TableSettings
 from logwright.codec.leveldb.framing import BATCH_HEADER, BLOCK
 from logwright.codec.leveldb.names import (
@@ -84,6 +85,7 @@ class DBImpl:
             bloom_bits_per_key=options["bloom_bits_per_key"],
             comparator=comparator,
         )
+        self.order = comparator_of(comparator)
         self.versions = VersionSet(disk, options, comparator, empty_pointers=empty_pointers)
         self.info_log: list[str] = []
         """What is written to LOG of what is dropped and ignored."""
@@ -164,7 +166,7 @@ class DBImpl:
             largest = max(largest, int(sequences.max(initial=0)))
             first, row = 0, 0
             while first < len(applied.counts):
-                memory = memory or MemTable()
+                memory = memory or MemTable(self.order)
                 counts = np.ascontiguousarray(applied.counts[first:])
                 limit = self.options["write_buffer_size"]
                 full = int(take(counts, row, applied.key_sizes, applied.value_sizes, limit, memory.state))

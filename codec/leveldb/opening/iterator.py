@@ -18,6 +18,7 @@ from logwright.codec.columns import constant, numbers
 from logwright.codec.intrinsics import copy, load_i64le, load_u8
 from logwright.codec.kernel import kernel
 from logwright.codec.leveldb.block import KEY_TRAILER, MAX_TYPE, common
+from logwright.codec.leveldb.comparators import BYTEWISE_COMPARATOR, Comparator
 from logwright.codec.leveldb.keys import MAX_SEQUENCE, TYPE_NAMES, VALUE
 from logwright.codec.leveldb.opening.status import Corruption, Status
 from logwright.codec.leveldb.opening.table import Chunk
@@ -175,10 +176,10 @@ class _Slabs:
         self.chunks: list[Chunk | None] = [None] * count
         self.heads, self.stops = np.zeros(count, np.int64), np.zeros(count, np.int64)
         self.finished = np.zeros(count, np.uint8)
-        self.room = (0, 0, 0)
-        """Rows, bytes of keys and of values that there is place for in each stretch."""
+        self.room = (0, 0, 0, 0)
+        """Rows, bytes of keys, of values and of stored keys that there is place for in each stretch."""
         self.longest = 0
-        self._grow((1, 1, 1))
+        self._grow((1, 1, 1, 1))
 
     def put(self, c: int, chunk: Chunk | None) -> None:
         """The next entries of a child, whose last ones were taken."""
@@ -186,7 +187,8 @@ class _Slabs:
         if chunk is None:
             self.finished[c] = 1
             return
-        needed = (chunk.rows, len(chunk.keys), len(chunk.values))
+        stored = 0 if chunk.stored is None else len(chunk.stored[0])
+        needed = (chunk.rows, len(chunk.keys), len(chunk.values), stored)
         if any(one > room for one, room in zip(needed, self.room, strict=True)):
             self._grow(needed)
         else:
@@ -194,7 +196,7 @@ class _Slabs:
         self.heads[c], self.stops[c] = c * self.room[0], c * self.room[0] + chunk.rows
 
     def _set(self, c: int, chunk: Chunk) -> None:
-        rows, key_at, value_at = (c * one for one in self.room)
+        rows, key_at, value_at, stored_at = (c * one for one in self.room)
         place = slice(rows, rows + chunk.rows)
         self.keys[key_at : key_at + len(chunk.keys)] = chunk.keys
         self.values[value_at : value_at + len(chunk.values)] = chunk.values
@@ -205,17 +207,25 @@ class _Slabs:
         self.value_starts[place] = chunk.value_ends[:-1] + value_at
         self.value_ends[place] = chunk.value_ends[1:] + value_at
         self.position[place] = chunk.position
+        if chunk.stored is not None:
+            keys, ends = chunk.stored
+            self.stored_keys[stored_at : stored_at + len(keys)] = keys
+            self.stored_starts[place], self.stored_ends[place] = ends[:-1] + stored_at, ends[1:] + stored_at
         self.longest = max(self.longest, int(np.diff(chunk.key_ends).max(initial=0)))
 
     def _grow(self, needed: tuple[int, ...]) -> None:
         before = self.room[0]
-        rows, keys, values = (max(room, one + one // 4) for one, room in zip(needed, self.room, strict=True))
-        self.room = (rows, keys, values)
+        rows, keys, values, stored = (
+            max(room, one + one // 4) for one, room in zip(needed, self.room, strict=True)
+        )
+        self.room = (rows, keys, values, stored)
         count = len(self.chunks)
         self.keys, self.values = np.empty(count * keys, np.uint8), np.empty(count * values, np.uint8)
+        self.stored_keys = np.empty(count * stored, np.uint8)
         self.key_starts, self.key_ends, self.value_starts, self.value_ends, self.position = (
             np.zeros(count * rows, np.int64) for _ in range(5)
         )
+        self.stored_starts, self.stored_ends = (np.zeros(count * rows, np.int64) for _ in range(2))
         moved = np.arange(count) * (rows - before)
         self.heads += moved
         self.stops += moved
@@ -223,12 +233,22 @@ class _Slabs:
             if chunk is not None:
                 self._set(c, chunk)
 
+    @property
+    def shown(self) -> tuple[Bytes, Int64s, Int64s]:
+        """The keys as they are stored."""
+        if any(chunk is not None and chunk.stored is not None for chunk in self.chunks):
+            return self.stored_keys, self.stored_starts, self.stored_ends
+        return self.keys, self.key_starts, self.key_ends
+
 
 class DBIter:
     """An iterator over children, from the first key to the last. At its end `status` is its status, None is OK, and `backwards` says
     whether keys were not in order."""
 
-    def __init__(self, children: Sequence[Child], sequence: int) -> None:
+    def __init__(
+        self, children: Sequence[Child], sequence: int, order: Comparator = BYTEWISE_COMPARATOR
+    ) -> None:
+        self.order = order
         self.children, self.sequence = children, min(sequence, MAX_SEQUENCE)
         self._bad_key = self.backwards = False
 
@@ -257,7 +277,7 @@ class DBIter:
         slabs = _Slabs(len(self.children))
         target = min(max(_BUFFERS // max(len(self.children), 1), _SMALLEST), _LARGEST)
         for c, child in enumerate(self.children):
-            child.pieces = child.open(target)
+            child.pieces = _sortable(child.open(target), self.order)
             slabs.put(c, child.next())
         state, skip = np.zeros(STATE, np.int64), np.empty(0, np.uint8)
         out = np.empty(_OUT, np.int64)
@@ -277,8 +297,14 @@ class DBIter:
                 return
 
 
+def _sortable(pieces: Pieces, order: Comparator) -> Pieces:
+    for piece in pieces:
+        yield piece if isinstance(piece, Status) else piece.sortable(order)
+
+
 def _key(slabs: _Slabs, row: int) -> bytes:
-    return slabs.keys[int(slabs.key_starts[row]) : int(slabs.key_ends[row]) - KEY_TRAILER].tobytes()
+    keys, starts, ends = slabs.shown
+    return keys[int(starts[row]) : int(ends[row]) - KEY_TRAILER].tobytes()
 
 
 def _batch(slabs: _Slabs, rows: Int64s, columns: Sequence[str]) -> pa.RecordBatch:
@@ -287,7 +313,7 @@ def _batch(slabs: _Slabs, rows: Int64s, columns: Sequence[str]) -> pa.RecordBatc
     for name in columns:
         kind = ROWS[name].type
         if name == "key":
-            array = _binary(slabs.keys, slabs.key_starts, slabs.key_ends, KEY_TRAILER, rows)
+            array = _binary(*slabs.shown, KEY_TRAILER, rows)
         elif name == "value":
             array = _binary(slabs.values, slabs.value_starts, slabs.value_ends, 0, rows)
         elif name == "sequence":

@@ -19,6 +19,7 @@ from logwright.codec.columns import constant, numbers
 from logwright.codec.intrinsics import size_uvarlong
 from logwright.codec.kernel import kernel
 from logwright.codec.leveldb import write_batch
+from logwright.codec.leveldb.comparators import BYTEWISE_COMPARATOR, Comparator
 from logwright.codec.leveldb.keys import TRAILER_SIZE, TYPE_NAMES
 from logwright.codec.leveldb.records import Payloads, binary
 from logwright.codec.leveldb.write_batch import MEASURES, OPERATIONS, STATUS
@@ -165,7 +166,8 @@ def _types(deleted: npt.NDArray[np.bool_]) -> pa.Array:
 class MemTable:
     """Operations in memory."""
 
-    def __init__(self) -> None:
+    def __init__(self, order: Comparator = BYTEWISE_COMPARATOR) -> None:
+        self.order = order
         self.state = fresh()
         self._parts: list[Operations] = []
 
@@ -182,7 +184,7 @@ class MemTable:
         order = np.arange(table.num_rows)
         kind = np.asarray(pc.equal(table["type"], TYPE_NAMES[1])).astype(np.int64)
         columns = {
-            "key": table["key"],
+            "key": self.order.column(table["key"].combine_chunks()),
             "trailer": numbers(pa.int64(), -(np.asarray(table["sequence"]) << 1 | kind)),
             "order": numbers(pa.int64(), -order),
         }

@@ -13,6 +13,8 @@ from logwright.codec.disk import Disk
 from logwright.codec.fault import UsageError
 from logwright.codec.layout import Group, Listing, Part
 from logwright.codec.leveldb import encode
+from logwright.codec.leveldb.comparators import NAMES
+from logwright.codec.leveldb.descriptor import read_descriptor
 from logwright.codec.leveldb.keys import BYTEWISE, readable
 from logwright.codec.leveldb.opening.db_impl import DBImpl, FromLog
 from logwright.codec.leveldb.opening.iterator import Child, DBIter, Pieces
@@ -165,7 +167,7 @@ class Opened:
         for level, files in enumerate(versions.current.levels):
             groups = [[one] for one in files] if level == 0 else [files] if files else []
             children += [Child(self._files(group, level, cache)) for group in groups]
-        return DBIter(children, versions.last_sequence)
+        return DBIter(children, versions.last_sequence, self._database.order)
 
     def serve(self, view: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         if self._database is not None:
@@ -239,7 +241,9 @@ def open_database(
     """Open a database in thought. See `logwright.codec.predict.Predicts`. `parts` gives those of the view of all that is undamaged."""
     release = version_of(version)
     disk = Disk(listing)
-    comparator = options["comparator"] or BYTEWISE
+    named = read_descriptor(listing).version.comparator
+    comparator = options["comparator"] or (named if named in NAMES else None) or BYTEWISE
+    known = comparator in NAMES
     database = DBImpl(disk, options, comparator, empty_pointers=release == "1.22")
     reading = Reading(options["verify_checksums"], options["paranoid_checks"], release)
     asked = _Asked(listing, parts)
@@ -255,7 +259,7 @@ def open_database(
             error_class=status.code,
             rows=0,
             serves={"first": None, "last": None, "stops_at": None},
-            warnings=tuple(database.info_log),
+            warnings=(*database.info_log, *_needs(named, comparator)),
         )
         return Opened(disk, verdict, None, reading, asked)
     why = database.versions.compaction
@@ -268,10 +272,23 @@ def open_database(
                 for name in database.overwritten
             ),
             *(() if why is None else (f"a compaction starts at once: {why}",)),
-            *(() if comparator == BYTEWISE else (f"the order {comparator} is not known here",)),
+            *(
+                ()
+                if known
+                else (f"the order of comparator {comparator} is not known here: rows come file by file",)
+            ),
         ),
     )
-    return Opened(disk, verdict, database, reading, asked, () if comparator == BYTEWISE else parts())
+    return Opened(disk, verdict, database, reading, asked, () if known else parts())
+
+
+def _needs(named: str | None, comparator: str) -> tuple[str, ...]:
+    """The comparator that the database is to be opened with, where it was another one."""
+    if named is None or named == comparator:
+        return ()
+    return (
+        f"the database was made with the comparator {named}; pass --comparator {named} to see what an application that has it does",
+    )
 
 
 def _iterated(verdict: Verdict, iterator: DBIter) -> Verdict:

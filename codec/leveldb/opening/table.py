@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -39,6 +39,7 @@ from logwright.codec.leveldb.block import (
     read_handles,
     unpack_plain,
 )
+from logwright.codec.leveldb.comparators import Comparator, internal
 from logwright.codec.leveldb.index import FOOTER_SIZE, HANDLES_SIZE, handles
 from logwright.codec.leveldb.names import old_table_name, table_name
 from logwright.codec.leveldb.opening.status import Corruption, IOFailure, NotFound, Status
@@ -65,6 +66,15 @@ class Chunk:
     """For each entry the byte of its file where its block (or its record) starts."""
     file: int
     level: int | None
+    stored: tuple[Bytes, Int64s] | None = None
+    """The keys as they are stored, where `keys` is what they are sorted by."""
+
+    def sortable(self, order: Comparator) -> Chunk:
+        """The same with keys that sort bytewise."""
+        if order.bytewise or self.stored is not None:
+            return self
+        keys, key_ends = internal(order, self.keys, self.key_ends)
+        return replace(self, keys=keys, key_ends=key_ends, stored=(self.keys, self.key_ends))
 
     @property
     def rows(self) -> int:

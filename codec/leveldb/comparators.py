@@ -1,0 +1,104 @@
+"""Comparators: the orders of user keys that databases are made with, by the names that manifests have.
+
+A known order is reduced to the bytewise one: `collate` gives bytes that compare as the keys do. Of any other comparator only the name
+is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from logwright.codec.base import Bytes
+from logwright.codec.leveldb import idb, keys
+from logwright.codec.leveldb.keys import BYTEWISE, TRAILER_SIZE
+
+Order = tuple[bytes, int]
+
+
+def _same(key: bytes) -> bytes:
+    return key
+
+
+@dataclass(frozen=True, slots=True)
+class Comparator:
+    """An order of user keys."""
+
+    name: str
+    collate: Callable[[bytes], bytes] | None
+    """Gives bytes that compare as the key does; None where the order is not known."""
+
+    @property
+    def bytewise(self) -> bool:
+        return self.name == BYTEWISE
+
+    @property
+    def known(self) -> bool:
+        return self.collate is not None
+
+    def user(self, key: bytes) -> bytes:
+        """What a user key is sorted by; the key itself where the order is not known."""
+        return key if self.collate is None else self.collate(key)
+
+    def order(self, key: bytes) -> Order:
+        """What an internal key is sorted by."""
+        user, trailer = keys.order(key)
+        return self.user(user), trailer
+
+    def separator(self, last: bytes, following: bytes) -> bytes:
+        """The index key between two internal keys. Comparators of applications shorten nothing."""
+        return keys.separator(last, following) if self.bytewise else last
+
+    def successor(self, last: bytes) -> bytes:
+        """The index key behind the last internal key of a table."""
+        return keys.successor(last) if self.bytewise else last
+
+    def column(self, column: pa.Array[Any]) -> pa.Array[Any]:
+        """What the user keys of a column are sorted by."""
+        if self.collate is None or self.bytewise:
+            return column
+        return pa.array([self.collate(key) for key in column.to_pylist()], column.type)
+
+    def buffers(
+        self, data: Bytes, ends: npt.NDArray[Any], less: int = 0
+    ) -> tuple[Bytes, npt.NDArray[np.int64]]:
+        """The same of keys `data[ends[i] : ends[i + 1]]`, as such a buffer. The last `less` bytes of each key stay as they are."""
+        if self.collate is None or self.bytewise:
+            return data, np.asarray(ends, np.int64)
+        content, edges = data.tobytes(), ends.tolist()
+        out = []
+        for start, end in pairwise(edges):
+            cut = end - less
+            # What is too short for an internal key stays as it is.
+            out.append(
+                self.collate(content[start:cut]) + content[cut:end] if cut >= start else content[start:end]
+            )
+        sizes = np.array([0, *map(len, out)], np.int64)
+        return np.frombuffer(b"".join(out), np.uint8), np.cumsum(sizes)
+
+
+_KNOWN = {
+    BYTEWISE: Comparator(BYTEWISE, _same),
+    idb.NAME: Comparator(idb.NAME, idb.collate),
+}
+NAMES = tuple(_KNOWN)
+"""The comparators whose order is known."""
+BYTEWISE_COMPARATOR = _KNOWN[BYTEWISE]
+
+
+def comparator_of(name: str | None) -> Comparator:
+    """The comparator of that name; the default one for None."""
+    return _KNOWN.get(name or BYTEWISE) or Comparator(name or BYTEWISE, None)
+
+
+def internal(
+    comparator: Comparator, data: Bytes, ends: npt.NDArray[Any]
+) -> tuple[Bytes, npt.NDArray[np.int64]]:
+    """`Comparator.buffers` of internal keys."""
+    return comparator.buffers(data, ends, TRAILER_SIZE)
