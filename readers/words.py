@@ -289,7 +289,8 @@ def next_command(report: Report) -> str:
     if not report.repairs:
         return f"logwright dump {path} --mode DROPMALFORMED   gets every {report.nouns[0]} that is sound"
     if not primary:
-        return f"logwright repair {path} --out DIR   loses nothing"
+        more = " more" if any(fault.lost for _, fault in report.faults) else ""
+        return f"logwright repair {path} --out DIR   loses nothing{more}"
     if report.strategy is not None:
         return f"logwright repair {path} --strategy {report.strategy} --out DIR   keeps what can be read"
     if report.mending is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -22,6 +23,7 @@ from logwright.codec.leveldb.descriptor import read_descriptor
 from logwright.codec.leveldb.entries import user_key
 from logwright.codec.leveldb.framing import BATCH_HEADER
 from logwright.codec.leveldb.keys import BYTEWISE, readable
+from logwright.codec.leveldb.missing import describe, entries_at_most, lost_with
 from logwright.codec.leveldb.names import FileType, log_name, parse
 from logwright.codec.leveldb.table_tables import MAX_DECOMPRESSED
 from logwright.codec.leveldb.version import FileMetaData
@@ -52,6 +54,8 @@ class DatabaseChecker:
         self._sequence: int | None = None if self._version is None else self._version.last_sequence
         """The last one of what was seen of the logs so far."""
         self._highest = self._sequence or 0
+        self._logged = 0
+        """Entries of the sound batches of the logs."""
         self._log: tuple[str, int] = ("", 0)
         """The log at hand, and where its last good record ended."""
 
@@ -84,7 +88,9 @@ class DatabaseChecker:
             return
         name, end = self._log
         first = frames.header["sequence"].astype(np.int64)
-        last = first + np.maximum(frames.header["count"].astype(np.int64), 0) - 1
+        counts = np.maximum(frames.header["count"].astype(np.int64), 0)
+        self._logged += int(counts.sum())
+        last = first + counts - 1
         start = frames.start + window.offset
         whole = start[0] == (end if name == file.name else 0)
         before = np.concatenate(([self._sequence if self._sequence is not None else first[0] - 1], last[:-1]))
@@ -111,6 +117,7 @@ class DatabaseChecker:
         self._close()
         if self._version is not None:
             live = self._version.files
+            self._missing(live)
             self._numbers(live)
             self._levels()
             for number, (_, known) in live.items():
@@ -118,6 +125,24 @@ class DatabaseChecker:
                     self._against(known, *self._tables[number])
             self._ages(live)
         yield from self._found
+
+    def _missing(self, live: Mapping[int, tuple[int, FileMetaData]]) -> None:
+        """What is lost with tables that are not there."""
+        there = {
+            named.number for entry in self._listing.entries() if (named := parse(entry.name)) is not None
+        }
+        gone = sorted(set(live) - there)
+        entries = None
+        if self._deep:
+            found = [check for number, (_, check) in self._tables.items() if number in live]
+            entries = entries_at_most(
+                self._highest, [live[number][1] for number in gone], found, self._logged
+            )
+        for number in gone:
+            level, known = live[number]
+            text = describe(known, level, entries, len(gone))
+            lost = lost_with(known, entries)
+            self._say("", Kind.LINK, text, Severity.ERROR, "LevelDB refuses to open", lost=lost)
 
     def _numbers(self, live: Mapping[int, tuple[int, FileMetaData]]) -> None:
         version = self._version
@@ -218,7 +243,7 @@ class DatabaseChecker:
         severity: Severity,
         system: str,
         at: int = 0,
-        lost: Mapping[str, int] | None = None,
+        lost: Mapping[str, Any] | None = None,
     ) -> None:
         codec = log.NAME if name.endswith(".log") else LAYOUT
         self._found.append((name, Fault(codec, at, 0, kind, text, severity, system, lost=dict(lost or {}))))

@@ -25,6 +25,7 @@ from logwright.codec.leveldb.mend.levels import APART, NEWER, OLDER, TANGLED, Sp
 from logwright.codec.leveldb.mend.logs import Log
 from logwright.codec.leveldb.mend.system import SystemMending
 from logwright.codec.leveldb.mend.tables import Table
+from logwright.codec.leveldb.missing import describe, entries_at_most, lost_with
 from logwright.codec.leveldb.names import CURRENT, log_name, manifest_name, old_table_name, table_name
 from logwright.codec.leveldb.opening import start
 from logwright.codec.leveldb.records import MAX_RECORD
@@ -185,14 +186,13 @@ class DatabaseMending:
                 "are adopted."
             )
             found.missing = []
+        entries = self._missing_entries()
         for level, known in found.missing:
-            lost = {
-                "file": known.number,
-                "smallest": readable(user_key(known.smallest)),
-                "largest": readable(user_key(known.largest)),
-            }
-            why = f"the file is not there, a table of level {level}"
-            self.gone.append(Cut(table_name(known.number), 0, 0, why, 0, None, lost))
+            why = describe(known, level, entries, len(found.missing))
+            self.gone.append(
+                Cut(table_name(known.number), 0, 0, why, 0, None, dict(lost_with(known, entries)))
+            )
+            self.notes.append(f"lost: {why}.")
         self.gone += found.state.cut
         empty = [one for one in found.tables if one.smallest is None]
         for one in empty:
@@ -202,6 +202,15 @@ class DatabaseMending:
         self.drops += [name for name, _ in found.left]
         self._place()
         self._say()
+
+    def _missing_entries(self) -> int | None:
+        """The largest number of entries that the missing tables had."""
+        found = self.found
+        live = found.state.version.files
+        last = max([found.state.version.last_sequence or 0, *(log.high for log in found.logs)])
+        tables = [one.check for one in found.tables if one.number in live]
+        missing = [known for _, known in found.missing]
+        return entries_at_most(last, missing, tables, sum(log.rows for log in found.logs))
 
     def _place(self) -> None:
         """A level for each table, and numbers that are in order of age in level 0."""

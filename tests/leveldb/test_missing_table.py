@@ -1,0 +1,70 @@
+"""A table that the manifest names is missing: what is known to be lost is said, with the same numbers by verify and by repair."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import logwright as lw
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Path:
+    path = tmp_path / "db"
+    for part in range(3):
+        keys = [b"key-%06d" % n for n in range(part * 1000, part * 1000 + 1000)]
+        rows = pa.table(
+            {
+                "key": keys,
+                "value": [b"value" * 8] * 1000,
+                "sequence": range(part * 1000 + 1, part * 1000 + 1001),
+            }
+        )
+        lw.write(rows, str(path), "leveldb.db", mode="append" if part else "error")
+    return path
+
+
+def _tables(path: Path) -> list[Path]:
+    return sorted(path.glob("*.ldb"))
+
+
+def test_what_is_lost_with_a_missing_table_is_the_same_in_verify_and_repair(
+    database: Path, tmp_path: Path
+) -> None:
+    gone = _tables(database)[1]
+    rows = lw.read(str(gone), "leveldb.table").num_rows
+    size = gone.stat().st_size
+    gone.unlink()
+    report = lw.verify(str(database))
+    (lost,) = [fault.lost for _, fault in report.faults if fault.lost]
+    assert (lost["entries_at_most"], lost["bytes"]) == (rows, size)
+    assert (lost["smallest"], lost["largest"]) == ("key-001000", "key-001999")
+    text = " ".join(str(report).split())
+    assert f"{size:,} bytes, keys from key-001000 to key-001999; at most {rows:,} entries" in text
+    assert "loses nothing more" in text
+    repaired = lw.repair(str(database), str(tmp_path / "repaired"))
+    assert [one["lost"] for one in repaired.cut or () if one.get("lost")] in ([], [lost])
+    assert f"at most {rows:,} entries" in " ".join(str(repaired).split())
+    assert lw.read(str(tmp_path / "repaired")).num_rows == 3000 - rows
+
+
+def test_several_missing_tables_share_one_bound(database: Path) -> None:
+    for one in _tables(database)[1:]:
+        one.unlink()
+    report = lw.verify(str(database))
+    found = [fault.lost["entries_at_most"] for _, fault in report.faults if fault.lost]
+    assert found == [2000, 2000]
+    assert "at most 2,000 entries in the 2 missing tables together" in " ".join(str(report).split())
+
+
+def test_no_number_of_entries_is_given_where_entries_share_sequence_numbers(tmp_path: Path) -> None:
+    path = tmp_path / "db"
+    rows = pa.table({"key": [b"key-%06d" % n for n in range(4000)], "value": [b"value" * 8] * 4000})
+    lw.write(rows, str(path), "leveldb.db", max_file_size=20_000)
+    _tables(path)[0].unlink()
+    report = lw.verify(str(path))
+    (lost,) = [fault.lost for _, fault in report.faults if fault.lost]
+    assert "entries_at_most" not in lost
+    assert lost["smallest"] == "key-000000"
