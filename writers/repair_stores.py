@@ -148,7 +148,7 @@ def _refuse_places(several: Sequence[Stores], request: Request) -> None:
 def repaired_own_files(
     stores: Stores, gathering: Gathering, parts: Sequence[Report]
 ) -> tuple[OwnFiles, list[str]]:
-    """What the directory's own files have to be beside repaired stores, and what to say of them. A lock file is not among them."""
+    """Return the content of each of the directory's own files after a repair, and notes on the changes. Lock files are left out."""
     repaired = [
         RepairedStore(os.path.basename(part.path), part.changed, part.ids, part.result_files)
         for part in parts
@@ -248,7 +248,7 @@ def _write(files: FileSystem, stores: Stores, name: str, data: bytes, path: str,
         raise
 
 
-# What is said
+# The report
 
 
 def _sum_up(report: Report, request: Request, verb: str) -> None:
@@ -257,8 +257,8 @@ def _sum_up(report: Report, request: Request, verb: str) -> None:
     done = [part for part in parts if part.error is None]
     report.incomplete = any(part.incomplete for part in done)
     report.rows_kept = sum(part.rows for part in done)
-    report.kept = [_of_part(part, one) for part in done for one in part.kept or ()][:room]
-    report.cut = [_of_part(part, one) for part in done for one in part.cut or ()][:room]
+    report.kept = [_of_part(part, entry) for part in done for entry in part.kept or ()][:room]
+    report.cut = [_of_part(part, entry) for part in done for entry in part.cut or ()][:room]
     changed = [note.partition(" is ")[0] for note in report.notes]
     starts = [note for part in done for note in part.notes if note.startswith("before you start")]
     # What a note of a store asks for may be done already.
