@@ -211,6 +211,16 @@ class TellsLoss(Protocol):
 
 
 @runtime_checkable
+class KnowsEnd(Protocol):
+    """Optional: compare the end of a file with where other files of its directory say that it once ended."""
+
+    def ends_early(self, last: Frames | None, size: int, torn: bool, context: Any) -> Fault | None:
+        """The fault of a file of `size` bytes that ends before that. `last` holds the last good frame, None without one. With
+        `torn` the file ends in damage that is reported already."""
+        ...
+
+
+@runtime_checkable
 class Prepares(Protocol):
     """What a codec may offer besides: to look at places of the file before its first scan, for what lies elsewhere than where a walk
     begins: a footer, an index."""

@@ -82,12 +82,14 @@ class PlannedFile:
 class Plan:
     """A directory understood: its files in the system's order, and what is wrong with it as a whole.
 
-    `faults` name the file ("" is the directory itself). `facts` are what `inspect` shows.
+    `faults` name the file ("" is the directory itself). `facts` are what `inspect` shows. `missing` are files that other files
+    prove to be lost: readers report them, and a `Checker` reports them with what it knows besides.
     """
 
     files: tuple[PlannedFile, ...]
     faults: tuple[tuple[str, Fault], ...] = ()
     facts: Mapping[str, Any] = field(default_factory=dict)
+    missing: tuple[tuple[str, Fault], ...] = ()
 
     def __getitem__(self, name: str) -> PlannedFile:
         return next(file for file in self.files if file.name == name)

@@ -53,7 +53,12 @@ def _directory(target: DirectoryTarget) -> dict[str, Any]:
             for f in plan.files
         ],
         "faults": [
-            {"file": name, **fault.to_dict()} for name, fault in (*plan.faults, *heard.faults.items())
+            {"file": name, **fault.to_dict()}
+            for name, fault in (
+                *plan.faults,
+                *(() if target.live else plan.missing),
+                *heard.faults.items(),
+            )
         ],
         "notes": list(target.directory.notes()),
         "views": list(layout.views),

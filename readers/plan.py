@@ -171,9 +171,10 @@ def _of_directory(target: DirectoryTarget, view: str | None, started: Started | 
     else:
         raise _no_view(view, (*layout.views, *GENERIC, "files"), target.path)
     read = {file.file for task in tasks for file in task.files} | {""}
-    return Reading(
-        table, tuple(tasks), tuple(one for one in plan.faults if one[0] in read), shown, (), target.live
-    )
+    faults = [one for one in plan.faults if one[0] in read]
+    # A running system creates and deletes files while they are listed.
+    faults += [] if target.live else plan.missing
+    return Reading(table, tuple(tasks), tuple(faults), shown, (), target.live)
 
 
 def _as_system(target: DirectoryTarget, view: str, started: Started) -> Reading:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from logwright.codec.base import Codec, Decoded, Window
+from logwright.codec.base import Codec, Decoded, KnowsEnd, Window
 from logwright.codec.fault import DamageError, Fault, LogwrightError, Severity, UsageError
 from logwright.codec.table import Table
 from logwright.readers.crew import ALONE, Crew
@@ -160,7 +160,7 @@ class _Stream:
             yield from self._run()
 
     def _run(self) -> Iterator[pa.RecordBatch]:
-        seen = self.walk.start
+        seen, found = self.walk.start, None
         for found in self._found():
             batches = self._rows(found) if isinstance(found, Stretch) else self._hole(found)
             for batch in batches:
@@ -174,8 +174,22 @@ class _Stream:
             self.report.bytes += max(0, upto - seen)
             seen = max(seen, upto)
         self.report.bytes += max(0, self.walk.end - seen)
+        self._ends_early(found)
         if self.table == "file" and self.walk.start == 0 and not self.walk.refused:
             yield from self._give(self._file())
+
+    def _ends_early(self, found: Stretch | Hole | None) -> None:
+        """Report that the file ends before other files say. `found` is what the walk found last."""
+        last = self.walk.last
+        known = last is not None or self.walk.start == 0
+        if not isinstance(self.codec, KnowsEnd) or self.walk.end < self.walk.size or not known:
+            return
+        torn = isinstance(found, Hole) and found.tail
+        fault = self.codec.ends_early(last, self.walk.size, torn, self.context)
+        if fault is not None:
+            self.report.add(fault)
+            if self._error([fault]):
+                raise DamageError.of(fault, self.source.path)
 
     def _found(self) -> Iterator[Stretch | Hole]:
         """What the walk finds. Where damage gives no rows the stretches of one window become one: each call of a codec has its price,

@@ -313,7 +313,8 @@ def note(faults: Sequence[tuple[str, Fault]], report: Report, mode: Mode) -> Non
     for file, fault in faults:
         report.file(file, fault.codec).add(fault)
         if mode is Mode.FAILFAST and fault.severity is Severity.ERROR:
-            raise DamageError.of(fault, file or report.path)
+            # With several targets a file is named by its path.
+            raise DamageError.of(fault, file if "/" in file else report.shown(file))
 
 
 def split_tasks(tasks: Sequence[Work], max_bytes: int) -> list[Work]:

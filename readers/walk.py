@@ -104,6 +104,11 @@ class Walk:
         return self.size if self.stop is None else min(self.stop, self.size)
 
     @property
+    def last(self) -> Frames | None:
+        """The last good frame so far."""
+        return self._before
+
+    @property
     def refused(self) -> bool:
         """Whether the file is too large to be read in one window, as it would have to be."""
         return self.codec.whole and self.size > WHOLE_LIMIT

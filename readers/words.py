@@ -108,8 +108,10 @@ def _findings(report: Report) -> Iterator[str]:
 
 
 def _certain(fault: Fault) -> bool:
-    """Whether what it says is lost was there for sure: not so of what a crash may leave."""
-    return fault.severity is Severity.ERROR or fault.rows_lost is not None
+    """Whether what it says is lost was there for sure: not so of what a crash may leave, as an unfinished append."""
+    if fault.severity is Severity.ERROR:
+        return True
+    return fault.rows_lost is not None and fault.kind is not Kind.TRUNCATED
 
 
 def _alike(faults: Iterable[tuple[str, Fault]]) -> list[_Shown]:

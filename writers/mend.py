@@ -75,8 +75,9 @@ class Done:
 
 class Mender:
     """Mends one directory. `copies` opens it anew, first, and its replicas; `reading` are the options of their plans. `known` is
-    what was said of the directory before, by `about`. With `tolerant` a result that is still damaged is no error. `show` is
-    told how many more bytes are done. `apart` are the further directories of the first copy, where it is mended in place."""
+    what was said of the directory before, by `about`; with `missing` it lacked rows already. With `tolerant` a result that is still
+    damaged is no error. `show` is told how many more bytes are done. `apart` are the further directories of the first copy, where it
+    is mended in place."""
 
     def __init__(
         self,
@@ -87,13 +88,14 @@ class Mender:
         reading: Options,
         *,
         known: Container[tuple[str, Kind, str]] = (),
+        missing: bool = False,
         tolerant: bool = False,
         show: Callable[[int], None] = lambda done: None,
         apart: Mapping[str, str] | None = None,
     ) -> None:
         self._files, self._layout, self._open, self._make = files, layout, copies, make
         self._reading, self._known = reading, known
-        self._tolerant, self._show = tolerant, show
+        self._missing, self._tolerant, self._show = missing, tolerant, show
         self._apart = apart or {}
 
     def dry(self) -> Done:
@@ -110,7 +112,7 @@ class Mender:
                 done = self._mend(copies, transaction.stage, whole=True)
                 transaction.stage.flush()
                 reading = _of_result(self._layout, self._reading)
-                done.faults = self._check(transaction.stage, copies[0], reading)
+                done.faults = self._check(transaction.stage, copies[0], reading, done)
                 self._refuse_changed(copies)
                 transaction.done = "the result is in its place"
                 transaction.then = "The next write to that place tidies up"
@@ -133,7 +135,7 @@ class Mender:
                 done = self._mend(copies, transaction.stage)
                 transaction.stage.flush()
                 result = _Overlay(copies[0], transaction.stage, done.removed)
-                done.faults = self._check(result, copies[0], self._reading)
+                done.faults = self._check(result, copies[0], self._reading, done)
                 if done.changed or done.removed:
                     saved = Backup(transaction.files, backup, transaction.target.path)
                     self._save(saved, copies[0], done)
@@ -251,7 +253,7 @@ class Mender:
 
     # Before the commit
 
-    def _check(self, result: Opens, before: Copy, reading: Options) -> list[tuple[str, Fault]]:
+    def _check(self, result: Opens, before: Copy, reading: Options, done: Done) -> list[tuple[str, Fault]]:
         """The errors in the result. Raises `DamageError` for one in a file unless that is allowed, and for one of the directory as a
         whole that was not there before: what is missing can't be mended."""
         plan = self._layout.plan(result, reading)
@@ -260,7 +262,10 @@ class Mender:
             checker = self._layout.checker(result, plan, reading, clean=None, live=False, deep=True)
         wrong = _severe(_in_files(result, self._layout, plan, checker))
         around = _severe((*plan.faults, *(() if checker is None else checker.finish())))
-        new = wrong + [one for one in around if about(*one) not in self._known]
+        # Rows that are reported as lost stay lost: other files of the result may say so in other words.
+        new = wrong + [
+            one for one in around if about(*one) not in self._known and not self._is_loss(one[1], done.cut)
+        ]
         if new and not self._tolerant:
             name, fault = new[0]
             error = DamageError(
@@ -272,6 +277,11 @@ class Mender:
             error.fault = fault
             raise error
         return wrong + around
+
+    def _is_loss(self, fault: Fault, cuts: Iterable[Cut]) -> bool:
+        """Whether a fault only says that rows are missing, where rows are reported as lost already."""
+        reported = self._missing or any(cut.rows_lost != 0 for cut in cuts)
+        return reported and bool(fault.lost) and not fault.length
 
     def _refuse_changed(self, copies: Iterable[Copy]) -> None:
         for copy in copies:

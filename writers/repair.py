@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from logwright.codec.fault import BusyError, ExistsError, LogwrightError, Severity, UsageError
+from logwright.codec.fault import BusyError, ExistsError, Fault, LogwrightError, Severity, UsageError
 from logwright.codec.layout import Layout, Listing, Plan, Role, Spans
 from logwright.codec.mending import Cut, Mending, Repairs, Strategy
 from logwright.codec.option import Option, Options, fold
@@ -31,7 +31,7 @@ from logwright.readers.resolve import (
 from logwright.readers.source import STDIN, is_remote, local_path
 from logwright.readers.task import known_options
 from logwright.readers.verify import Wish, flags, healed, verify
-from logwright.readers.words import plural
+from logwright.readers.words import lost, plural
 from logwright.writers.backup import refuse_backup_inside
 from logwright.writers.filesystem import FileSystem, LocalFileSystem, plain_errors
 from logwright.writers.lock import busy_inside, refuse_running
@@ -43,6 +43,8 @@ from logwright.writers.target import meant
 from logwright.writers.write import apart, refuse_remote
 
 EDIT = "edit"
+_SHOWN = 4
+"""Ranges of missing rows that are written out."""
 Show = Callable[[int], None]
 """Told how many bytes are written so far."""
 
@@ -351,7 +353,8 @@ def carry_out(
     gone = _gone(verify([first], report, Wish(advise=False)))
     for copy in copies[1:]:
         found = verify([copy], report_of([copy]), Wish(advise=False))
-        gone = gone and _gone(found)
+        others = _gone(found)
+        gone = [one for one in gone if any(_overlap(one[1].lost, other.lost) for _, other in others)]
         report.notes.append(
             f"replica {copy.path}: {_count(found.faults_total, 'fault') if found.faults_total else 'ok'}"
         )
@@ -365,7 +368,7 @@ def carry_out(
 
     mender = Mender(
         request.files, first.layout, lambda: [reopened(copy) for copy in copies], make, first.layout_options,
-        known={about(name, fault) for name, fault in report.faults}, tolerant=tolerant, show=show,
+        known={about(name, fault) for name, fault in report.faults}, missing=bool(gone), tolerant=tolerant, show=show,
         apart=apart(first.layout, first.layout_options) if request.in_place else None,
     )  # fmt: skip
     try:
@@ -384,21 +387,55 @@ def carry_out(
         elif error.path == first.directory.name:
             error.path = first.path
         raise
-    _tell(report, done, copies, request, verb)
-    report.incomplete |= gone
+    _tell(report, done, copies, request, verb, gone)
+    report.incomplete |= bool(gone)
     return report
 
 
-def _gone(report: Report) -> bool:
-    """Whether rows are missing of which no byte is left that could be cut."""
-    primary = (fault for file in report.files if file.primary for fault in file.faults)
-    return any(
-        fault.lost and not fault.length and fault.rows_lost != 0 and fault.severity is Severity.ERROR
-        for fault in primary
-    )
+def _gone(report: Report) -> list[tuple[str, Fault]]:
+    """Missing rows of which no byte is left that could be cut: the faults that say so, with their files."""
+    return [
+        (file.path, fault)
+        for file in report.files
+        if file.primary
+        for fault in file.faults
+        if fault.lost and not fault.length and fault.rows_lost != 0 and fault.severity is Severity.ERROR
+    ]
 
 
-def _tell(report: Report, done: Done, copies: Sequence[DirectoryTarget], request: Request, verb: str) -> None:
+def _overlap(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether the same rows may be lost in two places, by the ranges of their ids."""
+    return all(max(low) <= min(high) for low, high in _ranges(one, other))
+
+
+def _covers(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether all that is lost in one place is lost in another too."""
+    ranges = _ranges(one, other)
+    return bool(ranges) and all(low[0] <= low[1] and high[0] >= high[1] for low, high in ranges)
+
+
+def _ranges(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[tuple[list[Any], list[Any]]]:
+    """First and last ids in both, where both say them."""
+    nouns = [name.removeprefix("first_") for name in one if name.startswith("first_")]
+    both = [
+        noun
+        for noun in nouns
+        if noun != "timestamp"
+        and all(
+            isinstance(lost.get(f"{end}_{noun}"), int) for lost in (one, other) for end in ("first", "last")
+        )
+    ]
+    return [([one[f"first_{n}"], other[f"first_{n}"]], [one[f"last_{n}"], other[f"last_{n}"]]) for n in both]
+
+
+def _tell(
+    report: Report,
+    done: Done,
+    copies: Sequence[DirectoryTarget],
+    request: Request,
+    verb: str,
+    gone: Sequence[tuple[str, Fault]],
+) -> None:
     """Put what was done into the report: as lists for programs, as sentences for people."""
     several = len(copies) > 1
     summary = done.summary
@@ -429,6 +466,20 @@ def _tell(report: Report, done: Done, copies: Sequence[DirectoryTarget], request
         }
         for cut in done.cut[:room]
     ]  # fmt: skip
+    # No byte of these is left, so nothing of them is saved.
+    # A layout may list them among what it cuts.
+    missing = [
+        one
+        for one in gone
+        if verb != EDIT and not any(cut.rows_lost != 0 and _covers(cut.lost, one[1].lost) for cut in done.cut)
+    ]
+    report.cut += [
+        {
+            "file": name, "offset": fault.offset, "length": 0, "saved_to": None, "why": fault.detail,
+            "rows_lost": fault.rows_lost, "lost": dict(fault.lost), **where(0),
+        }
+        for name, fault in missing[: max(0, room - len(report.cut))]
+    ]  # fmt: skip
     for what, count in (("kept", len(done.kept)), ("cut", len(done.cut))):
         if count > room:
             report.notes.append(f"of {count:,} stretches {what}, the first {room:,} are listed (max_faults)")
@@ -440,7 +491,10 @@ def _tell(report: Report, done: Done, copies: Sequence[DirectoryTarget], request
     report.healed = healed(cut for cut in done.cut if cut.copy == 0)
     # What was asked to go is not missed.
     report.incomplete = verb != EDIT and any(cut.rows_lost != 0 for cut in done.cut)
-    report.notes += _sentences(done, request, copies, report.nouns[0], verb)
+    report.notes += _sentences(done, request, copies, report.nouns[0], verb, bool(missing))
+    report.notes += [f"missing before the {verb}: {lost(fault, report)}" for _, fault in missing[:_SHOWN]]
+    if len(missing) > _SHOWN:
+        report.notes.append(f"and {len(missing) - _SHOWN:,} more ranges (--json has all)")
     report.next = _next(done, copies, request, verb)
 
 
@@ -458,7 +512,12 @@ def edited(cuts: Sequence[Cut], noun: str) -> str:
 
 
 def _sentences(
-    done: Done, request: Request, copies: Sequence[DirectoryTarget], noun: str, verb: str
+    done: Done,
+    request: Request,
+    copies: Sequence[DirectoryTarget],
+    noun: str,
+    verb: str,
+    missing: bool = False,
 ) -> list[str]:
     said: list[str] = []
     would = "would be " if request.dry_run else ""
@@ -466,7 +525,7 @@ def _sentences(
     summary = done.summary
     printed = copies[0].layout.printed
     ids = ", ".join(f"{name} {printed.get(name, str)(value)}" for name, value in summary.ids.items())
-    lost = sum(cut.length for cut in done.cut)
+    lost_bytes = sum(cut.length for cut in done.cut)
     if verb == EDIT:
         said.append(f"{would if done.cut else ''}{edited(done.cut, noun)}")
     elif done.cut:
@@ -479,10 +538,13 @@ def _sentences(
         if known or rows:
             gone = f"{'' if known else 'at least '}{_count(rows, noun) if rows else 'nothing'} lost"
         stretches = _count(len(done.cut), "stretch", "stretches")
-        if lost:
+        if lost_bytes and missing and known and not rows:
+            # Not these bytes are what is lost, but it cannot be said that nothing is.
+            said.append(f"{would}mended: {_count(lost_bytes, 'byte')} in {stretches}")
+        elif lost_bytes:
             word = "cut" if rows or not known else "mended"
             said.append(
-                f"{would}{word}: {_count(lost, 'byte')} in {stretches}, {'' if known or rows else 'and '}{gone}"
+                f"{would}{word}: {_count(lost_bytes, 'byte')} in {stretches}, {'' if known or rows else 'and '}{gone}"
             )
         elif rows:
             said.append(f"nothing to cut: {gone}")

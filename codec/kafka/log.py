@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from logwright.codec.base import Chunk, Codec, Decoded, Frames, Match, Recodes, TellsLoss, Window
+from logwright.codec.base import Chunk, Codec, Decoded, Frames, KnowsEnd, Match, Recodes, TellsLoss, Window
 from logwright.codec.columns import constant, contents, numbers
 from logwright.codec.describe import Type
-from logwright.codec.fault import UsageError
-from logwright.codec.kafka import encode, fields, frames, markers, reencode, rows, scan
+from logwright.codec.fault import Fault, UsageError
+from logwright.codec.kafka import encode, evidence, fields, frames, markers, reencode, rows, scan
 from logwright.codec.kafka.batch import (
     CONTROL_RECORD_KEY,
     DELETE_HORIZON,
@@ -55,7 +55,7 @@ _MOVED = re.compile(r"(?P<name>\S+)\.[0-9a-f]{32}-(?:delete|future|stray)")
 OPTIONS = (MAX_DECOMPRESSED, *encode.OPTIONS)
 
 
-class KafkaLog(Codec, TellsLoss, Recodes, EditsFile):
+class KafkaLog(Codec, TellsLoss, KnowsEnd, Recodes, EditsFile):
     """The codec. Files are read as a consumer reads them."""
 
     name = NAME
@@ -119,6 +119,8 @@ class KafkaLog(Codec, TellsLoss, Recodes, EditsFile):
 
     def scan(self, window: Window, at: int, context: LogContext, *, check: bool = True) -> Frames:
         found = scan.scan(window, at, context, check=check)
+        if check and context.snapshots and not context.holes:
+            context.holes = scan.has_holes(found.header)
         if check and len(found):
             found.faults += markers.bad_markers(window, found)
         return found
@@ -203,10 +205,38 @@ class KafkaLog(Codec, TellsLoss, Recodes, EditsFile):
             lost["first_timestamp"], lost["last_timestamp"] = said.first_timestamp, said.last_timestamp
         return said.rows, lost
 
+    def ends_early(self, last: Frames | None, size: int, torn: bool, context: LogContext) -> Fault | None:
+        """See `codec.base.KnowsEnd`."""
+        base, after = context.base_offset, context.next_base
+        if base is None or context.live:
+            return None
+        end = base
+        if last is not None and len(last):
+            end = max(
+                base, int(last.header["base_offset"][-1]) + int(last.header["last_offset_delta"][-1]) + 1
+            )
+        known = None
+        if context.known_by and context.known_end is not None and context.known_end > end:
+            known = evidence.Witness(context.known_end, context.known_by)
+        elif after is not None and not torn and not context.holes and context.compacted is not True:
+            # As in a check of the whole directory: a segment began at the snapshot and is missing.
+            taken = next((one for one in context.snapshots if one >= end), None)
+            if taken is not None:
+                lost = {**_partition(context), "first_offset": end, "last_offset": after - 1}
+                return evidence.skips_segment(end, taken, after, size, lost)
+        if known is None:
+            return None
+        lost = {} if torn else {**_partition(context), "first_offset": end, "last_offset": known.end - 1}
+        return evidence.ends_early(end, known, after is None, size, lost)
+
     def encode(
         self, rows: pa.Table, frames: pa.Table | None, file: pa.Table | None, context: LogContext
     ) -> Iterator[Chunk]:
         return reencode.encode(rows, frames, file, context)
+
+
+def _partition(context: LogContext) -> dict[str, Any]:
+    return {} if context.topic is None else {"topic": context.topic, "partition": context.partition}
 
 
 _YEAR = 366 * 86_400_000

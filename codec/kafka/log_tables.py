@@ -197,6 +197,12 @@ class LogContext:
     clean: bool | None = None
     known_end: int | None = None
     """The log once went up to there, says another file."""
+    known_by: str = ""
+    """The name of that file."""
+    snapshots: tuple[int, ...] = ()
+    """Offsets of producer snapshots above the base offset and below `next_base`."""
+    compacted: bool | None = None
+    """Whether the log was ever compacted, by the checkpoint of the log cleaner; None if that is not known."""
     live: bool = False
     partial: bool = False
     """Serve the records of a batch that come before a bad one, as a consumer does."""
@@ -204,6 +210,8 @@ class LogContext:
     """Batches are taken as they lie in the file, whatever their offsets say, as a broker and its consumers do."""
 
     # What goes from window to window.
+    holes: bool = False
+    """Whether offsets are missing within batches or between them, as compaction leaves it. Only known with `snapshots`."""
     last_offset: int | None = None
     """The highest offset of the batches before `last_end`, a byte of the file."""
     last_end: int = 0

@@ -11,7 +11,7 @@ CLEANER_FILE = "cleaner-offset-checkpoint"
 CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
 LOG_START_FILE = "log-start-offset-checkpoint"
 META_PROPERTIES_FILE = "meta.properties"
-RECOVERY_POINT_FILE = "recovery-point-offset-checkpoint"
+CLEANER_FILE = "cleaner-offset-checkpoint"
 HIGH_WATERMARK_FILE = "replication-offset-checkpoint"
 RECOVERY_POINT_FILE = "recovery-point-offset-checkpoint"
 

@@ -20,6 +20,7 @@ from logwright.codec.kafka.broker.start import VERSIONS, start_broker
 from logwright.codec.kafka.builder import OPTIONS, PartitionBuilder
 from logwright.codec.kafka.check.partition import PartitionChecker
 from logwright.codec.kafka.checkpoint import OFFSETS
+from logwright.codec.kafka.evidence import Directory, Segments, checkpoints
 from logwright.codec.kafka.facts import facts
 from logwright.codec.kafka.follow import OPTIONS as FOLLOW_OPTIONS
 from logwright.codec.kafka.mend.edit import EDIT_OPTIONS, RECODES, edit
@@ -120,7 +121,9 @@ class KafkaPartition(Layout, Predicts, Checks, Replicates, Follows, Repairs, Edi
         segments = any(found is not None and found.suffix == ".log" for found in map(parse_segment, names))
         if segments:
             return Match.SURE if named else Match.NAME
-        return Match.NAME if named and METADATA_FILE in names else Match.NO
+        # The logs may be all that is gone.
+        left = METADATA_FILE in names or any(parse_segment(name) is not None for name in names)
+        return Match.NAME if named and left else Match.NO
 
     # Reading
 
@@ -131,15 +134,26 @@ class KafkaPartition(Layout, Predicts, Checks, Replicates, Follows, Repairs, Edi
         bases = sorted(logs)
         start, faults = _log_start(listing, options)
         clean = _is_clean(listing)
+        known = Directory(
+            listing,
+            Segments.of((one for one in parsed.values() if one is not None), bases),
+            checkpoints(listing),
+            {name: entry.size for name, entry in entries.items()},
+            start,
+        )
         files = [
-            self._planned(name, entries[name].size, parsed, logs, bases, clean, replaced.get(name))
+            self._planned(name, entries[name].size, parsed, logs, bases, clean, replaced.get(name), known)
             for name in sorted(entries, key=lambda name: _rank(name, parsed[name], read=logs.values()))
         ]
         faults += [(file.name, fault) for file in files for fault in _faults(file, parsed[file.name])]
         faults += _missing(files, entries, bases, clean, _is_kraft(listing))
         if start is not None and bases and start > bases[-1]:
             faults += _beyond_end(listing, [file for file in files if file.role is Role.PRIMARY], start)
-        return Plan(tuple(files), tuple(faults), self._facts(listing, entries, logs, start, clean))
+        facts = self._facts(listing, entries, logs, start, clean)
+        partition: dict[str, Any] = {name: facts[name] for name in ("topic", "partition") if name in facts}
+        epochs = facts["leader_epochs"]
+        missing = known.missing(epochs[0]["start_offset"] if epochs else None, partition)
+        return Plan(tuple(files), tuple(faults), facts, tuple(missing))
 
     def _planned(
         self,
@@ -150,6 +164,7 @@ class KafkaPartition(Layout, Predicts, Checks, Replicates, Follows, Repairs, Edi
         bases: list[int],
         clean: bool | None,
         replaced: str | None,
+        known: Directory,
     ) -> PlannedFile:
         found = parsed[name]
         if found is None:
@@ -168,8 +183,7 @@ class KafkaPartition(Layout, Predicts, Checks, Replicates, Follows, Repairs, Edi
             hints = {
                 "base_offset": found.base_offset, "next_base": later[0] if later else None, "last": not later, "clean": clean,
             }  # fmt: skip
-            if not later:
-                hints["known_end"] = _known_end(parsed)
+            hints |= known.hints(found.base_offset, name)
             return PlannedFile(
                 name, size, Role.PRIMARY, codec, hints, note=_LEFTOVERS.get(found.leftover, "")
             )
@@ -256,7 +270,7 @@ class KafkaPartition(Layout, Predicts, Checks, Replicates, Follows, Repairs, Edi
         live: bool | None,
         deep: bool,
     ) -> Checker:
-        return PartitionChecker(listing, plan, clean, live)
+        return PartitionChecker(listing, plan, clean, live, _log_start(listing, options)[0])
 
     # Copies
 
@@ -414,12 +428,6 @@ def _logs(
                     del logs[one.base_offset]
         logs[base] = name
     return logs, replaced
-
-
-def _known_end(parsed: Mapping[str, SegmentFile | None]) -> int | None:
-    """Up to where the log once went: a snapshot of the producers is named after the end of the log when it was taken."""
-    taken = [one.base_offset for one in parsed.values() if one is not None and one[1:] == (".snapshot", "")]
-    return max(taken, default=None)
 
 
 def _end(listing: Listing, segment: PlannedFile) -> int | None:

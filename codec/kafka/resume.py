@@ -85,7 +85,7 @@ def resume(listing: Listing, plan: Plan) -> Resumed:
 
 def _refuse(listing: Listing, plan: Plan) -> None:
     """Raise where something else than the content of the logs stands in the way."""
-    for name, fault in plan.faults:
+    for name, fault in (*plan.faults, *plan.missing):
         if fault.severity is Severity.ERROR:
             raise UsageError(
                 f"{name or 'the directory'}: {fault.detail}",

@@ -190,6 +190,16 @@ def scan(window: Window, at: int, context: LogContext, *, check: bool = True) ->
     return frames
 
 
+def has_holes(header: npt.NDArray[Any]) -> bool:
+    """Whether offsets are missing within batches or between them, as compaction leaves it."""
+    if not len(header):
+        return False
+    delta = header["last_offset_delta"].astype(np.int64)
+    base = header["base_offset"].astype(np.int64)
+    fewer = (header["records_count"] <= delta) & (header["attributes"].astype(np.int64) & CONTROL == 0)
+    return bool(fewer.any() or (base[1:] > (base + delta)[:-1] + 1).any())
+
+
 def _bad_checksum(window: Window, start: int, computed: int) -> Fault:
     size = load_i32be(window.data, start + _LENGTH)
     stored = load_i32be(window.data, start + _CRC) & 0xFFFFFFFF
@@ -487,7 +497,7 @@ def _tail(
     severity = Severity.ERROR
     if context.last and context.live:
         severity = Severity.INFO
-    elif context.last and context.clean is not True:
+    elif context.last and context.clean is not True and not _went_on(kind, context):
         # What a broker that was killed leaves: it preallocates files where it is told to.
         severity = Severity.INFO if kind is Kind.PADDING else Severity.WARNING
     return Fault(
@@ -499,6 +509,19 @@ def _tail(
         severity,
         system="the broker cuts it off when it starts after an unclean stop; after a clean one the log becomes corrupt",
     )
+
+
+def _went_on(kind: Kind, context: LogContext) -> bool:
+    """Whether another file says that the log once went on where the file ends within a batch."""
+    if (
+        kind is Kind.PADDING
+        or not context.known_by
+        or context.known_end is None
+        or context.base_offset is None
+    ):
+        return False
+    last = context.base_offset - 1 if context.last_offset is None else context.last_offset
+    return context.known_end > last + 1
 
 
 def _is_legacy(data: Bytes, at: int) -> bool:

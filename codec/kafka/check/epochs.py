@@ -82,7 +82,9 @@ class EpochCheck:
         beyond = [] if log_end is None else [one for one in self.entries if one[1] > log_end]
         if beyond:
             text = f"epoch {beyond[0][0]} from offset {beyond[0][1]} on, the log ends at {log_end}"
-            yield EPOCH_FILE, _of_file(text, "the broker drops what lies beyond the end when it starts")
+            fault = _of_file(text, "the broker drops what lies beyond the end when it starts")
+            # The log went that far when the epoch began. A follower that truncates its log may stop before it writes the file.
+            yield EPOCH_FILE, replace(fault, lost={"first_offset": log_end, "last_offset": beyond[-1][1] - 1})
         if self.entries and first is not None and self.entries[0][1] < first and not live:
             text = f"it goes back to offset {self.entries[0][1]}, the first segment begins at {first}: is one missing?"
             # A broker that was killed may not have written it since it deleted old segments.

@@ -21,9 +21,25 @@ from logwright.codec.kafka.check.epochs import EpochCheck
 from logwright.codec.kafka.check.indexes import Batches, IndexCheck, TimeIndexCheck
 from logwright.codec.kafka.check.producers import ProducerCheck, TxnIndexCheck
 from logwright.codec.kafka.checkpoint import LEADER_EPOCH, OFFSETS
+from logwright.codec.kafka.evidence import (
+    BEGAN,
+    GAP,
+    Segments,
+    Witness,
+    all_gone,
+    between_gone,
+    checkpoints,
+    ends_early,
+    first_gone,
+    gone,
+    index_witness,
+    known_end,
+    last_gone,
+)
 from logwright.codec.kafka.markers import markers
 from logwright.codec.kafka.names import (
     EPOCH_FILE,
+    LOG_START_FILE,
     RECOVERY_POINT_FILE,
     parse_directory,
     parse_segment,
@@ -36,32 +52,25 @@ _READ = 64 << 20
 """Larger stretches of damage are not looked into."""
 _HOLES = 1000
 """Nor more of a segment than so many."""
-_GAP = "the broker takes it for a gap in the offsets, and starts"
-_ABSENT = "the file is not there, but other files of the segment are"
 
 
 class PartitionChecker:
     """See `logwright.codec.layout.Checker`."""
 
-    def __init__(self, listing: Listing, plan: Plan, clean: bool | None, live: bool | None) -> None:
-        self._listing, self._live = listing, bool(live)
+    def __init__(
+        self, listing: Listing, plan: Plan, clean: bool | None, live: bool | None, start: int | None = None
+    ) -> None:
+        """`start` is the log start offset, where a checkpoint or an option gives it."""
+        self._listing, self._live, self._start = listing, bool(live), start
         self._clean = plan.facts.get("clean_shutdown") if clean is None else clean
-        left = [
-            parsed
-            for file in plan.files
-            if file.role is Role.LEFTOVER and file.size and (parsed := parse_segment(file.name)) is not None
-        ]
-        # Of a segment that the broker deletes it renames the log first.
-        deleted = {one.base_offset for one in left if one[1:] == (".log", ".deleted")}
-        self._orphans = [
-            one.base_offset
-            for one in left
-            if one[1:] in ((".index", ""), (".timeindex", ""), (".txnindex", ""))
-            and one.base_offset not in deleted
-        ]
-        """Where segments began of which the indexes are left."""
         self._segments = [file for file in plan.files if file.role is Role.PRIMARY]
         self._derived = {file.name: file for file in plan.files if file.role is Role.DERIVED}
+        self._names = Segments.of(
+            (parsed for file in plan.files if (parsed := parse_segment(file.name)) is not None),
+            [file.hints["base_offset"] for file in self._segments],
+        )
+        self._sizes = {file.name: file.size for file in plan.files}
+        self._checkpoints = checkpoints(listing)
         self._recovery_point = _recovery_point(listing)
         self._partition: Mapping[str, Any] = {
             name: plan.facts[name] for name in ("topic", "partition") if name in plan.facts
@@ -156,19 +165,12 @@ class PartitionChecker:
 
     def _missing(self, first: int, after: int) -> bool:
         """Whether a segment is missing between two: what it had besides is there. Else compaction may have left the gap."""
-        base = min((one for one in self._orphans if first <= one < after), default=None)
-        if base is None:
+        fault = between_gone(first, after, self._names, self._partition)
+        if fault is None:
             return False
-        text = f"{_ABSENT}: offsets {base} to {after - 1} are gone"
-        lost = {**self._partition, "first_offset": base, "last_offset": after - 1}
-        self._gone(base, text, Severity.ERROR, _GAP, lost)
+        self._found.append(fault)
         self._producers.lose()
         return True
-
-    def _gone(self, base: int, text: str, severity: Severity, system: str, lost: Mapping[str, Any]) -> None:
-        """A log that is not there."""
-        fault = Fault(_LOG, 0, 0, Kind.LINK, text, severity, system=system, lost=lost)
-        self._found.append((segment_name(base, ".log"), fault))
 
     def _read(self, base: int, suffix: str) -> bytes | None:
         name = segment_name(base, suffix)
@@ -236,59 +238,50 @@ class PartitionChecker:
         for base, last in sorted(segment.strays):
             end = last + 1 if base == end else end  # it is there, out of its place
         self._end = max(self._end or 0, end)
-        if active and (trailing := [base for base in self._orphans if base >= end]):
+        if active and (trailing := [base for base in self._names.orphans if base >= end]):
             # What is lost where it is torn, that says.
-            self._trailing(min(trailing), min(trailing) if torn else end, once)
+            known = Witness(once, name)
+            self._found.append(last_gone(min(trailing) if torn else end, trailing, known, self._partition))
             return True
         # Torn and not as a crash leaves it, it is known to be damage.
         if once <= end or (torn and not (active and self._clean is not True and self._partial(segment))):
             return False
-        what = "log" if active else "segment"
-        ends = f"ends with offset {end - 1}" if segment.end or (active and end) else "is empty"
-        text = f"the {what} {ends}, but {name} says that it went up to {once - 1}"
-        # What was not flushed when the machine failed is lost like that: the broker starts, and its replicas may have it.
-        system = "the broker goes on with the next segment"
-        if active:
-            system = f"the broker goes on at offset {end} or before: offsets are used again"
-        # What is lost with a torn batch, that says.
-        lost = {} if torn else {**self._partition, "first_offset": end, "last_offset": once - 1}
-        fault = Fault(_LOG, segment.file.size, 0, Kind.TRUNCATED, text, system=system, lost=lost)
+        lost: dict[str, Any] = {}
+        if not torn or (segment.file.hints.get("known_end") or 0) <= end:
+            # Else the fault of the torn batch says it.
+            lost = {**self._partition, "first_offset": max(end, self._start or 0), "last_offset": once - 1}
+        fault = ends_early(end, Witness(once, name), active, segment.file.size, lost)
         self._found.append((segment.file.name, fault))
         return True
-
-    def _trailing(self, base: int, end: int, once: int) -> None:
-        """The logs of the last segments are not there, of which indexes are left. A roll makes the log first."""
-        system = f"the broker deletes those, and goes on at offset {end} or before: offsets are used again"
-        if once > end:
-            lost = {**self._partition, "first_offset": end, "last_offset": once - 1}
-            text = f"{_ABSENT}: offsets from {end} to {once - 1} are gone"
-            self._gone(base, text, Severity.ERROR, system, lost)
-        else:
-            text = f"{_ABSENT}, without an entry: whether it held records is not known"
-            self._gone(base, text, Severity.WARNING, system, {})
 
     def _evidence(self, segment: _Segment, active: bool) -> tuple[int, str]:
         """The offset at which the segment once ended, by the file that says the most."""
         base, after = segment.file.hints["base_offset"], segment.file.hints["next_base"]
-        known = [(0, "")]
+        known = [Witness(0, "")]
         for check, suffix in ((segment.index, ".index"), (segment.times, ".timeindex")):
             if check is not None and check.plausible:
-                known.append((check.highest + 1, segment_name(base, suffix)))
+                known.append(Witness(check.highest + 1, segment_name(base, suffix)))
         if segment.transactions.entries:
             last = segment.transactions.entries[-1].last_offset
-            known.append((last + 1, segment_name(base, ".txnindex")))
+            known.append(Witness(last + 1, segment_name(base, ".txnindex")))
         if active:
-            known += [(offset, segment_name(offset, ".snapshot")) for offset in self._producers.waiting[-1:]]
-            known += [one for orphan in self._orphans if orphan > base for one in self._left_of(orphan)]
-        return max(one for one in known if after is None or one[0] <= after)
+            known += [
+                Witness(offset, segment_name(offset, ".snapshot")) for offset in self._producers.waiting[-1:]
+            ]
+            known += self._orphans_of(base)
+            known += [one for one in self._checkpoints.witnesses if one.end > (self._start or 0)]
+        end = known_end(one for one in known if after is None or one.end <= after)
+        assert end is not None
+        return end
 
-    def _left_of(self, base: int) -> Iterator[tuple[int, str]]:
-        """Up to where a segment went of which the log is not there, by its indexes."""
-        for suffix, check in ((".index", IndexCheck), (".timeindex", TimeIndexCheck)):
-            name = segment_name(base, suffix)
-            left = check(_content(self._listing, name) or b"", base, True)
-            if left.highest >= 0 and left.plausible:
-                yield left.highest + 1, name
+    def _orphans_of(self, base: int) -> list[Witness]:
+        """How far the segments behind `base` went whose logs are missing, by their indexes."""
+        found = [
+            index_witness(self._listing, orphan, self._sizes)
+            for orphan in self._names.orphans
+            if orphan > base
+        ]
+        return [one for one in found if one is not None]
 
     def finish(self) -> Iterator[tuple[str, Fault]]:
         while self._next < len(self._segments):
@@ -296,7 +289,9 @@ class PartitionChecker:
         self._close()
         end = self._end or 0
         self._gap_faults()
-        if not self._segments and self._orphans:
+        if self._segments:
+            self._first_faults()
+        else:
             self._all_gone()
         yield from self._found
         yield from self._producers.finish(end, self._live)
@@ -305,38 +300,71 @@ class PartitionChecker:
         yield from self._epochs.finish(first, known, clean=self._clean is True, live=self._live)
 
     def _all_gone(self) -> None:
-        """There is no log at all, but indexes: a broker never leaves a partition without its active segment."""
-        base, after = min(self._orphans), max(self._taken, default=0)
-        lost = {**self._partition, "first_offset": base}
-        upto = "on"
-        if after > base:
-            lost["last_offset"], upto = after - 1, f"to {after - 1}"
-        system = "the broker deletes those, and starts with an empty log"
-        self._gone(base, f"{_ABSENT}: offsets from {base} {upto} are gone", Severity.ERROR, system, lost)
+        taken = [Witness(offset, segment_name(offset, ".snapshot")) for offset in self._names.snapshots[-1:]]
+        known = known_end([*taken, *self._orphans_of(-1), *self._checkpoints.witnesses])
+        epochs = self._epochs.entries
+        fault = all_gone(self._names, known, self._start, epochs[0][1] if epochs else None, self._partition)
+        if fault is not None and not self._live:
+            self._found.append(fault)
 
     def _gap_faults(self) -> None:
         """Offsets that are in no batch, for which there is no better reason."""
-        if (
-            len(self._gaps) == 1
-            and not self._compacted
-            and self._gaps[0][1] in self._between & {*self._taken}
-        ):
-            # Else the log is whole, and a snapshot is taken where a segment begins: but also where a broker stops, and compaction
-            # may have removed all behind. That makes it no proof.
-            _, first, after = self._gaps[0]
-            text = (
-                f"offsets {first} to {after - 1} are in no batch, and a snapshot of the producers was taken at {first}: unless "
-                "the topic is compacted, a segment began there and is missing"
-            )
-            self._gone(first, text, Severity.WARNING, _GAP, {})
-        elif self._gaps:
-            name, first, after = self._gaps[0]
-            missing = sum(high - low for _, low, high in self._gaps)
-            text = f"offsets {first} to {after - 1} are in no batch ({name})"
-            if len(self._gaps) > 1:
-                text += f", {missing} offsets in {len(self._gaps)} gaps in all"
+        if not self._gaps:
+            return
+        compacted = self._compacted or self._checkpoints.compacted is True
+        taken = [
+            next((one for one in self._taken if first <= one < after), None)
+            if first in self._between
+            else None
+            for _, first, after in self._gaps
+        ]
+        if not self._compacted and None not in taken:
+            # The log is whole but for gaps between segments. A broker takes a snapshot where a segment begins, but also where it
+            # stops, and compaction may remove all that follows that. Nothing else speaks for compaction.
+            for (_, first, after), snapshot in zip(self._gaps, taken, strict=True):
+                text = f"offsets {first} to {after - 1} are in no batch, and a producer snapshot was taken at {snapshot}"
+                if compacted:
+                    text += ": compacted away, or a segment is missing"
+                    self._found.append(gone(first, text, Severity.WARNING, GAP, {}))
+                    continue
+                lost = {**self._partition, "first_offset": first, "last_offset": after - 1}
+                text += f": {BEGAN}"
+                self._found.append(gone(first, text, Severity.ERROR, GAP, lost))
+            return
+        name, first, after = self._gaps[0]
+        missing = sum(high - low for _, low, high in self._gaps)
+        text = f"offsets {first} to {after - 1} are in no batch ({name})"
+        if len(self._gaps) > 1:
+            text += f", {missing} offsets in {len(self._gaps)} gaps in all"
+        severity = Severity.INFO
+        if self._checkpoints.compacted is False and not compacted:
+            # A follower has the gaps of a leader that compacted its log.
+            text += ": lost, unless another replica compacted the log"
+            severity = Severity.WARNING
+        else:
             text += ": compacted away, or lost"
-            self._found.append(("", Fault(LAYOUT, 0, 0, Kind.ORDER, text, Severity.INFO)))
+        self._found.append(("", Fault(LAYOUT, 0, 0, Kind.ORDER, text, severity)))
+
+    def _first_faults(self) -> None:
+        """Logs missing before the first one, as far as other files say where the log started."""
+        if self._live:
+            return
+        base = self._segments[0].hints["base_offset"]
+        epochs = self._epochs.entries
+        fault = first_gone(self._names, self._start, epochs[0][1] if epochs else None, self._partition)
+        if fault is not None:
+            self._found.append(fault)
+        if fault is not None or self._start is None or self._start >= base:
+            return
+        text = (
+            f"../{LOG_START_FILE} says that the log starts at {self._start}, the first segment begins at {base}:"
+            " retention removed the segments before it, they are in remote storage, or they are missing"
+        )
+        # The checkpoint is written once a minute and when the broker stops.
+        severity = Severity.WARNING if self._clean is True else Severity.INFO
+        lost = {**self._partition, "first_offset": self._start, "last_offset": base - 1}
+        system = "the broker begins at the first segment that is there"
+        self._found.append(gone(base, text, severity, system, lost if severity is Severity.WARNING else {}))
 
 
 class _Segment:

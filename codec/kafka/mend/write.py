@@ -147,6 +147,7 @@ class PartitionMending:
             self._names.add(mended.name)
             yield mended
         self.removes = sorted(set(self._sizes) - self._names)
+        self._say_removed()
 
     def _files(self) -> Iterator[Mended]:
         yield from self._whole
@@ -339,6 +340,17 @@ class PartitionMending:
             )
             yield Run(0, "", 0, 0, 0, offset, offset, data)
             offset += 1
+
+    def _say_removed(self) -> None:
+        """Name the snapshots that are evidence of lost records: they cannot stay, since a broker deletes them."""
+        end = self.deriver.next_offset
+        for name in self.removes:
+            found = parse_segment(name)
+            if found is not None and found[1:] == (".snapshot", "") and found.base_offset > end:
+                self._warnings.append(
+                    f"{name} says that the log went up to offset {found.base_offset - 1}, the log ends at {end} now. Keep the"
+                    " original as evidence of the loss."
+                )
 
     def _say_open(self, opened: dict[int, int]) -> None:
         first = min(opened.values())

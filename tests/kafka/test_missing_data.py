@@ -1,0 +1,381 @@
+"""Missing data is reported: what the other files of a partition and the checkpoints beside it prove to be lost.
+
+The partition has segments 0, 30, 58 and 86 and ends at 97. Producer snapshots were taken at 30, 51, 58, 86 and 97; at 51 the broker
+stopped within a segment.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kafka_golden import CASES
+from kafka_log import batch, record
+
+import logwright as lw
+from logwright.codec.fault import Fault, Severity
+from logwright.codec.kafka.names import segment_name
+
+ERROR, WARNING, INFO = Severity.ERROR, Severity.WARNING, Severity.INFO
+TOPIC = "dmg_base"
+
+
+@pytest.fixture
+def partition(tmp_path: Path) -> Path:
+    """The partition below a log directory of a broker that was stopped."""
+    place = tmp_path / "logs" / f"{TOPIC}-0"
+    shutil.copytree(CASES["dmg_base"].partition, place)
+    (tmp_path / "logs" / ".kafka_cleanshutdown").touch()
+    return place
+
+
+def remove(partition: Path, base: int, *suffixes: str) -> None:
+    for suffix in suffixes:
+        (partition / segment_name(base, suffix)).unlink()
+
+
+def checkpoint(partition: Path, name: str, offset: int, topic: str = TOPIC) -> None:
+    (partition.parent / f"{name}-offset-checkpoint").write_text(f"0\n1\n{topic} 0 {offset}\n")
+
+
+def lost(report: lw.Report) -> list[tuple[int, int | None]]:
+    """The ranges of offsets that errors report as lost."""
+    return sorted(
+        (fault.lost["first_offset"], fault.lost.get("last_offset"))
+        for _, fault in report.faults
+        if fault.lost and fault.severity is ERROR
+    )
+
+
+def errors(report: lw.Report) -> list[Fault]:
+    return [fault for _, fault in report.faults if fault.severity is ERROR]
+
+
+def assert_said(partition: Path, *ranges: tuple[int, int]) -> None:
+    """`verify` and every mode of reading say that offsets are lost, and a repair lists the same ones."""
+    assert lost(lw.verify(partition)) == list(ranges)
+    with pytest.raises(lw.DamageError):
+        lw.read(partition, columns="offset")
+    expected = {row["offset"] for row in CASES["dmg_base"].records() or []}
+    expected -= {offset for low, high in ranges for offset in range(low, high + 1)}
+    for mode in ("PERMISSIVE", "DROPMALFORMED"):
+        scan = lw.scan(partition, columns="offset", mode=mode)
+        assert set(scan.to_table()["offset"].to_pylist()) - {None} == expected
+        assert not scan.report.ok
+    report = lw.repair(partition, partition.parent.parent / "out", dry_run=True)
+    assert report.incomplete
+    cuts = [cut["lost"] for cut in report["cut"] if cut["rows_lost"] != 0]
+    assert sorted((cut["first_offset"], cut["last_offset"]) for cut in cuts) == list(ranges)
+    assert "nothing lost" not in report.text()
+
+
+# Logs that are missing as a whole
+
+
+def test_the_only_log_is_missing(partition: Path) -> None:
+    for base in (30, 58, 86):
+        remove(partition, base, ".log", ".index", ".timeindex", ".snapshot")
+    remove(partition, 51, ".snapshot")
+    remove(partition, 0, ".log")
+    assert_said(partition, (0, 96))
+
+
+def test_all_logs_are_missing_and_partition_metadata_too(partition: Path) -> None:
+    for base in (0, 30, 58, 86):
+        remove(partition, base, ".log")
+    (partition / "partition.metadata").unlink()
+    assert_said(partition, (0, 96))
+
+
+@pytest.mark.parametrize(("base", "last"), [(0, 29), (30, 57), (58, 85), (86, 96)])
+def test_an_index_without_its_log_proves_a_loss(partition: Path, base: int, last: int) -> None:
+    remove(partition, base, ".log")
+    assert_said(partition, (base, last))
+
+
+def test_an_empty_index_proves_that_a_segment_began(partition: Path) -> None:
+    remove(partition, 30, ".log", ".timeindex", ".snapshot")
+    (partition / segment_name(30, ".index")).write_bytes(b"")
+    assert_said(partition, (30, 57))
+
+
+def test_a_snapshot_in_a_gap_between_segments_proves_a_loss(partition: Path) -> None:
+    remove(partition, 30, ".log", ".index", ".timeindex")
+    assert_said(partition, (30, 57))
+
+
+def test_snapshots_tell_of_two_segments_in_a_row(partition: Path) -> None:
+    for base in (30, 58):
+        remove(partition, base, ".log", ".index", ".timeindex")
+    assert_said(partition, (30, 85))
+
+
+def test_the_last_segments_are_known_by_a_snapshot(partition: Path) -> None:
+    remove(partition, 86, ".log", ".index", ".timeindex")
+    assert_said(partition, (86, 96))
+
+
+def test_epochs_and_a_snapshot_together_prove_that_the_first_segments_are_missing(partition: Path) -> None:
+    for base in (0, 30):
+        remove(partition, base, ".log", ".index", ".timeindex")
+    first = lw.inspect(partition)["facts"]["leader_epochs"][0]["start_offset"]
+    assert first < 30
+    assert_said(partition, (first, 57))
+
+
+def test_two_losses_are_reported_apart(partition: Path) -> None:
+    remove(partition, 0, ".log")
+    remove(partition, 86, ".log")
+    assert_said(partition, (0, 29), (86, 96))
+
+
+# What is legal
+
+
+def test_a_deleted_segment_is_not_lost(partition: Path) -> None:
+    """A broker renames the log first, and removes the files a minute later."""
+    log = partition / segment_name(0, ".log")
+    log.rename(f"{log}.deleted")
+    assert lost(lw.verify(partition)) == []
+    index = partition / segment_name(0, ".index")
+    index.rename(f"{index}.deleted")
+    (partition / f"{segment_name(0, '.log')}.deleted").unlink()
+    assert lost(lw.verify(partition)) == []
+    assert lw.read(partition, columns="offset").num_rows == 67
+
+
+def test_what_lies_before_the_log_start_offset_is_not_lost(partition: Path) -> None:
+    remove(partition, 0, ".log")
+    checkpoint(partition, "log-start", 40)
+    assert lost(lw.verify(partition)) == []
+    assert lw.read(partition, columns="offset")["offset"].to_pylist() == list(range(40, 97))
+
+
+def test_of_a_segment_with_the_log_start_offset_the_rest_is_lost(partition: Path) -> None:
+    remove(partition, 0, ".log")
+    checkpoint(partition, "log-start", 20)
+    assert lost(lw.verify(partition)) == [(20, 29)]
+
+
+def test_retention_may_leave_a_snapshot_taken_within_a_segment(partition: Path) -> None:
+    for base in (0, 30):
+        remove(partition, base, ".log", ".index", ".timeindex")
+    remove(partition, 30, ".snapshot")
+    (partition / "leader-epoch-checkpoint").write_text("0\n1\n2 58\n")
+    assert (partition / segment_name(51, ".snapshot")).exists()
+    assert lost(lw.verify(partition)) == []
+    assert lw.read(partition, columns="offset").num_rows == 39
+
+
+def test_a_log_start_before_the_first_segment_is_a_hint(partition: Path) -> None:
+    """With remote storage it is legal, and after a crash the checkpoint may be a minute old."""
+    remove(partition, 0, ".log", ".index", ".timeindex")
+    checkpoint(partition, "log-start", 3)
+    for clean, severity in ((True, WARNING), (False, INFO)):
+        report = lw.verify(partition, clean=clean)
+        assert [f.severity for _, f in report.faults if "starts at 3" in f.detail] == [severity]
+        assert report.ok
+
+
+@pytest.mark.parametrize(("cleaned", "severity"), [(TOPIC, WARNING), ("other", ERROR), (None, ERROR)])
+def test_the_cleaner_checkpoint_says_whether_a_gap_may_be_compaction(
+    partition: Path, cleaned: str | None, severity: Severity
+) -> None:
+    remove(partition, 30, ".log", ".index", ".timeindex")
+    if cleaned is not None:
+        checkpoint(partition, "cleaner", 58, cleaned)
+    said = [fault.severity for _, fault in lw.verify(partition).faults if "in no batch" in fault.detail]
+    assert said == [severity]
+    if severity is ERROR:
+        with pytest.raises(lw.DamageError, match="segment began there"):
+            lw.read(partition, columns="offset")
+    else:
+        assert lw.read(partition, columns="offset").num_rows == 69
+
+
+def test_a_snapshot_in_a_gap_of_a_compacted_log_is_no_proof(partition: Path) -> None:
+    """Records are missing within a batch too, so that the gap may be of the same origin."""
+    remove(partition, 30, ".log", ".index", ".timeindex")
+    log = batch(0, [record(offset_delta=0), record(offset_delta=29)], last_offset_delta=29)
+    (partition / segment_name(0, ".log")).write_bytes(log)
+    remove(partition, 0, ".index", ".timeindex")
+    assert lost(lw.verify(partition)) == []
+    assert lw.scan(partition, columns="offset").to_table().num_rows
+
+
+def test_a_gap_without_evidence_is_reported_and_no_damage(partition: Path) -> None:
+    remove(partition, 30, ".log", ".index", ".timeindex", ".snapshot")
+    remove(partition, 51, ".snapshot")
+    assert lw.verify(partition).ok
+    checkpoint(partition, "cleaner", 58, "other")
+    report = lw.verify(partition)
+    assert report.ok
+    assert report.worst is WARNING
+    assert lw.read(partition, columns="offset").num_rows == 69
+
+
+# Checkpoints of the log directory
+
+
+@pytest.mark.parametrize("name", ["replication", "recovery-point"])
+def test_a_checkpoint_beyond_the_log_end_proves_a_loss(partition: Path, name: str) -> None:
+    checkpoint(partition, name, 120)
+    assert_said(partition, (97, 119))
+    assert (
+        f"../{name}-offset-checkpoint says that it went up to 119" in errors(lw.verify(partition))[0].detail
+    )
+
+
+@pytest.mark.parametrize("name", ["replication", "recovery-point"])
+def test_a_checkpoint_behind_the_log_end_is_legal(partition: Path, name: str) -> None:
+    """They are written every few seconds, and when the broker stops."""
+    for offset in (0, 90, 97):
+        checkpoint(partition, name, offset)
+        assert lw.verify(partition).ok
+        assert lw.read(partition, columns="offset").num_rows == 97
+
+
+def test_a_checkpoint_of_another_partition_says_nothing(partition: Path) -> None:
+    checkpoint(partition, "replication", 120, "other")
+    assert lw.verify(partition).ok
+
+
+def test_a_future_replica_is_not_held_against_the_checkpoint(partition: Path) -> None:
+    future = partition.with_name(f"{TOPIC}-0.{'0' * 32}-future")
+    partition.rename(future)
+    checkpoint(future, "replication", 120)
+    assert lw.verify(future).ok
+
+
+def test_a_damaged_checkpoint_says_nothing(partition: Path) -> None:
+    (partition.parent / "replication-offset-checkpoint").write_bytes(b"\xff\0garbage")
+    assert lw.verify(partition).ok
+
+
+def test_a_partition_without_logs_below_a_high_watermark_is_damaged(partition: Path) -> None:
+    for file in partition.iterdir():
+        if file.name != "partition.metadata":
+            file.unlink()
+    assert lw.verify(partition).ok
+    checkpoint(partition, "replication", 97)
+    report = lw.verify(partition)
+    assert [fault.lost["last_offset"] for fault in errors(report)] == [96]
+    with pytest.raises(lw.DamageError, match="there is no log"):
+        lw.read(partition)
+
+
+def test_the_log_alone_is_held_against_the_checkpoint_too(partition: Path) -> None:
+    checkpoint(partition, "replication", 120)
+    with pytest.raises(lw.DamageError, match="went up to 119"):
+        lw.read(partition / segment_name(86, ".log"))
+
+
+def test_rows_before_the_end_are_read_without_an_error(partition: Path) -> None:
+    checkpoint(partition, "replication", 120)
+    assert lw.read(partition, columns="offset", filter="offset < 50").num_rows == 50
+    assert lw.read(partition, columns="offset", limit=97).num_rows == 97
+
+
+# A log that ends within a batch
+
+
+@pytest.fixture
+def torn(tmp_path: Path) -> Path:
+    """A partition of 399 records whose log was cut by 777 bytes, within its last batch. The snapshot at its end is there."""
+    place = tmp_path / "orders-0"
+    rows = [{"offset": i, "key": b"%d" % i, "value": bytes([i & 255]) * 300} for i in range(399)]
+    lw.write(rows, place, "kafka.partition", **{"batch.size": 2500})
+    log = place / segment_name(0, ".log")
+    with open(log, "r+b") as file:
+        file.truncate(log.stat().st_size - 777)
+    return place
+
+
+def test_a_torn_batch_that_a_snapshot_knows_of_is_lost(torn: Path, tmp_path: Path) -> None:
+    report = lw.verify(torn)
+    (fault,) = [fault for fault in errors(report) if fault.length]
+    rows = fault.rows_lost
+    assert rows
+    assert (fault.lost["first_offset"], fault.lost["last_offset"]) == (399 - rows, 398)
+    with pytest.raises(lw.DamageError):
+        lw.read(torn)
+    repaired = lw.repair(torn, in_place=True, backup=tmp_path / "backup")
+    assert repaired.incomplete
+    (cut,) = repaired["cut"]
+    assert (cut["rows_lost"], cut["lost"]["first_offset"], cut["lost"]["last_offset"]) == (
+        rows,
+        399 - rows,
+        398,
+    )
+    text = repaired.text()
+    assert "nothing lost" not in text
+    assert f"{rows} records lost" in text
+    assert (tmp_path / "backup" / segment_name(399, ".snapshot")).exists()
+    assert "says that the log went up to offset 398" in text.replace("\n      ", " ")
+    assert lw.read(torn, columns="offset").num_rows == 399 - rows
+
+
+def test_a_torn_batch_that_nothing_else_knows_of_is_what_a_crash_leaves(torn: Path, tmp_path: Path) -> None:
+    for suffix in (".index", ".timeindex"):
+        remove(torn, 0, suffix)
+    remove(torn, 399, ".snapshot")
+    report = lw.verify(torn)
+    assert report.ok
+    assert "may be lost: offsets" in report.text()
+    assert not lw.repair(torn, tmp_path / "out" / torn.name).incomplete
+
+
+@pytest.mark.parametrize("name", ["replication", "recovery-point"])
+def test_a_torn_batch_below_a_checkpoint_is_lost(torn: Path, tmp_path: Path, name: str) -> None:
+    for suffix in (".index", ".timeindex"):
+        remove(torn, 0, suffix)
+    remove(torn, 399, ".snapshot")
+    checkpoint(torn, name, 405, "orders")
+    said = [fault.lost for fault in errors(lw.verify(torn)) if fault.lost]
+    repaired = lw.repair(torn, in_place=True, backup=tmp_path / "backup")
+    assert repaired.incomplete
+    assert [cut["lost"] for cut in repaired["cut"]] == said
+    assert said[0]["last_offset"] == 404
+    # The checkpoint is still there, so the loss is still reported.
+    assert lost(lw.verify(torn)) == [(said[0]["first_offset"], 404)]
+
+
+# Repair
+
+
+def test_a_repair_below_a_high_watermark_writes_its_result_and_reports_the_loss(
+    partition: Path, tmp_path: Path
+) -> None:
+    """The last log is missing: the checkpoint is held against another log after the repair than before."""
+    remove(partition, 86, ".log")
+    checkpoint(partition, "replication", 120)
+    repaired = lw.repair(partition, in_place=True, backup=tmp_path / "backup")
+    assert repaired.incomplete
+    assert [(cut["lost"]["first_offset"], cut["lost"]["last_offset"]) for cut in repaired["cut"]] == [
+        (86, 119)
+    ]
+    assert lost(lw.verify(partition)) == [(86, 119)]
+
+
+def test_replicas_with_different_losses_are_complete_together(partition: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other" / partition.name
+    shutil.copytree(partition, other)
+    remove(partition, 30, ".log")
+    remove(other, 86, ".log")
+    report = lw.repair([partition, other], tmp_path / "out", dry_run=True)
+    assert not report.incomplete
+    assert report.rows == 97
+
+
+def test_nothing_is_appended_where_a_log_is_missing(partition: Path) -> None:
+    remove(partition, 86, ".log")
+    with pytest.raises(lw.UsageError, match="are gone"):
+        lw.write([{"value": b"x"}], partition, "kafka.partition", mode="append")
+
+
+def test_inspect_names_missing_logs(partition: Path) -> None:
+    remove(partition, 30, ".log")
+    found: list[dict[str, Any]] = lw.inspect(partition)["faults"]
+    assert any(one["file"] == segment_name(30, ".log") and one["lost"] for one in found)
