@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from logwright.codec.fault import DamageWarning, Severity, UsageError
 from logwright.codec.option import flag, number, word
-from logwright.readers import plan, resolve, task
+from logwright.readers import plan, resolve, task, usage
 from logwright.readers import verify as _verify
 from logwright.readers.filter import Given, understand
 from logwright.readers.pin import pinned
@@ -137,6 +137,7 @@ class Scan:
         self._resolve = functools.partial(resolve.resolve, path, codec, options, gathered=True)
         self._view, self._started, self._passed = word("view", view), started, list[str]()
         self._targets = targets = self._resolve(passed=self._passed)
+        usage.check_jobs(targets, jobs)
         self._reading = plan.reading(targets, self._view, started)
         table = self._reading.table
         self._columns = table.select(columns)
