@@ -29,7 +29,7 @@ _LISTS: tuple[tuple[str, frozenset[Verb]], ...] = (
 
 def declarations(what: Codec | Layout) -> Iterator[tuple[Option, frozenset[Verb]]]:
     """All options of a codec or a layout, each with the verbs that use it. An option may come several times."""
-    every = _READS | {Verb.WRITE} if isinstance_codec(what) else frozenset({Verb.WRITE})
+    every = _READS | {Verb.WRITE} if is_codec(what) else frozenset({Verb.WRITE})
     for option in what.options:
         yield option, option.verbs & every or every
     for name, verbs in _LISTS:
@@ -37,7 +37,7 @@ def declarations(what: Codec | Layout) -> Iterator[tuple[Option, frozenset[Verb]
             yield option, option.verbs & verbs or verbs
 
 
-def isinstance_codec(what: Codec | Layout) -> bool:
+def is_codec(what: Codec | Layout) -> bool:
     """Whether it is a codec rather than a layout."""
     return hasattr(what, "tables")
 
@@ -132,7 +132,8 @@ def refused(name: str, target: Any, what: str) -> UsageError:
 def every_option(own: Codec | Layout) -> Iterator[Option]:
     """All options that codecs and layouts of the same system declare."""
     system = own.name.partition(".")[0]
-    for what in (own, *registry.layouts(), *registry.codecs()):
+    everything: tuple[Codec | Layout, ...] = (own, *registry.layouts(), *registry.codecs())
+    for what in everything:
         if what.name.partition(".")[0] == system:
             yield from (option for option, _ in declarations(what))
 
@@ -142,9 +143,8 @@ def _works(name: str, own: Codec | Layout) -> str:
     if fold(name) == "replicas":
         return "It chooses between copies of a partition: leave it out"
     system = own.name.partition(".")[0]
-    others = [
-        one for one in (*registry.layouts(), *registry.codecs()) if one.name.partition(".")[0] == system
-    ]
+    everything: tuple[Codec | Layout, ...] = (*registry.layouts(), *registry.codecs())
+    others = [one for one in everything if one.name.partition(".")[0] == system]
     places = []
     for what in sorted(others, key=lambda one: one is not own):
         verbs: dict[Verb, set[str]] = {}

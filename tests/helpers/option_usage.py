@@ -14,9 +14,8 @@ from typing import Any
 import logwright as lw
 from logwright.codec import registry
 from logwright.codec.fault import LogwrightError, UsageError
-from logwright.codec.mending import Strategy
 from logwright.codec.option import Option, Options, fold
-from logwright.readers.usage import declarations, every_option
+from logwright.readers.usage import every_option
 
 USED, REFUSED, IGNORED = "used", "refused", "ignored"
 
@@ -27,13 +26,10 @@ class Sample:
 
     kind: str
     paths: Sequence[Path]
-    drop: str
     values: Mapping[str, Any] = field(default_factory=dict)
     """Values of options that have no default."""
-    beside: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Other options without which one has no meaning, for writing."""
-    rows: Mapping[str, Any] = field(default_factory=dict)
-    """What is read to be written, for layouts: options of `read`."""
+    beside: Mapping[tuple[str, str], Mapping[str, Any]] = field(default_factory=dict)
+    """Other options without which one has no meaning, by verb and option."""
 
 
 @contextmanager
@@ -99,44 +95,26 @@ def verbs(sample: Sample) -> Iterator[tuple[str, Run]]:
             yield f"as_system {view}", reading(view, mode="AS_SYSTEM")
     yield "verify", lambda path, options: lw.verify(path, as_system=True if layout else None, **options)
     yield "inspect", lambda path, options: lw.inspect(path, **options)
-    yield "explain", lambda path, options: [lw.explain(one, limit=3, **options) for one in _inside(path)]
-    for by in ("rows", "frames", "files"):
-        yield f"diff {by}", lambda path, options, by=by: lw.diff(path, path, by=by, **options)
-    yield "roundtrip", lambda path, options: lw.roundtrip(path, law="encoded_anew", **options)
-    for strategy in Strategy:
-        yield (
-            f"repair {strategy}",
-            lambda path, options, strategy=strategy: lw.repair(
-                path, dry_run=True, strategy=str(strategy), **options
-            ),
-        )
-    yield "rebuild", lambda path, options: lw.rebuild(path, dry_run=True, **options)
-    yield (
-        "edit",
-        lambda path, options: lw.edit(path, dry_run=True, drop=sample.drop, allow_no_match=True, **options),
-    )
-
-
-def _inside(path: Path) -> list[Path]:
-    return [path]
+    yield "explain", lambda path, options: lw.explain(path, limit=3, **options)
+    # By rows it reads a view, as above.
+    for by in ("frames", "files"):
+        yield f"diff {by}", lambda path, options, by=by: lw.diff(path, sample.paths[-1], by=by, **options)
 
 
 _names = itertools.count()
 
 
 def writing(sample: Sample, folder: Path) -> Run:
-    """Write rows, and for files with the other tables too."""
-    layout = hasattr(registry.find(sample.kind), "inner_staging")
+    """Write the rows of a file, all columns and the core ones, then with its other tables too."""
 
     def run(path: Path, options: Mapping[str, Any]) -> None:
-        rows = lw.read(path, columns="*", mode="DROPMALFORMED", **(sample.rows if layout else {}))
-        name = f"{next(_names)}"
-        target = folder / name / path.name
+        rows = lw.read(path, columns="*", mode="DROPMALFORMED")
+        target = folder / f"{next(_names)}" / path.name
         target.parent.mkdir()
         lw.write(rows, target, sample.kind, **options)
-        if not layout:
-            frames, file = (lw.read(path, view=view, columns="*") for view in ("frames", "file"))
-            lw.write(rows, target, sample.kind, frames=frames, file=file, mode="overwrite", **options)
+        lw.write(lw.read(path), target, sample.kind, mode="overwrite", **options)
+        frames, file = (lw.read(path, view=view, columns="*") for view in ("frames", "file"))
+        lw.write(rows, target, sample.kind, frames=frames, file=file, mode="overwrite", **options)
 
     return run
 
@@ -154,26 +132,19 @@ def outcome(run: Run, path: Path, name: str, options: Mapping[str, Any]) -> str:
     return USED if fold(name) in found else IGNORED
 
 
+ARGUMENTS = ("clean", "version", "replicas")
+"""Options of a layout that are arguments of other verbs: they are tested by themselves."""
+
+
 def ignored(sample: Sample, folder: Path) -> dict[str, list[str]]:
     """By option, the verbs that take it and use it with none of the paths."""
     out: dict[str, list[str]] = {}
-    declared = {fold(one.name) for one, _ in declarations(registry.find(sample.kind))}
-    useless = set(declared)
-    every = [*verbs(sample), ("write", writing(sample, folder))]
+    every = list(verbs(sample))
+    if not hasattr(registry.find(sample.kind), "inner_staging"):
+        every.append(("write", writing(sample, folder)))
     for name, option in all_options(sample.kind).items():
-        for verb, run in every:
-            options = {name: value(option, sample.values)}
-            if verb == "write":
-                options |= sample.beside.get(name, {})
-            results = []
-            for path in sample.paths:
-                results.append(outcome(run, path, name, options))
-                if results[-1] != IGNORED:
-                    break
-            if results[-1] == IGNORED:
+        for verb, run in every if name not in ARGUMENTS else ():
+            options = {name: value(option, sample.values), **sample.beside.get((verb.split()[0], name), {})}
+            if all(outcome(run, path, name, options) == IGNORED for path in sample.paths):
                 out.setdefault(name, []).append(verb)
-            if USED in results:
-                useless.discard(fold(name))
-    for name in useless:
-        out.setdefault(name, []).append("all verbs")
     return out

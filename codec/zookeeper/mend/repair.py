@@ -33,6 +33,7 @@ from logwright.codec.zookeeper.mend.snapshots import Snapshot
 from logwright.codec.zookeeper.mend.system import SystemMending
 from logwright.codec.zookeeper.names import epoch_of, log_name, snapshot_name, zxid_text
 from logwright.codec.zookeeper.opening import start
+from logwright.codec.zookeeper.opening.settings import AUTOCREATE
 from logwright.codec.zookeeper.snapshot_tables import ROWS
 from logwright.codec.zookeeper.trace import Trace, trace
 from logwright.codec.zookeeper.txns import FILE_HEADER
@@ -65,6 +66,8 @@ _OWN = (
     *used_by({Verb.REPAIR}, MISMATCH, strategies=(str(Strategy.PREFIX),)),
     *used_by({Verb.REPAIR}, VERSION, strategies=(str(Strategy.SYSTEM),)),
     *LIMITS,
+    # An empty directory is only ever looked at by the simulated start.
+    *used_by({Verb.REPAIR}, AUTOCREATE, strategies=(str(Strategy.SYSTEM),)),
 )
 _NAMES = {option.name for option in _OWN}
 REPAIR_OPTIONS = (*_OWN, *(option for option in start.OPTIONS if option.name not in _NAMES))
