@@ -100,7 +100,7 @@ def repair(
     if several := directories_of_stores(paths, codec, {}, skipped, recursive=recursive):
 
         def repair_store(target: DirectoryTarget, place: Request) -> Report:
-            given = _with_configuration(target, options)
+            given = _with_configuration(target, options, Verb.REPAIR)
             return repair(target.path, target.layout.name, strategy, place, report_of, given, None)
 
         return repair_stores(
@@ -142,7 +142,7 @@ def rebuild(
     if several := directories_of_stores(paths, codec, {}, skipped, recursive=recursive):
 
         def rebuild_store(target: DirectoryTarget, place: Request) -> Report:
-            given = _with_configuration(target, options)
+            given = _with_configuration(target, options, Verb.REBUILD)
             return rebuild(target.path, target.layout.name, what, place, report_of, given, None)
 
         def check_options(path: str, codec: str) -> None:
@@ -249,10 +249,15 @@ def _resolve(
         raise
 
 
-def _with_configuration(target: DirectoryTarget, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options given, and those of the system's configuration file for what is not given."""
+def _with_configuration(target: DirectoryTarget, options: Mapping[str, Any], verb: Verb) -> dict[str, Any]:
+    """The options given, and those of the system's configuration file for what is not given, as far as the verb uses them."""
     given = {fold(name) for name in options}
-    return {name: value for name, value in target.options.items() if fold(name) not in given} | dict(options)
+    more = {
+        name: value
+        for name, value in target.options.items()
+        if fold(name) not in given and takes(target.layout, name, verb)
+    }
+    return more | dict(options)
 
 
 def _copies(targets: Sequence[Target]) -> list[DirectoryTarget]:
