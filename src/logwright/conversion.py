@@ -116,7 +116,7 @@ def _to_tables(
         # Frames hold all rows: beside chosen rows they would bring the others back.
         chosen = reading["filter"] is not None or reading["limit"] is not None
         (origin,) = resolve(source, codec, options)
-        exact = not chosen and not _narrows(origin.codec, options)
+        exact = not chosen and not _narrows(_codec_named(origin), options)
     kind = format_of(target)
     assert kind is not None
     mode = reading.pop("mode")
@@ -138,7 +138,7 @@ def _to_tables(
                     view=name,
                     columns="*",
                     mode=modes[name],
-                    **_of_table(origin.codec, name, options),
+                    **_of_table(_codec_named(origin), name, options),
                 ),
             )
             for name in TABLES
@@ -168,6 +168,11 @@ def _narrows(what: Any, options: Mapping[str, Any]) -> bool:
     """Whether one of the options chooses rows."""
     names = {fold(one.name) for one, _ in declarations(what) if one.narrows}
     return any(fold(name) in names for name, value in options.items() if value is not None)
+
+
+def _codec_named(target: Any) -> Any:
+    """The codec of a single file (`readers.resolve.FileTarget`)."""
+    return target.codec
 
 
 def _of_table(codec: Any, table: str, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -376,7 +381,7 @@ class Native:
 
     def _of(self, table: str) -> dict[str, Any]:
         """The options of reading that a table of the source takes."""
-        return _of_table(self.origin.codec, table, self.read_options)
+        return _of_table(_codec_named(self.origin), table, self.read_options)
 
     def _frames(self) -> pa.Table | None:
         """The frames as the options would have them; None where they have to be cut anew."""

@@ -18,7 +18,7 @@ def test_contains_selects_the_same_rows_in_read_convert_and_edit(tmp_path: Path)
         done = lw.convert(
             place, tmp_path / f"{name}.parquet", filter="value contains token and key contains '-2'"
         )
-        assert done["rows"] == 7
+        assert done["rows"] == 8
         (tmp_path / "edited").mkdir(exist_ok=True)
         lw.edit(place, tmp_path / "edited" / name, drop="value contains x'00ff'")
         assert lw.read(tmp_path / "edited" / name).column("value").unique().to_pylist() == [b"none"]
