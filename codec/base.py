@@ -116,6 +116,8 @@ class Codec(Protocol):
     """What decoding and encoding a file of its own takes."""
     whole: bool = False
     """True for small files that are one frame: they are always read as a single window."""
+    indexed: bool = False
+    """True if an index in the file says where frames lie: a stretch of the file alone is no file of that format."""
     ordered: str | None = None
     """The column by which frames are in order in a sound file, known from their headers (`frame_bounds`); None: there is none."""
     printed: Mapping[str, Callable[[Any], str]] = MappingProxyType({})

@@ -23,6 +23,8 @@ class Kind(StrEnum):
     PAYLOAD = "bad payload"
     LINK = "missing link to another file"
     PADDING = "unexpected padding"
+    UNSUPPORTED = "unsupported"
+    """No damage: the checksum is right, and the version, type or attribute is not known here. Repair keeps such bytes or refuses."""
 
 
 class Severity(StrEnum):
@@ -50,6 +52,11 @@ class Fault:
     system: str = ""
     rows_lost: int | None = None
     lost: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def stops(self) -> bool:
+        """Whether mode `FAILFAST` raises: rows are missing or wrong, or can't be read here."""
+        return self.severity is Severity.ERROR or self.kind is Kind.UNSUPPORTED
 
     def moved(self, by: int) -> Fault:
         """The same fault with its place counted from elsewhere."""
@@ -108,7 +115,9 @@ class DamageError(LogwrightError, ValueError):
     fault: Fault | None = None
 
     @classmethod
-    def of(cls, fault: Fault, path: str | None) -> DamageError:
+    def of(cls, fault: Fault, path: str | None) -> DamageError | UnsupportedError:
+        if fault.kind is Kind.UNSUPPORTED:
+            return UnsupportedError.of(fault, path)
         error = cls(
             f"{fault.kind}: {fault.detail} ({fault.length} bytes of {fault.codec})",
             path=path,
@@ -129,7 +138,20 @@ class UsageError(LogwrightError, ValueError):
 
 
 class UnsupportedError(LogwrightError, NotImplementedError):
-    """A legal file of a version that is recognised but not read yet."""
+    """A legal file of a version that is recognised but not read yet. `.fault` is the place, where there is one."""
+
+    fault: Fault | None = None
+
+    @classmethod
+    def of(cls, fault: Fault, path: str | None) -> UnsupportedError:
+        error = cls(
+            f"{fault.kind}: {fault.detail} ({fault.length} bytes of {fault.codec})",
+            path=path,
+            offset=fault.offset,
+            advice="Read it with the program that wrote it, or read the rest with mode=PERMISSIVE or DROPMALFORMED",
+        )
+        error.fault = fault
+        return error
 
 
 class NotFoundError(LogwrightError, FileNotFoundError):

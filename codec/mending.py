@@ -76,9 +76,13 @@ class Mended:
 class Mending(Protocol):
     """A directory being mended or rebuilt. `files` is run once; the rest is known when it is exhausted."""
 
-    cut: Sequence[Cut]
-    removes: Sequence[str]
-    """Files of the first copy that are not in the result."""
+    @property
+    def cut(self) -> Sequence[Cut]: ...
+
+    @property
+    def removes(self) -> Sequence[str]:
+        """Files of the first copy that are not in the result."""
+        ...
 
     def files(self) -> Iterator[Mended]:
         """Every file of the result, untouched ones too, in the order in which they are put in place. Files are made when they

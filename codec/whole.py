@@ -17,7 +17,7 @@ from logwright.codec import explain
 from logwright.codec.base import Chunk, Codec, Decoded, Frames, Match, Window
 from logwright.codec.describe import DescriptionError, Struct
 from logwright.codec.explain import Focus, Node
-from logwright.codec.fault import Fault, Kind, UsageError
+from logwright.codec.fault import Fault, Kind, Severity, UsageError
 from logwright.codec.table import Column, Table
 
 FRAMES = Table(
@@ -101,7 +101,8 @@ class WholeCodec(Codec):
         kind, system = Kind.PAYLOAD, self.system
         if isinstance(error, ParseError):
             kind, system = error.kind, error.system or system
-        return Fault(self.name, 0, size, kind, detail, system=system)
+        severity = Severity.WARNING if kind is Kind.UNSUPPORTED else Severity.ERROR
+        return Fault(self.name, 0, size, kind, detail, severity, system)
 
     def decode(
         self, window: Window, frames: Frames, table: str, columns: Sequence[str], context: None

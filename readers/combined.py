@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from logwright.codec import registry
-from logwright.codec.fault import DamageError, Fault, Severity
+from logwright.codec.fault import DamageError, Fault
 from logwright.codec.layout import Combines
 from logwright.codec.table import Table
 from logwright.readers.crew import ALONE, Crew
@@ -178,7 +178,7 @@ class _Reading:
 
     def tell(self, fault: Fault) -> None:
         self.report.file("", fault.codec).add(fault)
-        if self.mode is Mode.FAILFAST and fault.severity is Severity.ERROR:
+        if self.mode is Mode.FAILFAST and fault.stops:
             raise DamageError.of(fault, self.report.path)
 
     def filter_of(self, task: Task) -> Filter | None:

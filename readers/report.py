@@ -40,19 +40,24 @@ class FileReport:
     """Its rows were put together with those of other files: they don't count, what came of it does (`Report.given`)."""
     unchecked: bool = False
     """It is of a format, or has a part of one, that is recognised and not read."""
+    unsupported: int = 0
+    """Faults of kind `UNSUPPORTED`."""
 
     def add(self, fault: Fault, *, damaged: bool = False) -> None:
         """Note a fault. `damaged`: its bytes are not among what was read."""
         self.faults_total += 1
         self.errors += fault.severity is Severity.ERROR
-        if damaged and fault.severity is not Severity.INFO:
+        if fault.kind is Kind.UNSUPPORTED:
+            self.unsupported += 1
+            self.unchecked = True
+        elif damaged and fault.severity is not Severity.INFO:
             self.bytes_damaged += fault.length
         # Nearly always the last: what gives no rows is noted before what lies before it has been decoded.
         bisect.insort(self.faults, fault, key=_offset)
         del self.faults[self.max_faults :]
 
     def merge(self, other: FileReport) -> None:
-        for name in ("bytes", "bytes_damaged", "frames", "rows", "faults_total", "errors"):
+        for name in ("bytes", "bytes_damaged", "frames", "rows", "faults_total", "errors", "unsupported"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.unchecked |= other.unchecked
         self.combined |= other.combined
@@ -226,6 +231,11 @@ class Report(Mapping[str, Any]):
     def unchecked(self) -> bool:
         """Whether there is something that could not be looked at."""
         return any(file.unchecked for file in self._all())
+
+    @property
+    def unsupported(self) -> bool:
+        """Whether something with a right checksum is of a version or type that is not known here."""
+        return any(file.unsupported for file in self._all())
 
     @property
     def safe(self) -> bool:

@@ -252,7 +252,7 @@ class _Stream:
         """The first fault on which this mode raises."""
         if self.mode is not Mode.FAILFAST:
             return None
-        errors = [fault for fault in faults if fault.severity is Severity.ERROR]
+        errors = [fault for fault in faults if fault.stops]
         return min(errors, key=lambda fault: fault.offset, default=None)
 
     def _decoded(self, decoded: Decoded, window: Window) -> Iterator[pa.RecordBatch]:

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from logwright.codec import registry
 from logwright.codec.base import Codec
-from logwright.codec.fault import DamageError, Fault, Severity
+from logwright.codec.fault import DamageError, Fault
 from logwright.codec.option import Option, Options, fold
 from logwright.readers import jobs as _jobs
 from logwright.readers.crew import ALONE, FEW, Crew, usable
@@ -312,7 +312,7 @@ def note(faults: Sequence[tuple[str, Fault]], report: Report, mode: Mode) -> Non
     """Put a plan's faults, by file, into a report; in mode `FAILFAST` raise the first error among them."""
     for file, fault in faults:
         report.file(file, fault.codec).add(fault)
-        if mode is Mode.FAILFAST and fault.severity is Severity.ERROR:
+        if mode is Mode.FAILFAST and fault.stops:
             # With several targets a file is named by its path.
             raise DamageError.of(fault, file if "/" in file else report.shown(file))
 

@@ -34,7 +34,6 @@ from logwright.codec.mending import Cut, Kept, Mended, Repairs, Strategy
 from logwright.codec.option import Options
 from logwright.codec.predict import Predicts
 from logwright.readers import jobs as _jobs
-from logwright.readers import usage
 from logwright.readers.crew import ALONE, FEW, Crew, usable
 from logwright.readers.report import FileReport, Report
 from logwright.readers.resolve import DirectoryTarget, FileTarget, Target, kind, resolve
@@ -102,14 +101,11 @@ def verify(
 
     Raises `UsageError` where it was asked what a system would do that is not known.
     """
-    if wish.clean is not None:
-        usage.check_clean(targets)
     if wish.system is not None:
         # Files beside directories, as those of a log directory, count for what the system does with these.
         whole = [target for target in targets if isinstance(target, DirectoryTarget)]
         for target in whole or targets:
             _predicts(target, wish.system)
-    usage.check_jobs(targets, jobs)
     alone = len(targets) == 1
     parts = [report] if alone else [_report(target, wish) for target in targets]
     if not alone:
@@ -153,7 +149,6 @@ def _one(
 def _failed(target: Target, report: Report, error: LogwrightError) -> None:
     """Note what kept one of several from being looked at."""
     entry = report.file(target.path if isinstance(target, FileTarget) else "", kind(target))
-    entry.unchecked = isinstance(error, UnsupportedError)
     entry.add(_unread(error, kind(target), error.offset or 0, 0))
 
 
@@ -359,7 +354,6 @@ def _note_unread(
     entry: FileReport, error: LogwrightError, target: DirectoryTarget, file: PlannedFile
 ) -> None:
     fault = _unread(error, entry.codec or "", error.offset or 0, max(0, file.size - (error.offset or 0)))
-    entry.unchecked = isinstance(error, UnsupportedError)
     if isinstance(error, NotFoundError) and target.live:
         fault = replace(fault, severity=Severity.INFO)
     entry.add(fault)
@@ -369,7 +363,7 @@ def _unread(error: LogwrightError, codec: str, offset: int, length: int) -> Faul
     """What can't be read is not checked: that is no damage where only we don't know the format."""
     if isinstance(error, UnsupportedError):
         text = f"not checked from there on: {error.message}"
-        return Fault(codec, offset, length, Kind.MAGIC, text, Severity.WARNING)
+        return Fault(codec, offset, length, Kind.UNSUPPORTED, text, Severity.WARNING)
     return Fault(codec, offset, length, Kind.LINK, f"can't be read: {error.message}")
 
 

@@ -33,6 +33,7 @@ _TARGETS = 40
 _WORDS = {Severity.ERROR: "DAMAGED", Severity.WARNING: "warning", Severity.INFO: "note"}
 _HEALED = (": repair puts it right", ": it is put right")
 """Said of what is damaged and not lost, before a repair and after it."""
+_UNSUPPORTED = "UNSUPPORTED"
 _RANK = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.INFO: 2, None: 3}
 _PLAIN = (Kind.LINK, Kind.ORDER, Kind.PADDING)
 """Kinds of which the detail alone says what is wrong."""
@@ -88,7 +89,7 @@ def _findings(report: Report) -> Iterator[str]:
         yield headline(report)
     said = ""
     for one in shown:
-        word = _WORDS[one.fault.severity]
+        word = _UNSUPPORTED if one.fault.kind is Kind.UNSUPPORTED else _WORDS[one.fault.severity]
         head = f"{report.path}  {word}  " if alone else f"  {word}  "
         indent = "  " if alone else "    "
         where = f"{one.path}  " if one.path and one.path != report.path else ""
@@ -146,7 +147,7 @@ def _fault(one: _Shown) -> str:
     # The numbers that differ say nothing to a person; what has no bytes is a digest, and says of what.
     if (fault.kind is Kind.CHECKSUM and fault.length) or not said:
         said = str(fault.kind)
-    elif fault.kind not in _PLAIN and not said.startswith("not checked"):
+    elif fault.kind not in (*_PLAIN, Kind.UNSUPPORTED) and not said.startswith("not checked"):
         said = f"{fault.kind}: {said}"
     where = f"at {fault.offset}: " if fault.offset else ""
     if fault.length:
@@ -178,6 +179,8 @@ def _state(report: Report) -> str:
         return "DAMAGED"
     if not report.checked and report.missing:
         return "INCOMPLETE"
+    if report.unsupported:
+        return _UNSUPPORTED
     return "not checked" if report.unchecked else "ok"
 
 
@@ -281,6 +284,8 @@ def next_command(report: Report) -> str:
         return f"logwright verify {path} --as-system   says more of it"
     if not report.checked and report.worst in (Severity.ERROR, Severity.WARNING):
         return f"logwright verify {path}   says more of it"
+    if report.unsupported and report.ok:
+        return f"logwright dump {path} --mode DROPMALFORMED   gets every {report.nouns[0]} that can be read"
     if report.ok:
         return (
             f"logwright verify {path} --json   says all of it"

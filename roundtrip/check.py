@@ -1,8 +1,9 @@
 """`roundtrip`: the laws, held on files that people have.
 
 A file of up to 64 MiB is held in memory, and so are its tables, decoded and encoded again. A larger one is looked at in stretches
-of that size, cut where frames start: each as if it were a file of its own. The slow law, that the kernels read what the description
-says, is held on the first MiB of a file, unless it is asked for by name.
+of that size, cut where frames start: each as if it were a file of its own. A file with an index of its frames (a LevelDB table) is
+never cut. The slow law, that the kernels read what the description says, is held on the frames of the first MiB of a file,
+unless it is asked for by name.
 
 Damaged files keep the laws too: what can't be understood comes back as it was. That they are damaged is told besides.
 """
@@ -16,7 +17,7 @@ from typing import Any
 
 from logwright.codec import registry
 from logwright.codec.fault import LogwrightError, Severity, UsageError
-from logwright.codec.option import Verb, number
+from logwright.codec.option import number
 from logwright.readers import jobs as _jobs
 from logwright.readers.report import FileReport
 from logwright.readers.resolve import DirectoryTarget, FileTarget, Path, resolve
@@ -172,7 +173,7 @@ def roundtrip(
     """See `logwright.api.roundtrip`."""
     chosen = _chosen(law)
     notes: list[str] = []
-    targets = resolve(path, codec, options, passed=notes, verb=Verb.ROUNDTRIP)
+    targets = resolve(path, codec, options, passed=notes)
     work: list[Callable[[], FileOutcome]] = []
     for target in targets:
         if isinstance(target, FileTarget):
@@ -271,7 +272,8 @@ class _Piece:
         for _ in stream(source, codec, "rows", (), context=self._context(), report=report, mode=_MODE):
             pass
         damaged = any(fault.severity is Severity.ERROR for fault in report.faults)
-        for start, stop in split(source, codec, self._context(), HELD):
+        most = source.size if codec.indexed else HELD
+        for start, stop in split(source, codec, self._context(), max(most, 1)):
             specimen = whole.with_bytes(source.pread(start, stop - start).tobytes())
             for law in self.laws:
                 before = outcomes.get(law, Outcome(law, True, 0))
@@ -289,11 +291,12 @@ class _Piece:
         if law == _SLOW and not self.asked:
             if before.bytes:
                 return before
-            stretch = specimen.stretches(DESCRIBED)[0] if size > DESCRIBED else (0, size)
-            size = stretch[1]
-            specimen = specimen.with_bytes(specimen.data[:size])
+            size = specimen.stretches(DESCRIBED)[0][1] if size > DESCRIBED else size
         try:
-            verdict = LAWS[law](specimen)
+            if size < len(specimen.data):
+                verdict = laws.kernel_equals_description(specimen, limit=size)
+            else:
+                verdict = LAWS[law](specimen)
         except LogwrightError as error:
             return replace(before, holds=None, difference=str(error))
         except Exception as error:  # a mistake of ours, which is what this is for

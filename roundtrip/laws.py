@@ -126,12 +126,19 @@ def any_split(
 
 
 def kernel_equals_description(
-    given: Given, codec: str | Codec | None = None, *, name: str | None = None, **options: Any
+    given: Given,
+    codec: str | Codec | None = None,
+    *,
+    name: str | None = None,
+    limit: int | None = None,
+    **options: Any,
 ) -> Verdict:
     """Law 3: for each frame, the columns of the frames table are the fields of the described structure, its checksums are
     judged alike, and its rows are those that the description gives.
 
     Slow: the description is read field by field. A codec without a described structure (text, say) has nothing to compare.
+    `limit`: compare only the frames of the first `limit` bytes, at least one. The file stays whole: what its frames are
+    may be said at its end.
     """
     law = "kernel_equals_description"
     specimen = Specimen.of(given, codec, name, **options)
@@ -139,8 +146,9 @@ def kernel_equals_description(
     if not specimen.codec.structures:
         return Verdict(law, _what(specimen), 0)
     struct = reference.frame_of(specimen.codec)
-    frames = specimen.read("frames").table
-    found = _good_frames(specimen)
+    stop_at = len(data) if limit is None or len(data) <= limit else specimen.stretches(limit)[0][1]
+    frames = specimen.read("frames", stop=stop_at).table
+    found = _good_frames(specimen, stop_at)
     rows_of = reference.rows_of(specimen.codec)
     described: list[dict[str, Any]] = []
     for i, (start, end) in enumerate(found):
@@ -176,7 +184,7 @@ def kernel_equals_description(
         described.append(values)
     if rows_of is not None:
         rows = list(rows_of(described))
-        kernel = specimen.read("rows").table
+        kernel = specimen.read("rows", stop=stop_at).table
         names = list(rows[0]) if rows else []
         schema = specimen.codec.tables["rows"].schema(names)
         differ_rows = (
@@ -356,8 +364,8 @@ def _checked_from(struct: Struct) -> Callable[[int], bool] | None:
     return lambda at: any(low <= at and (high is None or at < high) for low, high in spans)
 
 
-def _good_frames(specimen: Specimen) -> list[tuple[int, int]]:
-    """Where they lie, also behind damage."""
+def _good_frames(specimen: Specimen, stop: int) -> list[tuple[int, int]]:
+    """Return the start and end of each good frame that ends at byte `stop` or before, also of those behind damage."""
     out: list[tuple[int, int]] = []
     with specimen.open() as source:
         for found in Walk(source, specimen.codec, specimen.context()):
@@ -366,7 +374,9 @@ def _good_frames(specimen: Specimen) -> list[tuple[int, int]]:
                     found.frames.start + found.window.offset,
                     found.frames.end + found.window.offset,
                 )
-                out += zip(starts.tolist(), ends.tolist(), strict=True)
+                out += [one for one in zip(starts.tolist(), ends.tolist(), strict=True) if one[1] <= stop]
+                if len(ends) and ends[-1] >= stop:
+                    break
     return out
 
 

@@ -17,8 +17,7 @@ from typing import Any
 from logwright.codec.fault import BusyError, ExistsError, Fault, LogwrightError, Severity, UsageError
 from logwright.codec.layout import Layout, Listing, Plan, Role, Spans
 from logwright.codec.mending import Cut, Mending, Repairs, Strategy
-from logwright.codec.option import Option, Options, Verb, fold
-from logwright.readers import usage
+from logwright.codec.option import Option, Options, fold
 from logwright.readers.report import Report
 from logwright.readers.resolve import (
     DirectoryTarget,
@@ -31,9 +30,9 @@ from logwright.readers.resolve import (
 )
 from logwright.readers.source import STDIN, is_remote, local_path
 from logwright.readers.task import known_options
-from logwright.readers.usage import takes
 from logwright.readers.verify import Wish, flags, healed, verify
 from logwright.readers.words import lost, plural
+from logwright.writers import unsupported
 from logwright.writers.backup import refuse_backup_inside
 from logwright.writers.filesystem import FileSystem, LocalFileSystem, plain_errors
 from logwright.writers.lock import busy_inside, refuse_running
@@ -100,17 +99,16 @@ def repair(
     if several := directories_of_stores(paths, codec, {}, skipped, recursive=recursive):
 
         def repair_store(target: DirectoryTarget, place: Request) -> Report:
-            given = _with_configuration(target, options, Verb.REPAIR)
+            given = _with_configuration(target, options)
             return repair(target.path, target.layout.name, strategy, place, report_of, given, None)
 
         return repair_stores(
-            several, partial(_resolve, options=options, verb=Verb.REPAIR), repair_store, request, "repair", paths, skipped, report_of
+            several, partial(_resolve, options=unsupported.take(options)[1]), repair_store, request, "repair", paths, skipped, report_of
         )  # fmt: skip
-    targets, mending = _resolve(paths, codec, options, Verb.REPAIR)
+    copied, options = unsupported.take(options)
+    targets, mending = _resolve(paths, codec, options)
     first = targets[0]
     wanted = asked or _preferred(first)
-    if isinstance(first, DirectoryTarget) and isinstance(first.layout, Repairs):
-        usage.check_strategy(first.layout.repair_options, options, str(wanted))
     if isinstance(first, FileTarget):
         if len(targets) > 1:
             raise UsageError(
@@ -118,7 +116,17 @@ def repair(
             )
         refuse_busy(request, targets)
         report = verify(targets, report_of(targets), Wish())
-        repair_file(first, wanted, request.out, request.backup, request.dry_run, request.files, report)
+        untouched = bool(unsupported.files(report, copy=copied))
+        repair_file(
+            first,
+            wanted,
+            request.out,
+            request.backup,
+            request.dry_run,
+            request.files,
+            report,
+            untouched=untouched,
+        )
         report.notes += skipped
         return report
     copies = _copies(targets)
@@ -127,7 +135,9 @@ def repair(
     def make(found: Sequence[Copy], plans: Sequence[Plan]) -> Mending:
         return layout.repair(found, plans, wanted, mending)
 
-    report = carry_out(copies, make, request, report_of, "repair", wanted is Strategy.SYSTEM)
+    # What the real system would leave is asked for by name: that is done.
+    system = wanted is Strategy.SYSTEM
+    report = carry_out(copies, make, request, report_of, "repair", system, copied=None if system else copied)
     report.notes += skipped
     return report
 
@@ -142,18 +152,18 @@ def rebuild(
     if several := directories_of_stores(paths, codec, {}, skipped, recursive=recursive):
 
         def rebuild_store(target: DirectoryTarget, place: Request) -> Report:
-            given = _with_configuration(target, options, Verb.REBUILD)
+            given = _with_configuration(target, options)
             return rebuild(target.path, target.layout.name, what, place, report_of, given, None)
 
         def check_options(path: str, codec: str) -> None:
-            (target,), _ = _resolve(path, codec, options, Verb.REBUILD)
+            (target,), _ = _resolve(path, codec, options)
             if isinstance(target, DirectoryTarget):
                 _what(what, _repairs(target, "rebuilt").rebuilds)
 
         return repair_stores(
             several, check_options, rebuild_store, request, "rebuild", paths, skipped, report_of
         )  # fmt: skip
-    targets, mending = _resolve(paths, codec, options, Verb.REBUILD)
+    targets, mending = _resolve(paths, codec, options)
     first = targets[0]
     if len(targets) > 1:
         raise UsageError("one directory can be rebuilt at a time")
@@ -177,7 +187,7 @@ def rebuild(
 def check(paths: Any, codec: str | None, strategy: str | None, options: Mapping[str, Any]) -> None:
     """Raise `UsageError` for what `repair` would not understand, before there is much to do."""
     _strategy(strategy)
-    _resolve(paths, codec, options, Verb.REPAIR)
+    _resolve(paths, codec, unsupported.take(options)[1])
 
 
 # What was asked for
@@ -221,9 +231,7 @@ def _nearest(name: str, known: Iterable[str]) -> str:
     return f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(known)}"
 
 
-def _resolve(
-    paths: Any, codec: str | None, options: Mapping[str, Any], verb: Verb
-) -> tuple[list[Target], Options]:
+def _resolve(paths: Any, codec: str | None, options: Mapping[str, Any]) -> tuple[list[Target], Options]:
     """What lies there, and the options of mending it; the others are those of reading it."""
     targets = resolve(paths, codec, {})
     declared: tuple[Option, ...] = ()
@@ -235,11 +243,8 @@ def _resolve(
         own = {fold(option.name): option.name for option in declared if fold(option.name) not in shared}
     reading = {name: value for name, value in options.items() if fold(name) not in own}
     mending = Options(declared, known_options(options, declared))
-    for name in options:
-        if fold(name) in own and isinstance(first, DirectoryTarget) and not takes(first.layout, name, verb):
-            raise usage.refused(name, first, str(verb))
     try:
-        return (resolve(paths, codec, reading, verb=verb) if reading else targets), mending
+        return (resolve(paths, codec, reading) if reading else targets), mending
     except UsageError as error:
         # Those that reading takes are told of there; what is meant may be one of ours.
         for name in reading:
@@ -249,15 +254,10 @@ def _resolve(
         raise
 
 
-def _with_configuration(target: DirectoryTarget, options: Mapping[str, Any], verb: Verb) -> dict[str, Any]:
-    """The options given, and those of the system's configuration file for what is not given, as far as the verb uses them."""
+def _with_configuration(target: DirectoryTarget, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options given, and those of the system's configuration file for what is not given."""
     given = {fold(name) for name in options}
-    more = {
-        name: value
-        for name, value in target.options.items()
-        if fold(name) not in given and takes(target.layout, name, verb)
-    }
-    return more | dict(options)
+    return {name: value for name, value in target.options.items() if fold(name) not in given} | dict(options)
 
 
 def _copies(targets: Sequence[Target]) -> list[DirectoryTarget]:
@@ -354,8 +354,9 @@ def _roots(files: FileSystem, layout: Layout, copy: DirectoryTarget) -> set[str]
 
 def carry_out(
     copies: Sequence[DirectoryTarget], make: Make, request: Request, report_of: Callable[[Sequence[Target]], Report],
-    verb: str, tolerant: bool,
+    verb: str, tolerant: bool, *, copied: bool | None = None,
 ) -> Report:  # fmt: skip
+    """`copied`: whether files with unsupported frames are copied untouched; they are refused if not. None: they don't matter."""
     first = copies[0]
     report = report_of([first])
     with plain_errors(first.path):
@@ -365,6 +366,8 @@ def carry_out(
             report.notes.append("the system is running: this is what was to be seen at this moment")
         _refuse_places(copies, request)
     gone = _gone(verify([first], report, Wish(advise=False)))
+    if copied is not None:
+        make = _keeping(make, unsupported.files(report, copy=copied), report)
     for copy in copies[1:]:
         found = verify([copy], report_of([copy]), Wish(advise=False))
         others = _gone(found)
@@ -404,6 +407,19 @@ def carry_out(
     _tell(report, done, copies, request, verb, gone)
     report.incomplete |= bool(gone)
     return report
+
+
+def _keeping(make: Make, names: Sequence[str], report: Report) -> Make:
+    """The same repair, in which files of these names stay as they are."""
+    if not names:
+        return make
+    described = any(not file.primary for file in report.files if file.path in names)
+    report.notes.append(f"copied untouched, since not all of it is known here: {', '.join(names[:5])}")
+
+    def kept(found: Sequence[Copy], plans: Sequence[Plan]) -> Mending:
+        return unsupported.Untouched(make(found, plans), found[0], names, everything=described)
+
+    return kept
 
 
 def _gone(report: Report) -> list[tuple[str, Fault]]:

@@ -38,6 +38,8 @@ def repair_file(
     dry_run: bool,
     files: FileSystem,
     report: Report,
+    *,
+    untouched: bool = False,
 ) -> None:
     """Mend a file to `out`, or in place with its original in the directory `backup`, and tell the report, which has the faults.
 
@@ -52,7 +54,7 @@ def repair_file(
     if backup is not None and (target.path == STDIN or is_remote(target.path)):
         raise UsageError("only local files are changed in place", path=target.path)
     with plain_errors(target.path):
-        _Repair(target, strategy, files, report).run(out, backup, dry_run)
+        _Repair(target, strategy, files, report, untouched=untouched).run(out, backup, dry_run)
 
 
 class FileMender:
@@ -60,6 +62,8 @@ class FileMender:
 
     def __init__(self, target: FileTarget, files: FileSystem, report: Report) -> None:
         self._target, self._files, self._report = target, files, report
+        self._untouched = False
+        """The result is the file as it was, damage and all."""
 
     def _context(self) -> object:
         target = self._target
@@ -129,7 +133,7 @@ class FileMender:
             for found in Walk(written, codec, context):
                 faults = [found.fault] if isinstance(found, Hole) else found.faults
                 for fault in faults:
-                    if fault.severity is Severity.ERROR:
+                    if fault.severity is Severity.ERROR and not self._untouched:
                         raise DamageError(
                             f"the result would not be sound, so nothing was written: at byte {fault.offset}: {fault.detail}",
                             path=path,
@@ -146,9 +150,12 @@ class FileMender:
 
 
 class _Repair(FileMender):
-    def __init__(self, target: FileTarget, strategy: Strategy, files: FileSystem, report: Report) -> None:
+    def __init__(
+        self, target: FileTarget, strategy: Strategy, files: FileSystem, report: Report, *, untouched: bool
+    ) -> None:
         super().__init__(target, files, report)
         self._strategy = strategy
+        self._untouched = untouched
 
     def run(self, out: str | None, backup: str | None, dry_run: bool) -> None:
         target, report = self._target, self._report
@@ -186,6 +193,8 @@ class _Repair(FileMender):
         """What is to be cut, and what the result is made of. A tail that is no damage (zeros made in advance, what a running system is
         writing) stays."""
         codec, target = self._target.codec, self._target
+        if self._untouched:
+            return [], [Kept(target.name, 0, source.size)]
         if isinstance(codec, Mends):
             options = codec_options(codec, target.options)
             with named(source):

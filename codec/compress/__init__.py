@@ -12,6 +12,8 @@
   verified, since files have both.
 - `zstd`: any number of frames (RFC 8878), skippable ones included.
 - `zstd-sized`: the same; written as one frame whose header says the size of the content, as LevelDB wants it.
+- `zlib`: one zlib stream (RFC 1950). What follows it is ignored, as by inflate().
+- `deflate`: one raw deflate stream (RFC 1951), without header and checksum. What follows it is ignored too.
 
 Nothing here trusts a length: no buffer is larger than the limit (and one block), nor than the compressed bytes could fill.
 Written payloads have the layout of the Java clients; compressed bytes themselves depend on the compressor's version.
@@ -22,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from logwright.codec.compress import gzip, lz4, snappy, zstd
+from logwright.codec.compress import deflate, gzip, lz4, snappy, zstd
 from logwright.codec.compress.lz4 import xxhash32
 from logwright.codec.compress.payload import BombError, Bytes, CompressionError, Data, array
 
@@ -85,6 +87,8 @@ _READERS: dict[str, _Reader] = {
     "lz4-magic0": lz4.read,
     "zstd": zstd.read,
     "zstd-sized": zstd.read,
+    "zlib": deflate.read_zlib,
+    "deflate": deflate.read,
 }
 _WRITERS: dict[str, _Writer] = {
     "none": _write_none,
@@ -95,6 +99,8 @@ _WRITERS: dict[str, _Writer] = {
     "lz4-magic0": lz4.write_magic0,
     "zstd": zstd.write,
     "zstd-sized": zstd.write_sized,
+    "zlib": deflate.write_zlib,
+    "deflate": deflate.write,
 }
 _PIECES: dict[str, Callable[[Iterable[Any]], Iterator[bytes]]] = {
     "gzip": gzip.write_pieces,
@@ -107,4 +113,6 @@ _LEVELS = {
     "lz4-magic0": (1, 17, 9),
     "zstd": (-131072, 22, 3),
     "zstd-sized": (-131072, 22, 1),
+    "zlib": (-1, 9, -1),
+    "deflate": (-1, 9, -1),
 }

@@ -21,6 +21,7 @@ from logwright.codec.java import java_strings
 from logwright.codec.kafka import records
 from logwright.codec.kafka.batch import (
     COMPRESSION,
+    COMPRESSION_NAMES,
     CONTROL,
     CONTROL_TYPES,
     LOG_APPEND_TIME,
@@ -337,7 +338,9 @@ class _Piece:
                 lost = self._declared(i)
                 if lost is not None:
                     lost = max(0, lost - int(read.per_frame[i]))
-                faults.append((int(before[i + 1]), self._fault(i, Kind.PAYLOAD, text, lost)))
+                codec = int(self.flags[i]) & COMPRESSION
+                kind = Kind.UNSUPPORTED if codec >= len(COMPRESSION_NAMES) else Kind.PAYLOAD
+                faults.append((int(before[i + 1]), self._fault(i, kind, text, lost)))
             else:
                 left = int(read.left_out[i])
                 text = f"{left} records are left out: their offsets are not above those before"
@@ -378,7 +381,9 @@ class _Piece:
         start, end = int(self.frames.start[i]), int(self.frames.end[i])
         system = "brokers don't look into records: it is kept and replicated, consumers stop here"
         severity = Severity.ERROR
-        if kind is Kind.ORDER:
+        if kind is Kind.UNSUPPORTED:
+            severity = Severity.WARNING
+        elif kind is Kind.ORDER:
             system, severity = "consumers skip records whose offset they have passed", Severity.WARNING
         return Fault(
             NAME,

@@ -78,5 +78,7 @@ def sections(window: Window, frames: Frames, limit: int, *, partial: bool = Fals
 def expand(codec: int, stored: Bytes, limit: int) -> Any:
     """A decompressed section. Raises CompressionError."""
     if codec >= len(COMPRESSION_NAMES):
-        raise CompressionError(f"compression {codec} is unknown")
+        raise CompressionError(
+            f"compression {codec} is unknown: the checksum is right, so a newer Kafka wrote it, and only that can read it"
+        )
     return decompress(COMPRESSION_NAMES[codec], stored, limit=limit)

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from logwright.codec.base import Bytes, Chunk
 from logwright.codec.fault import UsageError
-from logwright.codec.leveldb.block import COMPRESSION_NAMES, NONE, entries, pack, pack_entries, stored
+from logwright.codec.leveldb.block import COMPRESSION_NAMES, NONE, TYPES, entries, pack, pack_entries, stored
 from logwright.codec.leveldb.encode import (
     Closing,
     Entries,
@@ -223,8 +223,8 @@ def _batch(rows: pa.Table) -> pa.RecordBatch:
 
 def _number(name: str) -> int:
     """The type byte of a compression by its name, also of an unknown one."""
-    if name in COMPRESSION_NAMES:
-        return COMPRESSION_NAMES.index(name)
+    if name in TYPES:
+        return TYPES[name]
     word, _, number = name.partition(" ")
     return int(number) & 0xFF if word == "unknown" and number.isdigit() else NONE
 

@@ -35,11 +35,20 @@ from logwright.codec.snappy import decompress as uncompress
 Int64s = npt.NDArray[np.int64]
 Int32s = npt.NDArray[np.int32]
 
-NONE, SNAPPY, ZSTD = 0, 1, 2
-COMPRESSION_NAMES = ("none", "snappy", "zstd")
-"""By the type byte after a block."""
+NONE, SNAPPY, ZSTD, ZLIB_RAW = 0, 1, 2, 4
+ZLIB = ZSTD
+"""Mojang's fork gave this number to zlib before LevelDB gave it to zstd. The first bytes of a block tell them apart."""
+TYPES = {"none": NONE, "snappy": SNAPPY, "zstd": ZSTD, "zlib": ZLIB, "zlib_raw": ZLIB_RAW}
+"""The type byte of each compression: those of LevelDB, and those of Mojang's fork (Minecraft), zlib with its header and raw deflate."""
+COMPRESSION_NAMES = tuple(TYPES)
+STREAMS = {"snappy": "snappy-raw", "zstd": "zstd-sized", "zlib": "zlib", "zlib_raw": "deflate"}
+"""The names of the compressors (`codec.compress`)."""
 
-TYPE = Int(1, signed=False, values=dict(enumerate(COMPRESSION_NAMES)))
+TYPE = Int(
+    1,
+    signed=False,
+    values={NONE: "none", SNAPPY: "snappy", ZSTD: "zstd, or zlib in Mojang's fork", ZLIB_RAW: "zlib_raw"},
+)
 
 ENTRY = Struct(
     "BlockEntry",
@@ -554,10 +563,10 @@ def pack_entries(pairs: list[tuple[bytes, bytes]], interval: int) -> bytes:
 def stored(plain: Bytes | bytes, compression: str, level: int | None = None) -> tuple[int, Any]:
     """The type and the bytes to be stored: compressed where that saves more than an eighth (`TableBuilder::WriteBlock`)."""
     if compression != "none":
-        name = "snappy-raw" if compression == "snappy" else "zstd-sized"
-        small = compress(name, np.frombuffer(plain, np.uint8), level=level if compression == "zstd" else None)
+        level = level if compression == "zstd" else None
+        small = compress(STREAMS[compression], np.frombuffer(plain, np.uint8), level=level)
         if len(small) < len(plain) - len(plain) // 8:
-            return COMPRESSION_NAMES.index(compression), small
+            return TYPES[compression], small
     return NONE, plain
 
 
@@ -597,16 +606,80 @@ def _named(error: CompressionError, message: str) -> CompressionError:
     return type(error)(f"{message} ({error})")
 
 
-_EXPAND: dict[int, Callable[[Bytes, int], Bytes]] = {SNAPPY: _snappy, ZSTD: _zstd}
+def _zlib(data: Bytes, limit: int) -> Bytes:
+    return _inflated("zlib", data, limit)
+
+
+def _zlib_raw(data: Bytes, limit: int) -> Bytes:
+    return _inflated("deflate", data, limit)
+
+
+def _inflated(name: str, data: Bytes, limit: int) -> Bytes:
+    try:
+        return decompress(name, data, limit)
+    except CompressionError as error:
+        raise _named(error, "corrupted compressed block contents") from None
+
+
+_EXPAND: dict[str, Callable[[Bytes, int], Bytes]] = {
+    "snappy": _snappy,
+    "zstd": _zstd,
+    "zlib": _zlib,
+    "zlib_raw": _zlib_raw,
+}
+ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+HEAD_SIZE = len(ZSTD_MAGIC)
+"""Bytes of a stored block that `compression_of` needs."""
+
+
+ANOTHER_PROGRAM = "the checksum is right, so another program wrote it, and only that can read it"
+
+
+class UnknownTypeError(CompressionError):
+    """A block of a type that is not read here. Under a right checksum it is no damage: another program wrote it."""
+
+
+def compression_of(contents: Bytes, kind: int) -> str | None:
+    """The name of how a block is compressed, from its type byte and its first bytes; None if it is not known.
+
+    The first two bytes of a zlib stream (RFC 1950) and those of a zstd frame differ, so that type 2 is not ambiguous.
+    """
+    if kind != ZSTD:
+        return _NAMES.get(kind)
+    head = contents[:HEAD_SIZE].tobytes()
+    if is_zlib(head):
+        return "zlib"
+    return "zstd" if head == ZSTD_MAGIC[: len(head)] else None
+
+
+_NAMES = {kind: name for name, kind in TYPES.items() if kind != ZSTD}
+
+
+def is_zlib(head: bytes) -> bool:
+    """Whether bytes start like a zlib stream: deflate, a window of 32 KiB at most, a right check value, no preset dictionary."""
+    return (
+        len(head) >= 2
+        and head[0] & 0x8F == 0x08
+        and (head[0] << 8 | head[1]) % 31 == 0
+        and not head[1] & 0x20
+    )
 
 
 def expand(contents: Bytes, kind: int, limit: int) -> Bytes:
-    """The block uncompressed, `limit` bytes at most. Raises CompressionError with LevelDB's message."""
+    """The block uncompressed, `limit` bytes at most. Raises CompressionError with the message of LevelDB, or of Mojang's fork;
+    UnknownTypeError for a type that is not known."""
     if kind == NONE:
         return contents
-    if kind not in _EXPAND:
-        raise CompressionError(f"bad block type ({kind})")
-    return _EXPAND[kind](contents, limit)
+    name = compression_of(contents, kind)
+    if name is None:
+        what = ", and the bytes are neither zstd nor zlib" if kind == ZSTD else ""
+        raise UnknownTypeError(f"bad block type ({kind}){what}: {ANOTHER_PROGRAM}")
+    return _EXPAND[name](contents, limit)
+
+
+def expand_zstd(contents: Bytes, limit: int) -> Bytes:
+    """A block of type 2 as LevelDB itself reads it, which knows no zlib. Raises CompressionError with its message."""
+    return _zstd(contents, limit)
 
 
 @kernel("const u1[], const i8[], const i8[], const u1[], u1[], const i8[], u1[]")

@@ -51,10 +51,11 @@ from logwright.codec.leveldb.names import (
 )
 from logwright.codec.leveldb.opening import start
 from logwright.codec.leveldb.place import place
+from logwright.codec.leveldb.relatives import refuse
 from logwright.codec.leveldb.resume import resume
 from logwright.codec.leveldb.version import FileMetaData
 from logwright.codec.mending import Edits, Repairs
-from logwright.codec.option import STARTS, Option, Options, parse_text, used_by
+from logwright.codec.option import Option, Options, parse_text
 from logwright.codec.predict import Opened, Predicts
 
 NAME = "leveldb.db"
@@ -75,7 +76,7 @@ READ_OPTIONS = (
         "The comparator's name, where the manifest does not say it; by default the known one that the keys of the tables follow",
         parse_text,
     ),
-    *used_by(STARTS, *start.OPTIONS),
+    *start.OPTIONS,
 )
 
 
@@ -131,6 +132,7 @@ class LevelDB(Layout, Combines, Predicts, Checks, Repairs, Edits):
         """Hints: of a table `comparator`, its `level` (None where no manifest tells), and where a sound manifest tells `bounds`, its
         smallest and largest user key. The facts of a sound manifest are those
         that its last edit leaves; where it is not sound, `error` is what LevelDB would say, and all tables and logs count."""
+        refuse(listing)
         found = read_descriptor(listing)
         return _Planner(listing, found, options).plan()
 
@@ -143,8 +145,6 @@ class LevelDB(Layout, Combines, Predicts, Checks, Repairs, Edits):
     # Foretelling and checking
 
     versions = start.VERSIONS
-
-    clean_matters = False
 
     def open_as(
         self, listing: Listing, plan: Plan, options: Options, *, version: str | None, clean: bool | None
@@ -260,7 +260,10 @@ class _Planner:
         if self.found.error is not None:
             where = f" (byte {self.found.position} of {self.found.file})" if self.found.file else ""
             text = f"LevelDB would not open it: {self.found.error}{where}; every table and log counts"
-            self._fault("", text, system=f"LevelDB refuses to open: {self.found.error}")
+            kind, severity = Kind.LINK, Severity.ERROR
+            if self.found.unsupported:
+                kind, severity = Kind.UNSUPPORTED, Severity.WARNING
+            self._fault("", text, kind, severity, f"LevelDB refuses to open: {self.found.error}")
         planned = [self._planned(one) for one in self.files]
         if self.sound:
             self._missing()

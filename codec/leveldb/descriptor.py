@@ -32,6 +32,8 @@ class Descriptor:
     file: str = ""
     """The file that the error is in; "" where that is the directory itself."""
     position: int = 0
+    unsupported: bool = False
+    """The error is a field of a type that is not known here, in an edit whose checksum is right."""
 
 
 def read_descriptor(listing: Listing, *, comparator: str | None = None) -> Descriptor:
@@ -62,4 +64,4 @@ def read_descriptor(listing: Listing, *, comparator: str | None = None) -> Descr
         found = recover(read, sizes[name], comparator=comparator)
     except UnreadableError as wrong:
         return Descriptor(name, Version(), f"IO error: {name}: {wrong.message}", name, wrong.start)
-    return Descriptor(name, found.version, found.error, name, found.position or 0)
+    return Descriptor(name, found.version, found.error, name, found.position or 0, found.unsupported)

@@ -68,7 +68,8 @@ OPTIONS = (
     Option(
         "compression",
         "snappy",
-        "How blocks are compressed, where that saves more than an eighth",
+        "How blocks are compressed, where that saves more than an eighth; zlib and zlib_raw (raw deflate) are of Mojang's fork (Minecraft), "
+        "and LevelDB can't read them",
         parse_choice,
         COMPRESSION_NAMES,
     ),

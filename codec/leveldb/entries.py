@@ -15,15 +15,13 @@ from logwright.codec.leveldb.block import (
     KEY_BYTES,
     MEASURES,
     MESSAGES,
-    NONE,
-    SNAPPY,
     SOUND,
     STATUS,
     TOO_LARGE,
     VALUE_BYTES,
-    ZSTD,
     Slices,
     common,
+    compression_of,
     measure,
     measure_all,
 )
@@ -36,7 +34,6 @@ from logwright.codec.leveldb.rows import DEFAULT_INTERVAL, PORTION, Int64s, Unpa
 
 _SIGN = -1 << 63
 """With this bit turned, signed numbers compare as the unsigned ones of the same bits."""
-_ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 
 INSIDE, BEFORE, LOW, HIGH = 1, 2, 4, 8
 """What `judge` finds wrong with a block, as bits: an entry is not behind the one before; the first one is not behind the block before;
@@ -231,10 +228,8 @@ def _with(
 
 
 def is_foreign(contents: Bytes, kind: int) -> bool:
-    """Whether a block is compressed in a way that LevelDB does not know: forks have type 2 for zlib, and 4."""
-    if kind in (NONE, SNAPPY):
-        return False
-    return kind != ZSTD or contents[: len(_ZSTD_MAGIC)].tobytes() != _ZSTD_MAGIC
+    """Whether a block is of a type that is not read here."""
+    return compression_of(contents, kind) is None
 
 
 def sorted_keys(index: Slices, order: Comparator) -> Slices:

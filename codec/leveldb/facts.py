@@ -9,9 +9,9 @@ import numpy as np
 
 from logwright.codec.layout import Listing, Plan, Role
 from logwright.codec.leveldb import log, table
-from logwright.codec.leveldb.block import COMPRESSION_NAMES
 from logwright.codec.leveldb.framing import BATCH_HEADER
 from logwright.codec.leveldb.index import DATA, FILTER
+from logwright.codec.leveldb.rows import compressions
 from logwright.codec.option import Options
 from logwright.codec.walk import Reader, Stretch, walk
 
@@ -36,9 +36,8 @@ def facts(listing: Listing, plan: Plan) -> Mapping[str, Any]:
                 data = head["kind"] == DATA
                 blocks += int(data.sum())
                 filters += int((head["kind"] == FILTER).sum())
-                for number, count in zip(*np.unique(head["type"][data], return_counts=True), strict=True):
-                    name = COMPRESSION_NAMES[number] if number < len(COMPRESSION_NAMES) else f"type {number}"
-                    kinds[name] = kinds.get(name, 0) + int(count)
+                for name in compressions(one.window, one.frames.pick(data)):
+                    kinds[name] = kinds.get(name, 0) + 1
                 continue
             head = head[head["size"] >= BATCH_HEADER]
             batches += len(head)

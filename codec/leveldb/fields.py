@@ -13,13 +13,14 @@ from logwright.codec.compress import CompressionError, compress
 from logwright.codec.describe import Bytes, Field, Repeated, Struct
 from logwright.codec.fault import UsageError
 from logwright.codec.leveldb.block import (
-    COMPRESSION_NAMES,
     ENTRY,
     NONE,
     RESTART,
     RESTART_SIZE,
+    STREAMS,
     TRAILER,
     TRAILER_SIZE,
+    compression_of,
     expand,
     sealed,
 )
@@ -206,7 +207,9 @@ def _edit_contents(
     new = _Contents.of(plain).edit(path, change, reseal=reseal)
     if kind == NONE:
         return new
-    return compress({1: "snappy-raw", 2: "zstd-sized"}[kind], np.frombuffer(new, np.uint8))
+    name = compression_of(np.frombuffer(contents, np.uint8), kind)
+    assert name is not None
+    return compress(STREAMS[name], np.frombuffer(new, np.uint8))
 
 
 @dataclass
@@ -256,6 +259,3 @@ class _Contents:
         starts = np.frombuffer(self.restarts, "<u4").astype(np.int64)
         starts[starts > place] += by
         self.restarts = starts.astype("<u4").tobytes()
-
-
-assert COMPRESSION_NAMES[1:] == ("snappy", "zstd")

@@ -20,12 +20,14 @@ from logwright.codec.describe import Content, Field, Points, Struct
 from logwright.codec.fault import Fault, Kind
 from logwright.codec.kernel import kernel
 from logwright.codec.leveldb.block import (
+    ANOTHER_PROGRAM,
     BLOCK_HANDLE,
     NOTHING,
     RESTART_SIZE,
     SOUND,
     TRAILER_SIZE,
     Slices,
+    UnknownTypeError,
     block_crc,
     entries,
     expand,
@@ -33,6 +35,7 @@ from logwright.codec.leveldb.block import (
 )
 from logwright.codec.leveldb.filter import META_PREFIX
 from logwright.codec.leveldb.keys import SEEK_TAG
+from logwright.codec.leveldb.relatives import MAGIC_SIZE, MAGICS
 from logwright.codec.leveldb.rescan import MAGIC, Read, find, is_filter
 from logwright.codec.leveldb.restarts import Wrong, hides
 
@@ -132,6 +135,8 @@ class Blocks:
     """Where blocks have to end: the footer, or the end of the file."""
     faults: list[Fault]
     """What is wrong with the footer."""
+    unsupported: str = ""
+    """Why no block can be found though nothing is damaged: the index is of a type that is not read here."""
     wrong: dict[int, tuple[int, int]] = field(default_factory=dict)
     """Blocks that are named somewhere, but whose checksum is wrong: size and kind, by offset."""
     ends: Int64s = field(init=False)
@@ -183,6 +188,8 @@ class _Look:
     limit: int
     checked: dict[tuple[int, int], bool] = field(default_factory=dict)
     hidden: dict[tuple[int, int], Wrong] = field(default_factory=dict)
+    unknown: dict[tuple[int, int], int] = field(default_factory=dict)
+    """The types of blocks with right checksums that can't be read here."""
 
     def fits(self, offset: int, size: int) -> bool:
         return offset <= self.size - TRAILER_SIZE - size
@@ -210,6 +217,10 @@ class _Look:
             return NOTHING, NOTHING, False
         try:
             plain = expand(found[0], found[1], self.limit)
+        except UnknownTypeError:
+            if found[2]:
+                self.unknown[offset, size] = found[1]
+            return NOTHING, NOTHING, False
         except CompressionError:
             return NOTHING, NOTHING, False
         keys, values, status = entries(plain, self.limit)
@@ -234,10 +245,16 @@ def survey(read: Read, size: int, limit: int) -> Blocks:
     faults = _footer_faults(size, tail, places)
     keys, values, whole = look.entries(*places[1]) if len(places) == 2 else (NOTHING, NOTHING, False)
     offsets, sizes = _listed(values)
+    magic = tail.endswith(MAGIC)
+    other = MAGICS.get(tail[-MAGIC_SIZE:])
+    if other is not None:
+        return _unsupported(size, f"a table of {other}, which is not read here")
+    kind = look.unknown.get(places[1]) if len(places) == 2 else None
+    if magic and kind is not None and sum(places[1]) + TRAILER_SIZE >= size - FOOTER_SIZE:
+        return _unsupported(size, f"bad block type ({kind}) of the index: {ANOTHER_PROGRAM}")
     # No checksum covers the footer: what it says is the index has to look like one, and to lie right before it.
     sound = whole and bool(are_before(offsets, sizes, places[1][0]))
     sound = sound and sum(places[1]) + TRAILER_SIZE >= size - FOOTER_SIZE
-    magic = tail.endswith(MAGIC)
     if whole and not sound and magic:
         text = "bad block handle in the index, whose checksum is right: blocks are found by theirs"
         system = "LevelDB ends with the status Corruption"
@@ -252,27 +269,33 @@ def survey(read: Read, size: int, limit: int) -> Blocks:
     if not sound and not magic:
         places, keys = [], NOTHING
         offsets = sizes = np.empty(0, np.int64)
-    other = {places[1]: INDEX} if len(places) == 2 else {}
+    others = {places[1]: INDEX} if len(places) == 2 else {}
     names, values, meta_sound = look.entries(*places[0]) if places else (NOTHING, NOTHING, False)
     for name, offset, length in zip(names, *(one.tolist() for one in _listed(values)), strict=True):
         if name.startswith(META_PREFIX.encode()) and offset >= 0:
-            other.setdefault((offset, length), FILTER)
+            others.setdefault((offset, length), FILTER)
     if places:
-        other.setdefault(places[0], METAINDEX)
+        others.setdefault(places[0], METAINDEX)
     stop = size - FOOTER_SIZE if magic else size
     if sound and not magic:
         # Part of the footer is there, or all but its last bytes.
         stop = sum(places[1]) + TRAILER_SIZE
-    behind = [(*place, kind, -1) for place, kind in other.items() if look.fits(*place)] if sound else []
+    behind = [(*place, kind, -1) for place, kind in others.items() if look.fits(*place)] if sound else []
     count = len(offsets)
     known = np.empty((count + len(behind), 4), np.int64)
     known[:count, 0], known[:count, 1], known[:count, 2] = offsets, sizes, DATA
     known[:count, 3] = np.arange(count)
     if not sound:
-        return _told(_rescued(look, stop, known, other, keys, faults), size, places)
+        return _told(_rescued(look, stop, known, others, keys, faults), size, places)
     if behind:
         known[count:] = sorted(behind)
     return _told(_blocks(look, stop, known, keys, True, faults, gaps=not meta_sound), size, places)
+
+
+def _unsupported(size: int, why: str) -> Blocks:
+    """What is known of a table in which no block can be found, though nothing is damaged."""
+    nothing = np.empty(0, np.int64)
+    return Blocks(nothing, nothing, nothing, nothing, NOTHING, False, size, [], why)
 
 
 def _told(blocks: Blocks, size: int, places: list[tuple[int, int]]) -> Blocks:

@@ -15,10 +15,11 @@ import pyarrow as pa
 
 from logwright.codec.base import Bytes, Chunk, Decoded, Frames, TellsLoss, Window
 from logwright.codec.columns import constant, contents, numbers
-from logwright.codec.fault import Fault, Kind
+from logwright.codec.fault import Fault, Kind, Severity
 from logwright.codec.intrinsics import load_i32le, load_i64le
 from logwright.codec.layout import Listing, PlannedFile
 from logwright.codec.leveldb import records_again
+from logwright.codec.leveldb.block import ANOTHER_PROGRAM
 from logwright.codec.leveldb.encode import prepare
 from logwright.codec.leveldb.framing import (
     BATCH_HEADER,
@@ -37,6 +38,7 @@ from logwright.codec.leveldb.records import (
 )
 from logwright.codec.leveldb.records_again import PlainRecords, Records
 from logwright.codec.leveldb.write_batch import (
+    BAD_TAG,
     KEY_BYTES,
     MEASURES,
     MESSAGES,
@@ -54,7 +56,7 @@ from logwright.codec.leveldb.write_batch import (
     unpack,
 )
 from logwright.codec.mending import Change, Cut, EditsFile, Kept, Mends, Strategy
-from logwright.codec.option import ENCODES, Option, Options, used_by
+from logwright.codec.option import Option, Options
 from logwright.codec.table import Column, Table
 
 NAME = "leveldb.log"
@@ -117,9 +119,9 @@ class LevelDBLog(RecordCodec, TellsLoss, Mends, EditsFile):
 
     @property
     def edit_options(self) -> tuple[Option, ...]:
-        from logwright.codec.leveldb.mend.edit import FILE_OPTIONS
+        from logwright.codec.leveldb.mend.edit import EDIT_OPTIONS
 
-        return FILE_OPTIONS
+        return EDIT_OPTIONS
 
     def edit_file(
         self, listing: Listing, file: PlannedFile, change: Change, options: Options
@@ -290,9 +292,12 @@ def _faults(window: Window, frames: Frames, records: Payloads, measured: Int64s)
                 rows_lost = 0
         at = window.offset + int(frames.start[i])
         length = int(frames.end[i] - frames.start[i])
-        faults.append(
-            (int(before[i]), Fault(NAME, at, length, Kind.PAYLOAD, text, system=_SYSTEM, rows_lost=rows_lost))
-        )
+        kind, severity = Kind.PAYLOAD, Severity.ERROR
+        if status == BAD_TAG:
+            kind, severity = Kind.UNSUPPORTED, Severity.WARNING
+            text = f"{text}; {ANOTHER_PROGRAM}"
+        fault = Fault(NAME, at, length, kind, text, severity, _SYSTEM, rows_lost)
+        faults.append((int(before[i]), fault))
     return faults
 
 
@@ -379,4 +384,4 @@ def _every(cuts: Int64s, rows: int, most: int) -> Int64s:
     return starts[1:]
 
 
-CODEC = LevelDBLog(WRITE_BATCH, options=used_by(ENCODES, BATCH_SIZE))
+CODEC = LevelDBLog(WRITE_BATCH, options=(BATCH_SIZE,))

@@ -14,14 +14,22 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from logwright.codec.base import Bytes, Chunk, Decoded, Frames, Window
-from logwright.codec.fault import Fault, Kind
+from logwright.codec.fault import Fault, Kind, Severity
 from logwright.codec.layout import Listing
 from logwright.codec.leveldb import records_again
+from logwright.codec.leveldb.block import ANOTHER_PROGRAM
 from logwright.codec.leveldb.framing import HEADER, Int64s
 from logwright.codec.leveldb.names import MANIFEST_NAME
 from logwright.codec.leveldb.records import RECORDS, Payloads, RecordCodec, RecordContext, batch_of
 from logwright.codec.leveldb.records_again import PlainRecords, Records
-from logwright.codec.leveldb.version_edit import VERSION_EDIT, EditError, EditField, form, parse
+from logwright.codec.leveldb.version_edit import (
+    VERSION_EDIT,
+    EditError,
+    EditField,
+    UnknownTagError,
+    form,
+    parse,
+)
 from logwright.codec.mending import Cut, Kept, Mends, Strategy
 from logwright.codec.option import Options
 from logwright.codec.table import Column, Table
@@ -97,7 +105,11 @@ class LevelDBManifest(RecordCodec, Mends):
                 rows += [_row(field, at) for field in parse(payload)]
             except EditError as error:
                 length = int(frames.end[i] - frames.start[i])
-                fault = Fault(NAME, at, length, Kind.PAYLOAD, str(error), system=f"{_SYSTEM}{error}")
+                kind, severity, text = Kind.PAYLOAD, Severity.ERROR, str(error)
+                if isinstance(error, UnknownTagError):
+                    kind, severity = Kind.UNSUPPORTED, Severity.WARNING
+                    text = f"{error}: {ANOTHER_PROGRAM}"
+                fault = Fault(NAME, at, length, kind, text, severity, f"{_SYSTEM}{error}")
                 faults.append((len(rows), fault))
         schema = ROWS.schema(columns)
         arrays = [pa.array([row[name] for row in rows], ROWS[name].type) for name in columns]

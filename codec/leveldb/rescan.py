@@ -28,7 +28,9 @@ from logwright.codec.leveldb.block import (
     SNAPPY,
     SOUND,
     TRAILER_SIZE,
+    ZLIB_RAW,
     ZSTD,
+    ZSTD_MAGIC,
     expand,
     measure,
     unmasked,
@@ -46,7 +48,7 @@ _CRC_SIZE = 4
 _VERIFY = 8
 """What is found is read as long as all that takes is no more than so many times the window."""
 _POSITION_BITS = 31
-_ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+COMPRESSED = (SNAPPY, ZSTD, ZLIB_RAW)
 _EMPTY_HEAD = b"\x00\x00\x00\x00\x01"
 MAGIC = bytes.fromhex("57fb808b247547db")
 _FOOTER = 48
@@ -80,9 +82,13 @@ def _starts(data: Bytes) -> Int64s:
     size = len(data)
     found = np.zeros(size + 16, np.bool_)
     found[: max(size - 1, 0)] = (data[:-1] == 0) & (data[1:] >= KEY_TRAILER)
-    for pattern in (_EMPTY_HEAD, _ZSTD_MAGIC):
+    for pattern in (_EMPTY_HEAD, ZSTD_MAGIC):
         mask = _at(data, pattern)
         found[: len(mask)] |= mask
+    # Zlib: the header of a stream (`block.is_zlib`). Raw deflate: any first block but a stored one, which saves nothing.
+    header = data[:-1].astype(np.int64) << 8 | data[1:]
+    found[: len(header)] |= (header & 0x8F00 == 0x0800) & (header % 31 == 0)
+    found[:size] |= (data >> 1 & 3 == 1) | (data >> 1 & 3 == 2)
     # Snappy: the length as a varint, a literal (its length in the tag or behind it), of which the first byte is 0.
     padded = np.concatenate((data, np.full(16, 0xFF, np.uint8)))
     more, literal = padded >= 0x80, padded & 3 == 0
@@ -106,7 +112,7 @@ def _ends(data: Bytes) -> Int64s:
     plain = np.flatnonzero((kind == NONE) & (before == 0)) + low
     count = sum(data[plain - low + i].astype(np.int64) << 8 * i for i in range(RESTART_SIZE))
     plain = plain[(count + 1) * RESTART_SIZE < plain]
-    other = np.flatnonzero(((kind == NONE) & (before == BASE_LG)) | (kind == SNAPPY) | (kind == ZSTD)) + low
+    other = np.flatnonzero(((kind == NONE) & (before == BASE_LG)) | np.isin(kind, COMPRESSED)) + low
     return np.sort(np.concatenate((plain, other)))
 
 

@@ -13,13 +13,15 @@ from logwright.codec import snappy
 from logwright.codec.base import Bytes, Decoded, Frames, Window
 from logwright.codec.columns import constant, contents, numbers
 from logwright.codec.compress import CompressionError
-from logwright.codec.fault import Fault, Kind
+from logwright.codec.fault import Fault, Kind, Severity
 from logwright.codec.leveldb.block import (
-    COMPRESSION_NAMES,
+    ANOTHER_PROGRAM,
     ENTRIES,
+    HEAD_SIZE,
     INTERVAL,
     KEY_BYTES,
     KEY_TRAILER,
+    MAX_TYPE,
     MEASURES,
     MESSAGES,
     NONE,
@@ -28,6 +30,8 @@ from logwright.codec.leveldb.block import (
     STOPPED,
     TRAILER_SIZE,
     VALUE_BYTES,
+    compression_of,
+    entries,
     expand,
     expand_all,
     measure,
@@ -258,7 +262,12 @@ def _faults(
         if message:
             place = int(measured[i, STOPPED] - starts[i])
             text = errors.get(i, f"{message}: at byte {place} of the uncompressed block")
-            fault = Fault(NAME, at, length, Kind.PAYLOAD, text, system=_SYSTEM + text.partition(":")[0])
+            stored = window.data[int(frames.start[i]) : int(frames.end[i]) - TRAILER_SIZE]
+            unsupported = compression_of(stored, int(frames.header["type"][i])) is None
+            kind, severity = (
+                (Kind.UNSUPPORTED, Severity.WARNING) if unsupported else (Kind.PAYLOAD, Severity.ERROR)
+            )
+            fault = Fault(NAME, at, length, kind, text, severity, _SYSTEM + text.partition(":")[0])
             faults.append((int(before[i]), fault))
         if i in hidden:
             one = hidden[i]
@@ -269,9 +278,22 @@ def _faults(
             lost = int(made.skipped[i])
             text = f"corrupted internal key: {lost} of {int(measured[i, ENTRIES])} entries of the block"
             system = "LevelDB's iterators pass over them: corrupted internal key in DBIter"
-            fault = Fault(NAME, at, length, Kind.PAYLOAD, text, system=system, rows_lost=lost)
+            kind, severity = Kind.PAYLOAD, Severity.ERROR
+            size = int(measured[i, KEY_BYTES] + measured[i, VALUE_BYTES])
+            unknown = unknown_types(buf[int(starts[i]) : int(ends[i])], size)
+            if unknown:
+                kind, severity = Kind.UNSUPPORTED, Severity.WARNING
+                text += f"; types {', '.join(map(str, unknown))}: {ANOTHER_PROGRAM}"
+            fault = Fault(NAME, at, length, kind, text, severity, system, lost)
             faults.append((int(before[i]), fault))
     return faults
+
+
+def unknown_types(block: Bytes, size: int) -> list[int]:
+    """The types of entries that are not known here. The block's keys and values take `size` bytes."""
+    keys, _, _ = entries(block, size)
+    kinds = {key[-KEY_TRAILER] for key in keys if len(key) >= KEY_TRAILER}
+    return sorted(kind for kind in kinds if kind > MAX_TYPE)
 
 
 def _column(name: str, window: Window, frames: Frames, made: Columns, context: TableContext) -> pa.Array:
@@ -397,7 +419,7 @@ def _frame_column(
     if name == "kind":
         return _KINDS.take(numbers(pa.int64(), head["kind"].astype(np.int64)))
     if name == "compression":
-        return contents(kind, [_compression(int(one)).encode() for one in head["type"]])
+        return contents(kind, [one.encode() for one in compressions(window, frames)])
     if name == "index_key":
         keys = context.blocks.keys if context.blocks is not None else []
         return contents(kind, [keys[n] if n >= 0 else None for n in head["entry"].tolist()])
@@ -412,5 +434,12 @@ def _frame_column(
     return numbers(kind, values, ~look.known)
 
 
-def _compression(kind: int) -> str:
-    return COMPRESSION_NAMES[kind] if kind < len(COMPRESSION_NAMES) else f"unknown {kind}"
+def compressions(window: Window, frames: Frames) -> list[str]:
+    """How each block is compressed; "unknown 7" for a type that is not read here."""
+    starts, ends = frames.start.tolist(), (frames.end - TRAILER_SIZE).tolist()
+    kinds = frames.header["type"].tolist()
+    names = []
+    for start, end, kind in zip(starts, ends, kinds, strict=True):
+        head = window.data[start : min(start + HEAD_SIZE, end)]
+        names.append(compression_of(head, kind) or f"unknown {kind}")
+    return names

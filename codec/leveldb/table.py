@@ -19,7 +19,7 @@ from logwright.codec.columns import contents, numbers
 from logwright.codec.crc32c import crc32c_of_three, crc32c_update
 from logwright.codec.describe import Type
 from logwright.codec.explain import Focus, Node
-from logwright.codec.fault import Fault, Kind, UsageError
+from logwright.codec.fault import Fault, Kind, Severity, UsageError
 from logwright.codec.intrinsics import load_u32le
 from logwright.codec.kernel import kernel
 from logwright.codec.layout import Listing, PlannedFile
@@ -42,16 +42,12 @@ from logwright.codec.leveldb.keys import BYTEWISE, readable
 from logwright.codec.leveldb.keys import TRAILER_SIZE as KEY_TRAILER
 from logwright.codec.leveldb.table_tables import FILE, FRAMES, MAX_DECOMPRESSED, ROWS, TableContext
 from logwright.codec.mending import Change, Cut, EditsFile, Kept, Mends, Strategy
-from logwright.codec.option import DECODES, ENCODES, Option, Options, Verb, used_by
+from logwright.codec.option import Option, Options
 from logwright.codec.table import Table
 
 _FILE = re.compile(r"(\d+)\.(?:ldb|sst)")
 
-_DECODING = {"comparator": DECODES | ENCODES, "bloom_bits_per_key": ENCODES | {Verb.REPAIR, Verb.EDIT}}
-OPTIONS = (
-    *used_by({*DECODES, Verb.WRITE}, MAX_DECOMPRESSED),
-    *(used_by(_DECODING.get(one.name, ENCODES), one)[0] for one in encode.OPTIONS),
-)
+OPTIONS = (MAX_DECOMPRESSED, *encode.OPTIONS)
 
 HEAD = np.dtype(
     [
@@ -144,12 +140,13 @@ class LevelDBTable(Codec, Prepares, Inherits, Mends, EditsFile):
     described = (TABLE, *STORED.values())
     tables: Mapping[str, Table] = {"rows": ROWS, "frames": FRAMES, "file": FILE}
     options = OPTIONS
+    indexed = True
 
     @property
     def edit_options(self) -> tuple[Option, ...]:
-        from logwright.codec.leveldb.mend.edit import FILE_OPTIONS
+        from logwright.codec.leveldb.mend.edit import EDIT_OPTIONS
 
-        return FILE_OPTIONS
+        return EDIT_OPTIONS
 
     def edit_file(
         self, listing: Listing, file: PlannedFile, change: Change, options: Options
@@ -361,6 +358,9 @@ def _gap(window: Window, blocks: Blocks, place: int, following: int) -> Fault:
     known = following < len(blocks.offset)
     stop = int(blocks.offset[following]) if known else blocks.stop
     length = max(min(stop, window.size) - place, 0)
+    if blocks.unsupported:
+        system = "LevelDB reads nothing of the table"
+        return Fault(NAME, place, length, Kind.UNSUPPORTED, blocks.unsupported, Severity.WARNING, system)
     if not known and blocks.stop >= window.size and blocks.faults:
         # There is no footer: the file ends somewhere in what it was.
         fault = blocks.faults[0]

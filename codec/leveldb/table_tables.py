@@ -43,7 +43,11 @@ FRAMES = Table(
             "bytes of the block as it is stored, without the 5 of its trailer, as in a BlockHandle",
         ),
         Column("kind", pa.string(), "data, filter, metaindex or index"),
-        Column("compression", pa.string(), "none, snappy or zstd"),
+        Column(
+            "compression",
+            pa.string(),
+            "none, snappy, zstd, zlib or zlib_raw; unknown and the number of the type for another",
+        ),
         Column("crc", pa.int64(), "the checksum as it is stored: masked"),
         Column(
             "entries",

@@ -14,7 +14,7 @@ from logwright.codec.leveldb.comparators import comparator_of
 from logwright.codec.leveldb.keys import BYTEWISE
 from logwright.codec.leveldb.records import Payloads
 from logwright.codec.leveldb.replay import Dropped, replay
-from logwright.codec.leveldb.version_edit import LEVELS, EditError, EditField, parse
+from logwright.codec.leveldb.version_edit import LEVELS, EditError, EditField, UnknownTagError, parse
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +103,8 @@ class Recovered:
     error: str | None
     position: int | None = None
     """Byte of the manifest where the reader was when it met the error."""
+    unsupported: bool = False
+    """The error is a tag that is not known, under a right checksum."""
 
 
 def recover(
@@ -129,7 +131,8 @@ def recover(
             try:
                 edit = parse(records.data[start:end].tobytes(), empty_pointers=empty_pointers)
             except EditError as error:
-                return Recovered(version, f"Corruption: {error}", position)
+                unsupported = isinstance(error, UnknownTagError)
+                return Recovered(version, f"Corruption: {error}", position, unsupported)
             names = [one.text for one in edit if one.name == "comparator" and one.text is not None]
             if names and comparator is not None and names[-1] != comparator.encode():
                 name = names[-1].decode("utf-8", "replace")

@@ -32,6 +32,10 @@ class EditError(ValueError):
     """Bytes that are no version edit. The text is that of LevelDB's status."""
 
 
+class UnknownTagError(EditError):
+    """A field that is not known here: another program wrote it."""
+
+
 @dataclass(frozen=True, slots=True)
 class EditField:
     """One field of an edit. `name` is that of the field in `VersionEdit`; numbers are unsigned."""
@@ -189,7 +193,7 @@ def _slowly(payload: bytes, empty_pointers: bool = False) -> list[EditField]:
             raise EditError("VersionEdit: invalid tag") from None
         name = TAGS.get(tag)
         if name is None:
-            raise EditError("VersionEdit: unknown tag")
+            raise UnknownTagError("VersionEdit: unknown tag")
         try:
             values, at = BODIES[name].unpack(payload, at, end)
         except DescriptionError:

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from logwright.codec.base import Decoded, Frames, Window
 from logwright.codec.columns import constant, numbers
-from logwright.codec.fault import Fault, Kind
+from logwright.codec.fault import Fault, Kind, Severity
 from logwright.codec.table import TIMESTAMP, Column, Table
 from logwright.codec.zookeeper.bodies import (
     BAD_LENGTH,
@@ -29,6 +29,7 @@ from logwright.codec.zookeeper.bodies import (
 from logwright.codec.zookeeper.jute import ACL_RAW_TYPE, ACL_TYPE, Int64s
 from logwright.codec.zookeeper.records import BODY, HEAD_FIELDS, split_heads
 from logwright.codec.zookeeper.txnlog_tables import EXPLODED, TxnLogContext
+from logwright.codec.zookeeper.txns import CHECK
 
 NAME = "zookeeper.txnlog"
 START_FAILS = "the server does not start"
@@ -158,11 +159,13 @@ class Rows:
             if status == UNSUPPORTED:
                 text = f"Unsupported Txn with type={int(self.frames.header['type'][i])}"
                 system = f"{START_FAILS}: IOException: {text}"
+            kind, severity = Kind.PAYLOAD, Severity.ERROR
+            if status == UNSUPPORTED and int(self.frames.header["type"][i]) != CHECK:
+                kind, severity = Kind.UNSUPPORTED, Severity.WARNING
+                text += ": the checksum is right, so another version wrote it, and only that can read it"
             zxid = int(self.frames.header["zxid"][i])
             lost = {} if status == NO_HEADER else {"first_zxid": zxid, "last_zxid": zxid}
-            faults.append(
-                (before, Fault(NAME, start, size, Kind.PAYLOAD, text, system=system, rows_lost=1, lost=lost))
-            )
+            faults.append((before, Fault(NAME, start, size, kind, text, severity, system, 1, lost)))
         return faults
 
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 from logwright.codec import registry
 from logwright.codec.base import Window
 from logwright.codec.compress import CompressionError
-from logwright.codec.leveldb.block import COMPRESSION_NAMES, TRAILER_SIZE, expand
+from logwright.codec.leveldb.block import TRAILER_SIZE, expand
 from logwright.codec.leveldb.encode import TableBuilder, TableSettings
 from logwright.codec.leveldb.framing import fragmented
 from logwright.codec.leveldb.index import DATA
@@ -41,6 +41,8 @@ Row = dict[str, Any]
 _LEVEL_FILES = 3
 _LIMIT = 1 << 28
 _ODD_KEYS = (b"", b"\0", b"\0\0", b"\xff", b"\xff" * 12, b"user", b"user-0", b"k" * 300)
+_COMPRESSIONS = ("none", "snappy", "zstd")
+"""Those that LevelDB itself reads."""
 _BLOCK_SIZES, _INTERVALS = (256, 1024, 4096), (1, 4, 16)
 
 
@@ -60,7 +62,7 @@ class Script:
         one_table: bool = False,
     ) -> None:
         self.rng = rng
-        self._compressions = COMPRESSION_NAMES if compression is None else (compression,)
+        self._compressions = _COMPRESSIONS if compression is None else (compression,)
         self.files: dict[str, bytes] = {}
         self._number = 4
         self._rows: dict[str, list[Row]] = {}

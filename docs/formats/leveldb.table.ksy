@@ -26,7 +26,7 @@ types:
         doc: 'the block, compressed or not'
       - id: type
         type: u1
-        doc: 'how the block before is compressed (0 none, 1 snappy, 2 zstd)'
+        doc: 'how the block before is compressed (0 none, 1 snappy, 2 zstd, or zlib in Mojang''s fork, 4 zlib_raw)'
       - id: crc
         type: u4le
         doc: 'masked CRC-32C of the block as it is stored and of the type'
@@ -45,7 +45,7 @@ types:
         doc: 'the block, compressed or not'
       - id: type
         type: u1
-        doc: 'how the block before is compressed (0 none, 1 snappy, 2 zstd)'
+        doc: 'how the block before is compressed (0 none, 1 snappy, 2 zstd, or zlib in Mojang''s fork, 4 zlib_raw)'
       - id: crc
         type: u4le
         doc: 'masked CRC-32C of the block as it is stored and of the type'
@@ -64,7 +64,7 @@ types:
         doc: 'the block, compressed or not'
       - id: type
         type: u1
-        doc: 'how the block before is compressed (0 none, 1 snappy, 2 zstd)'
+        doc: 'how the block before is compressed (0 none, 1 snappy, 2 zstd, or zlib in Mojang''s fork, 4 zlib_raw)'
       - id: crc
         type: u4le
         doc: 'masked CRC-32C of the block as it is stored and of the type'
@@ -83,7 +83,7 @@ types:
         doc: 'the block, compressed or not'
       - id: type
         type: u1
-        doc: 'how the block before is compressed (0 none, 1 snappy, 2 zstd)'
+        doc: 'how the block before is compressed (0 none, 1 snappy, 2 zstd, or zlib in Mojang''s fork, 4 zlib_raw)'
       - id: crc
         type: u4le
         doc: 'masked CRC-32C of the block as it is stored and of the type'

@@ -123,7 +123,9 @@ def _block_entries(stored: bytes) -> list[tuple[bytes, bytes]]:
     """Keys and values of a block as it is stored, with its type behind it."""
     plain = stored[:-1]
     if stored[-1]:
-        name = {1: "snappy-raw", 2: "zstd"}.get(stored[-1], "")
+        name = {1: "snappy-raw", 2: "zstd", 4: "deflate"}.get(stored[-1], "")
+        if stored[-1] == 2 and plain[:1] != b"\x28":
+            name = "zlib"
         if not name:
             raise DescriptionError(f"compression {stored[-1]} is unknown", len(stored) - 1)
         plain = decompress(name, np.frombuffer(plain, np.uint8), LIMIT).tobytes()

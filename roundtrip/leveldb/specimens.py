@@ -33,7 +33,7 @@ def _operations(count: int) -> list[dict[str, Any]]:
 SAMPLES: tuple[Sample, ...] = (
     *(
         Sample("leveldb.table", "000005.ldb", _entries(12), {"block_size": 80, "compression": one, "bloom_bits_per_key": bits})
-        for one, bits in (("none", 10), ("snappy", 0), ("zstd", 0))
+        for one, bits in (("none", 10), ("snappy", 0), ("zstd", 0), ("zlib", 0), ("zlib_raw", 0))
     ),
     *(
         Sample("leveldb.log", "000003.log", _operations(9), {"batch_size": size}) for size in (1, 4)

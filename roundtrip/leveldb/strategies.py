@@ -9,7 +9,7 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from logwright.codec import registry
-from logwright.codec.leveldb.block import NONE, handle, pack_entries, sealed, stored
+from logwright.codec.leveldb.block import COMPRESSION_NAMES, NONE, handle, pack_entries, sealed, stored
 from logwright.codec.leveldb.encode import footer, metaindex_block
 from logwright.codec.leveldb.framing import fragmented
 from logwright.codec.leveldb.keys import MAX_SEQUENCE, internal_key, order, separator, successor
@@ -92,7 +92,7 @@ OPTIONS: dict[str, Callable[[], Strategy]] = {
     "leveldb.log": lambda: st.fixed_dictionaries({"batch_size": st.sampled_from([1, 2, 7, 1000])}),
     "leveldb.table": lambda: st.fixed_dictionaries(
         {
-            "compression": st.sampled_from(["none", "snappy", "zstd"]),
+            "compression": st.sampled_from(COMPRESSION_NAMES),
             "block_size": st.sampled_from([1, 60, 300, 4096]),
             "block_restart_interval": st.sampled_from([1, 2, 16]),
             "bloom_bits_per_key": st.sampled_from([0, 1, 10, 50]),
@@ -162,7 +162,7 @@ def _table(draw: Any) -> bytes:
         block, pairs = pairs[:some], pairs[some:]
         last = block[-1][0]
         plain = pack_entries(block, draw(st.sampled_from([1, 2, 16])))
-        index.append((last, put(plain, draw(st.sampled_from(["none", "snappy", "zstd"])))))
+        index.append((last, put(plain, draw(st.sampled_from(COMPRESSION_NAMES)))))
     if index and draw(st.booleans()):
         index[-1] = successor(last), index[-1][1]
     meta = handle(len(out), len(metaindex_block(None, 1)))

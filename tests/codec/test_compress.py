@@ -198,7 +198,7 @@ def test_what_has_no_levels_says_so() -> None:
 
 
 def test_an_unknown_name_is_told_the_known_ones() -> None:
-    expected = "^compression is one of none, gzip, snappy, snappy-raw, lz4, lz4-magic0, zstd, zstd-sized, not 'brotli'$"
+    expected = "^compression is one of none, gzip, snappy, snappy-raw, lz4, lz4-magic0, zstd, zstd-sized, zlib, deflate, not 'brotli'$"
     with pytest.raises(ValueError, match=expected):
         compress("brotli", b"")
     with pytest.raises(ValueError, match=expected):

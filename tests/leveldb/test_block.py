@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import zlib
+
 import numpy as np
 import pytest
+import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from modes import other_modes
@@ -191,14 +194,39 @@ def test_zstd_says_the_size_of_the_content() -> None:
         block.expand(array(without), block.ZSTD, LIMIT)
 
 
+@pytest.mark.parametrize("name", block.COMPRESSION_NAMES)
+def test_a_block_is_stored_and_read_with_each_compression(name: str) -> None:
+    data = b"minecraft:stone" * 50
+    kind, contents = block.stored(data, name)
+    assert kind == block.TYPES[name]
+    contents = array(bytes(contents))
+    assert block.compression_of(contents, kind) == name
+    assert block.expand(contents, kind, LIMIT).tobytes() == data
+
+
+@pytest.mark.parametrize("level", [-1, 0, 1, 5, 9])
+def test_type_2_is_zlib_or_zstd_by_its_first_bytes(level: int) -> None:
+    """Mojang's fork and LevelDB use the number 2 for different compressions."""
+    small = array(zlib.compress(b"x" * 99, level))
+    assert block.compression_of(small, 2) == "zlib"
+    assert block.compression_of(array(compress("zstd-sized", b"x" * 99)), 2) == "zstd"
+    assert block.compression_of(small, 4) == "zlib_raw"
+    assert block.compression_of(array(b"nonsense"), 2) is None
+    assert block.compression_of(small, 7) is None
+
+
 @pytest.mark.parametrize(
     ("data", "kind", "message"),
     [
         (b"\xff\xff", block.SNAPPY, "corrupted snappy compressed block length"),
         (b"\x05\x00", block.SNAPPY, "corrupted snappy compressed block contents"),
-        (b"nonsense", block.ZSTD, "corrupted zstd compressed block length"),
+        (zstandard.MAGIC_NUMBER.to_bytes(4, "little"), block.ZSTD, "corrupted zstd compressed block length"),
+        (b"nonsense", block.ZSTD, "bad block type"),
+        (compress("zlib", bytes(400))[:-3], block.ZLIB, "corrupted compressed block contents"),
+        (compress("deflate", bytes(400))[:-3], block.ZLIB_RAW, "corrupted compressed block contents"),
+        (compress("deflate", bytes(LIMIT + 1)), block.ZLIB_RAW, "corrupted compressed block contents"),
         (compress("zstd-sized", bytes(400))[:-3], block.ZSTD, "corrupted zstd compressed block contents"),
-        (b"", 4, "bad block type"),
+        (b"", 3, "bad block type"),
     ],
 )
 def test_what_does_not_decompress(data: bytes, kind: int, message: str) -> None:

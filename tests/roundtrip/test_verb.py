@@ -148,6 +148,21 @@ def test_large_files_in_stretches(partition: Path, monkeypatch: pytest.MonkeyPat
     assert file.outcomes[0].bytes == size
 
 
+def test_a_table_is_described_by_its_whole_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The index at the end of a table says what its blocks are, so a large table is never cut."""
+    monkeypatch.setattr(check, "HELD", 3000)
+    monkeypatch.setattr(check, "DESCRIBED", 2000)
+    rows = [{"key": b"key%05d" % n, "value": b"%05d" % (n * 7919 % 99991) * 5} for n in range(2000)]
+    for compression in ("none", "snappy", "zlib_raw"):
+        path = tmp_path / compression
+        lw.write(rows, str(path), "leveldb.db", compression=compression, block_size=512)
+        (table,) = path.glob("*.ldb")
+        found = lw.roundtrip(table)
+        assert found.ok, found.text()
+        outcomes = {one.law: one for one in found.files[0].outcomes}
+        assert 0 < outcomes["kernel_equals_description"].bytes <= 2000 < table.stat().st_size
+
+
 def test_a_snapshot_in_stretches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nodes without what is before and behind them are no damage; behind damage they are described by themselves."""
     monkeypatch.setattr(check, "HELD", 500)

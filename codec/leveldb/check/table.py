@@ -12,7 +12,15 @@ import numpy as np
 from logwright.codec.base import Bytes, Frames, Window
 from logwright.codec.fault import Fault, Kind, Severity
 from logwright.codec.leveldb import idb
-from logwright.codec.leveldb.block import TRAILER_SIZE, Slices, block_crc, entries, read_handles
+from logwright.codec.leveldb.block import (
+    KEY_BYTES,
+    TRAILER_SIZE,
+    VALUE_BYTES,
+    Slices,
+    block_crc,
+    entries,
+    read_handles,
+)
 from logwright.codec.leveldb.comparators import Comparator
 from logwright.codec.leveldb.entries import (
     BEFORE,
@@ -29,7 +37,8 @@ from logwright.codec.leveldb.filter import META_PREFIX, POLICY, Filter, hash_key
 from logwright.codec.leveldb.index import FILTER, INDEX, KIND_NAMES, METAINDEX, NAME, Blocks, survey
 from logwright.codec.leveldb.keys import MAX_SEQUENCE, readable
 from logwright.codec.leveldb.restarts import hides, judged, told
-from logwright.codec.leveldb.rows import plain
+from logwright.codec.leveldb.rows import plain as plain_of
+from logwright.codec.leveldb.rows import unknown_types
 from logwright.codec.walk import Reader
 
 _ORDER = {
@@ -63,7 +72,8 @@ class TableCheck:
         self.unreadable: list[tuple[int, int, str]] = []
         """Data blocks with right checksums that can't be read from their starts to their ends: bytes of the file, and why."""
         self.foreign = 0
-        """How many of them are compressed as only forks of LevelDB do."""
+        """How many of them are of a type, or have entries of a type, that is not read here."""
+
         keys = self.blocks.keys
         self._index = (
             keys if isinstance(keys, Slices) else Slices(np.empty(0, np.uint8), np.zeros(1, np.int64))
@@ -88,7 +98,11 @@ class TableCheck:
             start, end = (window.offset + int(one[i]) for one in (portion.frames.start, portion.frames.end))
             self.unreadable.append((start, end, text))
             stored = window.data[start - window.offset : end - window.offset - TRAILER_SIZE]
-            self.foreign += is_foreign(stored, int(portion.frames.header["type"][i]))
+            plain = portion.plain[int(portion.starts[i]) : int(portion.ends[i])]
+            size = int(portion.measured[i, KEY_BYTES] + portion.measured[i, VALUE_BYTES])
+            self.foreign += is_foreign(stored, int(portion.frames.header["type"][i])) or bool(
+                unknown_types(plain, size)
+            )
 
     def _points(self, window: Window, portion: Portion) -> None:
         for i in judged(portion.plain, portion.starts, portion.ends, portion.measured.reshape(-1)):
@@ -112,7 +126,7 @@ class TableCheck:
             data = contents(self.read, offset, size)
             if data is None:
                 continue
-            one = plain(data[:size], int(data[size]), self.limit)
+            one = plain_of(data[:size], int(data[size]), self.limit)
             if judged(one.data, np.zeros(1, np.int64), np.full(1, len(one.data), np.int64), one.found):
                 wrong = told(one.data)
                 text = f"in the {KIND_NAMES[kind]}: {wrong.text}"
@@ -200,7 +214,7 @@ def policies(read: Reader, blocks: Blocks, limit: int) -> Iterator[tuple[str, in
         data = contents(read, offset, size)
         if data is None:
             continue
-        one = plain(data[:size], int(data[size]), limit)
+        one = plain_of(data[:size], int(data[size]), limit)
         names, values, _ = entries(one.data, limit)
         offsets, sizes = np.empty(len(values), np.int64), np.empty(len(values), np.int64)
         read_handles(values.data, values.ends, offsets, sizes)

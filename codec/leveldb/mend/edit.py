@@ -17,7 +17,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from logwright.codec.fault import UsageError
+from logwright.codec.base import Window
+from logwright.codec.fault import UnsupportedError, UsageError
 from logwright.codec.layout import Listing, Plan, PlannedFile
 from logwright.codec.leveldb import log
 from logwright.codec.leveldb.block import INTERVAL, sealed, stored
@@ -42,9 +43,6 @@ from logwright.codec.walk import Hole, Reader, Stretch
 
 Mask = npt.NDArray[np.bool_]
 EDIT_OPTIONS = tuple(one for one in REPAIR_OPTIONS if one.name != "version")
-_OF_FILES = ("comparator", "bloom_bits_per_key", "max.decompressed.bytes", "max.record.bytes")
-FILE_OPTIONS = tuple(one for one in EDIT_OPTIONS if one.name in _OF_FILES)
-"""What editing a single file takes."""
 
 
 def edit(listing: Listing, plan: Plan, change: Change, options: Options) -> Mending:
@@ -154,6 +152,12 @@ class TableEdit:
 
     def __init__(self, reader: Tables, found: Table, change: Change) -> None:
         self.reader, self.found, self.change = reader, found, change
+        if found.unsupported:
+            raise UnsupportedError(
+                "the table has blocks or entries of a type that is not known here, so what to change in it can't be seen",
+                path=found.file,
+                advice="Edit it with the program that wrote it",
+            )
         self.cut: list[Cut] = []
         blocks: list[Block] = []
         for one in _sound(reader.walk(Reader(reader.listing, found.file, found.size))):
@@ -175,14 +179,16 @@ class TableEdit:
                                 int(redact.sum()),
                             )
                         )
-                        block = self._block(portion, i, block, drop, redact)
+                        block = self._block(one.window, portion, i, block, drop, redact)
                     if block is not None:
                         blocks.append(block)
         if self.cut:
             found.blocks = blocks
             found.known = None  # it tells of keys that may be gone
 
-    def _block(self, portion: Portion, i: int, block: Block, drop: Mask, redact: Mask) -> Block | None:
+    def _block(
+        self, window: Window, portion: Portion, i: int, block: Block, drop: Mask, redact: Mask
+    ) -> Block | None:
         """A block without what is dropped; None where nothing is left."""
         made, low = portion.made, int(portion.rows[i])
         stay = (np.flatnonzero(~drop) + low).tolist()
@@ -202,7 +208,7 @@ class TableEdit:
             np.array([len(stay)], np.int64), np.zeros(1, np.int64),
         )  # fmt: skip
         data = packed(part, int(portion.measured[i, INTERVAL]) or DEFAULT_INTERVAL)
-        kind, content = stored(data, compression(int(portion.frames.header["type"][i])))
+        kind, content = stored(data, compression(window, portion.frames, i))
         sequences = trailers >> 8 & MAX_SEQUENCE
         return replace(
             block, rows=len(stay), first=portion.key(stay[0]), last=portion.key(stay[-1]), key=None,

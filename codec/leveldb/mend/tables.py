@@ -16,15 +16,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from logwright.codec.base import Window
+from logwright.codec.base import Frames, Window
 from logwright.codec.fault import Fault, Kind, Severity
 from logwright.codec.layout import Listing
 from logwright.codec.leveldb import table
 from logwright.codec.leveldb.block import (
-    COMPRESSION_NAMES,
+    HEAD_SIZE,
     INTERVAL,
     NONE,
     TRAILER_SIZE,
+    compression_of,
     handle,
     pack_entries,
     sealed,
@@ -97,6 +98,8 @@ class Table:
     check: TableCheck
     holes: list[Fault] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
+    unsupported: bool = False
+    """Something in it is of a type that is not known here."""
     unreadable: bool = False
     """There are bytes that the disk can't read."""
     blocks: list[Block] | None = None
@@ -108,13 +111,16 @@ class Table:
     @property
     def sound(self) -> bool:
         """Whether it stays as it is."""
-        opaque = self.check.foreign == len(self.check.unreadable)
-        return not (self.holes or self.faults or self.check.faults or self.unreadable) and opaque
+        if self.unsupported:
+            return True
+        return not (
+            self.holes or self.faults or self.check.faults or self.unreadable or self.check.unreadable
+        )
 
     @property
     def opaque(self) -> bool:
-        """It is sound, but it has blocks that only a fork of LevelDB can read."""
-        return self.sound and self.check.foreign > 0
+        """Whether it has blocks or entries that are not read here: it is kept as it is, whatever else is wrong with it."""
+        return self.unsupported
 
     @property
     def rows(self) -> int:
@@ -173,11 +179,13 @@ class Tables:
         found = Table(file, number, size, known, level, self.comparator, check)
         for one in self.walk(read):
             if isinstance(one, Hole):
+                found.unsupported |= one.fault.kind is Kind.UNSUPPORTED
                 found.holes.append(one.fault)
                 continue
             found.faults += [fault for fault in one.frames.faults if fault.severity is not Severity.INFO]
             check.add(one.window, one.frames)
         found.unreadable = bool(read.bad)
+        found.unsupported |= check.foreign > 0
         if not found.sound:
             self._salvage(found)
         return found
@@ -246,11 +254,11 @@ class Tables:
                 made.value_ends[low : high + 1], made.per_block[i : i + 1], made.skipped[i : i + 1],
             )  # fmt: skip
             data = packed(part, int(portion.measured[i, INTERVAL]) or DEFAULT_INTERVAL)
-            kind, content = stored(data, compression(int(head["type"][i])))
+            kind, content = stored(data, compression(window, portion.frames, i))
             block.made = sealed(content, kind)
             why += f"; the {block.rows} entries before are kept"
         elif i in portion.mended:
-            kind, content = stored(portion.mended[i], compression(int(head["type"][i])))
+            kind, content = stored(portion.mended[i], compression(window, portion.frames, i))
             block.made = sealed(content, kind)
         if judged is not None and judged[i] & INSIDE:
             block.mixed = True
@@ -360,13 +368,16 @@ class Tables:
 
     def _settings(self, found: Table) -> TableSettings:
         """How the index is compressed: as the blocks are."""
-        kinds: Counter[int] = Counter()
+        names: Counter[str] = Counter()
         for block in (found.blocks or [])[:64]:
             if block.made is None:
-                kinds[int(self.listing.read(found.file, block.stop - TRAILER_SIZE, 1)[0])] += 1
-        kinds.pop(NONE, None)
-        kind = compression(max(kinds, key=lambda one: kinds[one], default=NONE))
-        return TableSettings(compression=kind, comparator=self.comparator.name)
+                kind = self.listing.read(found.file, block.stop - TRAILER_SIZE, 1)[0]
+                head = np.frombuffer(self.listing.read(found.file, block.start, HEAD_SIZE), np.uint8)
+                name = compression_of(head, kind)
+                if name is not None and kind != NONE:
+                    names[name] += 1
+        compression = max(names, key=lambda name: names[name], default="none")
+        return TableSettings(compression=compression, comparator=self.comparator.name)
 
     def versions(self, found: Table) -> pa.Table:
         """The user keys of a table, `key`, each with the smallest and the largest of its sequence numbers, `low` and `high`."""
@@ -550,9 +561,10 @@ class Tables:
         )
 
 
-def compression(kind: int) -> str:
-    """The name of how a block is compressed; that of none for a kind that nobody knows."""
-    return COMPRESSION_NAMES[kind] if kind < len(COMPRESSION_NAMES) else COMPRESSION_NAMES[NONE]
+def compression(window: Window, frames: Frames, i: int) -> str:
+    """The name of how a block is compressed; "none" for a type that is not known."""
+    stored = window.data[int(frames.start[i]) : int(frames.end[i]) - TRAILER_SIZE]
+    return compression_of(stored, int(frames.header["type"][i])) or "none"
 
 
 def _known(found: Table, which: str) -> bytes | None:

@@ -35,6 +35,7 @@ from logwright.codec.leveldb.block import (
     block_crc,
     entries,
     expand,
+    expand_zstd,
     measure_all,
     read_handles,
     unpack_plain,
@@ -182,7 +183,7 @@ class Reading:
         if kind not in (SNAPPY, ZSTD) or (kind == ZSTD and self.version != MAIN):
             raise Corruption("bad block type")
         try:
-            return expand(contents, kind, LIMIT)
+            return expand_zstd(contents, LIMIT) if kind == ZSTD else expand(contents, kind, LIMIT)
         except CompressionError as error:
             if self.version != MAIN:
                 raise Corruption("corrupted compressed block contents") from None

@@ -1,0 +1,53 @@
+"""Databases that descend from LevelDB and have its file names, and other formats in them: recognised, to be refused by name.
+
+Source: `table/block_based/block_based_table_builder.cc` and `file/filename.cc` of RocksDB, `sstable/table.go` of Pebble.
+"""
+
+from __future__ import annotations
+
+import re
+
+from logwright.codec.fault import UnsupportedError
+from logwright.codec.layout import Listing
+from logwright.codec.leveldb.names import FileType, parse
+
+ROCKSDB, PEBBLE = "RocksDB", "Pebble"
+MAGIC_SIZE = 8
+MAGICS = {
+    bytes.fromhex("f7cff485b741e288"): ROCKSDB,
+    bytes.fromhex("f09faab3f09faab3"): PEBBLE,
+}
+"""The last bytes of a table."""
+_NAMES = (
+    (re.compile(r"marker\.(?:format-version|manifest)\.\d+\..+"), PEBBLE),
+    (re.compile(r"IDENTITY|OPTIONS-\d+"), ROCKSDB),
+)
+"""Names of files that LevelDB never makes. Pebble makes OPTIONS files too."""
+_TABLES = 8
+"""Number of tables whose last bytes are looked at."""
+
+
+def refuse(listing: Listing) -> None:
+    """Raise `UnsupportedError` for a directory of another database than LevelDB."""
+    for pattern, system in _NAMES:
+        for entry in listing.entries():
+            if pattern.fullmatch(entry.name):
+                raise _refused(system, f"it has a file {entry.name}")
+    tables = [
+        entry
+        for entry in listing.entries()
+        if (named := parse(entry.name)) is not None
+        and named.type is FileType.TABLE
+        and entry.size >= MAGIC_SIZE
+    ]
+    for entry in tables[:_TABLES]:
+        found = MAGICS.get(bytes(listing.read(entry.name, entry.size - MAGIC_SIZE, MAGIC_SIZE)))
+        if found is not None:
+            raise _refused(found, f"{entry.name} is a table of {found}")
+
+
+def _refused(system: str, why: str) -> UnsupportedError:
+    return UnsupportedError(
+        f"a {system} database, which is not read here: {why}",
+        advice=f"Use the tools of {system}. Nothing says that it is damaged",
+    )
