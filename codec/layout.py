@@ -43,7 +43,7 @@ class Listing(Protocol):
     apart (`Spans`)."""
 
     name: str
-    """The directory's own name, without its parents."""
+    """The directory's own name, without its parents. A single file that is read as a directory has an attribute `lone` too."""
 
     def entries(self) -> Sequence[Entry]: ...
 
@@ -235,6 +235,8 @@ class Layout(Protocol):
     """What the system calls a row, and a primary file: ("record", "segment")."""
     printed: Mapping[str, Callable[[Any], str]] = MappingProxyType({})
     """As `Codec.printed`."""
+    clean_matters: bool = True
+    """Whether the system's start depends on how it was stopped. Where it does not, the option `clean` is refused."""
     advice: tuple[str, ...] = ()
     """Sentences for whoever has a damaged directory: what could be done with the system's own means."""
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import difflib
 import functools
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import StrEnum
 from typing import Any
 
 from logwright.codec.fault import UsageError
@@ -111,9 +112,38 @@ def word(name: str, value: Any) -> str | None:
     raise UsageError(f"{name} is text, not {value!r}")
 
 
+class Verb(StrEnum):
+    """An operation that an option can belong to. The values are for messages."""
+
+    READ = "read"
+    AS_SYSTEM = "read with mode=AS_SYSTEM"
+    VERIFY = "verify"
+    INSPECT = "inspect"
+    EXPLAIN = "explain"
+    DIFF = "diff by frames"
+    DIFF_FILES = "diff by files"
+    ROUNDTRIP = "roundtrip"
+    REPAIR = "repair"
+    REBUILD = "rebuild"
+    EDIT = "edit"
+    WRITE = "write"
+    FOLLOW = "spark.read"
+
+
+DECODES = frozenset({Verb.READ, Verb.VERIFY, Verb.EXPLAIN, Verb.DIFF, Verb.ROUNDTRIP, Verb.REPAIR, Verb.EDIT})
+"""The verbs that decode the records of a file."""
+ENCODES = frozenset({Verb.WRITE, Verb.ROUNDTRIP})
+"""The verbs that encode a whole file."""
+STARTS = frozenset({Verb.AS_SYSTEM, Verb.VERIFY, Verb.REPAIR, Verb.REBUILD, Verb.EDIT})
+"""The verbs that simulate the start of the real system. All but the first do so to report what it would do with damage."""
+
+
 @dataclass(frozen=True)
 class Option:
-    """One option: its upstream name, default, how to read it from text, and the values allowed."""
+    """One option: its upstream name, default, how to read it from text, and the values allowed.
+
+    A declaration also says what uses the option. An option that is given to anything else is refused (`readers.usage`).
+    """
 
     name: str
     default: Any
@@ -124,6 +154,12 @@ class Option:
     high: int | None = None
     narrows: bool = False
     """Whether it says which rows are read: what is read with it is not all there is."""
+    verbs: frozenset[Verb] = frozenset()
+    """The verbs that use it. Empty: all verbs of the list that declares it."""
+    views: tuple[str, ...] = ()
+    """The views of a layout, or the tables of a codec, whose rows depend on it. Empty: all."""
+    strategies: tuple[str, ...] = ()
+    """The strategies of `repair` that use it. Empty: all."""
 
     def read(self, value: Any) -> Any:
         if value is None:
@@ -142,6 +178,24 @@ class Option:
                 f"option {self.name}: {parsed} is out of range, at least {self.low}{top} is needed"
             )
         return parsed
+
+
+def used_by(
+    verbs: Iterable[Verb],
+    *options: Option,
+    views: tuple[str, ...] | None = None,
+    strategies: tuple[str, ...] | None = None,
+) -> tuple[Option, ...]:
+    """Declare options for these verbs, and these views of reading."""
+    return tuple(
+        replace(
+            option,
+            verbs=frozenset(verbs),
+            views=option.views if views is None else views,
+            strategies=option.strategies if strategies is None else strategies,
+        )
+        for option in options
+    )
 
 
 class Options:

@@ -3,6 +3,7 @@
 Given as DNF tuples, `[("offset", ">=", 5), ("key", "==", b"x")]` (all must hold) or a list of such lists (one of them must),
 as text, `"offset >= 5 and key == x"`, or as a pyarrow expression. The first two prune: a frame or file whose bounds say that
 no row can match is skipped. As in SQL a null matches no comparison; `("key", "==", None)` asks for nulls.
+`("value", "contains", b"token")` matches values with these bytes, or this text, anywhere in them.
 
 In text, bytes are `x'00ff'` or, as JSON output prints them, `{"$hex": "00ff"}`. A value in double quotes is a JSON string,
 with its escapes; a value in single quotes is taken as it is.
@@ -39,7 +40,7 @@ _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     ">": pc.greater,
     ">=": pc.greater_equal,
 }
-_OPS = (*_COMPARE, "=", "in", "not in")
+_OPS = (*_COMPARE, "=", "in", "not in", "contains")
 _PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -67,6 +68,8 @@ class _Term:
                 # A null is in a list that holds null; a list that holds null excludes nulls.
                 return pc.or_(known, pc.is_null(values)) if self.op == "in" else known
             return known
+        if self.op == "contains":
+            return pc.fill_null(pc.match_substring(values, self.value), False)
         if self.value is None:
             return pc.is_null(values) if self.op == "==" else pc.is_valid(values)
         return pc.fill_null(_COMPARE[self.op](values, self._array([self.value])[0]), False)
@@ -78,7 +81,7 @@ class _Term:
         """Whether a row with a value between `low` and `high` can match; arrays or single values, None is no bound."""
         if self.always is not None:
             return self.always
-        if self.value is None or self.op == "not in":
+        if self.value is None or self.op in ("not in", "contains"):
             return True
         if self.op == "in":
             known = [_Term(self.column, "==", value).possible(low, high) for value in self.value]
@@ -218,7 +221,7 @@ _HEX = r"""[xX]'(?P<literal>[^']*)'|\{\s*"\$hex"\s*:\s*"(?P<printed>[^"]*)"\s*\}
 _HEX_VALUE = re.compile(_HEX)
 _SINGLE_VALUE = re.sub(r"\?P<\w+>", "?:", _HEX) + "|" + _QUOTED
 _TOKEN = re.compile(
-    rf"""\s*(?P<column>\w+)\s*(?P<op>==|=|!=|<=|>=|<|>|\bnot\s+in\b|\bin\b)\s*
+    rf"""\s*(?P<column>\w+)\s*(?P<op>==|=|!=|<=|>=|<|>|\bnot\s+in\b|\bin\b|\bcontains\b)\s*
         (?P<value>\((?:{_QUOTED}|[^()"'])*\)|{_SINGLE_VALUE}|[^\s()"'=<>!][^\s()"']*)\s*""",
     re.VERBOSE | re.IGNORECASE,
 )
@@ -296,6 +299,8 @@ def _term(given: Any, table: Table) -> _Term:
         if isinstance(value, str | bytes) or not isinstance(value, Iterable):
             raise UsageError(f"filter on {name!r}: {op} needs a list of values, not {value!r}")
         return _among(column, op, list(value))
+    if op == "contains":
+        return _Term(column, op, _part(column, value))
     if value is None:
         if op not in ("==", "!="):
             raise UsageError(f"filter on {name!r}: null can be compared with == and != only")
@@ -311,6 +316,31 @@ def _term(given: Any, table: Table) -> _Term:
         below = low < limits[0]
         return _Term(column, op, low, always={"==": False, "!=": True}.get(op, (op in (">", ">=")) == below))
     return _Term(column, op, low)
+
+
+def _part(column: Column, value: Any) -> Any:
+    """What `contains` looks for. Raises `UsageError` for a column without text or bytes, and for no bytes at all."""
+    kind = column.type
+    binary = pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
+    if not (binary or pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+        raise UsageError(
+            f"filter on {column.name!r}: contains searches text and bytes, this column is {kind}",
+            advice="Compare it with ==, < or >",
+        )
+    if not isinstance(value, str | bytes | bytearray | memoryview) or not len(value):
+        raise UsageError(
+            f"filter on {column.name!r}: contains needs some text or bytes, not {value!r}",
+            advice="Write for example: value contains token, or value contains x'00ff'",
+        )
+    if not binary and not isinstance(value, str):
+        try:
+            return bytes(value).decode()
+        except UnicodeDecodeError:
+            raise UsageError(
+                f"filter on {column.name!r}: {value!r} is not UTF-8, and this column is text",
+                advice="Search a column of bytes",
+            ) from None
+    return _convert(column, value)[0]
 
 
 def _among(column: Column, op: str, values: Sequence[Any]) -> _Term:

@@ -263,6 +263,9 @@ class JoinedDirectory(Directory):
 class LoneFile(Directory):
     """A file as if it were alone in its directory."""
 
+    lone = True
+    """For layouts: there are no other files that could be used with this one."""
+
     def __init__(self, path: str, size: int, how: Rescue = STANDARD) -> None:
         above, _, self._file = path.rstrip("/").rpartition("/")
         self.path, self.how, self._place, self._size = path, how, path, size

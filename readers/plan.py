@@ -12,8 +12,10 @@ import pyarrow as pa
 from logwright.codec import registry
 from logwright.codec.fault import DamageError, Fault, UsageError
 from logwright.codec.layout import Group, Part, Plan, Role
+from logwright.codec.option import Verb, fold
 from logwright.codec.predict import Predicts, Serves
 from logwright.codec.table import Column, Table
+from logwright.readers import usage
 from logwright.readers.combined import Combined, TaskRun
 from logwright.readers.copies import one_of_each
 from logwright.readers.filter import Filter
@@ -112,6 +114,7 @@ def _of_file(target: FileTarget, view: str | None, started: Started | None) -> R
     if single is not None:
         return _of_directory(single, view, None)
     table = _table_of(target, view or "rows")
+    usage.check_file(target, table)
     task = Task(
         target.path,
         target.path,
@@ -159,6 +162,7 @@ def _of_directory(target: DirectoryTarget, view: str | None, started: Started | 
     if started is not None:
         return _as_system(target, view, started)
     if view == "files":
+        usage.check_view(target, view, Verb.READ, ())
         return Reading(FILES, (), plan.faults, shown, (_files(plan),), target.live)
     if view in layout.views:
         table = registry.table_of(layout.views[view])
@@ -170,11 +174,21 @@ def _of_directory(target: DirectoryTarget, view: str | None, started: Started | 
         tasks = [task_of(target, Part(file.name, codec, view, file.hints)) for file in files]
     else:
         raise _no_view(view, (*layout.views, *GENERIC, "files"), target.path)
+    usage.check_view(target, view, Verb.READ, _decoded(target, view, tasks))
     read = {file.file for task in tasks for file in task.files} | {""}
     faults = [one for one in plan.faults if one[0] in read]
     # A running system creates and deletes files while they are listed.
     faults += [] if target.live else plan.missing
     return Reading(table, tuple(tasks), tuple(faults), shown, (), target.live)
+
+
+def _decoded(target: DirectoryTarget, view: str, tasks: Sequence[Work]) -> set[tuple[str, str, bool]]:
+    """For `usage.check_view`."""
+    found = {(file.codec, file.table, isinstance(work, Task)) for work in tasks for file in work.files}
+    if not tasks and view in target.layout.views:
+        one = target.layout.views[view]
+        found.add((one.codec, one.table, True))
+    return found
 
 
 def _as_system(target: DirectoryTarget, view: str, started: Started) -> Reading:
@@ -186,6 +200,8 @@ def _as_system(target: DirectoryTarget, view: str, started: Started) -> Reading:
         )
     if view not in layout.views:
         raise _no_view(view, tuple(layout.views), target.path)
+    if started.clean is not None:
+        usage.check_clean([target])
     opened = layout.open_as(
         target.directory, target.plan, target.layout_options, version=started.version, clean=started.clean
     )
@@ -201,6 +217,7 @@ def _as_system(target: DirectoryTarget, view: str, started: Started) -> Reading:
         tasks: tuple[Work, ...] = (_served(target, view, started, opened),)
     else:
         tasks = tuple(_tasks(target, view, opened.parts(view)))
+    usage.check_view(target, view, Verb.AS_SYSTEM, _decoded(target, view, tasks))
     table = registry.table_of(layout.views[view])
     notes = target.directory.notes()
     if verdict.error is not None:
@@ -232,7 +249,13 @@ def _tasks(target: DirectoryTarget, view: str, parts: Sequence[Part | Group]) ->
 
 def _group(target: DirectoryTarget, view: str, group: Group, told: set[str]) -> Combined:
     """`told` are the files of earlier groups: what is damaged in them is told there."""
-    runs = tuple(TaskRun(tuple(task_of(target, part) for part in run.parts), run.how) for run in group.runs)
+    # What is combined is read whole: `at_zxid` and the like are for the layout.
+    names = {fold(one.name) for one in target.layout.read_options if one.narrows}
+    options = {name: value for name, value in target.options.items() if fold(name) not in names}
+    runs = tuple(
+        TaskRun(tuple(replace(task_of(target, part), options=options) for part in run.parts), run.how)
+        for run in group.runs
+    )
     files = {task.file for run in runs for task in run.tasks}
     quiet = frozenset(files & told)
     told |= files

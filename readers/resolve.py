@@ -8,7 +8,7 @@ import os
 import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -16,7 +16,8 @@ from logwright.codec import registry
 from logwright.codec.base import Codec, Match
 from logwright.codec.fault import AccessError, LogwrightError, NotFoundError, UnsupportedError, UsageError
 from logwright.codec.layout import Configuration, Gathering, Layout, Plan, Spans
-from logwright.codec.option import Option, Options, fold, parse_choice, word
+from logwright.codec.option import Option, Options, Verb, fold, parse_choice, word
+from logwright.readers import usage
 from logwright.readers.listing import (
     Directory,
     JoinedDirectory,
@@ -68,10 +69,17 @@ class FileTarget:
     """Of standard input, which can't be opened again."""
     around: Mapping[str, Any] = field(default_factory=dict)
     """What the file's directory says of it, when it is one that we know: whether it is the last of its kind, say."""
+    configured: frozenset[str] = frozenset()
+    """As in `DirectoryTarget`."""
 
     @property
     def name(self) -> str:
         return _name(self.path)
+
+    @property
+    def given(self) -> list[str]:
+        """The options that the caller gave."""
+        return _given(self.options, self.configured)
 
     @property
     def hints(self) -> dict[str, Any]:
@@ -97,6 +105,13 @@ class DirectoryTarget:
     options: Mapping[str, Any]
     plan: Plan
     live: bool | None
+    configured: frozenset[str] = frozenset()
+    """The options that a configuration file gave, as `fold` spells them. What has no use for one does without."""
+
+    @property
+    def given(self) -> list[str]:
+        """The options that the caller gave."""
+        return _given(self.options, self.configured)
 
     @property
     def layout_options(self) -> Options:
@@ -113,6 +128,10 @@ class DirectoryTarget:
 
 
 Target = FileTarget | DirectoryTarget
+
+
+def _given(options: Mapping[str, Any], configured: frozenset[str]) -> list[str]:
+    return [name for name, value in options.items() if value is not None and fold(name) not in configured]
 
 
 @dataclass(frozen=True)
@@ -141,7 +160,7 @@ def alone(target: FileTarget, view: str) -> DirectoryTarget | None:
         directory = LoneFile(target.path, source.size, Rescue.of(target.options))
     known = Options(layout.read_options, known_options(target.options, layout.read_options))
     return DirectoryTarget(
-        target.path, directory, layout, target.options, layout.plan(directory, known), None
+        target.path, directory, layout, target.options, layout.plan(directory, known), None, target.configured
     )
 
 
@@ -173,12 +192,13 @@ def resolve(
     passed: list[str] | None = None,
     gathered: bool = False,
     recursive: bool | None = None,
+    verb: Verb | None = None,
 ) -> list[Target]:
     """What lies there: a file, a directory, a list of them, a glob, a URI, "-" for standard input.
 
     With `passed`, a directory that is none itself stands for all in it that we know (a log directory for its partitions), and a
     system's configuration file for the directories that it names; what was passed over is put there, in sentences. Without it such a
-    file stands for what it names where that is one thing. `gathered`:
+    file stands for what it names where that is one thing. With `verb` an option that it does not use is refused. `gathered`:
     only a directory that is known to hold several (`codec.layout.Gathering`) stands for these, and not for files beside them.
     `recursive`: include the stores in all sub-folders (True), or only say in `passed` that they are there (False), as all else
     that is skipped; None does not look for them.
@@ -200,6 +220,8 @@ def resolve(
             below = [each for each in below if not gathered or isinstance(each, DirectoryTarget)]
         targets += below or [_target(one, wanted, layout, dict(options or {}))]
     _check_options(targets, options or {})
+    if verb is not None:
+        usage.check(targets, verb)
     return targets
 
 
@@ -267,7 +289,8 @@ def _configured(
             advice=f"Name what is meant of that, like {several[0].path}",
         )
     known = {fold(name) for name in options}
-    given = {name: value for name, value in said.options.items() if fold(name) not in known} | dict(options)
+    more = {name: value for name, value in said.options.items() if fold(name) not in known}
+    given = more | dict(options)
     targets: list[Target] = []
     for place in said.directories:
         below = [
@@ -282,7 +305,7 @@ def _configured(
         targets += below
     if not targets:
         raise UsageError(f"nothing that we know is in {places}, which this configuration names", path=path)
-    return targets
+    return [replace(one, configured=frozenset(map(fold, more))) for one in targets]
 
 
 def configuration(path: str) -> Configuration | None:
@@ -696,4 +719,10 @@ def _check_options(targets: Sequence[Target], given: Mapping[str, Any]) -> None:
             for name in {view.codec for view in target.layout.views.values()}:
                 taken += registry.get(name).options
         declared.update({option.name: option for option in taken})
+    known = set(map(fold, declared))
+    for name in given:
+        for target in targets if fold(name) not in known else ():
+            own = target.codec if isinstance(target, FileTarget) else target.layout
+            if any(fold(option.name) == fold(name) for option in usage.every_option(own)):
+                raise usage.refused(name, target, "what is asked for")
     Options(declared.values(), given)

@@ -34,6 +34,7 @@ from logwright.codec.mending import Cut, Kept, Mended, Repairs, Strategy
 from logwright.codec.option import Options
 from logwright.codec.predict import Predicts
 from logwright.readers import jobs as _jobs
+from logwright.readers import usage
 from logwright.readers.crew import ALONE, FEW, Crew, usable
 from logwright.readers.report import FileReport, Report
 from logwright.readers.resolve import DirectoryTarget, FileTarget, Target, kind, resolve
@@ -101,11 +102,14 @@ def verify(
 
     Raises `UsageError` where it was asked what a system would do that is not known.
     """
+    if wish.clean is not None:
+        usage.check_clean(targets)
     if wish.system is not None:
         # Files beside directories, as those of a log directory, count for what the system does with these.
         whole = [target for target in targets if isinstance(target, DirectoryTarget)]
         for target in whole or targets:
             _predicts(target, wish.system)
+    usage.check_jobs(targets, jobs)
     alone = len(targets) == 1
     parts = [report] if alone else [_report(target, wish) for target in targets]
     if not alone:

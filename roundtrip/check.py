@@ -17,7 +17,7 @@ from typing import Any
 
 from logwright.codec import registry
 from logwright.codec.fault import LogwrightError, Severity, UsageError
-from logwright.codec.option import number
+from logwright.codec.option import Verb, number
 from logwright.readers import jobs as _jobs
 from logwright.readers.report import FileReport
 from logwright.readers.resolve import DirectoryTarget, FileTarget, Path, resolve
@@ -173,7 +173,7 @@ def roundtrip(
     """See `logwright.api.roundtrip`."""
     chosen = _chosen(law)
     notes: list[str] = []
-    targets = resolve(path, codec, options, passed=notes)
+    targets = resolve(path, codec, options, passed=notes, verb=Verb.ROUNDTRIP)
     work: list[Callable[[], FileOutcome]] = []
     for target in targets:
         if isinstance(target, FileTarget):

@@ -16,7 +16,7 @@ from logwright.codec.base import Codec
 from logwright.codec.fault import DamageError, NotFoundError, UsageError
 from logwright.codec.layout import Layout, Plan, Summary
 from logwright.codec.mending import Cut, Edits, EditsFile, Mended, Mending
-from logwright.codec.option import Option, Options, fold
+from logwright.codec.option import Option, Options, Verb, fold
 from logwright.codec.table import Table
 from logwright.readers.filter import Filter, Given, understand
 from logwright.readers.report import Report
@@ -164,7 +164,7 @@ def _resolve(
         name: value for name, value in options.items() if fold(name) not in names or fold(name) in reads
     }
     own = Options(declared, known_options(options, declared))
-    return (resolve(path, codec, reading) if reading else targets), own, change
+    return (resolve(path, codec, reading, verb=Verb.EDIT) if reading else targets), own, change
 
 
 def _refuse_damaged(report: Report) -> None:

@@ -17,7 +17,8 @@ from typing import Any
 from logwright.codec.fault import BusyError, ExistsError, Fault, LogwrightError, Severity, UsageError
 from logwright.codec.layout import Layout, Listing, Plan, Role, Spans
 from logwright.codec.mending import Cut, Mending, Repairs, Strategy
-from logwright.codec.option import Option, Options, fold
+from logwright.codec.option import Option, Options, Verb, fold
+from logwright.readers import usage
 from logwright.readers.report import Report
 from logwright.readers.resolve import (
     DirectoryTarget,
@@ -30,6 +31,7 @@ from logwright.readers.resolve import (
 )
 from logwright.readers.source import STDIN, is_remote, local_path
 from logwright.readers.task import known_options
+from logwright.readers.usage import takes
 from logwright.readers.verify import Wish, flags, healed, verify
 from logwright.readers.words import lost, plural
 from logwright.writers import unsupported
@@ -99,16 +101,18 @@ def repair(
     if several := directories_of_stores(paths, codec, {}, skipped, recursive=recursive):
 
         def repair_store(target: DirectoryTarget, place: Request) -> Report:
-            given = _with_configuration(target, options)
+            given = _with_configuration(target, options, Verb.REPAIR)
             return repair(target.path, target.layout.name, strategy, place, report_of, given, None)
 
         return repair_stores(
-            several, partial(_resolve, options=unsupported.take(options)[1]), repair_store, request, "repair", paths, skipped, report_of
+            several, partial(_resolve, options=unsupported.take(options)[1], verb=Verb.REPAIR), repair_store, request, "repair", paths, skipped, report_of
         )  # fmt: skip
     copied, options = unsupported.take(options)
-    targets, mending = _resolve(paths, codec, options)
+    targets, mending = _resolve(paths, codec, options, Verb.REPAIR)
     first = targets[0]
     wanted = asked or _preferred(first)
+    if isinstance(first, DirectoryTarget) and isinstance(first.layout, Repairs):
+        usage.check_strategy(first.layout.repair_options, options, str(wanted))
     if isinstance(first, FileTarget):
         if len(targets) > 1:
             raise UsageError(
@@ -152,18 +156,18 @@ def rebuild(
     if several := directories_of_stores(paths, codec, {}, skipped, recursive=recursive):
 
         def rebuild_store(target: DirectoryTarget, place: Request) -> Report:
-            given = _with_configuration(target, options)
+            given = _with_configuration(target, options, Verb.REBUILD)
             return rebuild(target.path, target.layout.name, what, place, report_of, given, None)
 
         def check_options(path: str, codec: str) -> None:
-            (target,), _ = _resolve(path, codec, options)
+            (target,), _ = _resolve(path, codec, options, Verb.REBUILD)
             if isinstance(target, DirectoryTarget):
                 _what(what, _repairs(target, "rebuilt").rebuilds)
 
         return repair_stores(
             several, check_options, rebuild_store, request, "rebuild", paths, skipped, report_of
         )  # fmt: skip
-    targets, mending = _resolve(paths, codec, options)
+    targets, mending = _resolve(paths, codec, options, Verb.REBUILD)
     first = targets[0]
     if len(targets) > 1:
         raise UsageError("one directory can be rebuilt at a time")
@@ -187,7 +191,7 @@ def rebuild(
 def check(paths: Any, codec: str | None, strategy: str | None, options: Mapping[str, Any]) -> None:
     """Raise `UsageError` for what `repair` would not understand, before there is much to do."""
     _strategy(strategy)
-    _resolve(paths, codec, unsupported.take(options)[1])
+    _resolve(paths, codec, unsupported.take(options)[1], Verb.REPAIR)
 
 
 # What was asked for
@@ -231,7 +235,9 @@ def _nearest(name: str, known: Iterable[str]) -> str:
     return f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(known)}"
 
 
-def _resolve(paths: Any, codec: str | None, options: Mapping[str, Any]) -> tuple[list[Target], Options]:
+def _resolve(
+    paths: Any, codec: str | None, options: Mapping[str, Any], verb: Verb
+) -> tuple[list[Target], Options]:
     """What lies there, and the options of mending it; the others are those of reading it."""
     targets = resolve(paths, codec, {})
     declared: tuple[Option, ...] = ()
@@ -243,8 +249,11 @@ def _resolve(paths: Any, codec: str | None, options: Mapping[str, Any]) -> tuple
         own = {fold(option.name): option.name for option in declared if fold(option.name) not in shared}
     reading = {name: value for name, value in options.items() if fold(name) not in own}
     mending = Options(declared, known_options(options, declared))
+    for name in options:
+        if fold(name) in own and isinstance(first, DirectoryTarget) and not takes(first.layout, name, verb):
+            raise usage.refused(name, first, str(verb))
     try:
-        return (resolve(paths, codec, reading) if reading else targets), mending
+        return (resolve(paths, codec, reading, verb=verb) if reading else targets), mending
     except UsageError as error:
         # Those that reading takes are told of there; what is meant may be one of ours.
         for name in reading:
@@ -254,10 +263,15 @@ def _resolve(paths: Any, codec: str | None, options: Mapping[str, Any]) -> tuple
         raise
 
 
-def _with_configuration(target: DirectoryTarget, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options given, and those of the system's configuration file for what is not given."""
+def _with_configuration(target: DirectoryTarget, options: Mapping[str, Any], verb: Verb) -> dict[str, Any]:
+    """The options given, and those of the system's configuration file for what is not given, as far as the verb uses them."""
     given = {fold(name) for name in options}
-    return {name: value for name, value in target.options.items() if fold(name) not in given} | dict(options)
+    more = {
+        name: value
+        for name, value in target.options.items()
+        if fold(name) not in given and takes(target.layout, name, verb)
+    }
+    return more | dict(options)
 
 
 def _copies(targets: Sequence[Target]) -> list[DirectoryTarget]:

@@ -16,6 +16,7 @@ from logwright.codec.table import Table
 from logwright.readers.crew import FEW, Crew, usable
 from logwright.readers.resolve import configuration
 from logwright.readers.source import is_remote, local_path
+from logwright.readers.usage import check_write
 from logwright.writers import rows
 from logwright.writers.commit import Transaction
 from logwright.writers.file import put_whole
@@ -84,6 +85,7 @@ def write(
                 raise UsageError(f"frames and file are tables of one file; {found.name} is a directory")
             return _write_directory(data, path, found, mode, Options(found.options, options), files)
         one = cast(Codec, found)
+        check_write(one, path, options)
         return _write_file(data, path, one, mode, Options(one.options, options), files, frames, file)
 
 

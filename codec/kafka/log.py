@@ -43,7 +43,7 @@ from logwright.codec.kafka.log_tables import (
 from logwright.codec.kafka.resync import find_batch
 from logwright.codec.layout import Listing, PlannedFile
 from logwright.codec.mending import Change, Cut, EditsFile, Kept
-from logwright.codec.option import Option, Options
+from logwright.codec.option import DECODES, ENCODES, Option, Options, Verb, used_by
 from logwright.codec.table import Table
 
 _MAGIC = RECORD_BATCH.offset("magic")
@@ -52,7 +52,12 @@ _CHECKPOINT = re.compile(r"\d{20}-\d{10}\.checkpoint(?:\.deleted)?|bootstrap\.ch
 _DIRECTORY = re.compile(r"(?P<topic>.+)-(?P<partition>\d+)")
 _MOVED = re.compile(r"(?P<name>\S+)\.[0-9a-f]{32}-(?:delete|future|stray)")
 
-OPTIONS = (MAX_DECOMPRESSED, *encode.OPTIONS)
+OPTIONS = (
+    *used_by(
+        {*DECODES, Verb.AS_SYSTEM, Verb.WRITE} - {Verb.DIFF}, MAX_DECOMPRESSED, views=("rows", "frames")
+    ),
+    *(used_by(ENCODES if one.name.endswith(".level") else {Verb.WRITE}, one)[0] for one in encode.OPTIONS),
+)
 
 
 class KafkaLog(Codec, TellsLoss, KnowsEnd, Recodes, EditsFile):

@@ -15,8 +15,8 @@ from logwright.codec.base import Match
 from logwright.codec.describe import DescriptionError
 from logwright.codec.fault import Fault, Kind, Severity, UnreadableError, UnsupportedError, UsageError
 from logwright.codec.kafka import copies, follow, metadata
+from logwright.codec.kafka.broker.start import LOG_START_OFFSET, VERSIONS, start_broker
 from logwright.codec.kafka.broker.start import OPTIONS as START_OPTIONS
-from logwright.codec.kafka.broker.start import VERSIONS, start_broker
 from logwright.codec.kafka.builder import OPTIONS, PartitionBuilder
 from logwright.codec.kafka.check.partition import PartitionChecker
 from logwright.codec.kafka.checkpoint import OFFSETS
@@ -64,7 +64,7 @@ from logwright.codec.layout import (
     Watcher,
 )
 from logwright.codec.mending import Edits, Repairs
-from logwright.codec.option import Options
+from logwright.codec.option import STARTS, Options, Verb, used_by
 from logwright.codec.predict import Opened, Predicts
 
 NAME = "kafka.partition"
@@ -109,7 +109,11 @@ class KafkaPartition(Layout, Predicts, Checks, Replicates, Follows, Repairs, Edi
     views = VIEWS
     default_view = "read_uncommitted"
     options = OPTIONS
-    read_options = START_OPTIONS
+    read_options = (
+        *used_by({Verb.READ}, LOG_START_OFFSET, views=("read_uncommitted", "read_committed")),
+        *used_by({*STARTS, Verb.INSPECT, Verb.EXPLAIN}, LOG_START_OFFSET),
+        *used_by(STARTS, *(one for one in START_OPTIONS if one is not LOG_START_OFFSET)),
+    )
     nouns = ("record", "segment")
     advice = (
         "another in-sync replica? Moving this directory away and letting it re-replicate loses nothing.",

@@ -55,7 +55,7 @@ from logwright.codec.leveldb.relatives import refuse
 from logwright.codec.leveldb.resume import resume
 from logwright.codec.leveldb.version import FileMetaData
 from logwright.codec.mending import Edits, Repairs
-from logwright.codec.option import Option, Options, parse_text
+from logwright.codec.option import STARTS, Option, Options, parse_text, used_by
 from logwright.codec.predict import Opened, Predicts
 
 NAME = "leveldb.db"
@@ -76,7 +76,7 @@ READ_OPTIONS = (
         "The comparator's name, where the manifest does not say it; by default the known one that the keys of the tables follow",
         parse_text,
     ),
-    *start.OPTIONS,
+    *used_by(STARTS, *start.OPTIONS),
 )
 
 
@@ -145,6 +145,8 @@ class LevelDB(Layout, Combines, Predicts, Checks, Repairs, Edits):
     # Foretelling and checking
 
     versions = start.VERSIONS
+
+    clean_matters = False
 
     def open_as(
         self, listing: Listing, plan: Plan, options: Options, *, version: str | None, clean: bool | None

@@ -56,7 +56,7 @@ from logwright.codec.leveldb.write_batch import (
     unpack,
 )
 from logwright.codec.mending import Change, Cut, EditsFile, Kept, Mends, Strategy
-from logwright.codec.option import Option, Options
+from logwright.codec.option import ENCODES, Option, Options, used_by
 from logwright.codec.table import Column, Table
 
 NAME = "leveldb.log"
@@ -119,9 +119,9 @@ class LevelDBLog(RecordCodec, TellsLoss, Mends, EditsFile):
 
     @property
     def edit_options(self) -> tuple[Option, ...]:
-        from logwright.codec.leveldb.mend.edit import EDIT_OPTIONS
+        from logwright.codec.leveldb.mend.edit import FILE_OPTIONS
 
-        return EDIT_OPTIONS
+        return FILE_OPTIONS
 
     def edit_file(
         self, listing: Listing, file: PlannedFile, change: Change, options: Options
@@ -384,4 +384,4 @@ def _every(cuts: Int64s, rows: int, most: int) -> Int64s:
     return starts[1:]
 
 
-CODEC = LevelDBLog(WRITE_BATCH, options=(BATCH_SIZE,))
+CODEC = LevelDBLog(WRITE_BATCH, options=used_by(ENCODES, BATCH_SIZE))

@@ -61,7 +61,7 @@ from logwright.codec.leveldb.framing import (
     true_end,
 )
 from logwright.codec.leveldb.names import number_of
-from logwright.codec.option import Option, Options
+from logwright.codec.option import DECODES, Option, Options, Verb, used_by
 from logwright.codec.table import RAW, Column, Table, ending, extent
 
 PORTION = 8 << 20
@@ -246,7 +246,7 @@ class RecordCodec(Codec):
     def __init__(self, *structures: Struct, options: tuple[Option, ...] = ()) -> None:
         self.structures = (RECORD, *structures, fields.LOGICAL_RECORD)
         self.described = (file_of_records(structures[0]), *structures)
-        self.options = (MAX_RECORD, *options)
+        self.options = (*used_by({*DECODES, Verb.INSPECT}, MAX_RECORD), *options)
         self.tables = {
             "rows": self.rows,
             "records": self.records,

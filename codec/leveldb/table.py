@@ -42,12 +42,16 @@ from logwright.codec.leveldb.keys import BYTEWISE, readable
 from logwright.codec.leveldb.keys import TRAILER_SIZE as KEY_TRAILER
 from logwright.codec.leveldb.table_tables import FILE, FRAMES, MAX_DECOMPRESSED, ROWS, TableContext
 from logwright.codec.mending import Change, Cut, EditsFile, Kept, Mends, Strategy
-from logwright.codec.option import Option, Options
+from logwright.codec.option import DECODES, ENCODES, Option, Options, Verb, used_by
 from logwright.codec.table import Table
 
 _FILE = re.compile(r"(\d+)\.(?:ldb|sst)")
 
-OPTIONS = (MAX_DECOMPRESSED, *encode.OPTIONS)
+_DECODING = {"comparator": DECODES | ENCODES, "bloom_bits_per_key": ENCODES | {Verb.REPAIR, Verb.EDIT}}
+OPTIONS = (
+    *used_by({*DECODES, Verb.WRITE}, MAX_DECOMPRESSED),
+    *(used_by(_DECODING.get(one.name, ENCODES), one)[0] for one in encode.OPTIONS),
+)
 
 HEAD = np.dtype(
     [
@@ -144,9 +148,9 @@ class LevelDBTable(Codec, Prepares, Inherits, Mends, EditsFile):
 
     @property
     def edit_options(self) -> tuple[Option, ...]:
-        from logwright.codec.leveldb.mend.edit import EDIT_OPTIONS
+        from logwright.codec.leveldb.mend.edit import FILE_OPTIONS
 
-        return EDIT_OPTIONS
+        return FILE_OPTIONS
 
     def edit_file(
         self, listing: Listing, file: PlannedFile, change: Change, options: Options

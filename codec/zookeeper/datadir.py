@@ -28,7 +28,7 @@ from logwright.codec.layout import (
     Summary,
 )
 from logwright.codec.mending import Edits, Repairs, Strategy
-from logwright.codec.option import Options
+from logwright.codec.option import STARTS, Options, used_by
 from logwright.codec.predict import Opened, Predicts
 from logwright.codec.whole import ParseError
 from logwright.codec.zookeeper import names, views
@@ -79,7 +79,7 @@ _LOOKED_AT = 8
 READ_OPTIONS = (
     APART,
     *views.OPTIONS,
-    *start.OPTIONS,
+    *used_by(STARTS, *start.OPTIONS),
 )
 
 
@@ -132,6 +132,7 @@ class DataDir(Layout, Combines, Spans, Predicts, Checks, Repairs, Edits):
     # What a server would do
 
     versions = start.VERSIONS
+    clean_matters = False
 
     def open_as(
         self, listing: Listing, plan: Plan, options: Options, *, version: str | None, clean: bool | None

@@ -19,6 +19,7 @@ from logwright.codec.table import Table
 from logwright.codec.zookeeper.bodies import TXN_TYPE
 from logwright.codec.zookeeper.jute import Int64s
 from logwright.codec.zookeeper.rows import ROWS
+from logwright.codec.zookeeper.selection import below
 from logwright.codec.zookeeper.txns import (
     CHECK,
     CLOSE_SESSION,
@@ -44,22 +45,21 @@ _CREATES = contents(pa.string(), [b"create", b"create2"])
 _DELETES = contents(pa.string(), [b"delete", b"deleteContainer"])
 
 
-def rows(runs: Sequence[Stream], columns: Sequence[str], prefix: str) -> Iterator[pa.RecordBatch]:
-    """The changes of the node `prefix` ("" for all) and those below it, from the transactions of logs."""
+def rows(
+    runs: Sequence[Stream], columns: Sequence[str], prefix: str, upto: int | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The changes of the node `prefix` ("" for all) and those below it, from the transactions of logs up to zxid `upto`."""
     owners = _Owners()
-    needed = tuple(dict.fromkeys((*_NEEDED, *columns)))
+    needed = tuple(dict.fromkeys((*_NEEDED, *columns, *(() if upto is None else ("zxid",)))))
     for run in runs:
         for batch in run(needed):
+            if upto is not None:
+                batch = batch.filter(pc.less_equal(batch.column("zxid"), upto))
             made = _taken_apart(batch, owners)
             if prefix:
                 made = made.filter(below(made.column("path"), prefix))
             if made.num_rows:
                 yield made.select(list(columns))
-
-
-def below(paths: pa.Array, prefix: str) -> pa.Array:
-    """Whether each path is that of the node `prefix` or of one below it."""
-    return pc.or_(pc.equal(paths, prefix), pc.starts_with(paths, prefix + "/"))
 
 
 class _Owners:

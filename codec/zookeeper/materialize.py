@@ -29,12 +29,12 @@ from logwright.codec.option import Options
 from logwright.codec.walk import Reader
 from logwright.codec.zookeeper import snapshot, txnlog
 from logwright.codec.zookeeper.files import DataFile, base, candidates, snapshots
-from logwright.codec.zookeeper.history import below
 from logwright.codec.zookeeper.jute import Int64s
 from logwright.codec.zookeeper.names import zxid_text
 from logwright.codec.zookeeper.node import HEAD
 from logwright.codec.zookeeper.replay import Tree
 from logwright.codec.zookeeper.sections import HEADER_SIZE, SESSION_DTYPE, Shape
+from logwright.codec.zookeeper.selection import below, check_time
 from logwright.codec.zookeeper.snapshot_rows import Nodes
 from logwright.codec.zookeeper.snapshot_tables import NODE_FRAME
 from logwright.codec.zookeeper.state import UNREAD
@@ -68,7 +68,8 @@ def group(listing: Listing, logs: Sequence[DataFile], how: Mapping[str, Any]) ->
     found = [one for one in (*whole, *rest) if upto is None or one.zxid <= upto]
     done = [one for one in found if upto is None or _reaches(listing, one) <= upto]
     complete = bool(logs) and logs[0].zxid <= 1
-    how = {**how, "complete": complete, "late": bool(found) and not done and not complete}
+    missing = not found and not complete and bool(whole or rest)
+    how = {**how, "complete": complete, "late": bool(found) and not done and not complete, "missing": missing}
     if not how["late"]:
         found = done
     runs: list[Run] = []
@@ -106,16 +107,25 @@ def _snapshot_parts(listing: Listing, one: DataFile) -> list[Part]:
     ]
 
 
-def _reaches(listing: Listing, one: DataFile) -> int:
-    """The last transaction that a snapshot may hold something of: it is taken while others go on."""
+def check_alone(listing: Listing, at: int) -> None:
+    """Raise `UsageError` where the tree of zxid `at` cannot be made from a single snapshot."""
+    (one,) = snapshots(listing)
+    check_time(at, one.zxid, _shape_of(listing, one))
+
+
+def _shape_of(listing: Listing, one: DataFile) -> Shape | None:
     read = Reader(listing, one.name, one.size)
     if one.named.compression:
         context = snapshot.CODEC.context(base(one.name), Options(snapshot.CODEC.options))
         data = read(0, one.size)
         snapshot.CODEC.scan(Window(data, 0, len(data)), 0, context)
-        shape = None if context.inner is None else context.inner.shape
-    else:
-        shape = Shape.of(read, one.size)
+        return None if context.inner is None else context.inner.shape
+    return Shape.of(read, one.size)
+
+
+def _reaches(listing: Listing, one: DataFile) -> int:
+    """The last transaction that a snapshot may hold something of: it is taken while others go on."""
+    shape = _shape_of(listing, one)
     ending = None if shape is None else shape.ending
     if shape is None or ending is None:
         return one.zxid
@@ -169,6 +179,12 @@ class _Replay:
             text = (
                 f"no snapshot was done by {zxid_text(self.upto or 0)}, and the logs don't go back to the first transaction: what "
                 "came later is in this tree"
+            )
+            self._fault(text)
+        if self.how["missing"]:
+            text = (
+                f"every snapshot is later than {zxid_text(self.upto or 0)}, and the logs don't go back to the first transaction: "
+                "the tree of that time cannot be made"
             )
             self._fault(text)
         damaged: list[_Base] = []

@@ -21,7 +21,7 @@ from logwright.codec.explain import Focus, Node
 from logwright.codec.fault import Fault, Kind, UsageError
 from logwright.codec.layout import Listing
 from logwright.codec.mending import Cut, Kept, Mends, Strategy
-from logwright.codec.option import Option, Options
+from logwright.codec.option import DECODES, ENCODES, Option, Options, Verb, used_by
 from logwright.codec.table import Table
 from logwright.codec.zookeeper import again, encode
 from logwright.codec.zookeeper.acl import ACLS
@@ -41,6 +41,7 @@ from logwright.codec.zookeeper.sections import (
 )
 from logwright.codec.zookeeper.sections import END as ENDING
 from logwright.codec.zookeeper.sections import SNAPSHOT as PLAIN
+from logwright.codec.zookeeper.selection import ROW_OPTIONS, check_latest, check_time, prefix_of, select_nodes
 from logwright.codec.zookeeper.snapshot_file import SnapshotContext, decode_frames, describe
 from logwright.codec.zookeeper.snapshot_rows import (
     Nodes,
@@ -75,7 +76,12 @@ MAX_DECOMPRESSED = Option(
     low=1,
     high=1 << 40,
 )
-OPTIONS = (MAX_DECOMPRESSED, *encode.OPTIONS)
+OPTIONS = (
+    *used_by({*DECODES, Verb.WRITE} - {Verb.DIFF}, MAX_DECOMPRESSED),
+    *used_by(ENCODES, *(one for one in encode.OPTIONS if one is not encode.SESSION_TIMEOUT)),
+    *used_by({Verb.WRITE}, encode.SESSION_TIMEOUT),
+    *ROW_OPTIONS,
+)
 _FIRST = 1 << 18
 """So many bytes are decompressed at first where only those before the nodes are wanted."""
 
@@ -217,6 +223,9 @@ class ZooKeeperSnapshot(Codec, Prepares, Mends):
             yield from self._decode_packed(window, frames, table, columns, context)
             return
         shape = _shape(context)
+        at = context.options["at_zxid"]
+        if table == "rows" and at is not None:
+            check_time(at, context.zxid, shape)
         kinds = frames.header["kind"]
         if table == "sessions":
             if (kinds == SESSIONS_FRAME).any():
@@ -231,7 +240,7 @@ class ZooKeeperSnapshot(Codec, Prepares, Mends):
                 if table == "records":
                     yield batch_of(RECORDS, columns, record_arrays(window, part))
                 else:
-                    yield node_rows(Nodes(window, part, shape), columns)
+                    yield _selected(Nodes(window, part, shape), columns, context)
 
     def _decode_packed(
         self, window: Window, frames: Frames, table: str, columns: Sequence[str], context: SnapshotContext
@@ -321,6 +330,17 @@ class ZooKeeperSnapshot(Codec, Prepares, Mends):
         batches = [one.batch for one in self.decode(window, found, "rows", names, fresh)]
         made = pa.Table.from_batches(batches, ROWS.schema(names))
         return bool(made.equals(rows.select(names).cast(made.schema)))
+
+
+def _selected(nodes: Nodes, columns: Sequence[str], context: SnapshotContext) -> Decoded:
+    """The rows of nodes, only those that the options of the context select."""
+    options = context.options
+    at = options["at_zxid"]
+    if at is not None and len(nodes):
+        check_latest(at, max(int(nodes.stats[name].max()) for name in ("czxid", "mzxid", "pzxid")))
+    if not prefix_of(options["path_prefix"]):
+        return node_rows(nodes, columns)
+    return select_nodes(node_rows(nodes, tuple(dict.fromkeys((*columns, "path")))), columns, options)
 
 
 def _shape(context: SnapshotContext) -> Shape:

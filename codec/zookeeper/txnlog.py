@@ -53,6 +53,7 @@ from logwright.codec.zookeeper.rows import (
     Rows,
     digest_column,
 )
+from logwright.codec.zookeeper.selection import NAMES_NODES, prefix_of, select_txns
 from logwright.codec.zookeeper.txnlog_tables import (
     EXPLODED,
     FILE,
@@ -278,8 +279,7 @@ class TxnLog(Codec, TellsLoss, Prepares, Mends):
             frames = frames.pick(slice(1, None))
         for part in _portions(frames):
             if table == "rows":
-                batch = rows_at_once(window, part, columns, context)
-                yield Rows(window, part, context).decoded(columns) if batch is None else Decoded(batch)
+                yield _rows(window, part, columns, context)
             elif table == "records":
                 yield Decoded(_records_batch(window, part, columns))
             else:
@@ -307,6 +307,18 @@ class TxnLog(Codec, TellsLoss, Prepares, Mends):
         self, rows: pa.Table, frames: pa.Table | None, file: pa.Table | None, context: TxnLogContext
     ) -> Iterator[Chunk]:
         return records_again.encode(rows, frames, file, context)
+
+
+def _rows(window: Window, frames: Frames, columns: Sequence[str], context: TxnLogContext) -> Decoded:
+    """The rows of transactions, only those that the options of the context select."""
+    options = context.options
+    upto, prefix = options["at_zxid"], prefix_of(options["path_prefix"])
+    if upto is not None:
+        frames = frames.pick(frames.header["zxid"] <= upto)
+    needed = tuple(dict.fromkeys((*columns, *NAMES_NODES))) if prefix else columns
+    batch = rows_at_once(window, frames, needed, context)
+    made = Rows(window, frames, context).decoded(needed) if batch is None else Decoded(batch)
+    return select_txns(made, columns, options) if prefix else made
 
 
 def _portions(frames: Frames) -> Iterator[Frames]:

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from logwright.codec.option import Option, Options, parse_choice
+from logwright.codec.option import DECODES, Option, Options, Verb, parse_choice, used_by
 from logwright.codec.table import Column, Table
 from logwright.codec.zookeeper.jute import MAX_BUFFER
+from logwright.codec.zookeeper.selection import ROW_OPTIONS
 
 NESTED, EXPLODED = "nested", "exploded"
 """Values of the option `multi`."""
@@ -92,16 +93,18 @@ PREALLOC = Option(
     low=0,
     high=1 << 22,
 )
+MULTI_AS = Option(
+    "multi",
+    NESTED,
+    "Whether a multi is one row, with its transactions in the column txns, or each of these is a row",
+    parse_choice,
+    (NESTED, EXPLODED),
+)
 OPTIONS = (
-    Option(
-        "multi",
-        NESTED,
-        "Whether a multi is one row, with its transactions in the column txns, or each of these is a row",
-        parse_choice,
-        (NESTED, EXPLODED),
-    ),
-    *LIMITS,
-    PREALLOC,
+    *used_by({Verb.READ, Verb.EXPLAIN, Verb.ROUNDTRIP}, MULTI_AS, views=("rows",)),
+    *used_by({*DECODES, Verb.INSPECT}, *LIMITS),
+    *used_by({Verb.WRITE}, PREALLOC),
+    *ROW_OPTIONS,
 )
 
 

@@ -11,13 +11,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from logwright.codec.fault import Fault, UsageError
+from logwright.codec.fault import Fault
 from logwright.codec.layout import Group, Listing, Part, Plan, Role, Run, Stream, View
-from logwright.codec.option import Option, Options, parse_hexadecimal, parse_text
+from logwright.codec.option import Options, Verb, used_by
 from logwright.codec.table import Column, Table
 from logwright.codec.zookeeper import history, materialize, snapshot, txnlog
 from logwright.codec.zookeeper.columns import NODE_COLUMNS
 from logwright.codec.zookeeper.files import DataFile, logs
+from logwright.codec.zookeeper.selection import AT_ZXID, PATH_PREFIX, prefix_of
 from logwright.codec.zookeeper.snapshot_tables import ACL_ROWS, SESSION_ROWS
 
 LOG, SNAPSHOT = txnlog.CODEC.name, snapshot.CODEC.name
@@ -81,40 +82,18 @@ ALONE = {SNAPSHOT: ("tree",), LOG: ("history",)}
 """The views that a single file has."""
 
 
+_OF_TREE = ("tree", "sessions", "acls")
+_OF_LOGS = ("txns", "history")
 OPTIONS = (
-    Option(
-        "at_zxid",
-        None,
-        "The last transaction that counts for the views tree, sessions and acls, like 0x100000007; by default all do",
-        parse_hexadecimal,
-        low=0,
-        high=(1 << 63) - 1,
-        narrows=True,
-    ),
-    Option(
-        "path_prefix",
-        None,
-        "Only this node and those below it, in the views tree and history",
-        parse_text,
-        narrows=True,
-    ),
+    *used_by({Verb.READ}, AT_ZXID, views=(*_OF_TREE, *_OF_LOGS)),
+    *used_by({Verb.READ, Verb.AS_SYSTEM}, PATH_PREFIX, views=("tree", *_OF_LOGS)),
 )
 
 
-_SERVED = {"at_zxid": ("tree", "sessions", "acls"), "path_prefix": ("tree", "history")}
-_INSTEAD = {
-    "at_zxid": "Filter the transactions: zxid <= 0x100000007",
-    "path_prefix": "Leave it away, or filter the rows",
-}
-
-
 def parts(listing: Listing, plan: Plan, view: str, options: Options) -> Sequence[Part | Group]:
-    """See `codec.layout.Layout.parts`. Raises `UsageError` for an option that the view has no use for."""
-    for name, served in _SERVED.items():
-        if options[name] is not None and view not in served:
-            raise UsageError(
-                f"{name} is for the views {', '.join(served)}, not for {view}", advice=_INSTEAD[name]
-            )
+    """See `codec.layout.Layout.parts`."""
+    if options["at_zxid"] is not None and getattr(listing, "lone", False) and view in _OF_TREE:
+        materialize.check_alone(listing, options["at_zxid"])
     if view == "txns":
         return materialize.log_parts(listing, _used(listing, plan))
     how: dict[str, Any] = {"prefix": prefix_of(options["path_prefix"]), "upto": options["at_zxid"]}
@@ -130,11 +109,6 @@ def _used(listing: Listing, plan: Plan) -> list[DataFile]:
     return [one for one in logs(listing) if one.name in primary]
 
 
-def prefix_of(text: str | None) -> str:
-    """Without the / at its end; "" for all."""
-    return "" if text is None else text.rstrip("/")
-
-
 def combine(
     view: str,
     how: Mapping[str, Any],
@@ -144,6 +118,6 @@ def combine(
 ) -> Iterator[pa.RecordBatch]:
     """See `codec.layout.Combines`."""
     if view == "history":
-        yield from history.rows(runs, columns, how["prefix"])
+        yield from history.rows(runs, columns, how["prefix"], how["upto"])
     else:
         yield from materialize.rows(VIEWS[view], how, runs, columns, tell)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from logwright.codec import registry
 from logwright.codec.fault import UsageError
-from logwright.codec.option import flag, number, word
+from logwright.codec.option import Verb, flag, number, word
 from logwright.readers import inspect as _inspect
 from logwright.readers import resolve
 from logwright.readers import verify as _verify
@@ -145,9 +145,8 @@ def verify(
         number("max_faults", max_faults),
     )
     passed: list[str] = []
-    targets = resolve.resolve(
-        path, codec, options, passed=passed, recursive=bool(flag("recursive", recursive))
-    )
+    deep = bool(flag("recursive", recursive))
+    targets = resolve.resolve(path, codec, options, passed=passed, recursive=deep, verb=Verb.VERIFY)
     # What lies there alone is called by its own path: the next command to type takes no directory above it, and no glob.
     here = targets[0].path if len(targets) == 1 else shown(path)
     report = Report(here, codec_of(targets), max_faults=max_faults)
@@ -186,7 +185,7 @@ def explain(
         None if limit is None else number("limit", limit, 1),
         number("items", items, 1),
     )
-    targets = resolve.resolve(path, codec, options)
+    targets = resolve.resolve(path, codec, options, verb=Verb.EXPLAIN)
     if len(targets) > 1:
         raise UsageError(f"{len(targets)} files or directories are given", advice="Explain them one by one")
     return Explanation(_explain(targets[0], wish, Report(shown(path), codec_of(targets))))
@@ -423,7 +422,7 @@ def inspect(
     """
     passed: list[str] = []
     deep = bool(flag("recursive", recursive))
-    targets = resolve.resolve(path, codec, options, passed=passed, recursive=deep)
+    targets = resolve.resolve(path, codec, options, passed=passed, recursive=deep, verb=Verb.INSPECT)
     names = resolve.expand(path)
     directories = [target for target in targets if isinstance(target, resolve.DirectoryTarget)]
     kinds = {one.of for one in registry.gatherings()}

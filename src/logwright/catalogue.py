@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from logwright.codec import registry
@@ -43,7 +44,7 @@ def _layout(one: Layout) -> dict[str, Any]:
         ],
         "default_view": one.default_view,
         "options": [_option(option) for option in one.options],
-        "read_options": [_option(option) for option in (*one.read_options, *rescue.OPTIONS)],
+        "read_options": [_option(option) for option in _by_name((*one.read_options, *rescue.OPTIONS))],
         **({"follow_options": [_option(o) for o in one.follow_options]} if isinstance(one, Follows) else {}),
     }
 
@@ -74,6 +75,14 @@ def _table(table: Table) -> dict[str, Any]:
             for column in table.columns
         ],
     }
+
+
+def _by_name(options: Iterable[Option]) -> list[Option]:
+    """One declaration of each option: the first."""
+    found: dict[str, Option] = {}
+    for option in options:
+        found.setdefault(option.name, option)
+    return list(found.values())
 
 
 def _option(option: Option) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 from logwright.codec.fault import UsageError
-from logwright.codec.option import number
+from logwright.codec.option import Verb, number
 from logwright.codec.table import Table
 from logwright.conversion import is_table, open_table
 from logwright.formats.sink import format_of
@@ -27,8 +27,11 @@ def diff(
     if wish.mode is Mode.AS_SYSTEM:
         raise UsageError("what two systems would serve is not compared", advice="Take another mode")
     paths = [os.fspath(path) for path in (a, b)]
-    native = [None if is_table(path) else _target(path, codec, options) for path in paths]
-    table = next((_rows(one, view) for one in native if one is not None), None)
+    verb = {"rows": None, "files": Verb.DIFF_FILES}.get(wish.by, Verb.DIFF)
+    native = [None if is_table(path) else _target(path, codec, options, verb) for path in paths]
+    # Columns of JSON lines are those of the native side.
+    known = [one for one in native if one is not None]
+    table = _rows(known[0], view) if len(known) == 1 else None
     sides = [one or _loose(path, table) for path, one in zip(paths, native, strict=True)]
     return _diff(sides[0], sides[1], wish)
 
@@ -44,8 +47,8 @@ def _loose(path: str, table: Table | None) -> Loose:
     return Loose(path, open_table(path, known).schema, lambda: iter(open_table(path, known)))
 
 
-def _target(path: str, codec: str | None, options: dict[str, Any]) -> resolve.Target:
-    targets = resolve.resolve(path, codec, options)
+def _target(path: str, codec: str | None, options: dict[str, Any], verb: Verb | None) -> resolve.Target:
+    targets = resolve.resolve(path, codec, options, verb=verb)
     if len(targets) != 1:
         raise UsageError(f"{len(targets)} things lie there, two are compared at a time", path=path)
     return targets[0]

@@ -11,7 +11,7 @@ way at most; else rows are written anew, and what rows don't carry is said, or r
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -21,11 +21,12 @@ from logwright.codec import registry
 from logwright.codec.base import Forgotten, Inherits, Recodes
 from logwright.codec.fault import NotFoundError, UsageError
 from logwright.codec.mending import Edits
-from logwright.codec.option import Options, fold, number
+from logwright.codec.option import Options, Verb, fold, number
 from logwright.codec.table import Table
 from logwright.formats.sink import Sink, format_of
 from logwright.readers.filter import Filter, Given, understand
 from logwright.readers.stream import CORRUPT
+from logwright.readers.usage import declarations, takes
 from logwright.scanning import read
 from logwright.scanning import scan as scan_of
 
@@ -107,10 +108,15 @@ def _to_tables(
     source: str, target: str, codec: str | None, if_exists: str, rows_only: bool, options: dict[str, Any],
     *, view: str | None, columns: Any, **reading: Any,
 ) -> dict[str, Any]:  # fmt: skip
-    from logwright.readers.resolve import configuration
+    from logwright.readers.resolve import configuration, resolve
     from logwright.writers.file import whole_file
 
     exact = not rows_only and view is None and os.path.isfile(source) and configuration(source) is None
+    if exact:
+        # Frames hold all rows: beside chosen rows they would bring the others back.
+        chosen = reading["filter"] is not None or reading["limit"] is not None
+        (origin,) = resolve(source, codec, options)
+        exact = not chosen and not _narrows(_codec_named(origin), options)
     kind = format_of(target)
     assert kind is not None
     mode = reading.pop("mode")
@@ -126,7 +132,14 @@ def _to_tables(
         parts += [
             (
                 beside(target, name),
-                scan_of(source, codec, view=name, columns="*", mode=modes[name], **options),
+                scan_of(
+                    source,
+                    codec,
+                    view=name,
+                    columns="*",
+                    mode=modes[name],
+                    **_of_table(_codec_named(origin), name, options),
+                ),
             )
             for name in TABLES
         ]
@@ -148,6 +161,26 @@ def _to_tables(
         "report": scan.report,
         "written": None,
         "notes": (),
+    }
+
+
+def _narrows(what: Any, options: Mapping[str, Any]) -> bool:
+    """Whether one of the options chooses rows."""
+    names = {fold(one.name) for one, _ in declarations(what) if one.narrows}
+    return any(fold(name) in names for name, value in options.items() if value is not None)
+
+
+def _codec_named(target: Any) -> Any:
+    """The codec of a single file (`readers.resolve.FileTarget`)."""
+    return target.codec
+
+
+def _of_table(codec: Any, table: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of the options for reading the rows of a file that another table of it takes too."""
+    return {
+        name: value
+        for name, value in options.items()
+        if takes(codec, name, Verb.READ, table) or not takes(codec, name, Verb.READ, "rows")
     }
 
 
@@ -274,16 +307,18 @@ class Native:
             )
         self.codec = codec or (known.name if known is not None else kind(self.origin))
         made = registry.find(self.codec)
-        own = {fold(option.name) for option in made.options}
-        self.options = {name: value for name, value in options.items() if fold(name) in own}
-        # What is none of writing is one of reading, or an error there.
-        self.read_options = {name: value for name, value in options.items() if fold(name) not in own}
+        self.options = {name: value for name, value in options.items() if takes(made, name, Verb.WRITE)}
+        # The rest is for reading, or an error there. An option of both, but for the directories that they name, is for both.
+        apart = {fold(one) for one in getattr(made, "apart", ())}
+        self.read_options = {
+            name: value
+            for name, value in options.items()
+            if name not in self.options or (fold(name) not in apart and self._reads(name, reading["view"]))
+        }
         self.made: Any = made
         self.whole = kind(self.origin) == self.codec and len(found) == 1 and not rows_only
         self.whole = self.whole and all(value is None for name, value in reading.items() if name != "mode")
-        narrowing = {fold(option.name) for option in getattr(made, "read_options", ()) if option.narrows}
-        narrowed = any(fold(name) in narrowing for name, value in options.items() if value is not None)
-        self.whole = self.whole and not narrowed and reading["mode"].upper() == "FAILFAST"
+        self.whole = self.whole and not _narrows(made, options) and reading["mode"].upper() == "FAILFAST"
 
     def run(self) -> dict[str, Any]:
         if self.whole and not _is_layout(self.codec):
@@ -293,6 +328,18 @@ class Native:
         if self.whole and self._edits():
             return self._again()
         return self._rows()
+
+    def _reads(self, name: str, view: str | None) -> bool:
+        """Whether reading the source uses an option of writing too."""
+        from logwright.readers.resolve import FileTarget
+
+        if isinstance(self.origin, FileTarget):
+            return takes(self.origin.codec, name, Verb.READ, view or "rows")
+        layout = self.origin.layout
+        found = layout.views.get(view or layout.default_view)
+        return takes(layout, name, Verb.READ, view or layout.default_view) or (
+            found is not None and takes(registry.get(found.codec), name, Verb.READ, found.table)
+        )
 
     def _edits(self) -> bool:
         """Whether a directory can keep all its frames, written anew at most."""
@@ -332,23 +379,27 @@ class Native:
             "notes": (),
         }
 
+    def _of(self, table: str) -> dict[str, Any]:
+        """The options of reading that a table of the source takes."""
+        return _of_table(_codec_named(self.origin), table, self.read_options)
+
     def _frames(self) -> pa.Table | None:
         """The frames as the options would have them; None where they have to be cut anew."""
 
         given = Options(self.made.options, self.options)
         if not self.options:
-            return read(self.source, view="frames", columns="*", **self.read_options)
+            return read(self.source, view="frames", columns="*", **self._of("frames"))
         if not isinstance(self.made, Recodes):
             return None
         return self.made.recode(
-            scan_of(self.source, view="frames", columns="*", **self.read_options).to_table(), given
+            scan_of(self.source, view="frames", columns="*", **self._of("frames")).to_table(), given
         )
 
     def _exact(self, frames: pa.Table) -> dict[str, Any]:
         from logwright.writers.write import write
 
         scan = scan_of(self.source, columns="*", **self.read_options)
-        file = read(self.source, view="file", columns="*", **self.read_options)
+        file = read(self.source, view="file", columns="*", **self._of("file"))
         written = write(
             scan, self.target, self.codec, frames=frames, file=file, mode=self.if_exists, **self.options
         )
@@ -437,7 +488,7 @@ class Native:
             def read(columns: list[str], filter: Any, limit: int, path: str = path) -> pa.Table:
                 scan = scan_of(
                     path, name, view="frames", columns=columns, filter=filter, limit=limit, mode="DROPMALFORMED",
-                    **self.read_options,
+                    **_of_table(codec, "frames", self.read_options),
                 )  # fmt: skip
                 return scan.to_table()
 

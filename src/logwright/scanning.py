@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from logwright.codec.fault import DamageWarning, Severity, UsageError
 from logwright.codec.option import flag, number, word
-from logwright.readers import plan, resolve, task
+from logwright.readers import plan, resolve, task, usage
 from logwright.readers import verify as _verify
 from logwright.readers.filter import Given, understand
 from logwright.readers.pin import pinned
@@ -80,7 +80,7 @@ def scan(
     `path`: a file, a directory, a list, a glob, a URI of a file system that `pyarrow.fs` knows, "-" for standard input, or the
     system's own configuration file, for the directories that it names. `codec`: the format's name, found out when None. `view`:
     what of it; `codecs(name)` lists them. `columns`: None for the core ones, "*" for all, names, or text with commas. `filter`:
-    `[("offset", ">=", 5), ("key", "==", b"x")]`, a list of such lists of which one must hold, text ("offset >= 5 and key == x"), or
+    `[("offset", ">=", 5), ("key", "==", b"x")]`, a list of such lists of which one must hold, text ("offset >= 5 and key contains x"), or
     a pyarrow expression. `limit`: so many rows at most. `mode`: FAILFAST, PERMISSIVE, DROPMALFORMED, or AS_SYSTEM for exactly what
     the real system would serve of a directory: of version `as_system` (None: the newest known), started after a clean stop or an
     unclean one (`clean`; None: its own marker says). `jobs`: so many processes share the reading; the rows and their order are the
@@ -137,6 +137,7 @@ class Scan:
         self._resolve = functools.partial(resolve.resolve, path, codec, options, gathered=True)
         self._view, self._started, self._passed = word("view", view), started, list[str]()
         self._targets = targets = self._resolve(passed=self._passed)
+        usage.check_jobs(targets, jobs)
         self._reading = plan.reading(targets, self._view, started)
         table = self._reading.table
         self._columns = table.select(columns)

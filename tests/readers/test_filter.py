@@ -292,3 +292,52 @@ def test_what_is_skipped_never_matches(groups: Any, low: int, span: int) -> None
 
 def test_times_in_utc() -> None:
     assert ids(("time", "==", datetime(1970, 1, 1, 0, 0, 4, tzinfo=UTC))) == [4]
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (("shelf", "contains", "o"), [1, 2]),
+        (("shelf", "contains", b"rat"), [4]),
+        ("shelf CONTAINS 'rat' or id == 1", [1, 4]),
+        (("text", "contains", b"\xff"), [4]),
+        ("text contains x'ff'", [4]),
+        ('text contains {"$hex": "61"} and id < 4', [1]),
+        ("text contains a", [1]),
+        ("text contains b", []),
+    ],
+)
+def test_contains_searches_text_and_bytes(given: Any, expected: list[int]) -> None:
+    assert ids(given) == expected
+
+
+@given(st.lists(st.none() | st.binary(max_size=6)), st.binary(min_size=1, max_size=2))
+def test_contains_is_what_python_says_of_any_bytes(values: list[bytes | None], part: bytes) -> None:
+    rows = [{**ROW, "id": i, "time": None, "text": one} for i, one in enumerate(values)]
+    batch = pa.RecordBatch.from_pylist(rows, schema=ROWS.schema(ROWS.names(detail=True)))
+    found = understand(("text", "contains", part), ROWS)
+    assert found is not None
+    wanted = [i for i, one in enumerate(values) if one is not None and part in one]
+    assert found.apply(batch).column("id").to_pylist() == wanted
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (("id", "contains", 1), "searches text and bytes"),
+        (("text", "contains", b""), "needs some text or bytes"),
+        (("text", "contains", None), "needs some text or bytes"),
+        ("text contains null", "needs some text or bytes"),
+        (("shelf", "contains", b"\xff"), "is not UTF-8"),
+        ("text contains (a, b)", "makes no sense"),
+    ],
+)
+def test_contains_that_makes_no_sense_is_an_error(given: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        understand(given, ROWS)
+
+
+def test_contains_skips_no_frame_that_may_match() -> None:
+    part = understand("text contains a", ROWS)
+    assert part is not None
+    assert not part.skips({"text": (b"x", b"z")})

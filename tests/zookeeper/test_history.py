@@ -142,8 +142,7 @@ def test_what_happened_to_one_node() -> None:
     assert [type for _, type, _, _ in found][:2] == ["create", "setData"]
 
 
-@pytest.mark.parametrize("mode", ["nested", "exploded"])
-def test_multis_are_taken_apart(tmp_path: Path, mode: str) -> None:
+def test_multis_are_taken_apart(tmp_path: Path) -> None:
     rows = [
         create(1, "/a"),
         multi(2, sub("/a/b"), {"type": "check", "path": "/a", "version": 1}, sub("/a", "setData", version=1)),
@@ -154,7 +153,7 @@ def test_multis_are_taken_apart(tmp_path: Path, mode: str) -> None:
         {"zxid": 7, "session_id": 1, "type": "error", "err": -101},
     ]
     write_log(tmp_path, rows)
-    assert history(tmp_path, multi=mode) == [
+    assert history(tmp_path) == [
         (1, "create", "/a", None),
         (2, "create", "/a/b", 0),
         (2, "setData", "/a", 2),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -534,18 +535,102 @@ def test_how_two_snapshots_differ() -> None:
     assert found.counts["added"] == len(wanted) > 0
 
 
+@pytest.mark.parametrize("view", ["sessions", "acls", "frames", "file", "files"])
+def test_an_option_that_a_view_does_not_use_is_refused(view: str) -> None:
+    with pytest.raises(UsageError, match=f"option path_prefix has no effect here .*view {view}") as raised:
+        read("basic", view=view, path_prefix="/a")
+    assert "read (view history, tree, txns)" in raised.value.advice
+
+
+# Filters of single files
+
+
+LOG = GOLDEN / "dmg_base/version-2/log.17"
+SNAPSHOT = GOLDEN / "dmg_base/version-2/snapshot.16"
+
+
+@pytest.mark.parametrize("prefix", ["/zookeeper", "/app", "/nothing"])
+def test_path_prefix_selects_the_nodes_of_a_snapshot_file(prefix: str) -> None:
+    for file in (SNAPSHOT, GOLDEN / "snap_gz/version-2/snapshot.42.gz"):
+        wanted = [one for one in paths(lw.read(file)) if one == prefix or one.startswith(f"{prefix}/")]
+        assert paths(lw.read(file, path_prefix=prefix)) == wanted
+        assert lw.read(file, path_prefix=prefix, columns="data").num_rows == len(wanted)
+    assert paths(lw.read(SNAPSHOT, path_prefix="/")) == paths(lw.read(SNAPSHOT))
+
+
+def named(txn: dict[str, Any]) -> list[str]:
+    subs = [one["path"] for one in txn["txns"] or ()]
+    return [one for one in (txn["path"], *subs, *(txn["paths_to_delete"] or ())) if one is not None]
+
+
+@pytest.mark.parametrize("case", ["basic", "multi", "sessions", "closesession_nobody"])
+@pytest.mark.parametrize("prefix", ["/app", "/a", "/zookeeper"])
+def test_path_prefix_selects_the_transactions_that_name_such_a_node(case: str, prefix: str) -> None:
+    home = GOLDEN / case / "version-2"
+    for place in (home, *sorted(home.glob("log.*"))):
+        for multi in ("nested", "exploded"):
+            every = lw.read(place, view="txns" if place == home else None, multi=multi).to_pylist()
+            wanted = [
+                one
+                for one in every
+                if any(name == prefix or name.startswith(f"{prefix}/") for name in named(one))
+            ]
+            view = "txns" if place == home else None
+            assert lw.read(place, view=view, multi=multi, path_prefix=prefix).to_pylist() == wanted
+
+
+def test_at_zxid_ends_a_log_at_that_transaction() -> None:
+    every = lw.read(LOG).column("zxid").to_pylist()
+    for at in (every[0] - 1, every[0], every[3], every[-1]):
+        for view in ("rows", "history"):
+            wanted = lw.read(LOG, view=view, filter=f"zxid <= {hex(at)}")
+            assert lw.read(LOG, view=view, at_zxid=hex(at)).equals(wanted)
+        assert lw.read(LOG.parent, view="txns", at_zxid=at).column("zxid").to_pylist() == [
+            one for one in lw.read(LOG.parent, view="txns").column("zxid").to_pylist() if one <= at
+        ]
+
+
+@pytest.mark.parametrize("view", ["rows", "tree"])
+def test_at_zxid_of_a_single_snapshot_is_that_of_the_snapshot(view: str) -> None:
+    assert lw.read(SNAPSHOT, view=view, at_zxid=0x16).equals(lw.read(SNAPSHOT, view=view))
+    for at in (0x15, 0x17):
+        with pytest.raises(UsageError, match=r"cannot be made from this file alone: .*zxid 0x16") as raised:
+            lw.read(SNAPSHOT, view=view, at_zxid=at)
+        assert "Name the data directory" in raised.value.advice
+
+
+def test_at_zxid_of_a_snapshot_that_may_hold_later_changes_is_refused() -> None:
+    old = next((GOLDEN / "v3414/version-2").glob("snapshot.*"))
+    with pytest.raises(UsageError, match="does not record the last transaction"):
+        lw.read(old, at_zxid=old.suffix[1:])
+    for file in (GOLDEN / "fuzzy/version-2").glob("snapshot.*"):
+        zxid = int(file.suffix[1:], 16)
+        later = [row[name] for row in lw.read(file).to_pylist() for name in ("czxid", "mzxid", "pzxid")]
+        if max(later) > zxid:
+            with pytest.raises(UsageError, match="holds changes up to zxid"):
+                lw.read(file, at_zxid=zxid)
+
+
+def test_a_tree_older_than_all_snapshots_is_an_error(tmp_path: Path) -> None:
+    shutil.copytree(GOLDEN / "dmg_base/version-2", tmp_path / "version-2")
+    for name in ("snapshot.0", "log.1"):
+        (tmp_path / "version-2" / name).unlink(missing_ok=True)
+    with pytest.raises(DamageError, match="every snapshot is later than 0x2"):
+        lw.read(tmp_path, at_zxid=2)
+
+
+def test_path_prefix_is_the_path_of_a_node() -> None:
+    with pytest.raises(UsageError, match="a path starts with /"):
+        lw.read(SNAPSHOT, path_prefix="app")
+
+
 @pytest.mark.parametrize(
-    ("view", "options"),
-    [
-        ("txns", {"at_zxid": 5}),
-        ("history", {"at_zxid": 5}),
-        ("txns", {"path_prefix": "/a"}),
-        ("sessions", {"path_prefix": "/a"}),
-    ],
+    "option", [{"dataLogDir": "/tmp"}, {"distributed": True}, {"compression.type": "gzip"}]
 )
-def test_options_that_a_view_has_no_use_for(view: str, options: dict[str, Any]) -> None:
-    with pytest.raises(UsageError, match=f"{next(iter(options))} is for the views tree, .* not for {view}"):
-        read("basic", view=view, **options)
+def test_an_option_of_a_directory_is_refused_for_a_file(option: dict[str, Any]) -> None:
+    for file in (LOG, SNAPSHOT):
+        with pytest.raises(UsageError, match=r"has no effect here|unknown option"):
+            lw.read(file, **option)
 
 
 @pytest.mark.parametrize("case", ["snap_gz", "snap_snappy"])

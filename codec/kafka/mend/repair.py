@@ -27,7 +27,7 @@ from logwright.codec.kafka.mend.write import PartitionMending, Segment, name_seg
 from logwright.codec.kafka.names import EPOCH_FILE, METADATA_FILE, claims_to_be_kafkas, segment_name
 from logwright.codec.layout import Listing, Plan, Role
 from logwright.codec.mending import Kept, Mended, Mending, Strategy
-from logwright.codec.option import Option, Options, parse_bool, parse_choice, parse_text
+from logwright.codec.option import Option, Options, Verb, parse_bool, parse_choice, parse_text, used_by
 
 PRODUCER_EXPIRATION = Option(
     "producer.id.expiration.ms",
@@ -35,35 +35,45 @@ PRODUCER_EXPIRATION = Option(
     "Producers without an open transaction that were not heard of for so long are forgotten, as by a broker on its start",
     low=1,
 )
+_FRAMEWISE = (str(Strategy.SALVAGE), str(Strategy.PREFIX))
+_SYSTEM = (str(Strategy.SYSTEM),)
 _OWN = (
-    Option(
-        "open.transactions",
-        "keep",
-        "What becomes of transactions that are open at the end: kept (and named), or aborted by markers as a broker writes them",
-        parse_choice,
-        ("keep", "abort"),
+    *used_by(
+        {Verb.REPAIR},
+        Option(
+            "open.transactions",
+            "keep",
+            "What becomes of transactions that are open at the end: kept (and named), or aborted by markers as a broker writes them",
+            parse_choice,
+            ("keep", "abort"),
+        ),
+        Option(
+            "replicas",
+            "merge",
+            "Where replicas differ: `merge` refuses, `first` believes the first one given from there on",
+            parse_choice,
+            ("merge", "first"),
+        ),
+        strategies=_FRAMEWISE,
     ),
-    Option(
-        "replicas",
-        "merge",
-        "Where replicas differ: `merge` refuses, `first` believes the first one given from there on",
-        parse_choice,
-        ("merge", "first"),
-    ),
-    Option(
-        "version",
-        None,
-        "Strategy system: the version whose start is thought of; by default the newest",
-        parse_text,
-    ),
-    Option(
-        "clean",
-        None,
-        "Strategy system: whether the last stop was clean; by default as .kafka_cleanshutdown says",
-        parse_bool,
+    *used_by(
+        {Verb.REPAIR},
+        Option(
+            "version",
+            None,
+            "Strategy system: the version whose start is thought of; by default the newest",
+            parse_text,
+        ),
+        Option(
+            "clean",
+            None,
+            "Strategy system: whether the last stop was clean; by default as .kafka_cleanshutdown says",
+            parse_bool,
+        ),
+        strategies=_SYSTEM,
     ),
     PRODUCER_EXPIRATION,
-    MAX_DECOMPRESSED,
+    *used_by((), MAX_DECOMPRESSED, strategies=_FRAMEWISE),
 )
 REPAIR_OPTIONS = (*START_OPTIONS, *_OWN)
 

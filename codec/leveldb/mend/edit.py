@@ -43,6 +43,9 @@ from logwright.codec.walk import Hole, Reader, Stretch
 
 Mask = npt.NDArray[np.bool_]
 EDIT_OPTIONS = tuple(one for one in REPAIR_OPTIONS if one.name != "version")
+_OF_FILES = ("comparator", "bloom_bits_per_key", "max.decompressed.bytes", "max.record.bytes")
+FILE_OPTIONS = tuple(one for one in EDIT_OPTIONS if one.name in _OF_FILES)
+"""What editing a single file takes."""
 
 
 def edit(listing: Listing, plan: Plan, change: Change, options: Options) -> Mending:

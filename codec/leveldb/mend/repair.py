@@ -34,7 +34,7 @@ from logwright.codec.leveldb.table_tables import MAX_DECOMPRESSED
 from logwright.codec.leveldb.version import FileMetaData
 from logwright.codec.leveldb.version_edit import LEVELS
 from logwright.codec.mending import Cut, Kept, Mended, Mending, Strategy
-from logwright.codec.option import Option, Options, parse_choice, parse_text
+from logwright.codec.option import Option, Options, Verb, parse_choice, parse_text, used_by
 
 _COMPARATOR = Option(
     "comparator",
@@ -42,6 +42,7 @@ _COMPARATOR = Option(
     "The comparator's name, where no manifest says it; by default the known one that the keys of the tables follow",
     parse_text,
 )
+_FRAMEWISE = (str(Strategy.SALVAGE), str(Strategy.PREFIX))
 _OWN = (
     Option(
         "bloom_bits_per_key",
@@ -50,21 +51,28 @@ _OWN = (
         low=0,
         high=1 << 10,
     ),
-    Option(
-        "orphans",
-        "leave",
-        "Tables that a sound manifest does not name: left out as LevelDB would delete them, or adopted, which may bring deleted keys back",
-        parse_choice,
-        ("leave", "adopt"),
+    *used_by(
+        (),
+        Option(
+            "orphans",
+            "leave",
+            "Tables that a sound manifest does not name: left out as LevelDB would delete them, or adopted, which may bring deleted keys back",
+            parse_choice,
+            ("leave", "adopt"),
+        ),
+        strategies=_FRAMEWISE,
     ),
-    Option(
-        "version",
-        None,
-        "Strategy system: the version of LevelDB that is thought of; by default the newest",
-        parse_text,
+    *used_by(
+        {Verb.REPAIR},
+        Option(
+            "version",
+            None,
+            "Strategy system: the version of LevelDB that is thought of; by default the newest",
+            parse_text,
+        ),
+        strategies=(str(Strategy.SYSTEM),),
     ),
-    MAX_DECOMPRESSED,
-    MAX_RECORD,
+    *used_by((), MAX_DECOMPRESSED, MAX_RECORD, strategies=_FRAMEWISE),
 )
 _NAMES = {option.name for option in _OWN}
 REPAIR_OPTIONS = (_COMPARATOR, *_OWN, *(option for option in start.OPTIONS if option.name not in _NAMES))

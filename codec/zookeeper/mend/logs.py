@@ -21,10 +21,10 @@ from logwright.codec.zookeeper.jute import Int64s
 from logwright.codec.zookeeper.mend.heal import FIRST, UNIMPLEMENTED, error_record, heal
 from logwright.codec.zookeeper.records import BODY, TXN_FRAME
 from logwright.codec.zookeeper.rows import WORDS
-from logwright.codec.zookeeper.txnlog_tables import OPTIONS as TXNLOG_OPTIONS
+from logwright.codec.zookeeper.txnlog_tables import LIMITS as TXNLOG_LIMITS
 from logwright.codec.zookeeper.txns import CHECK, FILE_HEADER, HEADER_SIZE, PAYLOAD
 
-LIMITS = tuple(one for one in TXNLOG_OPTIONS if one.name.startswith("jute.maxbuffer"))
+LIMITS = TXNLOG_LIMITS
 _MOST = 16 << 20
 """So much of a damaged stretch is looked at for records that can be put right."""
 _TIME = PAYLOAD.offset("time")

@@ -18,7 +18,7 @@ from logwright.codec.base import Chunk
 from logwright.codec.fault import DamageError, UsageError
 from logwright.codec.layout import Listing, Plan, Summary
 from logwright.codec.mending import Cut, Kept, Mended, Mending, Strategy
-from logwright.codec.option import Option, Options, parse_choice, parse_hexadecimal, parse_text
+from logwright.codec.option import Option, Options, Verb, parse_choice, parse_hexadecimal, parse_text, used_by
 from logwright.codec.zookeeper import files, snapshot
 from logwright.codec.zookeeper.files import base as base_name
 from logwright.codec.zookeeper.mend import epochs, logs, reach, snapshots
@@ -33,6 +33,7 @@ from logwright.codec.zookeeper.mend.snapshots import Snapshot
 from logwright.codec.zookeeper.mend.system import SystemMending
 from logwright.codec.zookeeper.names import epoch_of, log_name, snapshot_name, zxid_text
 from logwright.codec.zookeeper.opening import start
+from logwright.codec.zookeeper.opening.settings import AUTOCREATE
 from logwright.codec.zookeeper.snapshot_tables import ROWS
 from logwright.codec.zookeeper.trace import Trace, trace
 from logwright.codec.zookeeper.txns import FILE_HEADER
@@ -60,7 +61,14 @@ VERSION = Option(
     "Strategy system: the version of ZooKeeper that is thought of; by default the newest",
     parse_text,
 )
-_OWN = (CHOP, MISMATCH, VERSION, *LIMITS)
+_OWN = (
+    *used_by({Verb.REPAIR}, CHOP, strategies=(str(Strategy.SALVAGE), str(Strategy.PREFIX))),
+    *used_by({Verb.REPAIR}, MISMATCH, strategies=(str(Strategy.PREFIX),)),
+    *used_by({Verb.REPAIR}, VERSION, strategies=(str(Strategy.SYSTEM),)),
+    *LIMITS,
+    # An empty directory is only ever looked at by the simulated start.
+    *used_by({Verb.REPAIR}, AUTOCREATE, strategies=(str(Strategy.SYSTEM),)),
+)
 _NAMES = {option.name for option in _OWN}
 REPAIR_OPTIONS = (*_OWN, *(option for option in start.OPTIONS if option.name not in _NAMES))
 MOST_FILLED = 1 << 20

@@ -16,7 +16,7 @@ from logwright.codec.fault import UsageError
 from logwright.codec.option import Option, Options, parse_bool
 from logwright.codec.zookeeper import encode, snapshot
 from logwright.codec.zookeeper.files import DataFile
-from logwright.codec.zookeeper.txnlog_tables import OPTIONS as TXNLOG_OPTIONS
+from logwright.codec.zookeeper.txnlog_tables import LIMITS as TXNLOG_LIMITS
 from logwright.codec.zookeeper.txns import (
     CREATE2,
     CREATE_CONTAINER,
@@ -42,7 +42,7 @@ _SINCE = {
     CREATE_TTL: (3, 5, 3),
 }
 """Types of transactions that are not as old as the others."""
-_WRITING = {option.name: option for option in (*encode.OPTIONS, *TXNLOG_OPTIONS)}
+_WRITING = {option.name: option for option in (*encode.OPTIONS, *TXNLOG_LIMITS)}
 
 TRUST_EMPTY = Option(
     "snapshot.trust.empty",

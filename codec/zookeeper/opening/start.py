@@ -23,6 +23,7 @@ from logwright.codec.zookeeper.opening.quorum_peer import load_epochs
 from logwright.codec.zookeeper.opening.settings import OPTIONS, VERSIONS, Settings, version_of
 from logwright.codec.zookeeper.opening.verdict import NOTHING, Deleted
 from logwright.codec.zookeeper.replay import Tree
+from logwright.codec.zookeeper.selection import prefix_of
 from logwright.codec.zookeeper.write import of_tree
 
 __all__ = ["OPTIONS", "VERSIONS", "Opened", "open_datadir"]
@@ -122,7 +123,7 @@ class Opened:
     def serve(self, view: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         options = self.settings.options
         if self.tree is not None:
-            prefix = views.prefix_of(options["path_prefix"] if options.given("path_prefix") else None)
+            prefix = prefix_of(options["path_prefix"] if options.given("path_prefix") else None)
             yield from materialize.rows_of(self.tree, views.VIEWS[view], prefix, columns)
 
 

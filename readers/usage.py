@@ -1,0 +1,203 @@
+"""Refuse options that nothing would use.
+
+An option is declared in the lists of a codec or a layout, with the verbs, views and strategies that use it (`codec.option.Option`).
+Whatever else it is given to would ignore it, and a filter that is ignored returns rows that nobody asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+from logwright.codec import registry
+from logwright.codec.base import Codec
+from logwright.codec.fault import UsageError
+from logwright.codec.layout import Layout, Replicates, Spans
+from logwright.codec.option import Option, Verb, fold
+from logwright.codec.predict import Predicts
+from logwright.readers.rescue import OPTIONS as RESCUE_OPTIONS
+
+_RESCUE = frozenset(fold(option.name) for option in RESCUE_OPTIONS)
+_READS = frozenset(Verb) - {Verb.WRITE, Verb.FOLLOW}
+_LISTS: tuple[tuple[str, frozenset[Verb]], ...] = (
+    ("read_options", _READS),
+    ("repair_options", frozenset({Verb.REPAIR, Verb.REBUILD})),
+    ("edit_options", frozenset({Verb.EDIT})),
+    ("follow_options", frozenset({Verb.FOLLOW})),
+)
+
+
+def declarations(what: Codec | Layout) -> Iterator[tuple[Option, frozenset[Verb]]]:
+    """All options of a codec or a layout, each with the verbs that use it. An option may come several times."""
+    every = _READS | {Verb.WRITE} if is_codec(what) else frozenset({Verb.WRITE})
+    for option in what.options:
+        yield option, option.verbs & every or every
+    for name, verbs in _LISTS:
+        for option in getattr(what, name, ()):
+            yield option, option.verbs & verbs or verbs
+
+
+def is_codec(what: Codec | Layout) -> bool:
+    """Whether it is a codec rather than a layout."""
+    return hasattr(what, "tables")
+
+
+def takes(what: Codec | Layout, name: str, verb: Verb, view: str | None = None) -> bool:
+    """Whether a codec or a layout uses an option in a verb, and for a view of it if one is named."""
+    return any(
+        fold(option.name) == fold(name)
+        and verb in verbs
+        and (view is None or not option.views or view in option.views)
+        for option, verbs in declarations(what)
+    )
+
+
+def check(targets: Sequence[Any], verb: Verb) -> None:
+    """Raise `UsageError` for an option that a verb does not use with any of the targets (`readers.resolve.Target`)."""
+    for name in dict.fromkeys(name for target in targets for name in target.given):
+        if not any(_used(target, name, verb) for target in targets):
+            raise refused(name, targets[0], str(verb))
+
+
+def _used(target: Any, name: str, verb: Verb) -> bool:
+    if fold(name) in _RESCUE:
+        return getattr(target, "source", None) is None
+    if hasattr(target, "codec"):
+        return takes(target.codec, name, verb)
+    if takes(target.layout, name, verb):
+        return True
+    if verb in (Verb.REPAIR, Verb.REBUILD, Verb.EDIT, Verb.INSPECT):
+        return False
+    codecs = {file.codec for file in target.plan.files if file.codec is not None}
+    return any(takes(registry.get(codec), name, verb) for codec in codecs)
+
+
+def check_file(target: Any, table: str) -> None:
+    """Raise `UsageError` for an option that reading a table of a single file does not use."""
+    for name in target.given:
+        used = target.source is None if fold(name) in _RESCUE else takes(target.codec, name, Verb.READ, table)
+        if not used:
+            raise refused(name, target, f"view {table}")
+
+
+def check_view(target: Any, view: str, verb: Verb, read: Collection[tuple[str, str, bool]]) -> None:
+    """Raise `UsageError` for an option that reading a view of a directory does not use. `read`: the codec and the table of each
+    file that is read, and whether its rows are those of the view, unchanged."""
+    layout = target.layout
+    for name in target.given:
+        if fold(name) in _RESCUE:
+            continue
+        if getattr(target.directory, "lone", False) and isinstance(layout, Spans) and _in(name, layout.apart):
+            raise refused(name, target, "a single file")
+        if fold(name) == "replicas" and isinstance(layout, Replicates) and view != "files":
+            continue
+        if takes(layout, name, verb, view):
+            continue
+        if not any(_decodes(name, verb, *one) for one in read):
+            raise refused(
+                name, target, f"view {view}" + ("" if verb is Verb.READ else " with mode=AS_SYSTEM")
+            )
+
+
+def _decodes(name: str, verb: Verb, codec: str, table: str, plain: bool) -> bool:
+    # Rows that are combined with others first are not those of the view: only what reads the file itself counts for them.
+    of_rows = any(fold(one.name) == fold(name) and one.views for one in registry.get(codec).options)
+    return (plain or not of_rows) and takes(registry.get(codec), name, verb, table)
+
+
+def _in(name: str, names: Collection[str]) -> bool:
+    return fold(name) in map(fold, names)
+
+
+def check_strategy(options: Sequence[Option], given: Collection[str], strategy: str) -> None:
+    """Raise `UsageError` for an option that a strategy of `repair` does not use."""
+    for option in options:
+        if option.strategies and strategy not in option.strategies and _in(option.name, given):
+            raise UsageError(
+                f"option {option.name} has no effect with strategy {strategy}",
+                advice=f"It works with strategy {' or '.join(option.strategies)}. Leave it out",
+            )
+
+
+def refused(name: str, target: Any, what: str) -> UsageError:
+    """The error for an option that is given to something that would ignore it, with what would use it."""
+    own: Codec | Layout = target.codec if hasattr(target, "codec") else target.layout
+    found = next((one.name for one in every_option(own) if fold(one.name) == fold(name)), name)
+    error = UsageError(
+        f"option {found} has no effect here ({own.name}, {what})", path=target.path, advice=_works(found, own)
+    )
+    return error
+
+
+def every_option(own: Codec | Layout) -> Iterator[Option]:
+    """All options that codecs and layouts of the same system declare."""
+    system = own.name.partition(".")[0]
+    everything: tuple[Codec | Layout, ...] = (own, *registry.layouts(), *registry.codecs())
+    for what in everything:
+        if what.name.partition(".")[0] == system:
+            yield from (option for option, _ in declarations(what))
+
+
+def _works(name: str, own: Codec | Layout) -> str:
+    """Where an option works: the verbs and views of its own kind first, then of others of the same system."""
+    if fold(name) == "replicas":
+        return "It chooses between copies of a partition: leave it out"
+    system = own.name.partition(".")[0]
+    everything: tuple[Codec | Layout, ...] = (*registry.layouts(), *registry.codecs())
+    others = [one for one in everything if one.name.partition(".")[0] == system]
+    places = []
+    for what in sorted(others, key=lambda one: one is not own):
+        verbs: dict[Verb, set[str]] = {}
+        for option, some in declarations(what):
+            if fold(option.name) == fold(name):
+                for verb in some:
+                    verbs.setdefault(verb, set()).update(option.views)
+        if verbs:
+            words = [
+                f"{verb} (view {', '.join(sorted(verbs[verb]))})"
+                if verbs[verb] and verb in (Verb.READ, Verb.AS_SYSTEM)
+                else str(verb)
+                for verb in Verb
+                if verb in verbs
+            ]
+            places.append(f"{what.name}: {', '.join(words)}")
+    return f"It works with {'; '.join(places)}. Leave it out here" if places else "Leave it out"
+
+
+def check_write(codec: Codec, path: str, options: Mapping[str, Any]) -> None:
+    """Raise `UsageError` for an option of a codec that writing a file does not use."""
+    for name, value in options.items():
+        known = any(fold(one.name) == fold(name) for one in codec.options)
+        if known and value is not None and not takes(codec, name, Verb.WRITE):
+            error = UsageError(
+                f"option {name} has no effect here ({codec.name}, write)",
+                path=path,
+                advice=_works(name, codec),
+            )
+            raise error
+
+
+def check_clean(targets: Sequence[Any]) -> None:
+    """Raise `UsageError` where it makes no difference to any target whether the last stop was clean."""
+    for target in targets:
+        layout = getattr(target, "layout", None)
+        if isinstance(layout, Predicts) and getattr(layout, "clean_matters", True):
+            return
+    name = targets[0].codec.name if hasattr(targets[0], "codec") else targets[0].layout.name
+    what = "a single file" if hasattr(targets[0], "codec") else "its system starts alike after any stop"
+    raise UsageError(
+        f"option clean has no effect here ({name}: {what})",
+        path=targets[0].path,
+        advice="It works with the directory of a system that looks at how it was stopped, like kafka.partition. Leave it out here",
+    )
+
+
+def check_jobs(targets: Sequence[Any], jobs: int) -> None:
+    """Raise `UsageError` where several processes cannot share the work."""
+    for target in targets:
+        if jobs > 1 and getattr(target, "source", None) is not None:
+            raise UsageError(
+                f"option jobs is {jobs}: standard input can be read by one process only",
+                path=target.path,
+                advice="Leave jobs out, or name a file",
+            )
