@@ -65,6 +65,13 @@ class Preads(Protocol):
         ...
 
 
+@runtime_checkable
+class Folders(Protocol):
+    """Optional for a listing: the names of the sub-directories."""
+
+    def folders(self) -> Sequence[str]: ...
+
+
 @dataclass(frozen=True)
 class PlannedFile:
     """One file in a plan: what it is, and what the plan says of it."""
@@ -485,6 +492,8 @@ class Configuration:
     system: str
     directories: tuple[str, ...]
     options: Mapping[str, str] = field(default_factory=dict)
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """What decides whether the system starts. None of it is a password."""
 
 
 class Configures(Protocol):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
@@ -41,6 +42,11 @@ class Verdict:
     rewrites: tuple[str, ...] = ()
     creates: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    mode: str | None = None
+    """Mode of operation that was assumed, in the system's own word, and how it is known."""
+    mode_from: str = ""
+    title: str = ""
+    """Name of the system in a sentence, where name and version do not say it."""
 
     def to_dict(self) -> dict[str, Any]:
         """As the report has it."""
@@ -62,6 +68,8 @@ class Verdict:
             "rewrites": list(self.rewrites),
             "creates": list(self.creates),
             "warnings": list(self.warnings),
+            **({} if self.mode is None else {"mode": self.mode, "mode_from": self.mode_from}),
+            **({"title": self.title} if self.title else {}),
         }
 
 
@@ -106,4 +114,50 @@ class Predicts(Protocol):
         self, listing: Listing, plan: Plan, options: Options, *, version: str | None, clean: bool | None
     ) -> Opened:
         """Start the system on the directory, in thought. `version` None: the newest; `clean` None: the system's own marker says."""
+        ...
+
+
+class RootState(StrEnum):
+    """Whether a directory that a system is started on can be listed."""
+
+    DIRECTORY = "directory"
+    MISSING = "missing"
+    FILE = "file"
+    UNREADABLE = "unreadable"
+
+
+@dataclass(frozen=True)
+class Root:
+    """One of the directories that a system is started on, whatever its state."""
+
+    path: str
+    state: RootState
+    error: str = ""
+    """Error of the operating system, where it cannot be listed."""
+    listing: Listing | None = None
+    folders: frozenset[str] = frozenset()
+    """The names of the sub-directories."""
+    open: Callable[[str], Listing | None] = lambda name: None
+    """List a sub-directory; None where that fails."""
+    read_only: bool = False
+    """The file system is mounted read-only."""
+    locked: bool = False
+    """Another process holds the lock of the system."""
+
+
+@runtime_checkable
+class Starts(Protocol):
+    """Optional for a `Gathering`: predict the start of the system on all directories that it is given."""
+
+    system: str
+    """As in `Configuration.system`."""
+    lock: str
+    """Name of the lock file in each directory."""
+    versions: Sequence[str]
+
+    def start(
+        self, roots: Sequence[Root], settings: Mapping[str, str] | None, *, version: str | None
+    ) -> Verdict:
+        """Predict what happens before data is loaded. `settings` are those of a configuration (`Configuration.settings`); None: a
+        directory was given without its configuration. `version` None: the newest."""
         ...

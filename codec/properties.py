@@ -10,8 +10,11 @@ _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _UNICODE = re.compile(r"[0-9a-fA-F]{4}")
 
 
-def properties(data: bytes) -> Iterator[tuple[str, str]]:
-    """Names and values, in order; of several of one name the last one counts."""
+def properties(data: bytes, *, strict: bool = False) -> Iterator[tuple[str, str]]:
+    """Names and values, in order; of several of one name the last one counts.
+
+    With `strict`, raise `ValueError` where Java throws: a `\\u` without four hexadecimal digits.
+    """
     lines = iter(re.split(r"\r\n|\r|\n", data.decode("latin-1")))
     for line in lines:
         line = line.lstrip(_BLANK)
@@ -23,7 +26,7 @@ def properties(data: bytes) -> Iterator[tuple[str, str]]:
         value = line[end:].lstrip(_BLANK)
         if value[:1] in ("=", ":"):
             value = value[1:].lstrip(_BLANK)
-        yield _plain(line[:end]), _plain(value)
+        yield _plain(line[:end], strict), _plain(value, strict)
 
 
 def _goes_on(line: str) -> bool:
@@ -40,7 +43,7 @@ def _end_of_name(line: str) -> int:
     return len(line)
 
 
-def _plain(text: str) -> str:
+def _plain(text: str, strict: bool) -> str:
     """Without escapes."""
     out, i = [], 0
     while i < len(text):
@@ -50,6 +53,8 @@ def _plain(text: str) -> str:
             letter = text[i : i + 1]
             i += 1
             number = _UNICODE.match(text, i) if letter == "u" else None
+            if strict and letter == "u" and number is None:
+                raise ValueError("Malformed \\uxxxx encoding.")
             if number is not None:
                 letter, i = chr(int(number[0], 16)), i + 4
             else:

@@ -245,6 +245,7 @@ class Report(Mapping[str, Any]):
             others = [part for part in self.parts if part.system is None]
             return (
                 bool(asked)
+                and not self.missing
                 and all(part.safe for part in asked)
                 and all(part.ok and not part.unchecked for part in others)
             )
@@ -278,6 +279,15 @@ class Report(Mapping[str, Any]):
         if self.live is None or other.live:
             self.live = other.live
         return self
+
+    def starts(self, said: Mapping[str, Any]) -> None:
+        """Note what the system does when it starts on all that was looked at, before it loads any of it."""
+        if self.parts or self.system is None or not said["opens"]:
+            self.system = said
+        else:
+            # Of one thing alone, what becomes of it is told.
+            warnings = [*said["warnings"], *self.system["warnings"]]
+            self.system = {**self.system, "warnings": list(dict.fromkeys(warnings))}
 
     def become(self, other: Report) -> None:
         """Take over all that another report says."""

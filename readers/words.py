@@ -201,9 +201,14 @@ def _consequences(report: Report) -> Iterator[str]:
             yield from (f"    {warning}" for warning in report.system["warnings"][:_WARNINGS])
 
 
+def title(said: Mapping[str, Any]) -> str:
+    """The name of the system that is spoken of."""
+    return str(said.get("title") or f"{said['name']} {said['version']}")
+
+
 def after_stop(said: Mapping[str, Any]) -> str:
     """The system that is spoken of, and how it was stopped, where that makes a difference to it."""
-    name = f"{said['name']} {said['version']}"
+    name = title(said)
     if not said["clean_from"]:
         return name
     return f"{name}, after {'a clean' if said['clean'] else 'an unclean'} stop"
@@ -440,12 +445,18 @@ def _in_all(report: Report) -> Iterator[str]:
     rows, least = _rows_lost(fault for _, fault in report.faults)
     if rows:
         yield f"  lost in all: {least}{count(rows, _noun(report))}"
+    if report.system is not None and not report.system["opens"]:
+        yield f"  {system(report.system, report)}"
+        yield from (f"    {warning}" for warning in report.system["warnings"][:_WARNINGS])
+        return
     asked = [part for part in report.parts if part.system is not None]
     if not asked:
         return
     said = asked[0].system
     assert said is not None
-    head = f"  {said['name']} {said['version']}: "
+    head = f"  {title(said)}: "
+    if report.system is not None:
+        yield from (f"  {title(said)}: {warning}" for warning in report.system["warnings"][:_WARNINGS])
     for scope in ("process", "log_dir"):
         closed = [part for part in asked if part.system and part.system["scope"] == scope]
         if closed:
@@ -491,7 +502,7 @@ def _line(one: Report, room: int) -> str:
 
 def _shortly(said: Mapping[str, Any], report: Report) -> str:
     """What the real system would do, in a few words; nothing where all is well with it."""
-    name = f"{said['name']} {said['version']}"
+    name = title(said)
     if not said["opens"]:
         return f"{name} {_SCOPES.get(str(said['scope']), 'does not open it')}"
     if said["rows_lost"]:

@@ -22,6 +22,11 @@ OPTIONS: Mapping[str, str] = {
     "producer.id.expiration.ms": "producer.id.expiration.ms",
 }
 """A topic's own names of what a broker's configuration sets for all topics that don't."""
+SETTINGS = (
+    *("log.dirs", "log.dir", "metadata.log.dir", "process.roles", "node.id", "broker.id"),
+    *("controller.quorum.voters", "zookeeper.connect"),
+)
+"""Settings that decide whether a broker starts on its log directories."""
 _OURS = ("log.dirs", "log.dir", "broker.id", "node.id", "process.roles")
 """With none of these it is the configuration of something else."""
 
@@ -43,6 +48,7 @@ class BrokerConfiguration:
             "kafka",
             tuple(_directories(found)),
             {topics: found[name] for name, topics in OPTIONS.items() if found.get(name)},
+            {name: found[name] for name in SETTINGS if name in found},
         )
 
 

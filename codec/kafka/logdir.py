@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
 
+from logwright.codec.kafka.broker.server import start_server
+from logwright.codec.kafka.broker.start import VERSIONS
 from logwright.codec.kafka.checkpoint import OFFSETS, Entry
 from logwright.codec.kafka.names import (
+    BOOTSTRAP_FILE,
     CLEAN_SHUTDOWN_FILE,
     CLEANER_FILE,
     HIGH_WATERMARK_FILE,
+    LOCK_FILE,
     LOG_START_FILE,
     META_PROPERTIES_FILE,
     RECOVERY_POINT_FILE,
@@ -17,29 +21,32 @@ from logwright.codec.kafka.names import (
     parse_segment,
 )
 from logwright.codec.layout import Listing, RepairedStore
+from logwright.codec.predict import Root, Verdict
 from logwright.codec.whole import ParseError
 
 _ABOVE = {
+    BOOTSTRAP_FILE,
     CLEAN_SHUTDOWN_FILE,
     HIGH_WATERMARK_FILE,
     LOG_START_FILE,
     META_PROPERTIES_FILE,
     RECOVERY_POINT_FILE,
 }
-_BOOTSTRAP_FILE = "bootstrap.checkpoint"
-_LOCK_FILE = ".lock"
 _SHOWN = 4
 """Entries of a checkpoint that a message names."""
 _Partition = tuple[str, int]
 
 
 class LogDirectory:
-    """See `logwright.codec.layout.Gathering`."""
+    """See `logwright.codec.layout.Gathering` and `logwright.codec.predict.Starts`."""
 
     name = "kafka.logdir"
     title = "Kafka log directory: the partitions on one disk"
     of = "kafka.partition"
-    own_files: Container[str] = frozenset({*_ABOVE, CLEANER_FILE, _BOOTSTRAP_FILE, _LOCK_FILE})
+    own_files: Container[str] = frozenset({*_ABOVE, CLEANER_FILE, LOCK_FILE})
+    system = "kafka"
+    lock = LOCK_FILE
+    versions = VERSIONS
 
     def recognise(self, listing: Listing) -> bool:
         return any(entry.name in _ABOVE for entry in listing.entries())
@@ -53,6 +60,11 @@ class LogDirectory:
         if name in (RECOVERY_POINT_FILE, HIGH_WATERMARK_FILE, CLEANER_FILE, LOG_START_FILE):
             return _checkpoint(name, data, _log_ends(stores))
         return data, ""
+
+    def start(
+        self, roots: Sequence[Root], settings: Mapping[str, str] | None, *, version: str | None
+    ) -> Verdict:
+        return start_server(roots, settings, version=version)
 
 
 LOG_DIRECTORY = LogDirectory()

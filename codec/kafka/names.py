@@ -11,9 +11,11 @@ CLEANER_FILE = "cleaner-offset-checkpoint"
 CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
 LOG_START_FILE = "log-start-offset-checkpoint"
 META_PROPERTIES_FILE = "meta.properties"
-CLEANER_FILE = "cleaner-offset-checkpoint"
 HIGH_WATERMARK_FILE = "replication-offset-checkpoint"
 RECOVERY_POINT_FILE = "recovery-point-offset-checkpoint"
+BOOTSTRAP_FILE = "bootstrap.checkpoint"
+LOCK_FILE = ".lock"
+REMOTE_INDEX_CACHE = "remote-log-index-cache"
 
 DELETE_SUFFIX = "-delete"
 """Of a directory that the broker is about to delete."""
@@ -25,6 +27,8 @@ _KAFKA_SUFFIX = re.compile(r"(?P<prefix>[^.]*)\..*?(?:log|index|timeindex|txnind
 _PARTITION = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<partition>[0-9]{1,10})")
 _NO_TOPIC = re.compile(r"[^a-zA-Z0-9._-]")
 _MOVED = re.compile(r"(?P<name>\S+-\S+)\.(?P<id>\S+)-(?P<why>delete|future|stray)")
+_JAVA_INT = re.compile(r"[+-]?[0-9]+")
+_SET_ASIDE = ("-delete", "-future", "-stray")
 MAX_NAME = 255
 """Bytes of a file name on the usual file systems."""
 _MAX_LONG = (1 << 63) - 1
@@ -70,6 +74,19 @@ def parse_directory(name: str) -> TopicPartition | None:
     if found is None or found["topic"] in (".", "..") or int(found["partition"]) >= 1 << 31:
         return None
     return TopicPartition(found["topic"], int(found["partition"]))
+
+
+def loads_directory(name: str) -> bool:
+    """Whether a broker takes a folder of this name in a log directory for a partition: any other one ends its start.
+
+    It accepts more names than topics can have. Source: `UnifiedLog.parseTopicPartitionName`.
+    """
+    if name.endswith(_SET_ASIDE):
+        if not _MOVED.fullmatch(name):
+            return False
+        name = name.rpartition(".")[0]
+    topic, _, number = name.rpartition("-")
+    return bool(topic) and _JAVA_INT.fullmatch(number) is not None and -(1 << 31) <= int(number) < 1 << 31
 
 
 def is_partition(name: str) -> bool:

@@ -15,7 +15,14 @@ from logwright.codec.base import Match
 from logwright.codec.describe import DescriptionError
 from logwright.codec.fault import Fault, Kind, Severity, UnreadableError, UnsupportedError, UsageError
 from logwright.codec.kafka import copies, follow, metadata
-from logwright.codec.kafka.broker.start import LOG_START_OFFSET, VERSIONS, start_broker
+from logwright.codec.kafka.broker.errors import BrokerError
+from logwright.codec.kafka.broker.start import (
+    LOG_START_OFFSET,
+    VERSIONS,
+    folders_of,
+    mode_of_directory,
+    start_broker,
+)
 from logwright.codec.kafka.broker.start import OPTIONS as START_OPTIONS
 from logwright.codec.kafka.builder import OPTIONS, PartitionBuilder
 from logwright.codec.kafka.check.partition import PartitionChecker
@@ -26,6 +33,7 @@ from logwright.codec.kafka.follow import OPTIONS as FOLLOW_OPTIONS
 from logwright.codec.kafka.mend.edit import EDIT_OPTIONS, RECODES, edit
 from logwright.codec.kafka.mend.rebuild import REBUILDS, rebuild
 from logwright.codec.kafka.mend.repair import REPAIR_OPTIONS, repair
+from logwright.codec.kafka.meta_properties import KRAFT
 from logwright.codec.kafka.names import (
     CLEAN_SHUTDOWN_FILE,
     DELETE_SUFFIX,
@@ -42,6 +50,8 @@ from logwright.codec.kafka.names import (
     segment_name,
 )
 from logwright.codec.kafka.place import place
+from logwright.codec.kafka.quorum_state import MAX_BYTES as MAX_QUORUM_STATE
+from logwright.codec.kafka.quorum_state import METADATA_PARTITION, QUORUM_STATE_FILE, parse_quorum_state
 from logwright.codec.kafka.resume import resume, stored_epochs
 from logwright.codec.kafka.walk import transactions, walk
 from logwright.codec.layout import (
@@ -76,7 +86,7 @@ _CODECS = {
 _SUFFIXES = tuple(_CODECS)
 _WRITTEN = (".log", ".timeindex", ".txnindex", ".index", ".snapshot")
 
-_KRAFT = re.compile(rb"^\s*version\s*[=:]\s*1\s*$", re.MULTILINE)
+_SNAPSHOT = re.compile(r"[0-9]{20}-[0-9]{10}\.checkpoint")
 
 VIEWS = {
     view.name: view
@@ -145,12 +155,17 @@ class KafkaPartition(Layout, Predicts, Checks, Replicates, Follows, Repairs, Edi
             {name: entry.size for name, entry in entries.items()},
             start,
         )
+        in_raft_log = listing.name == METADATA_PARTITION
         files = [
-            self._planned(name, entries[name].size, parsed, logs, bases, clean, replaced.get(name), known)
+            self._planned(
+                name, entries[name].size, parsed, logs, bases, clean, replaced.get(name), known, in_raft_log
+            )
             for name in sorted(entries, key=lambda name: _rank(name, parsed[name], read=logs.values()))
         ]
         faults += [(file.name, fault) for file in files for fault in _faults(file, parsed[file.name])]
         faults += _missing(files, entries, bases, clean, _is_kraft(listing))
+        if in_raft_log and QUORUM_STATE_FILE in entries:
+            faults += _vote_faults(listing, entries[QUORUM_STATE_FILE].size)
         if start is not None and bases and start > bases[-1]:
             faults += _beyond_end(listing, [file for file in files if file.role is Role.PRIMARY], start)
         facts = self._facts(listing, entries, logs, start, clean)
@@ -169,6 +184,7 @@ class KafkaPartition(Layout, Predicts, Checks, Replicates, Follows, Repairs, Edi
         clean: bool | None,
         replaced: str | None,
         known: Directory,
+        in_raft_log: bool = False,
     ) -> PlannedFile:
         found = parsed[name]
         if found is None:
@@ -176,6 +192,12 @@ class KafkaPartition(Layout, Predicts, Checks, Replicates, Follows, Repairs, Edi
                 return PlannedFile(name, size, Role.DERIVED, "kafka.leader_epoch_checkpoint")
             if name == METADATA_FILE:
                 return PlannedFile(name, size, Role.METADATA, metadata.CODEC.name)
+            if in_raft_log and name == QUORUM_STATE_FILE:
+                return PlannedFile(name, size, Role.METADATA, note="the last vote of this KRaft node")
+            if in_raft_log and _SNAPSHOT.fullmatch(name):
+                return PlannedFile(
+                    name, size, Role.METADATA, "kafka.log", note="snapshot of the cluster's metadata"
+                )
             return PlannedFile(name, size, Role.FOREIGN, note="not Kafka's, ignored by it")
         codec = _CODECS[found.suffix]
         if replaced is not None:
@@ -492,6 +514,20 @@ def _missing(
     return found
 
 
+def _vote_faults(listing: Listing, size: int) -> list[tuple[str, Fault]]:
+    """What is wrong with the vote beside the metadata log."""
+    try:
+        parse_quorum_state(
+            listing.read(QUORUM_STATE_FILE, 0, MAX_QUORUM_STATE), f"{listing.name}/{QUORUM_STATE_FILE}"
+        )
+    except BrokerError as error:
+        fault = Fault(NAME, 0, size, Kind.PAYLOAD, error.message, system="the broker does not start")
+        return [(QUORUM_STATE_FILE, fault)]
+    except UnreadableError as error:
+        return [(QUORUM_STATE_FILE, Fault(NAME, 0, size, Kind.LINK, f"can't be read: {error.message}"))]
+    return []
+
+
 def _faults(file: PlannedFile, found: SegmentFile | None) -> Iterator[Fault]:
     if found is None and claims_to_be_kafkas(file.name):
         number = file.name.partition(".")[0]
@@ -501,7 +537,7 @@ def _faults(file: PlannedFile, found: SegmentFile | None) -> Iterator[Fault]:
         else:
             text = "the broker takes the name for one of its own, and does not start since it has no number of 64 bits"
             yield Fault(NAME, 0, 0, Kind.LINK, text)
-    elif file.role is Role.LEFTOVER or file.note:
+    elif file.role is Role.LEFTOVER or (file.note and file.role is not Role.METADATA):
         yield Fault(NAME, 0, 0, Kind.LINK, file.note, Severity.INFO)
     if file.role is Role.PRIMARY and file.size > MAX_SEGMENT:
         yield Fault(
@@ -547,11 +583,13 @@ def _is_clean(listing: Listing) -> bool | None:
 
 
 def _is_kraft(listing: Listing) -> bool:
-    """Whether the log directory is one of a KRaft broker, by its `meta.properties`: with ZooKeeper their version is 0."""
+    """Whether the log directory is known to be one of a KRaft broker."""
     above = listing.parent()
-    if above is None or META_PROPERTIES_FILE not in {entry.name for entry in above.entries()}:
+    names = set() if above is None else {entry.name for entry in above.entries()}
+    if above is None or META_PROPERTIES_FILE not in names:
         return False
-    return _KRAFT.search(above.read(META_PROPERTIES_FILE, 0, 4096)) is not None
+    mode, how = mode_of_directory(above.read(META_PROPERTIES_FILE), {*names, *folders_of(above)})
+    return mode == KRAFT and not how.startswith("assumed")
 
 
 def _topic_id(listing: Listing, entries: Mapping[str, Entry]) -> str | None:

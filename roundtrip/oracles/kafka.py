@@ -6,6 +6,7 @@ one starts. A broker is in `kafka_broker`.
 
 from __future__ import annotations
 
+import re
 import shutil
 import tempfile
 from collections.abc import Iterable, Mapping
@@ -52,6 +53,7 @@ __all__ = [
     "records",
     "sanity",
     "spec_of",
+    "start",
     "write_snapshot",
 ]
 
@@ -231,6 +233,35 @@ def load(
         },
     )
     return dict(done)
+
+
+def start(properties: Mapping[str, str], *, timeout: float = 60.0) -> dict[str, Any]:
+    """Start Kafka's own server with these settings in the oracle's process, then stop it.
+
+    Returns started, and either live_dirs (the log directories that are not offline) or error: class and message of the
+    exception that ends the start, or of the fatal fault, as a dict. Without an exception the class is None and the message is
+    that of the last line at ERROR level.
+    """
+    _, done = SESSION.ask("start", properties=dict(properties), timeout=timeout)
+    error = done.get("error")
+    if error is not None and error["class"].endswith("$ExitCalled"):
+        done["error"] = _fatal(done["log"])
+    return dict(done)
+
+
+_FATAL = re.compile(r"ERROR (?:SharedServer|ProcessTerminatingFaultHandler) - ")
+_THROWN = re.compile(r"(?P<class>[a-z]\w*(?:\.\w+)+)(?:: (?P<message>.*))?")
+
+
+def _fatal(log: str) -> dict[str, Any]:
+    """The first fatal fault in a log."""
+    lines = log.splitlines()
+    for number, line in enumerate(lines[:-1]):
+        thrown = _THROWN.fullmatch(lines[number + 1])
+        if _FATAL.match(line) and thrown:
+            return {"class": thrown["class"], "message": thrown["message"]}
+    ends = re.search(r"^ERROR .*?(Shutdown broker because .*)$", log, re.MULTILINE)
+    return {"class": None, "message": ends[1] if ends else ""}
 
 
 def rebuild(

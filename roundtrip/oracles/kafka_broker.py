@@ -34,7 +34,7 @@ MARKER = ".kafka_cleanshutdown"
 _NODE = 1
 
 # A broker that deletes, compacts or forgets nothing, whatever the age of the records, and waits for nobody.
-_PROPERTIES = {
+PROPERTIES = {
     "process.roles": "broker,controller",
     "node.id": str(_NODE),
     "controller.listener.names": "CONTROLLER",
@@ -298,9 +298,9 @@ class Broker:
 
     def _launch(self, timeout: float) -> None:
         assert self._log is not None
-        self._port, controller = _free_ports(2)
+        self._port, controller = free_ports(2)
         properties = {
-            **_PROPERTIES,
+            **PROPERTIES,
             "listeners": f"PLAINTEXT://127.0.0.1:{self._port},CONTROLLER://127.0.0.1:{controller}",
             "advertised.listeners": f"PLAINTEXT://127.0.0.1:{self._port}",
             "controller.quorum.voters": f"{_NODE}@127.0.0.1:{controller}",
@@ -312,10 +312,7 @@ class Broker:
         config.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
         self._started_at = self._log.seek(0, 2)
         self._process = subprocess.Popen(
-            [
-                *(command("java"), *QUICK, f"-Xmx{self._heap}", f"-Xms{self._heap}", *LOG_FLAGS),
-                *("-cp", PROJECT.classpath(), "logwright.oracle.kafka.BrokerMain", str(config)),
-            ],
+            command_line(config, self._heap),
             # Held open: its end ends the broker, should this process be killed.
             stdin=subprocess.PIPE,
             stdout=self._log,
@@ -520,6 +517,26 @@ class Broker:
         return bad or self.log_text().splitlines()[-20:]
 
 
+def command_line(config: Path, heap: str = "256m") -> list[str]:
+    """The command line of a broker that ends when its stdin is closed."""
+    return [
+        *(command("java"), *QUICK, f"-Xmx{heap}", f"-Xms{heap}", *LOG_FLAGS),
+        *("-cp", PROJECT.classpath(), "logwright.oracle.kafka.BrokerMain", str(config)),
+    ]
+
+
+def wait_for_start(process: subprocess.Popen[bytes], log: Path, timeout: float) -> int | None:
+    """Wait until a broker serves, or has ended. Returns its exit status; None where it serves. Raises `OracleError`."""
+    deadline = time.monotonic() + timeout
+    while b" Kafka Server started" not in log.read_bytes():
+        if process.poll() is not None:
+            return process.returncode
+        if time.monotonic() > deadline:
+            raise OracleError(f"the broker neither started nor ended within {timeout:g} s")
+        time.sleep(0.05)
+    return None
+
+
 def _uuid() -> str:
     """A random id as Kafka writes them: URL-safe base64 of 16 bytes, not starting with a dash."""
     while True:
@@ -543,7 +560,8 @@ def _directory_id(log_dir: Path) -> str:
     return found[1]
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
+    """TCP ports on loopback that are free now."""
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for one in sockets:

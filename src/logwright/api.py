@@ -15,6 +15,7 @@ from logwright.readers import verify as _verify
 from logwright.readers.filter import Given
 from logwright.readers.report import MAX_FAULTS, Report
 from logwright.readers.resolve import Path
+from logwright.readers.startup import predict_start
 from logwright.scanning import Paths, codec_of, shown
 
 if TYPE_CHECKING:
@@ -151,7 +152,12 @@ def verify(
     here = targets[0].path if len(targets) == 1 else shown(path)
     report = Report(here, codec_of(targets), max_faults=max_faults)
     report.notes += passed
-    return _verify.verify(targets, report, wish, jobs=number("jobs", jobs, 1), show=show)
+    report = _verify.verify(targets, report, wish, jobs=number("jobs", jobs, 1), show=show)
+    if wish.system is not None:
+        verdict = predict_start(path, codec, version=wish.system or None)
+        if verdict is not None:
+            report.starts(verdict.to_dict())
+    return report
 
 
 def explain(

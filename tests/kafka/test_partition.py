@@ -277,8 +277,9 @@ def test_what_is_missing_is_named(name: str, severity: Severity, said: str) -> N
 def test_what_a_kraft_broker_needs_is_an_error() -> None:
     directory = Memory.of("dmg_base")
     del directory.files["partition.metadata"]
-    for version, severity in ((0, Severity.INFO), (1, Severity.ERROR)):
-        directory.above = Memory("logs", {"meta.properties": f"#\n#\nversion={version}\n".encode()})
+    kraft = "version=1\nnode.id=1\ncluster.id=Kg9s5hQ2T0mYb1cVwXzA_A\n"
+    for text, severity in (("version=0\nbroker.id=1\n", Severity.INFO), (kraft, Severity.ERROR)):
+        directory.above = Memory("logs", {"meta.properties": f"#\n#\n{text}".encode()})
         assert faults(directory.plan())["partition.metadata"][0] is severity
 
 

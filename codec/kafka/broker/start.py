@@ -7,7 +7,7 @@ the damage goes: an `IOException` takes the log directory offline, any other one
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -22,17 +22,28 @@ from logwright.codec.kafka.broker.lost import lost
 from logwright.codec.kafka.broker.segment import LogSegment
 from logwright.codec.kafka.checkpoint import OFFSETS, NoNumber
 from logwright.codec.kafka.derive import EpochCache
+from logwright.codec.kafka.meta_properties import (
+    KRAFT,
+    ZOOKEEPER,
+    MetaPropertiesError,
+    mode_of,
+    parse_meta_properties,
+)
 from logwright.codec.kafka.names import (
+    BOOTSTRAP_FILE,
     CLEAN_SHUTDOWN_FILE,
     EPOCH_FILE,
     HIGH_WATERMARK_FILE,
     LOG_START_FILE,
+    META_PROPERTIES_FILE,
     METADATA_FILE,
     RECOVERY_POINT_FILE,
     parse_directory,
     segment_name,
 )
-from logwright.codec.layout import Entry, Listing, Part
+from logwright.codec.kafka.quorum_state import METADATA_PARTITION
+from logwright.codec.kafka.raft_log import check_raft_log
+from logwright.codec.layout import Entry, Folders, Listing, Part
 from logwright.codec.option import Option, Options, parse_text
 from logwright.codec.predict import Verdict
 from logwright.codec.whole import ParseError
@@ -161,22 +172,26 @@ def consume(disk: Disk, loaded: Loaded, partition: str, *, committed: bool = Fal
 def start_broker(listing: Listing, options: Options, *, version: str | None, clean: bool | None) -> Started:
     """Start a broker on a partition. See `logwright.codec.predict.Predicts`."""
     release = version_of(version)
-    above = Above(listing)
+    above = RaftLogAbove(listing) if listing.name == METADATA_PARTITION else Above(listing)
     was_clean, clean_from = above.clean(clean)
+    mode, mode_from = above.mode(version)
     disk = Disk(listing)
-    verdict = Verdict("kafka", release, was_clean, clean_from)
+    verdict = Verdict(
+        "kafka", release, was_clean, clean_from, mode=mode, mode_from=mode_from, title=title_of(mode, release)
+    )
     where = parse_directory(listing.name)
     loaded: Loaded | None = None
     deleted = 0
     try:
+        above.identity(mode)
         config = above.config(options, was_clean)
         deleted = config.log_start_offset
         loaded = load(disk, listing.name, config)
         above.high_watermark()
-        _topic(disk, options["topic.id"])
+        above.check(disk, loaded, mode, options["topic.id"])
         served = consume(disk, loaded, listing.name)
     except (BrokerError, UnreadableError) as error:
-        verdict = _refused(verdict, error)
+        verdict = above.refused(_refused(verdict, error))
         gone = lost(listing, Served(), where, deleted)
         loaded = None
     else:
@@ -279,9 +294,11 @@ def _text_error(name: str, error: ParseError, java: str) -> BrokerError:
     return BrokerError(text, java) if error.system else Offline(text, _IO_EXCEPTION)
 
 
-def _topic(disk: Disk, topic_id: str | None) -> None:
-    """The topic id of the partition, which the cluster's metadata must know."""
+def _topic(disk: Disk, topic_id: str | None, mode: str) -> None:
+    """The topic id of the partition, which the cluster's metadata must know in KRaft mode."""
     if METADATA_FILE not in disk:
+        if mode == ZOOKEEPER:
+            return
         raise Stray(
             "partition.metadata is not there: the broker takes the log for a stray one and renames its directory"
         )
@@ -291,7 +308,7 @@ def _topic(disk: Disk, topic_id: str | None) -> None:
     except ParseError as error:
         java = "NullPointerException" if len(content.splitlines()) < 2 else "IllegalArgumentException"
         raise _text_error(METADATA_FILE, error, f"java.lang.{java}") from error
-    if topic_id is not None and topic_id != found:
+    if topic_id is not None and topic_id != found and mode == KRAFT:
         raise Stray(
             f"the topic's id is {topic_id}, partition.metadata has {found}: the broker takes the log for a stray one and "
             "renames its directory"
@@ -336,6 +353,42 @@ class Above:
         """Read when the partition gets its leader; without other replicas the log's end counts. Raises `BrokerError`."""
         self._offset(HIGH_WATERMARK_FILE)
 
+    def check(self, disk: Disk, loaded: Loaded, mode: str, topic_id: str | None) -> None:
+        """Check the files that belong to the partition as a whole. Raises `BrokerError`."""
+        _topic(disk, topic_id, mode)
+
+    def refused(self, verdict: Verdict) -> Verdict:
+        """The verdict on a partition that does not open."""
+        return verdict
+
+    def mode(self, version: str | None) -> tuple[str, str]:
+        """The mode of the broker, and how it is known."""
+        if not is_default_version(version):
+            return KRAFT, f"Kafka {VERSIONS[0]} has no other mode"
+        if self.parent is None:
+            return KRAFT, "assumed: the directory above can't be read"
+        if META_PROPERTIES_FILE not in self.names:
+            return KRAFT, f"assumed: there is no {META_PROPERTIES_FILE}"
+        return mode_of_directory(
+            self.parent.read(META_PROPERTIES_FILE), {*self.names, *folders_of(self.parent)}
+        )
+
+    def identity(self, mode: str) -> None:
+        """Check `meta.properties` of the log directory, where there is one. Raises `BrokerError`."""
+        if self.parent is None or META_PROPERTIES_FILE not in self.names:
+            return
+        try:
+            found = parse_meta_properties(self.parent.read(META_PROPERTIES_FILE))
+        except MetaPropertiesError as error:
+            raise Offline(
+                f"Error while reading meta.properties file {self.parent.name}/{META_PROPERTIES_FILE}: {error}",
+                error.java,
+            ) from error
+        if mode == KRAFT:
+            for name, value in (("node", found.node_id), ("cluster", found.cluster_id)):
+                if value is None:
+                    raise BrokerError(f"Error: {name} ID not found in {self.parent.name}")
+
     def _offset(self, name: str) -> int | None:
         """The partition's entry in a checkpoint. A number that can't be parsed is a warning, anything else takes the disk offline."""
         if self.parent is None or name not in self.names:
@@ -353,6 +406,62 @@ class Above:
             )
             return None
         return found.get(self.where)
+
+
+class RaftLogAbove(Above):
+    """The log directory of the metadata log, whose checkpoints say nothing of it. Without this log the broker does not start."""
+
+    def __init__(self, listing: Listing) -> None:
+        super().__init__(listing)
+        self.folders = folders_of(listing)
+
+    def clean(self, asked: bool | None) -> tuple[bool, str]:
+        return False, "the metadata log is recovered at every start"
+
+    def _offset(self, name: str) -> int | None:
+        return None
+
+    def check(self, disk: Disk, loaded: Loaded, mode: str, topic_id: str | None) -> None:
+        check_raft_log(disk, loaded.log_start_offset, self.folders)
+
+    def refused(self, verdict: Verdict) -> Verdict:
+        text, java = verdict.error, verdict.error_class
+        if verdict.scope == "log_dir" and java == _IO_EXCEPTION:
+            text = f"Error while reading checkpoint file {METADATA_PARTITION}/{text}"
+            java = "org.apache.kafka.common.errors.KafkaStorageException"
+        return replace(verdict, scope="process", error=text, error_class=java)
+
+
+def is_default_version(version: str | None) -> bool:
+    """Whether no version in particular was asked about."""
+    return version is None or version.lower() in ("", "kafka", "true")
+
+
+def folders_of(listing: Listing) -> Sequence[str]:
+    """The names of the sub-directories, where the listing has them."""
+    return listing.folders() if isinstance(listing, Folders) else ()
+
+
+def mode_of_directory(content: bytes, names: Collection[str]) -> tuple[str, str]:
+    """The mode of the broker of a log directory, by its `meta.properties` and the names in it; and how it is known."""
+    try:
+        found = parse_meta_properties(content)
+    except MetaPropertiesError:
+        return KRAFT, f"assumed: {META_PROPERTIES_FILE} can't be read"
+    said = f"{META_PROPERTIES_FILE} has version={found.version}"
+    if mode_of(found) == KRAFT:
+        return KRAFT, said
+    for name in (METADATA_PARTITION, BOOTSTRAP_FILE):
+        if name in names:
+            return KRAFT, f"{name} is there"
+    if mode_of(found) == ZOOKEEPER:
+        return ZOOKEEPER, f"{said} and broker.id={found.node_id}"
+    return KRAFT, f"assumed: {META_PROPERTIES_FILE} has neither node.id nor broker.id"
+
+
+def title_of(mode: str, release: str) -> str:
+    """How a sentence calls a broker of this mode: the rules of the log are those of `release` in any mode."""
+    return f"kafka in ZooKeeper mode (log rules of {release})" if mode == ZOOKEEPER else ""
 
 
 def _given(option: int | None, checkpoint: int | None) -> int:

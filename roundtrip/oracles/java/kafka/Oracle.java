@@ -2,6 +2,8 @@ package logwright.oracle.kafka;
 
 import java.io.IOException;
 import java.util.Map;
+import java.util.Queue;
+import java.util.concurrent.ConcurrentLinkedQueue;
 import logwright.oracle.Answers;
 import org.apache.kafka.common.utils.Exit;
 
@@ -15,8 +17,12 @@ public final class Oracle {
         ExitCalled(int status, String message) {
             super(message);
             this.status = status;
+            CALLED.add(this);
         }
     }
+
+    /** Every exit that was asked for, also in threads whose exceptions nobody sees. */
+    static final Queue<ExitCalled> CALLED = new ConcurrentLinkedQueue<>();
 
     public static void main(String[] args) throws IOException {
         Exit.setExitProcedure((status, message) -> {
@@ -31,6 +37,7 @@ public final class Oracle {
             Map.entry("build", Segments::build),
             Map.entry("dump", Tools::dump),
             Map.entry("format", Tools::format),
+            Map.entry("start", Start::start),
             Map.entry("sanity", Partition::sanity),
             Map.entry("load", Partition::load),
             Map.entry("hash_map_order", Partition::hashMapOrder),

@@ -1,0 +1,256 @@
+"""What a broker does with its log directories before it loads a log. The real broker is asked in `tests/oracle/test_start_oracle.py`."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from kafka_golden import CASES
+from kafka_start import DIRECTORY_IDS, RAFT_LOG, STARTS, VOTE, Start, put, settings_of
+
+import logwright as lw
+from logwright.cli import main
+from logwright.codec.kafka.broker.errors import BrokerError
+from logwright.codec.kafka.meta_properties import MetaPropertiesError, parse_meta_properties
+from logwright.codec.kafka.names import loads_directory
+from logwright.codec.kafka.quorum_state import parse_quorum_state
+from logwright.codec.kafka.raft_log import parse_snapshot
+from logwright.readers.startup import predict_start
+
+CLUSTER_ID = "Kg9s5hQ2T0mYb1cVwXzA_A"
+ZOOKEEPER = "version=0\nbroker.id=0\n"
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """Two log directories of a broker that was formatted and started."""
+    shutil.copytree(CASES["cluster_metadata_43"].path / "data", tmp_path / "d0")
+    (tmp_path / "d1").mkdir()
+    for name, directory_id in zip(("d0", "d1"), DIRECTORY_IDS, strict=True):
+        (tmp_path / name / "meta.properties").write_text(
+            f"node.id=1\ndirectory.id={directory_id}\nversion=1\ncluster.id={CLUSTER_ID}\n"
+        )
+        for file in ("recovery-point", "replication", "log-start"):
+            (tmp_path / name / f"{file}-offset-checkpoint").write_text("0\n0\n")
+    return tmp_path
+
+
+def configure(home: Path, start: Start = STARTS[0]) -> Path:
+    path = home / "server.properties"
+    path.write_text("".join(f"{name}={value}\n" for name, value in settings_of(home, start).items()))
+    return path
+
+
+def status(*arguments: object) -> int:
+    with pytest.raises(SystemExit) as ended:
+        main([str(one) for one in arguments])
+    return int(ended.value.code or 0)
+
+
+@pytest.mark.parametrize("start", STARTS, ids=[start.name for start in STARTS])
+def test_the_start_of_a_broker(home: Path, start: Start) -> None:
+    start.change(home)
+    verdict = predict_start(configure(home, start), version="4.3")
+    assert verdict is not None
+    assert (verdict.opens, verdict.scope) == (start.scope is None, start.scope), verdict.error
+    if start.scope == "process":
+        assert verdict.error_class == start.java
+        assert verdict.error is not None
+        assert verdict.error.startswith(start.error.format(home=home))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [put("d0/meta.properties", ""), put(f"{RAFT_LOG}/quorum-state", "garbage")],
+    ids=["empty meta.properties", "garbage in quorum-state"],
+)
+def test_verify_of_a_configuration_fails_where_the_broker_does_not_start(
+    home: Path, change: Start, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert status("verify", configure(home), "--as-system") == 0
+    change(home)  # type: ignore[operator]
+    capsys.readouterr()
+    assert status("verify", configure(home), "--as-system") == 3
+    assert "kafka 4.3: does not start: " in capsys.readouterr().out
+
+
+def test_the_report_of_a_configuration_has_the_exception_of_the_broker(home: Path) -> None:
+    (home / "d0" / "meta.properties").write_text("")
+    said = lw.verify(configure(home), as_system=True).to_dict()["system"]
+    assert (said["opens"], said["scope"], said["error_class"]) == (
+        False,
+        "process",
+        "java.lang.RuntimeException",
+    )
+    assert said["error"] == f"Error: node ID not found in {home}/d0"
+
+
+def test_a_log_directory_without_its_configuration_is_checked_alone(home: Path) -> None:
+    assert lw.verify(home / "d0", as_system=True).safe
+    (home / "d0" / "meta.properties").write_text("")
+    report = lw.verify(home / "d0", as_system=True)
+    assert not report.safe
+    assert report["system"]["error"] == f"Error: node ID not found in {home}/d0"
+
+
+def test_a_log_directory_that_a_broker_has_used_needs_its_identity(home: Path) -> None:
+    (home / "d0" / "meta.properties").unlink()
+    report = lw.verify(home / "d0", as_system=True)
+    assert report["system"]["error"] == "No readable meta.properties files found."
+
+
+def test_the_vote_is_no_foreign_file(home: Path) -> None:
+    files = {one["name"]: one for one in lw.inspect(home / RAFT_LOG)["files"]}
+    assert files["quorum-state"]["role"] == "metadata"
+    assert files[f"{128:020d}-{2:010d}.checkpoint"]["role"] == "metadata"
+    assert lw.verify(home / RAFT_LOG).ok
+    (home / RAFT_LOG / "quorum-state").write_text(VOTE[:20])
+    report = lw.verify(home / RAFT_LOG)
+    assert not report.ok
+    assert [path for path, fault in report.faults if fault.severity == "error"] == ["quorum-state"]
+    assert report["system"]["error_class"] == "java.io.UncheckedIOException"
+
+
+def test_a_damaged_snapshot_of_metadata_is_found(home: Path) -> None:
+    path = home / RAFT_LOG / f"{128:020d}-{2:010d}.checkpoint"
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    report = lw.verify(home / RAFT_LOG)
+    assert [name for name, fault in report.faults if fault.severity == "error"] == [path.name]
+
+
+def test_an_unreadable_identity_keeps_its_partitions_from_being_served(tmp_path: Path) -> None:
+    lw.write([{"value": "a"}], tmp_path / "a-0", "kafka.partition", topic_id=DIRECTORY_IDS[0])
+    (tmp_path / "meta.properties").write_text("version=7\n")
+    with pytest.raises(lw.LogwrightError, match=r"Unknown meta\.properties version number 7"):
+        lw.read(tmp_path / "a-0", mode="AS_SYSTEM")
+
+
+# ZooKeeper mode
+
+
+@pytest.fixture
+def zookeeper_logs(tmp_path: Path) -> Path:
+    """A log directory of a broker in ZooKeeper mode: its partitions have no id of their topic."""
+    place = tmp_path / "logs"
+    for name in ("a-0", "a-1"):
+        lw.write([{"value": "x"}, {"value": "y"}], place / name, "kafka.partition")
+        (place / name / "partition.metadata").unlink()
+    (place / "meta.properties").write_text(ZOOKEEPER)
+    (place / "recovery-point-offset-checkpoint").write_text("0\n0\n")
+    return place
+
+
+def test_a_directory_of_zookeeper_mode_is_judged_in_that_mode(zookeeper_logs: Path) -> None:
+    report = lw.verify(zookeeper_logs, as_system=True)
+    assert report.safe
+    for said in (report["system"], report["targets"][0]["system"]):
+        assert (said["opens"], said["mode"]) == (True, "ZooKeeper")
+        assert said["mode_from"] == "meta.properties has version=0 and broker.id=0"
+    assert "kafka in ZooKeeper mode (log rules of 4.3): opens both and loses nothing" in report.text()
+    assert lw.read(zookeeper_logs / "a-0", mode="AS_SYSTEM").num_rows == 2
+
+
+def test_a_version_that_has_no_zookeeper_mode_sets_its_partitions_aside(zookeeper_logs: Path) -> None:
+    report = lw.verify(zookeeper_logs, as_system="4.3")
+    assert not report.safe
+    assert report["system"]["mode"] == "KRaft"
+    assert report["system"]["error"] == f"Error: cluster ID not found in {zookeeper_logs}"
+    report = lw.verify(zookeeper_logs / "a-0", as_system="4.3")
+    assert not report.safe
+    assert report["system"]["mode_from"] == "Kafka 4.3 has no other mode"
+
+
+@pytest.mark.parametrize(
+    ("text", "mode", "how"),
+    [
+        ("version=1\nnode.id=1\ncluster.id=x\n", "KRaft", "meta.properties has version=1"),
+        ("broker.id=3\n", "ZooKeeper", "meta.properties has version=0 and broker.id=3"),
+        ("", "KRaft", "assumed: meta.properties has neither node.id nor broker.id"),
+        ("version=8\n", "KRaft", "assumed: meta.properties can't be read"),
+        (None, "KRaft", "assumed: there is no meta.properties"),
+    ],
+)
+def test_the_report_says_which_mode_was_assumed(
+    zookeeper_logs: Path, text: str | None, mode: str, how: str
+) -> None:
+    path = zookeeper_logs / "meta.properties"
+    path.unlink() if text is None else path.write_text(text)
+    said = lw.verify(zookeeper_logs / "a-0", as_system=True)["system"]
+    assert (said["mode"], said["mode_from"]) == (mode, how)
+
+
+def test_a_migrated_directory_is_one_of_kraft(zookeeper_logs: Path) -> None:
+    (zookeeper_logs / "__cluster_metadata-0").mkdir()
+    said = lw.verify(zookeeper_logs / "a-0", as_system=True)["system"]
+    assert (said["mode"], said["mode_from"]) == ("KRaft", "__cluster_metadata-0 is there")
+
+
+def test_the_configuration_says_the_mode(zookeeper_logs: Path) -> None:
+    path = zookeeper_logs.parent / "server.properties"
+    path.write_text(f"broker.id=0\nzookeeper.connect=z:2181\nlog.dirs={zookeeper_logs}\n")
+    report = lw.verify(path, as_system=True)
+    assert report.safe
+    assert report["system"]["mode_from"] == "the configuration has zookeeper.connect and no process.roles"
+    path.write_text(f"broker.id=5\nzookeeper.connect=z:2181\nlog.dirs={zookeeper_logs}\n")
+    report = lw.verify(path, as_system=True)
+    assert "Stored node id 0 doesn't match previous node id 5" in report["system"]["error"]
+
+
+# Names and small files
+
+
+@pytest.mark.parametrize(
+    "name", ["a-0", "a b-0", "a--1", "a-+1", "a-01", "a-0.x-delete", "__cluster_metadata-1"]
+)
+def test_folders_that_a_broker_loads(name: str) -> None:
+    assert loads_directory(name)
+
+
+@pytest.mark.parametrize(
+    "name", ["lost+found", "foo", "-0", "a-x", "a-", "a.b-stray", "a-99999999999", ".lock"]
+)
+def test_folders_that_end_the_start_of_a_broker(name: str) -> None:
+    assert not loads_directory(name)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("version=x", "Invalid meta.properties version string 'x'"),
+        ("version=2", "Unknown meta.properties version number 2"),
+        ("version=1\ncluster.id=a", "Failed to find node.id"),
+        ("version=1\nnode.id=1", "cluster.id was not found."),
+        ("broker.id=", "Unable to read broker.id as a base-10 number."),
+        ("directory.id=a", "Unable to read directory.id as a Uuid: "),
+        ("a=\\u12", "Malformed \\uxxxx encoding."),
+    ],
+)
+def test_an_identity_that_cannot_be_read(text: str, said: str) -> None:
+    with pytest.raises(MetaPropertiesError) as error:
+        parse_meta_properties(text.encode())
+    assert str(error.value).startswith(said)
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"{" * 100_000, b'{"a":' * 100_000, b"9" * 100_000, b"\xff" * 9000, b'{"a":1e999}']
+)
+def test_any_bytes_in_the_vote_are_an_error_of_the_broker(data: bytes) -> None:
+    with pytest.raises(BrokerError):
+        parse_quorum_state(data, "quorum-state")
+
+
+def test_bytes_that_java_has_not_decoded_are_not_an_error() -> None:
+    assert parse_quorum_state(VOTE.encode() + b"\n" + bytes(9000) + b"\xff", "x").leader_id == 1
+
+
+def test_names_of_snapshots() -> None:
+    found = parse_snapshot(f"{7:020d}-{2:010d}.checkpoint")
+    assert found is not None
+    assert tuple(found) == (7, 2, True)
+    unfinished = parse_snapshot(f"{7:020d}-{2:010d}.checkpoint.part")
+    assert unfinished is not None
+    assert not unfinished.finished
+    assert parse_snapshot("quorum-state") is None
