@@ -36,7 +36,7 @@ def predict_start(
     elif is_remote(paths[0]) or os.path.isdir(local_path(paths[0])):
         directories = paths
         gathering = _gathering(paths[0], codec)
-        system = gathering if isinstance(gathering, Starts) else None
+        system = _starts(gathering)
     if system is None:
         return None
     roots = [root_of(one, system.lock) for one in directories]
@@ -44,7 +44,11 @@ def predict_start(
 
 
 def _systems() -> list[Starts]:
-    return [one for one in registry.gatherings() if isinstance(one, Starts)]
+    return [one for one in map(_starts, registry.gatherings()) if one is not None]
+
+
+def _starts(gathering: object) -> Starts | None:
+    return gathering if isinstance(gathering, Starts) else None
 
 
 def _gathering(path: str, codec: str | None) -> Gathering | None:

@@ -168,6 +168,5 @@ def _short(value: Any) -> int:
     """A JSON value as Jackson's `shortValue()` gives it: 0 for what is no number."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return 0
-    if isinstance(value, float):
-        value = int(max(-(1 << 31), min((1 << 31) - 1, value)))
-    return (value + (1 << 15)) % (1 << 16) - (1 << 15)
+    number = int(max(-(1 << 31), min((1 << 31) - 1, value))) if isinstance(value, float) else int(value)
+    return (number + (1 << 15)) % (1 << 16) - (1 << 15)

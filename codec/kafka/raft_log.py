@@ -12,7 +12,6 @@ from typing import NamedTuple
 import numpy as np
 
 from logwright.codec.kafka.batch import CONTROL, HEAD, HEAD_SIZE, LENGTH_END
-from logwright.codec.kafka.broker.entries import LEGACY_MIN
 from logwright.codec.kafka.broker.errors import BrokerError
 from logwright.codec.kafka.consumer import consume_batch
 from logwright.codec.kafka.names import METADATA_FILE
@@ -24,6 +23,7 @@ from logwright.codec.kafka.quorum_state import (
     parse_quorum_state,
     unreadable,
 )
+from logwright.codec.kafka.scan import LEGACY_MIN
 from logwright.codec.layout import Listing
 
 SNAPSHOT_SUFFIX = ".checkpoint"

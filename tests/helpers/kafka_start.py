@@ -10,9 +10,7 @@ from pathlib import Path
 
 CLUSTER_ID = "Kg9s5hQ2T0mYb1cVwXzA_A"
 DIRECTORY_IDS = ("CfIPZLe2FUgwQUbOSWF_hQ", "ODDn20Dc_EMKAt_Sl5HOQA")
-VOTE = (
-    '{"clusterId":"","leaderId":1,"leaderEpoch":1,"votedId":-1,"appliedOffset":0,"currentVoters":[{"voterId":1}],"data_version":0}'
-)
+VOTE = '{"clusterId":"","leaderId":1,"leaderEpoch":1,"votedId":-1,"appliedOffset":0,"currentVoters":[{"voterId":1}],"data_version":0}'
 VOTE_1 = (
     '{"leaderId":-1,"leaderEpoch":1,"votedId":1,"votedDirectoryId":"AAAAAAAAAAAAAAAAAAAAAA","data_version":1}'
 )
