@@ -242,7 +242,7 @@ class Walk:
         severity = fault.severity if tail else Severity.ERROR
         padding = tail and fault.kind is Kind.PADDING
         rows, lost = fault.rows_lost, fault.lost
-        if self._teller is not None and not (lost or padding or severity is Severity.INFO):
+        if self._teller is not None and not (lost or rows == 0 or padding or severity is Severity.INFO):
             first = after.pick(slice(0, 1)) if after is not None and len(after) else None
             known, lost = self._teller.lost_between(self._before, first, self.context)
             rows = known if rows is None else rows

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from logwright.codec.kafka.batch import (
 )
 from logwright.codec.kafka.log_tables import NOTHING_SERVED, LogContext
 from logwright.codec.kafka.rows import Read
+from logwright.codec.kafka.scan import heads_at
 from logwright.codec.kafka.sections import PORTION, sections
 from logwright.codec.table import Table
 
@@ -52,6 +54,9 @@ def decode(
 ) -> Iterator[Decoded]:
     """One row a batch. See `Codec.decode`."""
     schema = table.schema(columns)
+    if {"last_offset", "last_offset_delta"} & {*columns}:
+        # This table says what is stored: a scan corrects headers that their records contradict.
+        frames = replace(frames, header=heads_at(window.data, frames.start))
     ends = np.cumsum(frames.end - frames.start) if "payload" in columns else None
     at = 0
     while at < len(frames):

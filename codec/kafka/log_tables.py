@@ -129,11 +129,12 @@ MAX_DECOMPRESSED = Option(
 @dataclass(frozen=True, slots=True)
 class Damaged:
     """The place where a scan stopped: the offset in the file of its first byte; of its end as it says itself, and the offset of
-    a record that follows, both -1 where its header is not to be believed."""
+    a record that follows, both -1 where its header is not to be believed. `whole`: its checksum is right, its offset is not."""
 
     start: int
     end: int
     after: int
+    whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)

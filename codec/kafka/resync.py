@@ -538,6 +538,10 @@ def find_batch(
     (`context.damaged`), and so on.
     """
     asked = damaged
+    if damaged is not None and damaged.whole and at <= damaged.end - window.offset:
+        # What is there is judged by itself, be it out of place too.
+        place = damaged.end - window.offset
+        return (place, 0) if place < min(len(window.data), window.size - window.offset) else (-1, 0)
     if context.found is not None and damaged is not None and context.found[0] == damaged.start:
         place = context.found[1] - window.offset
         if at <= place <= len(window.data):

@@ -256,6 +256,17 @@ class Read:
         )
 
 
+def records_end(window: Window, one: Frames, limit: int) -> int | None:
+    """Return the highest offset of a batch's records, one less than its base_offset where it has none; None where they can't be read."""
+    for part in sections(window, one, limit):
+        read = Read(part, one.header, 0)
+        if part.faults or read.bad.any():
+            return None
+        if read.rows:
+            return read.served
+    return int(one.header["base_offset"][0]) - 1
+
+
 def fields(head: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], ...]:
     """Of each header base_offset, base_timestamp, max_timestamp, records_count, and whether it is append time (0 or 1)."""
     out = tuple(np.empty(len(head), np.int64) for _ in range(5))

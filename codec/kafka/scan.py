@@ -8,6 +8,7 @@ damage, preallocated zeros) is decided here, from what follows.
 from __future__ import annotations
 
 import zlib
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -27,14 +28,16 @@ from logwright.codec.kafka.batch import (
     MIN_LENGTH,
     RECORD_BATCH,
 )
-from logwright.codec.kafka.log_tables import NAME, Believed, LogContext
+from logwright.codec.kafka.log_tables import NAME, Believed, Damaged, LogContext
 from logwright.codec.kafka.resync import LIMIT, damaged_at, find_batch
+from logwright.codec.kafka.rows import records_end
 from logwright.codec.kernel import kernel
 
 _LENGTH = RECORD_BATCH.offset("batch_length")
 _MAGIC = RECORD_BATCH.offset("magic")
 _CRC = RECORD_BATCH.offset("crc")
 _DELTA = RECORD_BATCH.offset("last_offset_delta")
+_COUNT = RECORD_BATCH.offset("records_count")
 
 HEAD_UP_TO_MAGIC = _MAGIC + 1
 """What Kafka reads to know the size of an entry of any magic."""
@@ -186,7 +189,14 @@ def scan(window: Window, at: int, context: LogContext, *, check: bool = True) ->
         _check_order(window, frames, context)
     if frames.damage is None and frames.need == 0 and frames.stop == stop:
         frames.damage = _ending(window, stop, why, context, check)
-    context.damaged = None if frames.damage is None else damaged_at(window, frames.stop, context)
+    if frames.damage is None:
+        context.damaged = None
+    elif frames.damage.kind is Kind.ORDER:
+        # Its checksum is right, so it ends where it says.
+        behind = frames.damage.offset + frames.damage.length
+        context.damaged = Damaged(frames.damage.offset, behind, -1, whole=True)
+    else:
+        context.damaged = damaged_at(window, frames.stop, context)
     return frames
 
 
@@ -265,11 +275,11 @@ def _too_long(window: Window, stop: int, need: int, context: LogContext) -> Faul
 
 
 def _check_order(window: Window, frames: Frames, context: LogContext) -> None:
-    """Offsets: each batch above the one before, all of them within the file's range.
+    """Check the offsets: each batch above the one before, all of them within the file's range.
 
-    A batch out of its place by what it says itself, between neighbours that fit each other, is damage: base_offset is not
-    covered by the checksum. Otherwise a batch that is not above the one before is a finding, and the records that are not
-    are left out when they are read, as the consumer does.
+    A batch whose offsets the other batches exclude is damage, since base_offset is not covered by the checksum: its rows
+    would be given at wrong offsets. A last_offset_delta that the records and the next batch contradict is a finding, and is
+    corrected in `frames.header`. So is a batch outside of the file's range where its neighbours bear out its offsets.
     """
     count = len(frames)
     if count == 0:
@@ -285,10 +295,10 @@ def _check_order(window: Window, frames: Frames, context: LogContext) -> None:
     fine, top = in_order(
         frames.header.view(np.uint8), count, low - 1 if before is None else before, low, high
     )
-    if fine:
+    if fine and not _is_in_question(window, frames):
         context.last_offset, context.last_end = top, window.offset + int(frames.end[-1])
         return
-    count = _look_closer(window, frames, before, low, high)
+    count = _look_closer(window, frames, before, low, high, context)
     if count:
         last = frames.header["base_offset"].astype(np.int64) + frames.header["last_offset_delta"]
         context.last_offset = int(last.max() if before is None else max(before, last.max()))
@@ -305,105 +315,208 @@ def in_order(heads: Bytes, count: int, above: int, low: int, high: int) -> tuple
         delta = load_i32be(heads, at + _DELTA)
         if delta < 0 or base > MAX_OFFSET or base <= above or base < low or base + delta > high:
             return False, above
+        if load_i32be(heads, at + _COUNT) > delta + 1:
+            return False, above
         if base > above + 1 and (i + 1 == count or load_i64be(heads, at + HEAD_SIZE) <= base + delta):
             return False, above
         above = base + delta
     return True, above
 
 
-def _look_closer(window: Window, frames: Frames, before: int | None, low: int, high: int) -> int:
+def _look_closer(
+    window: Window, frames: Frames, before: int | None, low: int, high: int, context: LogContext
+) -> int:
     """Find the batches that are in question, and judge them. Returns how many are left."""
     base = frames.header["base_offset"].astype(np.int64)
     delta = frames.header["last_offset_delta"].astype(np.int64)
+    count = frames.header["records_count"].astype(np.int64)
     last = base + delta
     above = np.concatenate(([-1 if before is None else before], np.maximum.accumulate(last)[:-1]))
-    fine = (base > above) & (last >= low) & (last <= high) & (delta >= 0)
+    fine = (base > above) & (base >= low) & (last <= high) & (count <= delta + 1) & (base <= MAX_OFFSET)
     gap = base > above + 1
     if before is None:
         gap[0] = base[0] != low
     follows = np.append(base[1:] > last[:-1], False)
-    suspect = ~fine | (gap & ~follows)
+    overlapped = np.append(base[1:] <= last[:-1], _is_in_question(window, frames))
+    suspect = ~fine | (gap & ~follows) | (overlapped & (count <= delta))
     if not suspect.any():
         return len(frames)
-    return _judge(window, frames, base, last, before, low, high, suspect)
+    return _Order(window, frames, base, last, before, low, high, context).judge(suspect)
 
 
-def _judge(
-    window: Window,
-    frames: Frames,
-    base: npt.NDArray[np.int64],
-    last: npt.NDArray[np.int64],
-    before: int | None,
-    low: int,
-    high: int,
-    suspect: npt.NDArray[np.bool_],
-) -> int:
-    """Look at the suspect frames one by one: findings, or the damage that ends the scan. Returns how many frames are left."""
-    top = before
-    done = 0
-    for i in np.flatnonzero(suspect):
-        if i > done:
-            top = max(int(last[done:i].max()), -1 if top is None else top)
-        done = int(i)
-        start, end = int(frames.start[i]), int(frames.end[i])
-        offset = window.offset + start
-        mine, mine_last = int(base[i]), int(last[i])
-        jumps = mine > (low if top is None else top + 1)
-        outside = mine_last < low or mine_last > high
-        if mine_last < mine:
-            fault = Fault(
-                NAME,
-                offset,
-                end - start,
-                Kind.ORDER,
-                f"last_offset_delta is {mine_last - mine}, which is negative",
+def _is_in_question(window: Window, frames: Frames) -> bool:
+    """Whether the last batch claims offsets that have no record, and the next batch may start within them."""
+    head = frames.header[-1]
+    if head["records_count"] > head["last_offset_delta"]:
+        return False
+    base = frames.header["base_offset"].astype(np.int64)
+    follower = _next_base(window, frames, base, len(frames) - 1)
+    return follower is not None and follower <= int(base[-1]) + int(head["last_offset_delta"])
+
+
+class _Order:
+    """Judge the batches of one scan by their offsets, those before them and those behind."""
+
+    def __init__(
+        self,
+        window: Window,
+        frames: Frames,
+        base: npt.NDArray[np.int64],
+        last: npt.NDArray[np.int64],
+        before: int | None,
+        low: int,
+        high: int,
+        context: LogContext,
+    ) -> None:
+        self.window, self.frames, self.base, self.last = window, frames, base, last
+        self.top, self.low, self.high, self.context = before, low, high, context
+
+    def judge(self, suspect: npt.NDArray[np.bool_]) -> int:
+        """Look at the suspect frames one by one: findings, or the damage that ends the scan. Returns how many frames are left."""
+        done = 0
+        for i in np.flatnonzero(suspect).tolist():
+            if i > done:
+                self._reach(int(self.last[done:i].max()))
+            left = self._one(i)
+            if left is not None:
+                return left
+            self._reach(int(self.last[i]))
+            done = i + 1
+        return len(self.frames)
+
+    def _reach(self, last: int) -> None:
+        self.top = last if self.top is None else max(self.top, last)
+
+    def _due(self) -> int:
+        """The offset after the last one of the batches before."""
+        return self.low if self.top is None else self.top + 1
+
+    def _one(self, i: int) -> int | None:
+        """Judge one batch. Returns how many frames are left where it ends the scan."""
+        frames = self.frames
+        size = int(frames.end[i] - frames.start[i])
+        follower = _next_base(self.window, frames, self.base, i)
+        delta = int(frames.header["last_offset_delta"][i])
+        overclaims = int(frames.header["records_count"][i]) <= delta
+        first, last = int(self.base[i]), int(self.base[i]) + delta
+        jumps = first > self._due()
+        if follower == _UNKNOWN:
+            frames.need = size + HEAD_SIZE
+            return _end_at(frames, i, None)
+        if delta < 0 or int(frames.header["records_count"][i]) > delta + 1:
+            wrong = self._too_low(i, first, delta)
+        else:
+            wrong = overclaims and self._too_high(i, first, last, follower)
+        if wrong:
+            last = int(self.last[i])
+        elif delta < 0:
+            return _end_at(
+                frames, i, self._fault(i, f"last_offset_delta is {delta}, which is negative", _UNCOVERED)
             )
-            return _end_at(frames, int(i), fault)
-        if jumps or outside:
-            follower = _next_base(window, frames, base, int(i))
-            if follower is _UNKNOWN:
-                frames.need = end - start + HEAD_SIZE
-                return _end_at(frames, int(i), None)
-            if (
-                follower is not None
-                and follower <= mine_last
-                and follower > (low - 1 if top is None else top)
-            ):
-                fault = Fault(
-                    NAME,
-                    offset,
-                    end - start,
-                    Kind.ORDER,
-                    f"offsets {mine} to {mine_last} are out of place: the next batch starts at {follower}",
-                    system="base_offset is not covered by the checksum: the broker and its consumers take it as it is",
-                )
-                return _end_at(frames, int(i), fault)
+        outside = first < self.low or last > self.high
+        below = self.top is not None and first <= self.top
+        if (jumps or outside) and follower is not None and self._due() <= follower <= last:
+            text = f"offsets {first} to {last} are out of place: the next batch starts at {follower}"
+            return self._exclude(i, last, follower, text)
+        if below:
+            text = f"offsets {first} to {last} are not above {self.top}, the last of the batches before"
+            return self._exclude(i, last, follower, text)
         if outside:
-            frames.faults.append(
-                Fault(
-                    NAME,
-                    offset,
-                    end - start,
-                    Kind.ORDER,
-                    f"offsets {mine} to {mine_last} are outside of the file's range, {low} to {high}",
-                    system="below the file's base the broker does not start after an unclean stop",
-                )
-            )
-        if top is not None and mine <= top:
-            frames.faults.append(
-                Fault(
-                    NAME,
-                    offset,
-                    end - start,
-                    Kind.ORDER,
-                    f"offsets {mine} to {mine_last} are not above {top}, the last of the batches before",
-                    system="consumers skip the records whose offset they have passed",
-                )
-            )
-        top = mine_last if top is None else max(top, mine_last)
-        done = int(i) + 1
-    return len(frames)
+            text = f"offsets {first} to {last} are outside of the file's range, {self.low} to {self.high}"
+            # Where the file's name or another batch bears out the offset, something else does not fit.
+            if first != self._due() and follower != last + 1:
+                return self._exclude(i, last, follower, text)
+        if last < self.low or last > self.high:
+            system = "below the file's base the broker does not start after an unclean stop"
+            frames.faults.append(self._fault(i, text, system))
+        return None
 
+    def _exclude(self, i: int, last: int, follower: int | None, text: str) -> int:
+        """End the scan at a batch whose base_offset can't be right. What is lost with it, the batches around it say."""
+        head, context, due = self.frames.header[i], self.context, self._due()
+        same = (self.base[:i] == self.base[i]) & (self.frames.header["crc"][:i] == head["crc"])
+        if same.any():
+            text += "; the same batch is there before"
+        fault = self._fault(i, text, _UNCOVERED)
+        if follower is None and fault.offset + fault.length >= self.window.size:
+            follower = context.next_base if context.next_base is not None else context.known_end
+        if same.any() or follower == due:
+            return _end_at(self.frames, i, replace(fault, rows_lost=0))
+        lost: dict[str, Any] = {}
+        if context.topic is not None:
+            lost = {"topic": context.topic, "partition": context.partition}
+        if follower is not None and follower - due == last - int(self.base[i]) + 1:
+            lost |= {"first_offset": due, "last_offset": follower - 1}
+        rows = 0 if int(head["attributes"]) & CONTROL else max(0, int(head["records_count"]))
+        return _end_at(self.frames, i, replace(fault, rows_lost=rows, lost=lost))
+
+    # Headers that their records contradict
+
+    def _too_low(self, i: int, first: int, delta: int) -> bool:
+        """Whether the records of a batch go beyond its last_offset_delta. Then they count."""
+        end = self._records_end(i)
+        if end is None or end < first or end <= first + delta:
+            return False
+        text = f"last_offset_delta is {delta}, but the last record of the batch has offset delta {end - first} (offset {end})"
+        self._correct(
+            i, end, text, "at the end of the log the broker gives the offsets of these records again"
+        )
+        return True
+
+    def _too_high(self, i: int, first: int, last: int, follower: int | None) -> bool:
+        """Whether a batch claims offsets that it has no records for, and that the next batch or segment has.
+
+        Compaction leaves such claims, but never where another batch has the offsets. So either this header is wrong, or the
+        base_offset of this batch or of the next. It is the header where the next batch goes on right behind the records, or
+        where no other base_offset would fit.
+        """
+        limit = self.high + 1
+        if follower is not None and first < follower <= last:
+            limit = min(limit, follower)
+        if not first < limit <= last:
+            return False
+        end = self._records_end(i)
+        if end is None or end >= limit:
+            return False
+        fits = limit == follower and self._may_be_behind(i, last)
+        room = limit - self._due()
+        if end + 1 != limit and (fits or (first > self._due() and room > last - first)):
+            return False
+        where = "the next batch" if limit == follower else "the next segment"
+        records = f"its records end at offset {end}" if end >= first else "it has no records"
+        text = f"last_offset_delta is {last - first}: the batch claims offsets up to {last}, but {records} and {where} starts at {limit}"
+        self._correct(
+            i, limit - 1, text, "a consumer whose fetch ends with this batch skips the records in between"
+        )
+        return True
+
+    def _may_be_behind(self, i: int, last: int) -> bool:
+        """Whether the next batch would fit between the offsets that this one claims and the batch after the next."""
+        if i + 1 >= len(self.frames):
+            return True
+        after = _next_base(self.window, self.frames, self.base, i + 1)
+        size = int(self.last[i + 1]) - int(self.base[i + 1]) + 1
+        return after is None or after == _UNKNOWN or after - last > size
+
+    def _records_end(self, i: int) -> int | None:
+        frames = self.frames
+        limit = self.context.options["max.decompressed.bytes"]
+        return records_end(self.window, frames.pick(slice(i, i + 1)), limit)
+
+    def _correct(self, i: int, last: int, text: str, system: str) -> None:
+        """Go on with the last offset that the records and the other batches bear out."""
+        self.frames.header["last_offset_delta"][i] = last - int(self.base[i])
+        self.last[i] = last
+        size = HEAD_SIZE
+        offset = self.window.offset + int(self.frames.start[i])
+        self.frames.faults.append(Fault(NAME, offset, size, Kind.ORDER, text, system=system, rows_lost=0))
+
+    def _fault(self, i: int, text: str, system: str) -> Fault:
+        start, end = int(self.frames.start[i]), int(self.frames.end[i])
+        return Fault(NAME, self.window.offset + start, end - start, Kind.ORDER, text, system=system)
+
+
+_UNCOVERED = "base_offset is not covered by the checksum: the broker and its consumers take it as it is"
 
 _UNKNOWN = -1 << 63
 

@@ -33,11 +33,13 @@ def walk(
             yield window, frames
 
 
-def salvage(listing: Listing, name: str, base_offset: int) -> Iterator[tuple[Window, Frames]]:
-    """The good batches of a log, by their checksums, past damage."""
+def salvage(
+    listing: Listing, name: str, base_offset: int, next_base: int | None = None
+) -> Iterator[tuple[Window, Frames]]:
+    """The good batches of a log, by their checksums, past damage: `Frames.damage` says what follows them."""
     size = next(entry.size for entry in listing.entries() if entry.name == name)
-    file = PlannedFile(name, size, Role.PRIMARY, hints={"base_offset": base_offset})
-    return (found for found in _walk(listing, file, check=True) if len(found[1]))
+    file = PlannedFile(name, size, Role.PRIMARY, hints={"base_offset": base_offset, "next_base": next_base})
+    return _walk(listing, file, check=True)
 
 
 def _walk(listing: Listing, file: PlannedFile, *, check: bool) -> Iterator[tuple[Window, Frames]]:

@@ -200,7 +200,9 @@ def test_a_split_into_three() -> None:
         (69, 138),
         (138, 207),
     ]
-    assert found.verdict.rows_lost == 0
+    # A segment can't hold these offsets, and nothing bears them out: the records are there, but not where they belong.
+    assert found.verdict.rows_lost == 2
+    assert sum("which are wrong" in one for one in found.verdict.warnings) == 2
 
 
 def test_a_split_that_can_not_be_done() -> None:
@@ -541,10 +543,11 @@ def test_what_was_deleted_on_purpose_is_not_lost() -> None:
 
 
 def test_a_batch_whose_offset_jumps_ahead_hides_those_behind_it() -> None:
-    """After a clean stop nothing is checked, and the consumer passes over records that are not above it."""
+    """After a clean stop nothing is checked, and the consumer passes over records that are not above it. Its own record it gets at a
+    wrong offset, so that one is lost too."""
     empty = {"00000000000000000000_index": b"", "00000000000000000000_timeindex": b""}
     verdict = opened(partition(batch(0), batch(900), batch(2), batch(3), **empty), clean=True).verdict
-    assert (verdict.rows, verdict.rows_lost, verdict.serves["last"]) == (2, 2, 900)
+    assert (verdict.rows, verdict.rows_lost, verdict.serves["last"]) == (2, 3, 900)
 
 
 def test_offsets_that_go_back_where_an_entry_is_due() -> None:
@@ -580,3 +583,27 @@ def test_an_open_transaction_that_began_in_a_gap() -> None:
     assert found.verdict.opens
     assert found.verdict.rows == 3
     assert [part.hints["end_offset"] for part in found.parts("read_committed")] == [2]
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_records_served_at_an_offset_that_can_not_be_count_as_lost(clean: bool) -> None:
+    """One flipped bit in base_offset of the last batch: a consumer gets all records, and nothing else is wrong."""
+    far = batch(1)
+    far = (1 << 51 | 1).to_bytes(8, "big") + far[8:]
+    found = opened(partition(batch(0), far), clean=clean)
+    assert (found.verdict.opens, found.verdict.rows, found.verdict.rows_lost) == (True, 2, 1)
+    assert found.verdict.serves["last"] == 1 << 51 | 1
+    (said,) = [one for one in found.verdict.warnings if "which are wrong" in one]
+    assert said.startswith(f"consumers get 1 records at offsets {1 << 51 | 1} to {1 << 51 | 1}")
+
+
+def test_the_verdict_names_the_offsets_at_which_a_misplaced_batch_is_missing() -> None:
+    far = batch(1)
+    far = (1 << 51 | 1).to_bytes(8, "big") + far[8:]
+    verdict = opened(partition(batch(0), far, **{"00000000000000000002_log": batch(2)})).verdict
+    (lost,) = verdict.lost
+    assert (lost["first_offset"], lost["last_offset"], verdict.rows_lost) == (1, 1, 1)
+
+
+def test_a_batch_that_is_there_twice_is_not_lost() -> None:
+    assert opened(partition(batch(0), batch(1), batch(1), batch(2))).verdict.rows_lost == 0

@@ -6,13 +6,14 @@ rather than guess.
 
 from __future__ import annotations
 
+import gzip
 import time
 import zlib
 from typing import Any
 
 import numpy as np
 import pytest
-from kafka_log import NAME, Got, batch, compressed, context, record, reseal, window
+from kafka_log import NAME, Got, batch, compressed, context, record, reseal, section, window
 
 from logwright.codec.base import Match
 from logwright.codec.fault import Kind, Severity, UnsupportedError, UsageError
@@ -178,35 +179,160 @@ def test_older_formats_are_named_not_called_damage(magic: int) -> None:
 # Order
 
 
-def test_a_batch_again_is_a_finding_and_gives_no_row_twice() -> None:
+def test_a_batch_that_is_there_twice_gives_no_row_twice() -> None:
     got = Got(THREE[0] + THREE[1] + THREE[1] + THREE[2])
     assert got.offsets == [0, 1, 2, 3, 4, 5]
-    assert {fault.kind for fault in got.faults} == {Kind.ORDER}
-    assert not got.damage
+    (fault,) = got.damage
+    assert (fault.kind, fault.rows_lost, dict(fault.lost)) == (Kind.ORDER, 0, {})
+    assert "the same batch is there before" in fault.detail
+    assert not got.faults
     assert got.encoded() == got.data
 
 
-def test_offsets_outside_of_the_file_are_a_finding() -> None:
+def test_offsets_outside_of_the_file_that_the_next_batch_bears_out_are_a_finding() -> None:
     got = Got(batch(3) + batch(4), name=f"{4:020}.log")
     assert [fault.kind for fault in got.faults] == [Kind.ORDER]
     assert "outside of the file's range, 4 to" in got.faults[0].detail
     assert got.offsets == [3, 4]
-    assert "to 9" in Got(batch(10), next_base=10).faults[0].detail
+    got = Got(batch(9) + batch(10), next_base=10, name=f"{9:020}.log")
+    assert "to 9" in got.faults[0].detail
+    assert got.offsets == [9, 10]
 
 
-def test_a_negative_last_offset_delta_is_damage() -> None:
-    got = Got(batch(5, [record()], last_offset_delta=-2) + batch(6))
+def flipped_offset(one: bytes, bit: int) -> bytes:
+    return (int.from_bytes(one[:8], "big") ^ 1 << bit).to_bytes(8, "big") + one[8:]
+
+
+def four(offset: int) -> bytes:
+    return batch(offset, [record(i, value=b"%d" % offset) for i in range(4)])
+
+
+@pytest.mark.parametrize("bit", range(64))
+@pytest.mark.parametrize("i", range(3))
+def test_no_row_is_given_at_an_offset_that_the_batches_around_exclude(i: int, bit: int) -> None:
+    """One flipped bit in base_offset of a segment without gaps, whose end the next segment tells."""
+    whole = [four(16), four(20), four(24)]
+    whole[i] = flipped_offset(whole[i], bit)
+    got = Got(b"".join(whole), name=f"{16:020}.log", next_base=28)
+    first = 16 + 4 * i
+    assert got.offsets == [offset for offset in range(16, 28) if not first <= offset < first + 4]
+    (fault,) = got.damage
+    assert (fault.kind, fault.offset, fault.length) == (Kind.ORDER, i * len(whole[0]), len(whole[0]))
+    assert (fault.rows_lost, fault.lost["first_offset"], fault.lost["last_offset"]) == (4, first, first + 3)
+    assert got.encoded() == got.data
+
+
+@pytest.mark.parametrize("bit", [*range(31, 64)])
+def test_no_row_is_given_at_an_offset_that_a_segment_can_not_hold(bit: int) -> None:
+    got = Got(four(16) + flipped_offset(four(20), bit), name=f"{16:020}.log")
+    assert got.offsets == [16, 17, 18, 19]
+    (fault,) = got.damage
+    assert fault.rows_lost == 4
+    assert ("outside of the file's range, 16 to 2147483663" in fault.detail) == (bit < 63)
+
+
+def test_batches_out_of_place_one_after_the_other_are_faults_of_their_own() -> None:
+    got = Got(batch(0) + batch(3) + batch(4) + batch(1) + batch(2) + batch(5))
+    assert got.offsets == [0, 3, 4, 5]
+    assert [fault.offset for fault in got.damage] == [3 * len(batch(0)), 4 * len(batch(0))]
+    assert got.encoded() == got.data
+
+
+# last_offset_delta
+
+
+def records_of(count: int, offset: int = 0, **fields: Any) -> bytes:
+    return batch(offset, [record(i) for i in range(count)], **fields)
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip"])
+@pytest.mark.parametrize("claims", [3, 4, 5, 12])
+def test_a_last_offset_delta_that_claims_the_next_batch_is_a_finding_of_that_header(
+    claims: int, codec: str
+) -> None:
+    """The next batch is wholly within what is claimed, or goes on behind it: it is in order."""
+    wrong = records_of(3, 3, last_offset_delta=claims)
+    if codec != "none":
+        wrong = compressed(
+            3, gzip.compress(section([record(i) for i in range(3)])), "gzip", 3, last_offset_delta=claims
+        )
+    got = Got(records_of(3) + wrong + records_of(2, 6) + records_of(3, 8))
+    assert got.offsets == list(range(11))
+    (fault,) = got.faults
+    assert (fault.kind, fault.offset, fault.length, fault.rows_lost) == (
+        Kind.ORDER,
+        len(records_of(3)),
+        HEAD_SIZE,
+        0,
+    )
+    assert f"last_offset_delta is {claims}" in fault.detail
+    assert "the next batch starts at 6" in fault.detail
+    assert not got.damage
+    assert got.frames.column("last_offset_delta").to_pylist()[1] == claims
+    assert got.encoded() == got.data
+
+
+def test_a_last_offset_delta_that_claims_the_next_segment_is_a_finding_of_that_header() -> None:
+    got = Got(records_of(3) + records_of(3, 3, last_offset_delta=4), next_base=6)
+    assert got.offsets == list(range(6))
+    assert [fault.offset for fault in got.faults] == [len(records_of(3))]
+    assert "the next segment starts at 6" in got.faults[0].detail
+
+
+@pytest.mark.parametrize("delta", [-7, -1, 0, 1])
+def test_a_last_offset_delta_below_the_records_is_a_finding_and_costs_no_record(delta: int) -> None:
+    for rest in (records_of(2, 6), b""):
+        got = Got(records_of(3) + records_of(3, 3, last_offset_delta=delta) + rest)
+        assert got.offsets == list(range(8 if rest else 6))
+        (fault,) = got.faults
+        assert fault.offset == len(records_of(3))
+        assert (
+            f"last_offset_delta is {delta}, but the last record of the batch has offset delta 2"
+            in fault.detail
+        )
+        assert not got.damage
+
+
+def test_offsets_that_compaction_left_claimed_are_no_finding() -> None:
+    compacted = batch(3, [record(0), record(2)], last_offset_delta=7)
+    got = Got(records_of(3) + compacted + records_of(2, 11))
+    assert got.offsets == [0, 1, 2, 3, 5, 11, 12]
+    assert not got.faults
+    assert not got.damage
+
+
+def test_of_a_compacted_batch_and_a_next_one_out_of_place_the_next_one_is_damage() -> None:
+    """The header of the first may be right: the next one fits behind what it claims, and does not go on behind its records."""
+    compacted = batch(3, [record(0), record(2)], last_offset_delta=9)
+    got = Got(records_of(3) + compacted + records_of(2, 9) + records_of(2, 15))
+    assert got.offsets == [0, 1, 2, 3, 5, 15, 16]
+    assert [fault.offset for fault in got.damage] == [len(records_of(3) + compacted)]
+
+
+def test_a_batch_with_a_negative_last_offset_delta_and_no_records_is_damage() -> None:
+    got = Got(batch(5, [], records_count=0, last_offset_delta=-2) + batch(6))
     assert [fault.kind for fault in got.damage] == [Kind.ORDER]
     assert got.offsets == [6]
+
+
+def test_a_header_is_held_against_the_next_batch_across_windows() -> None:
+    first, second = records_of(3, last_offset_delta=4), records_of(2, 3)
+    data = first + second
+    one = context()
+    found = CODEC.scan(window(first, size=len(data)), 0, one)
+    assert (len(found), found.need) == (0, len(first) + HEAD_SIZE)
+    found = CODEC.scan(window(data), 0, one)
+    assert (len(found), [fault.offset for fault in found.faults]) == (2, [0])
 
 
 def test_order_is_kept_from_window_to_window() -> None:
     one = context()
     assert len(CODEC.scan(window(THREE[0], size=1000), 0, one)) == 1
     found = CODEC.scan(window(batch(2), len(THREE[0])), 0, one)
-    assert [fault.kind for fault in found.faults] == [Kind.ORDER]
+    assert found.damage is not None
+    assert found.damage.kind is Kind.ORDER
     # Reading the same place again is no step back.
-    assert not CODEC.scan(window(THREE[0], size=1000), 0, one).faults
+    assert CODEC.scan(window(THREE[0], size=1000), 0, one).damage is None
 
 
 def test_a_gap_at_the_end_of_a_window_is_looked_at_with_what_follows() -> None:

@@ -259,22 +259,54 @@ def test_offsets_that_another_batch_has() -> None:
     assert "others have them" in cut.why
 
 
-def test_a_batch_that_reaches_over_the_next() -> None:
-    """Its records don't: what it claims beyond is taken back."""
-    longer = batch(0, [record(i) for i in range(3)], last_offset_delta=4)
-    mended, mending = repair(logs(longer, three(3), three(6)), **OPTIONS)
-    assert mended.files[segment_name(0, ".log")] == batch(0, [record(i) for i in range(3)]) + three(
-        3
-    ) + three(6)
-    assert any("last_offset_delta is set to that" in one for one in mending.summary().warnings)
-    assert lawful(mended).rows == 9
+@pytest.mark.parametrize("claims", [-1, 0, 1, 3, 4, 5, 12])
+def test_a_wrong_last_offset_delta_costs_no_record(claims: int) -> None:
+    """Its records and the batches around say what it should be, also where the next batch is wholly within what it claims."""
+    wrong = batch(3, [record(i, value=b"%d" % (3 + i)) for i in range(3)], last_offset_delta=claims)
+    mended, mending = repair(logs(three(0), wrong, three(6), three(9)), **OPTIONS)
+    assert mended.files[segment_name(0, ".log")] == three(0) + three(3) + three(6) + three(9)
+    assert not mending.cut
+    said = f"last_offset_delta of the batch at byte {len(three(0))} is set from {claims} to 2"
+    assert any(said in one for one in mending.summary().warnings)
+    assert lawful(mended).rows == 12
+    prefix, _ = repair(logs(three(0), wrong, three(6), three(9)), strategy="prefix", **OPTIONS)
+    assert prefix.files == mended.files
+
+
+def test_a_wrong_last_offset_delta_at_the_end_of_a_segment_costs_no_record() -> None:
+    for claims in (1, 4, 9):
+        wrong = batch(3, [record(i, value=b"%d" % (3 + i)) for i in range(3)], last_offset_delta=claims)
+        whole = {segment_name(0, ".log"): three(0) + wrong, segment_name(6, ".log"): three(6)}
+        mended, mending = repair(Memory({**whole, METADATA_FILE: metadata.pack(ID)}), **OPTIONS)
+        assert mended.files[segment_name(0, ".log")] == three(0) + three(3)
+        assert mended.files[segment_name(6, ".log")] == three(6)
+        assert not mending.cut
+        lawful(mended)
 
 
 def test_a_segment_larger_than_its_offsets_allow() -> None:
-    far = three(3 + (1 << 31))
-    mended, _ = repair(logs(three(0), far), **OPTIONS)
-    assert mended.files[segment_name(0, ".log")] == three(0)
-    assert mended.files[segment_name(3 + (1 << 31), ".log")] == far
+    near, far = three((1 << 31) - 3), three(1 << 31)
+    mended, _ = repair(logs(three(0), near, far), **OPTIONS)
+    assert mended.files[segment_name(0, ".log")] == three(0) + near
+    assert mended.files[segment_name(1 << 31, ".log")] == far
+    lawful(mended)
+
+
+@pytest.mark.parametrize("bit", [31, 40, 51, 62, 63])
+def test_an_offset_that_a_segment_can_not_hold_is_one_bit_off(bit: int) -> None:
+    """It is not given to consumers as it is, in a segment of its own."""
+    wrong = (5 ^ 1 << bit).to_bytes(8, "big") + three(5)[8:]
+    mended, mending = repair(logs(three(0), wrong), **OPTIONS)
+    assert mended.files[segment_name(0, ".log")] == three(0) + three(5)
+    assert any("one flipped bit" in one for one in mending.summary().warnings)
+    assert not mending.cut
+
+
+def test_a_batch_whose_neighbour_in_the_file_is_the_last() -> None:
+    """What is looked for behind the last batch of a run is not there."""
+    inside = batch(7, [record(0, value=b"inside")])
+    other = batch(6, [record(i, value=b"other") for i in range(4)], last_offset_delta=9)
+    mended, _ = repair(logs(three(0), other, inside), **OPTIONS)
     lawful(mended)
 
 

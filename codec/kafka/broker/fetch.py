@@ -30,7 +30,7 @@ from logwright.codec.kafka.broker.loader import Loaded
 from logwright.codec.kafka.broker.segment import LogSegment
 from logwright.codec.kafka.consumer import Thrown, consumer_error
 from logwright.codec.kafka.markers import ABORT, failure, markers, unusual
-from logwright.codec.kafka.scan import LEGACY_MIN
+from logwright.codec.kafka.scan import LEGACY_MIN, MAX_OFFSET_DELTA
 from logwright.codec.kafka.txnindex import TXNINDEX_ENTRY
 from logwright.codec.option import Options
 
@@ -73,7 +73,7 @@ class Served:
     warning: str | None = None
     """The error that it would meet next, where it has got all there is."""
     in_order: bool = True
-    """Whether each of its batches has offsets above those of the one before."""
+    """Whether each of its batches has offsets above those of the one before, and within the range of its segment."""
     _runs: list[npt.NDArray[np.int64]] = field(default_factory=list)
     """Offsets of batches that it has got, without gaps: first and next, in pairs."""
 
@@ -252,6 +252,7 @@ class Consumer:
                 if len(good):
                     upto = int(good.position[-1] + good.end[-1] - good.start[-1])
                     after = int(good.last_offset[-1]) + 1
+                    self._check_range(segment, good)
                     batches.append((good.header["base_offset"].astype(np.int64), good.last_offset + 1))
                 if failed is not None:
                     break
@@ -293,6 +294,12 @@ class Consumer:
         if after is None or after == position:
             raise _Stop(f"no progress at offset {position} (end offset {self.end})", "")
         served.position = after
+
+    def _check_range(self, segment: LogSegment, good: Entries) -> None:
+        low, following = segment.base_offset, self.loaded.higher(segment.base_offset)
+        high = low + MAX_OFFSET_DELTA if following is None else following.base_offset - 1
+        if (good.header["base_offset"] < low).any() or (good.last_offset > high).any():
+            self.served.in_order = False
 
     def _some(
         self, found: Entries, file: str, aborted: _Aborted, context: Any

@@ -10,9 +10,12 @@ import numpy as np
 
 from logwright.codec.base import Frames, Window
 from logwright.codec.disk import Disk
+from logwright.codec.fault import Kind
 from logwright.codec.kafka import log
+from logwright.codec.kafka.batch import CONTROL, HEAD, HEAD_SIZE
 from logwright.codec.kafka.broker.fetch import Served
 from logwright.codec.kafka.names import TopicPartition, parse_segment, segment_name
+from logwright.codec.kafka.scan import heads_at
 from logwright.codec.kafka.walk import salvage
 from logwright.codec.layout import Listing
 from logwright.codec.option import Options
@@ -26,6 +29,7 @@ class Lost:
 
     rows: int = 0
     ranges: list[Mapping[str, Any]] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
 
 
 def lost(
@@ -43,7 +47,8 @@ def lost(
     names = {} if where is None else {"topic": where.topic, "partition": where.partition}
     open_range: dict[str, Any] | None = None
     highest = max(deleted, 0) - 1
-    for window, frames, base in _good(listing):
+    misplaced: list[_Misplaced] = []
+    for window, frames, base in _good(listing, misplaced):
         context = log.CODEC.context(
             segment_name(base, ".log"), Options(log.CODEC.options), topic="", partition=0, control=False
         )
@@ -69,7 +74,72 @@ def lost(
                     low, high = int(known.min()), int(known.max())
                     open_range["first_timestamp"] = min(open_range.get("first_timestamp", low), low)
                     open_range["last_timestamp"] = max(open_range.get("last_timestamp", high), high)
+    if misplaced:
+        _count_misplaced(out, listing, served, misplaced, names, deleted)
     return out
+
+
+@dataclass
+class _Misplaced:
+    """A batch that is whole, and whose base_offset does not fit the batches around it."""
+
+    file: str
+    position: int
+    header: np.void
+    due: int
+    """The offset after the good batch before it."""
+    behind: int | None = None
+    """The first offset of the good batch after it."""
+
+    @property
+    def base(self) -> int:
+        return int(self.header["base_offset"])
+
+    @property
+    def last(self) -> int:
+        return self.base + int(self.header["last_offset_delta"])
+
+    @property
+    def rows(self) -> int:
+        return 0 if int(self.header["attributes"]) & CONTROL else max(0, int(self.header["records_count"]))
+
+
+def _count_misplaced(
+    out: Lost,
+    listing: Listing,
+    served: Served,
+    misplaced: list[_Misplaced],
+    names: Mapping[str, Any],
+    deleted: int,
+) -> None:
+    """Count the rows of misplaced batches, which no consumer gets at their own offsets, unless they are only moved or there twice."""
+    heads = [frames.header for _, frames, _ in _good(listing, [])]
+    good = np.concatenate(heads) if heads else np.empty(0, HEAD)
+    first = good["base_offset"].astype(np.int64)
+    last = first + good["last_offset_delta"]
+    for one in misplaced:
+        if not one.rows or ((first == one.base) & (good["crc"] == one.header["crc"])).any():
+            continue
+        free = not ((first <= one.last) & (last >= one.base)).any()
+        moved = free and bool((last + 1 == one.base).any() or (first == one.last + 1).any())
+        got = bool(served.covers(np.array([one.base], np.int64))[0])
+        if moved and got:
+            continue
+        where: dict[str, Any] = {}
+        if moved:
+            where = {"first_offset": one.base, "last_offset": one.last}
+        elif one.behind is not None and one.behind - one.due == one.last - one.base + 1:
+            where = {"first_offset": one.due, "last_offset": one.behind - 1}
+        if where and where["last_offset"] < deleted:
+            continue
+        out.rows += one.rows
+        if len(out.ranges) < _RANGES:
+            out.ranges.append({**names, **where})
+        if got:
+            out.warnings.append(
+                f"consumers get {one.rows} records at offsets {one.base} to {one.last}, which are wrong: base_offset of the batch at "
+                f"byte {one.position} of {one.file} does not fit the batches around it"
+            )
 
 
 def _runs(
@@ -84,16 +154,31 @@ def _runs(
             yield bool(mask[run[0]]), run
 
 
-def _good(listing: Listing) -> Iterator[tuple[Window, Frames, int]]:
-    """The good batches of all logs, also of those that are not in place."""
+def _good(listing: Listing, misplaced: list[_Misplaced]) -> Iterator[tuple[Window, Frames, int]]:
+    """The good batches of all logs, also of those that are not in place. Those at wrong offsets go to `misplaced`."""
     logs = []
     for entry in listing.entries():
         found = parse_segment(entry.name)
         if found is not None and found.suffix == ".log":
             logs.append((found.base_offset, found.leftover, entry.name))
-    for base, _, name in sorted(logs):
+    bases = sorted({base for base, leftover, _ in logs if not leftover})
+    for base, leftover, name in sorted(logs):
+        later = [] if leftover else [one for one in bases if one > base]
+        due, waiting = base, list[_Misplaced]()
         for window, frames in salvage(listing, name, base):
-            yield window, frames, base
+            if len(frames):
+                for one in waiting:
+                    one.behind = int(frames.header["base_offset"][0])
+                waiting = []
+                due = int(frames.header["base_offset"][-1]) + int(frames.header["last_offset_delta"][-1]) + 1
+                yield window, frames, base
+            damage = frames.damage
+            if damage is not None and damage.kind is Kind.ORDER and damage.length >= HEAD_SIZE:
+                head = heads_at(window.data, np.array([frames.stop], np.int64))[0]
+                waiting.append(_Misplaced(name, damage.offset, head, due))
+                misplaced.append(waiting[-1])
+        for one in waiting:
+            one.behind = min(later, default=None)
 
 
 def _all(listing: Listing, after: Disk, served: Served) -> bool:

@@ -220,7 +220,7 @@ def start_broker(listing: Listing, options: Options, *, version: str | None, cle
         removes=tuple(disk.removes),
         rewrites=tuple(disk.rewrites),
         creates=tuple(disk.creates),
-        warnings=(*above.warnings, *verdict.warnings),
+        warnings=(*above.warnings, *verdict.warnings, *gone.warnings),
         rows_lost=gone.rows,
         lost=tuple(gone.ranges),
     )

@@ -6,7 +6,8 @@ is another matter (`mend.order`): base_offset is covered by no checksum.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
@@ -17,8 +18,19 @@ from crc32c import crc32c
 
 from logwright.codec.base import Frames, Window
 from logwright.codec.fault import Fault, Kind, Severity, UnreadableError
+from logwright.codec.intrinsics import load_i32be
 from logwright.codec.kafka import log
-from logwright.codec.kafka.batch import COMPRESSION, CONTROL, CRC_START, HEAD, HEAD_SIZE, LENGTH_END, MAGIC
+from logwright.codec.kafka.batch import (
+    COMPRESSION,
+    CONTROL,
+    CRC_START,
+    HEAD,
+    HEAD_SIZE,
+    LENGTH_END,
+    MAGIC,
+    RECORD_BATCH,
+    TIMESTAMP_TYPE,
+)
 from logwright.codec.kafka.consumer import consume
 from logwright.codec.kafka.log_tables import LogContext
 from logwright.codec.kafka.markers import bad_markers
@@ -32,7 +44,9 @@ from logwright.codec.option import Options
 _WINDOW = 4 << 20
 _CAREFUL = 64 << 10
 _PATCHED = 64 << 20
-_GOOD, _ODD, _STUCK = range(3)
+_GOOD, _HEADER, _ODD, _STUCK = range(4)
+"""What becomes of a batch: kept; kept with a corrected header; looked at again with all others in mind; kept in part or not at all."""
+_DELTA = RECORD_BATCH.offset("last_offset_delta")
 
 
 @dataclass
@@ -47,6 +61,10 @@ class Examined:
     cut: list[Cut] = field(default_factory=list)
     first_damage: int | None = None
     """The first byte that is not as it should be."""
+    notes: list[str] = field(default_factory=list)
+    """What was corrected in headers."""
+    newest: int = -1
+    """The largest timestamp that a broker itself wrote: of markers, and of batches with LOG_APPEND_TIME; in milliseconds."""
     error: Cut | None = None
     """The first region of which a check says that it is an error; what a running broker leaves at its log's end is none."""
 
@@ -65,6 +83,18 @@ class Examined:
 def examine(listing: Listing, copy: int, file: PlannedFile, options: Options) -> Examined:
     """Read a segment from end to end."""
     return _Examiner(listing, copy, file, options).run()
+
+
+def clock(examined: Iterable[Examined]) -> int:
+    """Return the time, in milliseconds, against which `producer.id.expiration.ms` is held.
+
+    A broker forgets producers that were idle for so long when it starts. When it did is not known: the newest time that a broker
+    wrote into the log stands for it, and without one the time of the clock. So the result does not depend on when it is made, and
+    has the producers that the broker had; where they are too many now, it forgets them when it loads the snapshot.
+    """
+    now = time.time_ns() // 1_000_000
+    newest = max((one.newest for one in examined), default=-1)
+    return min(now, newest) if newest >= 0 else now
 
 
 class _Examiner:
@@ -97,12 +127,17 @@ class _Examiner:
     # Batches
 
     def _sort(self, window: Window, frames: Frames) -> None:
+        by_broker = frames.header["attributes"] & (CONTROL | TIMESTAMP_TYPE) != 0
+        times = frames.header["max_timestamp"][by_broker].astype(np.int64)
+        self.found.newest = max(self.found.newest, int(times.max(initial=-1)))
         kind = np.zeros(len(frames), np.int8)
         why: dict[int, Fault] = {}
         starts = frames.start + window.offset
         for fault in frames.faults:
             i = int(np.searchsorted(starts, fault.offset))
-            kind[i] = max(int(kind[i]), _ODD if fault.kind is Kind.ORDER else _STUCK)
+            corrected = int(frames.header["last_offset_delta"][i]) != _stored_delta(window, frames, i)
+            found = _STUCK if fault.kind is not Kind.ORDER else _HEADER if corrected else _ODD
+            kind[i] = max(int(kind[i]), found)
             why.setdefault(i, fault)
         for i, fault in self._undecodable(window, frames):
             kind[i] = _STUCK
@@ -116,6 +151,9 @@ class _Examiner:
                 size = int(frames.end[low] - frames.start[low])
                 self.found.wrong(Cut(self.file.name, int(starts[low]), size, _why(why[low]), self.copy))
                 self._keep(self.found.odd, window, frames, low, high)
+            elif kind[low] == _HEADER:
+                for i in range(low, high):
+                    self._correct(window, frames, i, why[i])
             else:
                 for i in range(low, high):
                     self._stuck(window, frames, i, why[i])
@@ -161,6 +199,23 @@ class _Examiner:
                 ),
             )
 
+    def _correct(self, window: Window, frames: Frames, i: int, fault: Fault) -> None:
+        """Keep a batch with the last_offset_delta that its records and the other batches bear out."""
+        start, end = int(frames.start[i]), int(frames.end[i])
+        at = window.offset + start
+        head = frames.header[i : i + 1]
+        first, last = (int(one[0]) for one in offsets(head))
+        patch = reseal(head, window.data[start + HEAD_SIZE : end].tobytes())
+        self.found.damaged(at)
+        self.found.wrong(Cut(self.file.name, at, end - start, _why(fault), self.copy))
+        self.found.good.append(
+            Run(self.copy, self.file.name, self.found.base, at + HEAD_SIZE, at + end - start, first, last, patch, at)
+        )  # fmt: skip
+        self.found.notes.append(
+            f"{self.file.name}: last_offset_delta of the batch at byte {at} is set from {_stored_delta(window, frames, i)} to"
+            f" {last - first}, as its records and the batches around it say, and its checksum is made to fit."
+        )
+
     # Batches that stop a consumer
 
     def _stuck(self, window: Window, frames: Frames, i: int, fault: Fault) -> None:
@@ -181,12 +236,18 @@ class _Examiner:
         if not control:
             got = consume(codec, stored, int(head["records_count"][0]), limit)
             rest, count = got.data, got.records
+        base, last = (int(one[0]) for one in offsets(head))
+        after = self.file.hints.get("next_base")
+        if after is not None and base + count <= after <= last:
+            # What is kept of it does not take the offsets of the next segment.
+            head = head.copy()
+            last = after - 1
+            head["last_offset_delta"] = last - base
         patch, kept = _shorter(head, rest, count)
         if count and self._is_sound(patch + stored[:kept].tobytes()):
-            base, last = offsets(head)
             run = Run(
                 self.copy, self.file.name, self.found.base, at + HEAD_SIZE, at + HEAD_SIZE + kept,
-                int(base[0]), int(last[0]), patch, at, partial=True,
+                base, last, patch, at, partial=True,
             )  # fmt: skip
             self.found.good.append(run)
             text += f"; the {count} record(s) before are kept"
@@ -269,6 +330,10 @@ class _Examiner:
 
 def _why(fault: Fault) -> str:
     return f"{fault.kind}: {fault.detail}"
+
+
+def _stored_delta(window: Window, frames: Frames, i: int) -> int:
+    return load_i32be(window.data, int(frames.start[i]) + _DELTA)
 
 
 def _shorter(head: npt.NDArray[Any], rest: bytes, count: int) -> tuple[bytes, int]:

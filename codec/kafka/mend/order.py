@@ -16,15 +16,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from logwright.codec.base import Frames, Window
-from logwright.codec.kafka import log
-from logwright.codec.kafka.batch import HEAD, HEAD_SIZE
-from logwright.codec.kafka.mend.examine import Examined, reseal
+from logwright.codec.kafka.batch import HEAD
+from logwright.codec.kafka.mend.examine import Examined
 from logwright.codec.kafka.mend.runs import Copies, Numbers, Run, cut_of, lost, offsets
+from logwright.codec.kafka.scan import MAX_OFFSET_DELTA
 from logwright.codec.mending import Cut
-from logwright.codec.option import Options
 
 _TOP = (1 << 63) - 1
+_UNSIGNED = (1 << 64) - 1
 
 
 @dataclass
@@ -74,6 +73,7 @@ class _Arranger:
         odd: list[tuple[int, Run]] = []
         for number, one in enumerate(self.examined):
             self.order.cut += one.cut
+            self.order.notes += one.notes
             for run in one.good:
                 odd += [(number, early) for early in self._append(run)]
             odd += [(number, run) for run in one.odd]
@@ -101,8 +101,8 @@ class _Arranger:
                 self._is_twice(one, head)
                 or self._continues(one)
                 or self._fits_between(number, one)
+                or self._is_one_bit_off(number, one)
                 or self._is_free(number, one)
-                or self._reaches_over(one)
                 or self._gets_what_is_free(number, one)
             )
             if not placed:
@@ -139,8 +139,9 @@ class _Arranger:
         if left is not None and left.last > one.last and left.file == one.file and not left.patch:
             heads = self._heads(left)
             i = int(np.searchsorted(heads.base, one.first))
-            between = heads.last[i - 1] + 1 == one.first or heads.base[i] == one.last + 1
-            return bool(between) and self._insert(one)
+            joins = heads.last[i - 1] + 1 == one.first
+            joins = joins or (i < len(heads.base) and heads.base[i] == one.last + 1)
+            return bool(joins) and self._insert(one)
         joins = (left is not None and left.file == one.file and left.last + 1 == one.first) or (
             right is not None and right.file == one.file and right.first == one.last + 1
         )
@@ -153,6 +154,21 @@ class _Arranger:
         if low is None or high is None or high - low != one.last - one.first:
             return False
         return self._move(one, low, "the batches around it leave just these offsets")
+
+    def _is_one_bit_off(self, number: int, one: Run) -> bool:
+        """Give a batch with an offset that its segment can't hold the only one within reach of one flipped bit."""
+        low, high = self._room(number, one)
+        base = self.examined[number].base
+        if low is None or base <= one.first <= one.last <= base + MAX_OFFSET_DELTA:
+            return False
+        top = base + MAX_OFFSET_DELTA if high is None else high
+        near = [(one.first & _UNSIGNED) ^ (1 << bit) for bit in range(64)]
+        fit = [to for to in near if low <= to <= top - (one.last - one.first)]
+        if len(fit) != 1:
+            return False
+        return self._move(
+            one, fit[0], "the segment can't hold that offset, and one flipped bit makes the difference"
+        )
 
     def _gets_what_is_free(self, number: int, one: Run) -> bool:
         """Give a batch the first offsets that its neighbours in the file leave free, if these are more than it takes. A broker
@@ -214,35 +230,6 @@ class _Arranger:
         good = self.examined[number].good
         return number >= self._last_good and (not good or good[-1].begin < one.begin)
 
-    def _reaches_over(self, one: Run) -> bool:
-        """Where the batch before claims more offsets than its records have, and this one starts within these."""
-        at = bisect_right(self.runs, one.first, key=lambda run: run.first) - 1
-        if at < 0 or one.patch:
-            return False
-        run = self.runs[at]
-        above = self.runs[at + 1].first if at + 1 < len(self.runs) else _TOP
-        if run.patch or run.file != one.file or run.copy != one.copy or run.stop != one.start:
-            return False
-        heads = self._heads(run)
-        base, last = int(heads.base[-1]), int(heads.last[-1])
-        if not base < one.first <= last < one.last < above:
-            return False
-        start = int(heads.start[-1])
-        data = self.copies.listings[run.copy].read(run.file, start, run.stop - start)
-        shorter = _ending(data, heads.header[-1:], base, one.first - 1)
-        if shorter is None:
-            return False
-        tail = Run(
-            run.copy, run.file, run.base, start + HEAD_SIZE, run.stop, base, one.first - 1, shorter, start
-        )
-        rest = [] if len(heads.base) == 1 else [replace(run, stop=start, last=int(heads.last[-2]))]
-        self._put(at, 1, *rest, tail, one)
-        self.order.notes.append(
-            f"{one.file}: the batch at byte {start} claimed offsets up to {last}, its records and the next batch say"
-            f" {one.first - 1}: last_offset_delta is set to that."
-        )
-        return True
-
     def _refuse(self, one: Run, head: Any) -> None:
         rows, what = lost(self.copies.listings[one.copy], np.array([head]))
         if one.patch:
@@ -302,17 +289,3 @@ class _Arranger:
         self._put(at, 1, low, high)
         self._known = {low: heads.part(slice(0, i)), high: heads.part(slice(i, None))}
         return True
-
-
-def _ending(data: bytes, head: npt.NDArray[Any], base: int, end: int) -> bytes | None:
-    """The header of a batch that ends at another offset; None where a record of it lies beyond."""
-    window = Window(np.frombuffer(data, np.uint8), 0, len(data))
-    one = Frames(np.array([0], np.int64), np.array([len(data)], np.int64), head, len(data))
-    context = log.CODEC.context("", Options(log.CODEC.options))
-    for decoded in log.CODEC.decode(window, one, "rows", ["offset"], context):
-        found = np.asarray(decoded.batch.column("offset"))
-        if decoded.faults or (len(found) and int(found.max()) > end):
-            return None
-    new = head.copy()
-    new["last_offset_delta"] = end - base
-    return reseal(new, data[HEAD_SIZE:])
