@@ -12,8 +12,10 @@ from kafka_mending import ID, LAYOUT, OPTIONS, Memory, memory, options, rebuild
 
 from logwright.codec.fault import DamageError, UsageError
 from logwright.codec.kafka import metadata
-from logwright.codec.kafka.mend import rebuild as rebuilding
+from logwright.codec.kafka.mend import examine
+from logwright.codec.kafka.mend.rebuild import REBUILDS
 from logwright.codec.kafka.names import EPOCH_FILE, METADATA_FILE, segment_name
+from logwright.codec.kafka.snapshot import unpack
 from logwright.codec.mending import Kept
 from logwright.codec.option import Options
 from logwright.corpora.cases import Case
@@ -24,18 +26,16 @@ NOW = 1_795_300_000_000
 """When the brokers ran, in milliseconds."""
 
 
-@pytest.fixture
-def then(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rebuilding.time, "time_ns", lambda: NOW * 1_000_000)
+DAY = 86_400_000
 
 
-@pytest.mark.parametrize("interval", [4096, 200])
+@pytest.mark.parametrize(("interval", "later"), [(4096, 0), (200, 3 * DAY), (200, 3650 * DAY)])
 @pytest.mark.parametrize("case", of_class("healthy"), **BY_NAME)
-def test_golden(case: Case, interval: int, then: None) -> None:
+def test_golden(case: Case, interval: int, later: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whenever it is done: which producers were idle for too long, the times say that the broker itself wrote into the log."""
+    monkeypatch.setattr(examine.time, "time_ns", lambda: (NOW + later) * 1_000_000)
     was = memory(case.partition)
-    made, mending = rebuild(
-        was, **{"index.interval.bytes": interval, "producer.id.expiration.ms": (1 << 31) - 1}
-    )
+    made, mending = rebuild(was, **{"index.interval.bytes": interval})
     assert not mending.cut
     left, folder = case.runs[f"rebuild_{interval}"]["files_after"], case.path / f"after-rebuild-{interval}"
     for name in sorted({one for one in [*left, *made.files] if one.endswith(DERIVED)}):
@@ -47,6 +47,32 @@ def test_golden(case: Case, interval: int, then: None) -> None:
     for name, data in was.files.items():
         if not name.endswith(DERIVED) and name != EPOCH_FILE:
             assert made.files[name] == data, name
+
+
+def test_the_snapshot_behind_an_empty_segment_has_the_producer_that_the_broker_has() -> None:
+    """A segment that compaction emptied lies between. The broker loads the snapshot before it, and forgets the producers that were
+    idle for too long by then: not the one whose transaction it had just ended."""
+    case = CASES["v2_compacted_producers"]
+    was = memory(case.partition)
+    assert was.files[segment_name(37, ".log")] == b""
+    made, _ = rebuild(was)
+    for base, producers in ((37, [13, 14]), (42, [14]), (76, [14])):
+        assert (
+            sorted(unpack(made.files[segment_name(base, ".snapshot")])["producer_id"].tolist()) == producers
+        )
+        theirs = case.path / "after-rebuild-4096" / segment_name(base, ".snapshot")
+        assert made.files[segment_name(base, ".snapshot")] == theirs.read_bytes()
+
+
+def test_without_a_time_of_the_broker_the_clock_says_who_was_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    fields: dict[str, Any] = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
+    log = batch(0, [record()], base_timestamp=NOW, max_timestamp=NOW, **fields)
+    rest = batch(5, [record()], base_timestamp=NOW, max_timestamp=NOW)
+    files = {segment_name(0, ".log"): log, segment_name(3, ".log"): b"", segment_name(5, ".log"): rest}
+    for later, known in ((DAY - 1, [7]), (DAY, [])):
+        monkeypatch.setattr(examine.time, "time_ns", lambda later=later: (NOW + later) * 1_000_000)
+        made, _ = rebuild(Memory({**files, METADATA_FILE: metadata.pack(ID)}))
+        assert unpack(made.files[segment_name(5, ".snapshot")])["producer_id"].tolist() == known
 
 
 @pytest.mark.parametrize("case", of_class("damaged", "refused"), **BY_NAME)
@@ -82,7 +108,7 @@ def test_only_what_is_asked_for() -> None:
             for name, data in was.files.items()
         }
     )
-    for what in rebuilding.REBUILDS:
+    for what in REBUILDS:
         made, mending = rebuild(spoilt, what, **OPTIONS)
         kind = what if what == EPOCH_FILE else f".{what}"
         for name, data in made.files.items():

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 
 from logwright.codec.fault import UsageError
 from logwright.codec.kafka.derive import PartitionDeriver
-from logwright.codec.kafka.mend.examine import examine
+from logwright.codec.kafka.mend.examine import clock, examine
 from logwright.codec.kafka.mend.intervals import interval_of
 from logwright.codec.kafka.mend.repair import log_start
 from logwright.codec.kafka.mend.runs import Copies
@@ -25,7 +24,7 @@ def rebuild(listing: Listing, plan: Plan, what: Sequence[str], options: Options)
     """See `codec.mending.Repairs`. Raises `DamageError` where a log is damaged."""
     wanted = _wanted(what)
     reader = Copies([listing])
-    segments, said = [], []
+    segments, examined, said = [], [], []
     for file in plan.files:
         if file.role is not Role.PRIMARY:
             continue
@@ -44,6 +43,7 @@ def rebuild(listing: Listing, plan: Plan, what: Sequence[str], options: Options)
                 " unclean stop."
             )
         segments.append(Segment(base, found.good, file.name))
+        examined.append(found)
     if not segments:
         raise UsageError("there is no log to rebuild anything from")
     start = log_start(plan, options)
@@ -69,7 +69,7 @@ def rebuild(listing: Listing, plan: Plan, what: Sequence[str], options: Options)
         segments,
         deriver=PartitionDeriver(
             interval,
-            now=time.time_ns() // 1_000_000,
+            now=clock(examined),
             producer_expiration=options["producer.id.expiration.ms"],
         ),
         warnings=said,

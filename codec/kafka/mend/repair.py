@@ -7,7 +7,6 @@ what is not here see `broker`.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -17,7 +16,7 @@ from logwright.codec.kafka import metadata
 from logwright.codec.kafka.broker.start import OPTIONS as START_OPTIONS
 from logwright.codec.kafka.derive import PartitionDeriver
 from logwright.codec.kafka.log_tables import MAX_DECOMPRESSED
-from logwright.codec.kafka.mend.examine import examine
+from logwright.codec.kafka.mend.examine import clock, examine
 from logwright.codec.kafka.mend.intervals import interval_of
 from logwright.codec.kafka.mend.order import arrange
 from logwright.codec.kafka.mend.replicas import Merged, merge
@@ -32,7 +31,8 @@ from logwright.codec.option import Option, Options, Verb, parse_bool, parse_choi
 PRODUCER_EXPIRATION = Option(
     "producer.id.expiration.ms",
     86_400_000,
-    "Producers without an open transaction that were not heard of for so long are forgotten, as by a broker on its start",
+    "Producers without an open transaction that were idle for so long are forgotten, as by a broker on its start. Counted back from the "
+    "newest time that a broker wrote into the log (a transaction marker, LogAppendTime), else from now",
     low=1,
 )
 _FRAMEWISE = (str(Strategy.SALVAGE), str(Strategy.PREFIX))
@@ -146,7 +146,7 @@ def _mend(
         segments,
         deriver=PartitionDeriver(
             interval,
-            now=time.time_ns() // 1_000_000,
+            now=clock(one for copy in examined for one in copy),
             producer_expiration=options["producer.id.expiration.ms"],
         ),
         cut=merged.cut,
