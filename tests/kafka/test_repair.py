@@ -302,6 +302,14 @@ def test_an_offset_that_a_segment_can_not_hold_is_one_bit_off(bit: int) -> None:
     assert not mending.cut
 
 
+def test_a_batch_below_its_segment_gets_the_place_that_it_fits() -> None:
+    """Also where its wrong offsets end right before the segment."""
+    whole = [batch(16 + 4 * i, [record(j, value=b"%d" % i) for j in range(4)]) for i in range(3)]
+    wrong = (12).to_bytes(8, "big") + whole[1][8:]
+    mended, _ = repair(logs(whole[0], wrong, whole[2], base=16), **OPTIONS)
+    assert mended.files[segment_name(16, ".log")] == b"".join(whole)
+
+
 def test_a_batch_whose_neighbour_in_the_file_is_the_last() -> None:
     """What is looked for behind the last batch of a run is not there."""
     inside = batch(7, [record(0, value=b"inside")])

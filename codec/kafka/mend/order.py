@@ -99,6 +99,7 @@ class _Arranger:
         for one, head in self.copies.single(run):
             placed = (
                 self._is_twice(one, head)
+                or (one.first < one.base and self._fits_between(number, one))
                 or self._continues(one)
                 or self._fits_between(number, one)
                 or self._is_one_bit_off(number, one)
