@@ -439,7 +439,9 @@ class _Order:
             text += "; the same batch is there before"
         fault = self._fault(i, text, _UNCOVERED)
         if follower is None and fault.offset + fault.length >= self.window.size:
-            follower = context.next_base if context.next_base is not None else context.known_end
+            follower = context.next_base
+            if follower is None and (context.known_end or 0) > due:
+                follower = context.known_end
         if same.any() or follower == due:
             return _end_at(self.frames, i, replace(fault, rows_lost=0))
         lost: dict[str, Any] = {}
