@@ -64,6 +64,7 @@ from logwright.codec.zookeeper.place import place
 from logwright.codec.zookeeper.resume import resume
 from logwright.codec.zookeeper.sections import MAGIC as SNAPSHOT_MAGIC
 from logwright.codec.zookeeper.txns import MAGIC as LOG_MAGIC
+from logwright.codec.zookeeper.version1 import VERSION_1, is_old_file, refused
 from logwright.codec.zookeeper.views import ALONE, VIEWS, combine, parts
 
 NAME = "zookeeper.datadir"
@@ -106,6 +107,8 @@ class DataDir(Layout, Combines, Spans, Predicts, Checks, Repairs, Edits):
     def recognise(self, listing: Listing) -> Match:
         found = [(entry, names.parse(entry.name)) for entry in listing.entries()]
         ours = [(entry, named) for entry, named in found if named is not None]
+        if listing.name == VERSION_1:
+            return Match.NAME if ours else Match.NO
         if listing.name == VERSION_DIR:
             return Match.NAME if ours else Match.MAYBE
         # Rotated logs of anything are called log.1, log.2 too: what is in them tells.
@@ -123,6 +126,8 @@ class DataDir(Layout, Combines, Spans, Predicts, Checks, Repairs, Edits):
 
     def plan(self, listing: Listing, options: Options) -> Plan:
         """Snapshots and logs are primary, each in the order of their zxids, also those that a server has no use for now."""
+        if _is_old(listing):
+            raise refused("this directory")
         return _Planner(listing, options).plan()
 
     parts = staticmethod(parts)
@@ -223,9 +228,24 @@ def _is_ours(listing: Listing, entry: Entry, named: FileName) -> bool:
         return True  # nobody else has such names
     magic = LOG_MAGIC if named.kind == LOG else SNAPSHOT_MAGIC
     try:
-        return listing.read(entry.name, 0, len(magic)) == magic
+        head = listing.read(entry.name, 0, _LARGEST)
+        return head[: len(magic)] == magic or (not folder(entry.name) and is_old_file(head, named))
     except LogwrightError:
         return named.kind == SNAPSHOT
+
+
+def _is_old(listing: Listing) -> bool:
+    """Whether servers of 3.0 or older wrote it: all its logs and snapshots are in their format."""
+    if listing.name == VERSION_DIR:
+        return False
+    found = [(one.name, names.parse(one.name)) for one in listing.entries()]
+    ours = [(name, named) for name, named in found if named is not None and named.zxid >= 0]
+    try:
+        return bool(ours) and all(
+            is_old_file(listing.read(name, 0, _LARGEST), named) for name, named in ours[:_LOOKED_AT]
+        )
+    except LogwrightError:
+        return False
 
 
 class _Planner:

@@ -68,6 +68,7 @@ from logwright.codec.zookeeper.snapshot_tables import (
     SESSIONS_FRAME,
     SNAPPY_FRAME,
 )
+from logwright.codec.zookeeper.version1 import VERSION_1, is_old_snapshot, refused
 
 MAX_DECOMPRESSED = Option(
     "max.decompressed.bytes",
@@ -115,19 +116,24 @@ class ZooKeeperSnapshot(Codec, Prepares, Mends):
 
     def context(self, name: str, options: Options, **hints: Any) -> SnapshotContext:
         found = parse(name)
-        for name in ("directory", "live"):
-            hints.pop(name, None)
+        may_be_old = hints.pop("directory", "version-2") == VERSION_1
+        hints.pop("live", None)
         only = bool(hints.pop("begin", False))
         if hints:
             raise UsageError(f"{self.name}: no hint {sorted(hints)[0]!r}")
         if found is None or found.kind != SNAPSHOT:
             # A server goes by the name: without one, by what is said.
             return SnapshotContext(options, None, COMPRESSION[encode.method(options) or ""], only)
-        return SnapshotContext(options, found.zxid, COMPRESSION[found.compression], only)
+        return SnapshotContext(
+            options, found.zxid, COMPRESSION[found.compression], only, may_be_old=may_be_old
+        )
 
     def prepare(self, read: Read, size: int, context: SnapshotContext) -> None:
         context.read, context.size = read, size
         if context.compression == "none":
+            head = read(0, min(size, 4096)).tobytes()
+            if context.may_be_old and not head.startswith(MAGIC) and is_old_snapshot(head):
+                raise refused("this snapshot")
             context.shape = Shape.of(read, size)
 
     # Scanning

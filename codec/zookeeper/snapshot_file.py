@@ -48,6 +48,8 @@ class SnapshotContext:
     """The context of what it holds."""
     read: Read | None = field(default=None, repr=False)
     size: int = 0
+    may_be_old: bool = False
+    """Whether the file may be of a server of 3.0 or older: it lies in version-1."""
 
     @property
     def plain(self) -> Shape | None:

@@ -72,6 +72,7 @@ from logwright.codec.zookeeper.txns import (
     RECORD,
     TXN_LOG,
 )
+from logwright.codec.zookeeper.version1 import is_old_log, refused
 
 PORTION = 8 << 20
 """So many bytes of records are decoded at a time, or one if that is larger."""
@@ -102,14 +103,14 @@ class TxnLog(Codec, TellsLoss, Prepares, Mends):
         return Match.MAYBE if known else Match.NO
 
     def context(self, name: str, options: Options, **hints: Any) -> TxnLogContext:
-        hints.pop("directory", "")
+        may_be_old = hints.pop("directory", "") != names.VERSION_DIR
         parsed = names.parse(name)
         if parsed is not None and parsed.kind == names.LOG:
             hints.setdefault("file", parsed.zxid)
         unknown = set(hints) - {"file", "live"}
         if unknown:
             raise UsageError(f"{self.name}: no hint {sorted(unknown)[0]!r}")
-        return TxnLogContext(options, **hints)
+        return TxnLogContext(options, **hints, may_be_old=may_be_old)
 
     def edit(self, frame: bytes, path: address.Path, change: address.Change, *, reseal: bool) -> bytes:
         struct = FILE_HEADER if frame[: len(MAGIC)] == MAGIC and len(frame) == HEADER_SIZE else RECORD
@@ -138,6 +139,8 @@ class TxnLog(Codec, TellsLoss, Prepares, Mends):
             if missing > 0:
                 return _nothing(at, need=min(HEADER_SIZE, window.size))
             damage = _header_fault(data[at:], window.size)
+            if damage is not None and context.may_be_old and is_old_log(data[:4096].tobytes(), context.file):
+                raise refused("this log")
             if damage is not None:
                 context.damaged = 0
                 return replace(_nothing(at), damage=damage)

@@ -115,6 +115,8 @@ class TxnLogContext:
     options: Options
     file: int | None = None
     """The zxid in the file's name."""
+    may_be_old: bool = False
+    """Whether the file may be of a server of 3.0 or older: it does not lie in version-2."""
     live: bool = False
     """The server that writes it may be running."""
     last_zxid: int | None = None
