@@ -105,7 +105,8 @@ def repair(
             return repair(target.path, target.layout.name, strategy, place, report_of, given, None)
 
         return repair_stores(
-            several, partial(_resolve, options=unsupported.take(options)[1], verb=Verb.REPAIR), repair_store, request, "repair", paths, skipped, report_of
+            several, partial(_resolve, options=unsupported.take(options)[1], verb=Verb.REPAIR), repair_store, request,
+            "repair", paths, skipped, report_of
         )  # fmt: skip
     copied, options = unsupported.take(options)
     targets, mending = _resolve(paths, codec, options, Verb.REPAIR)
