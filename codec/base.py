@@ -125,6 +125,9 @@ class Codec(Protocol):
     forgets: tuple[Forgotten, ...] = ()
     """What is lost where only rows are given to be written."""
 
+    end_magic: bytes = b""
+    """The bytes that every sound file ends in, by which one under any name is recognised; empty where there are none."""
+
     def recognise(self, name: str, head: bytes) -> Match:
         """From the file's name (without folders) and its first bytes (up to 4096)."""
         ...

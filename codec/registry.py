@@ -147,6 +147,15 @@ def detect(name: str, head: bytes) -> Codec | None:
     return best if best is not None and best.recognise(name, head) > Match.NO else None
 
 
+TAIL = 64
+"""Bytes of a file's end that `detect_by_end` takes."""
+
+
+def detect_by_end(tail: bytes) -> Codec | None:
+    """The codec of a file under another name, from the magic bytes that it ends in."""
+    return next((codec for codec in codecs() if codec.end_magic and tail.endswith(codec.end_magic)), None)
+
+
 def detect_layout(listing: Listing) -> Layout | None:
     """The layout of a directory; None when it is none that we know."""
     best = max(layouts(), key=lambda layout: layout.recognise(listing), default=None)

@@ -17,6 +17,8 @@ from logwright.codec.base import Codec, Match
 from logwright.codec.fault import AccessError, LogwrightError, NotFoundError, UnsupportedError, UsageError
 from logwright.codec.layout import Configuration, Gathering, Layout, Plan, Spans
 from logwright.codec.option import Option, Options, Verb, fold, parse_choice, word
+from logwright.codec.pointer import LARGEST as POINTER_SIZE
+from logwright.codec.pointer import pointer_of
 from logwright.readers import usage
 from logwright.readers.listing import (
     Directory,
@@ -420,13 +422,21 @@ def _file(
     try:
         # Where the disk can't read it, the name has to say what it is.
         head, size = patched(opened, 0, HEAD)[0].tobytes(), opened.size
+        tail = patched(opened, max(size - registry.TAIL, 0), registry.TAIL)[0].tobytes()
         if not is_remote(path) and not os.path.isfile(local_path(path)):
             source = opened  # standard input or a pipe: what was read can't be read again
     finally:
         if opened is not source:
             opened.close()
     name = _name(path)
-    found = registry.detect(name, head)
+    pointer = pointer_of(head) if size <= POINTER_SIZE else None
+    if pointer is not None:
+        raise UsageError(
+            f"this file is {pointer[0]} ({size} bytes), not the data",
+            path=path,
+            advice=f"Fetch the data first: {pointer[1]}",
+        )
+    found = registry.detect(name, head) or registry.detect_by_end(tail)
     if layout is not None:
         if found is not None:
             advice = f"This file seems to be {found.name}"

@@ -32,6 +32,8 @@ from logwright.codec.fault import (
 from logwright.codec.layout import Checker, Checks, PlannedFile, Role, Spans
 from logwright.codec.mending import Cut, Kept, Mended, Repairs, Strategy
 from logwright.codec.option import Options
+from logwright.codec.pointer import LARGEST as POINTER_SIZE
+from logwright.codec.pointer import pointer_of
 from logwright.codec.predict import Predicts
 from logwright.readers import jobs as _jobs
 from logwright.readers import usage
@@ -271,6 +273,7 @@ def _end(target: DirectoryTarget, report: Report, wish: Wish, checked: Sequence[
     """What is known when all files were read."""
     for name, fault in (*target.plan.faults, *checked):
         report.file(name, fault.codec).add(fault)
+    report.notes += _pointers(target)
     for name, codec, said in target.directory.passed_over():
         report.file(name, codec.name).add(Fault(codec.name, 0, 0, Kind.LINK, said))
     wrong = report.worst in (Severity.ERROR, Severity.WARNING)
@@ -285,6 +288,19 @@ def _end(target: DirectoryTarget, report: Report, wish: Wish, checked: Sequence[
                 raise
             if not report.unchecked:
                 report.notes.append(f"what the system would do with it can't be told: {error.message}")
+
+
+def _pointers(target: DirectoryTarget) -> Iterator[str]:
+    """A note on each file that stands for contents that were not fetched."""
+    for file in target.plan.files:
+        if not 0 < file.size <= POINTER_SIZE:
+            continue
+        try:
+            pointer = pointer_of(target.directory.read(file.name, 0, file.size))
+        except (LogwrightError, OSError):
+            continue  # looking at it says what is wrong
+        if pointer is not None:
+            yield f"{file.name} is {pointer[0]}, not the data; fetch the data first: {pointer[1]}"
 
 
 _UNREAD = (UnsupportedError, AccessError, NotFoundError, StorageError)

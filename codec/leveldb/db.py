@@ -262,6 +262,8 @@ class _Planner:
         if self.found.error is not None:
             where = f" (byte {self.found.position} of {self.found.file})" if self.found.file else ""
             text = f"LevelDB would not open it: {self.found.error}{where}; every table and log counts"
+            if self.found.hint:
+                text += f". {self.found.hint}"
             kind, severity = Kind.LINK, Severity.ERROR
             if self.found.unsupported:
                 kind, severity = Kind.UNSUPPORTED, Severity.WARNING

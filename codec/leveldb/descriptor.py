@@ -34,6 +34,8 @@ class Descriptor:
     position: int = 0
     unsupported: bool = False
     """The error is a field of a type that is not known here, in an edit whose checksum is right."""
+    hint: str = ""
+    """What may be done about the error."""
 
 
 def read_descriptor(listing: Listing, *, comparator: str | None = None) -> Descriptor:
@@ -55,7 +57,9 @@ def read_descriptor(listing: Listing, *, comparator: str | None = None) -> Descr
             "Corruption: CURRENT points to a non-existent file: NotFound: "
             f"{listing.name}/{shown}: No such file or directory"
         )
-        return Descriptor(None, Version(), error, CURRENT)
+        crlf = name.endswith("\r")
+        hint = "CURRENT ends in CRLF, as a text conversion leaves it: LevelDB needs LF alone" if crlf else ""
+        return Descriptor(None, Version(), error, CURRENT, hint=hint)
 
     def read(offset: int, length: int) -> Bytes:
         return np.frombuffer(listing.read(name, offset, length), np.uint8)

@@ -40,6 +40,7 @@ from logwright.codec.leveldb.index import (
 )
 from logwright.codec.leveldb.keys import BYTEWISE, readable
 from logwright.codec.leveldb.keys import TRAILER_SIZE as KEY_TRAILER
+from logwright.codec.leveldb.rescan import MAGIC
 from logwright.codec.leveldb.table_tables import FILE, FRAMES, MAX_DECOMPRESSED, ROWS, TableContext
 from logwright.codec.mending import Change, Cut, EditsFile, Kept, Mends, Strategy
 from logwright.codec.option import DECODES, ENCODES, Option, Options, Verb, used_by
@@ -159,6 +160,8 @@ class LevelDBTable(Codec, Prepares, Inherits, Mends, EditsFile):
         from logwright.codec.leveldb.mend.edit import edit_table
 
         return edit_table(listing, file, change, options)
+
+    end_magic = MAGIC
 
     def recognise(self, name: str, head: bytes) -> Match:
         return Match.NAME if _FILE.fullmatch(name) else Match.NO
