@@ -455,6 +455,8 @@ def _overlap(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 def _covers(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """Whether all that is lost in one place is lost in another too."""
+    if one and dict(one) == dict(other):
+        return True
     ranges = _ranges(one, other)
     return bool(ranges) and all(low[0] <= low[1] and high[0] >= high[1] for low, high in ranges)
 
