@@ -4,9 +4,11 @@ A broker writes these down as offsets that the log had reached, so a log that en
 
 - the name of a producer snapshot is the offset at which the log ended when the snapshot was taken;
 - the high watermark and the recovery point never pass the end of the log;
-- a log is created before its indexes and renamed before them when it is deleted, so an index without a log lost its log.
+- a log is created before its indexes and renamed before them when it is deleted, so an index without a log lost its log;
+- a producer snapshot has the last offset of each producer, and compaction keeps the batch with that offset.
 
-Not proof are gaps between batches and segments (compaction leaves them) and a snapshot before the first segment (retention does
+Not proof are gaps between batches and segments (compaction leaves them, and a writer that keeps offsets), a snapshot in such a gap
+(a broker also takes one when it stops), and a snapshot before the first segment (retention does
 not delete the ones that were taken within a segment). Source: `UnifiedLog`, `LocalLog`, `ProducerStateManager` and `LogManager` of
 Kafka's storage module.
 """
@@ -23,6 +25,7 @@ import numpy as np
 
 from logwright.codec.describe import DescriptionError
 from logwright.codec.fault import Fault, Kind, LogwrightError, Severity
+from logwright.codec.kafka import snapshot
 from logwright.codec.kafka.checkpoint import OFFSETS
 from logwright.codec.kafka.index import INDEX_ENTRY
 from logwright.codec.kafka.names import (
@@ -174,6 +177,19 @@ def index_witness(
     return max(found, default=None)
 
 
+def written(listing: Listing, taken: int, first: int, sizes: Mapping[str, int]) -> int | None:
+    """The highest offset from `first` on that a producer had written by the snapshot taken at an offset."""
+    name = segment_name(taken, ".snapshot")
+    if not 0 < sizes.get(name, 0) <= _LARGEST_INDEX:
+        return None
+    try:
+        offsets = snapshot.unpack(listing.read(name))["last_offset"].astype(np.int64)
+    except (DescriptionError, LogwrightError):
+        return None
+    offsets = offsets[(offsets >= first) & (offsets < taken)]
+    return int(offsets.max()) if len(offsets) else None
+
+
 def known_end(found: Iterable[Witness | None]) -> Witness | None:
     """The witness that says the most; a checkpoint above the others, since a repair does not touch it."""
     order = [one for one in found if one is not None]
@@ -192,9 +208,11 @@ def ends_early(end: int, known: Witness, active: bool, size: int, lost: Mapping[
     return Fault(_LOG, size, 0, Kind.TRUNCATED, text, system=system, lost=lost)
 
 
-def skips_segment(end: int, snapshot: int, after: int, size: int, lost: Mapping[str, Any]) -> Fault:
+def skips_segment(end: int, taken: int, after: int, size: int, lost: Mapping[str, Any]) -> Fault:
     """A segment of `size` bytes that ends at offset `end`, while a snapshot was taken between that and the next segment."""
-    text = f"offsets {end} to {after - 1} are in no batch, and a producer snapshot was taken at {snapshot}: {BEGAN}"
+    text = (
+        f"offsets {end} to {after - 1} are in no batch, and a producer snapshot was taken at {taken}: {BEGAN}"
+    )
     return Fault(_LOG, size, 0, Kind.LINK, text, system=GAP, lost=lost)
 
 
@@ -308,9 +326,12 @@ class Directory:
         after = next((one for one in self.segments.bases if one > base), None)
         if after is not None:
             hints: dict[str, Any] = {}
-            inside = tuple(one for one in self.segments.snapshots if base < one < after)
-            if inside and not self.segments.between(base, after):
-                hints = {"snapshots": inside, "compacted": self.checkpoints.compacted}
+            inside = [one for one in self.segments.snapshots if base < one < after]
+            if inside and not self.segments.between(base, after) and self.checkpoints.compacted is not True:
+                last = written(self.listing, after, inside[0], self.sizes)
+                never = self.checkpoints.compacted is False
+                proven = tuple(one for one in inside if never or (last is not None and last >= one))
+                hints = {"snapshots": proven}
             if self.sizes.get(log) == 0 and (found := index_witness(self.listing, base, self.sizes)):
                 hints |= {"known_end": min(found.end, after), "known_by": found.name}
             return hints

@@ -223,7 +223,7 @@ class KafkaLog(Codec, TellsLoss, KnowsEnd, Recodes, EditsFile):
         known = None
         if context.known_by and context.known_end is not None and context.known_end > end:
             known = evidence.Witness(context.known_end, context.known_by)
-        elif after is not None and not torn and not context.holes and context.compacted is not True:
+        elif after is not None and not torn and not context.holes:
             # As in a check of the whole directory: a segment began at the snapshot and is missing.
             taken = next((one for one in context.snapshots if one >= end), None)
             if taken is not None:

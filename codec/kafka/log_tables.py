@@ -201,9 +201,8 @@ class LogContext:
     known_by: str = ""
     """The name of that file."""
     snapshots: tuple[int, ...] = ()
-    """Offsets of producer snapshots above the base offset and below `next_base`."""
-    compacted: bool | None = None
-    """Whether the log was ever compacted, by the checkpoint of the log cleaner; None if that is not known."""
+    """Offsets of producer snapshots above the base offset and below `next_base`. Where the file ends before one of them, a segment
+    is missing."""
     live: bool = False
     partial: bool = False
     """Serve the records of a batch that come before a bad one, as a consumer does."""

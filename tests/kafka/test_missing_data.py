@@ -205,9 +205,27 @@ def test_a_snapshot_in_a_gap_of_a_compacted_log_is_no_proof(partition: Path) -> 
     assert lw.scan(partition, columns="offset").to_table().num_rows
 
 
-def test_a_gap_without_evidence_is_reported_and_no_damage(partition: Path) -> None:
+def test_the_last_offsets_of_producers_prove_a_loss(partition: Path) -> None:
     remove(partition, 30, ".log", ".index", ".timeindex", ".snapshot")
     remove(partition, 51, ".snapshot")
+    assert lost(lw.verify(partition)) == [(30, 57)]
+
+
+def test_a_snapshot_in_a_gap_where_no_producer_wrote_is_no_proof(tmp_path: Path) -> None:
+    """A writer that keeps offsets leaves such a gap behind the snapshot at the old end."""
+    place = tmp_path / "orders-0"
+    lw.write([{"offset": i, "value": b"x"} for i in range(5)], place, "kafka.partition")
+    lw.write([{"offset": i, "value": b"x"} for i in range(10, 15)], place, "kafka.partition", mode="append")
+    report = lw.verify(place)
+    assert report.ok
+    assert report.worst is WARNING
+    assert lw.read(place, columns="offset").num_rows == 10
+
+
+def test_a_gap_without_evidence_is_reported_and_no_damage(partition: Path) -> None:
+    remove(partition, 30, ".log", ".index", ".timeindex", ".snapshot")
+    for base in (51, 58):
+        remove(partition, base, ".snapshot")
     assert lw.verify(partition).ok
     checkpoint(partition, "cleaner", 58, "other")
     report = lw.verify(partition)

@@ -35,6 +35,7 @@ from logwright.codec.kafka.evidence import (
     index_witness,
     known_end,
     last_gone,
+    written,
 )
 from logwright.codec.kafka.markers import markers
 from logwright.codec.kafka.names import (
@@ -312,24 +313,18 @@ class PartitionChecker:
         if not self._gaps:
             return
         compacted = self._compacted or self._checkpoints.compacted is True
-        taken = [
-            next((one for one in self._taken if first <= one < after), None)
-            if first in self._between
-            else None
-            for _, first, after in self._gaps
-        ]
-        if not self._compacted and None not in taken:
-            # The log is whole but for gaps between segments. A broker takes a snapshot where a segment begins, but also where it
-            # stops, and compaction may remove all that follows that. Nothing else speaks for compaction.
-            for (_, first, after), snapshot in zip(self._gaps, taken, strict=True):
-                text = f"offsets {first} to {after - 1} are in no batch, and a producer snapshot was taken at {snapshot}"
-                if compacted:
-                    text += ": compacted away, or a segment is missing"
+        reasons = [self._begun(*gap) for gap in self._gaps]
+        if not self._compacted and None not in reasons:
+            # The log is whole but for gaps between segments: nothing but a checkpoint may speak for compaction.
+            for (_, first, after), reason in zip(self._gaps, reasons, strict=True):
+                assert reason is not None
+                text, proven = f"offsets {first} to {after - 1} are in no batch, and {reason[0]}", reason[1]
+                if compacted or not proven:
+                    text += ": unless the topic is compacted, a segment began there and is missing"
                     self._found.append(gone(first, text, Severity.WARNING, GAP, {}))
                     continue
                 lost = {**self._partition, "first_offset": first, "last_offset": after - 1}
-                text += f": {BEGAN}"
-                self._found.append(gone(first, text, Severity.ERROR, GAP, lost))
+                self._found.append(gone(first, f"{text}: {BEGAN}", Severity.ERROR, GAP, lost))
             return
         name, first, after = self._gaps[0]
         missing = sum(high - low for _, low, high in self._gaps)
@@ -344,6 +339,20 @@ class PartitionChecker:
         else:
             text += ": compacted away, or lost"
         self._found.append(("", Fault(LAYOUT, 0, 0, Kind.ORDER, text, severity)))
+
+    def _begun(self, name: str, first: int, after: int) -> tuple[str, bool] | None:
+        """Why a segment may have begun in a gap before the segment `name`, and whether that proves it; None without a reason."""
+        if first not in self._between:
+            return None
+        last = written(self._listing, after, first, self._sizes)
+        taken = next((one for one in self._taken if first <= one < after), None)
+        # A broker takes a snapshot where a segment begins, but also where it stops. What it appends after that may be compacted away.
+        if taken is not None:
+            proven = last is not None or self._checkpoints.compacted is False
+            return f"a producer snapshot was taken at {taken}", proven
+        if last is not None:
+            return f"{segment_name(after, '.snapshot')} says that a producer wrote up to {last}", True
+        return None
 
     def _first_faults(self) -> None:
         """Logs missing before the first one, as far as other files say where the log started."""
