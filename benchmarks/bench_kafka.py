@@ -18,10 +18,10 @@ from crc32c import crc32c
 
 import logwright as lw
 from logwright.codec import compress, registry
-from logwright.codec.base import Window
 from logwright.codec.kafka.batch import CRC_START, HEAD_SIZE
 from logwright.codec.kafka.encode import BatchEncoder, BatchSettings
 from logwright.codec.option import Options
+from logwright.codec.window import Window
 from logwright.formats.sink import Sink
 from logwright.readers.source import open_source
 from logwright.readers.walk import Stretch, Walk

@@ -17,9 +17,9 @@ import numpy.typing as npt
 
 import logwright as lw
 from logwright.codec import kernel, registry
-from logwright.codec.base import Window
 from logwright.codec.kafka.batch import HEAD, HEAD_SIZE, LENGTH_END, MAGIC, RECORD_BATCH
 from logwright.codec.option import Options
+from logwright.codec.window import Window
 from logwright.corpora.kafka import bulk
 from logwright.corpora.recipe import Order
 from logwright.readers.report import FileReport

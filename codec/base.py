@@ -1,37 +1,29 @@
-"""What a codec is, and what it may offer besides. A codec gives one file format a meaning; a layout (`codec.layout`) gives a directory one.
+"""The core of a codec: one file format, decoded and encoded. A layout (`codec.layout`) does the same for a directory.
 
-Both are pure: bytes and values in, bytes and values out. They never see a path, a file handle or Spark: readers and writers do, and
-know no byte layout.
-
-A codec says what it is: `class KafkaLog(Codec, Recodes, EditsFile)`. What has one answer for most formats is answered here, and what a
-format has to say itself is without a body: `make types` names what is missing.
+Both are pure: bytes and values in, bytes and values out. They never see a path, a file handle or Spark. Readers and writers
+do, and know no byte layout. What a format offers beyond this core is in `Codec.capabilities` (`codec.capability`).
 """
 
 from __future__ import annotations
 
+import copy
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import IntEnum
 from types import MappingProxyType
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Self
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from logwright.codec import address
+from logwright.codec.capability import FileCapabilities
 from logwright.codec.describe import Struct
 from logwright.codec.explain import Focus, Node, stretch
 from logwright.codec.fault import Fault
 from logwright.codec.option import Option, Options
 from logwright.codec.table import Table
-from logwright.codec.window import Bytes as Bytes
-from logwright.codec.window import Window as Window
-
-Positions = npt.NDArray[np.int64]
-
-
-Chunk = bytes | bytearray | memoryview | Bytes
+from logwright.codec.window import Bytes, Chunk, Decoded, Frames, Window
 
 
 class Match(IntEnum):
@@ -41,50 +33,6 @@ class Match(IntEnum):
     MAYBE = 1  # the first bytes could be
     NAME = 2  # the name says so
     SURE = 3  # the name and the first bytes say so
-
-
-@dataclass(slots=True)
-class Frames:
-    """What a scan found in a window: whole frames, where it stopped, and why.
-
-    `start` and `end` are positions in `window.data`; `header` is the codec's own structured array, one element a frame.
-    `stop` is the first byte not covered. `need` > 0: the frame at `stop` is longer than the window, so many bytes are
-    needed from `stop` on; where the window has 4096 bytes or more from `stop` on, that is the size of the whole frame, so that
-    a walk over the frames may jump. `damage` is the fault at `stop` that ended the scan (`need` is 0 then). Neither: the end
-    of the file.
-    `faults` are further findings that did not stop the scan. Offsets in faults count from the start of the file.
-    """
-
-    start: Positions
-    end: Positions
-    header: npt.NDArray[Any]
-    stop: int
-    need: int = 0
-    damage: Fault | None = None
-    faults: list[Fault] = field(default_factory=list)
-
-    def __len__(self) -> int:
-        return len(self.start)
-
-    def pick(self, mask: npt.NDArray[np.bool_] | slice) -> Frames:
-        """The same with only some of the frames."""
-        return Frames(
-            self.start[mask],
-            self.end[mask],
-            self.header[mask],
-            self.stop,
-            self.need,
-            self.damage,
-            self.faults,
-        )
-
-
-@dataclass(slots=True)
-class Decoded:
-    """Some decoded rows, and the frames among them that could not be decoded: (rows before it, fault)."""
-
-    batch: pa.RecordBatch
-    faults: list[tuple[int, Fault]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -100,8 +48,10 @@ class Forgotten:
     advice: str = ""
 
 
-class Codec(Protocol):
-    """One file format."""
+class Codec(ABC):
+    """One file format. Methods with a body have the answer of most formats; the others are abstract."""
+
+    capabilities: FileCapabilities = FileCapabilities()
 
     name: str
     title: str
@@ -118,6 +68,8 @@ class Codec(Protocol):
     """True for small files that are one frame: they are always read as a single window."""
     indexed: bool = False
     """True if an index in the file says where frames lie: a stretch of the file alone is no file of that format."""
+    scans_empty: bool = False
+    """True where an empty file is scanned too, since it is no sound file of this format."""
     ordered: str | None = None
     """The column by which frames are in order in a sound file, known from their headers (`frame_bounds`); None: there is none."""
     printed: Mapping[str, Callable[[Any], str]] = MappingProxyType({})
@@ -128,6 +80,13 @@ class Codec(Protocol):
     end_magic: bytes = b""
     """The bytes that every sound file ends in, by which one under any name is recognised; empty where there are none."""
 
+    def with_capabilities(self, capabilities: FileCapabilities) -> Self:
+        """Return this codec with its capabilities filled in."""
+        codec = copy.copy(self)
+        codec.capabilities = capabilities
+        return codec
+
+    @abstractmethod
     def recognise(self, name: str, head: bytes) -> Match:
         """From the file's name (without folders) and its first bytes (up to 4096)."""
         ...
@@ -141,10 +100,19 @@ class Codec(Protocol):
         """
         return None
 
+    def prepare(self, read: Callable[[int, int], Bytes], size: int, context: Any) -> None:
+        """Read a footer or an index before the first `scan` with this context, of a file of `size` bytes.
+
+        `read(offset, length)` returns `length` bytes, or fewer at the end of the file; zeros where the disk cannot be read.
+        """
+        return
+
+    @abstractmethod
     def scan(self, window: Window, at: int, context: Any, *, check: bool = True) -> Frames:
         """Find frames from `window.data[at]` on; with `check` their checksums too."""
         ...
 
+    @abstractmethod
     def decode(
         self, window: Window, frames: Frames, table: str, columns: Sequence[str], context: Any
     ) -> Iterator[Decoded]:
@@ -166,6 +134,7 @@ class Codec(Protocol):
         """
         return None, None
 
+    @abstractmethod
     def resync(self, window: Window, at: int, context: Any) -> tuple[int, int]:
         """The next place at or after `at` where a frame truly starts: (place, 0); (place, need) when so many bytes are
         needed from there to be sure; (-1, keep) when there is none in this window but for its last `keep` bytes.
@@ -175,6 +144,7 @@ class Codec(Protocol):
         """
         ...
 
+    @abstractmethod
     def encode(
         self, rows: pa.Table, frames: pa.Table | None, file: pa.Table | None, context: Any
     ) -> Iterator[Chunk]:
@@ -199,58 +169,33 @@ class Codec(Protocol):
         """
         return address.of_codec(self.name, self.structures, frame, path, change, reseal=reseal)
 
-
-@runtime_checkable
-class TellsLoss(Protocol):
-    """What a codec may offer besides: to say in the system's words what is gone where a stretch was skipped."""
-
     def lost_between(
         self, before: Frames | None, after: Frames | None, context: Any
     ) -> tuple[int | None, Mapping[str, Any]]:
-        """For `Fault.rows_lost` (None: not known) and `Fault.lost`, where the fault does not say so itself.
+        """Return `Fault.rows_lost` (None: not known) and `Fault.lost`, in the system's words, for a skipped stretch.
 
-        `before` and `after` hold one frame each, the last good one before the stretch and the first one after it; None where
-        there is none. That is all there is to know.
+        Asked where the fault does not say so itself. `before` and `after` hold one frame each, the last good one before the
+        stretch and the first one after it; None where there is none.
         """
-        ...
-
-
-@runtime_checkable
-class KnowsEnd(Protocol):
-    """Optional: compare the end of a file with where other files of its directory say that it once ended."""
+        return None, {}
 
     def ends_early(self, last: Frames | None, size: int, torn: bool, context: Any) -> Fault | None:
-        """The fault of a file of `size` bytes that ends before that. `last` holds the last good frame, None without one. With
-        `torn` the file ends in damage that is reported already."""
-        ...
+        """Return the fault of a file of `size` bytes that ends before other files of its directory say that it once ended.
 
-
-@runtime_checkable
-class Prepares(Protocol):
-    """What a codec may offer besides: to look at places of the file before its first scan, for what lies elsewhere than where a walk
-    begins: a footer, an index."""
-
-    def prepare(self, read: Callable[[int, int], Bytes], size: int, context: Any) -> None:
-        """Called once for a context before the first `scan` with it, for a file of `size` bytes; an empty file is scanned too.
-
-        `read(offset, length)` gives so many bytes, or fewer at the end of the file; zeros where the disk can't read.
+        `last` holds the last good frame, None without one. With `torn` the file ends in damage that is reported already.
         """
-        ...
-
-
-@runtime_checkable
-class Inherits(Protocol):
-    """What a codec may offer besides: to say with which options a file was made, where one written anew would else lack something."""
+        return None
 
     def made_with(self, read: Callable[..., pa.Table]) -> Mapping[str, Any]:
-        """Options of writing, as far as the file tells; `read(columns, filter, limit)` gives its frames, those that are sound."""
-        ...
+        """Return the writing options that a file was made with, as far as it tells, so that a copy has them too.
 
-
-@runtime_checkable
-class Recodes(Protocol):
-    """What a codec may offer besides: to write the frames of a file in another way, and keep all else that they say."""
+        `read(columns, filter, limit)` returns the sound frames of the file.
+        """
+        return {}
 
     def recode(self, frames: pa.Table, options: Options) -> pa.Table | None:
-        """A frames table (all columns) as these options would have it; None where rows have to be put into other frames for it."""
-        ...
+        """Return a frames table (all columns) as these options would have it, all else unchanged.
+
+        None where rows have to be put into other frames for it.
+        """
+        return None

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from logwright.codec.layout import Entry, Listing
+from logwright.codec.store.listing import Entry, Listing
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,13 +14,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from logwright.codec.base import Bytes, Chunk, Codec, Decoded, Frames, Match, Window
+from logwright.codec.base import Codec, Match
 from logwright.codec.describe import Struct, dtype_of
 from logwright.codec.explain import Focus, Node
 from logwright.codec.fault import Fault, Kind, Severity, UsageError
 from logwright.codec.option import Options
 from logwright.codec.table import RAW, Column, Table, ending, extent
 from logwright.codec.whole import exactly, kept
+from logwright.codec.window import Bytes, Chunk, Decoded, Frames, Window
 
 Entries = npt.NDArray[Any]
 Mask = npt.NDArray[np.bool_]

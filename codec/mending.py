@@ -1,33 +1,17 @@
-"""Mending, making anew, editing: what layouts and codecs may offer besides; results are pieces of what there is, and new bytes."""
+"""Repair, rebuild and edit. A result is a list of ranges copied from the input and of new bytes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from logwright.codec.layout import Listing, Plan, PlannedFile, Summary
-from logwright.codec.option import Option, Options
-
-
-@runtime_checkable
-class Mends(Protocol):
-    """What a codec may offer besides: to put a damaged file together anew, where good frames can't be laid side by side: where a frame lies
-    counts, or something in the file says where."""
-
-    def mend(
-        self, listing: Listing, name: str, strategy: Strategy, options: Options
-    ) -> tuple[Iterator[Kept | bytes], Sequence[Cut]]:
-        """What the file is made of when it is mended (by SALVAGE or PREFIX), and what is not kept. `options` are the codec's own.
-
-        Raises `DamageError` where nothing is left of it.
-        """
-        ...
+from logwright.codec.store.build import Summary
 
 
 class Strategy(StrEnum):
@@ -94,28 +78,6 @@ class Mending(Protocol):
         ...
 
 
-@runtime_checkable
-class Repairs(Protocol):
-    """What a layout may offer besides: to mend a directory, and to make its derived files anew."""
-
-    preferred: Strategy = Strategy.SALVAGE
-    """How, where nobody says."""
-    repair_options: tuple[Option, ...] = ()
-    rebuilds: Sequence[str]
-    """What `rebuild` can make anew, in the system's words."""
-
-    def repair(
-        self, copies: Sequence[Listing], plans: Sequence[Plan], strategy: Strategy, options: Options
-    ) -> Mending:
-        """Mend a directory. Several `copies` are replicas: each frame is taken from whichever verifies. Raises `UsageError` where
-        copies diverged, saying where."""
-        ...
-
-    def rebuild(self, listing: Listing, plan: Plan, what: Sequence[str], options: Options) -> Mending:
-        """Make derived files anew from the primary ones. Raises `DamageError` where a primary is damaged."""
-        ...
-
-
 class Change(Protocol):
     """What is to become of rows."""
 
@@ -140,34 +102,4 @@ class Change(Protocol):
 
     def redacts(self, rows: pa.RecordBatch) -> npt.NDArray[np.bool_]:
         """Which rows have other values from now on."""
-        ...
-
-
-@runtime_checkable
-class EditsFile(Protocol):
-    """What a codec may offer besides: to take rows out of a file, or values out of rows, and leave all else as it is."""
-
-    @property
-    def edit_options(self) -> tuple[Option, ...]:
-        """What it takes besides the codec's own."""
-        return ()
-
-    def edit_file(
-        self, listing: Listing, file: PlannedFile, change: Change, options: Options
-    ) -> tuple[Sequence[Kept | bytes], Sequence[Cut]]:
-        """What the file is made of from now on: frames that nothing is changed in stay byte for byte. The cuts say which are changed,
-        and how many rows went (`rows_lost`). Raises `DamageError` for a damaged file."""
-        ...
-
-
-@runtime_checkable
-class Edits(Protocol):
-    """What a layout may offer besides: as `EditsFile`, of a directory."""
-
-    edit_options: tuple[Option, ...] = ()
-    recodes: Sequence[str] = ()
-    """The options by which frames are written in another way, and keep all else that they say (`Change.every`)."""
-
-    def edit(self, listing: Listing, plan: Plan, change: Change, options: Options) -> Mending:
-        """What is derived from the files that change is made anew. Raises `DamageError` where a primary file is damaged."""
         ...

@@ -1,4 +1,4 @@
-"""What the real system would do with a directory if it were started on it now: what a layout may offer besides (`Predicts`)."""
+"""What the real system would do with a directory if it were started on it now."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 
-from logwright.codec.layout import Group, Listing, Part, Plan
-from logwright.codec.option import Options
+from logwright.codec.store.listing import Listing
+from logwright.codec.store.view import Group, Part
 
 
 @dataclass(frozen=True)
@@ -89,31 +89,15 @@ class Opened(Protocol):
         stops with an error is not among them."""
         ...
 
-
-@runtime_checkable
-class Serves(Protocol):
-    """What an `Opened` may offer besides: the rows that its clients get, where these are no stretches of files."""
-
     def serves(self, view: str) -> bool:
-        """Whether the rows of a view are to be had so, not by `Opened.parts`. Raises `UsageError` for a view that no client has."""
+        """Whether the rows of a view come from `serve`, because they are no stretches of files, and not from `parts`.
+
+        Raises `UsageError` for a view that no client has.
+        """
         ...
 
     def serve(self, view: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """The rows, these columns of the view's table; in bounded memory."""
-        ...
-
-
-@runtime_checkable
-class Predicts(Protocol):
-    """What a layout may offer besides: to say what the real system would do."""
-
-    versions: Sequence[str]
-    """The versions that can be asked about, the newest first."""
-
-    def open_as(
-        self, listing: Listing, plan: Plan, options: Options, *, version: str | None, clean: bool | None
-    ) -> Opened:
-        """Start the system on the directory, in thought. `version` None: the newest; `clean` None: the system's own marker says."""
+        """Return the rows of a view that `serves` names, with these columns of its table, in bounded memory."""
         ...
 
 

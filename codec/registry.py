@@ -12,8 +12,10 @@ from typing import Any
 
 from logwright.codec.base import Codec, Match
 from logwright.codec.fault import UsageError
-from logwright.codec.layout import Configuration, Configures, Gathering, Layout, Listing, View
+from logwright.codec.layout import Configuration, Configures, Gathering, Layout
 from logwright.codec.option import fold, parse_hexadecimal
+from logwright.codec.store.listing import Listing
+from logwright.codec.store.view import View
 from logwright.codec.table import Table
 
 SYSTEMS = ("kafka", "leveldb", "zookeeper")

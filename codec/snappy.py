@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from logwright.codec.base import Bytes
 from logwright.codec.intrinsics import copy, load_u8, load_u16le, load_u32le, read_uvarint
 from logwright.codec.kernel import kernel
+from logwright.codec.window import Bytes
 
 Int64s = npt.NDArray[np.int64]
 

@@ -19,7 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from logwright.codec.fault import LogwrightError, UsageError
-from logwright.codec.layout import Listing, Stage
+from logwright.codec.store.build import Stage
+from logwright.codec.store.listing import Listing
 
 FIELDS = (
     pa.field("key", pa.large_binary(), nullable=False),

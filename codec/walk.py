@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from logwright.codec.base import Bytes, Codec, Frames, Prepares, TellsLoss, Window
+from logwright.codec.base import Codec
 from logwright.codec.fault import Fault, Severity, UnreadableError
-from logwright.codec.layout import Listing, Preads
+from logwright.codec.store.listing import Listing, Preads
+from logwright.codec.window import Bytes, Frames, Window
 
 WINDOW = 4 << 20
 _CAREFUL = 64 << 10
@@ -82,8 +83,7 @@ def walk(
     read: Reader, codec: Codec, context: Any, *, check: bool = True, step: int = WINDOW
 ) -> Iterator[Stretch | Hole]:
     """Go over a file from end to end. See `codec.base.Codec.scan`."""
-    if isinstance(codec, Prepares):
-        codec.prepare(read, read.size, context)
+    codec.prepare(read, read.size, context)
     at, length, full = 0, step, step
     hole: tuple[Fault, int] | None = None
     before: Frames | None = None
@@ -161,7 +161,7 @@ def _closed(
     # A torn tail or padding with good frames behind it is neither; nor is what the disk can't read.
     severity = fault.severity if tail and not unreadable else Severity.ERROR
     rows, lost, detail = fault.rows_lost, fault.lost, fault.detail
-    if isinstance(codec, TellsLoss) and not lost and severity is not Severity.INFO:
+    if not lost and severity is not Severity.INFO:
         first = after.pick(slice(0, 1)) if after is not None and len(after) else None
         known, lost = codec.lost_between(before, first, context)
         rows = known if rows is None else rows

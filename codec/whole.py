@@ -14,11 +14,12 @@ import numpy as np
 import pyarrow as pa
 
 from logwright.codec import explain
-from logwright.codec.base import Chunk, Codec, Decoded, Frames, Match, Window
+from logwright.codec.base import Codec, Match
 from logwright.codec.describe import DescriptionError, Struct
 from logwright.codec.explain import Focus, Node
 from logwright.codec.fault import Fault, Kind, Severity, UsageError
 from logwright.codec.table import Column, Table
+from logwright.codec.window import Chunk, Decoded, Frames, Window
 
 FRAMES = Table(
     "frames",

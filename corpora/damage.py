@@ -24,7 +24,6 @@ from typing import Any
 
 from logwright.codec.fault import ExistsError, LogwrightError, NotFoundError, StorageError, UsageError
 from logwright.codec.option import number
-from logwright.codec.predict import Predicts
 from logwright.corpora.damage_apply import Surgeon
 from logwright.corpora.damage_expected import Rows, Untouched, expected
 from logwright.corpora.damage_image import STEP, Image, Known, Tree
@@ -379,10 +378,11 @@ def _verdict(targets: Sequence[Target], staging: str, given: Input) -> dict[str,
     }
     systems = []
     for target in targets:
-        if isinstance(target, DirectoryTarget) and isinstance(target.layout, Predicts):
+        predict = target.layout.capabilities.predict if isinstance(target, DirectoryTarget) else None
+        if isinstance(target, DirectoryTarget) and predict is not None:
             said: dict[str, Any] = {"target": prefix.sub("", target.path) or given.name}
             for name, clean in (("clean", True), ("unclean", False)):
-                opened = target.layout.open_as(
+                opened = predict.start(
                     target.directory, target.plan, target.layout_options, version=None, clean=clean
                 )
                 said[name] = opened.verdict.to_dict()

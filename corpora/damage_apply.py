@@ -17,8 +17,8 @@ from logwright.codec import address
 from logwright.codec.base import Codec
 from logwright.codec.describe import Bytes, DescriptionError, Repeated, Struct, Type, structures
 from logwright.codec.fault import Severity, UsageError
-from logwright.codec.layout import Role
 from logwright.codec.option import Options
+from logwright.codec.store.listing import Role
 from logwright.corpora.damage_image import Image, Known, Piece, Tree
 from logwright.corpora.damage_ops import Operation, content
 from logwright.corpora.rng import Rng

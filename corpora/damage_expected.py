@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from logwright.codec import registry
-from logwright.codec.base import Frames
+from logwright.codec.window import Frames
 from logwright.corpora.damage_image import Image
 from logwright.corpora.expected import lines
 from logwright.readers import stream

@@ -10,8 +10,8 @@ from collections import deque
 from collections.abc import Iterator
 from functools import partial
 
-from logwright.codec.base import Bytes
 from logwright.codec.fault import LogwrightError
+from logwright.codec.window import Bytes
 from logwright.readers.crew import Crew
 from logwright.readers.source import Source
 

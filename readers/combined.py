@@ -1,4 +1,4 @@
-"""Views whose rows are made from those of several files side by side (`codec.layout.Combines`): the files are read as streams, what
+"""Views whose rows are made from those of several files side by side (`codec.capability.Combine`): the files are read as streams, what
 is damaged in them is told and put aside, and the layout puts the rest together."""
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import pyarrow as pa
 
 from logwright.codec import registry
 from logwright.codec.fault import DamageError, Fault
-from logwright.codec.layout import Combines
 from logwright.codec.table import Table
 from logwright.readers.crew import ALONE, Crew
 from logwright.readers.filter import Filter
@@ -86,15 +85,15 @@ class Combined:
         window: int = WINDOW,
         crew: Crew = ALONE,
     ) -> Iterator[pa.RecordBatch]:
-        layout = registry.get_layout(self.layout)
-        assert isinstance(layout, Combines)
+        combine = registry.get_layout(self.layout).capabilities.combine
+        assert combine is not None
         room = max(window * _OPEN // max(_OPEN, len(self.runs)), min(window, _SMALLEST))
         reading = _Reading(self, report, mode, filter, room, crew)
         wanted = tuple(dict.fromkeys((*columns, *(filter.columns if filter is not None else ()))))
         schema = output_schema(self.table, columns, mode)
         left = limit
         runs = [_Stream(reading, run) for run in self.runs]
-        combined = layout.combine(self.view, self.how, runs, wanted, reading.tell)
+        combined = combine(self.view, self.how, runs, wanted, reading.tell)
         while left != 0:
             batch = next(combined, None)
             found = [*reading.damaged(schema)]

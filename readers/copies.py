@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from logwright.codec.fault import UsageError
-from logwright.codec.layout import Replicates
 from logwright.codec.option import Options
 from logwright.readers.resolve import COPIES_OPTIONS, DirectoryTarget, Target
 from logwright.readers.task import known_options
@@ -43,8 +42,8 @@ def copies_of(targets: Sequence[Target]) -> list[tuple[str, list[DirectoryTarget
     for target in targets:
         if not isinstance(target, DirectoryTarget):
             continue
-        layout = target.layout
-        found = layout.copy_of(target.directory, target.plan) if isinstance(layout, Replicates) else None
+        layout, replicas = target.layout, target.layout.capabilities.replicas
+        found = None if replicas is None else replicas.copy_of(target.directory, target.plan)
         if found is None:
             out.append(("", [target]))
             continue
@@ -71,6 +70,6 @@ def _listed(copies: Sequence[DirectoryTarget]) -> str:
 
 
 def _reaches(target: DirectoryTarget) -> int:
-    layout = target.layout
-    assert isinstance(layout, Replicates)
-    return layout.reaches(target.directory, target.plan)
+    replicas = target.layout.capabilities.replicas
+    assert replicas is not None
+    return replicas.reaches(target.directory, target.plan)

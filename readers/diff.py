@@ -14,7 +14,7 @@ import numpy as np
 
 from logwright.codec import registry
 from logwright.codec.fault import UsageError
-from logwright.codec.layout import PlannedFile
+from logwright.codec.store.listing import PlannedFile
 from logwright.readers.compare import Pairs, changed
 from logwright.readers.diff_fields import Opened, Span, fields
 from logwright.readers.diff_frames import FRAME, KINDS, pairs, same_bytes

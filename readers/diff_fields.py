@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 
 from logwright.codec import registry
-from logwright.codec.base import Codec, Window
+from logwright.codec.base import Codec
 from logwright.codec.explain import SKIPPED, Focus, Node
 from logwright.codec.option import Options
+from logwright.codec.window import Window
 from logwright.readers.difference import row_of
 from logwright.readers.explain import LONGEST, address, spell
 from logwright.readers.source import Source, patched

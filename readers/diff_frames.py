@@ -15,8 +15,8 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
-from logwright.codec.base import Bytes, Frames
 from logwright.codec.columns import numbers
+from logwright.codec.window import Bytes, Frames
 from logwright.readers.compare import Disordered, Numbers, Pairs, match
 from logwright.readers.diff_fields import Opened
 from logwright.readers.source import Source

@@ -13,7 +13,6 @@ import numpy as np
 import pyarrow as pa
 
 from logwright.codec import registry
-from logwright.codec.base import Prepares
 from logwright.codec.fault import Severity, UnreadableError, UsageError
 from logwright.codec.table import Table
 from logwright.readers import plan
@@ -207,8 +206,7 @@ class Rows:
                 for task in (first, second):
                     hints = {name: task.hints[name] for name in ("directory",) if name in task.hints}
                     context = codec.context(first.file, codec_options(codec, task.options), **hints)
-                    if isinstance(codec, Prepares):
-                        codec.prepare(file.source.pread, file.source.size, context)
+                    codec.prepare(file.source.pread, file.source.size, context)
                     some = codec.decode(found.window, found.frames, task.table, columns, context)
                     batches += [one.batch.slice(0, 1) for one in itertools.islice(some, 1)]
                 if len(batches) < 2 or any(not len(batch) for batch in batches):

@@ -15,11 +15,13 @@ from typing import Any
 import numpy as np
 
 from logwright.codec import registry
-from logwright.codec.base import Codec, Frames, Window
+from logwright.codec.base import Codec
 from logwright.codec.explain import UNEXPLAINED, Explainer, Focus, Node
 from logwright.codec.fault import Fault, NotFoundError, UnreadableError, UnsupportedError, UsageError
-from logwright.codec.layout import Part, Role
 from logwright.codec.option import parse_int
+from logwright.codec.store.listing import Role
+from logwright.codec.store.view import Part
+from logwright.codec.window import Frames, Window
 from logwright.readers.filter import Filter, understand
 from logwright.readers.report import Report
 from logwright.readers.resolve import DirectoryTarget, FileTarget, Target

@@ -24,10 +24,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from logwright.codec.base import Codec, Frames
+from logwright.codec.base import Codec
 from logwright.codec.fault import UsageError
 from logwright.codec.option import parse_hexadecimal
 from logwright.codec.table import Column, Table
+from logwright.codec.window import Frames
 
 Given = Any
 """A tuple, a list of tuples, a list of lists of tuples, text, or a pyarrow expression."""

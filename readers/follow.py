@@ -1,6 +1,6 @@
 """Following directories while their systems write: where they end now, and what is to be read from one position up to another.
 
-Nothing is remembered of what was read but positions (`codec.layout.Follows`), so whoever keeps these goes on after a restart, and reads
+Nothing is remembered of what was read but positions (`codec.capability.Follow`), so whoever keeps these goes on after a restart, and reads
 the same rows once more when that is asked: the same two positions mean the same rows. What is cached here (in which byte a frame
 starts) only saves the way there.
 
@@ -23,9 +23,11 @@ import numpy as np
 import pyarrow as pa
 
 from logwright.codec import registry
+from logwright.codec.capability import Follow, Watcher
 from logwright.codec.fault import LogwrightError, UsageError
-from logwright.codec.layout import Follows, Group, Layout, Part, Watcher
+from logwright.codec.layout import Layout
 from logwright.codec.option import Option, Options
+from logwright.codec.store.view import Group, Part
 from logwright.codec.table import Table
 from logwright.readers import filter as filters
 from logwright.readers.copies import copies_of
@@ -131,20 +133,20 @@ class Followed:
     @property
     def _read_view(self) -> str:
         """The view whose parts are read."""
-        watcher = self._follows.watcher(self.view)
+        watcher = self._follow.watcher(self.view)
         return self.view if watcher is None else watcher.view
 
     @property
-    def _follows(self) -> Follows:
-        assert isinstance(self.layout, Follows)
-        return self.layout
+    def _follow(self) -> Follow:
+        assert self.layout.capabilities.follow is not None
+        return self.layout.capabilities.follow
 
     def bounds(self, part: Part) -> tuple[int, int | None]:
         """The positions that a part can have, the last one included, None where that is not known."""
         return part.bounds[self.column]
 
     def begins(self, target: DirectoryTarget) -> int:
-        return self._follows.begins(target.plan)
+        return self._follow.begins(target.plan)
 
     def ends(self, target: DirectoryTarget) -> int:
         """The position behind the last row that is there."""
@@ -216,7 +218,7 @@ class Followed:
     def _watch(self, target: DirectoryTarget, start: int) -> Watcher | None:
         """What has been seen from a position on, up to date."""
         if self._watcher is None:
-            self._watcher, self._watched = self._follows.watcher(self.view), None
+            self._watcher, self._watched = self._follow.watcher(self.view), None
         if self._watcher is None:
             return None
         parts = self._parts(target, self._read_view)
@@ -360,13 +362,13 @@ class Following:
         fail_on_loss: bool = True,
     ) -> None:
         self.layout, self.words, self._look, self._fail = layout, words, look, fail_on_loss
-        self.view, self.column = self._follows.followed(view, words)
+        self.view, self.column = self._follow.followed(view, words)
         self._known: dict[str, Followed] = {}
 
     @property
-    def _follows(self) -> Follows:
-        assert isinstance(self.layout, Follows)
-        return self.layout
+    def _follow(self) -> Follow:
+        assert self.layout.capabilities.follow is not None
+        return self.layout.capabilities.follow
 
     def there(self) -> dict[str, DirectoryTarget]:
         """What is there now, by name."""
@@ -386,14 +388,14 @@ class Following:
         for name, target in self.there().items():
             one = self.of(name)
             begin, end = one.begins(target), one.ends(target)
-            low, high = self._follows.span(target.directory, target.plan, self.words, end, stream=stream)
+            low, high = self._follow.span(target.directory, target.plan, self.words, end, stream=stream)
             if low < begin:
                 self._lost(name, f"{low} is asked for, {begin} is the first that is there")
                 low = begin
             if low > end or (high > end and not stream):
                 self._lost(name, f"{max(low, high)} is asked for, it ends at {end}")
                 low, high = min(low, end), min(high, end)
-            if not stream and self._follows.watcher(self.view) is not None:
+            if not stream and self._follow.watcher(self.view) is not None:
                 high = max(low, one.settled(target, low, high))
             out[name] = (target, low, high)
         return out

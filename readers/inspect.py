@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from logwright.codec import registry
 from logwright.codec.base import Codec
 from logwright.codec.fault import Fault, UnreadableError
-from logwright.codec.layout import Entry, Listing
+from logwright.codec.store.listing import Entry, Listing
 from logwright.readers.listing import Directory
 from logwright.readers.resolve import DirectoryTarget, FileTarget, Target
 from logwright.readers.source import Source

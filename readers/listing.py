@@ -13,9 +13,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 
 from logwright.codec import registry
-from logwright.codec.base import Bytes, Codec, Match
+from logwright.codec.base import Codec, Match
 from logwright.codec.fault import LogwrightError, NotFoundError, UnreadableError, UsageError
-from logwright.codec.layout import Entry, Layout
+from logwright.codec.layout import Layout
+from logwright.codec.store.listing import Entry
+from logwright.codec.window import Bytes
 from logwright.readers import journal
 from logwright.readers.rescue import STANDARD, Rescue
 from logwright.readers.source import Source, explain, file_system, is_remote, local_path, open_source
@@ -224,7 +226,7 @@ class RemoteDirectory(Directory):
 
 
 class JoinedDirectory(Directory):
-    """A directory with the files of others, which are listed as in folders of it (`codec.layout.Spans`)."""
+    """A directory with the files of others, which are listed as in folders of it (`codec.capability.Spans`)."""
 
     def __init__(self, main: Directory, others: Mapping[str, Directory]) -> None:
         self._main, self._others = main, dict(others)

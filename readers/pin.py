@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from logwright.codec.fault import NotFoundError
-from logwright.codec.layout import Role
+from logwright.codec.store.listing import Role
 from logwright.readers.plan import Reading, Started, reading
 from logwright.readers.resolve import DirectoryTarget, Target
 from logwright.readers.task import Task

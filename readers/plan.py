@@ -11,9 +11,10 @@ import pyarrow as pa
 
 from logwright.codec import registry
 from logwright.codec.fault import DamageError, Fault, UsageError
-from logwright.codec.layout import Group, Part, Plan, Role
 from logwright.codec.option import Verb, fold
-from logwright.codec.predict import Predicts, Serves
+from logwright.codec.predict import Opened
+from logwright.codec.store.listing import Plan, Role
+from logwright.codec.store.view import Group, Part
 from logwright.codec.table import Column, Table
 from logwright.readers import usage
 from logwright.readers.combined import Combined, TaskRun
@@ -194,7 +195,7 @@ def _decoded(target: DirectoryTarget, view: str, tasks: Sequence[Work]) -> set[t
 def _as_system(target: DirectoryTarget, view: str, started: Started) -> Reading:
     """What the real system would serve. That the rest of the directory is damaged is said in what it would do, not as faults."""
     layout = target.layout
-    if not isinstance(layout, Predicts):
+    if layout.capabilities.predict is None:
         raise UsageError(
             f"what the real system would serve of a {layout.name} is not known", path=target.path
         )
@@ -202,7 +203,7 @@ def _as_system(target: DirectoryTarget, view: str, started: Started) -> Reading:
         raise _no_view(view, tuple(layout.views), target.path)
     if started.clean is not None:
         usage.check_clean([target])
-    opened = layout.open_as(
+    opened = layout.capabilities.predict.start(
         target.directory, target.plan, target.layout_options, version=started.version, clean=started.clean
     )
     verdict = opened.verdict
@@ -213,7 +214,7 @@ def _as_system(target: DirectoryTarget, view: str, started: Started) -> Reading:
             path=target.path,
             advice="See all of it with `logwright verify --as-system`, or read what is sound with mode=DROPMALFORMED",
         )
-    if isinstance(opened, Serves) and opened.serves(view):
+    if opened.serves(view):
         tasks: tuple[Work, ...] = (_served(target, view, started, opened),)
     else:
         tasks = tuple(_tasks(target, view, opened.parts(view)))
@@ -227,7 +228,7 @@ def _as_system(target: DirectoryTarget, view: str, started: Started) -> Reading:
     return Reading(table, tasks, (), notes, (), target.live, (verdict.to_dict(),))
 
 
-def _served(target: DirectoryTarget, view: str, started: Started, opened: Serves) -> Served:
+def _served(target: DirectoryTarget, view: str, started: Started, opened: Opened) -> Served:
     files = tuple(
         task_of(target, Part(file.name, file.codec, "rows", file.hints))
         for file in target.plan.files

@@ -25,10 +25,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from logwright.codec.base import Bytes
 from logwright.codec.fault import LogwrightError, NotFoundError, UnreadableError, UsageError
 from logwright.codec.memory import aligned
 from logwright.codec.option import Option, Options, fold, parse_int, parse_text
+from logwright.codec.window import Bytes
 
 SECTOR = 512
 """Pieces are not made smaller than that, and start at multiples of it."""

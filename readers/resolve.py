@@ -15,19 +15,13 @@ from typing import Any
 from logwright.codec import registry
 from logwright.codec.base import Codec, Match
 from logwright.codec.fault import AccessError, LogwrightError, NotFoundError, UnsupportedError, UsageError
-from logwright.codec.layout import Configuration, Gathering, Layout, Plan, Spans
+from logwright.codec.layout import Configuration, Gathering, Layout
 from logwright.codec.option import Option, Options, Verb, fold, parse_choice, word
 from logwright.codec.pointer import LARGEST as POINTER_SIZE
 from logwright.codec.pointer import pointer_of
+from logwright.codec.store.listing import Plan
 from logwright.readers import usage
-from logwright.readers.listing import (
-    Directory,
-    JoinedDirectory,
-    LoneFile,
-    home,
-    is_staging,
-    open_listing,
-)
+from logwright.readers.listing import Directory, JoinedDirectory, LoneFile, home, is_staging, open_listing
 from logwright.readers.live import held
 from logwright.readers.rescue import OPTIONS as RESCUE_OPTIONS
 from logwright.readers.rescue import Rescue
@@ -536,11 +530,14 @@ def reopened(target: DirectoryTarget) -> Directory:
 
 
 def _joined(directory: Directory, layout: Layout, options: Options) -> Directory:
-    """With the files that lie apart (`codec.layout.Spans`)."""
-    if not isinstance(layout, Spans):
+    """With the files that lie apart (`codec.capability.Spans`)."""
+    spans = layout.capabilities.spans
+    if spans is None:
         return directory
     apart = {
-        name: home(options[name], layout, directory.how) for name in layout.apart if options[name] is not None
+        name: home(options[name], layout, directory.how)
+        for name in spans.options
+        if options[name] is not None
     }
     return JoinedDirectory(directory, apart) if apart else directory
 

@@ -1,4 +1,4 @@
-"""What the real system's clients get of a directory, where these are no stretches of its files (`codec.predict.Serves`)."""
+"""What the real system's clients get of a directory, where these are no stretches of its files (`Opened.serves`)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from logwright.codec.predict import Predicts, Serves
+from logwright.codec.predict import Opened
 from logwright.readers.crew import ALONE, Crew
 from logwright.readers.filter import Filter
 from logwright.readers.report import Report
@@ -30,7 +30,7 @@ class Served:
     clean: bool | None
     files: tuple[Task, ...] = ()
     """Those that count for what is served."""
-    opened: Serves | None = None
+    opened: Opened | None = None
     """Where it was started already: that does not go to another process."""
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -78,14 +78,13 @@ class Served:
                 if not left:
                     return
 
-    def _started(self) -> Serves:
+    def _started(self) -> Opened:
         if self.opened is not None:
             return self.opened
         (target,) = resolve(self.path, self.layout, self.options)
         assert isinstance(target, DirectoryTarget)
-        assert isinstance(target.layout, Predicts)
-        opened = target.layout.open_as(
+        predict = target.layout.capabilities.predict
+        assert predict is not None
+        return predict.start(
             target.directory, target.plan, target.layout_options, version=self.version, clean=self.clean
         )
-        assert isinstance(opened, Serves)
-        return opened

@@ -22,7 +22,6 @@ from typing import Any, BinaryIO, Protocol
 
 import numpy as np
 
-from logwright.codec.base import Bytes
 from logwright.codec.fault import (
     AccessError,
     LogwrightError,
@@ -31,6 +30,7 @@ from logwright.codec.fault import (
     UnreadableError,
     UsageError,
 )
+from logwright.codec.window import Bytes
 from logwright.readers import rescue
 from logwright.readers.rescue import Memory, Rescue, Rescuer
 

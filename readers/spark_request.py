@@ -12,7 +12,7 @@ from typing import Any
 
 from logwright.codec import registry
 from logwright.codec.fault import NotFoundError, UsageError
-from logwright.codec.layout import Follows, Layout
+from logwright.codec.layout import Layout
 from logwright.codec.option import Option, Options, fold, parse_bool, parse_int, parse_text
 from logwright.readers.copies import one_of_each
 from logwright.readers.follow import PACE_OPTIONS, Following
@@ -88,7 +88,7 @@ class Request:
     options: Mapping[str, Any]
     """The rest: for the codec or layout."""
     follow: Mapping[str, str] = field(default_factory=dict)
-    """What is for `Follows.follow_options`."""
+    """What is for `Follow.options`."""
 
     @classmethod
     def of(cls, given: Mapping[str, str]) -> Request:
@@ -134,7 +134,7 @@ class Request:
 
     def follow_words(self, layout: Layout) -> Options:
         """The words for following, of this layout. Raises `UsageError` where it can't be followed."""
-        if not isinstance(layout, Follows):
+        if layout.capabilities.follow is None:
             word = next(iter(self.follow), None)
             said = "can't be followed" if word is None else f"knows no {word}"
             raise UsageError(
@@ -142,7 +142,7 @@ class Request:
                 path=", ".join(self.paths),
                 advice="Read it as it is now: spark.read",
             )
-        return Options(layout.follow_options, self.follow)
+        return Options(layout.capabilities.follow.options, self.follow)
 
     def layout_of(self, targets: Sequence[Target]) -> Layout:
         """That of the targets, or the one that is named. Raises `UsageError` for files, and for different ones."""
@@ -185,8 +185,8 @@ class Request:
             one
             for one in found
             if not isinstance(one, DirectoryTarget)
-            or not isinstance(one.layout, Follows)
-            or one.layout.wanted(one.directory.name, self.follow_words(one.layout))
+            or one.layout.capabilities.follow is None
+            or one.layout.capabilities.follow.wanted(one.directory.name, self.follow_words(one.layout))
         ]
 
     def left_out(self) -> Sequence[str]:
@@ -195,9 +195,10 @@ class Request:
             return ()
         out: list[str] = []
         for layout in registry.layouts():
-            if isinstance(layout, Follows):
-                words = Options(layout.follow_options, known_options(self.follow, layout.follow_options))
-                out += layout.leaves_out(words)
+            follow = layout.capabilities.follow
+            if follow is not None:
+                words = Options(follow.options, known_options(self.follow, follow.options))
+                out += follow.leaves_out(words)
         return out
 
     @property
@@ -223,7 +224,9 @@ class Request:
                 return found
             # A folder stands for the directories in it that can be followed, a log directory for its partitions.
             inside = [
-                one for one in found if isinstance(one, DirectoryTarget) and isinstance(one.layout, Follows)
+                one
+                for one in found
+                if isinstance(one, DirectoryTarget) and one.layout.capabilities.follow is not None
             ]
             return list(inside) or resolve(paths, self.words["codec"], self.options, passed=[], gathered=True)
         except UsageError as error:
@@ -270,5 +273,5 @@ def paths_of(given: Mapping[str, str]) -> tuple[str, ...]:
 
 def follow_names() -> dict[str, str]:
     """All words for following, by what they are when folded."""
-    layouts = [layout for layout in registry.layouts() if isinstance(layout, Follows)]
-    return {fold(option.name): option.name for layout in layouts for option in layout.follow_options}
+    follows = [layout.capabilities.follow for layout in registry.layouts()]
+    return {fold(option.name): option.name for one in follows if one is not None for option in one.options}

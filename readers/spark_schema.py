@@ -13,7 +13,6 @@ from pyspark.sql.types import StructType
 
 from logwright.codec import registry
 from logwright.codec.fault import UsageError
-from logwright.codec.layout import Follows
 from logwright.codec.table import Table
 from logwright.readers.plan import Reading
 from logwright.readers.spark_request import Request
@@ -54,7 +53,7 @@ def schema_of(request: Request) -> StructType:
 def _table_of_nothing(request: Request) -> Table:
     """The table of a layout that is named and can be followed: its directories may come."""
     for layout in registry.layouts():
-        if layout.name == request.words["codec"] and isinstance(layout, Follows):
+        if layout.name == request.words["codec"] and layout.capabilities.follow is not None:
             return registry.table_of(layout.views[request.following(layout, list).view])
     raise UsageError("nothing is there, so the columns are not known", advice="Give a schema: .schema(...)")
 

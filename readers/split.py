@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from logwright.codec.base import Codec, Frames, Positions
+from logwright.codec.base import Codec
+from logwright.codec.window import Frames, Positions
 from logwright.readers.source import Source
 from logwright.readers.walk import Walk
 

@@ -8,8 +8,9 @@ from functools import partial
 
 from logwright.codec import registry
 from logwright.codec.fault import LogwrightError
-from logwright.codec.layout import Gathering, Listing
+from logwright.codec.layout import Gathering
 from logwright.codec.predict import Root, RootState, Starts, Verdict
+from logwright.codec.store.listing import Listing
 from logwright.readers.listing import open_listing
 from logwright.readers.live import held
 from logwright.readers.resolve import Path, configuration, expand

@@ -18,9 +18,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from logwright.codec.base import Codec, Decoded, KnowsEnd, Window
+from logwright.codec.base import Codec
 from logwright.codec.fault import DamageError, Fault, LogwrightError, Severity, UsageError
 from logwright.codec.table import Table
+from logwright.codec.window import Decoded, Window
 from logwright.readers.crew import ALONE, Crew
 from logwright.readers.filter import Filter
 from logwright.readers.report import FileReport
@@ -182,7 +183,7 @@ class _Stream:
         """Report that the file ends before other files say. `found` is what the walk found last."""
         last = self.walk.last
         known = last is not None or self.walk.start == 0
-        if not isinstance(self.codec, KnowsEnd) or self.walk.end < self.walk.size or not known:
+        if self.walk.end < self.walk.size or not known:
             return
         torn = isinstance(found, Hole) and found.tail
         fault = self.codec.ends_early(last, self.walk.size, torn, self.context)

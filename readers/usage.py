@@ -12,34 +12,30 @@ from typing import Any
 from logwright.codec import registry
 from logwright.codec.base import Codec
 from logwright.codec.fault import UsageError
-from logwright.codec.layout import Layout, Replicates, Spans
+from logwright.codec.layout import Layout
 from logwright.codec.option import Option, Verb, fold
-from logwright.codec.predict import Predicts
 from logwright.readers.rescue import OPTIONS as RESCUE_OPTIONS
 
 _RESCUE = frozenset(fold(option.name) for option in RESCUE_OPTIONS)
 _READS = frozenset(Verb) - {Verb.WRITE, Verb.FOLLOW}
-_LISTS: tuple[tuple[str, frozenset[Verb]], ...] = (
-    ("read_options", _READS),
-    ("repair_options", frozenset({Verb.REPAIR, Verb.REBUILD})),
-    ("edit_options", frozenset({Verb.EDIT})),
-    ("follow_options", frozenset({Verb.FOLLOW})),
-)
+_REPAIRS = frozenset({Verb.REPAIR, Verb.REBUILD})
 
 
 def declarations(what: Codec | Layout) -> Iterator[tuple[Option, frozenset[Verb]]]:
     """All options of a codec or a layout, each with the verbs that use it. An option may come several times."""
-    every = _READS | {Verb.WRITE} if is_codec(what) else frozenset({Verb.WRITE})
-    for option in what.options:
-        yield option, option.verbs & every or every
-    for name, verbs in _LISTS:
-        for option in getattr(what, name, ()):
+    lists: list[tuple[tuple[Option, ...], frozenset[Verb]]] = []
+    able = what.capabilities
+    if isinstance(what, Layout):
+        repair, follow = what.capabilities.repair, what.capabilities.follow
+        lists += [(what.options, frozenset({Verb.WRITE})), (what.read_options, _READS)]
+        lists += [] if repair is None else [(repair.options, _REPAIRS)]
+        lists += [] if follow is None else [(follow.options, frozenset({Verb.FOLLOW}))]
+    else:
+        lists.append((what.options, _READS | {Verb.WRITE}))
+    lists += [] if able.edit is None else [(able.edit.options, frozenset({Verb.EDIT}))]
+    for options, verbs in lists:
+        for option in options:
             yield option, option.verbs & verbs or verbs
-
-
-def is_codec(what: Codec | Layout) -> bool:
-    """Whether it is a codec rather than a layout."""
-    return hasattr(what, "tables")
 
 
 def takes(what: Codec | Layout, name: str, verb: Verb, view: str | None = None) -> bool:
@@ -87,9 +83,10 @@ def check_view(target: Any, view: str, verb: Verb, read: Collection[tuple[str, s
     for name in target.given:
         if fold(name) in _RESCUE:
             continue
-        if getattr(target.directory, "lone", False) and isinstance(layout, Spans) and _in(name, layout.apart):
+        spans = layout.capabilities.spans
+        if getattr(target.directory, "lone", False) and spans is not None and _in(name, spans.options):
             raise refused(name, target, "a single file")
-        if fold(name) == "replicas" and isinstance(layout, Replicates) and view != "files":
+        if fold(name) == "replicas" and layout.capabilities.replicas is not None and view != "files":
             continue
         if takes(layout, name, verb, view):
             continue
@@ -181,7 +178,8 @@ def check_clean(targets: Sequence[Any]) -> None:
     """Raise `UsageError` where it makes no difference to any target whether the last stop was clean."""
     for target in targets:
         layout = getattr(target, "layout", None)
-        if isinstance(layout, Predicts) and getattr(layout, "clean_matters", True):
+        predict = None if layout is None else layout.capabilities.predict
+        if predict is not None and predict.clean_matters:
             return
     name = targets[0].codec.name if hasattr(targets[0], "codec") else targets[0].layout.name
     what = "a single file" if hasattr(targets[0], "codec") else "its system starts alike after any stop"

@@ -1,7 +1,7 @@
 """Checking files and directories: every fault, nothing decoded for anybody.
 
-A directory is looked at file by file; what can't be seen in one file, its layout says from the frames that went by (`Checks`). What
-the real system would do with it is asked for where that was wanted, and where something is wrong (`Predicts`).
+A directory is checked file by file. Faults that no single file shows come from `DirectoryCapabilities.check`, which sees the frames
+that went by. `DirectoryCapabilities.predict` says what the real system would do, where asked for, and where something is wrong.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 
 from logwright.codec import registry
 from logwright.codec.base import Codec
+from logwright.codec.capability import Checker, Prediction
 from logwright.codec.fault import (
     AccessError,
     DamageError,
@@ -29,12 +30,11 @@ from logwright.codec.fault import (
     UnsupportedError,
     UsageError,
 )
-from logwright.codec.layout import Checker, Checks, PlannedFile, Role, Spans
-from logwright.codec.mending import Cut, Kept, Mended, Repairs, Strategy
+from logwright.codec.mending import Cut, Kept, Mended, Strategy
 from logwright.codec.option import Options
 from logwright.codec.pointer import LARGEST as POINTER_SIZE
 from logwright.codec.pointer import pointer_of
-from logwright.codec.predict import Predicts
+from logwright.codec.store.listing import PlannedFile, Role
 from logwright.readers import jobs as _jobs
 from logwright.readers import usage
 from logwright.readers.crew import ALONE, FEW, Crew, usable
@@ -110,7 +110,7 @@ def verify(
         # Files beside directories, as those of a log directory, count for what the system does with these.
         whole = [target for target in targets if isinstance(target, DirectoryTarget)]
         for target in whole or targets:
-            _predicts(target, wish.system)
+            _prediction(target, wish.system)
     usage.check_jobs(targets, jobs)
     alone = len(targets) == 1
     parts = [report] if alone else [_report(target, wish) for target in targets]
@@ -197,9 +197,10 @@ def _files(target: DirectoryTarget) -> list[PlannedFile]:
 
 def _checker(target: DirectoryTarget, wish: Wish, deep: Depth | None = None) -> Checker | None:
     """What holds the files against each other; `deep` is the depth that was asked for, where that is another than what is read here."""
-    if not isinstance(target.layout, Checks):
+    check = target.layout.capabilities.check
+    if check is None:
         return None
-    return target.layout.checker(
+    return check(
         target.directory, target.plan, target.layout_options, clean=wish.clean, live=target.live,
         deep=(deep or wish.depth) is Depth.RECORDS,
     )  # fmt: skip
@@ -219,19 +220,17 @@ def introduce(report: Report, target: Target) -> None:
     layout = target.layout
     report.flags = flags(target)
     report.known = dict(target.plan.facts)
-    report.repairs = isinstance(layout, Repairs)
+    report.repairs = layout.capabilities.repair is not None
     report.nouns, report.advice = layout.nouns, layout.advice
 
 
 def _advise(target: DirectoryTarget, report: Report) -> None:
     """What a repair would lose where it goes back to what is whole: that can be more than what is damaged, and less."""
-    layout = target.layout
-    if not isinstance(layout, Repairs) or layout.preferred is not Strategy.PREFIX:
+    repair = target.layout.capabilities.repair
+    if repair is None or repair.preferred is not Strategy.PREFIX:
         return
     try:
-        mending = layout.repair(
-            [target.directory], [target.plan], layout.preferred, Options(layout.repair_options)
-        )
+        mending = repair.repair([target.directory], [target.plan], repair.preferred, Options(repair.options))
         same = {one.name for one in mending.files() if _whole(one, target.sizes)}
     except DamageError:
         report.strategy = str(Strategy.SALVAGE)
@@ -254,7 +253,8 @@ def _whole(one: Mended, sizes: Mapping[str, int]) -> bool:
 def flags(target: DirectoryTarget) -> str:
     """The options that name the further directories of a target, for a command line."""
     options, layout = target.layout_options, target.layout
-    apart = layout.apart if isinstance(layout, Spans) else ()
+    spans = layout.capabilities.spans
+    apart = () if spans is None else spans.options
     return "".join(f" --{one} {shlex.quote(str(options[one]))}" for one in apart if options[one] is not None)
 
 
@@ -279,7 +279,9 @@ def _end(target: DirectoryTarget, report: Report, wish: Wish, checked: Sequence[
     wrong = report.worst in (Severity.ERROR, Severity.WARNING)
     if not report.ok and not target.live and wish.advise:
         _advise(target, report)
-    if wish.system is not None or (wrong and not target.live and isinstance(target.layout, Predicts)):
+    if wish.system is not None or (
+        wrong and not target.live and target.layout.capabilities.predict is not None
+    ):
         try:
             report.system = _predict(target, wish)
         except LogwrightError as error:
@@ -427,29 +429,31 @@ def _frames(
 # What the real system would do
 
 
-def _predicts(target: Target, version: str) -> Predicts:
-    """The layout of a target, where it can say what its system would do. Raises `UsageError`."""
+def _prediction(target: Target, version: str) -> Prediction:
+    """Return what predicts the system's start on a target. Raises `UsageError` where nothing does."""
     if isinstance(target, FileTarget):
         raise UsageError(
             "what a system would do is known of whole directories, this is a file",
             path=target.path,
             advice="Name its directory",
         )
-    layout = target.layout
-    if not isinstance(layout, Predicts):
-        raise UsageError(f"what its system would do with a {layout.name} is not known", path=target.path)
+    predict = target.layout.capabilities.predict
+    if predict is None:
+        raise UsageError(
+            f"what its system would do with a {target.layout.name} is not known", path=target.path
+        )
     # A line of releases stands for its newest one.
-    if version and not any(f"{one}.".startswith(f"{version}.") for one in layout.versions):
+    if version and not any(f"{one}.".startswith(f"{version}.") for one in predict.versions):
         raise UsageError(
             f"no version {version!r} of the system is known",
             path=target.path,
-            advice=f"There are: {', '.join(layout.versions)}",
+            advice=f"There are: {', '.join(predict.versions)}",
         )
-    return layout
+    return predict
 
 
 def _predict(target: DirectoryTarget, wish: Wish) -> Mapping[str, Any]:
-    opened = _predicts(target, wish.system or "").open_as(
+    opened = _prediction(target, wish.system or "").start(
         target.directory,
         target.plan,
         target.layout_options,

@@ -11,16 +11,16 @@ the next frame, and only for that, the codec gets zeros in its place, so that wh
 
 from __future__ import annotations
 
-from collections.abc import Generator, Hashable, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
-from logwright.codec.base import Bytes, Codec, Frames, Positions, Prepares, TellsLoss, Window
+from logwright.codec.base import Codec
 from logwright.codec.fault import Fault, Kind, Severity, UnreadableError
 from logwright.codec.memory import keep_memory
+from logwright.codec.window import Bytes, Frames, Positions, Window
 from logwright.readers.ahead import Ahead
 from logwright.readers.crew import Crew
 from logwright.readers.source import Source, patched
@@ -93,7 +93,6 @@ class Walk:
         self._asked = -1
         self._pieces: Ahead | None = None
         self._before: Frames | None = None
-        self._teller, self._preparer = _offers(cast(Hashable, codec))
         # The window ends where the disk can't read; or it has zeros there.
         self._bad: UnreadableError | None = None
         self._patches: list[UnreadableError] = []
@@ -142,11 +141,9 @@ class Walk:
         yield from self._walk()
 
     def _prepare(self) -> None:
-        if self._preparer is None:
-            return
-        if self.start == 0 and self.stop is None and 0 < self.size <= self._step:
+        if self.codec.scans_empty and self.start == 0 and self.stop is None and 0 < self.size <= self._step:
             self._cover(0, self.size)
-        self._preparer.prepare(self._look, self.size, self.context)
+        self.codec.prepare(self._look, self.size, self.context)
 
     def _look(self, offset: int, length: int) -> Bytes:
         """Any bytes of the file, for preparation: out of the window where that is all of it."""
@@ -160,7 +157,7 @@ class Walk:
         resumed = at
         hole: tuple[Fault, int] | None = None
         self._prepare()
-        empty = self.size == 0 and (self.codec.whole or self._preparer is not None)
+        empty = self.size == 0 and (self.codec.whole or self.codec.scans_empty)
         while at < self.end or (empty and not self._fetched):
             frames = self._scan(at, need)
             window = self._window
@@ -242,9 +239,9 @@ class Walk:
         severity = fault.severity if tail else Severity.ERROR
         padding = tail and fault.kind is Kind.PADDING
         rows, lost = fault.rows_lost, fault.lost
-        if self._teller is not None and not (lost or rows == 0 or padding or severity is Severity.INFO):
+        if not (lost or rows == 0 or padding or severity is Severity.INFO):
             first = after.pick(slice(0, 1)) if after is not None and len(after) else None
-            known, lost = self._teller.lost_between(self._before, first, self.context)
+            known, lost = self.codec.lost_between(self._before, first, self.context)
             rows = known if rows is None else rows
         return Hole(replace(fault, length=length, severity=severity, rows_lost=rows, lost=lost), tail)
 
@@ -413,13 +410,6 @@ class Walk:
             need = window.offset + len(window.data) - at + 1
             self._step = min(self._step * 2, self._full)
         return end
-
-
-@lru_cache(maxsize=64)
-def _offers(codec: Hashable) -> tuple[TellsLoss | None, Prepares | None]:
-    """What a codec offers besides: to find that out takes longer than to walk over a small file."""
-    teller = codec if isinstance(codec, TellsLoss) else None
-    return teller, codec if isinstance(codec, Prepares) else None
 
 
 def _naming(fault: Fault, met: Iterable[UnreadableError]) -> Fault:

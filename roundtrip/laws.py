@@ -23,9 +23,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from logwright.codec.base import Codec, Frames, Window
+from logwright.codec.base import Codec
 from logwright.codec.describe import Struct
 from logwright.codec.fault import DamageError, LogwrightError, UsageError
+from logwright.codec.window import Frames, Window
 from logwright.readers.stream import Mode
 from logwright.readers.walk import Stretch, Walk
 from logwright.roundtrip import reference

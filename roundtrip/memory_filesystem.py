@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from logwright.codec.base import Chunk
+from logwright.codec.window import Chunk
 from logwright.writers.filesystem import Item, Lock, OpenFile, Stat, as_view
 
 ROOT = 0

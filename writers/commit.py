@@ -11,7 +11,7 @@ journal    Files are added: they are made inside, in `<target>/<inner staging>/<
 In each there is one step before which the target is the old one and after which it is the new one, as readers see it. Whatever
 fails before that step is undone here or by the next writer; whatever fails after it is finished by the next writer (`recover`).
 
-Files in further directories (`codec.layout.Spans`) are written with the directory itself as one, by a journal (`writers.spanning`).
+Files in further directories (`codec.capability.Spans`) are written with the directory itself as one, by a journal (`writers.spanning`).
 
 A write may have a name (`readers.journal.Txn`), which is committed by the same step as its files: it comes with the directory that
 is renamed or exchanged, or stands in the commit record. A write whose name is known already is not begun (`Repeated`).
@@ -35,8 +35,9 @@ from logwright.codec.fault import (
     StorageError,
     UsageError,
 )
-from logwright.codec.layout import Layout, Listing, Role, Spans
+from logwright.codec.layout import Layout
 from logwright.codec.option import Options
+from logwright.codec.store.listing import Listing, Role
 from logwright.readers.journal import COMMIT, Journal, Txn
 from logwright.writers.filesystem import (
     FileSystem,
@@ -138,7 +139,7 @@ class Transaction:
         """Check everything that can be checked before any work, finish or undo what an earlier writer left, make the
         staging directory and lock it. `many`: it will be filled and finished by other processes; it belongs to `process`
         (default: this one) and no lock is held in between. `apart` are paths of further directories that belong to it, by folder
-        name (`codec.layout.Spans`), `above` small files that lie in the directory above (`Layout.above`).
+        name (`codec.capability.Spans`), `above` small files that lie in the directory above (`Layout.above`).
         Raises `Repeated` where `txn` has been written already.
         """
         if mode not in MODES:
@@ -376,11 +377,14 @@ class Transaction:
     def _guard(self, ordered: tuple[str, ...], removes: tuple[str, ...]) -> str | None:
         """What keeps the system from starting on a mixture of old and new files in several directories. Where nothing old is touched
         there is none: what has been put in place is a prefix of what comes."""
-        layout, replaced = self.target.layout, [name for name in ordered if name in self.ticket.before]
+        spans, replaced = (
+            self.target.layout.capabilities.spans,
+            [name for name in ordered if name in self.ticket.before],
+        )
         several = len({*ordered, *removes}) > 1
         return (
-            layout.guard
-            if self.ticket.apart and isinstance(layout, Spans) and several and (removes or replaced)
+            spans.guard
+            if self.ticket.apart and spans is not None and several and (removes or replaced)
             else None
         )
 

@@ -14,9 +14,11 @@ import pyarrow as pa
 
 from logwright.codec.base import Codec
 from logwright.codec.fault import DamageError, NotFoundError, UsageError
-from logwright.codec.layout import Layout, Plan, Summary
-from logwright.codec.mending import Cut, Edits, EditsFile, Mended, Mending
+from logwright.codec.layout import Layout
+from logwright.codec.mending import Cut, Mended, Mending
 from logwright.codec.option import Option, Options, Verb, fold
+from logwright.codec.store.build import Summary
+from logwright.codec.store.listing import Plan
 from logwright.codec.table import Table
 from logwright.readers.filter import Filter, Given, understand
 from logwright.readers.report import Report
@@ -132,12 +134,13 @@ def edit(
         _refuse_damaged(report)
         edit_file(first, change, own, request, report)
         return report
-    layout: Any = first.layout
+    directory_edit = first.layout.capabilities.edit
+    assert directory_edit is not None
     report = report_of([first])
 
     def make(found: Sequence[Copy], plans: Sequence[Plan]) -> Mending:
         _refuse_damaged(report)
-        return _Matching(layout.edit(found[0], plans[0], change, own), change, first.path)
+        return _Matching(directory_edit.edit(found[0], plans[0], change, own), change, first.path)
 
     carry_out([first], make, request, lambda _: report, EDIT, False)
     return report
@@ -151,11 +154,11 @@ def _resolve(
         raise UsageError(f"{len(targets)} things lie there", advice="Edit them one by one")
     first = targets[0]
     what: Codec | Layout = first.codec if isinstance(first, FileTarget) else first.layout
-    if not isinstance(what, (EditsFile, Edits)):
+    if what.capabilities.edit is None:
         raise UsageError(f"a {kind(first)} can't be edited", path=first.path)
     table = first.codec.tables["rows"] if isinstance(first, FileTarget) else rows_table(first.layout)
     change = make_rows(table)
-    declared: tuple[Option, ...] = what.edit_options
+    declared: tuple[Option, ...] = what.capabilities.edit.options
     names = {fold(option.name) for option in declared}
     reads = (
         {} if isinstance(first, FileTarget) else {fold(option.name) for option in first.layout.read_options}

@@ -9,9 +9,9 @@ from typing import Protocol, cast
 
 from logwright.codec.base import Codec
 from logwright.codec.fault import UsageError
-from logwright.codec.layout import PlannedFile, Role
-from logwright.codec.mending import Change, Cut, EditsFile, Kept
+from logwright.codec.mending import Change, Cut, Kept
 from logwright.codec.option import Options
+from logwright.codec.store.listing import PlannedFile, Role
 from logwright.readers.report import Report
 from logwright.readers.resolve import FileTarget
 from logwright.readers.source import STDIN, is_remote, local_path
@@ -36,7 +36,7 @@ def edit_file(
     if request.in_place and (target.path == STDIN or is_remote(target.path)):
         raise UsageError("only local files are changed in place", path=target.path)
     codec: Codec = target.codec
-    assert isinstance(codec, EditsFile)
+    assert codec.capabilities.edit is not None
     mender = FileMender(target, request.files, report)
     with plain_errors(target.path):
         source = target.open()
@@ -45,7 +45,7 @@ def edit_file(
             directory = str(hints.pop("directory", ""))
             planned = PlannedFile(target.name, source.size, Role.PRIMARY, target.codec.name, hints)
             with named(source):
-                pieces, cuts = codec.edit_file(
+                pieces, cuts = codec.capabilities.edit.edit(
                     Alone(target.name, source, directory), planned, change, options
                 )
             change.check_matched(target.path)

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import IO, Any, cast
 
 from logwright.codec import registry
-from logwright.codec.base import Chunk
 from logwright.codec.fault import ExistsError, StorageError, UsageError
+from logwright.codec.window import Chunk
 from logwright.writers.filesystem import (
     FileSystem,
     LocalFileSystem,

@@ -24,7 +24,6 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from logwright.codec.base import Chunk
 from logwright.codec.fault import (
     AccessError,
     BusyError,
@@ -34,6 +33,7 @@ from logwright.codec.fault import (
     StorageError,
     UsageError,
 )
+from logwright.codec.window import Chunk
 from logwright.readers.live import held_here
 
 

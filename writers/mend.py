@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from logwright.codec import registry
-from logwright.codec.base import Chunk
+from logwright.codec.capability import Checker
 from logwright.codec.fault import (
     BusyError,
     DamageError,
@@ -24,9 +24,12 @@ from logwright.codec.fault import (
     Severity,
     UnreadableError,
 )
-from logwright.codec.layout import Checker, Checks, Entry, Layout, Listing, Plan, Role, Spans, Summary
+from logwright.codec.layout import Layout
 from logwright.codec.mending import Cut, Kept, Mending
 from logwright.codec.option import Options
+from logwright.codec.store.build import Summary
+from logwright.codec.store.listing import Entry, Listing, Plan, Role
+from logwright.codec.window import Chunk
 from logwright.readers.source import Source, is_remote, local_path
 from logwright.readers.walk import Hole, Walk
 from logwright.writers.backup import WINDOW, Backup
@@ -220,7 +223,8 @@ class Mender:
         """The name under which a file of the result is listed: in its folder, where files lie apart and stay so."""
         if not self._apart:
             return name
-        assert isinstance(self._layout, Spans)
+        spans = self._layout.capabilities.spans
+        assert spans is not None
         one = pieces[0] if len(pieces) == 1 else None
         if (
             isinstance(one, Kept)
@@ -228,7 +232,7 @@ class Mender:
             and (one.start, one.stop) == (0, before.get(one.file))
         ):
             return one.file
-        return self._layout.listed(name)
+        return spans.listed(name)
 
     def _stage(
         self, stage: StagedFolder, copies: Sequence[Copy], name: str, pieces: Sequence[Kept | bytes]
@@ -258,8 +262,9 @@ class Mender:
         whole that was not there before: what is missing can't be mended."""
         plan = self._layout.plan(result, reading)
         checker = None
-        if isinstance(self._layout, Checks):
-            checker = self._layout.checker(result, plan, reading, clean=None, live=False, deep=True)
+        check = self._layout.capabilities.check
+        if check is not None:
+            checker = check(result, plan, reading, clean=None, live=False, deep=True)
         wrong = _severe(_in_files(result, self._layout, plan, checker))
         around = _severe((*plan.faults, *(() if checker is None else checker.finish())))
         # Rows that are reported as lost stay lost: other files of the result may say so in other words.
@@ -334,10 +339,11 @@ class _Overlay:
 
 def _of_result(layout: Layout, reading: Options) -> Options:
     """Options of reading the result, all of whose files lie together."""
-    if not isinstance(layout, Spans):
+    spans = layout.capabilities.spans
+    if spans is None:
         return reading
     given = {name: value for name, value in reading.to_dict().items() if reading.given(name)}
-    return Options(layout.read_options, {name: given[name] for name in given if name not in layout.apart})
+    return Options(layout.read_options, {name: given[name] for name in given if name not in spans.options})
 
 
 def about(name: str, fault: Fault) -> tuple[str, Kind, str]:

@@ -14,10 +14,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from logwright.codec.capability import DirectoryRepair
 from logwright.codec.fault import BusyError, ExistsError, Fault, LogwrightError, Severity, UsageError
-from logwright.codec.layout import Layout, Listing, Plan, Role, Spans
-from logwright.codec.mending import Cut, Mending, Repairs, Strategy
+from logwright.codec.layout import Layout
+from logwright.codec.mending import Cut, Mending, Strategy
 from logwright.codec.option import Option, Options, Verb, fold
+from logwright.codec.store.listing import Listing, Plan, Role
 from logwright.readers import usage
 from logwright.readers.report import Report
 from logwright.readers.resolve import (
@@ -112,8 +114,9 @@ def repair(
     targets, mending = _resolve(paths, codec, options, Verb.REPAIR)
     first = targets[0]
     wanted = asked or _preferred(first)
-    if isinstance(first, DirectoryTarget) and isinstance(first.layout, Repairs):
-        usage.check_strategy(first.layout.repair_options, options, str(wanted))
+    able = first.layout.capabilities.repair if isinstance(first, DirectoryTarget) else None
+    if able is not None:
+        usage.check_strategy(able.options, options, str(wanted))
     if isinstance(first, FileTarget):
         if len(targets) > 1:
             raise UsageError(
@@ -135,10 +138,10 @@ def repair(
         report.notes += skipped
         return report
     copies = _copies(targets)
-    layout = _repairs(first, "repaired")
+    able = _repairs(first, "repaired")
 
     def make(found: Sequence[Copy], plans: Sequence[Plan]) -> Mending:
-        return layout.repair(found, plans, wanted, mending)
+        return able.repair(found, plans, wanted, mending)
 
     # What the real system would leave is asked for by name: that is done.
     system = wanted is Strategy.SYSTEM
@@ -178,11 +181,11 @@ def rebuild(
             path=first.path,
             advice=f"Name its directory, {os.path.dirname(os.path.abspath(first.path))}",
         )
-    layout = _repairs(first, "rebuilt")
-    wanted = _what(what, layout.rebuilds)
+    able = _repairs(first, "rebuilt")
+    wanted = _what(what, able.rebuilds)
 
     def make(found: Sequence[Copy], plans: Sequence[Plan]) -> Mending:
-        return layout.rebuild(found[0], plans[0], wanted, mending)
+        return able.rebuild(found[0], plans[0], wanted, mending)
 
     report = carry_out([first], make, request, report_of, "rebuild", False)
     report.notes += skipped
@@ -200,8 +203,9 @@ def check(paths: Any, codec: str | None, strategy: str | None, options: Mapping[
 
 def _preferred(target: Target) -> Strategy:
     """Where nothing is said."""
-    if isinstance(target, DirectoryTarget) and isinstance(target.layout, Repairs):
-        return target.layout.preferred
+    repair = target.layout.capabilities.repair if isinstance(target, DirectoryTarget) else None
+    if repair is not None:
+        return repair.preferred
     return Strategy.SALVAGE
 
 
@@ -244,8 +248,9 @@ def _resolve(
     declared: tuple[Option, ...] = ()
     own: dict[str, str] = {}
     first = targets[0]
-    if isinstance(first, DirectoryTarget) and isinstance(first.layout, Repairs):
-        declared = first.layout.repair_options
+    repair = first.layout.capabilities.repair if isinstance(first, DirectoryTarget) else None
+    if isinstance(first, DirectoryTarget) and repair is not None:
+        declared = repair.options
         shared = {fold(option.name) for option in first.layout.read_options}
         own = {fold(option.name): option.name for option in declared if fold(option.name) not in shared}
     reading = {name: value for name, value in options.items() if fold(name) not in own}
@@ -287,10 +292,11 @@ def _copies(targets: Sequence[Target]) -> list[DirectoryTarget]:
     return copies
 
 
-def _repairs(target: DirectoryTarget, done: str) -> Repairs:
-    if not isinstance(target.layout, Repairs):
+def _repairs(target: DirectoryTarget, done: str) -> DirectoryRepair:
+    repair = target.layout.capabilities.repair
+    if repair is None:
         raise UsageError(f"a {target.layout.name} can't be {done}", path=target.path)
-    return target.layout
+    return repair
 
 
 # Where it goes
@@ -623,8 +629,9 @@ def _sentences(
     system = copies[0].layout.name.partition(".")[0]
     before = list(summary.before_you_start)
     layout = copies[0].layout
-    if not request.in_place and isinstance(layout, Spans) and any("/" in name for name in copies[0].sizes):
-        before.insert(0, layout.together)
+    spans = layout.capabilities.spans
+    if not request.in_place and spans is not None and any("/" in name for name in copies[0].sizes):
+        before.insert(0, spans.together)
     if request.out is not None and not request.dry_run:
         before.insert(0, "put the result in the place of what it was made from, not beside it")
     if request.out is not None and _name_matters(copies[0], request.out):

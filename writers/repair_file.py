@@ -10,10 +10,10 @@ import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext, suppress
 
-from logwright.codec.base import Chunk
 from logwright.codec.fault import BusyError, DamageError, Fault, Severity, UsageError
-from logwright.codec.layout import Entry, Listing
-from logwright.codec.mending import Cut, Kept, Mends, Strategy
+from logwright.codec.mending import Cut, Kept, Strategy
+from logwright.codec.store.listing import Entry, Listing
+from logwright.codec.window import Chunk
 from logwright.readers.report import FileReport, Report
 from logwright.readers.resolve import FileTarget
 from logwright.readers.source import STDIN, Source, is_remote, local_path
@@ -195,10 +195,11 @@ class _Repair(FileMender):
         codec, target = self._target.codec, self._target
         if self._untouched:
             return [], [Kept(target.name, 0, source.size)]
-        if isinstance(codec, Mends):
+        repair = codec.capabilities.repair
+        if repair is not None:
             options = codec_options(codec, target.options)
             with named(source):
-                pieces, gone = codec.mend(Alone(target.name, source), target.name, self._strategy, options)
+                pieces, gone = repair(Alone(target.name, source), target.name, self._strategy, options)
                 return gone, list(pieces)
         cut = self._holes(source)
         if cut and self._strategy is Strategy.PREFIX:

@@ -1,4 +1,4 @@
-"""A directory with files in further directories (`codec.layout.Spans`), seen as one: `<directory>/<folder>/<file>` lies elsewhere.
+"""A directory with files in further directories (`codec.capability.Spans`), seen as one: `<directory>/<folder>/<file>` lies elsewhere.
 
 So one journal (`writers.commit`) moves the files of all of them. What is staged for a further directory lies in a staging place of its
 own in there, of the same token, so that it gets its name by a rename on the same file system; a file beside it (`APART`) says where the

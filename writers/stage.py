@@ -10,9 +10,10 @@ from contextlib import AbstractContextManager
 
 import numpy as np
 
-from logwright.codec.base import Bytes, Chunk
 from logwright.codec.fault import LogwrightError, StorageError
-from logwright.codec.layout import Entry, Listing, Piece
+from logwright.codec.store.build import Piece
+from logwright.codec.store.listing import Entry, Listing
+from logwright.codec.window import Bytes, Chunk
 from logwright.readers.journal import APART, COMMIT
 from logwright.readers.source import Source
 from logwright.writers.filesystem import FileSystem, OpenFile, remove_tree, write_all

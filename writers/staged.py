@@ -22,8 +22,9 @@ import pyarrow as pa
 
 from logwright.codec import registry
 from logwright.codec.fault import LogwrightError, NotFoundError, StorageError
-from logwright.codec.layout import Builder, Layout, Stage, Summary
+from logwright.codec.layout import Layout
 from logwright.codec.option import Options
+from logwright.codec.store.build import Builder, Stage, Summary
 from logwright.readers.journal import COMMIT, Txn
 from logwright.readers.source import local_path
 from logwright.writers import rows

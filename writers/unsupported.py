@@ -10,9 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from logwright.codec.fault import Kind, UnsupportedError, UsageError
-from logwright.codec.layout import Listing, Summary
 from logwright.codec.mending import Cut, Kept, Mended, Mending
 from logwright.codec.option import fold
+from logwright.codec.store.build import Summary
+from logwright.codec.store.listing import Listing
 from logwright.readers.report import Report
 
 OPTION = "unsupported"

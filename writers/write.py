@@ -10,8 +10,9 @@ from typing import Any, TypeGuard, cast
 from logwright.codec import registry
 from logwright.codec.base import Codec
 from logwright.codec.fault import UsageError
-from logwright.codec.layout import Layout, Spans, Summary
+from logwright.codec.layout import Layout
 from logwright.codec.option import Options, fold
+from logwright.codec.store.build import Summary
 from logwright.codec.table import Table
 from logwright.readers.crew import FEW, Crew, usable
 from logwright.readers.resolve import configuration
@@ -107,10 +108,11 @@ def configured(path: str, layout: Layout, options: Mapping[str, Any]) -> tuple[s
 
 
 def apart(layout: Layout, options: Options) -> dict[str, str]:
-    """Further directories that are written to, by the options that name them (`codec.layout.Spans`)."""
-    if not isinstance(layout, Spans):
+    """Further directories that are written to, by the options that name them (`codec.capability.Spans`)."""
+    spans = layout.capabilities.spans
+    if spans is None:
         return {}
-    named = {name: options[name] for name in layout.apart if options[name] is not None}
+    named = {name: options[name] for name in spans.options if options[name] is not None}
     for path in named.values():
         refuse_remote(path)
     return {name: local_path(path) for name, path in named.items()}

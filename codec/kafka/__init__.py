@@ -1,9 +1,19 @@
 """Kafka: the files of a partition and of a log directory."""
 
 from logwright.codec.base import Codec
+from logwright.codec.capability import (
+    DirectoryCapabilities,
+    DirectoryEdit,
+    DirectoryRepair,
+    FileCapabilities,
+    FileEdit,
+    Prediction,
+    Replicas,
+)
 from logwright.codec.kafka import (
     checkpoint,
     configuration,
+    copies,
     index,
     log,
     logdir,
@@ -13,10 +23,16 @@ from logwright.codec.kafka import (
     timeindex,
     txnindex,
 )
+from logwright.codec.kafka.broker.start import VERSIONS, start
+from logwright.codec.kafka.check.partition import check
+from logwright.codec.kafka.follow import PartitionFollow
+from logwright.codec.kafka.mend.edit import EDIT_OPTIONS, FILE_OPTIONS, RECODES, edit, edit_file
+from logwright.codec.kafka.mend.rebuild import REBUILDS, rebuild
+from logwright.codec.kafka.mend.repair import REPAIR_OPTIONS, repair
 from logwright.codec.layout import Configures, Gathering, Layout
 
 CODECS: tuple[Codec, ...] = (
-    log.CODEC,
+    log.CODEC.with_capabilities(FileCapabilities(edit=FileEdit(edit_file, FILE_OPTIONS))),
     index.CODEC,
     timeindex.CODEC,
     txnindex.CODEC,
@@ -25,6 +41,17 @@ CODECS: tuple[Codec, ...] = (
     checkpoint.OFFSETS_CODEC,
     metadata.CODEC,
 )
-LAYOUTS: tuple[Layout, ...] = (partition.LAYOUT,)
+LAYOUTS: tuple[Layout, ...] = (
+    partition.LAYOUT.with_capabilities(
+        DirectoryCapabilities(
+            predict=Prediction(VERSIONS, start),
+            check=check,
+            repair=DirectoryRepair(repair, rebuild, REBUILDS, REPAIR_OPTIONS),
+            edit=DirectoryEdit(edit, EDIT_OPTIONS, RECODES),
+            replicas=Replicas(copies.copy_of, copies.reaches),
+            follow=PartitionFollow(),
+        )
+    ),
+)
 GATHERINGS: tuple[Gathering, ...] = (logdir.LOG_DIRECTORY,)
 CONFIGURATIONS: tuple[Configures, ...] = (configuration.CONFIGURATION,)

@@ -25,8 +25,8 @@ from logwright.codec.kafka.markers import MARKER
 from logwright.codec.kafka.names import EPOCH_FILE, METADATA_FILE, parse_directory, segment_name
 from logwright.codec.kafka.producers import ProducerState
 from logwright.codec.kafka.timeindex import TIMEINDEX_ENTRY
-from logwright.codec.layout import Piece, Summary
 from logwright.codec.option import Option, parse_choice, parse_text
+from logwright.codec.store.build import Piece, Summary
 
 _INT_MAX = (1 << 31) - 1
 LARGEST_OFFSET = (1 << 63) - 2

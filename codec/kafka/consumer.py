@@ -22,10 +22,10 @@ from typing import Any, Protocol
 import cramjam
 import numpy as np
 
-from logwright.codec.base import Bytes
 from logwright.codec.compress import CompressionError, decompress, xxhash32
 from logwright.codec.intrinsics import read_uvarint, read_varint, read_varlong
 from logwright.codec.kafka.batch import COMPRESSION, COMPRESSION_NAMES, HEAD, HEAD_SIZE
+from logwright.codec.window import Bytes
 
 KAFKA_EXCEPTION = "org.apache.kafka.common.KafkaException"
 INVALID_RECORD = "org.apache.kafka.common.InvalidRecordException"

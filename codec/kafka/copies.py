@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from logwright.codec.kafka.names import parse_directory
 from logwright.codec.kafka.walk import walk
-from logwright.codec.layout import Listing, Plan, Role
+from logwright.codec.store.listing import Listing, Plan, Role
 
 
 def copy_of(listing: Listing, plan: Plan) -> tuple[str, str | None] | None:

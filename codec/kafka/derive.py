@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from logwright.codec.base import Positions
 from logwright.codec.fault import Fault, Kind
 from logwright.codec.kafka.batch import LENGTH_END
 from logwright.codec.kafka.checkpoint import LEADER_EPOCH
@@ -22,6 +21,7 @@ from logwright.codec.kafka.producers import AbortedTxn, Problem, ProducerState
 from logwright.codec.kafka.timeindex import TIMEINDEX_ENTRY
 from logwright.codec.kafka.txnindex import TXNINDEX_ENTRY
 from logwright.codec.kernel import kernel
+from logwright.codec.window import Positions
 
 NO_TIMESTAMP = -1
 _INT_MAX = (1 << 31) - 1

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from logwright.codec.base import Bytes, Forgotten
+from logwright.codec.base import Forgotten
 from logwright.codec.compress import compress
 from logwright.codec.crc32c import crc32c
 from logwright.codec.fault import UsageError
@@ -34,6 +34,7 @@ from logwright.codec.kafka.batch import (
 from logwright.codec.kafka.scan import heads_at
 from logwright.codec.kernel import kernel
 from logwright.codec.option import Option, Options, parse_choice, parse_text
+from logwright.codec.window import Bytes
 
 _LENGTH = RECORD_BATCH.offset("batch_length")
 _CRC = RECORD_BATCH.offset("crc")
@@ -92,7 +93,7 @@ FORGETS = (
 
 
 def recode(frames: pa.Table, options: Options) -> pa.Table | None:
-    """The batches compressed in another way. See `codec.base.Recodes`."""
+    """The batches compressed in another way. See `Codec.recode`."""
     if any(options.given(one.name) for one in OPTIONS if one.name not in COMPRESSING):
         return None
     name = BatchSettings.of(options).compression

@@ -39,7 +39,7 @@ from logwright.codec.kafka.names import (
     segment_name,
 )
 from logwright.codec.kafka.timeindex import TIMEINDEX_ENTRY
-from logwright.codec.layout import Listing
+from logwright.codec.store.listing import Listing
 
 _LAYOUT, _LOG = "kafka.partition", "kafka.log"
 _INDEXES = (".index", ".timeindex", ".txnindex")

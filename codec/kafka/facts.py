@@ -13,7 +13,7 @@ from logwright.codec.kafka.batch import COMPRESSION, COMPRESSION_NAMES
 from logwright.codec.kafka.markers import markers
 from logwright.codec.kafka.producers import ProducerState
 from logwright.codec.kafka.walk import walk
-from logwright.codec.layout import Listing, Plan, Role
+from logwright.codec.store.listing import Listing, Plan, Role
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

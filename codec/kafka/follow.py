@@ -7,20 +7,21 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from logwright.codec.base import Frames, Window
+from logwright.codec.capability import Watcher
 from logwright.codec.fault import UsageError
 from logwright.codec.kafka import log
 from logwright.codec.kafka.markers import markers
 from logwright.codec.kafka.names import TopicPartition, parse_directory
 from logwright.codec.kafka.producers import AbortedTxn, ProducerState
 from logwright.codec.kafka.walk import walk
-from logwright.codec.layout import Listing, Plan, Role
 from logwright.codec.option import Option, Options, parse_bool, parse_choice
+from logwright.codec.store.listing import Listing, Plan, Role
+from logwright.codec.window import Frames, Window
 
 LATEST, EARLIEST = -1, -2
 """In the JSON of offsets (`KafkaOffsetRangeLimit`)."""
@@ -117,48 +118,59 @@ Option("includeHeaders", True, "Whether there is a column with the headers", par
         )
     ),
 )  # fmt: skip
-"""See `codec.layout.Follows`."""
+"""See `codec.capability.Follow`."""
 
 
-def followed(view: str, views: Collection[str]) -> tuple[str, str]:
-    """See `Follows.followed`."""
-    if view not in _POSITIONS:
-        raise UsageError(
-            f"view {view!r} can't be followed or cut by offsets", advice=f"There are: {', '.join(views)}"
-        )
-    return view, _POSITIONS[view]
+class PartitionFollow:
+    """Follow partitions by offset. See `codec.capability.Follow`."""
 
+    options = OPTIONS
 
-def wanted(name: str, options: Options) -> bool:
-    """See `Follows.wanted`."""
-    said = [word for word in ("subscribe", "subscribePattern", "assign") if options[word] is not None]
-    if len(said) > 1:
-        raise UsageError(f"{' and '.join(said)} are given", advice="Say one of them")
-    if not said:
-        return True
-    found = parse_directory(name)
-    if found is None or name != f"{found.topic}-{found.partition}":
-        return False
-    if said == ["subscribe"]:
-        return found.topic in options["subscribe"]
-    if said == ["subscribePattern"]:
-        return re.fullmatch(options["subscribePattern"], found.topic) is not None
-    return found.partition in options["assign"].get(found.topic, ())
+    def followed(self, view: str | None, options: Options) -> tuple[str, str]:
+        view = view or options["kafka.isolation.level"] or "read_uncommitted"
+        if view not in _POSITIONS:
+            raise UsageError(
+                f"view {view!r} can't be followed or cut by offsets",
+                advice=f"There are: {', '.join(_POSITIONS)}",
+            )
+        return view, _POSITIONS[view]
 
+    def leaves_out(self, options: Options) -> Sequence[str]:
+        return () if options["includeHeaders"] else ("headers",)
 
-def span(
-    listing: Listing, plan: Plan, options: Options, first: int, end: int, *, stream: bool
-) -> tuple[int, int]:
-    """See `Follows.span`."""
-    where = parse_directory(listing.name)
-    if stream:
-        for word in ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"):
-            if options[word] is not None:
-                raise UsageError(f"{word} is not for streams, which have no end", advice="Leave it away")
-    named = any(options[word] is not None for word in ("subscribe", "subscribePattern", "assign"))
-    begin = "latest" if stream and named else "earliest"
-    low = _bound(listing, plan, options, "starting", where, begin, first, end)
-    return low, end if stream else _bound(listing, plan, options, "ending", where, "latest", first, end)
+    def wanted(self, name: str, options: Options) -> bool:
+        chosen = [word for word in ("subscribe", "subscribePattern", "assign") if options[word] is not None]
+        if len(chosen) > 1:
+            raise UsageError(f"{' and '.join(chosen)} are given", advice="Say one of them")
+        if not chosen:
+            return True
+        found = parse_directory(name)
+        if found is None or name != f"{found.topic}-{found.partition}":
+            return False
+        if chosen == ["subscribe"]:
+            return found.topic in options["subscribe"]
+        if chosen == ["subscribePattern"]:
+            return re.fullmatch(options["subscribePattern"], found.topic) is not None
+        return found.partition in options["assign"].get(found.topic, ())
+
+    def begins(self, plan: Plan) -> int:
+        return int(plan.facts["log_start_offset"])
+
+    def span(
+        self, listing: Listing, plan: Plan, options: Options, end: int, *, stream: bool
+    ) -> tuple[int, int]:
+        first, where = self.begins(plan), parse_directory(listing.name)
+        if stream:
+            for word in ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"):
+                if options[word] is not None:
+                    raise UsageError(f"{word} is not for streams, which have no end", advice="Leave it away")
+        named = any(options[word] is not None for word in ("subscribe", "subscribePattern", "assign"))
+        begin = "latest" if stream and named else "earliest"
+        low = _bound(listing, plan, options, "starting", where, begin, first, end)
+        return low, end if stream else _bound(listing, plan, options, "ending", where, "latest", first, end)
+
+    def watcher(self, view: str) -> Watcher | None:
+        return Committed() if view == "read_committed" else None
 
 
 def _bound(
@@ -229,7 +241,7 @@ def _in_batch(
 
 
 class Committed:
-    """See `codec.layout.Watcher`: which transactions were aborted, and where the first open one begins.
+    """See `codec.capability.Watcher`: which transactions were aborted, and where the first open one begins.
 
     Begun at an offset it knows what it needs of all records behind: of a transaction that began before and goes on there, it sees
     the rest, and its end.

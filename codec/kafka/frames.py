@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from logwright.codec.base import Decoded, Frames, Window
 from logwright.codec.columns import constant, contents, numbers
 from logwright.codec.kafka.batch import (
     COMPRESSION,
@@ -26,6 +25,7 @@ from logwright.codec.kafka.rows import Read
 from logwright.codec.kafka.scan import heads_at
 from logwright.codec.kafka.sections import PORTION, sections
 from logwright.codec.table import Table
+from logwright.codec.window import Decoded, Frames, Window
 
 _UNKNOWN = tuple(f"unknown {codec}" for codec in range(len(COMPRESSION_NAMES), COMPRESSION + 1))
 _NAMES = contents(pa.string(), [name.encode() for name in (*COMPRESSION_NAMES, *_UNKNOWN)])

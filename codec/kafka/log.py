@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from logwright.codec.base import Chunk, Codec, Decoded, Frames, KnowsEnd, Match, Recodes, TellsLoss, Window
+from logwright.codec.base import Codec, Match
 from logwright.codec.columns import constant, contents, numbers
 from logwright.codec.describe import Type
 from logwright.codec.fault import Fault, UsageError
@@ -41,10 +41,9 @@ from logwright.codec.kafka.log_tables import (
     LogContext,
 )
 from logwright.codec.kafka.resync import find_batch
-from logwright.codec.layout import Listing, PlannedFile
-from logwright.codec.mending import Change, Cut, EditsFile, Kept
-from logwright.codec.option import DECODES, ENCODES, Option, Options, Verb, used_by
+from logwright.codec.option import DECODES, ENCODES, Options, Verb, used_by
 from logwright.codec.table import Table
+from logwright.codec.window import Chunk, Decoded, Frames, Window
 
 _MAGIC = RECORD_BATCH.offset("magic")
 _FILE = re.compile(r"(\d{20})\.log(?:\.(?:deleted|swap|cleaned))?")
@@ -60,7 +59,7 @@ OPTIONS = (
 )
 
 
-class KafkaLog(Codec, TellsLoss, KnowsEnd, Recodes, EditsFile):
+class KafkaLog(Codec):
     """The codec. Files are read as a consumer reads them."""
 
     name = NAME
@@ -72,7 +71,7 @@ class KafkaLog(Codec, TellsLoss, KnowsEnd, Recodes, EditsFile):
     forgets = encode.FORGETS
 
     def recode(self, frames: pa.Table, options: Options) -> pa.Table | None:
-        """See `codec.base.Recodes`."""
+        """See `Codec.recode`."""
         return encode.recode(frames, options)
 
     def recognise(self, name: str, head: bytes) -> Match:
@@ -107,20 +106,6 @@ class KafkaLog(Codec, TellsLoss, KnowsEnd, Recodes, EditsFile):
         self, frame: bytes, path: Sequence[str | int], change: Callable[[bytes, Type], bytes], *, reseal: bool
     ) -> bytes:
         return fields.edit(frame, path, change, reseal=reseal)
-
-    @property
-    def edit_options(self) -> tuple[Option, ...]:
-        from logwright.codec.kafka.mend.edit import FILE_OPTIONS
-
-        return FILE_OPTIONS
-
-    def edit_file(
-        self, listing: Listing, file: PlannedFile, change: Change, options: Options
-    ) -> tuple[Sequence[Kept | bytes], Sequence[Cut]]:
-        """See `codec.mending.EditsFile`."""
-        from logwright.codec.kafka.mend.edit import edit_file
-
-        return edit_file(listing, file, change, options)
 
     def scan(self, window: Window, at: int, context: LogContext, *, check: bool = True) -> Frames:
         found = scan.scan(window, at, context, check=check)
@@ -211,7 +196,7 @@ class KafkaLog(Codec, TellsLoss, KnowsEnd, Recodes, EditsFile):
         return said.rows, lost
 
     def ends_early(self, last: Frames | None, size: int, torn: bool, context: LogContext) -> Fault | None:
-        """See `codec.base.KnowsEnd`."""
+        """See `Codec.ends_early`."""
         base, after = context.base_offset, context.next_base
         if base is None or context.live:
             return None

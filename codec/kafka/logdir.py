@@ -20,8 +20,9 @@ from logwright.codec.kafka.names import (
     parse_directory,
     parse_segment,
 )
-from logwright.codec.layout import Listing, RepairedStore
+from logwright.codec.layout import RepairedStore
 from logwright.codec.predict import Root, Verdict
+from logwright.codec.store.listing import Listing
 from logwright.codec.whole import ParseError
 
 _ABOVE = {

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from logwright.codec.base import Frames, Window
 from logwright.codec.describe import DescriptionError
 from logwright.codec.fault import Fault, Kind
 from logwright.codec.kafka.batch import (
@@ -26,6 +25,7 @@ from logwright.codec.kafka.batch import (
 )
 from logwright.codec.kafka.consumer import INVALID_RECORD, KAFKA_EXCEPTION, consume_batch
 from logwright.codec.kafka.log_tables import NAME
+from logwright.codec.window import Frames, Window
 
 MARKER = np.dtype(
     [("frame", "i8"), ("offset", "i8"), ("timestamp", "i8"), ("type", "i2"), ("coordinator_epoch", "i4")]

@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from logwright.codec.base import Bytes
 from logwright.codec.crc32c import crc32c
 from logwright.codec.fault import UsageError
 from logwright.codec.intrinsics import (
@@ -32,6 +31,7 @@ from logwright.codec.kafka.batch import CRC_START, HEAD_SIZE, LENGTH_END, MAGIC,
 from logwright.codec.kafka.log_tables import HEADER_RAW
 from logwright.codec.kafka.records import INT64_MAX, INT64_MIN
 from logwright.codec.kernel import kernel
+from logwright.codec.window import Bytes
 
 Int64s = npt.NDArray[np.int64]
 Int32s = npt.NDArray[np.int32]

@@ -14,25 +14,14 @@ import numpy as np
 from logwright.codec.base import Match
 from logwright.codec.describe import DescriptionError
 from logwright.codec.fault import Fault, Kind, Severity, UnreadableError, UnsupportedError, UsageError
-from logwright.codec.kafka import copies, follow, metadata
+from logwright.codec.kafka import metadata
 from logwright.codec.kafka.broker.errors import BrokerError
-from logwright.codec.kafka.broker.start import (
-    LOG_START_OFFSET,
-    VERSIONS,
-    folders_of,
-    mode_of_directory,
-    start_broker,
-)
+from logwright.codec.kafka.broker.start import LOG_START_OFFSET, folders_of, mode_of_directory
 from logwright.codec.kafka.broker.start import OPTIONS as START_OPTIONS
 from logwright.codec.kafka.builder import OPTIONS, PartitionBuilder
-from logwright.codec.kafka.check.partition import PartitionChecker
 from logwright.codec.kafka.checkpoint import OFFSETS
 from logwright.codec.kafka.evidence import Directory, Segments, checkpoints
 from logwright.codec.kafka.facts import facts
-from logwright.codec.kafka.follow import OPTIONS as FOLLOW_OPTIONS
-from logwright.codec.kafka.mend.edit import EDIT_OPTIONS, RECODES, edit
-from logwright.codec.kafka.mend.rebuild import REBUILDS, rebuild
-from logwright.codec.kafka.mend.repair import REPAIR_OPTIONS, repair
 from logwright.codec.kafka.meta_properties import KRAFT
 from logwright.codec.kafka.names import (
     CLEAN_SHUTDOWN_FILE,
@@ -54,28 +43,11 @@ from logwright.codec.kafka.quorum_state import MAX_BYTES as MAX_QUORUM_STATE
 from logwright.codec.kafka.quorum_state import METADATA_PARTITION, QUORUM_STATE_FILE, parse_quorum_state
 from logwright.codec.kafka.resume import resume, stored_epochs
 from logwright.codec.kafka.walk import transactions, walk
-from logwright.codec.layout import (
-    Builder,
-    Checker,
-    Checks,
-    Entry,
-    Follows,
-    Layout,
-    Listing,
-    Part,
-    Placement,
-    Plan,
-    PlannedFile,
-    Replicates,
-    Role,
-    Stage,
-    Summary,
-    View,
-    Watcher,
-)
-from logwright.codec.mending import Edits, Repairs
+from logwright.codec.layout import Layout
 from logwright.codec.option import STARTS, Options, Verb, used_by
-from logwright.codec.predict import Opened, Predicts
+from logwright.codec.store.build import Builder, Placement, Stage, Summary
+from logwright.codec.store.listing import Entry, Listing, Plan, PlannedFile, Role
+from logwright.codec.store.view import Part, View
 
 NAME = "kafka.partition"
 MAX_SEGMENT = (1 << 31) - 1
@@ -111,7 +83,7 @@ VIEWS = {
 }
 
 
-class KafkaPartition(Layout, Predicts, Checks, Replicates, Follows, Repairs, Edits):
+class KafkaPartition(Layout):
     """A partition. A broker looks at the regular files of its directory only."""
 
     name = NAME
@@ -146,7 +118,7 @@ class KafkaPartition(Layout, Predicts, Checks, Replicates, Follows, Repairs, Edi
         parsed = {name: parse_segment(name) for name in entries}
         logs, replaced = _logs(listing, entries, parsed)
         bases = sorted(logs)
-        start, faults = _log_start(listing, options)
+        start, faults = log_start(listing, options)
         clean = _is_clean(listing)
         known = Directory(
             listing,
@@ -248,7 +220,7 @@ class KafkaPartition(Layout, Predicts, Checks, Replicates, Follows, Repairs, Edi
         segments = [file for file in plan.files if file.role is Role.PRIMARY]
         table = self.views[view].table
         served = view in ("read_uncommitted", "read_committed")
-        start = _log_start(listing, options)[0] if served else None
+        start = log_start(listing, options)[0] if served else None
         broken: set[str] = set()
         aborted, stable = transactions(listing, segments, broken) if view == "read_committed" else ([], None)
         out = []
@@ -276,64 +248,6 @@ class KafkaPartition(Layout, Predicts, Checks, Replicates, Follows, Repairs, Edi
 
     def discards(self, name: str) -> bool:
         return name.endswith(DELETE_SUFFIX)
-
-    # Foretelling and checking
-
-    versions = VERSIONS
-
-    def open_as(
-        self, listing: Listing, plan: Plan, options: Options, *, version: str | None, clean: bool | None
-    ) -> Opened:
-        return start_broker(listing, options, version=version, clean=clean)
-
-    def checker(
-        self,
-        listing: Listing,
-        plan: Plan,
-        options: Options,
-        *,
-        clean: bool | None,
-        live: bool | None,
-        deep: bool,
-    ) -> Checker:
-        return PartitionChecker(listing, plan, clean, live, _log_start(listing, options)[0])
-
-    # Copies
-
-    copy_of = staticmethod(copies.copy_of)
-    reaches = staticmethod(copies.reaches)
-
-    # Following
-
-    follow_options = FOLLOW_OPTIONS
-    wanted = staticmethod(follow.wanted)
-
-    def followed(self, view: str | None, options: Options) -> tuple[str, str]:
-        return follow.followed(view or options["kafka.isolation.level"] or self.default_view, self.views)
-
-    def leaves_out(self, options: Options) -> Sequence[str]:
-        return () if options["includeHeaders"] else ("headers",)
-
-    def begins(self, plan: Plan) -> int:
-        return int(plan.facts["log_start_offset"])
-
-    def span(
-        self, listing: Listing, plan: Plan, options: Options, end: int, *, stream: bool
-    ) -> tuple[int, int]:
-        return follow.span(listing, plan, options, self.begins(plan), end, stream=stream)
-
-    def watcher(self, view: str) -> Watcher | None:
-        return follow.Committed() if view == "read_committed" else None
-
-    # Mending and editing
-
-    repair_options = REPAIR_OPTIONS
-    rebuilds = REBUILDS
-    repair = staticmethod(repair)
-    rebuild = staticmethod(rebuild)
-    edit_options = EDIT_OPTIONS
-    recodes = RECODES
-    edit = staticmethod(edit)
 
     # Writing
 
@@ -545,7 +459,7 @@ def _faults(file: PlannedFile, found: SegmentFile | None) -> Iterator[Fault]:
         )
 
 
-def _log_start(listing: Listing, options: Options) -> tuple[int | None, list[tuple[str, Fault]]]:
+def log_start(listing: Listing, options: Options) -> tuple[int | None, list[tuple[str, Fault]]]:
     """The first offset that is served, by option or by the checkpoint above; and what is wrong with that."""
     if options["log.start.offset"] is not None:
         return options["log.start.offset"], []

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from logwright.codec.base import Bytes
 from logwright.codec.fault import LogwrightError, UsageError
 from logwright.codec.intrinsics import load_i32be, load_i64be, store_32be, store_64be
 from logwright.codec.kafka.batch import HEAD_SIZE, LENGTH_END
@@ -31,7 +30,8 @@ from logwright.codec.kafka.encode import BatchSettings
 from logwright.codec.kafka.names import segment_name
 from logwright.codec.kafka.producers import ProducerState
 from logwright.codec.kernel import kernel
-from logwright.codec.layout import Placement, Stage, Summary
+from logwright.codec.store.build import Placement, Stage, Summary
+from logwright.codec.window import Bytes
 
 _WINDOW = 4 << 20
 _MANY = 64

@@ -24,7 +24,7 @@ from logwright.codec.kafka.quorum_state import (
     unreadable,
 )
 from logwright.codec.kafka.scan import LEGACY_MIN
-from logwright.codec.layout import Listing
+from logwright.codec.store.listing import Listing
 
 SNAPSHOT_SUFFIX = ".checkpoint"
 _UNFINISHED = (".checkpoint.part", ".checkpoint.deleted")

@@ -9,10 +9,10 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from logwright.codec.base import Bytes
 from logwright.codec.intrinsics import copy, load_i16be, load_i32be, load_i64be, load_i64le, load_u8
 from logwright.codec.kafka.batch import HEAD_SIZE, MIN_RECORD, RECORD_BATCH, TIMESTAMP_TYPE
 from logwright.codec.kernel import kernel
+from logwright.codec.window import Bytes
 
 Int64s = npt.NDArray[np.int64]
 Int32s = npt.NDArray[np.int32]

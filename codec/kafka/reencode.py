@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from logwright.codec.base import Bytes, Chunk
 from logwright.codec.compress import CompressionError, compress
 from logwright.codec.fault import UsageError
 from logwright.codec.kafka import pack, records
@@ -34,6 +33,7 @@ from logwright.codec.kafka.encode import BatchEncoder, BatchSettings, assemble, 
 from logwright.codec.kafka.log_tables import NOTHING_SERVED, LogContext
 from logwright.codec.kafka.rows import Read
 from logwright.codec.kafka.sections import Sections, expand
+from logwright.codec.window import Bytes, Chunk
 
 _PORTION = 1 << 17
 """So many frames, or records, are written at a time."""

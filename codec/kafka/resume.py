@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from logwright.codec.base import Positions
 from logwright.codec.describe import DescriptionError
 from logwright.codec.fault import Severity, UnreadableError, UsageError
 from logwright.codec.kafka import metadata, snapshot
@@ -27,7 +26,8 @@ from logwright.codec.kafka.names import (
 from logwright.codec.kafka.producers import ProducerState
 from logwright.codec.kafka.timeindex import TIMEINDEX_ENTRY
 from logwright.codec.kafka.walk import walk
-from logwright.codec.layout import Entry, Listing, Plan, PlannedFile, Role
+from logwright.codec.store.listing import Entry, Listing, Plan, PlannedFile, Role
+from logwright.codec.window import Positions
 
 _LARGEST = 16 << 20
 """No small file is read beyond that."""

@@ -34,7 +34,6 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from logwright.codec.base import Bytes, Window
 from logwright.codec.crc32c import crc32c_combine, crc32c_update
 from logwright.codec.intrinsics import load_i16be, load_i32be, load_i64be, load_u8, read_varint, read_varlong
 from logwright.codec.kafka.batch import (
@@ -50,6 +49,7 @@ from logwright.codec.kafka.batch import (
 )
 from logwright.codec.kafka.log_tables import Damaged, LogContext
 from logwright.codec.kernel import kernel
+from logwright.codec.window import Bytes, Window
 
 _LENGTH = RECORD_BATCH.offset("batch_length")
 _EPOCH = RECORD_BATCH.offset("partition_leader_epoch")

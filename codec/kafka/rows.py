@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from logwright.codec.base import Decoded, Frames, Window
 from logwright.codec.columns import constant, contents, numbers
 from logwright.codec.fault import Fault, Kind, Severity
 from logwright.codec.java import java_strings
@@ -32,6 +31,7 @@ from logwright.codec.kafka.batch import (
 from logwright.codec.kafka.log_tables import HEADER_RAW, NAME, NOTHING_SERVED, LogContext
 from logwright.codec.kafka.sections import Sections, sections
 from logwright.codec.table import TIMESTAMP, Table
+from logwright.codec.window import Decoded, Frames, Window
 
 HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
 

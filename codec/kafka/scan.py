@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from logwright.codec.base import Bytes, Frames, Window
 from logwright.codec.crc32c import crc32c
 from logwright.codec.fault import Fault, Kind, Severity, UnsupportedError
 from logwright.codec.intrinsics import copy, load_i32be, load_i64be, load_u8
@@ -32,6 +31,7 @@ from logwright.codec.kafka.log_tables import NAME, Believed, Damaged, LogContext
 from logwright.codec.kafka.resync import LIMIT, damaged_at, find_batch
 from logwright.codec.kafka.rows import records_end
 from logwright.codec.kernel import kernel
+from logwright.codec.window import Bytes, Frames, Window
 
 _LENGTH = RECORD_BATCH.offset("batch_length")
 _MAGIC = RECORD_BATCH.offset("magic")

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from logwright.codec.base import Bytes, Frames, Window
 from logwright.codec.compress import CompressionError, decompress
 from logwright.codec.kafka.batch import COMPRESSION, COMPRESSION_NAMES, HEAD_SIZE
 from logwright.codec.kafka.consumer import consume
+from logwright.codec.window import Bytes, Frames, Window
 
 PORTION = 32 << 20
 """So many bytes of records are read at a time, or one batch if that is larger."""

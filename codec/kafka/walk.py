@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from logwright.codec.base import Frames, Window
 from logwright.codec.fault import Fault, Severity, UnreadableError, UsageError
 from logwright.codec.kafka import log
 from logwright.codec.kafka.markers import markers
 from logwright.codec.kafka.producers import AbortedTxn, ProducerState
-from logwright.codec.layout import Listing, PlannedFile, Role
 from logwright.codec.option import Options
+from logwright.codec.store.listing import Listing, PlannedFile, Role
+from logwright.codec.window import Frames, Window
 
 _WINDOW = 1 << 20
 

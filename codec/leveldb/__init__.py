@@ -1,8 +1,39 @@
 """LevelDB: the files of a database directory."""
 
 from logwright.codec.base import Codec
+from logwright.codec.capability import (
+    DirectoryCapabilities,
+    DirectoryEdit,
+    DirectoryRepair,
+    FileCapabilities,
+    FileEdit,
+    Prediction,
+)
 from logwright.codec.layout import Layout
-from logwright.codec.leveldb import current, db, log, manifest, table
+from logwright.codec.leveldb import current, db, live, log, manifest, table
+from logwright.codec.leveldb.check.database import check
+from logwright.codec.leveldb.mend.edit import EDIT_OPTIONS, FILE_OPTIONS, edit, edit_log, edit_table
+from logwright.codec.leveldb.mend.file import mend_log, mend_manifest, mend_table
+from logwright.codec.leveldb.mend.rebuild import REBUILDS, rebuild
+from logwright.codec.leveldb.mend.repair import REPAIR_OPTIONS, repair
+from logwright.codec.leveldb.opening.start import VERSIONS, start
 
-CODECS: tuple[Codec, ...] = (log.CODEC, manifest.CODEC, table.CODEC, current.CODEC)
-LAYOUTS: tuple[Layout, ...] = (db.LAYOUT,)
+CODECS: tuple[Codec, ...] = (
+    log.CODEC.with_capabilities(FileCapabilities(repair=mend_log, edit=FileEdit(edit_log, FILE_OPTIONS))),
+    manifest.CODEC.with_capabilities(FileCapabilities(repair=mend_manifest)),
+    table.CODEC.with_capabilities(
+        FileCapabilities(repair=mend_table, edit=FileEdit(edit_table, FILE_OPTIONS))
+    ),
+    current.CODEC,
+)
+LAYOUTS: tuple[Layout, ...] = (
+    db.LAYOUT.with_capabilities(
+        DirectoryCapabilities(
+            combine=live.combine,
+            predict=Prediction(VERSIONS, start, clean_matters=False),
+            check=check,
+            repair=DirectoryRepair(repair, rebuild, REBUILDS, REPAIR_OPTIONS),
+            edit=DirectoryEdit(edit, EDIT_OPTIONS),
+        )
+    ),
+)

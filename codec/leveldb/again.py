@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from logwright.codec.base import Bytes, Chunk
 from logwright.codec.fault import UsageError
 from logwright.codec.leveldb.block import COMPRESSION_NAMES, NONE, TYPES, entries, pack, pack_entries, stored
 from logwright.codec.leveldb.encode import (
@@ -31,6 +30,7 @@ from logwright.codec.leveldb.index import NAME
 from logwright.codec.leveldb.keys import order, separator, successor
 from logwright.codec.leveldb.rows import Unpacked, plain
 from logwright.codec.leveldb.table_tables import TableContext
+from logwright.codec.window import Bytes, Chunk
 
 DEFAULT_BITS = 10
 

@@ -13,7 +13,6 @@ from typing import Any, overload
 import numpy as np
 import numpy.typing as npt
 
-from logwright.codec.base import Bytes
 from logwright.codec.compress import CompressionError, compress, decompress
 from logwright.codec.crc32c import crc32c
 from logwright.codec.describe import U32LE, UVARINT, UVARLONG, Field, Int, Struct
@@ -31,6 +30,7 @@ from logwright.codec.intrinsics import (
 )
 from logwright.codec.kernel import kernel
 from logwright.codec.snappy import decompress as uncompress
+from logwright.codec.window import Bytes
 
 Int64s = npt.NDArray[np.int64]
 Int32s = npt.NDArray[np.int32]

@@ -13,7 +13,6 @@ import numpy as np
 import pyarrow as pa
 
 from logwright.codec.fault import UsageError
-from logwright.codec.layout import Piece, Stage, Summary
 from logwright.codec.leveldb import encode, log
 from logwright.codec.leveldb.comparators import NAMES, comparator_of
 from logwright.codec.leveldb.encode import TableSettings
@@ -27,6 +26,7 @@ from logwright.codec.leveldb.version import FileMetaData
 from logwright.codec.leveldb.version_edit import LEVELS
 from logwright.codec.option import Option, Options, parse_choice
 from logwright.codec.sorting import SortedRun, Sorter, chunked, merge, unique
+from logwright.codec.store.build import Piece, Stage, Summary
 
 OPTIONS = (
     *encode.OPTIONS,

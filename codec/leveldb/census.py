@@ -12,20 +12,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from logwright.codec.base import Bytes
 from logwright.codec.intrinsics import load_u8, load_u32be
 from logwright.codec.kernel import kernel
-from logwright.codec.layout import Stream
 from logwright.codec.leveldb.comparators import BYTEWISE_COMPARATOR, Comparator
-from logwright.codec.leveldb.merge import (
-    Int32s,
-    Int64s,
-    Keys,
-    Shape,
-    firsts,
-    sequences,
-    sorting,
-)
+from logwright.codec.leveldb.merge import Int32s, Int64s, Keys, Shape, firsts, sequences, sorting
+from logwright.codec.store.view import Stream
+from logwright.codec.window import Bytes
 
 UNREFERENCED, LIVE, OVERWRITTEN, DELETED = range(4)
 STATE_NAMES = ("unreferenced", "live", "overwritten", "deleted")

@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from logwright.codec.base import Bytes
 from logwright.codec.leveldb import idb, keys
 from logwright.codec.leveldb.keys import BYTEWISE, TRAILER_SIZE
+from logwright.codec.window import Bytes
 
 Order = tuple[bytes, int]
 

@@ -11,34 +11,15 @@ from typing import Any
 
 from logwright.codec.base import Match
 from logwright.codec.fault import Fault, Kind, Severity
-from logwright.codec.layout import (
-    Builder,
-    Checker,
-    Checks,
-    Combines,
-    Entry,
-    Group,
-    Layout,
-    Listing,
-    Part,
-    Placement,
-    Plan,
-    PlannedFile,
-    Role,
-    Stage,
-    Summary,
-)
+from logwright.codec.layout import Layout
 from logwright.codec.leveldb import live
 from logwright.codec.leveldb.builder import OPTIONS, DatabaseBuilder
-from logwright.codec.leveldb.check.database import ADVICE, DatabaseChecker
+from logwright.codec.leveldb.check.database import ADVICE
 from logwright.codec.leveldb.comparators import NAMES, comparator_of
 from logwright.codec.leveldb.descriptor import Descriptor, read_descriptor
 from logwright.codec.leveldb.facts import facts
 from logwright.codec.leveldb.guess_comparator import UNKNOWN, guess
 from logwright.codec.leveldb.keys import TRAILER_SIZE
-from logwright.codec.leveldb.mend.edit import EDIT_OPTIONS, edit
-from logwright.codec.leveldb.mend.rebuild import REBUILDS, rebuild
-from logwright.codec.leveldb.mend.repair import REPAIR_OPTIONS, repair
 from logwright.codec.leveldb.names import (
     CURRENT,
     LOCK,
@@ -54,9 +35,10 @@ from logwright.codec.leveldb.place import place
 from logwright.codec.leveldb.relatives import refuse
 from logwright.codec.leveldb.resume import resume
 from logwright.codec.leveldb.version import FileMetaData
-from logwright.codec.mending import Edits, Repairs
 from logwright.codec.option import STARTS, Option, Options, parse_text, used_by
-from logwright.codec.predict import Opened, Predicts
+from logwright.codec.store.build import Builder, Placement, Stage, Summary
+from logwright.codec.store.listing import Entry, Listing, Plan, PlannedFile, Role
+from logwright.codec.store.view import Group, Part
 
 NAME = "leveldb.db"
 LOG, MANIFEST, TABLE, CURRENT_CODEC = "leveldb.log", "leveldb.manifest", "leveldb.table", "leveldb.current"
@@ -104,7 +86,7 @@ class _File:
         return self.type is FileType.LOG and name == log_name(number)
 
 
-class LevelDB(Layout, Combines, Predicts, Checks, Repairs, Edits):
+class LevelDB(Layout):
     """A database. LevelDB knows no other directory than its own, and ignores names there that it does not know."""
 
     name = NAME
@@ -139,43 +121,7 @@ class LevelDB(Layout, Combines, Predicts, Checks, Repairs, Edits):
     def parts(self, listing: Listing, plan: Plan, view: str, options: Options) -> Sequence[Part | Group]:
         return live.parts(listing, plan, view)
 
-    combine = staticmethod(live.combine)
     facts = staticmethod(facts)
-
-    # Foretelling and checking
-
-    versions = start.VERSIONS
-
-    clean_matters = False
-
-    def open_as(
-        self, listing: Listing, plan: Plan, options: Options, *, version: str | None, clean: bool | None
-    ) -> Opened:
-        def parts() -> Sequence[Part | Group]:
-            return self.parts(listing, plan, self.default_view, options)
-
-        return start.open_database(listing, options, version=version, clean=clean, parts=parts)
-
-    def checker(
-        self,
-        listing: Listing,
-        plan: Plan,
-        options: Options,
-        *,
-        clean: bool | None,
-        live: bool | None,
-        deep: bool,
-    ) -> Checker:
-        return DatabaseChecker(listing, plan, deep=deep)
-
-    # Mending and editing
-
-    repair_options = REPAIR_OPTIONS
-    rebuilds = REBUILDS
-    repair = staticmethod(repair)
-    rebuild = staticmethod(rebuild)
-    edit_options = EDIT_OPTIONS
-    edit = staticmethod(edit)
 
     # Writing
 

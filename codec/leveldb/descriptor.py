@@ -9,13 +9,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from logwright.codec.base import Bytes
 from logwright.codec.fault import UnreadableError
-from logwright.codec.layout import Listing
 from logwright.codec.leveldb.current import manifest_of
 from logwright.codec.leveldb.names import CURRENT
 from logwright.codec.leveldb.version import Version, recover
+from logwright.codec.store.listing import Listing
 from logwright.codec.whole import ParseError
+from logwright.codec.window import Bytes
 
 _LONGEST = 1 << 16
 """Bytes of CURRENT that are looked at: no name of a file is longer."""

@@ -14,7 +14,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from logwright.codec.base import Bytes, Chunk
 from logwright.codec.fault import UsageError
 from logwright.codec.intrinsics import load_u8
 from logwright.codec.kernel import kernel
@@ -53,6 +52,7 @@ from logwright.codec.leveldb.rescan import MAGIC
 from logwright.codec.leveldb.table_tables import TableContext
 from logwright.codec.memory import keep_memory
 from logwright.codec.option import Option, Options, parse_choice, parse_text
+from logwright.codec.window import Bytes, Chunk
 
 Int64s = npt.NDArray[np.int64]
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from logwright.codec.base import Bytes, Frames, Window
 from logwright.codec.intrinsics import load_i64le, load_u8
 from logwright.codec.kernel import kernel
 from logwright.codec.leveldb.block import (
@@ -31,6 +30,7 @@ from logwright.codec.leveldb.keys import TRAILER
 from logwright.codec.leveldb.keys import TRAILER_SIZE as KEY_TRAILER
 from logwright.codec.leveldb.restarts import judged, mended
 from logwright.codec.leveldb.rows import DEFAULT_INTERVAL, PORTION, Int64s, Unpacked, plain_blocks
+from logwright.codec.window import Bytes, Frames, Window
 
 _SIGN = -1 << 63
 """With this bit turned, signed numbers compare as the unsigned ones of the same bits."""

@@ -9,7 +9,6 @@ from functools import cache
 
 import numpy as np
 
-from logwright.codec.base import Window
 from logwright.codec.compress import CompressionError
 from logwright.codec.describe import (
     LEFT,
@@ -49,6 +48,7 @@ from logwright.codec.leveldb.index import (
 )
 from logwright.codec.leveldb.keys import TRAILER_SIZE as KEY_TRAILER
 from logwright.codec.leveldb.keys import readable, tag_of
+from logwright.codec.window import Window
 
 # Logs and manifests
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from logwright.codec.layout import Listing, Plan, Role
 from logwright.codec.leveldb import log, table
 from logwright.codec.leveldb.framing import BATCH_HEADER
 from logwright.codec.leveldb.index import DATA, FILTER
 from logwright.codec.leveldb.rows import compressions
 from logwright.codec.option import Options
+from logwright.codec.store.listing import Listing, Plan, Role
 from logwright.codec.walk import Reader, Stretch, walk
 
 

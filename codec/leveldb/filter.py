@@ -9,10 +9,10 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from logwright.codec.base import Bytes
 from logwright.codec.describe import U8, U32LE, Field, Repeated, Struct
 from logwright.codec.intrinsics import load_u8, load_u32le
 from logwright.codec.kernel import kernel
+from logwright.codec.window import Bytes
 
 Int64s = npt.NDArray[np.int64]
 

@@ -13,13 +13,13 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from logwright.codec.base import Bytes
 from logwright.codec.crc32c import crc32c, crc32c_update
 from logwright.codec.describe import U32LE, Field, Int, Struct
 from logwright.codec.describe import Bytes as BytesType
 from logwright.codec.intrinsics import copy, load_u8, load_u16le, load_u32le, store_32le
 from logwright.codec.kernel import kernel
 from logwright.codec.leveldb.block import masked, stored_crc
+from logwright.codec.window import Bytes
 
 Int64s = npt.NDArray[np.int64]
 

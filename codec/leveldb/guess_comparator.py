@@ -7,16 +7,16 @@ from itertools import pairwise
 
 import numpy as np
 
-from logwright.codec.base import Bytes
 from logwright.codec.compress import CompressionError
 from logwright.codec.fault import UnreadableError
-from logwright.codec.layout import Listing
 from logwright.codec.leveldb import idb
 from logwright.codec.leveldb.block import TRAILER_SIZE, Slices, block_crc, entries, expand
 from logwright.codec.leveldb.comparators import NAMES, comparator_of
 from logwright.codec.leveldb.index import DATA, survey
 from logwright.codec.leveldb.keys import TRAILER_SIZE as KEY_TRAILER
 from logwright.codec.leveldb.table_tables import MAX_DECOMPRESSED
+from logwright.codec.store.listing import Listing
+from logwright.codec.window import Bytes
 
 UNKNOWN = "unknown"
 """In the place of a comparator's name, where no known one fits."""

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from logwright.codec.base import Bytes
 from logwright.codec.compress import CompressionError
 from logwright.codec.describe import Bytes as BytesType
 from logwright.codec.describe import Content, Field, Points, Struct
@@ -38,6 +37,7 @@ from logwright.codec.leveldb.keys import SEEK_TAG
 from logwright.codec.leveldb.relatives import MAGIC_SIZE, MAGICS
 from logwright.codec.leveldb.rescan import MAGIC, Read, find, is_filter
 from logwright.codec.leveldb.restarts import Wrong, hides
+from logwright.codec.window import Bytes
 
 NAME = "leveldb.table"
 Int64s = npt.NDArray[np.int64]

@@ -16,7 +16,6 @@ import pyarrow.compute as pc
 
 from logwright.codec.columns import constant, contents, numbers
 from logwright.codec.fault import Fault, Kind, Severity
-from logwright.codec.layout import Group, Listing, Part, Plan, PlannedFile, Role, Run, Stream, View
 from logwright.codec.leveldb import log, table
 from logwright.codec.leveldb.census import BUDGET, LIVE, STATE_NAMES, Census
 from logwright.codec.leveldb.comparators import BYTEWISE_COMPARATOR, Comparator, comparator_of
@@ -26,6 +25,8 @@ from logwright.codec.leveldb.keys import BYTEWISE, TYPE_NAMES, VALUE, readable
 from logwright.codec.leveldb.merge import Shape, merge, sorted_run
 from logwright.codec.leveldb.table_tables import ROWS
 from logwright.codec.option import Options
+from logwright.codec.store.listing import Listing, Plan, PlannedFile, Role
+from logwright.codec.store.view import Group, Part, Run, Stream, View
 from logwright.codec.table import Column, Table
 from logwright.codec.walk import Reader, Stretch, walk
 
@@ -266,7 +267,7 @@ def combine(
     columns: Sequence[str],
     tell: Callable[[Fault], None],
 ) -> Iterator[pa.RecordBatch]:
-    """See `codec.layout.Combines`."""
+    """See `codec.capability.Combine`."""
     if view == "history":
         yield from _history(how, runs, columns)
     elif comparator_of(how["comparator"]).known:

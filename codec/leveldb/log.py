@@ -13,29 +13,16 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from logwright.codec.base import Bytes, Chunk, Decoded, Frames, TellsLoss, Window
 from logwright.codec.columns import constant, contents, numbers
 from logwright.codec.fault import Fault, Kind, Severity
 from logwright.codec.intrinsics import load_i32le, load_i64le
-from logwright.codec.layout import Listing, PlannedFile
 from logwright.codec.leveldb import records_again
 from logwright.codec.leveldb.block import ANOTHER_PROGRAM
 from logwright.codec.leveldb.encode import prepare
-from logwright.codec.leveldb.framing import (
-    BATCH_HEADER,
-    HEADER,
-    Int64s,
-)
+from logwright.codec.leveldb.framing import BATCH_HEADER, HEADER, Int64s
 from logwright.codec.leveldb.keys import DELETION, MAX_SEQUENCE, TYPE_NAMES
 from logwright.codec.leveldb.names import LOG_NAME
-from logwright.codec.leveldb.records import (
-    RECORDS,
-    Payloads,
-    RecordCodec,
-    RecordContext,
-    batch_of,
-    binary,
-)
+from logwright.codec.leveldb.records import RECORDS, Payloads, RecordCodec, RecordContext, batch_of, binary
 from logwright.codec.leveldb.records_again import PlainRecords, Records
 from logwright.codec.leveldb.write_batch import (
     BAD_TAG,
@@ -55,9 +42,9 @@ from logwright.codec.leveldb.write_batch import (
     room_for,
     unpack,
 )
-from logwright.codec.mending import Change, Cut, EditsFile, Kept, Mends, Strategy
-from logwright.codec.option import ENCODES, Option, Options, used_by
+from logwright.codec.option import ENCODES, Option, used_by
 from logwright.codec.table import Column, Table
+from logwright.codec.window import Bytes, Chunk, Decoded, Frames, Window
 
 NAME = "leveldb.log"
 
@@ -108,7 +95,7 @@ _LEAST = 2
 _SYSTEM = "LevelDB keeps the operations before it and goes on, or with paranoid_checks refuses to open"
 
 
-class LevelDBLog(RecordCodec, TellsLoss, Mends, EditsFile):
+class LevelDBLog(RecordCodec):
     """The codec."""
 
     name = NAME
@@ -116,20 +103,6 @@ class LevelDBLog(RecordCodec, TellsLoss, Mends, EditsFile):
     pattern = LOG_NAME
     rows = ROWS
     records = BATCHES
-
-    @property
-    def edit_options(self) -> tuple[Option, ...]:
-        from logwright.codec.leveldb.mend.edit import FILE_OPTIONS
-
-        return FILE_OPTIONS
-
-    def edit_file(
-        self, listing: Listing, file: PlannedFile, change: Change, options: Options
-    ) -> tuple[Sequence[Kept | bytes], Sequence[Cut]]:
-        """See `codec.mending.EditsFile`."""
-        from logwright.codec.leveldb.mend.edit import edit_log
-
-        return edit_log(listing, file, change, options)
 
     def seen(self, window: Window, found: Frames, context: RecordContext) -> None:
         head = found.header[-1]
@@ -202,13 +175,6 @@ class LevelDBLog(RecordCodec, TellsLoss, Mends, EditsFile):
         arrays = [_column(name, window, frames, made, context) for name in columns]
         batch = batch_of(arrays, ROWS.schema(columns), made.rows)
         return Decoded(batch, _faults(window, frames, records, made.measured))
-
-    def mend(
-        self, listing: Listing, name: str, strategy: Strategy, options: Options
-    ) -> tuple[Iterator[Kept | bytes], Sequence[Cut]]:
-        from logwright.codec.leveldb.mend.file import mend_log  # it reads with this codec
-
-        return mend_log(listing, name, strategy, options)
 
     def encode(
         self, rows: pa.Table, frames: pa.Table | None, file: pa.Table | None, context: RecordContext

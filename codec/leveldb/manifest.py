@@ -13,9 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from logwright.codec.base import Bytes, Chunk, Decoded, Frames, Window
 from logwright.codec.fault import Fault, Kind, Severity
-from logwright.codec.layout import Listing
 from logwright.codec.leveldb import records_again
 from logwright.codec.leveldb.block import ANOTHER_PROGRAM
 from logwright.codec.leveldb.framing import HEADER, Int64s
@@ -30,10 +28,9 @@ from logwright.codec.leveldb.version_edit import (
     form,
     parse,
 )
-from logwright.codec.mending import Cut, Kept, Mends, Strategy
-from logwright.codec.option import Options
 from logwright.codec.table import Column, Table
 from logwright.codec.whole import exactly
+from logwright.codec.window import Bytes, Chunk, Decoded, Frames, Window
 
 NAME = "leveldb.manifest"
 
@@ -64,7 +61,7 @@ _SYSTEM = "LevelDB refuses to open: Corruption: "
 _WRAP = 1 << 64
 
 
-class LevelDBManifest(RecordCodec, Mends):
+class LevelDBManifest(RecordCodec):
     """The codec."""
 
     name = NAME
@@ -114,13 +111,6 @@ class LevelDBManifest(RecordCodec, Mends):
         schema = ROWS.schema(columns)
         arrays = [pa.array([row[name] for row in rows], ROWS[name].type) for name in columns]
         return Decoded(batch_of(arrays, schema, len(rows)), faults)
-
-    def mend(
-        self, listing: Listing, name: str, strategy: Strategy, options: Options
-    ) -> tuple[Iterator[Kept | bytes], Sequence[Cut]]:
-        from logwright.codec.leveldb.mend.file import mend_manifest  # it reads with this codec
-
-        return mend_manifest(listing, name, strategy, options)
 
     def encode(
         self, rows: pa.Table, frames: pa.Table | None, file: pa.Table | None, context: RecordContext

@@ -14,9 +14,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from logwright.codec.base import Bytes
 from logwright.codec.intrinsics import load_i64be, load_u8
 from logwright.codec.kernel import kernel
+from logwright.codec.window import Bytes
 
 Int64s = npt.NDArray[np.int64]
 Int32s = npt.NDArray[np.int32]

@@ -8,11 +8,11 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from logwright.codec.base import Bytes
 from logwright.codec.intrinsics import copy, load_u8, size_uvarlong, store_32le, store_64le, write_uvarlong
 from logwright.codec.kernel import kernel
 from logwright.codec.leveldb.block import KEY_TRAILER, RESTART_SIZE, TRAILER_SIZE, block_crc, common, pack
 from logwright.codec.leveldb.keys import MAX_SEQUENCE, VALUE
+from logwright.codec.window import Bytes
 
 Int64s = npt.NDArray[np.int64]
 

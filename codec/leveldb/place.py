@@ -12,9 +12,7 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
-from logwright.codec.base import Bytes, Window
 from logwright.codec.fault import LogwrightError, UsageError
-from logwright.codec.layout import Listing, Piece, Placement, Stage, Summary
 from logwright.codec.leveldb import table
 from logwright.codec.leveldb.builder import NextVersion, check_options, written
 from logwright.codec.leveldb.comparators import Comparator
@@ -25,6 +23,9 @@ from logwright.codec.leveldb.rolling import Made
 from logwright.codec.leveldb.run import ROWS, sortable, twice
 from logwright.codec.option import Options
 from logwright.codec.sorting import SortedRun, merge, unique
+from logwright.codec.store.build import Piece, Placement, Stage, Summary
+from logwright.codec.store.listing import Listing
+from logwright.codec.window import Bytes, Window
 
 _MEMORY = 64 << 20
 """About so many bytes of tables are read at a time, all that are merged together."""

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from logwright.codec.base import Bytes, Codec, Decoded, Frames, Match, Window
+from logwright.codec.base import Codec, Match
 from logwright.codec.columns import constant, contents, numbers
 from logwright.codec.describe import Struct, Type
 from logwright.codec.explain import Focus, Node
@@ -63,6 +63,7 @@ from logwright.codec.leveldb.framing import (
 from logwright.codec.leveldb.names import number_of
 from logwright.codec.option import DECODES, Option, Options, Verb, used_by
 from logwright.codec.table import RAW, Column, Table, ending, extent
+from logwright.codec.window import Bytes, Decoded, Frames, Window
 
 PORTION = 8 << 20
 """So many bytes of frames are decoded at a time, or one frame if that is larger."""

@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from logwright.codec.base import Bytes, Chunk, Frames, Window
 from logwright.codec.fault import UsageError
 from logwright.codec.leveldb.framing import (
     HEADER,
@@ -28,6 +27,7 @@ from logwright.codec.leveldb.framing import (
 )
 from logwright.codec.leveldb.records import Physical
 from logwright.codec.whole import kept
+from logwright.codec.window import Bytes, Chunk, Frames, Window
 
 PORTION = 8 << 20
 """So many bytes of payloads are written at a time, or one if that is larger."""

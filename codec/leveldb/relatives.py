@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 
 from logwright.codec.fault import UnsupportedError
-from logwright.codec.layout import Listing
 from logwright.codec.leveldb.names import FileType, parse
+from logwright.codec.store.listing import Listing
 
 ROCKSDB, PEBBLE = "RocksDB", "Pebble"
 MAGIC_SIZE = 8

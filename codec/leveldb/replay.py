@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from logwright.codec.base import Bytes, Frames, Window
 from logwright.codec.leveldb.framing import (
     AFTER,
     BAD_LENGTH,
@@ -40,6 +39,7 @@ from logwright.codec.leveldb.framing import (
     Int64s,
     scan_records,
 )
+from logwright.codec.window import Bytes, Frames, Window
 
 _STEP = 4 << 20
 _NO_LIMIT = 1 << 62

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import numpy.typing as npt
 
-from logwright.codec.base import Bytes
 from logwright.codec.compress import CompressionError
 from logwright.codec.crc32c import crc32c_combine, crc32c_update
 from logwright.codec.intrinsics import load_u32le
@@ -36,6 +35,7 @@ from logwright.codec.leveldb.block import (
     unmasked,
 )
 from logwright.codec.leveldb.filter import BASE_LG, FILTER_END
+from logwright.codec.window import Bytes
 
 Int64s = npt.NDArray[np.int64]
 Read = Callable[[int, int], Bytes]

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from logwright.codec.base import Bytes
 from logwright.codec.fault import Severity
 from logwright.codec.intrinsics import load_u8, load_u32le, read_uvarint
 from logwright.codec.kernel import kernel
@@ -26,6 +25,7 @@ from logwright.codec.leveldb.block import (
     STATUS,
     Int64s,
 )
+from logwright.codec.window import Bytes
 
 _SEARCHED = (
     "LevelDB's Get and Seek look for a key by halves over the restart points, and an iterator goes backwards by them: they may end with "

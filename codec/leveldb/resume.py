@@ -11,10 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from logwright.codec.base import Bytes
 from logwright.codec.columns import numbers
 from logwright.codec.fault import UsageError
-from logwright.codec.layout import Listing
 from logwright.codec.leveldb.comparators import NAMES
 from logwright.codec.leveldb.descriptor import read_descriptor
 from logwright.codec.leveldb.keys import BYTEWISE, DELETION, MAX_SEQUENCE
@@ -26,6 +24,8 @@ from logwright.codec.leveldb.run import ROWS
 from logwright.codec.leveldb.version import Version
 from logwright.codec.leveldb.write_batch import MESSAGES, SOUND, STATUS
 from logwright.codec.option import Options
+from logwright.codec.store.listing import Listing
+from logwright.codec.window import Bytes
 
 _REPAIR = "Repair it first, or write to a new directory. `logwright verify` shows what is wrong"
 

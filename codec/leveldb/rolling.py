@@ -13,13 +13,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from logwright.codec.layout import Piece
 from logwright.codec.leveldb import log
 from logwright.codec.leveldb.encode import TableBuilder, TableSettings
 from logwright.codec.leveldb.framing import room_for, write_records
 from logwright.codec.leveldb.names import log_name, table_name
 from logwright.codec.leveldb.version import FileMetaData
 from logwright.codec.option import Options
+from logwright.codec.store.build import Piece
 
 
 @dataclass(frozen=True, slots=True)

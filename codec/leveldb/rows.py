@@ -10,7 +10,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from logwright.codec import snappy
-from logwright.codec.base import Bytes, Decoded, Frames, Window
 from logwright.codec.columns import constant, contents, numbers
 from logwright.codec.compress import CompressionError
 from logwright.codec.fault import Fault, Kind, Severity
@@ -45,6 +44,7 @@ from logwright.codec.leveldb.keys import DELETION, TYPE_NAMES, VALUE
 from logwright.codec.leveldb.restarts import Wrong, hides
 from logwright.codec.leveldb.table_tables import TableContext
 from logwright.codec.table import Table
+from logwright.codec.window import Bytes, Decoded, Frames, Window
 
 Int64s = npt.NDArray[np.int64]
 Int32s = npt.NDArray[np.int32]

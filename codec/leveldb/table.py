@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from logwright.codec.base import Bytes, Chunk, Codec, Decoded, Frames, Inherits, Match, Prepares, Window
+from logwright.codec.base import Codec, Match
 from logwright.codec.columns import contents, numbers
 from logwright.codec.crc32c import crc32c_of_three, crc32c_update
 from logwright.codec.describe import Type
@@ -22,7 +22,6 @@ from logwright.codec.explain import Focus, Node
 from logwright.codec.fault import Fault, Kind, Severity, UsageError
 from logwright.codec.intrinsics import load_u32le
 from logwright.codec.kernel import kernel
-from logwright.codec.layout import Listing, PlannedFile
 from logwright.codec.leveldb import again, encode, fields, rows
 from logwright.codec.leveldb.block import BLOCK_HANDLE, ENTRY, TRAILER, TRAILER_SIZE, block_crc, masked
 from logwright.codec.leveldb.explain import STORED, TABLE, table_of
@@ -42,9 +41,9 @@ from logwright.codec.leveldb.keys import BYTEWISE, readable
 from logwright.codec.leveldb.keys import TRAILER_SIZE as KEY_TRAILER
 from logwright.codec.leveldb.rescan import MAGIC
 from logwright.codec.leveldb.table_tables import FILE, FRAMES, MAX_DECOMPRESSED, ROWS, TableContext
-from logwright.codec.mending import Change, Cut, EditsFile, Kept, Mends, Strategy
-from logwright.codec.option import DECODES, ENCODES, Option, Options, Verb, used_by
+from logwright.codec.option import DECODES, ENCODES, Options, Verb, used_by
 from logwright.codec.table import Table
+from logwright.codec.window import Bytes, Chunk, Decoded, Frames, Window
 
 _FILE = re.compile(r"(\d+)\.(?:ldb|sst)")
 
@@ -129,7 +128,7 @@ _FEW = 256
 """So many blocks at most start in the first 2 KiB, with trailers and a restart point each."""
 
 
-class LevelDBTable(Codec, Prepares, Inherits, Mends, EditsFile):
+class LevelDBTable(Codec):
     """The codec."""
 
     name = NAME
@@ -146,20 +145,7 @@ class LevelDBTable(Codec, Prepares, Inherits, Mends, EditsFile):
     tables: Mapping[str, Table] = {"rows": ROWS, "frames": FRAMES, "file": FILE}
     options = OPTIONS
     indexed = True
-
-    @property
-    def edit_options(self) -> tuple[Option, ...]:
-        from logwright.codec.leveldb.mend.edit import FILE_OPTIONS
-
-        return FILE_OPTIONS
-
-    def edit_file(
-        self, listing: Listing, file: PlannedFile, change: Change, options: Options
-    ) -> tuple[Sequence[Kept | bytes], Sequence[Cut]]:
-        """See `codec.mending.EditsFile`."""
-        from logwright.codec.leveldb.mend.edit import edit_table
-
-        return edit_table(listing, file, change, options)
+    scans_empty = True
 
     end_magic = MAGIC
 
@@ -254,7 +240,7 @@ class LevelDBTable(Codec, Prepares, Inherits, Mends, EditsFile):
         return pa.RecordBatch.from_arrays(arrays, schema=FILE.schema(FILE.names(detail=True)))
 
     def made_with(self, read: Callable[..., pa.Table]) -> Mapping[str, Any]:
-        """See `codec.base.Inherits`: the bits per key of the filter, if there is one."""
+        """See `Codec.made_with`: the bits per key of the filter, if there is one."""
         found = read(["payload"], [("kind", "==", "filter")], 1)
         if not len(found):
             return {}
@@ -287,13 +273,6 @@ class LevelDBTable(Codec, Prepares, Inherits, Mends, EditsFile):
     def resync(self, window: Window, at: int, context: TableContext) -> tuple[int, int]:
         blocks = self._blocks(window, context)
         return blocks.next(window.offset + at) - window.offset, 0
-
-    def mend(
-        self, listing: Listing, name: str, strategy: Strategy, options: Options
-    ) -> tuple[Iterator[Kept | bytes], Sequence[Cut]]:
-        from logwright.codec.leveldb.mend.file import mend_table  # it reads with this codec
-
-        return mend_table(listing, name, strategy, options)
 
     def encode(
         self, rows: pa.Table, frames: pa.Table | None, file: pa.Table | None, context: TableContext

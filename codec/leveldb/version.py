@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from logwright.codec.base import Bytes
 from logwright.codec.leveldb.comparators import comparator_of
 from logwright.codec.leveldb.keys import BYTEWISE
 from logwright.codec.leveldb.records import Payloads
 from logwright.codec.leveldb.replay import Dropped, replay
 from logwright.codec.leveldb.version_edit import LEVELS, EditError, EditField, UnknownTagError, parse
+from logwright.codec.window import Bytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from logwright.codec.base import Bytes
 from logwright.codec.describe import I32LE, U64LE, UVARINT, Field, Int, Repeated, Scope, Struct, Switch, Type
 from logwright.codec.describe import Bytes as BytesType
 from logwright.codec.intrinsics import (
@@ -25,6 +24,7 @@ from logwright.codec.intrinsics import (
 from logwright.codec.kernel import kernel
 from logwright.codec.leveldb.framing import BATCH_HEADER
 from logwright.codec.leveldb.keys import DELETION, MAX_SEQUENCE, TYPE_NAMES, VALUE
+from logwright.codec.window import Bytes
 
 Int64s = npt.NDArray[np.int64]
 _NOTHING = BytesType(0)

@@ -1,9 +1,45 @@
 """ZooKeeper: the files of a data directory."""
 
 from logwright.codec.base import Codec
+from logwright.codec.capability import (
+    DirectoryCapabilities,
+    DirectoryEdit,
+    DirectoryRepair,
+    FileCapabilities,
+    Prediction,
+    Spans,
+)
 from logwright.codec.layout import Configures, Layout
-from logwright.codec.zookeeper import configuration, datadir, epochs, snapshot, txnlog
+from logwright.codec.mending import Strategy
+from logwright.codec.zookeeper import configuration, datadir, epochs, snapshot, txnlog, views
+from logwright.codec.zookeeper.check.datadir import check
+from logwright.codec.zookeeper.files import DATA_LOG_DIR, listed
+from logwright.codec.zookeeper.mend.edit import EDIT_OPTIONS, edit
+from logwright.codec.zookeeper.mend.file import mend_log, mend_snapshot
+from logwright.codec.zookeeper.mend.rebuild import REBUILDS, rebuild
+from logwright.codec.zookeeper.mend.repair import REPAIR_OPTIONS, repair
+from logwright.codec.zookeeper.names import log_name
+from logwright.codec.zookeeper.opening.start import VERSIONS, start
 
-CODECS: tuple[Codec, ...] = (txnlog.CODEC, snapshot.CODEC, *epochs.CODECS)
-LAYOUTS: tuple[Layout, ...] = (datadir.LAYOUT,)
+_TOGETHER = (
+    "the logs lie with the snapshots now: leave dataLogDir away in zoo.cfg, or move them to where it says"
+)
+
+CODECS: tuple[Codec, ...] = (
+    txnlog.CODEC.with_capabilities(FileCapabilities(repair=mend_log)),
+    snapshot.CODEC.with_capabilities(FileCapabilities(repair=mend_snapshot)),
+    *epochs.CODECS,
+)
+LAYOUTS: tuple[Layout, ...] = (
+    datadir.LAYOUT.with_capabilities(
+        DirectoryCapabilities(
+            combine=views.combine,
+            predict=Prediction(VERSIONS, start, clean_matters=False),
+            check=check,
+            repair=DirectoryRepair(repair, rebuild, REBUILDS, REPAIR_OPTIONS, Strategy.PREFIX),
+            edit=DirectoryEdit(edit, EDIT_OPTIONS),
+            spans=Spans((DATA_LOG_DIR,), log_name(0), _TOGETHER, listed),
+        )
+    ),
+)
 CONFIGURATIONS: tuple[Configures, ...] = (configuration.CONFIGURATION,)

@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from logwright.codec.base import Bytes
 from logwright.codec.columns import numbers
 from logwright.codec.kernel import kernel
+from logwright.codec.window import Bytes
 from logwright.codec.zookeeper.acl import OPEN, AclTable, flat, packed, table_bytes
 from logwright.codec.zookeeper.jute import ACL_RAW_TYPE, Int64s, stored_strings
 from logwright.codec.zookeeper.node import OPEN_ACL, Int32s

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from logwright.codec.base import Bytes
 from logwright.codec.intrinsics import load_u8
 from logwright.codec.kernel import INTERPRETED, intrinsic, kernel
 from logwright.codec.kernel import mode as kernel_mode
+from logwright.codec.window import Bytes
 
 MOD = 65521
 """The largest prime below 2**16 (`BASE` in RFC 1950)."""

@@ -14,9 +14,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from logwright.codec.base import Chunk
 from logwright.codec.option import Options
 from logwright.codec.whole import kept
+from logwright.codec.window import Chunk
 from logwright.codec.zookeeper import tree
 from logwright.codec.zookeeper.acl import AclTable
 from logwright.codec.zookeeper.acl_lists import AclLists

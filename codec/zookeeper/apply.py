@@ -5,9 +5,9 @@ Source: `DataTree` of ZooKeeper.
 
 from __future__ import annotations
 
-from logwright.codec.base import Bytes
 from logwright.codec.intrinsics import append, copy, load_i32be, load_u8, prefetch
 from logwright.codec.kernel import kernel
+from logwright.codec.window import Bytes
 from logwright.codec.zookeeper.bodies import (
     ACL_AT,
     ACL_COUNT,

@@ -13,11 +13,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from logwright.codec.base import Bytes
 from logwright.codec.columns import constant, contents, numbers
 from logwright.codec.intrinsics import load_i32be, load_i64be, load_u8, prefetch
 from logwright.codec.java import java_strings
 from logwright.codec.kernel import kernel
+from logwright.codec.window import Bytes
 from logwright.codec.zookeeper.jute import (
     ACL_RAW_TYPE,
     ACL_TYPE,

@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from logwright.codec.fault import UsageError
-from logwright.codec.layout import Piece, Stage, Summary
 from logwright.codec.option import Option, Options, parse_choice
 from logwright.codec.sorting import SortedRun, Sorter, chunked, framed, merge, unique
+from logwright.codec.store.build import Piece, Stage, Summary
 from logwright.codec.zookeeper import encode, rolling
 from logwright.codec.zookeeper.columns import TTLS, kinds_of
 from logwright.codec.zookeeper.edit_batches import SCHEMA

@@ -11,61 +11,25 @@ from typing import Any
 
 from logwright.codec.base import Match
 from logwright.codec.fault import Fault, Kind, LogwrightError, Severity, UsageError
-from logwright.codec.layout import (
-    Builder,
-    Checker,
-    Checks,
-    Combines,
-    Entry,
-    Layout,
-    Listing,
-    Placement,
-    Plan,
-    PlannedFile,
-    Role,
-    Spans,
-    Stage,
-    Summary,
-)
-from logwright.codec.mending import Edits, Repairs, Strategy
+from logwright.codec.layout import Layout
 from logwright.codec.option import STARTS, Options, used_by
-from logwright.codec.predict import Opened, Predicts
+from logwright.codec.store.build import Builder, Placement, Stage, Summary
+from logwright.codec.store.listing import Entry, Listing, Plan, PlannedFile, Role
 from logwright.codec.whole import ParseError
 from logwright.codec.zookeeper import names, views
 from logwright.codec.zookeeper.builder import OPTIONS, TAKES, DirectoryBuilder
-from logwright.codec.zookeeper.check.datadir import ADVICE, DataDirChecker
+from logwright.codec.zookeeper.check.datadir import ADVICE
 from logwright.codec.zookeeper.epochs import parse_number
 from logwright.codec.zookeeper.facts import facts
-from logwright.codec.zookeeper.files import (
-    APART,
-    DATA_LOG_DIR,
-    base,
-    candidates,
-    folder,
-    listed,
-    logs,
-    snapshots,
-)
-from logwright.codec.zookeeper.mend.edit import EDIT_OPTIONS, edit
-from logwright.codec.zookeeper.mend.rebuild import REBUILDS, rebuild
-from logwright.codec.zookeeper.mend.repair import REPAIR_OPTIONS, repair
-from logwright.codec.zookeeper.names import (
-    LOG,
-    MYID,
-    SNAPSHOT,
-    TEMP,
-    VERSION_DIR,
-    FileName,
-    log_name,
-    zxid_text,
-)
+from logwright.codec.zookeeper.files import APART, DATA_LOG_DIR, base, candidates, folder, logs, snapshots
+from logwright.codec.zookeeper.names import LOG, MYID, SNAPSHOT, TEMP, VERSION_DIR, FileName, zxid_text
 from logwright.codec.zookeeper.opening import start
 from logwright.codec.zookeeper.place import place
 from logwright.codec.zookeeper.resume import resume
 from logwright.codec.zookeeper.sections import MAGIC as SNAPSHOT_MAGIC
 from logwright.codec.zookeeper.txns import MAGIC as LOG_MAGIC
 from logwright.codec.zookeeper.version1 import VERSION_1, is_old_file, refused
-from logwright.codec.zookeeper.views import ALONE, VIEWS, combine, parts
+from logwright.codec.zookeeper.views import ALONE, VIEWS, parts
 
 NAME = "zookeeper.datadir"
 _CODECS = {LOG: "zookeeper.txnlog", SNAPSHOT: "zookeeper.snapshot"}
@@ -84,7 +48,7 @@ READ_OPTIONS = (
 )
 
 
-class DataDir(Layout, Combines, Spans, Predicts, Checks, Repairs, Edits):
+class DataDir(Layout):
     """A data directory. A server takes only names that begin with `log.` and `snapshot.`, and knows no other folder beside."""
 
     name = NAME
@@ -95,11 +59,6 @@ class DataDir(Layout, Combines, Spans, Predicts, Checks, Repairs, Edits):
     options = OPTIONS
     read_options = READ_OPTIONS
     within = VERSION_DIR
-    apart = (DATA_LOG_DIR,)
-    guard = log_name(0)
-    together = (
-        "the logs lie with the snapshots now: leave dataLogDir away in zoo.cfg, or move them to where it says"
-    )
     alone = ALONE
     nouns = ("record", "file")
     advice = ADVICE
@@ -116,8 +75,6 @@ class DataDir(Layout, Combines, Spans, Predicts, Checks, Repairs, Edits):
         looked += [one for one in ours if one[1].kind == LOG][:_LOOKED_AT]
         return Match.NAME if any(_is_ours(listing, *one) for one in looked) else Match.NO
 
-    listed = staticmethod(listed)
-
     def above(self, options: Options) -> Mapping[str, bytes]:
         number = options[names.MYID]
         return {} if number is None else {names.MYID: str(number).encode()}
@@ -131,42 +88,7 @@ class DataDir(Layout, Combines, Spans, Predicts, Checks, Repairs, Edits):
         return _Planner(listing, options).plan()
 
     parts = staticmethod(parts)
-    combine = staticmethod(combine)
     facts = staticmethod(facts)
-
-    # What a server would do
-
-    versions = start.VERSIONS
-    clean_matters = False
-
-    def open_as(
-        self, listing: Listing, plan: Plan, options: Options, *, version: str | None, clean: bool | None
-    ) -> Opened:
-        return start.open_datadir(listing, options, version=version, clean=clean)
-
-    # Checking
-
-    def checker(
-        self,
-        listing: Listing,
-        plan: Plan,
-        options: Options,
-        *,
-        clean: bool | None,
-        live: bool | None,
-        deep: bool,
-    ) -> Checker:
-        return DataDirChecker(listing, plan, deep=deep)
-
-    # Mending
-
-    preferred = Strategy.PREFIX
-    repair_options = REPAIR_OPTIONS
-    rebuilds = REBUILDS
-    repair = staticmethod(repair)
-    rebuild = staticmethod(rebuild)
-    edit_options = EDIT_OPTIONS
-    edit = staticmethod(edit)
 
     # Writing
 

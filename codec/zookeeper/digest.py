@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from logwright.codec.base import Bytes
 from logwright.codec.crc32c import slicing
 from logwright.codec.intrinsics import load_i64le, load_u8, load_u32le
 from logwright.codec.kernel import intrinsic, kernel
+from logwright.codec.window import Bytes
 from logwright.codec.zookeeper.jute import STAT_PERSISTED, Int64s
 from logwright.codec.zookeeper.node import FIXED, LENGTH, Int32s
 

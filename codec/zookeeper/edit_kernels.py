@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from logwright.codec.base import Bytes
 from logwright.codec.kernel import kernel
+from logwright.codec.window import Bytes
 from logwright.codec.zookeeper.jute import Int64s
 from logwright.codec.zookeeper.node import SLASH, Int32s
 

@@ -12,11 +12,11 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from logwright.codec.base import Chunk
 from logwright.codec.compress import compress_pieces
 from logwright.codec.describe import I32BE
 from logwright.codec.fault import UsageError
 from logwright.codec.option import Option, Options, parse_bool, parse_choice, parse_hexadecimal
+from logwright.codec.window import Chunk
 from logwright.codec.zookeeper.acl import packed, table_bytes
 from logwright.codec.zookeeper.acl_lists import AclLists
 from logwright.codec.zookeeper.adler import adler32_of

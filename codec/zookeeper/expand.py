@@ -14,10 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from logwright.codec import snappy
-from logwright.codec.base import Bytes
 from logwright.codec.compress import BombError, CompressionError, decompress
 from logwright.codec.fault import Kind
 from logwright.codec.intrinsics import load_i32be, read_uvarint
+from logwright.codec.window import Bytes
 from logwright.codec.zookeeper.jute import Int64s
 
 SNAPPY_MAGIC = b"\x82SNAPPY\x00"

@@ -7,9 +7,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from logwright.codec.base import Window
 from logwright.codec.describe import Repeated
 from logwright.codec.explain import Check, Explainer, Focus, Node, Space, stretch
+from logwright.codec.window import Window
 from logwright.codec.zookeeper.acl import ACLS
 from logwright.codec.zookeeper.node import NODE
 from logwright.codec.zookeeper.sections import (

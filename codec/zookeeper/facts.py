@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from logwright.codec.layout import Listing, Plan, Role
 from logwright.codec.option import Options
+from logwright.codec.store.listing import Listing, Plan, Role
 from logwright.codec.walk import Reader, Stretch, walk
 from logwright.codec.zookeeper import snapshot, txnlog
 from logwright.codec.zookeeper.bodies import type_names

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from logwright.codec.fault import UnreadableError
-from logwright.codec.layout import Entry, Listing
 from logwright.codec.option import Option, Options, parse_text
+from logwright.codec.store.listing import Entry, Listing
 from logwright.codec.zookeeper.expand import MAGICS
 from logwright.codec.zookeeper.names import LOG, SNAPSHOT, FileName, parse
 from logwright.codec.zookeeper.snapshot_tables import COMPRESSION

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from logwright.codec.columns import contents, numbers
-from logwright.codec.layout import Stream
+from logwright.codec.store.view import Stream
 from logwright.codec.table import Table
 from logwright.codec.zookeeper.bodies import TXN_TYPE
 from logwright.codec.zookeeper.jute import Int64s

@@ -12,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from logwright.codec.base import Bytes
 from logwright.codec.columns import contents
 from logwright.codec.describe import (
     I32BE,
@@ -29,6 +28,7 @@ from logwright.codec.describe import (
 from logwright.codec.describe import Bytes as BytesType
 from logwright.codec.intrinsics import append, copy, is_ascii, load_i32be, load_u8, store_32be
 from logwright.codec.kernel import kernel
+from logwright.codec.window import Bytes
 from logwright.codec.zookeeper.names import zxid_text
 
 Int64s = npt.NDArray[np.int64]

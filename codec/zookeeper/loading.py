@@ -12,10 +12,10 @@ from typing import Self
 import numpy as np
 import pyarrow as pa
 
-from logwright.codec.base import Bytes, Frames, Window
 from logwright.codec.fault import Fault, Kind
 from logwright.codec.option import Options
 from logwright.codec.walk import Hole, Reader, Stretch, walk
+from logwright.codec.window import Bytes, Frames, Window
 from logwright.codec.zookeeper import state as at
 from logwright.codec.zookeeper.acl import AclTable
 from logwright.codec.zookeeper.acl_cache import LIST

@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from logwright.codec.base import Bytes, Frames, Window
 from logwright.codec.columns import numbers
 from logwright.codec.table import Column
+from logwright.codec.window import Bytes, Frames, Window
 from logwright.codec.zookeeper import state as at
 from logwright.codec.zookeeper.acl import OPEN, flat
 from logwright.codec.zookeeper.acl_cache import entries

@@ -21,12 +21,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from logwright.codec.base import Bytes, Frames, Window
 from logwright.codec.columns import numbers
 from logwright.codec.fault import Fault, Kind, Severity
-from logwright.codec.layout import Group, Listing, Part, Run, Stream, View
 from logwright.codec.option import Options
+from logwright.codec.store.listing import Listing
+from logwright.codec.store.view import Group, Part, Run, Stream, View
 from logwright.codec.walk import Reader
+from logwright.codec.window import Bytes, Frames, Window
 from logwright.codec.zookeeper import snapshot, txnlog
 from logwright.codec.zookeeper.files import DataFile, base, candidates, snapshots
 from logwright.codec.zookeeper.jute import Int64s

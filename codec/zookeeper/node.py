@@ -11,10 +11,10 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from logwright.codec.base import Bytes
 from logwright.codec.describe import I64BE, Field, Struct
 from logwright.codec.intrinsics import load_i32be, load_i64be, load_u8
 from logwright.codec.kernel import kernel
+from logwright.codec.window import Bytes
 from logwright.codec.zookeeper.jute import BUFFER, MAX_BUFFER, NULL, STAT_PERSISTED, USTRING, Int64s
 
 Int32s = npt.NDArray[np.int32]

@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from logwright.codec.base import Bytes
 from logwright.codec.intrinsics import copy, store_32be, store_64be
 from logwright.codec.kernel import kernel
+from logwright.codec.window import Bytes
 from logwright.codec.zookeeper.adler import adler32
 from logwright.codec.zookeeper.jute import NULL, Int64s, put_bytes, stored_strings
 from logwright.codec.zookeeper.records import BODY, ZXID_AT

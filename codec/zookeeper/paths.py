@@ -12,11 +12,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from logwright.codec.base import Bytes
 from logwright.codec.columns import contents, numbers
 from logwright.codec.fault import UsageError
 from logwright.codec.intrinsics import load_i16be, load_i32be, load_i64be, load_u8
 from logwright.codec.kernel import kernel
+from logwright.codec.window import Bytes
 from logwright.codec.zookeeper.acl import flat
 from logwright.codec.zookeeper.digest import crc32_raw
 from logwright.codec.zookeeper.jute import Int64s

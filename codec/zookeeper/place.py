@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
 from logwright.codec.fault import UsageError
-from logwright.codec.layout import Piece, Placement, Stage, Summary
 from logwright.codec.option import Options
 from logwright.codec.sorting import SortedRun, merge, read_framed, unique
+from logwright.codec.store.build import Piece, Placement, Stage, Summary
 from logwright.codec.zookeeper.builder import RUN, SnapshotWriter, Transactions, as_logs
 from logwright.codec.zookeeper.resume import Resumed
 from logwright.codec.zookeeper.run import ROWS, twice

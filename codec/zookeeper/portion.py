@@ -13,10 +13,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from logwright.codec.base import Bytes, Frames, Window
 from logwright.codec.columns import constant, numbers
 from logwright.codec.intrinsics import append, is_ascii, load_i32be, load_i64be
 from logwright.codec.kernel import kernel
+from logwright.codec.window import Bytes, Frames, Window
 from logwright.codec.zookeeper.bodies import (
     ACL_AT,
     ACL_COUNT,

@@ -11,7 +11,7 @@ from typing import Protocol
 
 import numpy as np
 
-from logwright.codec.base import Bytes
+from logwright.codec.window import Bytes
 from logwright.codec.zookeeper import state as at
 from logwright.codec.zookeeper.digest import crc32_raw
 from logwright.codec.zookeeper.jute import Int64s

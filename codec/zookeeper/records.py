@@ -12,9 +12,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from logwright.codec.base import Bytes, Window
 from logwright.codec.intrinsics import load_i32be, load_i64be, load_u8, load_u32be
 from logwright.codec.kernel import kernel
+from logwright.codec.window import Bytes, Window
 from logwright.codec.zookeeper.adler import MOD, adler32
 from logwright.codec.zookeeper.names import counter_of, epoch_of
 from logwright.codec.zookeeper.txns import (

@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from logwright.codec.base import Chunk, Frames, Window
 from logwright.codec.fault import UsageError
 from logwright.codec.intrinsics import store_32be, store_64be
 from logwright.codec.whole import kept
+from logwright.codec.window import Chunk, Frames, Window
 from logwright.codec.zookeeper.adler import adler32
 from logwright.codec.zookeeper.jute import Int64s
 from logwright.codec.zookeeper.records import BODY, HEAD, HEAD_FIELDS, MOST, scan_records

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from logwright.codec.base import Bytes, Frames, Window
 from logwright.codec.option import Options
+from logwright.codec.window import Bytes, Frames, Window
 from logwright.codec.zookeeper import apply, records_again, txnlog, txnlog_encode
 from logwright.codec.zookeeper import state as at
 from logwright.codec.zookeeper.acl_cache import nameless

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from logwright.codec.fault import Fault, Kind, Severity, UsageError
-from logwright.codec.layout import Listing
 from logwright.codec.option import Options
+from logwright.codec.store.listing import Listing
 from logwright.codec.walk import Hole, Reader, Stretch, walk
 from logwright.codec.zookeeper import txnlog
 from logwright.codec.zookeeper.files import DataFile, base, candidates, logs, logs_from, snapshots

@@ -12,10 +12,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from logwright.codec.base import Window
 from logwright.codec.fault import UsageError
-from logwright.codec.layout import Piece
 from logwright.codec.option import Option, Options
+from logwright.codec.store.build import Piece
+from logwright.codec.window import Window
 from logwright.codec.zookeeper import txnlog, txnlog_encode
 from logwright.codec.zookeeper.digest import VERSION
 from logwright.codec.zookeeper.files import APART, placed

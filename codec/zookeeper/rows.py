@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from logwright.codec.base import Decoded, Frames, Window
 from logwright.codec.columns import constant, numbers
 from logwright.codec.fault import Fault, Kind, Severity
 from logwright.codec.table import TIMESTAMP, Column, Table
+from logwright.codec.window import Decoded, Frames, Window
 from logwright.codec.zookeeper.bodies import (
     BAD_LENGTH,
     LIST_COUNT,

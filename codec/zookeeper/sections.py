@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy.typing as npt
 
-from logwright.codec.base import Bytes
 from logwright.codec.describe import (
     I32BE,
     I64BE,
@@ -30,6 +29,7 @@ from logwright.codec.describe import (
     dtype_of,
 )
 from logwright.codec.describe import Bytes as BytesType
+from logwright.codec.window import Bytes
 from logwright.codec.zookeeper.acl import ACLS, AclTable
 from logwright.codec.zookeeper.adler import adler32_of
 from logwright.codec.zookeeper.jute import USTRING

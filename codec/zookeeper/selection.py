@@ -10,9 +10,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from logwright.codec.base import Decoded
 from logwright.codec.fault import UsageError
 from logwright.codec.option import Option, Options, Verb, parse_hexadecimal, parse_text, used_by
+from logwright.codec.window import Decoded
 from logwright.codec.zookeeper.names import zxid_text
 
 if TYPE_CHECKING:

@@ -16,13 +16,12 @@ import numpy as np
 import pyarrow as pa
 
 from logwright.codec import address
-from logwright.codec.base import Bytes, Chunk, Codec, Decoded, Frames, Match, Prepares, Window
+from logwright.codec.base import Codec, Match
 from logwright.codec.explain import Focus, Node
 from logwright.codec.fault import Fault, Kind, UsageError
-from logwright.codec.layout import Listing
-from logwright.codec.mending import Cut, Kept, Mends, Strategy
 from logwright.codec.option import DECODES, ENCODES, Option, Options, Verb, used_by
 from logwright.codec.table import Table
+from logwright.codec.window import Bytes, Chunk, Decoded, Frames, Window
 from logwright.codec.zookeeper import again, encode
 from logwright.codec.zookeeper.acl import ACLS
 from logwright.codec.zookeeper.expand import MAGICS, Expanded, begin, expand
@@ -87,7 +86,7 @@ _FIRST = 1 << 18
 """So many bytes are decompressed at first where only those before the nodes are wanted."""
 
 
-class ZooKeeperSnapshot(Codec, Prepares, Mends):
+class ZooKeeperSnapshot(Codec):
     """The codec."""
 
     name = NAME
@@ -104,6 +103,7 @@ class ZooKeeperSnapshot(Codec, Prepares, Mends):
         "records": RECORDS,
     }
     options = OPTIONS
+    scans_empty = True
 
     def recognise(self, name: str, head: bytes) -> Match:
         found = parse(name)
@@ -306,13 +306,6 @@ class ZooKeeperSnapshot(Codec, Prepares, Mends):
         )
 
     # Changing and writing
-
-    def mend(
-        self, listing: Listing, name: str, strategy: Strategy, options: Options
-    ) -> tuple[Iterator[Kept | bytes], Sequence[Cut]]:
-        from logwright.codec.zookeeper.mend.file import mend_snapshot  # it reads with this codec
-
-        return mend_snapshot(listing, name, strategy, options)
 
     def edit(self, frame: bytes, path: address.Path, change: address.Change, *, reseal: bool) -> bytes:
         """A seal is of the whole file, so no frame can be sealed anew."""

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from logwright.codec.base import Decoded, Frames, Window
 from logwright.codec.columns import contents, numbers
 from logwright.codec.option import Options
+from logwright.codec.window import Decoded, Frames, Window
 from logwright.codec.zookeeper import encode
 from logwright.codec.zookeeper.expand import Expanded
 from logwright.codec.zookeeper.sections import DIGEST, LAST_PROCESSED, Ending, Read, Shape

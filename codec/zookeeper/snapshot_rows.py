@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from logwright.codec.base import Decoded, Frames, Window
 from logwright.codec.columns import constant, contents, numbers
 from logwright.codec.table import Table
+from logwright.codec.window import Decoded, Frames, Window
 from logwright.codec.zookeeper.acl import texts
 from logwright.codec.zookeeper.columns import (
     KINDS,

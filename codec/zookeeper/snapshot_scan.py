@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from logwright.codec.base import Frames, Window
 from logwright.codec.fault import Fault, Kind, Severity
+from logwright.codec.window import Frames, Window
 from logwright.codec.zookeeper.jute import STAT_PERSISTED, Int64s
 from logwright.codec.zookeeper.node import (
     BAD_DATA,

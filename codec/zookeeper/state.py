@@ -16,7 +16,6 @@ from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
-from logwright.codec.base import Bytes
 from logwright.codec.intrinsics import (
     append,
     copy,
@@ -29,6 +28,7 @@ from logwright.codec.intrinsics import (
 )
 from logwright.codec.kernel import kernel
 from logwright.codec.memory import aligned
+from logwright.codec.window import Bytes
 from logwright.codec.zookeeper.columns import CONTAINER, TTL_MASK, TTL_RESERVED
 from logwright.codec.zookeeper.digest import counts, crc32_raw
 from logwright.codec.zookeeper.jute import NULL, STAT_PERSISTED, Int64s

@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from logwright.codec.layout import Listing
 from logwright.codec.option import Options
+from logwright.codec.store.listing import Listing
 from logwright.codec.walk import Reader, Stretch, walk
 from logwright.codec.zookeeper import txnlog
 from logwright.codec.zookeeper.files import DataFile, base

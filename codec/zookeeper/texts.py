@@ -10,9 +10,9 @@ import re
 
 import numpy as np
 
-from logwright.codec.base import Bytes
 from logwright.codec.intrinsics import is_ascii, load_i32be
 from logwright.codec.kernel import kernel
+from logwright.codec.window import Bytes
 from logwright.codec.zookeeper.bodies import (
     FIELDS,
     LIST_AT,

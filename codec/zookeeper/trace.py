@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from logwright.codec.base import Frames, Window
 from logwright.codec.fault import Severity
-from logwright.codec.layout import Listing
 from logwright.codec.option import Options
+from logwright.codec.store.listing import Listing
 from logwright.codec.walk import Hole, Reader, Stretch, walk
+from logwright.codec.window import Frames, Window
 from logwright.codec.zookeeper import txnlog
 from logwright.codec.zookeeper.bodies import DIGEST, NO_DIGEST, Bodies
 from logwright.codec.zookeeper.files import DataFile, base, logs, logs_from

@@ -9,11 +9,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from logwright.codec.base import Bytes
 from logwright.codec.fault import UsageError
 from logwright.codec.intrinsics import load_u8
 from logwright.codec.java import java_string
 from logwright.codec.kernel import kernel
+from logwright.codec.window import Bytes
 from logwright.codec.zookeeper.jute import ACL_RAW_TYPE, ACL_TYPE, Int64s, stored_strings
 from logwright.codec.zookeeper.rows import NAME, ROWS
 from logwright.codec.zookeeper.txns import (

@@ -6,7 +6,7 @@ A frame is the file's header or a transaction's record, a row a transaction. How
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,15 +14,14 @@ import numpy as np
 import pyarrow as pa
 
 from logwright.codec import address
-from logwright.codec.base import Bytes, Chunk, Codec, Decoded, Frames, Match, Prepares, TellsLoss, Window
+from logwright.codec.base import Codec, Match
 from logwright.codec.columns import contents, numbers
 from logwright.codec.explain import Focus, Node
 from logwright.codec.fault import Fault, Kind, Severity, UsageError
 from logwright.codec.intrinsics import load_i32be, load_i64be
-from logwright.codec.layout import Listing
-from logwright.codec.mending import Cut, Kept, Mends, Strategy
 from logwright.codec.option import Options
 from logwright.codec.table import Table
+from logwright.codec.window import Bytes, Chunk, Decoded, Frames, Window
 from logwright.codec.zookeeper import names, records, records_again
 from logwright.codec.zookeeper.adler import adler32
 from logwright.codec.zookeeper.bodies import (
@@ -82,7 +81,7 @@ _EMPTY = "from 3.9.3 on the server deletes it where it is the newest log; else, 
 _KINDS = contents(pa.string(), [b"header", b"transaction"])
 
 
-class TxnLog(Codec, TellsLoss, Prepares, Mends):
+class TxnLog(Codec):
     """The codec."""
 
     name = NAME
@@ -93,6 +92,7 @@ class TxnLog(Codec, TellsLoss, Prepares, Mends):
     tables: Mapping[str, Table] = {"rows": ROWS, "frames": FRAMES, "file": FILE, "records": RECORDS}
     options = OPTIONS
     ordered = "zxid"
+    scans_empty = True
 
     def recognise(self, name: str, head: bytes) -> Match:
         parsed = names.parse(name)
@@ -115,9 +115,6 @@ class TxnLog(Codec, TellsLoss, Prepares, Mends):
     def edit(self, frame: bytes, path: address.Path, change: address.Change, *, reseal: bool) -> bytes:
         struct = FILE_HEADER if frame[: len(MAGIC)] == MAGIC and len(frame) == HEADER_SIZE else RECORD
         return address.edit(struct, frame, path, change, reseal=reseal)
-
-    def prepare(self, read: Callable[[int, int], Bytes], size: int, context: TxnLogContext) -> None:
-        """Nothing lies elsewhere; a codec that prepares is asked about empty files too, which no server wants."""
 
     def explain(self, window: Window, context: TxnLogContext, focus: Focus, *, frame: bool) -> Sequence[Node]:
         exploded = context.options["multi"] == EXPLODED
@@ -265,13 +262,6 @@ class TxnLog(Codec, TellsLoss, Prepares, Mends):
             return None, None
         values = np.ascontiguousarray(frames.header[column])
         return values, values
-
-    def mend(
-        self, listing: Listing, name: str, strategy: Strategy, options: Options
-    ) -> tuple[Iterator[Kept | bytes], Sequence[Cut]]:
-        from logwright.codec.zookeeper.mend.file import mend_log  # it reads with this codec
-
-        return mend_log(listing, name, strategy, options)
 
     # Tables
 

@@ -14,10 +14,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from logwright.codec.base import Bytes
 from logwright.codec.fault import UsageError
 from logwright.codec.option import Options
 from logwright.codec.whole import kept
+from logwright.codec.window import Bytes
 from logwright.codec.zookeeper.bodies import TXNS_TYPE
 from logwright.codec.zookeeper.jute import Int64s
 from logwright.codec.zookeeper.pack import (

@@ -12,8 +12,9 @@ from typing import Any
 import pyarrow as pa
 
 from logwright.codec.fault import Fault
-from logwright.codec.layout import Group, Listing, Part, Plan, Role, Run, Stream, View
 from logwright.codec.option import Options, Verb, used_by
+from logwright.codec.store.listing import Listing, Plan, Role
+from logwright.codec.store.view import Group, Part, Run, Stream, View
 from logwright.codec.table import Column, Table
 from logwright.codec.zookeeper import history, materialize, snapshot, txnlog
 from logwright.codec.zookeeper.columns import NODE_COLUMNS
@@ -116,7 +117,7 @@ def combine(
     columns: Sequence[str],
     tell: Callable[[Fault], None],
 ) -> Iterator[pa.RecordBatch]:
-    """See `codec.layout.Combines`."""
+    """See `codec.capability.Combine`."""
     if view == "history":
         yield from history.rows(runs, columns, how["prefix"], how["upto"])
     else:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from logwright.codec.base import Chunk
 from logwright.codec.option import Options
+from logwright.codec.window import Chunk
 from logwright.codec.zookeeper import encode
 from logwright.codec.zookeeper.acl import AclTable
 from logwright.codec.zookeeper.acl_lists import AclLists, raw_lists

@@ -13,7 +13,6 @@ import numpy as np
 import pyarrow as pa
 
 from logwright.codec import registry
-from logwright.codec.base import Window
 from logwright.codec.compress import CompressionError
 from logwright.codec.leveldb.block import TRAILER_SIZE, expand
 from logwright.codec.leveldb.encode import TableBuilder, TableSettings
@@ -33,6 +32,7 @@ from logwright.codec.leveldb.snapshot import current
 from logwright.codec.leveldb.version_edit import EditField, form, parse
 from logwright.codec.leveldb.write_batch import WRITE_BATCH
 from logwright.codec.option import Options
+from logwright.codec.window import Window
 from logwright.corpora.recipe import Reads
 from logwright.corpora.rng import Rng, text
 

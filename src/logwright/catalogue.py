@@ -7,7 +7,7 @@ from typing import Any
 
 from logwright.codec import registry
 from logwright.codec.base import Codec
-from logwright.codec.layout import Follows, Layout
+from logwright.codec.layout import Layout
 from logwright.codec.option import Option
 from logwright.codec.table import Table
 from logwright.readers import rescue
@@ -28,6 +28,7 @@ def codecs(name: str | None = None) -> list[dict[str, Any]]:
 
 
 def _layout(one: Layout) -> dict[str, Any]:
+    follow = one.capabilities.follow
     return {
         "name": one.name,
         "kind": "directory",
@@ -45,7 +46,7 @@ def _layout(one: Layout) -> dict[str, Any]:
         "default_view": one.default_view,
         "options": [_option(option) for option in one.options],
         "read_options": [_option(option) for option in _by_name((*one.read_options, *rescue.OPTIONS))],
-        **({"follow_options": [_option(o) for o in one.follow_options]} if isinstance(one, Follows) else {}),
+        **({} if follow is None else {"follow_options": [_option(option) for option in follow.options]}),
     }
 
 

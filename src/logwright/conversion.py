@@ -18,9 +18,9 @@ from typing import Any
 import pyarrow as pa
 
 from logwright.codec import registry
-from logwright.codec.base import Forgotten, Inherits, Recodes
+from logwright.codec.base import Codec, Forgotten
 from logwright.codec.fault import NotFoundError, UsageError
-from logwright.codec.mending import Edits
+from logwright.codec.layout import Layout
 from logwright.codec.option import Options, Verb, fold, number
 from logwright.codec.table import Table
 from logwright.formats.sink import Sink, format_of
@@ -343,9 +343,10 @@ class Native:
 
     def _edits(self) -> bool:
         """Whether a directory can keep all its frames, written anew at most."""
-        if not isinstance(self.made, Edits) or self.if_exists != "error":
+        edit = self.made.capabilities.edit if isinstance(self.made, Layout) else None
+        if edit is None or self.if_exists != "error":
             return False
-        known = set(map(fold, self.made.recodes))
+        known = set(map(fold, edit.recodes))
         return all(fold(name) in known for name in self.options)
 
     def _again(self) -> dict[str, Any]:
@@ -389,7 +390,7 @@ class Native:
         given = Options(self.made.options, self.options)
         if not self.options:
             return read(self.source, view="frames", columns="*", **self._of("frames"))
-        if not isinstance(self.made, Recodes):
+        if not isinstance(self.made, Codec):
             return None
         return self.made.recode(
             scan_of(self.source, view="frames", columns="*", **self._of("frames")).to_table(), given
@@ -445,7 +446,7 @@ class Native:
         given = set(map(fold, self.options))
         kept = {
             name: value
-            for name, value in (self._made_with(one) if isinstance(one, Inherits) else {}).items()
+            for name, value in self._made_with(one).items()
             if fold(name) in own and fold(name) not in given
         }
         notes += [f"{name} is {value}, as in {self.source}" for name, value in kept.items()]
@@ -474,11 +475,11 @@ class Native:
         made = _rows_table(self.codec)
         return set(made.names(detail=False)) <= set(table.names(detail=True))
 
-    def _made_with(self, codec: Inherits) -> dict[str, Any]:
+    def _made_with(self, codec: Codec) -> dict[str, Any]:
         """With which options the files of that codec were made: the first that says so."""
         from logwright.readers.resolve import DirectoryTarget, kind
 
-        name = getattr(codec, "name", "")
+        name = codec.name
         paths = [self.source] if kind(self.origin) == name else []
         if isinstance(self.origin, DirectoryTarget):
             files = self.origin.plan.files

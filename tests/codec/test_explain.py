@@ -11,7 +11,6 @@ from explained import tiles
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logwright.codec.base import Window
 from logwright.codec.describe import (
     I16BE,
     OUTER,
@@ -31,6 +30,7 @@ from logwright.codec.describe import (
     Switch,
 )
 from logwright.codec.explain import PADDING, SKIPPED, UNEXPLAINED, Explainer, Focus, Node, stretch
+from logwright.codec.window import Window
 
 
 def window(data: bytes, offset: int = 0) -> Window:

@@ -13,12 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logwright.codec.base import Match, Window
+from logwright.codec.base import Match
 from logwright.codec.describe import I16BE, I32BE, Field, Struct
 from logwright.codec.fault import Kind, Severity, UsageError
 from logwright.codec.fixed import Entries, FixedCodec, Mask
 from logwright.codec.option import Options
 from logwright.codec.table import Column
+from logwright.codec.window import Window
 
 PAIR = Struct("Pair", Field("version", I16BE, default=0), Field("near", I32BE))
 

@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from logwright.codec.base import Window
 from logwright.codec.describe import DescriptionError
 from logwright.codec.fault import Kind, UsageError
 from logwright.codec.table import Column
 from logwright.codec.whole import ParseError, WholeCodec
+from logwright.codec.window import Window
 
 COLUMNS = (Column("n", pa.int64(), "a number", nullable=False), Column("note", pa.string(), "", detail=True))
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from logwright.codec.base import Chunk
-from logwright.codec.layout import Entry, Listing, Piece
+from logwright.codec.store.build import Piece
+from logwright.codec.store.listing import Entry, Listing
+from logwright.codec.window import Chunk
 
 
 class Drawer:

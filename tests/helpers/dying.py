@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from logwright.codec.base import Bytes
+from logwright.codec.window import Bytes
 from logwright.readers import rescue
 from logwright.readers.rescue import Memory, Rescue, Rescuer
 from logwright.readers.source import MemorySource

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from logwright.codec import registry
-from logwright.codec.layout import Plan
-from logwright.codec.mending import Mending, Repairs, Strategy
+from logwright.codec.mending import Mending, Strategy
 from logwright.codec.option import Options
+from logwright.codec.store.listing import Plan
 from logwright.roundtrip.memory_filesystem import MemoryFileSystem
 from logwright.writers.mend import Copy, Mender
 from logwright.writers.stage import FolderListing
@@ -47,11 +47,11 @@ def damaged() -> MemoryFileSystem:
 
 
 def repair(files: MemoryFileSystem, strategy: Strategy) -> None:
-    assert isinstance(LAYOUT, Repairs)
-    repairs: Repairs = LAYOUT
+    repairs = LAYOUT.capabilities.repair
+    assert repairs is not None
 
     def make(copies: Sequence[Copy], plans: Sequence[Plan]) -> Mending:
-        return repairs.repair(copies, plans, strategy, Options(repairs.repair_options))
+        return repairs.repair(copies, plans, strategy, Options(repairs.options))
 
     def copies() -> list[FolderListing]:
         return [FolderListing(files, TARGET, "orders-0")]

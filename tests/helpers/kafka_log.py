@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from logwright.codec.base import Window
 from logwright.codec.fault import Fault
 from logwright.codec.kafka.batch import COMPRESSION_NAMES, RECORD, RECORD_BATCH
 from logwright.codec.kafka.log import CODEC
 from logwright.codec.kafka.log_tables import LogContext
 from logwright.codec.option import Options
+from logwright.codec.window import Window
 
 NAME = "00000000000000000000.log"
 T = 1_700_000_000_000

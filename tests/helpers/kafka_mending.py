@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from logwright.codec.kafka.partition import LAYOUT
-from logwright.codec.layout import Entry, Listing
+from logwright.codec import registry
 from logwright.codec.mending import Kept, Mending, Strategy
 from logwright.codec.option import Options
+from logwright.codec.store.listing import Entry, Listing
+
+LAYOUT = registry.get_layout("kafka.partition")
 
 INTERVAL = {"index.interval.bytes": 250}
 OPTIONS = {**INTERVAL, "producer.id.expiration.ms": 1 << 62}
@@ -45,18 +47,22 @@ def memory(path: Path) -> Memory:
 
 
 def options(**given: Any) -> Options:
-    return Options(LAYOUT.repair_options, {name.replace("__", "-"): value for name, value in given.items()})
+    return Options(
+        LAYOUT.capabilities.repair.options, {name.replace("__", "-"): value for name, value in given.items()}
+    )
 
 
 def repair(*copies: Memory, strategy: str = "salvage", **given: Any) -> tuple[Memory, Mending]:
     """The directory that comes out, and the mending after it was carried out."""
     plans = [LAYOUT.plan(one, Options(LAYOUT.read_options)) for one in copies]
-    mending = LAYOUT.repair(copies, plans, Strategy(strategy), options(**given))
+    mending = LAYOUT.capabilities.repair.repair(copies, plans, Strategy(strategy), options(**given))
     return execute(copies, mending), mending
 
 
 def rebuild(copy: Memory, *what: str, **given: Any) -> tuple[Memory, Mending]:
-    mending = LAYOUT.rebuild(copy, LAYOUT.plan(copy, Options(LAYOUT.read_options)), what, options(**given))
+    mending = LAYOUT.capabilities.repair.rebuild(
+        copy, LAYOUT.plan(copy, Options(LAYOUT.read_options)), what, options(**given)
+    )
     return execute([copy], mending), mending
 
 
@@ -80,7 +86,9 @@ def execute(copies: Sequence[Memory], mending: Mending) -> Memory:
 def started(directory: Memory, *, clean: bool = False, **given: Any) -> Any:
     """What a broker would do with a directory (`Opened`)."""
     wanted = Options(LAYOUT.read_options, given)
-    return LAYOUT.open_as(directory, LAYOUT.plan(directory, wanted), wanted, version=None, clean=clean)
+    return LAYOUT.capabilities.predict.start(
+        directory, LAYOUT.plan(directory, wanted), wanted, version=None, clean=clean
+    )
 
 
 def lawful(directory: Memory) -> Any:

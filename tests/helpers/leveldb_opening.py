@@ -12,10 +12,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from logwright.codec import registry
 from logwright.codec.disk import Disk
-from logwright.codec.layout import Entry, Listing
 from logwright.codec.leveldb.block import sealed
-from logwright.codec.leveldb.db import LAYOUT
 from logwright.codec.leveldb.encode import TableBuilder, TableSettings
 from logwright.codec.leveldb.framing import BLOCK, FULL, HEADER, RECORD
 from logwright.codec.leveldb.keys import BYTEWISE, internal_key
@@ -25,6 +24,9 @@ from logwright.codec.leveldb.opening.version_set import logged
 from logwright.codec.leveldb.version_edit import EditField, form
 from logwright.codec.option import Options
 from logwright.codec.predict import Verdict
+from logwright.codec.store.listing import Entry, Listing
+
+LAYOUT = registry.get_layout("leveldb.db")
 
 GOLDEN = Path(__file__).resolve().parents[2] / "corpora/golden/leveldb"
 Rows = list[tuple[bytes, bytes]]
@@ -122,7 +124,7 @@ def open_listing(listing: Listing, *, version: str | None = None, **options: Any
     """Open it as LevelDB would."""
     given = Options(LAYOUT.read_options, options)
     plan = LAYOUT.plan(listing, Options(LAYOUT.read_options))
-    opened = LAYOUT.open_as(listing, plan, given, version=version, clean=None)
+    opened = LAYOUT.capabilities.predict.start(listing, plan, given, version=version, clean=None)
     assert isinstance(opened, Opened)
     return opened
 

@@ -15,11 +15,13 @@ import pytest
 from shelf import FRAMES_CODEC, HEAD, Shelf, ToyNote, frame
 
 from logwright.codec import registry
-from logwright.codec.base import Window
+from logwright.codec.capability import DirectoryCapabilities, DirectoryRepair
 from logwright.codec.fault import DamageError, Fault, UsageError
-from logwright.codec.layout import Listing, Plan, Role, Summary
-from logwright.codec.mending import Cut, Kept, Mended, Repairs, Strategy
+from logwright.codec.mending import Cut, Kept, Mended, Strategy
 from logwright.codec.option import Option, Options, parse_bool
+from logwright.codec.store.build import Summary
+from logwright.codec.store.listing import Listing, Plan, Role
+from logwright.codec.window import Window
 from logwright.readers import listing
 
 Spans = list[tuple[int, int, int]]
@@ -67,11 +69,18 @@ class ShelfMending:
         return Summary(self.rows, {"first_id": 0}, ("a warning",), ("dust it",))
 
 
-class MendingShelf(Shelf, Repairs):
+class MendingShelf(Shelf):
     """A shelf that can be mended."""
 
     repair_options = (Option("drop.readme", False, "Leave what is no toy away.", parse_bool),)
     rebuilds: Sequence[str] = ("ids", "nothing")
+
+    @property
+    def capabilities(self) -> DirectoryCapabilities:  # type: ignore[override]
+        """Made at each look, so that tests can replace a method."""
+        return DirectoryCapabilities(
+            repair=DirectoryRepair(self.repair, self.rebuild, self.rebuilds, self.repair_options)
+        )
 
     def plan(self, listing: Listing, options: Options) -> Plan:
         plan = super().plan(listing, options)

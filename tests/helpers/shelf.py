@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import struct
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,11 +20,15 @@ import pyarrow as pa
 import pytest
 
 from logwright.codec import registry
-from logwright.codec.base import Codec, Decoded, Frames, Match, TellsLoss, Window
+from logwright.codec.base import Codec, Match
 from logwright.codec.fault import Fault, Kind, Severity
-from logwright.codec.layout import Layout, Listing, Part, Plan, PlannedFile, Role, View
+from logwright.codec.layout import Layout
 from logwright.codec.option import Option, Options, parse_bool
+from logwright.codec.store.build import Builder, Placement
+from logwright.codec.store.listing import Listing, Plan, PlannedFile, Role
+from logwright.codec.store.view import Part, View
 from logwright.codec.table import TIMESTAMP, Column, Table
+from logwright.codec.window import Decoded, Frames, Window
 from logwright.readers import listing
 
 HEAD = struct.Struct(">2sIqI")
@@ -91,7 +95,7 @@ class Context:
     before: int = -1
 
 
-class ToyFrames(Codec, TellsLoss):
+class ToyFrames(Codec):
     name = "toy.frames"
     title = "Frames of texts"
     structures = ()
@@ -301,6 +305,15 @@ class Shelf(Layout):
     default_view = "texts"
     read_options = (Option("from.id", None, "Texts from this id on."),)
     inner_staging = ".shelf"
+
+    def order(self, names: Iterable[str]) -> Sequence[str]:
+        return sorted(names)
+
+    def builder(self, *given: object, **named: object) -> Builder:
+        raise NotImplementedError("no test writes a new shelf")
+
+    def place(self, *given: object) -> Placement:
+        raise NotImplementedError("no test writes a new shelf")
 
     def recognise(self, listing: Listing) -> Match:
         return Match.NAME if any(entry.name.endswith(".toy") for entry in listing.entries()) else Match.NO

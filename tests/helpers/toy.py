@@ -13,20 +13,11 @@ import pyarrow as pa
 
 from logwright.codec.base import Match
 from logwright.codec.fault import UsageError
-from logwright.codec.layout import (
-    Layout,
-    Listing,
-    Part,
-    Piece,
-    Placement,
-    Plan,
-    PlannedFile,
-    Role,
-    Stage,
-    Summary,
-    View,
-)
+from logwright.codec.layout import Layout
 from logwright.codec.option import Option, Options
+from logwright.codec.store.build import Piece, Placement, Stage, Summary
+from logwright.codec.store.listing import Listing, Plan, PlannedFile, Role
+from logwright.codec.store.view import Part, View
 from logwright.codec.table import Column, Table
 
 TABLE = Table("rows", (Column("value", pa.int64(), "A number."),))

@@ -11,8 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from logwright.codec.layout import Entry, Listing
 from logwright.codec.option import Options
+from logwright.codec.store.listing import Entry, Listing
 from logwright.codec.zookeeper.opening.start import OPTIONS, Opened, open_datadir
 from logwright.readers import listing as listings
 

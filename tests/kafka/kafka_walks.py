@@ -8,7 +8,7 @@ from kafka_log import NAME, batch, record
 
 from logwright.codec.fault import UnreadableError
 from logwright.codec.kafka.batch import RECORD_BATCH
-from logwright.codec.layout import Entry, PlannedFile, Role
+from logwright.codec.store.listing import Entry, PlannedFile, Role
 
 SIZES = (0, 10, 400, 3, 90, 1000, 5, 0, 60, 200)
 BATCHES = [batch(10 * n, [record(value=b"v" * size)]) for n, size in enumerate(SIZES)]

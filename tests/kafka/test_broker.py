@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from kafka_mending import ID, Memory
 
+from logwright.codec import registry
 from logwright.codec.disk import Disk
 from logwright.codec.fault import UnreadableError, UnsupportedError, UsageError
 from logwright.codec.kafka.batch import CONTROL, RECORD_BATCH, TRANSACTIONAL
@@ -18,8 +19,9 @@ from logwright.codec.kafka.broker.errors import BrokerError, CorruptRecord
 from logwright.codec.kafka.broker.index import OffsetIndex
 from logwright.codec.kafka.broker.start import Started, version_of
 from logwright.codec.kafka.names import segment_name
-from logwright.codec.kafka.partition import LAYOUT
 from logwright.codec.option import Options
+
+LAYOUT = registry.get_layout("kafka.partition")
 
 LOG = segment_name(0, ".log")
 METADATA = {"partition.metadata": f"version: 0\ntopic_id: {ID}".encode()}
@@ -61,7 +63,9 @@ def partition(*batches: bytes, above: dict[str, bytes] | None = None, **files: b
 
 def opened(directory: Any, *, clean: bool | None = False, **given: Any) -> Started:
     options = Options(LAYOUT.read_options, {name.replace("_", "."): value for name, value in given.items()})
-    found = LAYOUT.open_as(directory, LAYOUT.plan(Memory({}), options), options, version=None, clean=clean)
+    found = LAYOUT.capabilities.predict.start(
+        directory, LAYOUT.plan(Memory({}), options), options, version=None, clean=clean
+    )
     assert isinstance(found, Started)
     return found
 

@@ -11,11 +11,13 @@ import pytest
 from kafka_damage import BASES, damage
 
 import logwright as lw
-from logwright.codec.kafka.partition import LAYOUT
+from logwright.codec import registry
 from logwright.codec.option import Options
 from logwright.codec.predict import Opened
 from logwright.corpora.cases import cases
 from logwright.readers.listing import LocalDirectory
+
+LAYOUT = registry.get_layout("kafka.partition")
 
 SETTINGS = {"index.interval.bytes": 250, "segment.index.bytes": 4096}
 
@@ -32,7 +34,9 @@ def damaged(seed: int, place: Path) -> tuple[Path, random.Random]:
 def opened(directory: Path, clean: bool) -> Opened:
     listing = LocalDirectory(str(directory))
     options = Options(LAYOUT.read_options, SETTINGS)
-    return LAYOUT.open_as(listing, LAYOUT.plan(listing, options), options, version=None, clean=clean)
+    return LAYOUT.capabilities.predict.start(
+        listing, LAYOUT.plan(listing, options), options, version=None, clean=clean
+    )
 
 
 @pytest.mark.parametrize(

@@ -221,7 +221,9 @@ def test_indexes_opened_for_appending_have_whole_entries() -> None:
 def test_which_partition_and_how_far() -> None:
     def asked(directory: Memory) -> Any:
         plan = LAYOUT.plan(directory, Options(LAYOUT.read_options))
-        return LAYOUT.copy_of(directory, plan), LAYOUT.reaches(directory, plan)
+        return LAYOUT.capabilities.replicas.copy_of(directory, plan), LAYOUT.capabilities.replicas.reaches(
+            directory, plan
+        )
 
     whole = partition(batch(0), batch(1), _9=batch(9, last_offset_delta=3), name="a-b-7")
     assert asked(whole) == (("a-b-7", ID), 13)

@@ -13,13 +13,15 @@ import pytest
 from kafka_golden import CASES, of_class
 
 import logwright as lw
+from logwright.codec import registry
 from logwright.codec.fault import UnsupportedError
 from logwright.codec.kafka.names import EPOCH_FILE, METADATA_FILE
-from logwright.codec.kafka.partition import LAYOUT
 from logwright.codec.option import Options
 from logwright.codec.predict import Opened
 from logwright.corpora.cases import Case
 from logwright.readers.listing import LocalDirectory
+
+LAYOUT = registry.get_layout("kafka.partition")
 
 SETTINGS = {
     "index.interval.bytes": 250,
@@ -51,7 +53,9 @@ IDS = [f"{case.name}-{run}" for case, run in MINE]
 def opened(directory: Path, clean: bool | None, **options: Any) -> Opened:
     listing = LocalDirectory(str(directory))
     given = Options(LAYOUT.read_options, {**SETTINGS, **options})
-    return LAYOUT.open_as(listing, LAYOUT.plan(listing, given), given, version=None, clean=clean)
+    return LAYOUT.capabilities.predict.start(
+        listing, LAYOUT.plan(listing, given), given, version=None, clean=clean
+    )
 
 
 def consumed(case: Case, run: str, view: str) -> list[int]:

@@ -19,12 +19,12 @@ from kafka_golden import CASES
 
 import logwright as lw
 from logwright.codec import registry
-from logwright.codec.base import Window
 from logwright.codec.kafka import log
 from logwright.codec.kafka.derive import rebuild
 from logwright.codec.kafka.markers import markers
-from logwright.codec.layout import Summary, take
 from logwright.codec.option import Options
+from logwright.codec.store.build import Summary, take
+from logwright.codec.window import Window
 
 LAYOUT = registry.get_layout("kafka.partition")
 TOPIC_ID = "q83vASNFZ4mrze8BI0VniQ"

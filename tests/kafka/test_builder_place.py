@@ -13,12 +13,12 @@ import pytest
 from kafka_golden import CASES
 
 import logwright as lw
-from logwright.codec.base import Window
 from logwright.codec.kafka import log, place
 from logwright.codec.kafka.batch import HEAD
 from logwright.codec.kafka.derive import rebuild
 from logwright.codec.kafka.markers import markers
 from logwright.codec.option import Options
+from logwright.codec.window import Window
 from logwright.writers.staged import StagedWrite
 from logwright.writers.write import Written
 

@@ -14,12 +14,12 @@ from kafka_golden import CASES
 
 import logwright as lw
 from logwright.codec import address, registry
-from logwright.codec.base import Window
 from logwright.codec.compress import decompress
 from logwright.codec.describe import Flags, Int, Type, Varint
 from logwright.codec.fault import UsageError
 from logwright.codec.kafka.batch import COMPRESSION_NAMES, HEAD_SIZE, RECORD_BATCH
 from logwright.codec.option import Options
+from logwright.codec.window import Window
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 LOG = registry.get("kafka.log")

@@ -14,9 +14,9 @@ from kafka_golden import CASES, COLUMNS, as_recorded, of_class
 
 import logwright as lw
 from logwright.codec import registry
-from logwright.codec.base import Window
 from logwright.codec.fault import Severity
 from logwright.codec.option import Options
+from logwright.codec.window import Window
 from logwright.corpora.cases import Case
 from logwright.readers.report import Report
 

@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from logwright.codec.base import Match, Window
+from logwright.codec.base import Match
 from logwright.codec.fault import Kind, Severity
 from logwright.codec.fixed import FixedCodec
 from logwright.codec.kafka import index, timeindex, txnindex
 from logwright.codec.option import Options
+from logwright.codec.window import Window
 
 BASE = 20
 CODECS = (index.CODEC, timeindex.CODEC, txnindex.CODEC)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from dying import Disk, disk, forget
 
 import logwright as lw
-from logwright.codec.kafka.partition import LAYOUT
+from logwright.codec import registry
+
+LAYOUT = registry.get_layout("kafka.partition")
 
 __all__ = ["disk"]
 
@@ -102,14 +105,16 @@ def test_what_could_be_read_when_it_was_judged(
 ) -> None:
     """A place that dies between the look and the copy: nothing stands for its bytes, so nothing is written."""
     name = min(one.name for one in orders.glob("*.log"))
-    plain = LAYOUT.repair
+    able = LAYOUT.capabilities.repair
+    assert able is not None
 
     def then_dying(*given):  # type: ignore[no-untyped-def]
-        mending = plain(*given)
+        mending = able.repair(*given)
         disk.bad = {name: [(8192, 12288)]}
         return mending
 
-    monkeypatch.setattr(LAYOUT, "repair", then_dying)
+    dying = replace(LAYOUT.capabilities, repair=replace(able, repair=then_dying))
+    monkeypatch.setattr(LAYOUT, "capabilities", dying)
     with pytest.raises(lw.StorageError, match="can't read"):
         lw.repair(orders, tmp_path / "out" / "orders-0")
     assert not (tmp_path / "out").exists()

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka_log import raw_batch
 
-from logwright.codec.base import Window
 from logwright.codec.compress import compress
 from logwright.codec.describe import Repeated
 from logwright.codec.kafka import log
@@ -25,6 +24,7 @@ from logwright.codec.kafka.batch import (
 from logwright.codec.kafka.consumer import KAFKA_EXCEPTION
 from logwright.codec.kafka.markers import MALFORMED, failure, markers
 from logwright.codec.option import Options
+from logwright.codec.window import Window
 
 GZIP = 1
 INT64 = st.integers(-(1 << 63), (1 << 63) - 1)

@@ -25,8 +25,8 @@ from logwright.codec.kafka.names import (
     parse_segment,
     segment_name,
 )
-from logwright.codec.layout import Entry, Listing, Plan, Role
 from logwright.codec.option import Options
+from logwright.codec.store.listing import Entry, Listing, Plan, Role
 
 LAYOUT = registry.get_layout("kafka.partition")
 TOKEN = "0123456789abcdef0123456789abcdef"

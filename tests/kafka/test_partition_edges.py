@@ -14,8 +14,8 @@ from kafka_mending import Memory
 import logwright as lw
 from logwright.codec.kafka.names import segment_name
 from logwright.codec.kafka.partition import LAYOUT
-from logwright.codec.layout import Entry, Plan, Role
 from logwright.codec.option import Options
+from logwright.codec.store.listing import Entry, Plan, Role
 
 LOG = segment_name(0, ".log")
 

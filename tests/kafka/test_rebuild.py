@@ -161,7 +161,9 @@ def test_refusals() -> None:
 
 def test_pieces_name_whole_files() -> None:
     was = Memory(log(SOUND))
-    mending = LAYOUT.rebuild(was, LAYOUT.plan(was, Options(LAYOUT.read_options)), (), options(**OPTIONS))
+    mending = LAYOUT.capabilities.repair.rebuild(
+        was, LAYOUT.plan(was, Options(LAYOUT.read_options)), (), options(**OPTIONS)
+    )
     found = {one.name: one for one in mending.files()}
     name = segment_name(0, ".log")
     assert found[name].pieces == [Kept(name, 0, len(SOUND))]

@@ -118,7 +118,7 @@ def test_a_sound_partition_is_left_as_it_is(seed: int) -> None:
 
 
 def repair_pieces(was: Memory) -> list[Mended]:
-    mending = LAYOUT.repair(
+    mending = LAYOUT.capabilities.repair.repair(
         [was], [LAYOUT.plan(was, Options(LAYOUT.read_options))], Strategy.SALVAGE, options(**OPTIONS)
     )
     return list(mending.files())
@@ -544,12 +544,16 @@ def test_a_disk_that_reads_less_and_less() -> None:
     was = logs(three(0), three(3))
     left = len(three(0)) + 5
     plan = LAYOUT.plan(was, Options(LAYOUT.read_options))
-    mending = LAYOUT.repair([Shrinking(was.files)], [plan], Strategy.SALVAGE, options(**OPTIONS))
+    mending = LAYOUT.capabilities.repair.repair(
+        [Shrinking(was.files)], [plan], Strategy.SALVAGE, options(**OPTIONS)
+    )
     found = {one.name: one.pieces for one in mending.files()}
     assert found[segment_name(0, ".log")] == [Kept(segment_name(0, ".log"), 0, len(three(0)))]
     # Between the two looks.
     left = len(three(0)) + len(three(3))
-    mending = LAYOUT.repair([Shrinking(was.files)], [plan], Strategy.SALVAGE, options(**OPTIONS))
+    mending = LAYOUT.capabilities.repair.repair(
+        [Shrinking(was.files)], [plan], Strategy.SALVAGE, options(**OPTIONS)
+    )
     left = len(three(0)) + 5
     with pytest.raises(LogwrightError, match="was changed while it was read"):
         list(mending.files())

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from kafka_log import batch, compressed, context, record, section, window
 
-from logwright.codec.base import Window
 from logwright.codec.compress import compress
 from logwright.codec.kafka import resync, scan
 from logwright.codec.kafka.batch import HEAD, HEAD_SIZE, LENGTH_END, MAGIC, RECORD_BATCH
 from logwright.codec.kafka.log import CODEC
+from logwright.codec.window import Window
 from logwright.readers.source import MemorySource
 from logwright.readers.walk import Hole, Stretch, Walk
 

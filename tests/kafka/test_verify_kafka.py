@@ -15,7 +15,6 @@ from kafka_golden import CASES, of_class
 from kafka_log import batch, record
 
 import logwright as lw
-from logwright.codec.base import Window
 from logwright.codec.fault import Fault, Severity, StorageError
 from logwright.codec.kafka.check.partition import _whole
 from logwright.codec.kafka.index import INDEX_ENTRY
@@ -26,6 +25,7 @@ from logwright.codec.kafka.producers import ProducerState
 from logwright.codec.kafka.timeindex import TIMEINDEX_ENTRY
 from logwright.codec.kafka.txnindex import TXNINDEX_ENTRY
 from logwright.codec.option import Options
+from logwright.codec.window import Window
 from logwright.corpora.cases import Case
 from logwright.readers import resolve, verify
 from logwright.readers.listing import LocalDirectory

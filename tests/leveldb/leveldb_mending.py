@@ -11,18 +11,20 @@ import numpy as np
 from carried_out import carried_out
 from leveldb_opening import GOLDEN, Files, Made, open_listing, rows_of
 
+from logwright.codec import registry
 from logwright.codec.fault import Fault, Severity
-from logwright.codec.layout import Listing, Role
 from logwright.codec.leveldb import log, table
 from logwright.codec.leveldb.block import handle, pack_entries, sealed
-from logwright.codec.leveldb.db import LAYOUT
 from logwright.codec.leveldb.encode import footer, metaindex_block
 from logwright.codec.leveldb.filter import FilterBuilder, bloom_hash
 from logwright.codec.leveldb.keys import internal_key
 from logwright.codec.leveldb.version_edit import EditField
 from logwright.codec.mending import Cut, Mending, Strategy
 from logwright.codec.option import Options
+from logwright.codec.store.listing import Listing, Role
 from logwright.codec.walk import Hole, Reader, walk
+
+LAYOUT = registry.get_layout("leveldb.db")
 
 Entry = tuple[bytes, int, str, bytes | None]
 """Key, sequence, type, value."""
@@ -31,14 +33,16 @@ Entry = tuple[bytes, int, str, bytes | None]
 def repaired(directory: Files, strategy: str = "salvage", **given: Any) -> tuple[Files, Mending]:
     """The directory that comes out, and the mending after it was carried out. What LevelDB has to say of it is checked too."""
     plan = LAYOUT.plan(directory, Options(LAYOUT.read_options))
-    options = Options(LAYOUT.repair_options, given)
-    mending = LAYOUT.repair([directory], [plan], Strategy(strategy), options)
+    options = Options(LAYOUT.capabilities.repair.options, given)
+    mending = LAYOUT.capabilities.repair.repair([directory], [plan], Strategy(strategy), options)
     return executed(directory, mending), mending
 
 
 def rebuilt(directory: Files, *what: str, **given: Any) -> tuple[Files, Mending]:
     plan = LAYOUT.plan(directory, Options(LAYOUT.read_options))
-    mending = LAYOUT.rebuild(directory, plan, what, Options(LAYOUT.repair_options, given))
+    mending = LAYOUT.capabilities.repair.rebuild(
+        directory, plan, what, Options(LAYOUT.capabilities.repair.options, given)
+    )
     return executed(directory, mending), mending
 
 
@@ -62,7 +66,9 @@ def checked(
 ) -> list[tuple[str, Fault]]:
     """What a check says of a database, of this severity."""
     plan = LAYOUT.plan(directory, Options(LAYOUT.read_options))
-    checker = LAYOUT.checker(directory, plan, Options(LAYOUT.read_options), clean=None, live=False, deep=deep)
+    checker = LAYOUT.capabilities.check(
+        directory, plan, Options(LAYOUT.read_options), clean=None, live=False, deep=deep
+    )
     found = list(plan.faults)
     for file in plan.files:
         if file.codec is None or file.role in (Role.LEFTOVER, Role.FOREIGN):

@@ -18,7 +18,6 @@ import logwright as lw
 from logwright.cli import main
 from logwright.codec import registry, sorting
 from logwright.codec.fault import UsageError
-from logwright.codec.layout import Piece, take
 from logwright.codec.leveldb.descriptor import Descriptor, read_descriptor
 from logwright.codec.leveldb.encode import TableSettings
 from logwright.codec.leveldb.framing import fragmented
@@ -29,6 +28,7 @@ from logwright.codec.leveldb.run import ROWS, twice
 from logwright.codec.leveldb.snapshot import current, snapshot
 from logwright.codec.option import Options
 from logwright.codec.sorting import SortedRun, Sorter, merge
+from logwright.codec.store.build import Piece, take
 from logwright.writers.staged import StagedWrite
 from logwright.writers.write import Written
 

@@ -12,10 +12,10 @@ from leveldb_opening import Files, Made, open_listing, physical, put
 
 import logwright as lw
 from logwright.codec import registry
-from logwright.codec.layout import Plan
 from logwright.codec.leveldb.encode import TableSettings
-from logwright.codec.mending import Mending, Repairs, Strategy
+from logwright.codec.mending import Mending, Strategy
 from logwright.codec.option import Options
+from logwright.codec.store.listing import Plan
 from logwright.roundtrip.memory_filesystem import Kept, MemoryFileSystem
 from logwright.writers.mend import Copy, Mender
 from logwright.writers.recover import finish_or_undo
@@ -78,11 +78,11 @@ def damaged(what: str) -> MemoryFileSystem:
 
 
 def repair(files: MemoryFileSystem) -> None:
-    assert isinstance(LAYOUT, Repairs)
-    repairs: Repairs = LAYOUT
+    repairs = LAYOUT.capabilities.repair
+    assert repairs is not None
 
     def make(copies: Sequence[Copy], plans: Sequence[Plan]) -> Mending:
-        return repairs.repair(copies, plans, Strategy.SALVAGE, Options(repairs.repair_options))
+        return repairs.repair(copies, plans, Strategy.SALVAGE, Options(repairs.options))
 
     def copies() -> list[FolderListing]:
         return [FolderListing(files, TARGET, "db")]

@@ -22,12 +22,12 @@ from leveldb_repairs import (
 )
 
 from logwright.codec.fault import DamageError, UsageError
-from logwright.codec.layout import Entry
 from logwright.codec.leveldb.descriptor import read_descriptor
 from logwright.codec.leveldb.keys import internal_key
 from logwright.codec.leveldb.names import manifest_name
 from logwright.codec.leveldb.opening.version_set import logged
 from logwright.codec.leveldb.version_edit import EditField, form
+from logwright.codec.store.listing import Entry
 
 # Levels and manifests
 

@@ -7,11 +7,13 @@ from leveldb_mending import lawful, repaired, sound_entries
 from leveldb_opening import Files, Made, batch, fill, large, physical, put
 from leveldb_repairs import BLOOM, PLAIN, Rows, flip, flipped, levels, rows, said
 
+from logwright.codec import registry
 from logwright.codec.fault import DamageError, UnreadableError, UsageError
-from logwright.codec.leveldb.db import LAYOUT
 from logwright.codec.leveldb.framing import BLOCK, fragmented
 from logwright.codec.mending import Kept, Strategy
 from logwright.codec.option import Options
+
+LAYOUT = registry.get_layout("leveldb.db")
 
 # Logs
 
@@ -231,7 +233,9 @@ def test_current_on_a_dying_disk() -> None:
     made = Made([(1, 5, rows(0, 20))], last_sequence=40)
     dying = Dying(made.files, "CURRENT", 0, 16)
     plan = LAYOUT.plan(dying, Options(LAYOUT.read_options))
-    mending = LAYOUT.repair([dying], [plan], Strategy.SALVAGE, Options(LAYOUT.repair_options))
+    mending = LAYOUT.capabilities.repair.repair(
+        [dying], [plan], Strategy.SALVAGE, Options(LAYOUT.capabilities.repair.options)
+    )
     made_files = {mended.name: mended.pieces for mended in mending.files()}
     name = next(one for one in made.files if one.startswith("MANIFEST"))
     assert made_files["CURRENT"] == [f"{name}\n".encode()]
@@ -242,7 +246,9 @@ def test_copies_are_refused() -> None:
     one = Files(Made([(1, 5, rows(0, 20))], last_sequence=40).files)
     plan = LAYOUT.plan(one, Options(LAYOUT.read_options))
     with pytest.raises(UsageError, match="no replicas"):
-        LAYOUT.repair([one, one], [plan, plan], Strategy.SALVAGE, Options(LAYOUT.repair_options))
+        LAYOUT.capabilities.repair.repair(
+            [one, one], [plan, plan], Strategy.SALVAGE, Options(LAYOUT.capabilities.repair.options)
+        )
 
 
 def test_a_repair_by_the_system_that_has_nothing_to_say() -> None:

@@ -15,11 +15,12 @@ from hypothesis import strategies as st
 from leveldb_records import batch, record, to_block_end, written
 
 import logwright as lw
-from logwright.codec.base import Match, Window
+from logwright.codec.base import Match
 from logwright.codec.fault import Fault, Kind, LogwrightError, Severity, UsageError
 from logwright.codec.leveldb.framing import BLOCK, FIRST, FULL, HEADER, LAST, MIDDLE
 from logwright.codec.leveldb.log import CODEC
 from logwright.codec.option import Options
+from logwright.codec.window import Window
 from logwright.readers.stream import Mode
 from logwright.roundtrip.specimen import Specimen
 

@@ -432,7 +432,9 @@ def test_clean_makes_no_difference() -> None:
 
     listing = Files(MADE.files)
     options = Options(LAYOUT.read_options)
-    opened = LAYOUT.open_as(listing, LAYOUT.plan(listing, options), options, version=None, clean=True)
+    opened = LAYOUT.capabilities.predict.start(
+        listing, LAYOUT.plan(listing, options), options, version=None, clean=True
+    )
     assert (opened.verdict.clean, opened.verdict.clean_from) == (True, "option")
     assert (MADE.open().verdict.clean, MADE.open().verdict.clean_from) == (False, "")
 

@@ -9,7 +9,6 @@ import pyarrow as pa
 import pytest
 from leveldb_opening import Files
 
-from logwright.codec.base import Window
 from logwright.codec.fault import UsageError
 from logwright.codec.leveldb import encode, rescan
 from logwright.codec.leveldb.block import handle, pack_entries, sealed
@@ -21,6 +20,7 @@ from logwright.codec.leveldb.index import DATA, survey
 from logwright.codec.leveldb.keys import internal_key
 from logwright.codec.leveldb.rescan import find, pairs
 from logwright.codec.walk import Reader
+from logwright.codec.window import Window
 from logwright.readers.report import FileReport
 from logwright.readers.source import MemorySource
 from logwright.readers.stream import Mode, stream

@@ -11,12 +11,12 @@ import pytest
 from leveldb_opening import Files
 from leveldb_records import batch, record, to_block_end, written
 
-from logwright.codec.base import Frames, Window
 from logwright.codec.fault import Fault, Kind, Severity, UnreadableError
 from logwright.codec.leveldb import log, table
 from logwright.codec.leveldb.framing import BLOCK, FIRST, FULL, MIDDLE
 from logwright.codec.option import Options
 from logwright.codec.walk import Hole, Reader, Stretch, beyond, walk
+from logwright.codec.window import Frames, Window
 from logwright.roundtrip.specimen import Specimen
 
 NAME = "000007.log"

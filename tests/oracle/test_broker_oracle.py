@@ -12,13 +12,15 @@ from typing import Any
 import pytest
 from kafka_damage import BASES, damage
 
+from logwright.codec import registry
 from logwright.codec.kafka.broker.start import Started
 from logwright.codec.kafka.names import METADATA_FILE
-from logwright.codec.kafka.partition import LAYOUT
 from logwright.codec.option import Options
 from logwright.corpora.cases import cases
 from logwright.readers.listing import LocalDirectory
 from logwright.roundtrip.oracles.java import JavaError
+
+LAYOUT = registry.get_layout("kafka.partition")
 
 pytestmark = pytest.mark.oracle
 
@@ -42,7 +44,9 @@ def compare(kafka: Any, seed: int, place: Path) -> str:
     options = Options(
         LAYOUT.read_options, {**SETTINGS, "recovery.point": recovery, "log.start.offset": start}
     )
-    found = LAYOUT.open_as(listing, LAYOUT.plan(listing, options), options, version=None, clean=clean)
+    found = LAYOUT.capabilities.predict.start(
+        listing, LAYOUT.plan(listing, options), options, version=None, clean=clean
+    )
     assert isinstance(found, Started)
     verdict = found.verdict
     loaded = None

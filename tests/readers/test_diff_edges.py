@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import logwright as lw
-from logwright.codec.base import Frames, Window
 from logwright.codec.fault import UnreadableError
+from logwright.codec.window import Frames, Window
 from logwright.readers import diff as diffing
 from logwright.readers import diff_fields, diff_frames, diff_rows
 from logwright.readers.difference import Difference, plain, show

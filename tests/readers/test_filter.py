@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from shelf import FRAMES_CODEC, ROWS
 
-from logwright.codec.base import Frames
 from logwright.codec.fault import UsageError
+from logwright.codec.window import Frames
 from logwright.formats.jsonl import to_lines
 from logwright.readers.filter import Filter, understand
 

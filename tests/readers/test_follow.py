@@ -32,7 +32,9 @@ def following(*paths: Path, view: str | None = None, fail: bool = True, **words:
         found = resolve(there, passed=[]) if there else []
         return [one for one in one_of_each(found) if isinstance(one, DirectoryTarget)]
 
-    return Following(look, LAYOUT, view, Options(LAYOUT.follow_options, words), fail_on_loss=fail)  # type: ignore[attr-defined]
+    return Following(
+        look, LAYOUT, view, Options(LAYOUT.capabilities.follow.options, words), fail_on_loss=fail
+    )  # type: ignore[attr-defined]
 
 
 def rows(tasks: Sequence[Ranged], column: str = "offset") -> list[int]:
@@ -164,7 +166,7 @@ def test_words(tmp_path: Path) -> None:
     def spans(stream: bool = False, **words: Any) -> dict[str, tuple[int, int]]:
         follow = following(tmp_path, **words)
         follow._look = lambda look=follow._look: [
-            one for one in look() if LAYOUT.wanted(one.directory.name, follow.words)
+            one for one in look() if LAYOUT.capabilities.follow.wanted(one.directory.name, follow.words)
         ]  # type: ignore[attr-defined,misc]
         return {name: (low, high) for name, (_, low, high) in follow.spans(stream=stream).items()}
 

@@ -16,9 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from shelf import HEAD, ToyNote, frame, shuffled
 
-from logwright.codec.base import Bytes, Frames, Window
 from logwright.codec.fault import DamageError, Fault, Kind, Severity, UsageError
 from logwright.codec.option import Options
+from logwright.codec.window import Bytes, Frames, Window
 from logwright.readers import walk
 from logwright.readers.filter import understand
 from logwright.readers.report import FileReport

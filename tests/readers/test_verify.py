@@ -12,11 +12,12 @@ from shelf import FRAMES_CODEC, Shelf, ToyNote, frame
 import logwright as lw
 from logwright.cli import group
 from logwright.codec import registry
-from logwright.codec.base import Frames, Window
 from logwright.codec.fault import AccessError, Fault, Kind, Severity, UnsupportedError
-from logwright.codec.layout import Listing, Part, Plan, PlannedFile
 from logwright.codec.option import Options
 from logwright.codec.predict import Verdict
+from logwright.codec.store.listing import Listing, Plan, PlannedFile
+from logwright.codec.store.view import Part
+from logwright.codec.window import Frames, Window
 from logwright.readers import listing
 
 

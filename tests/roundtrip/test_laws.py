@@ -14,11 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logwright.codec import registry
-from logwright.codec.base import Codec, Decoded
+from logwright.codec.base import Codec
 from logwright.codec.compress import compress
 from logwright.codec.describe import I64BE, DescriptionError, Field, Repeated, Struct
 from logwright.codec.fault import DamageError, Fault, Kind, LogwrightError, UsageError
 from logwright.codec.kafka.batch import RECORD, RECORD_BATCH
+from logwright.codec.window import Decoded
 from logwright.readers.stream import Mode
 from logwright.roundtrip import laws, strategies
 from logwright.roundtrip.compare import bytes_differ, tables_differ

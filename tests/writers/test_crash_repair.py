@@ -11,9 +11,9 @@ from boxes import SCRATCH
 from mending_shelf import DAMAGED, FRAMES_CODEC, LAYOUT, PREFIX, SALVAGED, mending
 
 from logwright.codec.fault import LogwrightError, StorageError
-from logwright.codec.layout import Plan
 from logwright.codec.mending import Mending, Strategy
 from logwright.codec.option import Options
+from logwright.codec.store.listing import Plan
 from logwright.readers.listing import open_listing
 from logwright.readers.report import Report
 from logwright.readers.resolve import FileTarget
@@ -33,7 +33,9 @@ Files = Mapping[str, bytes]
 
 def mender(files: MemoryFileSystem, strategy: Strategy) -> Mender:
     def make(copies: Sequence[Copy], plans: Sequence[Plan]) -> Mending:
-        return LAYOUT.repair(copies, plans, strategy, Options(LAYOUT.repair_options))
+        return LAYOUT.capabilities.repair.repair(
+            copies, plans, strategy, Options(LAYOUT.capabilities.repair.options)
+        )
 
     return Mender(
         files, LAYOUT, lambda: [FolderListing(files, INPUT, "shelf")], make, Options(LAYOUT.read_options)

@@ -17,10 +17,11 @@ from holding import another_process_holds
 from pyarrow import parquet
 
 from logwright.codec import registry
-from logwright.codec.base import Chunk, Codec
+from logwright.codec.base import Codec
 from logwright.codec.fault import BusyError, ExistsError, LogwrightError, StorageError, UsageError
 from logwright.codec.option import Option, Options
 from logwright.codec.table import Table
+from logwright.codec.window import Chunk
 from logwright.readers import crew
 from logwright.roundtrip.memory_filesystem import Failure, Interrupted, Kept, MemoryFileSystem
 from logwright.writers import write as writing

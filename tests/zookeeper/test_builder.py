@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 import logwright as lw
 from logwright.codec import registry
 from logwright.codec.fault import LogwrightError, UsageError
-from logwright.codec.layout import Piece, take
 from logwright.codec.option import Options
+from logwright.codec.store.build import Piece, take
 from logwright.codec.walk import Reader
 from logwright.codec.zookeeper.names import parse
 from logwright.codec.zookeeper.replay import Tree
@@ -207,7 +207,7 @@ def test_zeros_allocated_ahead() -> None:
 
 
 def _frames(data: bytes) -> Iterator[int]:
-    from logwright.codec.base import Window
+    from logwright.codec.window import Window
 
     context = TXNLOG.context("log.1", Options(TXNLOG.options))
     yield len(TXNLOG.scan(Window(np.frombuffer(data, np.uint8), 0, len(data)), 0, context))
@@ -256,7 +256,7 @@ def _tree(path: Path) -> tuple[Tree, list[Any]]:
 
 
 def _rows(data: bytes, name: str, view: str = "rows") -> list[dict[str, Any]]:
-    from logwright.codec.base import Window
+    from logwright.codec.window import Window
 
     name = name if data[:4] != b"ZKSN" else "snapshot.1"
     context = SNAPSHOT.context(name, Options(SNAPSHOT.options))
@@ -353,7 +353,7 @@ def edits(rows: Sequence[dict[str, Any]], there: dict[str, bytes] | None = None)
 
 
 def _txns(data: bytes) -> list[dict[str, Any]]:
-    from logwright.codec.base import Window
+    from logwright.codec.window import Window
 
     context = TXNLOG.context("log.1", Options(TXNLOG.options))
     window = Window(np.frombuffer(data, np.uint8), 0, len(data))
@@ -832,7 +832,7 @@ def test_the_digest_of_what_is_written() -> None:
 
 
 def lw_file(data: bytes, context: Any) -> list[dict[str, Any]]:
-    from logwright.codec.base import Window
+    from logwright.codec.window import Window
 
     window = Window(np.frombuffer(data, np.uint8), 0, len(data))
     frames = SNAPSHOT.scan(window, 0, context)

@@ -15,9 +15,9 @@ from zookeeper_opening import DATA_LOG_DIR, Memory, memory_of, start
 import logwright as lw
 from logwright.codec import registry
 from logwright.codec.fault import NotFoundError
-from logwright.codec.layout import Plan
-from logwright.codec.mending import Mending, Repairs, Strategy
+from logwright.codec.mending import Mending, Strategy
 from logwright.codec.option import Options
+from logwright.codec.store.listing import Plan
 from logwright.roundtrip.memory_filesystem import Kept, MemoryFileSystem
 from logwright.writers.mend import Copy, Mender
 from logwright.writers.recover import finish_or_undo
@@ -116,14 +116,14 @@ def lw_batches(rows: list[dict[str, Any]]) -> Any:
 
 def mended(case: str, strategy: Strategy | None, at: Places, files: MemoryFileSystem) -> None:
     """Repaired in place, or (None) rebuilt."""
-    assert isinstance(LAYOUT, Repairs)
-    repairs: Repairs = LAYOUT
+    repairs = LAYOUT.capabilities.repair
+    assert repairs is not None
     reading = Options(LAYOUT.read_options, {DATA_LOG_DIR: at.logs})
 
     def make(copies: Sequence[Copy], plans: Sequence[Plan]) -> Mending:
         if strategy is None:
-            return repairs.rebuild(copies[0], plans[0], repairs.rebuilds, Options(repairs.repair_options))
-        return repairs.repair(copies, plans, strategy, Options(repairs.repair_options))
+            return repairs.rebuild(copies[0], plans[0], repairs.rebuilds, Options(repairs.options))
+        return repairs.repair(copies, plans, strategy, Options(repairs.options))
 
     def copies() -> list[Any]:
         return [Target(files, LAYOUT, at.data, "version-2").spanning({DATA_LOG_DIR: at.logs}).listing()]

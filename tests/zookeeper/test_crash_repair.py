@@ -12,9 +12,9 @@ from zookeeper_opening import Memory, memory_of, start
 
 import logwright as lw
 from logwright.codec import registry
-from logwright.codec.layout import Plan
-from logwright.codec.mending import Mending, Repairs, Strategy
+from logwright.codec.mending import Mending, Strategy
 from logwright.codec.option import Options
+from logwright.codec.store.listing import Plan
 from logwright.roundtrip.memory_filesystem import Kept, MemoryFileSystem
 from logwright.writers.mend import Copy, Mender
 from logwright.writers.recover import finish_or_undo
@@ -39,11 +39,11 @@ def damaged(case: str) -> MemoryFileSystem:
 
 
 def repair(files: MemoryFileSystem, strategy: Strategy) -> None:
-    assert isinstance(LAYOUT, Repairs)
-    repairs: Repairs = LAYOUT
+    repairs = LAYOUT.capabilities.repair
+    assert repairs is not None
 
     def make(copies: Sequence[Copy], plans: Sequence[Plan]) -> Mending:
-        return repairs.repair(copies, plans, strategy, Options(repairs.repair_options))
+        return repairs.repair(copies, plans, strategy, Options(repairs.options))
 
     def copies() -> list[FolderListing]:
         return [FolderListing(files, TARGET, "version-2")]

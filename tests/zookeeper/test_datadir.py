@@ -15,8 +15,8 @@ import logwright as lw
 from logwright.cli import main
 from logwright.codec.base import Match
 from logwright.codec.fault import LogwrightError, UnreadableError, UsageError
-from logwright.codec.layout import Entry
 from logwright.codec.option import Options
+from logwright.codec.store.listing import Entry
 from logwright.codec.zookeeper.datadir import LAYOUT
 from logwright.codec.zookeeper.files import candidates, logs, logs_from, snapshots
 from logwright.readers.listing import open_listing

@@ -15,9 +15,9 @@ from zookeeper_mending import checked, details, repaired, served, truth
 from zookeeper_opening import GOLDEN, Memory, memory_of, start
 
 import logwright as lw
-from logwright.codec.base import Window
 from logwright.codec.fault import Kind, Severity
 from logwright.codec.option import Options
+from logwright.codec.window import Window
 from logwright.codec.zookeeper import snapshot
 from logwright.codec.zookeeper.datadir import LAYOUT
 from logwright.codec.zookeeper.snapshot_file import SnapshotContext

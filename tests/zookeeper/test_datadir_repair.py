@@ -14,14 +14,16 @@ from zookeeper_mending import checked, cuts, details, losses, notes, repaired, s
 from zookeeper_opening import GOLDEN, Memory, memory_of
 
 import logwright as lw
+from logwright.codec import registry
 from logwright.codec.fault import DamageError, Severity, UnreadableError, UsageError
 from logwright.codec.mending import Strategy
 from logwright.codec.option import Options
 from logwright.codec.walk import Reader, Stretch, walk
 from logwright.codec.zookeeper import files, txnlog, write
-from logwright.codec.zookeeper.datadir import LAYOUT
 from logwright.codec.zookeeper.mend import repair as mending_module
 from logwright.codec.zookeeper.trace import trace
+
+LAYOUT = registry.get_layout("zookeeper.datadir")
 
 FRESH = memory_of("fresh").files["snapshot.0"]
 RECORDS = [record(zxid, 1, create(b"/node%d" % zxid, data=b"data of %d" % zxid)) for zxid in range(1, 13)]
@@ -510,7 +512,9 @@ def test_several_servers_are_no_replicas() -> None:
     one = damaged()
     plan = LAYOUT.plan(one, Options(LAYOUT.read_options))
     with pytest.raises(UsageError, match="no copies of one another, 2 paths are named"):
-        LAYOUT.repair([one, one], [plan, plan], Strategy.PREFIX, Options(LAYOUT.repair_options))
+        LAYOUT.capabilities.repair.repair(
+            [one, one], [plan, plan], Strategy.PREFIX, Options(LAYOUT.capabilities.repair.options)
+        )
 
 
 class Dying(Memory):

@@ -27,8 +27,8 @@ from zookeeper_opening import Memory, memory_of, nodes_of, start
 
 from logwright.codec.disk import Disk
 from logwright.codec.fault import UnreadableError
-from logwright.codec.layout import Entry
 from logwright.codec.option import Options
+from logwright.codec.store.listing import Entry
 from logwright.codec.zookeeper.opening import file_txn_log
 from logwright.codec.zookeeper.opening.exceptions import Thrown
 from logwright.codec.zookeeper.opening.file_txn_log import FileTxnLog, Records, Stop

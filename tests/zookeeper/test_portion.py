@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from logwright.codec.base import Frames, Window
 from logwright.codec.option import Options
+from logwright.codec.window import Frames, Window
 from logwright.codec.zookeeper import txns
 from logwright.codec.zookeeper.portion import rows_at_once
 from logwright.codec.zookeeper.rows import ROWS, Rows

@@ -16,10 +16,10 @@ from modes import other_modes
 from zookeeper_model import Model, Txn
 from zookeeper_replay import as_told, restored
 
-from logwright.codec.base import Frames, Window
 from logwright.codec.fault import Kind
 from logwright.codec.option import Options
 from logwright.codec.walk import Reader
+from logwright.codec.window import Frames, Window
 from logwright.codec.zookeeper import state, txnlog, txns
 from logwright.codec.zookeeper.loading import Mismatch
 from logwright.codec.zookeeper.replay import Applied, Tree

@@ -12,11 +12,12 @@ import pyarrow as pa
 import pytest
 
 from logwright.codec import registry
-from logwright.codec.base import Match, Window
+from logwright.codec.base import Match
 from logwright.codec.compress import compress
 from logwright.codec.describe import I32BE, I64BE
 from logwright.codec.fault import DamageError, Kind, Severity, UsageError
 from logwright.codec.option import Options
+from logwright.codec.window import Window
 from logwright.codec.zookeeper import acl, digest, node, sections
 from logwright.codec.zookeeper.expand import begin
 from logwright.codec.zookeeper.sections import DIGEST, HEADER, LAST_PROCESSED, SESSIONS

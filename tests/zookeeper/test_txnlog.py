@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from zookeeper_tools import as_logged, logged
 
 from logwright.codec import registry
-from logwright.codec.base import Match, Window
+from logwright.codec.base import Match
 from logwright.codec.fault import Fault, Severity, UsageError
 from logwright.codec.option import Options
+from logwright.codec.window import Window
 from logwright.codec.zookeeper import records, txns
 from logwright.codec.zookeeper.adler import adler32
 from logwright.codec.zookeeper.rows import ROWS

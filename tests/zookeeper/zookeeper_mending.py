@@ -12,13 +12,14 @@ from zookeeper_opening import GOLDEN, Memory, nodes_of, start
 
 from logwright.codec import registry
 from logwright.codec.fault import Fault, Severity
-from logwright.codec.layout import Role
 from logwright.codec.mending import Cut, Mending, Strategy
 from logwright.codec.option import Options
+from logwright.codec.store.listing import Role
 from logwright.codec.walk import Hole, Reader, walk
 from logwright.codec.zookeeper import txnlog
-from logwright.codec.zookeeper.datadir import LAYOUT
 from logwright.codec.zookeeper.records import TXN_FRAME
+
+LAYOUT = registry.get_layout("zookeeper.datadir")
 
 DAMAGED = sorted(path.parent.name for path in GOLDEN.glob("dmg_*/case.json"))
 CRAFTED = sorted(path.parent.name for path in GOLDEN.glob("syn_*/case.json"))
@@ -27,15 +28,17 @@ CRAFTED = sorted(path.parent.name for path in GOLDEN.glob("syn_*/case.json"))
 def repaired(directory: Memory, strategy: str = "prefix", **given: Any) -> tuple[Memory, Mending]:
     """The directory that comes out, and the mending after it was carried out."""
     plan = LAYOUT.plan(directory, Options(LAYOUT.read_options))
-    options = Options(LAYOUT.repair_options, given)
-    mending = LAYOUT.repair([directory], [plan], Strategy(strategy), options)
+    options = Options(LAYOUT.capabilities.repair.options, given)
+    mending = LAYOUT.capabilities.repair.repair([directory], [plan], Strategy(strategy), options)
     return executed(directory, mending), mending
 
 
 def rebuilt(directory: Memory, *what: str) -> tuple[Memory, Mending]:
     plan = LAYOUT.plan(directory, Options(LAYOUT.read_options))
-    asked = what or LAYOUT.rebuilds
-    mending = LAYOUT.rebuild(directory, plan, asked, Options(LAYOUT.repair_options))
+    asked = what or LAYOUT.capabilities.repair.rebuilds
+    mending = LAYOUT.capabilities.repair.rebuild(
+        directory, plan, asked, Options(LAYOUT.capabilities.repair.options)
+    )
     return executed(directory, mending), mending
 
 
@@ -49,7 +52,7 @@ def checked(
     """What a check says of a directory, of this severity."""
     options = Options(LAYOUT.read_options)
     plan = LAYOUT.plan(directory, options)
-    checker = LAYOUT.checker(directory, plan, options, clean=None, live=False, deep=deep)
+    checker = LAYOUT.capabilities.check(directory, plan, options, clean=None, live=False, deep=deep)
     found = list(plan.faults)
     for file in plan.files:
         if file.codec is None or file.role in (Role.LEFTOVER, Role.FOREIGN):

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from logwright.codec.base import Frames, Positions, Window
 from logwright.codec.crc32c import crc32c
 from logwright.codec.fault import UnsupportedError
 from logwright.codec.kafka.batch import CRC_START, HEAD, HEAD_SIZE, LENGTH_END, MAGIC, RECORD_BATCH
@@ -30,7 +29,8 @@ from logwright.codec.kafka.scan import (
     heads_at,
     walk,
 )
-from logwright.codec.layout import Listing
+from logwright.codec.store.listing import Listing
+from logwright.codec.window import Frames, Positions, Window
 
 _WINDOW = 1 << 20
 _WHOLE = 64 << 20

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from logwright.codec.base import Frames, Window
 from logwright.codec.disk import Disk
 from logwright.codec.fault import Kind
 from logwright.codec.kafka import log
@@ -17,8 +16,9 @@ from logwright.codec.kafka.broker.fetch import Served
 from logwright.codec.kafka.names import TopicPartition, parse_segment, segment_name
 from logwright.codec.kafka.scan import heads_at
 from logwright.codec.kafka.walk import salvage
-from logwright.codec.layout import Listing
 from logwright.codec.option import Options
+from logwright.codec.store.listing import Listing
+from logwright.codec.window import Frames, Window
 
 _RANGES = 1000
 

@@ -42,9 +42,9 @@ from logwright.codec.kafka.names import (
 )
 from logwright.codec.kafka.quorum_state import METADATA_PARTITION
 from logwright.codec.kafka.raft_log import check_bootstrap
-from logwright.codec.layout import Listing
 from logwright.codec.option import Options
 from logwright.codec.predict import Root, RootState, Verdict
+from logwright.codec.store.listing import Listing
 from logwright.codec.whole import ParseError
 
 _KAFKA_EXCEPTION = "org.apache.kafka.common.KafkaException"

@@ -11,6 +11,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
+
 from logwright.codec.disk import Disk
 from logwright.codec.fault import UnreadableError, UsageError
 from logwright.codec.kafka import builder, log, metadata
@@ -43,9 +45,10 @@ from logwright.codec.kafka.names import (
 )
 from logwright.codec.kafka.quorum_state import METADATA_PARTITION
 from logwright.codec.kafka.raft_log import check_raft_log
-from logwright.codec.layout import Entry, Folders, Listing, Part
 from logwright.codec.option import Option, Options, parse_text
 from logwright.codec.predict import Verdict
+from logwright.codec.store.listing import Entry, Folders, Listing, Plan
+from logwright.codec.store.view import Part
 from logwright.codec.whole import ParseError
 
 VERSIONS = ("4.3",)
@@ -123,6 +126,12 @@ class Started:
         """Log start offset and log end offset; None where it does not open."""
         return None if self._loaded is None else (self._loaded.log_start_offset, self._loaded.log_end_offset)
 
+    def serves(self, view: str) -> bool:
+        return False
+
+    def serve(self, view: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        raise NotImplementedError(f"view {view} is read as parts")
+
     def parts(self, view: str) -> Sequence[Part]:
         if self._loaded is None:
             return []
@@ -169,8 +178,15 @@ def consume(disk: Disk, loaded: Loaded, partition: str, *, committed: bool = Fal
     return Consumer(disk, loaded, partition, Options(log.CODEC.options), committed=committed).run()
 
 
+def start(
+    listing: Listing, plan: Plan, options: Options, *, version: str | None, clean: bool | None
+) -> Started:
+    """See `codec.capability.Start`."""
+    return start_broker(listing, options, version=version, clean=clean)
+
+
 def start_broker(listing: Listing, options: Options, *, version: str | None, clean: bool | None) -> Started:
-    """Start a broker on a partition. See `logwright.codec.predict.Predicts`."""
+    """Simulate the start of a broker on a partition."""
     release = version_of(version)
     above = RaftLogAbove(listing) if listing.name == METADATA_PARTITION else Above(listing)
     was_clean, clean_from = above.clean(clean)

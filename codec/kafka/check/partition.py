@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 from crc32c import crc32c
 
-from logwright.codec.base import Frames, Window
 from logwright.codec.describe import DescriptionError
 from logwright.codec.fault import Fault, Kind, LogwrightError, Severity
 from logwright.codec.kafka.batch import CONTROL, CRC_START, HEAD, HEAD_SIZE, LENGTH_END
@@ -46,7 +45,10 @@ from logwright.codec.kafka.names import (
     parse_segment,
     segment_name,
 )
-from logwright.codec.layout import Listing, Plan, PlannedFile, Role
+from logwright.codec.kafka.partition import log_start
+from logwright.codec.option import Options
+from logwright.codec.store.listing import Listing, Plan, PlannedFile, Role
+from logwright.codec.window import Frames, Window
 
 LAYOUT, _LOG = "kafka.partition", "kafka.log"
 _READ = 64 << 20
@@ -441,3 +443,16 @@ def _recovery_point(listing: Listing) -> int:
     except DescriptionError:
         return 0
     return next((int(offset) for topic, partition, offset in found if (topic, partition) == where), 0)
+
+
+def check(
+    listing: Listing,
+    plan: Plan,
+    options: Options,
+    *,
+    clean: bool | None,
+    live: bool | None,
+    deep: bool,
+) -> PartitionChecker:
+    """See `codec.capability.Check`."""
+    return PartitionChecker(listing, plan, clean, live, log_start(listing, options)[0])

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from logwright.codec.base import Positions
 from logwright.codec.describe import DescriptionError
 from logwright.codec.fault import Fault, Kind, Severity
 from logwright.codec.kafka.batch import CONTROL, LENGTH_END
@@ -24,6 +23,7 @@ from logwright.codec.kafka.names import segment_name
 from logwright.codec.kafka.producers import AbortedTxn, ProducerState
 from logwright.codec.kafka.snapshot import unpack
 from logwright.codec.kafka.txnindex import TXNINDEX_ENTRY
+from logwright.codec.window import Positions
 
 _WIDTH = TXNINDEX_ENTRY.head_dtype.itemsize
 _CODEC, _SNAPSHOT = "kafka.txnindex", "kafka.producer_snapshot"

@@ -17,7 +17,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from logwright.codec.base import Frames, Window
 from logwright.codec.fault import UsageError
 from logwright.codec.kafka import encode, log
 from logwright.codec.kafka.batch import CONTROL, DELETE_HORIZON, LENGTH_END, RECORD_BATCH
@@ -31,9 +30,10 @@ from logwright.codec.kafka.mend.write import PartitionMending, Segment
 from logwright.codec.kafka.names import segment_name
 from logwright.codec.kafka.reencode import reencode
 from logwright.codec.kafka.walk import walk
-from logwright.codec.layout import Listing, Plan, PlannedFile, Role
 from logwright.codec.mending import Change, Cut, Kept, Mending
 from logwright.codec.option import Options
+from logwright.codec.store.listing import Listing, Plan, PlannedFile, Role
+from logwright.codec.window import Frames, Window
 
 Mask = npt.NDArray[np.bool_]
 
@@ -47,7 +47,7 @@ _ALL_FRAMES = FRAMES.names(detail=True)
 
 
 def edit(listing: Listing, plan: Plan, change: Change, options: Options) -> Mending:
-    """See `codec.mending.Edits`. What is damaged is not looked at: whoever calls this knows that nothing is."""
+    """See `codec.capability.Edit`. What is damaged is not looked at: whoever calls this knows that nothing is."""
     cut: list[Cut] = []
     segments: list[_Segment] = []
     for file in plan.files:
@@ -87,7 +87,7 @@ def edit(listing: Listing, plan: Plan, change: Change, options: Options) -> Mend
 def edit_file(
     listing: Listing, file: PlannedFile, change: Change, options: Options
 ) -> tuple[list[Kept | bytes], list[Cut]]:
-    """See `codec.mending.EditsFile`."""
+    """See `codec.capability.EditFile`."""
     cut: list[Cut] = []
     out: list[Kept | bytes] = []
     for run in _Editor(listing, file, change, options, cut).runs():

@@ -16,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 from crc32c import crc32c
 
-from logwright.codec.base import Frames, Window
 from logwright.codec.fault import Fault, Kind, Severity, UnreadableError
 from logwright.codec.intrinsics import load_i32be
 from logwright.codec.kafka import log
@@ -37,9 +36,10 @@ from logwright.codec.kafka.markers import bad_markers
 from logwright.codec.kafka.mend.runs import Run, lost, offsets, place
 from logwright.codec.kafka.names import segment_name
 from logwright.codec.kafka.scan import heads_at
-from logwright.codec.layout import Listing, PlannedFile
 from logwright.codec.mending import Cut
 from logwright.codec.option import Options
+from logwright.codec.store.listing import Listing, PlannedFile
+from logwright.codec.window import Frames, Window
 
 _WINDOW = 4 << 20
 _CAREFUL = 64 << 10

@@ -16,8 +16,8 @@ from logwright.codec.kafka.index import INDEX_ENTRY
 from logwright.codec.kafka.mend.runs import Numbers
 from logwright.codec.kafka.names import segment_name
 from logwright.codec.kafka.walk import walk
-from logwright.codec.layout import Listing, Plan, PlannedFile, Role
 from logwright.codec.option import Options
+from logwright.codec.store.listing import Listing, Plan, PlannedFile, Role
 
 _SEGMENTS = 4
 

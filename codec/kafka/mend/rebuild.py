@@ -12,16 +12,16 @@ from logwright.codec.kafka.mend.repair import log_start
 from logwright.codec.kafka.mend.runs import Copies
 from logwright.codec.kafka.mend.write import PartitionMending, Segment, damage, kind_of
 from logwright.codec.kafka.names import EPOCH_FILE, segment_name
-from logwright.codec.layout import Listing, Plan, Role
 from logwright.codec.mending import Kept, Mended, Mending
 from logwright.codec.option import Options
+from logwright.codec.store.listing import Listing, Plan, Role
 
 REBUILDS = ("index", "timeindex", "txnindex", "snapshot", EPOCH_FILE)
 _ALL = "all"
 
 
 def rebuild(listing: Listing, plan: Plan, what: Sequence[str], options: Options) -> Mending:
-    """See `codec.mending.Repairs`. Raises `DamageError` where a log is damaged."""
+    """See `codec.capability.DirectoryRepair`. Raises `DamageError` where a log is damaged."""
     wanted = _wanted(what)
     reader = Copies([listing])
     segments, examined, said = [], [], []

@@ -24,9 +24,9 @@ from logwright.codec.kafka.mend.runs import Copies, Run, cut_of, place
 from logwright.codec.kafka.mend.system import SystemMending
 from logwright.codec.kafka.mend.write import PartitionMending, Segment, name_segments
 from logwright.codec.kafka.names import EPOCH_FILE, METADATA_FILE, claims_to_be_kafkas, segment_name
-from logwright.codec.layout import Listing, Plan, Role
 from logwright.codec.mending import Kept, Mended, Mending, Strategy
 from logwright.codec.option import Option, Options, Verb, parse_bool, parse_choice, parse_text, used_by
+from logwright.codec.store.listing import Listing, Plan, Role
 
 PRODUCER_EXPIRATION = Option(
     "producer.id.expiration.ms",
@@ -83,7 +83,7 @@ _TEMPORARY = (f"{EPOCH_FILE}.tmp", f"{METADATA_FILE}.tmp")
 
 
 def repair(copies: Sequence[Listing], plans: Sequence[Plan], strategy: Strategy, options: Options) -> Mending:
-    """See `codec.mending.Repairs`."""
+    """See `codec.capability.DirectoryRepair`."""
     check_copies(copies)
     if strategy is Strategy.SYSTEM:
         if len(copies) > 1:

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from logwright.codec.base import Frames, Window
 from logwright.codec.fault import LogwrightError
 from logwright.codec.kafka import log
 from logwright.codec.kafka.batch import CONTROL, HEAD_SIZE
 from logwright.codec.kafka.names import parse_directory
-from logwright.codec.layout import Listing
 from logwright.codec.mending import Cut, Kept
 from logwright.codec.option import Options
+from logwright.codec.store.listing import Listing
+from logwright.codec.window import Frames, Window
 
 _WINDOW = 4 << 20
 

@@ -10,9 +10,10 @@ from logwright.codec.kafka.broker.start import Started, start_broker
 from logwright.codec.kafka.mend.examine import Examined, examine
 from logwright.codec.kafka.mend.runs import Copies, joined, lost
 from logwright.codec.kafka.names import parse_segment
-from logwright.codec.layout import Listing, Plan, Role, Summary
 from logwright.codec.mending import Cut, Kept, Mended
 from logwright.codec.option import Options
+from logwright.codec.store.build import Summary
+from logwright.codec.store.listing import Listing, Plan, Role
 
 _ORDER = (".log", ".timeindex", ".txnindex", ".index", ".snapshot")
 

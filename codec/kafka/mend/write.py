@@ -26,8 +26,9 @@ from logwright.codec.kafka.markers import ABORT, markers
 from logwright.codec.kafka.mend.runs import Copies, Numbers, Run, cut_of, lost, offsets
 from logwright.codec.kafka.names import EPOCH_FILE, parse_segment, segment_name
 from logwright.codec.kafka.producers import ProducerState
-from logwright.codec.layout import Listing, Summary
 from logwright.codec.mending import Cut, Kept, Mended
+from logwright.codec.store.build import Summary
+from logwright.codec.store.listing import Listing
 
 _INT_MAX = (1 << 31) - 1
 _ORDER = (".log", ".timeindex", ".txnindex", ".index", ".snapshot")

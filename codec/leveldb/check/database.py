@@ -13,9 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from logwright.codec.base import Frames, Window
 from logwright.codec.fault import Fault, Kind, Severity
-from logwright.codec.layout import Listing, Plan, PlannedFile
 from logwright.codec.leveldb import log, table
 from logwright.codec.leveldb.check.table import TableCheck
 from logwright.codec.leveldb.comparators import comparator_of
@@ -27,7 +25,10 @@ from logwright.codec.leveldb.missing import describe, entries_at_most, lost_with
 from logwright.codec.leveldb.names import FileType, log_name, parse
 from logwright.codec.leveldb.table_tables import MAX_DECOMPRESSED
 from logwright.codec.leveldb.version import FileMetaData
+from logwright.codec.option import Options
+from logwright.codec.store.listing import Listing, Plan, PlannedFile
 from logwright.codec.walk import Reader
+from logwright.codec.window import Frames, Window
 
 LAYOUT = "leveldb.db"
 _OLDER = "Get gives the value of the newer file by place, an iterator that of the larger sequence number; a compaction of all sets it right"
@@ -247,3 +248,16 @@ class DatabaseChecker:
     ) -> None:
         codec = log.NAME if name.endswith(".log") else LAYOUT
         self._found.append((name, Fault(codec, at, 0, kind, text, severity, system, lost=dict(lost or {}))))
+
+
+def check(
+    listing: Listing,
+    plan: Plan,
+    options: Options,
+    *,
+    clean: bool | None,
+    live: bool | None,
+    deep: bool,
+) -> DatabaseChecker:
+    """See `codec.capability.Check`."""
+    return DatabaseChecker(listing, plan, deep=deep)

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from logwright.codec.base import Bytes, Frames, Window
 from logwright.codec.fault import Fault, Kind, Severity
 from logwright.codec.leveldb import idb
 from logwright.codec.leveldb.block import (
@@ -40,6 +39,7 @@ from logwright.codec.leveldb.restarts import hides, judged, told
 from logwright.codec.leveldb.rows import plain as plain_of
 from logwright.codec.leveldb.rows import unknown_types
 from logwright.codec.walk import Reader
+from logwright.codec.window import Bytes, Frames, Window
 
 _ORDER = {
     INSIDE: "its keys are not in order",

@@ -17,9 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from logwright.codec.base import Window
 from logwright.codec.fault import UnsupportedError, UsageError
-from logwright.codec.layout import Listing, Plan, PlannedFile
 from logwright.codec.leveldb import log
 from logwright.codec.leveldb.block import INTERVAL, sealed, stored
 from logwright.codec.leveldb.comparators import comparator_of
@@ -39,7 +37,9 @@ from logwright.codec.leveldb.rows import DEFAULT_INTERVAL, Unpacked, packed
 from logwright.codec.leveldb.write_batch import WRITE_BATCH
 from logwright.codec.mending import Change, Cut, Kept, Mending
 from logwright.codec.option import Options
+from logwright.codec.store.listing import Listing, Plan, PlannedFile
 from logwright.codec.walk import Hole, Reader, Stretch
+from logwright.codec.window import Window
 
 Mask = npt.NDArray[np.bool_]
 EDIT_OPTIONS = tuple(one for one in REPAIR_OPTIONS if one.name != "version")
@@ -49,7 +49,7 @@ FILE_OPTIONS = tuple(one for one in EDIT_OPTIONS if one.name in _OF_FILES)
 
 
 def edit(listing: Listing, plan: Plan, change: Change, options: Options) -> Mending:
-    """See `codec.mending.Edits`."""
+    """See `codec.capability.Edit`."""
     _refuse_null(change)
     found = examine(listing, options, adopt=options["orphans"] == "adopt")
     refuse_damaged(found)
@@ -85,7 +85,7 @@ class _Edited(DatabaseMending):
 def edit_table(
     listing: Listing, file: PlannedFile, change: Change, options: Options
 ) -> tuple[Sequence[Kept | bytes], Sequence[Cut]]:
-    """See `codec.mending.EditsFile`."""
+    """See `codec.capability.EditFile`."""
     _refuse_null(change)
     named = parse(file.name)
     comparator = options["comparator"] or guess(listing, [(file.name, file.size)])
@@ -104,7 +104,7 @@ def edit_table(
 def edit_log(
     listing: Listing, file: PlannedFile, change: Change, options: Options
 ) -> tuple[Sequence[Kept | bytes], Sequence[Cut]]:
-    """See `codec.mending.EditsFile`."""
+    """See `codec.capability.EditFile`."""
     _refuse_null(change)
     found = logs.examine(listing, file.name, 0, file.size, options)
     edited = LogEdit(listing, found, change, options)

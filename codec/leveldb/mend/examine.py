@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from logwright.codec.fault import UsageError
-from logwright.codec.layout import Entry, Listing
 from logwright.codec.leveldb.comparators import NAMES, Comparator, comparator_of
 from logwright.codec.leveldb.guess_comparator import UNKNOWN, guess
 from logwright.codec.leveldb.mend import logs
@@ -16,6 +15,7 @@ from logwright.codec.leveldb.mend.tables import Table, Tables
 from logwright.codec.leveldb.names import FileName, FileType, log_name, old_table_name, parse, table_name
 from logwright.codec.leveldb.version import FileMetaData
 from logwright.codec.option import Options
+from logwright.codec.store.listing import Entry, Listing
 
 
 @dataclass

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from logwright.codec.fault import DamageError, Kind, Severity
-from logwright.codec.layout import Listing
 from logwright.codec.leveldb import manifest
 from logwright.codec.leveldb.comparators import comparator_of
 from logwright.codec.leveldb.framing import room_for, write_records
@@ -18,13 +17,14 @@ from logwright.codec.leveldb.names import parse
 from logwright.codec.leveldb.records import Payloads
 from logwright.codec.mending import Cut, Kept, Strategy
 from logwright.codec.option import Options
+from logwright.codec.store.listing import Listing
 from logwright.codec.walk import Hole, Reader, walk
 
 Pieces = tuple[Iterator[Kept | bytes], Sequence[Cut]]
 
 
 def mend_log(listing: Listing, name: str, strategy: Strategy, options: Options) -> Pieces:
-    """See `codec.mending.Mends`."""
+    """See `codec.capability.RepairFile`."""
     found = logs.examine(listing, name, _number(name), _size(listing, name), options)
     prefix = strategy is Strategy.PREFIX
     if prefix and found.first is not None:
@@ -66,7 +66,7 @@ def _records(read: Reader, first: int, options: Options) -> Iterator[Kept | byte
 
 
 def mend_table(listing: Listing, name: str, strategy: Strategy, options: Options) -> Pieces:
-    """See `codec.mending.Mends`. The comparator is the one that the keys follow. Where the keys of most blocks are in no known order,
+    """See `codec.capability.RepairFile`. The comparator is the one that the keys follow. Where the keys of most blocks are in no known order,
     or those of any with a sound index, it is another one."""
     size = _size(listing, name)
     named = guess(listing, [(name, size)])

@@ -12,9 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from logwright.codec.base import Bytes
 from logwright.codec.fault import Severity
-from logwright.codec.layout import Listing
 from logwright.codec.leveldb import log
 from logwright.codec.leveldb.framing import BATCH_HEADER, Int64s, room_for, write_records
 from logwright.codec.leveldb.keys import MAX_SEQUENCE
@@ -32,7 +30,9 @@ from logwright.codec.leveldb.write_batch import (
 )
 from logwright.codec.mending import Cut, Kept
 from logwright.codec.option import Options
+from logwright.codec.store.listing import Listing
 from logwright.codec.walk import Hole, Reader, Stretch, walk
+from logwright.codec.window import Bytes
 
 _COUNT = WRITE_BATCH.offset("count")
 _POISON = "a batch without operations at sequence number 0: LevelDB would count on from 2^64-1"

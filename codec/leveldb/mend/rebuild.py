@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from logwright.codec.fault import DamageError, UsageError
-from logwright.codec.layout import Listing, Plan, Summary
 from logwright.codec.leveldb.mend.examine import Found, examine
 from logwright.codec.leveldb.mend.repair import DatabaseMending
 from logwright.codec.leveldb.names import CURRENT
 from logwright.codec.mending import Cut, Kept, Mended, Mending
 from logwright.codec.option import Options
+from logwright.codec.store.build import Summary
+from logwright.codec.store.listing import Listing, Plan
 
 REBUILDS = ("manifest", "current")
 
 
 def rebuild(listing: Listing, plan: Plan, what: Sequence[str], options: Options) -> Mending:
-    """See `codec.mending.Repairs`. Raises `DamageError` where a table or a log is damaged, or is not there."""
+    """See `codec.capability.DirectoryRepair`. Raises `DamageError` where a table or a log is damaged, or is not there."""
     found = examine(listing, options, adopt=options["orphans"] == "adopt")
     if "manifest" not in what:
         return _Current(found)

@@ -15,7 +15,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from logwright.codec.fault import DamageError, UsageError
-from logwright.codec.layout import Listing, Plan, Summary
 from logwright.codec.leveldb.comparators import Comparator
 from logwright.codec.leveldb.entries import user_key
 from logwright.codec.leveldb.keys import MAX_SEQUENCE, readable
@@ -35,6 +34,8 @@ from logwright.codec.leveldb.version import FileMetaData
 from logwright.codec.leveldb.version_edit import LEVELS
 from logwright.codec.mending import Cut, Kept, Mended, Mending, Strategy
 from logwright.codec.option import Option, Options, Verb, parse_choice, parse_text, used_by
+from logwright.codec.store.build import Summary
+from logwright.codec.store.listing import Listing, Plan
 
 _COMPARATOR = Option(
     "comparator",
@@ -79,7 +80,7 @@ REPAIR_OPTIONS = (_COMPARATOR, *_OWN, *(option for option in start.OPTIONS if op
 
 
 def repair(copies: Sequence[Listing], plans: Sequence[Plan], strategy: Strategy, options: Options) -> Mending:
-    """See `codec.mending.Repairs`."""
+    """See `codec.capability.DirectoryRepair`."""
     if len(copies) > 1:
         raise UsageError(
             f"a LevelDB database has no replicas, {len(copies)} paths are named",

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from logwright.codec.fault import Severity, UnreadableError
-from logwright.codec.layout import Listing
 from logwright.codec.leveldb import manifest
 from logwright.codec.leveldb.current import manifest_of
 from logwright.codec.leveldb.names import CURRENT, FileType, parse
@@ -19,6 +18,7 @@ from logwright.codec.leveldb.version_edit import EditError, EditField
 from logwright.codec.leveldb.version_edit import parse as parse_edit
 from logwright.codec.mending import Cut
 from logwright.codec.option import Options
+from logwright.codec.store.listing import Listing
 from logwright.codec.walk import Hole, Reader, walk
 from logwright.codec.whole import ParseError
 

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from logwright.codec.fault import DamageError, Severity, UsageError
-from logwright.codec.layout import Listing, Plan, Role, Summary
 from logwright.codec.leveldb import log
 from logwright.codec.leveldb.comparators import comparator_of
 from logwright.codec.leveldb.framing import BATCH_HEADER
@@ -19,6 +18,8 @@ from logwright.codec.leveldb.opening import start
 from logwright.codec.leveldb.replay import Delivered, replay
 from logwright.codec.mending import Cut, Kept, Mended
 from logwright.codec.option import Option, Options
+from logwright.codec.store.build import Summary
+from logwright.codec.store.listing import Listing, Plan, Role
 from logwright.codec.walk import Hole, Reader, walk
 
 _PASSED_OVER = "LevelDB passes over it, though its checksum is right"

@@ -16,9 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from logwright.codec.base import Frames, Window
 from logwright.codec.fault import Fault, Kind, Severity
-from logwright.codec.layout import Listing
 from logwright.codec.leveldb import table
 from logwright.codec.leveldb.block import (
     HEAD_SIZE,
@@ -52,7 +50,9 @@ from logwright.codec.leveldb.table_tables import MAX_DECOMPRESSED
 from logwright.codec.leveldb.version import FileMetaData
 from logwright.codec.mending import Cut, Kept
 from logwright.codec.option import Options
+from logwright.codec.store.listing import Listing
 from logwright.codec.walk import Hole, Reader, Stretch, walk
+from logwright.codec.window import Frames, Window
 
 _SLOTS = 8
 """So many filters are looked at for the bits per key that they were made with."""

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from logwright.codec.base import Bytes
 from logwright.codec.disk import Disk
 from logwright.codec.fault import UnreadableError
 from logwright.codec.leveldb.comparators import comparator_of
@@ -42,6 +41,7 @@ from logwright.codec.leveldb.replay import Delivered, replay
 from logwright.codec.leveldb.version import FileMetaData
 from logwright.codec.leveldb.write_batch import MESSAGES, SOUND, TOO_HIGH, TOO_SMALL
 from logwright.codec.option import Options
+from logwright.codec.window import Bytes
 
 Sequences = npt.NDArray[np.uint64]
 

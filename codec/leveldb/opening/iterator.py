@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from logwright.codec.base import Bytes
 from logwright.codec.columns import constant, numbers
 from logwright.codec.intrinsics import copy, load_i64le, load_u8
 from logwright.codec.kernel import kernel
@@ -24,6 +23,7 @@ from logwright.codec.leveldb.opening.status import Corruption, Status
 from logwright.codec.leveldb.opening.table import Chunk
 from logwright.codec.leveldb.records import batch_of, binary
 from logwright.codec.leveldb.table_tables import ROWS
+from logwright.codec.window import Bytes
 
 Int64s = npt.NDArray[np.int64]
 Pieces = Iterator[Chunk | Status]

@@ -12,13 +12,14 @@ import pyarrow as pa
 
 from logwright.codec.base import Codec
 from logwright.codec.fault import Fault
-from logwright.codec.layout import Group, Listing, Run
 from logwright.codec.leveldb import live, log, table
 from logwright.codec.leveldb.entries import portions
 from logwright.codec.leveldb.filter import hash_keys
 from logwright.codec.leveldb.keys import TYPE_NAMES, readable
 from logwright.codec.leveldb.table_tables import MAX_DECOMPRESSED, ROWS, TableContext
 from logwright.codec.option import Options
+from logwright.codec.store.listing import Listing
+from logwright.codec.store.view import Group, Run
 from logwright.codec.walk import Reader, Stretch, walk
 
 Ids = npt.NDArray[np.int64]

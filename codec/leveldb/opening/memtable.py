@@ -14,7 +14,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from logwright.codec.base import Bytes
 from logwright.codec.columns import constant, numbers
 from logwright.codec.intrinsics import size_uvarlong
 from logwright.codec.kernel import kernel
@@ -23,6 +22,7 @@ from logwright.codec.leveldb.comparators import BYTEWISE_COMPARATOR, Comparator
 from logwright.codec.leveldb.keys import TRAILER_SIZE, TYPE_NAMES
 from logwright.codec.leveldb.records import Payloads, binary
 from logwright.codec.leveldb.write_batch import MEASURES, OPERATIONS, STATUS
+from logwright.codec.window import Bytes
 
 Int64s = npt.NDArray[np.int64]
 

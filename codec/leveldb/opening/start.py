@@ -11,8 +11,7 @@ import pyarrow as pa
 
 from logwright.codec.disk import Disk
 from logwright.codec.fault import UsageError
-from logwright.codec.layout import Group, Listing, Part
-from logwright.codec.leveldb import encode
+from logwright.codec.leveldb import encode, live
 from logwright.codec.leveldb.comparators import NAMES
 from logwright.codec.leveldb.descriptor import read_descriptor
 from logwright.codec.leveldb.keys import BYTEWISE, readable
@@ -24,6 +23,8 @@ from logwright.codec.leveldb.opening.table import MAIN, Reading, Table, TableFil
 from logwright.codec.leveldb.version import FileMetaData
 from logwright.codec.option import Option, Options, parse_bool
 from logwright.codec.predict import Verdict
+from logwright.codec.store.listing import Listing, Plan
+from logwright.codec.store.view import Group, Part
 
 VERSIONS = (MAIN, "1.23", "1.22")
 VIEW = "live"
@@ -90,7 +91,7 @@ class _Asked:
 
 
 class Opened:
-    """A database after `DB::Open`. See `logwright.codec.predict.Opened` and `Serves`."""
+    """A database after `DB::Open`. See `logwright.codec.predict.Opened`."""
 
     def __init__(
         self,
@@ -230,6 +231,15 @@ def _pieces(table: Table, number: int, level: int, made: FromLog | None, target:
         yield status
 
 
+def start(
+    listing: Listing, plan: Plan, options: Options, *, version: str | None, clean: bool | None
+) -> Opened:
+    """See `codec.capability.Start`."""
+    return open_database(
+        listing, options, version=version, clean=clean, parts=lambda: live.parts(listing, plan, VIEW)
+    )
+
+
 def open_database(
     listing: Listing,
     options: Options,
@@ -238,7 +248,7 @@ def open_database(
     clean: bool | None,
     parts: Callable[[], Sequence[Part | Group]] = tuple,
 ) -> Opened:
-    """Open a database in thought. See `logwright.codec.predict.Predicts`. `parts` gives those of the view of all that is undamaged."""
+    """Simulate `DB::Open`. `parts` gives those of the view of all that is undamaged."""
     release = version_of(version)
     disk = Disk(listing)
     named = read_descriptor(listing).version.comparator

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from logwright.codec.base import Bytes
 from logwright.codec.compress import CompressionError
 from logwright.codec.disk import Disk
 from logwright.codec.fault import UnreadableError
@@ -46,6 +45,7 @@ from logwright.codec.leveldb.names import old_table_name, table_name
 from logwright.codec.leveldb.opening.status import Corruption, IOFailure, NotFound, Status
 from logwright.codec.leveldb.rescan import MAGIC
 from logwright.codec.leveldb.restarts import hides
+from logwright.codec.window import Bytes
 
 Int64s = npt.NDArray[np.int64]
 LIMIT = 256 << 20

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from logwright.codec.base import Bytes
 from logwright.codec.disk import Disk
 from logwright.codec.fault import UnreadableError
 from logwright.codec.leveldb.current import NO_NEWLINE, manifest_of
@@ -18,6 +17,7 @@ from logwright.codec.leveldb.version import FileMetaData, Version, recover
 from logwright.codec.leveldb.version_edit import EditField, form
 from logwright.codec.option import Options
 from logwright.codec.whole import ParseError
+from logwright.codec.window import Bytes
 
 _LONGEST = 1 << 16
 """Bytes of CURRENT that are looked at: no name of a file is longer."""

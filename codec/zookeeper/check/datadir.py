@@ -10,11 +10,11 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from logwright.codec.base import Frames, Window
 from logwright.codec.fault import Fault, Kind, Severity
-from logwright.codec.layout import Listing, Plan, PlannedFile
 from logwright.codec.mending import Cut
 from logwright.codec.option import Options
+from logwright.codec.store.listing import Listing, Plan, PlannedFile
+from logwright.codec.window import Frames, Window
 from logwright.codec.zookeeper import files, names, trace
 from logwright.codec.zookeeper.columns import TTL_MASK
 from logwright.codec.zookeeper.files import DataFile
@@ -273,3 +273,16 @@ class DataDirChecker:
 
 
 _ALL = (1 << 64) - 1
+
+
+def check(
+    listing: Listing,
+    plan: Plan,
+    options: Options,
+    *,
+    clean: bool | None,
+    live: bool | None,
+    deep: bool,
+) -> DataDirChecker:
+    """See `codec.capability.Check`."""
+    return DataDirChecker(listing, plan, deep=deep)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 
-from logwright.codec.layout import Entry, Listing
 from logwright.codec.mending import Kept, Mended
+from logwright.codec.store.listing import Entry, Listing
 
 
 class Assembled:

@@ -13,9 +13,10 @@ import pyarrow as pa
 
 from logwright.codec.fault import UsageError
 from logwright.codec.java import java_string
-from logwright.codec.layout import Listing, Plan, Summary
 from logwright.codec.mending import Change, Cut, Kept, Mended, Mending
 from logwright.codec.option import Option, Options, parse_choice
+from logwright.codec.store.build import Summary
+from logwright.codec.store.listing import Listing, Plan
 from logwright.codec.zookeeper import encode, files, rolling
 from logwright.codec.zookeeper.edits import Editor
 from logwright.codec.zookeeper.given import Given
@@ -39,7 +40,7 @@ _PORTION = 1 << 14
 
 
 def edit(listing: Listing, plan: Plan, change: Change, options: Options) -> Mending:
-    """See `codec.mending.Edits`. Raises `UsageError` where nodes that stay would be below others that go."""
+    """See `codec.capability.Edit`. Raises `UsageError` where nodes that stay would be below others that go."""
     wrong = [name for name in change.values if name != "data"]
     if wrong:
         raise UsageError(

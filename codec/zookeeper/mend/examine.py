@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from logwright.codec.fault import UnreadableError
-from logwright.codec.layout import Listing
 from logwright.codec.mending import Cut
 from logwright.codec.option import Options
+from logwright.codec.store.listing import Listing
 from logwright.codec.whole import ParseError
 from logwright.codec.zookeeper import files, names
 from logwright.codec.zookeeper.epochs import parse_number

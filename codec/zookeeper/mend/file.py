@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from logwright.codec.fault import DamageError
-from logwright.codec.layout import Listing
 from logwright.codec.mending import Cut, Kept, Strategy
 from logwright.codec.option import Options
+from logwright.codec.store.listing import Listing
 from logwright.codec.zookeeper.mend import logs, snapshots
 from logwright.codec.zookeeper.mend.reach import are, gaps, span, up_to
 
@@ -15,7 +15,7 @@ Pieces = tuple[Iterator[Kept | bytes], Sequence[Cut]]
 
 
 def mend_log(listing: Listing, name: str, strategy: Strategy, options: Options) -> Pieces:
-    """See `codec.mending.Mends`. PREFIX ends before the first transaction that is missing behind the first one that is there."""
+    """See `codec.capability.RepairFile`. PREFIX ends before the first transaction that is missing behind the first one that is there."""
     found = logs.examine(listing, name, _size(listing, name), options).certain()
     if found.header == b"":
         raise DamageError("no transaction of the log is left", path=name)
@@ -30,7 +30,7 @@ def mend_log(listing: Listing, name: str, strategy: Strategy, options: Options) 
 
 
 def mend_snapshot(listing: Listing, name: str, strategy: Strategy, options: Options) -> Pieces:
-    """See `codec.mending.Mends`. What can't be put right for certain is written by SALVAGE only, as far as it can be read."""
+    """See `codec.capability.RepairFile`. What can't be put right for certain is written by SALVAGE only, as far as it can be read."""
     found = snapshots.examine(listing, name, _size(listing, name), options)
     if found.pieces is not None and not found.doubt:
         return iter(found.pieces), found.cut

@@ -5,7 +5,7 @@ Of its two sums the lower one changes by what the byte changes by, the upper one
 
 from __future__ import annotations
 
-from logwright.codec.base import Bytes
+from logwright.codec.window import Bytes
 from logwright.codec.zookeeper.adler import MOD, adler32
 
 CHECKSUM = -1

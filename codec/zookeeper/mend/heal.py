@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from logwright.codec.base import Bytes
 from logwright.codec.describe import I32BE, I64BE
 from logwright.codec.intrinsics import load_i32be, load_i64be
+from logwright.codec.window import Bytes
 from logwright.codec.zookeeper import names, records
 from logwright.codec.zookeeper.adler import adler32
 from logwright.codec.zookeeper.bodies import SOUND, STATUS, Bodies

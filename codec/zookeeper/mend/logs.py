@@ -9,12 +9,12 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from logwright.codec.base import Frames, Window
 from logwright.codec.fault import Fault, Severity
-from logwright.codec.layout import Listing
 from logwright.codec.mending import Cut, Kept
 from logwright.codec.option import Options
+from logwright.codec.store.listing import Listing
 from logwright.codec.walk import Hole, Reader, Stretch, walk
+from logwright.codec.window import Frames, Window
 from logwright.codec.zookeeper import names, txnlog
 from logwright.codec.zookeeper.bodies import SOUND, STATUS, UNSUPPORTED, Bodies
 from logwright.codec.zookeeper.jute import Int64s

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from logwright.codec.fault import DamageError
-from logwright.codec.layout import Listing, Plan, Summary
 from logwright.codec.mending import Cut, Kept, Mended, Mending
 from logwright.codec.option import Options
+from logwright.codec.store.build import Summary
+from logwright.codec.store.listing import Listing, Plan
 from logwright.codec.zookeeper import files, write
 from logwright.codec.zookeeper.mend import epochs, reach
 from logwright.codec.zookeeper.mend.epochs import EPOCHS
@@ -25,7 +26,7 @@ REBUILDS = (SNAPSHOT, *EPOCHS)
 
 
 def rebuild(listing: Listing, plan: Plan, what: Sequence[str], options: Options) -> Mending:
-    """See `codec.mending.Repairs`. Raises `DamageError` where a log is damaged, or transactions are missing."""
+    """See `codec.capability.DirectoryRepair`. Raises `DamageError` where a log is damaged, or transactions are missing."""
     found = examine(listing, options)
     made = _Rebuilt(found)
     if SNAPSHOT in what:

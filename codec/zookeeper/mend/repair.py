@@ -14,11 +14,12 @@ from typing import NoReturn
 
 import numpy as np
 
-from logwright.codec.base import Chunk
 from logwright.codec.fault import DamageError, UsageError
-from logwright.codec.layout import Listing, Plan, Summary
 from logwright.codec.mending import Cut, Kept, Mended, Mending, Strategy
 from logwright.codec.option import Option, Options, Verb, parse_choice, parse_hexadecimal, parse_text, used_by
+from logwright.codec.store.build import Summary
+from logwright.codec.store.listing import Listing, Plan
+from logwright.codec.window import Chunk
 from logwright.codec.zookeeper import files, snapshot
 from logwright.codec.zookeeper.files import base as base_name
 from logwright.codec.zookeeper.mend import epochs, logs, reach, snapshots
@@ -81,7 +82,7 @@ BEFORE_QUORUM = (
 
 
 def repair(copies: Sequence[Listing], plans: Sequence[Plan], strategy: Strategy, options: Options) -> Mending:
-    """See `codec.mending.Repairs`."""
+    """See `codec.capability.DirectoryRepair`."""
     if len(copies) > 1:
         raise UsageError(
             f"the data directories of several servers are no copies of one another, {len(copies)} paths are named",

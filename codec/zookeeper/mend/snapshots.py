@@ -13,13 +13,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from logwright.codec.base import Bytes, Chunk
 from logwright.codec.describe import I64BE
 from logwright.codec.fault import Fault, Severity
-from logwright.codec.layout import Entry, Listing
 from logwright.codec.mending import Cut, Kept
 from logwright.codec.option import Options
+from logwright.codec.store.listing import Entry, Listing
 from logwright.codec.walk import Hole, Reader, Stretch, walk
+from logwright.codec.window import Bytes, Chunk
 from logwright.codec.zookeeper import again, names, snapshot
 from logwright.codec.zookeeper.mend.flip import turned
 from logwright.codec.zookeeper.names import epoch_of, zxid_text

@@ -11,9 +11,10 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from logwright.codec.fault import DamageError
-from logwright.codec.layout import Listing, Summary
 from logwright.codec.mending import Cut, Kept, Mended
 from logwright.codec.option import Options
+from logwright.codec.store.build import Summary
+from logwright.codec.store.listing import Listing
 from logwright.codec.zookeeper.files import base
 from logwright.codec.zookeeper.mend import logs
 from logwright.codec.zookeeper.mend.examine import examine

@@ -7,9 +7,9 @@ same bytes. Source: `BinaryInputArchive`, `DataTree.deserialize`, `ReferenceCoun
 
 from __future__ import annotations
 
-from logwright.codec.base import Bytes
 from logwright.codec.intrinsics import load_i32be, load_i64be, load_u8
 from logwright.codec.kernel import kernel
+from logwright.codec.window import Bytes
 from logwright.codec.zookeeper.jute import NULL, Int64s
 from logwright.codec.zookeeper.node import FIXED, SLASH, Int32s
 from logwright.codec.zookeeper.txns import (

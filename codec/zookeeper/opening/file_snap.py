@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from logwright.codec.base import Frames, Window
 from logwright.codec.disk import Disk
 from logwright.codec.fault import UnreadableError
 from logwright.codec.intrinsics import load_i32be, load_i64be
 from logwright.codec.java import java_string
+from logwright.codec.window import Frames, Window
 from logwright.codec.zookeeper.acl import AclTable
 from logwright.codec.zookeeper.adler import adler32_of
 from logwright.codec.zookeeper.columns import CONTAINERS, TTLS, kinds_of

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from logwright.codec.base import Frames, Window
 from logwright.codec.disk import Disk
 from logwright.codec.fault import UnreadableError
 from logwright.codec.intrinsics import load_i32be
+from logwright.codec.window import Frames, Window
 from logwright.codec.zookeeper.files import DataFile, base, logs, logs_from
 from logwright.codec.zookeeper.jute import NULL
 from logwright.codec.zookeeper.opening.archive import END_OF_FILE, SOUND, UNREASONABLE, UNSUPPORTED, read_txns

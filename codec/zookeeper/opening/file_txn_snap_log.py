@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from logwright.codec.base import Frames, Window
 from logwright.codec.disk import Disk
 from logwright.codec.option import Options
+from logwright.codec.window import Frames, Window
 from logwright.codec.zookeeper import txnlog
 from logwright.codec.zookeeper.files import DATA_LOG_DIR, apart, folder
 from logwright.codec.zookeeper.jute import Int64s

@@ -10,9 +10,10 @@ import pyarrow as pa
 
 from logwright.codec.disk import Disk
 from logwright.codec.fault import LogwrightError, UsageError
-from logwright.codec.layout import Group, Listing, Part
 from logwright.codec.option import Options
 from logwright.codec.predict import Verdict
+from logwright.codec.store.listing import Listing, Plan
+from logwright.codec.store.view import Group, Part
 from logwright.codec.zookeeper import encode, materialize, views
 from logwright.codec.zookeeper.files import apart
 from logwright.codec.zookeeper.names import VERSION_DIR, snapshot_name
@@ -32,7 +33,7 @@ _VIEWS = ("tree", "sessions", "acls")
 
 
 class Opened:
-    """A data directory after a server's start. See `logwright.codec.predict.Opened` and `Serves`."""
+    """A data directory after a server's start. See `logwright.codec.predict.Opened`."""
 
     def __init__(
         self,
@@ -127,9 +128,15 @@ class Opened:
             yield from materialize.rows_of(self.tree, views.VIEWS[view], prefix, columns)
 
 
+def start(
+    listing: Listing, plan: Plan, options: Options, *, version: str | None, clean: bool | None
+) -> Opened:
+    """See `codec.capability.Start`."""
+    return open_datadir(listing, options, version=version, clean=clean)
+
+
 def open_datadir(listing: Listing, options: Options, *, version: str | None, clean: bool | None) -> Opened:
-    """Start a server in thought. See `logwright.codec.predict.Predicts`. A server does not care how it was stopped: `clean` is not
-    looked at."""
+    """Simulate the start of a server. A server does not care how it was stopped, so `clean` is ignored."""
     settings = Settings(version_of(version), options)
     disk = Disk(listing)
     files = FileTxnSnapLog(disk, settings, _above(listing))

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from logwright.codec import snappy
-from logwright.codec.base import Bytes
 from logwright.codec.intrinsics import load_i32be, read_uvarint
+from logwright.codec.window import Bytes
 from logwright.codec.zookeeper.expand import SNAPPY_MAGIC
 from logwright.codec.zookeeper.names import GZIP, SNAPPY
 from logwright.codec.zookeeper.opening.exceptions import (

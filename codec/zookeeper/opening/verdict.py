@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from logwright.codec.layout import Listing
 from logwright.codec.option import Options
+from logwright.codec.store.listing import Listing
 from logwright.codec.zookeeper.files import DataFile, logs, logs_from, snapshots
 from logwright.codec.zookeeper.names import epoch_of, zxid_text
 from logwright.codec.zookeeper.opening.file_txn_snap_log import EMPTY, Restored

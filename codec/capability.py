@@ -1,0 +1,288 @@
+"""What a file format or a directory offers beyond its core (`codec.base`, `codec.layout`): one frozen record for each.
+
+A system's `__init__` fills in the records. A capability that a format does not have is None, so callers test for None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from logwright.codec.fault import Fault
+from logwright.codec.mending import Change, Cut, Kept, Mending, Strategy
+from logwright.codec.option import Option, Options
+from logwright.codec.predict import Opened
+from logwright.codec.store.listing import Listing, Plan, PlannedFile
+from logwright.codec.store.view import Stream
+from logwright.codec.window import Frames, Window
+
+# Files
+
+
+class RepairFile(Protocol):
+    """Repair a file whose good frames cannot simply be laid side by side: positions count, or the file stores them."""
+
+    def __call__(
+        self, listing: Listing, name: str, strategy: Strategy, options: Options
+    ) -> tuple[Iterator[Kept | bytes], Sequence[Cut]]:
+        """Return what the repaired file is made of (`SALVAGE` or `PREFIX`), and what is not kept.
+
+        `options` are the codec's own. Raises `DamageError` where nothing is left of the file.
+        """
+        ...
+
+
+class EditFile(Protocol):
+    """Take rows out of a file, or values out of rows."""
+
+    def __call__(
+        self, listing: Listing, file: PlannedFile, change: Change, options: Options
+    ) -> tuple[Sequence[Kept | bytes], Sequence[Cut]]:
+        """Return what the file is made of afterwards: frames without a changed row stay byte for byte.
+
+        The cuts say which frames are changed, and how many rows went (`rows_lost`). Raises `DamageError` for a damaged file.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class FileEdit:
+    """Edit one file."""
+
+    edit: EditFile
+    options: tuple[Option, ...] = ()
+    """What `edit` takes besides the codec's own options."""
+
+
+@dataclass(frozen=True)
+class FileCapabilities:
+    """What a codec offers beyond its core."""
+
+    repair: RepairFile | None = None
+    edit: FileEdit | None = None
+
+
+# Directories
+
+
+class Combine(Protocol):
+    """Make the rows of a view from those of several files side by side."""
+
+    def __call__(
+        self,
+        view: str,
+        how: Mapping[str, Any],
+        runs: Sequence[Stream],
+        columns: Sequence[str],
+        tell: Callable[[Fault], None],
+    ) -> Iterator[pa.RecordBatch]:
+        """Return the rows of a group (`how` is `Group.how`), with these columns of the view's table, in pieces of bounded memory.
+
+        A run may be read several times. Runs without rows may be missing. `tell` takes a fault of the whole, and raises it
+        where the read mode says so.
+        """
+        ...
+
+
+class Start(Protocol):
+    """Simulate the start of the real system on a directory."""
+
+    def __call__(
+        self, listing: Listing, plan: Plan, options: Options, *, version: str | None, clean: bool | None
+    ) -> Opened:
+        """`version` None means the newest. `clean` None: the system's own marker decides."""
+        ...
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Say what the real system would do with a directory."""
+
+    versions: Sequence[str]
+    """The versions that can be asked about, the newest first."""
+    start: Start
+    clean_matters: bool = True
+    """Whether the system's start depends on how it was stopped. Where it does not, the option `clean` is refused."""
+
+
+class Checker(Protocol):
+    """Holds the files of one directory against each other, from the frames of its primary files."""
+
+    def add(self, file: PlannedFile, window: Window, frames: Frames) -> None:
+        """Good frames of a primary file, in the order of the plan and of the file. What lies between them is damaged, or can't
+        be read."""
+        ...
+
+    def finish(self) -> Iterator[tuple[str, Fault]]:
+        """What does not fit, by file ("" is the directory itself)."""
+        ...
+
+
+class Check(Protocol):
+    """Find what cannot be seen in a single file."""
+
+    def __call__(
+        self,
+        listing: Listing,
+        plan: Plan,
+        options: Options,
+        *,
+        clean: bool | None,
+        live: bool | None,
+        deep: bool,
+    ) -> Checker:
+        """`clean`: whether the last stop counts as a clean one; None: the system's own marker decides. `deep`: the content of
+        frames is checked too, not only their headers."""
+        ...
+
+
+class Repair(Protocol):
+    """Repair a directory."""
+
+    def __call__(
+        self, copies: Sequence[Listing], plans: Sequence[Plan], strategy: Strategy, options: Options
+    ) -> Mending:
+        """Several `copies` are replicas: each frame is taken from whichever verifies.
+
+        Raises `UsageError` where copies diverged, saying where.
+        """
+        ...
+
+
+class Rebuild(Protocol):
+    """Make the derived files of a directory again from its primary files."""
+
+    def __call__(self, listing: Listing, plan: Plan, what: Sequence[str], options: Options) -> Mending:
+        """`what` is a subset of `DirectoryRepair.rebuilds`. Raises `DamageError` where a primary file is damaged."""
+        ...
+
+
+@dataclass(frozen=True)
+class DirectoryRepair:
+    """Repair a directory, and rebuild its derived files."""
+
+    repair: Repair
+    rebuild: Rebuild
+    rebuilds: Sequence[str]
+    """What `rebuild` can make, in the system's words."""
+    options: tuple[Option, ...] = ()
+    preferred: Strategy = Strategy.SALVAGE
+    """The default strategy."""
+
+
+class Edit(Protocol):
+    """Edit a directory."""
+
+    def __call__(self, listing: Listing, plan: Plan, change: Change, options: Options) -> Mending:
+        """Files that derive from the changed ones are made again. Raises `DamageError` where a primary file is damaged."""
+        ...
+
+
+@dataclass(frozen=True)
+class DirectoryEdit:
+    """Take rows out of a directory, or values out of rows."""
+
+    edit: Edit
+    options: tuple[Option, ...] = ()
+    recodes: Sequence[str] = ()
+    """The options that write frames in another form and keep all else that they say (`Change.every`)."""
+
+
+@dataclass(frozen=True)
+class Replicas:
+    """Recognise copies of one thing on several disks or machines."""
+
+    copy_of: Callable[[Listing, Plan], tuple[str, str | None] | None]
+    """The name of what a directory is a copy of, and the id that tells it from others of this name; None where not known."""
+    reaches: Callable[[Listing, Plan], int]
+    """How far a copy reaches, in the system's own numbers."""
+
+
+class Watcher(Protocol):
+    """What a view needs to know of rows that it does not give yet, or not at all: sees the frames of a directory that is followed."""
+
+    view: str
+    """The parts of this view are what is read, with `hints`."""
+
+    def add(self, window: Window, frames: Frames) -> None:
+        """Good frames, in order, from the position on where the watch began."""
+        ...
+
+    def settled(self) -> int | None:
+        """Rows from here on are not to be given yet; None where all are."""
+        ...
+
+    def hints(self, start: int, end: int) -> Mapping[str, Any]:
+        """For `Codec.context`, of the rows `[start, end)`, all of which are settled."""
+        ...
+
+
+class Follow(Protocol):
+    """Follow a directory while its system writes to it.
+
+    Its rows have a position, a whole number that grows from row to row, and that a row keeps as long as it is there: so a reader that
+    remembers one number can ask what is new since. It is the column by which the files' codec is `ordered`, and each part of a view
+    has its `bounds`. Frames are added behind the last one of the last part.
+    """
+
+    options: tuple[Option, ...]
+    """The words of this system's own readers: which directories of a folder, from where, up to where, how much at a time."""
+
+    def followed(self, view: str | None, options: Options) -> tuple[str, str]:
+        """The view that is meant, and its column of positions. Raises `UsageError` for a view that has none."""
+        ...
+
+    def leaves_out(self, options: Options) -> Sequence[str]:
+        """Columns of the view that are not given unless they are asked for."""
+        ...
+
+    def wanted(self, name: str, options: Options) -> bool:
+        """Whether a directory of this name is one of those that the options choose."""
+        ...
+
+    def begins(self, plan: Plan) -> int:
+        """The first position that is served."""
+        ...
+
+    def span(
+        self, listing: Listing, plan: Plan, options: Options, end: int, *, stream: bool
+    ) -> tuple[int, int]:
+        """The positions `[low, high)` that the options ask for, of a directory that ends at `end`; of a `stream` the high one counts
+        for nothing. Not held against what there is. Raises `UsageError`."""
+        ...
+
+    def watcher(self, view: str) -> Watcher | None:
+        """None for a view that needs to know no more than what it gives."""
+        ...
+
+
+@dataclass(frozen=True)
+class Spans:
+    """Files of one directory that lie in further directories, which only its user knows of."""
+
+    options: Sequence[str]
+    """Options, of reading and of writing, that name such a directory. Its files are listed in a folder of that name:
+    `dataLogDir/log.1`; a builder that is given the option makes them under such names."""
+    guard: str
+    """The name of a file in the directory itself with which the system refuses to start, where files lie apart."""
+    together: str
+    """What has to be known before the system is started on a result all of whose files lie together, where they did not."""
+    listed: Callable[[str], str]
+    """The name under which a file is listed where files lie apart."""
+
+
+@dataclass(frozen=True)
+class DirectoryCapabilities:
+    """What a layout offers beyond its core."""
+
+    combine: Combine | None = None
+    predict: Prediction | None = None
+    check: Check | None = None
+    repair: DirectoryRepair | None = None
+    edit: DirectoryEdit | None = None
+    replicas: Replicas | None = None
+    follow: Follow | None = None
+    spans: Spans | None = None
