@@ -29,6 +29,7 @@ from logwright.codec.table import Column, Table
 from logwright.readers import filter as filters
 from logwright.readers.plainly import plainly
 from logwright.readers.plan import Reading
+from logwright.readers.process import keep_freed_memory
 from logwright.readers.record import HeardReport, Recorder, Write, described
 from logwright.readers.report import Report
 from logwright.readers.spark_request import Request
@@ -160,6 +161,7 @@ class SparkSource(DataSourceReader):
     @plainly
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Stretch)
+        keep_freed_memory()
         schema = to_arrow_schema(self._schema, timezone="UTC")
         corrupt = {field.name for field in CORRUPT}
         table = self._table

@@ -19,7 +19,6 @@ import numpy as np
 
 from logwright.codec.base import Codec
 from logwright.codec.fault import Fault, Kind, Severity, UnreadableError
-from logwright.codec.memory import keep_memory
 from logwright.codec.window import Bytes, Frames, Positions, Window
 from logwright.readers.ahead import Ahead
 from logwright.readers.crew import Crew
@@ -82,7 +81,6 @@ class Walk:
         check: bool = True,
         step: int = WINDOW,
     ) -> None:
-        keep_memory()
         self.source, self.codec, self.context, self.check = source, codec, context, check
         self.size = source.size
         self.start, self.stop = start, stop

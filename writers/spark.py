@@ -22,6 +22,7 @@ from logwright.codec.fault import UsageError
 from logwright.codec.option import Option, Options, fold, parse_text
 from logwright.readers.journal import Txn
 from logwright.readers.plainly import plainly
+from logwright.readers.process import keep_freed_memory
 from logwright.writers.staged import StagedWrite, TaskMessage
 from logwright.writers.streamed import Staged, StreamWrite
 
@@ -86,6 +87,7 @@ class SparkSink(DataSourceArrowWriter):
 
     @plainly
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Message:
+        keep_freed_memory()
         context = TaskContext.get()
         assert context is not None
         task = self._write.task(context.partitionId(), context.taskAttemptId())
@@ -123,6 +125,7 @@ class StreamSink(DataSourceStreamArrowWriter):
 
     @plainly
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StreamMessage:
+        keep_freed_memory()
         context = TaskContext.get()
         assert context is not None
         query = context.getLocalProperty(_QUERY_ID)

@@ -50,7 +50,6 @@ from logwright.codec.leveldb.pack import (
 )
 from logwright.codec.leveldb.rescan import MAGIC
 from logwright.codec.leveldb.table_tables import TableContext
-from logwright.codec.memory import keep_memory
 from logwright.codec.option import Option, Options, parse_choice, parse_text
 from logwright.codec.window import Bytes, Chunk
 
@@ -340,7 +339,6 @@ class TableBuilder:
     """
 
     def __init__(self, settings: TableSettings) -> None:
-        keep_memory()
         self.settings = settings
         self.rows = 0
         self.smallest: bytes | None = None

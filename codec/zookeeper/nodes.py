@@ -16,7 +16,6 @@ import pyarrow as pa
 from logwright.codec.columns import numbers
 from logwright.codec.intrinsics import copy, load_i32le, prefetch, store_32be, store_32le, store_64be
 from logwright.codec.kernel import kernel
-from logwright.codec.memory import keep_memory
 from logwright.codec.window import Bytes
 from logwright.codec.zookeeper.acl import flat
 from logwright.codec.zookeeper.digest import counts, crc32_raw
@@ -213,7 +212,6 @@ class Nodes:
 
     def chunks(self, first: int, stop: int, *, digest: bool = False) -> Iterator[Piece]:
         """Nodes `first` to `stop` in pieces."""
-        keep_memory()
         if self.order is None:
             for batch in self.columns.slice(first, stop - first).to_batches():
                 yield from _pieces(batch, None, digest)

@@ -98,8 +98,10 @@ def group() -> None:
 def main(args: Sequence[str] | None = None) -> None:
     """The program `logwright`."""
     from logwright.codec.fault import DamageError, LogwrightError, StorageError, UsageError
+    from logwright.readers.process import keep_freed_memory
 
     _buffer_output()
+    keep_freed_memory()
     try:
         status = group.main(args=args, prog_name="logwright", standalone_mode=False)
         sys.stdout.flush()

@@ -1,0 +1,46 @@
+"""Which processes are our own, so that their settings may be changed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+LIBRARY = """
+import sys
+import logwright as lw
+
+lw.generate("kafka.partition", "orders-0", rows=200, seed=7)
+lw.write(lw.read("orders-0", columns=["key", "value"]), "copy-0", "kafka.partition", offsets="assign")
+lw.verify("copy-0")
+lw.repair("copy-0", "repaired-0")
+lw.write([{"key": b"a", "value": b"b"}], "database", "leveldb.db")
+lw.write([{"path": "/a", "data": b"b"}], "tree", "zookeeper.datadir")
+lw.read("tree")
+assert "logwright.readers.process" not in sys.modules
+"""
+COMMAND = """
+import sys
+from logwright.cli import main
+
+try:
+    main(["codecs"])
+except SystemExit as status:
+    assert status.code == 0
+from logwright.readers.process import keep_freed_memory
+
+assert keep_freed_memory.cache_info().currsize == 1
+"""
+
+
+def run(program: str, folder: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", program], cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_library_leaves_the_settings_of_its_host_process_alone(tmp_path: Path) -> None:
+    run(LIBRARY, tmp_path)
+
+
+def test_the_command_line_keeps_freed_memory(tmp_path: Path) -> None:
+    run(COMMAND, tmp_path)
