@@ -5,7 +5,8 @@ Adding a format is adding a folder and one line in the registry; no contract has
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 from importlinter import Contract, ContractCheck, fields, output
@@ -88,50 +89,24 @@ class SystemsContract(_ImportContract):
 
 
 class AcyclicContract(Contract):
-    """No module imports itself through others: deferred imports count, and so do those for type checking only."""
+    """No module imports itself through others. Deferred imports count, and so do those for type checking only."""
 
     type_name = "acyclic"
 
     def check(self, graph: Any, verbose: bool) -> ContractCheck:
-        circles = strong_components(graph.modules, graph.find_modules_directly_imported_by)
-        return ContractCheck(kept=not circles, metadata={"circles": circles})
+        circle = find_circle(
+            {one: graph.find_modules_directly_imported_by(one) - {one} for one in graph.modules}
+        )
+        return ContractCheck(kept=not circle, metadata={"circle": circle})
 
     def render_broken_contract(self, check: ContractCheck) -> None:
-        for circle in check.metadata["circles"]:
-            output.print_error(f"- a circle of {len(circle)} modules: {', '.join(circle)}")
+        output.print_error(f"- {' -> '.join(check.metadata['circle'])}")
 
 
-def strong_components(modules: Iterable[str], imports: Callable[[str], Iterable[str]]) -> list[list[str]]:
-    """Return the groups of modules that import each other, directly or through others (Tarjan's algorithm)."""
-    number: dict[str, int] = {}
-    low: dict[str, int] = {}
-    stack: list[str] = []
-    found: list[list[str]] = []
-    for root in sorted(modules):
-        if root in number:
-            continue
-        work: list[tuple[str, Iterator[str]]] = []
-
-        def enter(module: str, work: list[tuple[str, Iterator[str]]] = work) -> None:
-            number[module] = low[module] = len(number)
-            stack.append(module)
-            work.append((module, iter(sorted(imports(module)))))
-
-        enter(root)
-        while work:
-            module, rest = work[-1]
-            imported = next(rest, None)
-            if imported is None:
-                work.pop()
-                if work:
-                    low[work[-1][0]] = min(low[work[-1][0]], low[module])
-                if low[module] == number[module]:
-                    at = stack.index(module)
-                    if len(stack) - at > 1:
-                        found.append(sorted(stack[at:]))
-                    del stack[at:]
-            elif imported not in number:
-                enter(imported)
-            elif imported in stack:
-                low[module] = min(low[module], number[imported])
-    return found
+def find_circle(imports: Mapping[str, Iterable[str]]) -> list[str]:
+    """Return modules of which each imports the next, the first and the last being the same; an empty list if there are none."""
+    try:
+        TopologicalSorter(imports).prepare()
+    except CycleError as error:
+        return list(reversed(error.args[1]))
+    return []
