@@ -30,7 +30,7 @@ from logwright.codec.leveldb.framing import BLOCK
 from logwright.codec.leveldb.index import DATA
 from logwright.codec.option import Options
 from logwright.readers.crew import usable
-from logwright.readers.report import FileReport
+from logwright.readers.report_data import FileReport
 from logwright.readers.source import Source, open_source
 from logwright.readers.stream import Mode, stream
 from logwright.readers.walk import Hole, Stretch, Walk

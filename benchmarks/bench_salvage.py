@@ -22,7 +22,7 @@ from logwright.codec.option import Options
 from logwright.codec.window import Window
 from logwright.corpora.kafka import bulk
 from logwright.corpora.recipe import Order
-from logwright.readers.report import FileReport
+from logwright.readers.report_data import FileReport
 from logwright.readers.source import MemorySource, Source, open_source
 from logwright.readers.stream import Mode, stream
 from logwright.readers.walk import Hole, Stretch, Walk

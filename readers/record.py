@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from logwright.codec.fault import Fault, LogwrightError
-from logwright.readers.report import FileReport, Report
+from logwright.readers.report import Report
+from logwright.readers.report_data import FileReport
 from logwright.readers.source import Source, patched
 from logwright.readers.stream import RECORD_LIMIT
 

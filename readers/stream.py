@@ -24,7 +24,7 @@ from logwright.codec.table import Table
 from logwright.codec.window import Decoded, Window
 from logwright.readers.crew import ALONE, Crew
 from logwright.readers.filter import Filter
-from logwright.readers.report import FileReport
+from logwright.readers.report_data import FileReport
 from logwright.readers.source import Source, patched
 from logwright.readers.walk import WINDOW, Hole, Stretch, Walk
 

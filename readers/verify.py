@@ -38,7 +38,8 @@ from logwright.codec.store.listing import PlannedFile, Role
 from logwright.readers import jobs as _jobs
 from logwright.readers import usage
 from logwright.readers.crew import ALONE, FEW, Crew, usable
-from logwright.readers.report import FileReport, Report
+from logwright.readers.report import Report
+from logwright.readers.report_data import FileReport
 from logwright.readers.resolve import DirectoryTarget, FileTarget, Target, kind, resolve
 from logwright.readers.source import STDIN, Source
 from logwright.readers.stream import named

@@ -10,13 +10,11 @@ import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from logwright.codec import registry
 from logwright.codec.fault import Fault, Kind, Severity, UsageError
-
-if TYPE_CHECKING:
-    from logwright.readers.report import Report
+from logwright.readers.report_data import ReportData
 
 WIDTH = 118
 """Longer lines are broken, but for paths and commands."""
@@ -39,7 +37,7 @@ _PLAIN = (Kind.LINK, Kind.ORDER, Kind.PADDING)
 """Kinds of which the detail alone says what is wrong."""
 
 
-def text(report: Report, width: int = WIDTH) -> str:
+def text(report: ReportData, width: int = WIDTH) -> str:
     """The whole text, for a terminal that is so many characters wide."""
     width = max(_NARROWEST, min(width, WIDTH))
     if report.parts and report.cut is not None:
@@ -72,7 +70,7 @@ class _Shown:
     beside: int = 0
 
 
-def _one(report: Report) -> Iterator[str]:
+def _one(report: ReportData) -> Iterator[str]:
     yield from _findings(report)
     if report.cut is None:
         yield from _consequences(report)
@@ -80,7 +78,7 @@ def _one(report: Report) -> Iterator[str]:
     yield from _advice(report)
 
 
-def _findings(report: Report) -> Iterator[str]:
+def _findings(report: ReportData) -> Iterator[str]:
     found = _alike(sorted(report.faults, key=lambda one: _RANK[one[1].severity]))
     grave = [one for one in found if one.fault.severity is not Severity.INFO]
     shown = grave[:_SHOWN] if grave else found[:_NOTES]
@@ -156,7 +154,7 @@ def _fault(one: _Shown) -> str:
     return f"{where}{said}{more}"
 
 
-def headline(report: Report) -> str:
+def headline(report: ReportData) -> str:
     """How it is, and how much of it there is."""
     size = _size(report.bytes)
     said = [size if report.ok else f"{_size(report.bytes_damaged)} of {size}"]
@@ -170,11 +168,11 @@ def headline(report: Report) -> str:
     return f"{report.path}  {_state(report)}  {', '.join(said)}"
 
 
-def _fault_noun(report: Report) -> str:
+def _fault_noun(report: ReportData) -> str:
     return "note" if report.worst is Severity.INFO else "fault"
 
 
-def _state(report: Report) -> str:
+def _state(report: ReportData) -> str:
     if not report.ok:
         return "DAMAGED"
     if not report.checked and report.missing:
@@ -184,7 +182,7 @@ def _state(report: Report) -> str:
     return "not checked" if report.unchecked else "ok"
 
 
-def _consequences(report: Report) -> Iterator[str]:
+def _consequences(report: ReportData) -> Iterator[str]:
     """What is lost in all, and what the system would do."""
     losses = [
         fault
@@ -219,7 +217,7 @@ def skips(said: Mapping[str, Any]) -> str:
     return f"skip what can't be read, and end with the error {said['error']!r}"
 
 
-def system(said: Mapping[str, Any], report: Report) -> str:
+def system(said: Mapping[str, Any], report: ReportData) -> str:
     """What the real system would do if it were started now."""
     row, file = report.nouns
     head = f"{after_stop(said)}: "
@@ -264,7 +262,7 @@ _SCOPES = {
 }
 
 
-def _only_file(report: Report) -> str | None:
+def _only_file(report: ReportData) -> str | None:
     """The file that the headline names."""
     named = {path for path, fault in report.faults if fault.severity is not Severity.INFO}
     return named.pop() if len(named) == 1 else None
@@ -273,7 +271,7 @@ def _only_file(report: Report) -> str | None:
 # What to do
 
 
-def _advice(report: Report) -> Iterator[str]:
+def _advice(report: ReportData) -> Iterator[str]:
     bad = not report.ok
     if report.live and bad:
         yield "  the system is running on it: what it is about to write is not here yet"
@@ -282,7 +280,7 @@ def _advice(report: Report) -> Iterator[str]:
         yield from (f"  {one}" for one in report.advice)
 
 
-def next_command(report: Report) -> str:
+def next_command(report: ReportData) -> str:
     """The command to type next."""
     path = f"{shlex.quote(report.path)}{report.flags}"
     if not report.checked and report.ok and report.missing:
@@ -330,7 +328,7 @@ def next_command(report: Report) -> str:
     return f"logwright repair {path} --out DIR   loses only what is damaged"
 
 
-def _more(report: Report) -> str:
+def _more(report: ReportData) -> str:
     """How much a repair would lose, where that is known for certain: beside what is nowhere any more."""
     gone = sum(fault.rows_lost or 0 for _, fault in report.faults if fault.lost and not fault.length)
     rest = (report.mending or 0) - gone
@@ -338,7 +336,7 @@ def _more(report: Report) -> str:
     return f"{rest:,}{more}" if rest > 0 else f"nothing{more}"
 
 
-def printed(report: Report, noun: str, value: Any) -> str:
+def printed(report: ReportData, noun: str, value: Any) -> str:
     """A number of the system's own, as that prints it (`Codec.printed`)."""
     try:
         known = {} if report.codec is None else registry.find(report.codec).printed
@@ -350,7 +348,7 @@ def printed(report: Report, noun: str, value: Any) -> str:
 # Several things
 
 
-def _several(report: Report, width: int) -> Iterator[str]:
+def _several(report: ReportData, width: int) -> Iterator[str]:
     parts = sorted(report.parts, key=_how_bad)
     bad = [one for one in parts if not one.ok]
     warned = [one for one in parts if one.worst is Severity.WARNING]
@@ -379,7 +377,7 @@ def _several(report: Report, width: int) -> Iterator[str]:
     yield f"  {report.next or (_about(parts[0]) if parts else next_command(report))}"
 
 
-def _repaired(report: Report, width: int) -> Iterator[str]:
+def _repaired(report: ReportData, width: int) -> Iterator[str]:
     """What a repair or rebuild made of several stores: those that failed, then those that lost most."""
     failed = [one for one in report.parts if one.error is not None]
     done = [one for one in report.parts if one.error is None]
@@ -413,11 +411,11 @@ def _repaired(report: Report, width: int) -> Iterator[str]:
         yield f"  {report.next}"
 
 
-def _removed(one: Report) -> int:
+def _removed(one: ReportData) -> int:
     return sum(cut["rows_lost"] or 0 for cut in one.cut or ())
 
 
-def _how_bad(one: Report) -> tuple[int, bool, int, int, str]:
+def _how_bad(one: ReportData) -> tuple[int, bool, int, int, str]:
     """The worst first: what keeps the system from starting, then by what is lost."""
     said = one.system
     opens = said is None or bool(said["opens"])
@@ -425,22 +423,22 @@ def _how_bad(one: Report) -> tuple[int, bool, int, int, str]:
     return _RANK[one.worst], opens, -gone, -one.bytes_damaged, one.path
 
 
-def _noun(report: Report) -> str:
+def _noun(report: ReportData) -> str:
     nouns = {part.nouns[0] for part in report.parts if part.rows}
     return nouns.pop() if len(nouns) == 1 else "row"
 
 
-def _shown_path(report: Report) -> str:
+def _shown_path(report: ReportData) -> str:
     return report.path if len(report.path) <= 60 else f"{report.path[:57]}..."
 
 
-def _short(one: Report, report: Report) -> str:
+def _short(one: ReportData, report: ReportData) -> str:
     """Without what all have in common."""
     above = f"{report.path.rstrip('/')}/"
     return one.path.removeprefix(above)
 
 
-def _in_all(report: Report) -> Iterator[str]:
+def _in_all(report: ReportData) -> Iterator[str]:
     """What is lost of all, and what the system would do with all."""
     rows, least = _rows_lost(fault for _, fault in report.faults)
     if rows:
@@ -477,7 +475,7 @@ def _rows_lost(faults: Iterable[Fault]) -> tuple[int, str]:
     return sum(known), "" if len(known) == len(losses) else "at least "
 
 
-def _line(one: Report, room: int) -> str:
+def _line(one: ReportData, room: int) -> str:
     """One of several, in a line of at most so many characters."""
     if one.worst in (None, Severity.INFO):
         return f"ok       {_size(one.bytes)}, {count(one.rows, one.nouns[0])}"
@@ -500,7 +498,7 @@ def _line(one: Report, room: int) -> str:
     return f"{word}  {said}{end}"
 
 
-def _shortly(said: Mapping[str, Any], report: Report) -> str:
+def _shortly(said: Mapping[str, Any], report: ReportData) -> str:
     """What the real system would do, in a few words; nothing where all is well with it."""
     name = title(said)
     if not said["opens"]:
@@ -513,7 +511,7 @@ def _shortly(said: Mapping[str, Any], report: Report) -> str:
     return f"{name}'s clients end with an error" if said["error"] else ""
 
 
-def _about(one: Report) -> str:
+def _about(one: ReportData) -> str:
     if one.ok:
         return next_command(one)
     return f"logwright verify {shlex.quote(one.path)}   says more of the worst of them"
@@ -537,7 +535,7 @@ def _size(number: int) -> str:
     return count(number, "byte")
 
 
-def lost(fault: Fault, report: Report) -> str:
+def lost(fault: Fault, report: ReportData) -> str:
     """`Fault.lost` in words: pairs of `first_x` and `last_x` as ranges, times as dates; without what is true of all."""
     said: list[str] = []
     gone = {name: value for name, value in fault.lost.items() if name not in report.known}
@@ -569,7 +567,7 @@ def lost(fault: Fault, report: Report) -> str:
     return f"{words} ({', '.join(extra)})" if words and extra else words or ", ".join(extra)
 
 
-def _shown(report: Report, noun: str, value: Any) -> str | None:
+def _shown(report: ReportData, noun: str, value: Any) -> str | None:
     return None if value is None else printed(report, noun, value)
 
 

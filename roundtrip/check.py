@@ -19,7 +19,7 @@ from logwright.codec import registry
 from logwright.codec.fault import LogwrightError, Severity, UsageError
 from logwright.codec.option import Verb, number
 from logwright.readers import jobs as _jobs
-from logwright.readers.report import FileReport
+from logwright.readers.report_data import FileReport
 from logwright.readers.resolve import DirectoryTarget, FileTarget, Path, resolve
 from logwright.readers.source import STDIN, Source, open_source
 from logwright.readers.split import split

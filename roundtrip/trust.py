@@ -32,7 +32,8 @@ from logwright.codec.base import Codec
 from logwright.codec.fault import LogwrightError
 from logwright.codec.option import Options
 from logwright.readers import plan, rescue
-from logwright.readers.report import FileReport, Report
+from logwright.readers.report import Report
+from logwright.readers.report_data import FileReport
 from logwright.readers.resolve import resolve
 from logwright.readers.source import open_source
 from logwright.readers.stream import Mode, stream

@@ -27,7 +27,8 @@ from logwright.readers.task import known_options
 from logwright.readers.verify import Wish, verify
 from logwright.writers.edit_file import edit_file
 from logwright.writers.mend import Copy
-from logwright.writers.repair import EDIT, Request, carry_out, refuse_busy
+from logwright.writers.repair import EDIT, carry_out, refuse_busy
+from logwright.writers.request import Request
 from logwright.writers.write import rows_table
 
 REDACTS = ("value",)

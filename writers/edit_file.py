@@ -17,8 +17,9 @@ from logwright.readers.resolve import FileTarget
 from logwright.readers.source import STDIN, is_remote, local_path
 from logwright.readers.stream import named
 from logwright.writers.filesystem import plain_errors
-from logwright.writers.repair import Request, edited
+from logwright.writers.repair import edited
 from logwright.writers.repair_file import Alone, FileMender
+from logwright.writers.request import Request
 
 
 class MatchingChange(Change, Protocol):

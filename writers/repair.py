@@ -10,7 +10,7 @@ import difflib
 import os
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -38,11 +38,12 @@ from logwright.readers.verify import Wish, flags, healed, verify
 from logwright.readers.words import lost, plural
 from logwright.writers import unsupported
 from logwright.writers.backup import refuse_backup_inside
-from logwright.writers.filesystem import FileSystem, LocalFileSystem, plain_errors
+from logwright.writers.filesystem import FileSystem, plain_errors
 from logwright.writers.lock import busy_inside, refuse_running
 from logwright.writers.mend import Copy, Done, Make, Mender, about
 from logwright.writers.repair_file import repair_file
 from logwright.writers.repair_stores import repair_stores
+from logwright.writers.request import Request
 from logwright.writers.target import Target as Place
 from logwright.writers.target import meant
 from logwright.writers.write import apart, refuse_remote
@@ -50,46 +51,7 @@ from logwright.writers.write import apart, refuse_remote
 EDIT = "edit"
 _SHOWN = 4
 """Ranges of missing rows that are written out."""
-Show = Callable[[int], None]
 """Told how many bytes are written so far."""
-
-
-@dataclass(frozen=True)
-class Request:
-    """Where the result goes. Exactly one of `out` and `in_place` with `backup`; neither is needed for a `dry_run`."""
-
-    out: str | None = None
-    in_place: bool = False
-    backup: str | None = None
-    dry_run: bool = False
-    files: FileSystem = field(default_factory=LocalFileSystem)
-    show: Show = lambda done: None
-
-    def check(self) -> None:
-        """Raise `UsageError` for what does not go together."""
-        if self.out is not None and self.in_place:
-            raise UsageError("the result goes either to `out` or in place, not both")
-        if self.backup is not None and not self.in_place:
-            raise UsageError(
-                "a backup is made where a directory is changed in place", advice="Say in_place too"
-            )
-        if self.dry_run:
-            return
-        if self.in_place and self.backup is None:
-            raise UsageError(
-                "in place needs a backup",
-                advice="backup names a directory outside of the data, absent or empty, which gets the originals of all files that "
-                "change",
-            )
-        if self.out is None and not self.in_place:
-            raise UsageError(
-                "it is not said where the result goes",
-                advice="out=DIR (--out DIR) writes the result there and leaves the input as it is; in_place and backup=DIR (--in-place "
-                "--backup DIR) change the input; dry_run (--dry-run) only shows what would be done",
-            )
-        for path in (self.out, self.backup):
-            if path is not None:
-                refuse_remote(path)
 
 
 def repair(

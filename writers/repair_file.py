@@ -14,7 +14,8 @@ from logwright.codec.fault import BusyError, DamageError, Fault, Severity, Usage
 from logwright.codec.mending import Cut, Kept, Strategy
 from logwright.codec.store.listing import Entry, Listing
 from logwright.codec.window import Chunk
-from logwright.readers.report import FileReport, Report
+from logwright.readers.report import Report
+from logwright.readers.report_data import FileReport
 from logwright.readers.resolve import FileTarget
 from logwright.readers.source import STDIN, Source, is_remote, local_path
 from logwright.readers.stream import named

@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from logwright.codec.fault import ExistsError, LogwrightError, UsageError
 from logwright.codec.layout import Gathering, Layout, RepairedStore
@@ -21,9 +21,7 @@ from logwright.readers.source import is_remote, local_path
 from logwright.writers.backup import Backup, refuse_backup_inside
 from logwright.writers.file import Draft
 from logwright.writers.filesystem import FileSystem, plain_errors
-
-if TYPE_CHECKING:
-    from logwright.writers.repair import Request
+from logwright.writers.request import Request
 
 OwnFiles = dict[str, tuple[bytes, bytes | None]]
 """The files of a directory of stores, as they are and as they have to be; None: not there."""

@@ -130,4 +130,4 @@ def write_pieces(pieces: Iterable[Any]) -> Iterator[bytes]:
 
 
 def write_raw(data: memoryview, level: int) -> bytes:
-    return snappy.compress(data)
+    return bytes(snappy.compress(data))

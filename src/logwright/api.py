@@ -13,7 +13,8 @@ from logwright.readers import inspect as _inspect
 from logwright.readers import resolve
 from logwright.readers import verify as _verify
 from logwright.readers.filter import Given
-from logwright.readers.report import MAX_FAULTS, Report
+from logwright.readers.report import Report
+from logwright.readers.report_data import MAX_FAULTS
 from logwright.readers.resolve import Path
 from logwright.readers.startup import predict_start
 from logwright.scanning import Paths, codec_of, shown
@@ -263,7 +264,8 @@ def repair(
     something is lost. Raises `BusyError` where the system or another writer is at work, `ExistsError`, `UsageError`,
     `DamageError` where the result would not be sound, `StorageError`.
     """
-    from logwright.writers.repair import Request, repair
+    from logwright.writers.repair import repair
+    from logwright.writers.request import Request
 
     request = Request(_text(out), in_place, _text(backup), dry_run, show=show or _unseen)
     return repair(
@@ -297,7 +299,8 @@ def rebuild(
     list; None for all that the layout can. The other arguments as for `repair`. Raises
     `DamageError` where a primary file is damaged: repair it first.
     """
-    from logwright.writers.repair import Request, rebuild
+    from logwright.writers.repair import rebuild
+    from logwright.writers.request import Request
 
     request = Request(_text(out), in_place, _text(backup), dry_run, show=show or _unseen)
     return rebuild(
@@ -343,7 +346,7 @@ def edit(
     """
     from logwright.writers.edit import Rows
     from logwright.writers.edit import edit as _edit
-    from logwright.writers.repair import Request
+    from logwright.writers.request import Request
 
     request = Request(_text(out), in_place, _text(backup), dry_run, show=show or _unseen)
     return _edit(

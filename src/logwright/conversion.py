@@ -353,7 +353,7 @@ class Native:
         """Every frame as it was, in another form where the options say so."""
         from logwright.readers.report import Report
         from logwright.writers.edit import Rows, edit
-        from logwright.writers.repair import Request
+        from logwright.writers.request import Request
         from logwright.writers.write import Written
 
         every = bool(self.options)

@@ -16,7 +16,8 @@ from logwright.readers import plan, resolve, task, usage
 from logwright.readers import verify as _verify
 from logwright.readers.filter import Given, understand
 from logwright.readers.pin import pinned
-from logwright.readers.report import MAX_FAULTS, Report
+from logwright.readers.report import Report
+from logwright.readers.report_data import MAX_FAULTS
 from logwright.readers.resolve import Path
 from logwright.readers.stream import Mode, output_schema
 

@@ -19,7 +19,7 @@ from logwright.codec.leveldb.filter import Filter, hash_keys
 from logwright.codec.leveldb.keys import BYTEWISE, internal_key, order
 from logwright.codec.leveldb.table import Keys, readable
 from logwright.readers.filter import understand
-from logwright.readers.report import FileReport
+from logwright.readers.report_data import FileReport
 from logwright.readers.stream import Mode, stream
 from logwright.roundtrip import laws
 from logwright.roundtrip.specimen import Specimen

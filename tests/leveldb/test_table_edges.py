@@ -21,7 +21,7 @@ from logwright.codec.leveldb.keys import internal_key
 from logwright.codec.leveldb.rescan import find, pairs
 from logwright.codec.walk import Reader
 from logwright.codec.window import Window
-from logwright.readers.report import FileReport
+from logwright.readers.report_data import FileReport
 from logwright.readers.source import MemorySource
 from logwright.readers.stream import Mode, stream
 from logwright.roundtrip.specimen import Specimen

@@ -20,7 +20,7 @@ from shelf import shuffled
 import logwright as lw
 from logwright.codec.fault import DamageError, Kind, Severity, StorageError, UnreadableError, UsageError
 from logwright.codec.option import Options
-from logwright.readers.report import FileReport
+from logwright.readers.report_data import FileReport
 from logwright.readers.rescue import MEDIUM, SECTOR, Memory, Regions, Rescue, Rescuer, parse_map
 from logwright.readers.source import MemorySource, open_source, patched
 from logwright.readers.split import split

@@ -21,7 +21,7 @@ from logwright.codec.option import Options
 from logwright.codec.window import Bytes, Frames, Window
 from logwright.readers import walk
 from logwright.readers.filter import understand
-from logwright.readers.report import FileReport
+from logwright.readers.report_data import FileReport
 from logwright.readers.source import MemorySource
 from logwright.readers.split import cut, split
 from logwright.readers.stream import RECORD_LIMIT, Mode, output_schema, stream
