@@ -110,7 +110,7 @@ def edit(struct: Struct, frame: bytes, path: Path, change: Change, *, reseal: bo
 
 def _sealed(struct: Struct, frame: bytes) -> bytes:
     """The same with the lengths and checksums of the outermost structure made right."""
-    plain = next(one for one in struct.fields if not one.sizes and not one.checksum)
+    plain = next(one for one in struct.fields if not (one.sizes or one.checksum or one.measures))
     return edit(struct, frame, (plain.name,), lambda old, kind: old, reseal=True)
 
 
@@ -186,7 +186,8 @@ def _find_field(struct: Struct, buf: bytes, at: int, end: int, path: list[str | 
     around = Within(struct, {}, end, name)
     found.within.append(around)
     sums = {each for one in struct.fields if one.checksum for each in (one.name, one.checksum[1])}
-    sums |= {one.name for one in struct.fields if one.sizes}
+    sums |= {one.name for one in struct.fields if one.sizes or one.measures}
+    sums |= {one.until for one in struct.fields if one.until}
     last = max(i for i, one in enumerate(struct.fields) if one.name == name or one.name in sums)
     scope: Scope = {}
     for i, one in enumerate(struct.fields[: last + 1]):
@@ -278,6 +279,12 @@ def _reseal(found: Found, image: _Image, path: Path) -> None:
                 start, stop = around.spans[one.name]
                 size = image.place(around.end, end=True) - image.place(stop, end=True)
                 _put(image, start, stop, one, size, path)
+            if one.measures and one.name != around.child and one.name in around.spans:
+                start, stop = around.spans[one.name]
+                size = image.place(around.end, end=True) - image.place(
+                    around.spans[around.struct.fields[0].name][0]
+                )
+                _put(image, start, stop, one, size, path)
         for one in around.struct.fields:
             if one.checksum is None:
                 continue
@@ -289,6 +296,10 @@ def _reseal(found: Found, image: _Image, path: Path) -> None:
             if one.name in around.spans and first in around.spans:
                 start, stop = around.spans[one.name]
                 low, high = around.spans[first][0], around.end
+                if one.until and one.until not in around.spans:
+                    continue  # where the checksum ends can't be told
+                if one.until:
+                    high = around.spans[one.until][1]
                 high = high if low > start else start
                 covered = image.data[image.place(low) : image.place(high, end=True)]
                 _put(image, start, stop, one, algorithm(bytes(covered)), path)

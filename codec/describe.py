@@ -509,6 +509,8 @@ class Field:
     `sizes`: the value is the number of bytes that follow up to the end of the structure (it bounds them on reading and is
     computed on writing when None). `checksum`: (algorithm, name of the first field it covers), up to the end of the structure, or
     to the checksum itself where that comes later; computed on writing when None. `default` is written when the value is not given.
+    `until`: the last field that the checksum covers, where that is not the last of the structure. `measures`: the value is the size of the
+    whole structure, itself included; computed on writing when None.
     `ends` tells where its room ends, where the structure does not say it before.
 
     For those who look at the bytes: `only` is the one value that it may have, `holds` what lies in it, `says` what its value means
@@ -522,6 +524,8 @@ class Field:
     default: Any = None
     sizes: bool = False
     checksum: tuple[Callable[[bytes], int], str] | None = None
+    until: str = ""
+    measures: bool = False
     ends: Ends | None = None
     only: Any = None
     holds: Content | None = None
@@ -583,7 +587,7 @@ class Struct(Type):
         for field in self.fields:
             given = value.get(field.name, field.default)
             inner[field.name] = given
-            if given is None and (field.sizes or field.checksum):
+            if given is None and (field.sizes or field.checksum or field.measures):
                 pending.append(field)
                 parts[field.name] = b""
                 continue
@@ -600,11 +604,17 @@ class Struct(Type):
                     len(parts[n]) or (self[n].type.min_size if self[n] in pending else 0) for n in later
                 )
                 parts[field.name] = field.type.pack(size, inner)
+            if field.measures:
+                size = sum(
+                    len(parts[n]) or (self[n].type.min_size if self[n] in pending else 0) for n in names
+                )
+                parts[field.name] = field.type.pack(size, inner)
         for field in reversed(pending):
             if field.checksum:
                 algorithm, first = field.checksum
                 low, here = names.index(first), names.index(field.name)
-                covered = b"".join(parts[n] for n in names[low : here if low < here else None])
+                last = names.index(field.until) + 1 if field.until else None
+                covered = b"".join(parts[n] for n in names[low : here if low < here else last])
                 parts[field.name] = field.type.pack(algorithm(covered), inner)
         return b"".join(parts[n] for n in names)
 
@@ -652,7 +662,8 @@ class Struct(Type):
                 algorithm, first = field.checksum
                 start, _, stored = places[field.name]
                 low = places[first][0]
-                computed = algorithm(bytes(buf[low : end if low > start else start]))
+                high = places[field.until][1] if field.until else end
+                computed = algorithm(bytes(buf[low : high if low > start else start]))
                 if computed != stored:
                     wrong.append((field.name, stored, computed))
         return wrong

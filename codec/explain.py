@@ -301,6 +301,16 @@ class Explainer:
             if one.holds is not None and one.name in there and not there[one.name].broken:
                 self._open(one, one.holds, there[one.name], inner)
         self._checksums(kind, there, at)
+        for one in kind.fields:
+            if (
+                one.measures
+                and one.name in there
+                and not made.broken
+                and there[one.name].value != made.end - made.start
+            ):
+                there[
+                    one.name
+                ].problem = f"{made.end - made.start} is expected, {there[one.name].value} found"
         return made
 
     def _field(self, one: Field, at: int, end: int, scope: Scope) -> Node:
@@ -308,7 +318,7 @@ class Explainer:
         if child.broken:
             return child
         scope[one.name] = child.value
-        if one.sizes:
+        if one.sizes or one.measures:
             child.role = "length"
         if one.checksum:
             child.role = "checksum"
@@ -327,7 +337,10 @@ class Explainer:
             if first not in there or there[first].broken:
                 continue
             low = there[first].start - self.base
-            high = end if low >= node.end - self.base else node.start - self.base
+            if one.until and (one.until not in there or there[one.until].broken):
+                continue
+            last = there[one.until].end - self.base if one.until else end
+            high = last if low >= node.end - self.base else node.start - self.base
             computed = algorithm(bytes(self.buf[low:high]))
             node.check = Check(node.value, computed, self.base + low, self.base + high)
             if not node.check.right:

@@ -70,6 +70,8 @@ class FixedCodec(Codec):
     entries that contradict their file; `version` is a field whose first byte must not be above 0. `pattern` is that of the file's
     name, with one group where it has a number. `allocated`: the system
     makes the file larger than it is, filled with zeros; elsewhere zeros at the end are damage.
+    `numbered` is a column that counts the entries: from the number in the file's name, which is then in bytes. `impossible`: which entries
+    are none, and the sentence that says so. `count`: a file has exactly this number of entries.
     """
 
     whole = True
@@ -87,10 +89,14 @@ class FixedCodec(Codec):
         relative: Mapping[str, str] | None = None,
         version: str | None = None,
         allocated: bool = True,
+        numbered: str | None = None,
+        impossible: tuple[Callable[[Entries], Mask], str] | None = None,
+        count: int | None = None,
     ) -> None:
         self.name, self.title, self.pattern, self.columns = name, title, pattern, columns
         self.wrong, self.system, self.relative = wrong, system, dict(relative or {})
         self.version, self.allocated = version, allocated
+        self.numbered, self.impossible, self.count = numbered, impossible, count
         self.structures = (entry,)
         self.dtype = dtype_of(entry)
         self.tables = {
@@ -121,11 +127,17 @@ class FixedCodec(Codec):
     def scan(self, window: Window, at: int, context: FixedContext, *, check: bool = True) -> Frames:
         size = self.dtype.itemsize
         data = window.data[at:]
-        used = _without_zeros(data)
+        if self.count is not None and window.size != self.count * size:
+            text = f"the file has {window.size} bytes, expected {self.count * size}"
+            kind = Kind.TRUNCATED if window.size < self.count * size else Kind.PADDING
+            return self._none(
+                at, Fault(self.name, window.offset + at, len(data), kind, text, system=self.system)
+            )
+        used = len(data) if self.count is not None else _without_zeros(data)
         count = -(-used // size)
         if count * size > len(data):
             count -= 1
-        if not count and len(data) == size and self.allocated and not at:
+        if not count and len(data) == size and self.allocated and not at and self.impossible is None:
             # A file of one entry that is zero: it was not allocated ahead.
             count, used = 1, size
         entries = data[: count * size].view(self.dtype)
@@ -140,6 +152,13 @@ class FixedCodec(Codec):
                 text = f"version {int(entries[self.version][count])}, 0 was expected"
                 damage = Fault(self.name, first + count * size, size, Kind.MAGIC, text, system=self.system)
                 entries = entries[:count]
+        if self.impossible is not None:
+            odd = np.flatnonzero(self.impossible[0](entries))
+            if len(odd):
+                count = int(odd[0])
+                place = first + count * size
+                damage = Fault(self.name, place, size, Kind.LENGTH, self.impossible[1], system=self.system)
+                entries = entries[:count]
         faults = list(self._order(entries, first, context.base or 0)) if check else []
         if self.relative and context.base is None and not first:
             text = "the file's name has no offset to count from: 0 is taken"
@@ -151,6 +170,10 @@ class FixedCodec(Codec):
         stop = at + count * size
         start = np.arange(at, stop, size, dtype=np.int64)
         return Frames(start, start + size, entries, stop, 0, damage, faults)
+
+    def _none(self, at: int, damage: Fault) -> Frames:
+        empty = np.empty(0, np.int64)
+        return Frames(empty, empty, np.empty(0, self.dtype), at, 0, damage)
 
     def _ending(self, context: FixedContext, offset: int, odd: int, left: int) -> Fault | None:
         """What is wrong with the bytes that are no entries: `odd` of them, and zeros up to `left`."""
@@ -207,6 +230,8 @@ class FixedCodec(Codec):
     ) -> npt.NDArray[np.int64]:
         if table == "frames":
             return frames.start + window.offset if column == "position" else frames.end - frames.start
+        if column == self.numbered:
+            return (frames.start + window.offset + (context.base or 0)) // self.dtype.itemsize
         values: npt.NDArray[np.int64] = frames.header[self.relative.get(column, column)].astype(np.int64)
         if column not in self.relative:
             return values
@@ -229,17 +254,29 @@ class FixedCodec(Codec):
         """The next entry: one that is bad says nothing about others."""
         size = self.dtype.itemsize
         place = -(-at // size) * size
-        return (place, 0) if place < _without_zeros(window.data) else (-1, 0)
+        used = _without_zeros(window.data)
+        if self.count is not None or place >= used:
+            return -1, 0
+        if self.impossible is not None:
+            whole = (min(-(-used // size) * size, len(window.data)) - place) // size * size
+            entries = window.data[place : place + whole].view(self.dtype)
+            possible = np.flatnonzero(~self.impossible[0](entries))
+            return (place + int(possible[0]) * size, 0) if len(possible) else (-1, 0)
+        return place, 0
 
     def encode(
         self, rows: pa.Table, frames: pa.Table | None, file: pa.Table | None, context: FixedContext
     ) -> Iterator[Chunk]:
-        given = exactly(self.name, rows, self.tables["rows"])
         base = kept(file, "base")
         if base is None:
             base = context.base or 0
+        given = exactly(self.name, self._numbered(rows, base, frames is None), self.tables["rows"])
         out = np.zeros(given.num_rows, self.dtype)
+        if self.count is not None and file is None and len(out) != self.count:
+            raise UsageError(f"{self.name}: {len(out)} rows, the file has exactly {self.count}")
         for column in self.columns:
+            if column.name == self.numbered:
+                continue
             values = given[column.name].fill_null(0).cast(pa.int64()).to_numpy()
             field = self.relative.get(column.name, column.name)
             if column.name in self.relative:
@@ -252,6 +289,24 @@ class FixedCodec(Codec):
         yield from _around(out.tobytes(), self.dtype.itemsize, frames)
         yield kept(file, "trailing") or b""
         yield bytes(kept(file, "trailing_zeros") or 0)
+
+    def _numbered(self, rows: pa.Table, base: int, alone: bool) -> pa.Table:
+        """The rows with their numbers, which may be left out. Raises `UsageError` for a number that is not that of its place."""
+        if self.numbered is None:
+            return rows
+        numbers = base // self.dtype.itemsize + np.arange(rows.num_rows)
+        column = self.tables["rows"][self.numbered]
+        if self.numbered not in rows.column_names:
+            return rows.append_column(column.field(), pa.array(numbers, column.type))
+        given = np.asarray(rows[self.numbered].cast(pa.int64()).fill_null(-1), np.int64)
+        odd = np.flatnonzero(given != numbers)
+        if alone and len(odd):
+            i = int(odd[0])
+            raise UsageError(
+                f"{self.name}: {self.numbered} of row {i} is {given[i]}, expected {numbers[i]} at this place",
+                advice="A file holds its entries without gaps, from the number in its name on",
+            )
+        return rows
 
 
 def _fits(

@@ -18,7 +18,7 @@ from logwright.codec.store.listing import Listing
 from logwright.codec.store.view import View
 from logwright.codec.table import Table
 
-SYSTEMS = ("kafka", "leveldb", "zookeeper")
+SYSTEMS = ("kafka", "leveldb", "zookeeper", "rocketmq")
 """Each is a folder beside this file whose `__init__` lists `CODECS` and `LAYOUTS`. In `corpora` and `roundtrip` each has a folder of the
 same name, with what makes its files and what checks them."""
 
@@ -37,9 +37,46 @@ def _all() -> tuple[dict[str, Codec], dict[str, Layout]]:
     layouts: dict[str, Layout] = {}
     for system in SYSTEMS:
         module = importlib.import_module(f"logwright.codec.{system}")
-        codecs |= {codec.name: codec for codec in module.CODECS}
+        for codec in module.CODECS:
+            wrong = faults(codec)
+            if wrong:
+                raise TypeError("; ".join(wrong))
+            codecs[codec.name] = codec
         layouts |= {layout.name: layout for layout in module.LAYOUTS}
     return codecs, layouts
+
+
+_METHODS = ("recognise", "scan", "decode", "resync", "encode")
+_COLUMNS = {
+    "rows": (),
+    "frames": ("position", "size"),
+    "file": ("size", "frames", "trailing", "trailing_zeros"),
+}
+"""Columns that the tables of every codec have."""
+
+
+def faults(codec: Codec) -> list[str]:
+    """Return what a codec lacks that readers and writers rely on, and where it goes."""
+    said = []
+    name = getattr(codec, "name", type(codec).__name__)
+    for attribute in ("name", "title", "structures", "tables"):
+        if not hasattr(codec, attribute):
+            said.append(f"{name} has no attribute {attribute!r}: see codec.base.Codec")
+    for method in _METHODS:
+        if getattr(type(codec), method, None) is getattr(Codec, method):
+            said.append(f"{name} has no method {method!r}: see codec.base.Codec.{method}")
+    for table, columns in _COLUMNS.items():
+        there = getattr(codec, "tables", {}).get(table)
+        if there is None:
+            said.append(f"{name} has no table {table!r}: add it to its tables")
+            continue
+        known = there.names(detail=True)
+        said += [
+            f"{name}: the table {table!r} has no column {one!r}: see codec.table"
+            for one in columns
+            if one not in known
+        ]
+    return said
 
 
 def _hexadecimal() -> frozenset[str]:

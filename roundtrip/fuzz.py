@@ -194,7 +194,7 @@ def reseal(data: bytearray, start: int, struct: Struct) -> None:
     """Make the checksums right of the structure at `start`, which goes to where it says that it ends."""
     end = min(_end(data, start, struct), len(data))
     for one in struct.fields:
-        if one.checksum is not None:
+        if one.checksum is not None and not one.until:
             algorithm, first = one.checksum
             at = start + struct.offset(one.name)
             covered = bytes(data[start + struct.offset(first) : end])

@@ -77,7 +77,8 @@ def encoded_anew(
     rows, frames, file = specimen.tables()
     frames = frames.select([one for one in frames.schema.names if one not in STORED])
     again = specimen.with_bytes(specimen.encode(rows, frames, file)).read("rows").table
-    columns = [one for one in rows.schema.names if one != "position"]
+    places = getattr(specimen.codec, "places", ("position",))
+    columns = [one for one in rows.schema.names if one not in places]
     return _verdict("encoded_anew", specimen, len(rows), tables_differ(rows.select(columns), again))
 
 
@@ -249,7 +250,7 @@ class _Sound:
         ]
         self.every = {row for rows in self.rows for row in rows}
         structures = specimen.codec.structures
-        self.checks = _checked_from(structures[0]) if structures else None
+        self.checks = _checked(specimen.codec) if structures else None
         self.unchecked = reference.unchecked(specimen.codec)
 
     def _frames(self) -> Iterable[tuple[int, int]]:
@@ -274,7 +275,11 @@ class _Sound:
         damaged = bytearray(self.data)
         damaged[at] ^= 1 << bit
         hit = next((i for i, (start, end) in enumerate(self._frames()) if start <= at < end), None)
-        covered = hit is not None and self.checks is not None and self.checks(at - self.start[hit])
+        covered = False
+        if hit is not None and self.checks is not None:
+            covered = self.checks(
+                self.data[self.start[hit] : self.end[hit]], self.start[hit], at - self.start[hit]
+            )
         if covered and hit is not None and self.unchecked is not None:
             covered = not self.unchecked(self.data[self.start[hit] : self.end[hit]])
         others = [row for i, rows in enumerate(self.rows) if i != hit for row in rows]
@@ -352,17 +357,27 @@ def ranges(found: Read | LogwrightError, data: bytes, lost: list[tuple[int, int]
     return ""
 
 
-def _checked_from(struct: Struct) -> Callable[[int], bool] | None:
-    """Which bytes of a frame its checksums cover, or are; None when it has none."""
-    spans: list[tuple[int, int | None]] = []
-    for field in struct.fields:
-        if field.checksum:
-            spans.append((struct.offset(field.checksum[1]), None))
-            at = struct.offset(field.name)
-            spans.append((at, at + field.type.min_size))
-    if not spans:
+def _checked(codec: Codec) -> Callable[[bytes, int, int], bool] | None:
+    """Which bytes of a frame its checksums cover, or are: (frame, its place in the file, byte of the frame). None when it has none."""
+    if not any(field.checksum for struct in codec.structures[:1] for field in struct.fields):
         return None
-    return lambda at: any(low <= at and (high is None or at < high) for low, high in spans)
+
+    def checked(frame: bytes, place: int, at: int) -> bool:
+        struct = reference.struct_of(codec, frame, place)
+        for field in struct.fields:
+            if field.checksum:
+                here = struct.offset(field.name)
+                if here <= at < here + field.type.min_size:
+                    return True
+                if field.until:
+                    found = struct.places(frame, 0, len(frame))
+                    if found[field.checksum[1]][0] <= at < found[field.until][1]:
+                        return True
+                elif struct.offset(field.checksum[1]) <= at:
+                    return True
+        return False
+
+    return checked
 
 
 def _good_frames(specimen: Specimen, stop: int) -> list[tuple[int, int]]:

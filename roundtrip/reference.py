@@ -38,8 +38,15 @@ def rows_of(codec: Codec) -> Described | None:
 
 
 def frame_of(codec: Codec) -> Struct:
-    """What describes a frame."""
-    found: Struct = _known("FRAMES").get(codec.name, codec.structures[0])
+    """What describes a frame. A framed codec says so itself: its frames may be of several kinds."""
+    found: Struct = _known("FRAMES").get(codec.name) or getattr(codec, "frame", None) or codec.structures[0]
+    return found
+
+
+def struct_of(codec: Codec, frame: bytes, at: int) -> Struct:
+    """The structure of one frame, at byte `at` of its file."""
+    choose = getattr(codec, "struct_at", None)
+    found: Struct = codec.structures[0] if choose is None else choose(frame, at)
     return found
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from logwright.codec import registry
 from logwright.codec.fault import UsageError
+from logwright.roundtrip import specimens
 
 try:
     from hypothesis import strategies as st
@@ -31,6 +32,14 @@ def _joined(name: str) -> Mapping[str, Callable[[], Strategy]]:
 
 
 ROWS, OPTIONS, FILES = _joined("ROWS"), _joined("OPTIONS"), _joined("FILES")
+_NAMES: Mapping[str, str] = {
+    codec: name for module in _MODULES for codec, name in getattr(module, "NAMES", {}).items()
+}
+
+
+def name_of(codec: str) -> str:
+    """The name of the codec's files here: that of its module's `NAMES`, else that of its first sample."""
+    return _NAMES.get(codec) or specimens.samples(codec)[0].name
 
 
 def rows(codec: str) -> Strategy:

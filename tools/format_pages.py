@@ -156,7 +156,8 @@ def _said(field: Field) -> str:
     if isinstance(field.type, Int) and field.type.unit == "ms":
         said.append("milliseconds since 1970")
     if field.checksum is not None:
-        said.append(f"covers `{field.checksum[1]}` and what follows, to the end or to itself")
+        upto = f"up to `{field.until}`" if field.until else "and what follows, to the end or to itself"
+        said.append(f"covers `{field.checksum[1]}` {upto}")
     by = _told_by(field)
     if by:
         said.append(f"which of them: told by {' and '.join(by)}")

@@ -29,7 +29,6 @@ from logwright.codec.zookeeper.jute import (
     NULL,
     Int64s,
     acl_entries,
-    binary,
     jute_string,
     put_bytes,
     skip_acl,

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from logwright.codec.crc32 import crc32_raw
 from logwright.codec.zookeeper import state as at
 from logwright.codec.zookeeper.acl import AclTable, packed, table_bytes
-from logwright.codec.zookeeper.digest import crc32_raw
 from logwright.codec.zookeeper.jute import ACL, Int64s, jute_string, vector
 from logwright.codec.zookeeper.node import OPEN_ACL
 

@@ -26,7 +26,7 @@ from logwright.codec.zookeeper.bodies import (
     measure_body,
 )
 from logwright.codec.zookeeper.columns import CONTAINER, TTL_MAX
-from logwright.codec.zookeeper.digest import counts, crc32_raw
+from logwright.codec.zookeeper.digest import counts
 from logwright.codec.zookeeper.jute import NULL, Int64s, skip_acl
 from logwright.codec.zookeeper.node import OPEN_ACL, SLASH
 from logwright.codec.zookeeper.records import SESSION, TIME, TYPE, ZXID

@@ -24,7 +24,6 @@ from logwright.codec.zookeeper.jute import (
     NULL,
     Int64s,
     acl_entries,
-    binary,
     is_plain,
     skip_acl,
     skip_bytes,

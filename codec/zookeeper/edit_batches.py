@@ -11,14 +11,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from logwright.codec.columns import numbers
+from logwright.codec.columns import binary, numbers
 from logwright.codec.java import java_string
 from logwright.codec.zookeeper import edit_kernels as kernels
 from logwright.codec.zookeeper.acl import OPEN, flat, packed
 from logwright.codec.zookeeper.acl_lists import raw_lists
 from logwright.codec.zookeeper.columns import CONTAINERS, EPHEMERAL, PERSISTENT, TTL_MAX, TTLS, kinds_of
 from logwright.codec.zookeeper.edit_kernels import LEFT_OUT
-from logwright.codec.zookeeper.jute import ACL, ACL_RAW_TYPE, ACL_TYPE, Int64s, binary, vector
+from logwright.codec.zookeeper.jute import ACL, ACL_RAW_TYPE, ACL_TYPE, Int64s, vector
 from logwright.codec.zookeeper.rows import ROWS
 from logwright.codec.zookeeper.run import paths_of
 

@@ -26,7 +26,7 @@ from logwright.codec.describe import (
     Type,
 )
 from logwright.codec.describe import Bytes as BytesType
-from logwright.codec.intrinsics import append, copy, is_ascii, load_i32be, load_u8, store_32be
+from logwright.codec.intrinsics import copy, is_ascii, load_i32be, load_u8, store_32be
 from logwright.codec.kernel import kernel
 from logwright.codec.window import Bytes
 from logwright.codec.zookeeper.names import zxid_text
@@ -266,20 +266,6 @@ def string_entries(buf: Bytes, at: Int64s, counts: Int64s, starts: Int64s, lengt
     return n
 
 
-@kernel("const u1[], const i8[], const i8[], i4[], u1[]")
-def gather(buf: Bytes, starts: Int64s, lengths: Int64s, ends: npt.NDArray[np.int32], out: Bytes) -> int:
-    """Copy `lengths[i]` bytes from `starts[i]` on one after the other; null (-1) is no bytes. `ends` becomes Arrow's offsets."""
-    at = 0
-    ends[0] = 0
-    for i in range(len(starts)):
-        length = lengths[i]
-        if length > 0:
-            append(out, at, buf, starts[i], length)
-            at += length
-        ends[i + 1] = at
-    return at
-
-
 @kernel("u1[], i8, const u1[], const i4[], const u1[], i8")
 def put_bytes(out: Bytes, at: int, data: Bytes, ends: npt.NDArray[np.int32], valid: Bytes, i: int) -> int:
     """Write value `i` of an Arrow column as a buffer or ustring; returns where it ends."""
@@ -289,25 +275,3 @@ def put_bytes(out: Bytes, at: int, data: Bytes, ends: npt.NDArray[np.int32], val
     at = store_32be(out, at, length)
     copy(out, at, data, ends[i], length)
     return int(at + length)
-
-
-def slices(buf: Bytes, starts: Int64s, ends: Int64s) -> pa.Array:
-    """A binary column of stretches of `buf`, in order; without a copy where they are side by side. In all less than 2 GiB."""
-    if not len(starts) or (starts[1:] != ends[:-1]).any():
-        return binary(buf, starts, ends - starts)
-    first = int(starts[0])
-    places = np.empty(len(starts) + 1, np.int32)
-    places[:-1], places[-1] = starts - first, ends[-1] - first
-    return pa.Array.from_buffers(
-        pa.binary(), len(starts), [None, pa.py_buffer(places), pa.py_buffer(buf[first : int(ends[-1])])]
-    )
-
-
-def binary(buf: Bytes, starts: Int64s, lengths: Int64s) -> pa.Array:
-    """A binary column of values that lie somewhere in `buf`; a length of -1 is null. In all less than 2 GiB."""
-    null = lengths < 0
-    size = int(lengths.sum() + np.count_nonzero(null))
-    out, ends = np.empty(size, np.uint8), np.empty(len(starts) + 1, np.int32)
-    gather(buf, starts, lengths, ends, out)
-    bits = pa.py_buffer(np.packbits(~null, bitorder="little")) if null.any() else None
-    return pa.Array.from_buffers(pa.binary(), len(starts), [bits, pa.py_buffer(ends), pa.py_buffer(out)])

@@ -20,7 +20,7 @@ from logwright.codec.zookeeper import state as at
 from logwright.codec.zookeeper.acl import OPEN, flat
 from logwright.codec.zookeeper.acl_cache import entries
 from logwright.codec.zookeeper.columns import NODE_COLUMNS, TTLS, kinds_of
-from logwright.codec.zookeeper.jute import Int64s, binary
+from logwright.codec.zookeeper.jute import Int64s
 from logwright.codec.zookeeper.node import FIXED, HEAD, LENGTH
 from logwright.codec.zookeeper.paths import ascending
 from logwright.codec.zookeeper.sections import Shape

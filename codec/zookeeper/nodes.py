@@ -14,11 +14,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from logwright.codec.columns import numbers
+from logwright.codec.crc32 import crc32_raw
 from logwright.codec.intrinsics import copy, load_i32le, prefetch, store_32be, store_32le, store_64be
 from logwright.codec.kernel import kernel
 from logwright.codec.window import Bytes
 from logwright.codec.zookeeper.acl import flat
-from logwright.codec.zookeeper.digest import counts, crc32_raw
+from logwright.codec.zookeeper.digest import counts
 from logwright.codec.zookeeper.jute import NULL, STAT_PERSISTED, Int64s
 from logwright.codec.zookeeper.node import FIXED, LENGTH, STAT, Int32s
 

@@ -13,12 +13,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from logwright.codec.columns import contents, numbers
+from logwright.codec.crc32 import crc32_raw
 from logwright.codec.fault import UsageError
 from logwright.codec.intrinsics import load_i16be, load_i32be, load_i64be, load_u8
 from logwright.codec.kernel import kernel
 from logwright.codec.window import Bytes
 from logwright.codec.zookeeper.acl import flat
-from logwright.codec.zookeeper.digest import crc32_raw
 from logwright.codec.zookeeper.jute import Int64s
 from logwright.codec.zookeeper.node import SLASH, Int32s
 

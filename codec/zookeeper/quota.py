@@ -13,7 +13,6 @@ import numpy as np
 
 from logwright.codec.window import Bytes
 from logwright.codec.zookeeper import state as at
-from logwright.codec.zookeeper.digest import crc32_raw
 from logwright.codec.zookeeper.jute import Int64s
 
 QUOTA, LIMITS, STATS = b"/zookeeper/quota", b"zookeeper_limits", b"zookeeper_stats"

@@ -23,7 +23,7 @@ from logwright.codec.zookeeper.columns import (
     owner_column,
     ttl_column,
 )
-from logwright.codec.zookeeper.jute import Int64s, binary, slices
+from logwright.codec.zookeeper.jute import Int64s
 from logwright.codec.zookeeper.node import LENGTH, stats
 from logwright.codec.zookeeper.sections import Shape
 from logwright.codec.zookeeper.snapshot_tables import ROWS

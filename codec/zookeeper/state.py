@@ -30,7 +30,7 @@ from logwright.codec.kernel import kernel
 from logwright.codec.memory import aligned
 from logwright.codec.window import Bytes
 from logwright.codec.zookeeper.columns import CONTAINER, TTL_MASK, TTL_RESERVED
-from logwright.codec.zookeeper.digest import counts, crc32_raw
+from logwright.codec.zookeeper.digest import counts
 from logwright.codec.zookeeper.jute import NULL, STAT_PERSISTED, Int64s
 from logwright.codec.zookeeper.node import LENGTH, OPEN_ACL, SLASH, STAT, Int32s
 

@@ -10,7 +10,7 @@ import numpy as np
 from logwright.codec.window import Bytes
 from logwright.codec.zookeeper import state as at
 from logwright.codec.zookeeper.acl_cache import AclCache
-from logwright.codec.zookeeper.digest import crc32_raw, signed
+from logwright.codec.zookeeper.digest import signed
 from logwright.codec.zookeeper.jute import Int64s
 from logwright.codec.zookeeper.quota import Quotas
 from logwright.codec.zookeeper.texts import as_java, nodes_as_read

@@ -32,7 +32,7 @@ from logwright.codec.zookeeper.bodies import (
     type_names,
 )
 from logwright.codec.zookeeper.explain import log_of
-from logwright.codec.zookeeper.jute import Int64s, slices
+from logwright.codec.zookeeper.jute import Int64s
 from logwright.codec.zookeeper.names import PRINTED
 from logwright.codec.zookeeper.portion import rows_at_once
 from logwright.codec.zookeeper.records import (

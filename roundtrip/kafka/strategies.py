@@ -188,6 +188,17 @@ _TOPIC_ID = st.text(
     max_size=22,
 ).filter(lambda text: text != "A" * 22)
 
+NAMES: dict[str, str] = {
+    "kafka.log": "any.log",
+    "kafka.index": "00000000000000000000.index",
+    "kafka.timeindex": "00000000000000000000.timeindex",
+    "kafka.txnindex": "00000000000000000000.txnindex",
+    "kafka.producer_snapshot": "00000000000000000000.snapshot",
+    "kafka.leader_epoch_checkpoint": "leader-epoch-checkpoint",
+    "kafka.offset_checkpoint": "recovery-point-offset-checkpoint",
+    "kafka.partition_metadata": "partition.metadata",
+}
+"""The names of the files that the laws are tried on."""
 ROWS: dict[str, Callable[[], Strategy]] = {
     "kafka.log": _rows,
     "kafka.index": lambda: _increasing("kafka.index", {"offset": (1, _TOP31), "position": (1, _TOP31)}, {}),

@@ -82,6 +82,13 @@ def _edit_rows(fields: Sequence[dict[str, Any]]) -> pa.Table:
     return pa.Table.from_pylist(list(fields), schema=table.schema(names))
 
 
+NAMES: dict[str, str] = {
+    "leveldb.log": "000003.log",
+    "leveldb.table": "000005.ldb",
+    "leveldb.manifest": "MANIFEST-000002",
+    "leveldb.current": "CURRENT",
+}
+"""The names of the files that the laws are tried on."""
 ROWS: dict[str, Callable[[], Strategy]] = {
     "leveldb.log": _log_rows,
     "leveldb.table": lambda: _entries().map(lambda rows: _rows("leveldb.table", rows)),

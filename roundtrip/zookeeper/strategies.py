@@ -138,6 +138,14 @@ def _number(codec: str, column: str, numbers: Strategy) -> Callable[[], Strategy
     return lambda: numbers.map(lambda number: pa.table({column: [number]}, schema=schema))
 
 
+NAMES: dict[str, str] = {
+    "zookeeper.txnlog": "log.1",
+    "zookeeper.snapshot": "snapshot.5",
+    "zookeeper.accepted_epoch": "acceptedEpoch",
+    "zookeeper.current_epoch": "currentEpoch",
+    "zookeeper.myid": "myid",
+}
+"""The names of the files that the laws are tried on."""
 ROWS: dict[str, Callable[[], Strategy]] = {
     "zookeeper.txnlog": _txn_rows,
     "zookeeper.snapshot": _node_rows,

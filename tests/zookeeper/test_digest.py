@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from modes import other_modes
 
-from logwright.codec.zookeeper.digest import counts, crc32_raw, signed
+from logwright.codec.crc32 import crc32_raw
+from logwright.codec.zookeeper.digest import counts, signed
 from logwright.codec.zookeeper.node import LENGTH
 from logwright.codec.zookeeper.state import hash_records
 

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logwright.codec import address
+from logwright.codec.columns import binary
 from logwright.codec.describe import (
     I32BE,
     U8,
@@ -146,7 +147,7 @@ def test_lists_of_acl(value: Any, data: Any) -> None:
     )
     at, counts = np.array([2]), np.array([some])
     assert jute.acl_entries(buf, at, counts, perms, starts, lengths) == some
-    names = jute.binary(buf, starts, lengths).to_pylist()
+    names = binary(buf, starts, lengths).to_pylist()
     found = [
         {"perms": int(perms[i]), "id": {"scheme": names[2 * i], "id": names[2 * i + 1]}} for i in range(some)
     ]
@@ -177,8 +178,8 @@ def test_lists_of_strings(values: list[bytes | None]) -> None:
     assert jute.string_entries(buf, np.zeros(1, np.int64), np.array([len(values)]), starts, lengths) == len(
         values
     )
-    assert jute.binary(buf, starts, lengths).to_pylist() == values
-    assert jute.binary(buf, starts, lengths).validate(full=True) is None
+    assert binary(buf, starts, lengths).to_pylist() == values
+    assert binary(buf, starts, lengths).validate(full=True) is None
 
 
 # What the description language has for it

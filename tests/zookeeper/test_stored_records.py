@@ -9,7 +9,7 @@ import pytest
 from zookeeper_datadir import GOLDEN, copy
 
 import logwright as lw
-from logwright.codec.zookeeper.jute import slices
+from logwright.codec.columns import slices
 
 
 def test_slices_of_what_lies_side_by_side_share_its_memory() -> None:

@@ -1,0 +1,1 @@
+"""Framed formats: specifications of frames, and the scanner, the resync and the codec that follow from them."""

@@ -1,0 +1,829 @@
+"""`FramedCodec`: a codec of framed files that a format only parametrises.
+
+A format gives its specification, its structures, its row columns and two functions: `columns` reads the columns of frames that are not
+fields of the head, `form` writes rows as frames. Scanning, the three tables, torn and zero endings, the search after damage, encoding from
+rows alone or with all three tables, explain and edit follow from these.
+
+A row is a frame of the main kind. Frames of the marker's kind and the header of the file have no rows.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from logwright.codec import address
+from logwright.codec.base import Bytes, Chunk, Codec, Decoded, Frames, Match, Window
+from logwright.codec.columns import contents, numbers
+from logwright.codec.describe import Buffer, Flags, Int, Scope, Struct
+from logwright.codec.explain import Focus, Node, stretch
+from logwright.codec.fault import Fault, Kind, Severity, UsageError
+from logwright.codec.frames import resync, scanner
+from logwright.codec.frames.resync import LOWEST, NONE, UNSURE, Prefixes, finder
+from logwright.codec.frames.scanner import HEADER, MAIN, MARKER, NO_BASE, gather_heads
+from logwright.codec.frames.specification import Ascending, FrameSpec, Position, span_of
+from logwright.codec.option import Options
+from logwright.codec.table import RAW, Column, Table, ending, extent
+from logwright.codec.whole import kept
+
+Int64s = npt.NDArray[np.int64]
+
+PORTION = 8 << 20
+"""Bytes of frames that are decoded at a time, or one frame if that is larger."""
+_ROWS = 1 << 15
+"""Rows that are encoded at a time."""
+_CROWD = 1 << 16
+_ZEROS = 1 << 20
+
+PAYLOAD = Column(
+    "payload",
+    pa.binary(),
+    "the bytes of the frame, where they are not what would be written from its row",
+    detail=True,
+)
+POSITION = Column("position", pa.int64(), "byte of the file where the frame starts", detail=True)
+"""A column that the rows of every framed codec have."""
+
+
+@dataclass
+class FramedContext:
+    """What decoding needs besides the bytes, and what goes from window to window."""
+
+    options: Options
+    number: int | None = None
+    """The number in the file's name."""
+    live: bool = False
+    """The system that writes the file may be running."""
+    last: int = LOWEST
+    """The last good frame's value of the ascending field."""
+    damaged: int = -1
+    """Where the last scan stopped at damage."""
+    prefixes: Prefixes | None = None
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some frames of the main kind, as `columns` gets them. `start` and `end` are positions in `data`, `offset` is that of `data[0]`."""
+
+    data: Bytes
+    start: Int64s
+    end: Int64s
+    head: npt.NDArray[Any]
+    offset: int
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    def pick(self, mask: Any) -> Part:
+        return replace(self, start=self.start[mask], end=self.end[mask], head=self.head[mask])
+
+
+class FrameStruct(Struct):
+    """The frames of a codec as one structure: which kind a frame is, its bytes say."""
+
+    def __init__(self, codec: FramedCodec) -> None:
+        super().__init__(f"{codec.spec.struct.name}Frame", *codec.spec.struct.fields)
+        self.codec = codec
+
+    def unpack(
+        self, buf: Buffer, at: int = 0, end: int | None = None, scope: Scope | None = None
+    ) -> tuple[dict[str, Any], int]:
+        stop = len(buf) if end is None else end
+        values, after = self.codec.struct_at(bytes(buf[at:stop]), at).unpack(buf, at, stop, scope)
+        # What fills a frame of another kind has no fields.
+        after = after if self.codec.kind_at(bytes(buf[at:stop]), at) == MAIN else stop
+        return {**dict.fromkeys(field.name for field in self.fields), **values}, after
+
+    def check(self, buf: Buffer, at: int, end: int) -> list[tuple[str, int, int]]:
+        return self.codec.struct_at(bytes(buf[at:end]), at).check(buf, at, end)
+
+
+class FramedCodec(Codec):
+    """A codec of framed files.
+
+    `fixed` maps row columns to the fields of the head that they are. `required` are the columns without which no row can be written.
+    `systems` says what the real system does about each reason of `scanner`.
+    """
+
+    spec: FrameSpec
+    rows: Table
+    pattern: re.Pattern[str]
+    number_base: int = 10
+    """Of the number in the file's name."""
+    header: Struct | None = None
+    fixed: Mapping[str, str] = {}
+    required: tuple[str, ...] = ()
+    file_columns: tuple[Column, ...] = ()
+    systems: Mapping[int, str] = {}
+
+    # What a format gives
+
+    @abstractmethod
+    def columns(self, part: Part, wanted: Sequence[str], context: Any) -> Mapping[str, pa.Array]:
+        """Return those of the wanted row columns that are not fields of the head."""
+
+    @abstractmethod
+    def form(
+        self, rows: pa.RecordBatch, at: int, positions: Int64s | None, context: Any
+    ) -> tuple[Bytes, Int64s]:
+        """Write rows as frames: (bytes, where each frame starts in them, and where the last ends).
+
+        The first frame lies at byte `at` of the file, the others side by side; or each at its own of the `positions`.
+        """
+
+    def header_size(self, head: bytes, size: int) -> int | Fault:
+        """Return the size of the file's header, or what is wrong with it. `head` are the file's first bytes, `size` is that of the file."""
+        return 0
+
+    def form_header(self, file: pa.Table | None, context: Any) -> bytes:
+        """Return the file's header, from the file table or as upstream writes it."""
+        return b""
+
+    def closing(self, at: int, context: Any) -> Iterator[Chunk]:
+        """Return what upstream writes behind the last frame of a finished file of `at` bytes."""
+        yield from ()
+
+    def refused(self, part: Part, context: Any) -> Sequence[tuple[int, Fault]]:
+        """Return the frames, by number and in order, whose rows are not given, and why. With severity INFO the row is given all the same."""
+        return ()
+
+    def _refused(self, part: Part, context: Any) -> list[int]:
+        return [i for i, fault in self.refused(part, context) if fault.severity is not Severity.INFO]
+
+    def findings(self, part: Part, context: Any) -> Sequence[Fault]:
+        """Return what is odd about good frames."""
+        return ()
+
+    def fits(self, window: Window, place: int, context: Any) -> bool:
+        """Whether a frame that the search found behind damage belongs to the file as it is now."""
+        return True
+
+    def base(self, context: Any) -> int | None:
+        """Return the position that a frame at byte 0 of the file claims; None where not known."""
+        number: int | None = context.number
+        return number
+
+    def file_row(self, head: bytes, context: Any) -> Mapping[str, Any]:
+        """Return the values of `file_columns`."""
+        return {}
+
+    # What follows from it
+
+    @cached_property
+    def _scan(self) -> scanner.Scan:
+        return scanner.scanner(self.spec)
+
+    @cached_property
+    def _find(self) -> resync.Find:
+        return finder(self.spec)
+
+    @cached_property
+    def head(self) -> np.dtype[Any]:
+        """The head of a frame, and its kind."""
+        fields = self.spec.struct.head_dtype
+        return np.dtype([*((name, fields[name]) for name in fields.names or ()), ("frame_kind", "u1")])
+
+    @cached_property
+    def kinds(self) -> tuple[str, ...]:
+        marker = self.spec.marker
+        return self.spec.kind, marker.name if marker else "", "header"
+
+    @cached_property
+    def places(self) -> tuple[str, ...]:
+        """Row columns that say where a frame lies: they change where it is written at another place."""
+        claims = self.spec.claims
+        claimed = [
+            name
+            for name, field in self.fixed.items()
+            if isinstance(claims, Position) and field == claims.field
+        ]
+        return ("position", *claimed)
+
+    @cached_property
+    def frame(self) -> FrameStruct:
+        """What describes a frame of any kind."""
+        return FrameStruct(self)
+
+    @cached_property
+    def structures(self) -> tuple[Struct, ...]:  # type: ignore[override]
+        marker = () if self.spec.marker is None else (self.spec.marker.struct,)
+        return (self.spec.struct, *marker, *(() if self.header is None else (self.header,)))
+
+    @cached_property
+    def tables(self) -> Mapping[str, Table]:  # type: ignore[override]
+        return {"rows": self.rows, "frames": self._frames_table(), "file": self._file_table()}
+
+    def _frames_table(self) -> Table:
+        columns = [
+            replace(POSITION, nullable=False, detail=False),
+            Column("size", pa.int32(), "bytes of the frame"),
+        ]
+        if len(self.structures) > 1:
+            kinds = ", ".join(
+                name for i, name in enumerate(self.kinds) if name and (i != HEADER or self.header is not None)
+            )
+            columns.append(Column("kind", pa.string(), kinds))
+        for one in self.spec.struct.fields:
+            kind = one.type.base if isinstance(one.type, Flags) else one.type
+            if one.name in (self.spec.struct.head_dtype.names or ()) and isinstance(kind, Int):
+                width = max(4, kind.width if kind.signed else 2 * kind.width)
+                columns.append(Column(one.name, pa.int32() if width == 4 else pa.int64(), one.doc))
+        return Table("frames", (*columns, PAYLOAD, RAW), "One row a frame.")
+
+    def _file_table(self) -> Table:
+        number = Column("number", pa.int64(), "the number in the file's name")
+        columns = (number, *self.file_columns, *extent("frames"), *ending("frame"))
+        return Table("file", columns, "One row.")
+
+    def recognise(self, name: str, head: bytes) -> Match:
+        named = bool(self.pattern.fullmatch(name))
+        known = self.known(head)
+        if named:
+            return Match.SURE if known else Match.NAME
+        return Match.MAYBE if known else Match.NO
+
+    def known(self, head: bytes) -> bool:
+        """Whether the first bytes of a file are those of the format."""
+        return False
+
+    def context(self, name: str, options: Options, **hints: Any) -> FramedContext:
+        found = self.pattern.fullmatch(name)
+        number = int(found[1], self.number_base) if found else None
+        number = hints.get("number", number)
+        number = number if number is None or number < 1 << 62 else None
+        return FramedContext(options, number, bool(hints.get("live")))
+
+    # Kinds of frames
+
+    def kind_at(self, frame: bytes, at: int) -> int:
+        """The kind of the frame whose bytes these are, at byte `at` of its file."""
+        if not at and self.header is not None and self.header_size(frame, len(frame)) == len(frame):
+            return HEADER
+        marker = self.spec.marker
+        if marker is not None and len(frame) >= self.spec.struct_end(marker.field):
+            place = self.spec.struct.offset(marker.field)
+            value, _ = self.spec.struct[marker.field].type.unpack(frame, place, len(frame), {})
+            if value == marker.value:
+                return MARKER
+        return MAIN
+
+    def struct_at(self, frame: bytes, at: int) -> Struct:
+        """The structure of that frame."""
+        kind = self.kind_at(frame, at)
+        if kind == HEADER and self.header is not None:
+            return self.header
+        return self.spec.marker.struct if kind == MARKER and self.spec.marker else self.spec.struct
+
+    def explain(self, window: Window, context: Any, focus: Focus, *, frame: bool) -> Sequence[Node]:
+        struct = self.struct_at(window.data.tobytes(), window.offset) if frame else self.spec.struct
+        return stretch(struct, window, focus, one=frame)
+
+    def edit(self, frame: bytes, path: address.Path, change: address.Change, *, reseal: bool) -> bytes:
+        struct = self.spec.struct
+        for at in (0, 1) if self.header is not None else (1,):
+            struct = self.struct_at(frame, at)
+            if struct is not self.spec.struct:
+                break
+        return address.edit(struct, frame, path, change, reseal=reseal)
+
+    # Finding frames
+
+    def scan(self, window: Window, at: int, context: Any, *, check: bool = True) -> Frames:
+        data, place = window.data, window.offset + at
+        header = 0
+        if place == 0 and self.header is not None and window.size:
+            needed = min(4096, window.size)
+            if len(data) - at < needed:
+                return self._nothing(at, needed)
+            found = self.header_size(data[at : at + needed].tobytes(), window.size)
+            if isinstance(found, Fault):
+                context.damaged = 0
+                return replace(self._nothing(at), damage=found)
+            header = found
+        starts, ends, kinds, stop, why, need = self._walk(window, at + header, context, check=check)
+        if header:
+            starts = np.concatenate((np.array([at], np.int64), starts))
+            ends = np.concatenate((np.array([at + header], np.int64), ends))
+            kinds = np.concatenate((np.array([HEADER], np.uint8), kinds))
+        frames = Frames(starts, ends, self._heads(data, starts, ends, kinds), stop)
+        part = self._main(window, frames)
+        if check and len(part):
+            frames.faults = list(self.findings(part, context))
+        if len(part) and isinstance(self.spec.claims, Ascending):
+            context.last = int(part.head[self.spec.claims.field][-1])
+        context.damaged = -1
+        if why == scanner.NEED:
+            frames.need = need
+        elif why != scanner.END:
+            frames.damage = self._damage(window, stop, why, need, context)
+            context.damaged = frames.damage.offset
+        return frames
+
+    def _walk(
+        self, window: Window, at: int, context: Any, *, check: bool
+    ) -> tuple[Int64s, Int64s, Bytes, int, int, int]:
+        data = window.data
+        left = window.size - window.offset - at
+        base = self._claims(window, context)
+        parts: list[tuple[Int64s, Bytes]] = []
+        while True:
+            room = max(1, min(_CROWD, (len(data) - at) // self.spec.least + 1))
+            starts, kinds = np.empty(room, np.int64), np.empty(room, np.uint8)
+            count, stop, why, need = self._scan(data, at, left, base, int(check), starts, kinds)
+            parts.append((starts[:count], kinds[:count]))
+            left -= int(stop) - at
+            at = int(stop)
+            if why != scanner.FULL:
+                break
+        first = (
+            parts[0] if len(parts) == 1 else tuple(np.concatenate(one) for one in zip(*parts, strict=True))
+        )
+        ends = np.append(first[0][1:], at) if len(first[0]) else first[0]
+        return first[0], ends, first[1], at, int(why), int(need)
+
+    def _claims(self, window: Window, context: Any) -> int:
+        base = self.base(context) if isinstance(self.spec.claims, Position) else None
+        return NO_BASE if base is None else base + window.offset
+
+    def _heads(self, data: Bytes, starts: Int64s, ends: Int64s, kinds: Bytes) -> npt.NDArray[Any]:
+        width = self.spec.struct.head_size
+        out = np.empty(len(starts) * (width + 1), np.uint8)
+        gather_heads(data, starts, ends, kinds, width, out)
+        return out.view(self.head)
+
+    def _nothing(self, at: int, need: int = 0) -> Frames:
+        empty = np.empty(0, np.int64)
+        return Frames(empty, empty, np.empty(0, self.head), at, need)
+
+    def _main(self, window: Window, frames: Frames) -> Part:
+        """The frames that have rows."""
+        part = Part(window.data, frames.start, frames.end, frames.header, window.offset)
+        main = part.head["frame_kind"] == MAIN
+        return part if main.all() else part.pick(main)
+
+    def _damage(self, window: Window, stop: int, why: int, need: int, context: Any) -> Fault:
+        """What is wrong where a scan stopped."""
+        data, spec = window.data, self.spec
+        offset = window.offset + stop
+        left = window.size - offset
+        system = self.systems.get(why, "")
+        rest = data[stop:]
+        if why == scanner.ZERO or (why == scanner.TORN and len(rest) == left < spec.peek and not rest.any()):
+            zeros = _zeros_in(rest)
+            if zeros == len(rest):
+                return Fault(self.name, offset, left, Kind.PADDING, "preallocated zeros", Severity.INFO)
+            if zeros < spec.peek:
+                text = f"{spec.length.field} is 0, and other bytes follow"
+                return Fault(self.name, offset, left, Kind.LENGTH, text, system=system)
+            text = f"{zeros} zero bytes, and other bytes behind them"
+            return Fault(self.name, offset, left, Kind.PADDING, text, Severity.WARNING, system)
+        length = self._field(data, stop, spec.length.field)
+        size = length + spec.length.bias
+        if why == scanner.TORN:
+            text = f"{left} bytes at the end are too few for a frame"
+            if left >= spec.peek:
+                text = f"the frame takes {size} bytes, {left} are left in the file"
+            severity = Severity.INFO if context.live else Severity.WARNING
+            return Fault(self.name, offset, left, Kind.TRUNCATED, text, severity, system)
+        if why == scanner.BAD_LENGTH:
+            text = (
+                f"{spec.length.field} is {length}; frames have {spec.length.low} to {spec.length.high} bytes"
+            )
+            return Fault(self.name, offset, min(left, spec.peek), Kind.LENGTH, text, system=system)
+        if why == scanner.BAD_TEST and spec.test is not None:
+            expected = " or ".join(f"{value:#x}" for value in spec.test.values)
+            text = f"{spec.test.field} is {self._field(data, stop, spec.test.field):#x}, expected {expected}"
+            return Fault(self.name, offset, min(left, spec.peek), Kind.MAGIC, text, system=system)
+        if why == scanner.BAD_CLAIM and spec.claims is not None:
+            expected = str(self._claims(window, context) + stop)
+            text = f"{spec.claims.field} is {self._field(data, stop, spec.claims.field)}, expected {expected} at this place"
+            return Fault(self.name, offset, min(need, left), Kind.ORDER, text, system=system)
+        if why == scanner.BAD_CHECKSUM:
+            return Fault(
+                self.name, offset, need, Kind.CHECKSUM, self._mismatch(data, stop, stop + need), system=system
+            )
+        text = {
+            scanner.BAD_MARK: f"the last byte of the frame is {int(data[min(stop + need, len(data)) - 1]):#04x}",
+            scanner.UNFOLLOWED: f"no frame follows the frame of {size} bytes: its length, or what follows, is wrong",
+        }.get(why, f"the fields of the frame do not fit its {size} bytes")
+        kind = Kind.PAYLOAD if why == scanner.BAD_RULE else Kind.LENGTH
+        return Fault(self.name, offset, min(need, left), kind, text, system=system)
+
+    def _field(self, data: Bytes, at: int, name: str) -> int:
+        place = at + self.spec.struct.offset(name)
+        if len(data) < place + self.spec.struct[name].type.min_size:
+            return 0
+        value, _ = self.spec.struct[name].type.unpack(data[place : place + 8].tobytes(), 0, 8, {})
+        return int(value)
+
+    def _mismatch(self, data: Bytes, at: int, end: int) -> str:
+        for i, one in enumerate(self.spec.checksums):
+            span, mask = span_of(self.spec, i)
+            start, stop, stored = span(data, at, end)
+            if start >= 0:
+                computed = one.algorithm.of(data, start, stop) & mask
+                if computed != stored:
+                    return f"{one.at} mismatch: stored {stored:#010x}, computed {computed:#010x}"
+        return "checksum mismatch"
+
+    # After damage
+
+    def resync(self, window: Window, at: int, context: Any) -> tuple[int, int]:
+        data = window.data
+        exact = isinstance(self.spec.claims, Position) and self.base(context) is not None
+        limit = self._claimed_end(window, at, context)
+        while True:
+            place, found, need = self._next(window, at, context)
+            inside = found != NONE and (limit < 0 or place < limit)
+            if limit >= 0 and (not inside or (found == UNSURE and not exact)):
+                return (-1, 0) if window.offset + limit >= window.size else (limit, 0)
+            if found == NONE:
+                return -1, 0 if window.final else min(len(data) - at, max(self.spec.peek - 1, 0))
+            if found == UNSURE:
+                return place, min(window.size - window.offset - place, need + need // 2)
+            if limit >= 0 and not exact:
+                # Content of the damaged frame, unless whole frames lead from there to its end: its length is wrong then.
+                _, _, _, stop, _, _ = self._walk(
+                    Window(data[:limit], window.offset, window.offset + limit), place, context, check=True
+                )
+                if stop != limit:
+                    at = max(stop, place + 1)
+                    continue
+            if self.fits(window, place, context):
+                return place, 0
+            at = place + 1
+
+    def _next(self, window: Window, at: int, context: Any) -> tuple[int, int, int]:
+        data = window.data
+        if context.prefixes is None or context.prefixes.data is not data:
+            algorithm = self.spec.checksums[0].algorithm if self.spec.checksums else None
+            context.prefixes = Prefixes.of(data, algorithm.empty if algorithm else 0)
+        left = window.size - window.offset - at
+        base = self._claims(window, context)
+        known, filled = context.prefixes.known, context.prefixes.filled
+        place, found, need = self._find(data, at, left, base, context.last, window.offset, known, filled)
+        return int(place), int(found), int(need)
+
+    def _claimed_end(self, window: Window, at: int, context: Any) -> int:
+        """Where the damaged frame ends as it says itself, in the window, if a good frame, zeros or the end of the file are there; else -1."""
+        stop = context.damaged - window.offset
+        if context.damaged < 0 or not 0 <= stop < at or len(window.data) - stop < self.spec.peek:
+            return -1
+        size = self._field(window.data, stop, self.spec.length.field) + self.spec.length.bias
+        end = stop + size
+        if not self.spec.length.low <= size <= self.spec.length.high or end < at or end > len(window.data):
+            return -1
+        left = window.size - window.offset - end
+        if left == 0 or not window.data[end : end + 64].any():
+            return int(end)
+        one, kind = np.empty(1, np.int64), np.empty(1, np.uint8)
+        count, *_ = self._scan(window.data, end, left, self._claims(window, context), 1, one, kind)
+        return int(end) if count else -1
+
+    # Tables
+
+    def frame_bounds(self, frames: Frames, column: str) -> tuple[Any, Any]:
+        if column not in self.fixed:
+            return None, None
+        if (frames.header["frame_kind"] != MAIN).any():
+            return None, None
+        values = frames.header[self.fixed[column]].astype(np.int64)
+        return values, values
+
+    def decode(
+        self, window: Window, frames: Frames, table: str, columns: Sequence[str], context: Any
+    ) -> Iterator[Decoded]:
+        for piece in _portions(frames):
+            if table == "rows":
+                yield self._rows(self._main(window, piece), columns, context)
+            else:
+                yield Decoded(self._frames(window, piece, columns, context))
+
+    def _rows(self, part: Part, columns: Sequence[str], context: Any) -> Decoded:
+        refused = self.refused(part, context)
+        faults: list[tuple[int, Fault]] = []
+        if refused:
+            bad = np.zeros(len(part), np.bool_)
+            for i, fault in refused:
+                faults.append((i - int(np.count_nonzero(bad)), fault))
+                bad[i] = fault.severity is not Severity.INFO
+            part = part.pick(~bad)
+        return Decoded(self._batch(part, columns, context), faults)
+
+    def _batch(self, part: Part, columns: Sequence[str], context: Any) -> pa.RecordBatch:
+        schema = self.rows.schema(columns)
+        if not columns:
+            return pa.RecordBatch.from_struct_array(pa.nulls(len(part), pa.struct([])))
+        wanted = [name for name in columns if name not in self.fixed and name != "position"]
+        more = self.columns(part, wanted, context) if wanted else {}
+        arrays = []
+        for name in columns:
+            kind = schema.field(name).type
+            if name == "position":
+                arrays.append(numbers(kind, part.start + part.offset))
+            elif name in self.fixed:
+                arrays.append(numbers(kind, part.head[self.fixed[name]]))
+            else:
+                arrays.append(more[name])
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    def _frames(self, window: Window, frames: Frames, columns: Sequence[str], context: Any) -> pa.RecordBatch:
+        schema = self.tables["frames"].schema(columns)
+        if not columns:
+            return pa.RecordBatch.from_struct_array(pa.nulls(len(frames), pa.struct([])))
+        kinds = frames.header["frame_kind"]
+        marker = () if self.spec.marker is None else tuple(one.name for one in self.spec.marker.struct.fields)
+        arrays = []
+        for name in columns:
+            kind = schema.field(name).type
+            if name == "position":
+                arrays.append(numbers(kind, frames.start + window.offset))
+            elif name == "size":
+                arrays.append(numbers(kind, frames.end - frames.start))
+            elif name == "kind":
+                arrays.append(
+                    contents(pa.string(), [one.encode() for one in self.kinds]).take(pa.array(kinds))
+                )
+            elif name == "raw":
+                arrays.append(pa.nulls(len(frames), kind))
+            elif name == "payload":
+                arrays.append(self._payloads(window, frames, context))
+            else:
+                null = (kinds == HEADER) | ((kinds == MARKER) & (name not in marker))
+                arrays.append(numbers(kind, np.where(null, 0, frames.header[name]), null))
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    def _payloads(self, window: Window, frames: Frames, context: Any) -> pa.Array:
+        """The bytes of frames that would not come again from what the other columns and the row say."""
+        stored: list[bytes | None] = [None] * len(frames)
+        main = frames.header["frame_kind"] == MAIN
+        for i in np.flatnonzero(~main).tolist():
+            data = window.data[int(frames.start[i]) : int(frames.end[i])].tobytes()
+            if frames.header["frame_kind"][i] == HEADER or data != self._marker(frames.header[i], len(data)):
+                stored[i] = data
+        part = self._main(window, frames)
+        refused = set(self._refused(part, context))
+        which = [i for n, i in enumerate(np.flatnonzero(main).tolist()) if n not in refused]
+        for n, i in enumerate(np.flatnonzero(main).tolist()):
+            if n in refused:
+                stored[i] = part.data[int(part.start[n]) : int(part.end[n])].tobytes()
+        good = part if not refused else part.pick([n for n in range(len(part)) if n not in refused])
+        if len(good):
+            try:
+                made, starts = self.form(
+                    self._batch(good, self.rows.names(detail=True), context),
+                    0,
+                    good.start + good.offset,
+                    context,
+                )
+            except UsageError:
+                made, starts = np.empty(0, np.uint8), np.zeros(len(good) + 1, np.int64)
+            for n, i in enumerate(which):
+                frame = good.data[int(good.start[n]) : int(good.end[n])]
+                if not np.array_equal(frame, made[int(starts[n]) : int(starts[n + 1])]):
+                    stored[i] = frame.tobytes()
+        return contents(pa.binary(), stored)
+
+    def _marker(self, values: Any, size: int) -> bytes:
+        """A frame of the marker's kind: its fields as they are, its size, and zeros. `values`: a head, or a row of the frames table."""
+        marker = self.spec.marker
+        assert marker is not None
+        said: dict[str, int] = {}
+        names: Any = values.dtype.names if isinstance(values, np.void) else values
+        for one in marker.struct.fields:
+            if one.name == marker.field:
+                said[one.name] = marker.value
+            elif marker.length is not None and one.name == marker.length.field:
+                said[one.name] = size - marker.length.bias
+            elif one.name in names:
+                said[one.name] = int(values[one.name] or 0)
+        data = marker.struct.pack(said)
+        return data + bytes(max(0, size - len(data)))
+
+    def describe_file(
+        self, head: Window, size: int, frames: int, tail: bytes, zeros: int, context: Any
+    ) -> pa.RecordBatch:
+        row = {
+            "number": context.number,
+            **self.file_row(head.data.tobytes(), context),
+            "size": size,
+            "frames": frames,
+            "trailing": tail,
+            "trailing_zeros": zeros,
+        }
+        table = self.tables["file"]
+        return pa.RecordBatch.from_pylist([row], schema=table.schema(table.names(detail=True)))
+
+    # Encoding
+
+    def encode(
+        self, rows: pa.Table, frames: pa.Table | None, file: pa.Table | None, context: Any
+    ) -> Iterator[Chunk]:
+        given = self._given(rows)
+        if frames is None:
+            header = self.form_header(file, context)
+            yield header
+            at = len(header)
+            for first in range(0, given.num_rows, _ROWS):
+                data, _ = self.form(_one(given.slice(first, _ROWS)), at, None, context)
+                at += len(data)
+                yield data
+            if file is None:
+                yield from self.closing(at, context)
+        else:
+            yield from self._again(given, frames, file, context)
+        yield kept(file, "trailing") or b""
+        left = kept(file, "trailing_zeros") or 0
+        while left > 0:
+            yield bytes(min(left, _ZEROS))
+            left -= _ZEROS
+
+    def _given(self, rows: pa.Table) -> pa.Table:
+        """The rows with all columns of the table, in their types; null where a column is absent."""
+        arrays = []
+        table = self.rows
+        for column in table.columns:
+            places = rows.schema.get_all_field_indices(column.name)
+            if len(places) > 1:
+                raise UsageError(f"{self.name}: there are {len(places)} columns {column.name!r}")
+            if not places and column.name in self.required:
+                raise UsageError(f"{self.name} needs a column {column.name!r}")
+            try:
+                array = (
+                    rows.column(places[0]).cast(column.type)
+                    if places
+                    else pa.nulls(rows.num_rows, column.type)
+                )
+            except (pa.ArrowException, ValueError) as error:
+                raise UsageError(
+                    f"{self.name}: column {column.name!r} is not {column.type}: {error}"
+                ) from None
+            if array.null_count and column.name in self.required:
+                raise UsageError(f"{self.name}: null in column {column.name!r}, where none is allowed")
+            arrays.append(array)
+        fields = [column.field().with_nullable(True) for column in table.columns]
+        fields = [one if one.name in rows.column_names else one.with_metadata(_ABSENT) for one in fields]
+        return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
+
+    def _again(
+        self, rows: pa.Table, frames: pa.Table, file: pa.Table | None, context: Any
+    ) -> Iterator[Chunk]:
+        """The frames of the frames table, with the rows as they are given."""
+        count = frames.num_rows
+        nothing: list[Any] = [None] * count
+        names = frames.column_names
+        for name in ("position", "size"):
+            if name not in names:
+                raise UsageError(f"{self.name} needs a column {name!r} in the frames table")
+        payload = frames["payload"].to_pylist() if "payload" in names else nothing
+        raw = frames["raw"].to_pylist() if "raw" in names else nothing
+        kinds = frames["kind"].to_pylist() if "kind" in names else [self.spec.kind] * count
+        positions = np.asarray(frames["position"].cast(pa.int64()).fill_null(-1), np.int64)
+        has_row = np.array(
+            [r is None and k == self.spec.kind for r, k in zip(raw, kinds, strict=True)], np.bool_
+        )
+        owner = self._owners(rows, positions, has_row)
+        usual = (owner >= 0) & np.array([one is None for one in payload], np.bool_)
+        at = i = 0
+        while i < count:
+            if usual[i]:
+                stop = i + 1
+                while (
+                    stop < count and usual[stop] and owner[stop] == owner[i] + stop - i and stop - i < _ROWS
+                ):
+                    stop += 1
+                data, _ = self.form(_one(rows.slice(int(owner[i]), stop - i)), at, None, context)
+                piece: Chunk = data
+                i = stop
+            else:
+                one = frames.slice(i, 1)
+                piece = self._stored(
+                    rows,
+                    int(owner[i]),
+                    one,
+                    raw[i],
+                    kinds[i],
+                    payload[i],
+                    int(positions[i]),
+                    at,
+                    file,
+                    context,
+                )
+                i += 1
+            at += len(piece)
+            yield piece
+
+    def _stored(
+        self, rows: pa.Table, owner: int, frame: pa.Table, raw: bytes | None, kind: str, payload: bytes | None,
+        position: int, at: int, file: pa.Table | None, context: Any,
+    ) -> Chunk:  # fmt: skip
+        """One frame that is not simply its row."""
+        if raw is not None:
+            return raw
+        if kind == self.kinds[HEADER] and self.header is not None:
+            return self.form_header(file, context) if payload is None or not position == at == 0 else payload
+        if kind == self.kinds[MARKER]:
+            return (
+                payload
+                if payload is not None
+                else self._marker(frame.to_pylist()[0], int(frame["size"][0].as_py()))
+            )
+        if payload is None:
+            return b""
+        said = self._said(payload, position, context)
+        if owner < 0:
+            # A frame whose row was dropped, unless it never had one.
+            return payload if said is None else b""
+        row = rows.slice(owner, 1)
+        moved = isinstance(self.spec.claims, Position) and position != at
+        if said is not None and not moved and _one(row).equals(said):
+            return payload
+        data, _ = self.form(_one(row), at, None, context)
+        return data
+
+    def _said(self, payload: bytes, position: int, context: Any) -> pa.RecordBatch | None:
+        """The row of a stored frame; None where it has none."""
+        data = np.frombuffer(payload, np.uint8)
+        start, end = np.zeros(1, np.int64), np.array([len(data)], np.int64)
+        head = self._heads(data, start, end, np.zeros(1, np.uint8))
+        part = Part(data, start, end, head, position)
+        if len(data) < self.spec.length.low or self._refused(part, context):
+            return None
+        names = self.rows.names(detail=True)
+        batch = self._batch(part, names, context)
+        schema = pa.schema([field.with_nullable(True) for field in batch.schema])
+        return pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+
+    def _owners(self, rows: pa.Table, positions: Int64s, has_row: npt.NDArray[np.bool_]) -> Int64s:
+        """The row of each frame, by position; -1 for none. Raises `UsageError` for a row that has no frame."""
+        owner = np.full(len(positions), -1, np.int64)
+        if not rows.num_rows:
+            return owner
+        if rows["position"].null_count == rows.num_rows:
+            raise UsageError(
+                f"{self.name}: rows do not say which frame they are in",
+                advice="Give the detail column 'position', or leave the frames out",
+            )
+        mine = np.asarray(rows["position"].fill_null(-1), np.int64)
+        places = np.flatnonzero(has_row)
+        order = places[np.argsort(positions[places], kind="stable")]
+        at = np.searchsorted(positions[order], mine)
+        found = at < len(order)
+        frame = order[np.where(found, at, 0)] if len(order) else np.zeros(len(mine), np.int64)
+        found &= positions[frame] == mine if len(order) else False
+        found[1:] &= frame[1:] > frame[:-1]
+        if not found.all():
+            raise UsageError(
+                f"{self.name}: row {int(np.argmin(found))} is in no frame of the frames table, or not in their order",
+                advice="New rows have no place in old frames: encode them without the frames table",
+            )
+        owner[frame] = np.arange(len(mine))
+        return owner
+
+
+_ABSENT = {b"absent": b"1"}
+
+
+def was_given(rows: pa.RecordBatch, name: str) -> bool:
+    """Whether a column was among the rows given: null may mean something else then."""
+    return bool(rows.schema.field(name).metadata != _ABSENT)
+
+
+def _one(rows: pa.Table) -> pa.RecordBatch:
+    """The rows as one batch."""
+    if not rows.num_rows:
+        return pa.RecordBatch.from_arrays(
+            [pa.nulls(0, field.type) for field in rows.schema], schema=rows.schema
+        )
+    (batch,) = rows.combine_chunks().to_batches()
+    return batch
+
+
+def _zeros_in(data: Bytes) -> int:
+    """Zero bytes at the start."""
+    at, step = 0, 256
+    while at < len(data):
+        filled = np.flatnonzero(data[at : at + step])
+        if len(filled):
+            return at + int(filled[0])
+        at, step = at + step, min(2 * step, 1 << 20)
+    return len(data)
+
+
+def _portions(frames: Frames) -> Iterator[Frames]:
+    """These frames, as many at a time as make `PORTION`."""
+    sizes = np.cumsum(frames.end - frames.start)
+    at = 0
+    while at < len(frames):
+        below = int(sizes[at - 1]) if at else 0
+        stop = max(at + 1, int(np.searchsorted(sizes, below + PORTION, "right")))
+        yield frames if at == 0 and stop == len(frames) else frames.pick(slice(at, stop))
+        at = stop

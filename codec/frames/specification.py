@@ -1,0 +1,260 @@
+"""The frame specification: how a format frames its records, as data.
+
+A frame is a head of fixed-width fields, one of which gives the frame's length, and a body. The specification states where the length is
+and its limits, the test of a magic or type, the checksums and their spans, what ends the frames of a file, which frames are of another
+kind, and the position that a head claims. `scanner` and `resync` compile kernels from it, with these values as constants.
+
+Rules that are not data are kernels that the specification names: `rule`, and the spans of checksums over variable places.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from logwright.codec.crc32 import crc32, crc32_combine, crc32_update
+from logwright.codec.crc32c import crc32c, crc32c_combine, crc32c_update
+from logwright.codec.describe import UNBOUNDED, Flags, Int, Struct
+from logwright.codec.intrinsics import (
+    Bytes,
+    Load,
+    load_i16be,
+    load_i32be,
+    load_i32le,
+    load_i64be,
+    load_i64le,
+    load_u8,
+    load_u16be,
+    load_u16le,
+    load_u32be,
+    load_u32le,
+)
+from logwright.codec.kernel import kernel
+
+Span = Callable[[Bytes, int, int], tuple[int, int, int]]
+"""A kernel `(buf, at, end) -> (start, stop, stored)`: the bytes that a checksum covers and its stored value. A start of -1 means that this
+frame has no such checksum. The frame is whole, and its rule has passed."""
+Rule = Callable[[Bytes, int, int, int], int]
+"""A kernel `(buf, at, end, check) -> int`: what else must hold of the frame `buf[at:end]`. See `IMPOSSIBLE`. With `check` 0, costly tests
+(a digest of the body) are left out."""
+
+IMPOSSIBLE, PLAUSIBLE, CERTAIN = range(3)
+"""What a rule says: no frame; a frame if others follow it; a frame."""
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """A checksum algorithm. All are kernels."""
+
+    name: str
+    of: Callable[[Bytes, int, int], int]
+    """The checksum of `buf[start:end]`."""
+    update: Callable[[int, Bytes, int, int], int]
+    """The checksum of what the first argument is the checksum of, followed by `buf[start:end]`."""
+    between: Callable[[int, int, int], int]
+    """The checksum of the last `length` bytes, from that of what lies before them and that of all."""
+    empty: int = 0
+    """The checksum of no bytes."""
+
+
+CRC32 = Algorithm("CRC-32", crc32, crc32_update, crc32_combine)
+CRC32C = Algorithm("CRC-32C", crc32c, crc32c_update, crc32c_combine)
+
+
+@dataclass(frozen=True)
+class Length:
+    """The field that gives the size of a frame, which is its value plus `bias`. Sizes below `low` or above `high` are impossible.
+
+    The search after damage believes no size above `reach`, because a frame that large has to be read as a whole to be judged.
+    """
+
+    field: str
+    bias: int = 0
+    low: int = 0
+    high: int = UNBOUNDED
+    reach: int = 64 << 20
+
+
+@dataclass(frozen=True)
+class Equals:
+    """A field of the head has one of these values."""
+
+    field: str
+    values: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Checksum:
+    """A checksum. `span` is the first field that it covers, which is then covered up to `tail` bytes before the end of the frame; or a
+    kernel. `mask`: the bits of the computed checksum that are stored in the field `at`."""
+
+    algorithm: Algorithm
+    at: str
+    span: str | Span
+    tail: int = 0
+    mask: int = 0xFFFFFFFF
+
+
+@dataclass(frozen=True)
+class Marker:
+    """Frames of another kind: where the head's field `field` has this value. Their size is that of `struct`, or what `length` says."""
+
+    name: str
+    struct: Struct
+    field: str
+    value: int
+    length: Length | None = None
+
+
+@dataclass(frozen=True)
+class Position:
+    """A field that holds the frame's own place: the base of the file plus the byte where the frame starts. Where the base is known, a
+    frame that claims another place is none."""
+
+    field: str
+
+
+@dataclass(frozen=True)
+class Ascending:
+    """A field whose values rise from frame to frame (an offset, a zxid): after damage only frames above the last good one are believed."""
+
+    field: str
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Formats without checksums: a plausible frame counts only if so many plausible frames, or the end of the frames, follow it."""
+
+    followers: int = 2
+
+
+@dataclass(frozen=True)
+class FrameSpec:
+    """One format's frames. `struct` describes the frames of the main kind.
+
+    `mark`: the value of the last byte of each frame, and its field. `zero_ends`: a length field of 0 ends the frames of a file;
+    preallocated zeros follow. `alignment`: frames start at multiples of it.
+    """
+
+    name: str
+    struct: Struct
+    length: Length
+    test: Equals | None = None
+    marker: Marker | None = None
+    mark: Equals | None = None
+    checksums: tuple[Checksum, ...] = ()
+    claims: Position | Ascending | None = None
+    rule: Rule | None = None
+    chain: Chain | None = None
+    zero_ends: bool = False
+    alignment: int = 1
+    kind: str = field(default="record")
+
+    def __post_init__(self) -> None:
+        if not self.checksums and self.chain is None:
+            raise TypeError(
+                f"{self.name} has no checksum: its specification needs chain=Chain(...), the search after damage"
+            )
+        if len(self.checksums) > 2 or len({one.algorithm.name for one in self.checksums}) > 1:
+            raise TypeError(f"{self.name}: at most two checksums, of one algorithm")
+        if self.length.low < self.struct_end(self.length.field):
+            raise TypeError(f"{self.name}: the smallest frame ends before the field {self.length.field}")
+
+    def struct_end(self, name: str) -> int:
+        """Where a field of the head ends."""
+        return self.struct.offset(name) + self.struct[name].type.min_size
+
+    @property
+    def peek(self) -> int:
+        """Bytes that are needed to know the size and the kind of a frame."""
+        names = [self.length.field]
+        names += [one.field for one in (self.test, self.marker) if one is not None]
+        return max(map(self.struct_end, names))
+
+    @property
+    def least(self) -> int:
+        """Bytes of the shortest frame of any kind."""
+        if self.marker is None:
+            return self.length.low
+        size = self.marker.length.low if self.marker.length else self.marker.struct.min_size
+        return min(self.length.low, size)
+
+
+_LOADS: dict[tuple[int, bool, str], Load] = {
+    (1, False, ""): load_u8,
+    (2, True, ">"): load_i16be,
+    (2, False, ">"): load_u16be,
+    (2, False, "<"): load_u16le,
+    (4, True, ">"): load_i32be,
+    (4, False, ">"): load_u32be,
+    (4, True, "<"): load_i32le,
+    (4, False, "<"): load_u32le,
+    (8, True, ">"): load_i64be,
+    (8, True, "<"): load_i64le,
+}
+
+
+def load_of(struct: Struct, name: str, *, unsigned: bool = False) -> Load:
+    """Return the intrinsic that reads a field of a head. `unsigned`: as a number that is not negative, where it has 32 bits or fewer."""
+    kind = struct[name].type
+    kind = kind.base if isinstance(kind, Flags) else kind
+    if not isinstance(kind, Int):
+        raise TypeError(f"{struct.name}.{name} is no integer")
+    signed = kind.signed and not (unsigned and kind.width < 8)
+    signed = (signed and kind.width > 1) or kind.width == 8
+    return _LOADS[kind.width, signed, "" if kind.width == 1 else kind.order]
+
+
+@kernel("const u1[], i8, i8")
+def no_span(buf: Bytes, at: int, end: int) -> tuple[int, int, int]:
+    """The span of a checksum that there is not."""
+    return -1, -1, 0
+
+
+@kernel("const u1[], i8, i8, i8")
+def no_rule(buf: Bytes, at: int, end: int, check: int) -> int:
+    """A frame that has no more rules."""
+    return CERTAIN
+
+
+@kernel("const u1[], i8, i8")
+def no_checksum(buf: Bytes, start: int, end: int) -> int:
+    return 0
+
+
+@kernel("i8, const u1[], i8, i8")
+def no_update(value: int, buf: Bytes, start: int, end: int) -> int:
+    return 0
+
+
+@kernel("i8, i8, i8")
+def no_between(first: int, second: int, length: int) -> int:
+    return 0
+
+
+NO_ALGORITHM = Algorithm("none", no_checksum, no_update, no_between)
+
+
+def named_kernel(
+    signature: str, spec: FrameSpec, name: str, function: Callable[..., object]
+) -> Callable[..., object]:
+    """Make a kernel of a function that a factory made: under a name of its own, which its entry in the cache of kernels has."""
+    function.__qualname__ = function.__name__ = f"{name}:{spec.name}"
+    return kernel(signature)(function)
+
+
+def span_of(spec: FrameSpec, index: int) -> tuple[Span, int]:
+    """Return the span kernel of a checksum of the specification, and its mask."""
+    if index >= len(spec.checksums):
+        return no_span, 0
+    checksum = spec.checksums[index]
+    if not isinstance(checksum.span, str):
+        return checksum.span, checksum.mask
+    load = load_of(spec.struct, checksum.at, unsigned=True)
+    at_stored, first, tail = spec.struct.offset(checksum.at), spec.struct.offset(checksum.span), checksum.tail
+
+    def span(buf: Bytes, at: int, end: int) -> tuple[int, int, int]:
+        return at + first, end - tail, load(buf, at + at_stored)
+
+    made: Span = named_kernel("const u1[], i8, i8", spec, f"span{index}", span)  # type: ignore[assignment]
+    return made, checksum.mask

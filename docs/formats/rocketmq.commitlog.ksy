@@ -1,0 +1,143 @@
+# Made from the descriptions in codec/ by `make docs`: change those.
+meta:
+  id: rocketmq_commitlog
+  title: 'RocketMQ commit log'
+  endian: be
+  encoding: UTF-8
+doc: ''
+seq:
+  - id: frames
+    type: message
+    repeat: eos
+types:
+  message:
+    seq:
+      - id: total_size
+        type: s4be
+        doc: 'bytes of the message'
+      - id: magic_code
+        type: u4be
+        doc: '0xdaa320a7: V1; 0xdaa320ab: V2, for topics of more than 127 characters'
+      - id: body_crc
+        type: u4be
+        doc: 'CRC-32 of the body, without the highest bit'
+      - id: queue_id
+        type: s4be
+        doc: 'queue of the topic'
+      - id: flag
+        type: s4be
+        doc: 'the user''s own flag'
+      - id: queue_offset
+        type: s8be
+        doc: 'number of the message in its queue'
+      - id: physical_offset
+        type: s8be
+        doc: 'the message''s own place: the number in the file''s name plus the byte where it starts'
+      - id: sys_flag
+        type: s4be
+        doc: 'bits that say how the message is stored'
+      - id: born_timestamp
+        type: s8be
+        doc: 'when the producer made the message'
+      - id: born_host
+        type:
+          switch-on: 'sys_flag & 16'
+          cases:
+            0: host_v4
+            16: host_v6
+        doc: 'the producer'
+      - id: store_timestamp
+        type: s8be
+        doc: 'when the broker stored the message'
+      - id: store_host
+        type:
+          switch-on: 'sys_flag & 32'
+          cases:
+            0: host_v4
+            32: host_v6
+        doc: 'the broker'
+      - id: reconsume_times
+        type: s4be
+        doc: 'how often delivery was tried again'
+      - id: prepared_transaction_offset
+        type: s8be
+        doc: 'of a commit: where the prepared message lies'
+      - id: body_length
+        type: s4be
+        doc: 'bytes of the body as stored'
+      - id: body
+        size: body_length
+        doc: 'the body as stored'
+      - id: topic_length
+        type: s1
+        if: '(magic_code) == 3668123815'
+        doc: 'length of topic'
+      - id: topic
+        size: topic_length
+        type: str
+        if: '(magic_code) == 3668123815'
+        doc: 'the topic'
+      - id: topic_3668123819_length
+        type: s2be
+        if: '(magic_code) == 3668123819'
+        doc: 'length of topic_3668123819'
+      - id: topic_3668123819
+        size: topic_3668123819_length
+        type: str
+        if: '(magic_code) == 3668123819'
+        doc: 'the topic'
+      - id: properties_length
+        type: s2be
+        doc: 'length of properties'
+      - id: properties
+        size: properties_length
+        type: str
+        doc: 'names and values: name 0x01 value 0x02, again and again'
+    instances:
+      sys_flag_compressed:
+        value: '(sys_flag >> 0) & 1'
+        doc: 'the body is compressed'
+      sys_flag_multi_tags:
+        value: '(sys_flag >> 1) & 1'
+      sys_flag_transaction:
+        value: '(sys_flag >> 2) & 3'
+        doc: '0 none, 1 prepared, 2 commit, 3 rollback'
+      sys_flag_born_host_v6:
+        value: '(sys_flag >> 4) & 1'
+        doc: 'born_host has 20 bytes'
+      sys_flag_store_host_v6:
+        value: '(sys_flag >> 5) & 1'
+        doc: 'store_host has 20 bytes'
+      sys_flag_need_unwrap:
+        value: '(sys_flag >> 6) & 1'
+      sys_flag_inner_batch:
+        value: '(sys_flag >> 7) & 1'
+      sys_flag_compression_type:
+        value: '(sys_flag >> 8) & 7'
+        doc: '0 zlib, 1 LZ4, 2 Zstd, 3 zlib'
+  blank:
+    doc: 'The last record of a full file: the next message did not fit. What follows is undefined.'
+    seq:
+      - id: total_size
+        type: s4be
+        doc: 'bytes up to the end of the file'
+      - id: magic_code
+        type: u4be
+        valid: 3419681172
+        doc: '0xcbd43194'
+  host_v4:
+    seq:
+      - id: address
+        size: 4
+        doc: 'IPv4 address'
+      - id: port
+        type: s4be
+        doc: 'port'
+  host_v6:
+    seq:
+      - id: address
+        size: 16
+        doc: 'IPv6 address'
+      - id: port
+        type: s4be
+        doc: 'port'

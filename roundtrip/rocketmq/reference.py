@@ -1,0 +1,49 @@
+"""The rows of frames of RocketMQ, from their described values. See `logwright.roundtrip.reference`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from logwright.codec.java import java_string
+from logwright.codec.rocketmq.message import COMPRESSED, V2
+from logwright.roundtrip.reference import Described
+
+
+def messages(frames: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """The messages; a blank record is none."""
+    for frame in frames:
+        if frame["topic"] is None:
+            continue
+        properties = list(_properties(frame["properties"]))
+        named = dict(properties)
+        numbers = ("queue_id", "queue_offset", "physical_offset", "flag", "sys_flag", "reconsume_times")
+        yield {
+            **{name: frame[name] for name in (*numbers, "prepared_transaction_offset")},
+            "topic": java_string(frame["topic"]),
+            "version": 2 if frame["magic_code"] == V2 else 1,
+            "born_timestamp_ms": frame["born_timestamp"],
+            "store_timestamp_ms": frame["store_timestamp"],
+            "tags": named.get("TAGS"),
+            "keys": named.get("KEYS"),
+            "properties": [{"key": name, "value": value} for name, value in properties],
+            **({} if frame["sys_flag"] & COMPRESSED else {"body": frame["body"] or None}),
+        }
+
+
+def _properties(stored: bytes) -> Iterator[tuple[str, str]]:
+    for part in java_string(stored).split("\x02"):
+        name, found, value = part.partition("\x01")
+        if found and name and value:
+            yield name, value
+
+
+def units(frames: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    for number, frame in enumerate(frames):
+        yield {
+            "queue_offset": number,
+            **{name: frame[name] for name in ("physical_offset", "size", "tags_code")},
+        }
+
+
+ROWS: Mapping[str, Described] = {"rocketmq.commitlog": messages, "rocketmq.consumequeue": units}

@@ -1,0 +1,112 @@
+"""Hypothesis strategies for the formats of RocketMQ. See `logwright.roundtrip.strategies`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+from hypothesis import strategies as st
+
+from logwright.codec import registry
+from logwright.codec.rocketmq.consumequeue import UNIT
+from logwright.codec.rocketmq.message import BLANK, BLANK_MAGIC, BORN_V6, MESSAGE, STORE_V6, V1, V2
+
+Strategy = st.SearchStrategy[Any]
+
+INT31 = st.one_of(st.integers(0, 9), st.integers(-(1 << 31), (1 << 31) - 1))
+INT63 = st.one_of(st.integers(0, 99), st.integers(-(1 << 63), (1 << 63) - 1))
+TIMES = st.one_of(st.integers(0, 10**13), st.just(-1))
+_TOPICS = st.sampled_from(["Orders", "%RETRY%group", "t", "\u8ba2\u5355", "x" * 130])
+_TEXT = st.text(st.characters(min_codepoint=3, max_codepoint=0xD7FF), min_size=1, max_size=6)
+_NAMES = st.sampled_from(["UNIQ_KEY", "WAIT", "DELAY", "a", "\u540d"])
+_HOSTS = st.sampled_from(["10.0.0.1:50001", "127.0.0.1:-1", "[2001:db8::1]:10911", "[::]:0"])
+_BODIES = st.one_of(st.none(), st.binary(min_size=1, max_size=40))
+
+
+@st.composite
+def _messages(draw: Any) -> pa.Table:
+    rows = []
+    for _ in range(draw(st.integers(0, 10))):
+        properties = [{"key": draw(_NAMES), "value": draw(_TEXT)} for _ in range(draw(st.integers(0, 2)))]
+        found = {name: draw(st.none() | _TEXT) for name in ("KEYS", "TAGS")}
+        properties += [{"key": name, "value": value} for name, value in found.items() if value is not None]
+        born, store = draw(_HOSTS), draw(_HOSTS)
+        flags = draw(st.sampled_from([0, 0, 2, 4, 8, 12, 0x001, 0x101, 0x201, 0x301, 1 << 20]))
+        row = {
+            "topic": draw(_TOPICS), "tags": found["TAGS"], "keys": found["KEYS"], "properties": properties, "body": draw(_BODIES),
+            "born_host": born, "store_host": store, "born_timestamp_ms": draw(TIMES), "store_timestamp_ms": draw(TIMES),
+            "sys_flag": flags | (BORN_V6 if "[" in born else 0) | (STORE_V6 if "[" in store else 0),
+            "queue_id": draw(INT31), "queue_offset": draw(INT63), "flag": draw(INT31), "reconsume_times": draw(INT31),
+            "prepared_transaction_offset": draw(INT63),
+        }  # fmt: skip
+        rows.append(row)
+    table = registry.get("rocketmq.commitlog").tables["rows"]
+    return pa.Table.from_pylist(rows, schema=table.schema([*rows[0]] if rows else ["topic"]))
+
+
+@st.composite
+def _units(draw: Any) -> pa.Table:
+    table = registry.get("rocketmq.consumequeue").tables["rows"]
+    places = sorted(draw(st.sets(st.integers(0, 1 << 40), max_size=8)))
+    sizes = st.integers(1, (1 << 31) - 1)
+    rows = [{"physical_offset": one, "size": draw(sizes), "tags_code": draw(INT63)} for one in places]
+    return pa.Table.from_pylist(rows, schema=table.schema(["physical_offset", "size", "tags_code"]))
+
+
+NAMES: dict[str, str] = dict.fromkeys(("rocketmq.commitlog", "rocketmq.consumequeue"), "00000000000000000000")
+ROWS: dict[str, Callable[[], Strategy]] = {"rocketmq.commitlog": _messages, "rocketmq.consumequeue": _units}
+OPTIONS: dict[str, Callable[[], Strategy]] = {}
+
+
+# Files
+
+
+def _host(v6: bool, port: int) -> dict[str, Any]:
+    return {"address": bytes(range(16 if v6 else 4)), "port": port}
+
+
+@st.composite
+def _log(draw: Any) -> bytes:
+    """Messages side by side, perhaps a blank record with anything behind it, or zeros."""
+    out = bytearray()
+    for _ in range(draw(st.integers(0, 6))):
+        flags = draw(st.sampled_from([0, 0, 4, 8, BORN_V6, STORE_V6, BORN_V6 | STORE_V6]))
+        body = draw(st.binary(max_size=30))
+        stored = [
+            b"",
+            b"KEYS\x01k\x02TAGS\x01t\x02",
+            b"KEYS\x01k",
+            b"A\x01B\x01C\x02",
+            b"KEYS\x01\x02x\x02",
+            b"\xff\x01\xfe\x02",
+        ]
+        out += MESSAGE.pack(
+            {
+                "magic_code": draw(st.sampled_from([V1, V2])), "queue_id": draw(INT31), "queue_offset": draw(INT63),
+                "physical_offset": len(out), "sys_flag": flags, "born_timestamp": draw(TIMES), "store_timestamp": draw(TIMES),
+                "born_host": _host(bool(flags & BORN_V6), draw(INT31)), "store_host": _host(bool(flags & STORE_V6), 10911),
+                "body_length": len(body), "body": body, "topic": draw(_TOPICS).encode()[:127],
+                "properties": draw(st.sampled_from(stored)),
+            }
+        )  # fmt: skip
+    ending = draw(st.sampled_from(["", "zeros", "blank", "stale"]))
+    if ending == "zeros":
+        out += bytes(draw(st.integers(1, 40)))
+    elif ending:
+        left = draw(st.integers(8, 60))
+        out += BLANK.pack({"total_size": left, "magic_code": BLANK_MAGIC})
+        out += bytes(left - 8) if ending == "blank" else b"\x07" * (left - 8)
+    return bytes(out)
+
+
+@st.composite
+def _queue(draw: Any) -> bytes:
+    out = b"".join(
+        UNIT.pack({"physical_offset": 120 * n, "size": 120, "tags_code": draw(INT63)})
+        for n in range(draw(st.integers(0, 6)))
+    )
+    return out + bytes(20 * draw(st.integers(0, 3)))
+
+
+FILES: dict[str, Callable[[], Strategy]] = {"rocketmq.commitlog": _log, "rocketmq.consumequeue": _queue}
