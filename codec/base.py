@@ -70,6 +70,8 @@ class Codec(ABC):
     """True if an index in the file says where frames lie: a stretch of the file alone is no file of that format."""
     scans_empty: bool = False
     """True where an empty file is scanned too, since it is no sound file of this format."""
+    sequential: bool = False
+    """True where what a frame means may depend on the frames before it: such a file is not split."""
     ordered: str | None = None
     """The column by which frames are in order in a sound file, known from their headers (`frame_bounds`); None: there is none."""
     printed: Mapping[str, Callable[[Any], str]] = MappingProxyType({})

@@ -18,7 +18,7 @@ from logwright.codec.store.listing import Listing
 from logwright.codec.store.view import View
 from logwright.codec.table import Table
 
-SYSTEMS = ("kafka", "leveldb", "zookeeper", "rocketmq")
+SYSTEMS = ("kafka", "leveldb", "zookeeper", "rocketmq", "bookkeeper")
 """Each is a folder beside this file whose `__init__` lists `CODECS` and `LAYOUTS`. In `corpora` and `roundtrip` each has a folder of the
 same name, with what makes its files and what checks them."""
 
@@ -42,7 +42,7 @@ def _all() -> tuple[dict[str, Codec], dict[str, Layout]]:
             if wrong:
                 raise TypeError("; ".join(wrong))
             codecs[codec.name] = codec
-        layouts |= {layout.name: layout for layout in module.LAYOUTS}
+        layouts |= {layout.name: layout for layout in getattr(module, "LAYOUTS", ())}
     return codecs, layouts
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -69,6 +69,13 @@ class FramedContext:
     prefixes: Prefixes | None = None
 
 
+def joined(frames: Sequence[bytes]) -> tuple[Bytes, Int64s]:
+    """Frames side by side, as `FramedCodec.form` returns them: for formats that write them one by one."""
+    starts = np.zeros(len(frames) + 1, np.int64)
+    np.cumsum([len(one) for one in frames], out=starts[1:])
+    return np.frombuffer(b"".join(frames), np.uint8), starts
+
+
 @dataclass(frozen=True)
 class Part:
     """Some frames of the main kind, as `columns` gets them. `start` and `end` are positions in `data`, `offset` is that of `data[0]`."""
@@ -109,6 +116,8 @@ class FrameStruct(Struct):
 class FramedCodec(Codec):
     """A codec of framed files.
 
+    `header` describes the file's header, which starts with the one value of its first field and has a field `version`; `header_sizes` says
+    how many bytes it takes in each version that is read, zeros at its end included. `context_of` makes the context.
     `fixed` maps row columns to the fields of the head that they are. `required` are the columns without which no row can be written.
     `systems` says what the real system does about each reason of `scanner`.
     """
@@ -119,10 +128,12 @@ class FramedCodec(Codec):
     number_base: int = 10
     """Of the number in the file's name."""
     header: Struct | None = None
+    header_sizes: Mapping[int, int] = {}
+    version_option: str = ""
     fixed: Mapping[str, str] = {}
     required: tuple[str, ...] = ()
-    file_columns: tuple[Column, ...] = ()
     systems: Mapping[int, str] = {}
+    context_of: Callable[..., FramedContext] = FramedContext
 
     # What a format gives
 
@@ -139,13 +150,9 @@ class FramedCodec(Codec):
         The first frame lies at byte `at` of the file, the others side by side; or each at its own of the `positions`.
         """
 
-    def header_size(self, head: bytes, size: int) -> int | Fault:
-        """Return the size of the file's header, or what is wrong with it. `head` are the file's first bytes, `size` is that of the file."""
-        return 0
-
-    def form_header(self, file: pa.Table | None, context: Any) -> bytes:
-        """Return the file's header, from the file table or as upstream writes it."""
-        return b""
+    def version(self, context: Any) -> int:
+        """Return the version of a file that is written from rows alone: what the option says, else the newest."""
+        return int(context.options[self.version_option]) if self.version_option else max(self.header_sizes)
 
     def closing(self, at: int, context: Any) -> Iterator[Chunk]:
         """Return what upstream writes behind the last frame of a finished file of `at` bytes."""
@@ -154,6 +161,13 @@ class FramedCodec(Codec):
     def refused(self, part: Part, context: Any) -> Sequence[tuple[int, Fault]]:
         """Return the frames, by number and in order, whose rows are not given, and why. With severity INFO the row is given all the same."""
         return ()
+
+    def fault(
+        self, part: Part, i: int, kind: Kind, text: str, severity: Severity = Severity.ERROR, system: str = ""
+    ) -> Fault:
+        """Return what is wrong with one of the frames."""
+        start, size = int(part.start[i]) + part.offset, int(part.end[i] - part.start[i])
+        return Fault(self.name, start, size, kind, text, severity, system)
 
     def _refused(self, part: Part, context: Any) -> list[int]:
         return [i for i, fault in self.refused(part, context) if fault.severity is not Severity.INFO]
@@ -170,10 +184,6 @@ class FramedCodec(Codec):
         """Return the position that a frame at byte 0 of the file claims; None where not known."""
         number: int | None = context.number
         return number
-
-    def file_row(self, head: bytes, context: Any) -> Mapping[str, Any]:
-        """Return the values of `file_columns`."""
-        return {}
 
     # What follows from it
 
@@ -240,7 +250,8 @@ class FramedCodec(Codec):
 
     def _file_table(self) -> Table:
         number = Column("number", pa.int64(), "the number in the file's name")
-        columns = (number, *self.file_columns, *extent("frames"), *ending("frame"))
+        version = (Column("version", pa.int32(), "in the file's header"),) if self.header is not None else ()
+        columns = (number, *version, *extent("frames"), *ending("frame"))
         return Table("file", columns, "One row.")
 
     def recognise(self, name: str, head: bytes) -> Match:
@@ -250,16 +261,52 @@ class FramedCodec(Codec):
             return Match.SURE if known else Match.NAME
         return Match.MAYBE if known else Match.NO
 
+    @cached_property
+    def magic(self) -> bytes:
+        """What a file with a header starts with."""
+        return b"" if self.header is None else bytes(self.header.fields[0].only)
+
     def known(self, head: bytes) -> bool:
         """Whether the first bytes of a file are those of the format."""
-        return False
+        return self.header is not None and head.startswith(self.magic)
+
+    def header_size(self, head: bytes, size: int) -> int | Fault:
+        """Return the size of the file's header, or what is wrong with it. `head` are the file's first bytes, `size` is that of the file."""
+        if self.header is None:
+            return 0
+        least = self.header.head_size
+        if not self.magic.startswith(head[: len(self.magic)]):
+            text = f"magic is {head[: len(self.magic)].hex()}, expected {self.magic.hex()}"
+            return Fault(self.name, 0, min(least, size), Kind.MAGIC, text)
+        version = self._version(head)
+        if version is not None and version not in self.header_sizes:
+            text = f"version is {version}, expected {min(self.header_sizes)} to {max(self.header_sizes)}"
+            return Fault(self.name, 0, least, Kind.MAGIC, text)
+        needed = least if version is None else self.header_sizes[version]
+        if size < needed:
+            text = f"{size} bytes, the header of the file takes {needed}"
+            return Fault(self.name, 0, size, Kind.TRUNCATED, text)
+        return needed
+
+    def _version(self, head: bytes) -> int | None:
+        if self.header is None or not self.known(head) or len(head) < self.header.head_size:
+            return None
+        return int(self.header.unpack(head, 0, self.header.head_size)[0]["version"])
+
+    def form_header(self, file: pa.Table | None, context: Any) -> bytes:
+        """Return the file's header: of the version that the file table says, or as upstream writes it."""
+        if self.header is None:
+            return b""
+        version = kept(file, "version")
+        version = version if version in self.header_sizes else self.version(context)
+        return self.header.pack({"version": version}).ljust(self.header_sizes[version], b"\0")
 
     def context(self, name: str, options: Options, **hints: Any) -> FramedContext:
         found = self.pattern.fullmatch(name)
         number = int(found[1], self.number_base) if found else None
         number = hints.get("number", number)
         number = number if number is None or number < 1 << 62 else None
-        return FramedContext(options, number, bool(hints.get("live")))
+        return self.context_of(options, number, bool(hints.get("live")))
 
     # Kinds of frames
 
@@ -376,7 +423,7 @@ class FramedCodec(Codec):
         left = window.size - offset
         system = self.systems.get(why, "")
         rest = data[stop:]
-        if why == scanner.ZERO or (why == scanner.TORN and len(rest) == left < spec.peek and not rest.any()):
+        if why == scanner.ZERO:
             zeros = _zeros_in(rest)
             if zeros == len(rest):
                 return Fault(self.name, offset, left, Kind.PADDING, "preallocated zeros", Severity.INFO)
@@ -386,7 +433,7 @@ class FramedCodec(Codec):
             text = f"{zeros} zero bytes, and other bytes behind them"
             return Fault(self.name, offset, left, Kind.PADDING, text, Severity.WARNING, system)
         length = self._field(data, stop, spec.length.field)
-        size = length + spec.length.bias
+        size = need if why in (scanner.TORN, scanner.UNFOLLOWED) and need else length + spec.length.bias
         if why == scanner.TORN:
             text = f"{left} bytes at the end are too few for a frame"
             if left >= spec.peek:
@@ -613,7 +660,7 @@ class FramedCodec(Codec):
     ) -> pa.RecordBatch:
         row = {
             "number": context.number,
-            **self.file_row(head.data.tobytes(), context),
+            **({} if self.header is None else {"version": self._version(head.data[:4096].tobytes())}),
             "size": size,
             "frames": frames,
             "trailing": tail,

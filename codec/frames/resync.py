@@ -89,8 +89,8 @@ def finder(spec: FrameSpec) -> Find:
     sums = len(spec.checksums)
     rule = no_rule if spec.rule is None else spec.rule
     alignment = spec.alignment
-    chained = 0 if spec.chain is None else 1
-    followers = 0 if spec.chain is None else spec.chain.followers
+    followers = spec.followers
+    chained = 1 if followers else 0
     markers, marker_sized = 0, 0
     load_marker, marker_at, marker_value, load_size, size_at, size_bias, size_low, size_end = (
         load_length, 0, 0, load_length, 0, 0, 0, 0,

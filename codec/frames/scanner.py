@@ -101,6 +101,7 @@ def scanner(spec: FrameSpec) -> Scan:
     span_a, mask_a = span_of(spec, 0)
     span_b, mask_b = span_of(spec, 1)
     rules = 0 if spec.rule is None else 1
+    chained = 1 if spec.followers else 0
     rule = no_rule if spec.rule is None else spec.rule
 
     def peeked(buf: Bytes, at: int, left: int) -> tuple[int, int, int]:
@@ -131,12 +132,12 @@ def scanner(spec: FrameSpec) -> Scan:
     peek_at: Any = named_kernel("const u1[], i8, i8", spec, "peek", peeked)
 
     def follows(buf: Bytes, at: int, left: int) -> int:
-        """1 where a plausible frame, zeros or the end of the file is at `at`; 0 where not; -1 where that takes more bytes."""
+        """1 where a plausible frame, zeros or the end of the file is at `at`; 0 where not; below 0 the bytes that it takes to tell."""
         if left <= 0:
             return 1
         here = len(buf) - at
         if here < peek and here < left:
-            return -1
+            return -min(peek, left)
         if left < peek:
             for i in range(at, at + left):
                 if load_u8(buf, i) != 0:
@@ -149,13 +150,13 @@ def scanner(spec: FrameSpec) -> Scan:
                     return 0
             return 1
         if why == NEED:
-            return -1
+            return int(-size)
         if why != END or size > left:
             return 0
         if kind == MARKER:
             return 1
         if size > here:
-            return -1
+            return int(-size)
         return 1 if rule(buf, at, at + size, 0) != IMPOSSIBLE else 0
 
     follow: Any = named_kernel("const u1[], i8, i8", spec, "follows", follows)
@@ -176,7 +177,7 @@ def scanner(spec: FrameSpec) -> Scan:
             if why != END:
                 return n, at, why, size
             if size > left:
-                return n, at, TORN, 0
+                return n, at, TORN, size
             if kind == MAIN:
                 if claims and base != NO_BASE:
                     if here < low:
@@ -194,7 +195,7 @@ def scanner(spec: FrameSpec) -> Scan:
                     if check and verdict != CERTAIN:
                         after = follow(buf, at + size, left - size)
                         if after < 0:
-                            return n, at, NEED, min(left, size + size // 2 + 4096)
+                            return n, at, NEED, size - after
                         if after == 0:
                             return n, at, UNFOLLOWED, size
                 if check and sums:
@@ -207,6 +208,12 @@ def scanner(spec: FrameSpec) -> Scan:
                             return n, at, BAD_CHECKSUM, size
             elif size > here:
                 return n, at, NEED, size
+            elif check and chained:
+                after = follow(buf, at + size, left - size)
+                if after < 0:
+                    return n, at, NEED, size - after
+                if after == 0:
+                    return n, at, UNFOLLOWED, size
             starts[n] = at
             kinds[n] = kind
             n += 1

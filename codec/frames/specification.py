@@ -122,18 +122,12 @@ class Ascending:
 
 
 @dataclass(frozen=True)
-class Chain:
-    """Formats without checksums: a plausible frame counts only if so many plausible frames, or the end of the frames, follow it."""
-
-    followers: int = 2
-
-
-@dataclass(frozen=True)
 class FrameSpec:
     """One format's frames. `struct` describes the frames of the main kind.
 
     `mark`: the value of the last byte of each frame, and its field. `zero_ends`: a length field of 0 ends the frames of a file;
-    preallocated zeros follow. `alignment`: frames start at multiples of it.
+    preallocated zeros follow. `alignment`: frames start at multiples of it. `followers`: of formats without checksums, how many plausible
+    frames, or the end of the frames, have to follow a frame that is only plausible, where it is searched for.
     """
 
     name: str
@@ -145,15 +139,15 @@ class FrameSpec:
     checksums: tuple[Checksum, ...] = ()
     claims: Position | Ascending | None = None
     rule: Rule | None = None
-    chain: Chain | None = None
+    followers: int = 0
     zero_ends: bool = False
     alignment: int = 1
     kind: str = field(default="record")
 
     def __post_init__(self) -> None:
-        if not self.checksums and self.chain is None:
+        if not self.checksums and not self.followers:
             raise TypeError(
-                f"{self.name} has no checksum: its specification needs chain=Chain(...), the search after damage"
+                f"{self.name} has no checksum: its specification needs followers, for the search after damage"
             )
         if len(self.checksums) > 2 or len({one.algorithm.name for one in self.checksums}) > 1:
             raise TypeError(f"{self.name}: at most two checksums, of one algorithm")

@@ -1,8 +1,6 @@
 """RocketMQ: the files of a store."""
 
 from logwright.codec.base import Codec
-from logwright.codec.layout import Layout
 from logwright.codec.rocketmq import commitlog, consumequeue
 
 CODECS: tuple[Codec, ...] = (commitlog.CODEC, consumequeue.CODEC)
-LAYOUTS: tuple[Layout, ...] = ()

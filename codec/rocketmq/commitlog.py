@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +19,7 @@ from logwright.codec.fault import Fault, Kind, Severity, UsageError
 from logwright.codec.frames import scanner
 from logwright.codec.frames.codec import FramedCodec, FramedContext, Part
 from logwright.codec.frames.scanner import MARKER
-from logwright.codec.option import Option, Options
+from logwright.codec.option import Option
 from logwright.codec.rocketmq.message import (
     BLANK,
     BLANK_MAGIC,
@@ -81,6 +80,7 @@ class CommitLog(FramedCodec):
         "born_timestamp_ms": "born_timestamp",
     }
     required = ("topic",)
+    context_of = CommitLogContext
     systems: Mapping[int, str] = {
         scanner.ZERO: "the log ends here for a broker",
         scanner.BAD_TEST: "a broker that recovers this file ends the log here: found a illegal magic code",
@@ -99,10 +99,6 @@ class CommitLog(FramedCodec):
         if self.known(head):
             return Match.SURE if self.pattern.fullmatch(name) else Match.MAYBE
         return Match.MAYBE if re.fullmatch(r"\d{20}", name) and not any(head) else Match.NO
-
-    def context(self, name: str, options: Options, **hints: Any) -> CommitLogContext:
-        plain = super().context(name, options, **hints)
-        return CommitLogContext(options, plain.number, plain.live)
 
     # Finding messages
 
@@ -152,15 +148,9 @@ class CommitLog(FramedCodec):
             try:
                 reader.plain(i)
             except CompressionError as error:
-                start, size = int(part.start[i]) + part.offset, int(part.end[i] - part.start[i])
                 text = f"the body is not decompressed, but given as stored: {error}"
                 faults.append(
-                    (
-                        i,
-                        Fault(
-                            NAME, start, size, Kind.PAYLOAD, text, Severity.INFO, "a consumer fails on it", 0
-                        ),
-                    )
+                    (i, self.fault(part, i, Kind.PAYLOAD, text, Severity.INFO, "a consumer fails on it"))
                 )
         return faults
 

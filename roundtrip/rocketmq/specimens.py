@@ -29,7 +29,6 @@ _UNITS = [{"physical_offset": 120 * n, "size": 120, "tags_code": 2598919 + n} fo
 
 SAMPLES: tuple[Sample, ...] = (
     Sample("rocketmq.commitlog", _NAME, _MESSAGES),
-    Sample("rocketmq.commitlog", _NAME, _MESSAGES[:2], {"mappedFileSizeCommitLog": 320}),
     Sample("rocketmq.consumequeue", _NAME, _UNITS),
 )
 BOXES: tuple[Box, ...] = ()

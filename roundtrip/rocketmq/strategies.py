@@ -92,7 +92,7 @@ def _log(draw: Any) -> bytes:
         )  # fmt: skip
     ending = draw(st.sampled_from(["", "zeros", "blank", "stale"]))
     if ending == "zeros":
-        out += bytes(draw(st.integers(1, 40)))
+        out += bytes(draw(st.integers(8, 40)))
     elif ending:
         left = draw(st.integers(8, 60))
         out += BLANK.pack({"total_size": left, "magic_code": BLANK_MAGIC})

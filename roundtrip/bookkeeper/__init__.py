@@ -1,0 +1,1 @@
+"""What checks the codecs of BookKeeper: strategies for rows and files, samples, the reference."""

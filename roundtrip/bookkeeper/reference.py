@@ -1,0 +1,43 @@
+"""The rows of frames of BookKeeper, from their described values. See `logwright.roundtrip.reference`."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from crc32c import crc32c
+
+from logwright.codec.bookkeeper.journal import EXPLICIT_LAC, FENCE, MASTER_KEY
+from logwright.roundtrip.reference import Described
+
+_KINDS = {MASTER_KEY: "master_key", FENCE: "fence", EXPLICIT_LAC: "explicit_lac"}
+
+
+def journal(frames: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """The records; paddings and the header are none. A digest that is neither CRC-32C nor CRC-32 is not told from the payload."""
+    for frame in frames:
+        if frame["body"] is None:
+            continue
+        row = {"ledger_id": frame["ledger_id"], "kind": _KINDS.get(frame["entry_id"], "entry")}
+        body = frame["body"]
+        if row["kind"] == "entry":
+            head = b"".join(frame[name].to_bytes(8, "big") for name in ("ledger_id", "entry_id")) + body[:16]
+            sums = {4: crc32c(head + body[20:]), 8: zlib.crc32(head + body[24:])}
+            size = next(
+                (n for n, value in sums.items() if int.from_bytes(body[16 : 16 + n], "big") == value), 0
+            )
+            row |= {"entry_id": frame["entry_id"], "length": int.from_bytes(body[8:16], "big")}
+            row["last_add_confirmed"] = int.from_bytes(body[:8], "big", signed=True)
+            row |= {"digest": body[16 : 16 + size] or None, "payload": body[16 + size :]}
+        yield {
+            "entry_id": None,
+            "length": None,
+            "payload": None,
+            "last_add_confirmed": None,
+            "digest": None,
+            **row,
+        }
+
+
+ROWS: Mapping[str, Described] = {"bookkeeper.journal": journal}

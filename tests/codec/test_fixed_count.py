@@ -1,0 +1,62 @@
+"""Files of exactly one entry, entries that are none, and numbered columns: what `FixedCodec` does with them."""
+
+from __future__ import annotations
+
+import re
+
+import pyarrow as pa
+import pytest
+
+from logwright.codec.describe import I64BE, Field, Struct
+from logwright.codec.fault import UsageError
+from logwright.codec.fixed import FixedCodec
+from logwright.codec.table import Column
+from logwright.roundtrip.laws import decode_encode
+from logwright.roundtrip.specimen import Specimen
+
+MARK = FixedCodec(
+    name="toy.mark",
+    title="A mark",
+    entry=Struct("Mark", Field("id", I64BE), Field("offset", I64BE)),
+    pattern=re.compile("mark"),
+    columns=(Column("id", pa.int64(), "", nullable=False), Column("offset", pa.int64(), "", nullable=False)),
+    wrong=lambda entries, base: (),
+    system="nobody reads it",
+    allocated=False,
+    count=1,
+)
+
+
+@pytest.mark.parametrize(
+    ("data", "kind"), [(b"", "truncated"), (bytes(15), "truncated"), (bytes(17), "unexpected padding")]
+)
+def test_too_short_and_too_long_are_said(data: bytes, kind: str) -> None:
+    found = Specimen.of(data, MARK, "mark").read()
+    assert not found.table.num_rows
+    assert [(one.kind, one.detail) for one in found.report.faults] == [
+        (kind, f"the file has {len(data)} bytes, expected 16")
+    ]
+    assert decode_encode(data, MARK, name="mark")
+
+
+def test_one_entry_is_sound_whatever_it_holds() -> None:
+    for data in (bytes(16), bytes(15) + b"\x07", bytes(range(16))):
+        found = Specimen.of(data, MARK, "mark").read()
+        assert found.table.num_rows == 1
+        assert not found.report.faults
+        assert decode_encode(data, MARK, name="mark")
+
+
+def test_another_number_of_rows_is_refused() -> None:
+    with pytest.raises(UsageError, match="2 rows, the file has exactly 1"):
+        Specimen.of(b"", MARK, "mark").encode(pa.table({"id": [1, 2], "offset": [3, 4]}))
+
+
+def test_numbers_of_entries_have_to_be_those_of_their_places() -> None:
+    queue = Specimen.of(b"", "rocketmq.consumequeue", "00000000000000000040")
+    rows = pa.table(
+        {"queue_offset": [2, 3], "physical_offset": [0, 100], "size": [100, 100], "tags_code": [0, 0]}
+    )
+    assert queue.with_bytes(queue.encode(rows)).read().table["queue_offset"].to_pylist() == [2, 3]
+    with pytest.raises(UsageError, match="queue_offset of row 0 is 0, expected 2 at this place"):
+        queue.encode(rows.set_column(0, "queue_offset", pa.array([0, 1])))

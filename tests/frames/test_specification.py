@@ -1,0 +1,201 @@
+"""Frame specifications: their scanners find what hand-written ones find, and the search after damage is linear and invents nothing."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from logwright.codec.describe import I32BE, I64BE, Field, Struct
+from logwright.codec.frames.resync import NONE, SOUND, Prefixes, finder
+from logwright.codec.frames.scanner import BAD_CHECKSUM, END, NO_BASE, ZERO, scanner
+from logwright.codec.frames.specification import (
+    CRC32,
+    CRC32C,
+    Algorithm,
+    Ascending,
+    Checksum,
+    Equals,
+    FrameSpec,
+    Length,
+)
+from logwright.codec.intrinsics import Bytes
+from logwright.codec.kafka import scan as kafka
+from logwright.codec.kafka.batch import RECORD_BATCH
+from logwright.codec.kernel import Kernel, fingerprint, kernel
+from logwright.codec.rocketmq.message import MESSAGE, SPECIFICATION, V1
+from logwright.codec.zookeeper import records
+from logwright.codec.zookeeper.adler import MOD, adler32, adler32_combine
+from logwright.roundtrip.specimen import Specimen
+
+GOLDEN = Path(__file__).resolve().parents[2] / "corpora" / "golden"
+
+
+@kernel("i8, const u1[], i8, i8")
+def adler_update(value: int, buf: Bytes, start: int, end: int) -> int:
+    return adler32_combine(value, adler32(buf, start, end), end - start)
+
+
+@kernel("i8, i8, i8")
+def adler_between(first: int, second: int, length: int) -> int:
+    a1 = first & 0xFFFF
+    a = ((second & 0xFFFF) - a1 + 1) % MOD
+    b = ((second >> 16) - (first >> 16) - length % MOD * (a1 - 1)) % MOD
+    return b << 16 | a
+
+
+ADLER32 = Algorithm("Adler-32", adler32, adler_update, adler_between, 1)
+TXN_HEAD = Struct(
+    "TxnHead",
+    Field("checksum", I64BE),
+    Field("length", I32BE),
+    Field("client_id", I64BE),
+    Field("cxid", I32BE),
+    Field("zxid", I64BE),
+)
+TXN = FrameSpec(
+    "test.txn", TXN_HEAD, Length("length", bias=13, low=14), mark=Equals("eor", (0x42,)),
+    checksums=(Checksum(ADLER32, "checksum", "client_id", tail=1, mask=0xFFFFFFFF),), claims=Ascending("zxid"), zero_ends=True,
+)  # fmt: skip
+BATCH = FrameSpec(
+    "test.batch", RECORD_BATCH, Length("batch_length", bias=12, low=61), test=Equals("magic", (2,)),
+    checksums=(Checksum(CRC32C, "crc", "attributes"),), claims=Ascending("base_offset"),
+)  # fmt: skip
+
+
+def scanned(spec: FrameSpec, data: Bytes, at: int = 0) -> tuple[list[int], int, int]:
+    starts, kinds = np.empty(len(data) // 10 + 1, np.int64), np.empty(len(data) // 10 + 1, np.uint8)
+    count, stop, why, _ = scanner(spec)(data, at, len(data) - at, NO_BASE, 1, starts, kinds)
+    return starts[:count].tolist(), int(stop), int(why)
+
+
+def found(spec: FrameSpec, data: Bytes, at: int = 0, base: int = NO_BASE) -> tuple[int, int]:
+    prefixes = Prefixes.of(data, spec.checksums[0].algorithm.empty if spec.checksums else 0)
+    place, what, _ = finder(spec)(data, at, len(data) - at, base, -1, 0, prefixes.known, prefixes.filled)
+    return int(place), int(what)
+
+
+@pytest.mark.parametrize(
+    "path", sorted((GOLDEN / "zookeeper").glob("*/version-2/log.*"))[:12], ids=lambda one: one.parts[-3]
+)
+def test_the_zookeeper_log_is_scanned_as_by_hand(path: Path) -> None:
+    data = np.fromfile(path, np.uint8)
+    room = len(data) // 14 + 1
+    starts = np.empty(room, np.int64)
+    count, stop, *_ = records.scan_records(
+        data,
+        16,
+        len(data) - 16,
+        1,
+        records.MOST,
+        starts,
+        starts.copy(),
+        np.empty((room, records.HEAD_FIELDS), np.int64),
+    )
+    mine, end, why = scanned(TXN, data, 16)
+    assert (mine, end) == (starts[:count].tolist(), int(stop))
+    assert why in (END, ZERO)
+
+
+@pytest.mark.parametrize(
+    "path", sorted((GOLDEN / "kafka").glob("v2_*/data/*/*.log"))[:12], ids=lambda one: one.parts[-4]
+)
+def test_kafkas_batches_are_scanned_as_by_hand(path: Path) -> None:
+    data = np.fromfile(path, np.uint8)
+    starts = np.empty(len(data) // 61 + 1, np.int64)
+    count, stop, _, _ = kafka.walk_sound(data, 0, len(data), starts)
+    mine, end, _ = scanned(BATCH, data)
+    assert (mine, end) == (starts[:count].tolist(), int(stop))
+
+
+def test_the_next_frame_is_found_behind_any_damage() -> None:
+    path = next(iter(sorted((GOLDEN / "zookeeper").glob("basic/version-2/log.*"))))
+    data = np.fromfile(path, np.uint8)
+    starts, end, _ = scanned(TXN, data, 16)
+    assert len(starts) > 3
+    for first, second in zip(starts[:20], [*starts[1:20], end], strict=False):
+        if second < end:
+            assert found(TXN, data, first + 1) == (second, SOUND)
+
+
+def message(at: int, body: bytes = b"body", size: int | None = None) -> bytes:
+    values: dict[str, Any] = {
+        "magic_code": V1,
+        "physical_offset": at,
+        "body_length": len(body),
+        "body": body,
+        "topic": b"t",
+    }
+    return MESSAGE.pack({**values, **({} if size is None else {"total_size": size})})
+
+
+def test_a_file_of_heads_that_claim_the_rest_takes_linear_time() -> None:
+    """Each head has the right place, a length up to the end of the file, and a body that its checksum does not fit."""
+
+    def seconds(count: int) -> float:
+        small = len(message(0))
+        size = count * small
+        heads = []
+        for i in range(count):
+            left = size - i * small
+            head = bytearray(message(i * small, size=left))
+            # The body goes up to the last four bytes, which are those of an empty topic and no properties.
+            head[84:88] = (left - 88 - 4).to_bytes(4, "big")
+            heads.append(bytes(head))
+        heads[-1] = heads[-1][:-4] + b"\x01t\0\0"
+        data = np.frombuffer(b"".join(heads), np.uint8)
+        start = time.process_time()
+        assert found(SPECIFICATION, data, 0, 0)[1] == NONE
+        return time.process_time() - start
+
+    seconds(200)
+    assert seconds(8000) < 0.2 + 12 * max(seconds(2000), 0.01)
+
+
+def test_long_frames_are_judged_by_prefixes_as_by_themselves() -> None:
+    rng = np.random.default_rng(3)
+    body = rng.integers(0, 256, 70_000, dtype=np.uint8).tobytes()
+    data = np.frombuffer(b"junk" + message(4, body) + b"more", np.uint8)
+    assert found(SPECIFICATION, data, 0, 0) == (4, SOUND)
+    wrong = data.copy()
+    wrong[50_000] ^= 1
+    assert found(SPECIFICATION, wrong, 0, 0)[1] == NONE
+    assert scanned(SPECIFICATION, wrong[4:].copy())[2] == BAD_CHECKSUM
+
+
+def test_checksums_between_prefixes() -> None:
+    data = np.random.default_rng(4).integers(0, 256, 9000, dtype=np.uint8)
+    for algorithm in (CRC32, CRC32C, ADLER32):
+        first, whole = algorithm.of(data, 0, 3001), algorithm.of(data, 0, 9000)
+        assert algorithm.update(first, data, 3001, 9000) == whole
+        assert algorithm.between(first, whole, 5999) == algorithm.of(data, 3001, 9000)
+        assert algorithm.of(data, 5, 5) == algorithm.empty
+
+
+def test_kernels_of_two_specifications_are_two_kernels() -> None:
+    one, two = scanner(TXN), scanner(BATCH)
+    assert isinstance(one, Kernel)
+    assert isinstance(two, Kernel)
+    assert one.name != two.name
+    digests = [fingerprint(each.py_func) for each in (one, two, scanner(TXN))]
+    assert None not in digests
+    assert digests[0] == digests[2] != digests[1]
+
+
+def test_a_specification_without_checksums_needs_followers() -> None:
+    with pytest.raises(TypeError, match="needs followers"):
+        FrameSpec("test.bare", TXN_HEAD, Length("length", bias=12, low=13))
+    with pytest.raises(TypeError, match="ends before the field length"):
+        FrameSpec("test.short", TXN_HEAD, Length("length", low=3), followers=2)
+
+
+def test_rows_of_a_commit_log_stay_in_place_when_one_is_dropped() -> None:
+    """The messages behind it move, and get the physical offsets of their new places."""
+    data = b"".join(message(i * len(message(0))) for i in range(3))
+    specimen = Specimen.of(data, "rocketmq.commitlog", "00000000000000000000")
+    rows, frames, file = specimen.tables()
+    again = specimen.encode(rows.take([0, 2]), frames, file)
+    assert specimen.with_bytes(again).read().table["physical_offset"].to_pylist() == [0, len(message(0))]
