@@ -16,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from logwright.codec.base import Bytes, Chunk
 from logwright.codec.columns import binary, contents, fixed_at, numbers
 from logwright.codec.crc32 import crc32_update
 from logwright.codec.crc32c import crc32c, crc32c_update
@@ -30,6 +29,7 @@ from logwright.codec.intrinsics import load_i32be, load_i64be, load_u32be
 from logwright.codec.kernel import kernel
 from logwright.codec.option import Option
 from logwright.codec.table import Column, Table
+from logwright.codec.window import Bytes, Chunk
 
 Int64s = npt.NDArray[np.int64]
 

@@ -21,7 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from logwright.codec import address
-from logwright.codec.base import Bytes, Chunk, Codec, Decoded, Frames, Match, Window
+from logwright.codec.base import Codec, Match
 from logwright.codec.columns import contents, numbers
 from logwright.codec.describe import Buffer, Flags, Int, Scope, Struct
 from logwright.codec.explain import Focus, Node, stretch
@@ -33,6 +33,7 @@ from logwright.codec.frames.specification import Ascending, FrameSpec, Position,
 from logwright.codec.option import Options
 from logwright.codec.table import RAW, Column, Table, ending, extent
 from logwright.codec.whole import kept
+from logwright.codec.window import Bytes, Chunk, Decoded, Frames, Window
 
 Int64s = npt.NDArray[np.int64]
 

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from logwright.codec.base import Bytes, Chunk, Frames, Match, Window
+from logwright.codec.base import Match
 from logwright.codec.compress import CompressionError
 from logwright.codec.fault import Fault, Kind, Severity, UsageError
 from logwright.codec.frames import scanner
@@ -33,6 +33,7 @@ from logwright.codec.rocketmq.message import (
 from logwright.codec.rocketmq.read import Messages, store_timestamps
 from logwright.codec.rocketmq.rows import NAME, ROWS
 from logwright.codec.rocketmq.write import Writer
+from logwright.codec.window import Bytes, Chunk, Frames, Window
 
 Int64s = npt.NDArray[np.int64]
 

@@ -9,11 +9,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from logwright.codec.base import Bytes
 from logwright.codec.columns import binary
 from logwright.codec.intrinsics import load_u8, load_u32be
 from logwright.codec.java import java_strings
 from logwright.codec.kernel import kernel
+from logwright.codec.window import Bytes
 
 Int64s = npt.NDArray[np.int64]
 compute: Any = pc

@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from logwright.codec.base import Bytes
 from logwright.codec.columns import contents, values_of
 from logwright.codec.compress import CompressionError
 from logwright.codec.crc32 import crc32
@@ -38,6 +37,7 @@ from logwright.codec.rocketmq.message import (
 )
 from logwright.codec.rocketmq.properties import text_of
 from logwright.codec.rocketmq.rows import NAME
+from logwright.codec.window import Bytes
 
 Int64s = npt.NDArray[np.int64]
 Int32s = npt.NDArray[np.int32]

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from logwright.codec.columns import numbers
+from logwright.codec.columns import binary, numbers
 from logwright.codec.describe import I32BE, I64BE, Field, Repeated, Struct
 from logwright.codec.intrinsics import copy, load_i32be, load_i64be, store_32be
 from logwright.codec.java import java_strings

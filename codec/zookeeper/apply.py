@@ -5,6 +5,7 @@ Source: `DataTree` of ZooKeeper.
 
 from __future__ import annotations
 
+from logwright.codec.crc32 import crc32_raw
 from logwright.codec.intrinsics import append, copy, load_i32be, load_u8, prefetch
 from logwright.codec.kernel import kernel
 from logwright.codec.window import Bytes

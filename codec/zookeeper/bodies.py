@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from logwright.codec.columns import constant, contents, numbers
+from logwright.codec.columns import binary, constant, contents, numbers
 from logwright.codec.intrinsics import load_i32be, load_i64be, load_u8, prefetch
 from logwright.codec.java import java_strings
 from logwright.codec.kernel import kernel

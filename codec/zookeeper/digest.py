@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from logwright.codec.crc32c import slicing
-from logwright.codec.intrinsics import load_i64le, load_u8, load_u32le
-from logwright.codec.kernel import intrinsic, kernel
+from logwright.codec.crc32 import crc32_raw
+from logwright.codec.kernel import kernel
 from logwright.codec.window import Bytes
 from logwright.codec.zookeeper.jute import STAT_PERSISTED, Int64s
 from logwright.codec.zookeeper.node import FIXED, LENGTH, Int32s

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from logwright.codec.columns import numbers
+from logwright.codec.columns import binary, numbers
 from logwright.codec.table import Column
 from logwright.codec.window import Bytes, Frames, Window
 from logwright.codec.zookeeper import state as at

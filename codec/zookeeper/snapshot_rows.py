@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from logwright.codec.columns import constant, contents, numbers
+from logwright.codec.columns import binary, constant, contents, numbers, slices
 from logwright.codec.table import Table
 from logwright.codec.window import Decoded, Frames, Window
 from logwright.codec.zookeeper.acl import texts

@@ -16,6 +16,7 @@ from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
+from logwright.codec.crc32 import crc32_raw
 from logwright.codec.intrinsics import (
     append,
     copy,

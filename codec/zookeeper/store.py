@@ -7,6 +7,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from logwright.codec.crc32 import crc32_raw
 from logwright.codec.window import Bytes
 from logwright.codec.zookeeper import state as at
 from logwright.codec.zookeeper.acl_cache import AclCache

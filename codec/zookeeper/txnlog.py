@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from logwright.codec import address
 from logwright.codec.base import Codec, Match
-from logwright.codec.columns import contents, numbers
+from logwright.codec.columns import contents, numbers, slices
 from logwright.codec.explain import Focus, Node
 from logwright.codec.fault import Fault, Kind, Severity, UsageError
 from logwright.codec.intrinsics import load_i32be, load_i64be
