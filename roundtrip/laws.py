@@ -265,8 +265,8 @@ class _Sound:
         expected = [row for i in whole for row in self.rows[i]]
         boundary = at == 0 or at in self.end or at == len(self.data)
         start = max((end for end in self.end if end <= at), default=0)
-        # Of preallocated zeros behind the last frame nothing is lost; too few of them may look like the start of a frame.
-        tail = len(whole) == len(self.end) and not any(self.data[start:at])
+        # Nothing is lost where what no frame covers is cut; what is left of it may look like the start of a frame.
+        tail = len(whole) == len(self.end) and at > start
         must_see = not boundary and self.checks is not None and not tail
         lost = None if self.checks is None or tail else [] if boundary else [(start, at)]
         # A text that was cut says less, and nothing tells.
