@@ -28,7 +28,7 @@ from logwright.codec.explain import Focus, Node, stretch
 from logwright.codec.fault import Fault, Kind, Severity, UsageError
 from logwright.codec.frames import resync, scanner
 from logwright.codec.frames.resync import LOWEST, NONE, UNSURE, Prefixes, finder
-from logwright.codec.frames.scanner import HEADER, MAIN, MARKER, NO_BASE, gather_heads
+from logwright.codec.frames.scanner import HEADER, MAIN, MARKER, NO_BASE, put_head
 from logwright.codec.frames.specification import Ascending, FrameSpec, Position, span_of
 from logwright.codec.option import Options
 from logwright.codec.table import RAW, Column, Table, ending, extent
@@ -356,12 +356,12 @@ class FramedCodec(Codec):
                 context.damaged = 0
                 return replace(self._nothing(at), damage=found)
             header = found
-        starts, ends, kinds, stop, why, need = self._walk(window, at + header, context, check=check)
+        starts, ends, heads, stop, why, need = self._walk(window, at + header, context, check=check)
         if header:
             starts = np.concatenate((np.array([at], np.int64), starts))
             ends = np.concatenate((np.array([at + header], np.int64), ends))
-            kinds = np.concatenate((np.array([HEADER], np.uint8), kinds))
-        frames = Frames(starts, ends, self._heads(data, starts, ends, kinds), stop)
+            heads = np.concatenate((self._head(data, at, header, HEADER), heads), dtype=self.head)
+        frames = Frames(starts, ends, heads, stop)
         part = self._main(window, frames)
         if check and len(part):
             frames.faults = list(self.findings(part, context))
@@ -377,34 +377,36 @@ class FramedCodec(Codec):
 
     def _walk(
         self, window: Window, at: int, context: Any, *, check: bool
-    ) -> tuple[Int64s, Int64s, Bytes, int, int, int]:
+    ) -> tuple[Int64s, Int64s, npt.NDArray[Any], int, int, int]:
         data = window.data
         left = window.size - window.offset - at
         base = self._claims(window, context)
-        parts: list[tuple[Int64s, Bytes]] = []
+        parts: list[tuple[Int64s, npt.NDArray[Any]]] = []
         while True:
             room = max(1, min(_CROWD, (len(data) - at) // self.spec.least + 1))
-            starts, kinds = np.empty(room, np.int64), np.empty(room, np.uint8)
-            count, stop, why, need = self._scan(data, at, left, base, int(check), starts, kinds)
-            parts.append((starts[:count], kinds[:count]))
+            starts, heads = np.empty(room, np.int64), np.empty(room * self.head.itemsize, np.uint8)
+            count, stop, why, need = self._scan(data, at, left, base, int(check), starts, heads)
+            parts.append((starts[:count], heads[: count * self.head.itemsize].view(self.head)))
             left -= int(stop) - at
             at = int(stop)
             if why != scanner.FULL:
                 break
-        first = (
-            parts[0] if len(parts) == 1 else tuple(np.concatenate(one) for one in zip(*parts, strict=True))
-        )
-        ends = np.append(first[0][1:], at) if len(first[0]) else first[0]
-        return first[0], ends, first[1], at, int(why), int(need)
+        starts, heads = parts[0]
+        if len(parts) > 1:
+            starts = np.concatenate([one[0] for one in parts])
+            # Without the type NumPy makes the numbers of this machine of them.
+            heads = np.concatenate([one[1] for one in parts], dtype=self.head)
+        ends = np.append(starts[1:], at) if len(starts) else starts
+        return starts, ends, heads, at, int(why), int(need)
 
     def _claims(self, window: Window, context: Any) -> int:
         base = self.base(context) if isinstance(self.spec.claims, Position) else None
         return NO_BASE if base is None else base + window.offset
 
-    def _heads(self, data: Bytes, starts: Int64s, ends: Int64s, kinds: Bytes) -> npt.NDArray[Any]:
-        width = self.spec.struct.head_size
-        out = np.empty(len(starts) * (width + 1), np.uint8)
-        gather_heads(data, starts, ends, kinds, width, out)
+    def _head(self, data: Bytes, at: int, size: int, kind: int = MAIN) -> npt.NDArray[Any]:
+        """The head of one frame."""
+        out = np.empty(self.head.itemsize, np.uint8)
+        put_head(out, 0, data, at, size, kind, self.spec.struct.head_size)
         return out.view(self.head)
 
     def _nothing(self, at: int, need: int = 0) -> Frames:
@@ -532,8 +534,8 @@ class FramedCodec(Codec):
         left = window.size - window.offset - end
         if left == 0 or not window.data[end : end + 64].any():
             return int(end)
-        one, kind = np.empty(1, np.int64), np.empty(1, np.uint8)
-        count, *_ = self._scan(window.data, end, left, self._claims(window, context), 1, one, kind)
+        one, no_heads = np.empty(1, np.int64), np.empty(0, np.uint8)
+        count, *_ = self._scan(window.data, end, left, self._claims(window, context), 1, one, no_heads)
         return int(end) if count else -1
 
     # Tables
@@ -801,7 +803,7 @@ class FramedCodec(Codec):
         """The row of a stored frame; None where it has none."""
         data = np.frombuffer(payload, np.uint8)
         start, end = np.zeros(1, np.int64), np.array([len(data)], np.int64)
-        head = self._heads(data, start, end, np.zeros(1, np.uint8))
+        head = self._head(data, 0, len(data))
         part = Part(data, start, end, head, position)
         if len(data) < self.spec.length.low or self._refused(part, context):
             return None

@@ -51,14 +51,28 @@ NO_BASE = -(1 << 62)
 Scan = Callable[[Bytes, int, int, int, int, Int64s, Bytes], tuple[int, int, int, int]]
 
 
+@kernel("u1[], i8, const u1[], i8, i8, i8, i8")
+def put_head(heads: Bytes, place: int, buf: Bytes, at: int, size: int, kind: int, width: int) -> None:
+    """Put the first `width` bytes of a frame of `size` bytes, and its kind, at `place`."""
+    if size >= width:
+        copy(heads, place, buf, at, width)
+    else:
+        copy(heads, place, buf, at, size)
+        for i in range(place + size, place + width):
+            heads[i] = 0
+    heads[place + width] = kind
+
+
 def scanner(spec: FrameSpec) -> Scan:
-    """Return the kernel `scan(buf, at, left, base, check, starts, kinds) -> (frames, where it stopped, why, bytes needed from there)`.
+    """Return the kernel `scan(buf, at, left, base, check, starts, heads) -> (frames, where it stopped, why, bytes needed from there)`.
 
     `left` are the bytes of the file from `at` on, of which `buf` may hold fewer. `base` is the position that a frame at `buf[0]` would
-    claim, or `NO_BASE`. `starts` and `kinds` get one element a frame. Frames lie side by side.
+    claim, or `NO_BASE`. Frames lie side by side: `starts` gets where each starts. `heads`, unless it is empty, gets the fixed-width head of
+    each, what a short frame lacks as 0, and its kind, one after the other: what was looked at is in the cache still.
     """
     struct = spec.struct
     peek = spec.peek
+    width = struct.head_size
     load_length = load_of(struct, spec.length.field)
     length_at, bias, low, high = (
         struct.offset(spec.length.field), spec.length.bias, spec.length.low, spec.length.high,
@@ -162,7 +176,7 @@ def scanner(spec: FrameSpec) -> Scan:
     follow: Any = named_kernel("const u1[], i8, i8", spec, "follows", follows)
 
     def scan(
-        buf: Bytes, at: int, left: int, base: int, check: int, starts: Int64s, kinds: Bytes
+        buf: Bytes, at: int, left: int, base: int, check: int, starts: Int64s, heads: Bytes
     ) -> tuple[int, int, int, int]:
         n = 0
         while True:
@@ -215,26 +229,11 @@ def scanner(spec: FrameSpec) -> Scan:
                 if after == 0:
                     return n, at, UNFOLLOWED, size
             starts[n] = at
-            kinds[n] = kind
+            if len(heads) > 0:
+                put_head(heads, n * (width + 1), buf, at, size, kind, width)
             n += 1
             at += size
             left -= size
 
     made: Scan = named_kernel("const u1[], i8, i8, i8, i8, i8[], u1[]", spec, "scan", scan)  # type: ignore[assignment]
     return made
-
-
-@kernel("const u1[], const i8[], const i8[], const u1[], i8, u1[]")
-def gather_heads(buf: Bytes, starts: Int64s, ends: Int64s, kinds: Bytes, width: int, out: Bytes) -> None:
-    """Put the first `width` bytes of each frame, and its kind, one after the other. What a short frame lacks is 0."""
-    at = 0
-    for i in range(len(starts)):
-        size = ends[i] - starts[i]
-        if size >= width:
-            copy(out, at, buf, starts[i], width)
-        else:
-            copy(out, at, buf, starts[i], size)
-            for j in range(at + size, at + width):
-                out[j] = 0
-        out[at + width] = kinds[i]
-        at += width + 1

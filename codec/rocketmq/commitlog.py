@@ -133,7 +133,7 @@ class CommitLog(FramedCodec):
         if not context.ended:
             return True
         one = np.array([place], np.int64)
-        head = self._heads(window.data, one, one + SMALLEST, np.zeros(1, np.uint8))
+        head = self._head(window.data, place, SMALLEST)
         return bool(store_timestamps(Part(window.data, one, one, head, 0))[0] >= context.stored)
 
     # Reading
