@@ -60,10 +60,10 @@ nightly: $(STAMP) ## the long tests, and the properties with thousands of exampl
 trust: $(STAMP) ## try every promise on every kind of file, and print how much was tried (minutes)
 	$(BIN)/python -m logwright.roundtrip.trust $(ARGS)
 
-bench: $(STAMP) ## measure, and print one table
+bench: $(STAMP) ## measure, and print one table (a quick check: ARGS='--scale 0.05 --rounds 1')
 	$(BIN)/python benchmarks/run.py $(ARGS)
 
-bench-peers: $(STAMP) ## the same, beside what one would use instead (Java 17 for Kafka's own tools)
+bench-peers: $(STAMP) ## the same, in turn with what one would use instead (a quarter of an hour; Java 17)
 	$(BIN)/python benchmarks/run.py --peers $(ARGS)
 
 docs: $(STAMP) ## make the pages of docs/formats from the descriptions

@@ -1,15 +1,15 @@
-"""What our own side of the table measures: one function a line, rows or bytes a second.
+"""Kafka: the tasks of our side, and the table.
 
-Run by `benchmarks/run.py` (pytest-benchmark); each puts what a round handles into `extra_info`.
+`make bench` measures them alone (pytest-benchmark). `make bench-peers` measures them in turn with the peers; see `peers.py`.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -23,14 +23,19 @@ from logwright.codec.kafka.encode import BatchEncoder, BatchSettings
 from logwright.codec.option import Options
 from logwright.codec.window import Window
 from logwright.formats.sink import Sink
+from logwright.readers.process import keep_freed_memory
 from logwright.readers.source import open_source
 from logwright.readers.walk import Stretch, Walk
 
 ROWS = 500_000
+ENCODED = 200_000
 COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
 NAME = f"{0:020d}.log"
 FOUR = ["offset", "timestamp", "key", "value"]
+DUMPS = ("parquet", "jsonl", "csv")
 WINDOW = 2 << 20
+ROWS_VARIABLE = "LOGWRIGHT_BENCH_ROWS"
+"""Environment variable: number of rows, if not `ROWS`."""
 
 
 def rows(count: int = ROWS) -> pa.Table:
@@ -45,139 +50,184 @@ def rows(count: int = ROWS) -> pa.Table:
     return pa.table({"value": value, "timestamp": stamps})
 
 
-@pytest.fixture(scope="session")
-def segments(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """One segment of the same rows for each compression; those that Kafka's own builder wrote, where `run.py` names them."""
-    given = os.environ.get("LOGWRIGHT_BENCH_SEGMENTS")
-    if given:
-        return {name: Path(given, name, NAME) for name in COMPRESSIONS}
-    place = tmp_path_factory.mktemp("segments")
-    out = {}
-    for name in COMPRESSIONS:
-        (place / name).mkdir()
-        out[name] = place / name / NAME
-        lw.write(rows(), out[name], "kafka.log", compression_type=name)
-    return out
+# The tasks
 
 
-@pytest.fixture(scope="session")
-def singles(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A segment of batches of one record."""
-    path = tmp_path_factory.mktemp("singles") / NAME
-    lw.write(rows(), path, "kafka.log", batch_size=0)
-    return path
+class Work(NamedTuple):
+    """A task, and the number of rows or bytes that one pass processes."""
+
+    run: Callable[[], object]
+    rows: int = 0
+    bytes: int = 0
+
+    @property
+    def units(self) -> int:
+        return self.rows or self.bytes
 
 
-def measure(benchmark: Any, task: Callable[[], Any], *, rows: int = 0, size: int = 0) -> None:
-    benchmark.extra_info.update(rows=rows, bytes=size)
-    benchmark.pedantic(task, rounds=7, warmup_rounds=2)
+def write_segments(table: pa.Table, place: Path) -> dict[str, Path]:
+    """One segment of the same rows for each compression."""
+    segments = {name: place / name / NAME for name in COMPRESSIONS}
+    for name, path in segments.items():
+        path.parent.mkdir(parents=True)
+        lw.write(table, path, "kafka.log", compression_type=name)
+    return segments
 
 
-def scanned(path: Path, columns: list[str] | None) -> int:
-    return sum(batch.num_rows for batch in lw.scan(path, columns=columns))
+def all_work(table: pa.Table, segments: Mapping[str, Path], place: Path) -> dict[str, Work]:
+    """Every task by name. `segments` hold the rows of `table`; `place` is an empty directory for output."""
+    log, count = segments["none"], table.num_rows
+    codec = registry.get("kafka.log")
+    data = np.fromfile(log, np.uint8)
+    copy = np.empty_like(data)
+    encoded = table.slice(0, ENCODED)
+    batches = encoded.to_batches(20_000)
+    single_records = place / "single_records" / NAME
+    single_records.parent.mkdir()
+    lw.write(table, single_records, "kafka.log", batch_size=0)
+
+    def context() -> Any:
+        return codec.context(NAME, Options(codec.options))
+
+    def read_file() -> None:
+        with open_source(str(log)) as source:
+            for at in range(0, source.size, WINDOW):
+                source.pread(at, WINDOW)
+
+    def scan_crc() -> int:
+        with open_source(str(log)) as source:
+            walk = Walk(source, codec, context())
+            return sum(len(item.frames) for item in walk if isinstance(item, Stretch))
+
+    def read(path: Path, columns: list[str] | None = FOUR) -> Callable[[], int]:
+        return lambda: sum(batch.num_rows for batch in lw.scan(path, columns=columns))
+
+    def encode(compression: str) -> Callable[[], None]:
+        def run() -> None:
+            encoder = BatchEncoder(BatchSettings(compression=compression))
+            for batch in batches:
+                encoder.add(batch)
+            encoder.flush()
+
+        return run
+
+    def write_partition() -> None:
+        shutil.rmtree(place / "t-0", ignore_errors=True)
+        lw.write(table, place / "t-0", "kafka.partition")
+
+    def dump(kind: str) -> Callable[[], None]:
+        def run() -> None:
+            scan = lw.scan(log)
+            with open(place / "out", "wb") as stream, Sink(stream, kind, scan.schema) as sink:
+                for batch in scan:
+                    sink.write(batch)
+
+        return run
+
+    work = {
+        "memcpy": Work(lambda: np.copyto(copy, data), bytes=len(data)),
+        "read_file": Work(read_file, bytes=len(data)),
+        "scan_crc": Work(scan_crc, bytes=len(data)),
+        "scan_crc_memory": Work(
+            lambda: codec.scan(Window(data, 0, len(data)), 0, context()), bytes=len(data)
+        ),
+        "read_default": Work(read(log, None), count),
+        "read_single_records": Work(read(single_records), count),
+        "write_partition": Work(write_partition, count),
+    }
+    for name, path in segments.items():
+        work[f"read_four[{name}]"] = Work(read(path), count)
+        work[f"floor[{name}]"] = Work(floor(path, name), count)
+        work[f"encode[{name}]"] = Work(encode(name), encoded.num_rows)
+    return work | {f"dump[{kind}]": Work(dump(kind), count) for kind in DUMPS}
 
 
-def test_memcpy(benchmark: Any, segments: dict[str, Path]) -> None:
-    data = np.fromfile(segments["none"], np.uint8)
-    out = np.empty_like(data)
-    measure(benchmark, lambda: np.copyto(out, data), size=len(data))
-
-
-def test_read_file(benchmark: Any, segments: dict[str, Path]) -> None:
-    with open_source(str(segments["none"])) as source:
-        measure(
-            benchmark,
-            lambda: [len(source.pread(at, WINDOW)) for at in range(0, source.size, WINDOW)],
-            size=source.size,
-        )
-
-
-def test_scan_crc(benchmark: Any, segments: dict[str, Path]) -> None:
+def floor(path: Path, compression: str) -> Callable[[], None]:
+    """The least that any reader does: read, compute checksums, decompress, copy."""
     codec = registry.get("kafka.log")
 
-    def walk() -> int:
-        with open_source(str(segments["none"])) as source:
-            context = codec.context(NAME, Options(codec.options))
-            return sum(
-                len(found.frames) for found in Walk(source, codec, context) if isinstance(found, Stretch)
-            )
-
-    measure(benchmark, walk, size=segments["none"].stat().st_size)
-
-
-def test_scan_crc_memory(benchmark: Any, segments: dict[str, Path]) -> None:
-    codec = registry.get("kafka.log")
-    data = np.fromfile(segments["none"], np.uint8)
-    window = Window(data, 0, len(data))
-    measure(
-        benchmark, lambda: codec.scan(window, 0, codec.context(NAME, Options(codec.options))), size=len(data)
-    )
-
-
-@pytest.mark.parametrize("name", COMPRESSIONS)
-def test_read_four(benchmark: Any, segments: dict[str, Path], name: str) -> None:
-    measure(benchmark, lambda: scanned(segments[name], FOUR), rows=ROWS)
-
-
-def test_read_default(benchmark: Any, segments: dict[str, Path]) -> None:
-    measure(benchmark, lambda: scanned(segments["none"], None), rows=ROWS)
-
-
-def test_read_singles(benchmark: Any, singles: Path) -> None:
-    measure(benchmark, lambda: scanned(singles, FOUR), rows=ROWS)
-
-
-@pytest.mark.parametrize("name", COMPRESSIONS)
-def test_floor(benchmark: Any, segments: dict[str, Path], name: str) -> None:
-    """What can't be avoided: read, checksum, decompress, copy."""
-    codec = registry.get("kafka.log")
-    size = segments[name].stat().st_size
-
-    def floor() -> None:
+    def run() -> None:
         out = np.empty(64 << 20, np.uint8)
-        with open_source(str(segments[name])) as source:
-            for found in Walk(source, codec, codec.context(NAME, Options(codec.options)), check=False):
-                assert isinstance(found, Stretch)
-                data = found.window.data
-                for start, end in zip(found.frames.start.tolist(), found.frames.end.tolist(), strict=True):
+        with open_source(str(path)) as source:
+            for item in Walk(source, codec, codec.context(NAME, Options(codec.options)), check=False):
+                assert isinstance(item, Stretch)
+                data, frames = item.window.data, item.frames
+                for start, end in zip(frames.start.tolist(), frames.end.tolist(), strict=True):
                     crc32c(data[start + CRC_START : end])
                     payload = data[start + HEAD_SIZE : end]
-                    if name != "none":
-                        payload = np.frombuffer(compress.decompress(name, payload, limit=64 << 20), np.uint8)
+                    if compression != "none":
+                        payload = np.frombuffer(
+                            compress.decompress(compression, payload, limit=64 << 20), np.uint8
+                        )
                     out[: len(payload)] = payload
 
-    measure(benchmark, floor, rows=ROWS, size=size)
+    return run
 
 
-@pytest.mark.parametrize("name", COMPRESSIONS)
-def test_encode(benchmark: Any, name: str) -> None:
-    batches = rows(200_000).to_batches(20_000)
-
-    def encode() -> None:
-        encoder = BatchEncoder(BatchSettings(compression=name))
-        for batch in batches:
-            encoder.add(batch)
-        encoder.flush()
-
-    measure(benchmark, encode, rows=200_000)
+# The table
 
 
-def test_write_partition(benchmark: Any, tmp_path: Path) -> None:
-    table = rows()
+class Figure(NamedTuple):
+    """The rate of a task in units per second, and by name of a peer or another task: its rate, and how much faster the task is."""
 
-    def write() -> None:
-        shutil.rmtree(tmp_path / "t-0", ignore_errors=True)
-        lw.write(table, tmp_path / "t-0", "kafka.partition")
-
-    measure(benchmark, write, rows=ROWS)
+    rate: float
+    beside: Mapping[str, tuple[float, float]]
 
 
-@pytest.mark.parametrize("kind", ["parquet", "jsonl", "csv"])
-def test_dump(benchmark: Any, segments: dict[str, Path], tmp_path: Path, kind: str) -> None:
-    def dump() -> None:
-        scan = lw.scan(segments["none"])
-        with open(tmp_path / "out", "wb") as stream, Sink(stream, kind, scan.schema) as sink:
-            for batch in scan:
-                sink.write(batch)
+_GIGABYTES, _ROWS = (1e9, "GB/s"), (1e6, "M rows/s")
+_LINES = (
+    ("copy bytes (memcpy)", "memcpy", _GIGABYTES),
+    ("read the file", "read_file", _GIGABYTES),
+    ("scan batches with CRC, file", "scan_crc", _GIGABYTES),
+    ("scan batches with CRC, memory", "scan_crc_memory", _GIGABYTES),
+    *(
+        (f"offset, timestamp, key, value to Arrow: {name}", f"read_four[{name}]", _ROWS)
+        for name in COMPRESSIONS
+    ),
+    ("all default columns: none", "read_default", _ROWS),
+    ("one record a batch", "read_single_records", _ROWS),
+    *((f"encode: {name}", f"encode[{name}]", _ROWS) for name in COMPRESSIONS),
+    ("write a partition, synced", "write_partition", _ROWS),
+    *((f"dump to {kind} (beside DumpLogSegments, cold)", f"dump[{kind}]", _ROWS) for kind in DUMPS),
+)
 
-    measure(benchmark, dump, rows=ROWS)
+
+def table_lines(figures: Mapping[str, Figure]) -> list[str]:
+    lines = ["| task | logwright | Kafka (JVM) | ratio | aiokafka | ratio |", "|---|---|---|---|---|---|"]
+    for label, task, (unit, name) in _LINES:
+        cells = [f"{figures[task].rate / unit:,.2f} {name}"]
+        for peer in ("kafka", "aiokafka"):
+            beside = figures[task].beside.get(peer)
+            cells += [f"{beside[0] / unit:,.2f}", f"{beside[1]:.2f}"] if beside else ["", ""]
+        lines.append(f"| {label} | {' | '.join(cells)} |")
+
+    def cost(task: str, other: str) -> str:
+        return f"{1 / figures[task].beside[other][1]:.2f} times"
+
+    lines += [
+        "",
+        "Decoding to Arrow takes, compared with the measured floor (read, CRC, decompress, copy):",
+        "",
+    ]
+    lines += [f"- {name}: {cost(f'read_four[{name}]', f'floor[{name}]')}" for name in COMPRESSIONS]
+    single = cost("read_single_records", "read_four[none]")
+    return [*lines, "", f"With one record a batch, a record takes {single} as long."]
+
+
+# Alone: pytest-benchmark
+
+
+@pytest.fixture(scope="session")
+def work(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Work]:
+    keep_freed_memory()  # as the command line does
+    place = tmp_path_factory.mktemp("kafka")
+    table = rows(int(os.environ.get(ROWS_VARIABLE, ROWS)))
+    return all_work(table, write_segments(table, place / "segments"), place)
+
+
+@pytest.mark.parametrize(
+    "task", [*(task for _, task, _ in _LINES), *(f"floor[{name}]" for name in COMPRESSIONS)]
+)
+def test_task(benchmark: Any, work: dict[str, Work], task: str) -> None:
+    benchmark.extra_info.update(task=task, units=work[task].units)
+    benchmark.pedantic(work[task].run, rounds=7, warmup_rounds=2)

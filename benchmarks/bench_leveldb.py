@@ -8,10 +8,6 @@ tests; without it the section says so.
 from __future__ import annotations
 
 import shutil
-import statistics
-import sys
-import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 from crc32c import crc32c
+from rounds import Size, in_turn, print_section, python
 from threads import alone
 
 import logwright as lw
@@ -41,12 +38,9 @@ BATCH = 10_000
 BUILT = 300_000
 LOG_ROWS = 800_000
 PLACES = 300
-ROUNDS = 7
-CLOCKS = {"processor": time.process_time, "wall": time.perf_counter}
 KEY, VALUE = 15, 100
 
 Bytes = npt.NDArray[np.uint8]
-Seconds = dict[str, float]
 TABLE, LOG = registry.get("leveldb.table"), registry.get("leveldb.log")
 
 
@@ -69,22 +63,6 @@ def rows(count: int) -> pa.Table:
 def _binary(data: Bytes) -> pa.Array:
     ends = pa.array(np.arange(len(data) + 1, dtype=np.int32) * data.shape[1])
     return pa.Array.from_buffers(pa.binary(), len(data), [None, ends.buffers()[1], pa.py_buffer(data)])
-
-
-def in_turn(tasks: dict[str, Callable[[], Any]], rounds: int = ROUNDS) -> dict[str, Seconds]:
-    """Median seconds of each task by clock, in turn: what else the machine does falls on all alike."""
-    taken: dict[str, dict[str, list[float]]] = {name: {clock: [] for clock in CLOCKS} for name in tasks}
-    for round_ in range(rounds + 1):
-        for name, task in tasks.items():
-            started = {clock: now() for clock, now in CLOCKS.items()}
-            task()
-            for clock, now in CLOCKS.items():
-                if round_:  # the first one warms up
-                    taken[name][clock].append(now() - started[clock])
-    return {
-        name: {clock: statistics.median(all_) for clock, all_ in clocks.items()}
-        for name, clocks in taken.items()
-    }
 
 
 # plyvel
@@ -250,7 +228,7 @@ def _blocks(path: Path) -> Iterator[tuple[int, int, int]]:
 # The lines
 
 
-def section(place: Path) -> list[str]:
+def section(place: Path, size: Size) -> list[str]:
     """The lines of the table."""
     try:
         import plyvel  # noqa: F401 the peer
@@ -259,41 +237,33 @@ def section(place: Path) -> list[str]:
     registry.get_layout("leveldb.db")
     for _ in kernel.warmup():
         pass
-    given = rows(ROWS)
+    given = rows(size.of(ROWS))
     bases = {name: place / name for name in ("none", "snappy")}
     for name, path in bases.items():
         by_plyvel(path, name, given)
-    size = sum(one.stat().st_size for one in bases["none"].iterdir())
-    if not scanned(bases["none"]) == iterated(bases["snappy"]) == ROWS:
+    stored = sum(file.stat().st_size for file in bases["none"].iterdir())
+    if not scanned(bases["none"]) == iterated(bases["snappy"]) == given.num_rows:
         raise SystemExit("plyvel and we read different numbers of rows")
-    lines = [
-        f"LevelDB: {ROWS:,} rows of {KEY + VALUE} bytes, {size / 1e6:.0f} MB uncompressed; plyvel is the C++ library called from",
-        "Python, one thread; several of ours by the clock on the wall, one by the processor's. The floor reads, checks, decompresses",
-        "and copies block by block with the libraries that there are.",
+    return [
+        f"LevelDB: {given.num_rows:,} rows of {KEY + VALUE} bytes, {stored / 1e6:.0f} MB uncompressed. plyvel is the C++ library called",
+        "from Python on one thread, in turn with ours; each ratio is the median of the ratios of all rounds. Several threads of ours are",
+        "timed by the wall clock, one by the processor's. The floor reads, computes checksums, decompresses and copies block by block",
+        "with the libraries that are available.",
         "",
         "| task | logwright | beside it | ratio |",
         "|---|---|---|---|",
+        *_reading(bases, given.num_rows, size.rounds),
+        *_building(place, given.slice(0, size.of(BUILT)), min(5, size.rounds)),
+        *_logs(place, given.slice(0, size.of(LOG_ROWS)), size),
     ]
 
-    def row(task: str, units: float, unit: str, ours: float, what: str, other: float) -> None:
-        rate, peer = units / ours, units / other
-        lines.append(f"| {task} | {rate:,.2f} {unit} | {peer:,.2f} {what} | {other / ours:.2f} |")
 
-    _reading(bases, row)
-    _building(place, given.slice(0, BUILT), row)
-    _logs(place, given.slice(0, LOG_ROWS), row)
-    return lines
-
-
-Row = Callable[[str, float, str, float, str, float], None]
-
-
-def _reading(bases: dict[str, Path], row: Row) -> None:
+def _reading(bases: dict[str, Path], count: int, rounds: int) -> Iterator[str]:
     threads = usable()
     for name, path in bases.items():
         floor = Floor(path)
         stored = sum(size for _, blocks in floor.tables for _, size, _ in blocks)
-        tasks: dict[str, Callable[[], Any]] = {
+        works: dict[str, Callable[[], Any]] = {
             "threads": lambda path=path: scanned(path),
             "ours": alone(lambda path=path: scanned(path)),
             "iterate": lambda path=path: iterated(path),
@@ -304,38 +274,22 @@ def _reading(bases: dict[str, Path], row: Row) -> None:
             "records": alone(lambda path=path: lw.verify(path)),
             "checks": lambda floor=floor: floor.run(copy=False),
         }
-        found = in_turn(tasks)
-        # Of one thread the processor's time counts, of several the clock on the wall.
-        for ours, clock, how in (
-            ("threads", "wall", f"{threads} threads"),
-            ("ours", "processor", "1 thread"),
-        ):
-            for task, what in (
+        measured = in_turn({name: python(work) for name, work in works.items()}, rounds)
+        for task, wall, label in (("threads", True, f"{threads} threads"), ("ours", False, "1 thread")):
+            for peer, what in (
                 ("iterate", "plyvel, iterated"),
                 ("checked", "plyvel, verify_checksums"),
                 ("arrow", "plyvel, into Arrow"),
                 ("floor", "floor"),
             ):
-                row(
-                    f"live, key and value to Arrow, {how}: {name}",
-                    ROWS / 1e6,
-                    "M rows/s",
-                    found[ours][clock],
-                    what,
-                    found[task][clock],
-                )
+                line = f"live, key and value to Arrow, {label}: {name}"
+                yield measured.row(line, count / 1e6, "M rows/s", task, what, peer, wall=wall)
         for task, depth in (("verify", "checksums"), ("records", "records, order and filters")):
-            row(
-                f"verify, {depth}, 1 thread: {name}",
-                stored / 1e9,
-                "GB/s",
-                found[task]["processor"],
-                "checksums and decompression",
-                found["checks"]["processor"],
-            )
+            line = f"verify, {depth}, 1 thread: {name}"
+            yield measured.row(line, stored / 1e9, "GB/s", task, "checksums and decompression", "checks")
 
 
-def _building(place: Path, given: pa.Table, row: Row) -> None:
+def _building(place: Path, given: pa.Table, rounds: int) -> Iterator[str]:
     keys, values = (given[name].to_pylist() for name in ("key", "value"))
     for name in ("none", "snappy"):
 
@@ -345,39 +299,37 @@ def _building(place: Path, given: pa.Table, row: Row) -> None:
             _put(database, keys, values)
             database.close()
 
-        # By the clock on the wall: LevelDB has a thread that compacts.
-        found = in_turn({"ours": lambda name=name: built(given, name), "plyvel": write}, 5)
-        task, peer = f"table from sorted columns: {name}", "plyvel, write_batch of 10,000"
-        row(task, BUILT / 1e6, "M rows/s", found["ours"]["wall"], peer, found["plyvel"]["wall"])
+        # By the wall clock: LevelDB has a thread that compacts.
+        measured = in_turn(
+            {"ours": python(lambda name=name: built(given, name)), "plyvel": python(write)}, rounds
+        )
+        line, peer = f"table from sorted columns: {name}", "plyvel, write_batch of 10,000"
+        yield measured.row(line, given.num_rows / 1e6, "M rows/s", "ours", peer, "plyvel", wall=True)
 
 
-def _logs(place: Path, given: pa.Table, row: Row) -> None:
+def _logs(place: Path, given: pa.Table, size: Size) -> Iterator[str]:
     clean, hurt = place / "000003.log", place / "hurt" / "000003.log"
     hurt.parent.mkdir()
     logged(given, clean)
-    damaged(np.fromfile(clean, np.uint8)).tofile(hurt)
-    size = clean.stat().st_size
+    places = size.of(PLACES)
+    damaged(np.fromfile(clean, np.uint8), places).tofile(hurt)
+    stored = clean.stat().st_size
     with open_source(str(clean)) as sound, open_source(str(hurt)) as broken:
         (records, none), (left, holes) = walked(sound), walked(broken)
-        if none or records != LOG_ROWS or not PLACES // 3 < holes <= PLACES or left < records * 0.9:
+        if none or records != given.num_rows or not places // 3 < holes <= places or left < records * 0.9:
             raise SystemExit(f"{records} records, {none} holes; {left} records left, {holes} holes")
-        found = in_turn(
-            {
-                "scan": lambda: walked(sound),
-                "salvage": lambda: walked(broken),
-                "rows": lambda: log_rows(sound),
-                "rest": lambda: log_rows(broken),
-            }
-        )
-    seconds = {name: clocks["processor"] for name, clocks in found.items()}
-    clean_log = "the same log, clean"
-    task = f"log of {size >> 20} MB, one put a batch, {holes} damaged stretches: scan with CRC"
-    row(task, size / 1e9, "GB/s", seconds["salvage"], clean_log, seconds["scan"])
-    task = "the same, rows in mode DROPMALFORMED"
-    row(task, LOG_ROWS / 1e6, "M rows/s", seconds["rest"], clean_log, seconds["rows"])
+        works: dict[str, Callable[[], Any]] = {
+            "scan": lambda: walked(sound),
+            "salvage": lambda: walked(broken),
+            "rows": lambda: log_rows(sound),
+            "rest": lambda: log_rows(broken),
+        }
+        measured = in_turn({name: python(work) for name, work in works.items()}, size.rounds)
+    line = f"log of {stored >> 20} MB, one put a batch, {holes} damaged stretches: scan with CRC"
+    yield measured.row(line, stored / 1e9, "GB/s", "salvage", "the same log, clean", "scan")
+    line, rate = "the same, rows in mode DROPMALFORMED", given.num_rows / 1e6
+    yield measured.row(line, rate, "M rows/s", "rest", "the same log, clean", "rows")
 
 
 if __name__ == "__main__":
-    with tempfile.TemporaryDirectory(prefix="logwright-bench-") as folder:
-        print("measuring LevelDB (two minutes) ...", file=sys.stderr)
-        print("\n".join(section(Path(folder))))
+    print_section("LevelDB", section)

@@ -5,15 +5,13 @@ Run by `benchmarks/run.py`; alone it prints its section of the table in about a 
 
 from __future__ import annotations
 
-import statistics
-import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+from rounds import Size, in_turn, print_section, python
 
 import logwright as lw
 from logwright.codec import kernel, registry
@@ -32,7 +30,6 @@ ROWS = 4_400_000
 """Rows of about 120 bytes: 500 MB."""
 PLACES = 1000
 KINDS = ("flip", "shorter", "longer", "huge", "negative", "zeros", "garbage", "cut", "insert")
-ROUNDS = 9
 SIZES = (1 << 20, 10 << 20, 100 << 20)
 _PAGE = 4096
 _LENGTH, _MAGIC = RECORD_BATCH.offset("batch_length"), RECORD_BATCH.offset("magic")
@@ -134,17 +131,6 @@ def read(source: Source) -> int:
     return sum(batch.num_rows for batch in batches)
 
 
-def side_by_side(first: Callable[[], object], second: Callable[[], object]) -> tuple[float, float]:
-    """Median seconds of processor time of both, in turn: what else the machine does falls on both alike."""
-    seconds: tuple[list[float], list[float]] = ([], [])
-    for _ in range(ROUNDS):
-        for task, into in zip((first, second), seconds, strict=True):
-            started = time.process_time()
-            task()
-            into.append(time.process_time() - started)
-    return statistics.median(seconds[0]), statistics.median(seconds[1])
-
-
 # Made to deceive
 
 
@@ -179,12 +165,13 @@ def rate(data: Bytes) -> float:
     return len(data) / (time.process_time() - started)
 
 
-def section(place: Path) -> list[str]:
+def section(place: Path, size: Size) -> list[str]:
     """The lines of the table."""
     for _ in kernel.warmup():
         pass
-    clean = segment(place / "clean")
-    data, whole = damaged(np.fromfile(clean, np.uint8))
+    count = size.of(ROWS)
+    clean = segment(place / "clean", count)
+    data, whole = damaged(np.fromfile(clean, np.uint8), size.of(PLACES))
     hurt = place / NAME
     data.tofile(hurt)
     with open_source(str(clean)) as sound, open_source(str(hurt)) as broken:
@@ -192,31 +179,40 @@ def section(place: Path) -> list[str]:
         if len(np.setdiff1d(found, whole)):
             raise SystemExit("batches were found that are none")
         lost = len(np.setdiff1d(whole, found))
-        scan, salvage = side_by_side(lambda: walked(sound), lambda: walked(broken))
-        rows, rest = side_by_side(lambda: read(sound), lambda: read(broken))
-    size = len(data)
+        works: dict[str, Callable[[], object]] = {
+            "clean scan": lambda: walked(sound),
+            "scan": lambda: walked(broken),
+            "clean rows": lambda: read(sound),
+            "rows": lambda: read(broken),
+        }
+        measured = in_turn({name: python(work) for name, work in works.items()}, size.rounds)
     lines = [
         "Salvage: a segment of 16 KiB batches, then the same with damaged places of nine kinds (flips, lengths, zeroed and",
-        f"overwritten pages, bytes cut out and put in). {size >> 20} MB, {holes} damaged stretches; of {len(whole)} batches that are",
+        f"overwritten pages, bytes cut out and put in). {len(data) >> 20} MB, {holes} damaged stretches; of {len(whole)} batches that are",
         f"whole {lost} are not found.",
         "",
         "| task | clean | damaged | ratio |",
         "|---|---|---|---|",
-        f"| scan batches with CRC | {size / scan / 1e9:.2f} GB/s | {size / salvage / 1e9:.2f} GB/s | {scan / salvage:.2f} |",
-        f"| rows, mode DROPMALFORMED | {ROWS / rows / 1e6:.2f} M rows/s | {ROWS / rest / 1e6:.2f} M rows/s | {rows / rest:.2f} |",
+    ]
+    for task, label, units, unit in (
+        ("scan", "scan batches with CRC", len(data) / 1e9, "GB/s"),
+        ("rows", "rows, mode DROPMALFORMED", count / 1e6, "M rows/s"),
+    ):
+        undamaged, rest = (units / measured.seconds(name) for name in (f"clean {task}", task))
+        ratio = measured.ratio(task, f"clean {task}")
+        lines.append(f"| {label} | {undamaged:.2f} {unit} | {rest:.2f} {unit} | {ratio:.2f} |")
+    lines += [
         "",
         "Files made of nothing but bait, MB/s of a walk:",
         "",
-        "| bytes | " + " | ".join(f"{one >> 20} MB" for one in SIZES) + " |",
+        "| bytes | " + " | ".join(f"{length >> 20} MB" for length in SIZES) + " |",
         "|---|" + "---|" * len(SIZES),
     ]
     for name, make in deceptive():
-        rates = [f"{rate(make(one)) / 1e6:.0f}" for one in SIZES]
+        rates = [f"{rate(make(length)) / 1e6:.0f}" for length in SIZES]
         lines.append(f"| {name} | {' | '.join(rates)} |")
     return lines
 
 
 if __name__ == "__main__":
-    with tempfile.TemporaryDirectory(prefix="logwright-bench-") as folder:
-        print("measuring salvage (a minute) ...", file=sys.stderr)
-        print("\n".join(section(Path(folder))))
+    print_section("salvage", section)

@@ -1,22 +1,16 @@
-"""ZooKeeper: a snapshot of 801,000 nodes and a log of 867,000 transactions read, replayed and written, beside the server's own classes
-and tools in a JVM (those in the jars that come with pyspark).
+"""ZooKeeper: a snapshot and a log read, replayed and written, beside the server's own classes and tools in a JVM (those in the jars
+that come with pyspark).
 
 Run by `benchmarks/run.py`; alone it prints its section of the table in six minutes. Without Java or pyspark the section says so.
-Times are of the processor, on both sides, and of one thread: the JVM's with its garbage collector, which has no thread of its own
-here, and warm. How a server starts, and how the tools are run by people, cold, are lines of their own. By default we read with
-several threads: what that makes is seen by the clock on the wall only, so both sides are held to that where a line says so.
+Times are of the processor, on both sides, and of one thread. The JVM is warm, and its garbage collector has no thread of its own. The
+start of a server and the tools as users run them, cold, have their own lines. By default we read with several threads. Only the wall
+clock shows their effect, so a line about them uses the wall clock for both sides.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import resource
-import statistics
-import subprocess
-import sys
-import tempfile
-import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -24,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from rounds import Rounds, Size, Task, cold, in_turn, jvm, print_section, python
 from threads import alone
 
 import logwright as lw
@@ -41,24 +36,24 @@ from logwright.writers.filesystem import LocalFile, LocalFileSystem, OpenFile
 from logwright.writers.write import write
 
 NODES, TXNS, FOLDERS = 801_000, 867_000, 1000
-ROUNDS, FEW = 7, 3
+FEW = 3
+"""Rounds of tasks that take seconds."""
 SNAPSHOT, LOG = snapshot.CODEC, txnlog.CODEC
 TIME = 1_700_000_000_000
-_JVM = zookeeper.Bundled(zookeeper.PROJECT.pom, Path(__file__).parent / "jvm" / "zookeeper")
-
-Seconds = dict[str, float]
+_JVM_SOURCES = Path(__file__).parent / "jvm"
+_JVM = zookeeper.Bundled(zookeeper.PROJECT.pom, _JVM_SOURCES, _JVM_SOURCES / "zookeeper")
 
 
 # What is read
 
 
-def make(place: Path) -> tuple[Path, Path]:
+def make(place: Path, nodes: int, txns: int) -> tuple[Path, Path]:
     """A data directory: the snapshot of a tree, and a log of changes of its nodes, with digests."""
     files = place / "version-2"
     files.mkdir(parents=True)
     rng = np.random.default_rng(7)
     paths = ["/app", *(f"/app/d{k:04d}" for k in range(FOLDERS))]
-    paths += [f"/app/d{k % FOLDERS:04d}/node-{k // FOLDERS:06d}" for k in range(NODES - len(paths))]
+    paths += [f"/app/d{k % FOLDERS:04d}/node-{k // FOLDERS:06d}" for k in range(nodes - len(paths))]
     sizes = rng.integers(62, 200, len(paths))
     sizes[: FOLDERS + 1] = 0
     zxids = np.arange(1, len(paths) + 1)
@@ -74,22 +69,22 @@ def make(place: Path) -> tuple[Path, Path]:
     last = len(paths)
     made = files / f"snapshot.{last:x}"
     _write(made, SNAPSHOT.encode(rows, None, None, SNAPSHOT.context(made.name, Options(SNAPSHOT.options))))
-    which = rng.integers(FOLDERS + 1, len(paths), TXNS)
-    zxids = np.arange(last + 1, last + 1 + TXNS)
+    which = rng.integers(FOLDERS + 1, len(paths), txns)
+    zxids = np.arange(last + 1, last + 1 + txns)
     columns: dict[str, Any] = {
         "zxid": zxids,
         "time_ms": zxids + TIME,
-        "session_id": np.full(TXNS, 1 << 56 | 1),
-        "cxid": pa.array(np.arange(TXNS, dtype=np.int32)),
-        "type": pa.array(["setData"]).take(pa.array(np.zeros(TXNS, np.int64))),
+        "session_id": np.full(txns, 1 << 56 | 1),
+        "cxid": pa.array(np.arange(txns, dtype=np.int32)),
+        "type": pa.array(["setData"]).take(pa.array(np.zeros(txns, np.int64))),
         "path": rows["path"].take(pa.array(which)),
         "data": _text(rng, sizes[which]),
-        "version": pa.array(np.ones(TXNS, np.int32)),
+        "version": pa.array(np.ones(txns, np.int32)),
     }
     log = files / f"log.{last + 1:x}"
     _write(log, _encoded(columns, log))
     digests = np.concatenate([one.digests for one in _applied(_loaded(made, digests=True), log)])
-    columns |= {"digest_version": pa.array(np.full(TXNS, 2, np.int32)), "tree_digest": digests}
+    columns |= {"digest_version": pa.array(np.full(txns, 2, np.int32)), "tree_digest": digests}
     _write(log, _encoded(columns, log))
     return made, log
 
@@ -205,210 +200,141 @@ class _UnsyncedFile(LocalFile):
         pass
 
 
-Clock = Callable[[], float]
-CPU, WALL = time.process_time, time.perf_counter
-Task = tuple[Callable[[], Any], Clock]
-"""What is done, and the clock that it is measured by: with several threads that on the wall."""
-
-
-def seconds(task: Task) -> float:
-    run, clock = task
-    started = clock()
-    run()
-    return clock() - started
-
-
 # The server's classes
 
 
-class Server:
-    """Its own classes in a JVM; see the class."""
-
-    def __init__(self, data: Path, scratch: Path) -> None:
-        scratch.mkdir(exist_ok=True)
-        self._errors = scratch / "errors"
-        with self._errors.open("w") as errors:
-            self._run = subprocess.Popen(
-                [*_bench(), str(data), str(scratch)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                text=True,
-            )
-
-    def __enter__(self) -> Server:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._run.kill()
-        self._run.wait()
-
-    def round(self, task: str) -> tuple[float, float]:
-        """Seconds of the processor for a task, and those that passed."""
-        stdin, stdout = self._run.stdin, self._run.stdout
-        assert stdin is not None
-        assert stdout is not None
-        try:
-            stdin.write(f"{task}\n")
-            stdin.flush()
-            line = stdout.readline()
-        except BrokenPipeError:
-            line = ""
-        if not line:
-            raise java.OracleError(f"the benchmark failed: {self._errors.read_text()[-2000:]}")
-        taken, passed = line.split()
-        return float(taken), float(passed)
-
-    def beside(self, task: str, ours: dict[str, Task], rounds: int) -> Seconds:
-        """Medians of seconds, of ours and of `task` and `task.wall`, after a round that warms up. All are measured in turn: what else
-        the machine does meanwhile is the same for all of them. Ours several times, as they take a tenth of the time."""
-        taken: dict[str, list[float]] = {}
-        for round_ in range(rounds + 1):
-            theirs = self.round(task)
-            found = {task: [theirs[0]], f"{task}.wall": [theirs[1]]}
-            found |= {name: [seconds(one) for _ in range(FEW)] for name, one in ours.items()}
-            if round_:
-                for name, some in found.items():
-                    taken.setdefault(name, []).extend(some)
-        return {name: statistics.median(some) for name, some in taken.items()}
+def _java() -> list[str]:
+    return [
+        java.command("java"),
+        "-Xmx3g",
+        "-XX:+UseSerialGC",
+        "-Dzookeeper.forceSync=no",
+        "-cp",
+        _JVM.classpath(),
+    ]
 
 
-def _bench() -> list[str]:
-    command = java.command("java"), "-Xmx3g", "-XX:+UseSerialGC", "-Dzookeeper.forceSync=no"
-    return [*command, "-cp", _JVM.classpath(), "logwright.bench.zookeeper.Bench"]
-
-
-def _start(data: Path) -> float:
-    """Seconds of the processor for a start of the server, JVM and all."""
-    run = subprocess.run([*_bench(), str(data)], capture_output=True, text=True)
-    if run.returncode:
-        raise java.OracleError(f"the benchmark failed: {run.stderr[-2000:]}")
-    return float(run.stdout)
+def _bench(data: Path) -> list[str]:
+    return [*_java(), "logwright.bench.zookeeper.Bench", str(data)]
 
 
 _TOOLKIT = "toolkit", "TxnLogToolkit", "persistence.TxnLogToolkit"
 _FORMATTER = "formatter", "SnapshotFormatter", "SnapshotFormatter"
-"""A tool: the task that is to be done with it, its name, its class."""
+"""A tool: the request for a round of it, its name, its class."""
 
 
-def _tool(name: str, path: Path) -> float:
-    """Seconds of the processor that a tool takes for a file as people run it: a JVM of its own, what it prints goes to /dev/null."""
-    command = java.command("java"), "-Xmx3g", "-XX:+UseSerialGC", "-cp", _JVM.classpath()
-
-    def run() -> float:
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        subprocess.run(
-            [*command, f"org.apache.zookeeper.server.{name}", str(path)],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            check=True,
-        )
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-
-    return statistics.median(run() for _ in range(3))
+def _tool(name: str, path: Path) -> list[str]:
+    """The command of a tool, as users run it."""
+    return [*_java(), f"org.apache.zookeeper.server.{name}", str(path)]
 
 
 # The lines
 
 
-def section(place: Path) -> list[str]:
+def section(place: Path, size: Size) -> list[str]:
     """The lines of the table."""
     if reason := _JVM.why_not():
         return [f"ZooKeeper was not measured: {reason}."]
     registry.get_layout("zookeeper.datadir")
     for _ in kernel.warmup():
         pass
-    made, log = make(place / "data")
-    settle(made, log)
+    nodes, txns = size.of(NODES, 2 * FOLDERS), size.of(TXNS)
+    few = min(FEW, size.rounds)
+    snapshot_path, log_path = make(place / "data", nodes, txns)
+    settle(snapshot_path, log_path)
     scratch = place / "scratch"
+    scratch.mkdir()
     threads = usable()
     lines = [
-        f"ZooKeeper: a snapshot of {NODES:,} nodes, {made.stat().st_size / 1e6:.0f} MB, and a log of {TXNS:,} changes of them,",
-        f"{log.stat().st_size / 1e6:.0f} MB; beside it the server's own classes and tools, warm and with one thread unless a line says",
-        "otherwise, in turn with ours. Times are of the processor; where we have several threads, of the clock on the wall, on both",
-        "sides. What tools print goes to /dev/null. The server's classes write to files; nothing waits for the disk.",
+        f"ZooKeeper: a snapshot of {nodes:,} nodes, {snapshot_path.stat().st_size / 1e6:.0f} MB, and a log of {txns:,} changes of",
+        f"them, {log_path.stat().st_size / 1e6:.0f} MB. The server's own classes and tools run in a warm JVM, in turn with ours; each ratio",
+        "is the median of the ratios of all rounds. Times are of the processor and one thread. Where we have several threads, both sides",
+        "are timed by the wall clock. The output of tools goes to /dev/null. The server's classes write to files; nothing waits for the",
+        "disk.",
         "",
         "| task | logwright | beside it | ratio |",
         "|---|---|---|---|",
     ]
 
-    def row(task: str, units: float, ours: float, what: str, theirs: float) -> None:
-        lines.append(
-            f"| {task} | {units / 1e6 / ours:,.2f} M/s | {units / 1e6 / theirs:,.2f} {what} | {theirs / ours:.2f} |"
-        )
+    def row(label: str, units: int, measured: Rounds, task: str, name: str, peer: str) -> None:
+        lines.append(measured.row(label, units / 1e6, "M/s", task, name, peer))
 
-    def rows(task: str, units: float, ours: Seconds, name: str, what: str, other: str, one: str = "") -> None:
-        """One thread by the processor, and all threads by the clock on the wall."""
-        row(f"{task}{one}", units, ours[name], what, ours[other])
+    def rows(label: str, units: int, measured: Rounds, task: str, name: str, peer: str) -> None:
+        """One thread by the processor, and all threads by the wall clock."""
+        row(f"{label}, 1 thread", units, measured, task, name, peer)
         if threads > 1:
-            task = f"the same, {threads} threads, clock on the wall"
-            row(task, units, ours[f"{name}.wall"], what, ours[f"{other}.wall"])
+            label = f"the same, {threads} threads, wall clock"
+            lines.append(measured.row(label, units / 1e6, "M/s", f"{task}, threads", name, peer, wall=True))
 
-    def both(name: str, task: Callable[[], Any]) -> dict[str, Task]:
-        return {name: (alone(task), CPU), f"{name}.wall": (task, WALL)}
+    def both(name: str, work: Callable[[], Any]) -> dict[str, Task]:
+        return {name: python(alone(work)), f"{name}, threads": python(work)}
 
-    with Server(place / "data", scratch) as server:
-        for name, units, path, (other, what), (task, tool, command) in (
-            ("log", TXNS, log, ("log", "FileTxnLog's iterator"), _TOOLKIT),
-            ("snapshot", NODES, made, ("deserialize", "FileSnap.deserialize"), _FORMATTER),
+    with jvm([*_bench(place / "data"), str(scratch)]) as server:
+        for name, units, path, (peer, what), (request, tool, command) in (
+            ("log", txns, log_path, ("log", "FileTxnLog's iterator"), _TOOLKIT),
+            ("snapshot", nodes, snapshot_path, ("deserialize", "FileSnap.deserialize"), _FORMATTER),
         ):
-            ours = both("all", partial(read, path)) | both("verified", partial(verified, path))
-            taken = server.beside(other, ours, ROUNDS)
-            rows(f"{name}, all columns to Arrow", units, taken, "all", what, other, ", 1 thread")
-            rows(f"{name}, checksums verified", units, taken, "verified", what, other, ", 1 thread")
-            taken = server.beside(task, {"all": ours["all"]}, FEW)
-            read_by_one = f"{name}, all columns to Arrow, 1 thread"
-            row(read_by_one, units, taken["all"], f"{tool}, warm", taken[task])
-            row(read_by_one, units, taken["all"], f"{tool} as it is run", _tool(command, path))
+            reading = both("read", partial(read, path))
+            verifying = both("verify", partial(verified, path))
+            measured = in_turn({"peer": server.task(peer)} | reading | verifying, size.rounds)
+            rows(f"{name}, all columns to Arrow", units, measured, "read", what, "peer")
+            rows(f"{name}, checksums verified", units, measured, "verify", what, "peer")
+            measured = in_turn(
+                {"warm": server.task(request), "cold": cold(_tool(command, path)), "read": reading["read"]},
+                few,
+            )
+            label = f"{name}, all columns to Arrow, 1 thread"
+            row(label, units, measured, "read", f"{tool}, warm", "warm")
+            row(label, units, measured, "read", f"{tool} as it is run", "cold")
 
-        restoring: dict[str, Task] = {
-            "checked": (lambda: restored(made, log, digests=True), CPU),
-            "plain": (lambda: restored(made, log, digests=False), CPU),
-        }
-        taken = server.beside("restore", restoring, ROUNDS)
-        start = statistics.median(_start(place / "data") for _ in range(FEW))
-        for name, words in (
+        measured = in_turn(
+            {
+                "restore": server.task("restore"),
+                "start": cold(_bench(place / "data")),
+                "checked": python(lambda: restored(snapshot_path, log_path, digests=True)),
+                "plain": python(lambda: restored(snapshot_path, log_path, digests=False)),
+            },
+            size.rounds,
+        )
+        for task, words in (
             ("checked", "with digests compared"),
             ("plain", "without the digests that the server makes"),
         ):
-            task = f"tree from snapshot and log, {words}"
-            row(task, NODES + TXNS, taken[name], "FileTxnSnapLog.restore", taken["restore"])
-            row(task, NODES + TXNS, taken[name], "a server's start, JVM and all", start)
+            label = f"tree from snapshot and log, {words}"
+            row(label, nodes + txns, measured, task, "FileTxnSnapLog.restore", "restore")
+            row(label, nodes + txns, measured, task, "a server's start, JVM and all", "start")
 
-        tree = restored(made, log, digests=True)
+        tree = restored(snapshot_path, log_path, digests=True)
         path = scratch / "ours" / "snapshot.1"
 
-        def into() -> None:
+        def write_tree() -> None:
             path.unlink(missing_ok=True)
             with Crew(usable()) as crew:
                 put_whole(_Unsynced(), str(path), "error", lambda: crew.each([lambda: of_tree(tree)], len))
 
-        writings = writing(log, made, scratch)
-        for other, what, units, some in (
+        writings = writing(log_path, snapshot_path, scratch)
+        for peer, what, units, works in (
             (
                 "serialize",
                 "FileSnap.serialize",
-                NODES,
+                nodes,
                 {
                     "snapshot from rows": writings["snapshot"],
-                    "snapshot of a tree": (lambda: of_tree(tree), into),
+                    "snapshot of a tree": (lambda: of_tree(tree), write_tree),
                 },
             ),
-            ("append", "FileTxnLog.append", TXNS, {"log from rows": writings["log"]}),
+            ("append", "FileTxnLog.append", txns, {"log from rows": writings["log"]}),
         ):
-            ours = {}
-            for task, (run, to_file) in some.items():
-                ours[task] = (lambda run=run: sum(len(one) for one in run()), CPU)
-                ours |= both(f"{task} to a file", to_file)
-            taken = server.beside(other, ours, ROUNDS)
-            for task in some:
-                row(f"{task}, in memory", units, taken[task], what, taken[other])
-                rows(f"{task}, into a file", units, taken, f"{task} to a file", what, other, ", 1 thread")
+            tasks = {"peer": server.task(peer)}
+            for name, (encode, to_file) in works.items():
+                tasks[name] = python(lambda encode=encode: sum(len(chunk) for chunk in encode()))
+                tasks |= both(f"{name} to a file", to_file)
+            measured = in_turn(tasks, size.rounds)
+            for name in works:
+                row(f"{name}, in memory", units, measured, name, what, "peer")
+                rows(f"{name}, into a file", units, measured, f"{name} to a file", what, "peer")
     return lines
 
 
 if __name__ == "__main__":
-    with tempfile.TemporaryDirectory(prefix="logwright-bench-") as folder:
-        print("measuring ZooKeeper (six minutes) ...", file=sys.stderr)
-        print("\n".join(section(Path(folder))))
+    print_section("ZooKeeper", section)

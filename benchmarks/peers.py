@@ -1,225 +1,202 @@
-"""What one would use instead, measured: Kafka's own classes and tool in a warm JVM, and aiokafka.
+"""Kafka: our tasks beside Kafka's own classes in a warm JVM, DumpLogSegments and aiokafka.
 
-Rates are in units a second, by task and compression: bytes for the checksum scans, records for everything else. One core
-each: the JVM's garbage collector and compiler may take another. `python benchmarks/peers.py` prints them all.
+`make bench-peers` runs it; `python benchmarks/peers.py` prints this section alone, in about six minutes. All sides read segments that
+Kafka's builder wrote, encode the same rows, and run in turn, round by round. Times are of the processor and of one thread.
 """
 
 from __future__ import annotations
 
-import json
 import subprocess
-import tempfile
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
+from typing import NamedTuple
 
+import pyarrow as pa
+from bench_kafka import COMPRESSIONS, DUMPS, ENCODED, NAME, ROWS, Figure, Work, all_work, table_lines
+from rounds import Size, Task, cold, in_turn, jvm, print_section, python
+
+import logwright as lw
+from logwright.codec import kernel, registry
 from logwright.roundtrip.oracles import java, kafka
 
-COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
-
-# By task ("read_copied") and compression ("zstd").
-Rates = dict[str, dict[str, float]]
-
-_JVM = java.Project(kafka.PROJECT.pom, Path(__file__).parent / "jvm")
+VALUE_BYTES, BATCH_BYTES = 100, 16384
+_JVM_SOURCES = Path(__file__).parent / "jvm"
+_JVM = java.Project(kafka.PROJECT.pom, _JVM_SOURCES, _JVM_SOURCES / "kafka")
+_QUIET = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
 
 
-def why_no_kafka() -> str | None:
-    """Why the JVM side can't be measured here, in one sentence; None when it can."""
-    return _JVM.why_not()
+def _java(*options: str) -> list[str]:
+    return [java.command("java"), "-XX:+UseSerialGC", _QUIET, *options, "-cp", _JVM.classpath()]
 
 
-def _bench(*args: object) -> dict[str, float]:
+def _bench() -> list[str]:
+    return [*_java("-Xmx2g", "-Xms1g"), "logwright.bench.Bench"]
+
+
+def kafka_segments(place: Path, records: int) -> dict[str, Path]:
+    """Segments written by Kafka's own builder, one for each compression: the same records, without keys and headers."""
     run = subprocess.run(
-        [
-            *(java.command("java"), "-Xmx2g", "-Xms1g", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"),
-            *("-cp", _JVM.classpath(), "logwright.bench.Bench", *map(str, args)),
-        ],
+        [*_bench(), "make", *map(str, (place, records, VALUE_BYTES, BATCH_BYTES))],
         capture_output=True,
         text=True,
     )
     if run.returncode:
-        raise java.OracleError(f"the benchmark `{' '.join(map(str, args))}` failed: {run.stderr[-2000:]}")
-    found: dict[str, float] = json.loads(run.stdout)
-    return found
+        raise java.OracleError(f"Kafka did not write the segments: {run.stderr[-2000:]}")
+    return {name: place / name / NAME for name in COMPRESSIONS}
 
 
-def segments(
-    directory: Path, records: int = 500_000, *, value_bytes: int = 100, batch_bytes: int = 16384
-) -> dict[str, Path]:
-    """Log segments written by Kafka's own builder, one for each compression: the same records, without keys and headers."""
-    _bench("make", directory, records, value_bytes, batch_bytes)
-    return {name: directory / name / f"{0:020d}.log" for name in COMPRESSIONS}
+def dump_log_segments(path: Path) -> list[str]:
+    """The command that prints every record of a segment."""
+    tool = "org.apache.kafka.tools.DumpLogSegments"
+    return [*_java("-Xmx256m"), tool, "--print-data-log", "--files", str(path)]
 
 
-def kafka_read(paths: Mapping[str, Path], *, seconds: float = 3.0) -> Rates:
-    """`FileRecords` and `MemoryRecords` on segments, by compression, each task for `seconds` or until it gets no faster.
-
-    crc_scan: batches from the file, checked (bytes/s). crc_scan_memory: the same from memory (bytes/s). read_slices: every
-    record, key and value as slices (records/s). read_copied: key and value copied into arrays of their own (records/s).
-    """
-    return _by_task({name: _bench("read", path, seconds) for name, path in paths.items()})
+# aiokafka
 
 
-def kafka_build(
-    compressions: Sequence[str] = COMPRESSIONS,
-    records: int = 200_000,
-    *,
-    value_bytes: int = 100,
-    batch_bytes: int = 16384,
-    seconds: float = 3.0,
-) -> Rates:
-    """build: `MemoryRecordsBuilder`, batches of `batch_bytes` into a reused buffer (records/s)."""
-    return _by_task(
-        {name: _bench("build", name, records, value_bytes, batch_bytes, seconds) for name in compressions}
-    )
-
-
-def kafka_dump(paths: Mapping[str, Path], *, seconds: float = 3.0) -> Rates:
-    """`DumpLogSegments --print-data-log`, printing to nowhere (records/s).
-
-    dump: again and again in a warm JVM. dump_cold: as a user meets it, once, the start of the JVM included.
-    """
-    return _by_task({name: {**_bench("dump", path, seconds), **_cold(path)} for name, path in paths.items()})
-
-
-def _cold(path: Path) -> dict[str, float]:
-    command = [
-        *(java.command("java"), "-Xmx256m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"),
-        *(
-            "-cp",
-            _JVM.classpath(),
-            "org.apache.kafka.tools.DumpLogSegments",
-            "--print-data-log",
-            "--files",
-            str(path),
-        ),
-    ]
-    with tempfile.TemporaryFile() as out:
-        start = time.perf_counter()
-        subprocess.run(command, stdout=out, check=True)
-        took = time.perf_counter() - start
-        out.seek(0)
-        count = sum(line.startswith(b"| offset: ") for line in out)
-    return {"dump_cold": count / took}
-
-
-def aiokafka_read(paths: Mapping[str, Path], *, seconds: float = 3.0) -> Rates:
-    """aiokafka's `MemoryRecords` (its C extension, where it is built) over the bytes of segments.
-
-    crc_scan_memory: batches checked (bytes/s). read_copied: every record, its key and value as `bytes` (records/s).
-    """
+def aiokafka_scan(path: Path) -> Callable[[], int]:
+    """Check the checksums of a segment in memory."""
     from aiokafka.record.memory_records import MemoryRecords
 
-    found = {}
-    for name, path in paths.items():
-        data = path.read_bytes()
+    data = path.read_bytes()
 
-        def scan(data: bytes = data) -> int:
-            records = MemoryRecords(data)
-            while records.has_next():
-                batch = records.next_batch()
-                if not batch.validate_crc():
-                    raise ValueError("a checksum that Kafka wrote did not match")
-            return len(data)
+    def scan() -> int:
+        records = MemoryRecords(data)
+        while records.has_next():
+            if not records.next_batch().validate_crc():
+                raise ValueError("a checksum that Kafka wrote did not match")
+        return len(data)
 
-        def read(data: bytes = data) -> int:
-            records = MemoryRecords(data)
-            count = 0
-            while records.has_next():
-                for record in records.next_batch():
-                    record.key, record.value  # noqa: B018 made when asked for
-                    count += 1
-            return count
-
-        found[name] = {"crc_scan_memory": _rate(scan, seconds), "read_copied": _rate(read, seconds)}
-    return _by_task(found)
+    return scan
 
 
-def aiokafka_build(
-    compressions: Sequence[str] = COMPRESSIONS,
-    records: int = 50_000,
-    *,
-    value_bytes: int = 100,
-    batch_bytes: int = 16384,
-    seconds: float = 3.0,
-) -> Rates:
-    """build: aiokafka's `DefaultRecordBatchBuilder`, the same records as `kafka_build` makes (records/s)."""
+def aiokafka_read(path: Path) -> Callable[[], int]:
+    """Read every record of a segment, its key and value as `bytes`."""
+    from aiokafka.record.memory_records import MemoryRecords
+
+    data = path.read_bytes()
+
+    def read() -> int:
+        records = MemoryRecords(data)
+        count = 0
+        while records.has_next():
+            for record in records.next_batch():
+                record.key, record.value  # noqa: B018 both are decoded on access
+                count += 1
+        return count
+
+    return read
+
+
+def aiokafka_build(table: pa.Table, compression: str) -> Callable[[], int]:
+    """Build batches of the rows of `table`."""
     from aiokafka.record.default_records import DefaultRecordBatchBuilder
-    from aiokafka.record.memory_records import MemoryRecords
 
-    with tempfile.TemporaryDirectory() as directory:
-        segment = segments(Path(directory), records, value_bytes=value_bytes, batch_bytes=batch_bytes)["none"]
-        batches = MemoryRecords(segment.read_bytes())
-        values: list[bytes] = []
-        while batches.has_next():
-            values.extend(record.value for record in batches.next_batch())
+    values = table["value"].to_pylist()
+    timestamps = table["timestamp"].cast(pa.int64()).to_pylist()
+    number = COMPRESSIONS.index(compression)
 
-    found = {}
-    for name in compressions:
+    def build() -> int:
+        done = 0
+        while done < len(values):
+            # magic, compression, transactional, producer id and epoch, base sequence, batch size
+            builder = DefaultRecordBatchBuilder(2, number, 0, -1, -1, 0, BATCH_BYTES)
+            offset = 0
+            while done < len(values) and builder.append(offset, timestamps[done], None, values[done], []):
+                offset += 1
+                done += 1
+            builder.build()
+        return done
 
-        def build(compression: int = COMPRESSIONS.index(name)) -> int:
-            done = 0
-            while done < len(values):
-                # magic, compression, transactional, producer id and epoch, base sequence, batch size
-                builder = DefaultRecordBatchBuilder(2, compression, 0, -1, -1, 0, batch_bytes)
-                offset = 0
-                while done < len(values) and builder.append(
-                    offset, 1_700_000_000_000 + done, None, values[done], []
-                ):
-                    offset += 1
-                    done += 1
-                builder.build()
-            return done
-
-        found[name] = {"build": _rate(build, seconds)}
-    return _by_task(found)
+    return build
 
 
-def _rate(task: Callable[[], int], seconds: float) -> float:
-    """The best of the runs within `seconds`, at least two: units a second."""
-    best = 0.0
-    runs = 0
-    end = time.perf_counter() + seconds
-    while runs < 2 or time.perf_counter() < end:
-        start = time.perf_counter()
-        count = task()
-        best = max(best, count / (time.perf_counter() - start))
-        runs += 1
-    return best
+# Side by side
 
 
-def _by_task(by_compression: Mapping[str, Mapping[str, float]]) -> Rates:
-    rates: Rates = {}
-    for compression, tasks in by_compression.items():
-        for task, rate in tasks.items():
-            rates.setdefault(task, {})[compression] = rate
-    return rates
+class Group(NamedTuple):
+    """Tasks that are measured in turn: ours by name, and a request to Kafka's JVM, a command, or work for aiokafka.
+
+    `others` are ours too, but do not do what the peers do: they are compared with our tasks only.
+    """
+
+    ours: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
+    request: tuple[object, ...] = ()
+    command: tuple[str, ...] = ()
+    aiokafka: Callable[[], int] | None = None
+    wall: bool = False
 
 
-def measure(records: int = 500_000, *, seconds: float = 3.0) -> dict[str, Rates]:
-    """All of it: {"kafka": rates, "aiokafka": rates}. A few minutes."""
-    with tempfile.TemporaryDirectory(prefix="logwright-bench-") as directory:
-        paths = segments(Path(directory), records)
+def groups(table: pa.Table, segments: dict[str, Path]) -> Iterator[Group]:
+    log = segments["none"]
+    yield Group(("scan_crc",), ("memcpy", "read_file"), ("crc_scan", log))
+    yield Group(("scan_crc_memory",), (), ("crc_scan_memory", log), aiokafka=aiokafka_scan(log))
+    for name, path in segments.items():
+        ours, others = [f"read_four[{name}]"], [f"floor[{name}]"]
+        if name == "none":
+            ours.append("read_default")
+            others.append("read_single_records")
+        yield Group(tuple(ours), tuple(others), ("read_copied", path), aiokafka=aiokafka_read(path))
+    encoded = table.slice(0, ENCODED)
+    for name in COMPRESSIONS:
+        request = ("build", name, encoded.num_rows, VALUE_BYTES, BATCH_BYTES)
+        yield Group((f"encode[{name}]",), (), request, aiokafka=aiokafka_build(encoded, name))
+    yield Group(others=("write_partition",), wall=True)  # it waits for the disk
+    yield Group(tuple(f"dump[{kind}]" for kind in DUMPS), command=tuple(dump_log_segments(log)))
+
+
+def measure(group: Group, work: dict[str, Work], rounds: int) -> dict[str, Figure]:
+    """The figures of our tasks. Each group has its own JVM, so that other tasks do not influence what it compiles."""
+    ours = {name: work[name] for name in (*group.ours, *group.others)}
+    units = {name: work.units for name, work in ours.items()}
+    with ExitStack() as stack:
+        peers: dict[str, Task] = {}
+        if group.request:
+            server = stack.enter_context(jvm([*_bench(), "serve"]))
+            peers["kafka"] = server.task(*group.request, units=units[group.ours[0]])
+        if group.command:
+            peers["kafka"] = cold(group.command)
+        if group.aiokafka:
+            peers["aiokafka"] = python(group.aiokafka)
+        measured = in_turn(peers | {name: python(work.run) for name, work in ours.items()}, rounds)
+
+    def beside(task: str) -> dict[str, tuple[float, float]]:
+        names = [name for name in (*peers, *ours) if name != task and (name in ours or task in group.ours)]
+        ratios = {name: measured.ratio(task, name, wall=group.wall) for name in names}
         return {
-            "kafka": {
-                **kafka_read(paths, seconds=seconds),
-                **kafka_build(seconds=seconds),
-                **kafka_dump(paths, seconds=seconds),
-            },
-            "aiokafka": {**aiokafka_read(paths, seconds=seconds), **aiokafka_build(seconds=seconds)},
+            name: (units[task] / measured.seconds(name, wall=group.wall), ratio)
+            for name, ratio in ratios.items()
         }
 
+    return {
+        name: Figure(units[name] / measured.seconds(name, wall=group.wall), beside(name)) for name in ours
+    }
 
-def main() -> None:
-    reason = why_no_kafka()
-    if reason:
+
+def section(place: Path, size: Size) -> list[str]:
+    """The lines of the table."""
+    if reason := _JVM.why_not():
         raise SystemExit(reason)
-    for peer, rates in measure().items():
-        for task, by_compression in rates.items():
-            shown = "  ".join(f"{name} {rate / 1e6:10,.2f}" for name, rate in by_compression.items())
-            unit = "MB/s" if task.startswith("crc_scan") else "M records/s"
-            print(f"{peer:9} {task:16} {shown}  {unit}")
+    pa.set_cpu_count(1)
+    registry.get_layout("kafka.partition")
+    for _ in kernel.warmup():
+        pass
+    segments = kafka_segments(place / "segments", size.of(ROWS))
+    table = pa.Table.from_batches(list(lw.scan(segments["none"], columns=["value", "timestamp"])))
+    work = all_work(table, segments, place)
+    figures: dict[str, Figure] = {}
+    for group in groups(table, segments):
+        figures |= measure(group, work, size.rounds)
+    return [
+        f"Kafka: {table.num_rows:,} records with values of {VALUE_BYTES} bytes, in batches of 16 KiB. Kafka's own classes run in a warm",
+        "JVM, in turn with ours; rates are medians, each ratio is the median of the ratios of all rounds. Times are of the processor",
+        "and one thread; of a cold JVM all threads count. Writing a partition is timed by the wall clock.",
+        "",
+        *table_lines(figures),
+    ]
 
 
 if __name__ == "__main__":
-    main()
+    print_section("Kafka", section)

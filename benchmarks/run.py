@@ -1,6 +1,6 @@
-"""`make bench`: measure, print one table, keep it in `benchmarks/RESULTS.md`. With `--peers` the JVM's and aiokafka's side too.
+"""`make bench`: measure, print one table, write it to `benchmarks/RESULTS.md`. With `--peers` also what one would use instead.
 
-Every figure is a rate in one run on one machine; what counts is the ratios, since machines differ and are noisy.
+Rates depend on the machine and its load. Ratios of tasks that are measured in turn can be compared.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from bench_kafka import NAME, ROWS, ROWS_VARIABLE, Figure, rows, table_lines
+from rounds import Size, add_size_options
+
 HERE = Path(__file__).parent
 ROOT = HERE.parent
 GOLDEN = ROOT / "corpora" / "golden" / "kafka" / "v2_txn_interleaved" / "data" / "v2_txn_interleaved-0"
-COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
-
-Rates = dict[str, float]
 
 
 def main() -> None:
@@ -31,113 +31,58 @@ def main() -> None:
         "--peers", action="store_true", help="also Kafka's own classes in a JVM, and aiokafka"
     )
     options.add_argument("--no-spark", action="store_true")
-    given = options.parse_args()
+    add_size_options(options)
+    parsed = options.parse_args()
+    size = Size(parsed.scale, parsed.rounds)
     with tempfile.TemporaryDirectory(prefix="logwright-bench-") as folder:
         place = Path(folder)
-        peers: dict[str, dict[str, Rates]] = {}
-        if given.peers:
-            sys.path.insert(0, str(HERE))
-            import peers as judge
-
-            if reason := judge.why_no_kafka():
-                raise SystemExit(reason)
-            print("Kafka writes the segments that all sides read ...", file=sys.stderr)
-            segments = judge.segments(place / "segments")
-            os.environ["LOGWRIGHT_BENCH_SEGMENTS"] = str(place / "segments")
-            print("measuring Kafka's own classes and aiokafka (three minutes) ...", file=sys.stderr)
-            peers = {
-                "kafka": {**judge.kafka_read(segments), **judge.kafka_build(), **judge.kafka_dump(segments)},
-                "aiokafka": {**judge.aiokafka_read(segments), **judge.aiokafka_build()},
-            }
-        print("measuring ours ...", file=sys.stderr)
-        ours = _ours(place)
-        lines = _table(ours, peers)
-        lines += [
-            "",
-            *_apart("bench_salvage.py"),
-            "",
-            *_apart("bench_leveldb.py"),
-            "",
-            *_apart("bench_zookeeper.py"),
-            "",
-            *_memory(place),
-            *_cold(place),
-        ]
-        if not given.no_spark:
+        lines = []
+        if parsed.peers:
+            lines += _apart("peers.py", size)
+        else:
+            print("measuring Kafka ...", file=sys.stderr)
+            lines += table_lines(_ours(place, size))
+        for name in ("bench_salvage.py", "bench_leveldb.py", "bench_zookeeper.py"):
+            lines += ["", *_apart(name, size)]
+        lines += ["", *_memory(place, size), *_cold(place)]
+        if not parsed.no_spark:
             lines += _spark(place)
     text = "\n".join([_machine(), "", *lines, ""])
     print(text)
-    (HERE / "RESULTS.md").write_text(f"# Benchmarks\n\n{text}")
+    if size.scale == 1:
+        (HERE / "RESULTS.md").write_text(f"# Benchmarks\n\n{text}")
 
 
-def _ours(place: Path) -> Rates:
-    """Units a second by test, of one thread."""
+def _ours(place: Path, size: Size) -> dict[str, Figure]:
+    """Our Kafka tasks on one thread, without peers."""
     out = place / "ours.json"
     subprocess.run(
         [sys.executable, "-m", "pytest", str(HERE / "bench_kafka.py"), "-q", "--override-ini=addopts=",
          f"--benchmark-json={out}", "-p", "no:cacheprovider", "--benchmark-quiet"],
-        check=True, stdout=sys.stderr, env={**os.environ, "OMP_NUM_THREADS": "1"},
+        check=True, stdout=sys.stderr,
+        env={**os.environ, "OMP_NUM_THREADS": "1", ROWS_VARIABLE: str(size.of(ROWS))},
     )  # fmt: skip
     rates = {}
-    for one in json.loads(out.read_text())["benchmarks"]:
-        units = one["extra_info"]["rows"] or one["extra_info"]["bytes"]
-        rates[one["name"].removeprefix("test_")] = units / one["stats"]["median"]
-    return rates
+    for benchmark in json.loads(out.read_text())["benchmarks"]:
+        facts = benchmark["extra_info"]
+        rates[facts["task"]] = facts["units"] / benchmark["stats"]["median"]
+    return {
+        task: Figure(rate, {other: (base, rate / base) for other, base in rates.items()})
+        for task, rate in rates.items()
+    }
 
 
-def _table(ours: Rates, peers: dict[str, dict[str, Rates]]) -> list[str]:
-    kafka, aio = peers.get("kafka", {}), peers.get("aiokafka", {})
-    lines = ["| task | logwright | Kafka (JVM) | ratio | aiokafka | ratio |", "|---|---|---|---|---|---|"]
-
-    def row(task: str, rate: float, unit: float, name: str, other: float | None, third: float | None) -> None:
-        cells = [f"{rate / unit:,.2f} {name}"]
-        for peer in (other, third):
-            cells += [f"{peer / unit:,.2f}", f"{rate / peer:.2f}"] if peer else ["", ""]
-        lines.append(f"| {task} | " + " | ".join(cells) + " |")
-
-    def of(rates: dict[str, Rates], task: str, codec: str) -> float | None:
-        return rates.get(task, {}).get(codec)
-
-    row("copy bytes (memcpy)", ours["memcpy"], 1e9, "GB/s", None, None)
-    row("read the file", ours["read_file"], 1e9, "GB/s", None, None)
-    row("scan batches with CRC, file", ours["scan_crc"], 1e9, "GB/s", of(kafka, "crc_scan", "none"), None)
-    row("scan batches with CRC, memory", ours["scan_crc_memory"], 1e9, "GB/s",
-        of(kafka, "crc_scan_memory", "none"), of(aio, "crc_scan_memory", "none"))  # fmt: skip
-    for codec in COMPRESSIONS:
-        row(f"offset, timestamp, key, value to Arrow: {codec}", ours[f"read_four[{codec}]"], 1e6, "M rows/s",
-            of(kafka, "read_copied", codec), of(aio, "read_copied", codec))  # fmt: skip
-    row("all default columns: none", ours["read_default"], 1e6, "M rows/s",
-        of(kafka, "read_copied", "none"), of(aio, "read_copied", "none"))  # fmt: skip
-    row("one record a batch", ours["read_singles"], 1e6, "M rows/s", None, None)
-    for codec in COMPRESSIONS:
-        row(
-            f"encode: {codec}",
-            ours[f"encode[{codec}]"],
-            1e6,
-            "M rows/s",
-            of(kafka, "build", codec),
-            of(aio, "build", codec),
-        )
-    row("write a partition, synced", ours["write_partition"], 1e6, "M rows/s", None, None)
-    for kind in ("parquet", "jsonl", "csv"):
-        row(f"dump to {kind} (beside DumpLogSegments, cold)", ours[f"dump[{kind}]"], 1e6, "M rows/s",
-            of(kafka, "dump_cold", "none"), None)  # fmt: skip
-    lines += ["", "Of the measured floor (read, CRC, decompress, copy), decoding to Arrow takes:", ""]
-    lines += [
-        f"- {codec}: {ours[f'floor[{codec}]'] / ours[f'read_four[{codec}]']:.2f} times"
-        for codec in COMPRESSIONS
-    ]
-    lines += [
-        "",
-        f"One record a batch costs {ours['read_four[none]'] / ours['read_singles']:.2f} times as much a record.",
-    ]
-    return lines
-
-
-def _apart(name: str) -> list[str]:
-    """The lines of a section that has a process of its own, as it warms up the kernels."""
-    said = subprocess.run([sys.executable, str(HERE / name)], check=True, stdout=subprocess.PIPE, text=True)
-    return said.stdout.splitlines()
+def _apart(name: str, size: Size) -> list[str]:
+    """The lines of a section. It is measured in its own process, because it warms up the kernels."""
+    print(f"running {name} ...", file=sys.stderr)
+    run = subprocess.run(
+        [sys.executable, str(HERE / name), "--scale", str(size.scale), "--rounds", str(size.rounds)],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    if run.returncode:
+        raise SystemExit(f"{name} failed; its message is above")
+    return run.stdout.splitlines()
 
 
 _PEAK = """
@@ -148,18 +93,15 @@ print(rows, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
 """
 
 
-def _memory(place: Path) -> list[str]:
+def _memory(place: Path, size: Size) -> list[str]:
     """Peak memory of a scan of a file, and of one four times as long."""
     import logwright as lw
-
-    sys.path.insert(0, str(HERE))
-    from bench_kafka import NAME, rows
 
     peaks = []
     for times in (1, 4):
         folder = place / f"memory-{times}"
         folder.mkdir()
-        table = rows()
+        table = rows(size.of(ROWS))
         lw.write(
             [batch for _ in range(times) for batch in table.to_batches(50_000)], folder / NAME, "kafka.log"
         )

@@ -1,18 +1,17 @@
 package logwright.bench.zookeeper;
 
-import com.sun.management.OperatingSystemMXBean;
 import java.io.BufferedOutputStream;
 import java.io.File;
 import java.io.FileOutputStream;
 import java.io.IOException;
 import java.io.PrintStream;
-import java.lang.management.ManagementFactory;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Scanner;
 import java.util.concurrent.ConcurrentHashMap;
+import logwright.bench.Rounds;
 import org.apache.zookeeper.server.DataTree;
 import org.apache.zookeeper.server.Request;
 import org.apache.zookeeper.server.SnapshotFormatter;
@@ -23,47 +22,26 @@ import org.apache.zookeeper.server.persistence.TxnLog;
 import org.apache.zookeeper.server.persistence.TxnLogToolkit;
 
 /**
- * How fast ZooKeeper's own classes are: {@code Bench <dataDir> <scratch>}, where dataDir has a snapshot and a log in version-2.
+ * ZooKeeper's own classes, as tasks for {@link Rounds}.
  *
- * <p>Each line of standard input names a task. It is done once, and a line is printed: seconds of processor time, garbage collection
- * included, and those that passed. {@code Bench <dataDir>} restores the tree once, as it is when a server starts, and the time is that
- * of all of the process.
+ * <p>{@code Bench DATADIR SCRATCH SECONDS} answers the requests of {@code prepare}. DATADIR has one snapshot and one log in version-2.
+ * {@code Bench DATADIR} restores the tree once and exits, like the start of a server.
  */
 public final class Bench {
-    private interface Task {
-        long run() throws Exception;
-    }
-
-    private static final OperatingSystemMXBean CLOCK =
-            (OperatingSystemMXBean) ManagementFactory.getOperatingSystemMXBean();
-
     private static volatile long sink;
-
-    private static DataTree tree;
-    private static List<Request> requests;
 
     public static void main(String[] args) throws Exception {
         File data = new File(args[0]);
         if (args.length == 1) {
             sink += restored(data);
-            System.out.println(CLOCK.getProcessCpuTime() / 1e9);
             System.exit(0);
         }
-        PrintStream out = System.out;
-        Scanner asked = new Scanner(System.in);
-        while (asked.hasNextLine()) {
-            Task task = task(asked.nextLine(), data, new File(data, "version-2"), new File(args[1]));
-            System.gc();
-            long started = CLOCK.getProcessCpuTime();
-            long since = System.nanoTime();
-            sink += task.run();
-            double taken = (CLOCK.getProcessCpuTime() - started) / 1e9;
-            out.println(taken + " " + (System.nanoTime() - since) / 1e9);
-        }
-        System.exit(0);
+        File files = new File(data, "version-2");
+        File scratch = new File(args[1]);
+        Rounds.serve(Double.parseDouble(args[2]), request -> prepare(request[0], data, files, scratch));
     }
 
-    private static Task task(String name, File data, File files, File scratch) throws IOException {
+    private static Rounds.Task prepare(String name, File data, File files, File scratch) throws IOException {
         switch (name) {
             case "log":
                 return () -> iterated(files);
@@ -72,10 +50,10 @@ public final class Bench {
             case "restore":
                 return () -> restored(data);
             case "serialize":
-                tree = tree == null ? loaded(files) : tree;
+                DataTree tree = loaded(files);
                 return () -> written(tree, scratch);
             case "append":
-                requests = requests == null ? requests(files) : requests;
+                List<Request> requests = requests(files);
                 return () -> appended(requests, scratch);
             case "formatter":
                 return () -> printed(() -> new SnapshotFormatter().run(only(files, "snapshot."), false, false));

@@ -4,15 +4,11 @@ import java.io.File;
 import java.io.FileOutputStream;
 import java.io.IOException;
 import java.io.OutputStream;
-import java.io.PrintStream;
 import java.nio.ByteBuffer;
 import java.nio.channels.FileChannel;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
 import java.util.Arrays;
-import java.util.Locale;
-import java.util.Map;
-import java.util.TreeMap;
 import org.apache.kafka.common.compress.Compression;
 import org.apache.kafka.common.record.TimestampType;
 import org.apache.kafka.common.record.internal.CompressionType;
@@ -26,14 +22,13 @@ import org.apache.kafka.common.record.internal.RecordBatch;
 import org.apache.kafka.common.utils.BufferSupplier;
 import org.apache.kafka.common.utils.ByteBufferOutputStream;
 import org.apache.kafka.common.utils.CloseableIterator;
-import org.apache.kafka.tools.DumpLogSegments;
 
 /**
- * How fast Kafka's own classes are on one core, warm.
+ * Kafka's own classes, as tasks for {@link Rounds}.
  *
- * {@code make DIR RECORDS VALUE_BYTES BATCH_BYTES} writes DIR/CODEC/00000000000000000000.log for each compression.
- * {@code read FILE SECONDS}, {@code dump FILE SECONDS} and {@code build COMPRESSION RECORDS VALUE_BYTES BATCH_BYTES SECONDS}
- * run each task again and again until it gets no faster, and print one JSON object: records or bytes a second.
+ * <p>{@code make DIR RECORDS VALUE_BYTES BATCH_BYTES} writes DIR/CODEC/00000000000000000000.log for each compression.
+ * {@code serve SECONDS} answers these requests: {@code crc_scan FILE}, {@code crc_scan_memory FILE}, {@code read_copied FILE},
+ * {@code build COMPRESSION RECORDS VALUE_BYTES BATCH_BYTES}.
  */
 public final class Bench {
     private static final long T = 1_700_000_000_000L;
@@ -42,70 +37,49 @@ public final class Bench {
         "quantity", "warehouse", "courier", "address", "created", "updated", "cancelled", "invoice", "discount", "total",
     };
 
-    /** One run over the input: how many records or bytes it went through. */
-    interface Task {
-        long run() throws IOException;
-    }
-
-    /** Where results go that nobody needs, so that the compiler can't leave the work out. */
+    /** Unused results are stored here, so that the compiler cannot remove the work. */
     private static volatile long sink;
 
-    public static void main(String[] args) throws IOException {
-        PrintStream out = System.out;
-        Map<String, Double> rates = new TreeMap<>();
-        switch (args[0]) {
-            case "make" -> make(Path.of(args[1]), integer(args[2]), integer(args[3]), integer(args[4]));
-            case "read" -> read(new File(args[1]), Double.parseDouble(args[2]), rates);
-            case "dump" -> dump(args[1], Double.parseDouble(args[2]), rates);
-            case "build" -> {
-                byte[][] values = values(integer(args[2]), integer(args[3]));
-                CompressionType type = CompressionType.forName(args[1]);
-                int size = integer(args[4]);
-                rates.put("build", rate(() -> build(values, type, size, null), Double.parseDouble(args[5])));
-            }
-            default -> throw new IllegalArgumentException(args[0]);
+    public static void main(String[] args) throws Exception {
+        if (args[0].equals("make")) {
+            make(Path.of(args[1]), integer(args[2]), integer(args[3]), integer(args[4]));
+        } else {
+            Rounds.serve(Double.parseDouble(args[1]), Bench::prepare);
         }
-        StringBuilder json = new StringBuilder("{");
-        rates.forEach((name, rate) -> json.append(json.length() > 1 ? ", " : "")
-            .append(String.format(Locale.ROOT, "\"%s\": %.1f", name, rate)));
-        out.println(json.append("}"));
     }
 
     private static int integer(String text) {
         return Integer.parseInt(text);
     }
 
-    /** The best of the runs after which none was better by 2 % for half of the time: units a second. */
-    private static double rate(Task task, double seconds) throws IOException {
-        double best = 0;
-        long end = System.nanoTime() + (long) (seconds * 1e9);
-        long last = System.nanoTime();
-        while (System.nanoTime() < end || System.nanoTime() - last < seconds * 0.5e9) {
-            long start = System.nanoTime();
-            long count = task.run();
-            double now = count * 1e9 / (System.nanoTime() - start);
-            if (now > best * 1.02) {
-                last = System.nanoTime();
-            }
-            best = Math.max(best, now);
+    private static Rounds.Task prepare(String[] request) throws IOException {
+        switch (request[0]) {
+            case "crc_scan":
+                return crcOf(FileRecords.open(new File(request[1]), false));
+            case "crc_scan_memory":
+                return crcOf(load(new File(request[1])));
+            case "read_copied":
+                FileRecords log = FileRecords.open(new File(request[1]), false);
+                return () -> records(log);
+            case "build":
+                byte[][] values = values(integer(request[2]), integer(request[3]));
+                CompressionType type = CompressionType.forName(request[1]);
+                int size = integer(request[4]);
+                return () -> build(values, type, size, null);
+            default:
+                throw new IllegalArgumentException(request[0]);
         }
-        return best;
     }
 
     // --- reading
 
-    private static void read(File file, double seconds, Map<String, Double> rates) throws IOException {
-        try (FileRecords log = FileRecords.open(file, false)) {
-            rates.put("crc_scan", rate(() -> {
-                for (FileChannelRecordBatch batch : log.batches()) {
-                    batch.ensureValid();
-                }
-                return log.sizeInBytes();
-            }, seconds));
-            rates.put("crc_scan_memory", rate(crcOf(load(file)), seconds));
-            rates.put("read_slices", rate(() -> records(log, false), seconds));
-            rates.put("read_copied", rate(() -> records(log, true), seconds));
-        }
+    private static Rounds.Task crcOf(FileRecords log) {
+        return () -> {
+            for (FileChannelRecordBatch batch : log.batches()) {
+                batch.ensureValid();
+            }
+            return log.sizeInBytes();
+        };
     }
 
     private static ByteBuffer load(File file) throws IOException {
@@ -118,7 +92,7 @@ public final class Bench {
         }
     }
 
-    private static Task crcOf(ByteBuffer all) {
+    private static Rounds.Task crcOf(ByteBuffer all) {
         return () -> {
             for (MutableRecordBatch batch : MemoryRecords.readableRecords(all).batches()) {
                 batch.ensureValid();
@@ -127,7 +101,8 @@ public final class Bench {
         };
     }
 
-    private static long records(FileRecords log, boolean copied) {
+    /** Every record; key and value are copied into arrays. */
+    private static long records(FileRecords log) {
         long count = 0;
         long bytes = 0;
         BufferSupplier buffers = BufferSupplier.create();
@@ -135,7 +110,7 @@ public final class Bench {
             try (CloseableIterator<Record> records = batch.streamingIterator(buffers)) {
                 while (records.hasNext()) {
                     Record record = records.next();
-                    bytes += length(record.key(), copied) + length(record.value(), copied);
+                    bytes += copied(record.key()) + copied(record.value());
                     count++;
                 }
             }
@@ -144,28 +119,13 @@ public final class Bench {
         return count;
     }
 
-    private static int length(ByteBuffer slice, boolean copied) {
+    private static int copied(ByteBuffer slice) {
         if (slice == null) {
             return 0;
-        }
-        if (!copied) {
-            return slice.remaining();
         }
         byte[] bytes = new byte[slice.remaining()];
         slice.get(bytes);
         return bytes.length == 0 ? 0 : bytes.length + (bytes[0] & 1);
-    }
-
-    private static void dump(String file, double seconds, Map<String, Double> rates) throws IOException {
-        long records;
-        try (FileRecords log = FileRecords.open(new File(file), false)) {
-            records = records(log, false);
-        }
-        System.setOut(new PrintStream(OutputStream.nullOutputStream(), false, StandardCharsets.UTF_8));
-        rates.put("dump", rate(() -> {
-            DumpLogSegments.main(new String[] {"--files", file, "--print-data-log"});
-            return records;
-        }, seconds));
     }
 
     // --- writing
