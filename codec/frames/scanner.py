@@ -118,6 +118,8 @@ def scanner(spec: FrameSpec) -> Scan:
     chained = 1 if spec.followers else 0
     rule = no_rule if spec.rule is None else spec.rule
 
+    plain = 0 if markers or tests else 1
+
     def peeked(buf: Bytes, at: int, left: int) -> tuple[int, int, int]:
         """(reason or 0, size, kind) from the first bytes of a frame, which are there."""
         length = load_length(buf, at + length_at)
@@ -187,9 +189,18 @@ def scanner(spec: FrameSpec) -> Scan:
             here = len(buf) - at
             if here < peek:
                 return n, at, (NEED if here < left else TORN), min(left, peek)
-            why, size, kind = peek_at(buf, at, left)
-            if why != END:
-                return n, at, why, size
+            if plain:
+                # As `peeked`, without the price of a call.
+                length = load_length(buf, at + length_at)
+                if zero_ends and length == 0:
+                    return n, at, ZERO, 0
+                why, size, kind = END, length + bias, MAIN
+                if size < low or size > high:
+                    return n, at, BAD_LENGTH, 0
+            else:
+                why, size, kind = peek_at(buf, at, left)
+                if why != END:
+                    return n, at, why, size
             if size > left:
                 return n, at, TORN, size
             if kind == MAIN:
@@ -230,7 +241,11 @@ def scanner(spec: FrameSpec) -> Scan:
                     return n, at, UNFOLLOWED, size
             starts[n] = at
             if len(heads) > 0:
-                put_head(heads, n * (width + 1), buf, at, size, kind, width)
+                if size >= width:
+                    copy(heads, n * (width + 1), buf, at, width)
+                    heads[n * (width + 1) + width] = kind
+                else:
+                    put_head(heads, n * (width + 1), buf, at, size, kind, width)
             n += 1
             at += size
             left -= size

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from logwright.codec import registry
+from logwright.codec.bookkeeper.journal import FENCE, HEADER, PADDING, PADDING_MASK, RECORD
 from logwright.codec.describe import I32BE, I64BE, Field, Struct
 from logwright.codec.frames.resync import NONE, SOUND, Prefixes, finder
 from logwright.codec.frames.scanner import BAD_CHECKSUM, END, NO_BASE, ZERO, scanner
@@ -27,7 +29,7 @@ from logwright.codec.intrinsics import Bytes
 from logwright.codec.kafka import scan as kafka
 from logwright.codec.kafka.batch import RECORD_BATCH
 from logwright.codec.kernel import Kernel, fingerprint, kernel
-from logwright.codec.rocketmq.message import MESSAGE, SPECIFICATION, V1
+from logwright.codec.rocketmq.message import BLANK, BLANK_MAGIC, MESSAGE, SPECIFICATION, V1
 from logwright.codec.zookeeper import records
 from logwright.codec.zookeeper.adler import MOD, adler32, adler32_combine
 from logwright.roundtrip.specimen import Specimen
@@ -203,3 +205,23 @@ def test_rows_of_a_commit_log_stay_in_place_when_one_is_dropped() -> None:
     rows, frames, file = specimen.tables()
     again = specimen.encode(rows.take([0, 2]), frames, file)
     assert specimen.with_bytes(again).read().table["physical_offset"].to_pylist() == [0, len(message(0))]
+
+
+def test_a_field_is_changed_by_name_in_frames_of_any_kind() -> None:
+    """With reseal, sizes and checksums around it are right again."""
+    log, journal = registry.get("rocketmq.commitlog"), registry.get("bookkeeper.journal")
+    changed = log.edit(message(0), ("flag",), lambda old, kind: b"\0\0\0\7", reseal=True)
+    specimen = Specimen.of(changed, "rocketmq.commitlog", "00000000000000000000")
+    assert specimen.read().table.num_rows == 1
+    blank = BLANK.pack({"total_size": 9, "magic_code": BLANK_MAGIC})
+    assert log.edit(blank, ("total_size",), lambda old, kind: b"\0\0\0\10", reseal=False)[:4] == b"\0\0\0\10"
+    header = HEADER.pack({"version": 4})
+    assert journal.edit(header, ("version",), lambda old, kind: b"\0\0\0\5", reseal=False) == b"BKLG\0\0\0\5"
+    padding = PADDING.pack({"length": PADDING_MASK, "pad_length": 1}) + b"\0"
+    assert (
+        journal.edit(padding, ("pad_length",), lambda old, kind: b"\0\0\0\2", reseal=False)[4:8]
+        == b"\0\0\0\2"
+    )
+    record = RECORD.pack({"ledger_id": 1, "entry_id": FENCE})
+    longer = journal.edit(record, ("body",), lambda old, kind: b"more", reseal=True)
+    assert longer[:4] == (20).to_bytes(4, "big")
