@@ -7,6 +7,7 @@ ARGS   ?=
 VENV  := .venv
 BIN   := $(VENV)/bin
 STAMP := $(VENV)/.installed
+ORACLE := $(VENV)/.oracle
 PIP   := $(BIN)/python -m pip --disable-pip-version-check -q
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -43,13 +44,19 @@ $(STAMP): requirements.lock pyproject.toml
 	@$(PIP) install --no-build-isolation --no-deps -e .
 	@touch $@
 
+$(ORACLE): requirements-oracle.lock $(STAMP)
+	@echo "Compiling amulet-leveldb, which judges Minecraft worlds (g++ and the headers of zlib; a minute)."
+	@$(PIP) install --no-deps --require-hashes -r requirements-oracle.lock || \
+	  echo "amulet-leveldb could not be compiled: the tests that need it are skipped, and say so." >&2
+	@touch $@
+
 test: $(STAMP) ## run the tests (a few minutes; Java 17 for the Spark part, else it is skipped)
 	$(BIN)/python -m pytest tests -q -n $(JOBS) --dist loadfile --ignore=tests/oracle -m "not nightly and not oracle" $(ARGS)
 
 demo: $(STAMP) ## see what it does, in a minute or two
 	@$(BIN)/python -m logwright.demo $(ARGS)
 
-oracle: $(STAMP) ## let the real systems judge what we write (Java 17, Maven)
+oracle: $(ORACLE) ## let the real systems judge what we write (Java 17, Maven)
 	$(BIN)/python -m pytest tests/oracle -q $(ARGS)
 
 nightly: $(STAMP) ## the long tests, and the properties with thousands of examples (hours)

@@ -9,7 +9,7 @@ import pytest
 
 import logwright as lw
 
-leveldb = pytest.importorskip("leveldb", reason="amulet-leveldb is not installed (pip install .[minecraft])")
+leveldb = pytest.importorskip("leveldb", reason="amulet-leveldb is not installed (`make oracle` compiles it)")
 pytestmark = pytest.mark.oracle
 
 ENTRIES = 20_000
