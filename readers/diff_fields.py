@@ -119,10 +119,16 @@ class Opened:
         self.context = self.codec.context(self._name, self._options, **self._hints)
         return Walk(self.source, self.codec, self.context, start=start, check=False)
 
-    def frame(self, position: int) -> tuple[int, int]:
-        """The frame that starts at a byte of the file: from where to where. It is known to be one."""
+    def frame(self, position: int) -> tuple[int, int] | None:
+        """Return where the frame at a byte of the file starts and ends.
+
+        None where no frame lies there: the position of a row in a compressed file counts decompressed bytes.
+        """
         with named(self.source):
-            found = next(one for one in self.walk(position) if isinstance(one, Stretch) and len(one.frames))
+            stretches = (one for one in self.walk(position) if isinstance(one, Stretch) and len(one.frames))
+            found = next(stretches, None)
+        if found is None:
+            return None
         start, stop = (found.window.offset + int(edge[0]) for edge in (found.frames.start, found.frames.end))
         return start, stop
 

@@ -412,7 +412,11 @@ class Rows:
                 task, position, row = place
                 file = Opened.of(task)
                 stack.enter_context(file.source)
-                start, stop = file.frame(position)
+                edges = file.frame(position)
+                if edges is None:
+                    spans.append(None)
+                    continue
+                start, stop = edges
                 span = Span(file, start, stop)
                 number = self._number(span, task, row) if task.table == "rows" else None
                 spans.append((span, number))

@@ -211,6 +211,8 @@ class _Range:
         if values is None:
             return known
         values = np.asarray(values)
+        if values.ndim != 1:
+            return known  # bounds that can only be compared, like the keys of a LevelDB block
         if values.dtype == np.int64:
             values = values[abs(values.astype(float)) < _UNKNOWN]
         if pa.types.is_timestamp(self.kind):

@@ -98,7 +98,9 @@ def test_repair_of_a_mojang_table_keeps_every_good_block(
     assert {one["compression"] for one in again if one["kind"] == "data"} == {compression}
 
 
-@pytest.mark.parametrize("kinds", [{"data"}, {"index"}, {"data", "index", "metaindex"}], ids=str)
+@pytest.mark.parametrize(
+    "kinds", [{"data"}, {"index"}, {"data", "index", "metaindex"}], ids=lambda kinds: "-".join(sorted(kinds))
+)
 def test_a_block_of_an_unknown_type_under_a_right_checksum_is_unsupported(
     tmp_path: Path, kinds: set[str]
 ) -> None:
