@@ -38,6 +38,8 @@ class Layout(ABC):
     """The name that its directory always has, where people name the one above, since that is what the system is told."""
     alone: Mapping[str, Sequence[str]] = MappingProxyType({})
     """Views of a single file, as if it were alone in its directory: their names, by the codec of the file."""
+    leftovers_read: Sequence[str] = ()
+    """The codecs of leftover files that a view still reads: damage in them is reported as a note."""
     nouns: tuple[str, str] = ("row", "file")
     """What the system calls a row, and a primary file: ("record", "segment")."""
     printed: Mapping[str, Callable[[Any], str]] = MappingProxyType({})

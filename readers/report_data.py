@@ -56,6 +56,12 @@ class FileReport:
         bisect.insort(self.faults, fault, key=_offset)
         del self.faults[self.max_faults :]
 
+    def lower(self) -> None:
+        """Make every fault a note: the system does not use this file."""
+        self.faults = [replace(fault, severity=Severity.INFO) for fault in self.faults]
+        self.errors = self.bytes_damaged = 0
+        self.unchecked = False
+
     def merge(self, other: FileReport) -> None:
         for name in ("bytes", "bytes_damaged", "frames", "rows", "faults_total", "errors", "unsupported"):
             setattr(self, name, getattr(self, name) + getattr(other, name))

@@ -192,7 +192,8 @@ def _files(target: DirectoryTarget) -> list[PlannedFile]:
     return [
         file
         for file in target.plan.files
-        if file.codec is not None and file.role not in (Role.LEFTOVER, Role.FOREIGN)
+        if file.codec is not None
+        and (file.role not in (Role.LEFTOVER, Role.FOREIGN) or file.codec in target.layout.leftovers_read)
     ]
 
 
@@ -332,6 +333,8 @@ def _looking(
             yield from _walked(source, codec, target.options, hints, entry, wish.depth, crew)
     except _UNREAD as error:
         _note_unread(entry, error, target, file)
+    if file.role is Role.LEFTOVER:
+        entry.lower()
     yield entry
 
 

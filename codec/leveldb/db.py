@@ -95,6 +95,7 @@ class LevelDB(Layout):
     default_view = "live"
     options = OPTIONS
     read_options = READ_OPTIONS
+    leftovers_read = (TABLE, LOG)
     nouns = ("entry", "file")
     advice = ADVICE
 

@@ -52,3 +52,22 @@ def test_a_table_of_any_name_is_recognised_by_its_magic(database: Path, tmp_path
     assert report.ok
     assert report.codec == "leveldb.table"
     assert lw.read(str(renamed)).num_rows == lw.read(str(table)).num_rows
+
+
+def test_damage_in_a_table_that_the_manifest_does_not_name_is_a_note(database: Path) -> None:
+    table = next(database.glob("*.ldb"))
+    data = bytearray(table.read_bytes())
+    data[100] ^= 1
+    (database / "000001.ldb").write_bytes(data)
+    report = lw.verify(str(database))
+    assert report.ok
+    (fault,) = (fault for name, fault in report.faults if name == "000001.ldb" and fault.length)
+    assert fault.severity == "info"
+    assert fault.kind == "checksum mismatch"
+    assert report.bytes_damaged == 0
+
+
+def test_the_keys_of_a_single_table_are_not_guessed_by_inspect(database: Path) -> None:
+    found = lw.inspect(str(next(database.glob("*.ldb"))))
+    assert "key" not in found["ranges"]
+    assert found["counts"]["kind"]["data"] > 0

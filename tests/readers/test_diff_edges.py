@@ -381,3 +381,13 @@ def test_values_that_json_does_not_know(tmp_path: Path) -> None:
     assert json.loads(json.dumps(found.to_dict()))["differences"][0]["columns"] == {
         "day": ["2024-01-01", "2024-01-02"]
     }
+
+
+def test_compressed_snapshots_are_compared_by_row(tmp_path: Path) -> None:
+    nodes = [{"path": f"/node-{n}", "data": b"x"} for n in range(9)]
+    for folder, rows in (("a", nodes), ("b", [*nodes[:-1], {"path": "/node-8", "data": b"y"}])):
+        (tmp_path / folder).mkdir()
+        lw.write(rows, str(tmp_path / folder / "snapshot.5.gz"), "zookeeper.snapshot")
+    found = lw.diff(str(tmp_path / "a" / "snapshot.5.gz"), str(tmp_path / "b" / "snapshot.5.gz"))
+    (difference,) = found.differences
+    assert difference["columns"] == {"data": [b"x", b"y"]}
