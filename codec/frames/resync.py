@@ -38,6 +38,8 @@ STEP = 1024
 """Bytes between two checksums of prefixes."""
 DIRECT = 4 * STEP
 """Spans up to this size are summed as they are."""
+BUDGET = 8
+"""Rules may look at this number of times the bytes of a window; then candidates are judged by their fields and by what follows them."""
 _ZEROS = 64
 """Zero bytes at the end of a chain that show that its file has no more frames."""
 
@@ -53,12 +55,13 @@ class Prefixes:
     data: Bytes
     known: Int64s
     filled: Int64s
+    """How many are known; and how many bytes of candidates rules have looked at, which `BUDGET` bounds."""
 
     @classmethod
     def of(cls, data: Bytes, empty: int) -> Prefixes:
         known = np.empty(len(data) // STEP + 2, np.int64)
         known[0] = empty
-        return cls(data, known, np.ones(1, np.int64))
+        return cls(data, known, np.array([1, 0], np.int64))
 
 
 def finder(spec: FrameSpec) -> Find:
@@ -163,7 +166,7 @@ def finder(spec: FrameSpec) -> Find:
                     return -1, 0, mains
                 if size > here:
                     return -2, at + size, mains
-                verdict = rule(buf, at, at + size, 1)
+                verdict = rule(buf, at, at + size, 0)
                 if verdict == IMPOSSIBLE:
                     return -1, 0, mains
                 if verdict == CERTAIN:
@@ -214,10 +217,13 @@ def finder(spec: FrameSpec) -> Find:
             if marks and load_u8(buf, p + size - 1) != mark_value:
                 p += alignment
                 continue
-            verdict = rule(buf, p, p + size, 1)
+            verdict = rule(buf, p, p + size, 0)
             if verdict == IMPOSSIBLE:
                 p += alignment
                 continue
+            if chained and verdict != CERTAIN and filled[1] + size <= BUDGET * here:
+                filled[1] += size
+                verdict = rule(buf, p, p + size, 1)
             if chained and verdict != CERTAIN:
                 links, need, mains = chain_of(buf, p + size, end - p - size)
                 if links == -2:

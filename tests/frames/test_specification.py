@@ -225,3 +225,21 @@ def test_a_field_is_changed_by_name_in_frames_of_any_kind() -> None:
     record = RECORD.pack({"ledger_id": 1, "entry_id": FENCE})
     longer = journal.edit(record, ("body",), lambda old, kind: b"more", reseal=True)
     assert longer[:4] == (20).to_bytes(4, "big")
+
+
+def test_a_journal_of_heads_that_claim_the_rest_takes_linear_time() -> None:
+    """A digest over what each claims would be summed again and again."""
+
+    def seconds(count: int) -> float:
+        small = RECORD.pack({"ledger_id": 1, "entry_id": 2, "body": bytes(20)})
+        heads = []
+        for i in range(count):
+            left = (count - i) * len(small)
+            heads.append((left - 4).to_bytes(4, "big") + small[4:])
+        data = HEADER.pack({"version": 4}) + b"\xff" * 4 + b"".join(heads)
+        start = time.process_time()
+        assert Specimen.of(data, "bookkeeper.journal", "1.txn").read().report.errors
+        return time.process_time() - start
+
+    seconds(3000)
+    assert seconds(24_000) < 1 + 10 * seconds(6000)
