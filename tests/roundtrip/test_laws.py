@@ -207,7 +207,7 @@ def test_a_header_read_wrongly_is_found() -> None:
         return frames
 
     verdict = laws.kernel_equals_description(log(), Broken(LOG, scan=scan))  # type: ignore[arg-type]
-    assert "frame 0 at byte 0: producer_id is -1 by description, 7 by kernel" in str(verdict)
+    assert "row 0, producer_id: -1 expected, 7 found" in str(verdict)
 
 
 def test_a_description_that_says_otherwise_is_found() -> None:

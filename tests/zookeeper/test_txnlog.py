@@ -293,8 +293,19 @@ BAD = [
     _body(txns.DELETE, b"\0\0"), _body(txns.DELETE, b"\0\0\0\5/"), _body(txns.DELETE, b"\xff\xff\xff\xfe"),
     _body(txns.SET_DATA, b"\0\0\0\0" + b"\xff\xff\xff\xfe"), _body(txns.SET_DATA, b"\0\0\0\0" + b"\0\0\0\7"),
     _body(txns.SET_ACL, b"\0\0\0\0" + b"\0\0\0\7"), _body(txns.CREATE, b"\0\0\0\0" * 3), _body(txns.CREATE_TTL, bytes(16)),
-    _body(txns.CREATE_TTL, bytes(12)), _body(99, b""), _body(-99, b""),
+    _body(txns.CREATE_TTL, bytes(12)),
 ]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", [99, -99])
+def test_a_transaction_of_an_unknown_type_under_a_right_checksum_is_unsupported(kind: int) -> None:
+    specimen = _of(_made(_body(kind, b""), _payload(2)))
+    found = specimen.read()
+    assert found.table["zxid"].to_pylist() == [2]
+    assert [(fault.kind, fault.severity) for fault in found.report.faults if fault.length] == [
+        ("unsupported", Severity.WARNING)
+    ]
+    assert specimen.encode(*specimen.tables()) == specimen.all_bytes()
 
 
 @pytest.mark.parametrize("payload", BAD, ids=range(len(BAD)))
