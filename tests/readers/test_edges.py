@@ -20,7 +20,7 @@ from shelf import FRAMES_CODEC, ToyFrames, frame, shuffled
 import logwright as lw
 from logwright.codec.option import Options
 from logwright.codec.table import TIMESTAMP, Column, Table
-from logwright.readers import inspect, listing, live, report, resolve, source, task
+from logwright.readers import inspect, listing, live, report, report_data, resolve, source, task
 from logwright.readers.filter import Filter
 from logwright.readers.listing import open_listing
 from logwright.readers.source import ArrowSource, MemorySource, explain, open_source
@@ -297,10 +297,10 @@ def test_reports_name_their_files(box: Path) -> None:
 
 
 def test_the_version_of_a_zip(monkeypatch: pytest.MonkeyPatch) -> None:
-    report._version.cache_clear()
+    report_data._version.cache_clear()
     monkeypatch.setattr(metadata, "version", failing(metadata.PackageNotFoundError()))
     assert report.Report("x")["logwright"] == "unknown"
-    report._version.cache_clear()
+    report_data._version.cache_clear()
 
 
 def test_codecs_raise_without_paths_and_people_see_one(box: Path, monkeypatch: pytest.MonkeyPatch) -> None:

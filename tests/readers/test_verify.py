@@ -6,12 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from shelf import FRAMES_CODEC, Shelf, ToyNote, frame
 
 import logwright as lw
 from logwright.cli import group
 from logwright.codec import registry
+from logwright.codec.capability import DirectoryCapabilities, Prediction
 from logwright.codec.fault import AccessError, Fault, Kind, Severity, UnsupportedError
 from logwright.codec.option import Options
 from logwright.codec.predict import Verdict
@@ -43,11 +45,16 @@ class Started:
     def parts(self, view: str) -> Sequence[Part]:
         return ()
 
+    def serves(self, view: str) -> bool:
+        return False
+
+    def serve(self, view: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        raise NotImplementedError
+
 
 class Watched(Shelf):
     """A shelf whose system is known: it stops at the first damage."""
 
-    versions = ("2", "1")
     nouns = ("text", "box")
     advice = ("ask for another shelf",)
     asked: list[tuple[str | None, bool | None]]
@@ -55,6 +62,9 @@ class Watched(Shelf):
 
     def __init__(self, **verdict: Any) -> None:
         self.asked, self.verdict = [], verdict
+        self.capabilities = DirectoryCapabilities(
+            predict=Prediction(("2", "1"), self.open_as), check=self.checker
+        )
 
     def checker(
         self,

@@ -18,6 +18,7 @@ from pyarrow import parquet
 
 from logwright.codec import registry
 from logwright.codec.base import Codec
+from logwright.codec.capability import FileCapabilities
 from logwright.codec.fault import BusyError, ExistsError, LogwrightError, StorageError, UsageError
 from logwright.codec.option import Option, Options
 from logwright.codec.table import Table
@@ -34,6 +35,8 @@ PATH = "/data/numbers"
 
 class Numbers:
     """A codec that only encodes: a line for each row, the other tables as they come."""
+
+    capabilities = FileCapabilities()
 
     name = "toy.numbers"
     tables: Mapping[str, Table] = {"rows": toy.TABLE, "frames": toy.TABLE, "file": toy.TABLE}
