@@ -148,10 +148,20 @@ def _keys(batch: pa.RecordBatch, key: Sequence[str]) -> list[tuple[Any, ...]]:
                 f"{name.lstrip('-')} is null in some rows: they can't be matched by it", advice=_BY_PLACE
             )
         values = _values(_whole(column))
-        columns.append([-value for value in values] if name.startswith("-") else values)
+        try:
+            columns.append([-value for value in values] if name.startswith("-") else values)
+        except TypeError as error:
+            raise Disordered(
+                f"values of {name[1:]} can't be matched in descending order: only numbers can",
+                advice=_BY_PLACE,
+            ) from error
     found = list(zip(*columns, strict=True))
     for before, now in pairwise(found):
-        if now <= before:
+        try:
+            ordered = before < now
+        except TypeError as error:
+            raise Disordered(f"values of {', '.join(key)} have no order", advice=_BY_PLACE) from error
+        if not ordered:
             raise Disordered(
                 f"rows don't come in the order of {', '.join(key)}, each once: {now!r} after {before!r}",
                 advice=_BY_PLACE,

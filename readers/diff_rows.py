@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from logwright.codec import registry
 from logwright.codec.fault import Severity, UnreadableError, UsageError
@@ -71,11 +72,13 @@ class _Side:
     """From which row on, of those compared, a work's rows come."""
     before: int = 0
     """So many rows were found to be the same without a look at them."""
+    order: np.ndarray[Any, np.dtype[np.int64]] | None = None
+    """The number of each row as it was read, where rows were sorted before they were compared."""
 
     def rows(
         self, columns: Sequence[str], mode: Mode, filter: Filter | None
     ) -> Generator[pa.RecordBatch, None, None]:
-        self.starts, self.report = [], Report(self.path)
+        self.starts, self.report, self.order = [], Report(self.path), None
         if self.loose is not None:
             wanted = list(dict.fromkeys((*columns, *(filter.columns if filter is not None else ()))))
             for batch in self.loose.open():
@@ -90,6 +93,29 @@ class _Side:
             for batch in work.rows(columns, self.report, mode=mode, filter=filter):
                 at += len(batch)
                 yield batch.select(list(columns))
+
+    def sorted_rows(
+        self, columns: Sequence[str], mode: Mode, filter: Filter | None, key: Sequence[str]
+    ) -> Generator[pa.RecordBatch, None, None]:
+        """Rows in the order of their key. Raises `Disordered` for more than fit in memory, and for columns that have no order."""
+        held: list[pa.RecordBatch] = []
+        size = 0
+        with contextlib.closing(self.rows(columns, mode, filter)) as rows:
+            for batch in rows:
+                held.append(batch)
+                size += batch.nbytes
+                if size > _IN_MEMORY:
+                    raise Disordered("the rows are too many to sort in memory")
+        if not held:
+            return
+        table = pa.Table.from_batches(held)
+        by = [(name.lstrip("-"), "descending" if name.startswith("-") else "ascending") for name in key]
+        try:
+            order = pc.sort_indices(table, sort_keys=by)
+        except pa.ArrowException as error:
+            raise Disordered(f"the rows can't be sorted by {', '.join(key)}") from error
+        self.order = order.to_numpy().astype(np.int64)
+        yield from table.take(order).combine_chunks().to_batches()
 
     def work(self, row: int) -> Work | None:
         """That a row came from."""
@@ -284,9 +310,12 @@ class Rows:
             for side in (self.a, self.b):
                 more = [self.place] if self.place is not None and side.loose is None else []
                 wanted = list(dict.fromkeys((*self.columns, *names, *more)))
-                rows = side.rows(wanted, self.wish.mode, self.filter)
-                stack.enter_context(contextlib.closing(rows))
-                read.append(_sorted(rows, key) if sort else rows)
+                rows = (
+                    side.sorted_rows(wanted, self.wish.mode, self.filter, key)
+                    if sort
+                    else side.rows(wanted, self.wish.mode, self.filter)
+                )
+                read.append(stack.enter_context(contextlib.closing(rows)))
             self._matched(match(read[0], read[1], key), names)
         counts = result.counts
         counts["a"] += self.a.before
@@ -338,10 +367,11 @@ class Rows:
             (self.b, ib, rows[1], some.first_b),
         ):
             if row is not None:
+                place = first + at if side.order is None else int(side.order[first + at])
                 out[side.name] = {
-                    "number": first + at + side.before,
+                    "number": place + side.before,
                     "_row": row,
-                    "_work": side.work(first + at),
+                    "_work": side.work(place),
                 }
         return out
 
@@ -439,24 +469,6 @@ class Rows:
         names = [name for name in row if name in there and name not in ("topic", "partition")]
         rows = enumerate(span.file.rows(span.start, task.table, names))
         return next((i for i, one in rows if all(one[name] == row[name] for name in names)), None)
-
-
-def _sorted(rows: Iterable[pa.RecordBatch], key: Sequence[str]) -> Iterable[pa.RecordBatch]:
-    """Rows in the order of their key. Raises `Disordered` for more than fit in memory."""
-    held: list[pa.RecordBatch] = []
-    size = 0
-    for batch in rows:
-        held.append(batch)
-        size += batch.nbytes
-        if size > _IN_MEMORY:
-            raise Disordered(
-                f"the rows are not in the order of {', '.join(key)}, and too many to sort in memory"
-            )
-    if not held:
-        return []
-    order = [(name.lstrip("-"), "descending" if name.startswith("-") else "ascending") for name in key]
-    found: list[pa.RecordBatch] = pa.Table.from_batches(held).sort_by(order).combine_chunks().to_batches()
-    return found
 
 
 def _has(task: Task, row: Mapping[str, Any]) -> bool:

@@ -30,7 +30,7 @@ import pyarrow as pa
 from logwright.codec import registry
 from logwright.codec.base import Codec
 from logwright.codec.fault import LogwrightError
-from logwright.codec.option import Options
+from logwright.codec.option import Options, Verb
 from logwright.readers import plan, rescue
 from logwright.readers.report import Report
 from logwright.readers.report_data import FileReport
@@ -38,6 +38,7 @@ from logwright.readers.resolve import resolve
 from logwright.readers.source import open_source
 from logwright.readers.stream import Mode, stream
 from logwright.readers.task import run
+from logwright.readers.usage import takes
 from logwright.roundtrip import laws
 from logwright.roundtrip.faulty import FaultyCalls
 from logwright.roundtrip.memory_filesystem import Failure, Interrupted, Kept, MemoryFileSystem
@@ -303,11 +304,12 @@ def writing(sample: Sample) -> Figures:
     specimen = sample.specimen()
     table = specimen.read().table
     target = f"/place/{sample.name}"
+    used = {name: value for name, value in sample.options.items() if takes(specimen.codec, name, Verb.WRITE)}
     figures = Figures()
 
     def put(on: MemoryFileSystem) -> None:
         mode = "overwrite" if sample.name in on.tree("/place") else "error"
-        write(table, target, specimen.codec.name, mode=mode, files=on, **sample.options)
+        write(table, target, specimen.codec.name, mode=mode, files=on, **used)
 
     for old in (None, b"another file, as it was"):
         files = MemoryFileSystem()

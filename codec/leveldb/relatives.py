@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from logwright.codec.fault import UnsupportedError
+from logwright.codec.fault import UnreadableError, UnsupportedError
 from logwright.codec.leveldb.names import FileType, parse
 from logwright.codec.store.listing import Listing
 
@@ -41,7 +41,10 @@ def refuse(listing: Listing) -> None:
         and entry.size >= MAGIC_SIZE
     ]
     for entry in tables[:_TABLES]:
-        found = MAGICS.get(bytes(listing.read(entry.name, entry.size - MAGIC_SIZE, MAGIC_SIZE)))
+        try:
+            found = MAGICS.get(bytes(listing.read(entry.name, entry.size - MAGIC_SIZE, MAGIC_SIZE)))
+        except UnreadableError:
+            continue  # reading the table reports it
         if found is not None:
             raise _refused(found, f"{entry.name} is a table of {found}")
 

@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from leveldb_opening import Files, Made, after, dropped, iterated, key_of, open_listing, put, rows_of, status
+from leveldb_opening import (
+    LAYOUT,
+    Files,
+    Made,
+    after,
+    dropped,
+    iterated,
+    key_of,
+    open_listing,
+    put,
+    rows_of,
+    status,
+)
 
+import logwright as lw
 from logwright.codec.fault import UnreadableError, UsageError
 from logwright.codec.leveldb.framing import BLOCK
 from logwright.codec.leveldb.keys import BYTEWISE
@@ -19,6 +34,7 @@ from logwright.codec.leveldb.opening.status import Corruption, IOFailure, parsed
 from logwright.codec.leveldb.opening.version_set import logged
 from logwright.codec.leveldb.version import recover
 from logwright.codec.leveldb.version_edit import EditField, form
+from logwright.codec.option import Options
 
 ROWS = [(b"a", 1, b"1"), (b"b", 2, b"2")]
 MADE = Made(tables=[(1, 5, ROWS)], logs={7: logged([put(3, b"c", b"3")])}, last_sequence=2)
@@ -426,17 +442,26 @@ def test_status_from_text() -> None:
     assert isinstance(parsed("something else"), Corruption)
 
 
-def test_clean_makes_no_difference() -> None:
-    from logwright.codec.leveldb.db import LAYOUT
-    from logwright.codec.option import Options
-
+def test_clean_makes_no_difference(tmp_path: Path) -> None:
+    """The same verdict whether the last stop was clean or not: so the option is refused."""
     listing = Files(MADE.files)
     options = Options(LAYOUT.read_options)
-    opened = LAYOUT.capabilities.predict.start(
-        listing, LAYOUT.plan(listing, options), options, version=None, clean=True
-    )
-    assert (opened.verdict.clean, opened.verdict.clean_from) == (True, "option")
-    assert (MADE.open().verdict.clean, MADE.open().verdict.clean_from) == (False, "")
+    predict = LAYOUT.capabilities.predict
+    assert predict is not None
+    assert not predict.clean_matters
+    plan = LAYOUT.plan(listing, options)
+    verdicts = [
+        predict.start(listing, plan, options, version=None, clean=clean).verdict
+        for clean in (None, False, True)
+    ]
+    assert [(one.clean, one.clean_from) for one in verdicts] == [
+        (False, ""), (False, "option"), (True, "option")
+    ]  # fmt: skip
+    assert len({str(replace(one, clean=False, clean_from="")) for one in verdicts}) == 1
+    for name, data in MADE.files.items():
+        (tmp_path / name).write_bytes(data)
+    with pytest.raises(UsageError, match="option clean has no effect here"):
+        lw.verify(tmp_path, as_system=True, clean=True)
 
 
 def test_large_databases_are_read_in_pieces() -> None:

@@ -123,6 +123,9 @@ class Asking:
         self.searches = iter(searches)
         self.asked: list[tuple[int, int, int]] = []
 
+    def prepare(self, read: Any, size: int, context: Any) -> None:
+        pass
+
     def scan(self, window: Window, at: int, context: Any, *, check: bool = True) -> Frames:
         self.asked.append((window.offset, len(window.data), at))
         return next(self.scans)

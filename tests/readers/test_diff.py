@@ -233,14 +233,21 @@ def test_keys_of_ones_own(tmp_path: Path) -> None:
     assert lw.diff(a, b, columns="value", key=()).counts["changed"] == ROWS - 1
     with pytest.raises(lw.UsageError, match="to match rows by"):
         lw.diff(a, b, key="nothing")
-    with pytest.raises(lw.UsageError, match="come in the order"):
-        lw.diff(
-            a,
-            partition(
-                tmp_path / "c" / "orders-0", table().sort_by([("key", "descending")]).drop_columns("offset")
-            ),
-            key="key",
-        )
+    backwards = table().sort_by([("key", "descending")]).drop_columns("offset")
+    c = partition(tmp_path / "c" / "orders-0", backwards)
+    assert lw.diff(a, c, columns="key,value", key="key").equal
+    first = backwards.slice(ROWS - 1)
+    often = partition(tmp_path / "d" / "orders-0", pa.concat_tables([backwards, first, first]))
+    with pytest.raises(lw.UsageError, match="come in the order of key, each once"):
+        lw.diff(a, often, columns="key,value", key="key")
+
+
+def test_a_key_whose_values_have_no_order_is_refused(tmp_path: Path) -> None:
+    rows = [{"value": b"v", "headers": [{"key": "h", "value": bytes([i])}]} for i in range(3)]
+    for name, some in (("a", rows), ("b", rows[::-1])):
+        lw.write(some, tmp_path / name / "orders-0", "kafka.partition")
+    with pytest.raises(lw.UsageError, match="values of headers have no order"):
+        lw.diff(tmp_path / "a" / "orders-0", tmp_path / "b" / "orders-0", key="headers")
 
 
 def test_offsets_out_of_order_are_matched_by_place(tmp_path: Path) -> None:

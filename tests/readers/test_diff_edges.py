@@ -40,10 +40,32 @@ def partition(path: Path, values: list[bytes], **options: Any) -> Path:
     return path
 
 
-def test_a_file_that_goes_back_in_its_order_is_matched_by_place(tmp_path: Path) -> None:
+def backwards(tmp_path: Path) -> tuple[Path, Path]:
+    """Logs whose sequences go back, with one that differs."""
     keys = [b"a", b"b", b"c", b"d"]
     a = log(tmp_path / "a" / "000003.log", {"key": keys, "value": keys, "sequence": [9, 5, 7, 3]})
     b = log(tmp_path / "b" / "000003.log", {"key": keys, "value": keys, "sequence": [9, 6, 7, 3]})
+    return a, b
+
+
+def test_a_file_that_goes_back_in_its_order_is_sorted_and_its_rows_keep_their_numbers(tmp_path: Path) -> None:
+    found = lw.diff(*backwards(tmp_path))
+    assert found.key == ("sequence",)
+    assert found.notes == []
+    assert {what: found.counts[what] for what in ("a", "b", "same", "changed", "removed", "added")} == {
+        "a": 4, "b": 4, "same": 3, "changed": 0, "removed": 1, "added": 1,
+    }  # fmt: skip
+    removed, added = found.differences
+    assert (removed["id"], removed["a"]["number"]) == ({"sequence": 5}, 1)
+    assert (added["id"], added["b"]["number"]) == ({"sequence": 6}, 1)
+    assert removed["a"]["offset"] == added["b"]["offset"] > 0
+
+
+def test_what_is_too_much_to_sort_is_matched_by_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(diff_rows, "_IN_MEMORY", 16)
+    a, b = backwards(tmp_path)
     found = lw.diff(a, b)
     assert found.counts["changed"] == 1
     assert found.key == ()

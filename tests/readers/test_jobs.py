@@ -167,10 +167,19 @@ def test_the_report_of_one_directory_is_the_same(name: str) -> None:
 def test_a_file_alone_and_standard_input() -> None:
     log = CASES["dmg_flip_two"].partition / f"{0:020}.log"
     assert lw.verify(log, jobs=2).to_dict() == lw.verify(log).to_dict()
-    command = [sys.executable, "-m", "logwright", "verify", "-", "--codec", "kafka.log", "-j", "2"]
-    with log.open("rb") as stream:
-        done = subprocess.run(command, stdin=stream, capture_output=True, text=True, check=False)
+    command = [sys.executable, "-m", "logwright", "verify", "-", "--codec", "kafka.log"]
+
+    def verified(*more: str) -> subprocess.CompletedProcess[str]:
+        with log.open("rb") as stream:
+            return subprocess.run(
+                [*command, *more], stdin=stream, capture_output=True, text=True, check=False
+            )
+
+    done = verified("-j", "1")
     assert (done.returncode, "checksum mismatch" in done.stdout, done.stderr) == (3, True, "")
+    done = verified("-j", "2")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "standard input can be read by one process only" in done.stderr
 
 
 # Reading
