@@ -99,6 +99,17 @@ class Request:
         rest = {name: value for name, value in rest.items() if name not in follow}
         return cls(Options(OPTIONS, words), paths_of(given), registry.numbers(rest), follow)
 
+    def check_batch(self) -> None:
+        """Raise `UsageError` for options that only a stream uses."""
+        words = {option.name for option in PACE_OPTIONS} | ({"failOnDataLoss"} if not self.follow else set())
+        for name in sorted(words):
+            if self.words.given(name):
+                raise UsageError(
+                    f"option {name} has no effect here (spark.read)",
+                    path=", ".join(self.paths),
+                    advice="It works with spark.readStream. Leave it out here",
+                )
+
     def reading(self) -> Reading | None:
         """What is to be read; None when nothing is there and that is allowed."""
         targets = self.targets()

@@ -441,3 +441,15 @@ def test_a_task_that_fails_and_an_abort_leave_nothing(target: Path, monkeypatch:
     message = written(write, monkeypatch, 1, toy.numbers(1))
     write.abort([None, message])
     assert list(target.parent.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "option", ["maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "failOnDataLoss"]
+)
+def test_an_option_of_streams_is_refused_by_a_batch_read(box: Path, option: str) -> None:
+    from logwright.spark.source import DefaultSource
+
+    value = {"maxTriggerDelay": "1m", "failOnDataLoss": "false"}.get(option, "10")
+    found = DefaultSource({"path": str(box), option.lower(): value})
+    with pytest.raises(UsageError, match=f"option {option} has no effect here"):
+        found.reader(found.schema())

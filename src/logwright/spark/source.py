@@ -47,6 +47,7 @@ class DefaultSource(DataSource):
     @plainly
     def reader(self, schema: StructType) -> SparkSource:
         request = Request.of(self.options)
+        request.check_batch()
         bad = request.words["badRecordsPath"]
         kind = PushingSource if request.words["pushFilters"] else SparkSource
         return kind(request, schema, None if bad is None else BadRecords.at(bad))
