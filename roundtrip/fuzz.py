@@ -62,9 +62,9 @@ Mutation = Callable[[random.Random, bytearray, Sequence[bytes], Struct | None], 
 def fuzz_one(codec: str, data: bytes, name: str | None = None) -> None:
     """Read a file of any bytes in every mode, window and table.
 
-    Raises `BrokenPromise` unless: only FAILFAST raises, and for damage; the modes that skip it agree on the rows, whatever the size of
-    the window; the damaged stretches are in the file, in order, and with the rest all of it; and the file is written again as it was,
-    where the codec keeps what is damaged.
+    Raises `BrokenPromise` unless: only FAILFAST raises, and for damage or what is unsupported; the modes that skip it agree on the
+    rows, whatever the size of the window; the damaged stretches are in the file, in order, and with the rest all of it; and the
+    file is written again as it was, where the codec keeps what is damaged.
     """
     specimen = Specimen.of(data, codec, name or samples(codec)[0].name)
     found = {mode: attempt(specimen, mode) for mode in (Mode.FAILFAST, Mode.PERMISSIVE, Mode.DROPMALFORMED)}
@@ -72,11 +72,13 @@ def fuzz_one(codec: str, data: bytes, name: str | None = None) -> None:
     if isinstance(dropped, UnsupportedError):
         return
     for mode, one in found.items():
-        if isinstance(one, LogwrightError) and not (mode is Mode.FAILFAST and isinstance(one, DamageError)):
+        if isinstance(one, LogwrightError) and not (
+            mode is Mode.FAILFAST and isinstance(one, DamageError | UnsupportedError)
+        ):
             raise BrokenPromise(f"{mode} raised {type(one).__name__}: {one}")
     assert isinstance(permissive, Read)
     assert isinstance(dropped, Read)
-    if isinstance(strict, Read) == bool(dropped.report.errors):
+    if isinstance(strict, Read) == bool(dropped.report.errors or dropped.report.unsupported):
         raise BrokenPromise(
             f"FAILFAST {'did not raise' if isinstance(strict, Read) else 'raised'}, and the report says otherwise"
         )

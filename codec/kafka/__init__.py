@@ -24,7 +24,7 @@ from logwright.codec.kafka import (
     txnindex,
 )
 from logwright.codec.kafka.broker.start import VERSIONS, start
-from logwright.codec.kafka.check.partition import check
+from logwright.codec.kafka.check.partition import check as check_partition
 from logwright.codec.kafka.follow import PartitionFollow
 from logwright.codec.kafka.mend.edit import EDIT_OPTIONS, FILE_OPTIONS, RECODES, edit, edit_file
 from logwright.codec.kafka.mend.rebuild import REBUILDS, rebuild
@@ -45,7 +45,7 @@ LAYOUTS: tuple[Layout, ...] = (
     partition.LAYOUT.with_capabilities(
         DirectoryCapabilities(
             predict=Prediction(VERSIONS, start),
-            check=check,
+            check=check_partition,
             repair=DirectoryRepair(repair, rebuild, REBUILDS, REPAIR_OPTIONS),
             edit=DirectoryEdit(edit, EDIT_OPTIONS, RECODES),
             replicas=Replicas(copies.copy_of, copies.reaches),

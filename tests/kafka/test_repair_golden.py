@@ -14,6 +14,8 @@ from logwright.codec.kafka.names import METADATA_FILE
 from logwright.corpora.cases import Case
 
 BY_NAME: Any = {"ids": lambda case: getattr(case, "name", None)}
+UNSUPPORTED = ("dmg_fix_codec5",)
+"""A batch of an unknown compression under a right checksum: it is kept, and a consumer of today stops there."""
 NO_TOPIC = ("dmg_pm_empty", "dmg_pm_garbage", "dmg_pm_missing", "dmg_pm_zero_id")
 
 
@@ -22,9 +24,12 @@ def test_salvage(case: Case) -> None:
     was = memory(case.partition)
     more = {"topic.id": ID} if case.name in NO_TOPIC else {}
     mended, mending = repair(was, **OPTIONS, **more)
-    verdict = lawful(mended)
+    verdict = lawful(mended, unsupported=case.name in UNSUPPORTED)
     summary = mending.summary()
-    assert verdict.rows == summary.rows
+    if case.name in UNSUPPORTED:
+        assert (mending.cut, summary.rows) == ([], len(CASES["dmg_base"].records() or []))
+    else:
+        assert verdict.rows == summary.rows
     alone = (case.runs["no_marker"].get("consumer") or {}).get("read_uncommitted", {})
     assert verdict.rows >= alone.get("count", 0)
     assert mended.files[METADATA_FILE].endswith(ID.encode()) or not more
@@ -41,7 +46,7 @@ def test_prefix(case: Case) -> None:
     if case.name in NO_TOPIC:
         return
     mended, mending = repair(memory(case.partition), strategy="prefix", **OPTIONS)
-    lawful(mended)
+    lawful(mended, unsupported=case.name in UNSUPPORTED)
     whole, full = repair(memory(case.partition), **OPTIONS)
     assert mending.summary().rows <= full.summary().rows
     if any(one.rows_lost != 0 for one in full.cut):

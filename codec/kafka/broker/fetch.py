@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from logwright.codec.describe import DescriptionError
 from logwright.codec.disk import Disk
-from logwright.codec.fault import Fault, Severity
+from logwright.codec.fault import Fault, Kind
 from logwright.codec.kafka import log
 from logwright.codec.kafka.batch import (
     CONTROL,
@@ -398,7 +398,7 @@ class Consumer:
 
     def _undecodable(self, found: Entries, fault: Fault) -> _Stop | None:
         """What the client says at a batch that can't be read to its end; None where it finds nothing wrong with it."""
-        if fault.severity is not Severity.ERROR:
+        if fault.kind is Kind.ORDER:
             return None  # what is passed over, since its offset is not above the one before
         at = int(np.flatnonzero(found.position == fault.offset)[0])
         batch = found.window.data[int(found.start[at]) : int(found.end[at])]
