@@ -11,7 +11,7 @@ from logwright.codec.capability import (
 )
 from logwright.codec.layout import Layout
 from logwright.codec.leveldb import current, db, live, log, manifest, table
-from logwright.codec.leveldb.check.database import check
+from logwright.codec.leveldb.check.database import check as check_database
 from logwright.codec.leveldb.mend.edit import EDIT_OPTIONS, FILE_OPTIONS, edit, edit_log, edit_table
 from logwright.codec.leveldb.mend.file import mend_log, mend_manifest, mend_table
 from logwright.codec.leveldb.mend.rebuild import REBUILDS, rebuild
@@ -31,7 +31,7 @@ LAYOUTS: tuple[Layout, ...] = (
         DirectoryCapabilities(
             combine=live.combine,
             predict=Prediction(VERSIONS, start, clean_matters=False),
-            check=check,
+            check=check_database,
             repair=DirectoryRepair(repair, rebuild, REBUILDS, REPAIR_OPTIONS),
             edit=DirectoryEdit(edit, EDIT_OPTIONS),
         )

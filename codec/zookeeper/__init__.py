@@ -12,7 +12,7 @@ from logwright.codec.capability import (
 from logwright.codec.layout import Configures, Layout
 from logwright.codec.mending import Strategy
 from logwright.codec.zookeeper import configuration, datadir, epochs, snapshot, txnlog, views
-from logwright.codec.zookeeper.check.datadir import check
+from logwright.codec.zookeeper.check.datadir import check as check_datadir
 from logwright.codec.zookeeper.files import DATA_LOG_DIR, listed
 from logwright.codec.zookeeper.mend.edit import EDIT_OPTIONS, edit
 from logwright.codec.zookeeper.mend.file import mend_log, mend_snapshot
@@ -35,7 +35,7 @@ LAYOUTS: tuple[Layout, ...] = (
         DirectoryCapabilities(
             combine=views.combine,
             predict=Prediction(VERSIONS, start, clean_matters=False),
-            check=check,
+            check=check_datadir,
             repair=DirectoryRepair(repair, rebuild, REBUILDS, REPAIR_OPTIONS, Strategy.PREFIX),
             edit=DirectoryEdit(edit, EDIT_OPTIONS),
             spans=Spans((DATA_LOG_DIR,), log_name(0), _TOGETHER, listed),
