@@ -377,7 +377,8 @@ def _value(
     else:
         lines = [f"type: {_named(kind)}"]
         if isinstance(only, int):
-            lines.append(f"valid: {only}")
+            # Above 31 bits the compiler takes an expression only.
+            lines.append(f"valid: {only}" if abs(only) < 1 << 31 else f'valid: "{only}"')
     if isinstance(kind, Int) and kind.values:
         doc += f" ({', '.join(f'{number} {value}' for number, value in kind.values.items())})"
     yield from _lines(name, lines, doc, condition)

@@ -53,11 +53,10 @@ def unpack(data: bytes) -> Entries:
     if len(data) < _HEAD:
         raise ParseError(f"{len(data)} bytes, the head alone has {_HEAD}", kind=Kind.TRUNCATED)
     head = np.frombuffer(data, PRODUCER_SNAPSHOT.head_dtype, 1)[0]
-    computed = crc32c(memoryview(data)[_COVERED:])
     if head["version"] != VERSION:
-        # The checksum does not cover the version, and right it shows that nothing else is damaged.
-        kind = Kind.UNSUPPORTED if head["crc"] == computed else Kind.MAGIC
-        raise ParseError(f"version {head['version']}, {VERSION} was expected", kind=kind)
+        # The checksum does not cover the version, and a broker makes the file again from the log.
+        raise ParseError(f"version {head['version']}, {VERSION} was expected", kind=Kind.MAGIC)
+    computed = crc32c(memoryview(data)[_COVERED:])
     if head["crc"] != computed:
         raise ParseError(
             f"crc {int(head['crc']):#010x} is stored, {computed:#010x} computed", _CRC, Kind.CHECKSUM

@@ -123,7 +123,7 @@ types:
         doc: 'bytes up to the end of the file'
       - id: magic_code
         type: u4be
-        valid: 3419681172
+        valid: "3419681172"
         doc: '0xcbd43194'
   host_v4:
     seq:

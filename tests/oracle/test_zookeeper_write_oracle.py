@@ -131,7 +131,7 @@ def restored(zookeeper: Any, path: Path) -> tuple[dict[str, Any], dict[str, Any]
 def same(zookeeper: Any, path: Path) -> dict[str, Any]:
     """A server and we have the same tree."""
     nodes, facts = restored(zookeeper, path)
-    ours = {row["path"]: row for row in lw.read(path, extendedTypesEnabled=True).to_pylist()}
+    ours = {row["path"]: row for row in lw.read(path).to_pylist()}
     assert nodes.keys() == ours.keys()
     for name, one in nodes.items():
         row = ours[name]
@@ -320,7 +320,7 @@ def test_a_member_of_an_ensemble_starts(zookeeper: Any, tmp_path: Path) -> None:
     )
     lw.write(tree(30), cfg, "zookeeper.datadir", write_as="logs", currentEpoch=3, myid=4)
     lw.write([{"path": "/more", "data": b"1"}], cfg, "zookeeper.datadir", mode="append")
-    rows = lw.read(cfg, extendedTypesEnabled=True).num_rows
+    rows = lw.read(cfg).num_rows
     command = [
         java.command("java"),
         "-Xmx256m",
@@ -341,4 +341,4 @@ def test_a_member_of_an_ensemble_starts(zookeeper: Any, tmp_path: Path) -> None:
         server.kill()
         server.wait()
     assert (data / "version-2/currentEpoch").read_text() == "4"
-    assert lw.read(cfg, extendedTypesEnabled=True).num_rows == rows
+    assert lw.read(cfg).num_rows == rows
