@@ -332,7 +332,10 @@ class FramedCodec(Codec):
 
     def explain(self, window: Window, context: Any, focus: Focus, *, frame: bool) -> Sequence[Node]:
         struct = self.struct_at(window.data.tobytes(), window.offset) if frame else self.spec.struct
-        return stretch(struct, window, focus, one=frame)
+        nodes = stretch(struct, window, focus, one=frame)
+        if frame and struct is self.spec.struct and nodes:
+            nodes[0].row = 0
+        return nodes
 
     def edit(self, frame: bytes, path: address.Path, change: address.Change, *, reseal: bool) -> bytes:
         struct = self.spec.struct
