@@ -17,9 +17,10 @@ import pytest
 from crc32c import crc32c
 
 import logwright as lw
-from logwright.codec import compress, registry
-from logwright.codec.kafka.batch import CRC_START, HEAD_SIZE
-from logwright.codec.kafka.encode import BatchEncoder, BatchSettings
+from logwright.codec import registry
+from logwright.codec.kafka.formats.log.layout import CRC_START, HEAD_SIZE
+from logwright.codec.kafka.formats.log.write import BatchEncoder, BatchSettings
+from logwright.codec.kernels import compress
 from logwright.codec.option import Options
 from logwright.codec.window import Window
 from logwright.formats.sink import Sink

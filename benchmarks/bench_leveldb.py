@@ -21,10 +21,11 @@ from rounds import Size, in_turn, print_section, python
 from threads import alone
 
 import logwright as lw
-from logwright.codec import kernel, registry
-from logwright.codec.leveldb.block import NONE, TRAILER_SIZE
-from logwright.codec.leveldb.framing import BLOCK
-from logwright.codec.leveldb.index import DATA
+from logwright.codec import registry
+from logwright.codec.kernels import kernel
+from logwright.codec.leveldb.formats.records.layout import BLOCK
+from logwright.codec.leveldb.formats.table.index import DATA
+from logwright.codec.leveldb.formats.table.layout import NONE, TRAILER_SIZE
 from logwright.codec.option import Options
 from logwright.readers.crew import usable
 from logwright.readers.report_data import FileReport

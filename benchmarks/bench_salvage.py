@@ -14,8 +14,9 @@ import numpy.typing as npt
 from rounds import Size, in_turn, print_section, python
 
 import logwright as lw
-from logwright.codec import kernel, registry
-from logwright.codec.kafka.batch import HEAD, HEAD_SIZE, LENGTH_END, MAGIC, RECORD_BATCH
+from logwright.codec import registry
+from logwright.codec.kafka.formats.log.layout import HEAD, HEAD_SIZE, LENGTH_END, MAGIC, RECORD_BATCH
+from logwright.codec.kernels import kernel
 from logwright.codec.option import Options
 from logwright.codec.window import Window
 from logwright.corpora.kafka import bulk

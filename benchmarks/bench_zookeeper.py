@@ -22,12 +22,14 @@ from rounds import Rounds, Size, Task, cold, in_turn, jvm, print_section, python
 from threads import alone
 
 import logwright as lw
-from logwright.codec import kernel, registry
+from logwright.codec import registry
+from logwright.codec.kernels import kernel
 from logwright.codec.option import Options
 from logwright.codec.walk import Reader, Stretch, walk
-from logwright.codec.zookeeper import snapshot, txnlog
-from logwright.codec.zookeeper.replay import Tree
-from logwright.codec.zookeeper.write import of_tree
+from logwright.codec.zookeeper.formats.snapshot import codec as snapshot
+from logwright.codec.zookeeper.formats.txnlog import codec as txnlog
+from logwright.codec.zookeeper.state.replay import Tree
+from logwright.codec.zookeeper.store.write import of_tree
 from logwright.readers.crew import Crew, usable
 from logwright.readers.listing import LocalDirectory
 from logwright.roundtrip.oracles import java, zookeeper

@@ -17,7 +17,8 @@ from bench_kafka import COMPRESSIONS, DUMPS, ENCODED, NAME, ROWS, Figure, Work, 
 from rounds import Size, Task, cold, in_turn, jvm, print_section, python
 
 import logwright as lw
-from logwright.codec import kernel, registry
+from logwright.codec import registry
+from logwright.codec.kernels import kernel
 from logwright.roundtrip.oracles import java, kafka
 
 VALUE_BYTES, BATCH_BYTES = 100, 16384

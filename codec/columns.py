@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from logwright.codec.intrinsics import Bytes, append, copy
-from logwright.codec.kernel import kernel
+from logwright.codec.kernels.intrinsics import Bytes, append, copy
+from logwright.codec.kernels.kernel import kernel
 
 Int64s = npt.NDArray[np.int64]
 

@@ -32,7 +32,7 @@ from logwright.codec.describe import (
     Varint,
 )
 from logwright.codec.describe import Int as IntType
-from logwright.codec.flip import turned
+from logwright.codec.kernels.flip import turned
 from logwright.codec.window import Window
 
 UNEXPLAINED, SKIPPED, PADDING = "unexplained", "skipped", "padding"

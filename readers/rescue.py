@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from logwright.codec.fault import LogwrightError, NotFoundError, UnreadableError, UsageError
-from logwright.codec.memory import aligned
+from logwright.codec.kernels.memory import aligned
 from logwright.codec.option import Option, Options, fold, parse_int, parse_text
 from logwright.codec.window import Bytes
 

@@ -17,9 +17,9 @@ from logwright.codec.base import Codec, Match
 from logwright.codec.fault import AccessError, LogwrightError, NotFoundError, UnsupportedError, UsageError
 from logwright.codec.layout import Configuration, Gathering, Layout
 from logwright.codec.option import Option, Options, Verb, fold, parse_choice, word
-from logwright.codec.pointer import LARGEST as POINTER_SIZE
-from logwright.codec.pointer import pointer_of
 from logwright.codec.store.listing import Plan
+from logwright.codec.store.pointer import LARGEST as POINTER_SIZE
+from logwright.codec.store.pointer import pointer_of
 from logwright.readers import usage
 from logwright.readers.listing import Directory, JoinedDirectory, LoneFile, home, is_staging, open_listing
 from logwright.readers.live import held

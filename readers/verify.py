@@ -32,9 +32,9 @@ from logwright.codec.fault import (
 )
 from logwright.codec.mending import Cut, Kept, Mended, Strategy
 from logwright.codec.option import Options
-from logwright.codec.pointer import LARGEST as POINTER_SIZE
-from logwright.codec.pointer import pointer_of
 from logwright.codec.store.listing import PlannedFile, Role
+from logwright.codec.store.pointer import LARGEST as POINTER_SIZE
+from logwright.codec.store.pointer import pointer_of
 from logwright.readers import jobs as _jobs
 from logwright.readers import usage
 from logwright.readers.crew import ALONE, FEW, Crew, usable

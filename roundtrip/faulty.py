@@ -20,7 +20,7 @@ _READING = ("open", "stat", "lstat", "fstat", "scandir", "listdir", "preadv", "r
 _CHANGING = (
     "pwrite", "fsync", "mkdir", "rename", "replace", "unlink", "rmdir", "link", "chmod", "chown", "utime", "ftruncate",
 )  # fmt: skip
-_OUR_OWN = ("logwright.codec.kernel", "logwright.roundtrip")
+_OUR_OWN = ("logwright.codec.kernels.kernel", "logwright.roundtrip")
 """Whose calls are left alone: the cache of kernels, and the harness."""
 _DEPTH = 6
 

@@ -27,7 +27,7 @@ from logwright.codec.frames.specification import (
     no_rule,
     span_of,
 )
-from logwright.codec.intrinsics import Bytes, load_u8
+from logwright.codec.kernels.intrinsics import Bytes, load_u8
 
 Int64s = npt.NDArray[np.int64]
 

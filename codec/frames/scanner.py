@@ -19,8 +19,8 @@ from logwright.codec.frames.specification import (
     no_rule,
     span_of,
 )
-from logwright.codec.intrinsics import Bytes, copy, load_u8
-from logwright.codec.kernel import kernel
+from logwright.codec.kernels.intrinsics import Bytes, copy, load_u8
+from logwright.codec.kernels.kernel import kernel
 
 Int64s = npt.NDArray[np.int64]
 

@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from logwright.codec.crc32 import crc32, crc32_combine, crc32_update
-from logwright.codec.crc32c import crc32c, crc32c_combine, crc32c_update
 from logwright.codec.describe import UNBOUNDED, Flags, Int, Struct
-from logwright.codec.intrinsics import (
+from logwright.codec.kernels.crc32 import crc32, crc32_combine, crc32_update
+from logwright.codec.kernels.crc32c import crc32c, crc32c_combine, crc32c_update
+from logwright.codec.kernels.intrinsics import (
     Bytes,
     Load,
     load_i16be,
@@ -29,7 +29,7 @@ from logwright.codec.intrinsics import (
     load_u32be,
     load_u32le,
 )
-from logwright.codec.kernel import kernel
+from logwright.codec.kernels.kernel import kernel
 
 Span = Callable[[Bytes, int, int], tuple[int, int, int]]
 """A kernel `(buf, at, end) -> (start, stop, stored)`: the bytes that a checksum covers and its stored value. A start of -1 means that this

@@ -10,25 +10,17 @@ from logwright.codec.capability import (
     Prediction,
     Replicas,
 )
-from logwright.codec.kafka import (
-    checkpoint,
-    configuration,
-    copies,
-    index,
-    log,
-    logdir,
-    metadata,
-    partition,
-    snapshot,
-    timeindex,
-    txnindex,
-)
-from logwright.codec.kafka.broker.start import VERSIONS, start
 from logwright.codec.kafka.check.partition import check as check_partition
-from logwright.codec.kafka.follow import PartitionFollow
-from logwright.codec.kafka.mend.edit import EDIT_OPTIONS, FILE_OPTIONS, RECODES, edit, edit_file
-from logwright.codec.kafka.mend.rebuild import REBUILDS, rebuild
-from logwright.codec.kafka.mend.repair import REPAIR_OPTIONS, repair
+from logwright.codec.kafka.formats import checkpoint, index, timeindex, txnindex
+from logwright.codec.kafka.formats import partition_metadata as metadata
+from logwright.codec.kafka.formats import producer_snapshot as snapshot
+from logwright.codec.kafka.formats.log import codec as log
+from logwright.codec.kafka.repair.edit import EDIT_OPTIONS, FILE_OPTIONS, RECODES, edit, edit_file
+from logwright.codec.kafka.repair.rebuild import REBUILDS, rebuild
+from logwright.codec.kafka.repair.repair import REPAIR_OPTIONS, repair
+from logwright.codec.kafka.startup.start import VERSIONS, start
+from logwright.codec.kafka.store import configuration, copies, logdir, partition
+from logwright.codec.kafka.store.follow import PartitionFollow
 from logwright.codec.layout import Configures, Gathering, Layout
 
 CODECS: tuple[Codec, ...] = (

@@ -13,14 +13,14 @@ import numpy as np
 import numpy.typing as npt
 
 from logwright.codec.fault import Fault, Kind
-from logwright.codec.kafka.batch import LENGTH_END
-from logwright.codec.kafka.checkpoint import LEADER_EPOCH
-from logwright.codec.kafka.index import INDEX_ENTRY
+from logwright.codec.kafka.formats.checkpoint import LEADER_EPOCH
+from logwright.codec.kafka.formats.index import INDEX_ENTRY
+from logwright.codec.kafka.formats.log.layout import LENGTH_END
+from logwright.codec.kafka.formats.timeindex import TIMEINDEX_ENTRY
+from logwright.codec.kafka.formats.txnindex import TXNINDEX_ENTRY
 from logwright.codec.kafka.names import EPOCH_FILE, segment_name
-from logwright.codec.kafka.producers import AbortedTxn, Problem, ProducerState
-from logwright.codec.kafka.timeindex import TIMEINDEX_ENTRY
-from logwright.codec.kafka.txnindex import TXNINDEX_ENTRY
-from logwright.codec.kernel import kernel
+from logwright.codec.kafka.state.producers import AbortedTxn, Problem, ProducerState
+from logwright.codec.kernels.kernel import kernel
 from logwright.codec.window import Positions
 
 NO_TIMESTAMP = -1

@@ -10,13 +10,17 @@ from logwright.codec.capability import (
     Prediction,
 )
 from logwright.codec.layout import Layout
-from logwright.codec.leveldb import current, db, live, log, manifest, table
 from logwright.codec.leveldb.check.database import check as check_database
-from logwright.codec.leveldb.mend.edit import EDIT_OPTIONS, FILE_OPTIONS, edit, edit_log, edit_table
-from logwright.codec.leveldb.mend.file import mend_log, mend_manifest, mend_table
-from logwright.codec.leveldb.mend.rebuild import REBUILDS, rebuild
-from logwright.codec.leveldb.mend.repair import REPAIR_OPTIONS, repair
-from logwright.codec.leveldb.opening.start import VERSIONS, start
+from logwright.codec.leveldb.formats import current
+from logwright.codec.leveldb.formats.log import codec as log
+from logwright.codec.leveldb.formats.manifest import codec as manifest
+from logwright.codec.leveldb.formats.table import codec as table
+from logwright.codec.leveldb.repair.edit import EDIT_OPTIONS, FILE_OPTIONS, edit, edit_log, edit_table
+from logwright.codec.leveldb.repair.file import mend_log, mend_manifest, mend_table
+from logwright.codec.leveldb.repair.rebuild import REBUILDS, rebuild
+from logwright.codec.leveldb.repair.repair import REPAIR_OPTIONS, repair
+from logwright.codec.leveldb.startup.start import VERSIONS, start
+from logwright.codec.leveldb.store import db, live
 
 CODECS: tuple[Codec, ...] = (
     log.CODEC.with_capabilities(FileCapabilities(repair=mend_log, edit=FileEdit(edit_log, FILE_OPTIONS))),

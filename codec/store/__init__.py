@@ -1,0 +1,1 @@
+"""A directory of files: its listing, what stands for it in tests and predictions, how it is built."""

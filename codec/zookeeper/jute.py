@@ -26,8 +26,8 @@ from logwright.codec.describe import (
     Type,
 )
 from logwright.codec.describe import Bytes as BytesType
-from logwright.codec.intrinsics import copy, is_ascii, load_i32be, load_u8, store_32be
-from logwright.codec.kernel import kernel
+from logwright.codec.kernels.intrinsics import copy, is_ascii, load_i32be, load_u8, store_32be
+from logwright.codec.kernels.kernel import kernel
 from logwright.codec.window import Bytes
 from logwright.codec.zookeeper.names import zxid_text
 

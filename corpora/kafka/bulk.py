@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from logwright.codec.kafka.log_tables import ROWS
+from logwright.codec.kafka.formats.log.tables import ROWS
 from logwright.codec.kafka.names import parse_directory
 from logwright.codec.option import Option
 from logwright.corpora.bulk import cut, numbered

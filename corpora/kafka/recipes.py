@@ -16,11 +16,12 @@ import pyarrow as pa
 from logwright.codec import registry
 from logwright.codec.describe import VARINT
 from logwright.codec.fault import UsageError
-from logwright.codec.kafka import log, metadata
-from logwright.codec.kafka.batch import COMPRESSION_NAMES
 from logwright.codec.kafka.derive import rebuild
-from logwright.codec.kafka.encode import OPTIONS as ENCODING
-from logwright.codec.kafka.log_tables import ROWS
+from logwright.codec.kafka.formats import partition_metadata as metadata
+from logwright.codec.kafka.formats.log import codec as log
+from logwright.codec.kafka.formats.log.layout import COMPRESSION_NAMES
+from logwright.codec.kafka.formats.log.tables import ROWS
+from logwright.codec.kafka.formats.log.write import OPTIONS as ENCODING
 from logwright.codec.kafka.names import parse_directory, parse_segment, segment_name
 from logwright.codec.option import Option
 from logwright.corpora.kafka import bulk

@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from logwright.codec.compress import compress, decompress
 from logwright.codec.describe import Bytes, Field, Struct
-from logwright.codec.kafka.batch import (
+from logwright.codec.kafka.formats.log.layout import (
     ATTRIBUTES,
     COMPRESSION_NAMES,
     CONTROL_RECORD_KEY,
@@ -30,8 +29,9 @@ from logwright.codec.kafka.batch import (
     TIMESTAMP_TYPE,
     TRANSACTIONAL,
 )
-from logwright.codec.kafka.batch import CONTROL as CONTROL_FLAG
-from logwright.codec.kafka.markers import ABORT, COMMIT, MARKER
+from logwright.codec.kafka.formats.log.layout import CONTROL as CONTROL_FLAG
+from logwright.codec.kafka.formats.log.markers import ABORT, COMMIT, MARKER
+from logwright.codec.kernels.compress import compress, decompress
 from logwright.corpora.recipe import Reads
 
 _STORED = Struct(

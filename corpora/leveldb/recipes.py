@@ -15,10 +15,11 @@ import pyarrow as pa
 
 from logwright.codec import registry
 from logwright.codec.fault import UsageError
-from logwright.codec.leveldb import log, table
-from logwright.codec.leveldb.block import COMPRESSION_NAMES
+from logwright.codec.leveldb.formats.log import codec as log
+from logwright.codec.leveldb.formats.table import codec as table
+from logwright.codec.leveldb.formats.table.layout import COMPRESSION_NAMES
+from logwright.codec.leveldb.formats.table.tables import ROWS
 from logwright.codec.leveldb.names import LOG_NAME, TABLE_NAME, number_of
-from logwright.codec.leveldb.table_tables import ROWS
 from logwright.codec.option import Option, parse_choice
 from logwright.corpora.bulk import cut, numbered
 from logwright.corpora.leveldb.script import Script, content_hash

@@ -13,11 +13,13 @@ import numpy as np
 import pyarrow as pa
 
 from logwright.codec import registry
-from logwright.codec.compress import CompressionError
-from logwright.codec.leveldb.block import TRAILER_SIZE, expand
-from logwright.codec.leveldb.encode import TableBuilder, TableSettings
-from logwright.codec.leveldb.framing import fragmented
-from logwright.codec.leveldb.index import DATA
+from logwright.codec.kernels.compress import CompressionError
+from logwright.codec.leveldb.formats.log.layout import WRITE_BATCH
+from logwright.codec.leveldb.formats.manifest.layout import EditField, form, parse
+from logwright.codec.leveldb.formats.records.layout import fragmented
+from logwright.codec.leveldb.formats.table.index import DATA
+from logwright.codec.leveldb.formats.table.layout import TRAILER_SIZE, expand
+from logwright.codec.leveldb.formats.table.write import TableBuilder, TableSettings
 from logwright.codec.leveldb.keys import BYTEWISE, DELETION, VALUE
 from logwright.codec.leveldb.names import (
     CURRENT,
@@ -28,9 +30,7 @@ from logwright.codec.leveldb.names import (
     manifest_name,
     table_name,
 )
-from logwright.codec.leveldb.snapshot import current
-from logwright.codec.leveldb.version_edit import EditField, form, parse
-from logwright.codec.leveldb.write_batch import WRITE_BATCH
+from logwright.codec.leveldb.store.snapshot import current
 from logwright.codec.option import Options
 from logwright.codec.window import Window
 from logwright.corpora.recipe import Reads

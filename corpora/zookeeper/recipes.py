@@ -17,9 +17,11 @@ import pyarrow as pa
 from logwright.codec import registry
 from logwright.codec.fault import UsageError
 from logwright.codec.option import Option
-from logwright.codec.zookeeper import names, snapshot, txnlog
-from logwright.codec.zookeeper.snapshot_tables import ROWS as NODES
-from logwright.codec.zookeeper.txns import TYPE_NAMES
+from logwright.codec.zookeeper import names
+from logwright.codec.zookeeper.formats.snapshot import codec as snapshot
+from logwright.codec.zookeeper.formats.snapshot.tables import ROWS as NODES
+from logwright.codec.zookeeper.formats.txnlog import codec as txnlog
+from logwright.codec.zookeeper.formats.txnlog.layout import TYPE_NAMES
 from logwright.corpora.bulk import cut, numbered
 from logwright.corpora.recipe import Generator, Made, Order, Reads, Recipe, settings
 from logwright.corpora.rng import text

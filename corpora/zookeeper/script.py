@@ -13,10 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from logwright.codec.describe import Struct
-from logwright.codec.zookeeper.acl import ACLS
-from logwright.codec.zookeeper.names import log_name, snapshot_name
-from logwright.codec.zookeeper.node import NODE
-from logwright.codec.zookeeper.sections import (
+from logwright.codec.zookeeper.formats.snapshot.acl import ACLS
+from logwright.codec.zookeeper.formats.snapshot.layout import NODE
+from logwright.codec.zookeeper.formats.snapshot.sections import (
     DIGEST,
     END,
     HEADER,
@@ -24,7 +23,7 @@ from logwright.codec.zookeeper.sections import (
     SEAL_SIZE,
     SESSIONS,
 )
-from logwright.codec.zookeeper.txns import (
+from logwright.codec.zookeeper.formats.txnlog.layout import (
     CHECK,
     CLOSE_SESSION,
     CREATE,
@@ -41,6 +40,7 @@ from logwright.codec.zookeeper.txns import (
     SET_ACL,
     SET_DATA,
 )
+from logwright.codec.zookeeper.names import log_name, snapshot_name
 from logwright.corpora.rng import Rng, text
 
 EPOCH_TIME = 1_700_000_000_000

@@ -8,7 +8,7 @@ from typing import Any
 
 from crc32c import crc32c
 
-from logwright.codec.bookkeeper.journal import EXPLICIT_LAC, FENCE, MASTER_KEY
+from logwright.codec.bookkeeper.formats.journal import EXPLICIT_LAC, FENCE, MASTER_KEY
 from logwright.roundtrip.reference import Described
 
 _KINDS = {MASTER_KEY: "master_key", FENCE: "fence", EXPLICIT_LAC: "explicit_lac"}

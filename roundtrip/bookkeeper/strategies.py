@@ -10,7 +10,7 @@ from crc32c import crc32c
 from hypothesis import strategies as st
 
 from logwright.codec import registry
-from logwright.codec.bookkeeper.journal import (
+from logwright.codec.bookkeeper.formats.journal import (
     EXPLICIT_LAC,
     FENCE,
     HEADER,

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from logwright.codec.compress import decompress
 from logwright.codec.describe import DescriptionError, Repeated
 from logwright.codec.java import java_string
-from logwright.codec.kafka.batch import (
+from logwright.codec.kafka.formats.log.layout import (
     ATTRIBUTES,
     COMPRESSION_NAMES,
     CONTROL_RECORD_KEY,
     CONTROL_TYPES,
     RECORD,
 )
+from logwright.codec.kernels.compress import decompress
 from logwright.roundtrip.reference import LIMIT, Described
 
 

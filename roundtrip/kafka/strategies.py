@@ -9,13 +9,19 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from logwright.codec import registry
-from logwright.codec.compress import compress
 from logwright.codec.describe import Bytes, Field, Struct
-from logwright.codec.kafka.batch import COMPRESSION_NAMES, CONTROL, DELETE_HORIZON, RECORD, RECORD_BATCH
-from logwright.codec.kafka.index import INDEX_ENTRY
-from logwright.codec.kafka.snapshot import PRODUCER_SNAPSHOT
-from logwright.codec.kafka.timeindex import TIMEINDEX_ENTRY
-from logwright.codec.kafka.txnindex import TXNINDEX_ENTRY
+from logwright.codec.kafka.formats.index import INDEX_ENTRY
+from logwright.codec.kafka.formats.log.layout import (
+    COMPRESSION_NAMES,
+    CONTROL,
+    DELETE_HORIZON,
+    RECORD,
+    RECORD_BATCH,
+)
+from logwright.codec.kafka.formats.producer_snapshot import PRODUCER_SNAPSHOT
+from logwright.codec.kafka.formats.timeindex import TIMEINDEX_ENTRY
+from logwright.codec.kafka.formats.txnindex import TXNINDEX_ENTRY
+from logwright.codec.kernels.compress import compress
 
 Strategy = st.SearchStrategy[Any]
 

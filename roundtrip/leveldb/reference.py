@@ -8,16 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from logwright.codec.compress import decompress
-from logwright.codec.crc32c import crc32c
 from logwright.codec.describe import U8, U32LE, DescriptionError, Field, Scope, Struct, Type
-from logwright.codec.leveldb.block import BLOCK_HANDLE, ENTRY, TRAILER_SIZE, masked
-from logwright.codec.leveldb.framing import BLOCK, FIRST, FULL, HEADER, LAST
-from logwright.codec.leveldb.framing import RECORD as PHYSICAL
-from logwright.codec.leveldb.index import FOOTER_SIZE
+from logwright.codec.kernels.compress import decompress
+from logwright.codec.kernels.crc32c import crc32c
+from logwright.codec.leveldb.formats.log.layout import WRITE_BATCH
+from logwright.codec.leveldb.formats.manifest.layout import LEVELS, TAGS, VERSION_EDIT
+from logwright.codec.leveldb.formats.records.layout import BLOCK, FIRST, FULL, HEADER, LAST
+from logwright.codec.leveldb.formats.records.layout import RECORD as PHYSICAL
+from logwright.codec.leveldb.formats.table.index import FOOTER_SIZE
+from logwright.codec.leveldb.formats.table.layout import BLOCK_HANDLE, ENTRY, TRAILER_SIZE, masked
 from logwright.codec.leveldb.keys import DELETION, VALUE
-from logwright.codec.leveldb.version_edit import LEVELS, TAGS, VERSION_EDIT
-from logwright.codec.leveldb.write_batch import WRITE_BATCH
 from logwright.roundtrip.reference import LIMIT, Described, Untold
 
 

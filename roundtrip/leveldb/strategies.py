@@ -9,12 +9,19 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from logwright.codec import registry
-from logwright.codec.leveldb.block import COMPRESSION_NAMES, NONE, handle, pack_entries, sealed, stored
-from logwright.codec.leveldb.encode import footer, metaindex_block
-from logwright.codec.leveldb.framing import fragmented
+from logwright.codec.leveldb.formats.log.layout import WRITE_BATCH
+from logwright.codec.leveldb.formats.manifest.layout import LEVELS, EditField, form
+from logwright.codec.leveldb.formats.records.layout import fragmented
+from logwright.codec.leveldb.formats.table.layout import (
+    COMPRESSION_NAMES,
+    NONE,
+    handle,
+    pack_entries,
+    sealed,
+    stored,
+)
+from logwright.codec.leveldb.formats.table.write import footer, metaindex_block
 from logwright.codec.leveldb.keys import MAX_SEQUENCE, internal_key, order, separator, successor
-from logwright.codec.leveldb.version_edit import LEVELS, EditField, form
-from logwright.codec.leveldb.write_batch import WRITE_BATCH
 
 Strategy = st.SearchStrategy[Any]
 Pair = tuple[bytes, bytes]

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from logwright.codec.java import java_string
-from logwright.codec.rocketmq.message import COMPRESSED, V2
+from logwright.codec.rocketmq.formats.commitlog.layout import COMPRESSED, V2
 from logwright.roundtrip.reference import Described
 
 

@@ -9,8 +9,16 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from logwright.codec import registry
-from logwright.codec.rocketmq.consumequeue import UNIT
-from logwright.codec.rocketmq.message import BLANK, BLANK_MAGIC, BORN_V6, MESSAGE, STORE_V6, V1, V2
+from logwright.codec.rocketmq.formats.commitlog.layout import (
+    BLANK,
+    BLANK_MAGIC,
+    BORN_V6,
+    MESSAGE,
+    STORE_V6,
+    V1,
+    V2,
+)
+from logwright.codec.rocketmq.formats.consumequeue import UNIT
 
 Strategy = st.SearchStrategy[Any]
 

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from logwright.codec.compress import decompress
 from logwright.codec.describe import DescriptionError, Field, Scope, Struct, Type
 from logwright.codec.java import java_string
-from logwright.codec.zookeeper.acl import ACLS
-from logwright.codec.zookeeper.expand import MAGICS
-from logwright.codec.zookeeper.node import NODE
-from logwright.codec.zookeeper.sections import (
+from logwright.codec.kernels.compress import decompress
+from logwright.codec.zookeeper.formats.snapshot.acl import ACLS
+from logwright.codec.zookeeper.formats.snapshot.expand import MAGICS
+from logwright.codec.zookeeper.formats.snapshot.layout import NODE
+from logwright.codec.zookeeper.formats.snapshot.sections import (
     DIGEST,
     END,
     END_MARK,
@@ -25,10 +25,16 @@ from logwright.codec.zookeeper.sections import (
     SESSIONS,
     struct_of,
 )
-from logwright.codec.zookeeper.sections import HEADER as SNAPSHOT_HEADER
-from logwright.codec.zookeeper.sections import MAGIC as SNAPSHOT_MAGIC
-from logwright.codec.zookeeper.txns import BODIES, FILE_HEADER, HEADER_SIZE, MAGIC, TYPE_NAMES
-from logwright.codec.zookeeper.txns import RECORD as TXN_RECORD
+from logwright.codec.zookeeper.formats.snapshot.sections import HEADER as SNAPSHOT_HEADER
+from logwright.codec.zookeeper.formats.snapshot.sections import MAGIC as SNAPSHOT_MAGIC
+from logwright.codec.zookeeper.formats.txnlog.layout import (
+    BODIES,
+    FILE_HEADER,
+    HEADER_SIZE,
+    MAGIC,
+    TYPE_NAMES,
+)
+from logwright.codec.zookeeper.formats.txnlog.layout import RECORD as TXN_RECORD
 from logwright.roundtrip.reference import LIMIT, Described
 
 

@@ -10,9 +10,9 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from logwright.codec import registry
-from logwright.codec.zookeeper.acl import ACLS
-from logwright.codec.zookeeper.node import NODE
-from logwright.codec.zookeeper.sections import (
+from logwright.codec.zookeeper.formats.snapshot.acl import ACLS
+from logwright.codec.zookeeper.formats.snapshot.layout import NODE
+from logwright.codec.zookeeper.formats.snapshot.sections import (
     DIGEST,
     END,
     HEADER,
@@ -20,7 +20,7 @@ from logwright.codec.zookeeper.sections import (
     SEAL_SIZE,
     SESSIONS,
 )
-from logwright.codec.zookeeper.txns import (
+from logwright.codec.zookeeper.formats.txnlog.layout import (
     CLOSE_SESSION,
     CREATE,
     CREATE2,

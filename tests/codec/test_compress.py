@@ -23,7 +23,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from modes import ROOT, other_modes
 
-from logwright.codec.compress import (
+from logwright.codec.kernels.compress import (
     BombError,
     CompressionError,
     compress,

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import logwright as lw
-from logwright.codec.flip import turned
-from logwright.codec.leveldb.block import stored_crc
+from logwright.codec.kernels.flip import turned
+from logwright.codec.leveldb.formats.table.layout import stored_crc
 from logwright.corpora.cases import cases
 
 

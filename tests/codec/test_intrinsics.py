@@ -21,10 +21,10 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from modes import environment, other_modes
 
-from logwright.codec import crc32c as checksums
-from logwright.codec import kernel as module
-from logwright.codec.crc32c import crc32c, crc32c_combine, crc32c_of_three, crc32c_update
-from logwright.codec.intrinsics import (
+from logwright.codec.kernels import crc32c as checksums
+from logwright.codec.kernels import kernel as module
+from logwright.codec.kernels.crc32c import crc32c, crc32c_combine, crc32c_of_three, crc32c_update
+from logwright.codec.kernels.intrinsics import (
     append,
     copy,
     is_ascii,
@@ -53,7 +53,7 @@ from logwright.codec.intrinsics import (
     write_uvarlong,
     write_varlong,
 )
-from logwright.codec.kernel import Kernel, kernel, mode
+from logwright.codec.kernels.kernel import Kernel, kernel, mode
 
 pytestmark = pytest.mark.kernel_modes
 test_other_modes = other_modes(__file__)
@@ -421,8 +421,8 @@ def test_without_the_instruction() -> None:
     """Compiled for a processor that lacks it, the checksum comes from the tables."""
     script = """
         import numpy, crc32c as package
-        from logwright.codec.kernel import kernel
-        from logwright.codec.crc32c import _has_instruction, crc32c
+        from logwright.codec.kernels.kernel import kernel
+        from logwright.codec.kernels.crc32c import _has_instruction, crc32c
         @kernel("const u1[], i8")
         def checksum(buf, end):
             return _has_instruction(), crc32c(buf, 0, end)

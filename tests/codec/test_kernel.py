@@ -25,10 +25,10 @@ import platformdirs
 import pytest
 from modes import MODES, ROOT, environment
 
-from logwright.codec import intrinsics
-from logwright.codec import kernel as module
-from logwright.codec.intrinsics import load_u8
-from logwright.codec.kernel import Kernel, fingerprint, intrinsic, kernel, kernels, mode, warmup
+from logwright.codec.kernels import intrinsics
+from logwright.codec.kernels import kernel as module
+from logwright.codec.kernels.intrinsics import load_u8
+from logwright.codec.kernels.kernel import Kernel, fingerprint, intrinsic, kernel, kernels, mode, warmup
 
 compiled_only = pytest.mark.skipif(mode() == "interpreted", reason="nothing is compiled with the JIT off")
 
@@ -75,9 +75,9 @@ def test_importing_and_small_inputs_need_no_numba() -> None:
         import logwright.codec, numpy
         for one in pkgutil.walk_packages(logwright.codec.__path__, "logwright.codec."):
             importlib.import_module(one.name)
-        from logwright.codec.crc32c import crc32c, crc32c_combine
-        from logwright.codec.intrinsics import read_varint
-        from logwright.codec.kernel import kernels
+        from logwright.codec.kernels.crc32c import crc32c, crc32c_combine
+        from logwright.codec.kernels.intrinsics import read_varint
+        from logwright.codec.kernels.kernel import kernels
         data = numpy.frombuffer(b"\\x02123456789", numpy.uint8)
         read = read_varint(data, 0, 10)
         crc = crc32c_combine(crc32c(data, 1, 5), crc32c(data, 5, 10), 5)
@@ -90,12 +90,12 @@ def test_importing_and_small_inputs_need_no_numba() -> None:
 
 @pytest.mark.parametrize("name", MODES)
 def test_mode(name: str) -> None:
-    script = "import json; from logwright.codec.kernel import mode; print(json.dumps(mode()))"
+    script = "import json; from logwright.codec.kernels.kernel import mode; print(json.dumps(mode()))"
     assert run(script, mode=name) == name
 
 
 def test_the_settings_are_read_as_numba_reads_them() -> None:
-    script = "import json; from logwright.codec.kernel import mode; print(json.dumps(mode()))"
+    script = "import json; from logwright.codec.kernels.kernel import mode; print(json.dumps(mode()))"
     assert run(script, NUMBA_DISABLE_JIT="0", NUMBA_BOUNDSCHECK="0") == "compiled"
     assert run(script, NUMBA_DISABLE_JIT="", NUMBA_BOUNDSCHECK="no") == "compiled"
     assert run(script, NUMBA_DISABLE_JIT="1", NUMBA_BOUNDSCHECK="1") == "interpreted"
@@ -106,7 +106,7 @@ def test_without_numba_kernels_run_all_the_same() -> None:
         """
         import json, sys, warnings
         sys.modules["numba"] = None
-        from logwright.codec.kernel import kernel
+        from logwright.codec.kernels.kernel import kernel
         @kernel("i8")
         def twice(x):
             return 2 * x
@@ -411,7 +411,7 @@ def test_warmup_has_nothing_to_do_with_the_jit_off(monkeypatch: pytest.MonkeyPat
 # The cache
 
 INNER = """
-from logwright.codec.kernel import kernel
+from logwright.codec.kernels.kernel import kernel
 from tiny.constants import FACTOR
 
 @kernel("i8")
@@ -419,7 +419,7 @@ def inner(x):
     return FACTOR * x
 """
 OUTER = """
-from logwright.codec.kernel import kernel
+from logwright.codec.kernels.kernel import kernel
 from tiny import constants
 from tiny.inner import inner
 
@@ -528,7 +528,7 @@ def test_from_a_zip(tiny: Tiny) -> None:
     assert tiny.run(path=pack(), **elsewhere) == (1070, 1)
     tiny.edit("inner", "FACTOR * x", "FACTOR * x + 1")
     assert tiny.run(path=pack(), **elsewhere) == (1071, 0)
-    script = "import json, logwright.codec.kernel as k; print(json.dumps(k.__file__))"
+    script = "import json, logwright.codec.kernels.kernel as k; print(json.dumps(k.__file__))"
     assert run(script, path=pack()).startswith(str(tiny.folder / "shipped.zip"))
 
 

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from modes import other_modes
 
-from logwright.codec.compress import CompressionError
-from logwright.codec.compress import decompress as library
-from logwright.codec.snappy import decompress, lengths
+from logwright.codec.kernels.compress import CompressionError
+from logwright.codec.kernels.compress import decompress as library
+from logwright.codec.kernels.snappy_blocks import decompress, lengths
 
 pytestmark = pytest.mark.kernel_modes
 test_other_modes = other_modes(__file__)

@@ -16,7 +16,7 @@ import pytest
 
 import logwright as lw
 from logwright.cli import main
-from logwright.codec.kafka.batch import ATTRIBUTES
+from logwright.codec.kafka.formats.log.layout import ATTRIBUTES
 from logwright.corpora import cases
 from logwright.corpora import generate as module
 from logwright.corpora.expected import lines

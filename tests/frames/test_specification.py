@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from logwright.codec import registry
-from logwright.codec.bookkeeper.journal import FENCE, HEADER, PADDING, PADDING_MASK, RECORD
+from logwright.codec.bookkeeper.formats.journal import FENCE, HEADER, PADDING, PADDING_MASK, RECORD
 from logwright.codec.describe import I32BE, I64BE, Field, Struct
 from logwright.codec.frames.resync import NONE, SOUND, Prefixes, finder
 from logwright.codec.frames.scanner import BAD_CHECKSUM, END, NO_BASE, ZERO, scanner
@@ -25,13 +25,13 @@ from logwright.codec.frames.specification import (
     FrameSpec,
     Length,
 )
-from logwright.codec.intrinsics import Bytes
-from logwright.codec.kafka import scan as kafka
-from logwright.codec.kafka.batch import RECORD_BATCH
-from logwright.codec.kernel import Kernel, fingerprint, kernel
-from logwright.codec.rocketmq.message import BLANK, BLANK_MAGIC, MESSAGE, SPECIFICATION, V1
-from logwright.codec.zookeeper import records
-from logwright.codec.zookeeper.adler import MOD, adler32, adler32_combine
+from logwright.codec.kafka.formats.log import scan as kafka
+from logwright.codec.kafka.formats.log.layout import RECORD_BATCH
+from logwright.codec.kernels.adler32 import MOD, adler32, adler32_combine
+from logwright.codec.kernels.intrinsics import Bytes
+from logwright.codec.kernels.kernel import Kernel, fingerprint, kernel
+from logwright.codec.rocketmq.formats.commitlog.layout import BLANK, BLANK_MAGIC, MESSAGE, SPECIFICATION, V1
+from logwright.codec.zookeeper.formats.txnlog import scan as records
 from logwright.roundtrip.specimen import Specimen
 
 GOLDEN = Path(__file__).resolve().parents[2] / "corpora" / "golden"

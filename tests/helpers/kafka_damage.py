@@ -6,7 +6,7 @@ import random
 import shutil
 from pathlib import Path
 
-from logwright.codec.kafka.batch import HEAD_SIZE, LENGTH_END
+from logwright.codec.kafka.formats.log.layout import HEAD_SIZE, LENGTH_END
 
 BASES = (
     "dmg_base", "dmg_tbase", "v2_rolled", "v2_epochs", "craft_spec22", "v2_compacted_producers", "killed_txn", "v2_idempotent",

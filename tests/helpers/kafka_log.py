@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 
 from logwright.codec.fault import Fault
-from logwright.codec.kafka.batch import COMPRESSION_NAMES, RECORD, RECORD_BATCH
-from logwright.codec.kafka.log import CODEC
-from logwright.codec.kafka.log_tables import LogContext
+from logwright.codec.kafka.formats.log.codec import CODEC
+from logwright.codec.kafka.formats.log.layout import COMPRESSION_NAMES, RECORD, RECORD_BATCH
+from logwright.codec.kafka.formats.log.tables import LogContext
 from logwright.codec.option import Options
 from logwright.codec.window import Window
 

@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from logwright.codec.leveldb.keys import BYTEWISE, DELETION, VALUE, internal_key
 from logwright.codec.leveldb.names import log_name, manifest_name, table_name
-from logwright.codec.leveldb.snapshot import current, snapshot
-from logwright.codec.leveldb.version import FileMetaData
+from logwright.codec.leveldb.store.snapshot import current, snapshot
+from logwright.codec.leveldb.store.version import FileMetaData
 from logwright.roundtrip.specimen import Specimen
 
 GOLDEN = Path(__file__).resolve().parents[2] / "corpora/golden/leveldb"

@@ -13,18 +13,18 @@ from typing import Any
 import pyarrow as pa
 
 from logwright.codec import registry
-from logwright.codec.disk import Disk
-from logwright.codec.leveldb.block import sealed
-from logwright.codec.leveldb.encode import TableBuilder, TableSettings
-from logwright.codec.leveldb.framing import BLOCK, FULL, HEADER, RECORD
+from logwright.codec.leveldb.formats.manifest.layout import EditField, form
+from logwright.codec.leveldb.formats.records.layout import BLOCK, FULL, HEADER, RECORD
+from logwright.codec.leveldb.formats.table.layout import sealed
+from logwright.codec.leveldb.formats.table.write import TableBuilder, TableSettings
 from logwright.codec.leveldb.keys import BYTEWISE, internal_key
 from logwright.codec.leveldb.names import log_name, manifest_name, table_name
-from logwright.codec.leveldb.opening.start import Opened
-from logwright.codec.leveldb.opening.version_set import logged
-from logwright.codec.leveldb.version_edit import EditField, form
+from logwright.codec.leveldb.startup.start import Opened
+from logwright.codec.leveldb.startup.version_set import logged
 from logwright.codec.option import Options
 from logwright.codec.predict import Verdict
 from logwright.codec.store.listing import Entry, Listing
+from logwright.codec.store.overlay import Disk
 
 LAYOUT = registry.get_layout("leveldb.db")
 

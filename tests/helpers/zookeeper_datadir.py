@@ -11,8 +11,8 @@ from typing import Any
 import pyarrow as pa
 
 import logwright as lw
+from logwright.codec.zookeeper.formats.txnlog.layout import EOR
 from logwright.codec.zookeeper.names import log_name, snapshot_name
-from logwright.codec.zookeeper.txns import EOR
 
 GOLDEN = Path(__file__).resolve().parents[2] / "corpora/golden/zookeeper"
 CASES = sorted(path.parent.name for path in GOLDEN.glob("*/case.json"))

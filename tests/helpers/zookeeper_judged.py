@@ -9,13 +9,13 @@ from typing import Any
 
 from zookeeper_opening import COLUMNS, Memory, node_shown
 
-from logwright.codec.disk import Disk
 from logwright.codec.option import Options
-from logwright.codec.zookeeper.opening.exceptions import Thrown
-from logwright.codec.zookeeper.opening.file_txn_snap_log import FileTxnSnapLog
-from logwright.codec.zookeeper.opening.settings import OPTIONS, Settings, version_of
-from logwright.codec.zookeeper.opening.start import Opened
-from logwright.codec.zookeeper.replay import Tree
+from logwright.codec.store.overlay import Disk
+from logwright.codec.zookeeper.startup.exceptions import Thrown
+from logwright.codec.zookeeper.startup.file_txn_snap_log import FileTxnSnapLog
+from logwright.codec.zookeeper.startup.settings import OPTIONS, Settings, version_of
+from logwright.codec.zookeeper.startup.start import Opened
+from logwright.codec.zookeeper.state.replay import Tree
 from logwright.roundtrip.oracles import zookeeper as oracle
 
 Answer = dict[str, Any]

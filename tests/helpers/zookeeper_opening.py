@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from logwright.codec.option import Options
 from logwright.codec.store.listing import Entry, Listing
-from logwright.codec.zookeeper.opening.start import OPTIONS, Opened, open_datadir
+from logwright.codec.zookeeper.startup.start import OPTIONS, Opened, open_datadir
 from logwright.readers import listing as listings
 
 GOLDEN = Path(__file__).resolve().parents[2] / "corpora/golden/zookeeper"

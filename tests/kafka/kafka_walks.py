@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from kafka_log import NAME, batch, record
 
 from logwright.codec.fault import UnreadableError
-from logwright.codec.kafka.batch import RECORD_BATCH
+from logwright.codec.kafka.formats.log.layout import RECORD_BATCH
 from logwright.codec.store.listing import Entry, PlannedFile, Role
 
 SIZES = (0, 10, 400, 3, 90, 1000, 5, 0, 60, 200)

@@ -12,7 +12,7 @@ import pytest
 from kafka_golden import CASES
 
 import logwright as lw
-from logwright.codec.kafka.builder import elsewhere
+from logwright.codec.kafka.store.builder import elsewhere
 from logwright.writers.filesystem import LocalFileSystem
 from logwright.writers.staged import StagedWrite
 

@@ -9,17 +9,17 @@ import pytest
 from kafka_mending import ID, Memory
 
 from logwright.codec import registry
-from logwright.codec.disk import Disk
 from logwright.codec.fault import UnreadableError, UnsupportedError, UsageError
-from logwright.codec.kafka.batch import CONTROL, RECORD_BATCH, TRANSACTIONAL
-from logwright.codec.kafka.broker import fetch
-from logwright.codec.kafka.broker import lost as losing
-from logwright.codec.kafka.broker.entries import entries
-from logwright.codec.kafka.broker.errors import BrokerError, CorruptRecord
-from logwright.codec.kafka.broker.index import OffsetIndex
-from logwright.codec.kafka.broker.start import Started, version_of
+from logwright.codec.kafka.formats.log.layout import CONTROL, RECORD_BATCH, TRANSACTIONAL
 from logwright.codec.kafka.names import segment_name
+from logwright.codec.kafka.startup import fetch
+from logwright.codec.kafka.startup import lost as losing
+from logwright.codec.kafka.startup.entries import entries
+from logwright.codec.kafka.startup.errors import BrokerError, CorruptRecord
+from logwright.codec.kafka.startup.index import OffsetIndex
+from logwright.codec.kafka.startup.start import Started, version_of
 from logwright.codec.option import Options
+from logwright.codec.store.overlay import Disk
 
 LAYOUT = registry.get_layout("kafka.partition")
 
@@ -123,8 +123,8 @@ def test_a_header_beyond_the_end_of_the_file() -> None:
 
 
 def test_the_records_of_a_huge_entry_are_left_where_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("logwright.codec.kafka.broker.entries._WHOLE", 100)
-    monkeypatch.setattr("logwright.codec.kafka.broker.entries._WINDOW", 100)
+    monkeypatch.setattr("logwright.codec.kafka.startup.entries._WHOLE", 100)
+    monkeypatch.setattr("logwright.codec.kafka.startup.entries._WINDOW", 100)
     content = batch(0, value=bytes(500)) + batch(1)
     first, second = entries(Memory({LOG: content}), LOG, 0, len(content))
     assert (first.whole, second.whole) == (False, True)
@@ -134,7 +134,7 @@ def test_the_records_of_a_huge_entry_are_left_where_they_are(monkeypatch: pytest
 
 
 def test_several_windows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("logwright.codec.kafka.broker.entries._WINDOW", 200)
+    monkeypatch.setattr("logwright.codec.kafka.startup.entries._WINDOW", 200)
     content = b"".join(batch(i) for i in range(50))
     assert [
         int(one)

@@ -8,18 +8,18 @@ import pytest
 from kafka_log import batch, raw_batch, record
 from kafka_mending import ID, INTERVAL, LAYOUT, Memory, started
 
-from logwright.codec.disk import Disk
 from logwright.codec.fault import UsageError
-from logwright.codec.kafka import metadata
-from logwright.codec.kafka.batch import CONTROL, TRANSACTIONAL
-from logwright.codec.kafka.broker import fetch
-from logwright.codec.kafka.broker.entries import entries
-from logwright.codec.kafka.broker.fetch import Consumer
-from logwright.codec.kafka.broker.producers import ProducerStateManager
-from logwright.codec.kafka.broker.segment import LogSegment
 from logwright.codec.kafka.derive import EpochCache
+from logwright.codec.kafka.formats import partition_metadata as metadata
+from logwright.codec.kafka.formats.log.layout import CONTROL, TRANSACTIONAL
 from logwright.codec.kafka.names import EPOCH_FILE, METADATA_FILE, segment_name
+from logwright.codec.kafka.startup import fetch
+from logwright.codec.kafka.startup.entries import entries
+from logwright.codec.kafka.startup.fetch import Consumer
+from logwright.codec.kafka.startup.producers import ProducerStateManager
+from logwright.codec.kafka.startup.segment import LogSegment
 from logwright.codec.option import Options
+from logwright.codec.store.overlay import Disk
 
 LOG = segment_name(0, ".log")
 INDEX, TIMEINDEX, TXNINDEX = (segment_name(0, kind) for kind in (".index", ".timeindex", ".txnindex"))

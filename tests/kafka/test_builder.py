@@ -19,9 +19,9 @@ from kafka_golden import CASES
 
 import logwright as lw
 from logwright.codec import registry
-from logwright.codec.kafka import log
 from logwright.codec.kafka.derive import rebuild
-from logwright.codec.kafka.markers import markers
+from logwright.codec.kafka.formats.log import codec as log
+from logwright.codec.kafka.formats.log.markers import markers
 from logwright.codec.option import Options
 from logwright.codec.store.build import Summary, take
 from logwright.codec.window import Window

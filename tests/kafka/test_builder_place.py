@@ -13,10 +13,11 @@ import pytest
 from kafka_golden import CASES
 
 import logwright as lw
-from logwright.codec.kafka import log, place
-from logwright.codec.kafka.batch import HEAD
 from logwright.codec.kafka.derive import rebuild
-from logwright.codec.kafka.markers import markers
+from logwright.codec.kafka.formats.log import codec as log
+from logwright.codec.kafka.formats.log.layout import HEAD
+from logwright.codec.kafka.formats.log.markers import markers
+from logwright.codec.kafka.store import place
 from logwright.codec.option import Options
 from logwright.codec.window import Window
 from logwright.writers.staged import StagedWrite

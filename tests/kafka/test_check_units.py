@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from logwright.codec.kafka.batch import HEAD
 from logwright.codec.kafka.check.epochs import _MOST, EpochCheck
 from logwright.codec.kafka.check.indexes import Batches, IndexCheck, TimeIndexCheck
 from logwright.codec.kafka.check.producers import TxnIndexCheck
-from logwright.codec.kafka.index import INDEX_ENTRY
-from logwright.codec.kafka.timeindex import TIMEINDEX_ENTRY
-from logwright.codec.kafka.txnindex import TXNINDEX_ENTRY
+from logwright.codec.kafka.formats.index import INDEX_ENTRY
+from logwright.codec.kafka.formats.log.layout import HEAD
+from logwright.codec.kafka.formats.timeindex import TIMEINDEX_ENTRY
+from logwright.codec.kafka.formats.txnindex import TXNINDEX_ENTRY
 
 
 def batches(*rows: tuple[int, int, int]) -> Batches:

@@ -10,11 +10,12 @@ import pyarrow as pa
 import pytest
 
 from logwright.codec.fault import Kind, UsageError
-from logwright.codec.kafka import metadata, snapshot
-from logwright.codec.kafka.batch import HEAD
-from logwright.codec.kafka.checkpoint import LEADER_EPOCH, OFFSETS
-from logwright.codec.kafka.markers import MARKER
-from logwright.codec.kafka.producers import Producer, ProducerState
+from logwright.codec.kafka.formats import partition_metadata as metadata
+from logwright.codec.kafka.formats import producer_snapshot as snapshot
+from logwright.codec.kafka.formats.checkpoint import LEADER_EPOCH, OFFSETS
+from logwright.codec.kafka.formats.log.layout import HEAD
+from logwright.codec.kafka.formats.log.markers import MARKER
+from logwright.codec.kafka.state.producers import Producer, ProducerState
 from logwright.codec.whole import ParseError
 
 ID = "q83vASNFZ4mrze8BI0VniQ"

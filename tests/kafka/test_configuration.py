@@ -9,7 +9,7 @@ from kafka_golden import CASES
 
 import logwright as lw
 from logwright.cli import main
-from logwright.codec.kafka.configuration import CONFIGURATION
+from logwright.codec.kafka.store.configuration import CONFIGURATION
 from logwright.codec.properties import properties
 
 

@@ -14,10 +14,9 @@ import zstandard
 from kafka_golden import CASES
 from kafka_log import compressed, context, raw_batch, window
 
-from logwright.codec.compress import compress, xxhash32
 from logwright.codec.describe import VARINT
-from logwright.codec.kafka.batch import COMPRESSION, HEAD_SIZE, RECORD
-from logwright.codec.kafka.consumer import (
+from logwright.codec.kafka.formats.log.codec import CODEC
+from logwright.codec.kafka.formats.log.consumer import (
     KAFKA_EXCEPTION,
     Thrown,
     consume,
@@ -25,7 +24,8 @@ from logwright.codec.kafka.consumer import (
     consumer_error,
     records_before_failure,
 )
-from logwright.codec.kafka.log import CODEC
+from logwright.codec.kafka.formats.log.layout import COMPRESSION, HEAD_SIZE, RECORD
+from logwright.codec.kernels.compress import compress, xxhash32
 from logwright.corpora.cases import Case
 
 

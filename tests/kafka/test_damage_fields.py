@@ -14,10 +14,10 @@ from kafka_golden import CASES
 
 import logwright as lw
 from logwright.codec import address, registry
-from logwright.codec.compress import decompress
 from logwright.codec.describe import Flags, Int, Type, Varint
 from logwright.codec.fault import UsageError
-from logwright.codec.kafka.batch import COMPRESSION_NAMES, HEAD_SIZE, RECORD_BATCH
+from logwright.codec.kafka.formats.log.layout import COMPRESSION_NAMES, HEAD_SIZE, RECORD_BATCH
+from logwright.codec.kernels.compress import decompress
 from logwright.codec.option import Options
 from logwright.codec.window import Window
 
@@ -134,7 +134,7 @@ def records(frame: bytes) -> list[dict[str, Any]]:
     found = values["records"]
     if isinstance(found, bytes):
         from logwright.codec.describe import Repeated
-        from logwright.codec.kafka.batch import RECORD
+        from logwright.codec.kafka.formats.log.layout import RECORD
 
         plain = decompress(COMPRESSION_NAMES[values["attributes"] & 7], found, 1 << 20).tobytes()
         found, stop = Repeated(RECORD).unpack(plain, 0, len(plain), {})

@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka_golden import CASES
 
-from logwright.codec.kafka.batch import CONTROL, HEAD, RECORD_BATCH
 from logwright.codec.kafka.derive import EpochCache, PartitionDeriver, SegmentIndexer, rebuild, txnindex_bytes
-from logwright.codec.kafka.markers import MARKER
+from logwright.codec.kafka.formats.log.layout import CONTROL, HEAD, RECORD_BATCH
+from logwright.codec.kafka.formats.log.markers import MARKER
 from logwright.codec.kafka.names import EPOCH_FILE, segment_name
-from logwright.codec.kafka.producers import AbortedTxn
+from logwright.codec.kafka.state.producers import AbortedTxn
 from logwright.codec.whole import ParseError
 
 NO_MARKERS = np.empty(0, MARKER)

@@ -9,8 +9,8 @@ from kafka_log import NAME, batch, compressed, record
 from kafka_mending import options
 from kafka_walks import BATCHES, DAMAGE, LENGTH, MAGIC, STARTS, WHOLE, Disk, planned, put
 
-from logwright.codec.kafka.mend import examine as module
-from logwright.codec.kafka.mend.examine import Examined, examine
+from logwright.codec.kafka.repair import examine as module
+from logwright.codec.kafka.repair.examine import Examined, examine
 
 
 def replaced(number: int, by: bytes) -> bytes:

@@ -13,7 +13,7 @@ from kafka_golden import of_class
 
 from logwright.codec import registry
 from logwright.codec.kafka.derive import EPOCH_FILE, rebuild
-from logwright.codec.kafka.markers import markers
+from logwright.codec.kafka.formats.log.markers import markers
 from logwright.codec.option import Options
 from logwright.codec.window import Window
 from logwright.corpora.cases import Case

@@ -10,7 +10,7 @@ import pytest
 from logwright.codec.base import Match
 from logwright.codec.fault import Kind, Severity
 from logwright.codec.fixed import FixedCodec
-from logwright.codec.kafka import index, timeindex, txnindex
+from logwright.codec.kafka.formats import index, timeindex, txnindex
 from logwright.codec.option import Options
 from logwright.codec.window import Window
 

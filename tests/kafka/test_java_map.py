@@ -10,7 +10,7 @@ import hashlib
 import numpy as np
 import pytest
 
-from logwright.codec.kafka.java_map import hash_map_order
+from logwright.codec.kafka.state.java_map import hash_map_order
 
 SIZES = (0, 1, 9, 12, 13, 25, 49, 60, 97, 500, 3000)
 # fmt: off

@@ -12,7 +12,7 @@ from modes import other_modes
 import logwright as lw
 from logwright.codec import registry
 from logwright.codec.kafka.derive import rebuild
-from logwright.codec.kafka.markers import markers
+from logwright.codec.kafka.formats.log.markers import markers
 from logwright.codec.option import Options
 from logwright.codec.window import Window
 from logwright.corpora.cases import cases

@@ -7,13 +7,14 @@ import pyarrow as pa
 import pytest
 from kafka_log import Got, T, batch, compressed, context, encoded, raw_batch, record, section, window
 
-from logwright.codec.compress import compress
 from logwright.codec.fault import Kind, UsageError
-from logwright.codec.kafka import encode, pack, scan
-from logwright.codec.kafka.batch import HEAD_SIZE
-from logwright.codec.kafka.encode import BatchEncoder, BatchSettings
-from logwright.codec.kafka.log import CODEC
-from logwright.codec.kafka.markers import MALFORMED, markers
+from logwright.codec.kafka.formats.log import pack, scan
+from logwright.codec.kafka.formats.log import write as encode
+from logwright.codec.kafka.formats.log.codec import CODEC
+from logwright.codec.kafka.formats.log.layout import HEAD_SIZE
+from logwright.codec.kafka.formats.log.markers import MALFORMED, markers
+from logwright.codec.kafka.formats.log.write import BatchEncoder, BatchSettings
+from logwright.codec.kernels.compress import compress
 
 TOP, LOW = (1 << 63) - 1, -(1 << 63)
 

@@ -18,12 +18,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka_log import Got, T, batch, compressed, context, encoded, raw_batch, record, section
 
-from logwright.codec.compress import compress, decompress
 from logwright.codec.fault import UnsupportedError, UsageError
-from logwright.codec.kafka.batch import COMPRESSION_NAMES, HEAD, HEAD_SIZE, RECORD, RECORD_BATCH
-from logwright.codec.kafka.encode import BatchEncoder, BatchSettings
-from logwright.codec.kafka.log import CODEC
-from logwright.codec.kafka.place import rebase
+from logwright.codec.kafka.formats.log.codec import CODEC
+from logwright.codec.kafka.formats.log.layout import COMPRESSION_NAMES, HEAD, HEAD_SIZE, RECORD, RECORD_BATCH
+from logwright.codec.kafka.formats.log.write import BatchEncoder, BatchSettings
+from logwright.codec.kafka.store.place import rebase
+from logwright.codec.kernels.compress import compress, decompress
 from logwright.corpora.cases import cases
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))

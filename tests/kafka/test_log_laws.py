@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka_log import Got, T, batch, compressed, raw_batch, record, reseal, section
 
-from logwright.codec.compress import compress
-from logwright.codec.kafka.batch import HEAD_SIZE, RECORD_BATCH
+from logwright.codec.kafka.formats.log.layout import HEAD_SIZE, RECORD_BATCH
+from logwright.codec.kernels.compress import compress
 from logwright.corpora.cases import cases
 from logwright.roundtrip.laws import damage_is_seen
 

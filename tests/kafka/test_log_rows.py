@@ -13,15 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka_log import Got, T, batch, compressed, context, raw_batch, record, section, window
 
-from logwright.codec.compress import compress
 from logwright.codec.describe import VARINT, VARLONG
 from logwright.codec.fault import Kind
 from logwright.codec.java import java_string
-from logwright.codec.kafka import records
-from logwright.codec.kafka.consumer import INVALID_RECORD
-from logwright.codec.kafka.log import CODEC
-from logwright.codec.kafka.log_tables import Aborted
-from logwright.codec.kafka.markers import MALFORMED, failure, markers
+from logwright.codec.kafka.formats.log import records
+from logwright.codec.kafka.formats.log.codec import CODEC
+from logwright.codec.kafka.formats.log.consumer import INVALID_RECORD
+from logwright.codec.kafka.formats.log.markers import MALFORMED, failure, markers
+from logwright.codec.kafka.formats.log.tables import Aborted
+from logwright.codec.kernels.compress import compress
 
 
 def row(data: bytes, **hints: Any) -> dict[str, Any]:
@@ -352,7 +352,7 @@ def test_unknown_compression_is_a_bad_payload(codec: int) -> None:
 
 
 def test_many_compressed_batches_come_in_portions(monkeypatch: pytest.MonkeyPatch) -> None:
-    from logwright.codec.kafka import sections
+    from logwright.codec.kafka.formats.log import sections
 
     monkeypatch.setattr(sections, "PORTION", 1000)
     stored = compress("zstd", section([record(0, value=bytes(600))]))

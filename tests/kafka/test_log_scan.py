@@ -17,8 +17,8 @@ from kafka_log import NAME, Got, batch, compressed, context, record, reseal, sec
 
 from logwright.codec.base import Match
 from logwright.codec.fault import Kind, Severity, UnsupportedError, UsageError
-from logwright.codec.kafka.batch import HEAD_SIZE, RECORD_BATCH
-from logwright.codec.kafka.log import CODEC
+from logwright.codec.kafka.formats.log.codec import CODEC
+from logwright.codec.kafka.formats.log.layout import HEAD_SIZE, RECORD_BATCH
 
 THREE = [batch(0, [record(i) for i in range(3)]), batch(3), batch(4, [record(0), record(1)])]
 FILE = b"".join(THREE)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from logwright.codec.kafka.logdir import LOG_DIRECTORY
+from logwright.codec.kafka.store.logdir import LOG_DIRECTORY
 from logwright.codec.layout import RepairedStore
 
 CHECKPOINT = b"0\n3\norders 0 30\norders 1 300\ngone 0 7\n"

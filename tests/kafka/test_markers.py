@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka_log import raw_batch
 
-from logwright.codec.compress import compress
 from logwright.codec.describe import Repeated
-from logwright.codec.kafka import log
-from logwright.codec.kafka.batch import (
+from logwright.codec.kafka.formats.log import codec as log
+from logwright.codec.kafka.formats.log.consumer import KAFKA_EXCEPTION
+from logwright.codec.kafka.formats.log.layout import (
     CONTROL,
     CONTROL_RECORD_KEY,
     END_TXN_MARKER,
@@ -21,8 +21,8 @@ from logwright.codec.kafka.batch import (
     TIMESTAMP_TYPE,
     TRANSACTIONAL,
 )
-from logwright.codec.kafka.consumer import KAFKA_EXCEPTION
-from logwright.codec.kafka.markers import MALFORMED, failure, markers
+from logwright.codec.kafka.formats.log.markers import MALFORMED, failure, markers
+from logwright.codec.kernels.compress import compress
 from logwright.codec.option import Options
 from logwright.codec.window import Window
 

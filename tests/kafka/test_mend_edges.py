@@ -10,14 +10,14 @@ from kafka_log import batch, raw_batch, record, section
 from kafka_mending import ID, LAYOUT, OPTIONS, Memory, lawful, options, rebuild, repair
 
 from logwright.codec.fault import DamageError, UnreadableError
-from logwright.codec.kafka import metadata
-from logwright.codec.kafka.batch import CONTROL, TRANSACTIONAL
-from logwright.codec.kafka.mend import runs
-from logwright.codec.kafka.mend.intervals import interval_of
-from logwright.codec.kafka.mend.runs import Copies, Run, joined, lost
-from logwright.codec.kafka.mend.system import _holes
-from logwright.codec.kafka.mend.write import name_segments
+from logwright.codec.kafka.formats import partition_metadata as metadata
+from logwright.codec.kafka.formats.log.layout import CONTROL, TRANSACTIONAL
 from logwright.codec.kafka.names import METADATA_FILE, segment_name
+from logwright.codec.kafka.repair import runs
+from logwright.codec.kafka.repair.intervals import interval_of
+from logwright.codec.kafka.repair.runs import Copies, Run, joined, lost
+from logwright.codec.kafka.repair.system import _holes
+from logwright.codec.kafka.repair.write import name_segments
 from logwright.codec.option import Options
 
 LOG = segment_name(0, ".log")

@@ -13,7 +13,7 @@ from kafka_mending import Memory
 
 import logwright as lw
 from logwright.codec.kafka.names import segment_name
-from logwright.codec.kafka.partition import LAYOUT
+from logwright.codec.kafka.store.partition import LAYOUT
 from logwright.codec.option import Options
 from logwright.codec.store.listing import Entry, Plan, Role
 

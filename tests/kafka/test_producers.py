@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logwright.codec.kafka.batch import CONTROL, HEAD, TRANSACTIONAL
-from logwright.codec.kafka.markers import ABORT, COMMIT, MARKER
-from logwright.codec.kafka.producers import AbortedTxn, Producer, ProducerState, last_sequence
+from logwright.codec.kafka.formats.log.layout import CONTROL, HEAD, TRANSACTIONAL
+from logwright.codec.kafka.formats.log.markers import ABORT, COMMIT, MARKER
+from logwright.codec.kafka.state.producers import AbortedTxn, Producer, ProducerState, last_sequence
 
 Batch = dict[str, Any]
 

@@ -11,11 +11,11 @@ from kafka_log import batch, record
 from kafka_mending import ID, LAYOUT, OPTIONS, Memory, memory, options, rebuild
 
 from logwright.codec.fault import DamageError, UsageError
-from logwright.codec.kafka import metadata
-from logwright.codec.kafka.mend import examine
-from logwright.codec.kafka.mend.rebuild import REBUILDS
+from logwright.codec.kafka.formats import partition_metadata as metadata
+from logwright.codec.kafka.formats.producer_snapshot import unpack
 from logwright.codec.kafka.names import EPOCH_FILE, METADATA_FILE, segment_name
-from logwright.codec.kafka.snapshot import unpack
+from logwright.codec.kafka.repair import examine
+from logwright.codec.kafka.repair.rebuild import REBUILDS
 from logwright.codec.mending import Kept
 from logwright.codec.option import Options
 from logwright.corpora.cases import Case

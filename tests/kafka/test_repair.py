@@ -23,11 +23,12 @@ from kafka_mending import (
 )
 
 from logwright.codec.fault import DamageError, LogwrightError, UnreadableError, UsageError
-from logwright.codec.kafka import derive, metadata
-from logwright.codec.kafka.batch import HEAD, LENGTH_END
-from logwright.codec.kafka.mend import examine, runs
+from logwright.codec.kafka import derive
+from logwright.codec.kafka.formats import partition_metadata as metadata
+from logwright.codec.kafka.formats.log.layout import HEAD, LENGTH_END
 from logwright.codec.kafka.names import EPOCH_FILE, METADATA_FILE, segment_name
-from logwright.codec.kafka.walk import salvage
+from logwright.codec.kafka.repair import examine, runs
+from logwright.codec.kafka.store.walk import salvage
 from logwright.codec.mending import Kept, Mended, Strategy
 from logwright.codec.option import Options
 from logwright.corpora.kafka.script import Producer, Record, Script

@@ -11,7 +11,7 @@ from kafka_log import batch, raw_batch, record, section
 from kafka_mending import ID, OPTIONS, Memory, lawful, repair
 
 from logwright.codec.fault import UsageError
-from logwright.codec.kafka import metadata
+from logwright.codec.kafka.formats import partition_metadata as metadata
 from logwright.codec.kafka.names import METADATA_FILE, segment_name
 
 COUNT = 12

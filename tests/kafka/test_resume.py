@@ -10,8 +10,8 @@ import pytest
 from kafka_golden import CASES
 
 import logwright as lw
+from logwright.codec.kafka.formats.producer_snapshot import ENTRY, pack, unpack
 from logwright.codec.kafka.names import segment_name
-from logwright.codec.kafka.snapshot import ENTRY, pack, unpack
 
 STRANGER = np.zeros(1, ENTRY)
 STRANGER["producer_id"] = 12345

@@ -7,8 +7,8 @@ import pytest
 from kafka_log import batch, context, record, window
 
 from logwright.codec.describe import VARINT
-from logwright.codec.kafka import resync
-from logwright.codec.kafka.batch import HEAD_SIZE, RECORD, RECORD_BATCH
+from logwright.codec.kafka.formats.log import resync
+from logwright.codec.kafka.formats.log.layout import HEAD_SIZE, RECORD, RECORD_BATCH
 
 LENGTH = RECORD_BATCH.offset("batch_length")
 

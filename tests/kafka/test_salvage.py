@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from kafka_log import batch, compressed, context, record, section, window
 
-from logwright.codec.compress import compress
-from logwright.codec.kafka import resync, scan
-from logwright.codec.kafka.batch import HEAD, HEAD_SIZE, LENGTH_END, MAGIC, RECORD_BATCH
-from logwright.codec.kafka.log import CODEC
+from logwright.codec.kafka.formats.log import resync, scan
+from logwright.codec.kafka.formats.log.codec import CODEC
+from logwright.codec.kafka.formats.log.layout import HEAD, HEAD_SIZE, LENGTH_END, MAGIC, RECORD_BATCH
+from logwright.codec.kernels.compress import compress
 from logwright.codec.window import Window
 from logwright.readers.source import MemorySource
 from logwright.readers.walk import Hole, Stretch, Walk

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka_log import batch, context, window
 
-from logwright.codec.kafka import scan as module
-from logwright.codec.kafka.log_tables import Believed
-from logwright.codec.kafka.scan import believe, zeros_at
+from logwright.codec.kafka.formats.log import scan as module
+from logwright.codec.kafka.formats.log.scan import believe, zeros_at
+from logwright.codec.kafka.formats.log.tables import Believed
 
 
 @given(st.integers(0, 200_000), st.integers(0, 3), st.integers(0, 100))

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 import logwright as lw
 from logwright.codec import registry
-from logwright.codec.kafka.checkpoint import LEADER_EPOCH, OFFSETS
-from logwright.codec.kafka.metadata import is_topic_id
+from logwright.codec.kafka.formats.checkpoint import LEADER_EPOCH, OFFSETS
+from logwright.codec.kafka.formats.partition_metadata import is_topic_id
 from logwright.codec.option import Options
 from logwright.codec.whole import ParseError
 

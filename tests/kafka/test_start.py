@@ -11,11 +11,11 @@ from kafka_start import DIRECTORY_IDS, RAFT_LOG, STARTS, VOTE, Start, put, setti
 
 import logwright as lw
 from logwright.cli import main
-from logwright.codec.kafka.broker.errors import BrokerError
-from logwright.codec.kafka.meta_properties import MetaPropertiesError, parse_meta_properties
+from logwright.codec.kafka.formats.meta_properties import MetaPropertiesError, parse_meta_properties
+from logwright.codec.kafka.formats.quorum_state import parse_quorum_state
 from logwright.codec.kafka.names import loads_directory
-from logwright.codec.kafka.quorum_state import parse_quorum_state
-from logwright.codec.kafka.raft_log import parse_snapshot
+from logwright.codec.kafka.startup.errors import BrokerError
+from logwright.codec.kafka.store.raft_log import parse_snapshot
 from logwright.readers.startup import predict_start
 
 CLUSTER_ID = "Kg9s5hQ2T0mYb1cVwXzA_A"

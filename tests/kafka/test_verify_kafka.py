@@ -17,13 +17,13 @@ from kafka_log import batch, record
 import logwright as lw
 from logwright.codec.fault import Fault, Severity, StorageError
 from logwright.codec.kafka.check.partition import _whole
-from logwright.codec.kafka.index import INDEX_ENTRY
-from logwright.codec.kafka.log import CODEC
-from logwright.codec.kafka.markers import markers
+from logwright.codec.kafka.formats.index import INDEX_ENTRY
+from logwright.codec.kafka.formats.log.codec import CODEC
+from logwright.codec.kafka.formats.log.markers import markers
+from logwright.codec.kafka.formats.timeindex import TIMEINDEX_ENTRY
+from logwright.codec.kafka.formats.txnindex import TXNINDEX_ENTRY
 from logwright.codec.kafka.names import segment_name
-from logwright.codec.kafka.producers import ProducerState
-from logwright.codec.kafka.timeindex import TIMEINDEX_ENTRY
-from logwright.codec.kafka.txnindex import TXNINDEX_ENTRY
+from logwright.codec.kafka.state.producers import ProducerState
 from logwright.codec.option import Options
 from logwright.codec.window import Window
 from logwright.corpora.cases import Case

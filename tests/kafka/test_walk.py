@@ -9,16 +9,16 @@ from kafka_log import NAME, batch, record
 from kafka_walks import BATCHES, DAMAGE, LENGTH, MAGIC, STARTS, WHOLE, Disk, planned, put
 
 from logwright.codec.fault import UsageError
-from logwright.codec.kafka import walk as module
-from logwright.codec.kafka.batch import (
+from logwright.codec.kafka.formats.log.layout import (
     CONTROL,
     CONTROL_RECORD_KEY,
     END_TXN_MARKER,
     TRANSACTIONAL,
 )
-from logwright.codec.kafka.markers import ABORT
-from logwright.codec.kafka.producers import AbortedTxn
-from logwright.codec.kafka.walk import salvage, transactions, walk
+from logwright.codec.kafka.formats.log.markers import ABORT
+from logwright.codec.kafka.state.producers import AbortedTxn
+from logwright.codec.kafka.store import walk as module
+from logwright.codec.kafka.store.walk import salvage, transactions, walk
 
 WINDOWS = (61, 100, 333, 1 << 20)
 

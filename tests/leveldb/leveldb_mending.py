@@ -13,12 +13,13 @@ from leveldb_opening import GOLDEN, Files, Made, open_listing, rows_of
 
 from logwright.codec import registry
 from logwright.codec.fault import Fault, Severity
-from logwright.codec.leveldb import log, table
-from logwright.codec.leveldb.block import handle, pack_entries, sealed
-from logwright.codec.leveldb.encode import footer, metaindex_block
-from logwright.codec.leveldb.filter import FilterBuilder, bloom_hash
+from logwright.codec.leveldb.formats.log import codec as log
+from logwright.codec.leveldb.formats.manifest.layout import EditField
+from logwright.codec.leveldb.formats.table import codec as table
+from logwright.codec.leveldb.formats.table.filter import FilterBuilder, bloom_hash
+from logwright.codec.leveldb.formats.table.layout import handle, pack_entries, sealed
+from logwright.codec.leveldb.formats.table.write import footer, metaindex_block
 from logwright.codec.leveldb.keys import internal_key
-from logwright.codec.leveldb.version_edit import EditField
 from logwright.codec.mending import Cut, Mending, Strategy
 from logwright.codec.option import Options
 from logwright.codec.store.listing import Listing, Role

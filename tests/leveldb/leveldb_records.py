@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from logwright.codec.leveldb.framing import BLOCK, RECORD, fragmented
-from logwright.codec.leveldb.write_batch import WRITE_BATCH
+from logwright.codec.leveldb.formats.log.layout import WRITE_BATCH
+from logwright.codec.leveldb.formats.records.layout import BLOCK, RECORD, fragmented
 
 
 def record(kind: int, payload: bytes) -> bytes:

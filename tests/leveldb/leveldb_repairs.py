@@ -7,14 +7,14 @@ from collections.abc import Sequence
 import numpy as np
 from leveldb_opening import Files, Made
 
-from logwright.codec.leveldb.descriptor import read_descriptor
-from logwright.codec.leveldb.encode import TableSettings
-from logwright.codec.leveldb.index import survey
-from logwright.codec.leveldb.opening.version_set import logged
-from logwright.codec.leveldb.records import Payloads
-from logwright.codec.leveldb.replay import Delivered, replay
-from logwright.codec.leveldb.version import Version
-from logwright.codec.leveldb.version_edit import EditField, form
+from logwright.codec.leveldb.formats.manifest.layout import EditField, form
+from logwright.codec.leveldb.formats.records.codec import Payloads
+from logwright.codec.leveldb.formats.records.replay import Delivered, replay
+from logwright.codec.leveldb.formats.table.index import survey
+from logwright.codec.leveldb.formats.table.write import TableSettings
+from logwright.codec.leveldb.startup.version_set import logged
+from logwright.codec.leveldb.store.descriptor import read_descriptor
+from logwright.codec.leveldb.store.version import Version
 
 Rows = list[tuple[bytes, int, bytes | None]]
 PLAIN = TableSettings(compression="none", block_size=128)

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from modes import other_modes
 
-from logwright.codec.compress import BombError, CompressionError, compress
-from logwright.codec.leveldb import block
+from logwright.codec.kernels.compress import BombError, CompressionError, compress
+from logwright.codec.leveldb.formats.table import layout as block
+from logwright.codec.leveldb.formats.table.codec import first_bad
+from logwright.codec.leveldb.formats.table.rows import Unpacked, packed, plain
 from logwright.codec.leveldb.keys import internal_key, order, separator, successor
-from logwright.codec.leveldb.rows import Unpacked, packed, plain
-from logwright.codec.leveldb.table import first_bad
 
 pytestmark = pytest.mark.kernel_modes
 test_other_modes = other_modes(__file__)
@@ -163,7 +163,7 @@ def test_versions_of_a_key_share_its_trailer() -> None:
     ],
 )
 def test_masked_checksums(data: bytes, stored: str) -> None:
-    from logwright.codec.crc32c import crc32c
+    from logwright.codec.kernels.crc32c import crc32c
 
     crc = crc32c(array(data), 0, len(data))
     assert block.masked(crc).to_bytes(4, "little").hex() == stored

@@ -12,7 +12,7 @@ from leveldb_opening import Files, Made, open_listing, physical, put
 
 import logwright as lw
 from logwright.codec import registry
-from logwright.codec.leveldb.encode import TableSettings
+from logwright.codec.leveldb.formats.table.write import TableSettings
 from logwright.codec.mending import Mending, Strategy
 from logwright.codec.option import Options
 from logwright.codec.store.listing import Plan

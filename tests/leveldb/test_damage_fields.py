@@ -12,9 +12,9 @@ import pytest
 
 import logwright as lw
 from logwright.codec.fault import UsageError
-from logwright.codec.leveldb import fields
-from logwright.codec.leveldb.block import pack_entries, sealed
-from logwright.codec.leveldb.write_batch import WRITE_BATCH
+from logwright.codec.leveldb.formats import fields
+from logwright.codec.leveldb.formats.log.layout import WRITE_BATCH
+from logwright.codec.leveldb.formats.table.layout import pack_entries, sealed
 from logwright.corpora import cases
 from logwright.roundtrip.laws import decode_encode
 

@@ -18,8 +18,8 @@ import logwright as lw
 from logwright.cli import main
 from logwright.codec.base import Match
 from logwright.codec.fault import DamageError, UsageError
-from logwright.codec.leveldb.db import LAYOUT
 from logwright.codec.leveldb.names import table_name
+from logwright.codec.leveldb.store.db import LAYOUT
 from logwright.readers.listing import open_listing
 
 CASES = sorted(path.parent for path in GOLDEN.glob("*/truth.jsonl"))

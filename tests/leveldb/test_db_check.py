@@ -11,10 +11,10 @@ from modes import other_modes
 
 import logwright as lw
 from logwright.codec.fault import Kind, Severity
-from logwright.codec.leveldb.db import LAYOUT
-from logwright.codec.leveldb.encode import TableSettings
+from logwright.codec.leveldb.formats.manifest.layout import EditField
+from logwright.codec.leveldb.formats.table.write import TableSettings
 from logwright.codec.leveldb.keys import BYTEWISE, internal_key
-from logwright.codec.leveldb.version_edit import EditField
+from logwright.codec.leveldb.store.db import LAYOUT
 from logwright.codec.option import Options
 
 pytestmark = pytest.mark.kernel_modes

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from modes import other_modes
 
-from logwright.codec.leveldb import census, merge
-from logwright.codec.leveldb.census import DELETED, LIVE, OVERWRITTEN, UNREFERENCED, Census
-from logwright.codec.leveldb.merge import Keys, Shape
+from logwright.codec.leveldb.store import census, merge
+from logwright.codec.leveldb.store.census import DELETED, LIVE, OVERWRITTEN, UNREFERENCED, Census
+from logwright.codec.leveldb.store.merge import Keys, Shape
 
 pytestmark = pytest.mark.kernel_modes
 test_other_modes = other_modes(__file__)

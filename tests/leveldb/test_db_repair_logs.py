@@ -9,7 +9,7 @@ from leveldb_repairs import BLOOM, PLAIN, Rows, flip, flipped, levels, rows, sai
 
 from logwright.codec import registry
 from logwright.codec.fault import DamageError, UnreadableError, UsageError
-from logwright.codec.leveldb.framing import BLOCK, fragmented
+from logwright.codec.leveldb.formats.records.layout import BLOCK, fragmented
 from logwright.codec.mending import Kept, Strategy
 from logwright.codec.option import Options
 

@@ -10,9 +10,9 @@ from leveldb_mending import database, lawful, made_by_hand, repaired, sound_entr
 from leveldb_opening import Files, Made, physical, put, table
 from leveldb_repairs import BLOOM, PLAIN, SNAPPY, Rows, blocks, flip, flipped, levels, rows, said, version
 
-from logwright.codec.leveldb.block import handle, pack_entries, sealed
-from logwright.codec.leveldb.encode import TableSettings, footer, metaindex_block
-from logwright.codec.leveldb.filter import Filter, hash_keys
+from logwright.codec.leveldb.formats.table.filter import Filter, hash_keys
+from logwright.codec.leveldb.formats.table.layout import handle, pack_entries, sealed
+from logwright.codec.leveldb.formats.table.write import TableSettings, footer, metaindex_block
 from logwright.codec.leveldb.keys import internal_key
 
 # Tables

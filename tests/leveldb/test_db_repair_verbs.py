@@ -22,10 +22,10 @@ from leveldb_repairs import (
 
 import logwright as lw
 from logwright.codec.fault import DamageError, UsageError
-from logwright.codec.leveldb.framing import fragmented
+from logwright.codec.leveldb.formats.manifest.layout import EditField, form
+from logwright.codec.leveldb.formats.records.layout import fragmented
 from logwright.codec.leveldb.keys import internal_key
-from logwright.codec.leveldb.opening.version_set import logged
-from logwright.codec.leveldb.version_edit import EditField, form
+from logwright.codec.leveldb.startup.version_set import logged
 
 # Rebuilding
 

@@ -23,8 +23,10 @@ from leveldb_db import Database, Op, pairs
 
 import logwright as lw
 from logwright.codec.fault import DamageError, NotFoundError
-from logwright.codec.leveldb import live, merge, rows, table
+from logwright.codec.leveldb.formats.table import codec as table
+from logwright.codec.leveldb.formats.table import rows
 from logwright.codec.leveldb.names import log_name, table_name
+from logwright.codec.leveldb.store import live, merge
 from logwright.readers import filter as filters
 from logwright.readers import pin, plan, task
 from logwright.readers.combined import Combined
@@ -371,7 +373,7 @@ def test_memory_is_bounded_by_the_window_and_not_by_the_database(tmp_path: Path)
     path = made.write(tmp_path / "db")
     script = (
         "import sys, resource, logwright as lw\n"
-        "from logwright.codec.leveldb import live, merge\n"
+        "from logwright.codec.leveldb.store import live, merge\n"
         "merge.PIECE = 4 << 20; live.IN_MEMORY = 8 << 20\n"
         "n = sum(batch.num_rows for batch in lw.scan(sys.argv[1], limit=1))\n"
         "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"

@@ -10,11 +10,11 @@ from explained import accounts, every, named, tiles
 
 import logwright as lw
 from logwright.codec.explain import Focus, Node
-from logwright.codec.leveldb.block import RESTART, sealed
-from logwright.codec.leveldb.explain import FILTER_BLOCK, STORED, key_of, records_of, table_of
-from logwright.codec.leveldb.framing import BLOCK, FIRST, FULL, LAST, MIDDLE, RECORD
-from logwright.codec.leveldb.index import DATA, FILTER, METAINDEX, Blocks
-from logwright.codec.leveldb.write_batch import WRITE_BATCH
+from logwright.codec.leveldb.formats.explain import FILTER_BLOCK, STORED, key_of, records_of, table_of
+from logwright.codec.leveldb.formats.log.layout import WRITE_BATCH
+from logwright.codec.leveldb.formats.records.layout import BLOCK, FIRST, FULL, LAST, MIDDLE, RECORD
+from logwright.codec.leveldb.formats.table.index import DATA, FILTER, METAINDEX, Blocks
+from logwright.codec.leveldb.formats.table.layout import RESTART, sealed
 from logwright.codec.window import Window
 
 BATCH = WRITE_BATCH.pack({"sequence": 5, "count": 1, "operations": [{"type": 1, "key": b"k", "value": b"v"}]})

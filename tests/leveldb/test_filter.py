@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from modes import other_modes
 
-from logwright.codec.leveldb.filter import (
+from logwright.codec.leveldb.formats.table.filter import (
     Filter,
     FilterBuilder,
     bits_per_key_of,

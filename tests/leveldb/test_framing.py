@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from leveldb_records import record, to_block_end, written
 from modes import other_modes
 
-from logwright.codec.leveldb import framing, replay
-from logwright.codec.leveldb.framing import BLOCK, FIRST, FULL, HEADER, LAST, MIDDLE
-from logwright.codec.leveldb.records import Payloads, Physical
+from logwright.codec.leveldb.formats.records import layout as framing
+from logwright.codec.leveldb.formats.records import replay
+from logwright.codec.leveldb.formats.records.codec import Payloads, Physical
+from logwright.codec.leveldb.formats.records.layout import BLOCK, FIRST, FULL, HEADER, LAST, MIDDLE
 from logwright.codec.window import Frames, Window
 
 pytestmark = pytest.mark.kernel_modes

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from logwright.codec import registry
-from logwright.codec.leveldb import replay
+from logwright.codec.leveldb.formats.records import replay
 from logwright.corpora import cases
 from logwright.roundtrip import laws
 from logwright.roundtrip.specimen import Specimen

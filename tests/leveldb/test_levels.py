@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logwright.codec.leveldb.mend.levels import APART, NEWER, OLDER, TANGLED, Places, Span, place
+from logwright.codec.leveldb.repair.levels import APART, NEWER, OLDER, TANGLED, Places, Span, place
 
 
 def span(number: int, keys: str, low: int, high: int, level: int | None = None) -> Span:

@@ -17,8 +17,8 @@ from leveldb_records import batch, record, to_block_end, written
 import logwright as lw
 from logwright.codec.base import Match
 from logwright.codec.fault import Fault, Kind, LogwrightError, Severity, UsageError
-from logwright.codec.leveldb.framing import BLOCK, FIRST, FULL, HEADER, LAST, MIDDLE
-from logwright.codec.leveldb.log import CODEC
+from logwright.codec.leveldb.formats.log.codec import CODEC
+from logwright.codec.leveldb.formats.records.layout import BLOCK, FIRST, FULL, HEADER, LAST, MIDDLE
 from logwright.codec.option import Options
 from logwright.codec.window import Window
 from logwright.readers.stream import Mode
@@ -182,7 +182,8 @@ def test_what_is_no_plain_record(column: pa.Array) -> None:
 
 
 def test_many_records_are_written_in_portions(monkeypatch: pytest.MonkeyPatch) -> None:
-    from logwright.codec.leveldb import records, records_again
+    from logwright.codec.leveldb.formats.records import codec as records
+    from logwright.codec.leveldb.formats.records import reencode as records_again
 
     monkeypatch.setattr(records_again, "PORTION", 100)
     monkeypatch.setattr(records, "PORTION", 100)

@@ -12,10 +12,10 @@ from leveldb_records import record, written
 
 from logwright.codec.describe import DescriptionError
 from logwright.codec.fault import Kind, LogwrightError, UsageError
-from logwright.codec.leveldb.framing import FULL
+from logwright.codec.leveldb.formats.manifest.codec import CODEC
+from logwright.codec.leveldb.formats.manifest.layout import VERSION_EDIT, EditField, form
+from logwright.codec.leveldb.formats.records.layout import FULL
 from logwright.codec.leveldb.keys import internal_key
-from logwright.codec.leveldb.manifest import CODEC
-from logwright.codec.leveldb.version_edit import VERSION_EDIT, EditField, form
 from logwright.roundtrip.specimen import Specimen
 
 LOW, HIGH = internal_key(b"a", 1, 1), internal_key(b"z", 9, 1)

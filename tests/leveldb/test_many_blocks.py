@@ -9,8 +9,9 @@ import pyarrow as pa
 import pytest
 from modes import other_modes
 
-from logwright.codec.leveldb import block, rows
-from logwright.codec.leveldb.block import pack_entries, sealed
+from logwright.codec.leveldb.formats.table import layout as block
+from logwright.codec.leveldb.formats.table import rows
+from logwright.codec.leveldb.formats.table.layout import pack_entries, sealed
 from logwright.codec.leveldb.keys import internal_key
 from logwright.readers.stream import Mode
 from logwright.roundtrip.specimen import Specimen

@@ -25,15 +25,15 @@ from leveldb_opening import (
 
 import logwright as lw
 from logwright.codec.fault import UnreadableError, UsageError
-from logwright.codec.leveldb.framing import BLOCK
+from logwright.codec.leveldb.formats.manifest.layout import EditField, form
+from logwright.codec.leveldb.formats.records.layout import BLOCK
 from logwright.codec.leveldb.keys import BYTEWISE
 from logwright.codec.leveldb.names import log_name, manifest_name, table_name
-from logwright.codec.leveldb.opening import memtable
-from logwright.codec.leveldb.opening.start import version_of
-from logwright.codec.leveldb.opening.status import Corruption, IOFailure, parsed
-from logwright.codec.leveldb.opening.version_set import logged
-from logwright.codec.leveldb.version import recover
-from logwright.codec.leveldb.version_edit import EditField, form
+from logwright.codec.leveldb.startup import memtable
+from logwright.codec.leveldb.startup.start import version_of
+from logwright.codec.leveldb.startup.status import Corruption, IOFailure, parsed
+from logwright.codec.leveldb.startup.version_set import logged
+from logwright.codec.leveldb.store.version import recover
 from logwright.codec.option import Options
 
 ROWS = [(b"a", 1, b"1"), (b"b", 2, b"2")]

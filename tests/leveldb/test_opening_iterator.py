@@ -11,10 +11,10 @@ from leveldb_opening import key_of
 from modes import other_modes
 
 from logwright.codec.leveldb.keys import MAX_SEQUENCE
-from logwright.codec.leveldb.opening import memtable
-from logwright.codec.leveldb.opening.iterator import Child, DBIter
-from logwright.codec.leveldb.opening.status import Corruption, Status
-from logwright.codec.leveldb.opening.table import Chunk
+from logwright.codec.leveldb.startup import memtable
+from logwright.codec.leveldb.startup.iterator import Child, DBIter
+from logwright.codec.leveldb.startup.status import Corruption, Status
+from logwright.codec.leveldb.startup.table import Chunk
 
 pytestmark = pytest.mark.kernel_modes
 test_other_modes = other_modes(__file__)

@@ -20,10 +20,10 @@ from leveldb_opening import (
 )
 
 from logwright.codec.fault import UnreadableError
-from logwright.codec.leveldb.framing import BLOCK, FIRST, FULL, HEADER, LAST, MIDDLE, ZERO
-from logwright.codec.leveldb.opening.start import Opened
-from logwright.codec.leveldb.opening.version_set import logged
-from logwright.codec.leveldb.version_edit import EditField
+from logwright.codec.leveldb.formats.manifest.layout import EditField
+from logwright.codec.leveldb.formats.records.layout import BLOCK, FIRST, FULL, HEADER, LAST, MIDDLE, ZERO
+from logwright.codec.leveldb.startup.start import Opened
+from logwright.codec.leveldb.startup.version_set import logged
 
 LOG = "db/000003.log"
 

@@ -10,10 +10,10 @@ import pytest
 from leveldb_opening import Files, Made, Rows, iterated, key_of, open_listing, resealed, rows_of, status
 
 from logwright.codec.fault import UnreadableError
-from logwright.codec.leveldb.block import handle, pack_entries, sealed
-from logwright.codec.leveldb.encode import TableSettings, footer
-from logwright.codec.leveldb.index import FOOTER_SIZE, survey
-from logwright.codec.leveldb.opening.start import Opened
+from logwright.codec.leveldb.formats.table.index import FOOTER_SIZE, survey
+from logwright.codec.leveldb.formats.table.layout import handle, pack_entries, sealed
+from logwright.codec.leveldb.formats.table.write import TableSettings, footer
+from logwright.codec.leveldb.startup.start import Opened
 
 ROWS = [(b"k%02d" % n, n + 1, b"value%02d" % n) for n in range(12)]
 ALL: Rows = [(key, value) for key, _, value in ROWS]

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from leveldb_records import record, to_block_end, written
 
-from logwright.codec.leveldb.framing import BLOCK, FIRST, FULL, LAST, MIDDLE
-from logwright.codec.leveldb.records import Payloads
-from logwright.codec.leveldb.replay import Delivered, Dropped, replay
+from logwright.codec.leveldb.formats.records.codec import Payloads
+from logwright.codec.leveldb.formats.records.layout import BLOCK, FIRST, FULL, LAST, MIDDLE
+from logwright.codec.leveldb.formats.records.replay import Delivered, Dropped, replay
 
 
 def read(data: bytes, size: int | None = None, **given: int) -> tuple[list[bytes], list[Dropped]]:

@@ -13,7 +13,7 @@ from modes import other_modes
 
 import logwright as lw
 from logwright.codec.fault import Fault, Kind, Severity
-from logwright.codec.leveldb.block import (
+from logwright.codec.leveldb.formats.table.layout import (
     ENTRIES,
     MEASURES,
     SOUND,
@@ -24,9 +24,9 @@ from logwright.codec.leveldb.block import (
     sealed,
     stored,
 )
-from logwright.codec.leveldb.encode import footer, metaindex_block
+from logwright.codec.leveldb.formats.table.restarts import judged, mended
+from logwright.codec.leveldb.formats.table.write import footer, metaindex_block
 from logwright.codec.leveldb.keys import internal_key
-from logwright.codec.leveldb.restarts import judged, mended
 
 test_other_modes = other_modes(__file__)
 

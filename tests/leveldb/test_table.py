@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logwright.codec.fault import DamageError, UsageError
-from logwright.codec.kernel import INTERPRETED, mode
-from logwright.codec.leveldb.block import pack_entries, sealed
-from logwright.codec.leveldb.encode import TableBuilder, TableSettings
-from logwright.codec.leveldb.filter import Filter, hash_keys
+from logwright.codec.kernels.kernel import INTERPRETED, mode
+from logwright.codec.leveldb.formats.table.codec import Keys, readable
+from logwright.codec.leveldb.formats.table.filter import Filter, hash_keys
+from logwright.codec.leveldb.formats.table.layout import pack_entries, sealed
+from logwright.codec.leveldb.formats.table.write import TableBuilder, TableSettings
 from logwright.codec.leveldb.keys import BYTEWISE, internal_key, order
-from logwright.codec.leveldb.table import Keys, readable
 from logwright.readers.filter import understand
 from logwright.readers.report_data import FileReport
 from logwright.readers.stream import Mode, stream
@@ -289,8 +289,8 @@ def test_what_is_no_table(data: bytes, message: str) -> None:
 
 def crafted(blocks: list[tuple[bytes, int]], entries: list[tuple[bytes, bytes]]) -> bytes:
     """A file of these blocks, an empty metaindex, an index and a footer."""
-    from logwright.codec.leveldb.block import handle
-    from logwright.codec.leveldb.encode import footer
+    from logwright.codec.leveldb.formats.table.layout import handle
+    from logwright.codec.leveldb.formats.table.write import footer
 
     data = b"".join(sealed(contents, kind) for contents, kind in blocks)
     meta = len(data)
@@ -300,7 +300,7 @@ def crafted(blocks: list[tuple[bytes, int]], entries: list[tuple[bytes, bytes]])
 
 
 def test_blocks_with_right_checksums_that_can_not_be_read() -> None:
-    from logwright.codec.leveldb.block import handle
+    from logwright.codec.leveldb.formats.table.layout import handle
 
     good = pack_entries(
         [(internal_key(b"a", 1, 1), b"x"), (b"bad", b""), (internal_key(b"c", 1, 0), b"odd")], 16
@@ -323,7 +323,7 @@ def test_blocks_with_right_checksums_that_can_not_be_read() -> None:
 
 
 def test_handles_that_can_not_be() -> None:
-    from logwright.codec.leveldb.block import handle
+    from logwright.codec.leveldb.formats.table.layout import handle
 
     good = pack_entries([(internal_key(b"a", 1, 1), b"x")], 16)
     overlap = [(internal_key(b"a", 1, 1), handle(0, len(good))), (internal_key(b"b", 1, 1), handle(3, 9))]
@@ -345,7 +345,7 @@ def test_handles_that_can_not_be() -> None:
 @pytest.mark.parametrize(("at", "byte"), [(-4, 0x7F), (0, 99)], ids=["restarts", "entry"])
 def test_an_index_that_can_not_be_read_to_its_end(at: int, byte: int) -> None:
     """Its checksum is right: LevelDB finds none of the blocks, or not all."""
-    from logwright.codec.leveldb.block import handle
+    from logwright.codec.leveldb.formats.table.layout import handle
 
     good = pack_entries([(internal_key(b"a", 1, 1), b"x")], 16)
     made = crafted([(good, 0)], [(internal_key(b"a", 1, 1), handle(0, len(good)))])

@@ -10,15 +10,16 @@ import pytest
 from leveldb_opening import Files
 
 from logwright.codec.fault import UsageError
-from logwright.codec.leveldb import encode, rescan
-from logwright.codec.leveldb.block import handle, pack_entries, sealed
 from logwright.codec.leveldb.check.table import TableCheck, filter_of, policies
 from logwright.codec.leveldb.comparators import BYTEWISE_COMPARATOR
-from logwright.codec.leveldb.encode import footer
-from logwright.codec.leveldb.filter import FilterBuilder, bits_per_key_of
-from logwright.codec.leveldb.index import DATA, survey
+from logwright.codec.leveldb.formats.table import resync as rescan
+from logwright.codec.leveldb.formats.table import write as encode
+from logwright.codec.leveldb.formats.table.filter import FilterBuilder, bits_per_key_of
+from logwright.codec.leveldb.formats.table.index import DATA, survey
+from logwright.codec.leveldb.formats.table.layout import handle, pack_entries, sealed
+from logwright.codec.leveldb.formats.table.resync import find, pairs
+from logwright.codec.leveldb.formats.table.write import footer
 from logwright.codec.leveldb.keys import internal_key
-from logwright.codec.leveldb.rescan import find, pairs
 from logwright.codec.walk import Reader
 from logwright.codec.window import Window
 from logwright.readers.report_data import FileReport

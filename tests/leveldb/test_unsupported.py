@@ -10,9 +10,9 @@ import pytest
 
 import logwright as lw
 from logwright.codec.fault import Kind, UnsupportedError
-from logwright.codec.leveldb.block import sealed
-from logwright.codec.leveldb.framing import fragmented
-from logwright.codec.leveldb.write_batch import WRITE_BATCH
+from logwright.codec.leveldb.formats.log.layout import WRITE_BATCH
+from logwright.codec.leveldb.formats.records.layout import fragmented
+from logwright.codec.leveldb.formats.table.layout import sealed
 
 ROWS = [{"key": b"key%04d" % n, "value": b"minecraft:stone %04d " % n * 4} for n in range(1500)]
 MOJANG = pytest.mark.parametrize("compression", ["zlib", "zlib_raw"])

@@ -9,8 +9,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from leveldb_db import GOLDEN
 
-from logwright.codec.leveldb import version_edit
-from logwright.codec.leveldb.version_edit import TAGS, EditError, EditField, form, parse
+from logwright.codec.leveldb.formats.manifest import layout as version_edit
+from logwright.codec.leveldb.formats.manifest.layout import TAGS, EditError, EditField, form, parse
 from logwright.readers.stream import Mode
 from logwright.roundtrip.specimen import Specimen
 

@@ -12,8 +12,9 @@ from leveldb_opening import Files
 from leveldb_records import batch, record, to_block_end, written
 
 from logwright.codec.fault import Fault, Kind, Severity, UnreadableError
-from logwright.codec.leveldb import log, table
-from logwright.codec.leveldb.framing import BLOCK, FIRST, FULL, MIDDLE
+from logwright.codec.leveldb.formats.log import codec as log
+from logwright.codec.leveldb.formats.records.layout import BLOCK, FIRST, FULL, MIDDLE
+from logwright.codec.leveldb.formats.table import codec as table
 from logwright.codec.option import Options
 from logwright.codec.walk import Hole, Reader, Stretch, beyond, walk
 from logwright.codec.window import Frames, Window

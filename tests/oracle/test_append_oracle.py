@@ -13,7 +13,7 @@ import pytest
 from kafka_golden import CASES as GOLDEN
 
 import logwright as lw
-from logwright.codec.kafka.snapshot import PRODUCER_ENTRY, PRODUCER_SNAPSHOT
+from logwright.codec.kafka.formats.producer_snapshot import PRODUCER_ENTRY, PRODUCER_SNAPSHOT
 from logwright.writers.staged import StagedWrite
 
 pytestmark = pytest.mark.oracle

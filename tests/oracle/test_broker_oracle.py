@@ -13,8 +13,8 @@ import pytest
 from kafka_damage import BASES, damage
 
 from logwright.codec import registry
-from logwright.codec.kafka.broker.start import Started
 from logwright.codec.kafka.names import METADATA_FILE
+from logwright.codec.kafka.startup.start import Started
 from logwright.codec.option import Options
 from logwright.corpora.cases import cases
 from logwright.readers.listing import LocalDirectory

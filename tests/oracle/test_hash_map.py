@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from logwright.codec.kafka.java_map import hash_map_order
-from logwright.codec.kafka.producers import ProducerState
-from logwright.codec.kafka.snapshot import CODEC, ENTRY, pack
+from logwright.codec.kafka.formats.producer_snapshot import CODEC, ENTRY, pack
+from logwright.codec.kafka.state.java_map import hash_map_order
+from logwright.codec.kafka.state.producers import ProducerState
 
 pytestmark = pytest.mark.oracle
 

@@ -16,8 +16,8 @@ from format_ksy import identifier
 import logwright as lw
 from logwright.codec import registry
 from logwright.codec.describe import Struct
-from logwright.codec.zookeeper.sections import SNAPSHOT
-from logwright.codec.zookeeper.txns import CLOSE_SESSION, CREATE, ERROR, MULTI, TXN_LOG
+from logwright.codec.zookeeper.formats.snapshot.sections import SNAPSHOT
+from logwright.codec.zookeeper.formats.txnlog.layout import CLOSE_SESSION, CREATE, ERROR, MULTI, TXN_LOG
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "corpora" / "golden"

@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 from leveldb_opening import dropped, iterated, open_listing, rows_of, status
 
-from logwright.codec.leveldb.block import sealed
-from logwright.codec.leveldb.framing import BLOCK, HEADER, RECORD
-from logwright.codec.leveldb.index import INDEX, survey
+from logwright.codec.leveldb.formats.records.layout import BLOCK, HEADER, RECORD
+from logwright.codec.leveldb.formats.table.index import INDEX, survey
+from logwright.codec.leveldb.formats.table.layout import sealed
 from logwright.readers import listing
 from logwright.roundtrip.oracles import leveldb as oracle
 

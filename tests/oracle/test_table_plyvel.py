@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 import logwright as lw
-from logwright.codec.leveldb.block import handle, pack_entries, sealed
-from logwright.codec.leveldb.encode import TableBuilder, TableSettings, footer, metaindex_block
+from logwright.codec.leveldb.formats.table.layout import handle, pack_entries, sealed
+from logwright.codec.leveldb.formats.table.write import TableBuilder, TableSettings, footer, metaindex_block
 from logwright.codec.leveldb.keys import BYTEWISE, internal_key
 from logwright.roundtrip.specimen import Specimen
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import logwright as lw
-from logwright.codec.kafka.encode import BatchEncoder, BatchSettings
+from logwright.codec.kafka.formats.log.write import BatchEncoder, BatchSettings
 
 pytestmark = pytest.mark.oracle
 

@@ -13,10 +13,10 @@ import logwright as lw
 from logwright.codec import registry
 from logwright.codec.explain import Node, Space
 from logwright.codec.fault import Fault, Kind
-from logwright.codec.kafka.batch import RECORD, RECORD_BATCH
-from logwright.codec.leveldb.framing import BLOCK
-from logwright.codec.leveldb.framing import RECORD as PHYSICAL
-from logwright.codec.leveldb.write_batch import WRITE_BATCH
+from logwright.codec.kafka.formats.log.layout import RECORD, RECORD_BATCH
+from logwright.codec.leveldb.formats.log.layout import WRITE_BATCH
+from logwright.codec.leveldb.formats.records.layout import BLOCK
+from logwright.codec.leveldb.formats.records.layout import RECORD as PHYSICAL
 from logwright.corpora.cases import cases
 from logwright.readers.explain import Wish, _Opened, _place, address, spell
 from logwright.readers.resolve import FileTarget, resolve

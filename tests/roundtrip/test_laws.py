@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from logwright.codec import registry
 from logwright.codec.base import Codec
-from logwright.codec.compress import compress
 from logwright.codec.describe import I64BE, DescriptionError, Field, Repeated, Struct
 from logwright.codec.fault import DamageError, Fault, Kind, LogwrightError, UnsupportedError, UsageError
-from logwright.codec.kafka.batch import RECORD, RECORD_BATCH
+from logwright.codec.kafka.formats.log.layout import RECORD, RECORD_BATCH
+from logwright.codec.kernels.compress import compress
 from logwright.codec.window import Decoded
 from logwright.readers.stream import Mode
 from logwright.roundtrip import laws, registration, strategies

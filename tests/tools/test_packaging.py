@@ -257,27 +257,30 @@ def broken(kind: type[contracts._ImportContract], *imports: str, **options: obje
 @pytest.mark.parametrize(
     ("line", "allowed"),
     [
-        ("h.codec.kafka.log -> h.codec.leveldb.table", False),
-        ("h.codec.kafka.log -> h.codec.kafka.batch", True),
-        ("h.codec.kafka.log -> h.codec.base", True),
-        ("h.codec.base -> h.codec.kafka.batch", False),
+        ("h.codec.kafka.formats.log.codec -> h.codec.leveldb.formats.table.codec", False),
+        ("h.codec.kafka.formats.log.codec -> h.codec.kafka.formats.log.layout", True),
+        ("h.codec.kafka.formats.log.codec -> h.codec.base", True),
+        ("h.codec.base -> h.codec.kafka.formats.log.layout", False),
         ("h.codec.registry -> h.codec.kafka", True),
-        ("h.codec.kafka.log -> h.codec.registry", False),
-        ("h.readers.stream -> h.codec.kafka.batch", False),
+        ("h.codec.kafka.formats.log.codec -> h.codec.registry", False),
+        ("h.readers.stream -> h.codec.kafka.formats.log.layout", False),
         ("h.readers.stream -> h.codec.registry", True),
-        ("h.corpora.kafka -> h.codec.kafka.batch", True),
-        ("h.codec.kafka.log -> h.codec.compress.gzip", True),
+        ("h.corpora.kafka -> h.codec.kafka.formats.log.layout", True),
+        ("h.codec.kafka.formats.log.codec -> h.codec.kernels.compress.gzip", True),
     ],
 )
 def test_systems_contract(line: str, allowed: bool) -> None:
-    systems = "h.codec.registry -> h.codec.kafka.log", "h.codec.registry -> h.codec.leveldb.table"
+    systems = (
+        "h.codec.registry -> h.codec.kafka.formats.log.codec",
+        "h.codec.registry -> h.codec.leveldb.formats.table.codec",
+    )
     found = broken(
         contracts.SystemsContract,
         *systems,
         line,
         package="h.codec",
         registry="h.codec.registry",
-        shared=["h.codec.compress"],
+        shared=["h.codec.kernels.compress"],
         blind=["h.readers"],
     )
     assert found == ([] if allowed else [line])

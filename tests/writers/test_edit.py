@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import logwright as lw
 from logwright.cli import main
-from logwright.codec.compress import decompress
+from logwright.codec.kernels.compress import decompress
 from logwright.corpora.cases import cases
 
 plyvel = pytest.importorskip("plyvel")

@@ -23,8 +23,8 @@ from logwright.codec.option import Options
 from logwright.codec.store.build import Piece, take
 from logwright.codec.walk import Reader
 from logwright.codec.zookeeper.names import parse
-from logwright.codec.zookeeper.replay import Tree
-from logwright.codec.zookeeper.write import of_tree
+from logwright.codec.zookeeper.state.replay import Tree
+from logwright.codec.zookeeper.store.write import of_tree
 from logwright.corpora.cases import cases
 from logwright.writers.staged import StagedWrite
 from logwright.writers.write import Written
@@ -843,7 +843,7 @@ def lw_file(data: bytes, context: Any) -> list[dict[str, Any]]:
 
 
 def test_a_directory_that_kills_a_server_is_not_added_to() -> None:
-    from logwright.codec.zookeeper.txns import FILE_HEADER, RECORD
+    from logwright.codec.zookeeper.formats.txnlog.layout import FILE_HEADER, RECORD
 
     body = {
         "path": b"/zookeeper/quota/zookeeper_limits",

@@ -8,7 +8,7 @@ import pytest
 from zookeeper_datadir import GOLDEN
 
 import logwright as lw
-from logwright.codec.zookeeper.configuration import CONFIGURATION
+from logwright.codec.zookeeper.store.configuration import CONFIGURATION
 
 
 @pytest.fixture

@@ -17,8 +17,8 @@ from logwright.codec.base import Match
 from logwright.codec.fault import LogwrightError, UnreadableError, UsageError
 from logwright.codec.option import Options
 from logwright.codec.store.listing import Entry
-from logwright.codec.zookeeper.datadir import LAYOUT
-from logwright.codec.zookeeper.files import candidates, logs, logs_from, snapshots
+from logwright.codec.zookeeper.store.datadir import LAYOUT
+from logwright.codec.zookeeper.store.files import candidates, logs, logs_from, snapshots
 from logwright.readers.listing import open_listing
 
 SNAPSHOT_END = b"\0\0\0\1/"

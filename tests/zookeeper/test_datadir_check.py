@@ -18,9 +18,9 @@ import logwright as lw
 from logwright.codec.fault import Kind, Severity
 from logwright.codec.option import Options
 from logwright.codec.window import Window
-from logwright.codec.zookeeper import snapshot
-from logwright.codec.zookeeper.datadir import LAYOUT
-from logwright.codec.zookeeper.snapshot_file import SnapshotContext
+from logwright.codec.zookeeper.formats.snapshot import codec as snapshot
+from logwright.codec.zookeeper.formats.snapshot.frames import SnapshotContext
+from logwright.codec.zookeeper.store.datadir import LAYOUT
 
 HEALTHY = [
     one

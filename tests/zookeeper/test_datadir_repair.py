@@ -19,9 +19,10 @@ from logwright.codec.fault import DamageError, Severity, UnreadableError, UsageE
 from logwright.codec.mending import Strategy
 from logwright.codec.option import Options
 from logwright.codec.walk import Reader, Stretch, walk
-from logwright.codec.zookeeper import files, txnlog, write
-from logwright.codec.zookeeper.mend import repair as mending_module
-from logwright.codec.zookeeper.trace import trace
+from logwright.codec.zookeeper.formats.txnlog import codec as txnlog
+from logwright.codec.zookeeper.repair import repair as mending_module
+from logwright.codec.zookeeper.store import files, write
+from logwright.codec.zookeeper.store.trace import trace
 
 LAYOUT = registry.get_layout("zookeeper.datadir")
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from logwright.codec.describe import DescriptionError, Struct
-from logwright.codec.zookeeper.sections import MAGIC as SNAPSHOT_MAGIC
-from logwright.codec.zookeeper.sections import SNAPSHOT
-from logwright.codec.zookeeper.txns import CREATE, MAGIC, TXN_LOG
+from logwright.codec.zookeeper.formats.snapshot.sections import MAGIC as SNAPSHOT_MAGIC
+from logwright.codec.zookeeper.formats.snapshot.sections import SNAPSHOT
+from logwright.codec.zookeeper.formats.txnlog.layout import CREATE, MAGIC, TXN_LOG
 from logwright.corpora.cases import cases
 
 FILES = [

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from modes import other_modes
 
-from logwright.codec.crc32 import crc32_raw
-from logwright.codec.zookeeper.digest import counts, signed
-from logwright.codec.zookeeper.node import LENGTH
-from logwright.codec.zookeeper.state import hash_records
+from logwright.codec.kernels.crc32 import crc32_raw
+from logwright.codec.zookeeper.formats.snapshot.layout import LENGTH
+from logwright.codec.zookeeper.state.digest import counts, signed
+from logwright.codec.zookeeper.state.tree import hash_records
 
 pytestmark = pytest.mark.kernel_modes
 test_other_modes = other_modes(__file__)

@@ -12,13 +12,13 @@ import pytest
 
 from logwright.codec.fault import UsageError
 from logwright.codec.option import Options
-from logwright.codec.zookeeper import edit_batches, edits, rolling
-from logwright.codec.zookeeper.edit_batches import SCHEMA
-from logwright.codec.zookeeper.edits import Editor
-from logwright.codec.zookeeper.encode import DIGEST_ENABLED
-from logwright.codec.zookeeper.replay import Tree
-from logwright.codec.zookeeper.rolling import LogWriter
-from logwright.codec.zookeeper.run import ROWS, columns
+from logwright.codec.zookeeper.formats.snapshot.write import DIGEST_ENABLED
+from logwright.codec.zookeeper.state.replay import Tree
+from logwright.codec.zookeeper.state.run import ROWS, columns
+from logwright.codec.zookeeper.store import edit_batches, edits, rolling
+from logwright.codec.zookeeper.store.edit_batches import SCHEMA
+from logwright.codec.zookeeper.store.edits import Editor
+from logwright.codec.zookeeper.store.rolling import LogWriter
 
 NOBODY = [{"perms": 1, "scheme": "world", "id": "anyone"}]
 CLOSED = [{"perms": 31, "scheme": "digest", "id": "a:b"}, {"perms": 1, "scheme": "ip", "id": "10.0.0.1"}]

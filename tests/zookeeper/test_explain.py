@@ -10,7 +10,7 @@ from explained import accounts, every, named
 
 import logwright as lw
 from logwright.codec.explain import Node
-from logwright.codec.zookeeper.txns import PAYLOAD, RECORD
+from logwright.codec.zookeeper.formats.txnlog.layout import PAYLOAD, RECORD
 from logwright.corpora.cases import cases
 
 GOLDEN = {name: case.path for name, case in cases("zookeeper").items()}

@@ -10,7 +10,7 @@ import pytest
 from zookeeper_datadir import CASES, GOLDEN, create, delete, set_data, spoil, truth, write_log
 
 import logwright as lw
-from logwright.codec.zookeeper.succession import Succession, gaps
+from logwright.codec.zookeeper.store.succession import Succession, gaps
 
 pytestmark = pytest.mark.filterwarnings("ignore::logwright.DamageWarning")
 ACL = [{"perms": 31, "scheme": "world", "id": "anyone"}]

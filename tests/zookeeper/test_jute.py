@@ -30,8 +30,8 @@ from logwright.codec.describe import (
 from logwright.codec.explain import Explainer, Node
 from logwright.codec.fault import UsageError
 from logwright.codec.java import java_string, java_strings
+from logwright.codec.kernels.adler32 import adler32, adler32_combine, adler32_of
 from logwright.codec.zookeeper import jute
-from logwright.codec.zookeeper.adler import adler32, adler32_combine, adler32_of
 from logwright.codec.zookeeper.jute import ACL, BUFFER, STAT_PERSISTED, USTRING, vector
 
 _WORLD = {"perms": 31, "id": {"scheme": b"world", "id": b"anyone"}}

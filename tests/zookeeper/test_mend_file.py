@@ -14,9 +14,9 @@ from zookeeper_opening import GOLDEN, memory_of
 
 import logwright as lw
 from logwright.codec.fault import DamageError, UsageError
-from logwright.codec.zookeeper.mend.flip import CHECKSUM, turned
-from logwright.codec.zookeeper.mend.heal import error_record, follows, heal
-from logwright.codec.zookeeper.txns import ERROR, RECORD
+from logwright.codec.zookeeper.formats.txnlog.layout import ERROR, RECORD
+from logwright.codec.zookeeper.repair.flip import CHECKSUM, turned
+from logwright.codec.zookeeper.repair.heal import error_record, follows, heal
 
 RECORDS = [record(zxid, 1, create(b"/node%d" % zxid)) for zxid in range(1, 9)]
 WHOLE = log(*RECORDS)

@@ -11,7 +11,8 @@ from modes import other_modes
 from zookeeper_crafted import OPEN, acl, buf, create, i4, i8, multi, set_data, ttl
 from zookeeper_opening import memory_of
 
-from logwright.codec.zookeeper.opening.archive import (
+from logwright.codec.zookeeper.formats.txnlog.layout import LOWEST, RECIPE_ARRAY
+from logwright.codec.zookeeper.startup.archive import (
     END_OF_FILE,
     FULL,
     NULL_ACLS,
@@ -24,7 +25,6 @@ from logwright.codec.zookeeper.opening.archive import (
     read_nodes,
     read_txns,
 )
-from logwright.codec.zookeeper.txns import LOWEST, RECIPE_ARRAY
 
 pytestmark = pytest.mark.kernel_modes
 test_other_modes = other_modes(__file__)

@@ -16,12 +16,12 @@ from zookeeper_opening import (
     start,
 )
 
-from logwright.codec.disk import Disk
 from logwright.codec.option import Options
+from logwright.codec.store.overlay import Disk
 from logwright.codec.zookeeper.names import zxid_text
-from logwright.codec.zookeeper.opening.exceptions import Thrown, exit_code
-from logwright.codec.zookeeper.opening.file_txn_snap_log import FileTxnSnapLog
-from logwright.codec.zookeeper.opening.settings import OPTIONS, Settings, version_of
+from logwright.codec.zookeeper.startup.exceptions import Thrown, exit_code
+from logwright.codec.zookeeper.startup.file_txn_snap_log import FileTxnSnapLog
+from logwright.codec.zookeeper.startup.settings import OPTIONS, Settings, version_of
 
 ALL = questions()
 RESTORES = list(restores())

@@ -25,15 +25,15 @@ from zookeeper_crafted import (
 )
 from zookeeper_opening import Memory, memory_of, nodes_of, start
 
-from logwright.codec.disk import Disk
 from logwright.codec.fault import UnreadableError
 from logwright.codec.option import Options
 from logwright.codec.store.listing import Entry
-from logwright.codec.zookeeper.opening import file_txn_log
-from logwright.codec.zookeeper.opening.exceptions import Thrown
-from logwright.codec.zookeeper.opening.file_txn_log import FileTxnLog, Records, Stop
-from logwright.codec.zookeeper.opening.file_txn_snap_log import Committed
-from logwright.codec.zookeeper.opening.settings import OPTIONS, Settings, version_of
+from logwright.codec.store.overlay import Disk
+from logwright.codec.zookeeper.startup import file_txn_log
+from logwright.codec.zookeeper.startup.exceptions import Thrown
+from logwright.codec.zookeeper.startup.file_txn_log import FileTxnLog, Records, Stop
+from logwright.codec.zookeeper.startup.file_txn_snap_log import Committed
+from logwright.codec.zookeeper.startup.settings import OPTIONS, Settings, version_of
 
 A, B, C = (record(zxid, 1, create(path)) for zxid, path in ((1, b"/a"), (2, b"/b"), (3, b"/c")))
 PATHS = ["/zookeeper", "/zookeeper/config", "/zookeeper/quota"]

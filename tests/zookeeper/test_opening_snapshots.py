@@ -12,14 +12,14 @@ import pytest
 from zookeeper_crafted import FRESH, ROOT, buf, i4, i8, sealed_sections, snapshot
 from zookeeper_opening import Memory, start
 
-from logwright.codec.compress import compress
-from logwright.codec.disk import Disk
 from logwright.codec.fault import UnreadableError
+from logwright.codec.kernels.compress import compress
 from logwright.codec.option import Options
-from logwright.codec.zookeeper.opening.exceptions import Thrown
-from logwright.codec.zookeeper.opening.file_snap import FileSnap, Loaded
-from logwright.codec.zookeeper.opening.settings import OPTIONS, Settings, version_of
-from logwright.codec.zookeeper.opening.stream import Stream
+from logwright.codec.store.overlay import Disk
+from logwright.codec.zookeeper.startup.exceptions import Thrown
+from logwright.codec.zookeeper.startup.file_snap import FileSnap, Loaded
+from logwright.codec.zookeeper.startup.settings import OPTIONS, Settings, version_of
+from logwright.codec.zookeeper.startup.stream import Stream
 
 TREE_END = 0x19B
 """Where its tree ends, and its first seal is; the end mark is before."""

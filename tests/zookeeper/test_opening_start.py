@@ -17,8 +17,8 @@ from zookeeper_opening import DATA_LOG_DIR, GOLDEN, Memory, listing_of, memory_o
 import logwright as lw
 from logwright.cli import main
 from logwright.codec.fault import DamageError, UnreadableError, UsageError
-from logwright.codec.zookeeper.opening.settings import VERSIONS, version_of
-from logwright.codec.zookeeper.sections import Shape
+from logwright.codec.zookeeper.formats.snapshot.sections import Shape
+from logwright.codec.zookeeper.startup.settings import VERSIONS, version_of
 from logwright.readers.plan import Started, reading
 from logwright.readers.report import Report
 from logwright.readers.resolve import resolve

@@ -20,12 +20,14 @@ from logwright.codec.fault import Kind
 from logwright.codec.option import Options
 from logwright.codec.walk import Reader
 from logwright.codec.window import Frames, Window
-from logwright.codec.zookeeper import state, txnlog, txns
-from logwright.codec.zookeeper.loading import Mismatch
-from logwright.codec.zookeeper.replay import Applied, Tree
-from logwright.codec.zookeeper.txnlog_tables import OPTIONS as TXNLOG_OPTIONS
-from logwright.codec.zookeeper.txns import FILE_HEADER, PAYLOAD
-from logwright.codec.zookeeper.write import of_tree
+from logwright.codec.zookeeper.formats.txnlog import codec as txnlog
+from logwright.codec.zookeeper.formats.txnlog import layout as txns
+from logwright.codec.zookeeper.formats.txnlog.layout import FILE_HEADER, PAYLOAD
+from logwright.codec.zookeeper.formats.txnlog.tables import OPTIONS as TXNLOG_OPTIONS
+from logwright.codec.zookeeper.state import tree as state
+from logwright.codec.zookeeper.state.loading import Mismatch
+from logwright.codec.zookeeper.state.replay import Applied, Tree
+from logwright.codec.zookeeper.store.write import of_tree
 from logwright.corpora import cases
 
 pytestmark = pytest.mark.kernel_modes

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from zookeeper_replay import as_told, restored
 
-from logwright.codec.zookeeper import state
-from logwright.codec.zookeeper.loading import Mismatch
-from logwright.codec.zookeeper.replay import Tree
+from logwright.codec.zookeeper.state import tree as state
+from logwright.codec.zookeeper.state.loading import Mismatch
+from logwright.codec.zookeeper.state.replay import Tree
 from logwright.corpora import cases
 from logwright.corpora.cases import Case
 

@@ -14,14 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from modes import other_modes
 
-from logwright.codec.zookeeper.acl import OPEN, AclTable, flat, packed, taken
-from logwright.codec.zookeeper.acl_lists import coded, coded_lists, raw_lists
-from logwright.codec.zookeeper.digest import node_digests
+from logwright.codec.zookeeper.formats.snapshot.acl import OPEN, AclTable, flat, packed, taken
+from logwright.codec.zookeeper.formats.snapshot.acl_lists import coded, coded_lists, raw_lists
+from logwright.codec.zookeeper.formats.snapshot.layout import SLASH
+from logwright.codec.zookeeper.formats.snapshot.pack import STATS, Nodes
 from logwright.codec.zookeeper.jute import ACL_RAW_TYPE, ACL_TYPE
-from logwright.codec.zookeeper.node import SLASH
-from logwright.codec.zookeeper.nodes import STATS, Nodes
-from logwright.codec.zookeeper.paths import MISSING, Family, _key, ascending, first_bad
-from logwright.codec.zookeeper.tree import from_children
+from logwright.codec.zookeeper.state.digest import node_digests
+from logwright.codec.zookeeper.state.from_rows import from_children
+from logwright.codec.zookeeper.state.paths import MISSING, Family, _key, ascending, first_bad
 
 pytestmark = pytest.mark.kernel_modes
 test_other_modes = other_modes(__file__)

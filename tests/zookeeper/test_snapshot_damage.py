@@ -13,14 +13,16 @@ import pytest
 
 from logwright.codec import registry
 from logwright.codec.base import Match
-from logwright.codec.compress import compress
 from logwright.codec.describe import I32BE, I64BE
 from logwright.codec.fault import DamageError, Kind, Severity, UsageError
+from logwright.codec.kernels.compress import compress
 from logwright.codec.option import Options
 from logwright.codec.window import Window
-from logwright.codec.zookeeper import acl, digest, node, sections
-from logwright.codec.zookeeper.expand import begin
-from logwright.codec.zookeeper.sections import DIGEST, HEADER, LAST_PROCESSED, SESSIONS
+from logwright.codec.zookeeper.formats.snapshot import acl, sections
+from logwright.codec.zookeeper.formats.snapshot import layout as node
+from logwright.codec.zookeeper.formats.snapshot.expand import begin
+from logwright.codec.zookeeper.formats.snapshot.sections import DIGEST, HEADER, LAST_PROCESSED, SESSIONS
+from logwright.codec.zookeeper.state import digest
 from logwright.corpora import cases
 from logwright.readers.stream import Mode
 from logwright.roundtrip import laws

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logwright.codec.fault import UsageError
-from logwright.codec.zookeeper.snapshot_tables import ROWS
+from logwright.codec.zookeeper.formats.snapshot.tables import ROWS
 from logwright.corpora import cases
 from logwright.readers.stream import Mode
 from logwright.roundtrip import laws

@@ -8,7 +8,7 @@ from zookeeper_crafted import ROOT, buf, create, directory, log, multi, record, 
 from zookeeper_judged import ours
 from zookeeper_opening import Memory
 
-from logwright.codec.zookeeper.texts import as_java, is_utf8
+from logwright.codec.zookeeper.state.texts import as_java, is_utf8
 
 KNOWN = [
     (b"/a", "/a"),

@@ -16,13 +16,14 @@ from zookeeper_tools import as_logged, logged
 from logwright.codec import registry
 from logwright.codec.base import Match
 from logwright.codec.fault import Fault, Severity, UsageError
+from logwright.codec.kernels.adler32 import adler32
 from logwright.codec.option import Options
 from logwright.codec.window import Window
-from logwright.codec.zookeeper import records, txns
-from logwright.codec.zookeeper.adler import adler32
-from logwright.codec.zookeeper.rows import ROWS
-from logwright.codec.zookeeper.txnlog import CODEC
-from logwright.codec.zookeeper.txns import FILE_HEADER, PAYLOAD, RECORD
+from logwright.codec.zookeeper.formats.txnlog import layout as txns
+from logwright.codec.zookeeper.formats.txnlog import scan as records
+from logwright.codec.zookeeper.formats.txnlog.codec import CODEC
+from logwright.codec.zookeeper.formats.txnlog.layout import FILE_HEADER, PAYLOAD, RECORD
+from logwright.codec.zookeeper.formats.txnlog.rows import ROWS
 from logwright.corpora import cases
 from logwright.readers.stream import Mode
 from logwright.roundtrip import laws
@@ -531,7 +532,7 @@ def test_scanning_without_checksums() -> None:
 
 
 def test_many_records_of_the_least_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    from logwright.codec.zookeeper import txnlog
+    from logwright.codec.zookeeper.formats.txnlog import codec as txnlog
 
     monkeypatch.setattr(txnlog, "_CROWD", 7)
     monkeypatch.setattr(txnlog, "PORTION", 200)
@@ -721,7 +722,7 @@ def test_stored_payloads_and_other_rows() -> None:
 
 
 def test_what_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    from logwright.codec.zookeeper import txnlog_encode
+    from logwright.codec.zookeeper.formats.txnlog import write as txnlog_encode
 
     monkeypatch.setattr(txnlog_encode, "MOST", 100)
     with pytest.raises(UsageError, match="larger than 100 bytes"):

@@ -9,8 +9,8 @@ import pytest
 
 from logwright.codec import address
 from logwright.codec.describe import U8, DescriptionError, Field, Struct
-from logwright.codec.zookeeper import txns
-from logwright.codec.zookeeper.txns import FILE_HEADER, PAYLOAD, RECORD
+from logwright.codec.zookeeper.formats.txnlog import layout as txns
+from logwright.codec.zookeeper.formats.txnlog.layout import FILE_HEADER, PAYLOAD, RECORD
 
 _HEAD = {"client_id": 1 << 56, "cxid": 3, "zxid": 4, "time": 1700000000000}
 _NODE = {"path": b"/a", "data": b"1", "acl": None}

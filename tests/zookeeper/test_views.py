@@ -26,9 +26,9 @@ from zookeeper_datadir import (
 
 import logwright as lw
 from logwright.codec.fault import DamageError, DamageWarning, UsageError
-from logwright.codec.zookeeper import snapshot as snapshots
-from logwright.codec.zookeeper.columns import CONTAINER
-from logwright.codec.zookeeper.expand import Expanded, expand
+from logwright.codec.zookeeper.formats.snapshot import codec as snapshots
+from logwright.codec.zookeeper.formats.snapshot.expand import Expanded, expand
+from logwright.codec.zookeeper.state.columns import CONTAINER
 
 DIFFERENT = {
     # A server says nothing of what it leaves out; the tree has it, or is not made at all without being told to go on.

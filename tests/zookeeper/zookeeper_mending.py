@@ -16,8 +16,8 @@ from logwright.codec.mending import Cut, Mending, Strategy
 from logwright.codec.option import Options
 from logwright.codec.store.listing import Role
 from logwright.codec.walk import Hole, Reader, walk
-from logwright.codec.zookeeper import txnlog
-from logwright.codec.zookeeper.records import TXN_FRAME
+from logwright.codec.zookeeper.formats.txnlog import codec as txnlog
+from logwright.codec.zookeeper.formats.txnlog.scan import TXN_FRAME
 
 LAYOUT = registry.get_layout("zookeeper.datadir")
 

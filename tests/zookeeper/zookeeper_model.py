@@ -6,8 +6,8 @@ import zlib
 from dataclasses import dataclass, field
 from typing import Any
 
-from logwright.codec.zookeeper import txns
-from logwright.codec.zookeeper.columns import CONTAINER
+from logwright.codec.zookeeper.formats.txnlog import layout as txns
+from logwright.codec.zookeeper.state.columns import CONTAINER
 
 Txn = dict[str, Any]
 QUOTA = b"/zookeeper/quota"

@@ -7,12 +7,13 @@ from typing import Any
 
 from logwright.codec.option import Options
 from logwright.codec.walk import Hole, Reader, walk
-from logwright.codec.zookeeper import files, txnlog
-from logwright.codec.zookeeper.files import DATA_LOG_DIR
-from logwright.codec.zookeeper.looking import Node
+from logwright.codec.zookeeper.formats.txnlog import codec as txnlog
+from logwright.codec.zookeeper.formats.txnlog.tables import OPTIONS as TXNLOG_OPTIONS
 from logwright.codec.zookeeper.names import GZIP, SNAPPY
-from logwright.codec.zookeeper.replay import Applied, Tree
-from logwright.codec.zookeeper.txnlog_tables import OPTIONS as TXNLOG_OPTIONS
+from logwright.codec.zookeeper.state.looking import Node
+from logwright.codec.zookeeper.state.replay import Applied, Tree
+from logwright.codec.zookeeper.store import files
+from logwright.codec.zookeeper.store.files import DATA_LOG_DIR
 from logwright.corpora.cases import Case
 from logwright.readers.listing import JoinedDirectory, LocalDirectory
 

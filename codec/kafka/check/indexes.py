@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from logwright.codec.fault import Fault, Kind, Severity
-from logwright.codec.kafka.index import INDEX_ENTRY
-from logwright.codec.kafka.timeindex import TIMEINDEX_ENTRY
+from logwright.codec.kafka.formats.index import INDEX_ENTRY
+from logwright.codec.kafka.formats.timeindex import TIMEINDEX_ENTRY
 
 Numbers = npt.NDArray[np.int64]
 

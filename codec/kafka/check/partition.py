@@ -15,12 +15,21 @@ from crc32c import crc32c
 
 from logwright.codec.describe import DescriptionError
 from logwright.codec.fault import Fault, Kind, LogwrightError, Severity
-from logwright.codec.kafka.batch import CONTROL, CRC_START, HEAD, HEAD_SIZE, LENGTH_END
 from logwright.codec.kafka.check.epochs import EpochCheck
 from logwright.codec.kafka.check.indexes import Batches, IndexCheck, TimeIndexCheck
 from logwright.codec.kafka.check.producers import ProducerCheck, TxnIndexCheck
-from logwright.codec.kafka.checkpoint import LEADER_EPOCH, OFFSETS
-from logwright.codec.kafka.evidence import (
+from logwright.codec.kafka.formats.checkpoint import LEADER_EPOCH, OFFSETS
+from logwright.codec.kafka.formats.log.layout import CONTROL, CRC_START, HEAD, HEAD_SIZE, LENGTH_END
+from logwright.codec.kafka.formats.log.markers import markers
+from logwright.codec.kafka.names import (
+    EPOCH_FILE,
+    LOG_START_FILE,
+    RECOVERY_POINT_FILE,
+    parse_directory,
+    parse_segment,
+    segment_name,
+)
+from logwright.codec.kafka.store.evidence import (
     BEGAN,
     GAP,
     Segments,
@@ -36,16 +45,7 @@ from logwright.codec.kafka.evidence import (
     last_gone,
     written,
 )
-from logwright.codec.kafka.markers import markers
-from logwright.codec.kafka.names import (
-    EPOCH_FILE,
-    LOG_START_FILE,
-    RECOVERY_POINT_FILE,
-    parse_directory,
-    parse_segment,
-    segment_name,
-)
-from logwright.codec.kafka.partition import log_start
+from logwright.codec.kafka.store.partition import log_start
 from logwright.codec.option import Options
 from logwright.codec.store.listing import Listing, Plan, PlannedFile, Role
 from logwright.codec.window import Frames, Window

@@ -17,12 +17,12 @@ import numpy.typing as npt
 
 from logwright.codec.describe import DescriptionError
 from logwright.codec.fault import Fault, Kind, Severity
-from logwright.codec.kafka.batch import CONTROL, LENGTH_END
-from logwright.codec.kafka.markers import ABORT
+from logwright.codec.kafka.formats.log.layout import CONTROL, LENGTH_END
+from logwright.codec.kafka.formats.log.markers import ABORT
+from logwright.codec.kafka.formats.producer_snapshot import unpack
+from logwright.codec.kafka.formats.txnindex import TXNINDEX_ENTRY
 from logwright.codec.kafka.names import segment_name
-from logwright.codec.kafka.producers import AbortedTxn, ProducerState
-from logwright.codec.kafka.snapshot import unpack
-from logwright.codec.kafka.txnindex import TXNINDEX_ENTRY
+from logwright.codec.kafka.state.producers import AbortedTxn, ProducerState
 from logwright.codec.window import Positions
 
 _WIDTH = TXNINDEX_ENTRY.head_dtype.itemsize

@@ -14,17 +14,18 @@ from typing import Any
 import numpy as np
 
 from logwright.codec.fault import Fault, Kind, Severity
-from logwright.codec.leveldb import log, table
 from logwright.codec.leveldb.check.table import TableCheck
 from logwright.codec.leveldb.comparators import comparator_of
-from logwright.codec.leveldb.descriptor import read_descriptor
-from logwright.codec.leveldb.entries import user_key
-from logwright.codec.leveldb.framing import BATCH_HEADER
+from logwright.codec.leveldb.formats.log import codec as log
+from logwright.codec.leveldb.formats.records.layout import BATCH_HEADER
+from logwright.codec.leveldb.formats.table import codec as table
+from logwright.codec.leveldb.formats.table.entries import user_key
+from logwright.codec.leveldb.formats.table.tables import MAX_DECOMPRESSED
 from logwright.codec.leveldb.keys import BYTEWISE, readable
-from logwright.codec.leveldb.missing import describe, entries_at_most, lost_with
 from logwright.codec.leveldb.names import FileType, log_name, parse
-from logwright.codec.leveldb.table_tables import MAX_DECOMPRESSED
-from logwright.codec.leveldb.version import FileMetaData
+from logwright.codec.leveldb.store.descriptor import read_descriptor
+from logwright.codec.leveldb.store.missing import describe, entries_at_most, lost_with
+from logwright.codec.leveldb.store.version import FileMetaData
 from logwright.codec.option import Options
 from logwright.codec.store.listing import Listing, Plan, PlannedFile
 from logwright.codec.walk import Reader

@@ -11,17 +11,8 @@ import numpy as np
 
 from logwright.codec.fault import Fault, Kind, Severity
 from logwright.codec.leveldb import idb
-from logwright.codec.leveldb.block import (
-    KEY_BYTES,
-    TRAILER_SIZE,
-    VALUE_BYTES,
-    Slices,
-    block_crc,
-    entries,
-    read_handles,
-)
 from logwright.codec.leveldb.comparators import Comparator
-from logwright.codec.leveldb.entries import (
+from logwright.codec.leveldb.formats.table.entries import (
     BEFORE,
     HIGH,
     INSIDE,
@@ -32,12 +23,29 @@ from logwright.codec.leveldb.entries import (
     sorted_keys,
     user_key,
 )
-from logwright.codec.leveldb.filter import META_PREFIX, POLICY, Filter, hash_keys
-from logwright.codec.leveldb.index import FILTER, INDEX, KIND_NAMES, METAINDEX, NAME, Blocks, survey
+from logwright.codec.leveldb.formats.table.filter import META_PREFIX, POLICY, Filter, hash_keys
+from logwright.codec.leveldb.formats.table.index import (
+    FILTER,
+    INDEX,
+    KIND_NAMES,
+    METAINDEX,
+    NAME,
+    Blocks,
+    survey,
+)
+from logwright.codec.leveldb.formats.table.layout import (
+    KEY_BYTES,
+    TRAILER_SIZE,
+    VALUE_BYTES,
+    Slices,
+    block_crc,
+    entries,
+    read_handles,
+)
+from logwright.codec.leveldb.formats.table.restarts import hides, judged, told
+from logwright.codec.leveldb.formats.table.rows import plain as plain_of
+from logwright.codec.leveldb.formats.table.rows import unknown_types
 from logwright.codec.leveldb.keys import MAX_SEQUENCE, readable
-from logwright.codec.leveldb.restarts import hides, judged, told
-from logwright.codec.leveldb.rows import plain as plain_of
-from logwright.codec.leveldb.rows import unknown_types
 from logwright.codec.walk import Reader
 from logwright.codec.window import Bytes, Frames, Window
 

@@ -15,20 +15,21 @@ from logwright.codec.mending import Cut
 from logwright.codec.option import Options
 from logwright.codec.store.listing import Listing, Plan, PlannedFile
 from logwright.codec.window import Frames, Window
-from logwright.codec.zookeeper import files, names, trace
-from logwright.codec.zookeeper.columns import TTL_MASK
-from logwright.codec.zookeeper.files import DataFile
+from logwright.codec.zookeeper import names
+from logwright.codec.zookeeper.formats.txnlog.codec import CODEC as LOG
+from logwright.codec.zookeeper.formats.txnlog.layout import HEADER_SIZE
+from logwright.codec.zookeeper.formats.txnlog.scan import TXN_FRAME
 from logwright.codec.zookeeper.jute import Int64s
-from logwright.codec.zookeeper.mend import reach, snapshots
-from logwright.codec.zookeeper.mend.examine import superseded_by, zxids
-from logwright.codec.zookeeper.mend.logs import Log
-from logwright.codec.zookeeper.mend.snapshots import Snapshot
 from logwright.codec.zookeeper.names import epoch_of, zxid_text
-from logwright.codec.zookeeper.records import TXN_FRAME
-from logwright.codec.zookeeper.replay import Tree
-from logwright.codec.zookeeper.trace import Trace
-from logwright.codec.zookeeper.txnlog import CODEC as LOG
-from logwright.codec.zookeeper.txns import HEADER_SIZE
+from logwright.codec.zookeeper.repair import reach, snapshots
+from logwright.codec.zookeeper.repair.examine import superseded_by, zxids
+from logwright.codec.zookeeper.repair.logs import Log
+from logwright.codec.zookeeper.repair.snapshots import Snapshot
+from logwright.codec.zookeeper.state.columns import TTL_MASK
+from logwright.codec.zookeeper.state.replay import Tree
+from logwright.codec.zookeeper.store import files, trace
+from logwright.codec.zookeeper.store.files import DataFile
+from logwright.codec.zookeeper.store.trace import Trace
 
 LAYOUT = "zookeeper.datadir"
 ADVICE = (

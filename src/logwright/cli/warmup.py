@@ -9,7 +9,7 @@ import click
 def command() -> int:
     """Compile all kernels into the cache of this user."""
     from logwright.codec import registry
-    from logwright.codec.kernel import warmup
+    from logwright.codec.kernels.kernel import warmup
 
     registry.codecs()
     for name, seconds in warmup():

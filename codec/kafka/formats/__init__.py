@@ -1,0 +1,1 @@
+"""The file formats of Kafka."""

@@ -1,0 +1,1 @@
+"""Segments of a partition: `kafka.log`."""

@@ -1,0 +1,258 @@
+"""The codec `kafka.log`: segments of a partition, and the KRaft files of the same format (`*.checkpoint`).
+
+A frame is a record batch. The tables are declared in `log_tables`; `rows` and `frames` fill them, `scan` and `resync` find
+batches, `encode` and `reencode` write them. Source of the format: `DefaultRecordBatch` and `FileRecords` of Kafka.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from logwright.codec.base import Codec, Match
+from logwright.codec.columns import constant, contents, numbers
+from logwright.codec.describe import Type
+from logwright.codec.fault import Fault, UsageError
+from logwright.codec.kafka.formats.log import fields, frames, markers, reencode, rows, scan
+from logwright.codec.kafka.formats.log import write as encode
+from logwright.codec.kafka.formats.log.layout import (
+    CONTROL_RECORD_KEY,
+    DELETE_HORIZON,
+    END_TXN_MARKER,
+    HEAD,
+    HEAD_SIZE,
+    MAGIC,
+    MIN_LENGTH,
+    RECORD,
+    RECORD_BATCH,
+    TIMESTAMP_TYPE,
+)
+from logwright.codec.kafka.formats.log.resync import find_batch
+from logwright.codec.kafka.formats.log.tables import (
+    FILE,
+    FRAMES,
+    MAX_DECOMPRESSED,
+    NAME,
+    ROWS,
+    Aborted,
+    Believed,
+    LogContext,
+)
+from logwright.codec.kafka.store import evidence
+from logwright.codec.option import DECODES, ENCODES, Options, Verb, used_by
+from logwright.codec.table import Table
+from logwright.codec.window import Chunk, Decoded, Frames, Window
+
+_MAGIC = RECORD_BATCH.offset("magic")
+_FILE = re.compile(r"(\d{20})\.log(?:\.(?:deleted|swap|cleaned))?")
+_CHECKPOINT = re.compile(r"\d{20}-\d{10}\.checkpoint(?:\.deleted)?|bootstrap\.checkpoint")
+_DIRECTORY = re.compile(r"(?P<topic>.+)-(?P<partition>\d+)")
+_MOVED = re.compile(r"(?P<name>\S+)\.[0-9a-f]{32}-(?:delete|future|stray)")
+
+OPTIONS = (
+    *used_by(
+        {*DECODES, Verb.AS_SYSTEM, Verb.WRITE} - {Verb.DIFF}, MAX_DECOMPRESSED, views=("rows", "frames")
+    ),
+    *(used_by(ENCODES if one.name.endswith(".level") else {Verb.WRITE}, one)[0] for one in encode.OPTIONS),
+)
+
+
+class KafkaLog(Codec):
+    """The codec. Files are read as a consumer reads them."""
+
+    name = NAME
+    title = "Kafka log segment: record batches of magic 2"
+    structures = (RECORD_BATCH, RECORD, CONTROL_RECORD_KEY, END_TXN_MARKER)
+    tables: Mapping[str, Table] = {"rows": ROWS, "frames": FRAMES, "file": FILE}
+    options = OPTIONS
+    ordered = "offset"
+    forgets = encode.FORGETS
+
+    def recode(self, frames: pa.Table, options: Options) -> pa.Table | None:
+        """See `Codec.recode`."""
+        return encode.recode(frames, options)
+
+    def recognise(self, name: str, head: bytes) -> Match:
+        named = bool(_FILE.fullmatch(name) or _CHECKPOINT.fullmatch(name))
+        known = len(head) >= HEAD_SIZE and head[_MAGIC] == MAGIC and _plausible(head)
+        if named:
+            return Match.SURE if known else Match.NAME
+        if name.endswith((".log", ".log.deleted", ".log.swap", ".log.cleaned")) and known:
+            return Match.SURE
+        return Match.MAYBE if known else Match.NO
+
+    def context(self, name: str, options: Options, **hints: Any) -> LogContext:
+        directory = hints.pop("directory", "")
+        moved = _MOVED.fullmatch(directory)
+        parsed = _DIRECTORY.fullmatch(moved["name"] if moved else directory)
+        if parsed is not None:
+            hints.setdefault("topic", parsed["topic"])
+            hints.setdefault("partition", int(parsed["partition"]))
+        named = _FILE.fullmatch(name)
+        if named is not None:
+            hints.setdefault("base_offset", int(named[1]))
+        hints["aborted"] = Aborted(hints.get("aborted") or ())
+        unknown = set(hints) - set(LogContext.__dataclass_fields__)
+        if unknown:
+            raise UsageError(f"{self.name}: no hint {sorted(unknown)[0]!r}")
+        return LogContext(options, **hints)
+
+    def field_names(self) -> Sequence[str]:
+        return fields.names()
+
+    def edit(
+        self, frame: bytes, path: Sequence[str | int], change: Callable[[bytes, Type], bytes], *, reseal: bool
+    ) -> bytes:
+        return fields.edit(frame, path, change, reseal=reseal)
+
+    def scan(self, window: Window, at: int, context: LogContext, *, check: bool = True) -> Frames:
+        found = scan.scan(window, at, context, check=check)
+        if check and context.snapshots and not context.holes:
+            context.holes = scan.has_holes(found.header)
+        if check and len(found):
+            found.faults += markers.bad_markers(window, found)
+        return found
+
+    def decode(
+        self, window: Window, frames_: Frames, table: str, columns: Sequence[str], context: LogContext
+    ) -> Iterator[Decoded]:
+        if table == "rows":
+            return rows.decode(window, frames_, ROWS, columns, context)
+        return frames.decode(window, frames_, FRAMES, columns, context)
+
+    def describe_file(
+        self, head: Window, size: int, frames: int, tail: bytes, zeros: int, context: LogContext
+    ) -> pa.RecordBatch:
+        arrays = [
+            constant(pa.int64(), context.base_offset, 1),
+            numbers(pa.int64(), np.array([size])),
+            numbers(pa.int64(), np.array([frames])),
+            contents(pa.binary(), [tail]),
+            numbers(pa.int64(), np.array([zeros])),
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=FILE.schema(FILE.names(detail=True)))
+
+    def frame_bounds(self, frames: Frames, column: str) -> tuple[Any, Any]:
+        head = frames.header
+        if column in ("offset", "base_offset", "last_offset"):
+            base = head["base_offset"].astype(np.int64)
+            return base, base + head["last_offset_delta"]
+        if column == "timestamp":
+            # The broker sees to it that no record is above max_timestamp. Where the first one is (base_timestamp, unless
+            # that is the delete horizon), it was not a broker: then nothing is known. Below there is no bound.
+            flags = head["attributes"].astype(np.int64)
+            append = flags & TIMESTAMP_TYPE != 0
+            top = head["max_timestamp"].astype(np.int64)
+            known = append | (flags & DELETE_HORIZON != 0) | (top >= head["base_timestamp"])
+            info = np.iinfo(np.int64)
+            return np.where(append, top, info.min), np.where(known, top, info.max)
+        return None, None
+
+    def resync(self, window: Window, at: int, context: LogContext) -> tuple[int, int]:
+        damaged = context.damaged
+        place, need = find_batch(window, at, context, damaged)
+        if damaged is not None and damaged.start >= window.offset and not (place >= 0 and need):
+            stop = place if place >= 0 else len(window.data)
+            scan.believe(window, damaged.start - window.offset, stop, context)
+        return place, need
+
+    def lost_between(
+        self, before: Frames | None, after: Frames | None, context: LogContext
+    ) -> tuple[int | None, Mapping[str, Any]]:
+        """The offsets between two good batches. The number of records is only known where the damaged ones bear it out: offsets
+        may have been unused."""
+        lost: dict[str, Any] = {}
+        if context.topic is not None:
+            lost = {"topic": context.topic, "partition": context.partition}
+        first = behind = None
+        if before is not None and len(before):
+            first = int(before.header["base_offset"][-1]) + int(before.header["last_offset_delta"][-1]) + 1
+        elif context.base_offset is not None:
+            first = context.base_offset
+        if after is not None and len(after):
+            behind = int(after.header["base_offset"][0])
+        elif context.next_base is not None:
+            behind = context.next_base
+        elif first is not None:
+            # The end of the log: what a torn batch says of itself, or another file of what was there.
+            torn = [end for (start, end), said in context.believed.items() if said.torn and start == first]
+            behind = max([*torn, context.known_end or 0])
+            behind = behind if behind > first else None
+        if first is not None:
+            lost["first_offset"] = first
+        if behind is not None:
+            lost["last_offset"] = behind - 1
+        if first is not None and behind is not None and behind <= first:
+            return 0, {}
+        if after is None and behind is None and context.clean is True and context.known_end == first:
+            return 0, {}  # the log went no further when it was closed
+        said = None if first is None or behind is None else context.believed.get((first, behind))
+        if said is None:
+            return None, lost
+        if _plausible_times(said, [one.header for one in (before, after) if one is not None and len(one)]):
+            lost["first_timestamp"], lost["last_timestamp"] = said.first_timestamp, said.last_timestamp
+        return said.rows, lost
+
+    def ends_early(self, last: Frames | None, size: int, torn: bool, context: LogContext) -> Fault | None:
+        """See `Codec.ends_early`."""
+        base, after = context.base_offset, context.next_base
+        if base is None or context.live:
+            return None
+        end = base
+        if last is not None and len(last):
+            end = max(
+                base, int(last.header["base_offset"][-1]) + int(last.header["last_offset_delta"][-1]) + 1
+            )
+        known = None
+        if context.known_by and context.known_end is not None and context.known_end > end:
+            known = evidence.Witness(context.known_end, context.known_by)
+        elif after is not None and not torn and not context.holes:
+            # As in a check of the whole directory: a segment began at the snapshot and is missing.
+            taken = next((one for one in context.snapshots if one >= end), None)
+            if taken is not None:
+                lost = {**_partition(context), "first_offset": end, "last_offset": after - 1}
+                return evidence.skips_segment(end, taken, after, size, lost)
+        if known is None:
+            return None
+        lost = {} if torn else {**_partition(context), "first_offset": end, "last_offset": known.end - 1}
+        return evidence.ends_early(end, known, after is None, size, lost)
+
+    def encode(
+        self, rows: pa.Table, frames: pa.Table | None, file: pa.Table | None, context: LogContext
+    ) -> Iterator[Chunk]:
+        return reencode.encode(rows, frames, file, context)
+
+
+def _partition(context: LogContext) -> dict[str, Any]:
+    return {} if context.topic is None else {"topic": context.topic, "partition": context.partition}
+
+
+_YEAR = 366 * 86_400_000
+
+
+def _plausible_times(said: Believed, around: Sequence[Any]) -> bool:
+    """Whether the timestamps of damaged batches can be: not far from those of the batches around them, in milliseconds."""
+    times = [int(time) for head in around for time in (head["base_timestamp"][0], head["max_timestamp"][0])]
+    low, high = min(times, default=said.first_timestamp), max(times, default=said.last_timestamp)
+    in_order = 0 <= said.first_timestamp <= said.last_timestamp
+    return in_order and low - _YEAR <= said.first_timestamp and said.last_timestamp <= high + _YEAR
+
+
+def _plausible(head: bytes) -> bool:
+    """Whether the first bytes of a file can be the header of a batch, so that another file with a 2 there is not taken for one."""
+    first = np.frombuffer(head, HEAD, 1)[0]
+    return bool(
+        first["batch_length"] >= MIN_LENGTH
+        and first["base_offset"] >= 0
+        and first["last_offset_delta"] >= 0
+        and first["records_count"] >= 0
+        and 0 <= first["attributes"] < 0x80
+        and first["partition_leader_epoch"] >= -1
+    )
+
+
+CODEC = KafkaLog()

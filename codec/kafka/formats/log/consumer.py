@@ -1,0 +1,651 @@
+"""How far Kafka's consumer gets in a batch whose checksum is right and whose records are not: the records that it gives before it
+stops, and what it says then.
+
+A consumer reads a batch record by record. What is compressed it decompresses on the way, in pieces: a failure takes with it what
+the same read from the decompressor had made before, no more. The last record comes only when the end of the stream has been
+looked at. So a stream with a wrong checksum at its end gives all records but the last if that checksum is looked at by a read of
+its own (gzip), and none of the last 16 KiB if it is not (zstd).
+
+Sources: `DefaultRecordBatch.StreamRecordIterator`, `DefaultRecord.readFrom`, `ChunkedBytesStream`, `GzipCompression`,
+`SnappyCompression`, `Lz4BlockInputStream` and `ZstdCompression` of Kafka's clients library 4.3; `GZIPInputStream` and
+`InflaterInputStream` of Java 17; `SnappyInputStream` of snappy-java 1.1.10; `ZstdInputStreamNoFinalizer` of zstd-jni 1.5.6.
+"""
+
+from __future__ import annotations
+
+import itertools
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import cramjam
+import numpy as np
+
+from logwright.codec.kafka.formats.log.layout import COMPRESSION, COMPRESSION_NAMES, HEAD, HEAD_SIZE
+from logwright.codec.kernels.compress import CompressionError, decompress, xxhash32
+from logwright.codec.kernels.intrinsics import read_uvarint, read_varint, read_varlong
+from logwright.codec.window import Bytes
+
+KAFKA_EXCEPTION = "org.apache.kafka.common.KafkaException"
+INVALID_RECORD = "org.apache.kafka.common.InvalidRecordException"
+_ILLEGAL = "java.lang.IllegalArgumentException"
+_UNDERFLOW = "java.nio.BufferUnderflowException"
+_RUNTIME = "java.lang.RuntimeException"
+_IO, _EOF, _ZIP = "java.io.IOException", "java.io.EOFException", "java.util.zip.ZipException"
+_SNAPPY, _LZ4 = "org.xerial.snappy.SnappyIOException", "net.jpountz.lz4.LZ4Exception"
+_ZSTD = "com.github.luben.zstd.ZstdIOException"
+_INPUT_OUTPUT = (_IO, _EOF, _ZIP, _SNAPPY, _ZSTD)
+_EARLY = "Incorrect declared batch size, premature EOF reached"
+
+
+class Thrown(Exception):
+    """An exception of Java: its class, what it says, and its cause."""
+
+    def __init__(self, java: str, message: str | None = None, cause: Thrown | None = None) -> None:
+        super().__init__(java, message)
+        self.java, self.message, self.cause = java, message, cause
+
+    @property
+    def expected(self) -> bool:
+        """Whether the consumer takes it for a bad record: it gives what it has, and says so when it is asked for more. Any other
+        exception goes through `poll`, and what that call has collected is gone."""
+        return self.java in (KAFKA_EXCEPTION, INVALID_RECORD)
+
+    @property
+    def io(self) -> bool:
+        return self.java in _INPUT_OUTPUT
+
+    @property
+    def name(self) -> str:
+        return self.java.rpartition(".")[2]
+
+    def __str__(self) -> str:
+        """`InvalidRecordException: ... <- IllegalArgumentException: ...`, with the causes."""
+        said = f"{self.name}: {self.message}"
+        return said if self.cause is None else f"{said} <- {self.cause}"
+
+
+@dataclass(frozen=True, slots=True)
+class Consumed:
+    """The first `records` of a batch, which are `data` decompressed, and why there are no more (None: these are all)."""
+
+    records: int
+    data: bytes
+    error: Thrown | None
+
+
+def records_before_failure(batch: Bytes, limit: int) -> int:
+    """How many records of a whole batch, its header included, a consumer gets; all of them where nothing is wrong."""
+    return consume_batch(batch, limit).records
+
+
+def consumer_error(batch: Bytes, limit: int) -> Thrown | None:
+    """What it says then."""
+    return consume_batch(batch, limit).error
+
+
+def consume_batch(batch: Bytes, limit: int) -> Consumed:
+    """Read a whole batch as a consumer does."""
+    head = batch[:HEAD_SIZE].view(HEAD)[0]
+    kind = int(head["attributes"]) & COMPRESSION
+    return consume(kind, batch[HEAD_SIZE:], int(head["records_count"]), limit)
+
+
+def consume(compression: int, stored: Bytes, count: int, limit: int) -> Consumed:
+    """Read the section of a batch that says it has `count` records, as a consumer does. `compression` are the lowest three bits of
+    the attributes; of a stream that makes more than `limit` bytes no more is read."""
+    out: list[bytes] = []
+    try:
+        for record in _records(compression, stored.tobytes(), count, limit):
+            out.append(record)
+    except Thrown as error:
+        return Consumed(len(out), b"".join(out), error)
+    return Consumed(len(out), b"".join(out), None)
+
+
+def _records(compression: int, stored: bytes, count: int, limit: int) -> Iterator[bytes]:
+    """The bytes of the records, those of the length before each included. Raises `Thrown`."""
+    if compression >= len(COMPRESSION_NAMES):
+        raise Thrown(_ILLEGAL, f"Unknown compression type id: {compression}")
+    source: _Records = _Plain(stored) if compression == 0 else _Compressed(compression, stored, limit)
+    if count < 0:
+        raise Thrown(INVALID_RECORD, f"Found invalid record count {count} in magic v2 batch")
+    for i in range(count):
+        record = source.record()
+        if i + 1 == count and source.more():
+            raise Thrown(INVALID_RECORD, "Incorrect declared batch size, records still remaining in file")
+        yield record
+
+
+class _Records(Protocol):
+    def record(self) -> bytes: ...
+
+    def more(self) -> bool: ...
+
+
+class _Plain:
+    """The records of a batch that is not compressed: they are read where they are, past the end that they claim."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data, self.at = data, 0
+
+    def record(self) -> bytes:
+        start = self.at
+        reader = _Reader(self.data, start)
+        try:
+            size = reader.varint()
+        except Thrown as error:
+            if error.java == _UNDERFLOW:
+                raise Thrown(INVALID_RECORD, _EARLY) from None
+            raise
+        self.at = reader.body(size)
+        return self.data[start : self.at]
+
+    def more(self) -> bool:
+        return self.at < len(self.data)
+
+
+class _Compressed:
+    """The records of a compressed batch, each of which is read whole from the stream, then looked at."""
+
+    def __init__(self, compression: int, data: bytes, limit: int) -> None:
+        kind, self.size = _STREAMS[compression]
+        try:
+            stream = kind(data, limit)
+        except Thrown as error:
+            # `KafkaException(cause)` says what the cause is.
+            said = error.java if error.message is None else f"{error.java}: {error.message}"
+            raise Thrown(KAFKA_EXCEPTION, said, error) from None
+        self.stream, self.limit = stream, limit
+        self.buffer, self.at = b"", 0
+
+    def record(self) -> bytes:
+        try:
+            return self._record()
+        except Thrown as error:
+            if error.java == _ILLEGAL:
+                raise Thrown(INVALID_RECORD, _EARLY, error) from None
+            if error.io:
+                raise Thrown(KAFKA_EXCEPTION, "Failed to decompress record stream", error) from None
+            raise
+
+    def more(self) -> bool:
+        try:
+            return self._byte() >= 0
+        except Thrown as error:
+            if not error.io:
+                raise
+            said = "Error checking for remaining bytes after reading batch"
+            raise Thrown(KAFKA_EXCEPTION, said, error) from None
+
+    def _record(self) -> bytes:
+        prefix = bytearray()
+        while len(prefix) < 5 and (not prefix or prefix[-1] >= 0x80):
+            # At the end of the stream -1 is taken for a byte.
+            prefix.append(self._byte() & 0xFF)
+        size = _Reader(bytes(prefix), 0).varint()
+        if size < 0:
+            raise Thrown(_ILLEGAL, f"capacity < 0: ({size} < 0)")
+        body = self._read(size)
+        if len(body) != size:
+            raise Thrown(
+                INVALID_RECORD,
+                f"Invalid record size: expected {size} bytes in record payload, but the record payload reached EOF.",
+            )
+        _Reader(body, 0).body(size)
+        return bytes(prefix) + body
+
+    # `ChunkedBytesStream`
+
+    def _fill(self) -> None:
+        # What was there is gone even if this fails.
+        self.buffer, self.at = b"", 0
+        self.buffer = self._more_of(self.size)
+
+    def _byte(self) -> int:
+        if self.at >= len(self.buffer):
+            self._fill()
+            if not self.buffer:
+                return -1
+        self.at += 1
+        return self.buffer[self.at - 1]
+
+    def _read(self, size: int) -> bytes:
+        """So many bytes; fewer where the stream ends."""
+        parts = []
+        while size > 0:
+            if self.at >= len(self.buffer):
+                if size >= self.size:
+                    part = self._more_of(size)
+                    if not part:
+                        break
+                    parts.append(part)
+                    size -= len(part)
+                    continue
+                self._fill()
+                if not self.buffer:
+                    break
+            part = self.buffer[self.at : self.at + size]
+            parts.append(part)
+            self.at += len(part)
+            size -= len(part)
+        return b"".join(parts)
+
+    def _more_of(self, size: int) -> bytes:
+        part = self.stream.read(min(size, self.limit + 1))
+        self.limit -= len(part)
+        if self.limit < 0:
+            raise Thrown(_IO, "more bytes than are allowed here")
+        return part
+
+
+class _Reader:
+    """`DefaultRecord.readFrom(ByteBuffer, ...)` over some bytes."""
+
+    def __init__(self, data: bytes, at: int) -> None:
+        self.data, self.at = data, at
+        self.buf = np.frombuffer(data, np.uint8)
+
+    def varint(self) -> int:
+        value, after = read_varint(self.buf, self.at, len(self.buf))
+        if after < 0:
+            self._refuse(5, "Varint is too long, the most significant bit in the 5th byte is set", 32)
+        self.at = after
+        return value
+
+    def varlong(self) -> int:
+        value, after = read_varlong(self.buf, self.at, len(self.buf))
+        if after < 0:
+            self._refuse(10, "Varlong is too long, most significant bit in the 10th byte is set", 64)
+        self.at = after
+        return value
+
+    def _refuse(self, size: int, said: str, bits: int) -> None:
+        part = self.data[self.at : self.at + size]
+        if len(part) < size:
+            raise Thrown(_UNDERFLOW)
+        value = 0
+        for i, byte in enumerate(part):
+            # The last byte is not masked: its sign goes with it.
+            value |= (byte & 0x7F if i + 1 < size else byte - 0x100) << 7 * i
+        raise Thrown(_ILLEGAL, f"{said}, converted value: {value & (1 << bits) - 1:x}")
+
+    def content(self, size: int) -> None:
+        left = len(self.data) - self.at
+        if size > left:
+            raise Thrown(_ILLEGAL, f"newLimit > capacity: ({size} > {left})")
+        self.at += max(size, 0)
+
+    def body(self, size: int) -> int:
+        """Go over a record of `size` bytes; where it ends. Raises `Thrown`."""
+        left = len(self.data) - self.at
+        if left < size:
+            raise Thrown(
+                INVALID_RECORD,
+                f"Invalid record size: expected {size} bytes in record payload, but instead the buffer has only {left} "
+                "remaining bytes.",
+            )
+        start = self.at
+        try:
+            self._fields()
+        except Thrown as error:
+            if error.java in (_UNDERFLOW, _ILLEGAL):
+                raise Thrown(INVALID_RECORD, "Found invalid record structure", error) from None
+            raise
+        if self.at - start != size:
+            raise Thrown(
+                INVALID_RECORD,
+                f"Invalid record size: expected to read {size} bytes in record payload, but instead read {self.at - start}",
+            )
+        return self.at
+
+    def _fields(self) -> None:
+        if self.at >= len(self.data):
+            raise Thrown(_UNDERFLOW)
+        self.at += 1
+        self.varlong()
+        self.varint()
+        self.content(self.varint())
+        self.content(self.varint())
+        count = self.varint()
+        if count < 0:
+            raise Thrown(INVALID_RECORD, f"Found invalid number of record headers {count}")
+        if count > len(self.data) - self.at:
+            said = f"Found invalid number of record headers. {count} is larger than the remaining size of the buffer"
+            raise Thrown(INVALID_RECORD, said)
+        for _ in range(count):
+            size = self.varint()
+            if size < 0:
+                raise Thrown(INVALID_RECORD, f"Invalid negative header key size {size}")
+            self.content(size)
+            self.content(self.varint())
+
+
+# Streams: `read(size)` gives so many bytes at most, fewer where the decompressor does, none at the end; raises `Thrown`.
+
+
+class _Stream(Protocol):
+    def __init__(self, data: bytes, limit: int) -> None: ...
+
+    def read(self, size: int) -> bytes: ...
+
+
+_INPUT = 8192
+"""`GzipCompression` gives the inflater so much at a time."""
+
+
+class _Gzip:
+    """`GZIPInputStream`."""
+
+    def __init__(self, data: bytes, limit: int) -> None:
+        self.data, self.ended = data, False
+        self._start(self._header(0))
+
+    def _start(self, at: int) -> None:
+        self.at = at
+        self.inflater = zlib.decompressobj(-zlib.MAX_WBITS)
+        self.input, self.crc, self.made = b"", 0, 0
+
+    def _header(self, at: int) -> int:
+        """Where the header of the member at `at` ends."""
+        start = at
+        if self._number(at, 2) != 0x8B1F:
+            raise Thrown(_ZIP, "Not in GZIP format")
+        if self._number(at + 2, 1) != 8:
+            raise Thrown(_ZIP, "Unsupported compression method")
+        flags = self._number(at + 3, 1)
+        self._number(at + 4, 6)
+        at += 10
+        if flags & 4:
+            size = self._number(at, 2)
+            self._number(at + 2, size)
+            at += 2 + size
+        for flag in (8, 16):
+            if flags & flag:
+                while self._number(at, 1):
+                    at += 1
+                at += 1
+        if flags & 2:
+            if self._number(at, 2) != zlib.crc32(self.data[start:at]) & 0xFFFF:
+                raise Thrown(_ZIP, "Corrupt GZIP header")
+            at += 2
+        return at
+
+    def _number(self, at: int, size: int) -> int:
+        if at + size > len(self.data):
+            raise Thrown(_EOF)
+        return int.from_bytes(self.data[at : at + size], "little")
+
+    def read(self, size: int) -> bytes:
+        while not self.ended:
+            part = self._inflate(size)
+            if part:
+                self.crc, self.made = zlib.crc32(part, self.crc), self.made + len(part)
+                return part
+            if self.inflater.eof:
+                self._trailer()
+                continue
+            if self.at >= len(self.data):
+                raise Thrown(_EOF, "Unexpected end of ZLIB input stream")
+            self.input = self.data[self.at : self.at + _INPUT]
+            self.at += len(self.input)
+        return b""
+
+    def _inflate(self, size: int) -> bytes:
+        if self.inflater.eof:
+            return b""
+        try:
+            part = self.inflater.decompress(self.input, size)
+        except zlib.error as error:
+            raise Thrown(_ZIP, str(error).rpartition(": ")[2]) from None
+        self.input = self.inflater.unconsumed_tail
+        return part
+
+    def _trailer(self) -> None:
+        at = self.at - len(self.inflater.unused_data)
+        left = len(self.inflater.unused_data)
+        if self._number(at, 4) != self.crc or self._number(at + 4, 4) != self.made & 0xFFFFFFFF:
+            raise Thrown(_ZIP, "Corrupt GZIP trailer")
+        try:
+            # Another member follows, or what Java takes for the end.
+            if self.at < len(self.data) or left > 26:
+                self._start(self._header(at + 8))
+                return
+        except Thrown:
+            pass
+        self.ended = True
+
+
+class _Snappy:
+    """`SnappyInputStream`: what a read has gathered from one chunk is lost when the next one is bad."""
+
+    def __init__(self, data: bytes, limit: int) -> None:
+        self.data, self.limit = data, limit
+        self.at, self.made, self.ended = _XERIAL_HEADER, memoryview(b""), False
+        if not data:
+            raise Thrown(_SNAPPY, "[EMPTY_INPUT] Cannot decompress empty stream")
+        if len(data) < _XERIAL_HEADER or not data.startswith(_XERIAL_MAGIC):
+            self.made, self.ended = self._block(data), True
+
+    def read(self, size: int) -> bytes:
+        parts = []
+        while size > 0:
+            if not self.made and not self._chunk():
+                break
+            part = self.made[:size]
+            parts.append(part)
+            self.made, size = self.made[len(part) :], size - len(part)
+        return b"".join(parts)
+
+    def _chunk(self) -> bool:
+        while not self.ended and len(self.data) - self.at >= 4:
+            head = self.data[self.at : self.at + _XERIAL_HEADER]
+            if head[:4] == _XERIAL_MAGIC[:4]:
+                if len(head) < _XERIAL_HEADER:
+                    said = "[FAILED_TO_UNCOMPRESS] Insufficient header size in a concatenated block"
+                    raise Thrown(_SNAPPY, said)
+                if head[:8] != _XERIAL_MAGIC:
+                    break
+                version = int.from_bytes(head[8:12], "big", signed=True)
+                if version < 1:
+                    said = f"Compressed with an incompatible codec version {version}. At least version 1 is required"
+                    raise Thrown(_SNAPPY, f"[INCOMPATIBLE_VERSION] {said}")
+                self.at += _XERIAL_HEADER
+                continue
+            size = int.from_bytes(head[:4], "big", signed=True)
+            self.at += 4
+            if size < 0:
+                said = f"[INVALID_CHUNK_SIZE] chunkSize is too big or negative : {size}"
+                raise Thrown(_SNAPPY_ERROR, said)
+            if size > _SNAPPY_MOST:
+                said = (
+                    f"Received chunkSize {size:,} is greater than max configured chunk size {_SNAPPY_MOST:,}"
+                )
+                raise Thrown(_SNAPPY_ERROR, f"[FAILED_TO_UNCOMPRESS] {said}")
+            if size > len(self.data) - self.at:
+                raise Thrown(_IO, "failed to read chunk")
+            self.made = self._block(self.data[self.at : self.at + size])
+            self.at += size
+            return True
+        self.ended = True
+        return False
+
+    def _block(self, block: bytes) -> memoryview:
+        try:
+            return memoryview(decompress("snappy-raw", block, self.limit).tobytes())
+        except CompressionError:
+            _, after = read_uvarint(np.frombuffer(block, np.uint8), 0, len(block))
+            raise Thrown(_IO, "PARSING_ERROR(2)" if after < 0 else "FAILED_TO_UNCOMPRESS(5)") from None
+
+
+_XERIAL_MAGIC, _XERIAL_HEADER = b"\x82SNAPPY\x00", 16
+_SNAPPY_ERROR, _SNAPPY_MOST = "org.xerial.snappy.SnappyError", 512 << 20
+
+
+class _Lz4:
+    """`Lz4BlockInputStream`: block by block. The checksum of the content is not looked at."""
+
+    def __init__(self, data: bytes, limit: int) -> None:
+        self.data, self.made, self.ended = data, memoryview(b""), False
+        if len(data) < 6:
+            raise Thrown(_IO, _CUT)
+        if data[:4] != b"\x04\x22\x4d\x18":
+            raise Thrown(_IO, "Stream unsupported (invalid magic bytes)")
+        self.flags, descriptor = data[4], data[5]
+        version, code = self.flags >> 6, descriptor >> 4 & 7
+        for wrong, said in (
+            (self.flags & 3, "Reserved bits must be 0"),
+            (not self.flags & 0x20, "Dependent block stream is unsupported"),
+            (version != 1, f"Version {version} is unsupported"),
+            (descriptor & 15, "Reserved2 field must be 0"),
+            (code < 4, "Block size value must be between 4 and 7"),
+            (descriptor & 0x80, "Reserved3 field must be 0"),
+        ):
+            if wrong:
+                raise Thrown(_RUNTIME, said)
+        self.most = 1 << 8 + 2 * code
+        self.at = 6
+        if self.flags & 8:
+            if len(data) < 14:
+                raise Thrown(_IO, _CUT)
+            self.at = 14
+        if self.at >= len(data):
+            raise Thrown(_UNDERFLOW)
+        if data[self.at] != _xxhash(data[4 : self.at]) >> 8 & 0xFF:
+            raise Thrown(_IO, "Stream frame descriptor corrupted")
+        self.at += 1
+
+    def read(self, size: int) -> bytes:
+        while not self.made and not self.ended:
+            self._block()
+        part = bytes(self.made[:size])
+        self.made = self.made[len(part) :]
+        return part
+
+    def _block(self) -> None:
+        size = self._number(_IO, _CUT)
+        stored, size = size >> 31, size & 0x7FFFFFFF
+        if size == 0:
+            if self.flags & 4:
+                self._number(_UNDERFLOW, None)
+            self.ended = True
+            return
+        if size > self.most:
+            raise Thrown(_IO, f"Block size {size} exceeded max: {self.most}")
+        if size > len(self.data) - self.at:
+            raise Thrown(_IO, _CUT)
+        block = self.data[self.at : self.at + size]
+        if stored:
+            made = block
+        else:
+            try:
+                room: Any = np.empty(self.most, np.uint8)
+                made = room[: cramjam.lz4.decompress_block_into(block, room, output_len=self.most)].tobytes()
+            except cramjam.DecompressionError:
+                said = "Error decoding the input buffer"
+                raise Thrown(_IO, f"{_LZ4}: {said}", Thrown(_LZ4, said)) from None
+        self.at += size
+        if self.flags & 16 and self._number(_UNDERFLOW, None) != _xxhash(block):
+            raise Thrown(_IO, "Block checksum mismatch")
+        self.made = memoryview(made)
+
+    def _number(self, java: str, said: str | None) -> int:
+        if len(self.data) - self.at < 4:
+            raise Thrown(java, said)
+        self.at += 4
+        return int.from_bytes(self.data[self.at - 4 : self.at], "little")
+
+
+_CUT = "Stream ended prematurely"
+
+
+def _xxhash(data: bytes) -> int:
+    return xxhash32(np.frombuffer(data, np.uint8), 0, len(data))
+
+
+_ZSTD_INPUT = (1 << 17) + 3
+"""`ZSTD_DStreamInSize`: so much is read at a time."""
+_FEED = 1024
+
+
+class _Zstd:
+    """`ZstdInputStreamNoFinalizer`: frame after frame; a read ends where a frame does. The library decodes the next block as soon as
+    it has given all of the one before, so an error takes with it a read that ends there."""
+
+    def __init__(self, data: bytes, limit: int) -> None:
+        self.frames = _zstd_frames(data, limit)
+        self.made, self.end = memoryview(b""), _Ending()
+
+    def read(self, size: int) -> bytes:
+        while not self.made:
+            if self.end.error is not None:
+                raise self.end.error
+            made, self.end = next(self.frames, (b"", _Ending(last=True)))
+            self.made = memoryview(made)
+            if self.end.last and not made and self.end.error is None:
+                return b""
+        if self.end.error is not None and self.end.decoding and len(self.made) <= size:
+            raise self.end.error
+        part = bytes(self.made[:size])
+        self.made = self.made[len(part) :]
+        return part
+
+
+@dataclass(frozen=True, slots=True)
+class _Ending:
+    """How a frame ends: well, or with an error, `decoding` or for want of bytes; `last`: nothing follows."""
+
+    error: Thrown | None = None
+    decoding: bool = False
+    last: bool = False
+
+
+def _zstd_frames(data: bytes, limit: int) -> Iterator[tuple[bytes, _Ending]]:
+    """What each frame makes as far as it can be decoded, and how it ends."""
+    at = 0
+    while at < len(data):
+        made, end, said = _zstd_frame(data, at, limit)
+        limit -= len(made)
+        ending = _Ending()
+        if said is not None:
+            ending = _Ending(Thrown(_ZSTD, said), decoding=True)
+        elif end < 0:
+            # The end of the input is an error where some of it was read for this frame; else it counts as that of the stream.
+            fresh = at % _ZSTD_INPUT == 0 or (at // _ZSTD_INPUT + 1) * _ZSTD_INPUT < len(data)
+            ending = _Ending(Thrown(_ZSTD, "Truncated source") if fresh else None, last=True)
+        at = end if end >= 0 else len(data)
+        yield made, ending
+
+
+def _zstd_frame(data: bytes, at: int, limit: int) -> tuple[bytes, int, str | None]:
+    """What the frame at `at` makes, where it ends (-1: not here), and what the decoder says is wrong."""
+    import zstandard
+
+    steps = [*range(at, len(data), _FEED), len(data)]
+    while True:
+        decoder, made = zstandard.ZstdDecompressor().decompressobj(), []
+        for i, (low, high) in enumerate(itertools.pairwise(steps)):
+            try:
+                made.append(decoder.decompress(data[low:high]))
+            except zstandard.ZstdError as error:
+                if high - low == 1:
+                    return b"".join(made), -1, str(error).rpartition(": ")[2]
+                # What came before in the same piece was lost: again, byte by byte.
+                steps[i + 1 : i + 1] = range(low + 1, high)
+                break
+            if decoder.eof:
+                return b"".join(made), high - len(decoder.unused_data), None
+            if sum(map(len, made)) > limit:
+                return b"".join(made), -1, "more bytes than are allowed here"
+        else:
+            return b"".join(made), -1, None
+
+
+_STREAMS: dict[int, tuple[type[_Stream], int]] = {
+    1: (_Gzip, 16384),
+    2: (_Snappy, 2048),
+    3: (_Lz4, 2048),
+    4: (_Zstd, 16384),
+}
+"""By compression, with `decompressionOutputSize`: so much is asked of the decompressor, or as much as a larger record lacks."""

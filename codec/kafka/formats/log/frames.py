@@ -1,0 +1,124 @@
+"""The frames table: what the headers of batches say, and the stored records where rows alone would not give them again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from logwright.codec.columns import constant, contents, numbers
+from logwright.codec.kafka.formats.log.layout import (
+    COMPRESSION,
+    COMPRESSION_NAMES,
+    CONTROL,
+    DELETE_HORIZON,
+    HEAD_SIZE,
+    TIMESTAMP_TYPE,
+    TRANSACTIONAL,
+)
+from logwright.codec.kafka.formats.log.rows import Read
+from logwright.codec.kafka.formats.log.scan import heads_at
+from logwright.codec.kafka.formats.log.sections import PORTION, sections
+from logwright.codec.kafka.formats.log.tables import NOTHING_SERVED, LogContext
+from logwright.codec.table import Table
+from logwright.codec.window import Decoded, Frames, Window
+
+_UNKNOWN = tuple(f"unknown {codec}" for codec in range(len(COMPRESSION_NAMES), COMPRESSION + 1))
+_NAMES = contents(pa.string(), [name.encode() for name in (*COMPRESSION_NAMES, *_UNKNOWN)])
+
+Numbers = npt.NDArray[np.int64]
+
+_FROM_HEAD: dict[str, str] = {
+    "base_offset": "base_offset",
+    "records_count": "records_count",
+    "base_timestamp": "base_timestamp",
+    "max_timestamp": "max_timestamp",
+    "producer_id": "producer_id",
+    "producer_epoch": "producer_epoch",
+    "base_sequence": "base_sequence",
+    "partition_leader_epoch": "partition_leader_epoch",
+    "crc": "crc",
+    "magic": "magic",
+    "attributes": "attributes",
+    "last_offset_delta": "last_offset_delta",
+    "batch_length": "batch_length",
+}
+
+
+def decode(
+    window: Window, frames: Frames, table: Table, columns: Sequence[str], context: LogContext
+) -> Iterator[Decoded]:
+    """One row a batch. See `Codec.decode`."""
+    schema = table.schema(columns)
+    if {"last_offset", "last_offset_delta"} & {*columns}:
+        # This table says what is stored: a scan corrects headers that their records contradict.
+        frames = replace(frames, header=heads_at(window.data, frames.start))
+    ends = np.cumsum(frames.end - frames.start) if "payload" in columns else None
+    at = 0
+    while at < len(frames):
+        stop = len(frames)
+        if ends is not None:
+            below = int(ends[at - 1]) if at else 0
+            stop = max(at + 1, int(np.searchsorted(ends, below + PORTION, "right")))
+        part = frames.pick(slice(at, stop))
+        arrays = [_column(name, window, part, schema.field(name).type, context) for name in columns]
+        if arrays:
+            yield Decoded(pa.RecordBatch.from_arrays(arrays, schema=schema))
+        else:
+            yield Decoded(pa.RecordBatch.from_struct_array(pa.nulls(stop - at, pa.struct([]))))
+        at = stop
+
+
+def _column(name: str, window: Window, frames: Frames, kind: pa.DataType, context: LogContext) -> pa.Array:
+    head = frames.header
+    if name in _FROM_HEAD:
+        values = head[_FROM_HEAD[name]]
+        return numbers(kind, values)
+    if name == "raw":
+        return constant(kind, None, len(frames))
+    if name == "payload":
+        return _payload(window, frames, context)
+    return _COMPUTED[name](window, frames, head["attributes"].astype(np.int64), kind)
+
+
+def _delete_horizon(window: Window, frames: Frames, flags: Numbers, kind: pa.DataType) -> pa.Array:
+    horizon = frames.header["base_timestamp"].astype(np.int64)
+    return numbers(kind, horizon, flags & DELETE_HORIZON == 0)
+
+
+_COMPUTED: dict[str, Callable[[Window, Frames, Numbers, pa.DataType], pa.Array]] = {
+    "position": lambda window, frames, flags, kind: numbers(kind, window.offset + frames.start),
+    "size": lambda window, frames, flags, kind: numbers(kind, frames.end - frames.start),
+    "last_offset": lambda window, frames, flags, kind: numbers(
+        kind, frames.header["base_offset"].astype(np.int64) + frames.header["last_offset_delta"]
+    ),
+    "compression": lambda window, frames, flags, kind: _NAMES.take(numbers(pa.int64(), flags & COMPRESSION)),
+    "timestamp_type": lambda window, frames, flags, kind: numbers(kind, flags & TIMESTAMP_TYPE != 0),
+    "is_transactional": lambda window, frames, flags, kind: numbers(kind, flags & TRANSACTIONAL != 0),
+    "is_control": lambda window, frames, flags, kind: numbers(kind, flags & CONTROL != 0),
+    "delete_horizon_ms": _delete_horizon,
+}
+
+
+def _payload(window: Window, frames: Frames, context: LogContext) -> pa.Array:
+    """The stored records where they are compressed, damaged, or in another form than the shortest.
+
+    Which records a reader leaves out depends on the offsets of those before, so compressed ones are read for that too.
+    """
+    start = frames.start + HEAD_SIZE
+    keep = frames.header["attributes"] & COMPRESSION != 0
+    place = window.offset + int(frames.start[0])
+    served = context.served if place >= context.served_end else NOTHING_SERVED
+    for part in sections(window, frames, context.options["max.decompressed.bytes"]):
+        read = Read(part, frames.header[part.frames], 0, served=served)
+        keep[part.frames] |= (read.odd != 0) | (read.bad != 0) | (read.left_out != 0)
+        served = read.served
+    context.served, context.served_end = served, window.offset + int(frames.end[-1])
+    values: list[Any] = [None] * len(frames)
+    for i in np.flatnonzero(keep).tolist():
+        values[i] = window.data[int(start[i]) : int(frames.end[i])].tobytes()
+    return contents(pa.binary(), values)

@@ -1,0 +1,184 @@
+"""Control records: the markers among the records of a log, as columns.
+
+What ends transactions is in control batches that have a producer id. Kafka parses those when it rebuilds its producer state, and
+nothing else of the records of a log; a marker it can't parse ends its start (`ControlRecordType`, `EndTransactionMarker`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from logwright.codec.describe import DescriptionError
+from logwright.codec.fault import Fault, Kind
+from logwright.codec.kafka.formats.log.consumer import INVALID_RECORD, KAFKA_EXCEPTION, consume_batch
+from logwright.codec.kafka.formats.log.layout import (
+    COMPRESSION,
+    CONTROL,
+    CONTROL_RECORD_KEY,
+    CRC_START,
+    END_TXN_MARKER,
+    HEAD_SIZE,
+    RECORD,
+    TIMESTAMP_TYPE,
+)
+from logwright.codec.kafka.formats.log.tables import NAME
+from logwright.codec.window import Frames, Window
+
+MARKER = np.dtype(
+    [("frame", "i8"), ("offset", "i8"), ("timestamp", "i8"), ("type", "i2"), ("coordinator_epoch", "i4")]
+)
+"""A control record: index of its batch among the frames, its offset and time, its type, and for ABORT and COMMIT the epoch of
+the coordinator (-1 else)."""
+
+ABORT, COMMIT = 0, 1
+MALFORMED = -(1 << 15)
+"""The type of a record that can't be parsed; and, for any other exception than `InvalidRecordException`, the few numbers above it."""
+_FAILURES = (
+    INVALID_RECORD,
+    KAFKA_EXCEPTION,
+    "java.lang.IllegalArgumentException",
+    "java.nio.BufferUnderflowException",
+    "java.lang.RuntimeException",
+    "java.lang.NullPointerException",
+)
+_LIMIT = 1 << 20
+
+
+def markers(window: Window, frames: Frames) -> npt.NDArray[Any]:
+    """The records of control batches that have a producer id, as an array of `MARKER`."""
+    # Most windows have none: the low byte of `attributes` says so.
+    if not (frames.header.view(np.uint8).reshape(-1, HEAD_SIZE)[:, CRC_START + 1] & CONTROL).any():
+        return np.empty(0, MARKER)
+    flags = frames.header["attributes"].astype(np.int64)
+    wanted = np.flatnonzero((flags & CONTROL != 0) & (frames.header["producer_id"] >= 0))
+    usual, rest = _usual(window, frames, wanted)
+    out: list[tuple[int, int, int, int, int]] = []
+    for i in rest.tolist():
+        out += _of_batch(window, frames, i, int(flags[i]))
+    if not out:
+        return usual
+    found = np.concatenate([usual, np.array(out, MARKER)])
+    return found[np.argsort(found["frame"], kind="stable")]
+
+
+def unusual(window: Window, frames: Frames) -> npt.NDArray[np.int64]:
+    """Which of the frames are control batches that are not such as a broker ends transactions with."""
+    found: npt.NDArray[np.int64] = np.flatnonzero(frames.header["attributes"] & CONTROL)
+    return _usual(window, frames, found)[1] if len(found) else found
+
+
+_USUAL = np.frombuffer(
+    RECORD.pack({"key": bytes(CONTROL_RECORD_KEY.min_size), "value": bytes(END_TXN_MARKER.min_size)}),
+    np.uint8,
+)
+"""What a broker writes, there may be millions: only the type and the coordinator's epoch differ."""
+_TYPE_AT = len(_USUAL) - END_TXN_MARKER.min_size - 3  # its low byte
+_EPOCH_AT = len(_USUAL) - 5
+
+
+def _usual(
+    window: Window, frames: Frames, wanted: npt.NDArray[np.int64]
+) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
+    """The markers of batches that are such as a broker writes them, and which of the batches are not."""
+    head = frames.header[wanted]
+    start, end = frames.start[wanted] + HEAD_SIZE, frames.end[wanted]
+    plain = (
+        (head["attributes"] & COMPRESSION == 0) & (head["records_count"] == 1) & (end - start == len(_USUAL))
+    )
+    content = window.data[start[plain, None] + np.arange(len(_USUAL))]
+    same = content == _USUAL
+    same[:, _EPOCH_AT : _EPOCH_AT + 4] = True
+    same[:, _TYPE_AT] = content[:, _TYPE_AT] <= COMMIT
+    good = same.all(axis=1)
+    plain[plain] = good
+    head, content = head[plain], content[good]
+    out = np.empty(len(head), MARKER)
+    out["frame"], out["offset"] = wanted[plain], head["base_offset"]
+    out["timestamp"] = np.where(
+        head["attributes"] & TIMESTAMP_TYPE, head["max_timestamp"], head["base_timestamp"]
+    )
+    out["type"] = content[:, _TYPE_AT]
+    out["coordinator_epoch"] = np.ascontiguousarray(content[:, _EPOCH_AT : _EPOCH_AT + 4]).view(">i4")[:, 0]
+    return out, wanted[~plain]
+
+
+def bad_markers(window: Window, frames: Frames) -> list[Fault]:
+    """Control records that should end a transaction and can't: a broker does not start on them."""
+    found = markers(window, frames)
+    out: list[Fault] = []
+    if not len(found):
+        return out
+    for marker in found[(found["type"] != ABORT) & (found["type"] != COMMIT)]:
+        start, end = int(frames.start[marker["frame"]]), int(frames.end[marker["frame"]])
+        kind = "can't be parsed" if failure(int(marker["type"])) else f"has type {marker['type']}"
+        text = f"the control record at offset {marker['offset']} {kind}, ABORT or COMMIT was expected of a producer"
+        out.append(
+            Fault(
+                NAME,
+                window.offset + start,
+                end - start,
+                Kind.PAYLOAD,
+                text,
+                system="the broker does not start",
+            )
+        )
+    return out
+
+
+def _of_batch(window: Window, frames: Frames, i: int, flags: int) -> list[tuple[int, int, int, int, int]]:
+    """As `DefaultRecordBatch.iterator` gives them: all of them before the first where they are compressed, else one by one, and the
+    broker asks for the first alone."""
+    head = frames.header[i]
+    base, base_timestamp = int(head["base_offset"]), int(head["base_timestamp"])
+    if head["records_count"] == 0:
+        return []
+    got = consume_batch(window.data[int(frames.start[i]) : int(frames.end[i])], _LIMIT)
+    if got.error is not None and (flags & COMPRESSION or not got.records):
+        return [(i, base, base_timestamp, _failed(got.error.java), -1)]
+    found: list[tuple[int, int, int, int, int]] = []
+    at = 0
+    for _ in range(got.records):
+        try:
+            record, at = RECORD.unpack(got.data, at, len(got.data))
+        except DescriptionError:
+            return [*found, (i, base, base_timestamp, MALFORMED, -1)]
+        kind, epoch = _parse(record["key"], record["value"])
+        timestamp = _wrapped(base_timestamp + record["timestamp_delta"])
+        if flags & TIMESTAMP_TYPE:
+            timestamp = int(head["max_timestamp"])
+        found.append((i, _wrapped(base + record["offset_delta"]), timestamp, kind, epoch))
+    return found
+
+
+def _failed(java: str) -> int:
+    return MALFORMED + (_FAILURES.index(java) if java in _FAILURES else 0)
+
+
+def failure(kind: int) -> str | None:
+    """The exception that a broker meets at a record of this type; None for one that can be parsed."""
+    at = kind - MALFORMED
+    return _FAILURES[at] if at < len(_FAILURES) else None
+
+
+def _wrapped(number: int) -> int:
+    """As a long of Java holds it."""
+    return (number + (1 << 63)) % (1 << 64) - (1 << 63)
+
+
+def _parse(key: bytes | None, value: bytes | None) -> tuple[int, int]:
+    """Type and coordinator epoch."""
+    try:
+        name, _ = CONTROL_RECORD_KEY.unpack(key or b"")
+        if name["version"] < 0:
+            return MALFORMED, -1
+        if name["type"] not in (ABORT, COMMIT):
+            return name["type"] if failure(name["type"]) is None else -1, -1
+        marker, _ = END_TXN_MARKER.unpack(value or b"")
+    except DescriptionError:
+        return MALFORMED, -1
+    if marker["version"] < 0:
+        return MALFORMED, -1
+    return name["type"], marker["coordinator_epoch"]

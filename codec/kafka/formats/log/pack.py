@@ -1,0 +1,678 @@
+"""The kernel that writes records into batches, and rows as it takes them.
+
+One pass: the size of a record is known from its lengths before it is written, so batches are cut where they are full while
+they are written. What Kafka's producer does (`MemoryRecordsBuilder`, `DefaultRecord.writeTo`) is followed to the byte.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from logwright.codec.fault import UsageError
+from logwright.codec.java import java_string
+from logwright.codec.kafka.formats.log.layout import (
+    CRC_START,
+    HEAD_SIZE,
+    LENGTH_END,
+    MAGIC,
+    RECORD_BATCH,
+    TIMESTAMP_TYPE,
+)
+from logwright.codec.kafka.formats.log.records import INT64_MAX, INT64_MIN
+from logwright.codec.kafka.formats.log.tables import HEADER_RAW
+from logwright.codec.kernels.crc32c import crc32c
+from logwright.codec.kernels.intrinsics import (
+    copy,
+    load_u8,
+    size_varlong,
+    store_16be,
+    store_16le,
+    store_32be,
+    store_64be,
+    store_64le,
+    write_varlong,
+)
+from logwright.codec.kernels.kernel import kernel
+from logwright.codec.window import Bytes
+
+Int64s = npt.NDArray[np.int64]
+Int32s = npt.NDArray[np.int32]
+Int8s = npt.NDArray[np.int8]
+
+_LENGTH = RECORD_BATCH.offset("batch_length")
+_EPOCH = RECORD_BATCH.offset("partition_leader_epoch")
+_MAGIC = RECORD_BATCH.offset("magic")
+_CRC = RECORD_BATCH.offset("crc")
+_ATTRIBUTES = RECORD_BATCH.offset("attributes")
+_DELTA = RECORD_BATCH.offset("last_offset_delta")
+_BASE_TIMESTAMP = RECORD_BATCH.offset("base_timestamp")
+_MAX_TIMESTAMP = RECORD_BATCH.offset("max_timestamp")
+_PRODUCER = RECORD_BATCH.offset("producer_id")
+_PRODUCER_EPOCH = RECORD_BATCH.offset("producer_epoch")
+_SEQUENCE = RECORD_BATCH.offset("base_sequence")
+_COUNT = RECORD_BATCH.offset("records_count")
+
+MAX_INT32 = (1 << 31) - 1
+MAX_OVERHEAD = 36
+"""What a record takes besides its key, value and headers: a length of 5 bytes, attributes, a time of up to 10, four more of 5."""
+MAX_HEADER_OVERHEAD = 10
+
+NO_NULLS, SOME_NULLS, ALL_NULL = range(3)
+
+# What the open batch is, between two calls.
+OPEN, COUNT, BASE_OFFSET, BASE_TIMESTAMP, TOP_TIMESTAMP, KIND, LAST_OFFSET, BATCHES, TOO_LARGE = range(9)
+STATE = 9
+
+
+def closed() -> Int64s:
+    """The state without an open batch."""
+    state = np.zeros(STATE, np.int64)
+    state[OPEN] = state[TOO_LARGE] = -1
+    return state
+
+
+@kernel("i8, const u1[], i8, i8")
+def null_at(mode: int, bits: Bytes, first: int, i: int) -> bool:
+    """Whether value `i` is null; its bit is at `first + i`."""
+    if mode == NO_NULLS:
+        return False
+    if mode == ALL_NULL:
+        return True
+    at = first + i
+    return (load_u8(bits, at >> 3) >> (at & 7)) & 1 == 0
+
+
+@kernel("i8, i8")
+def difference(a: int, b: int) -> int:
+    """`a - b` as Java has it: it wraps around at 64 bits."""
+    if b < 0 and a > INT64_MAX + b:
+        return INT64_MIN + (a - (INT64_MAX + b) - 1)
+    if b > 0 and a < INT64_MIN + b:
+        return INT64_MAX - ((INT64_MIN + b) - a - 1)
+    return a - b
+
+
+@kernel("u1[], i8, i8[], i8, i8, i8")
+def close_batch(out: Bytes, end: int, state: Int64s, epoch: int, codec: int, check: int) -> None:
+    """Write the header of the open batch, which ends at `end`; with `check` its checksum."""
+    at = int(state[OPEN])
+    store_64be(out, at, int(state[BASE_OFFSET]))
+    store_32be(out, at + _LENGTH, end - at - LENGTH_END)
+    store_32be(out, at + _EPOCH, epoch)
+    out[at + _MAGIC] = MAGIC
+    store_16be(out, at + _ATTRIBUTES, codec | int(state[KIND]) * TIMESTAMP_TYPE)
+    store_32be(out, at + _DELTA, int(state[LAST_OFFSET]) - int(state[BASE_OFFSET]))
+    store_64be(out, at + _BASE_TIMESTAMP, int(state[BASE_TIMESTAMP]))
+    store_64be(out, at + _MAX_TIMESTAMP, int(state[TOP_TIMESTAMP]))
+    store_64be(out, at + _PRODUCER, -1)
+    store_16be(out, at + _PRODUCER_EPOCH, -1)
+    store_32be(out, at + _SEQUENCE, -1)
+    store_32be(out, at + _COUNT, int(state[COUNT]))
+    store_32be(out, at + _CRC, crc32c(out, at + CRC_START, end) if check else 0)
+    state[OPEN] = -1
+
+
+@kernel(
+    "i8, const i4[], const u1[], i8, const u1[], i8, "
+    "const i4[], const u1[], i8, const u1[], i8, "
+    "const i4[], const i4[], const u1[], const i4[], const u1[], i8, const u1[], i8, "
+    "const i8[], const i8[], const u1[], const i8[], const i1[], "
+    "const i8[], const i8[], const i8[], i8, i8, i8, i8, u1[], i8, i8[], i8[]"
+)
+def write_records(
+    rows: int,
+    key_ends: Int32s,
+    key_data: Bytes,
+    key_mode: int,
+    key_bits: Bytes,
+    key_bit: int,
+    value_ends: Int32s,
+    value_data: Bytes,
+    value_mode: int,
+    value_bits: Bytes,
+    value_bit: int,
+    header_ends: Int32s,
+    name_ends: Int32s,
+    name_data: Bytes,
+    content_ends: Int32s,
+    content_data: Bytes,
+    content_mode: int,
+    content_bits: Bytes,
+    content_bit: int,
+    times: Int64s,
+    creates: Int64s,
+    kinds: Bytes,
+    offsets: Int64s,
+    attributes: Int8s,
+    cuts: Int64s,
+    cut_offsets: Int64s,
+    cut_times: Int64s,
+    batch_size: int,
+    epoch: int,
+    codec: int,
+    check: int,
+    out: Bytes,
+    at: int,
+    state: Int64s,
+    starts: Int64s,
+) -> int:
+    """Write `rows` records from `out[at]` on; returns where they end.
+
+    `*_ends` have one element more than there are values, so that value i is `data[ends[i] : ends[i + 1]]`. `times` are what
+    consumers see, `creates` what the deltas are made from, `kinds` the timestamp types. `attributes` may be empty: all 0.
+    With `cuts`, batch k starts at row `cuts[k]` with the given base offset and time, and only records are written: headers
+    are left out to be filled in. Without, batches are cut when full, or when the timestamp type or the append time
+    changes, or offsets are too far apart; they get their headers, and the last one stays open, see `state`. `starts` gets
+    where the batches start. A record too large for a batch ends it all: its row is `state[TOO_LARGE]`.
+    """
+    given = len(cuts) > 0
+    cut = 0
+    batches = int(state[BATCHES])
+    first = int(state[OPEN])
+    count = int(state[COUNT])
+    base_offset = int(state[BASE_OFFSET])
+    base_timestamp = int(state[BASE_TIMESTAMP])
+    top = int(state[TOP_TIMESTAMP])
+    batch_kind = int(state[KIND])
+    last_offset = int(state[LAST_OFFSET])
+    for i in range(rows):
+        key_size = -1
+        if not null_at(key_mode, key_bits, key_bit, i):
+            key_size = int(key_ends[i + 1]) - int(key_ends[i])
+        value_size = -1
+        if not null_at(value_mode, value_bits, value_bit, i):
+            value_size = int(value_ends[i + 1]) - int(value_ends[i])
+        header_first = 0
+        header_count = 0
+        # All after the offset: of the sizes, the usual short ones are told here, the others by a call.
+        fixed = 1 if key_size < 64 else 2 if key_size < 8192 else size_varlong(key_size)
+        fixed += 1 if value_size < 64 else 2 if value_size < 8192 else size_varlong(value_size)
+        fixed += max(key_size, 0) + max(value_size, 0)
+        if len(header_ends) > 0:
+            header_first = int(header_ends[i])
+            header_count = int(header_ends[i + 1]) - header_first
+            for h in range(header_first, header_first + header_count):
+                size = int(name_ends[h + 1]) - int(name_ends[h])
+                fixed += size + size_varlong(size)
+                if null_at(content_mode, content_bits, content_bit, h):
+                    fixed += 1
+                else:
+                    size = int(content_ends[h + 1]) - int(content_ends[h])
+                    fixed += size + size_varlong(size)
+        fixed += 1 if header_count < 64 else size_varlong(header_count)
+        kind = load_u8(kinds, i)
+        offset = int(offsets[i])
+        time = int(times[i])
+        create = int(creates[i])
+        while given and cut < len(cuts) and cuts[cut] == i:
+            starts[cut] = at
+            at += HEAD_SIZE
+            base_offset = int(cut_offsets[cut])
+            base_timestamp = int(cut_times[cut])
+            cut += 1
+        delta = difference(create, base_timestamp)
+        ahead = difference(offset, base_offset)
+        body = 1 + fixed
+        body += 1 if -64 <= delta < 64 else 2 if -8192 <= delta < 8192 else size_varlong(delta)
+        body += 1 if -64 <= ahead < 64 else 2 if -8192 <= ahead < 8192 else size_varlong(ahead)
+        if not given and (
+            first < 0
+            or at - first + body + size_varlong(body) > batch_size
+            or ahead > MAX_INT32
+            or kind != batch_kind
+            or (kind == 1 and time != top)
+        ):
+            if first >= 0:
+                state[OPEN] = first
+                state[COUNT] = count
+                state[BASE_OFFSET] = base_offset
+                state[BASE_TIMESTAMP] = base_timestamp
+                state[TOP_TIMESTAMP] = top
+                state[KIND] = batch_kind
+                state[LAST_OFFSET] = last_offset
+                close_batch(out, at, state, epoch, codec, check)
+            starts[batches] = at
+            batches += 1
+            first = at
+            count = 0
+            base_offset = offset
+            base_timestamp = create
+            top = time
+            batch_kind = kind
+            at += HEAD_SIZE
+            delta = 0
+            ahead = 0
+            body = fixed + 3
+        if body > MAX_INT32 - HEAD_SIZE - 5:
+            state[TOO_LARGE] = i
+            return at
+        attribute = (int(attributes[i]) & 0xFF) if len(attributes) > 0 else 0
+        if body < 8192 and -8192 <= delta < 8192 and -8192 <= ahead < 8192:
+            # Length, attributes, both deltas: at most seven bytes, put together in a word. There is room for eight, since a
+            # record may take more than it does here.
+            word = body << 1
+            used = 8
+            if word > 0x7F:
+                word = (word & 0x7F) | 0x80 | word >> 7 << 8
+                used = 16
+            word |= attribute << used
+            used += 8
+            number = (delta << 1) ^ (delta >> 63)
+            if number > 0x7F:
+                word |= ((number & 0x7F) | 0x80 | number >> 7 << 8) << used
+                used += 16
+            else:
+                word |= number << used
+                used += 8
+            number = (ahead << 1) ^ (ahead >> 63)
+            if number > 0x7F:
+                word |= ((number & 0x7F) | 0x80 | number >> 7 << 8) << used
+                used += 16
+            else:
+                word |= number << used
+                used += 8
+            store_64le(out, at, word)
+            at += used >> 3
+        else:
+            at = write_varlong(out, at, body)
+            out[at] = attribute
+            at = write_varlong(out, at + 1, delta)
+            at = write_varlong(out, at, ahead)
+        if key_size < 64:
+            out[at] = 1 if key_size < 0 else key_size << 1
+            at += 1
+        else:
+            at = write_varlong(out, at, key_size)
+        if key_size > 0:
+            copy(out, at, key_data, int(key_ends[i]), key_size)
+            at += key_size
+        if value_size < 64:
+            out[at] = 1 if value_size < 0 else value_size << 1
+            at += 1
+        elif value_size < 8192:
+            at = store_16le(out, at, (value_size << 1 & 0x7F) | 0x80 | value_size >> 6 << 8)
+        else:
+            at = write_varlong(out, at, value_size)
+        if value_size > 0:
+            copy(out, at, value_data, int(value_ends[i]), value_size)
+            at += value_size
+        if header_count == 0:
+            out[at] = 0
+            at += 1
+        else:
+            at = write_varlong(out, at, header_count)
+            for h in range(header_first, header_first + header_count):
+                size = int(name_ends[h + 1]) - int(name_ends[h])
+                at = write_varlong(out, at, size)
+                copy(out, at, name_data, int(name_ends[h]), size)
+                at += size
+                if null_at(content_mode, content_bits, content_bit, h):
+                    at = write_varlong(out, at, -1)
+                else:
+                    size = int(content_ends[h + 1]) - int(content_ends[h])
+                    at = write_varlong(out, at, size)
+                    copy(out, at, content_data, int(content_ends[h]), size)
+                    at += size
+        count += 1
+        last_offset = offset
+        top = max(top, time)
+    while given and cut < len(cuts):
+        starts[cut] = at
+        at += HEAD_SIZE
+        cut += 1
+    state[OPEN] = first
+    state[COUNT] = count
+    state[BASE_OFFSET] = base_offset
+    state[BASE_TIMESTAMP] = base_timestamp
+    state[TOP_TIMESTAMP] = top
+    state[KIND] = batch_kind
+    state[LAST_OFFSET] = last_offset
+    state[BATCHES] = batches
+    return at
+
+
+# Rows as the kernel takes them
+
+
+@dataclass(frozen=True, slots=True)
+class Binary:
+    """A binary column: value i is `data[ends[i] : ends[i + 1]]`, its bit, where there are nulls, is at `bit + i`."""
+
+    ends: Int32s
+    data: Bytes
+    mode: int
+    bits: Bytes
+    bit: int
+
+    @property
+    def size(self) -> int:
+        return int(self.ends[-1]) - int(self.ends[0]) if len(self.ends) else 0
+
+
+_NO_BYTES = np.empty(0, np.uint8)
+_NO_INT32 = np.empty(0, np.int32)
+_NO_INT64 = np.empty(0, np.int64)
+_NO_INT8 = np.empty(0, np.int8)
+NOTHING = Binary(_NO_INT32, _NO_BYTES, ALL_NULL, _NO_BYTES, 0)
+
+
+def binary(array: pa.Array, what: str) -> Binary:
+    """A column of bytes or text. Raises UsageError for other types."""
+    kind = array.type
+    if pa.types.is_null(kind) or array.null_count == len(array):
+        return NOTHING
+    if not _is_bytes(kind):
+        raise UsageError(f"column {what!r} has type {kind}, bytes or text is needed")
+    if array.nbytes > MAX_INT32:
+        raise UsageError(
+            f"column {what!r} takes {array.nbytes} bytes in one batch of rows, 2 GiB is the most"
+        )
+    if pa.types.is_dictionary(kind):
+        array = array.dictionary_decode()
+    if array.type != pa.binary():
+        array = array.cast(pa.binary())
+    bits, ends, data = array.buffers()
+    mode = SOME_NULLS if array.null_count else NO_NULLS
+    return Binary(
+        np.frombuffer(ends, np.int32)[array.offset : array.offset + len(array) + 1],
+        _NO_BYTES if data is None else np.frombuffer(data, np.uint8),
+        mode,
+        np.frombuffer(bits, np.uint8) if mode == SOME_NULLS else _NO_BYTES,
+        array.offset,
+    )
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    tests = (
+        pa.types.is_binary,
+        pa.types.is_string,
+        pa.types.is_large_binary,
+        pa.types.is_large_string,
+        pa.types.is_fixed_size_binary,
+        pa.types.is_binary_view,
+        pa.types.is_string_view,
+    )
+    return any(test(kind) for test in tests)
+
+
+@dataclass(frozen=True, slots=True)
+class Headers:
+    """A column of headers: those of row i are `ends[i]` to `ends[i + 1]` of the two others. Without rows: no headers."""
+
+    ends: Int32s
+    names: Binary
+    contents: Binary
+
+    @property
+    def size(self) -> int:
+        count = int(self.ends[-1]) - int(self.ends[0]) if len(self.ends) else 0
+        return self.names.size + self.contents.size + count * MAX_HEADER_OVERHEAD
+
+
+NO_HEADERS = Headers(_NO_INT32, NOTHING, NOTHING)
+
+
+def headers(array: pa.Array) -> Headers:
+    """A column of lists of (key, value), or of maps. Raises UsageError for other types, and for a null key."""
+    kind = array.type
+    if pa.types.is_null(kind) or array.null_count == len(array):
+        return NO_HEADERS
+    is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
+    if is_list and pa.types.is_null(kind.value_type):
+        return NO_HEADERS
+    entry = kind.value_type if is_list else None
+    fits = (
+        entry is not None
+        and pa.types.is_struct(entry)
+        and {field.name for field in entry} == {"key", "value"}
+    )
+    if not fits and not pa.types.is_map(kind):
+        raise UsageError(f"column 'headers' has type {kind}, a list of structs of key and value is needed")
+    ends = np.asarray(array.offsets, np.int64)
+    if array.null_count:
+        # Nothing says that a null list is empty underneath.
+        array = _without_nulls(array)
+        ends = np.asarray(array.offsets, np.int64)
+    if pa.types.is_map(kind):
+        names, contents = array.keys, array.items
+    else:
+        entries = array.values
+        if entries.null_count:
+            raise UsageError("column 'headers': an entry is null", advice="Leave it out, or give it a key")
+        names, contents = entries.field("key"), entries.field("value")
+    first, last = int(ends[0]), int(ends[-1])
+    names, contents = names.slice(first, last - first), contents.slice(first, last - first)
+    if names.null_count:
+        raise UsageError("column 'headers': a key is null", advice="Keys of headers may be empty, never null")
+    ends = ends - first
+    if last - first > MAX_INT32:
+        raise UsageError(f"column 'headers': {last - first} headers in one batch of rows are too many")
+    if last == first:
+        return NO_HEADERS
+    return Headers(ends.astype(np.int32), binary(names, "headers.key"), binary(contents, "headers.value"))
+
+
+def _without_nulls(array: pa.Array) -> pa.Array:
+    """The same lists, those that are null empty."""
+    lengths = np.diff(np.asarray(array.offsets, np.int64))
+    valid = np.asarray(array.is_valid())
+    ends = np.concatenate(([0], np.cumsum(np.where(valid, lengths, 0)))).astype(np.int32)
+    # Flattening leaves out what lies under null lists.
+    if pa.types.is_map(array.type):
+        keep = np.repeat(valid, lengths.astype(np.intp))
+        first, last = int(array.offsets[0].as_py()), int(array.offsets[-1].as_py())
+        mask = pa.array(keep)
+        return pa.MapArray.from_arrays(
+            pa.array(ends),
+            array.keys.slice(first, last - first).filter(mask),
+            array.items.slice(first, last - first).filter(mask),
+        )
+    return pa.ListArray.from_arrays(pa.array(ends), array.flatten())
+
+
+@dataclass(slots=True)
+class Rows:
+    """Rows as `write_records` takes them."""
+
+    count: int
+    key: Binary
+    value: Binary
+    headers: Headers
+    times: Int64s
+    creates: Int64s
+    kinds: Bytes
+    offsets: Int64s
+    attributes: Int8s
+
+    @property
+    def most(self) -> int:
+        """The most bytes that the rows take, each in a batch of its own."""
+        return self.key.size + self.value.size + self.headers.size + self.count * (MAX_OVERHEAD + HEAD_SIZE)
+
+    def write(
+        self,
+        out: Bytes,
+        at: int,
+        state: Int64s,
+        starts: Int64s,
+        *,
+        cuts: tuple[Int64s, Int64s, Int64s] = (_NO_INT64, _NO_INT64, _NO_INT64),
+        batch_size: int = 0,
+        epoch: int = 0,
+        codec: int = 0,
+        check: bool = True,
+    ) -> int:
+        """Call the kernel. Raises UsageError for a record that is too large."""
+        key, value, names, contents = self.key, self.value, self.headers.names, self.headers.contents
+        at = write_records(
+            self.count,
+            key.ends,
+            key.data,
+            key.mode,
+            key.bits,
+            key.bit,
+            value.ends,
+            value.data,
+            value.mode,
+            value.bits,
+            value.bit,
+            self.headers.ends,
+            names.ends,
+            names.data,
+            contents.ends,
+            contents.data,
+            contents.mode,
+            contents.bits,
+            contents.bit,
+            self.times,
+            self.creates,
+            self.kinds,
+            self.offsets,
+            self.attributes,
+            *cuts,
+            batch_size,
+            epoch,
+            codec,
+            int(check),
+            out,
+            at,
+            state,
+            starts,
+        )
+        if state[TOO_LARGE] >= 0:
+            raise UsageError(f"row {int(state[TOO_LARGE])}: the record is larger than a batch can be, 2 GiB")
+        return at
+
+
+def milliseconds(array: pa.Array, what: str) -> tuple[Int64s, npt.NDArray[np.bool_]]:
+    """A column of times as milliseconds, and where it is null. Times of no zone are taken for UTC. Raises UsageError."""
+    kind = array.type
+    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
+        array = (
+            array.cast(pa.timestamp("ms"), safe=False) if not pa.types.is_timestamp(kind) else _to_ms(array)
+        )
+        array = array.cast(pa.int64())
+    elif pa.types.is_integer(kind) or pa.types.is_null(kind):
+        array = array.cast(pa.int64())
+    else:
+        raise UsageError(f"column {what!r} has type {kind}, a timestamp or milliseconds as int64 is needed")
+    null = np.asarray(array.is_null())
+    return np.asarray(array.fill_null(-1)).astype(np.int64, copy=False), null
+
+
+def _to_ms(array: pa.Array) -> pa.Array:
+    unit = array.type.unit
+    if unit == "ms":
+        return array
+    if unit == "s":
+        return array.cast(pa.timestamp("ms", tz=array.type.tz))
+    return array.cast(pa.timestamp("ms", tz=array.type.tz), safe=False)
+
+
+def column(rows: pa.RecordBatch, name: str) -> pa.Array | None:
+    """A column, None where it is absent."""
+    at = rows.schema.get_field_index(name)
+    return None if at < 0 else rows.column(at)
+
+
+def prepare(
+    rows: pa.RecordBatch, offsets: Int64s, timestamp_type: int, now: int, missing: Rows | None = None
+) -> Rows:
+    """Rows as the kernel takes them, with these offsets.
+
+    `timestamp_type` and `now` count where the rows don't say; what else they don't say is taken from `missing`. Raises
+    UsageError for columns of wrong types and times below -1.
+    """
+    count = rows.num_rows
+    kinds = np.full(count, timestamp_type, np.uint8) if missing is None else missing.kinds
+    array = column(rows, "timestampType")
+    if array is not None:
+        kinds = np.asarray(array.cast(pa.int32()).fill_null(timestamp_type)).astype(np.uint8)
+        if (kinds > 1).any():
+            raise UsageError("column 'timestampType': 0 (CreateTime) or 1 (LogAppendTime) is needed")
+    times = _times(rows, now, missing)
+    creates = times
+    array = column(rows, "create_timestamp_ms")
+    if array is not None and kinds.any():
+        made, null = milliseconds(array, "create_timestamp_ms")
+        creates = np.where((kinds == 1) & ~null, made, times)
+    elif missing is not None:
+        creates = np.where(kinds == 1, missing.creates, times)
+    array = column(rows, "attributes")
+    attributes = _NO_INT8 if missing is None else missing.attributes
+    if array is not None and not pa.types.is_null(array.type):
+        numbers = np.asarray(array.cast(pa.int8()).fill_null(0))
+        attributes = numbers if numbers.any() else _NO_INT8
+    key, value = column(rows, "key"), column(rows, "value")
+    none = NOTHING
+    return Rows(
+        count,
+        binary(key, "key") if key is not None else none if missing is None else missing.key,
+        binary(value, "value") if value is not None else none if missing is None else missing.value,
+        _headers(rows, missing),
+        times,
+        creates,
+        kinds,
+        offsets,
+        attributes,
+    )
+
+
+def _times(rows: pa.RecordBatch, now: int, missing: Rows | None) -> Int64s:
+    """What consumers see: `timestamp`, and where it is null or absent the raw `timestamp_ms`."""
+    shown, raw = column(rows, "timestamp"), column(rows, "timestamp_ms")
+    if shown is None and raw is None:
+        return np.full(rows.num_rows, now, np.int64) if missing is None else missing.times
+    if shown is None:
+        assert raw is not None
+        return milliseconds(raw, "timestamp_ms")[0]
+    times, null = milliseconds(shown, "timestamp")
+    if raw is not None and null.any():
+        # A time that does not fit Spark's microseconds is null there, and still in the raw column.
+        times = np.where(null, milliseconds(raw, "timestamp_ms")[0], times)
+    return times
+
+
+def _headers(rows: pa.RecordBatch, missing: Rows | None) -> Headers:
+    array = column(rows, "headers")
+    if array is None:
+        return NO_HEADERS if missing is None else missing.headers
+    raw = column(rows, "headers_raw")
+    if raw is not None and raw.null_count < len(raw):
+        array = with_raw(array, raw)
+    return headers(array)
+
+
+def with_raw(array: pa.Array, raw: pa.Array) -> pa.Array:
+    """The headers with the raw keys, where these still are what the text was made from."""
+
+    out = array.cast(pa.list_(HEADER_RAW)).to_pylist()
+    for i in np.flatnonzero(np.asarray(raw.is_valid())).tolist():
+        stored = raw[i].as_py()
+        text = [{"key": java_string(one["key"]).encode(), "value": one["value"]} for one in stored]
+        if text == out[i]:
+            out[i] = stored
+    return pa.array(out, pa.list_(HEADER_RAW))
+
+
+def check_times(times: Int64s, first_row: int = 0) -> None:
+    """Kafka takes no time below -1 (`MemoryRecordsBuilder`). Raises UsageError."""
+    if len(times) and int(times.min()) < -1:
+        row = int(np.argmax(times < -1))
+        raise UsageError(
+            f"row {first_row + row}: timestamp {int(times[row])} ms is before 1970",
+            advice="Kafka takes times from 1970 on, and -1 (null here) for none",
+        )
+
+
+def room(size: int) -> Any:
+    """Memory to write into, from Arrow's allocator: (buffer, view)."""
+    buffer = pa.allocate_buffer(size, resizable=True)
+    return buffer, np.frombuffer(buffer, np.uint8)

@@ -1,0 +1,463 @@
+"""Writing the batches of a file again: each as its row in the frames table says, with the records that the rows say.
+
+Frames come in portions of bounded memory. All records of a portion are written by the kernel in one go, in the one form that
+it writes; a stored payload replaces them where it says the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from logwright.codec.fault import UsageError
+from logwright.codec.kafka.formats.log import pack, records
+from logwright.codec.kafka.formats.log.layout import (
+    COMPRESSION,
+    COMPRESSION_NAMES,
+    CONTROL,
+    DELETE_HORIZON,
+    HEAD,
+    HEAD_SIZE,
+    LENGTH_END,
+    MAGIC,
+    TIMESTAMP_TYPE,
+    TRANSACTIONAL,
+)
+from logwright.codec.kafka.formats.log.rows import Read
+from logwright.codec.kafka.formats.log.sections import Sections, expand
+from logwright.codec.kafka.formats.log.tables import NOTHING_SERVED, LogContext
+from logwright.codec.kafka.formats.log.write import BatchEncoder, BatchSettings, assemble, put_heads
+from logwright.codec.kernels.compress import CompressionError, compress
+from logwright.codec.window import Bytes, Chunk
+
+_PORTION = 1 << 17
+"""So many frames, or records, are written at a time."""
+_WANT = (
+    records.WANT_OFFSET
+    | records.WANT_TIMESTAMP
+    | records.WANT_CREATE
+    | records.WANT_KEY
+    | records.WANT_VALUE
+    | records.WANT_HEADERS
+    | records.WANT_ATTRIBUTES
+)
+
+
+def encode(
+    rows: pa.Table, frames: pa.Table | None, file: pa.Table | None, context: LogContext
+) -> Iterator[Chunk]:
+    """The bytes of a segment. See `Codec.encode`."""
+    if frames is None:
+        encoder = BatchEncoder(BatchSettings.of(context.options), context.base_offset or 0)
+        for batch in rows.to_batches():
+            data = encoder.add(batch).data
+            if len(data):
+                yield data
+        data = encoder.flush().data
+        if len(data):
+            yield data
+    else:
+        yield from reencode(rows, frames, context)
+    if file is not None and file.num_rows:
+        trailing = file.column("trailing")[0].as_py() if "trailing" in file.column_names else None
+        zeros = file.column("trailing_zeros")[0].as_py() if "trailing_zeros" in file.column_names else None
+        if trailing:
+            yield trailing
+        left = zeros or 0
+        while left > 0:
+            yield bytes(min(left, 1 << 20))
+            left -= 1 << 20
+
+
+def reencode(rows: pa.Table, frames: pa.Table, context: LogContext) -> Iterator[Chunk]:
+    """The bytes of a file from its rows and frames. Raises UsageError for rows that no frame can hold."""
+    frames = frames.combine_chunks()
+    bounds, rows = _match(rows, frames)
+    writer = _Writer(rows, context)
+    count = frames.num_rows
+    at = 0
+    while at < count:
+        stop = int(np.searchsorted(bounds, bounds[at] + _PORTION, "right")) - 1
+        stop = min(count, max(at + 1, stop), at + _PORTION)
+        yield from writer.write(frames.slice(at, stop - at), bounds[at : stop + 1])
+        at = stop
+
+
+def _numbers(table: pa.Table, name: str) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]] | None:
+    """A column as integers and where it is null; None where it is absent."""
+    if name not in table.column_names:
+        return None
+    column = table.column(name)
+    if not (
+        pa.types.is_integer(column.type) or pa.types.is_boolean(column.type) or pa.types.is_null(column.type)
+    ):
+        raise UsageError(f"column {name!r} of the frames has type {column.type}, a whole number is needed")
+    null = np.asarray(column.is_null())
+    return np.asarray(column.cast(pa.int64()).fill_null(0)), null
+
+
+def _match(rows: pa.Table, frames: pa.Table) -> tuple[npt.NDArray[np.int64], pa.Table]:
+    """Which rows are in which frame: `bounds[i]` to `bounds[i + 1]` of the rows given back, which are in frame order."""
+    base = _numbers(frames, "base_offset")
+    if base is None:
+        raise UsageError("the frames table needs its column 'base_offset'")
+    # Damaged stretches have no rows.
+    holds = np.flatnonzero(~base[1])
+    position, mine = _numbers(frames, "position"), _numbers(rows, "position")
+    if position is not None and mine is not None:
+        where, what = position[0][holds], mine[0]
+        order = np.argsort(where, kind="stable")
+        at = np.searchsorted(where[order], what)
+        found = (at < len(holds)) & ~mine[1]
+        found[found] = where[order][at[found]] == what[found]
+        which = order[np.where(found, at, 0)] if len(holds) else at
+    elif "offset" in rows.column_names and rows.num_rows:
+        what = np.asarray(rows.column("offset").cast(pa.int64()).fill_null(-1))
+        which = np.searchsorted(base[0][holds], what, "right") - 1
+        found = which >= 0
+    elif not rows.num_rows:
+        which, found = np.empty(0, np.int64), np.empty(0, np.bool_)
+    else:
+        raise UsageError(
+            "rows don't say which frame they are in",
+            advice="Give the detail column 'position', or 'offset'; or leave the frames out",
+        )
+    if not found.all():
+        row = int(np.argmax(~found))
+        raise UsageError(
+            f"row {row} is in no frame of the frames table",
+            advice="Rows that are new have no place in old frames: encode them without the frames table",
+        )
+    which = holds[which] if len(holds) else which
+    if len(which) and (np.diff(which) < 0).any():
+        order = np.argsort(which, kind="stable")
+        rows, which = rows.take(pa.array(order)), which[order]
+    return np.searchsorted(which, np.arange(frames.num_rows + 1)), rows
+
+
+@dataclass(slots=True)
+class _Frames:
+    """What a portion of the frames table says."""
+
+    head: npt.NDArray[Any]
+    payload: list[Any]
+    raw: list[Any]
+    stored: npt.NDArray[np.int64]
+    """How the payloads are compressed."""
+
+
+class _Writer:
+    def __init__(self, rows: pa.Table, context: LogContext) -> None:
+        self.rows, self.limit = rows, context.options["max.decompressed.bytes"]
+        self.levels = {
+            name: context.options[f"compression.{name}.level"]
+            if context.options.given(f"compression.{name}.level")
+            else None
+            for name in ("gzip", "lz4", "zstd")
+        }
+        self.served = NOTHING_SERVED
+
+    def write(self, table: pa.Table, bounds: npt.NDArray[np.int64]) -> Iterator[Chunk]:
+        frames = _read_frames(table)
+        first, last = int(bounds[0]), int(bounds[-1])
+        batch = _one_batch(self.rows.slice(first, last - first))
+        counts = np.diff(bounds)
+        cuts = bounds[:-1] - first
+        base = frames.head["base_offset"].astype(np.int64)
+        offsets = self._offsets(batch, base, counts)
+        made = self._prepare(batch, offsets, frames, counts)
+        self._append_times(made, batch, frames, counts)
+        plain, ends = _plain(made, cuts, base, frames.head["base_timestamp"].astype(np.int64))
+        starts = ends[0]
+        served = np.maximum.accumulate(np.concatenate(([self.served], offsets)))
+        self.served = int(served[-1])
+        plain_only = (
+            not (frames.head["attributes"] & COMPRESSION).any() and (frames.head["magic"] == MAGIC).all()
+        )
+        if plain_only and all(one is None for one in (*frames.payload, *frames.raw)):
+            frames.head["records_count"] = counts
+            frames.head["batch_length"] = ends[1] - starts - LENGTH_END
+            put_heads(plain, starts, ends[1], frames.head.view(np.uint8))
+            yield plain
+            return
+        sections: list[Any] = []
+        for i in range(len(base)):
+            if frames.raw[i] is not None or frames.head["magic"][i] == 0:
+                sections.append(None)
+                continue
+            section = plain[int(starts[i]) + HEAD_SIZE : int(ends[1][i])]
+            codec = int(frames.head["attributes"][i]) & COMPRESSION
+            payload = frames.payload[i]
+            if payload is not None and codec == int(frames.stored[i]):
+                kept, section = self._payload(
+                    payload,
+                    codec,
+                    section,
+                    frames.head[i : i + 1],
+                    batch,
+                    cuts,
+                    counts,
+                    i,
+                    int(served[int(cuts[i])]),
+                )
+                if kept:
+                    sections.append(payload)
+                    continue
+            frames.head["records_count"][i] = counts[i]
+            sections.append(self._compress(codec, section))
+        yield from _emit(frames, sections)
+
+    def _offsets(
+        self, batch: pa.RecordBatch, base: pack.Int64s, counts: npt.NDArray[np.int64]
+    ) -> pack.Int64s:
+        array = pack.column(batch, "offset")
+        if array is None:
+            # Consecutive within each frame.
+            inside = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
+            return np.repeat(base, counts) + inside
+        if array.null_count:
+            raise UsageError("column 'offset' has nulls")
+        offsets = np.asarray(array.cast(pa.int64()))
+        delta = offsets - np.repeat(base, counts)
+        if len(delta) and (int(delta.max()) > pack.MAX_INT32 or int(delta.min()) < -pack.MAX_INT32 - 1):
+            row = int(np.argmax(np.abs(delta)))
+            raise UsageError(f"offset {int(offsets[row])} is too far from its frame's base_offset")
+        return offsets
+
+    def _prepare(
+        self,
+        batch: pa.RecordBatch,
+        offsets: pack.Int64s,
+        frames: _Frames,
+        counts: npt.NDArray[np.int64],
+        missing: pack.Rows | None = None,
+    ) -> pack.Rows:
+        kinds = (frames.head["attributes"].astype(np.int64) & TIMESTAMP_TYPE != 0).astype(np.uint8)
+        base = frames.head["base_timestamp"].astype(np.int64)
+        if missing is None:
+            spread = np.repeat(base, counts)
+            kind = np.repeat(kinds, counts)
+            top = np.repeat(frames.head["max_timestamp"].astype(np.int64), counts)
+            missing = pack.Rows(
+                batch.num_rows,
+                pack.NOTHING,
+                pack.NOTHING,
+                pack.NO_HEADERS,
+                np.where(kind == 1, top, spread),
+                spread,
+                kind,
+                offsets,
+                np.empty(0, np.int8),
+            )
+        names = [name for name in batch.schema.names if name != "timestampType"]
+        return pack.prepare(batch.select(names), offsets, 0, 0, missing)
+
+    def _append_times(
+        self, made: pack.Rows, batch: pa.RecordBatch, frames: _Frames, counts: npt.NDArray[np.int64]
+    ) -> None:
+        """Under append time a batch has one time: that of its rows, where they say one."""
+        if not made.kinds.any() or not {"timestamp", "timestamp_ms"} & set(batch.schema.names):
+            return
+        ends = np.cumsum(counts)
+        for i in np.flatnonzero(counts).tolist():
+            if not frames.head["attributes"][i] & TIMESTAMP_TYPE:
+                continue
+            times = made.times[int(ends[i] - counts[i]) : int(ends[i])]
+            if (times != times[0]).any():
+                raise UsageError(
+                    f"rows of the batch at offset {int(frames.head['base_offset'][i])} have different timestamps",
+                    advice="Under LogAppendTime all records of a batch have one",
+                )
+            frames.head["max_timestamp"][i] = times[0]
+
+    def _payload(
+        self,
+        payload: bytes,
+        codec: int,
+        section: Bytes,
+        head: npt.NDArray[Any],
+        batch: pa.RecordBatch,
+        cuts: npt.NDArray[np.int64],
+        counts: npt.NDArray[np.int64],
+        i: int,
+        served: int,
+    ) -> tuple[bool, Bytes]:
+        """Whether the payload says what the rows say; if not, the section to be written instead."""
+        stored = np.frombuffer(payload, np.uint8)
+        count = int(counts[i])
+        try:
+            plain = np.asarray(expand(codec, stored, self.limit)) if codec else stored
+        except CompressionError:
+            return count == 0, section
+        if (
+            len(plain) == len(section)
+            and int(head["records_count"][0]) == count
+            and bool((plain == section).all())
+        ):
+            return True, section
+        edges = np.array([0]), np.array([len(plain)])
+        read = Read(Sections(slice(0, 1), plain, *edges), head, _WANT, served=served)
+        if read.rows != count:
+            return False, section
+        if not count:
+            return True, section
+        # What the rows don't say is as it was.
+        before = _rows_of(read, head)
+        rows = batch.slice(int(cuts[i]), count)
+        one = _Frames(head.copy(), [], [], np.empty(0, np.int64))
+        now = self._prepare(
+            rows,
+            self._offsets(rows, head["base_offset"].astype(np.int64), counts[i : i + 1]),
+            one,
+            counts[i : i + 1],
+            before,
+        )
+        bases = head["base_offset"].astype(np.int64), head["base_timestamp"].astype(np.int64)
+        was = _plain(before, np.zeros(1, np.int64), *bases)[0][HEAD_SIZE:]
+        new = _plain(now, np.zeros(1, np.int64), *bases)[0][HEAD_SIZE:]
+        same_times = bool((before.times == now.times).all())
+        return len(was) == len(new) and bool((was == new).all()) and same_times, new
+
+    def _compress(self, codec: int, section: Bytes) -> Any:
+        if not codec or (codec >= len(COMPRESSION_NAMES) and not len(section)):
+            return section
+        if codec >= len(COMPRESSION_NAMES):
+            raise UsageError(f"compression {codec} is unknown, so its records can't be written anew")
+        name = COMPRESSION_NAMES[codec]
+        return compress(name, section, level=self.levels.get(name))
+
+
+def _one_batch(rows: pa.Table) -> pa.RecordBatch:
+    batches = rows.combine_chunks().to_batches()
+    if len(batches) == 1:
+        return batches[0]
+    return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in rows.schema], schema=rows.schema)
+
+
+def _plain(
+    made: pack.Rows, cuts: npt.NDArray[np.int64], base: pack.Int64s, times: pack.Int64s
+) -> tuple[Bytes, tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
+    """The records of frames in the kernel's form, a header's room before those of each: the bytes, and where frames start
+    and end."""
+    buffer, out = pack.room(made.most + HEAD_SIZE * len(cuts))
+    starts = np.empty(len(cuts), np.int64)
+    end = made.write(out, 0, pack.closed(), starts, cuts=(cuts, base, times))
+    del buffer
+    return out[:end], (starts, np.append(starts[1:], end))
+
+
+def _rows_of(read: Read, head: npt.NDArray[Any]) -> pack.Rows:
+    """What was read as rows to be written."""
+    text, raw = read.headers()
+    if raw is not None:
+        text = pack.with_raw(text, raw)
+    kind = int(head["attributes"][0]) & TIMESTAMP_TYPE != 0
+    return pack.Rows(
+        read.rows,
+        pack.binary(read.key(), "key"),
+        pack.binary(read.value(), "value"),
+        pack.headers(text),
+        np.asarray(read.timestamp_ms()),
+        np.asarray(read.create_timestamp_ms()),
+        np.full(read.rows, kind, np.uint8),
+        np.asarray(read.offset()),
+        np.asarray(read.attributes()),
+    )
+
+
+def _read_frames(table: pa.Table) -> _Frames:
+    """A portion of the frames table as headers. Columns that are absent have the values of a plain producer's batch."""
+    count = table.num_rows
+    head = np.zeros(count, HEAD)
+    head["partition_leader_epoch"] = head["producer_id"] = head["producer_epoch"] = head["base_sequence"] = -1
+    head["base_timestamp"] = head["max_timestamp"] = -1
+    for name in (
+        "base_offset",
+        "base_timestamp",
+        "max_timestamp",
+        "producer_id",
+        "producer_epoch",
+        "base_sequence",
+        "partition_leader_epoch",
+        "records_count",
+    ):
+        _put(head, name, _numbers(table, name))
+    _put(head, "last_offset_delta", _numbers(table, "last_offset_delta"))
+    last = _numbers(table, "last_offset")
+    if last is not None:
+        _put(head, "last_offset_delta", (last[0] - head["base_offset"].astype(np.int64), last[1]))
+    stored = _numbers(table, "attributes")
+    attributes = np.zeros(count, np.int64) if stored is None else stored[0]
+    codecs = attributes & COMPRESSION
+    attributes = _core_attributes(table, attributes)
+    if stored is None:
+        codecs = attributes & COMPRESSION
+    head["attributes"] = attributes
+    raw = table.column("raw").to_pylist() if "raw" in table.column_names else [None] * count
+    payload = table.column("payload").to_pylist() if "payload" in table.column_names else [None] * count
+    base = _numbers(table, "base_offset")
+    assert base is not None
+    # A row without any of it, not even raw bytes, stands for what the file table holds.
+    head["magic"] = np.where(base[1], 0, 2)
+    return _Frames(head, payload, raw, codecs)
+
+
+def _put(
+    head: npt.NDArray[Any], name: str, numbers: tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]] | None
+) -> None:
+    if numbers is None:
+        return
+    values, null = numbers
+    info = np.iinfo(head.dtype[name])
+    wrong = ~null & ((values < info.min) | (values > info.max))
+    if wrong.any():
+        raise UsageError(
+            f"frame {int(np.argmax(wrong))}: {name} {int(values[np.argmax(wrong)])} does not fit"
+        )
+    head[name] = np.where(null, head[name].astype(np.int64), values)
+
+
+def _core_attributes(table: pa.Table, attributes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Attributes with the bits that core columns say."""
+    if "compression" in table.column_names:
+        names = table.column("compression").to_pylist()
+        known = {name: codec for codec, name in enumerate(COMPRESSION_NAMES)}
+        known |= {f"unknown {codec}": codec for codec in range(len(COMPRESSION_NAMES), 8)}
+        wrong = [name for name in names if name is not None and name not in known]
+        if wrong:
+            raise UsageError(f"compression {wrong[0]!r} is none of {', '.join(COMPRESSION_NAMES)}")
+        codecs = np.array([known.get(name, 0) for name in names], np.int64)
+        attributes = attributes & ~COMPRESSION | codecs
+    for name, bit in (
+        ("timestamp_type", TIMESTAMP_TYPE),
+        ("is_transactional", TRANSACTIONAL),
+        ("is_control", CONTROL),
+    ):
+        said = _numbers(table, name)
+        if said is not None:
+            attributes = np.where(said[1], attributes, attributes & ~bit | np.where(said[0] != 0, bit, 0))
+    if "delete_horizon_ms" in table.column_names:
+        has = np.asarray(table.column("delete_horizon_ms").is_valid())
+        attributes = attributes & ~DELETE_HORIZON | np.where(has, DELETE_HORIZON, 0)
+    return attributes
+
+
+def _emit(frames: _Frames, sections: list[Any]) -> Iterator[Chunk]:
+    """The bytes: batches put together, and between them what is raw."""
+    at = 0
+    while at < len(sections):
+        stop = at
+        while stop < len(sections) and sections[stop] is not None:
+            stop += 1
+        if stop > at:
+            yield assemble(frames.head[at:stop], sections[at:stop]).data
+        while stop < len(sections) and sections[stop] is None:
+            if frames.raw[stop] is not None:
+                yield frames.raw[stop]
+            stop += 1
+        at = stop

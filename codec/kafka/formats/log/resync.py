@@ -1,0 +1,607 @@
+"""Finding the next batch after damage.
+
+A value may hold whole batches with right checksums (a log of Kafka kept in Kafka), so a right checksum alone is not enough.
+What a damaged batch says of itself is believed where its header speaks for itself: all but two of eight points
+(`header_points`) hold. What decides then, in this order:
+
+1. Where it truly ends, if that can be told: its own checksum says so when only its length, its magic or its offset is wrong,
+   at the end that it claims, that its records have, or where the next batch starts. Nothing before that place is a batch, and
+   nothing behind it is hidden.
+2. The end that it claims, if the end of the file, zeros, or a batch, good or not, with a fitting offset are there. A batch before
+   that place counts only as under 1, or if good batches lead from it to that very place and take exactly the offsets between:
+   it was the length that was wrong, by exactly whole batches.
+3. What lies within what it claims (or, where that is more than the file has or than `LIMIT`, within its records by their
+   lengths) is its content. A batch in there counts only if good batches lead from it across the end that is claimed; or if
+   its offset is exactly the one that follows the last good batch (what a broker appended behind a torn batch) or the damaged
+   one (what follows a batch whose length is wrong), no length stands before it that would take it in as a value, and the
+   good batches from there on lead to the end of the file, to zeros or to the header of another batch.
+
+Where the header of the damaged batch is gone, or behind what it claims, a batch counts unless something says that it is the
+content of a value: a length before it that ends exactly where a batch ends, or the rest of a record after the good batches
+that start with it.
+
+So no batch that is whole is passed over because of one damaged place, and no content is taken for batches because of one.
+With several in a row either may happen: a batch in a value is taken for one of the log when the header of the record's own
+batch is gone and the value holds more than batches; a good batch is passed over when it lies between two damaged ones, the
+first of which claims it and takes offsets that are not known to end before it.
+
+Candidates are cheap to refuse by their offsets, which have to be above all before and within the file's range. Checksums of
+candidates come from those of prefixes, so a file full of headers that each claim the rest of it takes no longer than others.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from logwright.codec.kafka.formats.log.layout import (
+    COMPRESSION,
+    COMPRESSION_NAMES,
+    CRC_START,
+    HEAD_SIZE,
+    LENGTH_END,
+    MAGIC,
+    MIN_LENGTH,
+    MIN_RECORD,
+    RECORD_BATCH,
+)
+from logwright.codec.kafka.formats.log.tables import Damaged, LogContext
+from logwright.codec.kernels.crc32c import crc32c_combine, crc32c_update
+from logwright.codec.kernels.intrinsics import (
+    load_i16be,
+    load_i32be,
+    load_i64be,
+    load_u8,
+    read_varint,
+    read_varlong,
+)
+from logwright.codec.kernels.kernel import kernel
+from logwright.codec.window import Bytes, Window
+
+_LENGTH = RECORD_BATCH.offset("batch_length")
+_EPOCH = RECORD_BATCH.offset("partition_leader_epoch")
+_MAGIC = RECORD_BATCH.offset("magic")
+_CRC = RECORD_BATCH.offset("crc")
+_ATTRIBUTES = RECORD_BATCH.offset("attributes")
+_DELTA = RECORD_BATCH.offset("last_offset_delta")
+_PRODUCER = RECORD_BATCH.offset("producer_id")
+_COUNT = RECORD_BATCH.offset("records_count")
+_CODECS = len(COMPRESSION_NAMES)
+
+LIMIT = 64 << 20
+"""A batch that is larger is looked for after damage only with the very offset that is due, and hides nothing when it is damaged:
+`max.message.bytes` is 1 MiB unless someone raised it."""
+_STEP = 1024
+"""Bytes between two checksums of prefixes."""
+_CHAIN = 64 << 10
+"""So far are good batches followed to see whether what comes after them is the rest of a record."""
+_FAR = 16 << 20
+"""A length before a batch that is larger is none."""
+_NEAR = 1 << 20
+"""So far is the true end looked for of a batch whose length is wrong, when there is something before it that may be a batch."""
+_CREDIBLE = 6
+"""Of eight points."""
+_END_OF_LOG = 1 << 62
+
+BROKEN, CUT, OVER = range(3)
+"""Why a chain of good batches is followed no further: no good one is there, the window ends, or it leads to where it was to."""
+
+
+def offset_range(context: LogContext) -> tuple[int, int]:
+    """The offsets that a batch can have that is yet to come, both included."""
+    low = 0 if context.base_offset is None else context.base_offset
+    high = _END_OF_LOG if context.base_offset is None else min(low + (1 << 31), 1 << 63) - 1
+    if context.last_offset is not None:
+        low = max(low, context.last_offset + 1)
+    if context.next_base is not None:
+        high = min(high, context.next_base - 1)
+    return low, high
+
+
+def damaged_at(window: Window, stop: int, context: LogContext) -> Damaged:
+    """What is to be believed of what is at `window.data[stop]`, where a scan stopped."""
+    offset = window.offset + stop
+    data = window.data
+    if len(data) - stop < HEAD_SIZE:
+        return Damaged(offset, -1, -1)
+    size, after = claims(data, stop, window.size - offset, *offset_range(context))
+    return Damaged(offset, offset + size if size >= 0 else -1, after)
+
+
+@kernel("const u1[], i8, i8, i8, i8, i8")
+def candidate(buf: Bytes, at: int, left: int, low: int, high: int, after: int) -> int:
+    """The next place from `at` on where the header of a batch with offsets in `[low, high]` may be; -1 if there is none.
+
+    `left` are the bytes of the file from `at` on. A batch of more than `LIMIT` has to have the offset `low` or `after`.
+    """
+    for p in range(at, len(buf) - HEAD_SIZE + 1):
+        if load_u8(buf, p + _MAGIC) != MAGIC:
+            continue
+        size = load_i32be(buf, p + _LENGTH)
+        if size < MIN_LENGTH or size > left - (p - at) - LENGTH_END:
+            continue
+        offset = load_i64be(buf, p)
+        delta = load_i32be(buf, p + _DELTA)
+        if offset < low or delta < 0 or offset > high - delta:
+            continue
+        if size > LIMIT and offset != low and offset != after:
+            continue
+        if (
+            load_i32be(buf, p + _EPOCH) < -1
+            or load_i64be(buf, p + _PRODUCER) < -1
+            or load_i32be(buf, p + _COUNT) < 0
+        ):
+            continue
+        return p
+    return -1
+
+
+@kernel("const u1[], i8, i8[], i8[], i8")
+def prefixes(
+    buf: Bytes, origin: int, known: npt.NDArray[np.int64], filled: npt.NDArray[np.int64], end: int
+) -> None:
+    """Have the checksum of `buf[origin : origin + k * _STEP]` in `known` for each such place up to `end`. `filled` is how many
+    there are; the first one is 0."""
+    upto = (end - origin) // _STEP + 1
+    k = filled[0]
+    if k >= upto:
+        return
+    crc = known[k - 1]
+    while k < upto:
+        crc = crc32c_update(crc, buf, origin + (k - 1) * _STEP, origin + k * _STEP)
+        known[k] = crc
+        k += 1
+    filled[0] = k
+
+
+@kernel("const u1[], i8, i8[], i8[], i8, i8")
+def range_crc(
+    buf: Bytes,
+    origin: int,
+    known: npt.NDArray[np.int64],
+    filled: npt.NDArray[np.int64],
+    start: int,
+    end: int,
+) -> int:
+    """The checksum of `buf[start:end]`, from those of the prefixes that start at `origin`."""
+    prefixes(buf, origin, known, filled, end)
+    k = (start - origin) // _STEP
+    first = crc32c_update(known[k], buf, origin + k * _STEP, start)
+    k = (end - origin) // _STEP
+    second = crc32c_update(known[k], buf, origin + k * _STEP, end)
+    return crc32c_combine(first, second, end - start)
+
+
+@kernel("const u1[], i8, i8[], i8[], i8")
+def sound(
+    buf: Bytes, origin: int, known: npt.NDArray[np.int64], filled: npt.NDArray[np.int64], start: int
+) -> bool:
+    """Whether the batch at `start`, which is within `buf`, has its checksum."""
+    end = start + LENGTH_END + load_i32be(buf, start + _LENGTH)
+    stored = load_i32be(buf, start + _CRC) & 0xFFFFFFFF
+    return range_crc(buf, origin, known, filled, start + CRC_START, end) == stored
+
+
+@kernel("const u1[], i8, i8, i8, i8, i8, i8, i8[], i8[]")
+def next_sound(
+    buf: Bytes,
+    at: int,
+    left: int,
+    low: int,
+    high: int,
+    after: int,
+    origin: int,
+    known: npt.NDArray[np.int64],
+    filled: npt.NDArray[np.int64],
+) -> tuple[int, bool]:
+    """The next batch from `at` on that has its checksum, and True; or the next one that `buf` has too little of to judge, and
+    False; -1 where there is neither. Arguments as those of `candidate` and `range_crc`."""
+    while True:
+        p = candidate(buf, at, left, low, high, after)
+        if p < 0:
+            return -1, False
+        left -= p - at
+        end = p + LENGTH_END + load_i32be(buf, p + _LENGTH)
+        if min(p + left, end + HEAD_SIZE) > len(buf):
+            return p, False
+        if sound(buf, origin, known, filled, p):
+            return p, True
+        left -= 1
+        at = p + 1
+
+
+@kernel("const u1[], i8, i8, i8, i8, i8, i8, i8[], i8[]")
+def follow(
+    buf: Bytes,
+    at: int,
+    end: int,
+    left: int,
+    low: int,
+    high: int,
+    origin: int,
+    known: npt.NDArray[np.int64],
+    filled: npt.NDArray[np.int64],
+) -> tuple[int, int, int]:
+    """Go over good batches with growing offsets from `at` to `end` or beyond: (where that ends, why, the offset due there)."""
+    while at < end:
+        if len(buf) - at < HEAD_SIZE:
+            return at, CUT if left > len(buf) - at else BROKEN, low
+        if load_u8(buf, at + _MAGIC) != MAGIC:
+            return at, BROKEN, low
+        size = load_i32be(buf, at + _LENGTH)
+        offset = load_i64be(buf, at)
+        delta = load_i32be(buf, at + _DELTA)
+        if size < MIN_LENGTH or size > left - LENGTH_END:
+            return at, BROKEN, low
+        if offset < low or delta < 0 or offset > high - delta:
+            return at, BROKEN, low
+        if size > len(buf) - at - LENGTH_END:
+            return at, CUT, low
+        if not sound(buf, origin, known, filled, at):
+            return at, BROKEN, low
+        low = offset + delta + 1
+        at += LENGTH_END + size
+        left -= LENGTH_END + size
+    return at, OVER, low
+
+
+@kernel("const u1[], i8, i8")
+def records_end(buf: Bytes, at: int, count: int) -> int:
+    """Where `count` records from `at` on end, going by their lengths: beyond the buffer when they don't end in it, and where
+    the first one starts that can't be a record."""
+    for _ in range(count):
+        size, after = read_varint(buf, at, len(buf))
+        if after < 0:
+            return len(buf) + 1 if len(buf) - at < 5 else at
+        if size < MIN_RECORD - 1:
+            return at
+        if size > len(buf) - after:
+            return len(buf) + 1
+        at = after + size
+    return at
+
+
+@kernel("const u1[], i8, i8")
+def headers_end(buf: Bytes, at: int, end: int) -> int:
+    """Where the headers of a record, starting with their number at `at`, end; -1 where they can't be such, or not before `end`."""
+    count, at = read_varint(buf, at, end)
+    if at < 0 or count < 0 or count > end - at:
+        return -1
+    for i in range(2 * count):
+        size, at = read_varint(buf, at, end)
+        if at < 0 or size > end - at or size < -(i & 1):
+            return -1
+        at += max(size, 0)
+    return at
+
+
+@kernel("const u1[], i8")
+def is_record(buf: Bytes, at: int) -> bool:
+    """Whether a whole record is at `at`, after another one of its batch."""
+    size, at = read_varint(buf, at, len(buf))
+    if at < 0 or size < MIN_RECORD - 1 or size > len(buf) - at or load_u8(buf, at) != 0:
+        return False
+    end = at + size
+    _, at = read_varlong(buf, at + 1, end)
+    if at < 0:
+        return False
+    delta, at = read_varint(buf, at, end)
+    if at < 0 or delta < 1:
+        return False
+    for _ in range(2):
+        length, at = read_varint(buf, at, end)
+        if at < 0 or length < -1 or length > end - at:
+            return False
+        at += max(length, 0)
+    return headers_end(buf, at, end) == end
+
+
+@kernel("const u1[], i8, i8, i8, i8, i8")
+def header_points(buf: Bytes, at: int, left: int, last: int, high: int, epoch: int) -> int:
+    """How many of eight points speak for the header of a batch at `at`, after one with the offset `last`."""
+    points = 0
+    size = load_i32be(buf, at + _LENGTH)
+    if MIN_LENGTH <= size <= left - LENGTH_END:
+        points += 1
+    offset = load_i64be(buf, at)
+    if last < offset <= high:
+        points += 1
+    if offset == last + 1:
+        points += 1
+    if load_u8(buf, at + _MAGIC) == MAGIC:
+        points += 1
+    attributes = load_i16be(buf, at + _ATTRIBUTES)
+    if 0 <= attributes < 0x80 and (attributes & 7) < _CODECS:
+        points += 1
+    leader = load_i32be(buf, at + _EPOCH)
+    if leader >= -1 and (epoch < 0 or epoch <= leader <= epoch + 1):
+        points += 1
+    delta = load_i32be(buf, at + _DELTA)
+    count = load_i32be(buf, at + _COUNT)
+    if delta >= 0 and 0 <= count <= delta + 1:
+        points += 1
+    if load_i64be(buf, at + _PRODUCER) >= -1:
+        points += 1
+    return points
+
+
+@kernel("const u1[], i8, i8, i8, i8")
+def claims(buf: Bytes, at: int, left: int, low: int, high: int) -> tuple[int, int]:
+    """The size of the batch at `at`, and the offset that follows it, as its header says; -1 where that is not to be believed."""
+    if header_points(buf, at, left, low - 1, high, -1) < _CREDIBLE:
+        return -1, -1
+    size = load_i32be(buf, at + _LENGTH)
+    offset = load_i64be(buf, at)
+    delta = load_i32be(buf, at + _DELTA)
+    after = offset + delta + 1 if delta >= 0 and low <= offset <= high - delta else -1
+    return (LENGTH_END + size if MIN_LENGTH <= size <= left - LENGTH_END else -1), after
+
+
+@kernel("const u1[], i8, i8[], i8[], i8, i8")
+def ends_at(
+    buf: Bytes,
+    origin: int,
+    known: npt.NDArray[np.int64],
+    filled: npt.NDArray[np.int64],
+    start: int,
+    end: int,
+) -> bool:
+    """Whether the batch at `start` has its checksum when it ends at `end`."""
+    if start < origin or end - start < HEAD_SIZE or end > len(buf):
+        return False
+    stored = load_i32be(buf, start + _CRC) & 0xFFFFFFFF
+    return range_crc(buf, origin, known, filled, start + CRC_START, end) == stored
+
+
+@kernel("const u1[], i8")
+def content_end(buf: Bytes, at: int) -> int:
+    """Where the records end of the damaged batch at `at`, as far as they can be read; `at` where that can't be told."""
+    if load_i16be(buf, at + _ATTRIBUTES) & COMPRESSION:
+        return at
+    count = load_i32be(buf, at + _COUNT)
+    return records_end(buf, at + HEAD_SIZE, min(count, (len(buf) - at) // MIN_RECORD + 1))
+
+
+@kernel("const u1[], i8, i8[], i8[], i8, i8, i8, i8, i8, i8")
+def no_more_than_content(
+    buf: Bytes,
+    origin: int,
+    known: npt.NDArray[np.int64],
+    filled: npt.NDArray[np.int64],
+    start: int,
+    end: int,
+    left: int,
+    low: int,
+    high: int,
+    after: int,
+) -> bool:
+    """Whether it is the content of the batch at `start` that is damaged, the usual case: its checksum is wrong at the end of its
+    records too, and a good batch with the offset `after` is at the `end` that it claims. `left` are the bytes from there on."""
+    content = content_end(buf, start)
+    if content <= len(buf) and ends_at(buf, origin, known, filled, start, content):
+        return False
+    _, why, _ = follow(buf, end, end + 1, left, low, high, origin, known, filled)
+    return why == OVER and load_i64be(buf, end) == after
+
+
+class _Search:
+    """One search through a window, with the checksums of its prefixes from `origin` on, made as far as they are asked for."""
+
+    def __init__(self, window: Window, origin: int, context: LogContext, after: int) -> None:
+        self.data, self.origin, self.after = window.data, origin, after
+        self.size = window.size - window.offset
+        """Where the file ends, as a position in the window."""
+        self.low, self.high = offset_range(context)
+        self.known = np.empty((len(self.data) - origin) // _STEP + 1, np.int64)
+        self.known[0] = 0
+        self.filled = np.ones(1, np.int64)
+
+    def next(self, at: int) -> tuple[int, bool]:
+        return next_sound(
+            self.data,
+            at,
+            self.size - at,
+            self.low,
+            self.high,
+            self.after,
+            self.origin,
+            self.known,
+            self.filled,
+        )
+
+    def follow(self, at: int, end: int) -> tuple[int, int, int]:
+        left = self.size - at
+        return follow(self.data, at, end, left, self.low, self.high, self.origin, self.known, self.filled)
+
+    def end_of(self, at: int) -> int:
+        return at + LENGTH_END + load_i32be(self.data, at + _LENGTH)
+
+    def offset(self, at: int) -> int:
+        return load_i64be(self.data, at)
+
+    def ends_at(self, start: int, end: int) -> bool:
+        return ends_at(self.data, self.origin, self.known, self.filled, start, end)
+
+    def content_alone(self, start: int, end: int) -> bool:
+        left = self.size - end
+        return no_more_than_content(
+            self.data, self.origin, self.known, self.filled, start, end, left, self.low, self.high, self.after
+        )
+
+    def zeros_at(self, at: int) -> bool:
+        return at < len(self.data) and not self.data[at : at + HEAD_SIZE].any()
+
+    def lengths_before(self, at: int) -> list[int]:
+        """Where the value would end that starts with the batch at `at`, for each length that can be read before it: a varint,
+        zig-zag as Kafka's or not, or one more than the length, or four bytes."""
+        data, size = self.data, self.end_of(at) - at
+        found = []
+        if at >= 4:
+            found.append(load_i32be(data, at - 4))
+        if at and data[at - 1] < 0x80:
+            number = int(data[at - 1])
+            for p in range(at - 2, max(-1, at - 6), -1):
+                found += (number, number >> 1, number - 1)
+                if data[p] < 0x80:
+                    break
+                number = number << 7 | int(data[p]) & 0x7F
+            found += (number, number >> 1, number - 1)
+        return [at + length for length in found if size <= length <= _FAR]
+
+    def goes_on(self, at: int) -> bool:
+        """Whether what is at `at` is the rest of a record whose value ended there: its headers, then a record or a batch."""
+        after = headers_end(self.data, at, len(self.data))
+        if after < 0:
+            return False
+        return is_record(self.data, after) or self.follow(after, after + 1)[1] == OVER
+
+    def ends_well(self, at: int, due: int) -> bool:
+        """Whether the file ends at `at`, or zeros or the header of a batch after which `due` comes are there."""
+        if at == self.size or self.zeros_at(at):
+            return True
+        if len(self.data) - at < HEAD_SIZE:
+            # A header cut off: all there is of its offset has to be right.
+            return len(self.data) - at >= 8 and self.offset(at) == due
+        return header_points(self.data, at, self.size - at, due - 1, self.high, -1) >= _CREDIBLE
+
+    def anchored(self, end: int) -> bool:
+        """Whether what is at `end` bears out that the damaged batch ends there."""
+        if end > len(self.data):
+            return False
+        if self.after >= 0:
+            return self.ends_well(end, self.after)
+        return end == self.size or self.follow(end, end + 1)[1] == OVER
+
+    def before_anchor(self, start: int, at: int, end: int) -> int:
+        """The good batch from `at` on, before `end`, at which the damaged one ends by its own checksum, or from which good ones
+        take exactly the offsets between the damaged one and the good one at `end`; else `end`."""
+        top = self.offset(end) if self.follow(end, end + 1)[1] == OVER else -1
+        # Its own word for the offsets counts if it says the same twice.
+        sure = start >= self.origin and (
+            load_i32be(self.data, start + _COUNT) == load_i32be(self.data, start + _DELTA) + 1
+        )
+        while top != self.after or top < 0:
+            p, _ = next_sound(
+                self.data[:end], at, end - at, self.low, self.high, -1, self.origin, self.known, self.filled
+            )
+            if p < 0:
+                break
+            at, _, due = self.follow(p, end)
+            exact = sure and at == end and self.offset(p) == self.after and due == top
+            if exact or self.ends_at(start, p):
+                return p
+        return end
+
+    def at(self, place: int) -> tuple[int, int, bool]:
+        """What there is to say where a batch has to start, or the file to end."""
+        if place == self.size:
+            return -1, 0, False
+        _, why, _ = self.follow(place, place + 1)
+        if why != CUT:
+            return place, 0, why == BROKEN
+        size = HEAD_SIZE if len(self.data) - place < HEAD_SIZE else self.end_of(place) - place + HEAD_SIZE
+        return place, min(self.size - place, size), False
+
+    def judge(self, p: int, barrier: int, end: int) -> tuple[int, int]:
+        """What is to be thought of the good batch at `p`: `_YES`, `_NO` or `_MORE`, and where the chain of good ones from it ends,
+        or what is content in any case."""
+        lengths = self.lengths_before(p)
+        for stop in lengths:
+            at, why, _ = self.follow(p, stop)
+            if why == CUT:
+                return _MORE, at
+            if why == OVER and at == stop:
+                return _NO, at
+        at, why, due = self.follow(p, max(barrier, p + _CHAIN))
+        if why == BROKEN and self.goes_on(at):
+            return _NO, at
+        if p >= barrier or at > end >= 0:
+            return _YES, at
+        exact = self.offset(p) in (self.low, self.after) and not lengths
+        if exact and (why != BROKEN or self.ends_well(at, due)):
+            return _YES, at
+        return (_MORE if why == CUT and end >= 0 else _NO), at
+
+    def own_end(self, start: int, at: int) -> int:
+        """The good batch from `at` on, not too far away, at which the damaged one ends by its own checksum; -1 if there is none."""
+        while True:
+            p, whole = self.next(at)
+            if p < 0 or not whole or p - start > _NEAR:
+                return -1
+            if self.ends_at(start, p):
+                return p
+            at, _, _ = self.follow(p, self.size)
+
+
+_NO, _YES, _MORE = range(3)
+
+
+def find_batch(
+    window: Window, at: int, context: LogContext, damaged: Damaged | None = None
+) -> tuple[int, int]:
+    """The next batch from `window.data[at]` on, as `Codec.resync` says it.
+
+    Where the end of the damaged batch is known and another damaged one is there, that becomes the one in question
+    (`context.damaged`), and so on.
+    """
+    asked = damaged
+    if damaged is not None and damaged.whole and at <= damaged.end - window.offset:
+        # What is there is judged by itself, be it out of place too.
+        place = damaged.end - window.offset
+        return (place, 0) if place < min(len(window.data), window.size - window.offset) else (-1, 0)
+    if context.found is not None and damaged is not None and context.found[0] == damaged.start:
+        place = context.found[1] - window.offset
+        if at <= place <= len(window.data):
+            return place, 0
+    while True:
+        place, need, known = _find(window, at, context, damaged)
+        if not known:
+            if asked is not None and place >= 0 and not need:
+                context.found = asked.start, window.offset + place
+            return place, need
+        at, damaged = place + 1, damaged_at(window, place, context)
+        context.damaged = damaged
+
+
+def _find(window: Window, at: int, context: LogContext, damaged: Damaged | None) -> tuple[int, int, bool]:
+    """The same, and whether it is no good batch but what is there where one has to start."""
+    start, end, after = -1, -1, -1
+    if damaged is not None and damaged.start < window.offset + at:
+        start, after = damaged.start - window.offset, damaged.after
+        if 0 <= damaged.end - damaged.start <= LIMIT:
+            end = damaged.end - window.offset
+    search = _Search(window, start if start >= 0 else at, context, after)
+    # Whether it is here, and to be believed.
+    told = start >= 0 and damaged is not None and (damaged.end >= 0 or after >= 0)
+    barrier = end
+    if told and at <= end and search.content_alone(start, end):
+        return end, 0, False
+    if told:
+        content = content_end(window.data, start)
+        for place in (end, content):
+            if at <= place <= len(window.data) and search.ends_at(start, place):
+                return search.at(place)
+        if end < 0:
+            barrier = content
+    if at <= end and search.anchored(end):
+        return search.at(search.before_anchor(start, at, end))
+    while True:
+        p, whole = search.next(at)
+        if p < 0:
+            return -1, 0 if window.final else min(len(window.data) - at, HEAD_SIZE - 1), False
+        if not whole:
+            # More than needed, so that many that ask do not each ask for a little more.
+            stop = search.end_of(p)
+            return p, min(search.size - p, stop - p + HEAD_SIZE + (stop - p) // 2), False
+        if told and search.ends_at(start, p):
+            return p, 0, False
+        verdict, at = search.judge(p, barrier, end)
+        if verdict == _MORE:
+            return p, min(search.size - p, 2 * (len(window.data) - p)), False
+        if verdict == _YES:
+            if told and at - p < _CHAIN:
+                if at == search.size and search.ends_at(start, at):
+                    return -1, 0, False
+                other = search.own_end(start, at)
+                p = p if other < 0 else other
+            return p, 0, False

@@ -1,0 +1,646 @@
+"""Finding record batches: walking from header to header, checksums, and what is wrong where the walk ends.
+
+The rule for the end of a file is that of Kafka's `FileLogInputStream`: fewer bytes than a header's first 17 and one more, or a
+batch longer than what is left, end the log without an error. What that means for the file (a torn tail of a running broker,
+damage, preallocated zeros) is decided here, from what follows.
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from logwright.codec.fault import Fault, Kind, Severity, UnsupportedError
+from logwright.codec.kafka.formats.log.layout import (
+    CONTROL,
+    CRC_START,
+    HEAD,
+    HEAD_SIZE,
+    LENGTH_END,
+    MAGIC,
+    MIN_LENGTH,
+    RECORD_BATCH,
+)
+from logwright.codec.kafka.formats.log.resync import LIMIT, damaged_at, find_batch
+from logwright.codec.kafka.formats.log.rows import records_end
+from logwright.codec.kafka.formats.log.tables import NAME, Believed, Damaged, LogContext
+from logwright.codec.kernels.crc32c import crc32c
+from logwright.codec.kernels.intrinsics import copy, load_i32be, load_i64be, load_u8
+from logwright.codec.kernels.kernel import kernel
+from logwright.codec.window import Bytes, Frames, Window
+
+_LENGTH = RECORD_BATCH.offset("batch_length")
+_MAGIC = RECORD_BATCH.offset("magic")
+_CRC = RECORD_BATCH.offset("crc")
+_DELTA = RECORD_BATCH.offset("last_offset_delta")
+_COUNT = RECORD_BATCH.offset("records_count")
+
+HEAD_UP_TO_MAGIC = _MAGIC + 1
+"""What Kafka reads to know the size of an entry of any magic."""
+LEGACY_MIN = 14
+"""The smallest size that an entry of any magic can have (`LegacyRecord.RECORD_OVERHEAD_V0`)."""
+MAX_OFFSET_DELTA = (1 << 31) - 1
+"""Offsets in a segment are within so many of its base: its indexes hold them in 32 bits."""
+
+MAX_OFFSET = (1 << 63) - (1 << 32)
+"""Above this, the offsets of a batch might not fit 64 bits."""
+
+FULL, MORE, END, BAD_SIZE, BAD_MAGIC, LEGACY, PARTIAL, BAD_CRC = range(8)
+_SOME = 16
+"""Frames that are walked over before their checksums are looked at: their headers are in the cache still, and behind damage
+there is little that was looked at in vain."""
+
+
+@kernel("const u1[], i8, i8, i8[]")
+def walk(buf: Bytes, at: int, left: int, starts: npt.NDArray[np.int64]) -> tuple[int, int, int, int]:
+    """Follow batch_length from header to header: (frames, where it stopped, why, bytes needed from there).
+
+    `left` are the bytes of the file from `at` on, of which `buf` may hold fewer. Puts where frames start into `starts`, until
+    that is full.
+    """
+    here = len(buf)
+    found = 0
+    while True:
+        if left <= HEAD_UP_TO_MAGIC:
+            return found, at, END, 0
+        if found == len(starts):
+            return found, at, FULL, 0
+        if here - at < HEAD_UP_TO_MAGIC:
+            return found, at, MORE, min(left, HEAD_SIZE)
+        size = load_i32be(buf, at + _LENGTH)
+        magic = load_u8(buf, at + _MAGIC)
+        if size < LEGACY_MIN:
+            return found, at, BAD_SIZE, 0
+        if size > left - LENGTH_END:
+            return found, at, PARTIAL, 0
+        if magic != MAGIC:
+            return found, at, LEGACY if magic < MAGIC else BAD_MAGIC, LENGTH_END + size
+        if size < MIN_LENGTH:
+            return found, at, BAD_SIZE, 0
+        if size > here - at - LENGTH_END:
+            return found, at, MORE, LENGTH_END + size
+        starts[found] = at
+        found += 1
+        at += LENGTH_END + size
+        left -= LENGTH_END + size
+
+
+@kernel("const u1[], const i8[], const i8[]")
+def first_bad(buf: Bytes, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]) -> int:
+    """The first frame whose checksum is wrong, or the number of frames."""
+    for i in range(len(starts)):
+        at = starts[i]
+        stored = load_i32be(buf, at + _CRC) & 0xFFFFFFFF
+        if crc32c(buf, at + CRC_START, ends[i]) != stored:
+            return i
+    return len(starts)
+
+
+@kernel("const u1[], i8, i8, i8[]")
+def walk_sound(buf: Bytes, at: int, left: int, starts: npt.NDArray[np.int64]) -> tuple[int, int, int, int]:
+    """As `walk`, and stops at the first frame whose checksum is wrong: `BAD_CRC`, its start, and the checksum that it has."""
+    found = 0
+    while True:
+        some, stop, why, need = walk(buf, at, left, starts[found : found + _SOME])
+        for i in range(found, found + some):
+            at = starts[i]
+            end = stop if i + 1 == found + some else starts[i + 1]
+            computed = crc32c(buf, at + CRC_START, end)
+            if computed != load_i32be(buf, at + _CRC) & 0xFFFFFFFF:
+                return i, at, BAD_CRC, computed
+            left -= end - at
+        found += some
+        if why != FULL or found == len(starts):
+            return found, stop, why, need
+        at = stop
+
+
+def _zeros_at(buf: Bytes, at: int) -> int:
+    done, size = at, HEAD_SIZE
+    while done < len(buf):
+        filled = np.flatnonzero(buf[done : done + size])
+        if len(filled):
+            return done - at + int(filled[0])
+        done, size = done + size, min(2 * size, 1 << 16)
+    return len(buf) - at
+
+
+@kernel("const u1[], i8", python=_zeros_at)
+def zeros_at(buf: Bytes, at: int) -> int:
+    """How many zero bytes there are from `at` on."""
+    end = len(buf)
+    p = at
+    while p < end and load_u8(buf, p) == 0:
+        p += 1
+    return p - at
+
+
+@kernel("const u1[], const i8[], u1[]")
+def gather_heads(buf: Bytes, starts: npt.NDArray[np.int64], heads: Bytes) -> None:
+    """Put the headers one after the other, so that they are an array of `HEAD`."""
+    at = 0
+    for i in range(len(starts)):
+        copy(heads, at, buf, starts[i], HEAD_SIZE)
+        at += HEAD_SIZE
+
+
+def heads_at(buf: Bytes, starts: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+    """The headers of the frames that start there, as an array of `HEAD`."""
+    out = np.empty(len(starts) * HEAD_SIZE, np.uint8)
+    gather_heads(buf, starts, out)
+    return out.view(HEAD)
+
+
+def scan(window: Window, at: int, context: LogContext, *, check: bool = True) -> Frames:
+    """Find batches from `window.data[at]` on. See `Codec.scan`.
+
+    Raises UnsupportedError at an entry of message format v0 or v1 whose own checksum is right.
+    """
+    data = window.data
+    left = window.size - window.offset - at
+    # Batches are often of 16 KiB; a full array of starts is only a reason to make a larger one.
+    starts = np.empty(max(64, (len(data) - at) // 2048), np.int64)
+    step = walk_sound if check else walk
+    count, stop, why, need = step(data, at, left, starts)
+    while why == FULL:
+        more = np.empty(2 * len(starts), np.int64)
+        more[:count] = starts[:count]
+        found, stop, why, need = step(data, stop, window.size - window.offset - stop, more[count:])
+        starts, count = more, count + found
+    start = starts[:count]
+    stop, need = int(stop), int(need)
+    end = np.append(start[1:], stop) if count else start
+    damage = None
+    if why == BAD_CRC:
+        damage = _bad_checksum(window, stop, need)
+        why, need = END, 0
+    if why == LEGACY and need > len(data) - stop:
+        why = MORE
+    if check and why == MORE and need > LIMIT:
+        damage = _too_long(window, stop, need, context)
+    frames = Frames(start, end, heads_at(data, start), stop, need if why == MORE else 0, damage)
+    if frames.damage is not None:
+        frames.need = 0
+    if check and not context.stored:
+        _check_order(window, frames, context)
+    if frames.damage is None and frames.need == 0 and frames.stop == stop:
+        frames.damage = _ending(window, stop, why, context, check)
+    if frames.damage is None:
+        context.damaged = None
+    elif frames.damage.kind is Kind.ORDER:
+        # Its checksum is right, so it ends where it says.
+        behind = frames.damage.offset + frames.damage.length
+        context.damaged = Damaged(frames.damage.offset, behind, -1, whole=True)
+    else:
+        context.damaged = damaged_at(window, frames.stop, context)
+    return frames
+
+
+def has_holes(header: npt.NDArray[Any]) -> bool:
+    """Whether offsets are missing within batches or between them, as compaction leaves it."""
+    if not len(header):
+        return False
+    delta = header["last_offset_delta"].astype(np.int64)
+    base = header["base_offset"].astype(np.int64)
+    fewer = (header["records_count"] <= delta) & (header["attributes"].astype(np.int64) & CONTROL == 0)
+    return bool(fewer.any() or (base[1:] > (base + delta)[:-1] + 1).any())
+
+
+def _bad_checksum(window: Window, start: int, computed: int) -> Fault:
+    size = load_i32be(window.data, start + _LENGTH)
+    stored = load_i32be(window.data, start + _CRC) & 0xFFFFFFFF
+    return Fault(
+        NAME,
+        window.offset + start,
+        LENGTH_END + size,
+        Kind.CHECKSUM,
+        f"the batch says crc {stored:#010x}, its bytes have {computed:#010x}",
+        system="after an unclean stop the broker cuts the log here; else consumers stop here (CorruptRecordException)",
+    )
+
+
+(_AT_COUNT, _AT_BASE, _AT_LENGTH, _AT_MAGIC, _AT_DELTA, _AT_ATTRIBUTES, _AT_FIRST, _AT_LAST) = (
+    (HEAD.names or ()).index(name)
+    for name in ("records_count", "base_offset", "batch_length", "magic", "last_offset_delta", "attributes",
+                 "base_timestamp", "max_timestamp")
+)  # fmt: skip
+"""Where these are in the header as a tuple."""
+_BELIEVED = 1024
+"""So many damaged batches in a row are asked for what they hold."""
+
+
+def believe(window: Window, at: int, stop: int, context: LogContext) -> None:
+    """Note what the damaged batches from `window.data[at]` to `stop` say of themselves, as long as each fits the ones around it: its
+    offsets go on where those before end, and it has a record for each of them. `lost_between` uses that where good batches go on
+    right behind one of them."""
+    expected = context.base_offset if context.last_offset is None else context.last_offset + 1
+    left = window.size - window.offset
+    if expected is None:
+        return
+    start, rows, low, high = expected, 0, None, None
+    if len(context.believed) > 2 * _BELIEVED:
+        context.believed = dict(list(context.believed.items())[-_BELIEVED:])
+    for _ in range(_BELIEVED):
+        if at >= stop or len(window.data) - at < HEAD_SIZE:
+            return
+        said = window.data[at : at + HEAD_SIZE].view(HEAD)[0].item()
+        count, base, size = said[_AT_COUNT], said[_AT_BASE], said[_AT_LENGTH]
+        fits = said[_AT_MAGIC] == MAGIC and size >= MIN_LENGTH and base == expected
+        if not fits or count < 1 or count != said[_AT_DELTA] + 1:
+            return
+        rows += 0 if said[_AT_ATTRIBUTES] & CONTROL else count
+        first, last = said[_AT_FIRST], said[_AT_LAST]
+        low, high = (first, last) if low is None or high is None else (min(low, first), max(high, last))
+        expected = base + count
+        at += LENGTH_END + size
+        context.believed[start, expected] = Believed(rows, low, high, at > left)
+        if at > left:
+            return
+
+
+def _too_long(window: Window, stop: int, need: int, context: LogContext) -> Fault | None:
+    """A batch larger than almost all: before so much is read, see whether others lie where it would be."""
+    after, more = find_batch(window, stop + 1, context, damaged_at(window, stop, context))
+    if after < 0 or more:
+        return None
+    text = f"the batch takes {need} bytes, but others follow from {after - stop} bytes on"
+    return Fault(NAME, window.offset + stop, after - stop, Kind.LENGTH, text)
+
+
+# Order
+
+
+def _check_order(window: Window, frames: Frames, context: LogContext) -> None:
+    """Check the offsets: each batch above the one before, all of them within the file's range.
+
+    A batch whose offsets the other batches exclude is damage, since base_offset is not covered by the checksum: its rows
+    would be given at wrong offsets. A last_offset_delta that the records and the next batch contradict is a finding, and is
+    corrected in `frames.header`. So is a batch outside of the file's range where its neighbours bear out its offsets.
+    """
+    count = len(frames)
+    if count == 0:
+        return
+    at = window.offset + int(frames.start[0])
+    before = context.last_offset if context.last_offset is not None and at >= context.last_end else None
+    low = 0 if context.base_offset is None else context.base_offset
+    high = (1 << 63) - 1
+    if context.base_offset is not None:
+        high = min(high, low + MAX_OFFSET_DELTA)
+    if context.next_base is not None:
+        high = min(high, context.next_base - 1)
+    fine, top = in_order(
+        frames.header.view(np.uint8), count, low - 1 if before is None else before, low, high
+    )
+    if fine and not _is_in_question(window, frames):
+        context.last_offset, context.last_end = top, window.offset + int(frames.end[-1])
+        return
+    count = _look_closer(window, frames, before, low, high, context)
+    if count:
+        last = frames.header["base_offset"].astype(np.int64) + frames.header["last_offset_delta"]
+        context.last_offset = int(last.max() if before is None else max(before, last.max()))
+        context.last_end = window.offset + int(frames.end[count - 1])
+
+
+@kernel("const u1[], i8, i8, i8, i8")
+def in_order(heads: Bytes, count: int, above: int, low: int, high: int) -> tuple[bool, int]:
+    """Whether the offsets of all batches are above those before and within `[low, high]`, and none jumps ahead of the next; and the
+    last of them."""
+    for i in range(count):
+        at = i * HEAD_SIZE
+        base = load_i64be(heads, at)
+        delta = load_i32be(heads, at + _DELTA)
+        if delta < 0 or base > MAX_OFFSET or base <= above or base < low or base + delta > high:
+            return False, above
+        if load_i32be(heads, at + _COUNT) > delta + 1:
+            return False, above
+        if base > above + 1 and (i + 1 == count or load_i64be(heads, at + HEAD_SIZE) <= base + delta):
+            return False, above
+        above = base + delta
+    return True, above
+
+
+def _look_closer(
+    window: Window, frames: Frames, before: int | None, low: int, high: int, context: LogContext
+) -> int:
+    """Find the batches that are in question, and judge them. Returns how many are left."""
+    base = frames.header["base_offset"].astype(np.int64)
+    delta = frames.header["last_offset_delta"].astype(np.int64)
+    count = frames.header["records_count"].astype(np.int64)
+    last = base + delta
+    above = np.concatenate(([-1 if before is None else before], np.maximum.accumulate(last)[:-1]))
+    fine = (base > above) & (base >= low) & (last <= high) & (count <= delta + 1) & (base <= MAX_OFFSET)
+    gap = base > above + 1
+    if before is None:
+        gap[0] = base[0] != low
+    follows = np.append(base[1:] > last[:-1], False)
+    overlapped = np.append(base[1:] <= last[:-1], _is_in_question(window, frames))
+    suspect = ~fine | (gap & ~follows) | (overlapped & (count <= delta))
+    if not suspect.any():
+        return len(frames)
+    return _Order(window, frames, base, last, before, low, high, context).judge(suspect)
+
+
+def _is_in_question(window: Window, frames: Frames) -> bool:
+    """Whether the last batch claims offsets that have no record, and the next batch may start within them."""
+    head = frames.header[-1]
+    if head["records_count"] > head["last_offset_delta"]:
+        return False
+    base = frames.header["base_offset"].astype(np.int64)
+    follower = _next_base(window, frames, base, len(frames) - 1)
+    return follower is not None and follower <= int(base[-1]) + int(head["last_offset_delta"])
+
+
+class _Order:
+    """Judge the batches of one scan by their offsets, those before them and those behind."""
+
+    def __init__(
+        self,
+        window: Window,
+        frames: Frames,
+        base: npt.NDArray[np.int64],
+        last: npt.NDArray[np.int64],
+        before: int | None,
+        low: int,
+        high: int,
+        context: LogContext,
+    ) -> None:
+        self.window, self.frames, self.base, self.last = window, frames, base, last
+        self.top, self.low, self.high, self.context = before, low, high, context
+
+    def judge(self, suspect: npt.NDArray[np.bool_]) -> int:
+        """Look at the suspect frames one by one: findings, or the damage that ends the scan. Returns how many frames are left."""
+        done = 0
+        for i in np.flatnonzero(suspect).tolist():
+            if i > done:
+                self._reach(int(self.last[done:i].max()))
+            left = self._one(i)
+            if left is not None:
+                return left
+            self._reach(int(self.last[i]))
+            done = i + 1
+        return len(self.frames)
+
+    def _reach(self, last: int) -> None:
+        self.top = last if self.top is None else max(self.top, last)
+
+    def _due(self) -> int:
+        """The offset after the last one of the batches before."""
+        return self.low if self.top is None else self.top + 1
+
+    def _one(self, i: int) -> int | None:
+        """Judge one batch. Returns how many frames are left where it ends the scan."""
+        frames = self.frames
+        size = int(frames.end[i] - frames.start[i])
+        follower = _next_base(self.window, frames, self.base, i)
+        delta = int(frames.header["last_offset_delta"][i])
+        overclaims = int(frames.header["records_count"][i]) <= delta
+        first, last = int(self.base[i]), int(self.base[i]) + delta
+        jumps = first > self._due()
+        if follower == _UNKNOWN:
+            frames.need = size + HEAD_SIZE
+            return _end_at(frames, i, None)
+        if delta < 0 or int(frames.header["records_count"][i]) > delta + 1:
+            wrong = self._too_low(i, first, delta)
+        else:
+            wrong = overclaims and self._too_high(i, first, last, follower)
+        if wrong:
+            last = int(self.last[i])
+        elif delta < 0:
+            return _end_at(
+                frames, i, self._fault(i, f"last_offset_delta is {delta}, which is negative", _UNCOVERED)
+            )
+        outside = first < self.low or last > self.high
+        below = self.top is not None and first <= self.top
+        if (jumps or outside) and follower is not None and self._due() <= follower <= last:
+            text = f"offsets {first} to {last} are out of place: the next batch starts at {follower}"
+            return self._exclude(i, last, follower, text)
+        if below:
+            text = f"offsets {first} to {last} are not above {self.top}, the last of the batches before"
+            return self._exclude(i, last, follower, text)
+        if outside:
+            text = f"offsets {first} to {last} are outside of the file's range, {self.low} to {self.high}"
+            # Where the file's name or another batch bears out the offset, something else does not fit.
+            if first != self._due() and follower != last + 1:
+                return self._exclude(i, last, follower, text)
+        if last < self.low or last > self.high:
+            system = "below the file's base the broker does not start after an unclean stop"
+            frames.faults.append(self._fault(i, text, system))
+        return None
+
+    def _exclude(self, i: int, last: int, follower: int | None, text: str) -> int:
+        """End the scan at a batch whose base_offset can't be right. What is lost with it, the batches around it say."""
+        head, context, due = self.frames.header[i], self.context, self._due()
+        same = (self.base[:i] == self.base[i]) & (self.frames.header["crc"][:i] == head["crc"])
+        if same.any():
+            text += "; the same batch is there before"
+        fault = self._fault(i, text, _UNCOVERED)
+        if follower is None and fault.offset + fault.length >= self.window.size:
+            follower = context.next_base
+            if follower is None and (context.known_end or 0) > due:
+                follower = context.known_end
+        if same.any() or follower == due:
+            return _end_at(self.frames, i, replace(fault, rows_lost=0))
+        lost: dict[str, Any] = {}
+        if context.topic is not None:
+            lost = {"topic": context.topic, "partition": context.partition}
+        if follower is not None and follower - due == last - int(self.base[i]) + 1:
+            lost |= {"first_offset": due, "last_offset": follower - 1}
+        rows = 0 if int(head["attributes"]) & CONTROL else max(0, int(head["records_count"]))
+        return _end_at(self.frames, i, replace(fault, rows_lost=rows, lost=lost))
+
+    # Headers that their records contradict
+
+    def _too_low(self, i: int, first: int, delta: int) -> bool:
+        """Whether the records of a batch go beyond its last_offset_delta. Then they count."""
+        end = self._records_end(i)
+        if end is None or end < first or end <= first + delta:
+            return False
+        text = f"last_offset_delta is {delta}, but the last record of the batch has offset delta {end - first} (offset {end})"
+        self._correct(
+            i, end, text, "at the end of the log the broker gives the offsets of these records again"
+        )
+        return True
+
+    def _too_high(self, i: int, first: int, last: int, follower: int | None) -> bool:
+        """Whether a batch claims offsets that it has no records for, and that the next batch or segment has.
+
+        Compaction leaves such claims, but never where another batch has the offsets. So either this header is wrong, or the
+        base_offset of this batch or of the next. It is the header where the next batch goes on right behind the records, or
+        where no other base_offset would fit.
+        """
+        limit = self.high + 1
+        if follower is not None and first < follower <= last:
+            limit = min(limit, follower)
+        if not first < limit <= last:
+            return False
+        end = self._records_end(i)
+        if end is None or end >= limit:
+            return False
+        fits = limit == follower and self._may_be_behind(i, last)
+        room = limit - self._due()
+        if end + 1 != limit and (fits or (first > self._due() and room > last - first)):
+            return False
+        where = "the next batch" if limit == follower else "the next segment"
+        records = f"its records end at offset {end}" if end >= first else "it has no records"
+        text = f"last_offset_delta is {last - first}: the batch claims offsets up to {last}, but {records} and {where} starts at {limit}"
+        self._correct(
+            i, limit - 1, text, "a consumer whose fetch ends with this batch skips the records in between"
+        )
+        return True
+
+    def _may_be_behind(self, i: int, last: int) -> bool:
+        """Whether the next batch would fit between the offsets that this one claims and the batch after the next."""
+        if i + 1 >= len(self.frames):
+            return True
+        after = _next_base(self.window, self.frames, self.base, i + 1)
+        size = int(self.last[i + 1]) - int(self.base[i + 1]) + 1
+        return after is None or after == _UNKNOWN or after - last > size
+
+    def _records_end(self, i: int) -> int | None:
+        frames = self.frames
+        limit = self.context.options["max.decompressed.bytes"]
+        return records_end(self.window, frames.pick(slice(i, i + 1)), limit)
+
+    def _correct(self, i: int, last: int, text: str, system: str) -> None:
+        """Go on with the last offset that the records and the other batches bear out."""
+        self.frames.header["last_offset_delta"][i] = last - int(self.base[i])
+        self.last[i] = last
+        size = HEAD_SIZE
+        offset = self.window.offset + int(self.frames.start[i])
+        self.frames.faults.append(Fault(NAME, offset, size, Kind.ORDER, text, system=system, rows_lost=0))
+
+    def _fault(self, i: int, text: str, system: str) -> Fault:
+        start, end = int(self.frames.start[i]), int(self.frames.end[i])
+        return Fault(NAME, self.window.offset + start, end - start, Kind.ORDER, text, system=system)
+
+
+_UNCOVERED = "base_offset is not covered by the checksum: the broker and its consumers take it as it is"
+
+_UNKNOWN = -1 << 63
+
+
+def _next_base(window: Window, frames: Frames, base: npt.NDArray[np.int64], i: int) -> int | None:
+    """base_offset of the batch after frame i; None when there is none, `_UNKNOWN` when the window ends before it."""
+    if i + 1 < len(base):
+        return int(base[i + 1])
+    at = int(frames.end[i])
+    if window.size - window.offset - at < HEAD_SIZE:
+        return None
+    if len(window.data) - at < HEAD_SIZE:
+        return _UNKNOWN
+    head = window.data[at : at + HEAD_SIZE].view(HEAD)[0]
+    if head["magic"] != MAGIC or head["batch_length"] < MIN_LENGTH or head["last_offset_delta"] < 0:
+        return None
+    return int(head["base_offset"])
+
+
+def _end_at(frames: Frames, i: int, damage: Fault | None) -> int:
+    """Leave out frame i and all after it."""
+    frames.stop = int(frames.start[i])
+    if damage is not None:
+        frames.need = 0
+    frames.damage = damage
+    frames.start, frames.end, frames.header = frames.start[:i], frames.end[:i], frames.header[:i]
+    return i
+
+
+# The end
+
+
+def _ending(window: Window, stop: int, why: int, context: LogContext, check: bool) -> Fault | None:
+    """What is wrong at the place where the walk stopped; None at a clean end of the file."""
+    data = window.data
+    offset = window.offset + stop
+    left = window.size - offset
+    if left == 0:
+        return None
+    zeros = zeros_at(data, stop)
+    if why == LEGACY and _is_legacy(data, stop):
+        magic = int(data[stop + _MAGIC])
+        raise UnsupportedError(
+            f"message format v{magic} (magic {magic}) is recognised, not read yet",
+            offset=offset,
+            advice="Kafka 0.11 and later write record batches (magic 2), which are",
+        )
+    if zeros == len(data) - stop:
+        what = "the file ends in zeros, as one that was preallocated and not closed"
+        return _tail(window, stop, left, Kind.PADDING, what, context, check)
+    if why == END:
+        what = f"{left} bytes at the end are too few for a batch"
+        return _tail(window, stop, left, Kind.TRUNCATED, what, context, check)
+    size = load_i32be(data, stop + _LENGTH)
+    if why == PARTIAL:
+        what = f"the batch takes {LENGTH_END + size} bytes, {left} are left of the file"
+        return _tail(window, stop, left, Kind.TRUNCATED, what, context, check)
+    if zeros >= HEAD_SIZE:
+        length = zeros
+        kind, what = Kind.PADDING, f"{zeros} zero bytes where a batch should start"
+    elif why == BAD_SIZE:
+        length = min(left, HEAD_SIZE)
+        kind, what = Kind.LENGTH, f"batch_length is {size}, at least {MIN_LENGTH} is needed"
+    else:
+        length = LENGTH_END + size
+        magic = int(data[stop + _MAGIC : stop + _MAGIC + 1].view(np.int8)[0])
+        kind, what = Kind.MAGIC, f"magic is {magic}, {MAGIC} is needed"
+    return Fault(
+        NAME,
+        offset,
+        length,
+        kind,
+        what,
+        system="after an unclean stop the broker cuts the log here; else consumers stop here (CorruptRecordException)",
+    )
+
+
+def _tail(
+    window: Window, stop: int, left: int, kind: Kind, what: str, context: LogContext, check: bool
+) -> Fault:
+    """What looks like the end of the log: it is, unless a batch follows."""
+    offset = window.offset + stop
+    after, need = -1, 0
+    if check and len(window.data) - stop > HEAD_SIZE:
+        after, need = find_batch(window, stop + 1, context, damaged_at(window, stop, context))
+    if after >= 0 and need == 0:
+        damage = Kind.LENGTH if kind is Kind.TRUNCATED else kind
+        return Fault(
+            NAME, offset, after - stop, damage, f"{what}, but a batch follows {after - stop} bytes on"
+        )
+    severity = Severity.ERROR
+    if context.last and context.live:
+        severity = Severity.INFO
+    elif context.last and context.clean is not True and not _went_on(kind, context):
+        # What a broker that was killed leaves: it preallocates files where it is told to.
+        severity = Severity.INFO if kind is Kind.PADDING else Severity.WARNING
+    return Fault(
+        NAME,
+        offset,
+        left,
+        kind,
+        what,
+        severity,
+        system="the broker cuts it off when it starts after an unclean stop; after a clean one the log becomes corrupt",
+    )
+
+
+def _went_on(kind: Kind, context: LogContext) -> bool:
+    """Whether another file says that the log once went on where the file ends within a batch."""
+    if (
+        kind is Kind.PADDING
+        or not context.known_by
+        or context.known_end is None
+        or context.base_offset is None
+    ):
+        return False
+    last = context.base_offset - 1 if context.last_offset is None else context.last_offset
+    return context.known_end > last + 1
+
+
+def _is_legacy(data: Bytes, at: int) -> bool:
+    """Whether a whole entry of message format v0 or v1 is there, by its own checksum (CRC-32 from its magic on)."""
+    end = at + LENGTH_END + load_i32be(data, at + _LENGTH)
+    stored = load_i32be(data, at + LENGTH_END) & 0xFFFFFFFF
+    return zlib.crc32(data[at + _MAGIC : end].tobytes()) == stored

@@ -1,0 +1,225 @@
+"""The tables of `kafka.log`, and what decoding a segment needs to know besides its bytes.
+
+The rest of the codec imports this module: it must import none of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from logwright.codec.kafka.formats.log.layout import CONTROL, TRANSACTIONAL
+from logwright.codec.option import Option, Options
+from logwright.codec.table import RAW, TIMESTAMP, Column, Table, ending, extent
+
+NAME = "kafka.log"
+NOTHING_SERVED = int(np.iinfo(np.int64).min)
+"""Below every offset."""
+HEADER_RAW = pa.struct([pa.field("key", pa.binary()), pa.field("value", pa.binary())])
+"""A record header whose key need not be UTF-8."""
+
+ROWS = Table(
+    "rows",
+    (
+        Column("key", pa.binary(), "the record's key; null and empty differ"),
+        Column("value", pa.binary(), "the record's value; null is a tombstone in a compacted topic"),
+        Column("topic", pa.string(), "from the name of the directory"),
+        Column("partition", pa.int32(), "from the name of the directory"),
+        Column("offset", pa.int64(), "the record's offset", nullable=False, prunes=True),
+        Column("timestamp", TIMESTAMP, "as a consumer sees it; null where it is -1", prunes=True),
+        Column("timestampType", pa.int32(), "0 the producer's time, 1 the broker's on append"),
+        Column(
+            "headers",
+            pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])),
+            "in order, with duplicates; empty when there are none. Keys that are not UTF-8 as a Java consumer gets them",
+        ),
+        Column(
+            "position",
+            pa.int64(),
+            "byte of the file where the record's batch starts: its row in frames",
+            detail=True,
+        ),
+        Column("segment", pa.int64(), "base offset of the file, from its name", detail=True),
+        Column("timestamp_ms", pa.int64(), "the timestamp as a raw number of milliseconds", detail=True),
+        Column(
+            "create_timestamp_ms",
+            pa.int64(),
+            "the producer's time, also where the broker's counts",
+            detail=True,
+        ),
+        Column("attributes", pa.int8(), "the record's own attributes: unused, 0", detail=True),
+        Column(
+            "headers_raw",
+            pa.list_(pa.struct([pa.field("key", pa.binary()), pa.field("value", pa.binary())])),
+            "the headers where a key is not UTF-8, else null",
+            detail=True,
+        ),
+        Column("leader_epoch", pa.int32(), "partition_leader_epoch of the batch, -1 for none", detail=True),
+        Column("producer_id", pa.int64(), "of the batch, -1 for none", detail=True),
+        Column("producer_epoch", pa.int16(), "of the batch, -1 for none", detail=True),
+        Column("sequence", pa.int32(), "the record's sequence number, -1 for none", detail=True),
+        Column("is_transactional", pa.bool_(), "of the batch", detail=True),
+        Column("is_control", pa.bool_(), "of the batch: a marker of the system, not data", detail=True),
+        Column("control_type", pa.string(), "ABORT, COMMIT, LEADER_CHANGE, ...; null for data", detail=True),
+    ),
+    "One row a record, in the order of the file.",
+    ("offset",),
+)
+
+FRAMES = Table(
+    "frames",
+    (
+        Column("position", pa.int64(), "byte of the file where the batch starts", nullable=False),
+        Column("size", pa.int32(), "bytes of the whole batch"),
+        Column("base_offset", pa.int64(), "offset of the first record when it was written", prunes=True),
+        Column("last_offset", pa.int64(), "offset of the last record when it was written", prunes=True),
+        Column("records_count", pa.int32(), "records present"),
+        Column("compression", pa.string(), "none, gzip, snappy, lz4 or zstd"),
+        Column("timestamp_type", pa.int32(), "0 CREATE_TIME, 1 LOG_APPEND_TIME"),
+        Column("base_timestamp", pa.int64(), "milliseconds; the delete horizon where there is one"),
+        Column("max_timestamp", pa.int64(), "milliseconds; of the append, under LOG_APPEND_TIME"),
+        Column("is_transactional", pa.bool_(), "written in a transaction"),
+        Column("is_control", pa.bool_(), "holds markers of the system, not data"),
+        Column("delete_horizon_ms", pa.int64(), "when tombstones and markers may go; null without"),
+        Column("producer_id", pa.int64(), "-1 for none"),
+        Column("producer_epoch", pa.int16(), "-1 for none"),
+        Column("base_sequence", pa.int32(), "-1 for none"),
+        Column("partition_leader_epoch", pa.int32(), "-1 for none"),
+        Column("crc", pa.int64(), "the checksum as it is stored"),
+        Column("magic", pa.int8(), "2"),
+        Column("attributes", pa.int16(), "all 16 bits", detail=True),
+        Column("last_offset_delta", pa.int32(), "last_offset less base_offset", detail=True),
+        Column("batch_length", pa.int32(), "size less 12", detail=True),
+        Column(
+            "payload",
+            pa.binary(),
+            "the records as they are stored, where they are compressed or not what would be written from the rows",
+            detail=True,
+        ),
+        RAW,
+    ),
+    "One row a batch.",
+    ("base_offset",),
+)
+
+FILE = Table(
+    "file",
+    (
+        Column("base_offset", pa.int64(), "from the file's name"),
+        *extent("batches"),
+        *ending("batch"),
+    ),
+    "One row.",
+)
+
+MAX_DECOMPRESSED = Option(
+    "max.decompressed.bytes",
+    256 << 20,
+    "Bytes that the records of one batch may take decompressed; a batch with more counts as damaged",
+    low=1,
+    high=1 << 30,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Damaged:
+    """The place where a scan stopped: the offset in the file of its first byte; of its end as it says itself, and the offset of
+    a record that follows, both -1 where its header is not to be believed. `whole`: its checksum is right, its offset is not."""
+
+    start: int
+    end: int
+    after: int
+    whole: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Believed:
+    """What damaged batches say of themselves: rows, and the timestamps. `torn`: the last of them is not whole."""
+
+    rows: int
+    first_timestamp: int
+    last_timestamp: int
+    torn: bool
+
+
+class Aborted:
+    """Aborted transactions, each `(producer_id, first_offset, last_offset)`, asked by batch."""
+
+    def __init__(self, transactions: Iterable[tuple[int, int, int]] = ()) -> None:
+        by_producer: dict[int, list[tuple[int, int]]] = {}
+        for producer_id, first, last in transactions:
+            by_producer.setdefault(int(producer_id), []).append((int(first), int(last)))
+        self._ranges = {one: np.array(sorted(ranges), np.int64) for one, ranges in by_producer.items()}
+
+    def __bool__(self) -> bool:
+        return bool(self._ranges)
+
+    def mask(self, head: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+        """Which batches hold data of an aborted transaction."""
+        out = np.zeros(len(head), np.bool_)
+        flags = head["attributes"].astype(np.int64)
+        data = (flags & TRANSACTIONAL != 0) & (flags & CONTROL == 0)
+        producers = head["producer_id"].astype(np.int64)
+        base = head["base_offset"].astype(np.int64)
+        for one in np.unique(producers[data]):
+            ranges = self._ranges.get(int(one))
+            if ranges is not None:
+                at = np.searchsorted(ranges[:, 0], base, "right") - 1
+                inside = (at >= 0) & (base <= ranges[np.maximum(at, 0), 1])
+                out |= data & (producers == one) & inside
+        return out
+
+
+@dataclass
+class LogContext:
+    """What decoding a segment needs to know besides its bytes. See CONTRACT of `Codec.context`: made anew for each stream."""
+
+    options: Options
+    topic: str | None = None
+    partition: int | None = None
+    base_offset: int | None = None
+    """From the name of the file."""
+    next_base: int | None = None
+    """All offsets are below: the base offset of the next segment."""
+    start_offset: int | None = None
+    end_offset: int | None = None
+    """Records are served from `start_offset` on, below `end_offset`."""
+    control: bool = True
+    """Whether records of control batches are served."""
+    aborted: Aborted = field(default_factory=Aborted)
+    """Transactions whose records are not served."""
+    last: bool = False
+    """Whether it is the active segment."""
+    clean: bool | None = None
+    known_end: int | None = None
+    """The log once went up to there, says another file."""
+    known_by: str = ""
+    """The name of that file."""
+    snapshots: tuple[int, ...] = ()
+    """Offsets of producer snapshots above the base offset and below `next_base`. Where the file ends before one of them, a segment
+    is missing."""
+    live: bool = False
+    partial: bool = False
+    """Serve the records of a batch that come before a bad one, as a consumer does."""
+    stored: bool = False
+    """Batches are taken as they lie in the file, whatever their offsets say, as a broker and its consumers do."""
+
+    # What goes from window to window.
+    holes: bool = False
+    """Whether offsets are missing within batches or between them, as compaction leaves it. Only known with `snapshots`."""
+    last_offset: int | None = None
+    """The highest offset of the batches before `last_end`, a byte of the file."""
+    last_end: int = 0
+    damaged: Damaged | None = None
+    found: tuple[int, int] | None = None
+    """Where the last damage started, and where the next batch after it does: bytes of the file."""
+    believed: dict[tuple[int, int], Believed] = field(default_factory=dict)
+    """What damaged batches say of themselves, by the first offset and the one behind."""
+    served: int = NOTHING_SERVED
+    """The highest offset of the records before `served_end`, a byte of the file."""
+    served_end: int = 0

@@ -1,0 +1,317 @@
+"""Writing batches: from rows alone as Kafka's producer does, or with the frames table exactly as they were.
+
+With frames, stored records that would not come out the same (compressed, or in another form than the shortest) are kept in
+`payload`. They are used again only if they still say what the rows say: both are brought into the one form that the kernel
+writes, and compared as bytes.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from logwright.codec.base import Forgotten
+from logwright.codec.fault import UsageError
+from logwright.codec.kafka.formats.log import pack
+from logwright.codec.kafka.formats.log.layout import (
+    COMPRESSION_NAMES,
+    CRC_START,
+    CREATE_TIME,
+    HEAD,
+    HEAD_SIZE,
+    LENGTH_END,
+    LOG_APPEND_TIME,
+    RECORD_BATCH,
+)
+from logwright.codec.kafka.formats.log.scan import heads_at
+from logwright.codec.kernels.compress import compress
+from logwright.codec.kernels.crc32c import crc32c
+from logwright.codec.kernels.intrinsics import copy, store_32be
+from logwright.codec.kernels.kernel import kernel
+from logwright.codec.option import Option, Options, parse_choice, parse_text
+from logwright.codec.window import Bytes
+
+_LENGTH = RECORD_BATCH.offset("batch_length")
+_CRC = RECORD_BATCH.offset("crc")
+_QUEUE = 64 << 10
+"""Rows are taken up when they are so many bytes, so that many small additions cost no more than few large ones."""
+
+_MOST = 256 << 20
+"""Rows are taken up in portions of so many bytes at most."""
+
+OPTIONS = (
+    Option(
+        "compression.type",
+        "none",
+        "How batches are compressed",
+        parse_choice,
+        (*COMPRESSION_NAMES, "uncompressed"),
+    ),
+    Option("compression.gzip.level", -1, "1 to 9, or -1 for the default", low=-1, high=9),
+    Option("compression.lz4.level", 9, "1 to 17; 9 is the fast compressor", low=1, high=17),
+    Option("compression.zstd.level", 3, "-131072 to 22", low=-131072, high=22),
+    Option(
+        "batch.size",
+        16384,
+        "Bytes of a batch before compression; at least one record is in each",
+        low=0,
+        high=1 << 30,
+    ),
+    Option(
+        "message.timestamp.type",
+        "CreateTime",
+        "What the timestamps are, where the rows don't say: CreateTime or LogAppendTime",
+        parse_text,
+        ("CreateTime", "LogAppendTime"),
+    ),
+    Option("partition.leader.epoch", 0, "The leader epoch that batches carry", low=-1, high=(1 << 31) - 1),
+)
+
+COMPRESSING = (
+    "compression.type",
+    "compression.gzip.level",
+    "compression.lz4.level",
+    "compression.zstd.level",
+)
+
+FORGETS = (
+    Forgotten(
+        "is_transactional",
+        (False,),
+        "belong to transactions, and become plain records",
+        "Choose: view read_committed leaves out what was aborted, view read_uncommitted makes all of them plain records",
+    ),
+    Forgotten("producer_id", (-1,), "have a producer id, epoch and sequence number"),
+    Forgotten("leader_epoch", (-1, 0), "have a leader epoch"),
+)
+"""What a producer does not say of a record (`codec.base.Codec.forgets`)."""
+
+
+def recode(frames: pa.Table, options: Options) -> pa.Table | None:
+    """The batches compressed in another way. See `Codec.recode`."""
+    if any(options.given(one.name) for one in OPTIONS if one.name not in COMPRESSING):
+        return None
+    name = BatchSettings.of(options).compression
+    for column, value in (("compression", name), ("payload", None)):
+        i = frames.schema.get_field_index(column)
+        kind = frames.schema.field(i).type
+        made = pa.nulls(len(frames), kind) if value is None else pa.array([value] * len(frames), kind)
+        frames = frames.set_column(i, column, made)
+    return frames
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSettings:
+    """How batches are made. `level` None is the compressor's default; `batch_size` counts bytes before compression."""
+
+    compression: str = "none"
+    level: int | None = None
+    batch_size: int = 16384
+    timestamp_type: int = CREATE_TIME
+    leader_epoch: int = 0
+
+    @classmethod
+    def of(cls, options: Options) -> BatchSettings:
+        """From `OPTIONS`."""
+        name = options["compression.type"]
+        name = "none" if name == "uncompressed" else name
+        level = options[f"compression.{name}.level"] if name in ("gzip", "lz4", "zstd") else None
+        append = options["message.timestamp.type"] == "LogAppendTime"
+        return cls(
+            name,
+            level,
+            options["batch.size"],
+            LOG_APPEND_TIME if append else CREATE_TIME,
+            options["partition.leader.epoch"],
+        )
+
+
+@dataclass(slots=True)
+class Encoded:
+    """Whole batches: their bytes, where each starts, their headers (an array of `HEAD`)."""
+
+    data: Bytes
+    start: npt.NDArray[np.int64]
+    header: npt.NDArray[Any]
+
+
+_NOTHING = Encoded(np.empty(0, np.uint8), np.empty(0, np.int64), np.empty(0, HEAD))
+
+
+def _joined(one: Encoded, other: Encoded) -> Encoded:
+    return Encoded(
+        np.concatenate((one.data, other.data)),
+        np.concatenate((one.start, other.start + len(one.data))),
+        np.concatenate((one.header, other.header)),
+    )
+
+
+@dataclass(slots=True)
+class BatchEncoder:
+    """Rows into batches, as Kafka's producer makes them. Any chunking of the same rows gives the same bytes.
+
+    Columns: `key`, `value` (bytes or text), `headers`, `timestamp` (any unit, or int64 milliseconds), `timestampType`,
+    `offset`; and the detail columns `timestamp_ms`, `create_timestamp_ms`, `headers_raw`, `attributes`. All may be absent:
+    no key, no value (a tombstone), no headers, the time of writing, the settings' type, the next offsets.
+    """
+
+    settings: BatchSettings
+    next_offset: int = 0
+    """The lowest offset that the next row can have."""
+    rows: int = 0
+    _open: Bytes = field(default_factory=lambda: np.empty(0, np.uint8))
+    _state: pack.Int64s = field(default_factory=pack.closed)
+    _queue: list[pack.Rows] = field(default_factory=list)
+    _queued: int = 0
+
+    def add(self, rows: pa.RecordBatch, first_offset: int | None = None) -> Encoded:
+        """Take rows up; gives the batches that are full.
+
+        Offsets are those of the column `offset` where there is one, which has to increase; else they count from
+        `first_offset`, or on from the last row. Raises UsageError for rows that can't be written; none of them is then.
+        """
+        if rows.num_rows == 0:
+            return _NOTHING
+        if rows.nbytes > _MOST and rows.num_rows > 1:
+            half = rows.num_rows // 2
+            second = None if first_offset is None else first_offset + half
+            return _joined(self.add(rows.slice(0, half), first_offset), self.add(rows.slice(half), second))
+        offsets = self._offsets(rows, first_offset)
+        now = time.time_ns() // 1_000_000
+        _refuse_control(rows, self.rows)
+        made = pack.prepare(rows, offsets, self.settings.timestamp_type, now)
+        pack.check_times(made.times, self.rows)
+        pack.check_times(made.creates, self.rows)
+        self.next_offset = int(offsets[-1]) + 1
+        self.rows += rows.num_rows
+        self._queue.append(made)
+        self._queued += made.most
+        if self._queued < max(_QUEUE, len(self._open) // 4):
+            return _NOTHING
+        return self._write(finish=False)
+
+    def flush(self) -> Encoded:
+        """The batches that are left, the last one as full as it is."""
+        return self._write(finish=True)
+
+    def _offsets(self, rows: pa.RecordBatch, first_offset: int | None) -> pack.Int64s:
+        array = pack.column(rows, "offset")
+        if array is None or pa.types.is_null(array.type):
+            first = self.next_offset if first_offset is None else first_offset
+            if first < self.next_offset and self.rows:
+                raise UsageError(f"offset {first} is not above {self.next_offset - 1}, the one before")
+            return np.arange(first, first + rows.num_rows, dtype=np.int64)
+        if not pa.types.is_integer(array.type):
+            raise UsageError(f"column 'offset' has type {array.type}, int64 is needed")
+        if array.null_count:
+            raise UsageError(
+                "column 'offset' has nulls", advice="Leave the column out to have offsets assigned"
+            )
+        offsets = np.asarray(array.cast(pa.int64()))
+        low = self.next_offset if first_offset is None else max(self.next_offset, first_offset)
+        before = np.concatenate(([low - 1], offsets[:-1]))
+        if (offsets <= before).any():
+            row = int(np.argmax(offsets <= before))
+            raise UsageError(
+                f"row {self.rows + row}: offset {int(offsets[row])} is not above {int(before[row])}",
+                advice="Offsets have to increase; leave the column out to have them assigned",
+            )
+        return offsets
+
+    def _write(self, *, finish: bool) -> Encoded:
+        settings, state, queue = self.settings, self._state, self._queue
+        count = sum(rows.count for rows in queue)
+        if not count and (not finish or state[pack.OPEN] < 0):
+            return _NOTHING
+        codec = COMPRESSION_NAMES.index(settings.compression)
+        buffer, out = pack.room(len(self._open) + sum(rows.most for rows in queue))
+        at = len(self._open)
+        out[:at] = self._open
+        starts = np.empty(count + 1, np.int64)
+        state[pack.BATCHES] = 0
+        if state[pack.OPEN] >= 0:
+            starts[0] = state[pack.OPEN] = 0
+            state[pack.BATCHES] = 1
+        self._queue, self._queued = [], 0
+        check = not codec
+        for rows in queue:
+            at = rows.write(
+                out,
+                at,
+                state,
+                starts,
+                batch_size=settings.batch_size,
+                epoch=settings.leader_epoch,
+                codec=codec,
+                check=check,
+            )
+        batches = int(state[pack.BATCHES])
+        if finish:
+            pack.close_batch(out, at, state, settings.leader_epoch, codec, int(check))
+            end = at
+            self._open = np.empty(0, np.uint8)
+        else:
+            end = int(state[pack.OPEN])
+            batches -= 1
+            self._open = out[end:at].copy()
+        start = starts[:batches].copy()
+        if codec:
+            return _compressed(out, start, end, settings)
+        header = heads_at(out, start)
+        del out
+        buffer.resize(end, shrink_to_fit=True)
+        return Encoded(np.frombuffer(buffer, np.uint8), start, header)
+
+
+def _compressed(out: Bytes, start: pack.Int64s, end: int, settings: BatchSettings) -> Encoded:
+    """The same batches with their records compressed."""
+    header = heads_at(out, start)
+    # There may be none: what was added may still fill no batch.
+    ends = np.append(start[1:], end)[: len(start)]
+    pieces = [
+        compress(settings.compression, out[int(first) + HEAD_SIZE : int(last)], level=settings.level)
+        for first, last in zip(start, ends, strict=True)
+    ]
+    return assemble(header, pieces)
+
+
+def assemble(header: npt.NDArray[Any], sections: list[Any]) -> Encoded:
+    """Batches of these headers and record sections: lengths and checksums are made here."""
+    sizes = np.array([len(section) for section in sections], np.int64) + HEAD_SIZE
+    if len(sizes) and int(sizes.max()) > pack.MAX_INT32:
+        raise UsageError("a batch is larger than 2 GiB")
+    ends = np.cumsum(sizes)
+    start = ends - sizes
+    out = np.empty(int(ends[-1]) if len(ends) else 0, np.uint8)
+    for at, section in zip(start.tolist(), sections, strict=True):
+        out[at + HEAD_SIZE : at + HEAD_SIZE + len(section)] = np.frombuffer(section, np.uint8)
+    header["batch_length"] = sizes - LENGTH_END
+    put_heads(out, start, ends, np.ascontiguousarray(header).view(np.uint8))
+    return Encoded(out, start, heads_at(out, start))
+
+
+@kernel("u1[], const i8[], const i8[], const u1[]")
+def put_heads(out: Bytes, starts: pack.Int64s, ends: pack.Int64s, heads: Bytes) -> None:
+    """Put headers where batches start, with the checksums of what follows."""
+    for i in range(len(starts)):
+        at = starts[i]
+        copy(out, at, heads, i * HEAD_SIZE, HEAD_SIZE)
+        store_32be(out, at + _CRC, crc32c(out, at + CRC_START, ends[i]))
+
+
+def _refuse_control(rows: pa.RecordBatch, first_row: int) -> None:
+    """Markers are no data: written as such they would turn into records that consumers get."""
+    array = pack.column(rows, "is_control")
+    if array is None or not pa.types.is_boolean(array.type):
+        return
+    control = np.asarray(array.fill_null(False))
+    if control.any():
+        raise UsageError(
+            f"row {first_row + int(np.argmax(control))} is a control record, which rows alone can't say",
+            advice="Leave control records out, or give the frames table too",
+        )

@@ -1,0 +1,172 @@
+"""`quorum-state`: the vote of a KRaft node, in the directory of the metadata log.
+
+Source: `FileQuorumStateStore`, `QuorumStateDataJsonConverter`, `MessageUtil` and `ElectionState` of Kafka.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from logwright.codec.kafka.startup.errors import BrokerError
+
+QUORUM_STATE_FILE = "quorum-state"
+METADATA_TOPIC = "__cluster_metadata"
+METADATA_PARTITION = f"{METADATA_TOPIC}-0"
+METADATA_TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
+
+MAX_BYTES = 1 << 20
+"""The broker writes about 150 bytes. No more than this is read."""
+_BUFFER = 8192
+"""Java's reader decodes at least this much before it returns the first line."""
+_VERSIONS = (0, 1)
+_BLANK = " \t\n\r"
+_LINE_END = re.compile(r"\r\n|\r|\n")
+_UUID = re.compile(r"[A-Za-z0-9_-]{22}(?:==)?")
+_RUNTIME, _NUMBER = "java.lang.RuntimeException", "java.lang.NumberFormatException"
+_ILLEGAL_ARGUMENT = "java.lang.IllegalArgumentException"
+_UNCHECKED = "java.io.UncheckedIOException"
+
+
+@dataclass(frozen=True)
+class ElectionState:
+    """The last vote that the node took part in. None stands for no leader and for no vote."""
+
+    leader_epoch: int
+    leader_id: int | None
+    voted_id: int | None
+
+
+def parse_quorum_state(data: bytes, path: str) -> ElectionState:
+    """Parse the file as a broker does when it starts. Raises `BrokerError` with its exception and text."""
+    try:
+        line = _first_line(data)
+    except UnicodeDecodeError as error:
+        unreadable(path, f"byte {error.start} is not UTF-8")
+    if line is None:
+        unreadable(path, "File ended prematurely.")
+    node = _json(line, path)
+    if not isinstance(node, dict):
+        shown = "" if node is _NOTHING else json.dumps(node, separators=(",", ":"))[:80]
+        unreadable(path, f"Deserialized node {shown} is not an object node")
+    if "data_version" not in node:
+        shown = json.dumps(node, separators=(",", ":"))[:200]
+        unreadable(path, f"Deserialized node {shown} does not have data_version field")
+    version = _short(node["data_version"])
+    if version not in _VERSIONS:
+        raise BrokerError(
+            f"data_version ({version}) is not within the min (0) and max (1) supported version",
+            "java.lang.IllegalStateException",
+        )
+    return _state(node, version)
+
+
+def _state(node: dict[str, Any], version: int) -> ElectionState:
+    """Check the fields in the order of the schema, and take those that matter."""
+    if version == 0 and not isinstance(_field(node, "clusterId", version), str):
+        raise BrokerError("QuorumStateData expected a string type, but got OBJECT", _RUNTIME)
+    leader = _int(_field(node, "leaderId", version), 32)
+    epoch = _int(_field(node, "leaderEpoch", version), 32)
+    voted = _int(_field(node, "votedId", version), 32)
+    if version == 1:
+        directory = _field(node, "votedDirectoryId", version)
+        if not isinstance(directory, str):
+            raise BrokerError("QuorumStateData expected a JSON string type, but got OBJECT", _RUNTIME)
+        if not _UUID.fullmatch(directory):
+            raise BrokerError(
+                f"votedDirectoryId {directory[:80]!r} is not the base64 form of 16 bytes", _ILLEGAL_ARGUMENT
+            )
+    else:
+        _int(_field(node, "appliedOffset", version), 64)
+        _check_voters(_field(node, "currentVoters", version))
+    for what, number in (("leader", leader), ("voted", voted)):
+        if number < -1:
+            raise BrokerError(f"Illegal {what} Id {number}: must be non-negative", _ILLEGAL_ARGUMENT)
+    return ElectionState(epoch, None if leader == -1 else leader, None if voted == -1 else voted)
+
+
+def _check_voters(voters: Any) -> None:
+    if voters is None:
+        raise BrokerError(
+            'Cannot invoke "java.util.List.stream()" because the return value of '
+            '"org.apache.kafka.raft.generated.QuorumStateData.currentVoters()" is null',
+            "java.lang.NullPointerException",
+        )
+    if not isinstance(voters, list):
+        raise BrokerError("QuorumStateData expected a JSON array, but got OBJECT", _RUNTIME)
+    for voter in voters:
+        if not isinstance(voter, dict) or "voterId" not in voter:
+            raise BrokerError(
+                "Voter: unable to locate field 'voterId', which is mandatory in version 0", _RUNTIME
+            )
+        _int(voter["voterId"], 32, "Voter")
+
+
+class _Nothing:
+    """A line of blanks holds no JSON value."""
+
+
+_NOTHING = _Nothing()
+
+
+def _first_line(data: bytes) -> str | None:
+    """The first line; None where there is none."""
+    end = len(data)
+    if end > _BUFFER:
+        # The rest is decoded only if the line reaches into it. A character may cross the border.
+        first = re.search(rb"[\r\n]", data)
+        end = max(_BUFFER, first.start() if first else len(data))
+        while end < len(data) and data[end] & 0xC0 == 0x80:
+            end += 1
+    text = data[:end].decode("utf-8")
+    return _LINE_END.split(text, maxsplit=1)[0] if text else None
+
+
+def _json(line: str, path: str) -> Any:
+    """The first JSON value of the line. What follows it is ignored."""
+    start = len(line) - len(line.lstrip(_BLANK))
+    if start == len(line):
+        return _NOTHING
+    try:
+        return json.JSONDecoder(parse_constant=_no_constant).raw_decode(line, start)[0]
+    except json.JSONDecodeError as error:
+        unreadable(path, f"this is not JSON: {error.msg} at character {error.pos}")
+    except (ValueError, RecursionError) as error:
+        unreadable(path, f"this is not JSON: {str(error)[:80]}")
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a JSON value")
+
+
+def unreadable(path: str, cause: str) -> NoReturn:
+    """Raise the exception of a broker that cannot read the file."""
+    raise BrokerError(f"Error while reading the Quorum status from the file {path}: {cause}", _UNCHECKED)
+
+
+def _field(node: dict[str, Any], name: str, version: int) -> Any:
+    if name not in node:
+        raise BrokerError(
+            f"QuorumStateData: unable to locate field '{name}', which is mandatory in version {version}",
+            _RUNTIME,
+        )
+    return node[name]
+
+
+def _int(value: Any, bits: int, about: str = "QuorumStateData") -> int:
+    if isinstance(value, str):
+        raise BrokerError(f"{about}: expected an integer or string type, but got STRING", _NUMBER)
+    if isinstance(value, int) and not isinstance(value, bool) and -(1 << bits - 1) <= value < 1 << bits - 1:
+        return value
+    shown = "" if isinstance(value, dict | list) else json.dumps(value)[:80]
+    raise BrokerError(f'{about}: failed to parse number: For input string: "{shown}"', _NUMBER)
+
+
+def _short(value: Any) -> int:
+    """A JSON value as Jackson's `shortValue()` gives it: 0 for what is no number."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return 0
+    number = int(max(-(1 << 31), min((1 << 31) - 1, value))) if isinstance(value, float) else int(value)
+    return (number + (1 << 15)) % (1 << 16) - (1 << 15)

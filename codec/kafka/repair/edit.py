@@ -1,0 +1,269 @@
+"""Records taken out of a partition, or values out of records; all batches that none of them is in stay byte for byte.
+
+A batch keeps its header, and with it its offsets, its producer and its transaction: the offsets of what is gone are a gap, as compaction
+leaves one (`LogCleaner`, `MemoryRecords.filterTo`). One without records is a bare header; all of them are kept, where a broker drops
+those that no producer needs, so that the log ends where it ended.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from logwright.codec.fault import UsageError
+from logwright.codec.kafka.derive import PartitionDeriver
+from logwright.codec.kafka.formats.log import codec as log
+from logwright.codec.kafka.formats.log import write as encode
+from logwright.codec.kafka.formats.log.layout import CONTROL, DELETE_HORIZON, LENGTH_END, RECORD_BATCH
+from logwright.codec.kafka.formats.log.reencode import reencode
+from logwright.codec.kafka.formats.log.tables import FRAMES, MAX_DECOMPRESSED, ROWS
+from logwright.codec.kafka.names import segment_name
+from logwright.codec.kafka.repair.intervals import interval_of
+from logwright.codec.kafka.repair.repair import PRODUCER_EXPIRATION, log_start, surroundings
+from logwright.codec.kafka.repair.runs import Copies, Run, offsets, place
+from logwright.codec.kafka.repair.write import PartitionMending, Segment
+from logwright.codec.kafka.startup.start import OPTIONS as START_OPTIONS
+from logwright.codec.kafka.store.walk import walk
+from logwright.codec.mending import Change, Cut, Kept, Mending
+from logwright.codec.option import Options
+from logwright.codec.store.listing import Listing, Plan, PlannedFile, Role
+from logwright.codec.window import Frames, Window
+
+Mask = npt.NDArray[np.bool_]
+
+_COMPRESSING = tuple(one for one in encode.OPTIONS if one.name in encode.COMPRESSING)
+FILE_OPTIONS = (MAX_DECOMPRESSED, *_COMPRESSING)
+EDIT_OPTIONS = (*START_OPTIONS, PRODUCER_EXPIRATION, *FILE_OPTIONS)
+RECODES = encode.COMPRESSING
+_LENGTH = RECORD_BATCH.offset("batch_length")
+_ALL_ROWS = ROWS.names(detail=True)
+_ALL_FRAMES = FRAMES.names(detail=True)
+
+
+def edit(listing: Listing, plan: Plan, change: Change, options: Options) -> Mending:
+    """See `codec.capability.Edit`. What is damaged is not looked at: whoever calls this knows that nothing is."""
+    cut: list[Cut] = []
+    segments: list[_Segment] = []
+    for file in plan.files:
+        if file.role is not Role.PRIMARY:
+            continue
+        base = file.hints["base_offset"]
+        if file.name != segment_name(base, ".log"):
+            raise UsageError(
+                f"{file.name} is left of an operation that was cut short",
+                advice="Start the broker on it once, which finishes the operation, or repair the partition",
+            )
+        segments.append(_Segment(listing, file, change, options, cut))
+    if not segments:
+        raise UsageError("there is no log in it")
+    whole, said, advice = surroundings([listing], [plan], options)
+    if change.columns:
+        advice.append(
+            "Other replicas still have what is edited here: edit them too, or have them fetch this one anew."
+        )
+    interval, other = interval_of(listing, plan, options)
+    deriver = PartitionDeriver(
+        interval, now=time.time_ns() // 1_000_000, producer_expiration=options["producer.id.expiration.ms"]
+    )
+    mending = PartitionMending(
+        Copies([listing]),
+        cast(Sequence[Segment], segments),
+        deriver=deriver,
+        warnings=[*said, *other],
+        before_you_start=advice,
+        whole=whole,
+        log_start=log_start(plan, options),
+    )
+    mending.cut = cut
+    return mending
+
+
+def edit_file(
+    listing: Listing, file: PlannedFile, change: Change, options: Options
+) -> tuple[list[Kept | bytes], list[Cut]]:
+    """See `codec.capability.EditFile`."""
+    cut: list[Cut] = []
+    out: list[Kept | bytes] = []
+    for run in _Editor(listing, file, change, options, cut).runs():
+        out += [run.patch] if run.patch else [Kept(file.name, run.start, run.stop)]
+    return out, cut
+
+
+class _Segment:
+    """A segment of the result: its runs are made when they are asked for, so that those of one segment are in memory."""
+
+    def __init__(
+        self, listing: Listing, file: PlannedFile, change: Change, options: Options, cut: list[Cut]
+    ) -> None:
+        self.base: int = file.hints["base_offset"]
+        self.like: str | None = file.name
+        self._editor = _Editor(listing, file, change, options, cut)
+
+    @property
+    def runs(self) -> Iterator[Run]:
+        return self._editor.runs()
+
+
+class _Editor:
+    def __init__(
+        self, listing: Listing, file: PlannedFile, change: Change, options: Options, cut: list[Cut]
+    ) -> None:
+        self.listing, self.file, self.change, self.cut = listing, file, change, cut
+        own = Options(
+            log.CODEC.options,
+            {one.name: options[one.name] for one in FILE_OPTIONS if options.given(one.name)},
+        )
+        self.compression = encode.BatchSettings.of(own).compression if own.given("compression.type") else None
+        hints = {"directory": listing.name, **file.hints}
+        self.context = log.CODEC.context(file.name, own, **hints)
+        self.base: int = self.context.base_offset or 0
+
+    def runs(self) -> Iterator[Run]:
+        """All batches of the segment. What is behind the last one (zeros made in advance, a torn write) goes."""
+        held: list[Run] = []
+        at = 0
+        for window, frames in walk(self.listing, self.file):
+            for run in self._window(window, frames):
+                at = run.stop
+                if held and not held[0].patch and not run.patch and held[0].stop == run.start:
+                    held = [replace(held[0], stop=run.stop, last=run.last)]
+                    continue
+                yield from held
+                held = [run]
+        yield from held
+        if at < self.file.size:
+            self.cut.append(Cut(self.file.name, at, self.file.size - at, "no batch", 0, 0))
+
+    def _window(self, window: Window, frames: Frames) -> Iterator[Run]:
+        touched = self._touched(window, frames)
+        base, last = offsets(frames.header)
+        starts, stops = frames.start + window.offset, frames.end + window.offset
+        made = iter(self._made(window, frames, touched)) if touched.any() else iter(())
+        for i in range(len(frames)):
+            first, end, start, stop = int(base[i]), int(last[i]), int(starts[i]), int(stops[i])
+            if touched[i]:
+                yield Run(0, self.file.name, self.base, stop, stop, first, end, next(made), start)
+            else:
+                yield Run(0, self.file.name, self.base, start, stop, first, end)
+
+    def _touched(self, window: Window, frames: Frames) -> Mask:
+        """The batches in which something changes."""
+        data = frames.header["attributes"].astype(np.int64) & CONTROL == 0
+        if self.change.every:
+            return np.asarray(data & (frames.header["records_count"] > 0), np.bool_)
+        out = np.zeros(len(frames), np.bool_)
+        starts = frames.start + window.offset
+        columns = list(dict.fromkeys((*self.change.columns, "position")))
+        for decoded in log.CODEC.decode(window, frames, "rows", columns, self.context):
+            rows = decoded.batch
+            mask = self.change.drops(rows) | self.change.redacts(rows)
+            if mask.any():
+                out[np.searchsorted(starts, np.asarray(rows.column("position"))[mask])] = True
+        return np.asarray(out & data, np.bool_)
+
+    def _made(self, window: Window, frames: Frames, touched: Mask) -> list[bytes]:
+        """Those batches anew."""
+        picked = frames.pick(touched)
+        # What a context learned of rows is not to be learned twice.
+        context = log.CODEC.context(self.file.name, self.context.options, base_offset=self.base)
+        tables = [
+            pa.Table.from_batches(
+                [one.batch for one in log.CODEC.decode(window, picked, name, columns, context)],
+                log.CODEC.tables[name].schema(columns),
+            ).combine_chunks()
+            for name, columns in (("rows", _ALL_ROWS), ("frames", _ALL_FRAMES))
+        ]
+        rows, table = tables
+        before = _per_frame(rows, table)
+        none = np.zeros(0, np.bool_)
+        drops = np.concatenate([none, *map(self.change.drops, rows.to_batches())])
+        redacts = np.concatenate([none, *map(self.change.redacts, rows.to_batches())]) & ~drops
+        positions = np.asarray(rows.column("position"))
+        edited = _redacted(rows, redacts, self.change).filter(pa.array(~drops))
+        after = _per_frame(edited, table)
+        table = self._frames(table, edited, before, after)
+        data = b"".join(bytes(chunk) for chunk in reencode(edited, table, context))
+        starts = np.asarray(table.column("position"))
+        for i, start in enumerate(starts.tolist()):
+            gone = int(before[i] - after[i])
+            changed = int(redacts[positions == start].sum())
+            if gone or changed:
+                said = [
+                    f"{count} {what}" for count, what in ((gone, "dropped"), (changed, "redacted")) if count
+                ]
+                lost = dict(place(self.listing)) if gone else {}
+                size = int(picked.end[i] - picked.start[i])
+                why = f"edited: {', '.join(said)}"
+                self.cut.append(Cut(self.file.name, int(start), size, why, 0, gone, lost, changed))
+        return list(_split(data))
+
+    def _frames(self, table: pa.Table, rows: pa.Table, before: Any, after: Any) -> pa.Table:
+        """What the headers say of what is left."""
+        emptied = (after == 0) & (before > 0)
+        flags = np.asarray(table.column("attributes").cast(pa.int64()))
+        compression = table.column("compression").to_pylist()
+        names = [
+            "none" if gone else self.compression or name
+            for name, gone in zip(compression, emptied, strict=True)
+        ]
+        table = _put(table, "compression", pa.array(names, pa.string()))
+        table = _put(table, "payload", pa.nulls(len(table), pa.binary()))
+        low = np.asarray(table.column("base_timestamp")).copy()
+        low[emptied & (flags & DELETE_HORIZON == 0)] = -1
+        table = _put(table, "base_timestamp", pa.array(low))
+        # The largest of what is left; of append time, and of a bare header, it stays.
+        top = np.asarray(table.column("max_timestamp")).copy()
+        create = np.asarray(table.column("timestamp_type")) == 0
+        edges = np.concatenate(([0], np.cumsum(after)))
+        times = np.asarray(rows.column("timestamp_ms"))
+        for i in np.flatnonzero(create & (after > 0) & (after != before)).tolist():
+            top[i] = times[edges[i] : edges[i + 1]].max()
+        return _put(table, "max_timestamp", pa.array(top))
+
+
+def _per_frame(rows: pa.Table, frames: pa.Table) -> npt.NDArray[np.int64]:
+    starts = np.asarray(frames.column("position"))
+    which = np.searchsorted(starts, np.asarray(rows.column("position")))
+    return np.bincount(which, minlength=len(starts)).astype(np.int64)
+
+
+def _put(table: pa.Table, name: str, column: Any) -> pa.Table:
+    i = table.schema.get_field_index(name)
+    return table.set_column(i, table.schema.field(i), column)
+
+
+def _redacted(rows: pa.Table, mask: Mask, change: Change) -> pa.Table:
+    if not mask.any():
+        return rows
+    for name, value in change.values.items():
+        kind = rows.schema.field(name).type
+        if pa.types.is_list(kind):
+            # There are no headers, whatever the value.
+            empty = [
+                [] if gone else one for gone, one in zip(mask, rows.column(name).to_pylist(), strict=True)
+            ]
+            rows = _put(rows, name, pa.array(empty, kind))
+            raw = rows.schema.field("headers_raw").type
+            none = [
+                None if gone else one
+                for gone, one in zip(mask, rows.column("headers_raw").to_pylist(), strict=True)
+            ]
+            rows = _put(rows, "headers_raw", pa.array(none, raw))
+            continue
+        rows = _put(rows, name, pc.if_else(pa.array(mask), pa.scalar(value, kind), rows.column(name)))
+    return rows
+
+
+def _split(data: bytes) -> Iterator[bytes]:
+    at = 0
+    while at < len(data):
+        size = LENGTH_END + int.from_bytes(data[at + _LENGTH : at + _LENGTH + 4], "big")
+        yield data[at : at + size]
+        at += size

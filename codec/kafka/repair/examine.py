@@ -1,0 +1,475 @@
+"""What of a segment is sound: runs of batches that a broker keeps and a consumer gets past, and what lies between them.
+
+A batch is sound where its length, checksum and header are right and its records can be decoded. Whether it is in its place
+is another matter (`mend.order`): base_offset is covered by no checksum.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from crc32c import crc32c
+
+from logwright.codec.fault import Fault, Kind, Severity, UnreadableError
+from logwright.codec.kafka.formats.log import codec as log
+from logwright.codec.kafka.formats.log.consumer import consume
+from logwright.codec.kafka.formats.log.layout import (
+    COMPRESSION,
+    CONTROL,
+    CRC_START,
+    HEAD,
+    HEAD_SIZE,
+    LENGTH_END,
+    MAGIC,
+    RECORD_BATCH,
+    TIMESTAMP_TYPE,
+)
+from logwright.codec.kafka.formats.log.markers import bad_markers
+from logwright.codec.kafka.formats.log.scan import heads_at
+from logwright.codec.kafka.formats.log.tables import LogContext
+from logwright.codec.kafka.names import segment_name
+from logwright.codec.kafka.repair.runs import Run, lost, offsets, place
+from logwright.codec.kernels.intrinsics import load_i32be
+from logwright.codec.mending import Cut
+from logwright.codec.option import Options
+from logwright.codec.store.listing import Listing, PlannedFile
+from logwright.codec.window import Frames, Window
+
+_WINDOW = 4 << 20
+_CAREFUL = 64 << 10
+_PATCHED = 64 << 20
+_GOOD, _HEADER, _ODD, _STUCK = range(4)
+"""What becomes of a batch: kept; kept with a corrected header; looked at again with all others in mind; kept in part or not at all."""
+_DELTA = RECORD_BATCH.offset("last_offset_delta")
+
+
+@dataclass
+class Examined:
+    """A segment: its sound runs in the order of the file, those not in their place (`odd`), and what is neither."""
+
+    copy: int
+    file: PlannedFile
+    good: list[Run] = field(default_factory=list)
+    odd: list[Run] = field(default_factory=list)
+    """Batches whose offsets don't fit those around them, or the file's range."""
+    cut: list[Cut] = field(default_factory=list)
+    first_damage: int | None = None
+    """The first byte that is not as it should be."""
+    notes: list[str] = field(default_factory=list)
+    """What was corrected in headers."""
+    newest: int = -1
+    """The largest timestamp that a broker itself wrote: of markers, and of batches with LOG_APPEND_TIME; in milliseconds."""
+    error: Cut | None = None
+    """The first region of which a check says that it is an error; what a running broker leaves at its log's end is none."""
+
+    @property
+    def base(self) -> int:
+        return int(self.file.hints["base_offset"])
+
+    def damaged(self, at: int) -> None:
+        self.first_damage = at if self.first_damage is None else min(at, self.first_damage)
+
+    def wrong(self, cut: Cut) -> None:
+        if self.error is None or cut.offset < self.error.offset:
+            self.error = cut
+
+
+def examine(listing: Listing, copy: int, file: PlannedFile, options: Options) -> Examined:
+    """Read a segment from end to end."""
+    return _Examiner(listing, copy, file, options).run()
+
+
+def clock(examined: Iterable[Examined]) -> int:
+    """Return the time, in milliseconds, against which `producer.id.expiration.ms` is held.
+
+    A broker forgets producers that were idle for so long when it starts. When it did is not known: the newest time that a broker
+    wrote into the log stands for it, and without one the time of the clock. So the result does not depend on when it is made, and
+    has the producers that the broker had; where they are too many now, it forgets them when it loads the snapshot.
+    """
+    now = time.time_ns() // 1_000_000
+    newest = max((one.newest for one in examined), default=-1)
+    return min(now, newest) if newest >= 0 else now
+
+
+class _Examiner:
+    def __init__(self, listing: Listing, copy: int, file: PlannedFile, options: Options) -> None:
+        self.listing, self.copy, self.file = listing, copy, file
+        self.found = Examined(copy, file)
+        given = {"max.decompressed.bytes": options["max.decompressed.bytes"]}
+        opts = Options(log.CODEC.options, given)
+        hints = {**file.hints, "directory": listing.name}
+        # What a file that waits to be swapped in is called later.
+        name = segment_name(self.found.base, ".log")
+        self.context: LogContext = log.CODEC.context(name, opts, **hints)
+        self._rows: LogContext = log.CODEC.context(name, opts, **hints)
+        self._before: Frames | None = None
+        self._hole: Fault | None = None
+
+    def run(self) -> Examined:
+        for window, frames, resume in _stretches(self.listing, self.file, self.context):
+            if self._hole is not None and (len(frames) or not frames.need):
+                self._close(frames)
+            if len(frames):
+                self._sort(window, frames)
+                self._before = frames.pick(slice(-1, None))
+            if frames.damage is not None:
+                self._damage(window, frames, frames.damage, resume)
+        if self._hole is not None:
+            self._close(None)
+        return self.found
+
+    # Batches
+
+    def _sort(self, window: Window, frames: Frames) -> None:
+        by_broker = frames.header["attributes"] & (CONTROL | TIMESTAMP_TYPE) != 0
+        times = frames.header["max_timestamp"][by_broker].astype(np.int64)
+        self.found.newest = max(self.found.newest, int(times.max(initial=-1)))
+        kind = np.zeros(len(frames), np.int8)
+        why: dict[int, Fault] = {}
+        starts = frames.start + window.offset
+        for fault in frames.faults:
+            i = int(np.searchsorted(starts, fault.offset))
+            corrected = int(frames.header["last_offset_delta"][i]) != _stored_delta(window, frames, i)
+            found = _STUCK if fault.kind is not Kind.ORDER else _HEADER if corrected else _ODD
+            kind[i] = max(int(kind[i]), found)
+            why.setdefault(i, fault)
+        for i, fault in self._undecodable(window, frames):
+            kind[i] = _STUCK
+            why[i] = fault
+        edges = [0, *(np.flatnonzero(np.diff(kind)) + 1).tolist(), len(kind)]
+        for low, high in pairwise(edges):
+            if kind[low] == _GOOD:
+                self._keep(self.found.good, window, frames, low, high)
+            elif kind[low] == _ODD:
+                self.found.damaged(int(starts[low]))
+                size = int(frames.end[low] - frames.start[low])
+                self.found.wrong(Cut(self.file.name, int(starts[low]), size, _why(why[low]), self.copy))
+                self._keep(self.found.odd, window, frames, low, high)
+            elif kind[low] == _HEADER:
+                for i in range(low, high):
+                    self._correct(window, frames, i, why[i])
+            else:
+                for i in range(low, high):
+                    self._stuck(window, frames, i, why[i])
+
+    def _undecodable(self, window: Window, frames: Frames) -> Iterator[tuple[int, Fault]]:
+        """Batches whose records can't be decoded: a consumer stops there for good."""
+        starts = frames.start + window.offset
+        for decoded in log.CODEC.decode(window, frames, "rows", ["offset"], self._rows):
+            for _, fault in decoded.faults:
+                if fault.kind is Kind.PAYLOAD:
+                    yield int(np.searchsorted(starts, fault.offset)), fault
+
+    def _is_sound(self, batch: bytes) -> bool:
+        window = Window(np.frombuffer(batch, np.uint8), 0, len(batch))
+        heads = heads_at(window.data, np.array([0], np.int64))
+        one = Frames(np.array([0], np.int64), np.array([len(batch)], np.int64), heads, len(batch))
+        return self._is_fine(window, one)
+
+    def _is_fine(self, window: Window, one: Frames) -> bool:
+        """Whether its records can be decoded, and end a transaction if they should."""
+        return not list(self._undecodable(window, one)) and not bad_markers(window, one)
+
+    def _keep(self, to: list[Run], window: Window, frames: Frames, low: int, high: int) -> None:
+        base, last = offsets(frames.header[low:high])
+        # Within what is not in its place the order may be any.
+        breaks = (np.flatnonzero(base[1:] <= np.maximum.accumulate(last)[:-1]) + 1).tolist()
+        for first, end in zip([0, *breaks], [*breaks, high - low], strict=True):
+            start = window.offset + int(frames.start[low + first])
+            stop = window.offset + int(frames.end[low + end - 1])
+            before = to[-1] if to else None
+            if before is not None and not before.patch and before.stop == start and before.last < base[first]:
+                to[-1] = replace(before, stop=stop, last=int(last[end - 1]))
+                continue
+            to.append(
+                Run(
+                    self.copy,
+                    self.file.name,
+                    self.found.base,
+                    start,
+                    stop,
+                    int(base[first]),
+                    int(last[end - 1]),
+                ),
+            )
+
+    def _correct(self, window: Window, frames: Frames, i: int, fault: Fault) -> None:
+        """Keep a batch with the last_offset_delta that its records and the other batches bear out."""
+        start, end = int(frames.start[i]), int(frames.end[i])
+        at = window.offset + start
+        head = frames.header[i : i + 1]
+        first, last = (int(one[0]) for one in offsets(head))
+        patch = reseal(head, window.data[start + HEAD_SIZE : end].tobytes())
+        self.found.damaged(at)
+        self.found.wrong(Cut(self.file.name, at, end - start, _why(fault), self.copy))
+        self.found.good.append(
+            Run(self.copy, self.file.name, self.found.base, at + HEAD_SIZE, at + end - start, first, last, patch, at)
+        )  # fmt: skip
+        self.found.notes.append(
+            f"{self.file.name}: last_offset_delta of the batch at byte {at} is set from {_stored_delta(window, frames, i)} to"
+            f" {last - first}, as its records and the batches around it say, and its checksum is made to fit."
+        )
+
+    # Batches that stop a consumer
+
+    def _stuck(self, window: Window, frames: Frames, i: int, fault: Fault) -> None:
+        """A batch that is whole, and not what it should be. The records that a consumer gets before it stops are kept."""
+        start, end = int(frames.start[i]), int(frames.end[i])
+        at = window.offset + start
+        self.found.damaged(at)
+        head = frames.header[i : i + 1]
+        rows, what = lost(self.listing, head)
+        stored = window.data[start + HEAD_SIZE : end]
+        text = _why(fault)
+        control = bool(int(head["attributes"][0]) & CONTROL)
+        rows = min(rows, max(int(what["last_offset"] - what["first_offset"]) + 1, 0))
+        lost_rows = 0 if control else fault.rows_lost
+        limit = self._rows.options["max.decompressed.bytes"]
+        codec = int(head["attributes"][0]) & COMPRESSION
+        rest, count = b"", 0
+        if not control:
+            got = consume(codec, stored, int(head["records_count"][0]), limit)
+            rest, count = got.data, got.records
+        base, last = (int(one[0]) for one in offsets(head))
+        after = self.file.hints.get("next_base")
+        if after is not None and base + count <= after <= last:
+            # What is kept of it does not take the offsets of the next segment.
+            head = head.copy()
+            last = after - 1
+            head["last_offset_delta"] = last - base
+        patch, kept = _shorter(head, rest, count)
+        if count and self._is_sound(patch + stored[:kept].tobytes()):
+            run = Run(
+                self.copy, self.file.name, self.found.base, at + HEAD_SIZE, at + HEAD_SIZE + kept,
+                base, last, patch, at, partial=True,
+            )  # fmt: skip
+            self.found.good.append(run)
+            text += f"; the {count} record(s) before are kept"
+            lost_rows = None if lost_rows is None else max(0, rows - count)
+        self.found.cut.append(
+            Cut(self.file.name, at, end - start, text, self.copy, lost_rows, {} if lost_rows == 0 else what)
+        )
+        self.found.wrong(self.found.cut[-1])
+
+    # Damage
+
+    def _damage(self, window: Window, frames: Frames, damage: Fault, resume: int) -> None:
+        self.found.damaged(damage.offset)
+        start = frames.stop
+        batch = window.data[start : start + damage.length]
+        if damage.kind is Kind.ORDER and HEAD_SIZE <= damage.length == len(batch):
+            # Its checksum is right: the batch is whole, only its offset is not that of its place.
+            head = heads_at(window.data, np.array([start], np.int64))
+            end = start + damage.length
+            one = Frames(np.array([start], np.int64), np.array([end], np.int64), head, end)
+            delta = int(head["last_offset_delta"][0])
+            if delta >= 0 and self._is_fine(window, one):
+                base = int(head["base_offset"][0])
+                stop = damage.offset + damage.length
+                self.found.wrong(Cut(self.file.name, damage.offset, damage.length, _why(damage), self.copy))
+                self.found.odd.append(
+                    Run(self.copy, self.file.name, self.found.base, damage.offset, stop, base, base + delta)
+                )
+                if stop < resume:
+                    self._hole = replace(damage, offset=stop, length=resume - stop, rows_lost=None, lost={})
+                return
+        self._hole = replace(damage, length=resume - damage.offset)
+
+    def _close(self, after: Frames | None) -> None:
+        fault, self._hole = self._hole, None
+        assert fault is not None
+        if not fault.length or self._mended(fault):
+            return
+        tail = fault.offset + fault.length >= self.file.size
+        rows: int | None = fault.rows_lost
+        what: Mapping[str, Any] = {}
+        if tail and (fault.severity is not Severity.ERROR or fault.kind is Kind.PADDING):
+            rows = 0
+        else:
+            first = after.pick(slice(0, 1)) if after is not None and len(after) else None
+            known, what = log.CODEC.lost_between(self._before, first, self.context)
+            rows = known if rows is None else rows
+        what = {**place(self.listing), **what} if what else {}
+        self.found.cut.append(
+            Cut(self.file.name, fault.offset, fault.length, _why(fault), self.copy, rows, what)
+        )
+        if not tail or fault.severity is Severity.ERROR:
+            self.found.wrong(self.found.cut[-1])
+
+    def _mended(self, fault: Fault) -> bool:
+        """Where only the fields of a batch are wrong that no checksum covers, the checksum proves the rest of it."""
+        if not HEAD_SIZE <= fault.length <= _PATCHED:
+            return False
+        try:
+            data = self.listing.read(self.file.name, fault.offset, fault.length)
+        except UnreadableError:
+            return False
+        head = np.frombuffer(data, HEAD, 1).copy()
+        base, last = offsets(head)
+        if crc32c(data[CRC_START:]) != head["crc"][0] or not 0 <= base[0] <= last[0]:
+            return False
+        head["batch_length"], head["magic"] = fault.length - LENGTH_END, MAGIC
+        patch = head.tobytes()
+        if not self._is_sound(patch + data[HEAD_SIZE:]):
+            return False
+        self.found.wrong(Cut(self.file.name, fault.offset, fault.length, _why(fault), self.copy))
+        start, stop = fault.offset + HEAD_SIZE, fault.offset + fault.length
+        self.found.odd.append(
+            Run(
+                self.copy, self.file.name, self.found.base, start, stop, int(base[0]), int(last[0]), patch, fault.offset
+            )
+        )  # fmt: skip
+        return True
+
+
+def _why(fault: Fault) -> str:
+    return f"{fault.kind}: {fault.detail}"
+
+
+def _stored_delta(window: Window, frames: Frames, i: int) -> int:
+    return load_i32be(window.data, int(frames.start[i]) + _DELTA)
+
+
+def _shorter(head: npt.NDArray[Any], rest: bytes, count: int) -> tuple[bytes, int]:
+    """The batch with only its first records: bytes that come first, and how many of its own follow its header.
+
+    It takes the same offsets as before, as a batch does that was compacted. Compressed ones are stored plain.
+    """
+    new = head.copy()
+    codec = int(new["attributes"][0]) & COMPRESSION
+    new["attributes"] = new["attributes"][0] & ~COMPRESSION
+    new["records_count"] = count
+    new["batch_length"] = HEAD_SIZE - LENGTH_END + len(rest)
+    sealed = reseal(new, rest)
+    return (sealed + rest, 0) if codec else (sealed, len(rest))
+
+
+def reseal(head: npt.NDArray[Any], rest: bytes) -> bytes:
+    """The header of a batch with the checksum that it has with these records."""
+    new = head.copy()
+    new["crc"] = crc32c(rest, crc32c(new.tobytes()[CRC_START:]))
+    return bytes(new.tobytes())
+
+
+# Reading past damage
+
+
+class _Windows:
+    """A file window by window; what the disk can't read ends a window."""
+
+    def __init__(self, listing: Listing, file: PlannedFile) -> None:
+        self.listing, self.name, self.size = listing, file.name, file.size
+        self.step = _WINDOW
+        self.window = Window(np.empty(0, np.uint8), 0, self.size)
+        self.bad: UnreadableError | None = None
+
+    def cover(self, at: int, need: int = 1) -> int:
+        """Have the window hold `need` bytes from `at` on, or what there is of them; where `at` is in it."""
+        window = self.window
+        inside = at - window.offset
+        have = len(window.data) - inside
+        if inside >= 0 and have > 0 and (have >= need or window.final or self.bad is not None):
+            return inside
+        length = max(self.step, need)
+        if 0 <= inside < len(window.data) // 2 and need > have:
+            length = max(length, 2 * len(window.data))
+        self.bad = None
+        try:
+            data = self.listing.read(self.name, at, length)
+        except UnreadableError as error:
+            self.bad = error
+            data = self.listing.read(self.name, at, error.start - at) if error.start > at else b""
+        if self.bad is None and len(data) < min(length, self.size - at):
+            self.size = at + len(data)  # it became shorter
+        self.window = Window(np.frombuffer(data, np.uint8), at, self.size)
+        return 0
+
+    def patched(self, at: int, length: int) -> Window:
+        """With zeros where the disk can't read: to look for the next batch, and for nothing else."""
+        length = min(length, self.size - at)
+        out = np.zeros(length, np.uint8)
+        done = 0
+        while done < length:
+            try:
+                data = self.listing.read(self.name, at + done, length - done)
+                stop = length
+            except UnreadableError as error:
+                readable = max(0, error.start - at - done)
+                data = self.listing.read(self.name, at + done, readable) if readable else b""
+                stop = max(done + 1, error.stop - at)
+            out[done : done + len(data)] = np.frombuffer(data, np.uint8)
+            done = stop
+        return Window(out, at, self.size)
+
+
+def _stretches(
+    listing: Listing, file: PlannedFile, context: LogContext
+) -> Iterator[tuple[Window, Frames, int]]:
+    """What one scan after the other finds, and where the next one starts."""
+    windows = _Windows(listing, file)
+    at, need = 0, 1
+    while at < windows.size:
+        inside = windows.cover(at, need)
+        window, bad = windows.window, windows.bad
+        frames = log.CODEC.scan(window, inside, context)
+        if bad is not None and frames.damage is None and frames.need:
+            # A batch that a scan does not vouch for, since it wants to see what follows and the disk can't read it.
+            cut = Window(window.data, window.offset, window.offset + len(window.data))
+            more = log.CODEC.scan(cut, frames.stop, context)
+            if len(more):
+                yield window, frames, window.offset + frames.stop
+                more.damage, more.need = None, 0
+                yield window, more, window.offset + more.stop
+                frames = log.CODEC.scan(window, more.stop, context)
+        stop = window.offset + frames.stop
+        if bad is not None and frames.damage is None:
+            frames.damage = bad.fault(log.CODEC.name, stop)
+            log.CODEC.scan(windows.patched(stop, max(HEAD_SIZE, min(frames.need, _PATCHED))), 0, context)
+            frames.need = 0
+        if frames.damage is not None:
+            windows.step = _CAREFUL
+            resume = _resume(windows, frames.damage, context)
+            yield window, frames, resume
+            at, need = resume, 1
+            continue
+        yield window, frames, stop
+        have = window.offset + len(window.data) - stop
+        if not frames.need or (frames.need <= have) or (window.final and stop == at):
+            return
+        at, need = stop, frames.need
+        windows.step = min(windows.step * 2, _WINDOW)
+
+
+def _resume(windows: _Windows, fault: Fault, context: LogContext) -> int:
+    """Where the next good batch after a damaged one starts; the end of the file where there is none."""
+    at, need = fault.offset + 1, 1
+    careful = windows.step
+    cached: Window | None = None
+    while at < windows.size:
+        base = fault.offset if at - fault.offset <= _WINDOW else at
+        wanted = min(at - base + need, windows.size - base)
+        length = max(careful, wanted)
+        if cached is not None and cached.offset == base:
+            length = max(length, 2 * len(cached.data))
+        cached = windows.patched(base, length)
+        found, more = log.CODEC.resync(cached, at - base, context)
+        if found >= 0 and not more:
+            return base + found
+        if found >= 0:
+            # What wants more bytes than there are is no batch; what has them and wants more never gets enough.
+            at = base + found + int(base + found + more > windows.size or more <= len(cached.data) - found)
+            need = more
+        elif cached.final:
+            at = windows.size
+        else:
+            end = base + len(cached.data)
+            at = max(at + 1, end - max(more, 0))
+            need = end - at + 1
+            careful = min(careful * 2, _WINDOW)
+    return windows.size

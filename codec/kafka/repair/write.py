@@ -1,0 +1,411 @@
+"""Runs of batches made into the files of a partition: segments, and beside each what a recovering broker would derive from it.
+
+One segment's derived files are in memory at a time. What a broker would not start on, and only the order of all batches shows, is
+left out on the way: a batch that a producer wrote outside of the transaction that it has open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from logwright.codec.fault import DamageError
+from logwright.codec.kafka.derive import PartitionDeriver
+from logwright.codec.kafka.formats.log.layout import (
+    CONTROL,
+    CONTROL_RECORD_KEY,
+    END_TXN_MARKER,
+    RECORD_BATCH,
+    TRANSACTIONAL,
+)
+from logwright.codec.kafka.formats.log.markers import ABORT, markers
+from logwright.codec.kafka.names import EPOCH_FILE, parse_segment, segment_name
+from logwright.codec.kafka.repair.runs import Copies, Numbers, Run, cut_of, lost, offsets
+from logwright.codec.kafka.state.producers import ProducerState
+from logwright.codec.mending import Cut, Kept, Mended
+from logwright.codec.store.build import Summary
+from logwright.codec.store.listing import Listing
+
+_INT_MAX = (1 << 31) - 1
+_ORDER = (".log", ".timeindex", ".txnindex", ".index", ".snapshot")
+
+
+@dataclass
+class Segment:
+    """A segment of the result: the number in its name, what is in it, and the file that it takes owner and mode of."""
+
+    base: int
+    runs: list[Run] = field(default_factory=list)
+    like: str | None = None
+
+
+@dataclass
+class _Out:
+    """The log being written."""
+
+    base: int
+    like: str | None
+    pieces: list[Kept | bytes] = field(default_factory=list)
+    size: int = 0
+
+    def keep(self, pieces: Iterable[Kept | bytes]) -> None:
+        for piece in pieces:
+            before = self.pieces[-1] if self.pieces else None
+            if isinstance(piece, Kept):
+                self.size += piece.stop - piece.start
+                if isinstance(before, Kept) and (before.file, before.copy, before.stop) == (
+                    piece.file, piece.copy, piece.start,
+                ):  # fmt: skip
+                    self.pieces[-1] = Kept(piece.file, before.start, piece.stop, piece.copy)
+                    continue
+            else:
+                self.size += len(piece)
+            self.pieces.append(piece)
+
+
+def name_segments(runs: Iterable[tuple[Run, int]], bases: Sequence[int], empty: int) -> list[Segment]:
+    """Runs in order, each with the base of the segment that it is to be in, as segments.
+
+    `bases` are those of the first copy, which are kept, empty ones too. A segment whose number does not fit its batches is
+    called by the first of these. `empty` is the base of the only segment where there is nothing.
+    """
+    out: list[Segment] = []
+    waiting = sorted(bases, reverse=True)
+    current = -1
+    for run, key in runs:
+        while waiting and waiting[-1] <= key:
+            current = waiting.pop()
+            out.append(Segment(current, like=segment_name(current, ".log")))
+        if not out or key > current:
+            current = key
+            out.append(Segment(current))
+        out[-1].runs.append(run)
+    out += [Segment(base, like=segment_name(base, ".log")) for base in reversed(waiting)]
+    end = -1
+    named: list[Segment] = []
+    for segment in out:
+        if not segment.runs:
+            if segment.base <= end:
+                continue
+        else:
+            first = segment.runs[0].first
+            if not end < segment.base <= first <= segment.base + _INT_MAX:
+                segment.base = first
+            end = segment.runs[-1].last
+        while named and not named[-1].runs and named[-1].base >= segment.base:
+            named.pop()
+        named.append(segment)
+    return named or [Segment(empty)]
+
+
+class PartitionMending:
+    """See `logwright.codec.mending.Mending`."""
+
+    def __init__(
+        self,
+        copies: Copies,
+        segments: Sequence[Segment],
+        *,
+        deriver: PartitionDeriver,
+        cut: Iterable[Cut] = (),
+        warnings: Iterable[str] = (),
+        before_you_start: Iterable[str] = (),
+        whole: Sequence[Mended] = (),
+        log_start: int = 0,
+        abort: bool = False,
+        stop_at_damage: bool = False,
+        only: Container[str] | None = None,
+    ) -> None:
+        self.copies, self.segments, self.deriver = copies, segments, deriver
+        self._cuts = list(cut)
+        self.cut: Sequence[Cut] = self._cuts
+        self.removes: Sequence[str] = ()
+        self._warnings, self._advice = list(warnings), list(before_you_start)
+        self._whole, self._log_start = whole, log_start
+        self._abort, self._stop_at_damage = abort, stop_at_damage
+        self._only = only
+        """The kinds of derived files that are made, where the logs stay as they are; None for all."""
+        self._out: _Out | None = None
+        self._names: set[str] = set()
+        self._sizes = {entry.name: entry.size for entry in self._listing.entries()}
+        self._rows = 0
+        self._first = self._last = -1
+        self._time = 0
+        self._stopped = False
+
+    @property
+    def _listing(self) -> Listing:
+        return self.copies.listings[0]
+
+    # Files
+
+    def files(self) -> Iterator[Mended]:
+        for mended in self._files():
+            self._names.add(mended.name)
+            yield mended
+        self.removes = sorted(set(self._sizes) - self._names)
+        self._say_removed()
+
+    def _files(self) -> Iterator[Mended]:
+        yield from self._whole
+        for segment in self.segments:
+            if self._stopped:
+                self._refuse_all(segment.runs)
+                continue
+            yield from self._begin(segment.base, segment.like)
+            for run in segment.runs:
+                yield from self._add(run)
+        opened = self.deriver.producers.open_transactions
+        if opened and self._abort:
+            for run in self._aborts(opened):
+                yield from self._add(run)
+        elif opened:
+            self._say_open(opened)
+        yield from self._end()
+
+    def _begin(self, base: int, like: str | None = None) -> Iterator[Mended]:
+        """The next segment; the files of the one before are done."""
+        self.deriver.begin(base)
+        if base <= self._log_start:
+            # A broker drops the snapshots up to there, and has nothing to go on from.
+            self.deriver.producers = ProducerState()
+        yield from self._close()
+        self._out = _Out(base, like)
+
+    def _end(self) -> Iterator[Mended]:
+        self.deriver.epochs.truncate_from_start(self._log_start)
+        self.deriver.finish()
+        yield from self._close()
+
+    def _close(self) -> Iterator[Mended]:
+        out, files = self._out, self.deriver.files
+        if out is None:
+            return
+        name = segment_name(out.base, ".log")
+        pieces = out.pieces if self._only is None else [Kept(name, 0, self._sizes[name])]
+        yield Mended(name, pieces, out.like if out.like in self._sizes else None)
+        ready = [name for name in files if self._is_ready(name, out.base)]
+        for name in sorted(ready, key=_place):
+            data = files.pop(name)
+            found = parse_segment(name)
+            if found is not None and found.suffix == ".snapshot" and found.base_offset <= self._log_start:
+                continue  # the broker removes it
+            if self._only is None or kind_of(name) in self._only:
+                yield Mended(name, [data], name if name in self._sizes else None)
+
+    def _is_ready(self, name: str, base: int) -> bool:
+        """Not the snapshot of a segment that begins only: it comes behind that segment's log."""
+        found = parse_segment(name)
+        if found is None or found.suffix != ".snapshot" or EPOCH_FILE in self.deriver.files:
+            return True
+        return found.base_offset <= base
+
+    # Batches
+
+    def _add(self, run: Run) -> Iterator[Mended]:
+        for some in self.copies.batches(run):
+            header = some.frames.header
+            found = markers(some.window, some.frames)
+            size = some.frames.end - some.frames.start
+            bad = self._forbidden(header, found)
+            fresh = ~bad
+            if self._only is not None and bad.any():
+                self._refuse(run, header, some.at, size, fresh, bad)
+                raise damage(self._cuts[-1])
+            if self._stopped:
+                fresh[:] = bad[:] = False
+            elif self._stop_at_damage and bad.any():
+                first = int(np.argmax(bad))
+                fresh[first:] = bad[first + 1 :] = False
+                self._stopped = True
+            if not fresh.all():
+                self._refuse(run, header, some.at, size, fresh, bad)
+                number = np.cumsum(fresh) - 1
+                found = found[fresh[found["frame"]]].copy()
+                found["frame"] = number[found["frame"]]
+            yield from self._feed(run, header[fresh], some.at[fresh], size[fresh], found)
+
+    def _feed(
+        self, run: Run, header: npt.NDArray[Any], at: Numbers, size: Numbers, found: npt.NDArray[Any]
+    ) -> Iterator[Mended]:
+        done = 0
+        base, last = offsets(header)
+        while done < len(header):
+            out = self._out
+            assert out is not None
+            ends = out.size + np.cumsum(size[done:])
+            over = (ends > _INT_MAX) | (last[done:] - out.base > _INT_MAX)
+            if out.size == 0 and last[done] - out.base <= _INT_MAX:
+                over[0] = False
+            fit = done + (int(np.argmax(over)) if over.any() else len(over))
+            if fit == done:
+                yield from self._begin(int(base[done]))
+                continue
+            some = found[(found["frame"] >= done) & (found["frame"] < fit)].copy()
+            some["frame"] -= done
+            self.deriver.add(header[done:fit], ends[: fit - done] - size[done:fit], some)
+            low = done
+            for i in [
+                *(np.flatnonzero(at[done + 1 : fit] != (at + size)[done : fit - 1]) + done + 1).tolist(),
+                fit,
+            ]:
+                out.keep(run.pieces(int(at[low]), int(at[i - 1] + size[i - 1])))
+                low = i
+            self._count(header[done:fit], base[done:fit], last[done:fit])
+            done = fit
+
+    def _count(self, header: npt.NDArray[Any], base: Numbers, last: Numbers) -> None:
+        data = header["attributes"] & CONTROL == 0
+        self._rows += int(np.maximum(header["records_count"].astype(np.int64), 0)[data].sum())
+        if self._first < 0:
+            self._first = int(base[0])
+        self._last = int(last[-1])
+        self._time = max(self._time, int(header["max_timestamp"].astype(np.int64).max()))
+
+    def _refuse(
+        self,
+        run: Run,
+        header: npt.NDArray[Any],
+        at: Numbers,
+        size: Numbers,
+        fresh: npt.NDArray[np.bool_],
+        bad: npt.NDArray[np.bool_],
+    ) -> None:
+        """Cut the batches that are not `fresh`: those that are forbidden (`bad`), and what lies behind such a one."""
+        for i in np.flatnonzero(~fresh).tolist():
+            rows, what = lost(self.copies.listings[run.copy], header[i : i + 1])
+            why = "behind the first damage"
+            if bad[i]:
+                why = (
+                    f"bad order: producer {int(header['producer_id'][i])} writes outside of the transaction that it has open;"
+                    " the broker does not start on such a batch"
+                )
+            offset = run.begin + (0 if run.patch else int(at[i]))
+            self._cuts.append(Cut(run.file, offset, int(size[i]), why, run.copy, rows, what))
+
+    def _refuse_all(self, runs: Iterable[Run]) -> None:
+        for run in runs:
+            self._cuts.append(cut_of(run, "behind the first damage", None, {}))
+
+    # Transactions
+
+    def _forbidden(self, header: npt.NDArray[Any], found: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+        """The batches outside of an open transaction of their producer."""
+        out = np.zeros(len(header), np.bool_)
+        flags = header["attributes"].astype(np.int64)
+        owned = header["producer_id"] >= 0
+        data = owned & (flags & CONTROL == 0)
+        plain = data & (flags & TRANSACTIONAL == 0)
+        state = self.deriver.producers
+        if not plain.any() or (state.first_unstable is None and not (data & ~plain).any()):
+            return out
+        opened = set(state.open_transactions)
+        begun = set(header["producer_id"][data & ~plain].tolist())
+        asked = np.isin(header["producer_id"], list(opened | begun))
+        if not (plain & asked).any():
+            return out
+        ending = set(found["frame"].tolist())
+        for i in np.flatnonzero(asked).tolist():
+            producer = int(header["producer_id"][i])
+            if flags[i] & CONTROL:
+                if i in ending:
+                    opened.discard(producer)
+            elif flags[i] & TRANSACTIONAL:
+                opened.add(producer)
+            elif producer in opened:
+                out[i] = True
+        return out
+
+    def _aborts(self, opened: dict[int, int]) -> Iterator[Run]:
+        """Markers that end what is open, in the order in which it was begun."""
+        state = self.deriver.producers.producers
+        epochs = self.deriver.epochs.entries
+        offset = self.deriver.next_offset
+        for producer, first in sorted(opened.items(), key=lambda item: item[1]):
+            one = state[producer]
+            data = abort_marker(
+                offset,
+                producer,
+                one.producer_epoch,
+                max(0, one.coordinator_epoch),
+                epochs[-1][0] if epochs else -1,
+                self._time,
+            )
+            self._warnings.append(
+                f"The transaction of producer {producer}, open since offset {first}, is aborted by a marker at offset {offset}:"
+                " read_committed consumers get none of its records, also where it had been committed and the marker was lost."
+            )
+            yield Run(0, "", 0, 0, 0, offset, offset, data)
+            offset += 1
+
+    def _say_removed(self) -> None:
+        """Name the snapshots that are evidence of lost records: they cannot stay, since a broker deletes them."""
+        end = self.deriver.next_offset
+        for name in self.removes:
+            found = parse_segment(name)
+            if found is not None and found[1:] == (".snapshot", "") and found.base_offset > end:
+                self._warnings.append(
+                    f"{name} says that the log went up to offset {found.base_offset - 1}, the log ends at {end} now. Keep the"
+                    " original as evidence of the loss."
+                )
+
+    def _say_open(self, opened: dict[int, int]) -> None:
+        first = min(opened.values())
+        self._warnings.append(
+            f"{len(opened)} transaction(s) are open, from offset {first} on: read_committed consumers stop there until they are"
+            " ended (kafka-transactions abort, or repair with open.transactions=abort)."
+        )
+
+    def summary(self) -> Summary:
+        ids = {"first_offset": self._first, "last_offset": self._last} if self._first >= 0 else {}
+        return Summary(self._rows, ids, tuple(self._warnings), tuple(self._advice))
+
+
+def abort_marker(
+    offset: int,
+    producer_id: int,
+    producer_epoch: int,
+    coordinator_epoch: int,
+    leader_epoch: int,
+    timestamp: int,
+) -> bytes:
+    """The batch by which a transaction coordinator aborts a producer's transaction (`EndTransactionMarker`)."""
+    record = {
+        "key": CONTROL_RECORD_KEY.pack({"type": ABORT}),
+        "value": END_TXN_MARKER.pack({"coordinator_epoch": coordinator_epoch}),
+    }
+    return RECORD_BATCH.pack(
+        {
+            "base_offset": offset,
+            "partition_leader_epoch": leader_epoch,
+            "attributes": TRANSACTIONAL | CONTROL,
+            "base_timestamp": timestamp,
+            "max_timestamp": timestamp,
+            "producer_id": producer_id,
+            "producer_epoch": producer_epoch,
+            "records_count": 1,
+            "records": [record],
+        }
+    )
+
+
+def kind_of(name: str) -> str:
+    """What `rebuild` calls a derived file."""
+    found = parse_segment(name)
+    return name if found is None else found.suffix[1:]
+
+
+def damage(cut: Cut) -> DamageError:
+    """A refusal to work with a damaged log."""
+    return DamageError(
+        cut.why, path=cut.file, offset=cut.offset, advice="Mend the partition first, with `logwright repair`"
+    )
+
+
+def _place(name: str) -> tuple[int, int, int]:
+    found = parse_segment(name)
+    return (1, 0, 0) if found is None else (0, found.base_offset, _ORDER.index(found.suffix))

@@ -1,0 +1,201 @@
+"""Entries of a `.log` as the broker walks over them: by length alone, of any magic, whatever their content.
+
+Source: `FileLogInputStream.nextBatch`, `DefaultRecordBatch.ensureValid`, `AbstractLegacyRecordBatch`.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from logwright.codec.fault import UnsupportedError
+from logwright.codec.kafka.formats.log.layout import (
+    CRC_START,
+    HEAD,
+    HEAD_SIZE,
+    LENGTH_END,
+    MAGIC,
+    RECORD_BATCH,
+)
+from logwright.codec.kafka.formats.log.scan import (
+    BAD_SIZE,
+    END,
+    FULL,
+    HEAD_UP_TO_MAGIC,
+    LEGACY_MIN,
+    MORE,
+    PARTIAL,
+    first_bad,
+    heads_at,
+    walk,
+)
+from logwright.codec.kafka.startup.errors import BrokerError, CorruptRecord
+from logwright.codec.kernels.crc32c import crc32c
+from logwright.codec.store.listing import Listing
+from logwright.codec.window import Frames, Positions, Window
+
+_WINDOW = 1 << 20
+_WHOLE = 64 << 20
+"""An entry that is longer is only read whole where its checksum is asked for."""
+_LENGTH, _MAGIC_AT, _CRC = (RECORD_BATCH.offset(name) for name in ("batch_length", "magic", "crc"))
+_LEGACY_CRC, _LEGACY_ATTRIBUTES = 12, 17
+_KNOWN_COMPRESSIONS = 4
+
+
+@dataclass
+class Entries:
+    """Some entries, one after the other. All are of magic 2 and up, or there is one of an older or impossible magic (`legacy`).
+
+    `whole` is False where only the header of the one entry is in the window.
+    """
+
+    window: Window
+    start: Positions
+    end: Positions
+    header: npt.NDArray[Any]
+    legacy: bool = False
+    whole: bool = True
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    @property
+    def position(self) -> Positions:
+        """Where they start in the file."""
+        return self.start + self.window.offset
+
+    @property
+    def base_offset(self) -> Positions:
+        """Raises `BrokerError` as `baseOffset()` of an entry of an older format does, which has to open it."""
+        if self.legacy:
+            kind = int(self.window.data[int(self.start[0]) + _LEGACY_ATTRIBUTES]) & 7
+            if kind > _KNOWN_COMPRESSIONS:
+                raise BrokerError(
+                    f"Unknown compression type id: {kind}", "java.lang.IllegalArgumentException"
+                )
+            if kind:
+                raise CorruptRecord(
+                    "a compressed message of an older format can't be opened",
+                    "org.apache.kafka.common.InvalidRecordException",
+                )
+        return self.header["base_offset"].astype(np.int64)
+
+    @property
+    def last_offset(self) -> Positions:
+        base = self.header["base_offset"].astype(np.int64)
+        return base if self.legacy else base + self.header["last_offset_delta"]
+
+    def frames(self) -> Frames:
+        return Frames(self.start, self.end, self.header, int(self.end[-1]) if len(self) else 0)
+
+    def pick(self, which: slice | npt.NDArray[Any]) -> Entries:
+        return Entries(
+            self.window, self.start[which], self.end[which], self.header[which], self.legacy, self.whole
+        )
+
+    def invalid(self, file: str) -> tuple[int, CorruptRecord] | None:
+        """The first entry that `ensureValid` refuses, and how; None where there is none.
+
+        Raises `UnsupportedError` at an entry of an older format that is sound.
+        """
+        if self.legacy:
+            return self._invalid_legacy()
+        small = np.flatnonzero(self.end - self.start < HEAD_SIZE)
+        upto = int(small[0]) if len(small) else len(self)
+        bad = first_bad(self.window.data, self.start[:upto], self.end[:upto])
+        if bad < upto:
+            start, end = int(self.start[bad]), int(self.end[bad])
+            stored = int.from_bytes(self.window.data[start + _CRC : start + _CRC + 4].tobytes(), "big")
+            computed = crc32c(self.window.data, start + CRC_START, end)
+            return bad, CorruptRecord(f"Record is corrupt (stored crc = {stored}, computed crc = {computed})")
+        if upto < len(self):
+            size = int(self.end[upto] - self.start[upto])
+            return upto, CorruptRecord(
+                f"Record batch is corrupted (the size {size} is smaller than the minimum allowed overhead {HEAD_SIZE})"
+            )
+        return None
+
+    def _invalid_legacy(self) -> tuple[int, CorruptRecord] | None:
+        # `entries` refuses what is smaller than its fixed fields.
+        start, end = int(self.start[0]), int(self.end[0])
+        content = self.window.data[start:end].tobytes()
+        stored = int.from_bytes(content[_LEGACY_CRC : _LEGACY_CRC + 4], "big")
+        computed = zlib.crc32(content[_LEGACY_CRC + 4 :])
+        if stored != computed:
+            return 0, CorruptRecord(f"Record is corrupt (stored crc = {stored}, computed crc = {computed})")
+        raise UnsupportedError(
+            f"{int(content[_MAGIC_AT])} is the message format of an entry at byte {int(self.position[0])}: "
+            "what a broker does with such is not predicted yet"
+        )
+
+
+def entries(listing: Listing, file: str, start: int, end: int, *, check: bool = False) -> Iterator[Entries]:
+    """The entries in bytes `[start, end)` of a log, in order; a torn one ends them. With `check` each is in its window whole.
+
+    Raises `CorruptRecord` where a length is too small for an entry.
+    """
+    at, length = start, _WINDOW
+    data: npt.NDArray[np.uint8] = np.empty(0, np.uint8)
+    first = start
+    while True:
+        if at - first + HEAD_SIZE > len(data) or length > len(data) - (at - first):
+            data, first = np.frombuffer(listing.read(file, at, length), np.uint8), at
+        inside, length = at - first, HEAD_SIZE
+        window = Window(data, first, end)
+        room = np.empty(max(1, (len(data) - inside) // HEAD_SIZE + 1), np.int64)
+        found, stop, why, need = walk(data[: max(inside, end - first)], inside, end - at, room)
+        if found:
+            starts = room[:found].copy()
+            ends = np.append(starts[1:], stop)
+            yield Entries(window, starts, ends, heads_at(data, starts))
+        at = first + stop
+        if why in (END, PARTIAL):
+            return
+        assert why != FULL  # there is room for all that fit
+        if why == MORE and (check or need <= _WHOLE):
+            length = max(need, _WINDOW)
+            continue
+        size = _size(listing, file, at)
+        if why == BAD_SIZE and size < LEGACY_MIN:
+            raise CorruptRecord(
+                f"Found record size {size} smaller than minimum record overhead ({LEGACY_MIN}) in file {file}."
+            )
+        yield (one := _single(listing, file, at, LENGTH_END + size, end, check))
+        at += int(one.end[0] - one.start[0])
+
+
+def _size(listing: Listing, file: str, at: int) -> int:
+    return int.from_bytes(listing.read(file, at + _LENGTH, 4), "big", signed=True)
+
+
+def _single(listing: Listing, file: str, at: int, size: int, end: int, check: bool) -> Entries:
+    """An entry that the kernel does not take: of another magic, too small, or too long to be read for its header alone."""
+    whole = check or size <= _WHOLE
+    # The header is read from the file, beyond the entry where that is shorter.
+    data = np.frombuffer(listing.read(file, at, max(size if whole else 0, HEAD_SIZE)), np.uint8)
+    magic = int(data[_MAGIC_AT])
+    legacy = not MAGIC <= magic < 128
+    if len(data) < HEAD_SIZE:
+        if not legacy:
+            raise BrokerError(
+                f"Failed to load record batch at position {at} from {file}",
+                "org.apache.kafka.common.KafkaException",
+            )
+        data = np.concatenate([data, np.zeros(HEAD_SIZE - len(data), np.uint8)])
+    start = np.zeros(1, np.int64)
+    return Entries(
+        Window(data, at, end),
+        start,
+        np.array([size], np.int64),
+        data[:HEAD_SIZE].view(HEAD).copy(),
+        legacy,
+        whole,
+    )
+
+
+assert HEAD_UP_TO_MAGIC == _MAGIC_AT + 1

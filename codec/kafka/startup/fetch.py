@@ -1,0 +1,460 @@
+"""What a consumer gets of a log that is loaded: fetch by fetch, each looked up through the indexes.
+
+Source: `LocalLog.read`, `LogSegment.read`, `ByteBufferLogInputStream`, and the Java client's `CompletedFetch`. The fetches are as large
+as the client asks for by default (`max.partition.fetch.bytes`), since where one ends can matter in a log out of order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from logwright.codec.describe import DescriptionError
+from logwright.codec.fault import Fault, Kind
+from logwright.codec.kafka.formats.log import codec as log
+from logwright.codec.kafka.formats.log.consumer import Thrown, consumer_error
+from logwright.codec.kafka.formats.log.layout import (
+    CONTROL,
+    CONTROL_RECORD_KEY,
+    LENGTH_END,
+    MAGIC,
+    TRANSACTIONAL,
+)
+from logwright.codec.kafka.formats.log.markers import ABORT, failure, markers, unusual
+from logwright.codec.kafka.formats.log.scan import LEGACY_MIN, MAX_OFFSET_DELTA
+from logwright.codec.kafka.formats.txnindex import TXNINDEX_ENTRY
+from logwright.codec.kafka.startup.entries import Entries, entries
+from logwright.codec.kafka.startup.errors import BrokerError, CorruptRecord
+from logwright.codec.kafka.startup.loader import Loaded
+from logwright.codec.kafka.startup.segment import LogSegment
+from logwright.codec.option import Options
+from logwright.codec.store.overlay import Disk
+
+FETCH_BYTES = 1 << 20
+POLL_RECORDS = 500
+"""`max.poll.records`."""
+_KAFKA_EXCEPTION = "org.apache.kafka.common.KafkaException"
+_NEXT_RECORD = "Received exception when fetching the next record from {}. If needed, please seek past the record to continue consumption."
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Batches of one file that a consumer gets, one after the other, and the offsets that it gets of them."""
+
+    file: str
+    base_offset: int
+    start: int
+    stop: int
+    first_offset: int
+    next_offset: int
+    aborted: tuple[tuple[int, int, int], ...] = ()
+    partial: bool = False
+    """The batch that starts at `stop` gives its first records, up to `next_offset`."""
+
+
+@dataclass
+class Served:
+    """What a consumer gets from the log's start on, and how that ends. `position` is where it stops."""
+
+    stretches: list[Stretch] = field(default_factory=list)
+    rows: int = 0
+    first: int | None = None
+    last: int | None = None
+    position: int = 0
+    error: str | None = None
+    error_class: str | None = None
+    file: str | None = None
+    """Where the batch is at which it stops with an error."""
+    place: int | None = None
+    warning: str | None = None
+    """The error that it would meet next, where it has got all there is."""
+    in_order: bool = True
+    """Whether each of its batches has offsets above those of the one before, and within the range of its segment."""
+    _runs: list[npt.NDArray[np.int64]] = field(default_factory=list)
+    """Offsets of batches that it has got, without gaps: first and next, in pairs."""
+
+    def note(
+        self,
+        got: npt.NDArray[np.int64],
+        batches: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]],
+        position: int,
+    ) -> None:
+        """One fetch, from `position` on: the sorted offsets of the records that it gave, and first and next offset of its batches."""
+        end, runs = position, [_NO_RUNS]
+        for first, following in batches:
+            begin = first.clip(position)
+            self.in_order &= bool((begin >= np.append(end, following[:-1])).all())
+            end = int(following[-1])
+            # The last batch may have given its first records only.
+            stop = following.clip(max=got.max(initial=-1) + 1)
+            some = np.searchsorted(got, begin) < np.searchsorted(got, stop)
+            runs.append(np.stack([begin[some], stop[some]], axis=1))
+        whole = _joined(np.concatenate(runs))
+        rest = got[~_within(got, whole)]
+        self._runs += [whole, np.array([[rest[0], rest[-1] + 1]], np.int64)] if len(rest) else [whole]
+
+    def covers(self, offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Which offsets lie in batches that it gets. Where it goes on in a later file, what it passed over is not among them."""
+        self._runs = [_joined(np.concatenate([_NO_RUNS, *self._runs]))]
+        return _within(offsets, self._runs[0])
+
+
+_NO_RUNS = np.empty((0, 2), np.int64)
+
+
+def _within(offsets: npt.NDArray[np.int64], runs: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    if not len(runs):
+        return np.zeros(len(offsets), np.bool_)
+    at = np.searchsorted(runs[:, 0], offsets, side="right") - 1
+    inside: npt.NDArray[np.bool_] = (at >= 0) & (offsets < runs[at, 1])
+    return inside
+
+
+def _joined(runs: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """In order, with those put together that touch or overlap."""
+    if not len(runs):
+        return runs
+    runs = runs[np.argsort(runs[:, 0], kind="stable")]
+    upto = np.maximum.accumulate(runs[:, 1])
+    begins = np.flatnonzero(np.append(True, runs[1:, 0] > upto[:-1]))
+    return np.stack([runs[begins, 0], upto[np.append(begins[1:], len(runs)) - 1]], axis=1)
+
+
+class _Stop(Exception):
+    """The consumer can't go on: with an error of its own, or since it gets nothing more."""
+
+    def __init__(
+        self, text: str, java: str = _KAFKA_EXCEPTION, place: int | None = None, *, unexpected: bool = False
+    ) -> None:
+        super().__init__(text)
+        self.java, self.place, self.unexpected = java, place, unexpected
+
+
+class Consumer:
+    """A consumer that starts at the log's start (`auto.offset.reset=earliest`). `topic` and `partition` as in the file's rows."""
+
+    def __init__(
+        self, disk: Disk, loaded: Loaded, partition: str, options: Options, *, committed: bool = False
+    ) -> None:
+        self.disk, self.loaded, self.partition, self.options, self.committed = (
+            disk, loaded, partition, options, committed,
+        )  # fmt: skip
+        stable = loaded.producers.state.first_unstable if committed else None
+        self.end = loaded.log_end_offset if stable is None else min(stable, loaded.log_end_offset)
+        self.limit = self._limit(stable)
+        self.served = Served(position=loaded.log_start_offset)
+        self._got: list[npt.NDArray[np.int64]] = []
+        """Offsets of what the fetch under way has delivered."""
+        self._passed = 0
+        """The offset behind the last control batch, or batch of an aborted transaction, of the fetch under way."""
+
+    def run(self) -> Served:
+        """Raises `UnsupportedError` where there are entries of an older format."""
+        served = self.served
+        seen: set[int] = set()
+        file = None
+        try:
+            while served.position < self.end:
+                if served.position in seen:
+                    raise _Stop(f"no progress at offset {served.position} (end offset {self.end})", "")
+                seen.add(served.position)
+                segment, start, stop = self._read(served.position)
+                file = segment.log
+                self._take(segment, start, stop)
+        except _Stop as error:
+            if served.position >= self.end:
+                # It has all there is; what follows would stop it when it goes on.
+                served.warning = str(error)
+                return served
+            served.error, served.error_class = str(error), error.java or None
+            served.file, served.place = file, error.place
+        return served
+
+    # The broker's side
+
+    def _limit(self, stable: int | None) -> tuple[int, int]:
+        """Segment and position up to which is served: the high watermark, which without followers is the log's end."""
+        active = self.loaded.segments[max(self.loaded.segments)]
+        if stable is not None and stable < self.loaded.log_end_offset:
+            segment = self.loaded.floor(stable)
+            while segment is not None:
+                place = segment.translate(stable)
+                if place is not None:
+                    return segment.base_offset, place[0]
+                segment = self.loaded.higher(segment.base_offset)
+        return active.base_offset, active.size
+
+    def _read(self, offset: int) -> tuple[LogSegment, int, int]:
+        segment = self.loaded.floor(offset)
+        while segment is not None:
+            base, position = self.limit
+            if segment.base_offset > base:
+                break
+            try:
+                place = segment.translate(offset)
+            except CorruptRecord as error:
+                raise _Stop(
+                    f"Encountered corrupt message when fetching offset {offset} for topic-partition {self.partition}"
+                ) from error
+            except BrokerError as error:
+                raise _Stop(
+                    f"the broker can't read at offset {offset}: {error.message}", error.java
+                ) from error
+            if place is not None:
+                most = (segment.size if segment.base_offset < base else position) - place[0]
+                return segment, place[0], place[0] + min(most, max(FETCH_BYTES, place[1]))
+            segment = self.loaded.higher(segment.base_offset)
+        raise _Stop(f"no progress at offset {offset} (end offset {self.end})", "")
+
+    def _aborted(self, segment: LogSegment, offset: int) -> list[tuple[int, int]]:
+        """First offset and producer of the transactions that the broker says were aborted, the earliest first."""
+        out = []
+        one: LogSegment | None = segment
+        while one is not None:
+            if one.txnindex_file in self.disk:
+                content = self.disk.read(one.txnindex_file)
+                found = np.frombuffer(
+                    content, TXNINDEX_ENTRY.head_dtype, len(content) // TXNINDEX_ENTRY.head_size
+                )
+                for entry in found[found["last_offset"] >= offset]:
+                    out.append((int(entry["first_offset"]), int(entry["producer_id"])))
+            one = self.loaded.higher(one.base_offset)
+        return sorted(out)
+
+    # The consumer's side
+
+    def _take(self, segment: LogSegment, start: int, stop: int) -> None:
+        """One fetch: the records of its batches, and the offset behind the last."""
+        served, position = self.served, self.served.position
+        aborted = _Aborted(self._aborted(segment, position) if self.committed else [])
+        context = log.CODEC.context(
+            segment.log,
+            self.options,
+            topic="",
+            partition=0,
+            base_offset=segment.base_offset,
+            start_offset=position,
+            control=False,
+            partial=True,
+        )
+        self._got = []
+        self._passed = position
+        upto, after = start, None
+        batches: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]] = []
+        failed: _Stop | None = None
+        try:
+            for found in self._batches(segment.log, start, stop):
+                good, failed = self._some(found, segment.log, aborted, context)
+                if len(good):
+                    upto = int(good.position[-1] + good.end[-1] - good.start[-1])
+                    after = int(good.last_offset[-1]) + 1
+                    self._check_range(segment, good)
+                    batches.append((good.header["base_offset"].astype(np.int64), good.last_offset + 1))
+                if failed is not None:
+                    break
+        except CorruptRecord as error:
+            failed = self._stop(error.message, error.java, upto)
+        got = np.concatenate([np.empty(0, np.int64), *self._got])
+        if failed is not None and failed.unexpected:
+            got = got[: len(got) // POLL_RECORDS * POLL_RECORDS]
+            after = None
+        covered, partial = after, False
+        if len(got):
+            partial = failed is not None and int(got[-1]) >= (position if after is None else after)
+            served.rows += len(got)
+            served.first = int(got[0]) if served.first is None else served.first
+            served.last = int(got[-1])
+            covered = max(after or 0, served.last + 1)
+            # Some records of the batch at which it stops may be among them.
+            after = covered if failed is not None else after
+        if failed is not None and not failed.unexpected:
+            # Behind the last record that it took, or the last batch that it passed over: a batch may end in offsets without records.
+            after = max(self._passed, served.last + 1 if len(got) and served.last is not None else 0)
+        if covered is not None:
+            served.note(np.sort(got), batches, position)
+            self._add(
+                Stretch(
+                    segment.log,
+                    segment.base_offset,
+                    start,
+                    max(upto, start),
+                    position,
+                    covered,
+                    aborted.ranges(),
+                    partial,
+                )
+            )
+        if failed is not None:
+            served.position = max(position, after or 0)
+            raise failed
+        if after is None or after == position:
+            raise _Stop(f"no progress at offset {position} (end offset {self.end})", "")
+        served.position = after
+
+    def _check_range(self, segment: LogSegment, good: Entries) -> None:
+        low, following = segment.base_offset, self.loaded.higher(segment.base_offset)
+        high = low + MAX_OFFSET_DELTA if following is None else following.base_offset - 1
+        if (good.header["base_offset"] < low).any() or (good.last_offset > high).any():
+            self.served.in_order = False
+
+    def _some(
+        self, found: Entries, file: str, aborted: _Aborted, context: Any
+    ) -> tuple[Entries, _Stop | None]:
+        """Deliver the records of some batches. Returns those that were read to their end, and why not the next one."""
+        bad = found.invalid(file)
+        good = found if bad is None else found.pick(slice(bad[0]))
+        if len(good):
+            cut = self._records(good, aborted, context)
+            if cut is not None:
+                return good.pick(slice(cut[0])), cut[1]
+        if bad is None:
+            return good, None
+        base = int(found.header["base_offset"][bad[0]])
+        text = f"Record batch for partition {self.partition} at offset {base} is invalid, cause: {bad[1].message}"
+        return good, self._stop(text, _KAFKA_EXCEPTION, int(found.position[bad[0]]))
+
+    def _add(self, new: Stretch) -> None:
+        stretches = self.served.stretches
+        if stretches and stretches[-1].file == new.file and stretches[-1].stop == new.start:
+            before = stretches.pop()
+            new = replace(
+                new,
+                start=before.start,
+                first_offset=before.first_offset,
+                next_offset=max(before.next_offset, new.next_offset),
+                aborted=before.aborted + new.aborted,
+            )
+        stretches.append(new)
+
+    def _stop(self, cause: str, java: str, place: int) -> _Stop:
+        return _Stop(
+            f"{_NEXT_RECORD.format(self.partition)} <- {java.rpartition('.')[2]}: {cause}", place=place
+        )
+
+    def _batches(self, file: str, start: int, stop: int) -> Iterator[Entries]:
+        """Batches of a fetch as the client finds them. Raises `CorruptRecord` for a length or magic that can't be."""
+        at = start
+        for found in entries(self.disk, file, start, stop, check=True):
+            magic = int(found.header["magic"][0])
+            if not 0 <= magic <= MAGIC:  # such an entry comes alone
+                raise CorruptRecord(f"Invalid magic found in record: {magic}")
+            yield found
+            at = int(found.position[-1] + found.end[-1] - found.start[-1])
+        if stop - at >= LENGTH_END:
+            size = int.from_bytes(self.disk.read(file, at + 8, 4), "big", signed=True)
+            if size < LEGACY_MIN:
+                raise CorruptRecord(
+                    f"Record size {size} is less than the minimum record overhead ({LEGACY_MIN})"
+                )
+
+    def _records(self, found: Entries, aborted: _Aborted, context: Any) -> tuple[int, _Stop] | None:
+        """Deliver the records of batches; the first batch that can't be read to its end, and the error."""
+        skip, refused = aborted.take(found) if self.committed else (np.zeros(len(found), np.bool_), None)
+        upto = len(found) if refused is None else refused
+        bad = self._bad_control(found.pick(slice(upto)), skip[:upto])
+        upto = upto if bad is None else bad[0]
+        wanted = np.flatnonzero(~skip[:upto])
+        picked = found.pick(wanted)
+        if len(picked):
+            for decoded in log.CODEC.decode(picked.window, picked.frames(), "rows", ("offset",), context):
+                offsets = decoded.batch.column(0).to_numpy()
+                for before, fault in decoded.faults:
+                    stop = self._undecodable(found, fault)
+                    if stop is not None:
+                        self._deliver(offsets[:before])
+                        return int(np.flatnonzero(found.position == fault.offset)[0]), stop
+                self._deliver(offsets)
+        control = found.header["attributes"][:upto] & CONTROL != 0
+        ends = np.where(skip[:upto], found.last_offset[:upto], found.header["base_offset"][:upto])
+        self._passed = max(self._passed, int(ends[skip[:upto] | control].max(initial=-1)) + 1)
+        if bad is not None:
+            return bad
+        if refused is not None:
+            return refused, self._stop(
+                "Invalid value size found for control record key. Must have at least 4 bytes, but found less",
+                "org.apache.kafka.common.InvalidRecordException",
+                int(found.position[refused]),
+            )
+        return None
+
+    def _bad_control(self, found: Entries, skip: npt.NDArray[np.bool_]) -> tuple[int, _Stop] | None:
+        """The first control batch whose records can't be read: nobody gets them, but they are gone over all the same."""
+        for at in unusual(found.window, found.frames()).tolist():
+            if not skip[at]:
+                batch = found.window.data[int(found.start[at]) : int(found.end[at])]
+                thrown = consumer_error(batch, self.options["max.decompressed.bytes"])
+                if thrown is not None:
+                    return at, self._thrown(thrown, int(found.position[at]))
+        return None
+
+    def _thrown(self, thrown: Thrown, place: int) -> _Stop:
+        if thrown.expected:
+            return _Stop(f"{_NEXT_RECORD.format(self.partition)} <- {thrown}", place=place)
+        return _Stop(str(thrown), thrown.java, place, unexpected=True)
+
+    def _undecodable(self, found: Entries, fault: Fault) -> _Stop | None:
+        """What the client says at a batch that can't be read to its end; None where it finds nothing wrong with it."""
+        if fault.kind is Kind.ORDER:
+            return None  # what is passed over, since its offset is not above the one before
+        at = int(np.flatnonzero(found.position == fault.offset)[0])
+        batch = found.window.data[int(found.start[at]) : int(found.end[at])]
+        thrown = consumer_error(batch, self.options["max.decompressed.bytes"])
+        return None if thrown is None else self._thrown(thrown, fault.offset)
+
+    def _deliver(self, offsets: npt.NDArray[np.int64]) -> None:
+        self._got.append(offsets)
+
+
+class _Aborted:
+    """The producers whose records are passed over, through one fetch. Source: `CompletedFetch.nextFetchedRecord`."""
+
+    def __init__(self, transactions: list[tuple[int, int]]) -> None:
+        self._waiting, self._active = transactions, set[int]()
+        self._skipped: list[tuple[int, int, int]] = []
+
+    def take(self, found: Entries) -> tuple[npt.NDArray[np.bool_], int | None]:
+        """Which batches are passed over, and the first control batch whose key can't be parsed."""
+        skip = np.zeros(len(found), np.bool_)
+        flags = found.header["attributes"].astype(np.int64)
+        producers = found.header["producer_id"].astype(np.int64)
+        last = found.last_offset
+        frames = found.frames()
+        marks = markers(found.window, frames)
+        kinds = {int(mark["frame"]): int(mark["type"]) for mark in marks[::-1]}
+        for at in np.flatnonzero(producers >= 0).tolist():
+            while self._waiting and self._waiting[0][0] <= last[at]:
+                self._active.add(self._waiting.pop(0)[1])
+            producer = int(producers[at])
+            if flags[at] & CONTROL:
+                kind = kinds.get(at)
+                if kind is not None and failure(kind) and (kind := _key_type(found, at)) is None:
+                    return skip, at
+                if kind == ABORT:
+                    self._active.discard(producer)
+                    continue
+            if flags[at] & TRANSACTIONAL and producer in self._active:
+                skip[at] = True
+                base = int(found.header["base_offset"][at])
+                self._skipped.append((producer, base, base))
+        return skip, None
+
+    def ranges(self) -> tuple[tuple[int, int, int], ...]:
+        return tuple(self._skipped)
+
+
+def _key_type(found: Entries, at: int) -> int | None:
+    """The type that the key of a control batch's first record tells; None where it can't be parsed."""
+    context = log.CODEC.context("", Options(log.CODEC.options), topic="", partition=0)
+    one = found.pick(slice(at, at + 1))
+    for decoded in log.CODEC.decode(one.window, one.frames(), "rows", ("key",), context):
+        for key in decoded.batch.column(0).to_pylist()[:1]:
+            try:
+                name: Mapping[str, Any] = CONTROL_RECORD_KEY.unpack(key or b"")[0]
+            except DescriptionError:
+                return None
+            return int(name["type"]) if name["version"] >= 0 else None
+    return None

@@ -1,0 +1,368 @@
+"""Loading the log of a partition, step by step as the broker does. Source: `LogLoader`, `LocalLog.splitOverflowedSegment`,
+`UnifiedLog.rebuildProducerState`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from logwright.codec.kafka.derive import EpochCache, SegmentIndexer
+from logwright.codec.kafka.formats.log.markers import markers
+from logwright.codec.kafka.names import segment_name
+from logwright.codec.kafka.startup.entries import entries
+from logwright.codec.kafka.startup.errors import BrokerError, CorruptIndex, InvalidOffset, OffsetOverflow
+from logwright.codec.kafka.startup.names import number_of, offset_of
+from logwright.codec.kafka.startup.producers import ProducerStateManager, check
+from logwright.codec.kafka.startup.segment import LogSegment
+from logwright.codec.store.overlay import Disk
+
+_INDEXES = (".index", ".timeindex", ".txnindex")
+
+
+@dataclass(frozen=True)
+class Config:
+    """What the broker is told, by its upstream names in Python spelling; times in milliseconds."""
+
+    clean: bool
+    log_start_offset: int
+    recovery_point: int
+    index_interval_bytes: int
+    segment_index_bytes: int
+    producer_id_expiration_ms: int | None = None
+    now: int | None = None
+
+
+@dataclass
+class Loaded:
+    """A log that was loaded."""
+
+    segments: dict[int, LogSegment]
+    epochs: EpochCache
+    producers: ProducerStateManager
+    log_start_offset: int
+    log_end_offset: int
+    warnings: list[str] = field(default_factory=list)
+
+    def find_first_unstable(self) -> None:
+        """The broker looks up where the first transaction is that it does not know to be replicated
+        (`UnifiedLog.maybeIncrementFirstUnstableOffset`). Raises `BrokerError`."""
+        known = (self.producers.open_when_loaded, self.producers.state.first_unstable)
+        offsets = [one for one in known if one is not None]
+        segment = self.floor(max(min(offsets), self.log_start_offset)) if offsets else None
+        while segment is not None and segment.translate(max(min(offsets), self.log_start_offset)) is None:
+            segment = self.higher(segment.base_offset)
+
+    def floor(self, offset: int) -> LogSegment | None:
+        return max(
+            (one for one in self.segments.values() if one.base_offset <= offset),
+            key=lambda one: one.base_offset,
+            default=None,
+        )
+
+    def higher(self, base: int) -> LogSegment | None:
+        return min(
+            (one for one in self.segments.values() if one.base_offset > base),
+            key=lambda one: one.base_offset,
+            default=None,
+        )
+
+
+class LogLoader:
+    """Load the log on a disk. `partition` is its name in messages, `epochs` what its checkpoint holds."""
+
+    def __init__(self, disk: Disk, partition: str, config: Config, epochs: EpochCache) -> None:
+        self.disk, self.partition, self.config, self.epochs = disk, partition, config, epochs
+        self.segments: dict[int, LogSegment] = {}
+        self.warnings: list[str] = []
+        self.producers = self._manager()
+
+    def load(self) -> Loaded:
+        """Raises `BrokerError`."""
+        self._finish_swaps(self._remove_temporary())
+        self._retry(self._load_segments)
+        end = self._retry(self._recover_log)
+        self.segments[max(self.segments)].trim()
+        start = max(self.config.log_start_offset, min(self.segments))
+        self.epochs.truncate_from_end(end)
+        self.epochs.truncate_from_start(self.config.log_start_offset)
+        self.producers.remove_stray(self.segments)
+        self._rebuild(self.producers, start, end, reload_from_clean=self.config.clean)
+        loaded = Loaded(self.segments, self.epochs, self.producers, start, end, self.warnings)
+        loaded.find_first_unstable()
+        return loaded
+
+    def _manager(self) -> ProducerStateManager:
+        return ProducerStateManager(
+            self.disk, self.partition, self.config.now, self.config.producer_id_expiration_ms
+        )
+
+    def _open(self, base: int, suffix: str = "") -> LogSegment:
+        return LogSegment(
+            self.disk, base, self.config.index_interval_bytes, self.config.segment_index_bytes, suffix=suffix
+        )
+
+    # What was under way
+
+    def _remove_temporary(self) -> list[str]:
+        """Remove files that are to be deleted and those of a compaction or split that was cut short. Returns the `.swap`s."""
+        cleaned, swaps, least = [], [], 1 << 63
+        for entry in self.disk.entries():
+            name = entry.name
+            if name.endswith(".deleted") and not name.endswith(".checkpoint.deleted"):
+                self.disk.delete(name)
+            elif name.endswith(".cleaned"):
+                least = min(least, offset_of(name))
+                cleaned.append(name)
+            elif name.endswith(".swap"):
+                swaps.append(name)
+        # Those of a split that was cut short: the segment that was split is still there.
+        invalid = [name for name in swaps if offset_of(name) >= least]
+        for name in [*invalid, *cleaned]:
+            self.disk.delete(name)
+        return [name for name in swaps if name not in invalid]
+
+    def _finish_swaps(self, swaps: list[str]) -> None:
+        """Put the result of a compaction or split in place of what it was made from."""
+        low, high = 1 << 63, -(1 << 63)
+        for name in swaps:
+            if name.removesuffix(".swap").endswith(".log"):
+                segment = self._open(offset_of(name), ".swap")
+                indexed = segment.index_file in self.disk
+                low, high = min(low, segment.base_offset), max(high, segment.next_offset())
+                if not indexed:
+                    # An index that is made is as large as a full one until it is closed, and this one is not closed.
+                    self.disk.put(segment.index_file, bytes(self.config.segment_index_bytes // 8 * 8))
+        for entry in self.disk.entries():
+            if entry.name.endswith(".swap"):
+                continue
+            try:
+                number = number_of(entry.name)
+            except BrokerError:
+                continue
+            if number is not None and low <= number < high:
+                self.disk.delete(entry.name)
+        for entry in self.disk.entries():
+            if entry.name.endswith(".swap"):
+                self.disk.rename(entry.name, entry.name.removesuffix(".swap"))
+
+    # Segments
+
+    def _retry(self, step: Callable[[], int]) -> int:
+        """Do it; split a segment in which offsets are too far from its base, and do it again."""
+        while True:
+            try:
+                return step()
+            except OffsetOverflow as error:
+                self.warnings.append(f"{error.message}. Split segment and retry.")
+                self._split(error.base_offset)
+
+    def _load_segments(self) -> int:
+        self.segments.clear()
+        for entry in self.disk.entries():
+            name = entry.name
+            if name.endswith(_INDEXES):
+                if segment_name(offset_of(name), ".log") not in self.disk:
+                    self.disk.delete(name)
+            elif name.endswith(".log"):
+                base = offset_of(name)
+                new = segment_name(base, ".timeindex") not in self.disk
+                segment = self._open(base)
+                self._overflowing = segment
+                try:
+                    if not segment.sanity_check(new):
+                        self._recover_segment(segment)
+                except CorruptIndex as error:
+                    self.warnings.append(
+                        f"Found a corrupted index file corresponding to {name} due to {error.message}"
+                    )
+                    self._recover_segment(segment)
+                self.segments[base] = segment
+        return 0
+
+    def _recover_segment(self, segment: LogSegment) -> int:
+        producers = self._manager()
+        self._rebuild(producers, self.config.log_start_offset, segment.base_offset, reload_from_clean=False)
+        self._overflowing = segment
+        cut = segment.recover(producers, self.epochs)
+        producers.take_snapshot()
+        if cut and segment.cut is not None and segment.cut[1] is not None:
+            self.warnings.append(
+                f"Found invalid messages in log segment {segment.log} at byte offset {segment.cut[0]}. {segment.cut[1].message}"
+            )
+        return cut
+
+    def _recover_log(self) -> int:
+        """Recover what may not have been flushed. Returns the log end offset."""
+        if not self.config.clean:
+            left = self._from(self.config.recovery_point)
+            for i, segment in enumerate(left):
+                try:
+                    cut = self._recover_segment(segment)
+                except InvalidOffset:
+                    self.warnings.append(
+                        f"Found invalid offset during recovery. Deleting the corrupt segment and creating an empty one with "
+                        f"starting offset {segment.base_offset}"
+                    )
+                    cut = segment.truncate_to_base()
+                if cut > 0:
+                    self.warnings.append(
+                        f"Corruption found in segment {segment.base_offset}, truncating to offset {segment.next_offset()}"
+                    )
+                    self._delete(left[i + 1 :])
+                    break
+        end = None
+        if self.segments:
+            end = self.segments[max(self.segments)].next_offset()
+            if end < self.config.log_start_offset:
+                self.warnings.append(
+                    f"Deleting all segments because logEndOffset ({end}) is smaller than logStartOffset "
+                    f"{self.config.log_start_offset}. This could happen if segment files were deleted from the file system."
+                )
+                self._delete(list(self.segments.values()))
+                self.epochs.clear()
+                self.producers.start_at(self.config.log_start_offset)
+                end = None
+        if not self.segments:
+            base = self.config.log_start_offset
+            self.segments[base] = self._open(base)
+            for suffix in (".index", ".timeindex"):
+                self.disk.put(segment_name(base, suffix), b"")
+        return self.segments[max(self.segments)].next_offset() if end is None else end
+
+    def _from(self, recovery_point: int) -> list[LogSegment]:
+        """The segment that holds the recovery point, and those behind it."""
+        bases = sorted(self.segments)
+        first = max((base for base in bases if base <= recovery_point), default=0)
+        return [self.segments[base] for base in bases if base >= first]
+
+    def _delete(self, segments: list[LogSegment]) -> None:
+        for segment in segments:
+            del self.segments[segment.base_offset]
+            for name in (segment.log, segment.index_file, segment.timeindex_file, segment.txnindex_file):
+                self.disk.delete(name)
+        self.producers.remove_of([segment.base_offset for segment in segments])
+
+    def _split(self, base: int) -> None:
+        segment = self._overflowing
+        if not segment.has_overflow():
+            raise BrokerError(
+                "Split operation is only permitted for segments with overflow, and the problem path is "
+                f"{self.partition}/{segment.log}",
+                "java.lang.IllegalArgumentException",
+            )
+        new = list(self._stretches(segment))
+        source, size = segment.log, segment.size
+        if any(one[0] == base for one in new):
+            source += ".split"
+            self.disk.rename(segment.log, source)
+        made = []
+        for first, start, stop in new:
+            self.disk.cut_out(segment_name(first, ".log"), source, start, stop)
+            made.append(first)
+        for name in (
+            segment.index_file,
+            segment.timeindex_file,
+            segment.txnindex_file,
+            segment.log,
+            f"{segment.log}.split",
+        ):
+            if name != segment_name(base, ".log") or base not in made:
+                self.disk.delete(name)
+        assert sum(stop - start for _, start, stop in new) == size
+        for first in made:
+            self._index_split(self._open(first))
+        self.segments.pop(base, None)
+        for first in made:
+            self.segments[first] = self._open(first)
+        self.producers.remove_of([base])
+
+    def _stretches(self, segment: LogSegment) -> Iterator[tuple[int, int, int]]:
+        """What the segment is split into: base offset, start, stop. A stretch ends before a batch that is too far from its base."""
+        base, start, stop = None, 0, 0
+        for found in entries(self.disk, segment.log, 0, segment.size):
+            for at, first, last, size in zip(
+                found.position.tolist(), found.base_offset.tolist(), found.last_offset.tolist(),
+                (found.end - found.start).tolist(), strict=True,
+            ):  # fmt: skip
+                if base is not None and not 0 <= last - base < 1 << 31:
+                    yield base, start, at
+                    base, start = None, at
+                base = first if base is None else base
+                if not 0 <= last - base < 1 << 31:
+                    raise BrokerError(
+                        f"Failed to append records from position {at} in {segment.log}",
+                        "java.lang.IllegalStateException",
+                    )
+                stop = at + size
+        if stop < segment.size:
+            raise BrokerError(
+                f"Failed to append records from position {stop} in {segment.log}",
+                "java.lang.IllegalStateException",
+            )
+        assert base is not None  # it overflows, so there is a batch
+        yield base, start, stop
+
+    def _index_split(self, segment: LogSegment) -> None:
+        """The indexes of a segment that came from a split: made as when batches are appended."""
+        indexer = SegmentIndexer(segment.base_offset, segment.interval)
+        for found in entries(self.disk, segment.log, 0, segment.size):
+            indexer.add(found.header, found.position)
+        self.disk.put(segment.index_file, indexer.index_bytes())
+        self.disk.put(segment.timeindex_file, indexer.timeindex_bytes())
+
+    # Producers
+
+    def _rebuild(
+        self, producers: ProducerStateManager, start: int, end: int, *, reload_from_clean: bool
+    ) -> None:
+        """Have the state of the producers at an offset: from the newest snapshot, and the batches behind it."""
+        bases = sorted(self.segments)
+        wanted = [*bases[-2:], end]
+        if producers.latest() is None and reload_from_clean:
+            for offset in wanted:
+                producers.map_end = offset
+                producers.take_snapshot()
+            return
+        empty = not producers.state.producers and producers.map_end >= end
+        producers.truncate_and_reload(start, end)
+        if end > producers.map_end and not empty:
+            floor = max((base for base in bases if base <= end), default=None)
+            low = max((base for base in bases if base <= producers.map_end), default=None)
+            for base in bases:
+                if (low is not None and base < low) or base >= end:
+                    continue
+                segment = self.segments[base]
+                first = max(base, producers.map_end, start)
+                producers.map_end = first
+                if base in wanted:
+                    producers.take_snapshot()
+                stop = segment.size
+                if base == floor:
+                    place = segment.translate(end)
+                    stop = stop if place is None else place[0]
+                place = segment.translate(first)
+                if place is not None:
+                    self._replay(producers, segment, place[0], stop)
+        producers.map_end = end
+        producers.take_snapshot()
+
+    def _replay(self, producers: ProducerStateManager, segment: LogSegment, start: int, stop: int) -> None:
+        """Take the batches of a stretch as they are: no checksum is looked at."""
+        end, known = producers.map_end, len(producers.state)
+        seen: dict[int, None] = {}
+        for found in entries(self.disk, segment.log, start, max(start, stop)):
+            if found.legacy or not found.whole or not (found.header["producer_id"] >= 0).any():
+                continue
+            marks = markers(found.window, found.frames())
+            refused = check(producers.state, found.header, marks, self.partition)
+            if refused is not None:
+                raise refused[1]
+            producers.add(found.header, marks)
+            ids, first = np.unique(found.header["producer_id"].astype(np.int64), return_index=True)
+            seen.update(dict.fromkeys(one for one in ids[np.argsort(first)].tolist() if one >= 0))
+        if seen:
+            producers.state = producers.state.seen_in(np.fromiter(seen, np.int64, len(seen)), known)
+        producers.map_end = end

@@ -1,0 +1,26 @@
+"""Numbers in file names, as the broker parses them. Source: `LogFileUtils.offsetFromFileName`."""
+
+from __future__ import annotations
+
+import re
+
+from logwright.codec.kafka.startup.errors import BrokerError
+
+_LONG = re.compile(r"[+-]?[0-9]+")
+
+
+def number_of(name: str) -> int | None:
+    """The number before the first dot; None where there is no dot. Raises `BrokerError` where it is no 64-bit number."""
+    prefix, dot, _ = name.partition(".")
+    if not dot:
+        return None
+    if not _LONG.fullmatch(prefix) or not -(1 << 63) <= int(prefix) < 1 << 63:
+        raise BrokerError(f'For input string: "{prefix}"', "java.lang.NumberFormatException")
+    return int(prefix)
+
+
+def offset_of(name: str) -> int:
+    """The number of a file whose name ends in one of Kafka's suffixes."""
+    found = number_of(name)
+    assert found is not None  # there is a dot in all of the suffixes
+    return found

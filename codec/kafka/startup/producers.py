@@ -1,0 +1,159 @@
+"""The state of the producers on the disk: snapshots taken, loaded and removed. Source: `ProducerStateManager`,
+`UnifiedLog.rebuildProducerState`, `ProducerAppendInfo`, `EndTransactionMarker`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from logwright.codec.describe import DescriptionError
+from logwright.codec.kafka.formats.log.consumer import INVALID_RECORD
+from logwright.codec.kafka.formats.log.layout import CONTROL, TRANSACTIONAL
+from logwright.codec.kafka.formats.log.markers import failure
+from logwright.codec.kafka.names import segment_name
+from logwright.codec.kafka.startup.errors import BrokerError, CorruptRecord
+from logwright.codec.kafka.startup.names import offset_of
+from logwright.codec.kafka.state.producers import AbortedTxn, ProducerState
+from logwright.codec.store.overlay import Disk
+
+_SUFFIX = ".snapshot"
+_CONTROL_TYPES = {
+    2: "LEADER_CHANGE", 3: "SNAPSHOT_HEADER", 4: "SNAPSHOT_FOOTER", 5: "KRAFT_VERSION", 6: "KRAFT_VOTERS",
+}  # fmt: skip
+
+
+def check(
+    state: ProducerState, header: npt.NDArray[Any], markers: npt.NDArray[Any], partition: str
+) -> tuple[int, BrokerError] | None:
+    """The first of these batches that the state can't take, and what that raises. The state stays as it was."""
+    if not _may_fail(header) and state.first_unstable is None:
+        return None
+    trial = state.reloaded()
+    before = trial.batches
+    trial.add(header, markers)
+    if trial.problem is None:
+        return None
+    at = trial.problem.batch - before
+    head = header[at]
+    if int(head["attributes"]) & CONTROL:
+        kind = int(markers[markers["frame"] == at]["type"][0])
+        java = failure(kind)
+        if java is not None:
+            raised = CorruptRecord if java == INVALID_RECORD else BrokerError
+            return at, raised(
+                f"the control record at offset {int(head['base_offset'])} can't be parsed", java
+            )
+        name = _CONTROL_TYPES.get(kind, "UNKNOWN")
+        return at, BrokerError(
+            f"Invalid control record type for end transaction marker {name}",
+            "java.lang.IllegalArgumentException",
+        )
+    return at, BrokerError(
+        f"Expected transactional write from producer {int(head['producer_id'])} at offset "
+        f"(offset={int(head['base_offset'])}, segment=[-1:-1]) in partition {partition}",
+        "org.apache.kafka.common.errors.InvalidTxnStateException",
+    )
+
+
+def _may_fail(header: npt.NDArray[Any]) -> bool:
+    """Whether any of the batches could be refused: most logs have no transactions."""
+    flags = header["attributes"].astype(np.int64)
+    return bool((flags & (CONTROL | TRANSACTIONAL) != 0).any())
+
+
+class ProducerStateManager:
+    """Producer state with its snapshots. Made anew for each use, as the broker does while it loads.
+
+    `now` and `expiration` in milliseconds: idle producers are forgotten when a snapshot is loaded, not without them.
+    """
+
+    def __init__(self, disk: Disk, partition: str, now: int | None, expiration: int | None) -> None:
+        self.disk, self.partition, self.now, self.expiration = disk, partition, now, expiration
+        self.state = ProducerState()
+        self.map_end = 0
+        self._snap_end = 0
+        self.open_when_loaded: int | None = None
+        """The first offset of the earliest transaction that was open in the snapshot that was loaded."""
+        self.snapshots: dict[int, str] = {}
+        self._list()
+
+    def _list(self) -> None:
+        """Raises `BrokerError` for a name without a number."""
+        self.snapshots = {
+            offset_of(entry.name): entry.name for entry in self.disk.entries() if entry.name.endswith(_SUFFIX)
+        }
+
+    def add(self, header: npt.NDArray[Any], markers: npt.NDArray[Any]) -> list[AbortedTxn]:
+        """Take batches that `check` found good."""
+        aborted = self.state.add(header, markers)
+        if len(header):
+            self.map_end = int(header["base_offset"][-1]) + int(header["last_offset_delta"][-1]) + 1
+        return aborted
+
+    def latest(self) -> int | None:
+        return max(self.snapshots, default=None)
+
+    def truncate_and_reload(self, start: int, end: int) -> None:
+        """Remove snapshots out of range and load the newest one that is good."""
+        for offset in [one for one in self.snapshots if one > end or one <= start]:
+            self._remove(offset)
+        if end == self.map_end:
+            self.map_end = max(self.map_end, start)
+            latest = self.latest()
+            self._snap_end = start if latest is None else latest
+            return
+        self.state = ProducerState()
+        while (latest := self.latest()) is not None:
+            loaded = ProducerState()
+            try:
+                loaded.load(self.disk.read(self.snapshots[latest]))
+            except DescriptionError:
+                self._remove(latest)
+                continue
+            self.state = loaded.reloaded(self.now, self.expiration)
+            self.open_when_loaded = self.state.first_unstable
+            self.map_end = self._snap_end = latest
+            return
+        self.map_end = self._snap_end = start
+
+    def take_snapshot(self) -> None:
+        """At the end of what was taken, unless there is a later one."""
+        if self.map_end > self._snap_end:
+            name = segment_name(self.map_end, _SUFFIX)
+            self.disk.put(name, self.state.snapshot_bytes())
+            self.snapshots[self.map_end] = name
+            self._snap_end = self.map_end
+
+    def remove_stray(self, bases: Collection[int]) -> None:
+        """Remove snapshots that belong to no segment, but for the newest where that is behind all of them."""
+        self._list()
+        stray: int | None = None
+        for offset in sorted(self.snapshots):
+            if offset in bases:
+                continue
+            if stray is not None:
+                self._remove(stray)
+            stray = offset
+        if stray is not None and bases and stray < max(bases):
+            self._remove(stray)
+
+    def remove_of(self, bases: Collection[int]) -> None:
+        """Those at the starts of segments that were deleted; as far as this manager knows them."""
+        for base in bases:
+            self._remove(base)
+
+    def start_at(self, offset: int) -> None:
+        """Forget everything."""
+        for one in list(self.snapshots):
+            self._remove(one)
+        self.state = ProducerState()
+        self._snap_end, self.map_end = 0, offset
+
+    def _remove(self, offset: int) -> None:
+        name = self.snapshots.pop(offset, None)
+        if name is not None:
+            self.disk.delete(name)

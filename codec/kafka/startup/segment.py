@@ -1,0 +1,266 @@
+"""A segment as the broker opens, searches, recovers and cuts it. Source: `LogSegment`, `FileRecords`, `TransactionIndex`."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from logwright.codec.fault import LogwrightError
+from logwright.codec.kafka.derive import EpochCache, SegmentIndexer, txnindex_bytes
+from logwright.codec.kafka.formats.log.markers import markers
+from logwright.codec.kafka.formats.timeindex import TIMEINDEX_ENTRY
+from logwright.codec.kafka.formats.txnindex import TXNINDEX_ENTRY
+from logwright.codec.kafka.names import segment_name
+from logwright.codec.kafka.startup.entries import Entries, entries
+from logwright.codec.kafka.startup.errors import (
+    BrokerError,
+    CorruptIndex,
+    CorruptRecord,
+    InvalidOffset,
+    OffsetOverflow,
+)
+from logwright.codec.kafka.startup.index import OffsetIndex, backwards
+from logwright.codec.kafka.startup.producers import ProducerStateManager, check
+from logwright.codec.kafka.state.producers import AbortedTxn
+from logwright.codec.store.overlay import Disk
+
+MAX_SEGMENT = (1 << 31) - 1
+_ILLEGAL_ARGUMENT = "java.lang.IllegalArgumentException"
+
+
+class LogSegment:
+    """One segment on a disk. `interval` is `index.interval.bytes`, `max_index` `segment.index.bytes`."""
+
+    def __init__(
+        self, disk: Disk, base_offset: int, interval: int, max_index: int, *, suffix: str = ""
+    ) -> None:
+        self.disk, self.base_offset, self.interval, self.max_index = disk, base_offset, interval, max_index
+        self.log, self.index_file, self.timeindex_file, self.txnindex_file = (
+            segment_name(base_offset, kind) + suffix for kind in (".log", ".index", ".timeindex", ".txnindex")
+        )
+        if self.log not in disk:
+            disk.put(self.log, b"")
+        if self.size > MAX_SEGMENT:
+            raise BrokerError(
+                f"The size of segment {self.log} ({self.size}) is larger than the maximum allowed segment size of {MAX_SEGMENT}",
+                "org.apache.kafka.common.KafkaException",
+            )
+        self._index: OffsetIndex | None = None
+        self.cut: tuple[int, BrokerError | None] | None = None
+        """Where recovery found the valid bytes to end, and why."""
+
+    @property
+    def size(self) -> int:
+        return self.disk.size(self.log)
+
+    @property
+    def index(self) -> OffsetIndex:
+        if self._index is None:
+            self._index = OffsetIndex.open(self.disk, self.index_file, self.base_offset, self.max_index)
+        return self._index
+
+    # Opening
+
+    def sanity_check(self, timeindex_is_new: bool) -> bool:
+        """Whether there is an `.index`. Raises `CorruptIndex`, or `BrokerError` for a transaction index of a later version."""
+        if self.index_file not in self.disk:
+            return False
+        if timeindex_is_new:
+            self.disk.put(self.timeindex_file, b"")
+        if self.txnindex_file in self.disk:
+            content = self.disk.read(self.txnindex_file)
+            found = np.frombuffer(
+                content, TXNINDEX_ENTRY.head_dtype, len(content) // TXNINDEX_ENTRY.head_size
+            )
+            for entry in found:
+                if (version := int(entry["version"]) >> 8) > 0:  # the broker looks at the first byte alone
+                    raise BrokerError(
+                        f"Unexpected aborted transaction version {version} in transaction index "
+                        f"{self.txnindex_file}, current version is 0",
+                        "org.apache.kafka.common.KafkaException",
+                    )
+                if entry["last_offset"] < self.base_offset:
+                    raise CorruptIndex(
+                        f"Last offset of aborted transaction in index {self.txnindex_file} ({entry['last_offset']}) is less "
+                        f"than start offset {self.base_offset}"
+                    )
+        return True
+
+    def trim(self) -> None:
+        """The active segment's indexes are opened to be made larger; when they are closed, what is no whole entry is gone.
+
+        Raises `BrokerError` where one has more than `segment.index.bytes` (`AbstractIndex.resize`).
+        """
+        _ = self.index
+        if self.timeindex_file not in self.disk:
+            self.disk.put(self.timeindex_file, b"")
+        for name, entry in ((self.index_file, _INDEX_ENTRY), (self.timeindex_file, _TIME_ENTRY)):
+            whole, most = (size // entry * entry for size in (self.disk.size(name), self.max_index))
+            if whole > most:
+                raise BrokerError(
+                    f"newPosition > limit: ({whole} > {most}), since {name} is larger than segment.index.bytes",
+                    _ILLEGAL_ARGUMENT,
+                )
+        self.disk.truncate(
+            self.timeindex_file, self.disk.size(self.timeindex_file) // _TIME_ENTRY * _TIME_ENTRY
+        )
+
+    # Searching
+
+    def translate(self, offset: int) -> tuple[int, int] | None:
+        """Position and size of the batch that holds an offset, or of the first one above it."""
+        before: tuple[int, int, int] | None = None
+        for found in entries(self.disk, self.log, self.index.lookup(offset), self.size):
+            base = found.base_offset
+            above = np.flatnonzero(base >= offset)
+            if len(above):
+                at = int(above[0])
+                if base[at] > offset:
+                    if at:
+                        before = _last(found, at - 1)
+                    if before is not None and before[2] >= offset:
+                        return before[:2]
+                return _last(found, at)[:2]
+            before = _last(found, len(found) - 1)
+        if before is not None and before[2] >= offset:
+            return before[:2]
+        return None
+
+    def next_offset(self) -> int:
+        """The offset behind the last batch; the base offset where none is found from the last index entry on."""
+        place = self.translate(self.index.last_offset)
+        last = None
+        if place is not None:
+            for found in entries(self.disk, self.log, place[0], self.size):
+                last = int(found.last_offset[-1])
+        return self.base_offset if last is None else last + 1
+
+    def has_overflow(self) -> bool:
+        end = self.next_offset()
+        return end > self.base_offset and not self.index.can_append(end - 1)
+
+    # Recovery
+
+    def recover(self, producers: ProducerStateManager, epochs: EpochCache) -> int:
+        """Make the indexes anew from the batches that are valid, and cut the log behind them. Returns how many bytes were cut."""
+        indexer = SegmentIndexer(self.base_offset, self.interval)
+        aborted: list[AbortedTxn] = []
+        valid, why = 0, None
+        try:
+            for found in entries(self.disk, self.log, 0, self.size, check=True):
+                valid, why = self._take(found, indexer, producers, epochs, aborted, valid)
+                if why is not None:
+                    break
+        except CorruptRecord as error:
+            why = error
+        except (BrokerError, LogwrightError):
+            # What was made so far is there, for whoever catches it.
+            self._index = OffsetIndex(self.base_offset, indexer.index_bytes(), self.max_index)
+            raise
+        if indexer.time_backwards:
+            self._index = OffsetIndex(self.base_offset, indexer.index_bytes(), self.max_index)
+            self.disk.truncate(self.log, valid)
+            raise self._time_backwards(indexer)
+        cut = self.size - valid
+        self.cut = (valid, why)
+        self.disk.truncate(self.log, valid)
+        self._index = OffsetIndex(self.base_offset, indexer.index_bytes(), self.max_index)
+        self.disk.put(self.index_file, indexer.index_bytes())
+        self.disk.put(self.timeindex_file, indexer.timeindex_bytes())
+        if aborted or self.txnindex_file in self.disk:
+            self.disk.put(self.txnindex_file, txnindex_bytes(aborted))
+        return cut
+
+    def _take(
+        self,
+        found: Entries,
+        indexer: SegmentIndexer,
+        producers: ProducerStateManager,
+        epochs: EpochCache,
+        aborted: list[AbortedTxn],
+        valid: int,
+    ) -> tuple[int, CorruptRecord | None]:
+        """Take batches up to the first that is not accepted: where the valid bytes end, and what ends the segment there."""
+        invalid = found.invalid(self.log)
+        sound = found if invalid is None else found.pick(slice(invalid[0]))
+        upto, stop = len(sound), None if invalid is None else invalid[1]
+        raised: BrokerError | None = None
+        if len(sound):
+            refused = check(
+                producers.state, sound.header, markers(sound.window, sound.frames()), producers.partition
+            )
+            if refused is not None:
+                # It is indexed before its producer is looked at; what follows is not reached.
+                sound = sound.pick(slice(refused[0] + 1))
+                upto, stop = len(sound), None
+            seen = indexer.batches
+            problem = indexer.add(sound.header, sound.position)
+            if problem is not None:
+                upto, refused = problem.batch - seen, None
+                last = int(sound.last_offset[upto])
+                so_far = OffsetIndex(self.base_offset, indexer.index_bytes(), self.max_index)
+                if not so_far.can_append(last):
+                    raised = OffsetOverflow(
+                        f"Detected offset overflow at offset {last} in segment {self.log}", self.base_offset
+                    )
+                elif indexer.time_backwards:
+                    raised = self._time_backwards(indexer)
+                else:
+                    raised = backwards(last, so_far, self.index_file)
+            if (
+                indexer.entries > self.max_index // _INDEX_ENTRY
+                or indexer.time_entries > self.max_index // _TIME_ENTRY
+            ):
+                raised = BrokerError(
+                    f"Attempt to append to a full index (size = {self.max_index // _INDEX_ENTRY}).",
+                    _ILLEGAL_ARGUMENT,
+                )
+            taken = sound.pick(slice(upto))
+            if len(taken):
+                if refused is not None:
+                    # A marker that can't be parsed is before the end of the bytes that count as valid: they were counted already.
+                    raised = refused[1]
+                    taken = taken.pick(slice(refused[0]))
+                frames = taken.frames()
+                epochs.add(found.header[:upto])
+                for txn in producers.add(taken.header, markers(taken.window, frames)):
+                    if aborted and aborted[-1].last_offset >= txn.last_offset:
+                        raise BrokerError(
+                            f"The last offset of appended transactions must increase sequentially, but {txn.last_offset} is not "
+                            f"greater than current last offset {aborted[-1].last_offset} of index {self.txnindex_file}",
+                            _ILLEGAL_ARGUMENT,
+                        )
+                    aborted.append(txn)
+        if upto:
+            valid = int(found.position[upto - 1] + found.end[upto - 1] - found.start[upto - 1])
+        if isinstance(raised, CorruptRecord):
+            return valid, raised
+        if raised is not None:
+            raise raised
+        return valid, stop
+
+    def _time_backwards(self, indexer: SegmentIndexer) -> InvalidOffset:
+        return InvalidOffset(
+            f"Attempt to append an offset to slot {indexer.time_entries} no larger than the last offset appended to "
+            f"{self.timeindex_file}."
+        )
+
+    def truncate_to_base(self) -> int:
+        """Empty the segment: all with offsets from its own base on. Returns how many bytes were cut."""
+        place = self.translate(self.base_offset)
+        cut = 0 if place is None else self.size - place[0]
+        if place is not None:
+            self.disk.truncate(self.log, place[0])
+        self._index = OffsetIndex(self.base_offset, b"", self.max_index)
+        self.disk.put(self.index_file, b"")
+        self.disk.put(self.timeindex_file, b"")
+        if self.txnindex_file in self.disk:
+            self.disk.put(self.txnindex_file, b"")
+        return cut
+
+
+_INDEX_ENTRY, _TIME_ENTRY = 8, TIMEINDEX_ENTRY.head_size
+
+
+def _last(found: Entries, at: int) -> tuple[int, int, int]:
+    """Position, size and last offset of an entry."""
+    return int(found.position[at]), int(found.end[at] - found.start[at]), int(found.last_offset[at])

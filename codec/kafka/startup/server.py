@@ -1,0 +1,420 @@
+"""Predict what a broker does with all its log directories before it loads a log, and which of them it goes without.
+
+Source: `KafkaConfig`, `KafkaRaftServer.initializeLogDirs`, `MetaPropertiesEnsemble`, `SharedServer`, `LogManager` and
+`UnifiedLog.parseTopicPartitionName`; for a broker in ZooKeeper mode `KafkaServer` of Kafka 3.9.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Mapping, Sequence
+
+from logwright.codec.fault import UnreadableError
+from logwright.codec.kafka.formats.checkpoint import OFFSETS
+from logwright.codec.kafka.formats.meta_properties import (
+    KRAFT,
+    ZOOKEEPER,
+    MetaProperties,
+    MetaPropertiesError,
+    parse_int,
+    parse_meta_properties,
+    uuid_text,
+)
+from logwright.codec.kafka.formats.quorum_state import METADATA_PARTITION
+from logwright.codec.kafka.names import (
+    BOOTSTRAP_FILE,
+    CLEAN_SHUTDOWN_FILE,
+    LOCK_FILE,
+    LOG_START_FILE,
+    META_PROPERTIES_FILE,
+    RECOVERY_POINT_FILE,
+    REMOTE_INDEX_CACHE,
+    loads_directory,
+)
+from logwright.codec.kafka.startup.errors import BrokerError, Offline
+from logwright.codec.kafka.startup.start import (
+    OPTIONS,
+    is_default_version,
+    mode_of_directory,
+    start_broker,
+    title_of,
+    version_of,
+)
+from logwright.codec.kafka.store.raft_log import check_bootstrap
+from logwright.codec.option import Options
+from logwright.codec.predict import Root, RootState, Verdict
+from logwright.codec.store.listing import Listing
+from logwright.codec.whole import ParseError
+
+_KAFKA_EXCEPTION = "org.apache.kafka.common.KafkaException"
+_CONFIG_EXCEPTION = "org.apache.kafka.common.config.ConfigException"
+_BROKER, _CONTROLLER = "broker", "controller"
+_MAX_BOOTSTRAP = 64 << 20
+_FEW_VOTERS = 4
+"""A Scala set of up to this many elements keeps their order."""
+
+
+class _Exit(BrokerError):
+    """The broker ends itself, with a line in its log and without an exception."""
+
+    java = ""
+
+
+def start_server(
+    roots: Sequence[Root], settings: Mapping[str, str] | None, *, version: str | None
+) -> Verdict:
+    """Predict the start of a broker. See `logwright.codec.predict.Starts`."""
+    release = version_of(version)
+    server = Server(roots, settings or {}, configured=settings is not None)
+    mode, mode_from = (KRAFT, f"Kafka {release} has no other mode")
+    if is_default_version(version):
+        mode, mode_from = server.mode()
+    opens, scope, text, java = True, None, None, None
+    try:
+        server.start_in_zookeeper_mode() if mode == ZOOKEEPER else server.start()
+    except BrokerError as error:
+        opens, scope, text, java = False, error.scope, error.message, error.java or None
+    else:
+        if server.offline:
+            # The others are served.
+            opens, scope = False, Offline.scope
+            text, java = next(iter(server.offline.values()))
+    return Verdict(
+        "kafka",
+        release,
+        clean=False,
+        clean_from="",
+        opens=opens,
+        scope=scope,
+        error=text,
+        error_class=java,
+        rewrites=tuple(server.rewrites) if opens else (),
+        warnings=(*server.warnings, *(said for said, _ in server.offline.values() if said != text)),
+        mode=mode,
+        mode_from=mode_from,
+        title=title_of(mode, release),
+    )
+
+
+class Server:
+    """One start. `offline` are log directories that the broker goes without: path to text and exception class."""
+
+    def __init__(self, roots: Sequence[Root], settings: Mapping[str, str], *, configured: bool) -> None:
+        self.settings, self.configured = settings, configured
+        self.roots = {posixpath.normpath(root.path): root for root in sorted(roots, key=lambda one: one.path)}
+        first = posixpath.normpath(roots[0].path)
+        self.metadata_dir = posixpath.normpath(settings.get("metadata.log.dir", "").strip() or first)
+        named = (settings.get("log.dirs") or settings.get("log.dir") or "").split(",")
+        data = dict.fromkeys(posixpath.normpath(name.strip()) for name in named if name.strip())
+        self.data_dirs = [path for path in data if path in self.roots] or [
+            path for path in self.roots if not configured or path != settings.get("metadata.log.dir")
+        ]
+        self.found: dict[str, MetaProperties] = {}
+        self.absent: list[str] = []
+        self.offline: dict[str, tuple[str, str | None]] = {}
+        self.rewrites: list[str] = []
+        self.warnings: list[str] = []
+        self.roles = {_BROKER, _CONTROLLER}
+
+    # Mode
+
+    def mode(self) -> tuple[str, str]:
+        """The mode of the broker, and how it is known."""
+        if self.settings.get("process.roles"):
+            return KRAFT, "the configuration has process.roles"
+        if "zookeeper.connect" in self.settings:
+            return ZOOKEEPER, "the configuration has zookeeper.connect and no process.roles"
+        for root in self.roots.values():
+            if root.listing is not None and META_PROPERTIES_FILE in _names(root):
+                return mode_of_directory(
+                    _read(root.listing, META_PROPERTIES_FILE), {*_names(root), *root.folders}
+                )
+        return KRAFT, f"assumed: there is no {META_PROPERTIES_FILE}"
+
+    # KRaft
+
+    def start(self) -> None:
+        """Raises `BrokerError` where the broker ends."""
+        expected = self._configuration() if self.configured else None
+        self._load()
+        if not self.found and not self.offline and not self.configured and not self._is_whole():
+            self.warnings.append(
+                f"There is no {META_PROPERTIES_FILE}: a broker starts on this directory only after kafka-storage.sh format"
+            )
+            return
+        self._verify(expected, needs_one=True)
+        if self.metadata_dir in self.offline:
+            raise BrokerError(
+                f"Encountered I/O error in metadata log directory {self.metadata_dir}. Cannot continue."
+            )
+        self._check_metadata_location()
+        self._check_identities()
+        self._bootstrap()
+        self._metadata_log()
+        self._lock()
+        if _BROKER in self.roles:
+            self._load_directories()
+
+    def _is_whole(self) -> bool:
+        """Whether a broker has used the directory: a copy of some partitions needs no identity."""
+        return any(
+            METADATA_PARTITION in root.folders or {BOOTSTRAP_FILE, LOCK_FILE} & _names(root)
+            for root in self.roots.values()
+        )
+
+    def _configuration(self) -> int:
+        """Check the settings that name the node, in the order of the broker. Returns the node id. Raises `BrokerError`."""
+        settings = self.settings
+        if "process.roles" not in settings:
+            raise _config_error(_missing("process.roles"))
+        name = "node.id" if "node.id" in settings else "broker.id"
+        if name not in settings:
+            raise _config_error(_missing("node.id"))
+        for one in ("broker.id", "node.id"):
+            if one in settings and parse_int(settings[one].strip()) is None:
+                # The broker copies node.id to broker.id before it parses either.
+                raise _config_error(
+                    f"Invalid value {settings[one].strip()} for configuration broker.id: Not a number of type INT"
+                )
+        node_id = parse_int(settings[name].strip())
+        assert node_id is not None
+        if node_id < 0:
+            raise _config_error(
+                f"Invalid value {node_id} for configuration node.id: Value must be at least 0"
+            )
+        roles = [role.strip() for role in settings["process.roles"].split(",") if role.strip()]
+        if not roles:
+            raise _config_error(
+                "Configuration 'process.roles' must not be empty. Valid values include: [broker, controller]"
+            )
+        for role in roles:
+            if role not in (_BROKER, _CONTROLLER):
+                raise _config_error(
+                    f"Invalid value {role} for configuration process.roles: String must be one of: broker, controller"
+                )
+        self.roles = set(roles)
+        if parse_int(settings.get("broker.id", str(node_id)).strip()) not in (node_id, -1):
+            raise _config_error("You must set `node.id` to the same value as `broker.id`.")
+        self._check_voters(node_id)
+        return node_id
+
+    def _check_voters(self, node_id: int) -> None:
+        voters = re.findall(r"(?:^|,)\s*([0-9]+)@", self.settings.get("controller.quorum.voters", ""))
+        if not voters:
+            return
+        shown = f"Set({', '.join(voters)})" if len(voters) <= _FEW_VOTERS else "HashSet(...)"
+        is_voter = str(node_id) in voters
+        role = None
+        if _CONTROLLER in self.roles and not is_voter:
+            role, must = "contains the 'controller' role", "must be"
+        elif _CONTROLLER not in self.roles and is_voter:
+            role, must = "contains just the 'broker' role", "must not be"
+        if role is not None:
+            raise BrokerError(
+                f"requirement failed: If process.roles {role}, the node id {node_id} {must} included in the set of voters "
+                f"controller.quorum.voters={shown}",
+                "java.lang.IllegalArgumentException",
+            )
+
+    def _load(self) -> None:
+        """Read `meta.properties` of each log directory (`MetaPropertiesEnsemble.Loader`)."""
+        for path, root in self.roots.items():
+            file = f"{path}/{META_PROPERTIES_FILE}"
+            if root.state is RootState.MISSING:
+                self.absent.append(path)
+            elif root.listing is None:
+                what = "Not a directory" if root.state is RootState.FILE else root.error
+                self._offline(
+                    path,
+                    f"Error while reading meta.properties file {file}: {what}",
+                    "java.nio.file.FileSystemException",
+                )
+            elif META_PROPERTIES_FILE in root.folders:
+                self._offline(path, f"Error while reading meta.properties file {file}: Is a directory")
+            elif META_PROPERTIES_FILE not in _names(root):
+                self.absent.append(path)
+            else:
+                try:
+                    self.found[path] = parse_meta_properties(_read(root.listing, META_PROPERTIES_FILE))
+                except MetaPropertiesError as error:
+                    self._offline(
+                        path, f"Error while reading meta.properties file {file}: {error}", error.java
+                    )
+                except UnreadableError as error:
+                    self._offline(path, f"Error while reading meta.properties file {file}: {error.message}")
+
+    def _verify(self, node_id: int | None, *, needs_one: bool) -> None:
+        """Check the identities against each other (`MetaPropertiesEnsemble.verify`). Raises `BrokerError`."""
+        if needs_one and not self.found:
+            raise BrokerError("No readable meta.properties files found.")
+        cluster_id: str | None = None
+        seen: dict[bytes, str] = {}
+        for path, found in self.found.items():
+            file = f"{path}/{META_PROPERTIES_FILE}"
+            if found.cluster_id is not None:
+                if cluster_id is not None and found.cluster_id != cluster_id:
+                    raise BrokerError(
+                        f"Invalid cluster.id in: {file}. Expected {cluster_id}, but read {found.cluster_id}"
+                    )
+                cluster_id = found.cluster_id
+            if found.node_id is not None:
+                if node_id is not None and found.node_id != node_id:
+                    raise BrokerError(
+                        f"Stored node id {found.node_id} doesn't match previous node id {node_id} in {file}. If you moved your "
+                        "data, make sure your configured node id matches. If you intend to create a new node, you should "
+                        "remove all data in your data directories."
+                    )
+                node_id = found.node_id
+            if found.directory_id is not None:
+                text = uuid_text(found.directory_id)
+                if found.reserved:
+                    raise BrokerError(f"Invalid reserved directory ID {text} found in {path}")
+                before = seen.setdefault(found.directory_id, path)
+                if before != path:
+                    raise BrokerError(
+                        f"Duplicate directory ID Optional[{text}] found. It was the ID of {before}, but also of {path}"
+                    )
+
+    def _check_metadata_location(self) -> None:
+        for path in self.found:
+            root = self.roots[path]
+            if path != self.metadata_dir and METADATA_PARTITION in {*root.folders, *_names(root)}:
+                raise BrokerError(
+                    f"Found unexpected metadata location in data directory `{path}/{METADATA_PARTITION}` (the configured "
+                    f"metadata directory is {self.metadata_dir}).",
+                    _KAFKA_EXCEPTION,
+                )
+
+    def _check_identities(self) -> None:
+        for path in self.absent:
+            raise BrokerError(
+                f"No `meta.properties` found in {path} (have you run `kafka-storage.sh` to format the directory?)"
+            )
+        for path, found in self.found.items():
+            for name, value in (("node", found.node_id), ("cluster", found.cluster_id)):
+                if value is None:
+                    raise BrokerError(f"Error: {name} ID not found in {path}")
+            if found.directory_id is None:
+                self._must_write(path, f"{META_PROPERTIES_FILE}.tmp")
+                self.rewrites.append(f"{path}/{META_PROPERTIES_FILE}")
+
+    def _must_write(self, path: str, name: str) -> None:
+        if self.roots[path].read_only:
+            raise BrokerError(f"{path}/{name}: Read-only file system", "java.io.FileNotFoundException")
+
+    def _bootstrap(self) -> None:
+        root = self.roots[self.metadata_dir]
+        if BOOTSTRAP_FILE in root.folders:
+            raise BrokerError("java.io.IOException: Is a directory", _KAFKA_EXCEPTION)
+        if root.listing is not None and BOOTSTRAP_FILE in _names(root):
+            data = root.listing.read(BOOTSTRAP_FILE, 0, _MAX_BOOTSTRAP)
+            check_bootstrap(data, f"{self.metadata_dir}/{BOOTSTRAP_FILE}")
+
+    def _metadata_log(self) -> None:
+        """Load the metadata log, and read the vote beside it. Raises `BrokerError`."""
+        root = self.roots[self.metadata_dir]
+        place = f"{self.metadata_dir}/{METADATA_PARTITION}"
+        if METADATA_PARTITION in _names(root):
+            raise BrokerError(place, "java.nio.file.FileAlreadyExistsException")
+        if root.read_only:
+            raise BrokerError(f"{place}: Read-only file system", "java.nio.file.FileSystemException")
+        listing = root.open(METADATA_PARTITION) if METADATA_PARTITION in root.folders else None
+        if listing is None:
+            return
+        verdict = start_broker(listing, Options(OPTIONS), version=None, clean=False).verdict
+        if not verdict.opens:
+            # Above the partition the same file is called by its whole path.
+            text = (verdict.error or "").replace(f" {METADATA_PARTITION}/", f" {place}/")
+            raise BrokerError(text, verdict.error_class)
+
+    def _lock(self) -> None:
+        for path in [*self.data_dirs, self.metadata_dir] if _BROKER in self.roles else [self.metadata_dir]:
+            if self.roots[path].locked and path not in self.offline:
+                raise BrokerError(
+                    f"Failed to acquire lock on file .lock in {path}. A Kafka instance in another process or thread is using "
+                    "this directory.",
+                    _KAFKA_EXCEPTION,
+                )
+
+    def _load_directories(self) -> None:
+        """Check the folders and the checkpoints of each log directory that is not offline (`LogManager.loadLogs`)."""
+        all_dirs = ", ".join(self.data_dirs)
+        if all(path in self.offline for path in self.data_dirs):
+            raise _Exit(
+                f"Shutdown broker because none of the specified log dirs from {all_dirs} can be created or validated"
+            )
+        live = [path for path in self.data_dirs if path not in self.offline]
+        for path in live:
+            if self.roots[path].read_only:
+                self._offline(path, f"Disk error while locking directory {path}: Read-only file system")
+        for path in live:
+            for name in sorted(self.roots[path].folders) if path not in self.offline else ():
+                if name not in (REMOTE_INDEX_CACHE, CLEAN_SHUTDOWN_FILE) and not loads_directory(name):
+                    raise BrokerError(
+                        f"Found directory {path}/{name}, '{name}' is not in the form of topic-partition or "
+                        "topic-partition.uniqueId-delete (if marked for deletion).\nKafka's log directories (and children) "
+                        "should only contain Kafka topic data.",
+                        _KAFKA_EXCEPTION,
+                    )
+        for path in live:
+            if path not in self.offline:
+                self._checkpoints(path)
+        if all(path in self.offline for path in self.data_dirs):
+            raise _Exit(f"Shutdown broker because all log dirs in {all_dirs} have failed")
+        if self.metadata_dir in self.offline:
+            raise _Exit(f"Shutdown broker because the metadata log dir {self.metadata_dir} has failed")
+
+    def _checkpoints(self, path: str) -> None:
+        root = self.roots[path]
+        for name in (RECOVERY_POINT_FILE, LOG_START_FILE):
+            if root.listing is None or name not in _names(root):
+                continue
+            try:
+                OFFSETS.unpack(root.listing.read(name))
+            except ParseError as error:
+                # A number that cannot be parsed is a warning; the file counts as empty.
+                if not error.system:
+                    self._offline(path, f"Error while reading checkpoint file {path}/{name}: {error.message}")
+
+    def _offline(self, path: str, text: str, java: str = "java.io.IOException") -> None:
+        self.offline.setdefault(path, (text, java))
+
+    # ZooKeeper
+
+    def start_in_zookeeper_mode(self) -> None:
+        """Raises `BrokerError` where a broker of up to 3.9 ends that keeps its metadata in ZooKeeper.
+
+        It writes `meta.properties` where there is none, and learns its cluster id from ZooKeeper, which is not asked here.
+        """
+        self.warnings.append(
+            "Kafka 4.0 and newer have no ZooKeeper mode; --as-system=4.3 predicts what they do with these directories"
+        )
+        self._load()
+        self.absent.clear()
+        for path, found in self.found.items():
+            if found.version != 0:
+                raise BrokerError(
+                    f"Found unexpected version in {path}/{META_PROPERTIES_FILE}. ZK-based brokers that are not migrating only "
+                    "support version 0 (which is implicit when the `version` field is missing)."
+                )
+        broker_id = parse_int(self.settings.get("broker.id", "-1").strip())
+        self._verify(None if broker_id is None or broker_id < 0 else broker_id, needs_one=False)
+        self._lock()
+        self._load_directories()
+
+
+def _names(root: Root) -> set[str]:
+    return set() if root.listing is None else {entry.name for entry in root.listing.entries()}
+
+
+def _read(listing: Listing, name: str) -> bytes:
+    return listing.read(name, 0, 1 << 20)
+
+
+def _missing(name: str) -> str:
+    return f'Missing required configuration "{name}" which has no default value.'
+
+
+def _config_error(text: str) -> BrokerError:
+    return BrokerError(text, _CONFIG_EXCEPTION)

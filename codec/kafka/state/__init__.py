@@ -1,0 +1,1 @@
+"""What a broker remembers of a partition's producers."""

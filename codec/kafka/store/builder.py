@@ -1,0 +1,435 @@
+"""Making a partition: rows into batches, batches into segments, and what a broker would have written beside them.
+
+Source: `UnifiedLog.append`, `LogSegment.shouldRoll` and `RollParams` of Kafka's storage module.
+"""
+
+from __future__ import annotations
+
+import base64
+import secrets
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from logwright.codec.fault import UsageError
+from logwright.codec.kafka.derive import EpochCache, SegmentIndexer
+from logwright.codec.kafka.formats import partition_metadata as metadata
+from logwright.codec.kafka.formats.index import INDEX_ENTRY
+from logwright.codec.kafka.formats.log import write as encode
+from logwright.codec.kafka.formats.log.markers import MARKER
+from logwright.codec.kafka.formats.log.write import BatchEncoder, BatchSettings, Encoded
+from logwright.codec.kafka.formats.timeindex import TIMEINDEX_ENTRY
+from logwright.codec.kafka.names import EPOCH_FILE, METADATA_FILE, parse_directory, segment_name
+from logwright.codec.kafka.state.producers import ProducerState
+from logwright.codec.option import Option, parse_choice, parse_text
+from logwright.codec.store.build import Piece, Summary
+
+_INT_MAX = (1 << 31) - 1
+LARGEST_OFFSET = (1 << 63) - 2
+"""A log ends one behind its last offset, and files are named by that: the largest int64 can't be one."""
+
+OPTIONS = (
+    *encode.OPTIONS,
+    Option("segment.bytes", 1 << 30, "A segment is rolled before it would become larger", low=14, high=_INT_MAX),
+    Option("segment.ms", 604_800_000, "A segment is rolled when a batch is so much younger than its first", low=1),
+    Option("segment.index.bytes", 10_485_760, "A segment is rolled when an index of this size is full", low=12, high=_INT_MAX),
+    Option("index.interval.bytes", 4096, "Bytes of log between two index entries", low=0, high=_INT_MAX),
+    Option("max.message.bytes", 1_048_588, "The largest batch that is written", low=0, high=_INT_MAX),
+    Option("offsets", None, "keep those of the column `offset`, or assign new ones; by default kept where there are some",
+           parse_choice, ("keep", "assign")),
+    Option("first.offset", None, "The first offset of a new partition, where they are assigned; by default 0", low=0),
+    Option("topic.id", None, "UUID of the topic, URL-safe base64; by default that of the directory, or a random one", parse_text),
+)  # fmt: skip
+"""What writing a partition takes."""
+
+NO_MARKERS = np.empty(0, MARKER)
+_ASSIGN = "Pass offsets=assign to have the rows numbered in the order in which they come"
+_RETENTION_MS = 604_800_000
+"""The default of retention.ms: a broker deletes segments whose largest timestamp is so old."""
+
+
+@dataclass
+class Resumed:
+    """What an append to an existing partition goes on from."""
+
+    next_offset: int
+    producers: ProducerState = field(default_factory=ProducerState)
+    epochs: EpochCache = field(default_factory=EpochCache)
+    stored_epochs: Sequence[tuple[int, int]] = ()
+    """What leader-epoch-checkpoint holds of them."""
+    rebuilt: Mapping[str, bytes] = field(default_factory=dict)
+    """Indexes of the last segment, where those that are there don't fit the log."""
+    topic_id: str | None = None
+    has_segments: bool = False
+    ends_empty: bool = False
+    """The last segment is empty and starts at `next_offset`: the next one replaces it."""
+    clean: bool | None = None
+
+
+@dataclass
+class Segment:
+    """The segment being written."""
+
+    base: int
+    indexer: SegmentIndexer
+    size: int = 0
+    last_offset: int = -1
+    rows: int = 0
+    first_timestamp: int = -1
+
+
+class PartitionBuilder:
+    """See `logwright.codec.layout.Builder`. With `resumed` the files are those of an append.
+
+    `staged`: offsets count from 0 where they are assigned, and what concerns the partition as a whole is left to `place`. `name` is
+    that of the directory.
+    """
+
+    def __init__(
+        self, options: Any, resumed: Resumed | None = None, *, staged: bool = False, name: str = ""
+    ) -> None:
+        self.options, self.resumed, self.staged, self.name = options, resumed, staged, name
+        self.settings = _bounded(BatchSettings.of(options), options)
+        self.epochs = EpochCache()
+        self.producers = ProducerState()
+        check_options(options, resumed)
+        first = options["first.offset"] or 0
+        if resumed is not None:
+            first = resumed.next_offset
+            self.epochs.entries = list(resumed.epochs.entries)
+            self.producers = resumed.producers
+            self.settings = replace(self.settings, leader_epoch=epoch_of(options, resumed))
+        self.encoder = BatchEncoder(self.settings, 0 if staged else first)
+        self.kept: bool | None = None
+        self.segments: list[Segment] = []
+        self.rows = 0
+        self.places: set[tuple[Any, Any]] = set()
+        self._low = self.encoder.next_offset
+        self._limits = (
+            options["segment.index.bytes"] // INDEX_ENTRY.min_size,
+            # One time entry is kept for closing.
+            options["segment.index.bytes"] // TIMEINDEX_ENTRY.min_size - 1,
+        )
+
+    # Rows
+
+    def add(self, rows: pa.RecordBatch) -> Iterator[Piece]:
+        rows = self._offsets(self._one_partition(rows))
+        yield from self._append(self.encoder.add(rows))
+        self.rows += rows.num_rows
+
+    def finish(self) -> Iterator[Piece]:
+        yield from self._append(self.encoder.flush())
+        if self.resumed is not None and not self.staged and self.rows:
+            for name, data in self.resumed.rebuilt.items():
+                yield Piece(name, data, done=True)
+        if not self.segments and not self.staged and (self.resumed is None or not self.resumed.has_segments):
+            self._begin(self._low)
+            yield Piece(segment_name(self._low, ".log"), b"")
+        if self.segments:
+            yield from self._close()
+            end = self.segments[-1].last_offset + 1
+            if not self.staged and end > self.segments[0].base:
+                yield Piece(segment_name(end, ".snapshot"), self.producers.snapshot_bytes(), done=True)
+        if not self.staged:
+            yield from whole_partition(self.epochs, self.resumed, self.options, bool(self.segments))
+
+    def summary(self) -> Summary:
+        facts = {
+            "segments": [(one.base, one.last_offset, one.rows) for one in self.segments],
+            "kept": bool(self.kept),
+            "places": sorted(self.places, key=str),
+            "oldest": self._oldest(),
+        }
+        ids = {}
+        if self.rows:
+            ids = {"first_offset": self._first, "last_offset": self.segments[-1].last_offset}
+        if self.staged:
+            return Summary(self.rows, ids, facts=facts)
+        advice = before_you_start(self.resumed, self.options, self._oldest(), self.settings.leader_epoch)
+        warnings = (*elsewhere(self.places, self.name), *open_transactions(self.resumed))
+        return Summary(self.rows, ids, warnings, advice, facts)
+
+    def _oldest(self) -> int | None:
+        """The largest timestamp of the segment where that is smallest, which is the first to be deleted; None without times."""
+        times = [one.indexer.max_timestamp for one in self.segments]
+        return min((one for one in times if one >= 0), default=None)
+
+    def _one_partition(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Rows of several partitions are not written into one."""
+        found = [
+            pc.unique(rows.column(n)).drop_null().to_pylist() if n in rows.schema.names else []
+            for n in ("topic", "partition")
+        ]
+        for name, values in zip(("topic", "partition"), found, strict=True):
+            self.places |= {(name, value) for value in values}
+        check_places(self.places)
+        return rows
+
+    def _offsets(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        here = "offset" in rows.schema.names and not pa.types.is_null(rows.schema.field("offset").type)
+        wish = self.options["offsets"]
+        if wish == "keep" and not here:
+            raise UsageError("offsets=keep, but there is no column 'offset'")
+        kept = here and wish != "assign"
+        if kept and self.options["first.offset"] is not None:
+            raise UsageError(
+                "first.offset is for offsets that are assigned, the rows have some",
+                advice="Pass offsets=assign",
+            )
+        if self.kept is not None and kept != self.kept:
+            raise UsageError("some rows have offsets, others have none")
+        self.kept = kept
+        if not kept:
+            return rows.drop_columns(["offset"]) if here else rows
+        self._increasing(rows.column("offset"))
+        return rows
+
+    def _increasing(self, column: Any) -> None:
+        """Offsets that are kept are never changed, so they have to be such as a log can have."""
+        if not pa.types.is_integer(column.type):
+            raise UsageError(f"column 'offset' has type {column.type}, int64 is needed")
+        if column.null_count:
+            row = self.rows + pc.index(pc.is_null(column), True).as_py()
+            raise UsageError(f"row {row}: the offset is null", advice=_ASSIGN)
+        if not len(column):
+            return
+        try:
+            offsets = np.asarray(column.cast(pa.int64()))
+        except pa.ArrowInvalid:
+            raise UsageError(f"an offset is above {LARGEST_OFFSET}, the largest", advice=_ASSIGN) from None
+        if int(offsets.max()) > LARGEST_OFFSET:
+            raise UsageError(
+                f"offset {int(offsets.max())} is above {LARGEST_OFFSET}, the largest", advice=_ASSIGN
+            )
+        before = np.concatenate(([self.encoder.next_offset - 1], offsets[:-1]))
+        if (offsets > before).all():
+            return
+        at = int(np.argmax(offsets <= before))
+        found = f"row {self.rows + at}: offset {int(offsets[at])}"
+        if self.rows + at:
+            raise UsageError(f"{found} is not above {int(before[at])}, the one before", advice=_ASSIGN)
+        if self.resumed is not None:
+            raise UsageError(
+                f"{found} is below the end of the partition, {self.resumed.next_offset}", advice=_ASSIGN
+            )
+        raise UsageError(f"{found} is negative", advice=_ASSIGN)
+
+    # Batches
+
+    def _append(self, made: Encoded) -> Iterator[Piece]:
+        count = len(made.start)
+        if not count:
+            return
+        head = made.header
+        ends = np.append(made.start[1:], len(made.data))
+        sizes = ends - made.start
+        self._check_sizes(head, sizes)
+        last = head["base_offset"].astype(np.int64) + head["last_offset_delta"]
+        times = head["max_timestamp"].astype(np.int64)
+        if not self.segments:
+            self._first = int(head["base_offset"][0])
+            yield from self._roll(int(head["base_offset"][0]))
+        self.epochs.add(head)
+        at = 0
+        while at < count:
+            segment = self.segments[-1]
+            fit = self._fit(segment, made.start, ends, last, times, at)
+            if fit == at:
+                yield from self._close()
+                yield from self._roll(int(head["base_offset"][at]))
+                continue
+            if segment.size == 0:
+                segment.first_timestamp = int(times[at])
+            low = int(made.start[at])
+            segment.indexer.add(head[at:fit], made.start[at:fit] - low + segment.size)
+            self.producers.add(head[at:fit], NO_MARKERS)
+            yield Piece(segment_name(segment.base, ".log"), made.data[low : int(ends[fit - 1])])
+            segment.size += int(ends[fit - 1]) - low
+            segment.last_offset = int(last[fit - 1])
+            segment.rows += int(head["records_count"][at:fit].astype(np.int64).sum())
+            at = fit
+
+    def _fit(self, segment: Segment, start: Any, ends: Any, last: Any, times: Any, at: int) -> int:
+        """Up to which batch the segment takes them; `at` when it has to be rolled first (`LogSegment.shouldRoll`)."""
+        entries, time_entries = self._limits
+        room = min(entries - segment.indexer.entries, time_entries - segment.indexer.time_entries)
+        if segment.size and room <= 0:
+            return at
+        # A batch adds one entry at most, so that so many can be taken before looking again.
+        stop = min(len(start), at + max(1, room))
+        over = segment.size + ends[at:stop] - start[at] > self.options["segment.bytes"]
+        over |= last[at:stop] - segment.base > _INT_MAX
+        first = segment.first_timestamp if segment.size else int(times[at])
+        if first >= 0:
+            over |= times[at:stop] - first > self.options["segment.ms"]
+        if not segment.size:
+            over[0] = False
+        return at + int(np.argmax(over)) if over.any() else stop
+
+    def _check_sizes(self, head: Any, sizes: Any) -> None:
+        largest, segment = self.options["max.message.bytes"], self.options["segment.bytes"]
+        limit, name = (largest, "max.message.bytes") if largest <= segment else (segment, "segment.bytes")
+        if int(sizes.max()) > limit:
+            i = int(np.argmax(sizes > limit))
+            raise UsageError(
+                f"the batch at offset {int(head['base_offset'][i])} takes {int(sizes[i])} bytes, {name} allows {limit}",
+                advice=f"Raise {name}, here and on the topic, or lower batch.size",
+            )
+
+    # Segments
+
+    def _begin(self, base: int) -> None:
+        self.segments.append(
+            Segment(base, SegmentIndexer(base, self.options["index.interval.bytes"]), last_offset=base - 1)
+        )
+
+    def _roll(self, base: int) -> Iterator[Piece]:
+        """A new segment. A broker takes a snapshot of its producers there."""
+        first = not self.segments and (self.resumed is None or not self.resumed.has_segments)
+        # An empty last segment is replaced, and has its snapshot.
+        again = self.resumed is not None and self.resumed.ends_empty and base == self.resumed.next_offset
+        if not first and not self.staged and not again:
+            yield Piece(segment_name(base, ".snapshot"), self.producers.snapshot_bytes(), done=True)
+        self._begin(base)
+
+    def _close(self) -> Iterator[Piece]:
+        segment = self.segments[-1]
+        yield Piece(segment_name(segment.base, ".log"), b"", done=True)
+        yield Piece(segment_name(segment.base, ".index"), segment.indexer.index_bytes(), done=True)
+        yield Piece(segment_name(segment.base, ".timeindex"), segment.indexer.timeindex_bytes(), done=True)
+
+
+def check_places(places: set[tuple[Any, Any]]) -> None:
+    """Raise when rows come from more than one topic or partition."""
+    for name in ("topic", "partition"):
+        values = sorted(str(value) for kind, value in places if kind == name)
+        if len(values) > 1:
+            raise UsageError(
+                f"the rows are of {len(values)} {name}s ({', '.join(values[:3])}), this is the directory of one partition",
+                advice="Filter them and write each into its own directory, or drop the columns topic and partition",
+            )
+
+
+def elsewhere(places: set[tuple[Any, Any]], name: str) -> tuple[str, ...]:
+    """What is to be said of rows that are not of the partition whose directory has this name."""
+    here = parse_directory(name)
+    said = dict(places)
+    if here is None or not said:
+        return ()
+    topic, partition = said.get("topic", here.topic), said.get("partition", here.partition)
+    if (topic, partition) == here:
+        return ()
+    return (
+        f"the rows say that they are of {topic}-{partition}: they were written to {name}, and are of that now",
+    )
+
+
+def check_options(options: Any, resumed: Resumed | None) -> None:
+    """Raise for options that are wrong, or don't go with the partition that is appended to."""
+    given = options["topic.id"]
+    if given is not None and not metadata.is_topic_id(given):
+        raise UsageError(f"topic.id: {given!r} is no UUID in URL-safe base64 (22 characters)")
+    if resumed is None:
+        return
+    if options["first.offset"] is not None:
+        raise UsageError(
+            "first.offset is for a new partition", advice=f"This one goes on at {resumed.next_offset}"
+        )
+    if resumed.topic_id is not None and given not in (None, resumed.topic_id):
+        raise UsageError(f"topic.id {given} is not that of the partition, {resumed.topic_id}")
+
+
+def _bounded(settings: BatchSettings, options: Any) -> BatchSettings:
+    """No batch of more than one row is larger than a broker takes: only a row may be."""
+    limit = min(options["max.message.bytes"], options["segment.bytes"])
+    return replace(settings, batch_size=min(settings.batch_size, limit))
+
+
+def whole_partition(
+    epochs: EpochCache, resumed: Resumed | None, options: Any, wrote: bool
+) -> Iterator[Piece]:
+    """The files that there is one of in a partition; in an append only where they change.
+
+    A partition without a topic id is one of before Kafka 2.8, or of a broker that must not find one: none is made up for it.
+    """
+    if resumed is None or (wrote and epochs.entries != list(resumed.stored_epochs)):
+        yield Piece(EPOCH_FILE, epochs.to_bytes(), done=True)
+    known = None if resumed is None else resumed.topic_id
+    given = options["topic.id"]
+    if known is None and (resumed is None or given is not None):
+        yield Piece(METADATA_FILE, metadata.pack(given or new_topic_id()), done=True)
+
+
+def new_topic_id() -> str:
+    """A random UUID (version 4) as Kafka makes them: it never starts with `-`."""
+    while True:
+        raw = bytearray(secrets.token_bytes(16))
+        raw[6] = raw[6] & 0x0F | 0x40
+        raw[8] = raw[8] & 0x3F | 0x80
+        text = base64.urlsafe_b64encode(raw).decode().rstrip("=")
+        if not text.startswith("-"):
+            return text
+
+
+def epoch_of(options: Any, resumed: Resumed) -> int:
+    """The leader epoch of an append: the latest, unless a later one is given."""
+    latest = resumed.epochs.entries[-1][0] if resumed.epochs.entries else 0
+    epoch: int = options["partition.leader.epoch"] if options.given("partition.leader.epoch") else latest
+    if epoch < latest:
+        raise UsageError(f"partition.leader.epoch {epoch} is below the latest of the partition, {latest}")
+    return epoch
+
+
+def open_transactions(resumed: Resumed | None) -> tuple[str, ...]:
+    """What is to be said of transactions that are open at the end of the partition that is appended to."""
+    found = {} if resumed is None else resumed.producers.open_transactions
+    if not found:
+        return ()
+    first = min(found.values())
+    return (
+        f"{len(found)} transaction(s) are open, from offset {first} on: read_committed consumers stop there, and see none of"
+        " these rows until they are ended (kafka-transactions abort)",
+    )
+
+
+def before_you_start(
+    resumed: Resumed | None, options: Any, oldest: int | None, epoch: int
+) -> tuple[str, ...]:
+    """What a broker needs before it is started on the partition (what applies of it)."""
+    said = []
+    if resumed is None:
+        if options["topic.id"] is None:
+            said.append(
+                "The topic must exist, and partition.metadata hold its topic id: replace the one made up here by the"
+                " broker's, or set the directory aside and keep the broker's file (a KRaft broker treats any other as stray)."
+            )
+        else:
+            said.append(f"The topic must exist with the topic id {options['topic.id']}.")
+        said.append(
+            "Put it in place while the broker is stopped, instead of its own directory of the partition, and delete the"
+            " partition's lines in recovery-point-offset-checkpoint, replication-offset-checkpoint and"
+            " log-start-offset-checkpoint (and correct their counts)."
+        )
+        said.append("Delete .kafka_cleanshutdown to have the broker check everything when it starts.")
+    elif resumed.clean:
+        said.append(
+            "The other replicas of the partition don't have these records: a leader elsewhere would cut them off."
+        )
+    if resumed is not None and resumed.topic_id is None and options["topic.id"] is None:
+        said.append(
+            "There is no partition.metadata: a KRaft broker sets the partition aside as stray. Pass topic.id to have it written."
+        )
+    if oldest is not None and time.time_ns() // 1_000_000 - oldest > _RETENTION_MS:
+        said.append(
+            "Set retention.ms=-1 and retention.bytes=-1 on the topic: records as old as these are else deleted minutes after"
+            " the start."
+        )
+    if epoch > 0:
+        said.append(f"The leader epoch of the partition must be {epoch} or higher in the cluster's metadata.")
+    return tuple(said)

@@ -1,0 +1,31 @@
+"""Which partition a directory is a copy of, and how far its log reaches."""
+
+from __future__ import annotations
+
+from logwright.codec.kafka.names import parse_directory
+from logwright.codec.kafka.store.walk import walk
+from logwright.codec.store.listing import Listing, Plan, Role
+
+
+def copy_of(listing: Listing, plan: Plan) -> tuple[str, str | None] | None:
+    """The partition's name, and the id of its topic where that is known; None where the directory's name says neither.
+
+    A directory that is to be deleted, or moved from one disk to another, is a copy like any.
+    """
+    where = parse_directory(listing.name)
+    return None if where is None else (f"{where.topic}-{where.partition}", plan.facts["topic_id"])
+
+
+def reaches(listing: Listing, plan: Plan) -> int:
+    """The log end offset, by the headers of the last segment that has batches."""
+    segments = [file for file in plan.files if file.role is Role.PRIMARY]
+    end = segments[-1].hints["base_offset"] if segments else 0
+    for file in reversed(segments):
+        found = False
+        for _, frames in walk(listing, file):
+            last = frames.header[-1]
+            end = max(end, int(last["base_offset"]) + int(last["last_offset_delta"]) + 1)
+            found = True
+        if found:
+            break
+    return int(end)

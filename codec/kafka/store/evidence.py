@@ -1,0 +1,373 @@
+"""Evidence of lost records: what the other files of a partition, and the checkpoints of its log directory, say about its logs.
+
+A broker writes these down as offsets that the log had reached, so a log that ends before one of them has lost records:
+
+- the name of a producer snapshot is the offset at which the log ended when the snapshot was taken;
+- the high watermark and the recovery point never pass the end of the log;
+- a log is created before its indexes and renamed before them when it is deleted, so an index without a log lost its log;
+- a producer snapshot has the last offset of each producer, and compaction keeps the batch with that offset.
+
+Not proof are gaps between batches and segments (compaction leaves them, and a writer that keeps offsets), a snapshot in such a gap
+(a broker also takes one when it stops), and a snapshot before the first segment (retention does
+not delete the ones that were taken within a segment). Source: `UnifiedLog`, `LocalLog`, `ProducerStateManager` and `LogManager` of
+Kafka's storage module.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from logwright.codec.describe import DescriptionError
+from logwright.codec.fault import Fault, Kind, LogwrightError, Severity
+from logwright.codec.kafka.formats import producer_snapshot as snapshot
+from logwright.codec.kafka.formats.checkpoint import OFFSETS
+from logwright.codec.kafka.formats.index import INDEX_ENTRY
+from logwright.codec.kafka.formats.timeindex import TIMEINDEX_ENTRY
+from logwright.codec.kafka.names import (
+    CLEANER_FILE,
+    EPOCH_FILE,
+    HIGH_WATERMARK_FILE,
+    RECOVERY_POINT_FILE,
+    SegmentFile,
+    is_partition,
+    parse_directory,
+    segment_name,
+)
+from logwright.codec.store.listing import Listing
+
+_LAYOUT, _LOG = "kafka.partition", "kafka.log"
+_INDEXES = (".index", ".timeindex", ".txnindex")
+_ENTRIES = {".index": INDEX_ENTRY.head_dtype, ".timeindex": TIMEINDEX_ENTRY.head_dtype}
+_LARGEST_INDEX = 64 << 20
+"""Larger index files are not read for evidence."""
+_COMPACTED = ("__consumer_offsets", "__transaction_state", "__share_group_state")
+"""Topics of Kafka itself that are always compacted."""
+
+ABSENT = "the file is not there, but other files of the segment are"
+BEGAN = "a segment began there and is missing"
+_BEGINS = "the broker begins at the first segment that is there"
+GAP = "the broker takes it for a gap in the offsets, and starts"
+
+
+class Witness(NamedTuple):
+    """A file that says how far the log once went."""
+
+    end: int
+    """The offset behind the last record."""
+    name: str
+
+
+@dataclass(frozen=True)
+class Checkpoints:
+    """What the checkpoints of the log directory say about one partition."""
+
+    witnesses: tuple[Witness, ...] = ()
+    compacted: bool | None = None
+    """Whether the log was ever compacted; None if that is not known."""
+
+
+def checkpoints(listing: Listing) -> Checkpoints:
+    """Read the checkpoints beside a partition. A file that is missing or cannot be read says nothing."""
+    where, above = parse_directory(listing.name), listing.parent()
+    if where is None:
+        return Checkpoints()
+    internal = True if where.topic in _COMPACTED else None
+    # The entries are those of the partition itself, not of a future replica or of a directory set aside.
+    if above is None or not is_partition(listing.name):
+        return Checkpoints(compacted=internal)
+    names = {entry.name for entry in above.entries()}
+
+    def offsets(name: str) -> Mapping[Any, int] | None:
+        try:
+            return _offsets(above.read(name)) if name in names else None
+        except (DescriptionError, LogwrightError):
+            return None
+
+    found = [
+        Witness(known[where], f"../{name}")
+        for name in (HIGH_WATERMARK_FILE, RECOVERY_POINT_FILE)
+        if (known := offsets(name)) is not None and where in known
+    ]
+    cleaned = offsets(CLEANER_FILE)
+    return Checkpoints(tuple(found), internal if cleaned is None else internal or where in cleaned)
+
+
+@lru_cache(maxsize=8)
+def _offsets(data: bytes) -> Mapping[Any, int]:
+    """The entries of a checkpoint, by topic and partition. All partitions of a log directory share the file."""
+    return {(topic, partition): int(offset) for topic, partition, offset in OFFSETS.unpack(data)}
+
+
+@dataclass
+class Segments:
+    """The names in a partition, sorted by what they prove."""
+
+    bases: Sequence[int]
+    """Base offsets of the logs that are there."""
+    orphans: list[int] = field(default_factory=list)
+    """Base offsets of segments whose log is missing while an index is there."""
+    snapshots: list[int] = field(default_factory=list)
+    """Offsets of producer snapshots."""
+    deleting: bool = False
+    """Whether the broker was deleting segments when it stopped."""
+
+    @classmethod
+    def of(cls, parsed: Iterable[SegmentFile], bases: Collection[int]) -> Segments:
+        """Sort the files of a partition. `bases` are the base offsets of its logs."""
+        found = list(parsed)
+        deleted = {one.base_offset for one in found if one.leftover == ".deleted"}
+        # Compaction was cut short: the rows of a missing log may be in the `.swap` file.
+        unfinished = any(one.leftover == ".swap" for one in found)
+        orphans = {
+            one.base_offset
+            for one in found
+            if one.suffix in _INDEXES
+            and not one.leftover
+            and one.base_offset not in deleted
+            and one.base_offset not in bases
+        }
+        return cls(
+            sorted(bases),
+            [] if unfinished else sorted(orphans),
+            sorted(one.base_offset for one in found if one.suffix == ".snapshot" and not one.leftover),
+            bool(deleted),
+        )
+
+    def between(self, low: int, high: int) -> list[int]:
+        """The orphans with a base offset in `[low, high)`."""
+        return [base for base in self.orphans if low <= base < high]
+
+
+def index_end(listing: Listing, base: int, suffix: str, size: int) -> int | None:
+    """The offset behind the highest one in an index; None without entries, or if they are not in order."""
+    dtype = _ENTRIES[suffix]
+    if size > _LARGEST_INDEX:
+        return None
+    try:
+        data = listing.read(segment_name(base, suffix))
+    except LogwrightError:
+        return None
+    entries = np.frombuffer(data, dtype, len(data) // dtype.itemsize)
+    # Behind the last entry there may be preallocated zeros.
+    used = np.flatnonzero(entries.view(np.uint8).reshape(len(entries), dtype.itemsize).any(axis=1))
+    offsets = entries["relative_offset"][: int(used[-1]) + 1 if len(used) else 0].astype(np.int64)
+    if not len(offsets) or offsets[0] < 0 or (np.diff(offsets) < 0).any():
+        return None
+    return base + int(offsets[-1]) + 1
+
+
+def index_witness(
+    listing: Listing, base: int, sizes: Mapping[str, int], *, both: bool = False
+) -> Witness | None:
+    """How far a segment went by its indexes. With `both` they must agree: the lower one counts."""
+    found = [
+        Witness(end, name)
+        for suffix in _ENTRIES
+        if sizes.get(name := segment_name(base, suffix))
+        and (end := index_end(listing, base, suffix, sizes[name])) is not None
+    ]
+    if both:
+        return min(found) if len(found) == len(_ENTRIES) else None
+    return max(found, default=None)
+
+
+def written(listing: Listing, taken: int, first: int, sizes: Mapping[str, int]) -> int | None:
+    """The highest offset from `first` on that a producer had written by the snapshot taken at an offset."""
+    name = segment_name(taken, ".snapshot")
+    if not 0 < sizes.get(name, 0) <= _LARGEST_INDEX:
+        return None
+    try:
+        offsets = snapshot.unpack(listing.read(name))["last_offset"].astype(np.int64)
+    except (DescriptionError, LogwrightError):
+        return None
+    offsets = offsets[(offsets >= first) & (offsets < taken)]
+    return int(offsets.max()) if len(offsets) else None
+
+
+def known_end(found: Iterable[Witness | None]) -> Witness | None:
+    """The witness that says the most; a checkpoint above the others, since a repair does not touch it."""
+    order = [one for one in found if one is not None]
+    return max(order, key=lambda one: (one.end, one.name.startswith("../")), default=None)
+
+
+def ends_early(end: int, known: Witness, active: bool, size: int, lost: Mapping[str, Any]) -> Fault:
+    """A segment of `size` bytes that ends at offset `end`, while another file knows of more. `lost` is what is gone with that."""
+    what = "log" if active else "segment"
+    ends = f"ends with offset {end - 1}" if end and (size or active) else "is empty"
+    text = f"the {what} {ends}, but {known.name} says that it went up to {known.end - 1}"
+    # What was not flushed when the machine failed is lost like that: the broker starts, and its replicas may have it.
+    system = "the broker goes on with the next segment"
+    if active:
+        system = f"the broker goes on at offset {end} or before: offsets are used again"
+    return Fault(_LOG, size, 0, Kind.TRUNCATED, text, system=system, lost=lost)
+
+
+def skips_segment(end: int, taken: int, after: int, size: int, lost: Mapping[str, Any]) -> Fault:
+    """A segment of `size` bytes that ends at offset `end`, while a snapshot was taken between that and the next segment."""
+    text = (
+        f"offsets {end} to {after - 1} are in no batch, and a producer snapshot was taken at {taken}: {BEGAN}"
+    )
+    return Fault(_LOG, size, 0, Kind.LINK, text, system=GAP, lost=lost)
+
+
+def gone(base: int, text: str, severity: Severity, system: str, lost: Mapping[str, Any]) -> tuple[str, Fault]:
+    """A log that is missing."""
+    fault = Fault(_LOG, 0, 0, Kind.LINK, text, severity, system=system, lost=lost)
+    return segment_name(base, ".log"), fault
+
+
+def first_gone(
+    segments: Segments, start: int | None, first_epoch: int | None, partition: Mapping[str, Any]
+) -> tuple[str, Fault] | None:
+    """Logs missing before the first one that is there. What lies before `start`, the log start offset, was deleted.
+
+    Retention may leave one of a snapshot and an early `first_epoch`, where the broker was killed or had taken the snapshot within
+    a segment, but not both. With remote storage a checkpoint says that the log starts before its first segment.
+    """
+    after = segments.bases[0]
+    before = segments.between(0, after)
+    low = min(before, default=after)
+    text = ABSENT
+    if not before and start is None and first_epoch is not None and not segments.deleting:
+        taken = next((one for one in segments.snapshots if first_epoch < one < after), None)
+        if taken is not None:
+            low = first_epoch
+            text = (
+                f"the file is not there, but {EPOCH_FILE} goes back to offset {low} and a producer snapshot was taken"
+                f" at {taken}"
+            )
+    base, low = low, max(low, start or 0)
+    if low >= after:
+        return None
+    text += f": offsets {low} to {after - 1} are gone"
+    lost = {**partition, "first_offset": low, "last_offset": after - 1}
+    return gone(base, text, Severity.ERROR, _BEGINS, lost)
+
+
+def between_gone(
+    low: int, after: int, segments: Segments, partition: Mapping[str, Any]
+) -> tuple[str, Fault] | None:
+    """A log missing between two others: the one before goes up to `low` at least, the next one begins at `after`."""
+    base = min(segments.between(low, after), default=None)
+    if base is None:
+        return None
+    text = f"{ABSENT}: offsets {base} to {after - 1} are gone"
+    lost = {**partition, "first_offset": base, "last_offset": after - 1}
+    return gone(base, text, Severity.ERROR, GAP, lost)
+
+
+def last_gone(
+    end: int, trailing: Sequence[int], known: Witness | None, partition: Mapping[str, Any]
+) -> tuple[str, Fault]:
+    """Logs missing behind the last one that is there, which ends at `end`. A roll creates the log first."""
+    base, once = min(trailing), 0 if known is None else known.end
+    system = f"the broker deletes those, and goes on at offset {end} or before: offsets are used again"
+    if once <= end:
+        text = f"{ABSENT}, without an entry: whether it held records is not known"
+        return gone(base, text, Severity.WARNING, system, {})
+    lost = {**partition, "first_offset": end, "last_offset": once - 1}
+    text = f"{ABSENT}: offsets from {end} to {once - 1} are gone"
+    return gone(base, text, Severity.ERROR, system, lost)
+
+
+def all_gone(
+    segments: Segments,
+    known: Witness | None,
+    start: int | None,
+    first_epoch: int | None,
+    partition: Mapping[str, Any],
+) -> tuple[str, Fault] | None:
+    """There is no log at all. A broker never leaves a partition without its active segment.
+
+    `start` is the log start offset, `first_epoch` the first offset in `leader-epoch-checkpoint`, as far as they are known.
+    """
+    if not segments.orphans and (known is None or known.end <= (start or 0)):
+        return None
+    lost = dict(partition)
+    begins = [*segments.orphans, *([] if first_epoch is None else [first_epoch])]
+    if begins or start is not None:
+        lost["first_offset"] = low = max(min(begins, default=0), start or 0)
+    else:
+        low = 0
+    if known is not None and known.end > low:
+        lost["last_offset"] = known.end - 1
+    if segments.orphans:
+        upto = f"to {lost['last_offset']}" if "last_offset" in lost else "on"
+        text = f"{ABSENT}: offsets from {low} {upto} are gone"
+        system = "the broker deletes those, and starts with an empty log"
+    else:
+        text = f"there is no log, but {known.name if known else ''} says that it went up to {lost['last_offset']}"
+        system = "the broker starts with an empty log"
+    return gone(low, text, Severity.ERROR, system, lost)
+
+
+# For readers, which do not compare the files of a directory with each other
+
+
+@dataclass(frozen=True)
+class Directory:
+    """What is known of a partition before a log is read."""
+
+    listing: Listing
+    segments: Segments
+    checkpoints: Checkpoints
+    sizes: Mapping[str, int]
+    start: int | None
+    """The log start offset, where a checkpoint or an option gives it."""
+
+    def hints(self, base: int, log: str) -> Mapping[str, Any]:
+        """For the context of a log (`LogContext`): how far it went."""
+        after = next((one for one in self.segments.bases if one > base), None)
+        if after is not None:
+            hints: dict[str, Any] = {}
+            inside = [one for one in self.segments.snapshots if base < one < after]
+            if inside and not self.segments.between(base, after) and self.checkpoints.compacted is not True:
+                last = written(self.listing, after, inside[0], self.sizes)
+                never = self.checkpoints.compacted is False
+                proven = tuple(one for one in inside if never or (last is not None and last >= one))
+                hints = {"snapshots": proven}
+            if self.sizes.get(log) == 0 and (found := index_witness(self.listing, base, self.sizes)):
+                hints |= {"known_end": min(found.end, after), "known_by": found.name}
+            return hints
+        taken = [Witness(one, segment_name(one, ".snapshot")) for one in self.segments.snapshots[-1:]]
+        trailing = [one for one in self.segments.orphans if one > base][:1]
+        known = known_end(
+            [
+                *taken,
+                *(Witness(one, segment_name(one, ".index")) for one in trailing),
+                *self._checkpointed(),
+                index_witness(self.listing, base, self.sizes, both=True),
+            ]
+        )
+        return {} if known is None else {"known_end": known.end, "known_by": known.name}
+
+    def _checkpointed(self) -> list[Witness]:
+        return [one for one in self.checkpoints.witnesses if one.end > (self.start or 0)]
+
+    def missing(self, first_epoch: int | None, partition: Mapping[str, Any]) -> list[tuple[str, Fault]]:
+        """Logs that are missing as a whole."""
+        segments, taken = self.segments, self.segments.snapshots[-1:]
+        known = [Witness(one, segment_name(one, ".snapshot")) for one in taken]
+        known += self._checkpointed()
+        known += [
+            found for one in segments.orphans if (found := index_witness(self.listing, one, self.sizes))
+        ]
+        if not segments.bases:
+            lost = all_gone(segments, known_end(known), self.start, first_epoch, partition)
+            return [] if lost is None else [lost]
+        faults = [first_gone(segments, self.start, first_epoch, partition)]
+        faults += [
+            between_gone(low, high, segments, partition)
+            for low, high in itertools.pairwise(segments.bases)
+            if high > (self.start or 0)
+        ]
+        trailing = [one for one in segments.orphans if one > segments.bases[-1]]
+        if trailing:
+            faults.append(last_gone(min(trailing), trailing, known_end(known), partition))
+        return [one for one in faults if one is not None]

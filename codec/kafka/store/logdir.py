@@ -1,0 +1,120 @@
+"""A broker's log directory: partitions, and the files that hold what is true of all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping, Sequence
+
+from logwright.codec.kafka.formats.checkpoint import OFFSETS, Entry
+from logwright.codec.kafka.names import (
+    BOOTSTRAP_FILE,
+    CLEAN_SHUTDOWN_FILE,
+    CLEANER_FILE,
+    HIGH_WATERMARK_FILE,
+    LOCK_FILE,
+    LOG_START_FILE,
+    META_PROPERTIES_FILE,
+    RECOVERY_POINT_FILE,
+    is_partition,
+    parse_directory,
+    parse_segment,
+)
+from logwright.codec.kafka.startup.server import start_server
+from logwright.codec.kafka.startup.start import VERSIONS
+from logwright.codec.layout import RepairedStore
+from logwright.codec.predict import Root, Verdict
+from logwright.codec.store.listing import Listing
+from logwright.codec.whole import ParseError
+
+_ABOVE = {
+    BOOTSTRAP_FILE,
+    CLEAN_SHUTDOWN_FILE,
+    HIGH_WATERMARK_FILE,
+    LOG_START_FILE,
+    META_PROPERTIES_FILE,
+    RECOVERY_POINT_FILE,
+}
+_SHOWN = 4
+"""Entries of a checkpoint that a message names."""
+_Partition = tuple[str, int]
+
+
+class LogDirectory:
+    """See `logwright.codec.layout.Gathering` and `logwright.codec.predict.Starts`."""
+
+    name = "kafka.logdir"
+    title = "Kafka log directory: the partitions on one disk"
+    of = "kafka.partition"
+    own_files: Container[str] = frozenset({*_ABOVE, CLEANER_FILE, LOCK_FILE})
+    system = "kafka"
+    lock = LOCK_FILE
+    versions = VERSIONS
+
+    def recognise(self, listing: Listing) -> bool:
+        return any(entry.name in _ABOVE for entry in listing.entries())
+
+    def after_repair(
+        self, name: str, data: bytes, stores: Sequence[RepairedStore]
+    ) -> tuple[bytes | None, str]:
+        if name == CLEAN_SHUTDOWN_FILE and any(store.changed for store in stores):
+            # A controller counts a broker with this file among those that have lost nothing.
+            return None, f"{name} is left out: the broker checks the repaired logs when it starts"
+        if name in (RECOVERY_POINT_FILE, HIGH_WATERMARK_FILE, CLEANER_FILE, LOG_START_FILE):
+            return _checkpoint(name, data, _log_ends(stores))
+        return data, ""
+
+    def start(
+        self, roots: Sequence[Root], settings: Mapping[str, str] | None, *, version: str | None
+    ) -> Verdict:
+        return start_server(roots, settings, version=version)
+
+
+LOG_DIRECTORY = LogDirectory()
+
+
+def _log_ends(stores: Sequence[RepairedStore]) -> Mapping[_Partition, int | None]:
+    """The log end offset of each partition; None where it is not known."""
+    ends: dict[_Partition, int | None] = {}
+    for store in stores:
+        partition = parse_directory(store.name)
+        if partition is None or not is_partition(store.name):
+            continue
+        segments = (parse_segment(name) for name in store.files)
+        known = [one.base_offset for one in segments if one is not None and one.suffix == ".log"]
+        if "last_offset" in store.ids:
+            known.append(store.ids["last_offset"] + 1)
+        ends[partition.topic, partition.partition] = max(known, default=None)
+    return ends
+
+
+def _checkpoint(name: str, data: bytes, ends: Mapping[_Partition, int | None]) -> tuple[bytes, str]:
+    """A checkpoint of offsets without offsets beyond the end of a log.
+
+    A recovery point beyond the end lets the broker skip the check of a log after a crash, and a cleaner offset beyond it lets the
+    cleaner skip records that are appended later. A log start offset beyond the end lets the broker delete the log.
+    """
+    changes: list[str] = []
+    try:
+        before = OFFSETS.unpack(data)
+    except ParseError as error:
+        before = OFFSETS.salvage(data)
+        changes.append(f"it was malformed ({error.message}), {len(before)} of its entries could be read")
+    after: list[Entry] = []
+    for entry in before:
+        topic, partition, offset = str(entry[0]), int(entry[1]), int(entry[2])
+        here = (topic, partition) in ends
+        end = ends.get((topic, partition))
+        if (here and end is not None and offset <= end) or (
+            name == LOG_START_FILE and (not here or end is None)
+        ):
+            after.append(entry)
+        elif name == LOG_START_FILE:
+            changes.append(f"{topic}-{partition} removed ({offset} is beyond the log end offset {end})")
+        elif end is not None:
+            after.append((topic, partition, end))
+            changes.append(f"{topic}-{partition} lowered from {offset} to the log end offset {end}")
+        else:
+            changes.append(f"{topic}-{partition} removed")
+    if not changes:
+        return data, ""
+    more = f", and {len(changes) - _SHOWN} more" if len(changes) > _SHOWN else ""
+    return OFFSETS.pack(after), f"{name} is changed: {', '.join(changes[:_SHOWN])}{more}"

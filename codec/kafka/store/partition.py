@@ -1,0 +1,522 @@
+"""The layout `kafka.partition`: the directory of one partition, and what its readers see.
+
+Source of the rules: `LogLoader`, `LogSegments` and `UnifiedLog` of Kafka's storage module.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from logwright.codec.base import Match
+from logwright.codec.describe import DescriptionError
+from logwright.codec.fault import Fault, Kind, Severity, UnreadableError, UnsupportedError, UsageError
+from logwright.codec.kafka.formats import partition_metadata as metadata
+from logwright.codec.kafka.formats.checkpoint import OFFSETS
+from logwright.codec.kafka.formats.meta_properties import KRAFT
+from logwright.codec.kafka.formats.quorum_state import MAX_BYTES as MAX_QUORUM_STATE
+from logwright.codec.kafka.formats.quorum_state import (
+    METADATA_PARTITION,
+    QUORUM_STATE_FILE,
+    parse_quorum_state,
+)
+from logwright.codec.kafka.names import (
+    CLEAN_SHUTDOWN_FILE,
+    DELETE_SUFFIX,
+    EPOCH_FILE,
+    LOG_START_FILE,
+    META_PROPERTIES_FILE,
+    METADATA_FILE,
+    SegmentFile,
+    claims_to_be_kafkas,
+    delete_directory,
+    is_partition,
+    parse_directory,
+    parse_segment,
+    segment_name,
+)
+from logwright.codec.kafka.startup.errors import BrokerError
+from logwright.codec.kafka.startup.start import LOG_START_OFFSET, folders_of, mode_of_directory
+from logwright.codec.kafka.startup.start import OPTIONS as START_OPTIONS
+from logwright.codec.kafka.store.builder import OPTIONS, PartitionBuilder
+from logwright.codec.kafka.store.evidence import Directory, Segments, checkpoints
+from logwright.codec.kafka.store.facts import facts
+from logwright.codec.kafka.store.place import place
+from logwright.codec.kafka.store.resume import resume, stored_epochs
+from logwright.codec.kafka.store.walk import transactions, walk
+from logwright.codec.layout import Layout
+from logwright.codec.option import STARTS, Options, Verb, used_by
+from logwright.codec.store.build import Builder, Placement, Stage, Summary
+from logwright.codec.store.listing import Entry, Listing, Plan, PlannedFile, Role
+from logwright.codec.store.view import Part, View
+
+NAME = "kafka.partition"
+MAX_SEGMENT = (1 << 31) - 1
+_CODECS = {
+    ".log": "kafka.log", ".index": "kafka.index", ".timeindex": "kafka.timeindex", ".txnindex": "kafka.txnindex",
+    ".snapshot": "kafka.producer_snapshot",
+}  # fmt: skip
+_SUFFIXES = tuple(_CODECS)
+_WRITTEN = (".log", ".timeindex", ".txnindex", ".index", ".snapshot")
+
+_SNAPSHOT = re.compile(r"[0-9]{20}-[0-9]{10}\.checkpoint")
+
+VIEWS = {
+    view.name: view
+    for view in (
+        View(
+            "read_uncommitted",
+            "kafka.log",
+            "rows",
+            "the records that a consumer gets by default",
+            leaves="control records",
+        ),
+        View(
+            "read_committed",
+            "kafka.log",
+            "rows",
+            "without aborted transactions, up to the first open one",
+            leaves="control records, aborted transactions, and what follows the first open one",
+        ),
+        View("log", "kafka.log", "rows", "every record on disk, markers of the system too"),
+        View("batches", "kafka.log", "frames", "record batches"),
+    )
+}
+
+
+class KafkaPartition(Layout):
+    """A partition. A broker looks at the regular files of its directory only."""
+
+    name = NAME
+    title = "Kafka partition: segments with their indexes"
+    views = VIEWS
+    default_view = "read_uncommitted"
+    options = OPTIONS
+    read_options = (
+        *used_by({Verb.READ}, LOG_START_OFFSET, views=("read_uncommitted", "read_committed")),
+        *used_by({*STARTS, Verb.INSPECT, Verb.EXPLAIN}, LOG_START_OFFSET),
+        *used_by(STARTS, *(one for one in START_OPTIONS if one is not LOG_START_OFFSET)),
+    )
+    nouns = ("record", "segment")
+    advice = (
+        "another in-sync replica? Moving this directory away and letting it re-replicate loses nothing.",
+    )
+
+    def recognise(self, listing: Listing) -> Match:
+        named = parse_directory(listing.name) is not None
+        names = [entry.name for entry in listing.entries()]
+        segments = any(found is not None and found.suffix == ".log" for found in map(parse_segment, names))
+        if segments:
+            return Match.SURE if named else Match.NAME
+        # The logs may be all that is gone.
+        left = METADATA_FILE in names or any(parse_segment(name) is not None for name in names)
+        return Match.NAME if named and left else Match.NO
+
+    # Reading
+
+    def plan(self, listing: Listing, options: Options) -> Plan:
+        entries = {entry.name: entry for entry in listing.entries()}
+        parsed = {name: parse_segment(name) for name in entries}
+        logs, replaced = _logs(listing, entries, parsed)
+        bases = sorted(logs)
+        start, faults = log_start(listing, options)
+        clean = _is_clean(listing)
+        known = Directory(
+            listing,
+            Segments.of((one for one in parsed.values() if one is not None), bases),
+            checkpoints(listing),
+            {name: entry.size for name, entry in entries.items()},
+            start,
+        )
+        in_raft_log = listing.name == METADATA_PARTITION
+        files = [
+            self._planned(
+                name, entries[name].size, parsed, logs, bases, clean, replaced.get(name), known, in_raft_log
+            )
+            for name in sorted(entries, key=lambda name: _rank(name, parsed[name], read=logs.values()))
+        ]
+        faults += [(file.name, fault) for file in files for fault in _faults(file, parsed[file.name])]
+        faults += _missing(files, entries, bases, clean, _is_kraft(listing))
+        if in_raft_log and QUORUM_STATE_FILE in entries:
+            faults += _vote_faults(listing, entries[QUORUM_STATE_FILE].size)
+        if start is not None and bases and start > bases[-1]:
+            faults += _beyond_end(listing, [file for file in files if file.role is Role.PRIMARY], start)
+        facts = self._facts(listing, entries, logs, start, clean)
+        partition: dict[str, Any] = {name: facts[name] for name in ("topic", "partition") if name in facts}
+        epochs = facts["leader_epochs"]
+        missing = known.missing(epochs[0]["start_offset"] if epochs else None, partition)
+        return Plan(tuple(files), tuple(faults), facts, tuple(missing))
+
+    def _planned(
+        self,
+        name: str,
+        size: int,
+        parsed: Mapping[str, SegmentFile | None],
+        logs: Mapping[int, str],
+        bases: list[int],
+        clean: bool | None,
+        replaced: str | None,
+        known: Directory,
+        in_raft_log: bool = False,
+    ) -> PlannedFile:
+        found = parsed[name]
+        if found is None:
+            if name == EPOCH_FILE:
+                return PlannedFile(name, size, Role.DERIVED, "kafka.leader_epoch_checkpoint")
+            if name == METADATA_FILE:
+                return PlannedFile(name, size, Role.METADATA, metadata.CODEC.name)
+            if in_raft_log and name == QUORUM_STATE_FILE:
+                return PlannedFile(name, size, Role.METADATA, note="the last vote of this KRaft node")
+            if in_raft_log and _SNAPSHOT.fullmatch(name):
+                return PlannedFile(
+                    name, size, Role.METADATA, "kafka.log", note="snapshot of the cluster's metadata"
+                )
+            return PlannedFile(name, size, Role.FOREIGN, note="not Kafka's, ignored by it")
+        codec = _CODECS[found.suffix]
+        if replaced is not None:
+            return PlannedFile(
+                name, size, Role.LEFTOVER, codec, note=f"the broker puts {replaced} in its place"
+            )
+        if logs.get(found.base_offset) == name:
+            later = [base for base in bases if base > found.base_offset]
+            hints = {
+                "base_offset": found.base_offset, "next_base": later[0] if later else None, "last": not later, "clean": clean,
+            }  # fmt: skip
+            hints |= known.hints(found.base_offset, name)
+            return PlannedFile(
+                name, size, Role.PRIMARY, codec, hints, note=_LEFTOVERS.get(found.leftover, "")
+            )
+        if found.leftover:
+            return PlannedFile(name, size, Role.LEFTOVER, codec, note=_LEFTOVERS[found.leftover])
+        if found.suffix != ".snapshot" and found.base_offset not in logs:
+            return PlannedFile(name, size, Role.LEFTOVER, codec, note="without a log; the broker deletes it")
+        last = bool(bases) and found.base_offset == bases[-1]
+        return PlannedFile(name, size, Role.DERIVED, codec, {"last": last, "clean": clean})
+
+    def _facts(
+        self,
+        listing: Listing,
+        entries: Mapping[str, Entry],
+        logs: Mapping[int, str],
+        start: int | None,
+        clean: bool | None,
+    ) -> dict[str, Any]:
+        bases = sorted(logs)
+        where = parse_directory(listing.name)
+        facts: dict[str, Any] = {}
+        if where is not None:
+            facts |= {"topic": where.topic, "partition": where.partition}
+        facts["topic_id"] = _topic_id(listing, entries)
+        facts["segments"] = len(bases)
+        facts["log_bytes"] = sum(entries[name].size for name in logs.values())
+        facts["first_segment"], facts["last_segment"] = (bases[0], bases[-1]) if bases else (None, None)
+        facts["log_start_offset"] = start if start is not None else (bases[0] if bases else 0)
+        facts["leader_epochs"] = [
+            {"epoch": epoch, "start_offset": offset} for epoch, offset in stored_epochs(listing)
+        ]
+        facts["clean_shutdown"] = clean
+        return facts
+
+    def parts(self, listing: Listing, plan: Plan, view: str, options: Options) -> Sequence[Part]:
+        segments = [file for file in plan.files if file.role is Role.PRIMARY]
+        table = self.views[view].table
+        served = view in ("read_uncommitted", "read_committed")
+        start = log_start(listing, options)[0] if served else None
+        broken: set[str] = set()
+        aborted, stable = transactions(listing, segments, broken) if view == "read_committed" else ([], None)
+        out = []
+        for file in segments:
+            low, high = file.hints["base_offset"], file.hints["next_base"]
+            if stable is not None and low >= stable and file.name not in broken:
+                # No row of it is served. Damage is looked at all the same: it may be why, and has to be told.
+                continue
+            if start is not None and high is not None and high <= start:
+                continue
+            hints = dict(file.hints)
+            if served:
+                # What lies beyond the next segment's base is served from there, if at all.
+                end = min((one for one in (stable, high) if one is not None), default=None)
+                first = low if start is None else max(start, low)
+                hints |= {"control": False, "partial": True, "start_offset": first, "end_offset": end}
+                hints["aborted"] = tuple(txn[:3] for txn in aborted)
+            bounds = {
+                "offset" if table == "rows" else "base_offset": (low, None if high is None else high - 1)
+            }
+            out.append(Part(file.name, "kafka.log", table, hints, bounds=bounds))
+        return out
+
+    facts = staticmethod(facts)
+
+    def discards(self, name: str) -> bool:
+        return name.endswith(DELETE_SUFFIX)
+
+    # Writing
+
+    def locks(self) -> Sequence[str]:
+        return ("../.lock",)
+
+    def staging(self, name: str, token: str) -> str:
+        """A directory that a broker, started while it is there, takes for one to be deleted; any other name it does not
+        understand in a log directory would keep it from starting (`LogManager.loadLogs`)."""
+        return delete_directory(name, token)
+
+    def order(self, names: Iterable[str]) -> Sequence[str]:
+        """The epochs and the topic id first: entries behind the log end are dropped by a broker that starts before the logs are
+        there. Then by segment: the log, its `.index` last of what is derived from it. Without a log an index is deleted as an
+        orphan; a log without `.index` is recovered, after a clean stop too, so that up to there everything is made anew. With
+        `.index` but without `.timeindex` the broker would take an empty one, and find nothing of the segment by time.
+
+        A snapshot of the producers comes behind the segment that starts at its offset: where offsets are kept there may be a gap
+        before that segment, and what lies beyond the log end is removed.
+        """
+        return sorted(names, key=lambda name: _rank(name, parse_segment(name), writing=True))
+
+    def builder(
+        self,
+        listing: Listing | None,
+        name: str,
+        options: Options,
+        *,
+        staged: bool = False,
+        extra: Stage | None = None,
+    ) -> Builder:
+        if not is_partition(name):
+            raise UsageError(
+                f"{name!r} is no name of a partition", advice="Name the directory TOPIC-NUMBER, like orders-0"
+            )
+        # Offsets of a task count from 0: it need not know what is there.
+        there = None if staged else listing
+        return PartitionBuilder(
+            options,
+            None if there is None else resume(there, self.plan(there, Options(self.read_options))),
+            staged=staged,
+            name=name,
+        )
+
+    def place(
+        self,
+        listing: Listing | None,
+        name: str,
+        parts: Sequence[tuple[Stage, Summary]],
+        extra: Stage,
+        options: Options,
+    ) -> Placement:
+        placement = place(
+            None if listing is None else resume(listing, self.plan(listing, Options(self.read_options))),
+            parts,
+            extra,
+            options,
+            name,
+        )
+        order = {final: i for i, final in enumerate(self.order({final for _, _, final in placement.renames}))}
+        renames = sorted(placement.renames, key=lambda rename: order[rename[2]])
+        return Placement(tuple(renames), placement.summary)
+
+
+_LEFTOVERS = {
+    ".deleted": "removed by the broker when it starts",
+    ".swap": "of a compaction or split that the broker finishes when it starts",
+    ".cleaned": "of a compaction that was cut short; the broker removes it when it starts",
+}
+
+
+def _rank(
+    name: str, found: SegmentFile | None, *, read: Collection[str] = (), writing: bool = False
+) -> tuple[int, int, int, str]:
+    """Segments in order, each with its log first; then the epochs and the topic id. See `KafkaPartition.order` for writing.
+
+    `read` are the names of logs, which may be `.log.swap`.
+    """
+    if found is None:
+        early = -1 if writing else 1
+        return (early if name in (EPOCH_FILE, METADATA_FILE) else 3, 0, name == EPOCH_FILE, name)
+    if found.leftover and name not in read:
+        return (2, found.base_offset, 0, name)
+    return (0, found.base_offset, (_WRITTEN if writing else _SUFFIXES).index(found.suffix), name)
+
+
+def _logs(
+    listing: Listing, entries: Mapping[str, Entry], parsed: Mapping[str, SegmentFile | None]
+) -> tuple[dict[int, str], dict[str, str]]:
+    """The segments: names of files by base offset; and names of files that a `.log.swap` takes the place of.
+
+    A compaction (or split) renames its result to `.swap` before the segments that it came from are removed, the first one first.
+    As long as that one is there nothing is missing, and it is read. Later the rows of those removed are in the `.swap` only: it is
+    read as the broker would have it, which deletes what lies in its range (`LogLoader.load`).
+    """
+    known = {name: found for name, found in parsed.items() if found is not None}
+    logs = {
+        found.base_offset: name
+        for name, found in known.items()
+        if found.suffix == ".log" and not found.leftover
+    }
+    cleaned = [found.base_offset for found in known.values() if found.leftover == ".cleaned"]
+    replaced: dict[str, str] = {}
+    for name, found in sorted(known.items()):
+        base = found.base_offset
+        if (
+            found.suffix != ".log"
+            or found.leftover != ".swap"
+            or base in logs
+            or base >= min(cleaned, default=base + 1)
+        ):
+            continue
+        end = _end(listing, PlannedFile(name, entries[name].size, Role.PRIMARY, hints={"base_offset": base}))
+        for other, one in known.items():
+            if one.leftover == "" and base <= one.base_offset < (base + 1 if end is None else end):
+                replaced[other] = name
+                if logs.get(one.base_offset) == other:
+                    del logs[one.base_offset]
+        logs[base] = name
+    return logs, replaced
+
+
+def _end(listing: Listing, segment: PlannedFile) -> int | None:
+    """The offset behind the last batch of a segment; None where it is of an older format."""
+    end = int(segment.hints["base_offset"])
+    try:
+        for _, frames in walk(listing, segment):
+            last = frames.header["base_offset"].astype(np.int64) + frames.header["last_offset_delta"]
+            end = max(end, int(last.max()) + 1)
+    except UnsupportedError:
+        return None
+    return end
+
+
+def _beyond_end(listing: Listing, segments: Sequence[PlannedFile], start: int) -> list[tuple[str, Fault]]:
+    """What a broker does where the log ends before its start. Only asked where the last segment begins before it."""
+    end = _end(listing, segments[-1])
+    if end is None or start <= end:
+        return []
+    text = f"the log start offset is {start}, the log ends at {end}"
+    system = "the broker deletes all segments, and goes on with an empty one at the log start offset"
+    return [("", Fault(NAME, 0, 0, Kind.LINK, text, Severity.WARNING, system))]
+
+
+def _missing(
+    files: Sequence[PlannedFile],
+    entries: Mapping[str, Entry],
+    bases: Sequence[int],
+    clean: bool | None,
+    kraft: bool,
+) -> list[tuple[str, Fault]]:
+    """Files that a broker would have: what it does without them. They are not needed for reading."""
+    found = []
+
+    def absent(name: str, system: str, severity: Severity = Severity.INFO) -> None:
+        found.append((name, Fault(NAME, 0, 0, Kind.LINK, "the file is not there", severity, system)))
+
+    for base in bases:
+        if segment_name(base, ".index") not in entries:
+            absent(segment_name(base, ".index"), "the broker recovers the segment when it starts")
+        elif segment_name(base, ".timeindex") not in entries:
+            absent(
+                segment_name(base, ".timeindex"),
+                "after a clean stop the broker makes an empty one: lookups by time pass over the segment",
+            )
+    if METADATA_FILE not in entries:
+        # Brokers before 2.8 have none.
+        severity = Severity.ERROR if kraft else Severity.INFO
+        absent(METADATA_FILE, "a KRaft broker sets the partition aside as stray", severity)
+    filled = any(file.role is Role.PRIMARY and file.size for file in files)
+    if filled and EPOCH_FILE not in entries:
+        absent(EPOCH_FILE, "after a clean stop the broker goes on without knowing the leader epochs")
+    if filled and clean and not any(file.codec == _CODECS[".snapshot"] for file in files):
+        said = "the broker forgets all producers, and does not look for them in the log after a clean stop"
+        found.append(
+            ("", Fault(NAME, 0, 0, Kind.LINK, "no snapshot of the producers is there", Severity.INFO, said))
+        )
+    return found
+
+
+def _vote_faults(listing: Listing, size: int) -> list[tuple[str, Fault]]:
+    """What is wrong with the vote beside the metadata log."""
+    try:
+        parse_quorum_state(
+            listing.read(QUORUM_STATE_FILE, 0, MAX_QUORUM_STATE), f"{listing.name}/{QUORUM_STATE_FILE}"
+        )
+    except BrokerError as error:
+        fault = Fault(NAME, 0, size, Kind.PAYLOAD, error.message, system="the broker does not start")
+        return [(QUORUM_STATE_FILE, fault)]
+    except UnreadableError as error:
+        return [(QUORUM_STATE_FILE, Fault(NAME, 0, size, Kind.LINK, f"can't be read: {error.message}"))]
+    return []
+
+
+def _faults(file: PlannedFile, found: SegmentFile | None) -> Iterator[Fault]:
+    if found is None and claims_to_be_kafkas(file.name):
+        number = file.name.partition(".")[0]
+        if number.isascii() and number.isdigit() and int(number) < 1 << 63:
+            text = f"{number} is not 20 digits long: the broker opens an empty segment {int(number):020d} beside it"
+            yield Fault(NAME, 0, 0, Kind.LINK, text, Severity.WARNING)
+        else:
+            text = "the broker takes the name for one of its own, and does not start since it has no number of 64 bits"
+            yield Fault(NAME, 0, 0, Kind.LINK, text)
+    elif file.role is Role.LEFTOVER or (file.note and file.role is not Role.METADATA):
+        yield Fault(NAME, 0, 0, Kind.LINK, file.note, Severity.INFO)
+    if file.role is Role.PRIMARY and file.size > MAX_SEGMENT:
+        yield Fault(
+            NAME, 0, file.size, Kind.LENGTH, f"{file.size} bytes, a segment has at most {MAX_SEGMENT}"
+        )
+
+
+def log_start(listing: Listing, options: Options) -> tuple[int | None, list[tuple[str, Fault]]]:
+    """The first offset that is served, by option or by the checkpoint above; and what is wrong with that."""
+    if options["log.start.offset"] is not None:
+        return options["log.start.offset"], []
+    where, above = parse_directory(listing.name), listing.parent()
+    if where is None or above is None:
+        return None, []
+    try:
+        if LOG_START_FILE not in {entry.name for entry in above.entries()}:
+            return None, []
+        for topic, partition, offset in OFFSETS.unpack(above.read(LOG_START_FILE)):
+            if (topic, partition) == where:
+                return int(offset), []
+    except (DescriptionError, UnreadableError) as error:
+        text = f"../{LOG_START_FILE}: {error.message}"
+        return None, [
+            (
+                "",
+                Fault(
+                    NAME,
+                    0,
+                    0,
+                    Kind.LINK,
+                    text,
+                    Severity.WARNING,
+                    "the broker takes the log directory offline",
+                ),
+            )
+        ]
+    return None, []
+
+
+def _is_clean(listing: Listing) -> bool | None:
+    above = listing.parent()
+    return None if above is None else any(entry.name == CLEAN_SHUTDOWN_FILE for entry in above.entries())
+
+
+def _is_kraft(listing: Listing) -> bool:
+    """Whether the log directory is known to be one of a KRaft broker."""
+    above = listing.parent()
+    names = set() if above is None else {entry.name for entry in above.entries()}
+    if above is None or META_PROPERTIES_FILE not in names:
+        return False
+    mode, how = mode_of_directory(above.read(META_PROPERTIES_FILE), {*names, *folders_of(above)})
+    return mode == KRAFT and not how.startswith("assumed")
+
+
+def _topic_id(listing: Listing, entries: Mapping[str, Entry]) -> str | None:
+    if METADATA_FILE not in entries:
+        return None
+    try:
+        return metadata.unpack(listing.read(METADATA_FILE, 0, 4096))[1]
+    except (DescriptionError, UnreadableError):
+        return None
+
+
+LAYOUT = KafkaPartition()

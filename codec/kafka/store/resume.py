@@ -1,0 +1,213 @@
+"""What an append to a partition goes on from: where its log ends, its producers, its epochs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from logwright.codec.describe import DescriptionError
+from logwright.codec.fault import Severity, UnreadableError, UsageError
+from logwright.codec.kafka.derive import EpochCache, SegmentIndexer
+from logwright.codec.kafka.formats import partition_metadata as metadata
+from logwright.codec.kafka.formats import producer_snapshot as snapshot
+from logwright.codec.kafka.formats.checkpoint import LEADER_EPOCH
+from logwright.codec.kafka.formats.index import INDEX_ENTRY
+from logwright.codec.kafka.formats.log.markers import markers
+from logwright.codec.kafka.formats.timeindex import TIMEINDEX_ENTRY
+from logwright.codec.kafka.names import (
+    EPOCH_FILE,
+    METADATA_FILE,
+    claims_to_be_kafkas,
+    parse_segment,
+    segment_name,
+)
+from logwright.codec.kafka.state.producers import ProducerState
+from logwright.codec.kafka.store.builder import Resumed
+from logwright.codec.kafka.store.walk import walk
+from logwright.codec.store.listing import Entry, Listing, Plan, PlannedFile, Role
+from logwright.codec.window import Positions
+
+_LARGEST = 16 << 20
+"""No small file is read beyond that."""
+
+
+def resume(listing: Listing, plan: Plan) -> Resumed:
+    """What an append goes on from. Raises `UsageError` for a partition that can't be appended to as it is."""
+    _refuse(listing, plan)
+    segments = [file for file in plan.files if file.role is Role.PRIMARY]
+    entries = {entry.name: entry for entry in listing.entries()}
+    state, start = _latest_snapshot(listing, plan, segments)
+    epochs = EpochCache()
+    stored = stored_epochs(listing)
+    epochs.entries = list(stored)
+    log_start = plan.facts["log_start_offset"]
+    end = segments[0].hints["base_offset"] if segments else log_start
+    indexes = None
+    for file in segments:
+        base, after = file.hints["base_offset"], file.hints["next_base"]
+        last = after is None
+        if last and segment_name(base, ".index") in entries:
+            indexes = Indexes(listing, entries, base)
+        if after is not None and after <= start and stored:
+            continue
+        end = max(end, base)
+        for window, frames in walk(listing, file, check=last):
+            head = frames.header
+            offsets = head["base_offset"].astype(np.int64)
+            fresh = offsets >= start
+            if fresh.any():
+                state.add(*_only(head, markers(window, frames), fresh))
+            if not stored:
+                epochs.add(head)
+            if indexes is not None:
+                indexes.add(head, frames.start + window.offset)
+            end = int(offsets[-1]) + int(head["last_offset_delta"][-1]) + 1
+    if log_start > end:
+        raise UsageError(
+            f"the log ends at {end}, below its start, which log-start-offset-checkpoint says is {log_start}",
+            advice="A broker would delete all of it. Remove the partition's line from that file first",
+        )
+    empty = bool(segments) and segments[-1].size == 0 and segments[-1].hints["base_offset"] == end
+    return Resumed(
+        next_offset=end,
+        producers=state,
+        epochs=epochs,
+        stored_epochs=stored,
+        rebuilt={} if indexes is None else indexes.rebuilt(),
+        topic_id=plan.facts["topic_id"],
+        has_segments=bool(segments),
+        ends_empty=empty,
+        clean=plan.facts["clean_shutdown"],
+    )
+
+
+def _refuse(listing: Listing, plan: Plan) -> None:
+    """Raise where something else than the content of the logs stands in the way."""
+    for name, fault in (*plan.faults, *plan.missing):
+        if fault.severity is Severity.ERROR:
+            raise UsageError(
+                f"{name or 'the directory'}: {fault.detail}",
+                advice="Nothing is appended to what is damaged. See it with `logwright verify`",
+            )
+    for file in plan.files:
+        found = parse_segment(file.name)
+        if found is not None and found.leftover in (".swap", ".cleaned"):
+            raise UsageError(
+                f"{file.name} is left of an operation that was cut short",
+                advice="Start the broker on it once, which finishes the operation, then append",
+            )
+        if claims_to_be_kafkas(file.name):
+            raise UsageError(
+                f"the broker takes {file.name} for a file of its own, which it is not by its name",
+                advice="Rename it or move it away first",
+            )
+        try:
+            if file.name == EPOCH_FILE:
+                parse_epochs(listing)
+            elif file.name == METADATA_FILE:
+                metadata.unpack(listing.read(file.name, 0, _LARGEST))
+        except (DescriptionError, UnreadableError) as error:
+            raise UsageError(
+                f"{file.name} can't be understood: {error.message}",
+                advice="A broker does not open the partition as it is. Set the file right or delete it first",
+            ) from None
+
+
+class Indexes:
+    """The indexes of the last segment, held against its batches: from now on a broker trusts them, after a clean stop at least.
+
+    A killed broker leaves them with the zeros that they were allocated with; where the log was changed by hand they may say anything.
+    """
+
+    def __init__(self, listing: Listing, entries: Mapping[str, Entry], base: int) -> None:
+        self._indexer = SegmentIndexer(base)
+        self._names = segment_name(base, ".index"), segment_name(base, ".timeindex")
+        index = np.frombuffer(listing.read(self._names[0]), np.uint8)
+        width = INDEX_ENTRY.min_size
+        found = index[: len(index) // width * width].view(INDEX_ENTRY.head_dtype)
+        self._offset, self._position = (
+            found["relative_offset"] + np.int64(base),
+            found["position"].astype(np.int64),
+        )
+        self._good = len(index) % width == 0 and self._times(listing, entries)
+        self._good &= bool((np.diff(self._offset) > 0).all() and (np.diff(self._position) > 0).all())
+        self._matched = 0
+        self._end = base
+
+    def _times(self, listing: Listing, entries: Mapping[str, Entry]) -> bool:
+        """Whether the time index is there and ends in an entry."""
+        width = TIMEINDEX_ENTRY.min_size
+        found = entries.get(self._names[1])
+        if found is None or found.size % width:
+            return False
+        return found.size == 0 or any(listing.read(found.name, found.size - width, width))
+
+    def add(self, header: npt.NDArray[Any], start: Positions) -> None:
+        """Batches of the segment, and the byte where each starts."""
+        self._indexer.add(header, start)
+        self._end = int(header["base_offset"][-1]) + int(header["last_offset_delta"][-1]) + 1
+        if not self._good:
+            return
+        low, high = np.searchsorted(self._position, [start[0], start[-1] + 1])
+        at = np.searchsorted(start, self._position[low:high])
+        # A broker up to 4.0 has one entry for all batches that came at once: the last offset of the last, the place of the first.
+        fits = start[at] == self._position[low:high]
+        fits &= header["base_offset"][at] <= self._offset[low:high]
+        self._good = bool(fits.all())
+        self._matched += int(high - low)
+
+    def rebuilt(self) -> dict[str, bytes]:
+        """Both indexes made anew, where one of them is not good."""
+        good = self._good and self._matched == len(self._offset)
+        if good and (not len(self._offset) or self._offset[-1] < self._end):
+            return {}
+        index, times = self._names
+        return {index: self._indexer.index_bytes(), times: self._indexer.timeindex_bytes()}
+
+
+def _only(head: Any, found: Any, fresh: Any) -> tuple[Any, Any]:
+    """The batches from an offset on, and their markers by their new numbers."""
+    number = np.cumsum(fresh) - 1
+    kept = found[fresh[found["frame"]]].copy() if len(found) else found
+    if len(kept):
+        kept["frame"] = number[kept["frame"]]
+    return head[fresh], kept
+
+
+def stored_epochs(listing: Listing) -> list[tuple[int, int]]:
+    """The entries of leader-epoch-checkpoint; none where there is no such file, or it can't be read."""
+    if EPOCH_FILE not in {entry.name for entry in listing.entries()}:
+        return []
+    try:
+        return parse_epochs(listing)
+    except (DescriptionError, UnreadableError):
+        return []
+
+
+def parse_epochs(listing: Listing) -> list[tuple[int, int]]:
+    """Raises `ParseError`."""
+    data = listing.read(EPOCH_FILE, 0, _LARGEST)
+    return [(int(epoch), int(offset)) for epoch, offset in LEADER_EPOCH.unpack(data)]
+
+
+def _latest_snapshot(
+    listing: Listing, plan: Plan, segments: Sequence[PlannedFile]
+) -> tuple[ProducerState, int]:
+    """Producer state from the newest sound snapshot that a segment starts at, and the offset it is of."""
+    bases = {file.hints["base_offset"] for file in segments}
+    found = [
+        (parse_segment(file.name), file.name) for file in plan.files if file.codec == snapshot.CODEC.name
+    ]
+    state = ProducerState()
+    for parsed, name in sorted(found, reverse=True):
+        if parsed is None or parsed.leftover or parsed.base_offset not in bases:
+            continue
+        try:
+            state.load(listing.read(name))
+        except (DescriptionError, UnreadableError):
+            continue
+        return state, parsed.base_offset
+    return state, segments[0].hints["base_offset"] if segments else 0

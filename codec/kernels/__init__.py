@@ -1,0 +1,1 @@
+"""Kernels: how they are compiled, what they need of the machine, checksums and compressors."""

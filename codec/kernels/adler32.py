@@ -1,0 +1,195 @@
+"""Adler-32, the checksum of transactions and the seal of snapshots (`java.util.zip.Adler32`, initial value 1)."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import zlib
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from logwright.codec.kernels.intrinsics import load_u8
+from logwright.codec.kernels.kernel import INTERPRETED, intrinsic, kernel
+from logwright.codec.kernels.kernel import mode as kernel_mode
+from logwright.codec.window import Bytes
+
+MOD = 65521
+"""The largest prime below 2**16 (`BASE` in RFC 1950)."""
+_STEP = 1 << 20
+"""So many bytes may be summed before the sums are reduced: they fit 64 bits by far."""
+_LANES = 32
+_UNIT = 4 * _LANES
+"""So many bytes are summed without a decision: to guess wrong how many there are takes a processor longer than to sum some zeros."""
+_BLOCK = 5 * _UNIT
+"""So many bytes fit the 16 bits of a lane: 20 sums of bytes, the last of 20 of these, are 255 * 20 * 21 / 2 in all."""
+
+
+_LARGE = 1 << 18
+"""From so many bytes on the kernel is worth asking for, which is several times as fast as zlib."""
+
+
+def _by_zlib(buf: Bytes, at: int, end: int) -> int:
+    return zlib.adler32(buf[at:end].data)
+
+
+def adler32_of(data: bytes | bytearray | memoryview | Bytes, value: int = 1) -> int:
+    """The checksum of what `value` is that of, followed by these bytes, as `zlib.adler32`."""
+    if len(data) < _LARGE or not _compiles():
+        return zlib.adler32(data, value)  # type: ignore[arg-type]
+    buf = np.frombuffer(data, np.uint8)
+    return int(adler32_combine.py_func(value, int(adler32.compile()(buf, 0, len(buf))), len(buf)))
+
+
+def _compiles() -> bool:
+    """Whether the kernel is compiled, or is to be had at once. Nobody waits for a compiler for it."""
+    return kernel_mode() != INTERPRETED and "numba" in sys.modules and _kept()
+
+
+@functools.cache
+def _kept() -> bool:
+    return adler32.cached()
+
+
+def _emit_sums(typing_context: Any, buf: Any, at: Any, n: Any) -> Any:
+    from numba.core import types
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        from llvmlite import ir
+        from numba.core import cgutils
+
+        pack: Any = cgutils.pack_array
+        data = context.make_array(signature.args[0])(context, builder, args[0]).data
+        at, n = args[1], args[2]
+        byte, half, wide, long = (ir.IntType(bits) for bits in (8, 16, 32, 64))
+        bytes_, halves, wides = (ir.VectorType(one, _LANES) for one in (byte, half, wide))
+
+        def constant(value: int) -> Any:
+            return ir.Constant(long, value)
+
+        def load(place: Any) -> Any:
+            pointer = builder.bitcast(builder.gep(data, [place]), bytes_.as_pointer())
+            return builder.load(pointer, align=1)
+
+        def widened(values: Any) -> Any:
+            return builder.zext(values, halves)
+
+        # The first unit begins before `at` where the bytes are no whole number of units: what does not count is made zero.
+        pad = builder.and_(builder.neg(n), constant(_UNIT - 1))
+        first = builder.sub(at, pad)
+        one = builder.insert_element(
+            ir.Constant(bytes_, ir.Undefined), builder.trunc(pad, byte), ir.Constant(wide, 0)
+        )
+        pads = builder.shuffle_vector(one, one, ir.Constant(wides, [0] * _LANES))
+        zeros = ir.Constant(bytes_, [0] * _LANES)
+
+        def begin(k: int) -> Any:
+            counts = builder.icmp_unsigned(">=", ir.Constant(bytes_, list(range(k, k + _LANES))), pads)
+            return widened(builder.select(counts, load(builder.add(first, constant(k))), zeros))
+
+        def summed_up(values: Iterable[Any], total: Any, sums: Any) -> tuple[Any, Any]:
+            for value in values:
+                total = builder.add(total, value)
+                sums = builder.add(sums, total)
+            return total, sums
+
+        places = range(0, _UNIT, _LANES)
+        none = ir.Constant(halves, [0] * _LANES)
+        begun = summed_up(map(begin, places), none, none)
+        before, body, after = builder.block, *(builder.append_basic_block(name) for name in ("sum", "done"))
+        end = builder.add(at, n)
+        second = builder.add(first, constant(_UNIT))
+        builder.cbranch(builder.icmp_signed("<", second, end), body, after)
+        builder.position_at_end(body)
+        place, total, sums = (builder.phi(kind) for kind in (long, halves, halves))
+        more = summed_up((widened(load(builder.add(place, constant(k)))) for k in places), total, sums)
+        following = builder.add(place, constant(_UNIT))
+        for phi, start, next_one in zip(
+            (place, total, sums), (second, *begun), (following, *more), strict=True
+        ):
+            phi.add_incoming(start, before)
+            phi.add_incoming(next_one, body)
+        builder.cbranch(builder.icmp_signed("<", following, end), body, after)
+        builder.position_at_end(after)
+        lanes, weights = builder.phi(halves), builder.phi(halves)
+        for phi, start, last in zip((lanes, weights), begun, more, strict=True):
+            phi.add_incoming(start, before)
+            phi.add_incoming(last, body)
+
+        def summed(values: Any) -> Any:
+            width = _LANES
+            while width > 1:
+                width //= 2
+                low, high = (
+                    ir.Constant(ir.VectorType(wide, width), list(range(k, k + width))) for k in (0, width)
+                )
+                values = builder.add(
+                    builder.shuffle_vector(values, values, low), builder.shuffle_vector(values, values, high)
+                )
+            return builder.zext(builder.extract_element(values, ir.Constant(wide, 0)), long)
+
+        # A byte counts as often as there are bytes from it on: by blocks, less its place in one.
+        lanes, weights = builder.zext(lanes, wides), builder.zext(weights, wides)
+        weighted = builder.sub(
+            builder.mul(weights, ir.Constant(wides, [_LANES] * _LANES)),
+            builder.mul(lanes, ir.Constant(wides, list(range(_LANES)))),
+        )
+        return pack(builder, [summed(lanes), summed(weighted)])
+
+    pair: Any = types.UniTuple
+    return pair(types.int64, 2)(buf, types.int64, types.int64), generate
+
+
+@intrinsic(_emit_sums)
+def _sums(buf: Bytes, at: int, n: int) -> tuple[int, int]:
+    """The sum of 1 to `_BLOCK` bytes from `at` on, and that of all sums up to each of them. Unchecked: `at` is `_UNIT` at least, as
+    some bytes before it are read."""
+    some = buf[at : at + n].astype(np.int64)
+    return int(some.sum()), int((some * np.arange(n, 0, -1)).sum())
+
+
+@kernel("const u1[], i8, i8", python=_by_zlib)
+def adler32(buf: Bytes, at: int, end: int) -> int:
+    """The checksum of `buf[at:end]`. Raises IndexError when the range is not within the buffer."""
+    if at < 0 or end > len(buf):
+        raise IndexError("checksum outside of the buffer")
+    n = end - at
+    if at >= _UNIT and 0 < n <= _BLOCK:
+        # Nearly all records. 2**16 is `MOD` and 15, and the sums are small: nothing needs to be divided.
+        total, weighted = _sums(buf, at, n)
+        a = total + 1
+        b = weighted + n
+        a = (a & 0xFFFF) + 15 * (a >> 16)
+        b = (b & 0xFFFF) + 15 * (b >> 16)
+        if a >= MOD:
+            a -= MOD
+        if b >= MOD:
+            b -= MOD
+        return b << 16 | a
+    a = 1
+    b = 0
+    while at < min(end, _UNIT):
+        a += load_u8(buf, at)
+        b += a
+        at += 1
+    while at < end:
+        stop = min(at + _STEP, end)
+        while at < stop:
+            n = min(stop - at, _BLOCK)
+            total, weighted = _sums(buf, at, n)
+            b += n * a + weighted
+            a += total
+            at += n
+        a %= MOD
+        b %= MOD
+    return (b % MOD) << 16 | a % MOD
+
+
+@kernel("i8, i8, i8")
+def adler32_combine(one: int, two: int, length: int) -> int:
+    """The checksum of two pieces one after the other, of which the second has so many bytes."""
+    a1 = one & 0xFFFF
+    a = (a1 + (two & 0xFFFF) + MOD - 1) % MOD
+    b = ((one >> 16) + (two >> 16) + (length % MOD) * ((a1 + MOD - 1) % MOD)) % MOD
+    return b << 16 | a

@@ -1,0 +1,118 @@
+"""The door to the compressors: one call a payload, output bounded, damage told in a sentence.
+
+`decompress("zstd", data, limit=...)` and `compress("zstd", data)`, for these names:
+
+- `none`: the bytes as they are.
+- `gzip`: RFC 1952. Several members are read as one, what follows the last is ignored, as java.util.zip.GZIPInputStream does.
+- `snappy`: the stream of snappy-java (xerial): 16 bytes of header, then lengths and raw blocks. A raw block alone is read too.
+- `snappy-raw`: one raw block.
+- `lz4`: one LZ4 frame, as org.apache.kafka.common.compress.Lz4BlockInputStream takes it: independent blocks, checksums of the
+  header and of blocks verified, size and checksum of the content skipped, what follows the frame ignored.
+- `lz4-magic0`: the same with the header checksum of Kafka before 0.10, which is counted over the magic number too. It is not
+  verified, since files have both.
+- `zstd`: any number of frames (RFC 8878), skippable ones included.
+- `zstd-sized`: the same; written as one frame whose header says the size of the content, as LevelDB wants it.
+- `zlib`: one zlib stream (RFC 1950). What follows it is ignored, as by inflate().
+- `deflate`: one raw deflate stream (RFC 1951), without header and checksum. What follows it is ignored too.
+
+Nothing here trusts a length: no buffer is larger than the limit (and one block), nor than the compressed bytes could fill.
+Written payloads have the layout of the Java clients; compressed bytes themselves depend on the compressor's version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from logwright.codec.kernels.compress import deflate, gzip, lz4, snappy, zstd
+from logwright.codec.kernels.compress.lz4 import xxhash32
+from logwright.codec.kernels.compress.payload import BombError, Bytes, CompressionError, Data, array
+
+__all__ = ["BombError", "CompressionError", "compress", "compress_pieces", "decompress", "xxhash32"]
+
+_Reader = Callable[[str, memoryview, int], Bytes]
+_Writer = Callable[[memoryview, int], bytes]
+
+
+def decompress(codec: str, data: Data, limit: int) -> Bytes:
+    """The decompressed bytes, as an array that may be read-only; at most `limit` of them.
+
+    Raises CompressionError where the payload is damaged, BombError where it holds more than `limit` bytes.
+    """
+    read: _Reader = _one_of(_READERS, codec)
+    return read(codec, memoryview(data).cast("B"), limit)  # type: ignore[arg-type]
+
+
+def compress(codec: str, data: Data, *, level: int | None = None) -> bytes:
+    """The compressed bytes. Levels and their defaults are Kafka's (KIP-390): gzip -1 or 1 to 9 (default -1), lz4 1 to 17
+    (default 9, which stands for the fast compressor), zstd -131072 to 22 (default 3); the others have none."""
+    low, high, default = _LEVELS.get(codec, (0, 0, 0))
+    if level is None:
+        level = default
+    elif codec not in _LEVELS or not low <= level <= high or (codec == "gzip" and level == 0):
+        levels = f"levels from {low} to {high}" if codec in _LEVELS else "no levels"
+        raise ValueError(f"{codec} has {levels}, not {level}")
+    write: _Writer = _one_of(_WRITERS, codec)
+    return write(memoryview(data).cast("B"), level)  # type: ignore[arg-type]
+
+
+def compress_pieces(codec: str, pieces: Iterable[Any]) -> Iterator[bytes]:
+    """What `compress` makes of these bytes one after the other, gzip or snappy, without holding them."""
+    yield from _one_of(_PIECES, codec)(pieces)
+
+
+def _one_of(table: dict[str, Any], codec: str) -> Any:
+    try:
+        return table[codec]
+    except KeyError:
+        raise ValueError(f"compression is one of {', '.join(_READERS)}, not {codec!r}") from None
+
+
+def _read_none(codec: str, data: memoryview, limit: int) -> Bytes:
+    if len(data) > limit:
+        raise BombError.over(codec, limit)
+    return array(data)
+
+
+def _write_none(data: memoryview, level: int) -> bytes:
+    return bytes(data)
+
+
+_READERS: dict[str, _Reader] = {
+    "none": _read_none,
+    "gzip": gzip.read,
+    "snappy": snappy.read,
+    "snappy-raw": snappy.read_raw,
+    "lz4": lz4.read,
+    "lz4-magic0": lz4.read,
+    "zstd": zstd.read,
+    "zstd-sized": zstd.read,
+    "zlib": deflate.read_zlib,
+    "deflate": deflate.read,
+}
+_WRITERS: dict[str, _Writer] = {
+    "none": _write_none,
+    "gzip": gzip.write,
+    "snappy": snappy.write,
+    "snappy-raw": snappy.write_raw,
+    "lz4": lz4.write,
+    "lz4-magic0": lz4.write_magic0,
+    "zstd": zstd.write,
+    "zstd-sized": zstd.write_sized,
+    "zlib": deflate.write_zlib,
+    "deflate": deflate.write,
+}
+_PIECES: dict[str, Callable[[Iterable[Any]], Iterator[bytes]]] = {
+    "gzip": gzip.write_pieces,
+    "snappy": snappy.write_pieces,
+}
+# Lowest, highest, default.
+_LEVELS = {
+    "gzip": (-1, 9, -1),
+    "lz4": (1, 17, 9),
+    "lz4-magic0": (1, 17, 9),
+    "zstd": (-131072, 22, 3),
+    "zstd-sized": (-131072, 22, 1),
+    "zlib": (-1, 9, -1),
+    "deflate": (-1, 9, -1),
+}

@@ -1,0 +1,133 @@
+"""Snappy: the stream of snappy-java (xerial), and one raw block. Many small blocks at once are in `logwright.codec.kernels.snappy_blocks`."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import cramjam
+import numpy as np
+import snappy
+
+from logwright.codec.kernels.compress.payload import BombError, Bytes, CompressionError
+
+# python-snappy decompresses into new bytes only, which takes 1.2 times as long as straight into the array (measured).
+# Arrays are buffers, which the type checker does not know before Python 3.12.
+_into: Callable[[memoryview, Any], int] = cramjam.snappy.decompress_raw_into
+
+_MAGIC = b"\x82SNAPPY\x00"
+_HEADER = _MAGIC + struct.pack(">ii", 1, 1)
+_BLOCK = 32768
+# A header in place of a chunk's length: streams put together.
+_AGAIN = int.from_bytes(_MAGIC[:4], "big", signed=True)
+# An element of a raw block makes at most 64 bytes from 3.
+_RATIO = 22
+
+
+def read(codec: str, data: memoryview, limit: int) -> Bytes:
+    if len(data) < len(_HEADER) or data[: len(_MAGIC)] != _MAGIC:
+        return read_raw(codec, data, limit)
+    chunks: list[tuple[int, int, int]] = []
+    at = len(_HEADER)
+    total = 0
+    # Fewer than four bytes are the end of the stream.
+    while at + 4 <= len(data):
+        (length,) = struct.unpack_from(">i", data, at)
+        if length == _AGAIN:
+            if at + len(_HEADER) > len(data):
+                raise CompressionError(
+                    f"snappy: a second header at byte {at} is cut off after {len(data) - at} bytes"
+                )
+            if data[at : at + len(_MAGIC)] != _MAGIC:
+                break
+            (version,) = struct.unpack_from(">i", data, at + len(_MAGIC))
+            if version < 1:
+                raise CompressionError(
+                    f"snappy: the header at byte {at} has version {version}; 1 and above are known"
+                )
+            at += len(_HEADER)
+            continue
+        at += 4
+        if not 0 <= length <= len(data) - at:
+            raise CompressionError(
+                f"snappy: a chunk of {length} bytes at byte {at}, where {len(data) - at} are left"
+            )
+        size = _length(data[at : at + length], at)
+        total += size
+        if total > limit:
+            raise BombError.over(codec, limit)
+        chunks.append((at, length, size))
+        at += length
+    out = np.empty(total, np.uint8)
+    made = 0
+    for at, length, size in chunks:
+        _block(data[at : at + length], out[made : made + size], at)
+        made += size
+    return out
+
+
+def read_raw(codec: str, data: memoryview, limit: int) -> Bytes:
+    size = _length(data, 0)
+    if size > limit:
+        raise BombError.over(codec, limit)
+    out = np.empty(size, np.uint8)
+    _block(data, out, 0)
+    return out
+
+
+def _length(block: memoryview, at: int) -> int:
+    """The decompressed length that a raw block declares, if so few bytes can make so many."""
+    size = 0
+    for i, byte in enumerate(block[:5]):
+        size |= (byte & 0x7F) << 7 * i
+        if byte < 0x80:
+            if size > _RATIO * len(block):
+                raise CompressionError(
+                    f"snappy: the block at byte {at} claims to make {size} bytes from {len(block)}"
+                )
+            return size
+    raise CompressionError(
+        f"snappy: the block of {len(block)} bytes at byte {at} does not start with a length"
+    )
+
+
+def _block(block: memoryview, out: Bytes, at: int) -> None:
+    try:
+        made = _into(block, out) if len(out) else _empty(block)
+    except cramjam.DecompressionError as error:
+        raise CompressionError(f"snappy: the block at byte {at} is damaged: {_reason(error)}") from None
+    if made != len(out):
+        raise CompressionError(f"snappy: the block at byte {at} makes {made} bytes, and declares {len(out)}")
+
+
+def _empty(block: memoryview) -> int:
+    """Decompress a block that declares no bytes: there is nothing to write into."""
+    return len(cramjam.snappy.decompress_raw(block))
+
+
+def _reason(error: Exception) -> str:
+    return str(error).removeprefix("snappy: ").removeprefix("corrupt input ").strip("()")
+
+
+def write(data: memoryview, level: int) -> bytes:
+    parts = [_HEADER]
+    for at in range(0, len(data), _BLOCK):
+        block = snappy.compress(data[at : at + _BLOCK])
+        parts += struct.pack(">i", len(block)), block
+    return b"".join(parts)
+
+
+def write_pieces(pieces: Iterable[Any]) -> Iterator[bytes]:
+    yield _HEADER
+    held = b""
+    for piece in pieces:
+        held += bytes(piece)
+        whole = len(held) - len(held) % _BLOCK
+        yield write(memoryview(held)[:whole], 0)[len(_HEADER) :]
+        held = held[whole:]
+    yield write(memoryview(held), 0)[len(_HEADER) :]
+
+
+def write_raw(data: memoryview, level: int) -> bytes:
+    return bytes(snappy.compress(data))

@@ -1,0 +1,155 @@
+"""Zstandard (RFC 8878): any number of frames, skippable ones included."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from typing import TYPE_CHECKING
+
+from logwright.codec.kernels.compress.payload import BombError, Bytes, CompressionError, array, reason
+from logwright.codec.kernels.intrinsics import load_u8, load_u16le, load_u32le
+from logwright.codec.kernels.kernel import kernel
+
+if TYPE_CHECKING:
+    import zstandard
+
+_MAGIC = 0xFD2FB528
+_SKIPPABLE, _SKIPPABLE_MASK = 0x184D2A50, 0xFFFFFFF0
+_BLOCK = 1 << 17
+_WHOLE, _CUT, _NO_MAGIC, _BAD_BLOCK, _BAD_HEADER = 0, 1, 2, 3, 4
+_WRONG = {
+    _CUT: "the frame that starts here is cut off",
+    _NO_MAGIC: "neither a frame (28 b5 2f fd) nor a skippable one starts here",
+    _BAD_BLOCK: "a block of the frame that starts here has the reserved type",
+    _BAD_HEADER: "the header of the frame that starts here has its reserved bit set",
+}
+
+
+@kernel("const u1[], i8")
+def _frame(data: Bytes, at: int) -> tuple[int, int, int]:
+    """Walk the block headers of the frame at `at` (RFC 8878, 3.1.1): (where it ends, the most it can make, what is wrong).
+
+    A skippable frame makes -1 bytes.
+    """
+    length = len(data)
+    if length - at < 4:
+        return at, 0, _CUT
+    magic = load_u32le(data, at)
+    if magic & _SKIPPABLE_MASK == _SKIPPABLE:
+        if length - at < 8 or load_u32le(data, at + 4) > length - at - 8:
+            return at, 0, _CUT
+        return at + 8 + load_u32le(data, at + 4), -1, _WHOLE
+    if magic != _MAGIC:
+        return at, 0, _NO_MAGIC
+    at += 4
+    if at >= length:
+        return at, 0, _CUT
+    descriptor = load_u8(data, at)
+    if descriptor & 0x08:
+        return at, 0, _BAD_HEADER
+    single = descriptor >> 5 & 1
+    dictionary = descriptor & 3
+    size = descriptor >> 6
+    at += 1 + (1 - single) + (4 if dictionary == 3 else dictionary) + (single if size == 0 else 1 << size)
+    most = 0
+    last = 0
+    while last == 0:
+        if length - at < 3:
+            return at, 0, _CUT
+        header = load_u16le(data, at) | load_u8(data, at + 2) << 16
+        at += 3
+        last = header & 1
+        kind = header >> 1 & 3
+        size = header >> 3
+        if kind == 3:
+            return at, 0, _BAD_BLOCK
+        most += _BLOCK if kind == 2 else size
+        at += 1 if kind == 1 else size
+        if at > length:
+            return at, 0, _CUT
+    if descriptor & 0x04:
+        at += 4
+        if at > length:
+            return at, 0, _CUT
+    return at, most, _WHOLE
+
+
+class _Local(threading.local):
+    """Compressors and decompressors are used again, but not by two threads at once."""
+
+    def __init__(self) -> None:
+        import zstandard
+
+        self.decompressor = zstandard.ZstdDecompressor()
+        self.compressors: dict[int, zstandard.ZstdCompressor] = {}
+
+
+@functools.cache
+def _objects() -> _Local:
+    return _Local()
+
+
+def read(codec: str, data: memoryview, limit: int) -> Bytes:
+    import zstandard
+
+    given = array(data)
+    parts: list[bytes] = []
+    at = total = 0
+    while at < len(data):
+        end, most, wrong = _frame(given, at)
+        if wrong:
+            raise CompressionError(f"zstd: at byte {at} of {len(data)}: {_WRONG[wrong]}")
+        allowed = limit - total
+        frame = data[at:end]
+        if most >= 0:
+            try:
+                # The library takes the declared size at its word, so it is compared first. -1 is "not declared".
+                declared = zstandard.frame_content_size(frame)
+                if declared > most:
+                    raise CompressionError(
+                        f"zstd: the frame at byte {at} declares {declared} bytes, and its blocks make {most} at most"
+                    )
+                if declared > allowed:
+                    raise BombError.over(codec, limit)
+                part = _objects().decompressor.decompress(frame, max_output_size=min(most, allowed) + 1)
+            except zstandard.ZstdError as error:
+                if most > allowed and _makes_more(frame, allowed):
+                    raise BombError.over(codec, limit) from None
+                raise CompressionError(f"zstd: the frame at byte {at} is damaged: {reason(error)}") from None
+            total += len(part)
+            if total > limit:
+                raise BombError.over(codec, limit)
+            parts.append(part)
+        at = end
+    return array(parts[0] if len(parts) == 1 else b"".join(parts))
+
+
+def _makes_more(frame: memoryview, allowed: int) -> bool:
+    """Whether a frame that did not fit is sound for one byte more than allowed: too large then, rather than damaged."""
+    import zstandard
+
+    try:
+        with _objects().decompressor.stream_reader(frame) as reader:
+            return len(reader.read(allowed + 1)) > allowed
+    except zstandard.ZstdError:
+        return False
+
+
+def write(data: memoryview, level: int) -> bytes:
+    import zstandard
+
+    compressors = _objects().compressors
+    if level not in compressors:
+        compressors[level] = zstandard.ZstdCompressor(
+            level=level, write_content_size=False, write_checksum=False
+        )
+    stream = compressors[level].compressobj()
+    # As zstd-jni closes its stream: what there is as a block that is not the last, then an empty last one.
+    return b"".join((stream.compress(data), stream.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK), stream.flush()))
+
+
+def write_sized(data: memoryview, level: int) -> bytes:
+    import zstandard
+
+    made = zstandard.ZstdCompressor(level=level, write_content_size=True, write_checksum=False)
+    return made.compress(data)

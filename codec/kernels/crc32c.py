@@ -1,0 +1,319 @@
+"""CRC-32C (Castagnoli, RFC 3720 B.4): reflected, as all of its users have it. "Raw" is the register: all bits inverted before and
+after.
+
+By the processor's own instruction where it has one, else from tables; called inside kernels and from Python alike, as `intrinsics`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import crc32c as _package
+import numpy as np
+import numpy.typing as npt
+
+from logwright.codec.kernels.intrinsics import Bytes, emit_load, load_u8, view
+from logwright.codec.kernels.kernel import intrinsic, kernel
+
+# Arrays are buffers, which the type checker does not know before Python 3.12.
+_package_crc32c: Callable[[Any, int], int] = _package.crc32c
+
+_POLYNOMIAL = 0x82F63B78
+_ONES = 0xFFFFFFFF
+
+
+def _multiplied(a: int, b: int) -> int:
+    """The product of two polynomials, reflected (the highest bit is x**0), modulo the CRC's."""
+    product = 0
+    for bit in range(31, -1, -1):
+        if a >> bit & 1:
+            product ^= b
+        b = (b >> 1) ^ (_POLYNOMIAL if b & 1 else 0)
+    return product
+
+
+def _powers() -> npt.NDArray[np.int64]:
+    """x**(8 * 2**k) for k from 0 to 62: what appending 2**k zero bytes multiplies a raw checksum by."""
+    powers = [0x00800000]
+    while len(powers) < 63:
+        powers.append(_multiplied(powers[-1], powers[-1]))
+    return np.array(powers, np.int64)
+
+
+def slicing(polynomial: int, count: int) -> npt.NDArray[np.int64]:
+    """Of a reflected CRC of 32 bits, rows of 256 values. Row k: what a byte contributes when k more bytes follow it."""
+    row = np.arange(256, dtype=np.int64)
+    for _ in range(8):
+        row = (row >> 1) ^ (row & 1) * polynomial
+    rows = [row]
+    for _ in range(count - 1):
+        rows.append((rows[-1] >> 8) ^ rows[0][rows[-1] & 0xFF])
+    return np.concatenate(rows)
+
+
+def _shifting(zeros: int) -> npt.NDArray[np.int64]:
+    """For each byte of a raw checksum 256 values: what `zeros` appended zero bytes, a power of two, make of it."""
+    by = int(_POWERS[zeros.bit_length() - 1])
+    basis = [_multiplied(1 << bit, by) for bit in range(32)]
+    table = np.zeros((4, 256), np.int64)
+    values = np.arange(256)
+    for bit, image in enumerate(basis):
+        table[bit // 8] ^= np.where(values >> bit % 8 & 1, image, 0)
+    return table.reshape(-1)
+
+
+_POWERS = _powers()
+_SLICES = slicing(_POLYNOMIAL, 8)
+# Three streams side by side keep the CRC instruction busy, which takes three cycles but can start in each. Two sizes: the
+# larger the streams, the fewer the combinations, the longer the rest.
+_LONG, _SHORT = 1024, 128
+_SHIFT_LONG, _SHIFT_LONG_2 = _shifting(_LONG), _shifting(2 * _LONG)
+_SHIFT_SHORT, _SHIFT_SHORT_2 = _shifting(_SHORT), _shifting(2 * _SHORT)
+
+
+def _crc_instruction(triple: str, features: str, width: int) -> str | None:
+    """LLVM's name of a processor's CRC-32C instruction for `width` bytes, if it has one."""
+    has = features.split(",")
+    if triple.startswith("x86_64") and "+sse4.2" in has:
+        return "llvm.x86.sse42.crc32.64.64" if width == 8 else f"llvm.x86.sse42.crc32.32.{8 * width}"
+    if triple.startswith(("aarch64", "arm64")) and "+crc" in has:
+        return "llvm.aarch64.crc32c" + {8: "x", 4: "w", 2: "h", 1: "b"}[width]
+    return None
+
+
+def _our_crc_instruction(width: int) -> str | None:
+    """The one of the processor that numba compiles for."""
+    from numba.core.registry import cpu_target
+
+    triple, _, features = cpu_target.target_context.codegen().magic_tuple()
+    return _crc_instruction(triple, features, width)
+
+
+def _emit_crc(builder: Any, instruction: str, crc: Any, word: Any, width: int) -> Any:
+    """Call the instruction on a checksum and a word, both in 64 bits."""
+    from llvmlite import ir
+    from numba.core import cgutils
+
+    declared: Any = cgutils.get_or_insert_function
+    i64, i32 = ir.IntType(64), ir.IntType(32)
+    # Arm's take and give 32 bits but for the word of eight bytes; Intel's take words as wide as they are.
+    arm = "aarch64" in instruction
+    result = i64 if width == 8 and not arm else i32
+    operand = i64 if width == 8 else i32 if arm else ir.IntType(8 * width)
+    if result != i64:
+        crc = builder.trunc(crc, result)
+    if operand != i64:
+        word = builder.trunc(word, operand)
+    function = declared(builder.module, ir.FunctionType(result, [result, operand]), instruction)
+    after = builder.call(function, [crc, word])
+    return after if result == i64 else builder.zext(after, i64)
+
+
+def _emit_has_instruction(typing_context: Any) -> Any:
+    from numba.core import types
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return context.get_constant(types.boolean, _our_crc_instruction(8) is not None)
+
+    return types.boolean(), generate
+
+
+@intrinsic(_emit_has_instruction)
+def _has_instruction() -> bool:
+    """Whether the processor computes CRC-32C; known when a kernel is compiled, so the other branch costs nothing."""
+    return False
+
+
+def _step(name: str, width: int) -> Any:
+    """An intrinsic `(crc, buf, at) -> crc`: the raw checksum after `width` more bytes. Nothing is checked here."""
+
+    def emit(typing_context: Any, crc: Any, buf: Any, at: Any) -> Any:
+        from numba.core import types
+
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            instruction = _our_crc_instruction(width)
+            if instruction is None:
+                # Compiled in a branch that is never taken.
+                return args[0]
+            data, _ = view(context, builder, signature.args[1], args[1])
+            word = emit_load(builder, data, args[2], width, "little", False)
+            return _emit_crc(builder, instruction, args[0], word, width)
+
+        return types.int64(types.int64, buf, types.int64), generate
+
+    def step(crc: int, buf: Bytes, at: int) -> int:
+        for byte in buf[at : at + width].tobytes():
+            crc = (crc >> 8) ^ int(_SLICES[(crc ^ byte) & 0xFF])
+        return crc
+
+    step.__name__ = step.__qualname__ = name
+    step.__doc__ = f"The raw checksum after {width} more bytes."
+    return intrinsic(emit)(step)
+
+
+_step_8: Callable[[int, Bytes, int], int] = _step("_step_8", 8)
+_step_4: Callable[[int, Bytes, int], int] = _step("_step_4", 4)
+_step_2: Callable[[int, Bytes, int], int] = _step("_step_2", 2)
+_step_1: Callable[[int, Bytes, int], int] = _step("_step_1", 1)
+
+
+def _load_unchecked(typing_context: Any, buf: Any, at: Any) -> Any:
+    from numba.core import types
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        data, _ = view(context, builder, signature.args[0], args[0])
+        return emit_load(builder, data, args[1], 8, "little", True)
+
+    return types.int64(buf, types.int64), generate
+
+
+@intrinsic(_load_unchecked)
+def _word(buf: Bytes, at: int) -> int:
+    """Eight bytes, unchecked."""
+    return int.from_bytes(buf[at : at + 8].tobytes(), "little", signed=True)
+
+
+@kernel("i8, const i8[]")
+def _shifted(crc: int, table: npt.NDArray[np.int64]) -> int:
+    """The raw checksum after as many zero bytes as the table is for."""
+    return (
+        int(table[crc & 0xFF])
+        ^ int(table[256 + (crc >> 8 & 0xFF)])
+        ^ int(table[512 + (crc >> 16 & 0xFF)])
+        ^ int(table[768 + (crc >> 24 & 0xFF)])
+    )
+
+
+@kernel("i8, const u1[], i8, i8")
+def _by_instruction(crc: int, buf: Bytes, at: int, end: int) -> int:
+    """The raw checksum after `buf[at:end]`, by the processor's instruction. The range has been checked."""
+    while end - at >= 3 * _LONG:
+        second = third = 0
+        for i in range(at, at + _LONG, 8):
+            crc = _step_8(crc, buf, i)
+            second = _step_8(second, buf, i + _LONG)
+            third = _step_8(third, buf, i + 2 * _LONG)
+        crc = _shifted(crc, _SHIFT_LONG_2) ^ _shifted(second, _SHIFT_LONG) ^ third
+        at += 3 * _LONG
+    while end - at >= 3 * _SHORT:
+        second = third = 0
+        for i in range(at, at + _SHORT, 8):
+            crc = _step_8(crc, buf, i)
+            second = _step_8(second, buf, i + _SHORT)
+            third = _step_8(third, buf, i + 2 * _SHORT)
+        crc = _shifted(crc, _SHIFT_SHORT_2) ^ _shifted(second, _SHIFT_SHORT) ^ third
+        at += 3 * _SHORT
+    while end - at >= 8:
+        crc = _step_8(crc, buf, at)
+        at += 8
+    if end - at >= 4:
+        crc = _step_4(crc, buf, at)
+        at += 4
+    if end - at >= 2:
+        crc = _step_2(crc, buf, at)
+        at += 2
+    if end > at:
+        crc = _step_1(crc, buf, at)
+    return crc
+
+
+@kernel("i8, const u1[], i8, i8")
+def _by_slicing(crc: int, buf: Bytes, at: int, end: int) -> int:
+    """The same from tables, eight bytes a step, for processors without the instruction."""
+    while end - at >= 8:
+        word = _word(buf, at) ^ crc
+        crc = (
+            int(_SLICES[1792 + (word & 0xFF)])
+            ^ int(_SLICES[1536 + (word >> 8 & 0xFF)])
+            ^ int(_SLICES[1280 + (word >> 16 & 0xFF)])
+            ^ int(_SLICES[1024 + (word >> 24 & 0xFF)])
+            ^ int(_SLICES[768 + (word >> 32 & 0xFF)])
+            ^ int(_SLICES[512 + (word >> 40 & 0xFF)])
+            ^ int(_SLICES[256 + (word >> 48 & 0xFF)])
+            ^ int(_SLICES[word >> 56 & 0xFF])
+        )
+        at += 8
+    while at < end:
+        crc = (crc >> 8) ^ int(_SLICES[(crc ^ load_u8(buf, at)) & 0xFF])
+        at += 1
+    return crc
+
+
+def _update_by_package(crc: int, buf: Bytes, start: int, end: int) -> int:
+    if start < 0 or end < start or end > len(buf):
+        raise IndexError("checksum outside of the buffer")
+    return _package_crc32c(buf[start:end], crc)
+
+
+def _crc32c_by_package(buf: Bytes, start: int, end: int) -> int:
+    return _update_by_package(0, buf, start, end)
+
+
+@kernel("i8, const u1[], i8, i8", python=_update_by_package)
+def crc32c_update(crc: int, buf: Bytes, start: int, end: int) -> int:
+    """The checksum of what `crc` is the checksum of, followed by `buf[start:end]`. 0 is the checksum of nothing.
+
+    Raises IndexError when the range is not within the buffer.
+    """
+    if start < 0 or end < start or end > len(buf):
+        raise IndexError("checksum outside of the buffer")
+    if _has_instruction():
+        return _by_instruction(crc ^ _ONES, buf, start, end) ^ _ONES
+    return _by_slicing(crc ^ _ONES, buf, start, end) ^ _ONES
+
+
+@kernel("const u1[], i8, i8", python=_crc32c_by_package)
+def crc32c(buf: Bytes, start: int, end: int) -> int:
+    """The CRC-32C of `buf[start:end]`, from 0 to 2**32 - 1. Raises IndexError when the range is not within the buffer."""
+    return crc32c_update(0, buf, start, end)
+
+
+@kernel("const u1[], i8, i8, i8, i8")
+def crc32c_of_three(buf: Bytes, first: int, second: int, third: int, size: int) -> tuple[int, int, int]:
+    """The checksums of three ranges of the same size: the processor goes on with one while it waits for another.
+
+    Raises IndexError when a range is not within the buffer.
+    """
+    last = len(buf) - size
+    if size < 0 or min(first, second, third) < 0 or max(first, second, third) > last:
+        raise IndexError("checksum outside of the buffer")
+    crc1 = crc2 = crc3 = 0
+    done = 0
+    if _has_instruction():
+        crc1 = crc2 = crc3 = _ONES
+        done = size & -8
+        for i in range(0, done, 8):
+            crc1 = _step_8(crc1, buf, first + i)
+            crc2 = _step_8(crc2, buf, second + i)
+            crc3 = _step_8(crc3, buf, third + i)
+        crc1 ^= _ONES
+        crc2 ^= _ONES
+        crc3 ^= _ONES
+    return (
+        crc32c_update(crc1, buf, first + done, first + size),
+        crc32c_update(crc2, buf, second + done, second + size),
+        crc32c_update(crc3, buf, third + done, third + size),
+    )
+
+
+@kernel("i8, i8, i8")
+def crc32c_combine(crc1: int, crc2: int, len2: int) -> int:
+    """The checksum of A followed by B, from that of A, that of B and the length of B.
+
+    It undoes itself: from the checksums of a prefix and of a longer prefix it makes that of the bytes between, so the
+    checksum of any range comes from two checksums of prefixes: `crc32c_combine(crc[start], crc[end], end - start)`.
+    """
+    # Appending zero bytes is multiplying by a power of x, which is made of the powers for the ones in the length.
+    k = 0
+    while len2 > 0:
+        if len2 & 1:
+            factor = int(_POWERS[k])
+            product = 0
+            for bit in range(31, -1, -1):
+                product ^= factor & -(crc1 >> bit & 1)
+                factor = (factor >> 1) ^ (_POLYNOMIAL & -(factor & 1))
+            crc1 = product
+        len2 >>= 1
+        k += 1
+    return crc1 ^ crc2

@@ -1,0 +1,551 @@
+"""What kernels need of the machine: copies, unaligned loads and stores, variable-length integers. `crc32c` is beside it.
+
+Everything here is called inside kernels and from Python alike, on arrays of bytes (uint8, one dimension, contiguous), and
+gives the same in all three modes. Bounds checking by numba does not see what these do, so each checks its ranges itself in
+every mode, and raises `IndexError` before it touches a byte that is not there. A kernel on hostile input checks lengths first;
+the error is for mistakes in kernels.
+
+Integers are int64 in and out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from logwright.codec.kernels.kernel import intrinsic, kernel
+
+Bytes = npt.NDArray[np.uint8]
+
+
+def is_bytes(array: Any) -> bool:
+    """Whether a numba type is an array of bytes."""
+    from numba.core import types
+
+    return (
+        isinstance(array, types.Array)
+        and array.dtype == types.uint8
+        and array.ndim == 1
+        and array.layout == "C"
+    )
+
+
+def view(context: Any, builder: Any, array_type: Any, value: Any) -> tuple[Any, Any]:
+    """Address and length of an array."""
+    array = context.make_array(array_type)(context, builder, value)
+    return array.data, array.nitems
+
+
+def refuse(context: Any, builder: Any, bad: Any, message: str) -> None:
+    """Leave the kernel with an `IndexError` where `bad`."""
+    with builder.if_then(bad, likely=False):
+        context.call_conv.return_user_exc(builder, IndexError, (message,))
+
+
+def outside(builder: Any, at: Any, width: Any, length: Any) -> Any:
+    """Whether `[at, at + width)` is not all within `length`; `width` is not negative. Nothing here can overflow."""
+    from llvmlite import ir
+
+    before = builder.icmp_signed("<", at, ir.Constant(at.type, 0))
+    return builder.or_(before, builder.icmp_signed(">", at, builder.sub(length, width)))
+
+
+# Loads and stores of fixed width
+
+
+def _load(name: str, width: int, order: str, *, signed: bool) -> Any:
+    """An intrinsic `(buf, at) -> int64` that reads `width` bytes."""
+    message = f"{name} reads outside of the buffer"
+
+    def emit(typing_context: Any, buf: Any, at: Any) -> Any:
+        from numba.core import types
+
+        if not is_bytes(buf) or not isinstance(at, types.Integer):
+            return None
+
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            from llvmlite import ir
+
+            data, length = view(context, builder, signature.args[0], args[0])
+            refuse(
+                context,
+                builder,
+                outside(builder, args[1], ir.Constant(args[1].type, width), length),
+                message,
+            )
+            return emit_load(builder, data, args[1], width, order, signed)
+
+        return types.int64(buf, types.int64), generate
+
+    def load(buf: Bytes, at: int) -> int:
+        if at < 0 or at + width > len(buf):
+            raise IndexError(message)
+        if width == 1:
+            return buf.item(at)
+        return int.from_bytes(buf[at : at + width].tobytes(), order, signed=signed)  # type: ignore[arg-type]
+
+    load.__name__ = load.__qualname__ = name
+    load.__doc__ = f"The {8 * width}-bit {order}-endian {'signed' if signed else 'unsigned'} integer at `at`."
+    return intrinsic(emit)(load)
+
+
+def emit_load(builder: Any, data: Any, at: Any, width: int, order: str, signed: bool) -> Any:
+    import sys
+
+    from llvmlite import ir
+
+    number, wide = ir.IntType(8 * width), ir.IntType(64)
+    pointer = builder.bitcast(builder.gep(data, [at]), number.as_pointer())
+    value = builder.load(pointer, align=1)
+    if order != sys.byteorder and width > 1:
+        value = builder.bswap(value)
+    if width == 8:
+        return value
+    return builder.sext(value, wide) if signed else builder.zext(value, wide)
+
+
+def _store(name: str, width: int, order: str) -> Any:
+    """An intrinsic `(buf, at, value) -> at + width` that writes the low `width` bytes of a value, signed or not."""
+    message = f"{name} writes outside of the buffer"
+    mask = (1 << 8 * width) - 1
+
+    def emit(typing_context: Any, buf: Any, at: Any, value: Any) -> Any:
+        from numba.core import types
+
+        if not is_bytes(buf) or not buf.mutable or not isinstance(at, types.Integer):
+            return None
+
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            import sys
+
+            from llvmlite import ir
+
+            buffer, at, value = args
+            data, length = view(context, builder, signature.args[0], buffer)
+            size = ir.Constant(at.type, width)
+            refuse(context, builder, outside(builder, at, size, length), message)
+            number = ir.IntType(8 * width)
+            if width < 8:
+                value = builder.trunc(value, number)
+            if order != sys.byteorder and width > 1:
+                value = builder.bswap(value)
+            builder.store(value, builder.bitcast(builder.gep(data, [at]), number.as_pointer()), align=1)
+            return builder.add(at, size)
+
+        return types.int64(buf, types.int64, types.int64), generate
+
+    def store(buf: Bytes, at: int, value: int) -> int:
+        if at < 0 or at + width > len(buf):
+            raise IndexError(message)
+        encoded = (int(value) & mask).to_bytes(width, order)  # type: ignore[arg-type]
+        buf[at : at + width] = np.frombuffer(encoded, np.uint8)
+        return at + width
+
+    store.__name__ = store.__qualname__ = name
+    store.__doc__ = (
+        f"Write the low {8 * width} bits of a value at `at`, {order}-endian; returns where they end."
+    )
+    return intrinsic(emit)(store)
+
+
+Load = Callable[[Bytes, int], int]
+Store = Callable[[Bytes, int, int], int]
+Copy = Callable[[Bytes, int, Bytes, int, int], None]
+
+load_u8: Load = _load("load_u8", 1, "big", signed=False)
+load_i64be: Load = _load("load_i64be", 8, "big", signed=True)
+load_i32be: Load = _load("load_i32be", 4, "big", signed=True)
+load_u32be: Load = _load("load_u32be", 4, "big", signed=False)
+load_i16be: Load = _load("load_i16be", 2, "big", signed=True)
+load_u16be: Load = _load("load_u16be", 2, "big", signed=False)
+load_i64le: Load = _load("load_i64le", 8, "little", signed=True)
+load_i32le: Load = _load("load_i32le", 4, "little", signed=True)
+load_u32le: Load = _load("load_u32le", 4, "little", signed=False)
+load_u16le: Load = _load("load_u16le", 2, "little", signed=False)
+
+store_64be: Store = _store("store_64be", 8, "big")
+store_32be: Store = _store("store_32be", 4, "big")
+store_16be: Store = _store("store_16be", 2, "big")
+store_64le: Store = _store("store_64le", 8, "little")
+store_32le: Store = _store("store_32le", 4, "little")
+store_16le: Store = _store("store_16le", 2, "little")
+
+
+def _emit_prefetch(typing_context: Any, buf: Any, at: Any) -> Any:
+    from numba.core import types
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        from llvmlite import ir
+        from numba.core import cgutils
+
+        declared: Any = cgutils.get_or_insert_function
+        data, _ = view(context, builder, signature.args[0], args[0])
+        place, number = ir.IntType(8).as_pointer(), ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [place, number, number, number])
+        function = declared(builder.module, kind, "llvm.prefetch.p0")
+        # To be read, to be kept in all caches, data.
+        how = [ir.Constant(number, value) for value in (0, 3, 1)]
+        builder.call(function, [builder.bitcast(builder.gep(data, [args[1]]), place), *how])
+        return context.get_dummy_value()
+
+    return types.none(buf, types.int64), generate
+
+
+@intrinsic(_emit_prefetch)
+def prefetch(array: npt.NDArray[Any], at: int) -> None:
+    """Have the processor fetch the item `at`, counted through all of its dimensions, which is needed soon. Nothing happens where that is
+    outside of the array."""
+
+
+# Copies
+
+
+def _copying(name: str, emit_move: Callable[[Any, Any, Any, Any, Any], None]) -> Any:
+    """An intrinsic `(dst, dst_at, src, src_at, n)`; `emit_move` moves `n` bytes, which are there, from one address to another. It is
+    also told how many bytes there are from there on at both places."""
+    message = f"{name} outside of a buffer"
+
+    def emit(typing_context: Any, dst: Any, dst_at: Any, src: Any, src_at: Any, n: Any) -> Any:
+        from numba.core import types
+
+        if not is_bytes(dst) or not dst.mutable or not is_bytes(src):
+            return None
+
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            from llvmlite import ir
+
+            dst, dst_at, src, src_at, n = args
+            dst_data, dst_length = view(context, builder, signature.args[0], dst)
+            src_data, src_length = view(context, builder, signature.args[2], src)
+            bad = builder.icmp_signed("<", n, ir.Constant(n.type, 0))
+            bad = builder.or_(bad, outside(builder, dst_at, n, dst_length))
+            bad = builder.or_(bad, outside(builder, src_at, n, src_length))
+            refuse(context, builder, bad, message)
+            target, source = builder.gep(dst_data, [dst_at]), builder.gep(src_data, [src_at])
+            to_end, from_end = builder.sub(dst_length, dst_at), builder.sub(src_length, src_at)
+            room = builder.select(builder.icmp_signed("<", to_end, from_end), to_end, from_end)
+            emit_move(builder, target, source, n, room)
+            return context.get_dummy_value()
+
+        return types.none(dst, types.int64, src, types.int64, types.int64), generate
+
+    def move(dst: Bytes, dst_at: int, src: Bytes, src_at: int, n: int) -> None:
+        if n < 0 or dst_at < 0 or src_at < 0 or dst_at + n > len(dst) or src_at + n > len(src):
+            raise IndexError(message)
+        dst[dst_at : dst_at + n] = src[src_at : src_at + n]
+
+    move.__name__ = move.__qualname__ = name
+    return intrinsic(emit)(move)
+
+
+def _move(builder: Any, kind: Any, target: Any, source: Any, places: Sequence[Any]) -> None:
+    """Copy a value of a kind at each of these places, which may overlap: all are read before one is written."""
+    pointer = kind.as_pointer()
+    values = [builder.load(builder.bitcast(builder.gep(source, [i]), pointer), align=1) for i in places]
+    for i, value in zip(places, values, strict=True):
+        builder.store(value, builder.bitcast(builder.gep(target, [i]), pointer), align=1)
+
+
+def _below(builder: Any, n: Any, limit: int, short: Callable[[], None], other: Callable[[], None]) -> None:
+    from llvmlite import ir
+
+    with builder.if_else(builder.icmp_signed("<", n, ir.Constant(n.type, limit))) as (yes, no):
+        with yes:
+            short()
+        with no:
+            other()
+
+
+def _memmove(builder: Any, target: Any, source: Any, n: Any) -> None:
+    """Not memcpy, since both may be the same buffer; it is no slower."""
+    from llvmlite import ir
+    from numba.core import cgutils
+
+    raw_memmove: Any = cgutils.raw_memmove
+    raw_memmove(builder, target, source, n, ir.Constant(n.type, 1))
+
+
+def _emit_copy(builder: Any, target: Any, source: Any, n: Any, room: Any) -> None:
+    from llvmlite import ir
+
+    def constant(value: int) -> Any:
+        return ir.Constant(n.type, value)
+
+    def move(kind: Any, *places: Any) -> None:
+        _move(builder, kind, target, source, places)
+
+    def ends(kind: Any, width: int) -> Callable[[], None]:
+        """For `width` to `2 * width` bytes: the first ones and the last ones."""
+        return lambda: move(kind, constant(0), builder.sub(n, constant(width)))
+
+    def below(limit: int, short: Callable[[], None], other: Callable[[], None]) -> None:
+        _below(builder, n, limit, short, other)
+
+    byte = ir.IntType(8)
+
+    def one_to_three() -> None:
+        move(byte, constant(0), builder.lshr(n, constant(1)), builder.sub(n, constant(1)))
+
+    # A call to memmove costs more than such a copy itself, and most keys and many values are short.
+    def up_to_seven() -> None:
+        below(4, lambda: below(1, lambda: None, one_to_three), ends(ir.IntType(32), 4))
+
+    def up_to_sixteen() -> None:
+        below(8, up_to_seven, ends(ir.IntType(64), 8))
+
+    def more() -> None:
+        below(33, ends(ir.VectorType(byte, 16), 16), lambda: _memmove(builder, target, source, n))
+
+    below(17, up_to_sixteen, more)
+
+
+copy: Copy = _copying("copy", _emit_copy)
+copy.__doc__ = """Copy `src[src_at : src_at + n]` to `dst[dst_at : dst_at + n]`; they may overlap.
+
+    Raises IndexError, and writes nothing, when `n` is negative or one of the ranges is not within its buffer.
+    """
+
+_AT_ONCE = 64, 256
+"""So many bytes are copied whatever is asked for, up to that."""
+
+
+def _emit_append(builder: Any, target: Any, source: Any, n: Any, room: Any) -> None:
+    from llvmlite import ir
+
+    few, many = _AT_ONCE
+    kind, width = ir.VectorType(ir.IntType(8), 32), 32
+
+    def constant(value: int) -> Any:
+        return ir.Constant(n.type, value)
+
+    def move(size: int) -> Callable[[], None]:
+        return lambda: _move(
+            builder, kind, target, source, [constant(place) for place in range(0, size, width)]
+        )
+
+    short = builder.icmp_signed("<=", n, constant(many))
+    with builder.if_else(builder.and_(short, builder.icmp_signed(">=", room, constant(many)))) as (yes, no):
+        with yes:
+            _below(builder, n, few + 1, move(few), move(many))
+        with no:
+            _memmove(builder, target, source, n)
+
+
+append: Copy = _copying("append", _emit_append)
+append.__doc__ = """As `copy`, for what is filled from front to back: some bytes of `dst` behind the range may become anything.
+
+    Values of many sizes take half the time: to find out how much is to be copied, processors must guess where to go on.
+    """
+
+
+# Text
+
+
+_ASCII = 16
+"""So many bytes are looked at at a time."""
+
+
+def _emit_ascii(typing_context: Any, buf: Any, at: Any, n: Any) -> Any:
+    from numba.core import types
+
+    if not is_bytes(buf):
+        return None
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        from llvmlite import ir
+        from numba.core import cgutils
+
+        at, n = args[1:]
+        data, length = view(context, builder, signature.args[0], args[0])
+        bad = builder.or_(
+            builder.icmp_signed("<", n, ir.Constant(n.type, 0)), outside(builder, at, n, length)
+        )
+        refuse(context, builder, bad, "is_ascii reads outside of the buffer")
+        start = builder.gep(data, [at])
+        byte, wide = ir.IntType(8), ir.IntType(64)
+        many = ir.VectorType(byte, _ASCII)
+        allocated: Any = cgutils.alloca_once_value
+        # All bytes, or-ed into the 64 bits of one number.
+        seen = allocated(builder, ir.Constant(wide, 0))
+
+        def constant(value: int) -> Any:
+            return ir.Constant(n.type, value)
+
+        def load(kind: Any, place: Any) -> Any:
+            return builder.load(builder.bitcast(builder.gep(start, [place]), kind.as_pointer()), align=1)
+
+        def ends(kind: Any, width: int) -> Callable[[], None]:
+            """For `width` to `2 * width` bytes: the first ones and the last ones."""
+
+            def look() -> None:
+                both = builder.or_(load(kind, constant(0)), load(kind, builder.sub(n, constant(width))))
+                builder.store(builder.zext(both, wide) if width < 8 else both, seen)
+
+            return look
+
+        def one_to_three() -> None:
+            one, two, three = (
+                load(byte, place)
+                for place in (constant(0), builder.lshr(n, constant(1)), builder.sub(n, constant(1)))
+            )
+            builder.store(builder.zext(builder.or_(one, builder.or_(two, three)), wide), seen)
+
+        def long() -> None:
+            last = builder.sub(n, constant(_ASCII))
+            end = load(many, last)
+            before = builder.block
+            body, after = (builder.append_basic_block(name) for name in ("look", "looked"))
+            builder.cbranch(builder.icmp_signed(">", last, constant(0)), body, after)
+            builder.position_at_end(body)
+            place, found = builder.phi(n.type), builder.phi(many)
+            more = builder.or_(found, load(many, place))
+            following = builder.add(place, constant(_ASCII))
+            for phi, first, next_one in ((place, constant(0), following), (found, end, more)):
+                phi.add_incoming(first, before)
+                phi.add_incoming(next_one, body)
+            builder.cbranch(builder.icmp_signed("<", following, last), body, after)
+            builder.position_at_end(after)
+            all_of_it = builder.phi(many)
+            all_of_it.add_incoming(end, before)
+            all_of_it.add_incoming(more, body)
+            halves = builder.bitcast(all_of_it, ir.VectorType(wide, 2))
+            low, high = (builder.extract_element(halves, ir.Constant(ir.IntType(32), i)) for i in range(2))
+            builder.store(builder.or_(low, high), seen)
+
+        def below(limit: int, short: Callable[[], None], other: Callable[[], None]) -> None:
+            _below(builder, n, limit, short, other)
+
+        def up_to_seven() -> None:
+            below(4, lambda: below(1, lambda: None, one_to_three), ends(ir.IntType(32), 4))
+
+        below(_ASCII, lambda: below(8, up_to_seven, ends(wide, 8)), long)
+        high_bits = builder.and_(builder.load(seen), ir.Constant(wide, 0x8080808080808080))
+        return builder.icmp_unsigned("==", high_bits, ir.Constant(wide, 0))
+
+    return types.boolean(buf, types.int64, types.int64), generate
+
+
+@intrinsic(_emit_ascii)
+def is_ascii(buf: Bytes, at: int, n: int) -> bool:
+    """Whether `buf[at : at + n]` are all below 128. Raises IndexError when the range is not within the buffer."""
+    if n < 0 or at < 0 or at + n > len(buf):
+        raise IndexError("is_ascii reads outside of the buffer")
+    return buf[at : at + n].tobytes().isascii()
+
+
+# Variable-length integers: LEB128, low group first, the high bit of a byte says that more follow; zig-zag for signed ones.
+# Readers take encodings longer than needed, and drop what does not fit the last byte's share, as Kafka does
+# (org.apache.kafka.common.utils.ByteUtils) and Protocol Buffers do; writers make the shortest.
+
+
+@kernel("const u1[], i8, i8")
+def read_uvarint(buf: Bytes, at: int, end: int) -> tuple[int, int]:
+    """Read an unsigned 32-bit integer of 1 to 5 bytes from `buf[at:end]`: (value, where it ends).
+
+    (0, -1) when it does not end before `end`, or not after 5 bytes, or when the range is not within the buffer.
+    """
+    if at < 0 or end > len(buf):
+        return 0, -1
+    value = 0
+    for shift in range(0, 28, 7):
+        if at >= end:
+            return 0, -1
+        byte = load_u8(buf, at)
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+    if at >= end or load_u8(buf, at) >= 0x80:
+        return 0, -1
+    return value | (load_u8(buf, at) & 0x0F) << 28, at + 1
+
+
+@kernel("const u1[], i8, i8")
+def read_uvarlong(buf: Bytes, at: int, end: int) -> tuple[int, int]:
+    """Read 64 bits of 1 to 10 bytes from `buf[at:end]`, as a signed integer of the same bits: (value, where it ends).
+
+    (0, -1) when it does not end before `end`, or not after 10 bytes, or when the range is not within the buffer.
+    """
+    if at < 0 or end > len(buf):
+        return 0, -1
+    value = 0
+    for shift in range(0, 63, 7):
+        if at >= end:
+            return 0, -1
+        byte = load_u8(buf, at)
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+    if at >= end or load_u8(buf, at) >= 0x80:
+        return 0, -1
+    # -1 << 63 rather than 1 << 63: the same bit, and no overflow where integers have no end.
+    return value | -(load_u8(buf, at) & 1) << 63, at + 1
+
+
+@kernel("const u1[], i8, i8")
+def read_varint(buf: Bytes, at: int, end: int) -> tuple[int, int]:
+    """Read a zig-zag 32-bit integer of 1 to 5 bytes from `buf[at:end]`: (value, where it ends); (0, -1) as `read_uvarint`."""
+    value, after = read_uvarint(buf, at, end)
+    return (value >> 1) ^ -(value & 1), after
+
+
+@kernel("const u1[], i8, i8")
+def read_varlong(buf: Bytes, at: int, end: int) -> tuple[int, int]:
+    """Read a zig-zag 64-bit integer of 1 to 10 bytes from `buf[at:end]`: (value, where it ends); (0, -1) as `read_uvarlong`."""
+    value, after = read_uvarlong(buf, at, end)
+    return (value >> 1 & 0x7FFFFFFFFFFFFFFF) ^ -(value & 1), after
+
+
+@kernel("i8")
+def size_uvarlong(value: int) -> int:
+    """How many bytes `write_uvarlong` writes, 1 to 10."""
+    size = 1
+    value = value >> 7 & 0x01FFFFFFFFFFFFFF
+    while value:
+        value >>= 7
+        size += 1
+    return size
+
+
+@kernel("u1[], i8, i8")
+def write_uvarlong(buf: Bytes, at: int, value: int) -> int:
+    """Write 64 bits, a negative value as the unsigned integer of the same bits; returns where they end.
+
+    Raises IndexError when the buffer ends before.
+    """
+    if at < 0 or size_uvarlong(value) > len(buf) - at:
+        raise IndexError("variable-length integer outside of the buffer")
+    rest = value >> 7 & 0x01FFFFFFFFFFFFFF
+    group = value & 0x7F
+    while rest:
+        buf[at] = group | 0x80
+        group = rest & 0x7F
+        rest >>= 7
+        at += 1
+    buf[at] = group
+    return at + 1
+
+
+@kernel("i8")
+def _zigzag(value: int) -> int:
+    """(value << 1) ^ (value >> 63) in 64 bits, signed, without overflow where integers have no end."""
+    return ((value & 0x3FFFFFFFFFFFFFFF) << 1 | -(value >> 62 & 1) << 63) ^ value >> 63
+
+
+@kernel("i8")
+def size_varlong(value: int) -> int:
+    """How many bytes `write_varlong` writes, 1 to 10."""
+    return size_uvarlong(_zigzag(value))
+
+
+@kernel("u1[], i8, i8")
+def write_varlong(buf: Bytes, at: int, value: int) -> int:
+    """Write a zig-zag 64-bit integer; returns where it ends. Raises IndexError when the buffer ends before.
+
+    The 32-bit form of a 32-bit value is the same bytes, so there is no `write_varint`.
+    """
+    return write_uvarlong(buf, at, _zigzag(value))

@@ -1,0 +1,95 @@
+"""Snappy's raw format, read by a kernel: many small blocks are decompressed at once, where calls of a library would cost more than
+their work.
+
+What it refuses is left to the library, which says why. Source: `format_description.txt` of Snappy.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from logwright.codec.kernels.intrinsics import copy, load_u8, load_u16le, load_u32le, read_uvarint
+from logwright.codec.kernels.kernel import kernel
+from logwright.codec.window import Bytes
+
+Int64s = npt.NDArray[np.int64]
+
+LITERAL, NEAR, FAR, FARTHEST = range(4)
+"""The low two bits of a tag: bytes as they are; a copy from up to 2**11, 2**16, 2**32 bytes before."""
+_SHORT = 60
+"""A literal of more bytes has its length behind the tag."""
+RATIO = 22
+"""No byte makes more: a copy of 64 bytes takes three."""
+
+
+@kernel("const u1[], const i8[], const i8[], i8, i8[]")
+def lengths(buf: Bytes, starts: Int64s, ends: Int64s, limit: int, out: Int64s) -> int:
+    """The length that each block `buf[starts[i]:ends[i]]` says it has decompressed; -1 where there is none, it is above `limit`, or so
+    few bytes can't make as many. Returns the sum of the others."""
+    total = 0
+    for i in range(len(starts)):
+        size, at = read_uvarint(buf, starts[i], ends[i])
+        if at < 0 or size > limit or size > RATIO * (ends[i] - starts[i]):
+            size = -1
+        out[i] = size
+        total += max(size, 0)
+    return total
+
+
+@kernel("const u1[], i8, i8, u1[], i8, i8")
+def decompress(buf: Bytes, at: int, end: int, out: Bytes, start: int, stop: int) -> int:
+    """Decompress the block `buf[at:end]` to `out[start:stop]`, which is just as long as it says. Returns `stop`, or -1 for a block that
+    is damaged."""
+    _, at = read_uvarint(buf, at, end)
+    if at < 0:
+        return -1
+    to = start
+    while at < end:
+        tag = load_u8(buf, at)
+        at += 1
+        kind = tag & 3
+        if kind == LITERAL:
+            size = (tag >> 2) + 1
+            if size > _SHORT:
+                width = size - _SHORT
+                if width > end - at:
+                    return -1
+                size = 1
+                for i in range(width):
+                    size += load_u8(buf, at + i) << 8 * i
+                at += width
+            if size > end - at or size > stop - to:
+                return -1
+            copy(out, to, buf, at, size)
+            at += size
+            to += size
+            continue
+        if kind == NEAR:
+            if at >= end:
+                return -1
+            size = (tag >> 2 & 7) + 4
+            back = tag >> 5 << 8 | load_u8(buf, at)
+            at += 1
+        elif kind == FAR:
+            if end - at < 2:
+                return -1
+            size = (tag >> 2) + 1
+            back = load_u16le(buf, at)
+            at += 2
+        else:
+            if end - at < 4:
+                return -1
+            size = (tag >> 2) + 1
+            back = load_u32le(buf, at)
+            at += 4
+        if back == 0 or back > to - start or size > stop - to:
+            return -1
+        source = to - back
+        # What is copied may be what the copy makes: then twice as much is there each time.
+        while size > 0:
+            step = min(size, to - source)
+            copy(out, to, out, source, step)
+            to += step
+            size -= step
+    return to if to == stop else -1

@@ -1,0 +1,376 @@
+"""What lies in the files of a database, beyond a structure after the other: records that are gathered from physical ones, and the
+blocks of a table, each with its own content.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cache
+
+import numpy as np
+
+from logwright.codec.describe import (
+    LEFT,
+    U32LE,
+    Buffer,
+    Content,
+    DescriptionError,
+    Ends,
+    Field,
+    Repeated,
+    Scope,
+    Struct,
+)
+from logwright.codec.describe import Bytes as BytesType
+from logwright.codec.explain import SKIPPED, Explainer, Focus, Node
+from logwright.codec.kernels.compress import CompressionError
+from logwright.codec.leveldb.formats.fields import WHOLE_ENTRY
+from logwright.codec.leveldb.formats.records.layout import BLOCK, FIRST, FULL, HEADER, LAST, MIDDLE, RECORD
+from logwright.codec.leveldb.formats.table.filter import FILTER_END
+from logwright.codec.leveldb.formats.table.index import (
+    DATA,
+    FILTER,
+    FOOTER,
+    FOOTER_SIZE,
+    INDEX,
+    METAINDEX,
+    Blocks,
+    stored_block,
+)
+from logwright.codec.leveldb.formats.table.layout import (
+    BLOCK_HANDLE,
+    NONE,
+    RESTART,
+    RESTART_SIZE,
+    TRAILER,
+    expand,
+    stored_crc,
+)
+from logwright.codec.leveldb.keys import TRAILER_SIZE as KEY_TRAILER
+from logwright.codec.leveldb.keys import readable, tag_of
+from logwright.codec.window import Window
+
+# Logs and manifests
+
+
+@cache
+def physical_record(content: Struct) -> Struct:
+    """A physical record; one that is FULL holds such a structure."""
+    payload = Field(
+        "payload",
+        RECORD["payload"].type,
+        RECORD["payload"].doc,
+        holds=Content(
+            lambda scope: content if scope["type"] == FULL else None, (content,), on="type", key=FULL
+        ),
+    )
+    return Struct(RECORD.name, *RECORD.fields[:-1], payload, doc=RECORD.doc, source=RECORD.source)
+
+
+def file_of_records(content: Struct) -> Struct:
+    """A log or a manifest, whose logical records are such structures."""
+    block = Struct(
+        "LogBlock",
+        Field("records", Repeated(physical_record(content), least=HEADER), "as far as a header has room"),
+        Field("trailer", BytesType(), "fewer bytes than a header has: zeros"),
+        doc="32 KiB, the last block what there is.",
+        source="log::kBlockSize",
+    )
+    return Struct(
+        "LogFile", Field("blocks", Repeated(block, every=BLOCK)), doc="Blocks.", source="log::Reader"
+    )
+
+
+def records_of(content: Struct, window: Window, focus: Focus) -> list[Node]:
+    """A stretch of a log or a manifest. A record of several pieces is gathered: its bytes have addresses of their own."""
+    return list(_Records(content, window, focus).nodes())
+
+
+class _Records:
+    def __init__(self, content: Struct, window: Window, focus: Focus) -> None:
+        self.content, self.record = content, physical_record(content)
+        self.base, self.focus = window.offset, focus
+        self.data = window.data.tobytes()
+        self.explainer = Explainer(self.data, self.base, focus)
+        self.chain: list[Node] = []
+        """Physical records of a logical one that has not ended yet."""
+
+    def nodes(self) -> Iterator[Node]:
+        at, end, shown = 0, len(self.data), 0
+        while at < end:
+            block_end = min(at + BLOCK - (self.base + at) % BLOCK, end)
+            if (self.base + at) % BLOCK > BLOCK - HEADER:
+                yield from self._chained()
+                yield self.explainer.padding(at, block_end, "fills the block of 32 KiB: no header has room")
+                at = block_end
+                continue
+            if not any(self.data[at + 4 : at + HEADER]) or shown >= self.focus.items:
+                yield from self._chained()
+                yield from self.explainer.rest(at, block_end, "not understood")
+                at = block_end
+                continue
+            made = self.explainer.node(self.record, at, block_end, {}, RECORD.name)
+            shown += 1
+            kind = next((one.value for one in made.children if one.name == "type"), None)
+            if made.broken or kind not in (FIRST, MIDDLE, LAST):
+                yield from self._chained()
+            if not made.broken and kind in (FIRST, MIDDLE, LAST):
+                if kind == FIRST:
+                    yield from self._chained()
+                self.chain.append(made)
+                if kind == LAST:
+                    yield from self._gathered()
+            else:
+                yield made
+            at = made.end - self.base
+        yield from self._chained()
+
+    def _chained(self) -> Iterator[Node]:
+        """Pieces of a record that is not whole."""
+        yield from self.chain
+        self.chain = []
+
+    def _gathered(self) -> Iterator[Node]:
+        chain, self.chain = self.chain, []
+        if chain[0].children[2].value != FIRST:
+            yield from chain
+            return
+        pieces = [one.children[-1] for one in chain]
+        node = Node(
+            "LogicalRecord", chain[0].start, chain[-1].end, "struct", None,
+            f"{len(chain)} physical records", "A record that does not fit one block: the payloads, one after the other.",
+            "LogicalRecord", "log::Reader::ReadRecord",
+        )  # fmt: skip
+        node.children = chain
+        data = b"".join(self.data[one.start - self.base : one.end - self.base] for one in pieces)
+        places = tuple((one.start, one.end) for one in pieces)
+        node.space = self.explainer.space(node, data, "gathered", self.content, gathered=places)
+        yield node
+
+
+# Tables
+
+
+def _restarts(buf: Buffer, at: int, end: int) -> int:
+    """Where the restart points of a block start."""
+    if end - at < RESTART_SIZE:
+        raise DescriptionError(f"a block has {RESTART_SIZE} bytes at least, there are {end - at}", at)
+    count = int.from_bytes(bytes(buf[end - RESTART_SIZE : end]), "little")
+    if count > (end - at - RESTART_SIZE) // RESTART_SIZE:
+        raise DescriptionError(f"{count} restart points do not fit the block", end - RESTART_SIZE)
+    return end - RESTART_SIZE * (count + 1)
+
+
+_RESTARTS = Ends(_restarts, f"{LEFT} - {RESTART_SIZE} * num_restarts - {RESTART_SIZE}")
+
+
+def _last(size: int) -> Ends:
+    """All but the last `size` bytes."""
+
+    def find(buf: Buffer, at: int, end: int) -> int:
+        if end - at < size:
+            raise DescriptionError(f"{size} bytes wanted, {end - at} left", at)
+        return end - size
+
+    return Ends(find, f"{LEFT} - {size}")
+
+
+def _block(name: str, doc: str, *, leads: str = "", rows: bool = False) -> Struct:
+    """A block of entries, as it is when it is not compressed. `leads`: the values are handles of blocks of that kind."""
+    plain = WHOLE_ENTRY["value"]
+    entry = Struct(
+        f"{name}Entry",
+        *WHOLE_ENTRY.fields[:-1],
+        Field(plain.name, plain.type, "the handle of a block", holds=_HANDLE, points=stored_block(leads))
+        if leads
+        else Field(plain.name, plain.type, "the value"),
+        doc="A key and a value.",
+        source=WHOLE_ENTRY.source,
+    )
+    return Struct(
+        name,
+        Field("entries", Repeated(entry), "in the order of the keys", ends=_RESTARTS, rows=rows),
+        Field(
+            "restarts",
+            Repeated(RESTART),
+            "where in the block entries start whose keys share nothing",
+            ends=_last(RESTART_SIZE),
+        ),
+        Field("num_restarts", U32LE, "number of these"),
+        doc=doc,
+        source="BlockBuilder",
+    )
+
+
+def _unfold(stored: bytes, scope: Scope, limit: int) -> bytes | None:
+    if scope["type"] == NONE:
+        return None
+    try:
+        return expand(np.frombuffer(stored, np.uint8), scope["type"], limit).tobytes()
+    except CompressionError as error:
+        raise DescriptionError(str(error)) from None
+
+
+def _filters(buf: Buffer, at: int, end: int) -> int:
+    """Where the offsets of the filters start."""
+    size = FILTER_END.head_size
+    stop = _last(size).find(buf, at, end)
+    offset = int.from_bytes(bytes(buf[stop : stop + 4]), "little")
+    if offset > stop - at:
+        raise DescriptionError(f"offsets at byte {offset}, the block has {end - at}", stop)
+    return at + offset
+
+
+_FILTERS = 10_000
+"""More filters of one table are not shown one by one."""
+_HANDLE = Content(lambda scope: BLOCK_HANDLE, (BLOCK_HANDLE,), on="")
+DATA_BLOCK = _block("DataBlock", "Keys and values, in the order of the keys.", rows=True)
+INDEX_BLOCK = _block(
+    "IndexBlock",
+    "For each data block a key that is not before its last one, and where the block lies.",
+    leads="Data",
+)
+METAINDEX_BLOCK = _block("MetaindexBlock", "Names of further blocks, and where they lie.", leads="Filter")
+FILTER_BLOCK = Struct(
+    "FilterBlock",
+    Field(
+        "filters",
+        BytesType(),
+        "Bloom filters, one after the other; the last byte of each is its number of probes",
+        ends=Ends(_filters, "array_offset"),
+    ),
+    Field("offsets", Repeated(U32LE), "where each filter starts", ends=_last(FILTER_END.head_size)),
+    *FILTER_END.fields,
+    doc="A Bloom filter for each 2 KiB of the file, of the keys of the data blocks that start there.",
+    source="FilterBlockBuilder",
+)
+
+
+def _stored(name: str, content: Struct) -> Struct:
+    """A block as it lies in the file, with its trailer."""
+    return Struct(
+        name,
+        Field(
+            "contents",
+            BytesType(),
+            "the block, compressed or not",
+            ends=_last(TRAILER.head_size),
+            holds=Content(lambda scope: content, (content,), _unfold, on="type", key=NONE),
+            rows=True,
+        ),
+        Field("type", TRAILER["type"].type, TRAILER["type"].doc),
+        Field("crc", U32LE, TRAILER["crc"].doc, checksum=(stored_crc, "contents")),
+        doc=content.doc,
+        source="TableBuilder::WriteRawBlock",
+    )
+
+
+STORED = {
+    DATA: _stored("StoredDataBlock", DATA_BLOCK),
+    INDEX: _stored("StoredIndexBlock", INDEX_BLOCK),
+    METAINDEX: _stored("StoredMetaindexBlock", METAINDEX_BLOCK),
+    FILTER: _stored("StoredFilterBlock", FILTER_BLOCK),
+}
+TABLE = Struct(
+    "Table",
+    Field("blocks", BytesType(), "blocks side by side; where each starts, the footer and the index say", ends=_last(FOOTER_SIZE)),
+    Field("footer", FOOTER, "where the index is"),
+    doc="A table, from its first byte to its last.",
+    source="TableBuilder",
+)  # fmt: skip
+
+
+def table_of(window: Window, blocks: Blocks | None, focus: Focus) -> Sequence[Node]:
+    """A stretch of a table: a block, good or damaged, or the footer."""
+    data, base = window.data.tobytes(), window.offset
+    explainer, size = Explainer(data, base, focus), len(data)
+    kind = None if blocks is None else _kind_of(blocks, base, size)
+    if kind is not None:
+        nodes = explainer.all(STORED[kind], 0, size)
+        _say(nodes[0], kind, data, base)
+        return nodes
+    if base + size == window.size and size >= FOOTER_SIZE and data.endswith(FOOTER["magic"].only):
+        # Where bytes before it belong to no block, they are in front of it.
+        return [
+            *explainer.rest(0, size - FOOTER_SIZE, "of no block"),
+            *explainer.all(FOOTER, size - FOOTER_SIZE, size),
+        ]
+    return explainer.rest(0, size, "of no block that is known")
+
+
+def _kind_of(blocks: Blocks, place: int, size: int) -> int | None:
+    """What kind of block a stretch is; None where it is none."""
+    i = blocks.at(place)
+    if i < len(blocks.offset) and blocks.offset[i] == place and blocks.ends[i] == place + size:
+        return int(blocks.kind[i])
+    length, kind = blocks.wrong.get(place, (-1, DATA))
+    return kind if length + TRAILER.head_size == size else None
+
+
+def _say(block: Node, kind: int, data: bytes, base: int) -> None:
+    """What only the block as a whole tells: the keys of its entries, which filter is of what."""
+    contents = block.children[0]
+    space = contents.space
+    inner = space.nodes[0] if space is not None else contents.children[0] if contents.children else None
+    if inner is None:
+        return
+    plain, start = (data, base) if space is None else (space.data, 0)
+    first = inner.children[0]
+    if kind == FILTER:
+        _say_filters(inner, plain, start)
+    elif first.name == "entries" and first.children:
+        _say_keys(first, plain, start, internal=kind != METAINDEX)
+
+
+def _say_keys(entries: Node, plain: bytes, start: int, *, internal: bool) -> None:
+    """The whole key of each entry, from what it shares with the one before."""
+    shown = {one.start: one for one in entries.children if one.kind != SKIPPED}
+    last = max(shown, default=start)
+    kind = DATA_BLOCK["entries"].type
+    assert isinstance(kind, Repeated)
+    at, end, key = entries.start, entries.end, b""
+    while at <= last and at < end:
+        try:
+            entry, stop = kind.item.unpack(plain, at - start, end - start, {})
+        except DescriptionError:
+            return
+        if entry["shared"] > len(key):
+            return
+        key = key[: entry["shared"]] + entry["key_delta"]
+        if at in shown:
+            shown[at].meaning = key_of(key) if internal else key.decode("utf-8", "replace")
+        at = start + stop
+
+
+def key_of(key: bytes) -> str:
+    """An internal key as people read it."""
+    if len(key) < KEY_TRAILER:
+        return readable(key)
+    tag = int.from_bytes(key[-KEY_TRAILER:], "little")
+    return f"{readable(key[:-KEY_TRAILER])}, {tag_of(tag)}"
+
+
+def _say_filters(block: Node, plain: bytes, start: int) -> None:
+    """Each filter as a field of its own, where the offsets are in order."""
+    if len(block.children) < 4:
+        return
+    filters, offsets, _, lg = block.children[:4]
+    stored = plain[offsets.start - start : offsets.end - start]
+    begins = np.frombuffer(stored[: len(stored) // 4 * 4], "<u4").tolist()
+    ends = [*begins[1:], filters.end - filters.start]
+    size = filters.end - filters.start
+    if (
+        not begins
+        or len(begins) > _FILTERS
+        or begins[0] != 0
+        or any(a > b for a, b in zip(begins, ends, strict=True))
+        or max(ends) > size
+    ):
+        return
+    for i, (low, high) in enumerate(zip(begins, ends, strict=True)):
+        part = plain[filters.start - start + low : filters.start - start + high]
+        of = f"of the data blocks that start in bytes {i << lg.value} to {((i + 1) << lg.value) - 1}"
+        said = f"{of}: {8 * (len(part) - 1)} bits, {part[-1]} probes" if part else f"{of}: no keys"
+        filters.children.append(
+            Node(f"[{i}]", filters.start + low, filters.start + high, "bytes", part, said, type="filter")
+        )

@@ -1,0 +1,1 @@
+"""Write-ahead logs: `leveldb.log`."""

@@ -1,0 +1,360 @@
+"""The codec `leveldb.log`: write-ahead logs (`.log`).
+
+A logical record is a write batch, a row an operation of one. How records lie in the file is in `framing`, `records` and
+`records_again`, what is in them in `write_batch`. Source: `doc/log_format.md` and `db/write_batch.cc` of LevelDB.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from logwright.codec.columns import constant, contents, numbers
+from logwright.codec.fault import Fault, Kind, Severity
+from logwright.codec.kernels.intrinsics import load_i32le, load_i64le
+from logwright.codec.leveldb.formats.log.layout import (
+    BAD_TAG,
+    KEY_BYTES,
+    MEASURES,
+    MESSAGES,
+    OPERATIONS,
+    PLAIN,
+    SOUND,
+    STATUS,
+    STOPPED,
+    TOO_SMALL,
+    VALUE_BYTES,
+    WRITE_BATCH,
+    measure,
+    pack,
+    room_for,
+    unpack,
+)
+from logwright.codec.leveldb.formats.records import reencode as records_again
+from logwright.codec.leveldb.formats.records.codec import (
+    RECORDS,
+    Payloads,
+    RecordCodec,
+    RecordContext,
+    batch_of,
+    binary,
+)
+from logwright.codec.leveldb.formats.records.layout import BATCH_HEADER, HEADER, Int64s
+from logwright.codec.leveldb.formats.records.reencode import PlainRecords, Records
+from logwright.codec.leveldb.formats.table.layout import ANOTHER_PROGRAM
+from logwright.codec.leveldb.formats.table.write import prepare
+from logwright.codec.leveldb.keys import DELETION, MAX_SEQUENCE, TYPE_NAMES
+from logwright.codec.leveldb.names import LOG_NAME
+from logwright.codec.option import ENCODES, Option, used_by
+from logwright.codec.table import Column, Table
+from logwright.codec.window import Bytes, Chunk, Decoded, Frames, Window
+
+NAME = "leveldb.log"
+
+ROWS = Table(
+    "rows",
+    (
+        Column("key", pa.binary(), "the user key", nullable=False),
+        Column("value", pa.binary(), "null for a deletion"),
+        Column("sequence", pa.int64(), "sequence number of the write", nullable=False, prunes=True),
+        Column("type", pa.string(), "value or deletion", nullable=False),
+        Column("file", pa.int64(), "number of the file, from its name", detail=True),
+        Column("level", pa.int32(), "null: a log is of no level", detail=True),
+        Column(
+            "position",
+            pa.int64(),
+            "byte of the file where the operation's batch starts: record in frames",
+            detail=True,
+        ),
+    ),
+    "One row an operation, in the order of the file.",
+    ("sequence",),
+)
+BATCHES = Table(
+    "records",
+    (
+        *RECORDS.columns,
+        Column(
+            "sequence",
+            pa.int64(),
+            "of the first operation of the batch; null where it is no batch",
+            prunes=True,
+        ),
+        Column("count", pa.int64(), "operations that the batch says it has; null where it is none"),
+    ),
+    RECORDS.doc,
+)
+BATCH_SIZE = Option(
+    "batch_size",
+    1,
+    "Operations of a write batch, where rows don't say which they are of; a call of Put or Delete makes one of one",
+    low=1,
+    high=(1 << 31) - 1,
+)
+
+_TYPES = contents(pa.string(), [name.encode() for name in TYPE_NAMES])
+_LEAST = 2
+"""Bytes of the shortest operation."""
+_SYSTEM = "LevelDB keeps the operations before it and goes on, or with paranoid_checks refuses to open"
+
+
+class LevelDBLog(RecordCodec):
+    """The codec."""
+
+    name = NAME
+    title = "LevelDB write-ahead log: write batches"
+    pattern = LOG_NAME
+    rows = ROWS
+    records = BATCHES
+
+    def seen(self, window: Window, found: Frames, context: RecordContext) -> None:
+        head = found.header[-1]
+        if head["size"] >= BATCH_HEADER:
+            context.sequence = int(head["sequence"]) + max(int(head["count"]), 1) - 1
+            context.sequence_end = window.offset + int(found.end[-1])
+
+    def sensible(self, window: Window, place: int, following: int, context: RecordContext) -> bool:
+        """Whether it is a sound batch whose sequence numbers fit those before, or those behind: as many can be between as there is
+        room for."""
+        measured = np.zeros((1, MEASURES), np.int64)
+        start = place + HEADER
+        size = window.data[place + 4 : place + 6].view("<u2")[0]
+        measure(window.data, np.array([start]), np.array([start + int(size)]), measured)
+        if measured[0, STATUS] != SOUND or not measured[0, OPERATIONS]:
+            return False
+        first = load_i64le(window.data, start)
+        last = first + int(measured[0, OPERATIONS]) - 1
+        if context.sequence >= 0:
+            between = window.offset + place - context.sequence_end
+            return 0 < first - context.sequence <= 1 + between // _LEAST
+        if following < 0:
+            return False
+        behind = load_i64le(window.data, following + HEADER)
+        return 0 < behind - last <= 1 + (following - place) // _LEAST
+
+    def lost_between(
+        self, before: Frames | None, after: Frames | None, context: RecordContext
+    ) -> tuple[int | None, Mapping[str, Any]]:
+        """The sequence numbers between two good batches: each is an operation."""
+        lost: dict[str, Any] = {} if context.file is None else {"file": context.file}
+        first = behind = None
+        if before is not None and before.header["size"][-1] >= BATCH_HEADER:
+            first = int(before.header["sequence"][-1]) + int(before.header["count"][-1])
+            lost["first_sequence"] = first
+        if after is not None and after.header["size"][0] >= BATCH_HEADER:
+            behind = int(after.header["sequence"][0])
+            lost["last_sequence"] = behind - 1
+        if first is None or behind is None:
+            return None, lost
+        return (behind - first, lost) if behind > first else (0, {}) if behind == first else (None, lost)
+
+    def frame_bounds(self, frames: Frames, column: str) -> tuple[Any, Any]:
+        """The sequence numbers of a batch: as many as operations, whatever it says of their number."""
+        if column != "sequence":
+            return None, None
+        head = frames.header
+        first = head["sequence"].astype(np.int64)
+        sane = (first >= 0) & (first <= MAX_SEQUENCE - (1 << 31)) & (head["size"] >= BATCH_HEADER)
+        info = np.iinfo(np.int64)
+        return np.where(sane, first, info.min), np.where(sane, first + head["size"] // _LEAST, info.max)
+
+    def comes_again(self, records: Payloads) -> npt.NDArray[np.bool_]:
+        plain: npt.NDArray[np.bool_] = _measured(records)[0][:, PLAIN] == 1
+        return plain
+
+    def record_column(self, name: str, frames: Frames, context: RecordContext) -> pa.Array:
+        null = frames.header["size"] < BATCH_HEADER
+        return numbers(pa.int64(), np.where(null, 0, frames.header[name].astype(np.int64)), null)
+
+    def decode_rows(
+        self,
+        window: Window,
+        frames: Frames,
+        records: Payloads,
+        columns: Sequence[str],
+        context: RecordContext,
+    ) -> Decoded:
+        made = Operations.of(records)
+        arrays = [_column(name, window, frames, made, context) for name in columns]
+        batch = batch_of(arrays, ROWS.schema(columns), made.rows)
+        return Decoded(batch, _faults(window, frames, records, made.measured))
+
+    def encode(
+        self, rows: pa.Table, frames: pa.Table | None, file: pa.Table | None, context: RecordContext
+    ) -> Iterator[Chunk]:
+        given: Records
+        if "payload" in rows.column_names and "key" not in rows.column_names:
+            given = PlainRecords(rows, NAME)
+        else:
+            given = Batches(rows, context)
+        return records_again.encode(NAME, given, frames, file)
+
+
+def _measured(records: Payloads) -> tuple[Int64s, int]:
+    measured = np.zeros((len(records.start), MEASURES), np.int64)
+    total = measure(records.data, records.start, records.end, measured)
+    return measured, int(total)
+
+
+class Operations:
+    """The operations of some batches as columns; `which` is the batch of each."""
+
+    def __init__(self, measured: Int64s, rows: int) -> None:
+        self.measured, self.rows = measured, rows
+        self.sequences, self.which = np.empty(rows, np.int64), np.empty(rows, np.int64)
+        self.kinds = np.empty(rows, np.uint8)
+        self.key_ends, self.value_ends = np.zeros(rows + 1, np.int32), np.zeros(rows + 1, np.int32)
+        self.keys = np.empty(int(measured[:, KEY_BYTES].sum()), np.uint8)
+        self.values = np.empty(int(measured[:, VALUE_BYTES].sum()), np.uint8)
+
+    @classmethod
+    def of(cls, records: Payloads) -> Operations:
+        made = cls(*_measured(records))
+        unpack(
+            records.data,
+            records.start,
+            made.measured,
+            made.sequences,
+            made.which,
+            made.kinds,
+            made.key_ends,
+            made.keys,
+            made.value_ends,
+            made.values,
+        )
+        return made
+
+
+def _column(name: str, window: Window, frames: Frames, made: Operations, context: RecordContext) -> pa.Array:
+    if name == "key":
+        return binary(made.key_ends, made.keys)
+    if name == "value":
+        return binary(made.value_ends, made.values, made.kinds == DELETION)
+    if name == "sequence":
+        return numbers(pa.int64(), made.sequences)
+    if name == "type":
+        if made.rows and (made.kinds == made.kinds[0]).all():
+            return constant(pa.string(), TYPE_NAMES[int(made.kinds[0])], made.rows)
+        return _TYPES.take(numbers(pa.int64(), made.kinds.astype(np.int64)))
+    if name == "position":
+        return numbers(pa.int64(), (frames.start + window.offset)[made.which])
+    return constant(ROWS[name].type, getattr(context, name), made.rows)
+
+
+def _faults(window: Window, frames: Frames, records: Payloads, measured: Int64s) -> list[tuple[int, Fault]]:
+    """What is wrong with batches whose checksums are right."""
+    faults = []
+    before = np.cumsum(measured[:, OPERATIONS])
+    for i in np.flatnonzero(measured[:, STATUS] != SOUND).tolist():
+        status, done = int(measured[i, STATUS]), int(measured[i, OPERATIONS])
+        start, end = int(records.start[i]), int(records.end[i])
+        text, rows_lost = MESSAGES[status], None
+        if status == TOO_SMALL:
+            text, rows_lost = f"{text}: {end - start} bytes", 0
+        else:
+            said = load_i32le(records.data, start + WRITE_BATCH.offset("count"))
+            text = f"{text}: {said} operations are announced, {done} are there"
+            if int(measured[i, STOPPED]) < end - start:
+                text += f" before byte {int(measured[i, STOPPED])} of the batch"
+                rows_lost = said - done if said > done else None
+            else:
+                rows_lost = 0
+        at = window.offset + int(frames.start[i])
+        length = int(frames.end[i] - frames.start[i])
+        kind, severity = Kind.PAYLOAD, Severity.ERROR
+        if status == BAD_TAG:
+            kind, severity = Kind.UNSUPPORTED, Severity.WARNING
+            text = f"{text}; {ANOTHER_PROGRAM}"
+        fault = Fault(NAME, at, length, kind, text, severity, _SYSTEM, rows_lost)
+        faults.append((int(before[i]), fault))
+    return faults
+
+
+class Batches(Records):
+    """Rows as write batches: those of one position, else `batch_size` at a time, and sequence numbers without a gap."""
+
+    def __init__(self, rows: pa.Table, context: RecordContext) -> None:
+        self.rows = rows
+        self.batch = _one_batch(rows)
+        self.made = prepare(self.batch)
+        sequences = self.made.trailers >> 8 & MAX_SEQUENCE
+        if "sequence" not in rows.column_names:
+            sequences = np.arange(1, rows.num_rows + 1)
+        self.sequences = sequences
+        self.kinds = (self.made.trailers & 0xFF).astype(np.uint8)
+        steps = np.diff(sequences)
+        apart = steps != 1
+        if "position" in rows.column_names:
+            positions = np.asarray(self.batch.column("position").cast(pa.int64()).fill_null(-1))
+            # A damaged batch goes on with 0 behind the highest.
+            apart = (steps & MAX_SEQUENCE != 1) | (np.diff(positions) != 0)
+            cuts = np.flatnonzero(apart) + 1
+        else:
+            cuts = _every(np.flatnonzero(apart) + 1, rows.num_rows, context.options["batch_size"])
+        self.cuts = np.concatenate(([0], cuts, [rows.num_rows])) if rows.num_rows else np.zeros(1, np.int64)
+
+    @property
+    def sizes(self) -> Int64s:
+        made = self.made
+        per_row = np.diff(made.key_ends) + np.diff(made.value_ends)
+        return np.add.reduceat(per_row, self.cuts[:-1]) + BATCH_HEADER if self.count else per_row
+
+    def payloads(self, first: int, last: int) -> tuple[Bytes, Int64s]:
+        cuts, made = self.cuts[first : last + 1], self.made
+        a, b = int(cuts[0]), int(cuts[-1])
+        size = int(made.key_ends[b] - made.key_ends[a] + made.value_ends[b] - made.value_ends[a])
+        out = np.empty(room_for(b - a, len(cuts) - 1, size), np.uint8)
+        stops = np.zeros(len(cuts), np.int64)
+        counts = np.diff(cuts)
+        pack(
+            cuts,
+            self.sequences[cuts[:-1]],
+            made.key_ends,
+            made.keys,
+            made.value_ends,
+            made.values,
+            self.kinds,
+            counts,
+            out,
+            stops,
+        )
+        return out, stops
+
+    def says(self, payload: bytes, record: int) -> bool:
+        made = Operations.of(Payloads.one(payload))
+        a, b = (0, 0) if record < 0 else (int(self.cuts[record]), int(self.cuts[record + 1]))
+        if made.rows != b - a:
+            return False
+        given, keys, values = self.made, made.keys.tobytes(), made.values.tobytes()
+        return (
+            np.array_equal(made.kinds, self.kinds[a:b])
+            and np.array_equal(made.sequences, self.sequences[a:b])
+            and np.array_equal(np.diff(made.key_ends), np.diff(given.key_ends[a : b + 1]))
+            and np.array_equal(np.diff(made.value_ends), np.diff(given.value_ends[a : b + 1]))
+            and keys == given.keys[int(given.key_ends[a]) : int(given.key_ends[b])].tobytes()
+            and values == given.values[int(given.value_ends[a]) : int(given.value_ends[b])].tobytes()
+        )
+
+
+def _one_batch(rows: pa.Table) -> pa.RecordBatch:
+    batches = rows.combine_chunks().to_batches()
+    if len(batches) == 1:
+        return batches[0]
+    return pa.RecordBatch.from_arrays([pa.array([], one.type) for one in rows.schema], schema=rows.schema)
+
+
+def _every(cuts: Int64s, rows: int, most: int) -> Int64s:
+    """The cuts, and more of them so that there are at most so many rows from one to the next."""
+    edges = np.concatenate(([0], cuts, [rows]))
+    counts = np.diff(edges)
+    pieces = -(-counts // most)
+    inside = np.arange(int(pieces.sum())) - np.repeat(np.cumsum(pieces) - pieces, pieces)
+    starts: Int64s = np.repeat(edges[:-1], pieces) + inside * most
+    return starts[1:]
+
+
+CODEC = LevelDBLog(WRITE_BATCH, options=used_by(ENCODES, BATCH_SIZE))

@@ -1,0 +1,1 @@
+"""The record format that logs and manifests share."""

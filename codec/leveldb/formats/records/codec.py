@@ -1,0 +1,557 @@
+"""What the codecs of a log and of a manifest share: finding records, past damage too, and the tables that both have.
+
+LevelDB gives up the rest of a block behind a bad record. Here the walk goes on at the next record that is truly one: where the bad
+one ends, if its length or its checksum tells; at one behind which records fill the block or the file; else at one whose payload
+makes sense in its place. A record in the value of another is none.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from logwright.codec.base import Codec, Match
+from logwright.codec.columns import constant, contents, numbers
+from logwright.codec.describe import Struct, Type
+from logwright.codec.explain import Focus, Node
+from logwright.codec.fault import Fault, Kind, Severity, UsageError
+from logwright.codec.leveldb.formats import fields
+from logwright.codec.leveldb.formats.explain import file_of_records, records_of
+from logwright.codec.leveldb.formats.records import replay
+from logwright.codec.leveldb.formats.records.layout import (
+    AFTER,
+    BAD_LENGTH,
+    BAD_TYPE,
+    BLOCK,
+    CHAIN,
+    CHECKSUM,
+    END,
+    EOF_TYPE,
+    FULL,
+    GATHERED,
+    HEADER,
+    KIND,
+    LAST,
+    LENGTH,
+    MIDDLE,
+    MISSING,
+    NEED,
+    NEEDED,
+    PARTIAL,
+    PLACE,
+    RECORD,
+    TOO_LONG,
+    TORN,
+    TORN_CHAIN,
+    TORN_HEADER,
+    TYPE_NAMES,
+    UNKNOWN,
+    ZEROS,
+    Int64s,
+    gather,
+    next_start,
+    physical,
+    sound,
+    true_end,
+)
+from logwright.codec.leveldb.names import number_of
+from logwright.codec.option import DECODES, Option, Options, Verb, used_by
+from logwright.codec.table import RAW, Column, Table, ending, extent
+from logwright.codec.window import Bytes, Decoded, Frames, Window
+
+PORTION = 8 << 20
+"""So many bytes of frames are decoded at a time, or one frame if that is larger."""
+
+FRAMES = Table(
+    "frames",
+    (
+        Column("position", pa.int64(), "byte of the file where the physical record starts", nullable=False),
+        Column(
+            "size",
+            pa.int32(),
+            "bytes of the physical record, with its header and what fills the block behind it",
+        ),
+        Column("length", pa.int32(), "bytes of its payload"),
+        Column("type", pa.string(), "FULL, FIRST, MIDDLE or LAST"),
+        Column("crc", pa.int64(), "the checksum as it is stored: masked"),
+        Column(
+            "record",
+            pa.int64(),
+            "byte of the file where the logical record starts: position in rows and records",
+        ),
+        Column(
+            "payload",
+            pa.binary(),
+            "the payload, of records that are not what would be written from the rows",
+            detail=True,
+        ),
+        Column("padding", pa.binary(), "what fills the block, where that is not zeros", detail=True),
+        RAW,
+    ),
+    "One row a physical record.",
+)
+RECORDS = Table(
+    "records",
+    (
+        Column("position", pa.int64(), "byte of the file where the record starts", nullable=False),
+        Column("size", pa.int64(), "bytes of the file that it takes", nullable=False),
+        Column("payload", pa.binary(), "the record itself", nullable=False),
+    ),
+    "One row a logical record. Plain records can be written from it.",
+)
+FILE = Table(
+    "file",
+    (
+        Column("file", pa.int64(), "number of the file, from its name"),
+        *extent("logical records"),
+        *ending("record"),
+    ),
+    "One row.",
+)
+MAX_RECORD = Option(
+    "max.record.bytes",
+    1 << 30,
+    "Bytes that a logical record may take; one with more counts as damaged",
+    low=1,
+    high=1 << 30,
+)
+
+_TYPE = RECORD.offset("type")
+_SYSTEM_BLOCK = "LevelDB drops the rest of the block of 32 KiB"
+_SYSTEM_END = "LevelDB takes it for the end of the file, without a word"
+
+
+@dataclass(slots=True)
+class Payloads:
+    """Payloads of logical records: `data[start[i] : end[i]]`."""
+
+    data: Bytes
+    start: Int64s
+    end: Int64s
+
+    @classmethod
+    def of(cls, window: Window, frames: Frames, *, joined: bool = False) -> Payloads:
+        """Those of frames; `joined`: one directly after the other, in an array of their own."""
+        head = frames.header
+        if not joined and bool((head["records"] == 1).all()) and not head["begin"].any():
+            start = frames.start + HEADER
+            return cls(window.data, start, start + head["size"])
+        data = np.empty(int(head["size"].sum()), np.uint8)
+        stops = np.zeros(len(frames) + 1, np.int64)
+        begin = np.ascontiguousarray(head["begin"], np.int64)
+        gather(window.data, frames.start, frames.end, begin, window.offset, data, stops)
+        return cls(data, stops[:-1], stops[1:])
+
+    @classmethod
+    def one(cls, payload: bytes) -> Payloads:
+        return cls(
+            np.frombuffer(payload, np.uint8), np.zeros(1, np.int64), np.array([len(payload)], np.int64)
+        )
+
+    def array(self) -> pa.Array:
+        """As a column; only of joined ones."""
+        ends = np.concatenate((np.zeros(1, np.int32), self.end.astype(np.int32)))
+        return binary(ends, self.data)
+
+
+@dataclass(slots=True)
+class Physical:
+    """The physical records of frames, one element each; `owner` is the frame, `end` has what fills the block."""
+
+    owner: Int64s
+    start: Int64s
+    end: Int64s
+    length: Int64s
+    type: Int64s
+    crc: Int64s
+
+    @classmethod
+    def of(cls, window: Window, frames: Frames) -> Physical:
+        # Each but the last of a block is longer than its header, where LevelDB wrote it; in all there are at most so many.
+        most = int(((frames.end - frames.start) // HEADER).sum())
+        owner, end = np.empty(most, np.int64), np.empty(most, np.int64)
+        out = np.empty((most, 4), np.int64)
+        n = int(physical(window.data, frames.start, frames.end, window.offset, owner, end, out))
+        start, length, kind, crc = (np.ascontiguousarray(out[:n, i]) for i in range(4))
+        return cls(owner[:n], start, end[:n], length, kind, crc)
+
+    def payload(self, window: Window, i: int) -> bytes:
+        start = int(self.start[i]) + HEADER
+        return window.data[start : start + int(self.length[i])].tobytes()
+
+    def paddings(self, window: Window) -> list[bytes | None]:
+        """What fills the block behind each, where there is something that is not zeros."""
+        found: list[bytes | None] = [None] * len(self.start)
+        after = self.start + HEADER + self.length
+        for i in np.flatnonzero(after < self.end).tolist():
+            filling = window.data[int(after[i]) : int(self.end[i])]
+            found[i] = filling.tobytes() if filling.any() else None
+        return found
+
+
+def binary(ends: npt.NDArray[np.int32], data: Bytes, null: npt.NDArray[np.bool_] | None = None) -> pa.Array:
+    """A binary column: value `i` is `data[ends[i] : ends[i + 1]]`."""
+    bits = None
+    if null is not None and null.any():
+        bits = pa.py_buffer(np.packbits(~null, bitorder="little"))
+    return pa.Array.from_buffers(pa.binary(), len(ends) - 1, [bits, pa.py_buffer(ends), pa.py_buffer(data)])
+
+
+def batch_of(arrays: list[pa.Array], schema: pa.Schema, rows: int) -> pa.RecordBatch:
+    """A batch of so many rows, also without columns."""
+    if arrays:
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+    return pa.RecordBatch.from_struct_array(pa.nulls(rows, pa.struct([])))
+
+
+@dataclass(slots=True)
+class Resume:
+    """Where a search for the next record begins: a byte of the file, and what is known of it."""
+
+    place: int
+    known: bool = False
+    """A physical record starts there."""
+    damaged: bool = False
+    """One does that is damaged, and perhaps says where it ends."""
+
+
+@dataclass
+class RecordContext:
+    """What decoding needs to know besides the bytes, and what goes from window to window."""
+
+    options: Options
+    file: int | None = None
+    level: int | None = None
+    synced: bool | None = None
+    """Whether a record that starts a logical one was seen. A stream that starts at a block of its own choice passes over what
+    goes on there; None before its first scan."""
+    resume: Resume | None = None
+    sequence: int = -1
+    """Of a log: the last one seen, before `sequence_end`, a byte of the file."""
+    sequence_end: int = 0
+
+
+class RecordCodec(Codec):
+    """The part of a codec that knows physical and logical records."""
+
+    pattern: re.Pattern[str]
+    rows: Table
+    records: Table = RECORDS
+
+    def __init__(self, *structures: Struct, options: tuple[Option, ...] = ()) -> None:
+        self.structures = (RECORD, *structures, fields.LOGICAL_RECORD)
+        self.described = (file_of_records(structures[0]), *structures)
+        self.options = (*used_by({*DECODES, Verb.INSPECT}, MAX_RECORD), *options)
+        self.tables = {
+            "rows": self.rows,
+            "records": self.records,
+            "frames": FRAMES,
+            "file": FILE,
+        }
+
+    # What a codec of its own has to say
+
+    @abstractmethod
+    def sensible(self, window: Window, place: int, following: int, context: RecordContext) -> bool:
+        """Whether the FULL record at `place`, found behind damage, makes sense there. The next one in its block that is sure is at
+        `following`, or -1."""
+
+    @abstractmethod
+    def decode_rows(
+        self,
+        window: Window,
+        frames: Frames,
+        records: Payloads,
+        columns: Sequence[str],
+        context: RecordContext,
+    ) -> Decoded:
+        """The rows of these frames, whose payloads are given."""
+
+    @abstractmethod
+    def record_column(self, name: str, frames: Frames, context: RecordContext) -> pa.Array:
+        """A column of the records table that others don't have."""
+
+    @abstractmethod
+    def comes_again(self, records: Payloads) -> npt.NDArray[np.bool_]:
+        """For each payload whether just these bytes are made from its rows."""
+
+    # The rest
+
+    def recognise(self, name: str, head: bytes) -> Match:
+        if not self.pattern.fullmatch(name):
+            return Match.NO
+        if len(head) < HEADER:
+            return Match.NAME
+        data = np.frombuffer(head, np.uint8)
+        return Match.SURE if sound(data, 0, len(head), BLOCK) >= 0 else Match.NAME
+
+    def context(self, name: str, options: Options, **hints: Any) -> RecordContext:
+        hints.pop("directory", "")
+        hints.pop("live", None)
+        hints.setdefault("file", number_of(name, self.pattern))
+        unknown = set(hints) - {"file", "level"}
+        if unknown:
+            raise UsageError(f"{self.name}: no hint {sorted(unknown)[0]!r}")
+        return RecordContext(options, **hints)
+
+    def explain(self, window: Window, context: RecordContext, focus: Focus, *, frame: bool) -> Sequence[Node]:
+        return records_of(self.structures[1], window, focus)
+
+    def scan(self, window: Window, at: int, context: RecordContext, *, check: bool = True) -> Frames:
+        if context.synced is None:
+            context.synced = (window.offset + at) % BLOCK != 0 or window.offset + at == 0
+        context.resume = None
+        synced = context.synced and check
+        limit = context.options["max.record.bytes"]
+        found, status, state = replay.scan(window, at, check=check, synced=synced, limit=limit)
+        if len(found) or (check and status != NEED):
+            context.synced = True
+        if len(found):
+            self.seen(window, found, context)
+        if status == NEED:
+            found.need = self._need(window, found.stop, state, check=check)
+        elif status != END:
+            found.damage = self._damage(window, found, status, state, context)
+        return found
+
+    @abstractmethod
+    def seen(self, window: Window, found: Frames, context: RecordContext) -> None:
+        """Take note of good frames, one at least."""
+
+    def _need(self, window: Window, stop: int, state: list[int], *, check: bool) -> int:
+        """How many bytes the record at `stop` needs, as far as that can be told."""
+        at = window.offset + stop
+        if state[CHAIN] < 0 or window.offset + state[PLACE] + HEADER > window.size:
+            return state[NEEDED]
+        if not check:
+            # Only where records start is asked: the next may be in the next block.
+            return max(state[NEEDED], BLOCK - at % BLOCK)
+        # One more block, so that a long record is not looked at anew for each header.
+        return min(state[NEEDED] + BLOCK, window.size - at)
+
+    def _damage(
+        self, window: Window, found: Frames, status: int, state: list[int], context: RecordContext
+    ) -> Fault:
+        """The fault of what ended a scan, and where to go on behind it."""
+        place, after, kind = window.offset + state[PLACE], window.offset + state[AFTER], state[KIND]
+        at = window.offset + found.stop
+        left = window.size - at
+        length = state[LENGTH]
+        block_left = min(BLOCK - place % BLOCK, window.size - place)
+        severity, words, resume = Severity.ERROR, _SYSTEM_BLOCK, Resume(place + 1)
+        if status in (TORN_HEADER, TORN, TORN_CHAIN):
+            what, severity, words = Kind.TRUNCATED, Severity.WARNING, _SYSTEM_END
+            resume = Resume(place, damaged=True)
+            if status == TORN_HEADER:
+                text = f"the file ends within the header of a record, after {window.size - place} of {HEADER} bytes"
+            elif status == TORN:
+                text = f"the file ends within a record: {length} bytes of payload are announced, {block_left - HEADER} are there"
+            else:
+                text = f"the file ends before the rest of a record, after {state[GATHERED]} bytes of it"
+                resume = Resume(window.size)
+        elif status == ZEROS:
+            what, severity, text = _zeros(window, place - window.offset)
+            words = "LevelDB passes over the rest of the block, without a word"
+        elif status == BAD_LENGTH:
+            what = Kind.LENGTH
+            text = (
+                f"bad record length: {length} bytes of payload, {block_left - HEADER} are left in the block"
+            )
+            resume = Resume(place, damaged=True)
+        elif status == CHECKSUM:
+            what, resume = Kind.CHECKSUM, Resume(place, damaged=True)
+            text = f"checksum mismatch of a {_type_name(kind)} record of {length} bytes"
+        elif status == UNKNOWN:
+            what, resume = Kind.MAGIC, Resume(after, known=True)
+            text = replay.unknown(kind)
+            words = {
+                EOF_TYPE: _SYSTEM_END,
+                BAD_TYPE: "LevelDB passes over it, without a word",
+            }.get(kind, "LevelDB passes over it")
+        elif status == PARTIAL:
+            what, resume = Kind.TRUNCATED, Resume(place, known=True)
+            text = (
+                f"partial record without end({1 if kind == FULL else 2}): {state[GATHERED]} bytes of a record"
+            )
+            words = "LevelDB passes over it"
+        elif status == MISSING:
+            what, resume = Kind.ORDER, Resume(after, known=True)
+            text = f"missing start of fragmented record({1 if kind == MIDDLE else 2}): {length} bytes of a record"
+            words = "LevelDB passes over it"
+        else:
+            assert status == TOO_LONG
+            what, resume = Kind.LENGTH, Resume(after, known=True)
+            limit = context.options["max.record.bytes"]
+            text, words = f"a record of more than {limit} bytes (max.record.bytes)", "LevelDB reads it"
+        if place > at and status not in (PARTIAL, TORN_CHAIN, TOO_LONG):
+            text = f"{text} at byte {place}, in the middle of a record"
+        context.resume = resume
+        return Fault(self.name, at, left, what, text, severity, words)
+
+    def frame_bounds(self, frames: Frames, column: str) -> tuple[Any, Any]:
+        return None, None
+
+    def describe_file(
+        self, head: Window, size: int, frames: int, tail: bytes, zeros: int, context: RecordContext
+    ) -> pa.RecordBatch:
+        arrays = [
+            constant(pa.int64(), context.file, 1),
+            numbers(pa.int64(), np.array([size])),
+            numbers(pa.int64(), np.array([frames])),
+            contents(pa.binary(), [tail]),
+            numbers(pa.int64(), np.array([zeros])),
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=FILE.schema())
+
+    # Past damage
+
+    def resync(self, window: Window, at: int, context: RecordContext) -> tuple[int, int]:
+        resume = context.resume
+        first = pos = window.offset + at
+        known = damaged = False
+        if resume is not None and resume.place >= pos - resume.damaged:
+            pos, known, damaged = resume.place, resume.known, resume.damaged
+        behind = window.offset + len(window.data)
+        while pos < window.size:
+            block_end = pos + BLOCK - pos % BLOCK
+            stop = min(block_end, window.size)
+            if stop > behind:
+                context.resume = Resume(pos, known, damaged)
+                if pos >= behind:
+                    return -1, 0
+                return max(pos, first) - window.offset, stop - max(pos, first)
+            inside, end, block = pos - window.offset, stop - window.offset, block_end - window.offset
+            known = known or (pos % BLOCK == 0 and not damaged)
+            after = int(sound(window.data, inside, end, block)) if known else -1
+            if after >= 0 and window.data[inside + _TYPE] not in (MIDDLE, LAST):
+                context.resume = None
+                return inside, 0
+            if after < 0 and (known or damaged):
+                after = int(true_end(window.data, inside, end, block))
+                inside += 1
+            if after < 0:
+                place = self._search(window, inside, end, block, context)
+                if place >= 0:
+                    context.resume = None
+                    return place, 0
+                after = end
+            pos, known, damaged = window.offset + after, True, False
+        return -1, 0
+
+    def _search(self, window: Window, at: int, stop: int, block_end: int, context: RecordContext) -> int:
+        """The first place in a block where a record that starts a logical one can be believed; -1 where there is none."""
+        following: int | None = None
+        while True:
+            place, sure = next_start(window.data, at, stop, block_end)
+            if place < 0 or sure:
+                return int(place)
+            if following is None:
+                following = self._sure(window, place + 1, stop, block_end)
+            if window.data[place + _TYPE] == FULL and self.sensible(window, int(place), following, context):
+                return int(place)
+            at = place + 1
+
+    def _sure(self, window: Window, at: int, stop: int, block_end: int) -> int:
+        """The first place that is sure; -1 where there is none."""
+        sure = 0
+        while at >= 0 and not sure:
+            at, sure = next_start(window.data, at, stop, block_end)
+            at += 0 if sure or at < 0 else 1
+        return int(at)
+
+    # Changing fields
+
+    def field_names(self) -> Sequence[str]:
+        return fields.names_of_records(self.structures)
+
+    def edit(
+        self, frame: bytes, path: Sequence[str | int], change: Callable[[bytes, Type], bytes], *, reseal: bool
+    ) -> bytes:
+        return fields.edit_record(self.structures[1], frame, path, change, reseal=reseal)
+
+    # Decoding
+
+    def decode(
+        self, window: Window, frames: Frames, table: str, columns: Sequence[str], context: RecordContext
+    ) -> Iterator[Decoded]:
+        sizes = np.cumsum(frames.end - frames.start)
+        at = 0
+        while at < len(frames):
+            below = int(sizes[at - 1]) if at else 0
+            stop = max(at + 1, int(np.searchsorted(sizes, below + PORTION, "right")))
+            part = frames.pick(slice(at, stop))
+            if table == "frames":
+                yield Decoded(self._frames(window, part, columns))
+            elif table == "records":
+                yield Decoded(self._records(window, part, columns, context))
+            else:
+                yield self.decode_rows(window, part, Payloads.of(window, part), columns, context)
+            at = stop
+
+    def _records(
+        self, window: Window, frames: Frames, columns: Sequence[str], context: RecordContext
+    ) -> pa.RecordBatch:
+        arrays = []
+        for name in columns:
+            if name == "position":
+                arrays.append(numbers(pa.int64(), frames.start + window.offset))
+            elif name == "size":
+                arrays.append(numbers(pa.int64(), frames.end - frames.start))
+            elif name == "payload":
+                arrays.append(Payloads.of(window, frames, joined=True).array())
+            else:
+                arrays.append(self.record_column(name, frames, context))
+        return batch_of(arrays, self.records.schema(columns), len(frames))
+
+    def _frames(self, window: Window, frames: Frames, columns: Sequence[str]) -> pa.RecordBatch:
+        made = Physical.of(window, frames)
+        arrays = []
+        for name in columns:
+            kind = FRAMES[name].type
+            if name == "position":
+                array = numbers(kind, made.start + window.offset)
+            elif name == "size":
+                array = numbers(kind, made.end - made.start)
+            elif name == "length":
+                array = numbers(kind, made.length)
+            elif name == "type":
+                array = _TYPES.take(numbers(pa.int64(), made.type))
+            elif name == "crc":
+                array = numbers(kind, made.crc)
+            elif name == "record":
+                array = numbers(kind, frames.start[made.owner] + window.offset)
+            elif name == "payload":
+                again = self.comes_again(Payloads.of(window, frames))[made.owner]
+                array = contents(
+                    kind, [None if one else made.payload(window, i) for i, one in enumerate(again.tolist())]
+                )
+            elif name == "padding":
+                array = contents(kind, made.paddings(window))
+            else:
+                array = pa.nulls(len(made.start), kind)
+            arrays.append(array)
+        return batch_of(arrays, FRAMES.schema(columns), len(made.start))
+
+
+def _zeros(window: Window, at: int) -> tuple[Kind, Severity, str]:
+    """What a header of type 0 and length 0 is: where writers allocated ahead (before LevelDB 1.15), zeros up to the end."""
+    if window.data[at : at + HEADER].any():
+        return Kind.MAGIC, Severity.ERROR, "a record of type 0 and length 0"
+    if window.data[at:].any():
+        return Kind.PADDING, Severity.ERROR, "zeros where a record should start, and other bytes behind them"
+    severity = Severity.INFO if window.final else Severity.WARNING
+    return Kind.PADDING, severity, "zeros where a record should start"
+
+
+_TYPES = contents(pa.string(), [name.encode() for name in TYPE_NAMES])
+
+
+def _type_name(kind: int) -> str:
+    return TYPE_NAMES[kind] if kind < len(TYPE_NAMES) else f"type {kind}"

@@ -1,0 +1,1 @@
+"""Sorted tables: `leveldb.table`."""

@@ -1,0 +1,377 @@
+"""The codec `leveldb.table`: sorted tables (`.ldb`, before LevelDB 1.14 `.sst`).
+
+A frame is a block; the footer is what no block covers at the end. Where blocks lie is read first (`index`), what is in them is in
+`block`, `rows` and `filter`, what writes them in `encode` and `again`. Source of the format: `doc/table_format.md` of LevelDB.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from logwright.codec.base import Codec, Match
+from logwright.codec.columns import contents, numbers
+from logwright.codec.describe import Type
+from logwright.codec.explain import Focus, Node
+from logwright.codec.fault import Fault, Kind, Severity, UsageError
+from logwright.codec.kernels.crc32c import crc32c_of_three, crc32c_update
+from logwright.codec.kernels.intrinsics import load_u32le
+from logwright.codec.kernels.kernel import kernel
+from logwright.codec.leveldb.formats import fields
+from logwright.codec.leveldb.formats.explain import STORED, TABLE, table_of
+from logwright.codec.leveldb.formats.table import reencode as again
+from logwright.codec.leveldb.formats.table import rows
+from logwright.codec.leveldb.formats.table import write as encode
+from logwright.codec.leveldb.formats.table.filter import BASE, FILTER_END, bits_per_key_of
+from logwright.codec.leveldb.formats.table.index import (
+    DATA,
+    FOOTER,
+    FOOTER_SIZE,
+    HANDLES_SIZE,
+    KIND_NAMES,
+    NAME,
+    Blocks,
+    handles,
+    survey,
+)
+from logwright.codec.leveldb.formats.table.layout import (
+    BLOCK_HANDLE,
+    ENTRY,
+    TRAILER,
+    TRAILER_SIZE,
+    block_crc,
+    masked,
+)
+from logwright.codec.leveldb.formats.table.resync import MAGIC
+from logwright.codec.leveldb.formats.table.tables import FILE, FRAMES, MAX_DECOMPRESSED, ROWS, TableContext
+from logwright.codec.leveldb.keys import BYTEWISE, readable
+from logwright.codec.leveldb.keys import TRAILER_SIZE as KEY_TRAILER
+from logwright.codec.option import DECODES, ENCODES, Options, Verb, used_by
+from logwright.codec.table import Table
+from logwright.codec.window import Bytes, Chunk, Decoded, Frames, Window
+
+_FILE = re.compile(r"(\d+)\.(?:ldb|sst)")
+
+_DECODING = {"comparator": DECODES | ENCODES, "bloom_bits_per_key": ENCODES | {Verb.REPAIR, Verb.EDIT}}
+OPTIONS = (
+    *used_by({*DECODES, Verb.WRITE}, MAX_DECOMPRESSED),
+    *(used_by(_DECODING.get(one.name, ENCODES), one)[0] for one in encode.OPTIONS),
+)
+
+HEAD = np.dtype(
+    [
+        ("kind", "u1"),
+        ("type", "u1"),
+        ("size", "<i8"),
+        ("entry", "<i8"),
+        ("blocks", "O"),
+    ]
+)
+"""What a scan says of a block: a number of `KIND_NAMES`, the type byte, bytes without the trailer, the number of
+its index entry or -1, and the `Blocks` whose index tells which keys it can hold, None where that is not known."""
+
+
+class Keys:
+    """Keys of frames, to be compared with one key. An array of NumPy would drop zero bytes at the end of it."""
+
+    def __init__(self, keys: Iterable[bytes]) -> None:
+        self.keys = list(keys)
+
+    def _each(self, test: Callable[[bytes], bool]) -> npt.NDArray[np.bool_]:
+        return np.array([test(key) for key in self.keys], np.bool_)
+
+    def __lt__(self, other: bytes) -> npt.NDArray[np.bool_]:
+        return self._each(lambda key: key < other)
+
+    def __le__(self, other: bytes) -> npt.NDArray[np.bool_]:
+        return self._each(lambda key: key <= other)
+
+    def __gt__(self, other: bytes) -> npt.NDArray[np.bool_]:
+        return self._each(lambda key: key > other)
+
+    def __ge__(self, other: bytes) -> npt.NDArray[np.bool_]:
+        return self._each(lambda key: key >= other)
+
+    def __ne__(self, other: object) -> npt.NDArray[np.bool_]:  # type: ignore[override]
+        return self._each(lambda key: key != other)
+
+
+_CRC_SIZE = 4
+
+
+@kernel("const u1[], i8, i8, i8")
+def _agrees(buf: Bytes, crc: int, at: int, end: int) -> bool:
+    """Whether the block that ends there with its trailer has the checksum that it says; `crc` is that of what it has before `at`."""
+    stored = end - _CRC_SIZE
+    return masked(crc32c_update(crc, buf, at, stored)) == load_u32le(buf, stored)
+
+
+@kernel("const u1[], const i8[], const i8[]")
+def first_bad(buf: Bytes, starts: encode.Int64s, ends: encode.Int64s) -> int:
+    """The first block, of those from `starts[i]` to `ends[i]` with their trailers, whose checksum is wrong; or their number."""
+    i = 0
+    while i + 2 < len(starts):
+        # Mostly a block is about as large as the next ones.
+        a, b, c = starts[i], starts[i + 1], starts[i + 2]
+        size = min(ends[i] - a, ends[i + 1] - b, ends[i + 2] - c) - _CRC_SIZE
+        crc1, crc2, crc3 = crc32c_of_three(buf, a, b, c, size)
+        if not _agrees(buf, crc1, a + size, ends[i]):
+            return i
+        if not _agrees(buf, crc2, b + size, ends[i + 1]):
+            return i + 1
+        if not _agrees(buf, crc3, c + size, ends[i + 2]):
+            return i + 2
+        i += 3
+    while i < len(starts):
+        if not _agrees(buf, 0, starts[i], ends[i]):
+            return i
+        i += 1
+    return i
+
+
+_FEW = 256
+"""So many blocks at most start in the first 2 KiB, with trailers and a restart point each."""
+
+
+class LevelDBTable(Codec):
+    """The codec."""
+
+    name = NAME
+    title = "LevelDB table: sorted blocks of keys and values"
+    structures = (
+        TRAILER,
+        fields.DATA_BLOCK,
+        ENTRY,
+        BLOCK_HANDLE,
+        FOOTER,
+        FILTER_END,
+    )
+    described = (TABLE, *STORED.values())
+    tables: Mapping[str, Table] = {"rows": ROWS, "frames": FRAMES, "file": FILE}
+    options = OPTIONS
+    indexed = True
+    scans_empty = True
+
+    end_magic = MAGIC
+
+    def recognise(self, name: str, head: bytes) -> Match:
+        return Match.NAME if _FILE.fullmatch(name) else Match.NO
+
+    def context(self, name: str, options: Options, **hints: Any) -> TableContext:
+        hints.pop("directory", "")
+        hints.pop("live", None)
+        named = _FILE.fullmatch(name)
+        if named is not None and int(named[1]) < 1 << 63:
+            hints.setdefault("file", int(named[1]))
+        if options.given("comparator"):
+            hints.setdefault("comparator", options["comparator"])
+        unknown = set(hints) - set(TableContext.__dataclass_fields__)
+        if unknown:
+            raise UsageError(f"{self.name}: no hint {sorted(unknown)[0]!r}")
+        return TableContext(options, **hints)
+
+    def prepare(self, read: Callable[[int, int], Bytes], size: int, context: TableContext) -> None:
+        context.blocks = survey(read, size, context.options["max.decompressed.bytes"])
+
+    def scan(self, window: Window, at: int, context: TableContext, *, check: bool = True) -> Frames:
+        blocks = self._blocks(window, context)
+        place, behind = window.offset + at, window.offset + len(window.data)
+        first = blocks.at(place)
+        starts_here = first < len(blocks.offset) and int(blocks.offset[first]) == place
+        if not starts_here:
+            nothing = _frames(window, blocks, first, first, at, context)
+            if place < blocks.stop or not window.size:
+                nothing.damage = _gap(window, blocks, place, first)
+            else:
+                _at_footer(window, blocks, nothing)
+            return nothing
+        n = int(np.searchsorted(blocks.breaks, first, "right"))
+        run = int(blocks.breaks[n]) if n < len(blocks.breaks) else len(blocks.offset)
+        last = min(run, int(np.searchsorted(blocks.ends, behind, "right")))
+        found = _frames(window, blocks, first, last, at, context)
+        if check:
+            bad = first_bad(window.data, found.start, found.end)
+            if bad < len(found):
+                return _cut(window, blocks, found, bad, first)
+        if last < run:
+            size = int(blocks.size[last]) + TRAILER_SIZE
+            if window.offset + found.stop + size > window.size:
+                found.damage = _gap(window, blocks, window.offset + found.stop, last)
+            else:
+                found.need = size
+        elif window.offset + found.stop < blocks.stop:
+            found.damage = _gap(window, blocks, window.offset + found.stop, last)
+        else:
+            _at_footer(window, blocks, found)
+        return found
+
+    def explain(self, window: Window, context: TableContext, focus: Focus, *, frame: bool) -> Sequence[Node]:
+        return table_of(window, context.blocks, focus)
+
+    def _blocks(self, window: Window, context: TableContext) -> Blocks:
+        if context.blocks is None:
+            # Not walked over: what there is of the file is in the window.
+            def read(offset: int, length: int) -> Bytes:
+                return window.data[max(offset - window.offset, 0) : max(offset - window.offset + length, 0)]
+
+            self.prepare(read, window.size, context)
+        assert context.blocks is not None
+        return context.blocks
+
+    def decode(
+        self, window: Window, frames: Frames, table: str, columns: Sequence[str], context: TableContext
+    ) -> Iterator[Decoded]:
+        if table == "rows":
+            return rows.decode(window, frames, ROWS, columns, context)
+        return rows.decode_frames(window, frames, FRAMES, columns, context)
+
+    def describe_file(
+        self, head: Window, size: int, frames: int, tail: bytes, zeros: int, context: TableContext
+    ) -> pa.RecordBatch:
+        places: list[int | None] = [None] * 4
+        footer = tail[-FOOTER_SIZE:]
+        if len(footer) == FOOTER_SIZE and not zeros:
+            found = handles(footer[:HANDLES_SIZE])
+            if len(found) == 2:
+                places = [*found[0], *found[1]]
+        arrays = [numbers(pa.int64(), np.array([value])) for value in (size, frames)]
+        arrays += [
+            pa.nulls(1, pa.int64())
+            if value is None or value >= 1 << 63
+            else numbers(pa.int64(), np.array([value]))
+            for value in places
+        ]
+        arrays += [contents(pa.binary(), [tail]), numbers(pa.int64(), np.array([zeros]))]
+        return pa.RecordBatch.from_arrays(arrays, schema=FILE.schema(FILE.names(detail=True)))
+
+    def made_with(self, read: Callable[..., pa.Table]) -> Mapping[str, Any]:
+        """See `Codec.made_with`: the bits per key of the filter, if there is one."""
+        found = read(["payload"], [("kind", "==", "filter")], 1)
+        if not len(found):
+            return {}
+        filters = np.frombuffer(found.column("payload")[0].as_py(), np.uint8)
+        # The first filter is of the blocks that start in the first 2 KiB.
+        blocks = read(["position", "kind", "entries"], None, _FEW)
+        first = [one for one in blocks.to_pylist() if one["kind"] == "data" and one["position"] < BASE]
+        if any(one["entries"] is None for one in first):
+            return {}
+        bits = bits_per_key_of(filters, 0, sum(one["entries"] for one in first))
+        return {"bloom_bits_per_key": bits} if bits else {}
+
+    def field_names(self) -> Sequence[str]:
+        return fields.names_of_blocks()
+
+    def edit(
+        self, frame: bytes, path: Sequence[str | int], change: Callable[[bytes, Type], bytes], *, reseal: bool
+    ) -> bytes:
+        return fields.edit_block(frame, path, change, reseal=reseal)
+
+    def frame_bounds(self, frames: Frames, column: str) -> tuple[Any, Any]:
+        """The keys of a data block lie above the index key of the one before, and up to its own."""
+        blocks = frames.header["blocks"][0] if column == "key" and len(frames) else None
+        if blocks is None:
+            return None, None
+        entry: list[int] = frames.header["entry"].tolist()
+        low = [blocks.keys[n - 1][:-KEY_TRAILER] if n > 0 else b"" for n in entry]
+        return Keys(low), Keys(blocks.keys[n][:-KEY_TRAILER] if n >= 0 else b"" for n in entry)
+
+    def resync(self, window: Window, at: int, context: TableContext) -> tuple[int, int]:
+        blocks = self._blocks(window, context)
+        return blocks.next(window.offset + at) - window.offset, 0
+
+    def encode(
+        self, rows: pa.Table, frames: pa.Table | None, file: pa.Table | None, context: TableContext
+    ) -> Iterator[Chunk]:
+        if frames is None:
+            return encode.encode(rows, file, context)
+        return again.encode(rows, frames, file, context)
+
+
+def _frames(window: Window, blocks: Blocks, first: int, last: int, at: int, context: TableContext) -> Frames:
+    """The blocks `first` to `last`, which are in the window."""
+    start, end = blocks.offset[first:last], blocks.ends[first:last]
+    if window.offset:
+        start, end = start - window.offset, end - window.offset
+    head = np.zeros(last - first, HEAD)
+    head["kind"], head["size"] = blocks.kind[first:last], blocks.size[first:last]
+    head["entry"] = blocks.entry[first:last]
+    head["type"] = window.data[end - TRAILER_SIZE]
+    head["blocks"] = blocks if blocks.sound and context.comparator == BYTEWISE else None
+    return Frames(start, end, head, int(end[-1]) if last > first else at)
+
+
+_READS = "LevelDB reads the block as it is, or with verify_checksums leaves it out (Corruption: block checksum mismatch)"
+
+
+def _cut(window: Window, blocks: Blocks, found: Frames, bad: int, first: int) -> Frames:
+    """The frames before a bad one, and that as the damage."""
+    start, end = int(found.start[bad]), int(found.end[bad])
+    kind, size = KIND_NAMES[int(found.header["kind"][bad])], int(found.header["size"][bad])
+    stored, computed = load_u32le(window.data, end - 4), block_crc(window.data, start, size)
+    text = f"block checksum mismatch: the {kind} block says {stored:#010x}, its bytes have {computed:#010x}"
+    rows_lost, lost = _lost(blocks, first + bad)
+    fault = Fault(
+        NAME,
+        window.offset + start,
+        end - start,
+        Kind.CHECKSUM,
+        text,
+        system=_READS,
+        rows_lost=rows_lost,
+        lost=lost,
+    )
+    found = found.pick(slice(0, bad))
+    found.stop, found.damage = start, fault
+    return found
+
+
+def _at_footer(window: Window, blocks: Blocks, found: Frames) -> None:
+    """All blocks are found: what is wrong with the footer, once it is in the window."""
+    if window.final:
+        found.faults = blocks.faults
+    else:
+        found.need = window.size - window.offset - found.stop
+
+
+def _lost(blocks: Blocks, i: int) -> tuple[int | None, dict[str, str]]:
+    """What is gone with a block: the number of rows where that is known, and the keys between which the index has it."""
+    if blocks.kind[i] != DATA:
+        return 0, {}
+    n = int(blocks.entry[i])
+    if n < 0:
+        return None, {}
+    lost = {"smallest": readable(blocks.keys[n - 1][:-KEY_TRAILER])} if n else {}
+    return None, lost | {"largest": readable(blocks.keys[n][:-KEY_TRAILER])}
+
+
+def _gap(window: Window, blocks: Blocks, place: int, following: int) -> Fault:
+    """The fault of bytes that belong to no block, before the block `following`."""
+    known = following < len(blocks.offset)
+    stop = int(blocks.offset[following]) if known else blocks.stop
+    length = max(min(stop, window.size) - place, 0)
+    if blocks.unsupported:
+        system = "LevelDB reads nothing of the table"
+        return Fault(NAME, place, length, Kind.UNSUPPORTED, blocks.unsupported, Severity.WARNING, system)
+    if not known and blocks.stop >= window.size and blocks.faults:
+        # There is no footer: the file ends somewhere in what it was.
+        fault = blocks.faults[0]
+        text = f"{fault.detail}; no whole block with a right checksum is here"
+        return Fault(NAME, place, length, fault.kind, text, system=fault.system)
+    size, named = blocks.wrong.get(place, (-1, DATA))
+    if size + TRAILER_SIZE == length:
+        text = f"block checksum mismatch: the {KIND_NAMES[named]} block of {size} bytes"
+        rows_lost = None if named == DATA else 0
+        return Fault(NAME, place, length, Kind.CHECKSUM, text, system=_READS, rows_lost=rows_lost)
+    text = (
+        "no block of the index starts here" if blocks.sound else "no block with a right checksum starts here"
+    )
+    kind = Kind.LENGTH if blocks.sound else Kind.CHECKSUM
+    return Fault(NAME, place, length, kind, text, system=_READS)
+
+
+CODEC = LevelDBTable()

@@ -1,0 +1,438 @@
+"""Where the blocks of a table lie: footer, index and metaindex, read before anything else.
+
+Where the index is sound, it is believed. Where it or the footer is damaged, what can still be read of them says where to look,
+and what else there is is found by checksum (`rescan`).
+Source: `table/format.cc` and `table/table.cc` of LevelDB.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from logwright.codec.describe import Bytes as BytesType
+from logwright.codec.describe import Content, Field, Points, Struct
+from logwright.codec.fault import Fault, Kind
+from logwright.codec.kernels.compress import CompressionError
+from logwright.codec.kernels.kernel import kernel
+from logwright.codec.leveldb.formats.table.filter import META_PREFIX
+from logwright.codec.leveldb.formats.table.layout import (
+    ANOTHER_PROGRAM,
+    BLOCK_HANDLE,
+    NOTHING,
+    RESTART_SIZE,
+    SOUND,
+    TRAILER_SIZE,
+    Slices,
+    UnknownTypeError,
+    block_crc,
+    entries,
+    expand,
+    read_handles,
+)
+from logwright.codec.leveldb.formats.table.restarts import Wrong, hides
+from logwright.codec.leveldb.formats.table.resync import MAGIC, Read, find, is_filter
+from logwright.codec.leveldb.keys import SEEK_TAG
+from logwright.codec.leveldb.store.relatives import MAGIC_SIZE, MAGICS
+from logwright.codec.window import Bytes
+
+NAME = "leveldb.table"
+Int64s = npt.NDArray[np.int64]
+
+HANDLES_SIZE = 40
+_LARGEST = (1 << 64) - 1
+
+
+def stored_block(kind: str) -> Points:
+    """What a handle leads to."""
+    return Points(f"Stored{kind}Block", "offset", f"size + {TRAILER_SIZE}")
+
+
+HANDLES = Struct(
+    "FooterHandles",
+    Field(
+        "metaindex_handle", BLOCK_HANDLE, "where the metaindex block lies", points=stored_block("Metaindex")
+    ),
+    Field("index_handle", BLOCK_HANDLE, "where the index block lies", points=stored_block("Index")),
+    Field("padding", BytesType(), "may be anything"),
+    doc="The first 40 bytes of the footer.",
+    source="Footer",
+)
+FOOTER = Struct(
+    "Footer",
+    Field(
+        "handles",
+        BytesType(HANDLES_SIZE),
+        "handles of the metaindex and of the index, and padding that may be anything",
+        holds=Content(lambda scope: HANDLES, (HANDLES,), on=""),
+    ),
+    Field("magic", BytesType(len(MAGIC)), "57 fb 80 8b 24 75 47 db", only=MAGIC),
+    doc="The last 48 bytes of a table. No checksum covers them.",
+    source="Footer",
+)
+FOOTER_SIZE = FOOTER.head_size
+
+DATA, FILTER, METAINDEX, INDEX = range(4)
+KIND_NAMES = ("data", "filter", "metaindex", "index")
+
+
+@kernel("const i8[], const i8[], i8[], i8[]", brief=True)
+def edges(offsets: Int64s, sizes: Int64s, ends: Int64s, breaks: Int64s) -> int:
+    """Where blocks end, and the number of those that do not start where the one before ends, which are put into `breaks`."""
+    count = 0
+    for i in range(len(offsets)):
+        if i and offsets[i] != ends[i - 1]:
+            breaks[count] = i
+            count += 1
+        ends[i] = offsets[i] + sizes[i] + TRAILER_SIZE
+    return count
+
+
+@kernel("const i8[], const i8[], i8", brief=True)
+def are_before(offsets: Int64s, sizes: Int64s, place: int) -> bool:
+    """Whether handles may be those that the index at a place of the file has: of blocks before it."""
+    good = True
+    for i in range(len(offsets)):
+        good = good and 0 <= offsets[i] < place and sizes[i] < place and offsets[i] + sizes[i] < place
+    return good
+
+
+IN_ORDER, OVERLAPPING, UNORDERED = range(3)
+
+
+@kernel("const i8[,], i8", brief=True)
+def placed(known: Int64s, stop: int) -> int:
+    """How blocks (rows of offset, size, and what else) lie: each begins behind the one before, ends before the next, and before
+    `stop`; or all but that; or not even that."""
+    overlapping = False
+    for i in range(len(known)):
+        end = known[i, 0] + known[i, 1] + TRAILER_SIZE
+        if i + 1 < len(known) and known[i + 1, 0] <= known[i, 0]:
+            return UNORDERED
+        if end > stop or (i + 1 < len(known) and known[i + 1, 0] < end):
+            overlapping = True
+    return OVERLAPPING if overlapping else IN_ORDER
+
+
+@dataclass(slots=True)
+class Blocks:
+    """What is known of the blocks of a table, in the order of the file."""
+
+    offset: Int64s
+    size: Int64s
+    """Without the trailer."""
+    kind: Int64s
+    entry: Int64s
+    """The number of the block's entry in the index; -1 where it has none."""
+    keys: Sequence[bytes]
+    """The keys of the index."""
+    sound: bool
+    """Whether the index is."""
+    stop: int
+    """Where blocks have to end: the footer, or the end of the file."""
+    faults: list[Fault]
+    """What is wrong with the footer."""
+    unsupported: str = ""
+    """Why no block can be found though nothing is damaged: the index is of a type that is not read here."""
+    wrong: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """Blocks that are named somewhere, but whose checksum is wrong: size and kind, by offset."""
+    ends: Int64s = field(init=False)
+    breaks: Int64s = field(init=False)
+    """The blocks that do not start where the one before ends."""
+
+    def __post_init__(self) -> None:
+        self.ends, breaks = np.empty(len(self.offset), np.int64), np.empty(len(self.offset), np.int64)
+        self.breaks = breaks[: edges(self.offset, self.size, self.ends, breaks)]
+
+    def at(self, place: int) -> int:
+        """The first block at or behind a byte of the file."""
+        return int(np.searchsorted(self.offset, place))
+
+    def next(self, place: int) -> int:
+        """Where the first block at or behind a byte starts, or else the footer."""
+        i = self.at(place)
+        return int(self.offset[i]) if i < len(self.offset) else self.stop
+
+
+def handles(data: bytes) -> list[tuple[int, int]]:
+    """The block handles that bytes start with, two at most."""
+    found: list[int] = []
+    number = shift = 0
+    for byte in data:
+        number |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            found.append(number & _LARGEST)
+            number = shift = 0
+            if len(found) == 4:
+                break
+        elif shift == 70:
+            break
+    return list(zip(found[::2], found[1::2], strict=False))
+
+
+_LEAST = 2 * RESTART_SIZE
+"""The size of an empty block: one restart point, and how many there are."""
+
+
+@dataclass(slots=True)
+class _Look:
+    """Looks at the blocks of one file. `checked` are those whose checksum was found right or wrong, `hidden` why one that was read
+    is not read from its first entry on."""
+
+    read: Read
+    size: int
+    limit: int
+    checked: dict[tuple[int, int], bool] = field(default_factory=dict)
+    hidden: dict[tuple[int, int], Wrong] = field(default_factory=dict)
+    unknown: dict[tuple[int, int], int] = field(default_factory=dict)
+    """The types of blocks with right checksums that can't be read here."""
+
+    def fits(self, offset: int, size: int) -> bool:
+        return offset <= self.size - TRAILER_SIZE - size
+
+    def block(self, offset: int, size: int) -> tuple[Bytes, int, bool] | None:
+        """Contents, type, and whether the checksum is right, of what may be a block; None where the file has no such bytes."""
+        if not self.fits(offset, size):
+            return None
+        data = self.read(offset, size + TRAILER_SIZE)
+        if len(data) < size + TRAILER_SIZE:
+            return None
+        sound = block_crc(data, 0, size) == int.from_bytes(data[size + 1 :].tobytes(), "little")
+        self.checked[offset, size] = sound
+        return data[:size], int(data[size]), sound
+
+    def sound(self, offset: int, size: int) -> bool:
+        if (offset, size) not in self.checked:
+            self.block(offset, size)
+        return self.checked.get((offset, size), False)
+
+    def entries(self, offset: int, size: int) -> tuple[Slices, Slices, bool]:
+        """Keys and values of a block, as far as they can be read, and whether it is sound."""
+        found = self.block(offset, size)
+        if found is None:
+            return NOTHING, NOTHING, False
+        try:
+            plain = expand(found[0], found[1], self.limit)
+        except UnknownTypeError:
+            if found[2]:
+                self.unknown[offset, size] = found[1]
+            return NOTHING, NOTHING, False
+        except CompressionError:
+            return NOTHING, NOTHING, False
+        keys, values, status = entries(plain, self.limit)
+        why = hides(plain)
+        if why is not None:
+            self.hidden[offset, size] = why
+        return keys, values, found[2] and status == SOUND and why is None
+
+
+def _listed(values: Slices) -> tuple[Int64s, Int64s]:
+    """Offsets and sizes of the handles that values start with; -1 where there is none."""
+    offsets, sizes = np.empty(len(values), np.int64), np.empty(len(values), np.int64)
+    read_handles(values.data, values.ends, offsets, sizes)
+    return offsets, sizes
+
+
+def survey(read: Read, size: int, limit: int) -> Blocks:
+    """What there is to know of a table of `size` bytes; `limit` is what a block may take decompressed."""
+    look = _Look(read, size, limit)
+    tail = read(size - FOOTER_SIZE, FOOTER_SIZE).tobytes() if size >= FOOTER_SIZE else b""
+    places = handles(tail[:HANDLES_SIZE])
+    faults = _footer_faults(size, tail, places)
+    keys, values, whole = look.entries(*places[1]) if len(places) == 2 else (NOTHING, NOTHING, False)
+    offsets, sizes = _listed(values)
+    magic = tail.endswith(MAGIC)
+    other = MAGICS.get(tail[-MAGIC_SIZE:])
+    if other is not None:
+        return _unsupported(size, f"a table of {other}, which is not read here")
+    kind = look.unknown.get(places[1]) if len(places) == 2 else None
+    if magic and kind is not None and sum(places[1]) + TRAILER_SIZE >= size - FOOTER_SIZE:
+        return _unsupported(size, f"bad block type ({kind}) of the index: {ANOTHER_PROGRAM}")
+    # No checksum covers the footer: what it says is the index has to look like one, and to lie right before it.
+    sound = whole and bool(are_before(offsets, sizes, places[1][0]))
+    sound = sound and sum(places[1]) + TRAILER_SIZE >= size - FOOTER_SIZE
+    if whole and not sound and magic:
+        text = "bad block handle in the index, whose checksum is right: blocks are found by theirs"
+        system = "LevelDB ends with the status Corruption"
+        faults.append(Fault(NAME, *places[1], Kind.LENGTH, text, system=system))
+    if magic and not whole and len(places) == 2 and look.checked.get(places[1]):
+        text = "the index can't be read to its end, though its checksum is right: blocks are found by theirs"
+        system = "LevelDB ends with the status Corruption"
+        if places[1] in look.hidden:
+            text = f"in the index, whose checksum is right: {look.hidden[places[1]].text}; blocks are found by theirs"
+            system = "LevelDB shows nothing of the blocks that it does not see named there"
+        faults.append(Fault(NAME, *places[1], Kind.LENGTH, text, system=system))
+    if not sound and not magic:
+        places, keys = [], NOTHING
+        offsets = sizes = np.empty(0, np.int64)
+    others = {places[1]: INDEX} if len(places) == 2 else {}
+    names, values, meta_sound = look.entries(*places[0]) if places else (NOTHING, NOTHING, False)
+    for name, offset, length in zip(names, *(one.tolist() for one in _listed(values)), strict=True):
+        if name.startswith(META_PREFIX.encode()) and offset >= 0:
+            others.setdefault((offset, length), FILTER)
+    if places:
+        others.setdefault(places[0], METAINDEX)
+    stop = size - FOOTER_SIZE if magic else size
+    if sound and not magic:
+        # Part of the footer is there, or all but its last bytes.
+        stop = sum(places[1]) + TRAILER_SIZE
+    behind = [(*place, kind, -1) for place, kind in others.items() if look.fits(*place)] if sound else []
+    count = len(offsets)
+    known = np.empty((count + len(behind), 4), np.int64)
+    known[:count, 0], known[:count, 1], known[:count, 2] = offsets, sizes, DATA
+    known[:count, 3] = np.arange(count)
+    if not sound:
+        return _told(_rescued(look, stop, known, others, keys, faults), size, places)
+    if behind:
+        known[count:] = sorted(behind)
+    return _told(_blocks(look, stop, known, keys, True, faults, gaps=not meta_sound), size, places)
+
+
+def _unsupported(size: int, why: str) -> Blocks:
+    """What is known of a table in which no block can be found, though nothing is damaged."""
+    nothing = np.empty(0, np.int64)
+    return Blocks(nothing, nothing, nothing, nothing, NOTHING, False, size, [], why)
+
+
+def _told(blocks: Blocks, size: int, places: list[tuple[int, int]]) -> Blocks:
+    """With a fault for each handle of the footer that leads into other blocks, or nowhere. Where it leads to damaged bytes, these are
+    told as they are met."""
+    system = ("LevelDB uses no filter", "LevelDB reads nothing of the table")
+    for (offset, length), name, words in zip(places, ("metaindex", "index"), system, strict=False):
+        i = int(np.searchsorted(blocks.offset, offset, "right")) - 1
+        inside = i >= 0 and offset < int(blocks.ends[i])
+        there = inside and (int(blocks.offset[i]), int(blocks.size[i])) == (offset, length)
+        if not there and (inside or offset >= blocks.stop):
+            text = f"the footer says that the {name} block is at byte {offset}, {length} bytes: there is none"
+            blocks.faults.append(
+                Fault(NAME, size - FOOTER_SIZE, HANDLES_SIZE, Kind.LENGTH, text, system=words, rows_lost=0)
+            )
+    return blocks
+
+
+def _footer_faults(size: int, tail: bytes, places: list[tuple[int, int]]) -> list[Fault]:
+    system = "LevelDB reads nothing of the table, and RepairDB moves it to lost/"
+    if not tail:
+        text = f"file is too short to be an sstable: {size} bytes, where a footer alone has {FOOTER_SIZE}"
+        return [Fault(NAME, 0, size, Kind.TRUNCATED, text, system=system)]
+    at = size - FOOTER_SIZE
+    if not tail.endswith(MAGIC):
+        found = tail[HANDLES_SIZE:].hex(" ")
+        text = f"not an sstable (bad magic number): {MAGIC.hex(' ')} is expected, {found} found"
+        return [Fault(NAME, at + HANDLES_SIZE, len(MAGIC), Kind.MAGIC, text, system=system)]
+    if len(places) < 2:
+        return [Fault(NAME, at, HANDLES_SIZE, Kind.LENGTH, "bad block handle in the footer", system=system)]
+    return []
+
+
+def _rescued(
+    look: _Look,
+    stop: int,
+    data: Int64s,
+    other: dict[tuple[int, int], int],
+    keys: Sequence[bytes],
+    faults: list[Fault],
+) -> Blocks:
+    """Without a sound index: of the blocks that it names those whose checksum is right, and between them what is found."""
+    kinds = {(offset, size): (DATA, n) for offset, size, _, n in reversed(data.tolist()) if offset >= 0}
+    kinds |= {place: (kind, -1) for place, kind in other.items() if place not in kinds or kind == INDEX}
+    there = {place for place in kinds if look.sound(*place)}
+    known = []
+    for place in there:
+        last = sum(place) + TRAILER_SIZE == stop < look.size
+        known.append((*place, INDEX if last else _kind(look, *place, there), kinds[place][1]))
+    told = _blocks(look, stop, np.array(known, np.int64).reshape(-1, 4), keys, False, faults, gaps=True)
+    told.wrong = {
+        place[0]: (place[1], kind) for place, (kind, _) in kinds.items() if look.checked.get(place) is False
+    }
+    # An index may be among them that no footer led to.
+    for i in np.flatnonzero(told.kind == INDEX).tolist():
+        place = int(told.offset[i]), int(told.size[i])
+        found, values, sound = look.entries(*place)
+        if sound and place not in there:
+            offsets, sizes = _listed(values)
+            listed = {one: n for n, one in enumerate(zip(offsets.tolist(), sizes.tolist(), strict=True))}
+            pairs = zip(told.offset.tolist(), told.size.tolist(), strict=True)
+            told.entry = np.array([listed.get(one, -1) for one in pairs], np.int64)
+            told.keys = found
+    return told
+
+
+def _blocks(
+    look: _Look,
+    stop: int,
+    known: Int64s,
+    keys: Sequence[bytes],
+    sound: bool,
+    faults: list[Fault],
+    gaps: bool,
+) -> Blocks:
+    """These blocks (rows of offset, size, kind and entry) in order, without those that are not within the file or overlap; with
+    `gaps` what is found between them too.
+
+    A sound index names all data blocks, so what is found then is none.
+    """
+    order = placed(known, stop)
+    if order == UNORDERED:
+        # Of what is said to be the index and something else, it is the index.
+        first = np.where(known[:, 2] == INDEX, -1, known[:, 2])
+        known = known[np.lexsort((first, known[:, 1], known[:, 0]))]
+    if order != IN_ORDER:
+        known = _disjoint(known, stop)
+    if gaps:
+        known = _filled(look, stop, known, sound)
+    offsets, sizes, kinds, numbers = np.ascontiguousarray(known.T)
+    return Blocks(offsets, sizes, kinds, numbers, keys, sound, stop, faults)
+
+
+def _disjoint(known: Int64s, stop: int) -> Int64s:
+    """Those that lie within the file, the first of any that overlap."""
+    chosen = []
+    at = 0
+    for i, (offset, size, _, _) in enumerate(known.tolist()):
+        if offset >= at and offset + size + TRAILER_SIZE <= stop:
+            chosen.append(i)
+            at = offset + size + TRAILER_SIZE
+    return known[chosen]
+
+
+def _filled(look: _Look, stop: int, known: Int64s, sound: bool) -> Int64s:
+    """With what is found between them by its checksum."""
+    there = {(offset, size) for offset, size, _, _ in known.tolist()}
+    more: list[tuple[int, int, int, int]] = []
+    at = 0
+    for offset, size, _, _ in [*known.tolist(), [stop, 0, 0, 0]]:
+        for low, length in find(look.read, at, offset, look.size, look.limit) if offset > at else ():
+            kind = _kind(look, low, length, there)
+            if not sound or kind != DATA:
+                more.append((low, length, kind, -1))
+                there.add((low, length))
+        at = offset + size + TRAILER_SIZE
+    known = np.concatenate((known, np.array(more, np.int64).reshape(-1, 4)))
+    return known[np.argsort(known[:, 0], kind="stable")]
+
+
+def _kind(look: _Look, offset: int, size: int, known: set[tuple[int, int]]) -> int:
+    """What a block is that was found by its checksum: the index's values are handles of the blocks before it, the metaindex's keys
+    are names."""
+    found = look.block(offset, size)
+    assert found is not None
+    if found[1] == 0 and is_filter(found[0]):
+        return FILTER
+    keys, values, _ = look.entries(offset, size)
+    if all(key.startswith(META_PREFIX.encode()) for key in keys):
+        return METAINDEX
+    # The footer comes right behind the index. Of what it names all may be damaged, or have been moved.
+    if look.read(offset + size + TRAILER_SIZE, FOOTER_SIZE).tobytes().endswith(MAGIC):
+        return INDEX
+    offsets, sizes = _listed(values)
+    named = zip(offsets.tolist(), sizes.tolist(), strict=True)
+    if are_before(offsets, sizes, offset) and any(one in known for one in named):
+        return INDEX
+    # LevelDB gives no entry such a key, and no block is smaller than an empty one.
+    named_blocks = (offsets >= 0) & (sizes >= _LEAST)
+    return INDEX if keys[len(keys) - 1].endswith(SEEK_TAG) and bool(named_blocks.all()) else DATA

@@ -1,0 +1,445 @@
+"""The rows and the frames of a table: blocks decompressed and unpacked in bounded portions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from logwright.codec.columns import constant, contents, numbers
+from logwright.codec.fault import Fault, Kind, Severity
+from logwright.codec.kernels import snappy_blocks as snappy
+from logwright.codec.kernels.compress import CompressionError
+from logwright.codec.leveldb.formats.table.index import DATA, KIND_NAMES, NAME
+from logwright.codec.leveldb.formats.table.layout import (
+    ANOTHER_PROGRAM,
+    ENTRIES,
+    HEAD_SIZE,
+    INTERVAL,
+    KEY_BYTES,
+    KEY_TRAILER,
+    MAX_TYPE,
+    MEASURES,
+    MESSAGES,
+    NONE,
+    SNAPPY,
+    STATUS,
+    STOPPED,
+    TRAILER_SIZE,
+    VALUE_BYTES,
+    compression_of,
+    entries,
+    expand,
+    expand_all,
+    measure,
+    measure_some,
+    pack,
+    unpack_all,
+    unpack_rows,
+)
+from logwright.codec.leveldb.formats.table.restarts import Wrong, hides
+from logwright.codec.leveldb.formats.table.tables import TableContext
+from logwright.codec.leveldb.keys import DELETION, TYPE_NAMES, VALUE
+from logwright.codec.table import Table
+from logwright.codec.window import Bytes, Decoded, Frames, Window
+
+Int64s = npt.NDArray[np.int64]
+Int32s = npt.NDArray[np.int32]
+
+PORTION = 32 << 20
+"""So many bytes of keys and values are read at a time, or one block if that is larger."""
+DEFAULT_INTERVAL = 16
+_MANY = 16
+"""So many blocks are decompressed together; for fewer the library does it, which is compiled already."""
+
+_TYPES = contents(pa.string(), [name.encode() for name in TYPE_NAMES])
+_KINDS = contents(pa.string(), [name.encode() for name in KIND_NAMES])
+_SYSTEM = "LevelDB's iterators pass over the rest of the block and end with the status Corruption: "
+
+
+@dataclass(slots=True)
+class Plain:
+    """A block uncompressed and measured; or why that can't be."""
+
+    data: Bytes
+    found: Int64s
+    error: str = ""
+
+    @property
+    def interval(self) -> int:
+        """Entries from a restart point to the next; where there is only one point, the default if that would give one too."""
+        return int(self.found[INTERVAL]) or max(DEFAULT_INTERVAL, int(self.found[ENTRIES]))
+
+
+def plain(contents: Bytes, kind: int, limit: int) -> Plain:
+    """One block, from its contents as stored and its type."""
+    found = np.zeros(MEASURES, np.int64)
+    try:
+        data = expand(contents, kind, limit)
+    except CompressionError as error:
+        return Plain(contents[:0], found, str(error))
+    measure(data, 0, len(data), limit, found)
+    return Plain(data, found, MESSAGES[int(found[STATUS])])
+
+
+@dataclass(slots=True)
+class Unpacked:
+    """Entries of some blocks: `keys[key_ends[i] : key_ends[i + 1]]` is a user key, a trailer is sequence << 8 | type."""
+
+    rows: int
+    keys: Bytes
+    key_ends: Int64s
+    trailers: Int64s
+    values: Bytes
+    value_ends: Int64s
+    per_block: Int64s
+    skipped: Int64s
+    """Entries that are left out, since their internal key is none."""
+
+    @classmethod
+    def of(cls, one: Plain) -> Unpacked:
+        """Of one block."""
+        return cls.many(one.data, np.zeros(1, np.int64), one.found)
+
+    @classmethod
+    def many(cls, buf: Bytes, starts: Int64s, found: Int64s) -> Unpacked:
+        """Of the blocks that start there in `buf`, measured."""
+        table = found.reshape(-1, MEASURES)
+        count = int(table[:, ENTRIES].sum())
+        keys = np.empty(int(table[:, KEY_BYTES].sum()) + KEY_TRAILER, np.uint8)
+        values = np.empty(int(table[:, VALUE_BYTES].sum()), np.uint8)
+        key_ends, value_ends = np.zeros(count + 1, np.int64), np.zeros(count + 1, np.int64)
+        trailers = np.empty(count, np.int64)
+        per_block, skipped = np.empty(len(starts), np.int64), np.empty(len(starts), np.int64)
+        rows = int(
+            unpack_all(buf, starts, found, keys, key_ends, trailers, values, value_ends, per_block, skipped)
+        )
+        key_ends, value_ends = key_ends[: rows + 1], value_ends[: rows + 1]
+        return cls(rows, keys, key_ends, trailers[:rows], values, value_ends, per_block, skipped)
+
+
+@dataclass(slots=True)
+class Columns:
+    """The same as the columns of rows: `ends` are Arrow's offsets, `deletions` the number of these."""
+
+    rows: int
+    deletions: int
+    keys: Bytes
+    key_ends: Int32s
+    values: Bytes
+    value_ends: Int32s
+    sequences: Int64s
+    kinds: Bytes
+    per_block: Int64s
+    skipped: Int64s
+
+    @classmethod
+    def many(
+        cls, buf: Bytes, starts: Int64s, found: Int64s, count: int, key_bytes: int, value_bytes: int
+    ) -> Columns:
+        """Of the blocks that start there in `buf`, measured: so many entries."""
+        blocks = len(starts)
+        keys, values = np.empty(key_bytes + KEY_TRAILER, np.uint8), np.empty(value_bytes, np.uint8)
+        key_ends, value_ends = np.empty(count + 1, np.int32), np.empty(count + 1, np.int32)
+        sequences, kinds = np.empty(count, np.int64), np.empty(count, np.uint8)
+        per_block, skipped = np.empty(blocks, np.int64), np.empty(blocks, np.int64)
+        rows, deletions = unpack_rows(
+            buf, starts, found, keys, key_ends, values, value_ends, sequences, kinds, per_block, skipped
+        )
+        key_ends, value_ends = key_ends[: rows + 1], value_ends[: rows + 1]
+        sequences, kinds = sequences[:rows], kinds[:rows]
+        return cls(
+            rows,
+            deletions,
+            keys,
+            key_ends,
+            values,
+            value_ends,
+            sequences,
+            kinds,
+            per_block,
+            skipped,
+        )
+
+
+def decode(
+    window: Window, frames: Frames, table: Table, columns: Sequence[str], context: TableContext
+) -> Iterator[Decoded]:
+    """The rows of the data blocks among these. See `Codec.decode`."""
+    kinds = frames.header["kind"]
+    count = len(kinds) - int(np.count_nonzero(kinds))
+    # Behind the data blocks come the others, unless the file is damaged: a slice copies nothing.
+    frames = frames.pick(kinds == DATA if kinds[:count].any() else slice(count))
+    limit = context.options["max.decompressed.bytes"]
+    at = 0
+    while at < len(frames):
+        buf, starts, ends, errors = plain_blocks(window, frames, at, limit)
+        found = np.empty(len(starts) * MEASURES, np.int64)
+        # Keys that share much are more bytes than the blocks are.
+        count, entries, *sizes, wrong = measure_some(buf, starts, ends, limit, PORTION, found)
+        made = Columns.many(buf, starts[:count], found, entries, *sizes)
+        part = frames.pick(slice(at, at + count))
+        arrays = [_column(name, window, part, made, context) for name in columns]
+        if arrays:
+            batch = pa.RecordBatch.from_arrays(arrays, schema=table.schema(columns))
+        else:
+            batch = pa.RecordBatch.from_struct_array(pa.nulls(made.rows, pa.struct([])))
+        sound = not wrong and made.rows == entries
+        yield Decoded(batch, [] if sound else _faults(window, part, buf, (starts, ends), found, errors, made))
+        at += count
+
+
+def plain_blocks(
+    window: Window, frames: Frames, at: int, limit: int
+) -> tuple[Bytes, Int64s, Int64s, dict[int, str]]:
+    """Some blocks from `at` on uncompressed: where each starts and ends, and why some can't be decompressed, which are empty then."""
+    types = np.ascontiguousarray(frames.header["type"][at:])
+    start, end = np.ascontiguousarray(frames.start[at:]), frames.end[at:] - TRAILER_SIZE
+    if not types.any():
+        return window.data, start, end, {}
+    if len(types) >= _MANY and (types <= SNAPPY).all():
+        made = _all_snappy(window.data, start, end, types, limit)
+        if made is not None:
+            return *made, {}
+    pieces: list[Bytes] = []
+    bounds = [0]
+    errors: dict[int, str] = {}
+    while len(pieces) < len(types) and bounds[-1] < PORTION:
+        i = len(pieces)
+        try:
+            piece = expand(window.data[int(start[i]) : int(end[i])], int(types[i]), limit)
+        except CompressionError as error:
+            errors[i] = str(error)
+            piece = window.data[:0]
+        pieces.append(piece)
+        bounds.append(bounds[-1] + len(piece))
+    edges = np.array(bounds, np.int64)
+    return np.concatenate(pieces), edges[:-1], edges[1:], errors
+
+
+def _all_snappy(
+    buf: Bytes, start: Int64s, end: Int64s, types: Bytes, limit: int
+) -> tuple[Bytes, Int64s, Int64s] | None:
+    """The same for blocks that are compressed with Snappy or not at all; None where one of them is damaged."""
+    sizes = np.empty(len(start), np.int64)
+    snappy.lengths(buf, start, end, limit, sizes)
+    sizes = np.where(types == SNAPPY, sizes, end - start)
+    if (sizes < 0).any():
+        return None
+    bounds = np.concatenate((np.zeros(1, np.int64), np.cumsum(sizes)))
+    count = max(1, int(np.searchsorted(bounds[1:], PORTION, "right")))
+    bounds = bounds[: count + 1]
+    out, good = np.empty(int(bounds[-1]), np.uint8), np.empty(len(bounds) - 1, np.uint8)
+    expand_all(buf, start, end, types, out, bounds, good)
+    return (out, bounds[:-1], bounds[1:]) if good.all() else None
+
+
+def _faults(
+    window: Window,
+    frames: Frames,
+    buf: Bytes,
+    edges: tuple[Int64s, Int64s],
+    found: Int64s,
+    errors: dict[int, str],
+    made: Columns,
+) -> list[tuple[int, Fault]]:
+    faults: list[tuple[int, Fault]] = []
+    measured = found.reshape(-1, MEASURES)
+    before = np.cumsum(made.per_block)
+    starts, ends = edges
+    wrong = (measured[: len(frames), STATUS] != 0) | (made.skipped > 0)
+    hidden: dict[int, Wrong] = {}
+    for i in np.flatnonzero(measured[: len(frames), STATUS] == 0).tolist():
+        one = hides(buf[int(starts[i]) : int(ends[i])])
+        if one is not None:
+            hidden[i], wrong[i] = one, True
+    for i in np.flatnonzero(wrong).tolist():
+        at, length = window.offset + int(frames.start[i]), int(frames.end[i] - frames.start[i])
+        message = MESSAGES[int(measured[i, STATUS])]
+        if message:
+            place = int(measured[i, STOPPED] - starts[i])
+            text = errors.get(i, f"{message}: at byte {place} of the uncompressed block")
+            stored = window.data[int(frames.start[i]) : int(frames.end[i]) - TRAILER_SIZE]
+            unsupported = compression_of(stored, int(frames.header["type"][i])) is None
+            kind, severity = (
+                (Kind.UNSUPPORTED, Severity.WARNING) if unsupported else (Kind.PAYLOAD, Severity.ERROR)
+            )
+            fault = Fault(NAME, at, length, kind, text, severity, _SYSTEM + text.partition(":")[0])
+            faults.append((int(before[i]), fault))
+        if i in hidden:
+            one = hidden[i]
+            faults.append(
+                (int(before[i]), Fault(NAME, at, length, Kind.PAYLOAD, one.text, one.severity, one.system))
+            )
+        if made.skipped[i]:
+            lost = int(made.skipped[i])
+            text = f"corrupted internal key: {lost} of {int(measured[i, ENTRIES])} entries of the block"
+            system = "LevelDB's iterators pass over them: corrupted internal key in DBIter"
+            kind, severity = Kind.PAYLOAD, Severity.ERROR
+            size = int(measured[i, KEY_BYTES] + measured[i, VALUE_BYTES])
+            unknown = unknown_types(buf[int(starts[i]) : int(ends[i])], size)
+            if unknown:
+                kind, severity = Kind.UNSUPPORTED, Severity.WARNING
+                text += f"; types {', '.join(map(str, unknown))}: {ANOTHER_PROGRAM}"
+            fault = Fault(NAME, at, length, kind, text, severity, system, lost)
+            faults.append((int(before[i]), fault))
+    return faults
+
+
+def unknown_types(block: Bytes, size: int) -> list[int]:
+    """The types of entries that are not known here. The block's keys and values take `size` bytes."""
+    keys, _, _ = entries(block, size)
+    kinds = {key[-KEY_TRAILER] for key in keys if len(key) >= KEY_TRAILER}
+    return sorted(kind for kind in kinds if kind > MAX_TYPE)
+
+
+def _column(name: str, window: Window, frames: Frames, made: Columns, context: TableContext) -> pa.Array:
+    if name == "key":
+        return _binary(made.keys, made.key_ends)
+    if name == "value":
+        return _binary(made.values, made.value_ends, made.kinds == DELETION if made.deletions else None)
+    if name == "sequence":
+        return numbers(pa.int64(), made.sequences)
+    if name == "type":
+        if made.deletions in (0, made.rows):
+            return constant(pa.string(), TYPE_NAMES[DELETION if made.deletions else VALUE], made.rows)
+        return _TYPES.take(numbers(pa.int64(), made.kinds.astype(np.int64)))
+    if name == "position":
+        return numbers(pa.int64(), np.repeat(window.offset + frames.start, made.per_block))
+    return constant(pa.int64() if name == "file" else pa.int32(), getattr(context, name), made.rows)
+
+
+def _binary(data: Bytes, ends: Int32s, null: npt.NDArray[np.bool_] | None = None) -> pa.Array:
+    bits = None if null is None else pa.py_buffer(np.packbits(~null, bitorder="little"))
+    return pa.Array.from_buffers(pa.binary(), len(ends) - 1, [bits, pa.py_buffer(ends), pa.py_buffer(data)])
+
+
+# Frames
+
+
+def decode_frames(
+    window: Window, frames: Frames, table: Table, columns: Sequence[str], context: TableContext
+) -> Iterator[Decoded]:
+    """One row a block. See `Codec.decode`."""
+    schema = table.schema(columns)
+    looks = bool({"entries", "uncompressed_size", "restart_interval", "payload"}.intersection(columns))
+    ends = np.cumsum(frames.end - frames.start)
+    at = 0
+    while at < len(frames):
+        below = int(ends[at - 1]) if at else 0
+        stop = max(at + 1, int(np.searchsorted(ends, below + PORTION, "right"))) if looks else len(frames)
+        part = frames.pick(slice(at, stop))
+        look = _Look(window, part, context) if looks else None
+        arrays = [
+            _frame_column(name, schema.field(name).type, window, part, look, context) for name in columns
+        ]
+        if arrays:
+            yield Decoded(pa.RecordBatch.from_arrays(arrays, schema=schema))
+        else:
+            yield Decoded(pa.RecordBatch.from_struct_array(pa.nulls(stop - at, pa.struct([]))))
+        at = stop
+
+
+class _Look:
+    """What only the contents of blocks say."""
+
+    def __init__(self, window: Window, frames: Frames, context: TableContext) -> None:
+        count = len(frames)
+        limit = context.options["max.decompressed.bytes"]
+        self.entries, self.sizes = np.zeros(count, np.int64), np.zeros(count, np.int64)
+        self.intervals = np.zeros(count, np.int64)
+        self.known = np.zeros(count, np.bool_)
+        self.payload: list[bytes | None] = []
+        for i in range(count):
+            stored = window.data[int(frames.start[i]) : int(frames.end[i]) - TRAILER_SIZE]
+            kind, type_ = int(frames.header["kind"][i]), int(frames.header["type"][i])
+            one = plain(stored, type_, limit)
+            self.sizes[i] = len(one.data)
+            self.known[i] = KIND_NAMES[kind] != "filter" and not one.error
+            self.entries[i], self.intervals[i] = one.found[ENTRIES], one.interval
+            again = kind == DATA and type_ == NONE and self.known[i] and _comes_again(one)
+            self.payload.append(None if again else stored.tobytes())
+
+
+def _comes_again(one: Plain) -> bool:
+    """Whether a writer would make just this data block from its rows."""
+    made = Unpacked.of(one)
+    if made.skipped[0] or made.rows == 0 or _has_value_of_deletion(made):
+        return False
+    return bool(np.array_equal(packed(made, one.interval), one.data))
+
+
+def _has_value_of_deletion(made: Unpacked) -> bool:
+    """Deletions have no value in a row."""
+    return bool(((made.trailers & 0xFF == 0) & (np.diff(made.value_ends) > 0)).any())
+
+
+def packed(made: Unpacked, interval: int) -> Bytes:
+    """One block of these rows."""
+    widest = int(np.diff(made.key_ends).max(initial=0)) + KEY_TRAILER
+    out = np.empty(int(made.key_ends[-1] + made.value_ends[-1]) + made.rows * 40 + 64, np.uint8)
+    restarts, scratch = np.empty(made.rows + 1, np.int64), np.empty(2 * widest, np.uint8)
+    _, end = pack(
+        0,
+        made.rows,
+        made.key_ends,
+        made.keys,
+        made.trailers,
+        made.value_ends,
+        made.values,
+        interval,
+        0,
+        out,
+        0,
+        restarts,
+        scratch,
+    )
+    return out[:end]
+
+
+def _frame_column(
+    name: str,
+    kind: pa.DataType,
+    window: Window,
+    frames: Frames,
+    look: _Look | None,
+    context: TableContext,
+) -> pa.Array:
+    head = frames.header
+    if name == "position":
+        return numbers(kind, window.offset + frames.start)
+    if name == "size":
+        return numbers(kind, head[name].astype(np.int64))
+    if name == "crc":
+        stored = sum(window.data[frames.end - 4 + i].astype(np.int64) << 8 * i for i in range(4))
+        return numbers(kind, np.asarray(stored))
+    if name == "kind":
+        return _KINDS.take(numbers(pa.int64(), head["kind"].astype(np.int64)))
+    if name == "compression":
+        return contents(kind, [one.encode() for one in compressions(window, frames)])
+    if name == "index_key":
+        keys = context.blocks.keys if context.blocks is not None else []
+        return contents(kind, [keys[n] if n >= 0 else None for n in head["entry"].tolist()])
+    if name == "raw":
+        return pa.nulls(len(frames), kind)
+    assert look is not None
+    if name == "payload":
+        return contents(kind, look.payload)
+    values = {"entries": look.entries, "uncompressed_size": look.sizes, "restart_interval": look.intervals}[
+        name
+    ]
+    return numbers(kind, values, ~look.known)
+
+
+def compressions(window: Window, frames: Frames) -> list[str]:
+    """How each block is compressed; "unknown 7" for a type that is not read here."""
+    starts, ends = frames.start.tolist(), (frames.end - TRAILER_SIZE).tolist()
+    kinds = frames.header["type"].tolist()
+    names = []
+    for start, end, kind in zip(starts, ends, kinds, strict=True):
+        head = window.data[start : min(start + HEAD_SIZE, end)]
+        names.append(compression_of(head, kind) or f"unknown {kind}")
+    return names

@@ -1,0 +1,527 @@
+"""Writing tables from rows alone, as LevelDB's own builder does: byte for byte the same where nothing is compressed.
+
+Source: `table/table_builder.cc` of LevelDB.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from logwright.codec.fault import UsageError
+from logwright.codec.kernels.intrinsics import load_u8
+from logwright.codec.kernels.kernel import kernel
+from logwright.codec.leveldb.comparators import NAMES, Comparator, comparator_of
+from logwright.codec.leveldb.formats.table.filter import META_PREFIX, POLICY, FilterBuilder, hash_keys
+from logwright.codec.leveldb.formats.table.index import FOOTER, FOOTER_SIZE, HANDLES_SIZE, NAME
+from logwright.codec.leveldb.formats.table.layout import (
+    COMPRESSION_NAMES,
+    KEY_TRAILER,
+    LARGEST,
+    NONE,
+    TRAILER_SIZE,
+    common,
+    handle,
+    pack_entries,
+    sealed,
+    stored,
+)
+from logwright.codec.leveldb.formats.table.pack import (
+    block_room,
+    index_room,
+    pack_blocks,
+    pack_index,
+    seal_blocks,
+    separators,
+)
+from logwright.codec.leveldb.formats.table.resync import MAGIC
+from logwright.codec.leveldb.formats.table.tables import TableContext
+from logwright.codec.leveldb.keys import (
+    BYTEWISE,
+    DELETION,
+    MAX_SEQUENCE,
+    TRAILER,
+    TYPE_NAMES,
+    VALUE,
+)
+from logwright.codec.option import Option, Options, parse_choice, parse_text
+from logwright.codec.window import Bytes, Chunk
+
+Int64s = npt.NDArray[np.int64]
+
+OPTIONS = (
+    Option(
+        "block_size",
+        4096,
+        "Bytes of a data block before compression; its last entry goes beyond",
+        low=1,
+        high=4 << 20,
+    ),
+    Option("block_restart_interval", 16, "Entries from one whole key to the next", low=1, high=1 << 20),
+    Option(
+        "compression",
+        "snappy",
+        "How blocks are compressed, where that saves more than an eighth; zlib and zlib_raw (raw deflate) are of Mojang's fork (Minecraft), "
+        "and LevelDB can't read them",
+        parse_choice,
+        COMPRESSION_NAMES,
+    ),
+    Option("zstd_compression_level", 1, "-5 to 22", low=-5, high=22),
+    Option(
+        "bloom_bits_per_key",
+        0,
+        "Bits of a Bloom filter for each key; 0 is no filter policy",
+        low=0,
+        high=1 << 10,
+    ),
+    Option(
+        "comparator",
+        BYTEWISE,
+        f"The comparator, which says how keys are ordered: {', '.join(NAMES)}; of any other only the name is known, and a table's rows "
+        "are taken as they come",
+        parse_text,
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TableSettings:
+    """How tables are made. Names and defaults are those of LevelDB's `Options`."""
+
+    block_size: int = 4096
+    block_restart_interval: int = 16
+    compression: str = "snappy"
+    zstd_compression_level: int = 1
+    bloom_bits_per_key: int = 0
+    comparator: str = BYTEWISE
+
+    @classmethod
+    def of(cls, options: Options) -> TableSettings:
+        """From `OPTIONS`."""
+        return cls(*(options[option.name] for option in OPTIONS))
+
+    @property
+    def order(self) -> Comparator:
+        return comparator_of(self.comparator)
+
+    @property
+    def bytewise(self) -> bool:
+        return self.comparator == BYTEWISE
+
+
+@dataclass(slots=True)
+class Entries:
+    """Rows ready to be written: `keys[key_ends[i] : key_ends[i + 1]]` is a user key; a trailer is sequence << 8 | type."""
+
+    rows: int
+    keys: Bytes
+    key_ends: Int64s
+    trailers: Int64s
+    values: Bytes
+    value_ends: Int64s
+
+    def key(self, row: int) -> bytes:
+        """The internal key of a row."""
+        user = self.keys[int(self.key_ends[row]) : int(self.key_ends[row + 1])].tobytes()
+        return user + TRAILER.pack({"tag": int(self.trailers[row]) & (1 << 64) - 1})
+
+    def room(self, row: int, stop: int) -> int:
+        """Bytes that blocks of these rows take at most."""
+        spread = int(self.key_ends[stop] - self.key_ends[row] + self.value_ends[stop] - self.value_ends[row])
+        return spread + (stop - row) * 40 + 64
+
+    def largest(self) -> int:
+        """Bytes of the longest key and the longest value."""
+        return int(np.diff(self.key_ends).max(initial=0) + np.diff(self.value_ends).max(initial=0))
+
+    def scratch(self) -> Bytes:
+        return np.empty(2 * (int(np.diff(self.key_ends).max(initial=0)) + KEY_TRAILER), np.uint8)
+
+
+_PORTION = 1 << 20
+"""So many bytes of blocks are made at a time, which the processor's cache holds."""
+_SIGN = -1 << 63
+"""With this bit turned, signed numbers compare as the unsigned ones of the same bits."""
+
+
+@kernel("const u1[], const i8[], const i8[], i8")
+def first_unordered(keys: Bytes, key_ends: Int64s, trailers: Int64s, rows: int) -> int:
+    """The first row whose internal key is not behind that of the row before; the number of rows if there is none."""
+    for i in range(1, rows):
+        a, b, end = key_ends[i - 1], key_ends[i], key_ends[i + 1]
+        n = common(keys, a, b, keys, b, end)
+        if n < b - a and n < end - b:
+            if load_u8(keys, a + n) > load_u8(keys, b + n):
+                return i
+        elif b - a > end - b or (
+            b - a == end - b and int(trailers[i - 1]) ^ _SIGN <= int(trailers[i]) ^ _SIGN
+        ):
+            return i
+    return rows
+
+
+def prepare(rows: pa.RecordBatch, first_row: int = 0) -> Entries:
+    """Rows as they are written. `sequence` may be absent (0) and `type` too, or null (a null value is a deletion then).
+
+    Raises `UsageError` for rows that make no entries.
+    """
+    count = rows.num_rows
+    keys, key_ends, key_null = _binary(rows, "key")
+    if key_null is not None:
+        raise UsageError(
+            f"row {first_row + int(np.argmax(key_null))}: the key is null", advice="LevelDB has no null keys"
+        )
+    values, value_ends, value_null = _binary(rows, "value")
+    null = np.zeros(count, np.bool_) if value_null is None else value_null
+    kinds = _kinds(rows, null, first_row)
+    sequences = _sequences(rows, first_row)
+    for name, ends in (("key", key_ends), ("value", value_ends)):
+        longest = int(np.diff(ends).max(initial=0))
+        if longest > LARGEST - KEY_TRAILER:
+            raise UsageError(f"a {name} of {longest} bytes: LevelDB's lengths have 32 bits")
+    return Entries(count, keys, key_ends, sequences << 8 | kinds, values, value_ends)
+
+
+def _binary(rows: pa.RecordBatch, name: str) -> tuple[Bytes, Int64s, npt.NDArray[np.bool_] | None]:
+    """Bytes, where each value ends (one more than values, the first is where they start), and which are null."""
+    if rows.schema.get_field_index(name) < 0:
+        if name == "key":
+            raise UsageError(f"{NAME} needs a column 'key'")
+        return np.empty(0, np.uint8), np.zeros(rows.num_rows + 1, np.int64), np.ones(rows.num_rows, np.bool_)
+    array = rows.column(name)
+    try:
+        array = array.cast(pa.large_binary())
+    except pa.ArrowException:
+        raise UsageError(f"column {name!r} has type {array.type}, binary or text is needed") from None
+    null = np.asarray(array.is_null()) if array.null_count else None
+    if null is not None:
+        array = pc.fill_null(array, b"")
+    _, offsets, data = array.buffers()
+    ends = (
+        np.frombuffer(offsets, np.int64, len(array) + 1, array.offset * 8)
+        if len(array)
+        else np.zeros(1, np.int64)
+    )
+    content = np.frombuffer(data, np.uint8) if data is not None and data.size else np.empty(0, np.uint8)
+    return content, np.ascontiguousarray(ends), null
+
+
+def _kinds(rows: pa.RecordBatch, null: npt.NDArray[np.bool_], first_row: int) -> Int64s:
+    kinds = np.where(null, DELETION, VALUE).astype(np.int64)
+    if rows.schema.get_field_index("type") < 0:
+        return kinds
+    names = rows.column("type")
+    kinds[np.asarray(names.is_valid())] = -1
+    for number, name in enumerate(TYPE_NAMES):
+        kinds[np.asarray(pc.fill_null(pc.equal(names.cast(pa.string()), name), False))] = number
+    if (kinds < 0).any():
+        row = int(np.argmax(kinds < 0))
+        raise UsageError(
+            f"row {first_row + row}: type {names[row].as_py()!r} is none of {', '.join(TYPE_NAMES)}"
+        )
+    wrong = null != (kinds == DELETION)
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        what = "has a value" if kinds[row] == DELETION else "has no value"
+        raise UsageError(f"row {first_row + row}: a {TYPE_NAMES[kinds[row]]} that {what}")
+    return kinds
+
+
+def _sequences(rows: pa.RecordBatch, first_row: int) -> Int64s:
+    if rows.schema.get_field_index("sequence") < 0:
+        return np.zeros(rows.num_rows, np.int64)
+    array = rows.column("sequence")
+    if array.null_count or not pa.types.is_integer(array.type):
+        raise UsageError(
+            f"column 'sequence' of type {array.type} with {array.null_count} nulls; int64 without is needed"
+        )
+    # The largest numbers of 64 unsigned bits are negative then, which is as wrong.
+    sequences = np.asarray(array.cast(pa.int64(), safe=False))
+    wrong = (sequences < 0) | (sequences > MAX_SEQUENCE)
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        raise UsageError(f"row {first_row + row}: sequence {array[row].as_py()} does not fit 56 bits")
+    return sequences
+
+
+@dataclass(slots=True)
+class Closing:
+    """The end of a table being written: what comes behind the data blocks."""
+
+    settings: TableSettings
+    size: int = 0
+    """Bytes written: where the next block starts."""
+
+    def block(self, contents: Any, kind: int) -> tuple[bytes, bytes]:
+        """A block sealed, and its handle."""
+        place = handle(self.size, len(contents))
+        data = sealed(contents, kind)
+        self.size += len(data)
+        return data, place
+
+    def compressed(self, plain: Bytes | bytes) -> tuple[bytes, bytes]:
+        kind, contents = stored(plain, self.settings.compression, self.settings.zstd_compression_level)
+        return self.block(contents, kind)
+
+
+def footer(metaindex: bytes, index: bytes) -> bytes:
+    """The footer, from the handles as they are stored."""
+    return FOOTER.pack({"handles": (metaindex + index).ljust(HANDLES_SIZE, b"\0"), "magic": MAGIC})
+
+
+def metaindex_block(filter_handle: bytes | None, interval: int, policy: str = POLICY) -> bytes:
+    """The block that says where the filter is, and by which policy it was made; empty without one."""
+    pairs = [] if filter_handle is None else [((META_PREFIX + policy).encode(), filter_handle)]
+    return pack_entries(pairs, interval)
+
+
+class _Index:
+    """The index block being made: where each data block lies is known before its key."""
+
+    def __init__(self) -> None:
+        self._keys: list[Bytes] = []
+        self._key_sizes: list[Int64s] = []
+        self._ends: list[Int64s] = []
+        self._sizes: list[Int64s] = []
+
+    def add(self, made: Entries, row_ends: Int64s, count: int, ends: Int64s, *, bytewise: bool) -> None:
+        """Blocks of these rows, from byte `ends[i]` of the file to `ends[i + 1]` each; and the keys of all but the last."""
+        lasts = row_ends[1 : count + 1]
+        room = int((made.key_ends[lasts] - made.key_ends[lasts - 1]).sum()) + KEY_TRAILER * count
+        keys, key_ends = np.empty(room, np.uint8), np.empty(count, np.int64)
+        size = separators(made.keys, made.key_ends, made.trailers, row_ends, count, bytewise, keys, key_ends)
+        self._keys.append(keys[:size])
+        self._key_sizes.append(np.diff(key_ends))
+        self._ends.append(ends[:-1])
+        self._sizes.append(np.diff(ends) - TRAILER_SIZE)
+
+    def put(self, key: bytes) -> None:
+        """The key of the block before the next ones."""
+        self._keys.append(np.frombuffer(key, np.uint8))
+        self._key_sizes.append(np.array([len(key)], np.int64))
+
+    def block(self) -> Bytes:
+        nothing = np.zeros(1, np.int64)
+        keys = np.concatenate((np.empty(0, np.uint8), *self._keys))
+        key_ends = np.cumsum(np.concatenate((nothing, *self._key_sizes)))
+        offsets, sizes = (np.concatenate((nothing[:0], *one)) for one in (self._ends, self._sizes))
+        out = np.empty(index_room(len(keys), len(offsets)), np.uint8)
+        return out[: int(pack_index(keys, key_ends, offsets, sizes, out))]
+
+
+def _compressed(
+    packed: Bytes, ends: Int64s, count: int, settings: TableSettings, most: int | None
+) -> tuple[Bytes, Int64s]:
+    """Packed blocks as they are stored, each with room for its checksum, up to the one that ends at `most` or behind."""
+    parts: list[Any] = []
+    bounds = [0]
+    for i in range(count):
+        plain = packed[int(ends[i]) : int(ends[i + 1]) - TRAILER_SIZE]
+        kind, contents = stored(plain, settings.compression, settings.zstd_compression_level)
+        parts += contents, bytes((kind, 0, 0, 0, 0))
+        bounds.append(bounds[-1] + len(contents) + TRAILER_SIZE)
+        if most is not None and bounds[-1] >= most:
+            break
+    return np.frombuffer(bytearray().join(parts), np.uint8), np.array(bounds, np.int64)
+
+
+class TableBuilder:
+    """One table from rows, in order (`TableBuilder`). Any chunking of the same rows gives the same bytes.
+
+    `size` is that of the blocks made so far (`FileSize`), `rows` how many rows were taken; `smallest` and `largest` are the first and
+    last internal key, and `largest_sequence` is over all rows.
+    """
+
+    def __init__(self, settings: TableSettings) -> None:
+        self.settings = settings
+        self.rows = 0
+        self.smallest: bytes | None = None
+        self.largest: bytes | None = None
+        self.largest_sequence = 0
+        self._closing = Closing(settings)
+        self._filter = FilterBuilder(settings.bloom_bits_per_key) if settings.bloom_bits_per_key else None
+        self._index = _Index()
+        self._pending: bytes | None = None
+        """The last key of the block that was made last."""
+        self._open: list[pa.RecordBatch] = []
+        """Rows of a block that is not full yet."""
+
+    @property
+    def size(self) -> int:
+        return self._closing.size
+
+    def add(self, rows: pa.RecordBatch, limit: int | None = None) -> tuple[bytes, int]:
+        """Take rows up: the bytes of the blocks that are full, and how many of these rows were taken.
+
+        Fewer than all are taken where with a block `size` comes to `limit` bytes: the table is to be finished then
+        (`max_file_size`). Raises `UsageError` for rows that are no entries or not in order.
+        """
+        if not rows.num_rows:
+            return b"", 0
+        carried = sum(one.num_rows for one in self._open)
+        batch = rows if not carried else _joined([*self._open, rows])
+        data, done = self._write(prepare(batch, self.rows - carried), batch, finish=False, limit=limit)
+        taken = done - carried if limit is not None and self.size >= limit else rows.num_rows
+        self.rows += taken
+        self._open = [batch.slice(done, carried + taken - done)] if carried + taken > done else []
+        return data, taken
+
+    def finish(self) -> bytes:
+        """The rest of the table, its footer included."""
+        data = b""
+        if self._open:
+            batch = self._open[0]
+            data, _ = self._write(prepare(batch, self.rows - batch.num_rows), batch, finish=True, limit=None)
+            self._open = []
+        return data + b"".join(self._end())
+
+    def _write(
+        self, made: Entries, batch: pa.RecordBatch, *, finish: bool, limit: int | None
+    ) -> tuple[bytes, int]:
+        """Blocks of rows, from the first one on; the bytes, and the row behind them."""
+        settings = self.settings
+        self._check(made, self.rows - sum(one.num_rows for one in self._open))
+        room = _PORTION + block_room(settings.block_size, made.largest())
+        row_ends, ends = np.empty(made.rows + 1, np.int64), np.empty(made.rows + 1, np.int64)
+        restarts, scratch = np.empty(made.rows + 1, np.int64), made.scratch()
+        parts: list[Any] = []
+        row = 0
+        while row < made.rows and (limit is None or self.size < limit):
+            out = np.empty(room, np.uint8)
+            count = pack_blocks(
+                row,
+                made.rows,
+                made.key_ends,
+                made.keys,
+                made.trailers,
+                made.value_ends,
+                made.values,
+                settings.block_restart_interval,
+                settings.block_size,
+                _PORTION,
+                finish,
+                out,
+                row_ends,
+                ends,
+                restarts,
+                scratch,
+            )
+            if not count:
+                break
+            count = self._store(made, out, row_ends, ends, int(count), parts, limit)
+            row = int(row_ends[count])
+        return b"".join(parts), row
+
+    def _store(
+        self,
+        made: Entries,
+        out: Bytes,
+        row_ends: Int64s,
+        ends: Int64s,
+        count: int,
+        parts: list[Any],
+        limit: int | None,
+    ) -> int:
+        """Take up packed blocks, up to the one with which `limit` is reached; returns how many."""
+        settings = self.settings
+        left = None if limit is None else limit - self.size
+        if settings.compression == "none":
+            ends = ends[: count + 1]
+            out[ends[1:] - TRAILER_SIZE] = NONE
+            data = out[: int(ends[-1])]
+        else:
+            data, ends = _compressed(out, ends, count, settings, left)
+        if left is not None:
+            ends = ends[: int(np.searchsorted(ends[1:], left)) + 2]
+        count = len(ends) - 1
+        data = data[: int(ends[-1])]
+        seal_blocks(data, ends, count)
+        parts.append(data)
+        row, stop = int(row_ends[0]), int(row_ends[count])
+        first, last = made.key(row), made.key(stop - 1)
+        self._emit(first)
+        self._index.add(made, row_ends, count, self.size + ends, bytewise=settings.bytewise)
+        self._pending = last
+        if self._filter is not None:
+            hashes = np.empty(stop - row, np.int64)
+            hash_keys(made.keys, made.key_ends, row, stop, hashes)
+            for i in range(count):
+                keys = hashes[int(row_ends[i]) - row : int(row_ends[i + 1]) - row]
+                self._filter.add(keys, self.size + int(ends[i + 1]))
+        self._closing.size += int(ends[-1])
+        if self.smallest is None:
+            self.smallest = first
+        self.largest = last
+        highest = int((made.trailers[row:stop] >> 8 & MAX_SEQUENCE).max())
+        self.largest_sequence = max(self.largest_sequence, highest)
+        return count
+
+    def _check(self, made: Entries, first_row: int) -> None:
+        """The order of the rows, and that they come behind those before."""
+        order = self.settings.order
+        if not order.known:
+            return
+        keys, key_ends = order.buffers(made.keys, made.key_ends)
+        wrong = int(first_unordered(keys, key_ends, made.trailers, made.rows))
+        if wrong < made.rows:
+            raise _unordered(first_row + wrong, made.key(wrong), made.key(wrong - 1), order)
+        if self.largest is not None:
+            first = made.key(0)
+            if order.order(first) <= order.order(self.largest):
+                raise _unordered(first_row, first, self.largest, order)
+
+    def _emit(self, following: bytes | None) -> None:
+        """The index key of the block before, when it is known what follows it (None: nothing)."""
+        if self._pending is None:
+            return
+        last = self._pending
+        order = self.settings.order
+        self._index.put(order.successor(last) if following is None else order.separator(last, following))
+        self._pending = None
+
+    def _end(self) -> Iterator[bytes]:
+        closing, settings = self._closing, self.settings
+        filter_place = None
+        if self._filter is not None:
+            data, filter_place = closing.block(self._filter.finish(), NONE)
+            yield data
+        data, meta = closing.compressed(metaindex_block(filter_place, settings.block_restart_interval))
+        yield data
+        self._emit(None)
+        data, index = closing.compressed(self._index.block())
+        yield data
+        closing.size += FOOTER_SIZE
+        yield footer(meta, index)
+
+
+def _unordered(row: int, key: bytes, before: bytes, order: Comparator) -> UsageError:
+    user, last = key[:-KEY_TRAILER], before[:-KEY_TRAILER]
+    if user == last:
+        text = f"row {row}: the key {user!r} comes again, and not with a lower sequence"
+        return UsageError(
+            text, advice="Rows of one key need falling sequence numbers; without any, each key once"
+        )
+    text = f"row {row}: the key {user!r} is not behind {last!r}"
+    how = "bytewise" if order.bytewise else f"in the order of {order.name}"
+    return UsageError(text, advice=f"Sort the rows by key, {how}, and by sequence, falling")
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    table = pa.Table.from_batches(batches).combine_chunks()
+    return table.to_batches()[0]
+
+
+def encode(rows: pa.Table, file: pa.Table | None, context: TableContext) -> Iterator[Chunk]:
+    """The bytes of a table from its rows. See `Codec.encode`."""
+    builder = TableBuilder(TableSettings.of(context.options))
+    for batch in rows.to_batches(max_chunksize=1 << 16):
+        data, _ = builder.add(batch)
+        if data:
+            yield data
+    yield builder.finish()

@@ -1,0 +1,119 @@
+"""What is left of the metadata of a database: CURRENT, and the manifests past their damage.
+
+Source: `VersionSet::Recover`, `DBImpl::NewDB` and `RemoveObsoleteFiles` of LevelDB.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from logwright.codec.fault import Severity, UnreadableError
+from logwright.codec.leveldb.formats.current import manifest_of
+from logwright.codec.leveldb.formats.manifest import codec as manifest
+from logwright.codec.leveldb.formats.manifest.layout import EditError, EditField
+from logwright.codec.leveldb.formats.manifest.layout import parse as parse_edit
+from logwright.codec.leveldb.formats.records.codec import Payloads
+from logwright.codec.leveldb.names import CURRENT, FileType, parse
+from logwright.codec.leveldb.store.version import Version
+from logwright.codec.mending import Cut
+from logwright.codec.option import Options
+from logwright.codec.store.listing import Listing
+from logwright.codec.walk import Hole, Reader, walk
+from logwright.codec.whole import ParseError
+
+_LONGEST = 1 << 16
+
+
+@dataclass
+class State:
+    """What the metadata say."""
+
+    manifest: str | None = None
+    """The manifest that this is from."""
+    version: Version = field(default_factory=Version)
+    sound: bool = False
+    """It was read whole, and nothing is missing in it."""
+    current: bool = False
+    """CURRENT names it, as it should."""
+    gone: set[int] = field(default_factory=set)
+    """Tables that an edit deleted, and none added again."""
+    told: int = 0
+    """Tables with smaller numbers are live only where the manifest has them: it begins with all that there were."""
+    cut: list[Cut] = field(default_factory=list)
+    rank: tuple[bool, bool, int] = (False, False, -1)
+
+    def live(self, number: int) -> bool:
+        """Whether a log of this number is read when the database is opened, as far as is known."""
+        first, before = self.version.log_number or 0, self.version.prev_log_number or 0
+        return number >= first or number == before
+
+
+def read_state(listing: Listing) -> State:
+    """The best that there is: the manifest that CURRENT names, where something can be read of it; else the newest one that is whole, or
+    that tells most."""
+    sizes = {entry.name: entry.size for entry in listing.entries()}
+    named = _named(listing, sizes)
+    if named in sizes:
+        found = _read(listing, named, sizes[named])
+        if found.version.edits:
+            found.current = True
+            return found
+    others = [
+        _read(listing, name, size)
+        for name, size in sizes.items()
+        if name != named and (known := parse(name)) is not None and known.type is FileType.DESCRIPTOR
+    ]
+    best = max(others, key=lambda one: one.rank, default=State())
+    return best if best.version.edits else State()
+
+
+def _named(listing: Listing, sizes: dict[str, int]) -> str:
+    if CURRENT not in sizes:
+        return ""
+    try:
+        return manifest_of(listing.read(CURRENT, 0, _LONGEST)).decode(errors="surrogateescape")
+    except (ParseError, UnreadableError):
+        return ""
+
+
+def _read(listing: Listing, name: str, size: int) -> State:
+    state = State(name, sound=True)
+    read = Reader(listing, name, size)
+    context = manifest.CODEC.context(name, Options(manifest.CODEC.options))
+    deleted: set[int] = set()
+    for found in walk(read, manifest.CODEC, context):
+        if isinstance(found, Hole):
+            fault = found.fault
+            if fault.severity is not Severity.INFO:
+                state.sound = False
+                state.cut.append(Cut(name, fault.offset, fault.length, f"{fault.kind}: {fault.detail}"))
+            continue
+        records = Payloads.of(found.window, found.frames)
+        for i, (start, end) in enumerate(zip(records.start.tolist(), records.end.tolist(), strict=True)):
+            at = found.window.offset + int(found.frames.start[i])
+            try:
+                edit = parse_edit(records.data[start:end].tobytes())
+            except EditError as error:
+                state.sound = False
+                length = int(found.frames.end[i] - found.frames.start[i])
+                state.cut.append(Cut(name, at, length, str(error)))
+                continue
+            if at == 0:
+                _first(state, name, edit)
+            state.version.apply(edit)
+            deleted |= {one.number for one in edit if one.name == "deleted_file" and one.number is not None}
+    state.gone = deleted - set(state.version.files)
+    whole = state.version.missing() is None
+    state.sound = state.sound and whole
+    named = parse(name)
+    state.rank = (state.sound, whole, -1 if named is None else named.number)
+    return state
+
+
+def _first(state: State, name: str, edit: Sequence[EditField]) -> None:
+    """Take note of a manifest that LevelDB began when it opened the database: first all tables, and no numbers (`WriteSnapshot`)."""
+    fields = {one.name for one in edit}
+    named = parse(name)
+    if named is not None and "comparator" in fields and not fields & {"next_file_number", "last_sequence"}:
+        state.told = named.number

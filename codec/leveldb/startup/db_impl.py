@@ -1,0 +1,281 @@
+"""Opening a database: `DBImpl::Recover`, `RecoverLogFile`, `WriteLevel0Table` and `RemoveObsoleteFiles`, and `DB::Open` around them.
+
+Source: `db/db_impl.cc` of LevelDB.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from logwright.codec.fault import UnreadableError
+from logwright.codec.leveldb.comparators import comparator_of
+from logwright.codec.leveldb.formats.log.layout import MESSAGES, SOUND, TOO_HIGH, TOO_SMALL
+from logwright.codec.leveldb.formats.records.codec import Payloads
+from logwright.codec.leveldb.formats.records.layout import BATCH_HEADER, BLOCK
+from logwright.codec.leveldb.formats.records.replay import Delivered, replay
+from logwright.codec.leveldb.formats.table.write import TableBuilder, TableSettings
+from logwright.codec.leveldb.names import (
+    CURRENT,
+    INFO_LOG,
+    LOCK,
+    OLD_INFO_LOG,
+    FileType,
+    log_name,
+    parse,
+    table_name,
+)
+from logwright.codec.leveldb.startup.memtable import Applied, Int64s, MemTable, Operations, batch_bounds, take
+from logwright.codec.leveldb.startup.status import Corruption, InvalidArgument, NotFound, Status
+from logwright.codec.leveldb.startup.version_set import VersionSet, unreadable
+from logwright.codec.leveldb.store.version import FileMetaData
+from logwright.codec.option import Options
+from logwright.codec.store.overlay import Disk
+from logwright.codec.window import Bytes
+
+Sequences = npt.NDArray[np.uint64]
+
+
+@dataclass(frozen=True, slots=True)
+class FromLog:
+    """A table that was made of a log: its log, its size, and for each entry the byte of the log where its record starts."""
+
+    log: int
+    size: int
+    position: Int64s
+
+
+class _LogReporter:
+    """What a reader of a log tells of what it drops. With paranoid checks the first of it becomes the `status` of the opening."""
+
+    def __init__(self, shown: str, paranoid: bool, info_log: list[str]) -> None:
+        self.shown, self.paranoid, self.info_log = shown, paranoid, info_log
+        self.status: Status | None = None
+
+    def corruption(self, size: int, status: Status) -> None:
+        prefix = "" if self.paranoid else "(ignoring error) "
+        self.info_log.append(f"{prefix}{self.shown}: dropping {size} bytes; {status}")
+        if self.paranoid:
+            self.status = self.status or status
+
+
+class DBImpl:
+    """A database being opened on a disk in thought. `comparator` is the opener's; `empty_pointers` as in `version_edit.parse`."""
+
+    def __init__(
+        self, disk: Disk, options: Options, comparator: str, *, empty_pointers: bool = False
+    ) -> None:
+        self.disk, self.options = disk, options
+        self.name = disk.name
+        self.paranoid = options["paranoid_checks"]
+        self.settings = TableSettings(
+            options["block_size"],
+            options["block_restart_interval"],
+            options["compression"],
+            bloom_bits_per_key=options["bloom_bits_per_key"],
+            comparator=comparator,
+        )
+        self.order = comparator_of(comparator)
+        self.versions = VersionSet(disk, options, comparator, empty_pointers=empty_pointers)
+        self.info_log: list[str] = []
+        """What is written to LOG of what is dropped and ignored."""
+        self.made: dict[int, FromLog] = {}
+        """Tables made of logs, by number."""
+        self.mem: tuple[bytes, FromLog] | None = None
+        """With `reuse_logs`: what stays in memory, as a table that is in no file."""
+        self.silent = False
+        """Whether a log was not read to its end, or a database begun where one was, of which nothing was said."""
+        self.overwritten: list[str] = []
+        """Tables in use in whose place others were written, since the manifest gave their numbers out again."""
+        self._new: list[FileMetaData] = []
+        self._logfile: int | None = None
+
+    def open(self) -> None:
+        """`DB::Open`. Raises `Status`."""
+        disk, versions = self.disk, self.versions
+        disk.rename(INFO_LOG, OLD_INFO_LOG)
+        if LOCK not in disk:
+            disk.put(LOCK, b"")
+        try:
+            save_manifest = self.recover()
+            if self._logfile is None:
+                self._logfile = versions.new_file_number()
+                disk.put(log_name(self._logfile), b"")
+            if save_manifest:
+                versions.log_and_apply(self._logfile, self._new)
+            self.remove_obsolete_files()
+        finally:
+            disk.put(
+                INFO_LOG, "".join(f"{line}\n" for line in self.info_log).encode(errors="surrogateescape")
+            )
+
+    def recover(self) -> bool:
+        """`DBImpl::Recover`: whether the manifest is to be written. Raises `Status`."""
+        disk, versions = self.disk, self.versions
+        if CURRENT not in disk:
+            if not self.options["create_if_missing"]:
+                raise InvalidArgument(self.name, "does not exist (create_if_missing is false)")
+            versions.new_db()
+            self.silent = True
+        elif self.options["error_if_exists"]:
+            raise InvalidArgument(self.name, "exists (error_if_exists is true)")
+        save_manifest = versions.recover()
+        expected, logs = versions.live, []
+        for entry in disk.entries():
+            named = parse(entry.name)
+            if named is None:
+                continue
+            # A file of any kind with that number will do here.
+            expected.discard(named.number)
+            if named.type is FileType.LOG and (
+                named.number >= versions.log_number or named.number == versions.prev_log_number
+            ):
+                logs.append(named.number)
+        if expected:
+            first = table_name(min(expected))
+            raise Corruption(f"{len(expected)} missing files; e.g.", f"{self.name}/{first}")
+        largest = 0
+        for i, number in enumerate(sorted(logs)):
+            saved, sequence = self.recover_log_file(number, last_log=i == len(logs) - 1)
+            save_manifest |= saved
+            largest = max(largest, sequence)
+            # The manifest may not know of this number.
+            versions.mark_file_number_used(number)
+        versions.last_sequence = max(versions.last_sequence, largest)
+        return save_manifest
+
+    def recover_log_file(self, number: int, *, last_log: bool) -> tuple[bool, int]:
+        """`DBImpl::RecoverLogFile`: whether tables were made of it, and the largest sequence number. Raises `Status`."""
+        name = log_name(number)
+        if name not in self.disk:
+            self._ignore(NotFound(f"{self.name}/{name}", "No such file or directory"))
+            return False, 0
+        memory: MemTable | None = None
+        compactions, largest = 0, 0
+        for applied, sequences in self._batches(number):
+            largest = max(largest, int(sequences.max(initial=0)))
+            first, row = 0, 0
+            while first < len(applied.counts):
+                memory = memory or MemTable(self.order)
+                counts = np.ascontiguousarray(applied.counts[first:])
+                limit = self.options["write_buffer_size"]
+                full = int(take(counts, row, applied.key_sizes, applied.value_sizes, limit, memory.state))
+                stop = row + int(counts[: full + 1].sum())
+                memory.add(applied.operations.slice(row, stop))
+                first, row = first + full + 1, stop
+                if full < len(counts):
+                    compactions += 1
+                    self.write_level0_table(memory, number)
+                    memory = None
+        if self.options["reuse_logs"] and last_log and compactions == 0:
+            self._logfile = number
+            built = None if memory is None else self._built(memory, number)
+            self.mem = None if built is None else built[1:]
+            return False, largest
+        if memory is not None:
+            self.write_level0_table(memory, number)
+        return compactions > 0 or memory is not None, largest
+
+    def _batches(self, number: int) -> Iterator[tuple[Applied, Sequences]]:
+        """The batches that reach the memtable, and the last sequence that each is taken to have. Raises `Status`."""
+        name = log_name(number)
+        reporter = _LogReporter(f"{self.name}/{name}", self.paranoid, self.info_log)
+
+        def read(offset: int, length: int) -> Bytes:
+            return np.frombuffer(self.disk.read(name, offset, length), np.uint8)
+
+        end = 0
+        try:
+            for found in replay(read, self.disk.size(name)):
+                if isinstance(found, Delivered):
+                    self.silent |= int(found.frames.start[0]) + found.window.offset != end
+                    end = int(found.frames.end[-1]) + found.window.offset
+                if not isinstance(found, Delivered):
+                    reporter.corruption(found.bytes, Corruption(found.reason))
+                elif reporter.status is not None:
+                    break
+                else:
+                    yield from self._delivered(found, reporter)
+        except UnreadableError as error:
+            # The reader drops what the disk can't read, and takes it for the end of the file.
+            reporter.corruption(BLOCK, unreadable(self.disk, name, error))
+        self.silent |= end != self.disk.size(name)
+        if reporter.status is not None:
+            raise reporter.status
+
+    def _delivered(self, found: Delivered, reporter: _LogReporter) -> Iterator[tuple[Applied, Sequences]]:
+        """The batches among some records, up to the first one that ends the opening."""
+        sizes, start = found.frames.header["size"], found.frames.start
+        records = Payloads.of(found.window, found.frames)
+        at = 0
+        for stop in [*np.flatnonzero(sizes < BATCH_HEADER).tolist(), len(start)]:
+            if at < stop:
+                part = Payloads(records.data, records.start[at:stop], records.end[at:stop])
+                applied = Operations.of(part, start[at:stop] + found.window.offset)
+                sequences = batch_bounds(part.data, part.start)
+                for i in np.flatnonzero((applied.status != SOUND) & (applied.status != TOO_HIGH)).tolist():
+                    malformed = Corruption(MESSAGES[applied.status[i]])
+                    if self.paranoid:
+                        yield applied.first(i), sequences[:i]
+                        raise malformed
+                    # The operations before the malformed one stay.
+                    self._ignore(malformed)
+                yield applied, sequences
+            if stop < len(start):
+                reporter.corruption(int(sizes[stop]), Corruption(MESSAGES[TOO_SMALL]))
+            if reporter.status is not None:
+                return
+            at = stop + 1
+
+    def _ignore(self, status: Status) -> None:
+        """`DBImpl::MaybeIgnoreError`."""
+        if self.paranoid:
+            raise status
+        self.info_log.append(f"Ignoring error {status}")
+
+    def write_level0_table(self, memory: MemTable, log: int) -> None:
+        """`DBImpl::WriteLevel0Table`: no table is made of nothing, but its number is gone."""
+        number = self.versions.new_file_number()
+        built = self._built(memory, log)
+        if table_name(number) in self.disk and number in self.versions.live:
+            self.overwritten.append(table_name(number))
+        self.disk.delete(table_name(number))
+        if built is None:
+            return
+        builder, table, origin = built
+        assert builder.smallest is not None
+        assert builder.largest is not None
+        self.disk.put(table_name(number), table)
+        self._new.append(FileMetaData(number, len(table), builder.smallest, builder.largest))
+        self.made[number] = origin
+
+    def _built(self, memory: MemTable, log: int) -> tuple[TableBuilder, bytes, FromLog] | None:
+        for operations in memory.sorted():
+            builder = TableBuilder(self.settings)
+            data, _ = builder.add(operations.rows)
+            data += builder.finish()
+            return builder, data, FromLog(log, len(data), operations.position)
+        return None
+
+    def remove_obsolete_files(self) -> None:
+        """`DBImpl::RemoveObsoleteFiles`."""
+        disk, versions, live = self.disk, self.versions, self.versions.live
+        for entry in disk.entries():
+            named = parse(entry.name)
+            if named is None:
+                continue
+            number = named.number
+            match named.type:
+                case FileType.LOG:
+                    keep = number >= versions.log_number or number == versions.prev_log_number
+                case FileType.DESCRIPTOR:
+                    keep = number >= versions.manifest_file_number
+                case FileType.TABLE | FileType.TEMP:
+                    keep = number in live
+                case _:
+                    keep = True
+            if not keep:
+                disk.delete(entry.name)

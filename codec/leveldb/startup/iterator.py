@@ -1,0 +1,344 @@
+"""LevelDB's iterator over a whole database: tables merged by their internal keys, of each user key the newest value that counts.
+
+Nothing here relies on keys being in order: over damage they are not, and then what comes out is what comes out of LevelDB.
+Source: `Version::AddIterators`, `table/two_level_iterator.cc`, `table/merger.cc` and `db/db_iter.cc` of LevelDB.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from logwright.codec.columns import constant, numbers
+from logwright.codec.kernels.intrinsics import copy, load_i64le, load_u8
+from logwright.codec.kernels.kernel import kernel
+from logwright.codec.leveldb.comparators import BYTEWISE_COMPARATOR, Comparator
+from logwright.codec.leveldb.formats.records.codec import batch_of, binary
+from logwright.codec.leveldb.formats.table.layout import KEY_TRAILER, MAX_TYPE, common
+from logwright.codec.leveldb.formats.table.tables import ROWS
+from logwright.codec.leveldb.keys import MAX_SEQUENCE, TYPE_NAMES, VALUE
+from logwright.codec.leveldb.startup.status import Corruption, Status
+from logwright.codec.leveldb.startup.table import Chunk
+from logwright.codec.window import Bytes
+
+Int64s = npt.NDArray[np.int64]
+Pieces = Iterator[Chunk | Status]
+
+_BUFFERS = 32 << 20
+_SMALLEST, _LARGEST = 64 << 10, 1 << 20
+"""Bytes of entries that all children have ready, and each of them at least and at most."""
+_OUT = 1 << 15
+"""Rows of a batch at most."""
+BAD_KEY = Corruption("corrupted internal key in DBIter")
+
+SKIPPING, SKIP_SIZE, BAD, BACKWARDS = range(4)
+"""State of a `DBIter`: whether keys up to the one in `skip` are passed over, how many bytes that has, whether a bad internal key was
+met, and whether a key came before the last one: then it may be passed over although it counts."""
+STATE = 4
+_SIGN = -1 << 63
+
+
+@kernel("const u1[], i8, i8, i8, i8")
+def compare(keys: Bytes, a: int, a_end: int, b: int, b_end: int) -> int:
+    """Which of two internal keys comes first (`InternalKeyComparator::Compare`): negative, the first; 0, they are the same."""
+    a_user, b_user = max(a, a_end - KEY_TRAILER), max(b, b_end - KEY_TRAILER)
+    n = common(keys, a, a_user, keys, b, b_user)
+    if n < a_user - a and n < b_user - b:
+        return load_u8(keys, a + n) - load_u8(keys, b + n)
+    if a_user - a != b_user - b:
+        return a_user - a - (b_user - b)
+    if a_end - a < KEY_TRAILER or b_end - b < KEY_TRAILER:
+        return 0
+    x, y = load_i64le(keys, a_user) ^ _SIGN, load_i64le(keys, b_user) ^ _SIGN
+    if x == y:
+        return 0
+    return -1 if x > y else 1
+
+
+@kernel("const u1[], const i8[], const i8[], i8[], const i8[], const u1[], i8, i8, i8[], u1[], i8[]")
+def merge(
+    keys: Bytes,
+    starts: Int64s,
+    ends: Int64s,
+    heads: Int64s,
+    stops: Int64s,
+    finished: Bytes,
+    sequence: int,
+    room: int,
+    state: Int64s,
+    skip: Bytes,
+    out: Int64s,
+) -> tuple[int, int]:
+    """Go on with children whose entries are `heads[c]` to `stops[c]`; those that are not `finished` have more behind that.
+
+    Puts the entries that count into `out`, up to `room`, and returns how many, and the child that needs more, or -1.
+    """
+    n = 0
+    while n < room:
+        smallest = -1
+        for c in range(len(heads)):
+            if heads[c] == stops[c]:
+                if not finished[c]:
+                    return n, c
+                continue
+            if smallest < 0:
+                smallest = c
+                continue
+            row, best = heads[c], heads[smallest]
+            if compare(keys, starts[row], ends[row], starts[best], ends[best]) < 0:
+                smallest = c
+        if smallest < 0:
+            return n, -1
+        row = heads[smallest]
+        heads[smallest] += 1
+        start, user = starts[row], ends[row] - KEY_TRAILER
+        if user < start:
+            state[BAD] = 1
+            continue
+        trailer = load_i64le(keys, user)
+        kind = trailer & 0xFF
+        if kind > MAX_TYPE:
+            state[BAD] = 1
+            continue
+        if trailer >> 8 & MAX_SEQUENCE > sequence:
+            continue
+        if state[SKIPPING]:
+            order = _order(keys, start, user, skip, state[SKIP_SIZE])
+            if order < 0:
+                state[BACKWARDS] = 1
+            if kind == VALUE and order <= 0:
+                continue
+        if kind == VALUE:
+            out[n] = row
+            n += 1
+        state[SKIPPING] = 1
+        state[SKIP_SIZE] = user - start
+        copy(skip, 0, keys, start, user - start)
+    return n, -1
+
+
+@kernel("const u1[], i8, i8, const u1[], i8")
+def _order(keys: Bytes, start: int, end: int, skip: Bytes, size: int) -> int:
+    """Negative where a user key comes before the one that is skipped, 0 where it is the same."""
+    n = common(keys, start, end, skip, 0, size)
+    if n < size and n < end - start:
+        return load_u8(keys, start + n) - load_u8(skip, n)
+    return end - start - size
+
+
+@kernel("const u1[], const i8[], const i8[], i8, const i8[], u1[], i4[]")
+def gather(
+    data: Bytes,
+    starts: Int64s,
+    ends: Int64s,
+    less: int,
+    rows: Int64s,
+    out: Bytes,
+    stops: npt.NDArray[np.int32],
+) -> None:
+    """Values `data[starts[row] : ends[row] - less]` of some rows one behind the other."""
+    at = 0
+    for i in range(len(rows)):
+        start, end = starts[rows[i]], ends[rows[i]] - less
+        copy(out, at, data, start, end - start)
+        at += end - start
+        stops[i + 1] = at
+
+
+@dataclass(slots=True)
+class Child:
+    """One of the iterators that are merged."""
+
+    open: Callable[[int], Pieces]
+    """From about how many bytes a piece shall have."""
+    status: Status | None = None
+    """What it says at its end: the first that went wrong."""
+    pieces: Pieces = field(init=False)
+
+    def next(self) -> Chunk | None:
+        """More entries; None at the end."""
+        for piece in self.pieces:
+            if isinstance(piece, Status):
+                self.status = self.status or piece
+            elif piece.rows:
+                return piece
+        return None
+
+
+class _Slabs:
+    """The entries that the children have ready, each in a stretch of its own of the same arrays."""
+
+    def __init__(self, count: int) -> None:
+        self.chunks: list[Chunk | None] = [None] * count
+        self.heads, self.stops = np.zeros(count, np.int64), np.zeros(count, np.int64)
+        self.finished = np.zeros(count, np.uint8)
+        self.room = (0, 0, 0, 0)
+        """Rows, bytes of keys, of values and of stored keys that there is place for in each stretch."""
+        self.longest = 0
+        self._grow((1, 1, 1, 1))
+
+    def put(self, c: int, chunk: Chunk | None) -> None:
+        """The next entries of a child, whose last ones were taken."""
+        self.chunks[c] = chunk
+        if chunk is None:
+            self.finished[c] = 1
+            return
+        stored = 0 if chunk.stored is None else len(chunk.stored[0])
+        needed = (chunk.rows, len(chunk.keys), len(chunk.values), stored)
+        if any(one > room for one, room in zip(needed, self.room, strict=True)):
+            self._grow(needed)
+        else:
+            self._set(c, chunk)
+        self.heads[c], self.stops[c] = c * self.room[0], c * self.room[0] + chunk.rows
+
+    def _set(self, c: int, chunk: Chunk) -> None:
+        rows, key_at, value_at, stored_at = (c * one for one in self.room)
+        place = slice(rows, rows + chunk.rows)
+        self.keys[key_at : key_at + len(chunk.keys)] = chunk.keys
+        self.values[value_at : value_at + len(chunk.values)] = chunk.values
+        self.key_starts[place], self.key_ends[place] = (
+            chunk.key_ends[:-1] + key_at,
+            chunk.key_ends[1:] + key_at,
+        )
+        self.value_starts[place] = chunk.value_ends[:-1] + value_at
+        self.value_ends[place] = chunk.value_ends[1:] + value_at
+        self.position[place] = chunk.position
+        if chunk.stored is not None:
+            keys, ends = chunk.stored
+            self.stored_keys[stored_at : stored_at + len(keys)] = keys
+            self.stored_starts[place], self.stored_ends[place] = ends[:-1] + stored_at, ends[1:] + stored_at
+        self.longest = max(self.longest, int(np.diff(chunk.key_ends).max(initial=0)))
+
+    def _grow(self, needed: tuple[int, ...]) -> None:
+        before = self.room[0]
+        rows, keys, values, stored = (
+            max(room, one + one // 4) for one, room in zip(needed, self.room, strict=True)
+        )
+        self.room = (rows, keys, values, stored)
+        count = len(self.chunks)
+        self.keys, self.values = np.empty(count * keys, np.uint8), np.empty(count * values, np.uint8)
+        self.stored_keys = np.empty(count * stored, np.uint8)
+        self.key_starts, self.key_ends, self.value_starts, self.value_ends, self.position = (
+            np.zeros(count * rows, np.int64) for _ in range(5)
+        )
+        self.stored_starts, self.stored_ends = (np.zeros(count * rows, np.int64) for _ in range(2))
+        moved = np.arange(count) * (rows - before)
+        self.heads += moved
+        self.stops += moved
+        for c, chunk in enumerate(self.chunks):
+            if chunk is not None:
+                self._set(c, chunk)
+
+    @property
+    def shown(self) -> tuple[Bytes, Int64s, Int64s]:
+        """The keys as they are stored."""
+        if any(chunk is not None and chunk.stored is not None for chunk in self.chunks):
+            return self.stored_keys, self.stored_starts, self.stored_ends
+        return self.keys, self.key_starts, self.key_ends
+
+
+class DBIter:
+    """An iterator over children, from the first key to the last. At its end `status` is its status, None is OK, and `backwards` says
+    whether keys were not in order."""
+
+    def __init__(
+        self, children: Sequence[Child], sequence: int, order: Comparator = BYTEWISE_COMPARATOR
+    ) -> None:
+        self.order = order
+        self.children, self.sequence = children, min(sequence, MAX_SEQUENCE)
+        self._bad_key = self.backwards = False
+
+    @property
+    def status(self) -> Status | None:
+        if self._bad_key:
+            return BAD_KEY
+        return next((child.status for child in self.children if child.status is not None), None)
+
+    def rows(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """All rows, of these columns of the rows of a table."""
+        for slabs, taken in self._taken():
+            yield _batch(slabs, taken, columns)
+
+    def count(self) -> tuple[int, bytes | None, bytes | None]:
+        """How many rows there are, and the first and the last key."""
+        total, first, last = 0, None, None
+        for slabs, taken in self._taken():
+            total += len(taken)
+            first = first if first is not None else _key(slabs, int(taken[0]))
+            last = _key(slabs, int(taken[-1]))
+        return total, first, last
+
+    def _taken(self) -> Iterator[tuple[_Slabs, Int64s]]:
+        """Entries that count, as rows of the slabs that are valid until the next ones are asked for."""
+        slabs = _Slabs(len(self.children))
+        target = min(max(_BUFFERS // max(len(self.children), 1), _SMALLEST), _LARGEST)
+        for c, child in enumerate(self.children):
+            child.pieces = _sortable(child.open(target), self.order)
+            slabs.put(c, child.next())
+        state, skip = np.zeros(STATE, np.int64), np.empty(0, np.uint8)
+        out = np.empty(_OUT, np.int64)
+        while True:
+            if len(skip) < slabs.longest:
+                skip = np.concatenate([skip, np.empty(slabs.longest, np.uint8)])
+            n, wanted = merge(
+                slabs.keys, slabs.key_starts, slabs.key_ends, slabs.heads, slabs.stops, slabs.finished,
+                self.sequence, len(out), state, skip, out,
+            )  # fmt: skip
+            if n:
+                yield slabs, out[:n]
+            self._bad_key, self.backwards = bool(state[BAD]), bool(state[BACKWARDS])
+            if wanted >= 0:
+                slabs.put(wanted, self.children[wanted].next())
+            elif n < len(out):
+                return
+
+
+def _sortable(pieces: Pieces, order: Comparator) -> Pieces:
+    for piece in pieces:
+        yield piece if isinstance(piece, Status) else piece.sortable(order)
+
+
+def _key(slabs: _Slabs, row: int) -> bytes:
+    keys, starts, ends = slabs.shown
+    return keys[int(starts[row]) : int(ends[row]) - KEY_TRAILER].tobytes()
+
+
+def _batch(slabs: _Slabs, rows: Int64s, columns: Sequence[str]) -> pa.RecordBatch:
+    """The columns of some rows, all of which are values."""
+    arrays = []
+    for name in columns:
+        kind = ROWS[name].type
+        if name == "key":
+            array = _binary(*slabs.shown, KEY_TRAILER, rows)
+        elif name == "value":
+            array = _binary(slabs.values, slabs.value_starts, slabs.value_ends, 0, rows)
+        elif name == "sequence":
+            array = numbers(kind, _trailers(slabs, rows) >> 8 & MAX_SEQUENCE)
+        elif name == "type":
+            array = constant(kind, TYPE_NAMES[VALUE], len(rows))
+        elif name == "position":
+            array = numbers(kind, slabs.position[rows])
+        else:
+            child = rows // slabs.room[0]
+            known = [None if chunk is None else getattr(chunk, name) for chunk in slabs.chunks]
+            null = np.array([one is None for one in known])
+            values = np.array([one or 0 for one in known], np.int64)
+            array = numbers(kind, values[child], null[child])
+        arrays.append(array)
+    return batch_of(arrays, ROWS.schema(columns), len(rows))
+
+
+def _binary(data: Bytes, starts: Int64s, ends: Int64s, less: int, rows: Int64s) -> pa.Array:
+    size = int((ends[rows] - starts[rows] - less).sum())
+    out, stops = np.empty(size, np.uint8), np.zeros(len(rows) + 1, np.int32)
+    gather(data, starts, ends, less, rows, out, stops)
+    return binary(stops, out)
+
+
+def _trailers(slabs: _Slabs, rows: Int64s) -> Int64s:
+    at = slabs.key_ends[rows] - KEY_TRAILER
+    return sum(slabs.keys[at + i].astype(np.int64) << 8 * i for i in range(KEY_TRAILER))  # type: ignore[return-value]

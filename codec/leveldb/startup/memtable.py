@@ -1,0 +1,219 @@
+"""What a log's batches become in memory: when it is full, and in which order it is written out.
+
+Source: `db/memtable.cc`, `db/skiplist.h`, `util/arena.cc`, `util/random.h` of LevelDB. How much memory the operations take decides how
+many tables are made of a log, and even the heights in the skip list are always the same ones: its numbers are seeded with a constant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from logwright.codec.columns import constant, numbers
+from logwright.codec.kernels.intrinsics import size_uvarlong
+from logwright.codec.kernels.kernel import kernel
+from logwright.codec.leveldb.comparators import BYTEWISE_COMPARATOR, Comparator
+from logwright.codec.leveldb.formats.log import layout as write_batch
+from logwright.codec.leveldb.formats.log.layout import MEASURES, OPERATIONS, STATUS
+from logwright.codec.leveldb.formats.records.codec import Payloads, binary
+from logwright.codec.leveldb.keys import TRAILER_SIZE, TYPE_NAMES
+from logwright.codec.window import Bytes
+
+Int64s = npt.NDArray[np.int64]
+
+USED, LEFT, PLACE, SEED = range(4)
+"""State of an arena and of its skip list: bytes in use, bytes left of its block, where in the block they start modulo 8, and the last
+random number."""
+_ARENA_BLOCK = 4096
+_LARGE = _ARENA_BLOCK // 4
+"""More than this gets a block of its own."""
+_POINTER = 8
+_NODE = 8
+"""Bytes of a node of the skip list besides its links."""
+_MAX_HEIGHT, _BRANCHING = 12, 4
+_SEED = 0xDEADBEEF & 0x7FFFFFFF
+_MODULUS, _FACTOR = 2147483647, 16807
+
+
+@kernel("i8[], i8")
+def _allocate(state: Int64s, size: int) -> None:
+    """`Arena::Allocate`."""
+    if size <= state[LEFT]:
+        state[LEFT] -= size
+        state[PLACE] = (state[PLACE] + size) % _POINTER
+    elif size > _LARGE:
+        state[USED] += size + _POINTER
+    else:
+        state[USED] += _ARENA_BLOCK + _POINTER
+        state[LEFT] = _ARENA_BLOCK - size
+        state[PLACE] = size % _POINTER
+
+
+@kernel("i8[], i8")
+def _allocate_aligned(state: Int64s, size: int) -> None:
+    """`Arena::AllocateAligned`, of a node."""
+    slop = (_POINTER - state[PLACE]) % _POINTER
+    if size + slop <= state[LEFT]:
+        _allocate(state, size + slop)
+    else:
+        # Blocks start aligned. Nodes are never large.
+        state[LEFT] = 0
+        _allocate(state, size)
+
+
+@kernel("const i8[], i8, const i8[], const i8[], i8, i8[]")
+def take(counts: Int64s, first: int, keys: Int64s, values: Int64s, limit: int, state: Int64s) -> int:
+    """Add operations of batches, `counts[i]` each, whose sizes of keys and values are given from `keys[first]` on; returns the batch
+    with which more than `limit` bytes are in use, or the number of batches."""
+    row = first
+    for i in range(len(counts)):
+        for _ in range(counts[i]):
+            key = keys[row] + TRAILER_SIZE
+            _allocate(state, size_uvarlong(key) + key + size_uvarlong(values[row]) + values[row])
+            height = 1
+            while height < _MAX_HEIGHT:
+                state[SEED] = state[SEED] * _FACTOR % _MODULUS
+                if state[SEED] % _BRANCHING != 0:
+                    break
+                height += 1
+            _allocate_aligned(state, _NODE + _POINTER * height)
+            row += 1
+        if state[USED] > limit:
+            return i
+    return len(counts)
+
+
+def fresh() -> Int64s:
+    """The state of an empty memtable: the head of its list is there."""
+    state = np.array([0, 0, 0, _SEED], np.int64)
+    _allocate_aligned(state, _NODE + _POINTER * _MAX_HEIGHT)
+    return state
+
+
+@dataclass(slots=True)
+class Operations:
+    """The operations of some batches, as columns `key`, `value`, `sequence` and `type`, and where each comes from."""
+
+    rows: pa.RecordBatch
+    position: Int64s
+    """Byte of the log where its record starts."""
+
+    @classmethod
+    def of(cls, records: Payloads, positions: Int64s) -> Applied:
+        """What `WriteBatch::Iterate` gives of each record, which has twelve bytes at least."""
+        count = len(records.start)
+        measured = np.empty((count, MEASURES), np.int64)
+        total = int(write_batch.measure(records.data, records.start, records.end, measured))
+        sequences, which = np.empty(total, np.int64), np.empty(total, np.int64)
+        kinds = np.empty(total, np.uint8)
+        keys = np.empty(int(measured[:, write_batch.KEY_BYTES].sum()), np.uint8)
+        values = np.empty(int(measured[:, write_batch.VALUE_BYTES].sum()), np.uint8)
+        key_ends, value_ends = np.zeros(total + 1, np.int32), np.zeros(total + 1, np.int32)
+        write_batch.unpack(
+            records.data, records.start, measured, sequences, which, kinds, key_ends, keys, value_ends, values
+        )
+        deleted = kinds == 0
+        rows = pa.RecordBatch.from_arrays(
+            [
+                binary(key_ends, keys),
+                binary(value_ends, values, deleted),
+                numbers(pa.int64(), sequences),
+                _types(deleted),
+            ],
+            names=["key", "value", "sequence", "type"],
+        )
+        sizes = np.diff(key_ends).astype(np.int64), np.diff(value_ends).astype(np.int64)
+        return Applied(cls(rows, positions[which]), measured[:, OPERATIONS], measured[:, STATUS], *sizes)
+
+    def slice(self, start: int, stop: int) -> Operations:
+        return Operations(self.rows.slice(start, stop - start), self.position[start:stop])
+
+
+@dataclass(slots=True)
+class Applied:
+    """Operations of some batches with what is known of each batch: how many, and how reading it ended (`write_batch.MESSAGES`)."""
+
+    operations: Operations
+    counts: Int64s
+    status: Int64s
+    key_sizes: Int64s
+    value_sizes: Int64s
+
+    def first(self, batches: int) -> Applied:
+        """Of so many batches alone."""
+        rows = int(self.counts[:batches].sum())
+        return Applied(
+            self.operations.slice(0, rows),
+            self.counts[:batches],
+            self.status[:batches],
+            self.key_sizes[:rows],
+            self.value_sizes[:rows],
+        )
+
+
+def _types(deleted: npt.NDArray[np.bool_]) -> pa.Array:
+    if not deleted.any():
+        return constant(pa.string(), TYPE_NAMES[1], len(deleted))
+    names = pa.array(TYPE_NAMES, pa.string())
+    return names.take(numbers(pa.int64(), np.where(deleted, 0, 1)))
+
+
+class MemTable:
+    """Operations in memory."""
+
+    def __init__(self, order: Comparator = BYTEWISE_COMPARATOR) -> None:
+        self.order = order
+        self.state = fresh()
+        self._parts: list[Operations] = []
+
+    def add(self, operations: Operations) -> None:
+        if len(operations.position):
+            self._parts.append(operations)
+
+    def sorted(self) -> Iterator[Operations]:
+        """All in the order of internal keys, in one piece or none. Of two operations with one internal key the later one counts."""
+        if not self._parts:
+            return
+        table = pa.Table.from_batches([part.rows for part in self._parts]).combine_chunks()
+        position = np.concatenate([part.position for part in self._parts])
+        order = np.arange(table.num_rows)
+        kind = np.asarray(pc.equal(table["type"], TYPE_NAMES[1])).astype(np.int64)
+        columns = {
+            "key": self.order.column(table["key"].combine_chunks()),
+            "trailer": numbers(pa.int64(), -(np.asarray(table["sequence"]) << 1 | kind)),
+            "order": numbers(pa.int64(), -order),
+        }
+        keys = [(name, "ascending") for name in columns]
+        chosen = np.asarray(pc.sort_indices(pa.table(columns), sort_keys=keys))
+        rows = table.take(numbers(pa.int64(), chosen)).combine_chunks().to_batches()[0]
+        again = _repeated(rows)
+        if again.any():
+            chosen = chosen[~again]
+            rows = rows.filter(numbers(pa.bool_(), ~again))
+        yield Operations(rows, position[chosen])
+
+
+def _repeated(rows: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+    """Which rows have the internal key of the row before."""
+    same = np.zeros(rows.num_rows, np.bool_)
+    if rows.num_rows > 1:
+        sequence = np.asarray(rows.column("sequence"))
+        near = np.flatnonzero(sequence[1:] == sequence[:-1])
+        for i in near.tolist():
+            same[i + 1] = all(
+                rows.column(name)[i].equals(rows.column(name)[i + 1]) for name in ("key", "type")
+            )
+    return same
+
+
+def batch_bounds(payloads: Bytes, start: Int64s) -> npt.NDArray[np.uint64]:
+    """The last sequence of each batch as LevelDB computes it from the twelve bytes at its start, modulo 2^64."""
+    header = np.stack([payloads[start + i] for i in range(12)], 1)
+    sequence = np.ascontiguousarray(header[:, :8]).view("<u8").reshape(len(start))
+    count = np.ascontiguousarray(header[:, 8:]).view("<i4").reshape(len(start)).astype(np.int64)
+    return sequence + (count - 1).astype(np.uint64)

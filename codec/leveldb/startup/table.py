@@ -1,0 +1,301 @@
+"""A table as LevelDB's iterators read it: by footer and index, block by block, believing what it is not asked to check.
+
+Source: `table/table.cc`, `table/format.cc`, `table/block.cc`, `db/table_cache.cc` and `util/env_posix.cc` of LevelDB.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from logwright.codec.fault import UnreadableError
+from logwright.codec.kernels.compress import CompressionError
+from logwright.codec.kernels.intrinsics import load_u32le
+from logwright.codec.kernels.kernel import kernel
+from logwright.codec.leveldb.comparators import Comparator, internal
+from logwright.codec.leveldb.formats.table.index import FOOTER_SIZE, HANDLES_SIZE, handles
+from logwright.codec.leveldb.formats.table.layout import (
+    ENTRIES,
+    KEY_BYTES,
+    MEASURES,
+    MESSAGES,
+    NONE,
+    RESTARTS,
+    SNAPPY,
+    STATUS,
+    STOPPED,
+    TRAILER_SIZE,
+    VALUE_BYTES,
+    ZSTD,
+    Slices,
+    block_crc,
+    entries,
+    expand,
+    expand_zstd,
+    measure_all,
+    read_handles,
+    unpack_plain,
+)
+from logwright.codec.leveldb.formats.table.restarts import hides
+from logwright.codec.leveldb.formats.table.resync import MAGIC
+from logwright.codec.leveldb.names import old_table_name, table_name
+from logwright.codec.leveldb.startup.status import Corruption, IOFailure, NotFound, Status
+from logwright.codec.store.overlay import Disk
+from logwright.codec.window import Bytes
+
+Int64s = npt.NDArray[np.int64]
+LIMIT = 256 << 20
+"""Bytes that a block may take decompressed, and its keys and values written out: here, not in LevelDB."""
+_AHEAD = 1 << 20
+MAIN = "main"
+"""The version behind 1.23, which has Zstandard, and other words for a damaged block of Snappy."""
+
+
+@dataclass(slots=True)
+class Chunk:
+    """Entries of some blocks: `keys[key_ends[i] : key_ends[i + 1]]` is an internal key, or what is in the place of one."""
+
+    keys: Bytes
+    key_ends: Int64s
+    values: Bytes
+    value_ends: Int64s
+    position: Int64s
+    """For each entry the byte of its file where its block (or its record) starts."""
+    file: int
+    level: int | None
+    stored: tuple[Bytes, Int64s] | None = None
+    """The keys as they are stored, where `keys` is what they are sorted by."""
+
+    def sortable(self, order: Comparator) -> Chunk:
+        """The same with keys that sort bytewise."""
+        if order.bytewise or self.stored is not None:
+            return self
+        keys, key_ends = internal(order, self.keys, self.key_ends)
+        return replace(self, keys=keys, key_ends=key_ends, stored=(self.keys, self.key_ends))
+
+    @property
+    def rows(self) -> int:
+        return len(self.position)
+
+
+@kernel("const u1[], const i8[], const i8[], u1[], i8[], u1[], i8[]")
+def unpack_whole(
+    buf: Bytes,
+    starts: Int64s,
+    found: Int64s,
+    keys: Bytes,
+    key_ends: Int64s,
+    values: Bytes,
+    value_ends: Int64s,
+) -> int:
+    """Whole keys and values of blocks that were measured, one behind the other. `key_ends` and `value_ends` begin with 0."""
+    row = 0
+    key_at = 0
+    value_at = 0
+    for i in range(len(starts)):
+        at = i * MEASURES
+        if found[at + ENTRIES] > 0:
+            n = unpack_plain(
+                buf,
+                starts[i] + load_u32le(buf, found[at + RESTARTS]),
+                found[at + STOPPED],
+                keys[key_at:],
+                key_ends[row:],
+                values[value_at:],
+                value_ends[row:],
+            )
+            # It counts from 0 on.
+            key_ends[row] = key_at
+            value_ends[row] = value_at
+            for j in range(row + 1, row + n + 1):
+                key_ends[j] += key_at
+                value_ends[j] += value_at
+            row += n
+            key_at = key_ends[row]
+            value_at = value_ends[row]
+    return row
+
+
+class TableFile:
+    """A table file as the environment gives it: mapped into memory. `shown` is its path in messages."""
+
+    def __init__(self, disk: Disk, name: str) -> None:
+        self.disk, self.name, self.shown = disk, name, f"{disk.name}/{name}"
+        self.size = disk.size(name)
+        self._ahead, self._at = np.empty(0, np.uint8), 0
+
+    def read(self, offset: int, length: int) -> Bytes:
+        """Raises `Status`."""
+        if offset + length > self.size:
+            raise IOFailure(self.shown, "Invalid argument")
+        at = offset - self._at
+        if at < 0 or at + length > len(self._ahead):
+            self._fill(offset, length)
+            at = 0
+        return self._ahead[at : at + length]
+
+    def _fill(self, offset: int, length: int) -> None:
+        """Read ahead, since blocks lie side by side; not where the disk can't read."""
+        for size in (max(length, _AHEAD), length):
+            try:
+                self._ahead = np.frombuffer(self.disk.read(self.name, offset, size), np.uint8)
+            except UnreadableError:
+                continue
+            self._at = offset
+            return
+        raise IOFailure(self.shown, "Input/output error")
+
+
+def find(disk: Disk, number: int) -> TableFile:
+    """The file of a table (`TableCache::FindTable`). Raises `Status`."""
+    first: Status | None = None
+    for name in (table_name(number), old_table_name(number)):
+        if name not in disk:
+            first = first or NotFound(f"{disk.name}/{name}", "No such file or directory")
+        elif not disk.size(name):
+            # Nothing can't be mapped.
+            first = first or IOFailure(f"{disk.name}/{name}", "Invalid argument")
+        else:
+            return TableFile(disk, name)
+    assert first is not None
+    raise first
+
+
+@dataclass(slots=True)
+class Reading:
+    """How tables are read: `ReadOptions::verify_checksums`, `Options::paranoid_checks`, and the version."""
+
+    verify_checksums: bool
+    paranoid_checks: bool
+    version: str
+    doubtful: bool = False
+    """Whether an index was believed whose checksum is wrong, or whose blocks don't lie side by side; or a block that is not read from
+    its first entry on."""
+
+    def uncompress(self, contents: Bytes, kind: int) -> Bytes:
+        """Raises `Corruption`."""
+        if kind == NONE:
+            return contents
+        if kind not in (SNAPPY, ZSTD) or (kind == ZSTD and self.version != MAIN):
+            raise Corruption("bad block type")
+        try:
+            return expand_zstd(contents, LIMIT) if kind == ZSTD else expand(contents, kind, LIMIT)
+        except CompressionError as error:
+            if self.version != MAIN:
+                raise Corruption("corrupted compressed block contents") from None
+            raise Corruption(str(error).partition(" (")[0]) from None
+
+    def block(self, file: TableFile, offset: int, size: int, *, verify: bool) -> tuple[Bytes, int]:
+        """`ReadBlock`: the contents, and the type. Raises `Status`."""
+        data = file.read(offset, size + TRAILER_SIZE)
+        if verify and not _sound(data):
+            raise Corruption("block checksum mismatch")
+        kind = int(data[size])
+        return self.uncompress(data[:size], kind), kind
+
+
+def _sound(block: Bytes) -> bool:
+    """Whether the checksum of a block with its trailer is right."""
+    return block_crc(block, 0, len(block) - TRAILER_SIZE) == int.from_bytes(block[-4:].tobytes(), "little")
+
+
+class Table:
+    """A table that is open. `status` becomes what an iterator over it says at its end; None is OK."""
+
+    def __init__(self, file: TableFile, size: int, reading: Reading) -> None:
+        """`Table::Open`: `size` is the one in the manifest. Raises `Status`."""
+        self.file, self.reading = file, reading
+        if size < FOOTER_SIZE:
+            raise Corruption("file is too short to be an sstable")
+        footer = file.read(size - FOOTER_SIZE, FOOTER_SIZE).tobytes()
+        if not footer.endswith(MAGIC):
+            raise Corruption("not an sstable (bad magic number)")
+        places = handles(footer[:HANDLES_SIZE])
+        if len(places) < 2:
+            raise Corruption("bad block handle")
+        offset, size = places[1]
+        index, _ = reading.block(file, offset, size, verify=reading.paranoid_checks)
+        reading.doubtful |= not _sound(file.read(offset, size + TRAILER_SIZE)) or hides(index) is not None
+        _, values, status = entries(index, LIMIT)
+        self.index_status = Corruption(MESSAGES[status]) if status else None
+        self.places = _places(values)
+        ends = [0, *(place[0] + place[1] + TRAILER_SIZE for place in self.places if place is not None)]
+        starts = [None if place is None else place[0] for place in self.places]
+        reading.doubtful |= starts != ends[:-1]
+
+    def chunks(self, origin: tuple[int, int | None], target: int) -> Iterator[Chunk | Status]:
+        """The entries of its blocks in the order of the index, about `target` bytes at a time, and what goes wrong in between."""
+        group: list[tuple[int, Bytes]] = []
+        gathered = 0
+        cache = self._shared()
+        for place in self.places:
+            try:
+                offset, contents = self._read(place, cache)
+            except Status as status:
+                yield from _unpacked(group, origin)
+                yield status
+                group, gathered = [], 0
+                continue
+            self.reading.doubtful |= hides(contents) is not None
+            group.append((offset, contents))
+            gathered += len(contents)
+            if gathered >= target:
+                yield from _unpacked(group, origin)
+                group, gathered = [], 0
+        yield from _unpacked(group, origin)
+
+    def _shared(self) -> dict[int, Bytes | None]:
+        """The offsets that several handles have. LevelDB's cache knows compressed blocks by their offset alone."""
+        offsets = Counter(place[0] for place in self.places if place is not None)
+        return {offset: None for offset, times in offsets.items() if times > 1}
+
+    def _read(self, place: tuple[int, int] | None, cache: dict[int, Bytes | None]) -> tuple[int, Bytes]:
+        """`Table::BlockReader`. Raises `Status`."""
+        if place is None:
+            raise Corruption("bad block handle")
+        offset, size = place
+        known = cache.get(offset)
+        if known is not None:
+            return offset, known
+        contents, kind = self.reading.block(self.file, offset, size, verify=self.reading.verify_checksums)
+        if kind != NONE and offset in cache:
+            cache[offset] = contents
+        return offset, contents
+
+
+def _places(values: Slices) -> list[tuple[int, int] | None]:
+    """The handles that values start with; None for what is no handle."""
+    offsets, sizes = np.empty(len(values), np.int64), np.empty(len(values), np.int64)
+    read_handles(values.data, values.ends, offsets, sizes)
+    found: list[tuple[int, int] | None] = list(zip(offsets.tolist(), sizes.tolist(), strict=True))
+    for i in np.flatnonzero(offsets < 0).tolist():
+        # None at all, or with numbers of 64 bits.
+        found[i] = next(iter(handles(values[i])), None)
+    return found
+
+
+def _unpacked(group: list[tuple[int, Bytes]], origin: tuple[int, int | None]) -> Iterator[Chunk | Status]:
+    """The entries of blocks, each as far as it can be read."""
+    if not group:
+        return
+    starts = np.cumsum([0, *(len(contents) for _, contents in group)]).astype(np.int64)
+    data = group[0][1] if len(group) == 1 else np.concatenate([contents for _, contents in group])
+    found = np.empty(len(group) * MEASURES, np.int64)
+    measure_all(data, starts[:-1], starts[1:], LIMIT, found)
+    table = found.reshape(-1, MEASURES)
+    rows = int(table[:, ENTRIES].sum())
+    keys = np.empty(int(table[:, KEY_BYTES].sum()), np.uint8)
+    values = np.empty(int(table[:, VALUE_BYTES].sum()), np.uint8)
+    key_ends, value_ends = np.zeros(rows + 1, np.int64), np.zeros(rows + 1, np.int64)
+    unpack_whole(data, starts[:-1], found, keys, key_ends, values, value_ends)
+    offsets = np.array([offset for offset, _ in group], np.int64)
+    if rows:
+        position = np.repeat(offsets, table[:, ENTRIES])
+        yield Chunk(keys, key_ends, values, value_ends, position, *origin)
+    for status in table[:, STATUS].tolist():
+        if status:
+            yield Corruption(MESSAGES[status])

@@ -1,0 +1,225 @@
+"""The set of tables as a manifest has it, read, and written anew. Source: `db/version_set.cc` of LevelDB."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+
+from logwright.codec.fault import UnreadableError
+from logwright.codec.leveldb.formats.current import NO_NEWLINE, manifest_of
+from logwright.codec.leveldb.formats.manifest.layout import EditField, form
+from logwright.codec.leveldb.formats.records.layout import room_for, write_records
+from logwright.codec.leveldb.names import CURRENT, FileType, manifest_name, parse, temp_name
+from logwright.codec.leveldb.startup.status import Corruption, IOFailure, NotFound, parsed
+from logwright.codec.leveldb.store.version import FileMetaData, Version, recover
+from logwright.codec.option import Options
+from logwright.codec.store.overlay import Disk
+from logwright.codec.whole import ParseError
+from logwright.codec.window import Bytes
+
+_LONGEST = 1 << 16
+"""Bytes of CURRENT that are looked at: no name of a file is longer."""
+_HERE = re.compile(r"^(?:/*\./+|/+)+(?=[^/])")
+_WRAP = (1 << 64) - 1
+
+
+class VersionSet:
+    """What a database consists of while it is open."""
+
+    def __init__(
+        self, disk: Disk, options: Options, comparator: str, *, empty_pointers: bool = False
+    ) -> None:
+        self.disk, self.options, self.comparator = disk, options, comparator
+        self._empty_pointers = empty_pointers
+        self.current = Version()
+        self.log_number = self.prev_log_number = self.last_sequence = 0
+        self.next_file_number, self.manifest_file_number = 2, 0
+        self._descriptor: str | None = None
+        """The manifest that edits are appended to, once there is one."""
+
+    def new_file_number(self) -> int:
+        number = self.next_file_number
+        self.next_file_number = (number + 1) & _WRAP
+        return number
+
+    def mark_file_number_used(self, number: int) -> None:
+        if self.next_file_number <= number:
+            self.next_file_number = (number + 1) & _WRAP
+
+    @property
+    def live(self) -> set[int]:
+        """Numbers of the tables of the version (`AddLiveFiles`)."""
+        return {one.number for files in self.current.levels for one in files}
+
+    def recover(self) -> bool:
+        """Read CURRENT and the manifest. Returns whether a new manifest is to be written (`save_manifest`). Raises `Status`."""
+        disk = self.disk
+        try:
+            named = manifest_of(disk.read(CURRENT, 0, _LONGEST))
+        except ParseError:
+            raise Corruption(NO_NEWLINE) from None
+        except UnreadableError as error:
+            raise unreadable(disk, CURRENT, error) from None
+        # The operating system takes a zero byte for the end of a name.
+        name = named.partition(b"\0")[0].decode(errors="surrogateescape")
+        # Nor does it mind where a path says that it goes on in the same directory.
+        name = _HERE.sub("", name) or name
+        if name not in disk:
+            self._nowhere(name, named)
+        try:
+            found = recover(
+                self._reader(name),
+                disk.size(name),
+                comparator=self.comparator,
+                empty_pointers=self._empty_pointers,
+            )
+        except UnreadableError as error:
+            # The reader reports a drop, and goes on to nothing.
+            raise unreadable(disk, name, error) from None
+        if found.error is not None:
+            raise parsed(found.error)
+        version = found.version
+        self.current = installed(version)
+        self.manifest_file_number = version.next_file_number or 0
+        self.next_file_number = (self.manifest_file_number + 1) & _WRAP
+        self.last_sequence = version.last_sequence or 0
+        self.log_number, self.prev_log_number = version.log_number or 0, version.prev_log_number or 0
+        return not self._reuse_manifest(named.decode(errors="surrogateescape"))
+
+    def _nowhere(self, name: str, named: bytes) -> None:
+        """What CURRENT names is not a file of the directory."""
+        shown = f"{self.disk.name}/{named.decode(errors='replace')}"
+        if not name.strip("/."):
+            # The directory itself is opened, and can't be read.
+            raise IOFailure(shown, "Is a directory")
+        folder, slash, _ = name.partition("/")
+        if slash and folder in self.disk:
+            raise IOFailure(shown, "Not a directory")
+        raise Corruption(
+            "CURRENT points to a non-existent file", str(NotFound(shown, "No such file or directory"))
+        )
+
+    def _reader(self, name: str) -> Callable[[int, int], Bytes]:
+        def read(offset: int, length: int) -> Bytes:
+            return np.frombuffer(self.disk.read(name, offset, length), np.uint8)
+
+        return read
+
+    def _reuse_manifest(self, name: str) -> bool:
+        named = parse(name)
+        if not self.options["reuse_logs"] or named is None or named.type is not FileType.DESCRIPTOR:
+            return False
+        if self.disk.size(name) >= self.options["max_file_size"]:
+            return False
+        self._descriptor, self.manifest_file_number = name, named.number
+        return True
+
+    def log_and_apply(self, log_number: int, tables: Sequence[FileMetaData]) -> None:
+        """Write an edit with the number of the log in use and the tables made of logs; with a new manifest a snapshot before it."""
+        edit = [
+            EditField("log_number", number=log_number),
+            EditField("prev_log_number", number=0),
+            EditField("next_file_number", number=self.next_file_number),
+            EditField("last_sequence", number=self.last_sequence),
+            *(_new_file(0, one) for one in tables),
+        ]
+        records = [form(edit)]
+        name = self._descriptor
+        if name is None:
+            records.insert(0, form(self._snapshot()))
+            name = manifest_name(self.manifest_file_number)
+            self.disk.put(name, logged(records))
+            self.set_current()
+        else:
+            before = self.disk.read(name)
+            self.disk.put(name, before + logged(records, len(before)))
+        self._descriptor = name
+        after = installed(self.current)
+        after.apply(edit)
+        self.current = after
+        self.log_number, self.prev_log_number = log_number, 0
+
+    def _snapshot(self) -> list[EditField]:
+        """`VersionSet::WriteSnapshot`."""
+        edit = [EditField("comparator", text=self.comparator.encode())]
+        for level, key in sorted(self.current.compact_pointers.items()):
+            if key:
+                edit.append(EditField("compact_pointer", level=level, smallest=key))
+        for level, files in enumerate(self.current.levels):
+            edit += [_new_file(level, one) for one in files]
+        return edit
+
+    def new_db(self) -> None:
+        """`DBImpl::NewDB`: the first manifest of a database, and CURRENT."""
+        edit = [
+            EditField("comparator", text=self.comparator.encode()),
+            EditField("log_number", number=0),
+            EditField("next_file_number", number=2),
+            EditField("last_sequence", number=0),
+        ]
+        self.disk.put(manifest_name(1), logged([form(edit)]))
+        self.set_current(1)
+
+    def set_current(self, number: int | None = None) -> None:
+        """`SetCurrentFile`: by a temporary file that takes its place."""
+        number = self.manifest_file_number if number is None else number
+        self.disk.delete(temp_name(number))
+        self.disk.put(CURRENT, f"{manifest_name(number)}\n".encode())
+
+    @property
+    def compaction(self) -> str | None:
+        """Why a compaction starts as soon as the database is open; None where none does (`VersionSet::Finalize`)."""
+        for level, files in enumerate(self.current.levels[:-1]):
+            size = sum(one.size for one in files)
+            if level == 0 and len(files) >= _L0_TRIGGER:
+                return f"level 0 has {len(files)} tables"
+            if level > 0 and size >= _LEVEL_1 * 10 ** (level - 1):
+                return f"level {level} has {size} bytes"
+        return None
+
+
+_L0_TRIGGER = 4
+"""`config::kL0_CompactionTrigger`."""
+_LEVEL_1 = 10 << 20
+"""Bytes of level 1 at which it is compacted; each further level takes ten times as many (`MaxBytesForLevel`)."""
+
+
+def installed(version: Version) -> Version:
+    """A version of its own with the files and numbers of another: what was deleted is forgotten (`Builder::SaveTo`)."""
+    new = Version(
+        version.comparator,
+        version.log_number,
+        version.prev_log_number,
+        version.next_file_number,
+        version.last_sequence,
+        dict(version.compact_pointers),
+    )
+    new.apply([_new_file(level, one) for level, files in enumerate(version.levels) for one in files])
+    return new
+
+
+def _new_file(level: int, one: FileMetaData) -> EditField:
+    return EditField(
+        "new_file",
+        level=level,
+        number=one.number,
+        size=one.size,
+        smallest=one.smallest,
+        largest=one.largest,
+    )
+
+
+def logged(payloads: Iterable[bytes], offset: int = 0) -> bytes:
+    """Records as `log::Writer` writes them from byte `offset` of a file on."""
+    parts = list(payloads)
+    data = np.frombuffer(b"".join(parts), np.uint8)
+    stops = np.cumsum([0, *(len(part) for part in parts)]).astype(np.int64)
+    out = np.empty(room_for(len(data), len(parts)), np.uint8)
+    return out[: int(write_records(data, stops, offset, out))].tobytes()
+
+
+def unreadable(disk: Disk, name: str, error: UnreadableError) -> IOFailure:
+    """A file that the disk can't read."""
+    return IOFailure(f"{disk.name}/{name}", "Input/output error")

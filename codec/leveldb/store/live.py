@@ -1,0 +1,387 @@
+"""The views of a database: which files are read side by side for them, and how their rows become one.
+
+Source: `DBIter` and `MergingIterator` of LevelDB: of each user key the entry with the largest sequence number counts, up to the last
+one that the database has given out; it is passed over where it is a deletion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from logwright.codec.columns import constant, contents, numbers
+from logwright.codec.fault import Fault, Kind, Severity
+from logwright.codec.leveldb.comparators import BYTEWISE_COMPARATOR, Comparator, comparator_of
+from logwright.codec.leveldb.formats.log import codec as log
+from logwright.codec.leveldb.formats.records.layout import BATCH_HEADER
+from logwright.codec.leveldb.formats.table import codec as table
+from logwright.codec.leveldb.formats.table.index import DATA
+from logwright.codec.leveldb.formats.table.tables import ROWS
+from logwright.codec.leveldb.keys import BYTEWISE, TYPE_NAMES, VALUE, readable
+from logwright.codec.leveldb.store.census import BUDGET, LIVE, STATE_NAMES, Census
+from logwright.codec.leveldb.store.merge import Shape, merge, sorted_run
+from logwright.codec.option import Options
+from logwright.codec.store.listing import Listing, Plan, PlannedFile, Role
+from logwright.codec.store.view import Group, Part, Run, Stream, View
+from logwright.codec.table import Column, Table
+from logwright.codec.walk import Reader, Stretch, walk
+
+NAME = "leveldb.db"
+LOG, TABLE = log.CODEC.name, table.CODEC.name
+KEY = "key"
+MANY = 8
+"""So many tables of level 0 are read side by side without asking which keys they have: LevelDB writes slowly from then on."""
+IN_MEMORY = 128 << 20
+"""Bytes of logs that are sorted in memory. With more the keys are cut into ranges, and the logs are read for each."""
+SAMPLE = 64 << 10
+"""A key of so many bytes of a log is looked at to find these ranges."""
+HISTORY = Table(
+    "history",
+    (
+        *(column for column in ROWS.columns if not column.detail),
+        Column(
+            "state",
+            pa.string(),
+            "live: what an iterator gives; overwritten, deleted: by the next operation of the key, and of a deletion nothing is left; "
+            "unreferenced: of a file that the database does not read, or newer than its last sequence number",
+            nullable=False,
+        ),
+        Column("file", pa.int64(), "number of the file, from its name"),
+        Column("position", pa.int64(), "byte of the file where the operation's batch or block starts"),
+        Column("level", pa.int32(), "level of the file; null for a log, and where no manifest says it"),
+    ),
+    "One row an operation, file by file.",
+)
+VIEWS = {
+    view.name: view
+    for view in (
+        View(
+            "live",
+            TABLE,
+            "rows",
+            "what an iterator gives: the newest value of each key, in order",
+            leaves="entries that are overwritten or deleted",
+        ),
+        View("rows", TABLE, "rows", "every operation of the tables and logs in use, file by file"),
+        View("history", TABLE, "rows", "every operation of all files, and what became of it", HISTORY),
+        View("batches", LOG, "records", "the write batches of the logs"),
+    )
+}
+_STATES = contents(pa.string(), [name.encode() for name in STATE_NAMES])
+
+
+def parts(listing: Listing, plan: Plan, view: str) -> Sequence[Part | Group]:
+    """See `codec.layout.Layout.parts`."""
+    comparator = plan.facts["comparator"]
+    if view == "rows":
+        return [_part(file, comparator) for file in _primary(plan, TABLE, LOG)]
+    if view == "batches":
+        return [Part(file.name, LOG, "records", file.hints) for file in _primary(plan, LOG)]
+    how = {"comparator": comparator, "visible": last_sequence(listing, plan)}
+    if view == "history":
+        return _group(_each(plan, comparator), how)
+    order = comparator_of(comparator)
+    if not order.known:
+        runs = [Run((_part(file, comparator),)) for file in _primary(plan, TABLE)]
+        return _group([*runs, _logs(plan)], how)
+    groups = _group([_logs(plan), *_tables(listing, plan, order)], how)
+    if not groups or not order.bytewise:
+        return groups
+    return _cut(groups[0], _splitters(listing, _primary(plan, LOG)))
+
+
+def _primary(plan: Plan, *codecs: str) -> list[PlannedFile]:
+    return [file for file in plan.files if file.role is Role.PRIMARY and file.codec in codecs]
+
+
+def _group(runs: Sequence[Run], how: Mapping[str, Any]) -> list[Group]:
+    runs = [run for run in runs if run.parts]
+    return [Group(tuple(runs), how, KEY)] if runs else []
+
+
+def _part(file: PlannedFile, comparator: str, bounds: tuple[bytes, bytes] | None = None) -> Part:
+    if bounds is None and comparator == BYTEWISE:
+        bounds = file.hints.get("bounds")
+    return Part(
+        file.name, file.codec or "", "rows", file.hints, bounds={} if bounds is None else {KEY: bounds}
+    )
+
+
+def _logs(plan: Plan) -> Run:
+    """The logs, whose rows are the newest."""
+    return Run(tuple(_part(file, "") for file in _primary(plan, LOG)), {"log": True})
+
+
+Bounded = tuple[Part, bytes, bytes]
+"""A table with what its smallest and largest user key are sorted by."""
+
+
+def _tables(listing: Listing, plan: Plan, order: Comparator) -> list[Run]:
+    """The tables of level 0 from the newest on, then those of each level one after the other."""
+    levels: dict[int, list[Bounded]] = {}
+    alone: list[PlannedFile] = []
+    for file in _primary(plan, TABLE):
+        level = file.hints.get("level")
+        if level and "bounds" in file.hints:
+            levels.setdefault(level, []).append(_bounded(file, file.hints["bounds"], order))
+        else:
+            alone.append(file)
+    if len(alone) <= MANY:
+        runs = [Run((_part(file, order.name),)) for file in alone]
+    else:
+        # So many are hardly all of the same keys. Where no manifest tells which, they do themselves.
+        known = [
+            _bounded(file, file.hints.get("bounds") or key_range(listing, file, order), order)
+            for file in alone
+        ]
+        runs = [Run(tuple(one)) for one in _disjoint(known, strictly=True)]
+    for _, one in sorted(levels.items()):
+        runs += [Run(tuple(run)) for run in _disjoint(one)]
+    return runs
+
+
+def _bounded(file: PlannedFile, bounds: tuple[bytes, bytes], order: Comparator) -> Bounded:
+    # Rows are chosen by the bytes of their keys: bounds of another order say nothing of these.
+    part = _part(file, order.name, bounds if order.bytewise else None)
+    return part, order.user(bounds[0]), order.user(bounds[1])
+
+
+def _disjoint(parts: Sequence[Bounded], *, strictly: bool = False) -> list[list[Part]]:
+    """Tables in runs that may be read one after the other: one run, where they are of a level that is as it should be. A key that
+    ends one table and begins the next has its newest rows in the first there; elsewhere (`strictly`) that is not known."""
+    runs: list[list[Bounded]] = []
+    for part in sorted(parts, key=lambda one: one[1:]):
+        low = part[1]
+        run = next(
+            (run for run in runs if (high := run[-1][2]) < low or (high == low and not strictly)),
+            None,
+        )
+        if run is None:
+            runs.append([part])
+        else:
+            run.append(part)
+    return [[part for part, _, _ in run] for run in runs]
+
+
+def key_range(
+    listing: Listing, file: PlannedFile, order: Comparator = BYTEWISE_COMPARATOR
+) -> tuple[bytes, bytes]:
+    """The smallest and the largest user key of what can be read of a table."""
+    context = table.CODEC.context(file.name, Options(table.CODEC.options), **file.hints)
+    keys: list[bytes] = []
+    for found in walk(Reader(listing, file.name, file.size), table.CODEC, context):
+        if not isinstance(found, Stretch):
+            continue
+        frames = found.frames.pick(found.frames.header["kind"] == DATA)
+        if table.CODEC.frame_bounds(frames, KEY)[0] is not None:
+            # The index says that what is between lies between.
+            frames = frames.pick(slice(None, None, max(1, len(frames) - 1)))
+        for decoded in table.CODEC.decode(found.window, frames, "rows", (KEY,), context):
+            column = decoded.batch.column(KEY)
+            if order.bytewise:
+                keys += [one(column).as_py() for one in (pc.min, pc.max) if len(column)]
+            else:
+                edges = column.to_pylist()
+                keys += [edge(edges, key=order.user) for edge in (min, max) if edges]
+    return min(keys, key=order.user, default=b""), max(keys, key=order.user, default=b"")
+
+
+def last_sequence(listing: Listing, plan: Plan) -> int | None:
+    """The last sequence number that the database has given out (`VersionSet::LastSequence` after `DBImpl::Recover`); None where no
+    manifest tells, or not of all tables that count, and where there are none."""
+    known: int | None = plan.facts["last_sequence"]
+    levels = [file.hints.get("level") for file in _primary(plan, TABLE)]
+    if known is None or "error" in plan.facts or not levels or None in levels:
+        return None
+    for found, _ in _batches(listing, _primary(plan, LOG)):
+        head = found.frames.header
+        head = head[head["size"] >= BATCH_HEADER]
+        last = head["sequence"].astype(np.int64) + head["count"] - 1
+        known = max(known, int(last.max(initial=0)))
+    return known
+
+
+def _batches(listing: Listing, logs: Sequence[PlannedFile]) -> Iterator[tuple[Stretch, Any]]:
+    """The good batches of some logs, and what decoding them takes."""
+    for file in logs:
+        context = log.CODEC.context(file.name, Options(log.CODEC.options), **file.hints)
+        for found in walk(Reader(listing, file.name, file.size), log.CODEC, context):
+            if isinstance(found, Stretch) and len(found.frames):
+                yield found, context
+
+
+def _splitters(listing: Listing, logs: Sequence[PlannedFile]) -> list[bytes]:
+    """Keys that cut what is in logs into parts that can be sorted in memory; none where all of it can."""
+    total = sum(file.size for file in logs)
+    if total <= IN_MEMORY:
+        return []
+    keys: list[bytes] = []
+    for found, context in _batches(listing, logs):
+        for decoded in log.CODEC.decode(found.window, found.frames, "rows", (KEY,), context):
+            column = decoded.batch.column(KEY)
+            size = int((found.frames.end - found.frames.start).sum())
+            step = max(1, len(column) * SAMPLE // max(size, 1))
+            keys += column.take(pa.array(np.arange(0, len(column), step))).to_pylist()
+    keys.sort()
+    count = -(-2 * total // IN_MEMORY)
+    found_keys = dict.fromkeys(keys[len(keys) * i // count] for i in range(1, count)) if keys else {}
+    return [key for key in found_keys if key > keys[0]]
+
+
+def _cut(group: Group, splitters: Sequence[bytes]) -> list[Group]:
+    """The same rows from groups of ranges of the key."""
+    out = []
+    for low, high in zip([None, *splitters], [*splitters, None], strict=True):
+        runs = [
+            replace(run, parts=tuple(part for part in run.parts if _in(part, low, high)))
+            for run in group.runs
+        ]
+        out.append(replace(group, runs=tuple(run for run in runs if run.parts), low=low, high=high))
+    return out
+
+
+def _in(part: Part, low: bytes | None, high: bytes | None) -> bool:
+    """Whether a part may have rows of a range."""
+    smallest, largest = part.bounds.get(KEY, (None, None))
+    below = low is not None and largest is not None and largest < low
+    return not below and not (high is not None and smallest is not None and smallest >= high)
+
+
+def _each(plan: Plan, comparator: str) -> list[Run]:
+    """Every log and table, each a run of its own, in the order of the plan."""
+    return [
+        Run((_part(file, comparator),), {"referenced": file.role is Role.PRIMARY, "log": file.codec == LOG})
+        for file in plan.files
+        if file.codec in (LOG, TABLE)
+    ]
+
+
+def combine(
+    view: str,
+    how: Mapping[str, Any],
+    runs: Sequence[Stream],
+    columns: Sequence[str],
+    tell: Callable[[Fault], None],
+) -> Iterator[pa.RecordBatch]:
+    """See `codec.capability.Combine`."""
+    if view == "history":
+        yield from _history(how, runs, columns)
+    elif comparator_of(how["comparator"]).known:
+        yield from _iterate(how, runs, columns, tell)
+    else:
+        yield from _unordered(how, runs, columns)
+
+
+def _needed(columns: Sequence[str]) -> tuple[tuple[str, ...], str]:
+    """What is to be read for these columns, and which of them tells deletions."""
+    marker = "value" if "value" in columns else "type"
+    needed = dict.fromkeys((KEY, "sequence", *(one for one in columns if one != "type"), marker))
+    return tuple(needed), marker
+
+
+def _iterate(
+    how: Mapping[str, Any], runs: Sequence[Stream], columns: Sequence[str], tell: Callable[[Fault], None]
+) -> Iterator[pa.RecordBatch]:
+    needed, marker = _needed(columns)
+    order = comparator_of(how["comparator"])
+    told: set[bool] = set()
+
+    def disorder(before: bytes, key: bytes) -> None:
+        if not told:
+            told.add(True)
+            text = f"the keys of a table are not in the order of {order.name}"
+            if order.bytewise:
+                text += f": {readable(key)[:80]} comes behind {readable(before)[:80]}"
+            tell(
+                Fault(NAME, 0, 0, Kind.ORDER, text, Severity.ERROR, "LevelDB's iterators may pass over keys")
+            )
+
+    # All that logs hold was given out; of tables only what the manifest knows of, or a log.
+    shape, all_seen = Shape(marker, how["visible"]), Shape(marker)
+    streams = [
+        sorted_run(_sortable(run(needed), order), all_seen)
+        if run.how.get("log")
+        else map(shape.seen, _sortable(run(needed), order))
+        for run in runs
+    ]
+    for batch in merge(streams, all_seen, disorder):
+        yield _chosen(_original(batch, order), columns)
+
+
+_STORED = "user_key"
+"""The column of stored keys, where `key` is what they are sorted by."""
+
+
+def _sortable(batches: Iterable[pa.RecordBatch], order: Comparator) -> Iterable[pa.RecordBatch]:
+    """With what keys are sorted by in the place of `key`."""
+    if order.bytewise:
+        return batches
+    return (
+        batch.append_column(_STORED, batch.column(KEY)).set_column(
+            batch.schema.get_field_index(KEY), batch.schema.field(KEY), order.column(batch.column(KEY))
+        )
+        for batch in batches
+    )
+
+
+def _original(batch: pa.RecordBatch, order: Comparator) -> pa.RecordBatch:
+    """With the stored keys again."""
+    if order.bytewise:
+        return batch
+    return batch.set_column(batch.schema.get_field_index(KEY), batch.schema.field(KEY), batch.column(_STORED))
+
+
+def _chosen(batch: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:
+    """The columns of values."""
+    arrays = [
+        constant(pa.string(), TYPE_NAMES[VALUE], batch.num_rows) if name == "type" else batch.column(name)
+        for name in columns
+    ]
+    return _batch(arrays, ROWS, columns, batch.num_rows)
+
+
+def _batch(arrays: Sequence[pa.Array], of: Table, columns: Sequence[str], rows: int) -> pa.RecordBatch:
+    if not arrays:
+        return pa.RecordBatch.from_struct_array(pa.nulls(rows, pa.struct([])))
+    return pa.RecordBatch.from_arrays(list(arrays), schema=of.schema(columns))
+
+
+def _unordered(
+    how: Mapping[str, Any], runs: Sequence[Stream], columns: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    needed = _needed(columns)[0]
+    seen = _limits(how, runs)
+    census = Census(runs, [True] * len(runs), seen, BUDGET).take()
+    for batch, states in census.rows(needed):
+        chosen = states == LIVE
+        yield _chosen(batch if chosen.all() else batch.filter(pa.array(chosen)), columns)
+
+
+def _limits(how: Mapping[str, Any], runs: Sequence[Stream]) -> list[int | None]:
+    return [None if run.how.get("log") else how["visible"] for run in runs]
+
+
+def _history(
+    how: Mapping[str, Any], runs: Sequence[Stream], columns: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    referenced = [bool(run.how.get("referenced")) for run in runs]
+    wanted = tuple(name for name in columns if name != "state")
+    if "state" not in columns:
+        for run in runs:
+            for batch in run(wanted or ("sequence",)):
+                yield _with_states(batch, columns, None)
+        return
+    order = comparator_of(how["comparator"])
+    census = Census(runs, referenced, _limits(how, runs), BUDGET, order).take()
+    for batch, states in census.rows(wanted or ("sequence",)):
+        yield _with_states(batch, columns, _STATES.take(numbers(pa.int64(), states.astype(np.int64))))
+
+
+def _with_states(batch: pa.RecordBatch, columns: Sequence[str], states: pa.Array | None) -> pa.RecordBatch:
+    arrays = [states if name == "state" else batch.column(name) for name in columns]
+    return _batch(arrays, HISTORY, columns, batch.num_rows)

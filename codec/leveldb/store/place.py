@@ -1,0 +1,195 @@
+"""Putting staged parts of a database together: what the driver does when all tasks have written theirs.
+
+A part is a sorted run, in tables of its own. Tables whose keys are in no other part are placed as they are, the others are merged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+
+from logwright.codec.fault import LogwrightError, UsageError
+from logwright.codec.leveldb.comparators import Comparator
+from logwright.codec.leveldb.formats.table import codec as table
+from logwright.codec.leveldb.names import table_name
+from logwright.codec.leveldb.store.builder import NextVersion, check_options, written
+from logwright.codec.leveldb.store.levels import COMPACTION_TRIGGER, LARGEST, user_key
+from logwright.codec.leveldb.store.resume import Resumed
+from logwright.codec.leveldb.store.rolling import Made
+from logwright.codec.leveldb.store.run import ROWS, sortable, twice
+from logwright.codec.option import Options
+from logwright.codec.sorting import SortedRun, merge, unique
+from logwright.codec.store.build import Piece, Placement, Stage, Summary
+from logwright.codec.store.listing import Listing
+from logwright.codec.window import Bytes, Window
+
+_MEMORY = 64 << 20
+"""About so many bytes of tables are read at a time, all that are merged together."""
+_LEAST, _MOST = 32 << 10, 1 << 20
+
+
+@dataclass(frozen=True)
+class _Staged:
+    """A table of a part."""
+
+    part: int
+    stage: Stage
+    made: Made
+    order: Comparator
+
+    @property
+    def name(self) -> str:
+        return table_name(self.made.meta.number)
+
+    @property
+    def first(self) -> bytes:
+        """What its smallest user key is sorted by."""
+        return self.order.user(user_key(self.made.meta.smallest))
+
+    @property
+    def last(self) -> bytes:
+        return self.order.user(user_key(self.made.meta.largest))
+
+
+def place(
+    resumed: Resumed | None,
+    parts: Sequence[tuple[Stage, Summary]],
+    extra: Stage,
+    options: Options,
+    order: Callable[[Iterable[str]], Sequence[str]],
+) -> Placement:
+    """See `Layout.place`. Raises `UsageError` where a key comes twice."""
+    check_options(options, staged=True)
+    filled = [(stage, summary) for stage, summary in parts if summary.rows]
+    if len({summary.facts["kept"] for _, summary in filled}) > 1:
+        raise UsageError("some rows have sequence numbers, others have none")
+    version = NextVersion(options, resumed)
+    tables = [
+        _Staged(number, stage, made, version.order)
+        for number, (stage, summary) in enumerate(filled)
+        for made in summary.facts["tables"]
+    ]
+    if not tables and resumed is not None:
+        return Placement((), Summary(0))
+    placer = _Placer(version, extra)
+    manifest = placer.next.number()
+    made = placer.run(tables)
+    highest = max([summary.ids["last_sequence"] for _, summary in filled], default=0)
+    placer.take(placer.next.finish(manifest, highest))
+    final = {name: (stage, staged, name) for stage, staged, name in placer.renames}
+    lowest = min([summary.ids["first_sequence"] for _, summary in filled], default=None)
+    ids = {} if lowest is None else {"first_sequence": lowest, "last_sequence": highest}
+    summary = Summary(sum(one.rows for one in made), ids, placer.next.warnings())
+    return Placement(tuple(final[name] for name in order(final)), summary)
+
+
+class _Placer:
+    """Gives tables their places."""
+
+    def __init__(self, version: NextVersion, extra: Stage) -> None:
+        self.next, self.extra, self.options = version, extra, version.options
+        self.renames: list[tuple[Stage, str, str]] = []
+
+    def take(self, pieces: Iterable[Piece]) -> None:
+        """What is made anew."""
+        names: list[str] = []
+
+        def noted() -> Iterator[Piece]:
+            for piece in pieces:
+                if piece.done:
+                    names.append(piece.name)
+                yield piece
+
+        self.extra.take(noted())
+        self.renames += [(self.extra, name, name) for name in names]
+
+    def run(self, tables: Sequence[_Staged]) -> list[Made]:
+        """All tables, and those made of the logs of the database."""
+        self.take(self.next.logged(self.extra))
+        if not tables:
+            return []
+        groups = list(_groups(tables))
+        deep = self.next.deep(groups[0][0].first, max(one.last for one in groups[-1]))
+        crowded = len(self.next.levels[0]) + len(groups) >= COMPACTION_TRIGGER
+        if not deep and crowded and len(tables) > 1:
+            made = self._merged(tables, LARGEST)
+        else:
+            limit = self.options["max_file_size"] if deep else LARGEST
+            made = []
+            for group in groups:
+                made += [self._as_it_is(group[0])] if len(group) == 1 else self._merged(group, limit)
+        self.next.put(made)
+        return made
+
+    def _as_it_is(self, one: _Staged) -> Made:
+        meta = one.made.meta
+        number = self.next.number()
+        self.renames.append((one.stage, one.name, table_name(number)))
+        return Made(replace(meta, number=number), one.made.rows, one.made.largest_sequence)
+
+    def _merged(self, tables: Sequence[_Staged], limit: int) -> list[Made]:
+        runs: dict[int, list[_Staged]] = {}
+        for one in tables:
+            runs.setdefault(one.part, []).append(one)
+        window = min(max(_MEMORY // len(runs), _LEAST), _MOST)
+        streams = [_stream(runs[part], window) for part in sorted(runs)]
+        writer = self.next.writer(limit)
+        last = self.options["on_duplicate"] == "last"
+        self.take(written(writer, unique(merge(streams), last=last, twice=twice)))
+        for one in tables:
+            one.stage.drop(one.name)
+        return writer.made
+
+
+def _groups(tables: Sequence[_Staged]) -> Iterator[list[_Staged]]:
+    """Tables in the order of their keys; together are those that share some stretch of keys."""
+    group: list[_Staged] = []
+    reach = b""
+    for one in sorted(tables, key=lambda one: (one.first, one.part)):
+        if group and one.first > reach:
+            yield group
+            group = []
+        reach = max(reach, one.last) if group else one.last
+        group.append(one)
+    yield group
+
+
+def _stream(tables: Sequence[_Staged], window: int) -> SortedRun:
+    """The tables of one part, which are disjoint and in order."""
+    return SortedRun(tables[0].first, tables[-1].last, partial(_rows, tables, window))
+
+
+def _rows(tables: Sequence[_Staged], window: int) -> Iterator[pa.RecordBatch]:
+    for one in tables:
+        for rows in read_table(one.stage, one.name, one.made.meta.size, window):
+            yield sortable(rows, one.order)
+
+
+def read_table(listing: Listing, name: str, size: int, step: int) -> Iterator[pa.RecordBatch]:
+    """The rows (`run.ROWS`) of a table that must be sound, about `step` bytes of it at a time."""
+    codec = table.CODEC
+    context = codec.context(name, Options(codec.options))
+
+    def read(offset: int, length: int) -> Bytes:
+        return np.frombuffer(listing.read(name, offset, length), np.uint8)
+
+    codec.prepare(read, size, context)
+    at, length = 0, step
+    while True:
+        window = Window(read(at, min(length, size - at)), at, size)
+        frames = codec.scan(window, 0, context)
+        if frames.damage is not None or frames.faults:
+            fault = frames.damage or frames.faults[0]
+            raise LogwrightError(
+                f"a staged table is not what its task wrote: {fault.detail}", path=name, offset=fault.offset
+            )
+        for found in codec.decode(window, frames, "rows", ROWS.names, context):
+            arrays = [found.batch.column(field.name).cast(field.type) for field in ROWS]
+            yield pa.RecordBatch.from_arrays(arrays, schema=ROWS)
+        if not frames.need:
+            return
+        at, length = at + frames.stop, max(step, frames.need)

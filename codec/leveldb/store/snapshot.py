@@ -1,0 +1,54 @@
+"""A state of a database written as a manifest, and the file CURRENT that names it.
+
+Source: `VersionSet::WriteSnapshot`, `VersionSet::LogAndApply` and `SetCurrentFile` of LevelDB.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from logwright.codec.leveldb.formats.manifest.layout import EditField, form
+from logwright.codec.leveldb.formats.records.layout import fragmented
+from logwright.codec.leveldb.keys import BYTEWISE
+from logwright.codec.leveldb.names import manifest_name
+from logwright.codec.leveldb.store.version import FileMetaData
+
+
+def snapshot(
+    levels: Sequence[Sequence[FileMetaData]],
+    *,
+    log_number: int,
+    next_file_number: int,
+    last_sequence: int,
+    prev_log_number: int = 0,
+    compact_pointers: Mapping[int, bytes] | None = None,
+    comparator: str = BYTEWISE,
+) -> bytes:
+    """The bytes of a manifest of one edit: these tables by level, and these numbers."""
+    edit = [
+        EditField("comparator", text=comparator.encode()),
+        EditField("log_number", number=log_number),
+        EditField("prev_log_number", number=prev_log_number),
+        EditField("next_file_number", number=next_file_number),
+        EditField("last_sequence", number=last_sequence),
+    ]
+    for level, key in sorted((compact_pointers or {}).items()):
+        edit.append(EditField("compact_pointer", level=level, smallest=key))
+    for level, files in enumerate(levels):
+        edit += [
+            EditField(
+                "new_file",
+                level=level,
+                number=one.number,
+                size=one.size,
+                smallest=one.smallest,
+                largest=one.largest,
+            )
+            for one in files
+        ]
+    return fragmented(form(edit), 0)
+
+
+def current(number: int) -> bytes:
+    """The bytes of CURRENT for the manifest of that number."""
+    return f"{manifest_name(number)}\n".encode()

@@ -1,0 +1,1 @@
+"""Commit logs: `rocketmq.commitlog`."""

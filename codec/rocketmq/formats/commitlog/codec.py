@@ -1,0 +1,180 @@
+"""The codec `rocketmq.commitlog`: files of messages, of a fixed size, named after the position of their first byte.
+
+A row is a message. `physical_offset` is the message's place, so it is not written from a column: a message gets the place that it has.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from logwright.codec.base import Match
+from logwright.codec.fault import Fault, Kind, Severity, UsageError
+from logwright.codec.frames import scanner
+from logwright.codec.frames.codec import FramedCodec, FramedContext, Part
+from logwright.codec.frames.scanner import MARKER
+from logwright.codec.kernels.compress import CompressionError
+from logwright.codec.option import Option
+from logwright.codec.rocketmq.formats.commitlog.layout import (
+    BLANK,
+    BLANK_MAGIC,
+    COMPRESSED,
+    MESSAGE,
+    SMALLEST,
+    SPECIFICATION,
+    V1,
+    V2,
+)
+from logwright.codec.rocketmq.formats.commitlog.read import Messages, store_timestamps
+from logwright.codec.rocketmq.formats.commitlog.rows import NAME, ROWS
+from logwright.codec.rocketmq.formats.commitlog.write import Writer
+from logwright.codec.window import Bytes, Chunk, Frames, Window
+
+Int64s = npt.NDArray[np.int64]
+
+FILE_SIZE = Option(
+    "mappedFileSizeCommitLog",
+    None,
+    "Bytes of a file: zeros are added up to it. A broker opens only files of the size that it is configured with, 1073741824 by default",
+    low=64,
+    high=(1 << 31) - 1,
+)
+BODY_LIMIT = Option(
+    "max.decompressed.bytes",
+    256 << 20,
+    "A compressed body that holds more is an error",
+    low=1,
+    high=(1 << 31) - 1,
+)
+_LEAST_LEFT = 8
+"""Bytes that always remain behind the last message of a file, for the blank record."""
+
+
+@dataclass
+class CommitLogContext(FramedContext):
+    """`stored` is the store time of the last good message. `ended`: the log ended behind it, so what lies there may be stale. `blank` is
+    where a blank record ends."""
+
+    stored: int = -(1 << 63)
+    ended: bool = False
+    blank: int = -1
+    counts: dict[tuple[bytes, int], int] = field(default_factory=dict)
+    """Of messages written without offsets: how many each queue has."""
+
+
+class CommitLog(FramedCodec):
+    """The codec."""
+
+    name = NAME
+    title = "RocketMQ commit log"
+    spec = SPECIFICATION
+    rows = ROWS
+    pattern = re.compile(r"(\d{1,20})")
+    options = (FILE_SIZE, BODY_LIMIT)
+    fixed: Mapping[str, str] = {
+        **{name: name for name in ("queue_id", "flag", "queue_offset", "physical_offset", "sys_flag")},
+        "born_timestamp_ms": "born_timestamp",
+    }
+    required = ("topic",)
+    context_of = CommitLogContext
+    systems: Mapping[int, str] = {
+        scanner.ZERO: "the log ends here for a broker",
+        scanner.BAD_TEST: "a broker that recovers this file ends the log here: found a illegal magic code",
+        scanner.BAD_CHECKSUM: "a broker that recovers this file ends the log here: CRC check failed",
+        scanner.TORN: "a broker ends the log here",
+        scanner.BAD_LENGTH: "a broker that recovers this file ends the log here",
+        scanner.BAD_RULE: "a broker that recovers this file ends the log here, unless only properties are torn",
+        scanner.BAD_CLAIM: "a broker does not look at it; consume queues rebuilt from it lead to the wrong place",
+    }
+
+    def known(self, head: bytes) -> bool:
+        at = MESSAGE.offset("magic_code")
+        return int.from_bytes(head[at : at + 4], "big") in (V1, V2, BLANK_MAGIC)
+
+    def recognise(self, name: str, head: bytes) -> Match:
+        if self.known(head):
+            return Match.SURE if self.pattern.fullmatch(name) else Match.MAYBE
+        return Match.MAYBE if re.fullmatch(r"\d{20}", name) and not any(head) else Match.NO
+
+    # Finding messages
+
+    def scan(self, window: Window, at: int, context: CommitLogContext, *, check: bool = True) -> Frames:
+        frames = super().scan(window, at, context, check=check)
+        part = self._main(window, frames)
+        if len(part):
+            context.stored = int(store_timestamps(part.pick(slice(-1, None)))[0])
+            context.ended = False
+        if len(frames) and frames.header["frame_kind"][-1] == MARKER:
+            context.ended, context.blank = True, window.offset + int(frames.end[-1])
+            if check:
+                frames.faults = [*frames.faults, *self._odd_blank(window, frames)]
+        if frames.damage is not None and frames.damage.offset == context.blank:
+            # Old brokers leave there what their buffer held.
+            left = window.size - context.blank
+            text = "undefined bytes behind the blank record"
+            frames.damage = Fault(NAME, context.blank, left, Kind.PADDING, text, Severity.INFO)
+        context.ended |= frames.damage is not None and frames.damage.kind is Kind.PADDING
+        return frames
+
+    def _odd_blank(self, window: Window, frames: Frames) -> Iterator[Fault]:
+        start, size = int(frames.start[-1]) + window.offset, int(frames.header["total_size"][-1])
+        if size != window.size - start:
+            text = f"total_size of the blank record is {size}, expected {window.size - start}, up to the end of the file"
+            system = "brokers go on with the next file; from 5.0 on, where it is too large, the log ends here"
+            yield Fault(NAME, start, BLANK.head_size, Kind.LENGTH, text, Severity.WARNING, system, 0)
+
+    def fits(self, window: Window, place: int, context: CommitLogContext) -> bool:
+        """Behind the end of the log lie messages of before, if any, that a broker cut off: they are older than the last one."""
+        if not context.ended:
+            return True
+        one = np.array([place], np.int64)
+        head = self._head(window.data, place, SMALLEST)
+        return bool(store_timestamps(Part(window.data, one, one, head, 0))[0] >= context.stored)
+
+    # Reading
+
+    def columns(self, part: Part, wanted: Sequence[str], context: CommitLogContext) -> Mapping[str, pa.Array]:
+        return dict(Messages(part, context.options["max.decompressed.bytes"]).columns(wanted))
+
+    def refused(self, part: Part, context: CommitLogContext) -> Sequence[tuple[int, Fault]]:
+        """Say which bodies cannot be decompressed. A broker serves such a message as it is; so do we."""
+        faults = []
+        reader = Messages(part, context.options["max.decompressed.bytes"])
+        for i in np.flatnonzero(part.head["sys_flag"] & COMPRESSED).tolist():
+            try:
+                reader.plain(i)
+            except CompressionError as error:
+                text = f"the body is not decompressed, but given as stored: {error}"
+                faults.append(
+                    (i, self.fault(part, i, Kind.PAYLOAD, text, Severity.INFO, "a consumer fails on it"))
+                )
+        return faults
+
+    # Writing
+
+    def form(
+        self, rows: pa.RecordBatch, at: int, positions: Int64s | None, context: CommitLogContext
+    ) -> tuple[Bytes, Int64s]:
+        return Writer(rows, context.counts).write(at, positions, context.number or 0)
+
+    def closing(self, at: int, context: CommitLogContext) -> Iterator[Chunk]:
+        size = context.options["mappedFileSizeCommitLog"]
+        if size is None:
+            return
+        if at > size - _LEAST_LEFT:
+            raise UsageError(
+                f"{NAME}: the messages take {at} bytes, a file of {size} bytes holds {size - _LEAST_LEFT}",
+                advice="Write fewer rows to this file, or set mappedFileSizeCommitLog",
+            )
+        left = size - at
+        while left > 0:
+            yield bytes(min(left, 1 << 20))
+            left -= 1 << 20
+
+
+CODEC = CommitLog()

@@ -1,0 +1,249 @@
+"""A message of the commit log: its description, and its frame specification.
+
+Source: `MessageExtEncoder`, `CommitLog.checkMessageAndReturnSize` and `MessageDecoder` of RocketMQ.
+"""
+
+from __future__ import annotations
+
+import zlib
+
+from logwright.codec.describe import (
+    I16BE,
+    I32BE,
+    I64BE,
+    U32BE,
+    Bit,
+    Bytes,
+    Field,
+    Flags,
+    Int,
+    Struct,
+    Switch,
+)
+from logwright.codec.frames.specification import (
+    CERTAIN,
+    CRC32,
+    IMPOSSIBLE,
+    Checksum,
+    Equals,
+    FrameSpec,
+    Length,
+    Marker,
+    Position,
+)
+from logwright.codec.kernels.intrinsics import Bytes as Buffer
+from logwright.codec.kernels.intrinsics import load_i16be, load_i32be, load_i64be, load_u8, load_u32be
+from logwright.codec.kernels.kernel import kernel
+
+V1, V2, BLANK_MAGIC = 0xDAA320A7, 0xDAA320AB, 0xCBD43194
+
+COMPRESSED, BORN_V6, STORE_V6 = 0x1, 0x10, 0x20
+TRANSACTION, PREPARED, ROLLBACK = 0xC, 0x4, 0xC
+COMPRESSION_SHIFT = 8
+HOST_V4, HOST_V6 = 8, 20
+"""Bytes of a host: its address and its port."""
+MAX_TOPIC_V1 = 127
+MAX_PROPERTIES = 32767
+CRC_MASK = 0x7FFFFFFF
+
+
+def body_crc(body: bytes) -> int:
+    """The checksum of a body, without its highest bit."""
+    return zlib.crc32(body) & CRC_MASK
+
+
+SYS_FLAG = Flags(
+    I32BE,
+    (
+        Bit("COMPRESSED", 0, doc="the body is compressed"),
+        Bit("MULTI_TAGS", 1),
+        Bit("TRANSACTION", 2, 2, {0: "none", 1: "prepared", 2: "commit", 3: "rollback"}),
+        Bit("BORN_HOST_V6", 4, doc="born_host has 20 bytes"),
+        Bit("STORE_HOST_V6", 5, doc="store_host has 20 bytes"),
+        Bit("NEED_UNWRAP", 6),
+        Bit("INNER_BATCH", 7),
+        Bit("COMPRESSION_TYPE", 8, 3, {0: "zlib", 1: "LZ4", 2: "Zstd", 3: "zlib"}),
+    ),
+)
+I64MS = Int(8, unit="ms")
+HOST_OF_V4 = Struct("HostV4", Field("address", Bytes(4), "IPv4 address"), Field("port", I32BE, "port"))
+HOST_OF_V6 = Struct("HostV6", Field("address", Bytes(16), "IPv6 address"), Field("port", I32BE, "port"))
+
+
+def _host(bit: int) -> Switch:
+    return Switch(
+        lambda scope: HOST_OF_V6 if scope["sys_flag"] & bit else HOST_OF_V4,
+        (HOST_OF_V4, HOST_OF_V6),
+        on=f"sys_flag & {bit}",
+        keys=(0, bit),
+    )
+
+
+_TOPIC_V1, _TOPIC_V2 = Bytes(Int(1), text=True), Bytes(I16BE, text=True)
+MESSAGE = Struct(
+    "Message",
+    Field("total_size", I32BE, "bytes of the message", measures=True),
+    Field("magic_code", U32BE, "0xdaa320a7: V1; 0xdaa320ab: V2, for topics of more than 127 characters"),
+    Field(
+        "body_crc",
+        U32BE,
+        "CRC-32 of the body, without the highest bit",
+        checksum=(body_crc, "body"),
+        until="body",
+    ),
+    Field("queue_id", I32BE, "queue of the topic", default=0),
+    Field("flag", I32BE, "the user's own flag", default=0),
+    Field("queue_offset", I64BE, "number of the message in its queue", default=0),
+    Field(
+        "physical_offset",
+        I64BE,
+        "the message's own place: the number in the file's name plus the byte where it starts",
+    ),
+    Field("sys_flag", SYS_FLAG, "bits that say how the message is stored", default=0),
+    Field("born_timestamp", I64MS, "when the producer made the message", default=0),
+    Field("born_host", _host(BORN_V6), "the producer", default={"address": bytes(4), "port": 0}),
+    Field("store_timestamp", I64MS, "when the broker stored the message", default=0),
+    Field("store_host", _host(STORE_V6), "the broker", default={"address": bytes(4), "port": 0}),
+    Field("reconsume_times", I32BE, "how often delivery was tried again", default=0),
+    Field("prepared_transaction_offset", I64BE, "of a commit: where the prepared message lies", default=0),
+    Field("body_length", I32BE, "bytes of the body as stored"),
+    Field("body", Bytes("body_length"), "the body as stored"),
+    Field(
+        "topic",
+        Switch(
+            lambda scope: _TOPIC_V2 if scope["magic_code"] == V2 else _TOPIC_V1,
+            (_TOPIC_V1, _TOPIC_V2),
+            on="magic_code",
+            keys=(V1, V2),
+        ),
+        "the topic",
+    ),
+    Field(
+        "properties",
+        Bytes(I16BE, text=True),
+        "names and values: name 0x01 value 0x02, again and again",
+        default=b"",
+    ),
+    source="MessageExtEncoder.encode",
+)
+BLANK = Struct(
+    "Blank",
+    Field("total_size", I32BE, "bytes up to the end of the file"),
+    Field("magic_code", U32BE, "0xcbd43194", only=BLANK_MAGIC),
+    doc="The last record of a full file: the next message did not fit. What follows is undefined.",
+)
+
+HEAD = MESSAGE.head_size
+STORE_TIMESTAMP = MESSAGE.offset("born_host") + HOST_V4
+"""Of a message with IPv4 hosts; so the others."""
+STORE_HOST = STORE_TIMESTAMP + 8
+RECONSUME_TIMES = STORE_HOST + HOST_V4
+PREPARED_OFFSET = RECONSUME_TIMES + 4
+BODY_LENGTH = PREPARED_OFFSET + 8
+BODY = BODY_LENGTH + 4
+SMALLEST = BODY + 1 + 2
+_MAGIC, _CRC, _SYS_FLAG = (MESSAGE.offset(name) for name in ("magic_code", "body_crc", "sys_flag"))
+_BORN_HOST = MESSAGE.offset("born_host")
+MORE = HOST_V6 - HOST_V4
+"""Bytes by which an IPv6 host is longer."""
+
+TRAILER = 20
+"""Bytes of the property that holds the checksum of the whole message: its name, 0x01, ten digits, 0x02."""
+CRC_NAME = "__CRC32#"
+_CRC_NAME = int.from_bytes(CRC_NAME.encode(), "big")
+DIGITS = 10
+
+
+@kernel("const u1[], i8, i8, i8")
+def message_rule(buf: Buffer, at: int, end: int, check: int) -> int:
+    """Whether the parts of a message fill its size, as upstream tests it. A torn write leaves zeros at the end of its properties, which no
+    checksum covers."""
+    flags = load_i32be(buf, at + _SYS_FLAG)
+    place = at + BODY_LENGTH
+    if flags & BORN_V6:
+        place += MORE
+    if flags & STORE_V6:
+        place += MORE
+    if end - place < 4:
+        return IMPOSSIBLE
+    length = load_i32be(buf, place)
+    place += 4
+    if length < 0 or length > end - place:
+        return IMPOSSIBLE
+    place += length
+    if load_u32be(buf, at + _MAGIC) == V2:
+        if end - place < 2:
+            return IMPOSSIBLE
+        length = load_i16be(buf, place)
+        place += 2
+    else:
+        if end - place < 1:
+            return IMPOSSIBLE
+        length = load_u8(buf, place)
+        place += 1
+        if length > MAX_TOPIC_V1:
+            return IMPOSSIBLE
+    if length < 0 or length > end - place - 2:
+        return IMPOSSIBLE
+    place += length
+    length = load_i16be(buf, place)
+    if length < 0 or place + 2 + length != end:
+        return IMPOSSIBLE
+    if length > 0 and load_u8(buf, end - 1) == 0:
+        return IMPOSSIBLE
+    return CERTAIN
+
+
+@kernel("const u1[], i8, i8")
+def body_span(buf: Buffer, at: int, end: int) -> tuple[int, int, int]:
+    """The body and its checksum."""
+    flags = load_i32be(buf, at + _SYS_FLAG)
+    place = at + BODY
+    if flags & BORN_V6:
+        place += MORE
+    if flags & STORE_V6:
+        place += MORE
+    return place, place + load_i32be(buf, place - 4), load_u32be(buf, at + _CRC)
+
+
+@kernel("const u1[], i8, i8")
+def has_trailer(buf: Buffer, at: int, end: int) -> bool:
+    """Whether a message ends with the property that holds the checksum of all before it."""
+    return (
+        end - at >= SMALLEST + TRAILER
+        and load_i64be(buf, end - TRAILER) == _CRC_NAME
+        and load_u8(buf, end - TRAILER + 8) == 1
+        and load_u8(buf, end - 1) == 2
+        and load_i16be(buf, end - TRAILER - 2) != 0
+    )
+
+
+@kernel("const u1[], i8, i8")
+def message_span(buf: Buffer, at: int, end: int) -> tuple[int, int, int]:
+    """The message up to its checksum property, whose digits begin with the lowest."""
+    if not has_trailer(buf, at, end):
+        return -1, -1, 0
+    stored = 0
+    for i in range(DIGITS):
+        digit = load_u8(buf, end - 2 - i) - 48
+        if digit < 0 or digit > 9:
+            return at, end - TRAILER, -1
+        stored = stored * 10 + digit
+    return at, end - TRAILER, stored
+
+
+SPECIFICATION = FrameSpec(
+    "rocketmq.commitlog",
+    MESSAGE,
+    Length("total_size", low=SMALLEST),
+    test=Equals("magic_code", (V1, V2)),
+    marker=Marker("blank", BLANK, "magic_code", BLANK_MAGIC),
+    checksums=(
+        Checksum(CRC32, "body_crc", body_span, mask=CRC_MASK),
+        Checksum(CRC32, "properties", message_span, mask=CRC_MASK),
+    ),
+    claims=Position("physical_offset"),
+    rule=message_rule,
+    zero_ends=True,
+    kind="message",
+)

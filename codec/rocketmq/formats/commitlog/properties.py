@@ -1,0 +1,171 @@
+"""The properties of a message: `name 0x01 value 0x02`, again and again. Source: `MessageDecoder.string2messageProperties`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from logwright.codec.columns import binary
+from logwright.codec.java import java_strings
+from logwright.codec.kernels.intrinsics import load_u8, load_u32be
+from logwright.codec.kernels.kernel import kernel
+from logwright.codec.window import Bytes
+
+Int64s = npt.NDArray[np.int64]
+compute: Any = pc
+
+PROPERTY = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.string())])
+PROPERTIES = pa.list_(PROPERTY)
+TAGS, KEYS = "TAGS", "KEYS"
+_TAGS, _KEYS = (int.from_bytes(name.encode(), "big") for name in (TAGS, KEYS))
+NAME_END, VALUE_END = b"\x01", b"\x02"
+
+
+@kernel("const u1[], const i8[], const i8[], i8[], i8[], i8[], i8[], i8[], i8[,]")
+def parse(
+    buf: Bytes,
+    starts: Int64s,
+    stops: Int64s,
+    counts: Int64s,
+    names: Int64s,
+    name_sizes: Int64s,
+    values: Int64s,
+    value_sizes: Int64s,
+    known: Int64s,
+) -> int:
+    """Find the properties in each of the stretches: `counts` of them, and where names and values lie. `known[i]` becomes place and size of
+    the last TAGS, then of the last KEYS (size -1: none). Parts without a name, a value or 0x01 are ignored. Returns their number."""
+    n = 0
+    for i in range(len(starts)):
+        first = n
+        known[i, 0] = known[i, 2] = 0
+        known[i, 1] = known[i, 3] = -1
+        at = starts[i]
+        while at < stops[i]:
+            middle = -1
+            end = at
+            while end < stops[i]:
+                byte = load_u8(buf, end)
+                if byte == 2:
+                    break
+                if byte == 1 and middle < 0:
+                    middle = end
+                end += 1
+            if middle > at and end - middle > 1:
+                names[n] = at
+                name_sizes[n] = middle - at
+                values[n] = middle + 1
+                value_sizes[n] = end - middle - 1
+                n += 1
+                if middle - at == 4:
+                    word = load_u32be(buf, at)
+                    if word == _TAGS:
+                        known[i, 0] = middle + 1
+                        known[i, 1] = end - middle - 1
+                    elif word == _KEYS:
+                        known[i, 2] = middle + 1
+                        known[i, 3] = end - middle - 1
+            at = end + 1
+        counts[i] = n - first
+    return n
+
+
+class Parsed:
+    """The properties of some messages, which lie between `starts` and `stops` of `buf`."""
+
+    def __init__(self, buf: Bytes, starts: Int64s, stops: Int64s) -> None:
+        self.buf = buf
+        room = int((stops - starts).sum()) // 3 + 1
+        self.names, self.name_sizes, self.values, self.value_sizes = (
+            np.empty(room, np.int64) for _ in range(4)
+        )
+        self.counts = np.empty(len(starts), np.int64)
+        self.known = np.empty((len(starts), 4), np.int64)
+        self.total = parse(
+            buf,
+            starts,
+            stops,
+            self.counts,
+            self.names,
+            self.name_sizes,
+            self.values,
+            self.value_sizes,
+            self.known,
+        )
+
+    def tags(self) -> pa.Array:
+        return self._text(self.known[:, 0], self.known[:, 1])
+
+    def keys(self) -> pa.Array:
+        return self._text(self.known[:, 2], self.known[:, 3])
+
+    def all(self) -> pa.Array:
+        """The properties as lists, in the order of their bytes."""
+        n = self.total
+        names = self._text(self.names[:n], self.name_sizes[:n])
+        values = self._text(self.values[:n], self.value_sizes[:n])
+        entries = pa.StructArray.from_arrays([names, values], fields=list(PROPERTY))
+        offsets = np.zeros(len(self.counts) + 1, np.int32)
+        np.cumsum(self.counts, out=offsets[1:])
+        return pa.ListArray.from_arrays(pa.array(offsets), entries).cast(PROPERTIES)
+
+    def _text(self, at: Int64s, sizes: Int64s) -> pa.Array:
+        stored = binary(self.buf, np.ascontiguousarray(at), np.ascontiguousarray(sizes))
+        return java_strings(stored)[0]
+
+
+def text_of(
+    properties: pa.Array, tags: pa.Array, keys: pa.Array, *, tags_given: bool, keys_given: bool
+) -> pa.Array:
+    """Return the properties as they are stored, as a binary column.
+
+    `tags` and `keys` win over the list, which may lack them. Where their column was not given, the list is all there is.
+    """
+    for name, column, given in ((TAGS, tags, tags_given), (KEYS, keys, keys_given)):
+        there = value_of(properties, name)
+        same = compute.or_(
+            compute.fill_null(compute.equal(there, column), False),
+            compute.and_(compute.is_null(there), compute.is_null(column)),
+        )
+        if given and compute.sum(compute.invert(same)).as_py():
+            properties = _with(properties, name, column)
+    flat = properties.flatten()
+    names, values = (
+        flat.field(0).cast(pa.binary()).fill_null(b""),
+        flat.field(1).cast(pa.binary()).fill_null(b""),
+    )
+    entries = compute.binary_join_element_wise(
+        compute.binary_join_element_wise(names, values, NAME_END), pa.scalar(b"", pa.binary()), VALUE_END
+    )
+    sizes = np.asarray(properties.value_lengths().fill_null(0), np.int64)
+    offsets = np.zeros(len(properties) + 1, np.int32)
+    np.cumsum(sizes, out=offsets[1:])
+    return compute.binary_join(pa.ListArray.from_arrays(pa.array(offsets), entries), b"")
+
+
+def value_of(properties: pa.Array, name: str) -> pa.Array:
+    """Return the value of the last property of that name in each list; null where there is none."""
+    flat = properties.flatten()
+    hits = np.flatnonzero(np.asarray(compute.equal(flat.field(0), name).fill_null(False)))
+    rows = np.asarray(compute.list_parent_indices(properties), np.int64)[hits]
+    last = np.full(len(properties), -1, np.int64)
+    last[rows] = hits
+    return flat.field(1).take(pa.array(last, mask=last < 0))
+
+
+def _with(properties: pa.Array, name: str, column: pa.Array) -> pa.Array:
+    """The lists with one property as a column has it: changed in its place, appended, or left out where the column is null."""
+    out = []
+    for entries, value in zip(properties.to_pylist(), column.to_pylist(), strict=True):
+        given = [one for one in entries or () if value is not None or one["key"] != name]
+        places = [i for i, one in enumerate(given) if one["key"] == name]
+        if value is not None and places:
+            given[places[-1]] = {"key": name, "value": value}
+        elif value is not None:
+            given.append({"key": name, "value": value})
+        out.append(given)
+    return pa.array(out, PROPERTIES)

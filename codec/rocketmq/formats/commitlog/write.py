@@ -1,0 +1,204 @@
+"""Writing messages from rows. Each gets the physical offset of the place where it lies."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from logwright.codec.columns import contents, values_of
+from logwright.codec.fault import UsageError
+from logwright.codec.frames.codec import was_given
+from logwright.codec.kernels.compress import CompressionError
+from logwright.codec.kernels.crc32 import crc32
+from logwright.codec.kernels.intrinsics import copy, store_16be, store_32be, store_64be
+from logwright.codec.kernels.kernel import kernel
+from logwright.codec.rocketmq.formats.commitlog import bodies, hosts
+from logwright.codec.rocketmq.formats.commitlog.layout import (
+    BORN_V6,
+    COMPRESSED,
+    CRC_MASK,
+    DIGITS,
+    MAX_PROPERTIES,
+    MAX_TOPIC_V1,
+    MESSAGE,
+    PREPARED,
+    ROLLBACK,
+    SMALLEST,
+    STORE_V6,
+    TRAILER,
+    TRANSACTION,
+    V1,
+    V2,
+    has_trailer,
+)
+from logwright.codec.rocketmq.formats.commitlog.properties import text_of
+from logwright.codec.rocketmq.formats.commitlog.rows import NAME
+from logwright.codec.window import Bytes
+
+Int64s = npt.NDArray[np.int64]
+Int32s = npt.NDArray[np.int32]
+
+NUMBERS = (
+    "magic", "queue_id", "flag", "queue_offset", "physical_offset", "sys_flag", "born", "stored", "reconsume_times",
+    "prepared",
+)  # fmt: skip
+_HOST = 16
+"""Bytes by which two IPv4 hosts are counted in the smallest message."""
+_CRC = MESSAGE.offset("body_crc")
+_BORN_HOST, _STORE_HOST = "127.0.0.1:0", "127.0.0.1:10911"
+
+
+@kernel(
+    "u1[], const i8[], const i8[,], const u1[], const i4[], const u1[], const i4[], const u1[], const i4[], "
+    "const u1[], const i4[], const u1[], const i4[]"
+)
+def put_messages(
+    out: Bytes, starts: Int64s, numbers: Int64s, born: Bytes, born_ends: Int32s, store: Bytes, store_ends: Int32s,
+    body: Bytes, body_ends: Int32s, topic: Bytes, topic_ends: Int32s, properties: Bytes, property_ends: Int32s,
+) -> None:  # fmt: skip
+    """Write messages: `numbers[i]` are those of `NUMBERS`, variable parts lie one after the other."""
+    for i in range(len(starts) - 1):
+        start = starts[i]
+        end = starts[i + 1]
+        at = store_32be(out, start, end - start)
+        at = store_32be(out, at, numbers[i, 0])
+        at = store_32be(out, at, crc32(body, body_ends[i], body_ends[i + 1]) & CRC_MASK)
+        at = store_32be(out, at, numbers[i, 1])
+        at = store_32be(out, at, numbers[i, 2])
+        at = store_64be(out, at, numbers[i, 3])
+        at = store_64be(out, at, numbers[i, 4])
+        at = store_32be(out, at, numbers[i, 5])
+        at = store_64be(out, at, numbers[i, 6])
+        copy(out, at, born, born_ends[i], born_ends[i + 1] - born_ends[i])
+        at += born_ends[i + 1] - born_ends[i]
+        at = store_64be(out, at, numbers[i, 7])
+        copy(out, at, store, store_ends[i], store_ends[i + 1] - store_ends[i])
+        at += store_ends[i + 1] - store_ends[i]
+        at = store_32be(out, at, numbers[i, 8])
+        at = store_64be(out, at, numbers[i, 9])
+        size = body_ends[i + 1] - body_ends[i]
+        at = store_32be(out, at, size)
+        copy(out, at, body, body_ends[i], size)
+        at += size
+        size = topic_ends[i + 1] - topic_ends[i]
+        if numbers[i, 0] == V2:
+            at = store_16be(out, at, size)
+        else:
+            out[at] = size
+            at += 1
+        copy(out, at, topic, topic_ends[i], size)
+        at += size
+        size = property_ends[i + 1] - property_ends[i]
+        at = store_16be(out, at, size)
+        copy(out, at, properties, property_ends[i], size)
+        if has_trailer(out, start, end):
+            value = crc32(out, start, end - TRAILER) & CRC_MASK
+            for k in range(DIGITS):
+                out[end - 1 - DIGITS + k] = 48 + value % 10
+                value //= 10
+
+
+class Writer:
+    """Some rows as messages. `counts`: how many messages each queue has so far, of those written without offsets."""
+
+    def __init__(self, rows: pa.RecordBatch, counts: dict[tuple[Any, ...], int]) -> None:
+        self.rows, self.counts = rows, counts
+
+    def write(self, at: int, positions: Int64s | None, base: int) -> tuple[Bytes, Int64s]:
+        rows = self.rows
+        if not rows.num_rows:
+            return np.empty(0, np.uint8), np.zeros(1, np.int64)
+        flags = self._number("sys_flag", 0)
+        born = hosts.stored(rows["born_host"], _BORN_HOST, "born_host")
+        store = hosts.stored(rows["store_host"], _STORE_HOST, "store_host")
+        flags = (
+            flags & ~(BORN_V6 | STORE_V6)
+            | np.where(hosts.v6(born), BORN_V6, 0)
+            | np.where(hosts.v6(store), STORE_V6, 0)
+        )
+        parts = [values_of(born), values_of(store), values_of(self._bodies(flags)), values_of(rows["topic"])]
+        text = text_of(
+            rows["properties"], rows["tags"], rows["keys"],
+            tags_given=was_given(rows, "tags"), keys_given=was_given(rows, "keys"),
+        )  # fmt: skip
+        parts.append(values_of(text))
+        sizes = [np.diff(ends).astype(np.int64) for _, ends in parts]
+        v2 = self._number("version", 0)
+        v2 = np.where(v2 == 0, np.where(sizes[3] > MAX_TOPIC_V1, 2, 1), v2)
+        self._refuse((v2 != 1) & (v2 != 2), "version is 1 or 2")
+        self._refuse(
+            (v2 == 1) & (sizes[3] > MAX_TOPIC_V1), f"a topic of version 1 has at most {MAX_TOPIC_V1} bytes"
+        )
+        self._refuse(
+            (sizes[3] > 32767) | (sizes[4] > MAX_PROPERTIES),
+            f"topic and properties have at most {MAX_PROPERTIES} bytes",
+        )
+        total = SMALLEST - _HOST + (v2 == 2) + sum(sizes)
+        self._refuse(total > (1 << 31) - 1, "a message has less than 2 GiB")
+        starts = np.zeros(rows.num_rows + 1, np.int64)
+        np.cumsum(total, out=starts[1:])
+        now = time.time_ns() // 1_000_000
+        places = starts[:-1] + at if positions is None else positions
+        table = np.stack(
+            [
+                np.where(v2 == 2, V2, V1), self._number("queue_id", 0), self._number("flag", 0), self._offsets(flags),
+                places + base, flags, self._time("born_timestamp", now), self._time("store_timestamp", now),
+                self._number("reconsume_times", 0), self._number("prepared_transaction_offset", 0),
+            ], axis=1,
+        )  # fmt: skip
+        out = np.empty(int(starts[-1]), np.uint8)
+        put_messages(out, starts, np.ascontiguousarray(table), *(one for part in parts for one in part))  # type: ignore[arg-type]
+        return out, starts
+
+    def _number(self, name: str, default: int) -> Int64s:
+        return np.asarray(self.rows[name].cast(pa.int64()).fill_null(default), np.int64)
+
+    def _refuse(self, bad: Any, why: str) -> None:
+        found = np.flatnonzero(bad)
+        if len(found):
+            raise UsageError(f"{NAME}: row {int(found[0])}: {why}")
+
+    def _time(self, name: str, now: int) -> Int64s:
+        """Milliseconds: as they were stored, else as the time says. Null is -1, no column the time of writing."""
+        raw = f"{name}_ms"
+        none = now if not (was_given(self.rows, name) or was_given(self.rows, raw)) else -1
+        given = np.asarray(self.rows[name].cast(pa.int64()).fill_null(none), np.int64)
+        stored = self.rows[raw]
+        return np.where(np.asarray(stored.is_null()), given, np.asarray(stored.fill_null(0), np.int64))
+
+    def _offsets(self, flags: Int64s) -> Int64s:
+        """Numbers within each queue: as given, else counted. Prepared and rolled back messages are in no queue."""
+        if was_given(self.rows, "queue_offset"):
+            self._refuse(
+                self.rows["queue_offset"].is_null(),
+                "queue_offset is null; leave the column out to have offsets assigned",
+            )
+            return self._number("queue_offset", 0)
+        kinds = flags & TRANSACTION
+        out = np.zeros(len(flags), np.int64)
+        queues = self._number("queue_id", 0).tolist()
+        for i, (topic, queue, kind) in enumerate(
+            zip(self.rows["topic"].to_pylist(), queues, kinds.tolist(), strict=True)
+        ):
+            if kind not in (PREPARED, ROLLBACK):
+                out[i] = self.counts.get((topic, queue), 0)
+                self.counts[topic, queue] = int(out[i]) + 1
+        return out
+
+    def _bodies(self, flags: Int64s) -> pa.Array:
+        """Bodies as they are stored: compressed where `sys_flag` says so."""
+        plain = self.rows["body"]
+        packed = np.flatnonzero(flags & COMPRESSED)
+        if not len(packed):
+            return plain
+        values: list[bytes | None] = plain.to_pylist()
+        for i in packed.tolist():
+            try:
+                values[i] = None if values[i] is None else bodies.compress(int(flags[i]), values[i] or b"")
+            except CompressionError as error:
+                raise UsageError(f"{NAME}: row {i}: sys_flag {int(flags[i]):#x}: {error}") from None
+        return contents(pa.binary(), values)

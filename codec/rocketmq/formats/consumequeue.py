@@ -1,0 +1,75 @@
+"""The codec `rocketmq.consumequeue`: where the messages of a queue lie in the commit log. Source: `ConsumeQueue` of RocketMQ."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pyarrow as pa
+
+from logwright.codec.base import Match
+from logwright.codec.describe import I32BE, I64BE, Field, Struct
+from logwright.codec.fixed import Entries, Findings, FixedCodec, Mask
+from logwright.codec.rocketmq.formats.commitlog.codec import CODEC as COMMIT_LOG
+from logwright.codec.table import Column
+
+UNIT = Struct(
+    "ConsumeQueueUnit",
+    Field("physical_offset", I64BE, "place of the message in the commit log"),
+    Field("size", I32BE, "bytes of the message"),
+    Field(
+        "tags_code",
+        I64BE,
+        "hash of the tags; of a delayed message when it is due, in milliseconds; or a place in consumequeue_ext",
+    ),
+    doc="Unit number `queue_offset` of a queue lies at 20 times that, counted over all files of the queue.",
+    source="ConsumeQueue.CQ_STORE_UNIT_SIZE",
+)
+FILLER = (1 << 31) - 1
+"""The size in units before the first message of a queue that starts above 0."""
+
+
+def _impossible(entries: Entries) -> Mask:
+    """A unit that ends the queue for a broker."""
+    found: Mask = (entries["physical_offset"] < 0) | (entries["size"] <= 0)
+    return found
+
+
+def _wrong(entries: Entries, base: int) -> Findings:
+    place = entries["physical_offset"].astype(np.int64)
+    filler = (entries["size"] == FILLER) & (place == 0)
+    yield (
+        np.r_[False, (place[1:] <= place[:-1]) & ~filler[1:] & ~filler[:-1]][: len(entries)],
+        "physical_offset is not above that of the unit before",
+    )
+
+
+class ConsumeQueue(FixedCodec):
+    """The codec."""
+
+    def recognise(self, name: str, head: bytes) -> Match:
+        if not self.pattern.fullmatch(name) or COMMIT_LOG.known(head):
+            return Match.NO
+        place, size = (
+            int.from_bytes(head[:8], "big", signed=True),
+            int.from_bytes(head[8:12], "big", signed=True),
+        )
+        return Match.NAME if place >= 0 and size > 0 and len(head) >= UNIT.head_size else Match.NO
+
+
+CODEC = ConsumeQueue(
+    name="rocketmq.consumequeue",
+    title="RocketMQ consume queue",
+    entry=UNIT,
+    pattern=re.compile(r"(\d{20})"),
+    columns=(
+        Column("queue_offset", pa.int64(), "number of the message in its queue", nullable=False),
+        Column("physical_offset", pa.int64(), "place of the message in the commit log", nullable=False),
+        Column("size", pa.int32(), "bytes of the message", nullable=False),
+        Column("tags_code", pa.int64(), "hash of the tags, or when a delayed message is due", nullable=False),
+    ),
+    wrong=_wrong,
+    system="a broker reads the queue up to the first unit without a size, and trusts the others",
+    numbered="queue_offset",
+    impossible=(_impossible, "a unit without a message"),
+)

@@ -1,0 +1,357 @@
+"""The ACL table of a snapshot: lists of ACLs by the numbers that nodes have.
+
+A server hands out the numbers 1, 2, 3 in the order in which lists come up, the same list once; -1 is no entry, it means that
+anyone may do anything. Source: `ReferenceCountedACLCache` of ZooKeeper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from logwright.codec.columns import binary, numbers
+from logwright.codec.describe import I32BE, I64BE, Field, Repeated, Struct
+from logwright.codec.java import java_strings
+from logwright.codec.kernels.intrinsics import copy, load_i32be, load_i64be, store_32be
+from logwright.codec.kernels.kernel import kernel
+from logwright.codec.window import Bytes
+from logwright.codec.zookeeper.formats.snapshot.layout import OPEN_ACL, Int32s
+from logwright.codec.zookeeper.jute import (
+    ACL,
+    ACL_MIN,
+    ACL_RAW_TYPE,
+    ACL_TYPE,
+    NULL,
+    Int64s,
+    acl_entries,
+    jute_string,
+    put_bytes,
+    skip_acl,
+    vector,
+)
+
+ENTRY = Struct(
+    "acl_entry",
+    Field("id", I64BE, "the number that nodes have"),
+    Field("acl", vector(ACL), "the list"),
+    source="org.apache.zookeeper.server.ReferenceCountedACLCache.serialize",
+)
+ACLS = Struct(
+    "acls",
+    Field("entries", Repeated(ENTRY, I32BE)),
+    doc="The ACL table.",
+    source="org.apache.zookeeper.server.ReferenceCountedACLCache.serialize",
+)
+_ENTRY_MIN = ENTRY.min_size
+_LIST = ENTRY.offset("acl")
+PERMS_ALL = 31
+OPEN = [{"perms": PERMS_ALL, "scheme": b"world", "id": b"anyone"}]
+"""What -1 stands for (`ZooDefs.Ids.OPEN_ACL_UNSAFE`)."""
+
+
+@kernel("const u1[], i8, i8, i8[], i8[], i8[]")
+def measure(
+    buf: Bytes, at: int, end: int, ids: Int64s, lists: Int64s, counts: Int64s
+) -> tuple[int, int, int]:
+    """The entries of a table from its count on, as many as there is room for: (entries, where the last one read ends, 1 when that is
+    the end of the table). `lists` are the places of their lists."""
+    left = max(load_i32be(buf, at), 0)
+    at += 4
+    n = 0
+    while n < left and n < len(ids):
+        if end - at < _ENTRY_MIN:
+            return n, at, 0
+        count, stop, _ = skip_acl(buf, at + _LIST, end)
+        if stop < 0 or count == NULL:
+            return n, at, 0
+        ids[n] = load_i64be(buf, at)
+        lists[n] = at + _LIST
+        counts[n] = count
+        n += 1
+        at = stop
+    return n, at, 1 if n == left else 0
+
+
+@dataclass
+class AclTable:
+    """Lists by number, in the order of the file. `lists`: of the raw type; of numbers that come twice the last one counts."""
+
+    ids: Int64s
+    lists: pa.Array
+    known_ids: Int64s = field(init=False)
+    """The numbers in order, each once."""
+    _places: Int64s = field(init=False)
+    _same: dict[int, pa.Array] = field(init=False, default_factory=dict, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        order = np.argsort(self.ids, kind="stable")
+        ordered = self.ids[order]
+        last = np.append(ordered[1:] != ordered[:-1], True) if len(ordered) else np.zeros(0, np.bool_)
+        self.known_ids, self._places = np.ascontiguousarray(ordered[last]), order[last]
+
+    @classmethod
+    def empty(cls) -> AclTable:
+        return cls(np.zeros(0, np.int64), pa.array([], ACL_RAW_TYPE))
+
+    @classmethod
+    def parse(cls, buf: Bytes, at: int, end: int) -> tuple[AclTable, int, bool]:
+        """The table whose count is at `at`: what could be read of it, where that ends, and whether it is all."""
+        if end - at < 4:
+            return cls.empty(), at, False
+        most = min(max(load_i32be(buf, at), 0), (end - at - 4) // _ENTRY_MIN)
+        ids, places, counts = (np.zeros(most, np.int64) for _ in range(3))
+        n, stop, whole = measure(buf, at, end, ids, places, counts)
+        whole = bool(whole) and n == max(load_i32be(buf, at), 0)
+        return cls(ids[:n], _lists(buf, places[:n], counts[:n])), stop, whole
+
+    def places(self, wanted: Int64s) -> npt.NDArray[np.int64]:
+        """Where each of these numbers is in `known_ids`; one behind the last for -1, -1 where there is none."""
+        low, high = (int(wanted.min()), int(wanted.max())) if len(wanted) else (0, 0)
+        if low == high and len(wanted) > 1:
+            return np.full(len(wanted), self.places(wanted[:1])[0])
+        out = np.searchsorted(self.known_ids, wanted)
+        inside = np.minimum(out, max(len(self.known_ids) - 1, 0))
+        found = self.known_ids[inside] == wanted if len(self.known_ids) else np.zeros(len(wanted), np.bool_)
+        return np.where(wanted == OPEN_ACL, len(self.known_ids), np.where(found, out, -1))
+
+    def taken(self, places: Int64s) -> pa.Array:
+        """The lists as text that are at these places (`places`); null for a place below 0."""
+        if not len(places) or places[0] < 0 or (places != places[0]).any():
+            return taken(self.text[0], places)
+        # Where all have the same list, a slice of one kept for the purpose.
+        kept = self._same.get(int(places[0]))
+        if kept is None or len(kept) < len(places):
+            kept = taken(self.text[0], np.full(1 << (len(places) - 1).bit_length(), places[0]))
+            self._same = {int(places[0]): kept}
+        return kept.slice(0, len(places))
+
+    @cached_property
+    def raw(self) -> pa.Array:
+        """The lists in the order of `known_ids`, then what -1 stands for."""
+        return pa.concat_arrays(
+            [self.lists.take(numbers(pa.int64(), self._places)), pa.array([OPEN], ACL_RAW_TYPE)]
+        )
+
+    @cached_property
+    def text(self) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
+        """The same as text, and where that is not what is stored."""
+        raw = self.raw
+        parts, wrong = [raw.values.field("perms")], np.zeros(len(raw.values), np.bool_)
+        for name in ("scheme", "id"):
+            stored = raw.values.field(name)
+            made, bad = texts(stored)
+            parts.append(made)
+            wrong |= bad
+        entries = pa.StructArray.from_arrays(parts, fields=list(ACL_TYPE.value_type))
+        before = np.concatenate(([0], np.cumsum(wrong)))
+        ends = np.asarray(raw.offsets)
+        return pa.ListArray.from_arrays(raw.offsets, entries), before[ends[1:]] > before[ends[:-1]]
+
+
+def texts(stored: pa.Array) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
+    """A binary column as Java reads it, and where other bytes would be written for that."""
+    content = stored.buffers()[2]
+    if content is None or not content.size or np.frombuffer(content, np.int8).min() >= 0:
+        return stored.view(pa.string()), np.zeros(len(stored), np.bool_)  # ASCII
+    made, wrong = java_strings(stored)
+    if wrong is None:
+        wrong = np.zeros(len(stored), np.bool_)
+    data = stored.buffers()[2]
+    if data is not None and (np.frombuffer(data, np.uint8) >= 0xF0).any():
+        # Characters above U+FFFF are six bytes where ZooKeeper writes them.
+        for i, value in enumerate(stored.to_pylist()):
+            wrong[i] |= value is not None and jute_string(value.decode("utf-8", "replace")) != value
+    return made, wrong
+
+
+def _lists(buf: Bytes, places: Int64s, counts: Int64s) -> pa.Array:
+    total = int(counts.sum())
+    perms, starts, lengths = (
+        np.empty(total, np.int64),
+        np.empty(2 * total, np.int64),
+        np.empty(2 * total, np.int64),
+    )
+    acl_entries(buf, places, counts, perms, starts, lengths)
+    entries = pa.StructArray.from_arrays(
+        [
+            numbers(pa.int32(), perms.astype(np.int32)),
+            binary(buf, starts[::2].copy(), lengths[::2].copy()),
+            binary(buf, starts[1::2].copy(), lengths[1::2].copy()),
+        ],
+        fields=list(ACL_RAW_TYPE.value_type),
+    )
+    ends = np.zeros(len(counts) + 1, np.int32)
+    np.cumsum(counts, out=ends[1:])
+    return pa.ListArray.from_arrays(numbers(pa.int32(), ends), entries)
+
+
+@kernel(
+    "const i4[], const i8[], const u1[], const i4[], const u1[], const u1[], const i4[], const u1[], u1[], i4[]"
+)
+def pack_lists(
+    ends: Int32s,
+    perms: Int64s,
+    schemes: Bytes,
+    scheme_ends: Int32s,
+    scheme_valid: Bytes,
+    names: Bytes,
+    name_ends: Int32s,
+    name_valid: Bytes,
+    out: Bytes,
+    stops: Int32s,
+) -> int:
+    """Write lists as vectors one after the other: list `i` is the entries `ends[i]` to `ends[i + 1]`. `stops` becomes Arrow's offsets."""
+    at = 0
+    stops[0] = 0
+    for i in range(len(ends) - 1):
+        at = store_32be(out, at, ends[i + 1] - ends[i])
+        for k in range(ends[i], ends[i + 1]):
+            at = store_32be(out, at, perms[k])
+            at = put_bytes(out, at, schemes, scheme_ends, scheme_valid, k)
+            at = put_bytes(out, at, names, name_ends, name_valid, k)
+        stops[i + 1] = at
+    return at
+
+
+@kernel(
+    "const i8[], const i4[], const i4[], const u1[], const i4[], const u1[], const i4[], "
+    "i4[], i4[], u1[], i4[], u1[], i4[]"
+)
+def spread(
+    places: Int64s,
+    ends: Int32s,
+    perms: Int32s,
+    schemes: Bytes,
+    scheme_ends: Int32s,
+    names: Bytes,
+    name_ends: Int32s,
+    to_ends: Int32s,
+    to_perms: Int32s,
+    to_schemes: Bytes,
+    to_scheme_ends: Int32s,
+    to_names: Bytes,
+    to_name_ends: Int32s,
+) -> int:
+    """For each place the list that is there, one after the other; no entries for a place below 0. What is written to has room; returns
+    the number of entries."""
+    n = 0
+    scheme_at = 0
+    name_at = 0
+    to_ends[0] = 0
+    to_scheme_ends[0] = 0
+    to_name_ends[0] = 0
+    for i in range(len(places)):
+        place = places[i]
+        if place >= 0:
+            for k in range(ends[place], ends[place + 1]):
+                to_perms[n] = perms[k]
+                size = scheme_ends[k + 1] - scheme_ends[k]
+                copy(to_schemes, scheme_at, schemes, scheme_ends[k], size)
+                scheme_at += size
+                size = name_ends[k + 1] - name_ends[k]
+                copy(to_names, name_at, names, name_ends[k], size)
+                name_at += size
+                n += 1
+                to_scheme_ends[n] = scheme_at
+                to_name_ends[n] = name_at
+        to_ends[i + 1] = n
+    return n
+
+
+def taken(lists: pa.Array, places: Int64s) -> pa.Array:
+    """`lists.take`, for lists of ACLs without nulls of which many rows have the same; null for a place below 0."""
+    entries = lists.values
+    parts = [entries.field(i) for i in range(3)]
+    if any(part.null_count for part in parts) or lists.offset:
+        return lists.take(numbers(pa.int64(), np.maximum(places, 0), places < 0))
+    ends = np.asarray(lists.offsets)
+    perms = np.ascontiguousarray(np.asarray(parts[0]))
+    schemes, scheme_ends, _ = flat(parts[1])
+    names, name_ends, _ = flat(parts[2])
+    counts = np.bincount(places[places >= 0], minlength=len(lists))
+    sizes = [
+        int((counts * (each[ends[1:]].astype(np.int64) - each[ends[:-1]])).sum())
+        for each in (np.arange(len(entries) + 1), scheme_ends, name_ends)
+    ]
+    made_ends = np.empty(len(places) + 1, np.int32)
+    made_perms, made_schemes, made_names = (
+        np.empty(sizes[0], np.int32),
+        *(np.empty(n, np.uint8) for n in sizes[1:]),
+    )
+    made_scheme_ends, made_name_ends = np.empty(sizes[0] + 1, np.int32), np.empty(sizes[0] + 1, np.int32)
+    spread(
+        places,
+        ends,
+        perms,
+        schemes,
+        np.ascontiguousarray(scheme_ends),
+        names,
+        np.ascontiguousarray(name_ends),
+        made_ends,
+        made_perms,
+        made_schemes,
+        made_scheme_ends,
+        made_names,
+        made_name_ends,
+    )
+    columns = [
+        numbers(pa.int32(), made_perms),
+        *(
+            pa.Array.from_buffers(part.type, sizes[0], [None, pa.py_buffer(stops), pa.py_buffer(data)])
+            for part, stops, data in (
+                (parts[1], made_scheme_ends, made_schemes),
+                (parts[2], made_name_ends, made_names),
+            )
+        ),
+    ]
+    made = pa.StructArray.from_arrays(columns, fields=list(lists.type.value_type))
+    null = places < 0
+    bits = pa.py_buffer(np.packbits(~null, bitorder="little")) if null.any() else None
+    return pa.Array.from_buffers(lists.type, len(places), [bits, pa.py_buffer(made_ends)], children=[made])
+
+
+def flat(column: pa.Array) -> tuple[Bytes, npt.NDArray[Any], Bytes]:
+    """A binary column for kernels: its bytes, where each value ends (from the first one's start on; of 64 bits for a large one), and
+    1 where there is one."""
+    rows = len(column)
+    buffers = column.buffers()
+    valid = np.ones(rows, np.uint8)
+    if column.null_count:
+        bits = np.frombuffer(buffers[0], np.uint8)
+        valid = np.unpackbits(bits, bitorder="little")[column.offset : column.offset + rows]
+    kind = np.int64 if pa.types.is_large_binary(column.type) else np.int32
+    ends: npt.NDArray[Any] = np.zeros(1, kind)
+    if rows:
+        ends = np.frombuffer(buffers[1], kind)[column.offset : column.offset + rows + 1]
+    empty = buffers[2] is None or not buffers[2].size
+    return np.zeros(0, np.uint8) if empty else np.frombuffer(buffers[2], np.uint8), ends, valid
+
+
+def packed(lists: pa.Array) -> pa.Array:
+    """Lists of the raw type as jute writes them, a binary column; a null list is null."""
+    entries = lists.flatten()
+    ends = np.zeros(len(lists) + 1, np.int32)
+    np.cumsum(np.asarray(lists.value_lengths().fill_null(0)), out=ends[1:])
+    parts = entries.flatten()
+    perms = np.asarray(parts[0].fill_null(0)).astype(np.int64)
+    schemes, scheme_ends, scheme_valid = flat(parts[1])
+    names, name_ends, name_valid = flat(parts[2])
+    size = 4 * len(lists) + ACL_MIN * len(entries) + len(schemes) + len(names)
+    out, stops = np.empty(size, np.uint8), np.empty(len(lists) + 1, np.int32)
+    pack_lists(ends, perms, schemes, scheme_ends, scheme_valid, names, name_ends, name_valid, out, stops)
+    valid = None if not lists.null_count else lists.is_valid().buffers()[1]
+    return pa.Array.from_buffers(pa.binary(), len(lists), [valid, pa.py_buffer(stops), pa.py_buffer(out)])
+
+
+def table_bytes(ids: Sequence[int], lists: Sequence[bytes]) -> bytes:
+    """The table as it is written, from lists that are packed already."""
+    parts = [I32BE.pack(len(ids), {})]
+    for number, one in zip(ids, lists, strict=True):
+        parts += I64BE.pack(number, {}), one
+    return b"".join(parts)

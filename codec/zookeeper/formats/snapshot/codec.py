@@ -1,0 +1,379 @@
+"""The codec `zookeeper.snapshot`: the tree as a server wrote it down (`snapshot.<zxid>`), plain or compressed.
+
+A frame is a section of the file or a node; a compressed file is one frame. What lies before and behind the nodes is read first
+(`sections`, `acl`). Nodes are in `node`, what is found in `snapshot_scan`, its columns in `snapshot_rows` and `snapshot_file`, what writes
+them in `given` (columns), `tree`, `nodes`, `encode` and `again`, the digest of the tree in `digest`.
+The seals are over all of the file, so they are made before the first row; a wrong one makes all rows suspect.
+Source: `FileSnap`, `SnapStream`, `SerializeUtils`, `DataTree` of ZooKeeper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from logwright.codec import address
+from logwright.codec.base import Codec, Match
+from logwright.codec.explain import Focus, Node
+from logwright.codec.fault import Fault, Kind, UsageError
+from logwright.codec.option import DECODES, ENCODES, Option, Options, Verb, used_by
+from logwright.codec.table import Table
+from logwright.codec.window import Bytes, Chunk, Decoded, Frames, Window
+from logwright.codec.zookeeper.formats.explain import packed_of, snapshot_of
+from logwright.codec.zookeeper.formats.snapshot import reencode as again
+from logwright.codec.zookeeper.formats.snapshot import write as encode
+from logwright.codec.zookeeper.formats.snapshot.acl import ACLS
+from logwright.codec.zookeeper.formats.snapshot.expand import MAGICS, Expanded, begin, expand
+from logwright.codec.zookeeper.formats.snapshot.frames import SnapshotContext, decode_frames, describe
+from logwright.codec.zookeeper.formats.snapshot.layout import NODE, NODE_MIN, seek
+from logwright.codec.zookeeper.formats.snapshot.rows import (
+    Nodes,
+    acl_arrays,
+    batch_of,
+    node_rows,
+    portions,
+    record_arrays,
+    session_arrays,
+)
+from logwright.codec.zookeeper.formats.snapshot.scan import (
+    NEXT,
+    Scan,
+    frames_of,
+    outside,
+    seal_faults,
+    sections_of,
+)
+from logwright.codec.zookeeper.formats.snapshot.sections import (
+    DIGEST,
+    HEADER,
+    LAST_PROCESSED,
+    MAGIC,
+    SESSIONS,
+    Read,
+    Shape,
+    struct_of,
+)
+from logwright.codec.zookeeper.formats.snapshot.sections import END as ENDING
+from logwright.codec.zookeeper.formats.snapshot.sections import SNAPSHOT as PLAIN
+from logwright.codec.zookeeper.formats.snapshot.tables import (
+    ACL_ROWS,
+    ACLS_FRAME,
+    COMPRESSION,
+    FILE,
+    FRAMES,
+    GZIP_FRAME,
+    NAME,
+    NODE_FRAME,
+    RECORDS,
+    ROWS,
+    SESSION_ROWS,
+    SESSIONS_FRAME,
+    SNAPPY_FRAME,
+)
+from logwright.codec.zookeeper.formats.version1 import VERSION_1, is_old_snapshot, refused
+from logwright.codec.zookeeper.names import PRINTED, SNAPSHOT, parse
+from logwright.codec.zookeeper.store.selection import (
+    ROW_OPTIONS,
+    check_latest,
+    check_time,
+    prefix_of,
+    select_nodes,
+)
+
+MAX_DECOMPRESSED = Option(
+    "max.decompressed.bytes",
+    4 << 30,
+    "Bytes that a compressed snapshot may take decompressed; one with more counts as damaged",
+    low=1,
+    high=1 << 40,
+)
+OPTIONS = (
+    *used_by({*DECODES, Verb.WRITE} - {Verb.DIFF}, MAX_DECOMPRESSED),
+    *used_by(ENCODES, *(one for one in encode.OPTIONS if one is not encode.SESSION_TIMEOUT)),
+    *used_by({Verb.WRITE}, encode.SESSION_TIMEOUT),
+    *ROW_OPTIONS,
+)
+_FIRST = 1 << 18
+"""So many bytes are decompressed at first where only those before the nodes are wanted."""
+
+
+class ZooKeeperSnapshot(Codec):
+    """The codec."""
+
+    name = NAME
+    title = "ZooKeeper snapshot: the tree, its sessions and ACLs"
+    printed = PRINTED
+    structures = (NODE, HEADER, SESSIONS, ACLS, ENDING, DIGEST, LAST_PROCESSED)
+    described = (PLAIN, *structures)
+    tables: Mapping[str, Table] = {
+        "rows": ROWS,
+        "frames": FRAMES,
+        "file": FILE,
+        "sessions": SESSION_ROWS,
+        "acls": ACL_ROWS,
+        "records": RECORDS,
+    }
+    options = OPTIONS
+    scans_empty = True
+
+    def recognise(self, name: str, head: bytes) -> Match:
+        found = parse(name)
+        named = found is not None and found.kind == SNAPSHOT
+        compression = COMPRESSION[found.compression] if found is not None and named else "none"
+        fits = head.startswith(MAGICS.get(compression, MAGIC))
+        if named:
+            return Match.SURE if fits else Match.NAME
+        return Match.MAYBE if head.startswith(MAGIC) else Match.NO
+
+    def context(self, name: str, options: Options, **hints: Any) -> SnapshotContext:
+        found = parse(name)
+        may_be_old = hints.pop("directory", "version-2") == VERSION_1
+        hints.pop("live", None)
+        only = bool(hints.pop("begin", False))
+        if hints:
+            raise UsageError(f"{self.name}: no hint {sorted(hints)[0]!r}")
+        if found is None or found.kind != SNAPSHOT:
+            # A server goes by the name: without one, by what is said.
+            return SnapshotContext(options, None, COMPRESSION[encode.method(options) or ""], only)
+        return SnapshotContext(
+            options, found.zxid, COMPRESSION[found.compression], only, may_be_old=may_be_old
+        )
+
+    def prepare(self, read: Read, size: int, context: SnapshotContext) -> None:
+        context.read, context.size = read, size
+        if context.compression == "none":
+            head = read(0, min(size, 4096)).tobytes()
+            if context.may_be_old and not head.startswith(MAGIC) and is_old_snapshot(head):
+                raise refused("this snapshot")
+            context.shape = Shape.of(read, size)
+
+    # Scanning
+
+    def scan(self, window: Window, at: int, context: SnapshotContext, *, check: bool = True) -> Frames:
+        if context.read is None:
+            _prepare_from(self, window, context)
+        if context.compression != "none":
+            return self._scan_packed(window, at, context, check)
+        return Scan(window, at, _shape(context), check, context.zxid, seals=context.seals).run()
+
+    def _scan_packed(self, window: Window, at: int, context: SnapshotContext, check: bool) -> Frames:
+        """A compressed file is one frame, wherever it is damaged within: its nodes are found as far as it can be decompressed."""
+        place = window.offset + at
+        nothing = frames_of(window, [], at)
+        if place:
+            return nothing
+        if not window.final:
+            nothing.need = window.size
+            return nothing
+        if not check:
+            return frames_of(window, [(self._packed_kind(context), 0, window.size)], len(window.data))
+        made = self._expand(window, context)
+        if context.begin:
+            return frames_of(window, [(self._packed_kind(context), 0, window.size)], len(window.data))
+        if not len(made.data):
+            text = made.error or "there is nothing in it"
+            nothing.damage = Fault(NAME, 0, window.size, made.kind, text, system=NEXT)
+            return nothing
+        found = frames_of(window, [(self._packed_kind(context), 0, window.size)], len(window.data))
+        assert context.inner is not None
+        inside = seal_faults(_shape(context.inner))
+        if made.error:
+            said = "all rows are suspect" if inside else "the seal is right all the same, and so are the rows"
+            found.faults.append(Fault(NAME, 0, window.size, made.kind, f"{made.error}: {said}", system=NEXT))
+        found.faults += [outside(one, window.size) for one in inside]
+        return found
+
+    def _packed_kind(self, context: SnapshotContext) -> int:
+        return GZIP_FRAME if context.compression == "gzip" else SNAPPY_FRAME
+
+    def _expand(self, window: Window, context: SnapshotContext) -> Expanded:
+        if context.expanded is None and not (context.begin and self._begun(window, context)):
+            limit = int(context.options["max.decompressed.bytes"])
+            self._expanded(expand(context.compression, window.data, limit), context)
+        assert context.expanded is not None
+        return context.expanded
+
+    def _begun(self, window: Window, context: SnapshotContext) -> bool:
+        """Whether what lies before the nodes was found in the first bytes of what a compressed file holds."""
+        size = _FIRST
+        while True:
+            data = begin(context.compression, window.data, size)
+            if data is None:
+                return False
+            self._expanded(Expanded(data), context)
+            if context.plain is not None and context.plain.nodes is not None:
+                return True
+            if len(data) < size or size >= int(context.options["max.decompressed.bytes"]):
+                return False
+            size *= 4
+
+    def _expanded(self, made: Expanded, context: SnapshotContext) -> None:
+        data = made.data
+        context.expanded, context.inner = made, SnapshotContext(context.options, context.zxid)
+        self.prepare(lambda offset, length: data[offset : offset + length], len(data), context.inner)
+
+    def resync(self, window: Window, at: int, context: SnapshotContext) -> tuple[int, int]:
+        if context.compression != "none":
+            return -1, 0
+        shape = _shape(context)
+        place = window.offset + at
+        known = [start for start, (_, stop) in sections_of(shape).items() if start >= place]
+        end, ids = shape.end - window.offset, shape.acls.known_ids
+        found = int(seek(window.data, at, end, ids, int(shape.nodes is not None)))
+        nearest = min(known, default=window.size) - window.offset
+        if nearest < len(window.data) and (found < 0 or nearest <= found):
+            return nearest, 0
+        if found >= 0:
+            return found, 0
+        # A record that is not whole in the window is looked for again.
+        return -1, min(max(len(window.data) - at - 1, 0), _longest(len(window.data)))
+
+    # Decoding
+
+    def decode(
+        self, window: Window, frames: Frames, table: str, columns: Sequence[str], context: SnapshotContext
+    ) -> Iterator[Decoded]:
+        if table == "frames":
+            yield from decode_frames(window, frames, columns, context)
+            return
+        if context.compression != "none":
+            yield from self._decode_packed(window, frames, table, columns, context)
+            return
+        shape = _shape(context)
+        at = context.options["at_zxid"]
+        if table == "rows" and at is not None:
+            check_time(at, context.zxid, shape)
+        kinds = frames.header["kind"]
+        if table == "sessions":
+            if (kinds == SESSIONS_FRAME).any():
+                yield batch_of(SESSION_ROWS, columns, session_arrays(shape))
+        elif table == "acls":
+            if (kinds == ACLS_FRAME).any():
+                yield batch_of(ACL_ROWS, columns, acl_arrays(shape))
+        else:
+            wanted = np.flatnonzero(kinds != NODE_FRAME)
+            nodes = frames.pick(kinds == NODE_FRAME) if len(wanted) else frames
+            for part in portions(nodes):
+                if table == "records":
+                    yield batch_of(RECORDS, columns, record_arrays(window, part))
+                else:
+                    yield _selected(Nodes(window, part, shape), columns, context)
+
+    def _decode_packed(
+        self, window: Window, frames: Frames, table: str, columns: Sequence[str], context: SnapshotContext
+    ) -> Iterator[Decoded]:
+        if not len(frames):
+            return
+        self._expand(window, context)
+        assert context.inner is not None
+        assert context.expanded is not None
+        data = context.expanded.data
+        within = Window(data, 0, len(data))
+        holes: list[Fault] = []
+        at = 0
+        while True:
+            found = self.scan(within, at, context.inner, check=False)
+            gone = context.expanded.touched(found.start, found.end)
+            if gone.any():
+                start = int(found.start[gone][0])
+                text = "what was here is lost with its chunk"
+                holes.append(
+                    Fault(NAME, start, int(found.end[gone][-1]) - start, Kind.PAYLOAD, text, system=NEXT)
+                )
+                found = found.pick(~gone)
+            yield from self.decode(within, found, table, columns, context.inner)
+            if found.damage is None:
+                break
+            holes.append(found.damage)
+            place, _ = self.resync(within, found.stop + 1, context.inner)
+            if place < 0:
+                break
+            at = place
+        if holes and table in ("rows", "records"):
+            empty = pa.RecordBatch.from_pylist([], schema=self.tables[table].schema(columns))
+            more = f", and {len(holes) - 1} more such places" if len(holes) > 1 else ""
+            fault = outside(holes[0], window.size)
+            text = f"{fault.detail}{more}"
+            yield Decoded(
+                empty, [(0, Fault(NAME, 0, window.size, fault.kind, text, fault.severity, fault.system))]
+            )
+
+    def describe_file(
+        self, head: Window, size: int, frames: int, tail: bytes, zeros: int, context: SnapshotContext
+    ) -> pa.RecordBatch:
+        return describe(size, frames, tail, zeros, context)
+
+    def explain(
+        self, window: Window, context: SnapshotContext, focus: Focus, *, frame: bool
+    ) -> Sequence[Node]:
+        if context.read is None:
+            _prepare_from(self, window, context)
+        if context.compression == "none" or window.offset or not window.final:
+            return snapshot_of(window, context.shape, focus, frame=frame)
+        made = self._expand(window, context)
+        inner = None if context.inner is None else context.inner.shape
+        return packed_of(
+            window, made.data.tobytes(), inner, focus, how=context.compression, problem=made.error
+        )
+
+    # Changing and writing
+
+    def edit(self, frame: bytes, path: address.Path, change: address.Change, *, reseal: bool) -> bytes:
+        """A seal is of the whole file, so no frame can be sealed anew."""
+        return address.edit(struct_of(frame), frame, path, change, reseal=reseal)
+
+    def encode(
+        self, rows: pa.Table, frames: pa.Table | None, file: pa.Table | None, context: SnapshotContext
+    ) -> Iterator[Chunk]:
+        stored = again.packed_payload(frames)
+        if stored is not None and self._says(stored, rows, context):
+            yield stored
+            return
+        yield from again.encode(rows, frames, file, context.options, context.zxid, context.compression)
+
+    def _says(self, stored: bytes, rows: pa.Table, context: SnapshotContext) -> bool:
+        """Whether a compressed file that was kept holds just these rows."""
+        fresh = SnapshotContext(context.options, context.zxid, context.compression)
+        window = Window(np.frombuffer(stored, np.uint8), 0, len(stored))
+        names = [name for name in rows.column_names if name in ROWS.names(detail=True)]
+        found = self.scan(window, 0, fresh)
+        batches = [one.batch for one in self.decode(window, found, "rows", names, fresh)]
+        made = pa.Table.from_batches(batches, ROWS.schema(names))
+        return bool(made.equals(rows.select(names).cast(made.schema)))
+
+
+def _selected(nodes: Nodes, columns: Sequence[str], context: SnapshotContext) -> Decoded:
+    """The rows of nodes, only those that the options of the context select."""
+    options = context.options
+    at = options["at_zxid"]
+    if at is not None and len(nodes):
+        check_latest(at, max(int(nodes.stats[name].max()) for name in ("czxid", "mzxid", "pzxid")))
+    if not prefix_of(options["path_prefix"]):
+        return node_rows(nodes, columns)
+    return select_nodes(node_rows(nodes, tuple(dict.fromkeys((*columns, "path")))), columns, options)
+
+
+def _shape(context: SnapshotContext) -> Shape:
+    assert context.shape is not None
+    return context.shape
+
+
+def _prepare_from(codec: ZooKeeperSnapshot, window: Window, context: SnapshotContext) -> None:
+    """Of what was not walked over: all there is of the file is in the window."""
+
+    def read(offset: int, length: int) -> Bytes:
+        low = max(offset - window.offset, 0)
+        return window.data[low : max(offset - window.offset + length, 0)]
+
+    codec.prepare(read, window.size, context)
+
+
+def _longest(size: int) -> int:
+    """Of a window in which no record was found: so many of its last bytes may belong to one."""
+    return max(size // 2, NODE_MIN)
+
+
+CODEC = ZooKeeperSnapshot()

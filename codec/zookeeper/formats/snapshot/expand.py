@@ -1,0 +1,133 @@
+"""Compressed snapshots, as much of them as can be decompressed.
+
+gzip is one stream: what follows damage is lost. Snappy comes in chunks of 32 KiB, each on its own: of a damaged one
+the place is left, so that the nodes behind it keep their places. Source: `SnapStream` of ZooKeeper, `SnappyOutputStream` of snappy-java.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import zlib
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from logwright.codec.fault import Kind
+from logwright.codec.kernels import snappy_blocks as snappy
+from logwright.codec.kernels.compress import BombError, CompressionError, decompress
+from logwright.codec.kernels.intrinsics import load_i32be, read_uvarint
+from logwright.codec.window import Bytes
+from logwright.codec.zookeeper.jute import Int64s
+
+SNAPPY_MAGIC = b"\x82SNAPPY\x00"
+MAGICS = {"gzip": b"\x1f\x8b", "snappy": SNAPPY_MAGIC}
+"""What a server looks at before it tries a file."""
+_HEADER = len(SNAPPY_MAGIC) + 8
+_CHUNK = 32768
+_FILL = 0xFF
+_GZIP_HEADER = 10
+_PLAIN_GZIP = b"\x08\x00"
+"""Deflate, and nothing behind the header, as Java writes it."""
+_PIECE = 256
+"""What comes out of the piece in which damage is met is lost."""
+_FED = 1 << 14
+
+
+@dataclass(frozen=True)
+class Expanded:
+    """What a compressed file holds, and what is wrong with it."""
+
+    data: Bytes
+    error: str = ""
+    kind: Kind = Kind.PAYLOAD
+    lost: tuple[tuple[int, int], ...] = ()
+    """Where something else is in `data`, since what should be there is lost: from, to."""
+
+    def touched(self, starts: Int64s, ends: Int64s) -> npt.NDArray[np.bool_]:
+        """Which of these stretches reach into what is lost."""
+        out = np.zeros(len(starts), np.bool_)
+        for low, high in self.lost:
+            out |= (starts < high) & (ends > low)
+        return out
+
+
+def expand(compression: str, data: Bytes, limit: int) -> Expanded:
+    """The decompressed bytes, of a damaged file those that there are; at most `limit`."""
+    nothing = np.zeros(0, np.uint8)
+    magic = MAGICS[compression]
+    if data[: len(magic)].tobytes() != magic:
+        if magic.startswith(data.tobytes()):
+            return Expanded(
+                nothing, f"{len(data)} bytes, fewer than the magic number of {compression}", Kind.TRUNCATED
+            )
+        return Expanded(
+            nothing, f"the file does not begin with the magic number of {compression}", Kind.MAGIC
+        )
+    try:
+        return Expanded(decompress(compression, data, limit))
+    except BombError as error:
+        return Expanded(nothing, str(error), Kind.LENGTH)
+    except CompressionError as error:
+        if compression == "gzip":
+            return Expanded(_rest_of_gzip(data, limit), str(error))
+        left, lost = _rest_of_snappy(data, limit)
+        return Expanded(left, str(error), lost=tuple(lost))
+
+
+def begin(compression: str, data: Bytes, size: int) -> Bytes | None:
+    """The first bytes of what is in a file, so many if it is not damaged within them and holds as many; None where it does not even begin
+    as it should."""
+    if data[: len(MAGICS[compression])].tobytes() != MAGICS[compression]:
+        return None
+    if compression == "snappy":
+        made, lost = _rest_of_snappy(data, size + _CHUNK)
+        return made[: min(size, lost[0][0] if lost else size)]
+    stream = zlib.decompressobj(zlib.MAX_WBITS | 16)
+    out = bytearray()
+    with contextlib.suppress(zlib.error):
+        for at in range(0, len(data), _FED):
+            out += stream.decompress(data[at : at + _FED].tobytes(), size - len(out))
+            if len(out) >= size or stream.eof:
+                break
+    return np.frombuffer(out, np.uint8)
+
+
+def _rest_of_gzip(data: Bytes, limit: int) -> Bytes:
+    """What deflate gives before it gives up, whatever the checksum behind it says."""
+    raw = data.tobytes()
+    if len(raw) < _GZIP_HEADER or raw[2:4] != _PLAIN_GZIP:
+        return np.zeros(0, np.uint8)
+    stream = zlib.decompressobj(-zlib.MAX_WBITS)
+    parts: list[bytes] = []
+    total = 0
+    with contextlib.suppress(zlib.error):
+        for at in range(_GZIP_HEADER, len(raw), _PIECE):
+            parts.append(stream.decompress(raw[at : at + _PIECE], limit - total + 1))
+            total += len(parts[-1])
+            if total > limit or stream.eof:
+                break
+    return np.frombuffer(b"".join(parts), np.uint8)[:limit]
+
+
+def _rest_of_snappy(data: Bytes, limit: int) -> tuple[Bytes, list[tuple[int, int]]]:
+    """The chunks up to where the chain of lengths breaks, of a damaged one what comes before the damage; and what is lost."""
+    parts: list[Bytes] = []
+    lost: list[tuple[int, int]] = []
+    at, total = _HEADER, 0
+    while at + 4 <= len(data) and total + _CHUNK <= limit:
+        length = load_i32be(data, at)
+        if length < 0:
+            break
+        at += 4
+        end = min(at + length, len(data))
+        size, start = read_uvarint(data, at, end)
+        # No length, and no path or time, is all ones.
+        out = np.full(size if start >= 0 and 0 < size <= _CHUNK else _CHUNK, _FILL, np.uint8)
+        if snappy.decompress(data, at, end, out, 0, len(out)) < 0:
+            made = np.flatnonzero(out != _FILL)
+            lost.append((total + (int(made[-1]) + 1 if len(made) else 0), total + len(out)))
+        parts.append(out)
+        total += len(out)
+        at = end
+    return np.concatenate(parts) if parts else np.zeros(0, np.uint8), lost

@@ -1,0 +1,179 @@
+"""The frames and the file table of a snapshot: what is needed beside the rows to write it again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from logwright.codec.columns import contents, numbers
+from logwright.codec.option import Options
+from logwright.codec.window import Decoded, Frames, Window
+from logwright.codec.zookeeper.formats.snapshot import write as encode
+from logwright.codec.zookeeper.formats.snapshot.expand import Expanded
+from logwright.codec.zookeeper.formats.snapshot.sections import DIGEST, LAST_PROCESSED, Ending, Read, Shape
+from logwright.codec.zookeeper.formats.snapshot.tables import (
+    ACLS_FRAME,
+    ACLS_TYPE,
+    FILE,
+    FRAMES,
+    GZIP_FRAME,
+    HEADER_FRAME,
+    KIND_NAMES,
+    NODE_FRAME,
+    SEAL_FRAMES,
+    SESSIONS_FRAME,
+    SNAPPY_FRAME,
+)
+
+
+@dataclass
+class SnapshotContext:
+    """What decoding a snapshot needs to know besides its bytes."""
+
+    options: Options
+    zxid: int | None = None
+    compression: str = "none"
+    begin: bool = False
+    """Only what lies before the nodes is asked for: no more of a compressed file is decompressed."""
+    seals: bool = True
+    """What they say is looked at before anything else; else whoever reads does it, when all is read (`Shape.add`)."""
+    shape: Shape | None = None
+    expanded: Expanded | None = None
+    """What a compressed file holds."""
+    inner: SnapshotContext | None = None
+    """The context of what it holds."""
+    read: Read | None = field(default=None, repr=False)
+    size: int = 0
+    may_be_old: bool = False
+    """Whether the file may be of a server of 3.0 or older: it lies in version-1."""
+
+    @property
+    def plain(self) -> Shape | None:
+        return self.shape if self.inner is None else self.inner.shape
+
+
+def decode_frames(
+    window: Window, frames: Frames, columns: Sequence[str], context: SnapshotContext
+) -> Iterator[Decoded]:
+    schema = FRAMES.schema(columns)
+    if not columns:
+        yield Decoded(pa.RecordBatch.from_struct_array(pa.nulls(len(frames), pa.struct([]))))
+        return
+    arrays = [_frame_column(name, FRAMES[name].type, window, frames, context) for name in columns]
+    yield Decoded(pa.RecordBatch.from_arrays(arrays, schema=schema))
+
+
+def _frame_column(
+    name: str, kind: pa.DataType, window: Window, frames: Frames, context: SnapshotContext
+) -> pa.Array:
+    kinds = frames.header["kind"].astype(np.int64)
+    if name == "position":
+        return numbers(kind, frames.start + window.offset)
+    if name == "size":
+        return numbers(kind, frames.end - frames.start)
+    if name == "kind":
+        return KIND_NAMES.take(numbers(pa.int64(), kinds))
+    if name == "raw":
+        return pa.nulls(len(frames), kind)
+    special = np.flatnonzero(kinds != NODE_FRAME).tolist()
+    if not special:
+        return pa.nulls(len(frames), kind)
+    if name == "payload":
+        out: list[bytes | None] = [None] * len(frames)
+        for i in special:
+            stored = window.data[int(frames.start[i]) : int(frames.end[i])].tobytes()
+            out[i] = None if _comes_again(int(kinds[i]), stored, context) else stored
+        return contents(kind, out)
+    shape = context.shape
+    ending = None if shape is None else shape.ending or shape.behind
+    values, null = np.zeros(len(frames), np.int64), np.ones(len(frames), np.bool_)
+    for i in special:
+        seal = None
+        if ending is not None:
+            at = window.offset + int(frames.start[i])
+            seal = next((one for one in ending.seals if one.start == at), None)
+        if seal is not None and shape is not None:
+            null[i] = False
+            if name == "checksum":
+                values[i] = seal.stored
+            else:
+                values[i] = shape.sums_of(ending)[ending.seals.index(seal)]  # type: ignore[arg-type, union-attr]
+    return numbers(kind, values, null)
+
+
+def _comes_again(kind: int, stored: bytes, context: SnapshotContext) -> bool:
+    """Whether the file table alone gives a section."""
+    shape = context.shape
+    if shape is None or kind in (GZIP_FRAME, SNAPPY_FRAME):
+        return False
+    if kind == HEADER_FRAME:
+        return True
+    if kind == SESSIONS_FRAME:
+        return encode.sessions_bytes(_described_sessions(shape) or []) == stored
+    if kind == ACLS_FRAME:
+        return encode.acls_bytes(_described_acls(shape)) == stored
+    ending: Ending | None = shape.ending or shape.behind
+    assert ending is not None
+    seal = next(one for one in ending.seals if SEAL_FRAMES[one.name] == kind)
+    right = dict(zip((one.at for one in ending.seals), shape.sums_of(ending), strict=True))[seal.at]
+    return seal.mark == b"/" and right == seal.stored
+
+
+def _described_sessions(shape: Shape) -> list[dict[str, int]] | None:
+    if shape.sessions is None:
+        return None
+    return [
+        {"session_id": number, "timeout": timeout}
+        for number, timeout in zip(
+            shape.sessions["id"].tolist(), shape.sessions["timeout"].tolist(), strict=True
+        )
+    ]
+
+
+def _described_acls(shape: Shape) -> pa.Array:
+    """The ACL table as the file table has it: a list of one row."""
+    entries = pa.StructArray.from_arrays(
+        [numbers(pa.int64(), shape.acls.ids), shape.acls.lists], fields=list(ACLS_TYPE.value_type)
+    )
+    ends = np.array([0, len(entries)], np.int32)
+    return pa.ListArray.from_arrays(numbers(pa.int32(), ends), entries)
+
+
+def describe(size: int, frames: int, tail: bytes, zeros: int, context: SnapshotContext) -> pa.RecordBatch:
+    shape = context.plain
+    row: dict[str, Any] = {
+        "zxid": context.zxid,
+        "size": size,
+        "frames": frames,
+        "compression": context.compression,
+        "trailing": tail,
+        "trailing_zeros": zeros,
+    }
+    acls = pa.nulls(1, ACLS_TYPE)
+    if shape is not None:
+        row |= shape.header or {}
+        row["sessions"] = _described_sessions(shape)
+        acls = _described_acls(shape)
+        row |= _ending_facts(shape)
+    arrays = [acls if one.name == "acls" else pa.array([row.get(one.name)], one.type) for one in FILE.columns]
+    return pa.RecordBatch.from_arrays(arrays, schema=FILE.schema(FILE.names(detail=True)))
+
+
+def _ending_facts(shape: Shape) -> dict[str, int]:
+    ending = shape.ending or shape.behind
+    out: dict[str, int] = {}
+    if ending is None:
+        return out
+    data = shape.read(ending.end, ending.stop - ending.end).tobytes()
+    if ending.digest is not None:
+        found, _ = DIGEST.unpack(data, ending.digest - ending.end)
+        out["digest_zxid"] = found["zxid"]
+        out |= {name: found[name] for name in ("digest_version", "digest")}
+    if ending.last is not None:
+        found, _ = LAST_PROCESSED.unpack(data, ending.last - ending.end)
+        out["last_processed_zxid"] = found["last_processed_zxid"]
+    return out

@@ -1,0 +1,273 @@
+"""Nodes on their way into a snapshot: their columns as they are stored, and the kernel that writes them.
+
+Source: `DataTree.serializeNodeData`, `DataNode.serialize`, `DigestCalculator` of ZooKeeper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from logwright.codec.columns import numbers
+from logwright.codec.kernels.crc32 import crc32_raw
+from logwright.codec.kernels.intrinsics import copy, load_i32le, prefetch, store_32be, store_32le, store_64be
+from logwright.codec.kernels.kernel import kernel
+from logwright.codec.window import Bytes
+from logwright.codec.zookeeper.formats.snapshot.acl import flat
+from logwright.codec.zookeeper.formats.snapshot.layout import FIXED, LENGTH, STAT, Int32s
+from logwright.codec.zookeeper.jute import NULL, STAT_PERSISTED, Int64s
+from logwright.codec.zookeeper.state.digest import counts
+
+STATS = ("czxid", "mzxid", "ctime", "mtime", "version", "cversion", "aversion", "owner", "pzxid")
+"""The columns of a node's stat. `owner` is as it is stored."""
+
+_CZXID, _MZXID = STAT_PERSISTED.offset("czxid"), STAT_PERSISTED.offset("mzxid")
+_CTIME, _MTIME = STAT_PERSISTED.offset("ctime"), STAT_PERSISTED.offset("mtime")
+_VERSION, _CVERSION = STAT_PERSISTED.offset("version"), STAT_PERSISTED.offset("cversion")
+_AVERSION, _OWNER = STAT_PERSISTED.offset("aversion"), STAT_PERSISTED.offset("ephemeral_owner")
+_PZXID = STAT_PERSISTED.offset("pzxid")
+_ONES = 0xFFFFFFFF
+_BLOCK = 16
+"""Bytes that a checksum takes at a time."""
+_PORTION = 1 << 20
+"""So many bytes of paths and data are written at a time, or one node if that is larger: what was just written is read again for its
+checksums."""
+
+_NARROW = 1 << 31
+"""More bytes than these need 64 bits for their places."""
+_AHEAD, _LINE = 8, 64
+"""So many nodes ahead the lines of the processor's cache are asked for."""
+
+
+@kernel(
+    "const i8[], const u1[], const i4[], const u1[], const i8[], const u1[], const i8[], const i8[], const i8[], const i8[], const i8[], "
+    "const i8[], const i8[], const i8[], const i8[], const i8[], u1[], i8[], u1[]"
+)
+def put_nodes(
+    rows: Int64s,
+    paths: Bytes,
+    path_ends: Int32s,
+    data: Bytes,
+    data_ends: Int64s,
+    valid: Bytes,
+    acl: Int64s,
+    czxid: Int64s,
+    mzxid: Int64s,
+    ctime: Int64s,
+    mtime: Int64s,
+    version: Int64s,
+    cversion: Int64s,
+    aversion: Int64s,
+    owner: Int64s,
+    pzxid: Int64s,
+    out: Bytes,
+    stops: Int64s,
+    scratch: Bytes,
+) -> int:
+    """Write records one after the other: of paths and data those of `rows`, of numbers all. `valid` is 0 where the data is null, `stops`
+    where each record ends. Returns the sum of their digests; 0 without `scratch`, which has room for the longest record and a block."""
+    at = 0
+    total = 0
+    for i in range(len(rows)):
+        row = rows[i]
+        if i + _AHEAD < len(rows) and rows[i + _AHEAD] != row + _AHEAD:
+            soon = rows[i + _AHEAD]
+            prefetch(paths, path_ends[soon])
+            prefetch(data, data_ends[soon])
+            prefetch(data, data_ends[soon] + _LINE)
+            prefetch(data, data_ends[soon] + 2 * _LINE)
+        size = path_ends[row + 1] - path_ends[row]
+        at = store_32be(out, at, size)
+        path = at
+        copy(out, at, paths, path_ends[row], size)
+        at += size
+        length = 0
+        if valid[row]:
+            length = data_ends[row + 1] - data_ends[row]
+            at = store_32be(out, at, length)
+            copy(out, at, data, data_ends[row], length)
+            at += length
+        else:
+            at = store_32be(out, at, NULL)
+        at = store_64be(out, at, acl[i])
+        store_64be(out, at + _CZXID, czxid[i])
+        store_64be(out, at + _MZXID, mzxid[i])
+        store_64be(out, at + _CTIME, ctime[i])
+        store_64be(out, at + _MTIME, mtime[i])
+        store_32be(out, at + _VERSION, version[i])
+        store_32be(out, at + _CVERSION, cversion[i])
+        store_32be(out, at + _AVERSION, aversion[i])
+        store_64be(out, at + _OWNER, owner[i])
+        store_64be(out, at + _PZXID, pzxid[i])
+        at += STAT
+        stops[i] = at
+        if len(scratch) and counts(out, path, path + size):
+            # Path, data and stat side by side, pzxid before ctime, behind zeros up to whole blocks: before a register of 0 these are
+            # as good as nothing, and a register of ones is that the first four bytes are inverted.
+            end = (size + length + STAT + _BLOCK - 1) & -_BLOCK
+            start = end - (size + length + STAT)
+            store_64be(scratch, 0, 0)
+            store_64be(scratch, 8, 0)
+            copy(scratch, start, paths, path_ends[row], size)
+            if length:
+                copy(scratch, start + size, data, data_ends[row], length)
+            stat = end - STAT
+            store_64be(scratch, stat + _CZXID, czxid[i])
+            store_64be(scratch, stat + _MZXID, mzxid[i])
+            store_64be(scratch, stat + _CTIME, pzxid[i])
+            store_64be(scratch, stat + _CTIME + 8, ctime[i])
+            store_64be(scratch, stat + _MTIME + 8, mtime[i])
+            store_32be(scratch, stat + _VERSION + 8, version[i])
+            store_32be(scratch, stat + _CVERSION + 8, cversion[i])
+            store_32be(scratch, stat + _AVERSION + 8, aversion[i])
+            store_64be(scratch, stat + _OWNER + 8, owner[i])
+            store_32le(scratch, start, load_i32le(scratch, start) ^ -1)
+            total += crc32_raw(0, scratch, 0, end) ^ _ONES
+    return total
+
+
+class Piece(NamedTuple):
+    """The bytes of some nodes; of each where it starts, and the lengths of its path and its data (-1: null); the sum of their digests, 0
+    where that was not asked for."""
+
+    data: Bytes
+    starts: Int64s
+    paths: Int32s
+    lengths: Int32s
+    digest: int
+
+
+Values: TypeAlias = Int64s | pa.Array | pa.ChunkedArray
+"""A column of whole numbers without nulls."""
+
+
+def column_of(values: Values) -> pa.Array | pa.ChunkedArray:
+    return numbers(pa.int64(), values) if isinstance(values, np.ndarray) else values
+
+
+@dataclass
+class Nodes:
+    """Nodes as they are stored, in the order in which they are written."""
+
+    columns: pa.Table
+    """`path`, `data` (of either binary type), `acl`: the number of its list, and `STATS`."""
+    order: Int64s | None = None
+    """The rows of the columns; None: all, one after the other."""
+
+    @classmethod
+    def of(
+        cls, paths: pa.Array, data: pa.Array | pa.ChunkedArray, acls: Values, stats: dict[str, Values]
+    ) -> Nodes:
+        named: dict[str, Any] = {"path": paths, "data": data, "acl": acls} | {
+            name: stats[name] for name in STATS
+        }
+        return cls(pa.table({name: column_of(one) for name, one in named.items()}))
+
+    def __len__(self) -> int:
+        return int(self.columns.num_rows)
+
+    def paths(self) -> pa.Array:
+        found = self.columns.column("path").combine_chunks()
+        return found if self.order is None else found.take(numbers(pa.int64(), self.order))
+
+    def number(self, name: str) -> Int64s:
+        """A column of numbers."""
+        found: Int64s = np.asarray(self.columns.column(name).cast(pa.int64()))
+        return found if self.order is None else found[self.order]
+
+    def unknown(self, name: str, mark: int) -> npt.NDArray[np.bool_] | None:
+        """Where a column of numbers has this one; None where it has it nowhere."""
+        if self.columns.column(name).type != pa.int64():
+            return None
+        found: npt.NDArray[np.bool_] = self.number(name) == mark
+        return found if found.any() else None
+
+    def with_number(self, name: str, values: Int64s) -> Nodes:
+        """With another column of numbers."""
+        place = self.columns.schema.get_field_index(name)
+        if self.order is not None:
+            placed = np.empty_like(values)
+            placed[self.order] = values
+            values = placed
+        return Nodes(self.columns.set_column(place, name, numbers(pa.int64(), values)), self.order)
+
+    def and_more(self, other: Nodes) -> Nodes:
+        """With the nodes of another one behind them."""
+        assert other.order is None
+        kinds = {name: pa.int64() for name in ("acl", *STATS)}
+        kinds |= {name: self.columns.schema.field(name).type for name in ("path", "data")}
+        schema = pa.schema([(name, kinds[name]) for name in self.columns.column_names])
+        joined = pa.concat_tables([one.columns.cast(schema) for one in (self, other)])
+        if self.order is None:
+            return Nodes(joined)
+        return Nodes(joined, np.concatenate((self.order, np.arange(len(self), len(joined)))))
+
+    def take(self, order: Int64s) -> Nodes:
+        """All of them, in another order."""
+        return Nodes(self.columns, order if self.order is None else self.order[order])
+
+    def chunks(self, first: int, stop: int, *, digest: bool = False) -> Iterator[Piece]:
+        """Nodes `first` to `stop` in pieces."""
+        if self.order is None:
+            for batch in self.columns.slice(first, stop - first).to_batches():
+                yield from _pieces(batch, None, digest)
+            return
+        columns = self.columns
+        place = columns.schema.get_field_index("data")
+        if columns.nbytes > _NARROW:
+            columns = columns.set_column(place, "data", columns.column("data").cast(pa.large_binary()))
+        for batch in columns.combine_chunks().to_batches():
+            yield from _pieces(batch, self.order[first:stop], digest)
+
+    def known_digest(self) -> int | None:
+        return None
+
+    def digest(self) -> int:
+        """Of all of them, as the tree of a server."""
+        return sum(one.digest for one in self.chunks(0, len(self), digest=True))
+
+
+def _pieces(batch: pa.RecordBatch, chosen: Int64s | None, digest: bool) -> Iterator[Piece]:
+    """Those rows, or all one after the other, in pieces."""
+    rows = np.arange(batch.num_rows) if chosen is None else chosen
+    figures = [np.asarray(batch.column(name)) for name in ("acl", *STATS)]
+    paths, path_ends, _ = flat(batch.column("path"))
+    data, data_ends, valid = flat(batch.column("data"))
+    path_ends = np.ascontiguousarray(path_ends)
+    data_ends = data_ends.astype(np.int64)
+    path_sizes, data_sizes = np.diff(path_ends), np.diff(data_ends)
+    if chosen is not None:
+        path_sizes, data_sizes = path_sizes[chosen], data_sizes[chosen]
+    ends = np.cumsum(path_sizes + data_sizes)
+    scratch = np.empty(0, np.uint8)
+    if digest:
+        longest = int(path_sizes.max(initial=0)) + int(data_sizes.max(initial=0))
+        scratch = np.empty(longest + STAT + _BLOCK, np.uint8)
+    at = 0
+    while at < len(rows):
+        below = int(ends[at - 1]) if at else 0
+        stop = max(at + 1, int(np.searchsorted(ends, below + _PORTION, "right")))
+        size = int(ends[stop - 1]) - below + (stop - at) * (2 * LENGTH + FIXED)
+        out, stops = np.empty(size, np.uint8), np.empty(stop - at, np.int64)
+        here = slice(at, stop) if chosen is None else chosen[at:stop]
+        total = put_nodes(
+            rows[at:stop],
+            paths,
+            path_ends,
+            data,
+            data_ends,
+            valid,
+            *(one[here].astype(np.int64, copy=False) for one in figures),  # type: ignore[call-arg, arg-type]
+            out,
+            stops,
+            scratch,
+        )
+        starts = np.concatenate((np.zeros(1, np.int64), stops[:-1]))
+        lengths = np.where(valid[here] == 1, data_sizes[at:stop], NULL).astype(np.int32)
+        yield Piece(out[: int(stops[-1])], starts, path_sizes[at:stop], lengths, int(total))
+        at = stop

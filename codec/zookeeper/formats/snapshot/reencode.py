@@ -1,0 +1,186 @@
+"""Writing a snapshot: as it was where rows are as they were, anew where not.
+
+With the frames table, as many nodes as there were are written where they were, damaged stretches between them. Seals and the digest are
+those that were stored as long as the bytes before them are the same; else they are made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from logwright.codec.option import Options
+from logwright.codec.whole import kept
+from logwright.codec.window import Chunk
+from logwright.codec.zookeeper.formats.snapshot.acl import AclTable
+from logwright.codec.zookeeper.formats.snapshot.acl_lists import AclLists
+from logwright.codec.zookeeper.formats.snapshot.sections import SEAL_SIZE
+from logwright.codec.zookeeper.formats.snapshot.tables import COMPRESSION
+from logwright.codec.zookeeper.formats.snapshot.write import Snapshot, ending, method, table_of
+from logwright.codec.zookeeper.state import from_rows as tree
+from logwright.codec.zookeeper.state.columns import EPHEMERAL, kinds_of
+from logwright.codec.zookeeper.state.given import Given
+
+NODE = "node"
+
+
+def packed_payload(frames: pa.Table | None) -> bytes | None:
+    """The file as it was stored, if it was compressed."""
+    if frames is None or "kind" not in frames.column_names or "payload" not in frames.column_names:
+        return None
+    if frames.num_rows != 1 or frames["kind"][0].as_py() not in ("gzip", "snappy"):
+        return None
+    stored: bytes | None = frames["payload"][0].as_py()
+    return stored
+
+
+def encode(
+    rows: pa.Table,
+    frames: pa.Table | None,
+    file: pa.Table | None,
+    options: Options,
+    zxid: int | None,
+    compression: str,
+) -> Iterator[Chunk]:
+    """The bytes of a snapshot. See `Codec.encode`.
+
+    `zxid` and `compression` are what its name says. A server goes by the name, so the form that the file had is asked about only
+    where the name says nothing: one that is converted may have another.
+    """
+    asked = method(options)
+    if asked is not None:
+        compression = COMPRESSION[asked]
+    elif zxid is None and file is not None:
+        compression = kept(file, "compression") or compression
+    made = Again.of(rows, frames, file, options, zxid)
+    yield from made.packed(compression if made.any else "none")
+
+
+@dataclass
+class Again(Snapshot):
+    """A snapshot with the frames of a file that was there."""
+
+    frames: list[tuple[dict[str, Any], int]] | None = None
+    """The frames that are no nodes, and how many nodes come before each; None: there are none to go by."""
+    trailing: bytes = b""
+    any: bool = True
+    """Whether there is a snapshot at all, and not just bytes that could not be read."""
+    intact: bool = field(default=True, init=False)
+    """Whether the last seal had the bytes before it that it had when it was read."""
+
+    @classmethod
+    def of(
+        cls,
+        rows: pa.Table,
+        frames: pa.Table | None,
+        file: pa.Table | None,
+        options: Options,
+        zxid: int | None,
+    ) -> Again:
+        acls = AclLists(_table(file))
+        given = Given(rows)
+        facts = _facts(file)
+        trailing = (facts.get("trailing") or b"") + bytes(facts.get("trailing_zeros") or 0)
+        if options.given("zxid"):
+            zxid = options["zxid"]
+        known = None if frames is None else _specials(frames, rows.num_rows)
+        if known == [] and not rows.num_rows:
+            return cls(tree.stored(given, acls), acls, [], facts, {}, trailing=trailing, any=False)
+        placed = known is not None and not _packed(known)
+        if placed:
+            nodes = tree.stored(given, acls)
+        else:
+            nodes = tree.whole(given, acls, zxid, had=file is not None)
+        if zxid is None:
+            zxid = max([0, *(int(nodes.number(name).max(initial=0)) for name in ("czxid", "mzxid", "pzxid"))])
+        sessions = list(facts.get("sessions") or [])
+        if file is None:
+            owners = nodes.number("owner")
+            some = owners[owners != 0]
+            ephemeral = np.unique(some[kinds_of(some) == EPHEMERAL])
+            sessions = [
+                {"session_id": int(one), "timeout": options["session.timeout"]} for one in ephemeral.tolist()
+            ]
+        behind = ending(facts, options, zxid, file is not None)
+        left = trailing if placed else b""
+        return cls(nodes, acls, sessions, facts, behind, known if placed else None, left)
+
+    def write(self) -> Iterator[Chunk]:
+        if not self.any:
+            yield self.trailing
+            return
+        if self.frames is None:
+            yield from super().write()
+            return
+        at = 0
+        for frame, before in self.frames:
+            yield from self._nodes(at, before)
+            at = before
+            yield self._put(self._frame(frame))
+        yield from self._nodes(at, len(self.nodes))
+        yield self.trailing
+
+    def _frame(self, frame: dict[str, Any]) -> bytes:
+        """A section as it was stored, if it still says what is to be said."""
+        raw, payload, kind = frame.get("raw"), frame.get("payload"), frame.get("kind")
+        if raw is not None:
+            return bytes(raw)
+        if kind in ("end", "digest", "last_processed"):
+            if kind == "end":
+                self.intact = frame.get("computed") is not None and frame["computed"] == self.end_sum
+                if not self.intact:
+                    self.digest = self.nodes.digest()
+            # Where the bytes before are as they were, so is the seal, right or wrong.
+            data = self.section(str(kind), keep=self.intact)
+            if payload is not None and self.intact and payload[:-SEAL_SIZE] == data[:-SEAL_SIZE]:
+                return bytes(payload)
+            return data
+        if payload is not None and not (kind == "acls" and self.acls.added):
+            return bytes(payload)
+        return self.section(str(kind))
+
+
+def _facts(file: pa.Table | None) -> dict[str, Any]:
+    """The file table's row, without the ACL table."""
+    if file is None or not file.num_rows:
+        return {}
+    names = [name for name in file.column_names if name != "acls"]
+    found: dict[str, Any] = file.slice(0, 1).select(names).to_pylist()[0]
+    return found
+
+
+def _packed(specials: list[tuple[dict[str, Any], int]]) -> bool:
+    return any(frame.get("kind") in ("gzip", "snappy") for frame, _ in specials)
+
+
+def _specials(frames: pa.Table, rows: int) -> list[tuple[dict[str, Any], int]] | None:
+    """The frames that are no nodes, with the number of nodes before each; None where there are not as many nodes as rows."""
+    if "kind" not in frames.column_names:
+        return None
+    column = frames["kind"].combine_chunks()
+    node = np.asarray(pc.equal(column, NODE).fill_null(False))
+    before = np.cumsum(node)
+    if int(node.sum()) != rows:
+        special = np.flatnonzero(~node)
+        found = [(frames.slice(i, 1).to_pylist()[0], int(before[i])) for i in special.tolist()]
+        return found if _packed(found) else None
+    names = [name for name in ("kind", "payload", "raw", "computed") if name in frames.column_names]
+    chosen = frames.select(names)
+    each = [(chosen.slice(i, 1).to_pylist()[0], int(before[i])) for i in np.flatnonzero(~node).tolist()]
+    # What no frame covers at the end of the file is in the file table.
+    return [(one, at) for one, at in each if one.get("kind") is not None or one.get("raw") is not None]
+
+
+def _table(file: pa.Table | None) -> AclTable | None:
+    if file is None or "acls" not in file.column_names or not file.num_rows:
+        return None
+    column = file["acls"].combine_chunks()
+    one = column.slice(0, 1)
+    if one.null_count:
+        return None
+    return AclTable(*table_of(one))

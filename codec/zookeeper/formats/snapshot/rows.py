@@ -1,0 +1,185 @@
+"""The rows of a snapshot: its nodes, sessions and ACLs as columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from logwright.codec.columns import binary, constant, contents, numbers, slices
+from logwright.codec.table import Table
+from logwright.codec.window import Decoded, Frames, Window
+from logwright.codec.zookeeper.formats.snapshot.acl import texts
+from logwright.codec.zookeeper.formats.snapshot.layout import LENGTH, stats
+from logwright.codec.zookeeper.formats.snapshot.sections import Shape
+from logwright.codec.zookeeper.formats.snapshot.tables import ROWS
+from logwright.codec.zookeeper.jute import Int64s
+from logwright.codec.zookeeper.state.columns import (
+    KINDS,
+    PERSISTENT,
+    ROOT,
+    TTLS,
+    kind_column,
+    kinds_of,
+    owner_column,
+    ttl_column,
+)
+
+PORTION = 32 << 20
+"""So many bytes of nodes are decoded at a time, or one node if that is larger."""
+
+
+def portions(frames: Frames) -> Iterator[Frames]:
+    """Parts of the frames of bounded size."""
+    if len(frames) and int(frames.end[-1] - frames.start[0]) <= PORTION:
+        yield frames
+        return
+    ends = np.cumsum(frames.end - frames.start)
+    at = 0
+    while at < len(frames):
+        below = int(ends[at - 1]) if at else 0
+        stop = max(at + 1, int(np.searchsorted(ends, below + PORTION, "right")))
+        yield frames.pick(slice(at, stop))
+        at = stop
+
+
+class Nodes:
+    """Some nodes, their columns made when they are asked for."""
+
+    def __init__(self, window: Window, frames: Frames, shape: Shape) -> None:
+        self.window, self.frames, self.shape = window, frames, shape
+        self.paths = np.ascontiguousarray(frames.header["path"])
+        self.data = np.ascontiguousarray(frames.header["data"])
+        self.acls = np.ascontiguousarray(frames.header["acl"])
+
+    def __len__(self) -> int:
+        return len(self.frames)
+
+    @cached_property
+    def stats(self) -> dict[str, Int64s]:
+        names = ("czxid", "mzxid", "ctime", "mtime", "version", "cversion", "aversion", "owner", "pzxid")
+        made = {name: np.empty(len(self), np.int64) for name in names}
+        stats(self.window.data, self.frames.start, self.paths, self.data, *made.values())
+        return made
+
+    @cached_property
+    def stored_path(self) -> pa.Array:
+        return binary(self.window.data, self.frames.start + LENGTH, self.paths.astype(np.int64))
+
+    @cached_property
+    def text_path(self) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
+        return texts(self.stored_path)
+
+    @cached_property
+    def owned(self) -> bool:
+        """Whether one is more than a persistent node."""
+        return bool(self.stats["owner"].any())
+
+    @cached_property
+    def kinds(self) -> Int64s:
+        return kinds_of(self.stats["owner"])
+
+    @cached_property
+    def lists(self) -> Int64s:
+        return self.shape.acls.places(self.acls)
+
+    def path(self) -> pa.Array:
+        made = self.text_path[0]
+        roots = np.flatnonzero(self.paths == 0)
+        if not len(roots):
+            return made
+        parts, at = [], 0
+        for i in roots.tolist():
+            parts += [made.slice(at, i - at), contents(pa.string(), [ROOT.encode()])]
+            at = i + 1
+        return pa.concat_arrays([*parts, made.slice(at)])
+
+    def column(self, name: str) -> pa.Array:
+        kind = ROWS[name].type
+        if name == "path":
+            return self.path()
+        if name == "data":
+            at = self.frames.start + 2 * LENGTH + self.paths
+            return binary(self.window.data, at, self.data.astype(np.int64))
+        if name == "acl":
+            return self.shape.acls.taken(self.lists)
+        if name == "acl_raw":
+            wrong = self.shape.acls.text[1]
+            if not wrong.any():
+                return pa.nulls(len(self), kind)
+            places = np.where(self.lists >= 0, self.lists, 0)
+            none = (self.lists < 0) | ~wrong[places]
+            if none.all():
+                return pa.nulls(len(self), kind)
+            return self.shape.acls.raw.take(numbers(pa.int64(), places, none))
+        if name == "path_raw":
+            wrong = self.text_path[1]
+            if not wrong.any():
+                return pa.nulls(len(self), kind)
+            return self.stored_path.take(numbers(pa.int64(), np.arange(len(self)), ~wrong))
+        if name == "data_length":
+            return numbers(kind, np.maximum(self.data, 0))
+        if name == "acl_id":
+            return numbers(kind, self.acls)
+        if name == "position":
+            return numbers(kind, self.frames.start + self.window.offset)
+        if name == "kind":
+            if not self.owned:
+                return constant(kind, KINDS[PERSISTENT], len(self))
+            return kind_column(self.kinds)
+        if name == "ttl":
+            if not self.owned or not (self.kinds == TTLS).any():
+                return pa.nulls(len(self), kind)
+            return ttl_column(self.stats["owner"], self.kinds)
+        if name == "ephemeral_owner":
+            if not self.owned:
+                return constant(kind, 0, len(self))
+            return owner_column(self.stats["owner"], self.kinds)
+        stored = {"stored_cversion": "cversion", "ctime_ms": "ctime", "mtime_ms": "mtime"}.get(name, name)
+        values = self.stats[stored]
+        return numbers(kind, values if kind.bit_width == 64 else values.astype(np.int32))
+
+
+def node_rows(nodes: Nodes, columns: Sequence[str]) -> Decoded:
+    schema = ROWS.schema(columns)
+    if not columns:
+        return Decoded(pa.RecordBatch.from_struct_array(pa.nulls(len(nodes), pa.struct([]))))
+    return Decoded(pa.RecordBatch.from_arrays([nodes.column(name) for name in columns], schema=schema))
+
+
+def record_arrays(window: Window, nodes: Frames) -> dict[str, pa.Array]:
+    return {
+        "path_size": numbers(pa.int32(), nodes.header["path"]),
+        "data_size": numbers(pa.int32(), nodes.header["data"]),
+        "acl_id": numbers(pa.int64(), nodes.header["acl"]),
+        "record": slices(window.data, nodes.start, nodes.end),
+    }
+
+
+def batch_of(table: Table, columns: Sequence[str], arrays: Mapping[str, pa.Array]) -> Decoded:
+    return Decoded(
+        pa.RecordBatch.from_arrays([arrays[name] for name in columns], schema=table.schema(columns))
+    )
+
+
+def session_arrays(shape: Shape) -> dict[str, pa.Array]:
+    assert shape.sessions is not None
+    return {
+        "session_id": numbers(pa.int64(), shape.sessions["id"].astype(np.int64)),
+        "timeout": numbers(pa.int32(), shape.sessions["timeout"].astype(np.int32)),
+    }
+
+
+def acl_arrays(shape: Shape) -> dict[str, pa.Array]:
+    """In the order of the file, with numbers that come twice."""
+    table = shape.acls
+    places = numbers(pa.int64(), table.places(table.ids))
+    text, wrong = table.text
+    return {
+        "acl_id": numbers(pa.int64(), table.ids),
+        "acl": text.take(places),
+        "acl_raw": table.raw.take(numbers(pa.int64(), table.places(table.ids), ~wrong[np.asarray(places)])),
+    }

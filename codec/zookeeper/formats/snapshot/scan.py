@@ -1,0 +1,323 @@
+"""Scanning a plain snapshot: sections, nodes, and what is wrong with them.
+
+A server takes a snapshot whole or not at all: whatever is wrong with one, it takes the next older one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from logwright.codec.fault import Fault, Kind, Severity
+from logwright.codec.window import Frames, Window
+from logwright.codec.zookeeper.formats.snapshot.layout import (
+    BAD_DATA,
+    BAD_PATH,
+    CUT,
+    END,
+    HEAD,
+    LENGTH,
+    MESSAGES,
+    NEED,
+    NODE_MIN,
+    STAT,
+    TOO_LONG,
+    UNLIKELY,
+    hop,
+)
+from logwright.codec.zookeeper.formats.snapshot.sections import (
+    DIGEST_SIZE,
+    END_SIZE,
+    HEADER_SIZE,
+    LARGEST_ENDING,
+    LAST_SIZE,
+    Shape,
+    ending_behind,
+)
+from logwright.codec.zookeeper.formats.snapshot.tables import (
+    ACLS_FRAME,
+    HEADER_FRAME,
+    NAME,
+    NODE_FRAME,
+    SEAL_FRAMES,
+    SESSIONS_FRAME,
+)
+from logwright.codec.zookeeper.jute import STAT_PERSISTED, Int64s
+
+_MOST = 20
+"""So many numbers of ACLs that are not there are told in a window."""
+
+NEXT = "the server takes the next older snapshot"
+_DANGLING = "each read of the node ends with MarshallingError"
+_LATE = ": the node was made or changed while the snapshot was written, behind the zxid in its name"
+_REPLAYED = "the server has the list as soon as it has replayed the logs"
+_ZXIDS = tuple(STAT_PERSISTED.offset(name) for name in ("czxid", "mzxid", "pzxid"))
+
+
+def sections_of(shape: Shape) -> dict[int, tuple[int, int]]:
+    """The sections that could be read: by place their kind and end."""
+    out: dict[int, tuple[int, int]] = {}
+    if shape.header is not None:
+        out[0] = HEADER_FRAME, HEADER_SIZE
+    if shape.sessions is not None and shape.acls_at is not None:
+        out[HEADER_SIZE] = SESSIONS_FRAME, shape.acls_at
+        if shape.nodes is not None:
+            out[shape.acls_at] = ACLS_FRAME, shape.nodes
+    ending = shape.ending or shape.behind
+    for seal in ending.seals if ending is not None else ():
+        out[seal.start] = SEAL_FRAMES[seal.name], seal.stop
+    return out
+
+
+class Scan:
+    """One scan of a plain file. `zxid` is that in its name, None where it has none. `seals`: what they say is looked at."""
+
+    def __init__(
+        self,
+        window: Window,
+        at: int,
+        shape: Shape,
+        check: bool,
+        zxid: int | None = None,
+        *,
+        seals: bool = True,
+    ) -> None:
+        self.window, self.at, self.shape, self.check = window, at, shape, check
+        self.zxid, self.seals = zxid, seals and check
+        self.sections = sections_of(shape)
+        self.found: list[tuple[int, int, int]] = []
+        self.nodes: list[tuple[Int64s, Int64s, npt.NDArray[Any]]] = []
+        self.faults: list[Fault] = []
+
+    def run(self) -> Frames:
+        if self.seals and not self.window.offset + self.at:
+            self.faults += seal_faults(self.shape)
+        need, damage = self._run()
+        made = frames_of(self.window, [], self.at)
+        if len(self.nodes) == 1:
+            made.start, made.end, made.header = self.nodes[0]
+        elif self.nodes:
+            made.start = np.concatenate([one[0] for one in self.nodes])
+            made.end = np.concatenate([one[1] for one in self.nodes])
+            # Without it NumPy makes the numbers of this machine of them.
+            made.header = np.concatenate([one[2] for one in self.nodes], dtype=HEAD)
+        made.stop, made.need, made.damage, made.faults = self.at, need, damage, self.faults
+        return made
+
+    def _run(self) -> tuple[int, Fault | None]:
+        window, shape = self.window, self.shape
+        size = len(window.data)
+        while True:
+            place = window.offset + self.at
+            if place >= window.size and window.size:
+                return 0, self._unfinished(place)
+            section = self.sections.get(place)
+            if section is not None:
+                kind, stop = section
+                if stop - window.offset > size:
+                    return stop - place, None
+                self._add(np.array([self.at]), np.array([stop - window.offset]), head_of(kind))
+                self.at = stop - window.offset
+                continue
+            bad = self._head_damage(place)
+            if bad is not None:
+                return 0, bad
+            ending = shape.ending or shape.behind
+            if ending is not None and place >= ending.end:
+                return 0, self._leftover(place)
+            status, need = self._hop()
+            place = window.offset + self.at
+            if status == NEED:
+                return need, None
+            if status == END and shape.ending is None:
+                need, damage = self._meet_end(place)
+                if need or damage is not None:
+                    return need, damage
+            elif status != END and status:
+                return 0, self._damage(place, status)
+
+    def _add(self, start: Int64s, end: Int64s, head: npt.NDArray[Any]) -> None:
+        self.nodes.append((start, end, head))
+
+    def _hop(self) -> tuple[int, int]:
+        window, shape = self.window, self.shape
+        room = (len(window.data) - self.at) // NODE_MIN + 1
+        starts, acls = np.empty(room, np.int64), np.empty(room, np.int64)
+        paths, data = np.empty(room, np.int32), np.empty(room, np.int32)
+        first = -1 if shape.nodes is None else shape.nodes - window.offset
+        ids = shape.acls.known_ids
+        count, stop, status, need = hop(
+            window.data,
+            self.at,
+            shape.end - window.offset,
+            first,
+            int(self.check),
+            ids,
+            int(shape.nodes is not None),
+            int(shape.ending is None),
+            starts,
+            paths,
+            data,
+            acls,
+        )
+        if count:
+            head = np.empty(count, HEAD)
+            head["kind"], head["path"], head["data"], head["acl"] = (
+                NODE_FRAME,
+                paths[:count],
+                data[:count],
+                acls[:count],
+            )
+            starts = starts[:count].copy()
+            ends = np.append(starts[1:], stop)
+            self._add(starts, ends, head)
+            if self.check:
+                self._dangling(starts, ends, acls[:count])
+        self.at = int(stop)
+        return int(status), int(need)
+
+    def _dangling(self, starts: Int64s, ends: Int64s, acls: Int64s) -> None:
+        """One finding for each number that the table does not have."""
+        if self.shape.nodes is None:
+            return  # the table is damaged: it is no news that lists are missing
+        places = self.shape.acls.places(acls)
+        if (places >= 0).all():
+            return
+        missing = np.flatnonzero(places < 0)
+        late = self._late(ends[missing])
+        for some, severity, why, system in (
+            (missing[~late], Severity.WARNING, "", _DANGLING),
+            (missing[late], Severity.INFO, _LATE, _REPLAYED),
+        ):
+            ids, first, count = np.unique(acls[some], return_index=True, return_counts=True)
+            for k in np.argsort(first)[:_MOST].tolist():
+                i = int(some[first[k]])
+                at, length = self.window.offset + int(starts[i]), int(ends[i] - starts[i])
+                text = f"ACL {int(ids[k])} of the node is not in the ACL table"
+                if count[k] > 1:
+                    text += f", nor is it for {int(count[k]) - 1} nodes behind it"
+                self.faults.append(Fault(NAME, at, length, Kind.LINK, text + why, severity, system))
+
+    def _late(self, ends: Int64s) -> npt.NDArray[np.bool_]:
+        """Whether nodes that end there were made or changed while the snapshot was written, behind the zxid in its name."""
+        out = np.zeros(len(ends), np.bool_)
+        if self.zxid is not None:
+            for offset in _ZXIDS:
+                stored = self.window.data[(ends - STAT + offset)[:, None] + np.arange(8)]
+                out |= stored.view(">i8")[:, 0] > self.zxid
+        return out
+
+    def _meet_end(self, place: int) -> tuple[int, Fault | None]:
+        """At an end mark in a file that does not end as a snapshot does."""
+        window = self.window
+        wanted = min(LARGEST_ENDING, window.size - place)
+        if len(window.data) - self.at < wanted:
+            return wanted, None
+        found = ending_behind(window.data[self.at : self.at + wanted].tobytes(), place)
+        if found is None:
+            if wanted < END_SIZE:
+                text = f"the tree ends here, and its seal does not follow: {wanted} bytes are left"
+                return 0, Fault(NAME, place, wanted, Kind.TRUNCATED, text, system=NEXT)
+            text = "the tree ends here, and what follows is no seal"
+            return 0, Fault(NAME, place, END_SIZE, Kind.PAYLOAD, text, system=NEXT)
+        self.shape.behind = found
+        self.sections = sections_of(self.shape)
+        return 0, None
+
+    def _head_damage(self, place: int) -> Fault | None:
+        """What is wrong where a section before the nodes should be."""
+        shape, left = self.shape, self.window.size - place
+        if place == 0 and shape.header is None:
+            if left < HEADER_SIZE:
+                text = f"{left} bytes are no header, which takes {HEADER_SIZE}"
+                return Fault(NAME, 0, left, Kind.TRUNCATED, text, system=NEXT)
+            text = "the file does not begin with ZKSN: mismatching magic headers"
+            return Fault(NAME, 0, HEADER_SIZE, Kind.MAGIC, text, system=NEXT)
+        if place == HEADER_SIZE and shape.sessions is None:
+            kind, text = Kind.LENGTH, "the number of sessions can't be: there are not so many bytes"
+            return Fault(NAME, place, min(left, LENGTH), kind, text, system=NEXT)
+        if place == shape.acls_at and shape.nodes is None:
+            text = f"the ACL table can't be read to its end, {len(shape.acls.ids)} of its lists could"
+            return Fault(NAME, place, min(left, LENGTH), Kind.PAYLOAD, text, system=NEXT)
+        return None
+
+    def _damage(self, place: int, status: int) -> Fault:
+        left = self.window.size - place
+        kind = {
+            BAD_PATH: Kind.LENGTH,
+            BAD_DATA: Kind.LENGTH,
+            TOO_LONG: Kind.LENGTH,
+            UNLIKELY: Kind.PAYLOAD,
+            CUT: Kind.TRUNCATED,
+        }[status]
+        return Fault(NAME, place, min(left, NODE_MIN), kind, MESSAGES[status], system=NEXT)
+
+    def _unfinished(self, place: int) -> Fault | None:
+        """At the end of the file: all is well where an ending was met."""
+        ending = self.shape.ending or self.shape.behind
+        if ending is not None:
+            return None
+        return Fault(NAME, place, 0, Kind.TRUNCATED, "the file ends before its tree does", system=NEXT)
+
+    def _leftover(self, place: int) -> Fault:
+        left = self.window.size - place
+        system = "the server asks that the file end with a seal: it takes the next older snapshot"
+        if left < DIGEST_SIZE + LAST_SIZE:
+            text, kind = f"the file ends within a section: {left} bytes of it are left", Kind.TRUNCATED
+        else:
+            text, kind = f"{left} bytes behind the last section", Kind.PADDING
+        return Fault(NAME, place, left, kind, text, Severity.WARNING, system)
+
+
+def seal_faults(shape: Shape) -> list[Fault]:
+    """What the seals say of the whole file."""
+    size = shape.size
+    if not size:
+        return []
+    if shape.ending is None:
+        text = "the file does not end with a seal: nothing vouches for its nodes, all rows are suspect"
+        return [
+            Fault(
+                NAME, 0, size, Kind.TRUNCATED, text, system=f"it is no candidate for the server: {NEXT[4:]}"
+            )
+        ]
+    faults = []
+    for one in shape.wrong():
+        seal = one.seal
+        text = f"the seal at byte {seal.at} says {seal.stored:#010x}, the bytes before it have {one.computed:#010x}"
+        if one.itself:
+            text += ": the seal itself is damaged, since the next one is right"
+        elif one.start:
+            text += ": the seal before it is right, and so are the rows"
+        else:
+            text += ": all rows are suspect"
+        length = seal.stop - one.start
+        faults.append(Fault(NAME, one.start, length, Kind.CHECKSUM, text, system=f"CRC corruption: {NEXT}"))
+    last = shape.ending.seals[-1]
+    if last.mark != b"/":
+        text = f"the file ends with {last.mark!r}, not with '/'"
+        system = f"it is no candidate for the server: {NEXT}"
+        faults.append(Fault(NAME, last.stop - 1, 1, Kind.PAYLOAD, text, system=system))
+    return faults
+
+
+def outside(fault: Fault, size: int) -> Fault:
+    """A fault within a compressed file as one of the file."""
+    text = f"{fault.detail} (byte {fault.offset} of what is decompressed)"
+    return Fault(NAME, 0, size, fault.kind, text, fault.severity, fault.system)
+
+
+def head_of(kind: int) -> npt.NDArray[Any]:
+    made = np.zeros(1, HEAD)
+    made["kind"] = kind
+    return made
+
+
+def frames_of(window: Window, found: list[tuple[int, int, int]], stop: int) -> Frames:
+    """Frames given as (kind, start, end)."""
+    head = np.zeros(len(found), HEAD)
+    head["kind"] = [one[0] for one in found]
+    start = np.array([one[1] for one in found], np.int64)
+    return Frames(start, np.array([one[2] for one in found], np.int64), head, stop)

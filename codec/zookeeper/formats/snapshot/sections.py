@@ -1,0 +1,374 @@
+"""What a snapshot has before and behind its nodes: header, sessions, ACL table; end mark, digest, last processed zxid, and the seals.
+
+A seal is the Adler-32 of all bytes before it, other seals too, and the string "/". Nothing says which sections follow the first seal:
+it is told by their length. Source: `FileSnap`, `SerializeUtils`, `DataTree.serializeZxidDigest` of ZooKeeper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy.typing as npt
+
+from logwright.codec.describe import (
+    I32BE,
+    I64BE,
+    LEFT,
+    Buffer,
+    DescriptionError,
+    Field,
+    Nothing,
+    Repeated,
+    Scope,
+    Struct,
+    Switch,
+    Type,
+    Until,
+    dtype_of,
+)
+from logwright.codec.describe import Bytes as BytesType
+from logwright.codec.kernels.adler32 import adler32_of
+from logwright.codec.window import Bytes
+from logwright.codec.zookeeper.formats.snapshot.acl import ACLS, AclTable
+from logwright.codec.zookeeper.formats.snapshot.layout import NODE
+from logwright.codec.zookeeper.jute import USTRING
+
+MAGIC = b"ZKSN"
+VERSION, DBID = 2, -1
+
+HEADER = Struct(
+    "FileHeader",
+    Field("magic", BytesType(4), "ZKSN", default=MAGIC, only=MAGIC),
+    Field("version", I32BE, "2; readers don't look at it", default=VERSION),
+    Field("dbid", I64BE, "-1; readers don't look at it", default=DBID),
+    source="org.apache.zookeeper.server.persistence.FileHeader",
+)
+SESSION = Struct(
+    "session",
+    Field("id", I64BE, "session id"),
+    Field("timeout", I32BE, "milliseconds"),
+    source="org.apache.zookeeper.server.util.SerializeUtils.serializeSnapshot",
+)
+SESSIONS = Struct(
+    "sessions",
+    Field("sessions", Repeated(SESSION, I32BE)),
+    doc="The sessions that are open.",
+    source="org.apache.zookeeper.server.util.SerializeUtils.serializeSnapshot",
+)
+_SEAL = (
+    Field("checksum", I64BE, "Adler-32 of all bytes before"),
+    Field("mark", USTRING, '"/"', default=b"/"),
+)
+END = Struct(
+    "end",
+    Field("path", USTRING, '"/", which no node has: the end of the tree', default=b"/"),
+    *_SEAL,
+    doc="The end of the tree and its seal.",
+    source="org.apache.zookeeper.server.persistence.SnapStream.sealStream",
+)
+DIGEST = Struct(
+    "digest",
+    Field("zxid", I64BE, "the last transaction in the tree when the snapshot was done"),
+    Field("digest_version", I32BE, "2"),
+    Field("digest", I64BE, "digest of the tree after it"),
+    *_SEAL,
+    doc="The digest of the tree and its seal. Since 3.6.",
+    source="org.apache.zookeeper.server.DataTree.serializeZxidDigest",
+)
+LAST_PROCESSED = Struct(
+    "last_processed",
+    Field("last_processed_zxid", I64BE, "the last transaction in the tree when this was written"),
+    *_SEAL,
+    doc="The last processed zxid and its seal. Since 3.9.",
+    source="org.apache.zookeeper.server.DataTree.serializeLastProcessedZxid",
+)
+
+END_MARK = USTRING.pack(b"/", {})
+SEAL_SIZE = 8 + len(END_MARK)
+HEADER_SIZE = HEADER.head_size
+END_SIZE = len(END_MARK) + SEAL_SIZE
+DIGEST_SIZE = DIGEST.offset("checksum") + SEAL_SIZE
+LAST_SIZE = LAST_PROCESSED.offset("checksum") + SEAL_SIZE
+_NOTHING = Nothing()
+
+
+def _section(name: str, struct: Struct, size: int) -> Switch:
+    """A section that is there where there are bytes for it, of this size or more."""
+
+    def given(scope: Scope) -> Type:
+        return _NOTHING if scope.get(name) is None else struct
+
+    def look(buf: Buffer, at: int, end: int, scope: Scope) -> Type:
+        return struct if end - at >= size else _NOTHING
+
+    return Switch(given, (struct, _NOTHING), f"{LEFT} >= {size} ? 1 : 0", (1, 0), look=look)
+
+
+SNAPSHOT = Struct(
+    "snapshot",
+    Field("header", HEADER),
+    Field("sessions", SESSIONS),
+    Field("acls", ACLS),
+    Field(
+        "nodes",
+        Repeated(NODE, least=NODE.min_size, until=Until(1, I32BE, doc='a path of one character, "/"')),
+        "the tree",
+        rows=True,
+    ),
+    Field("end", END),
+    Field("digest", _section("digest", DIGEST, DIGEST_SIZE), "since 3.6"),
+    Field("last_processed", _section("last_processed", LAST_PROCESSED, LAST_SIZE), "since 3.9"),
+    Field("rest", BytesType(), "what no reader looks at; usually nothing", default=b""),
+    doc="A plain snapshot. A compressed one holds these bytes.",
+    source="org.apache.zookeeper.server.persistence.FileSnap",
+)
+FORMS = ((True, True), (True, False), (False, True), (False, False))
+"""Which of digest and last processed zxid follow the first seal, the likeliest first."""
+LARGEST_ENDING = END_SIZE + DIGEST_SIZE + LAST_SIZE
+SESSION_DTYPE = dtype_of(SESSION)
+_SESSION_MIN = SESSION.min_size
+
+Read = Callable[[int, int], Bytes]
+"""So many bytes from an offset on; fewer at the end of the file."""
+_STEP = 2 << 20
+_FIRST = 1 << 16
+_LIMIT = 256 << 20
+"""Sessions, or an ACL table, of more bytes are taken for damage."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seal:
+    """One seal: what it is behind, the place of its checksum, that, and its string."""
+
+    name: str
+    start: int
+    at: int
+    stored: int
+    mark: bytes
+
+    @property
+    def stop(self) -> int:
+        return self.at + SEAL_SIZE
+
+
+@dataclass(frozen=True, slots=True)
+class Wrong:
+    """A seal that is not right: what it should be, and from where on up to it something is damaged; `itself`: only the seal."""
+
+    seal: Seal
+    computed: int
+    start: int
+    itself: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """What follows the nodes: where the end mark, the digest and the last processed zxid are; None: not there."""
+
+    end: int
+    digest: int | None
+    last: int | None
+    seals: tuple[Seal, ...]
+
+    @classmethod
+    def at(cls, tail: bytes, offset: int, end: int, form: tuple[bool, bool], *, exact: bool) -> Ending | None:
+        """The ending in this form, whose end mark is at `end`, where the bytes look like it; `tail` starts at `offset`. The string of
+        the last seal is not looked at but for its length. `exact`: it must reach to the end of the bytes."""
+        at = end - offset
+        places: list[int | None] = [None, None]
+        seals = []
+        for name, there, head in (
+            ("end", True, len(END_MARK)),
+            ("digest", form[0], DIGEST_SIZE - SEAL_SIZE),
+            ("last_processed", form[1], LAST_SIZE - SEAL_SIZE),
+        ):
+            if not there:
+                continue
+            if name != "end":
+                places[name == "last_processed"] = offset + at
+            checksum = at + head
+            seal = tail[checksum : checksum + SEAL_SIZE]
+            if len(seal) < SEAL_SIZE or seal[:4] != bytes(4) or seal[8:12] != END_MARK[:4]:
+                return None
+            seals.append(
+                Seal(name, offset + at, offset + checksum, int.from_bytes(seal[:8], "big"), seal[12:])
+            )
+            at = checksum + SEAL_SIZE
+        if tail[end - offset : end - offset + len(END_MARK)] != END_MARK or (exact and at != len(tail)):
+            return None
+        if any(one.mark != END_MARK[4:] for one in seals[:-1]):
+            return None
+        return cls(end, places[0], places[1], tuple(seals))
+
+    @property
+    def stop(self) -> int:
+        return self.seals[-1].stop
+
+
+def size_of(form: tuple[bool, bool]) -> int:
+    return END_SIZE + form[0] * DIGEST_SIZE + form[1] * LAST_SIZE
+
+
+def endings(tail: bytes, offset: int) -> list[Ending]:
+    """What the last bytes of a file, from `offset` on, can be an ending of; the likeliest first."""
+    found = []
+    for form in FORMS:
+        at = offset + len(tail) - size_of(form)
+        if at >= offset:
+            one = Ending.at(tail, offset, at, form, exact=True)
+            if one is not None:
+                found.append(one)
+    return found
+
+
+def ending_behind(tail: bytes, offset: int) -> Ending | None:
+    """The ending whose end mark is at `offset`, as far as the bytes behind it look like one."""
+    for form in FORMS:
+        one = Ending.at(tail, offset, offset, form, exact=False)
+        if one is not None and one.seals[-1].mark == END_MARK[4:]:
+            return one
+    return Ending.at(tail, offset, offset, (False, False), exact=False)
+
+
+@dataclass
+class Shape:
+    """What is known of a snapshot before its nodes are read.
+
+    `nodes` is the place of the root, None where what comes before can't be read up to there. `ending` is None where the file does not
+    end as a snapshot does.
+    """
+
+    size: int
+    read: Read
+    header: dict[str, int] | None = None
+    sessions: npt.NDArray[Any] | None = None
+    """Of `SESSION_DTYPE`."""
+    acls_at: int | None = None
+    acls: AclTable = field(default_factory=AclTable.empty)
+    nodes: int | None = None
+    ending: Ending | None = None
+    sums: dict[int, int] = field(default_factory=dict)
+    """Place of a seal's checksum: the checksum that the bytes before it have."""
+    behind: Ending | None = None
+    """An ending that was met before the end of the file, which has none."""
+    summed: tuple[int, int] = 0, 1
+    """Up to where the bytes were summed while they were read, and their checksum."""
+
+    @classmethod
+    def of(cls, read: Read, size: int) -> Shape:
+        made = cls(size, read)
+        made._head()
+        low = max(0, size - LARGEST_ENDING)
+        found = endings(read(low, size - low).tobytes(), low)
+        # A zxid can look like an end mark: the seals tell.
+        if len(found) > 1:
+            found.sort(key=lambda one: made.sums_of(one)[0] != one.seals[0].stored)
+        made.ending = found[0] if found else None
+        return made
+
+    @property
+    def end(self) -> int:
+        """Where the tree ends; that of the file where it is not known."""
+        return self.size if self.ending is None else self.ending.end
+
+    def _head(self) -> None:
+        data = self.read(0, min(self.size, _FIRST))
+        if len(data) < HEADER_SIZE:
+            return
+        header, _ = HEADER.unpack(data[:HEADER_SIZE].tobytes())
+        if header["magic"] == MAGIC:
+            self.header = {"version": header["version"], "dbid": header["dbid"]}
+        if len(data) < HEADER_SIZE + 4:
+            return
+        count = max(int.from_bytes(data[HEADER_SIZE : HEADER_SIZE + 4].tobytes(), "big", signed=True), 0)
+        at = HEADER_SIZE + 4 + count * _SESSION_MIN
+        if at > self.size or at > _LIMIT:
+            return
+        stored = self.read(HEADER_SIZE + 4, count * _SESSION_MIN)
+        if len(stored) < count * _SESSION_MIN:
+            return  # the file became shorter meanwhile
+        self.sessions = stored.view(SESSION_DTYPE)
+        self.acls_at = at
+        length = _FIRST
+        while True:
+            data = self.read(at, min(length, self.size - at))
+            self.acls, stop, whole = AclTable.parse(data, 0, len(data))
+            if whole:
+                self.nodes = at + stop
+            if whole or len(data) < length or len(data) - stop > _STEP or length > _LIMIT:
+                return
+            length *= 2
+
+    def sums_of(self, ending: Ending) -> list[int]:
+        """The checksums of all bytes before each seal; the file is read for it, once, as far as it was not (`add`)."""
+        wanted = [one.at for one in ending.seals]
+        missing = [at for at in wanted if at not in self.sums]
+        if missing:
+            begun = self.summed if self.summed[0] <= missing[0] else (0, 1)
+            self.sums |= dict(zip(missing, running(self.read, missing, *begun), strict=True))
+        return [self.sums[at] for at in wanted]
+
+    def add(self, data: Bytes, offset: int) -> None:
+        """Sum what is read of the file, from `offset` on, where it goes on with what was summed before: that need not be read again."""
+        at, value = self.summed
+        stop = 0 if self.ending is None else self.ending.seals[0].at
+        if offset <= at < min(stop, offset + len(data)):
+            more = data[at - offset : stop - offset]
+            self.summed = at + len(more), adler32_of(more, value)
+
+    def wrong(self) -> Iterator[Wrong]:
+        """The seals that are not right. Each one is held against the one before, as that is stored, so that damage is told where it is;
+        and where the next one is right if just the checksum of this one is not, that alone is damaged."""
+        ending = self.ending
+        assert ending is not None
+        value, first = self.sums_of(ending)[0], 0
+        for seal, following in zip(ending.seals, [*ending.seals[1:], None], strict=True):
+            if value == seal.stored:
+                value = self._behind(seal, seal.stored, following)
+            elif following is not None and self._behind(seal, value, following, value) == following.stored:
+                yield Wrong(seal, value, seal.at, itself=True)
+                value = following.stored
+            else:
+                yield Wrong(seal, value, first)
+                value = self._behind(seal, seal.stored, following)
+            first = seal.stop
+
+    def _behind(self, seal: Seal, value: int, following: Seal | None, said: int | None = None) -> int:
+        """The checksum up to the next seal, from that before this one; `said`: as if this one said so."""
+        if following is None:
+            return 0
+        data = self.read(seal.at, following.at - seal.at).tobytes()
+        if said is not None:
+            data = I64BE.pack(said, {}) + data[8:]
+        return adler32_of(data, value)
+
+
+def running(read: Read, places: list[int], at: int = 0, value: int = 1) -> list[int]:
+    """The Adler-32 of all bytes up to each of these places, which are in order; `value` is that of those up to `at`."""
+    out = []
+    for place in places:
+        while at < place:
+            data = read(at, min(_STEP, place - at))
+            if not len(data):
+                break
+            value = adler32_of(data, value)
+            at += len(data)
+        out.append(value)
+    return out
+
+
+def struct_of(frame: bytes) -> Struct:
+    """What a frame is, from its bytes: a section or a node."""
+    if frame[: len(MAGIC)] == MAGIC and len(frame) == HEADER_SIZE:
+        return HEADER
+    if frame[: len(END_MARK)] == END_MARK:
+        return END
+    for struct in (NODE, SESSIONS, ACLS):
+        try:
+            if struct.unpack(frame)[1] == len(frame):
+                return struct
+        except DescriptionError:
+            continue
+    return DIGEST if len(frame) == DIGEST_SIZE else LAST_PROCESSED

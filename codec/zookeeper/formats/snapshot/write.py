@@ -1,0 +1,210 @@
+"""Writing a snapshot anew: the nodes, in pieces, and the sections and seals around them.
+
+What rows leave out is what a server would have made: see `tree` for parents and counters. Source: as `snapshot`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from logwright.codec.describe import I32BE
+from logwright.codec.fault import UsageError
+from logwright.codec.kernels.adler32 import adler32_of
+from logwright.codec.kernels.compress import compress_pieces
+from logwright.codec.option import Option, Options, parse_bool, parse_choice, parse_hexadecimal
+from logwright.codec.window import Chunk
+from logwright.codec.zookeeper.formats.snapshot.acl import packed, table_bytes
+from logwright.codec.zookeeper.formats.snapshot.acl_lists import AclLists
+from logwright.codec.zookeeper.formats.snapshot.pack import Piece
+from logwright.codec.zookeeper.formats.snapshot.sections import (
+    DBID,
+    DIGEST,
+    END,
+    END_MARK,
+    HEADER,
+    LAST_PROCESSED,
+    SEAL_SIZE,
+    SESSION_DTYPE,
+)
+from logwright.codec.zookeeper.formats.snapshot.sections import VERSION as FORMAT
+from logwright.codec.zookeeper.jute import ACL_RAW_TYPE, Int64s
+from logwright.codec.zookeeper.names import GZIP, SNAPPY
+from logwright.codec.zookeeper.state.digest import VERSION, signed
+
+DIGEST_ENABLED = Option(
+    "digest.enabled", True, "Whether the digest of the tree is written (3.6 on)", parse_bool
+)
+LAST_PROCESSED_ENABLED = Option(
+    "serializeLastProcessedZxid.enabled",
+    True,
+    "Whether the last processed zxid is written (3.9 on)",
+    parse_bool,
+)
+METHOD = Option(
+    "snapshot.compression.method",
+    None,
+    "gz or snappy; none where nothing is said, by the file's name or here",
+    parse_choice,
+    choices=("", "none", GZIP, SNAPPY),
+)
+ZXID = Option(
+    "zxid",
+    None,
+    "The last transaction in the tree; the one in the file's name, or the highest in the rows, where it is not given",
+    parse_hexadecimal,
+    low=0,
+    high=(1 << 63) - 1,
+)
+SESSION_TIMEOUT = Option(
+    "session.timeout",
+    30000,
+    "Milliseconds of the sessions that are made for owners of ephemeral nodes",
+    low=1,
+    high=(1 << 31) - 1,
+)
+OPTIONS = (DIGEST_ENABLED, LAST_PROCESSED_ENABLED, METHOD, ZXID, SESSION_TIMEOUT)
+
+
+def method(options: Options) -> str | None:
+    """How a snapshot is to be compressed, as names have it; None where nothing is said."""
+    asked: str | None = options["snapshot.compression.method"]
+    return "" if asked == "none" else asked
+
+
+def ending(facts: dict[str, Any], options: Options, zxid: int, had: bool) -> dict[str, Any]:
+    """Digest and last processed zxid: as the file has them; those of today without a file, or where options say so."""
+    out: dict[str, Any] = {}
+    asked = options.given("digest.enabled") or not had
+    if facts.get("digest_zxid") is not None and (not asked or options["digest.enabled"]):
+        out["digest"] = {
+            "zxid": facts["digest_zxid"],
+            "digest_version": facts.get("digest_version") or VERSION,
+            "digest": facts.get("digest"),
+        }
+    elif asked and options["digest.enabled"]:
+        # Before the first transaction a server has no digest.
+        out["digest"] = {"zxid": zxid, "digest_version": VERSION, "digest": None if zxid else 0}
+    asked = options.given("serializeLastProcessedZxid.enabled") or not had
+    if facts.get("last_processed_zxid") is not None and (
+        not asked or options["serializeLastProcessedZxid.enabled"]
+    ):
+        out["last_processed"] = facts["last_processed_zxid"]
+    elif asked and options["serializeLastProcessedZxid.enabled"]:
+        out["last_processed"] = zxid
+    return out
+
+
+# Sections
+
+
+def sessions_bytes(sessions: Sequence[Mapping[str, int]]) -> bytes:
+    """The session table."""
+    made = np.zeros(len(sessions), SESSION_DTYPE)
+    for i, one in enumerate(sessions):
+        made[i] = one["session_id"], one["timeout"]
+    return I32BE.pack(len(sessions), {}) + made.tobytes()
+
+
+def acls_bytes(acls: pa.Array) -> bytes:
+    """The ACL table, from the column of the file table."""
+    ids, lists = table_of(acls)
+    return table_bytes(ids.tolist(), packed(lists).to_pylist())
+
+
+def table_of(acls: pa.Array) -> tuple[Int64s, pa.Array]:
+    """Numbers and lists of that column, which has one row."""
+    entries = acls.flatten()
+    number, lists = entries.flatten()
+    return np.asarray(number.fill_null(0)).astype(np.int64), lists.cast(ACL_RAW_TYPE)
+
+
+# A file
+
+
+class NodeSource(Protocol):
+    """Nodes in the order in which they are written: `nodes.Nodes`, or others that are not held."""
+
+    def __len__(self) -> int: ...
+
+    def chunks(self, first: int, stop: int, *, digest: bool = False) -> Iterator[Piece]: ...
+
+    def digest(self) -> int: ...
+
+    def known_digest(self) -> int | None:
+        """The digest as a server has it, where it is known without looking at the nodes."""
+        ...
+
+
+@dataclass
+class Snapshot:
+    """What a snapshot is written from."""
+
+    nodes: NodeSource
+    acls: AclLists
+    sessions: list[dict[str, int]]
+    file: dict[str, Any]
+    """The row of the file table, if there was one."""
+    ending: dict[str, Any]
+    """See the function of the name."""
+    sum: int = field(default=1, init=False)
+    digest: int = field(default=0, init=False)
+
+    def write(self) -> Iterator[Chunk]:
+        """The bytes of the file."""
+        for kind in ("header", "sessions", "acls"):
+            yield self._put(self.section(kind))
+        known = self.nodes.known_digest()
+        self.digest = known or 0
+        yield from self._nodes(0, len(self.nodes), digest="digest" in self.ending and known is None)
+        for kind in ("end", "digest", "last_processed"):
+            if kind == "end" or kind in self.ending:
+                yield self._put(self.section(kind))
+
+    def packed(self, compression: str) -> Iterator[Chunk]:
+        """The same, compressed or not."""
+        return self.write() if compression == "none" else compress_pieces(compression, self.write())
+
+    def _put(self, data: bytes) -> bytes:
+        self.sum = adler32_of(data, self.sum)
+        return data
+
+    def _nodes(self, first: int, stop: int, *, digest: bool = False) -> Iterator[Chunk]:
+        for one in self.nodes.chunks(first, stop, digest=digest):
+            self.sum = adler32_of(one.data, self.sum)
+            self.digest += one.digest
+            yield one.data
+
+    @property
+    def end_sum(self) -> int:
+        """The first seal, which is behind the end mark."""
+        return adler32_of(END_MARK, self.sum)
+
+    def section(self, kind: str, *, keep: bool = False) -> bytes:
+        if kind == "header":
+            version, dbid = self.file.get("version"), self.file.get("dbid")
+            return HEADER.pack(
+                {"version": FORMAT if version is None else version, "dbid": DBID if dbid is None else dbid}
+            )
+        if kind == "sessions":
+            return sessions_bytes(self.sessions)
+        if kind == "acls":
+            return self.acls.table()
+        if kind == "end":
+            return END.pack({"checksum": self.end_sum})
+        if kind == "digest":
+            values = dict(self.ending.get("digest") or {"zxid": 0, "digest_version": VERSION, "digest": None})
+            if values["digest"] is None or (not keep and values["zxid"]):
+                values["digest"] = signed(self.digest)
+            head = {**values, "checksum": 0}
+            body = DIGEST.pack(head)[:-SEAL_SIZE]
+            return DIGEST.pack({**values, "checksum": adler32_of(body, self.sum)})
+        if kind == "last_processed":
+            values = {"last_processed_zxid": self.ending["last_processed"]}
+            body = LAST_PROCESSED.pack({**values, "checksum": 0})[:-SEAL_SIZE]
+            return LAST_PROCESSED.pack({**values, "checksum": adler32_of(body, self.sum)})
+        raise UsageError(f"zookeeper.snapshot: there are no frames of kind {kind!r}")

@@ -1,0 +1,1 @@
+"""Transaction logs: `zookeeper.txnlog`."""

@@ -1,0 +1,555 @@
+"""What is in transactions, by kernels over many of them: where the fields of bodies lie, and the columns made of that.
+
+A measured body is a column of int64: where its path, its data, its list lie, and its numbers. The fields of a body come in one order in
+all types, so `txns.RECIPES`, made from the descriptions, says which are there. The transactions of multis are bodies too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from logwright.codec.columns import binary, constant, contents, numbers
+from logwright.codec.java import java_strings
+from logwright.codec.kernels.intrinsics import load_i32be, load_i64be, load_u8, prefetch
+from logwright.codec.kernels.kernel import kernel
+from logwright.codec.window import Bytes
+from logwright.codec.zookeeper.formats.txnlog.layout import (
+    ACLS,
+    CLOSE_SESSION,
+    CREATE,
+    DATA,
+    DIGEST_VERSION,
+    EPHEMERAL,
+    HIGHEST,
+    LOWEST,
+    NUMBER,
+    NUMBER_FIELD,
+    NUMBERS,
+    PATH,
+    PATHS,
+    PAYLOAD,
+    RECIPE_ARRAY,
+    SUB_RECIPE_ARRAY,
+    TTL,
+    TXN,
+    TXN_DIGEST,
+    TXN_HEADER,
+    TXNS,
+    TYPE_NAMES,
+)
+from logwright.codec.zookeeper.jute import (
+    ACL_RAW_TYPE,
+    ACL_TYPE,
+    NULL,
+    Int64s,
+    acl_entries,
+    is_plain,
+    skip_acl,
+    skip_bytes,
+    string_entries,
+)
+
+_TYPE = PAYLOAD.offset("type")
+DIGEST_SIZE = TXN_DIGEST.head_size
+_TREE_DIGEST = TXN_DIGEST.offset("tree_digest")
+_DATA_OF_TXN = TXN.offset("data")
+_SUB_MIN = TXN.min_size
+
+(
+    TYPE, STATUS, FIELDS, PATH_AT, PATH_LENGTH, DATA_AT, DATA_LENGTH, ACL_AT, ACL_COUNT, FLAG, VALUE, TIME_TO_LIVE, LIST_AT,
+    LIST_COUNT, PLAIN, END, DIGEST, DIGEST_VALUE,
+) = range(18)  # fmt: skip
+"""Of a body: its type; what is wrong with it; which fields it has; where path and data lie, and their lengths (-1 for null or none);
+where the ACL lies (its count) and how many entries it has (-1); the ephemeral byte; its 32-bit number; its TTL; where the list of
+paths or transactions lies and how many these are (-1); whether just these bytes come again from what rows say; where it ends; the
+digest's version (`NO_DIGEST` for none) and value."""
+MEASURES = 18
+NO_DIGEST = -(1 << 62)
+
+SOUND, SHORT, BAD_LENGTH, UNSUPPORTED, NO_HEADER = range(5)
+"""A body is well; ends early; has a length that can't be; is of a type that no reader takes; there is not even a header."""
+_MAX_LENGTH = 2 * 0xFFFFF
+"""Lengths above are refused before it is seen whether so many bytes are there (`BinaryInputArchive.checkLength`)."""
+
+
+@kernel("const u1[], i8, i8, i8, i8, i8[,], i8")
+def measure_body(buf: Bytes, kind: int, fields: int, at: int, end: int, out: Int64s, i: int) -> int:
+    """Read a body of these fields at `at` into column `i` of `out`; returns its status. Lists are skipped, transactions are not."""
+    out[TYPE, i] = kind
+    out[FIELDS, i] = fields
+    out[PATH_AT, i] = at
+    out[PATH_LENGTH, i] = NULL
+    out[DATA_AT, i] = at
+    out[DATA_LENGTH, i] = NULL
+    out[ACL_AT, i] = at
+    out[ACL_COUNT, i] = NULL
+    out[FLAG, i] = 0
+    out[VALUE, i] = 0
+    out[TIME_TO_LIVE, i] = 0
+    out[LIST_AT, i] = at
+    out[LIST_COUNT, i] = NULL
+    out[PLAIN, i] = 1
+    out[END, i] = at
+    out[DIGEST, i] = NO_DIGEST
+    out[DIGEST_VALUE, i] = 0
+    out[STATUS, i] = SHORT
+    if fields & PATH:
+        length, stop = skip_bytes(buf, at, end)
+        if stop < 0:
+            if length < 0 or length > _MAX_LENGTH:
+                out[STATUS, i] = BAD_LENGTH
+            return int(out[STATUS, i])
+        out[PATH_AT, i] = at + 4
+        out[PATH_LENGTH, i] = length
+        if not is_plain(buf, at + 4, stop):
+            out[PLAIN, i] = 0
+        at = stop
+    if fields & DATA:
+        length, stop = skip_bytes(buf, at, end)
+        if stop < 0:
+            if length < 0 or length > _MAX_LENGTH:
+                out[STATUS, i] = BAD_LENGTH
+            return int(out[STATUS, i])
+        out[DATA_AT, i] = at + 4
+        out[DATA_LENGTH, i] = length
+        at = stop
+    if fields & ACLS:
+        count, stop, plain = skip_acl(buf, at, end)
+        if stop < 0:
+            return SHORT
+        out[ACL_AT, i] = at
+        out[ACL_COUNT, i] = count
+        if not plain:
+            out[PLAIN, i] = 0
+        at = stop
+    if fields & EPHEMERAL:
+        if at >= end:
+            return SHORT
+        flag = load_u8(buf, at)
+        out[FLAG, i] = flag
+        if flag > 1:
+            out[PLAIN, i] = 0
+        at += 1
+    if fields & NUMBER:
+        if end - at < 4:
+            return SHORT
+        out[VALUE, i] = load_i32be(buf, at)
+        at += 4
+    if fields & TTL:
+        if end - at < 8:
+            return SHORT
+        out[TIME_TO_LIVE, i] = load_i64be(buf, at)
+        at += 8
+    if fields & PATHS:
+        if end - at < 4:
+            return SHORT
+        count = load_i32be(buf, at)
+        out[LIST_AT, i] = at
+        out[LIST_COUNT, i] = max(count, NULL)
+        if count < 0:
+            # A null vector is not told from no body, other negative counts not from none.
+            out[PLAIN, i] = 0
+            if count < NULL:
+                out[LIST_COUNT, i] = 0
+        at += 4
+        if count > (end - at) // 4:
+            return SHORT
+        for _ in range(count):
+            length, stop = skip_bytes(buf, at, end)
+            if stop < 0:
+                if length < 0 or length > _MAX_LENGTH:
+                    out[STATUS, i] = BAD_LENGTH
+                return int(out[STATUS, i])
+            if not is_plain(buf, at + 4, stop):
+                out[PLAIN, i] = 0
+            at = stop
+    out[END, i] = at
+    out[STATUS, i] = SOUND
+    return SOUND
+
+
+@kernel("const u1[], i8, i8, i8, const i8[], i8[,], i8")
+def measure_sub(
+    buf: Bytes, at: int, end: int, recipes_from: int, recipes: Int64s, out: Int64s, i: int
+) -> int:
+    """Read a transaction of a multi at `at` into column `i` of `out`; returns where it ends, -1 where it is not well."""
+    if end - at < _SUB_MIN:
+        return -1
+    kind = load_i32be(buf, at)
+    length = load_i32be(buf, at + _DATA_OF_TXN)
+    start = at + _DATA_OF_TXN + 4
+    if length < 0 or length > end - start:
+        return -1
+    stop = start + length
+    fields = 0
+    if recipes_from <= kind < recipes_from + len(recipes):
+        fields = recipes[kind - recipes_from]
+    if measure_body(buf, kind, fields, start, stop, out, i) != SOUND:
+        return -1
+    if fields == 0:
+        out[PLAIN, i] = 0  # not known: no reader applies it, nor what follows
+        out[END, i] = stop
+    return int(stop) if out[END, i] == stop else -1
+
+
+@kernel("const u1[], i8, i8, i8")
+def behind_parts(buf: Bytes, at: int, end: int, count: int) -> int:
+    """Where the transactions of a multi end by their lengths alone; -1 where they don't fit."""
+    for _ in range(count):
+        if end - at < _SUB_MIN:
+            return -1
+        length = load_i32be(buf, at + _DATA_OF_TXN)
+        at += _DATA_OF_TXN + 4
+        if length < 0 or length > end - at:
+            return -1
+        at += length
+    return at
+
+
+_AHEAD = 8
+
+
+@kernel("const u1[], const i8[], const i8[], const i8[], const i8[], i8, i8[,], i8[,]")
+def measure_all(
+    buf: Bytes,
+    starts: Int64s,
+    ends: Int64s,
+    recipes: Int64s,
+    sub_recipes: Int64s,
+    lowest: int,
+    out: Int64s,
+    scratch: Int64s,
+) -> int:
+    """Read payloads `buf[starts[i] : ends[i]]` into the columns of `out`; returns how many transactions are in multis, in all."""
+    total = 0
+    for i in range(len(starts)):
+        # One after the other each would be waited for: a payload is looked at in its first bytes and its last ones.
+        ahead = min(i + _AHEAD, len(starts) - 1)
+        prefetch(buf, starts[ahead])
+        prefetch(buf, starts[ahead] + 64)
+        prefetch(buf, ends[ahead] - 1)
+        at = starts[i]
+        end = ends[i]
+        if end - at < TXN_HEADER:
+            measure_body(buf, 0, 0, at, end, out, i)
+            out[STATUS, i] = NO_HEADER
+            continue
+        kind = load_i32be(buf, at + _TYPE)
+        at += TXN_HEADER
+        fields = 0
+        if lowest <= kind < lowest + len(recipes):
+            fields = recipes[kind - lowest]
+        if fields == 0:
+            measure_body(buf, kind, 0, at, end, out, i)
+            out[STATUS, i] = UNSUPPORTED
+            continue
+        if kind == CLOSE_SESSION:
+            # The body may be left out, and a digest may follow: see `txns`.
+            alone = end - at == DIGEST_SIZE and load_i32be(buf, at) == DIGEST_VERSION
+            if alone or measure_body(buf, kind, fields, at, end, out, i) != SOUND:
+                measure_body(buf, kind, 0, at, end, out, i)
+            at = out[END, i]
+        elif fields & TXNS:
+            measure_body(buf, kind, 0, at, end, out, i)
+            out[FIELDS, i] = fields
+            out[STATUS, i] = SHORT
+            if end - at < 4:
+                continue
+            count = load_i32be(buf, at)
+            out[LIST_AT, i] = at
+            out[LIST_COUNT, i] = max(count, NULL)
+            if count < NULL:
+                out[LIST_COUNT, i] = 0
+            at += 4
+            if count > (end - at) // _SUB_MIN:
+                continue
+            plain = int(count >= 0)
+            for _ in range(count):
+                at = measure_sub(buf, at, end, lowest, sub_recipes, scratch, 0)
+                if at < 0:
+                    break
+                plain &= scratch[PLAIN, 0]
+            if at < 0:
+                # A server looks into its parts only when it applies them, and has read the digest before.
+                at = behind_parts(buf, out[LIST_AT, i] + 4, end, count)
+                if at >= 0 and end - at >= DIGEST_SIZE:
+                    out[DIGEST, i] = load_i32be(buf, at)
+                    out[DIGEST_VALUE, i] = load_i64be(buf, at + _TREE_DIGEST)
+                continue
+            if not plain:
+                out[PLAIN, i] = 0
+            out[STATUS, i] = SOUND
+            total += max(count, 0)
+        else:
+            status = measure_body(buf, kind, fields, at, end, out, i)
+            if status != SOUND and kind == CREATE and status == SHORT:
+                status = measure_body(buf, kind, fields & ~NUMBER, at, end, out, i)
+            if status != SOUND:
+                continue
+            at = out[END, i]
+        if end - at >= DIGEST_SIZE:
+            out[DIGEST, i] = load_i32be(buf, at)
+            out[DIGEST_VALUE, i] = load_i64be(buf, at + _TREE_DIGEST)
+            at += DIGEST_SIZE
+        if at < end:
+            out[PLAIN, i] = 0
+        out[END, i] = at
+    return total
+
+
+@kernel("const u1[], const i8[], const i8[], const i8[], const i8[], i8, i8[,], i8[]")
+def measure_subs(
+    buf: Bytes,
+    at: Int64s,
+    counts: Int64s,
+    ends: Int64s,
+    sub_recipes: Int64s,
+    lowest: int,
+    out: Int64s,
+    owner: Int64s,
+) -> int:
+    """Read the transactions of multis that are well, `counts[i]` of them at `at[i]`; `owner` is the multi of each."""
+    n = 0
+    for i in range(len(at)):
+        pos = at[i] + 4
+        for _ in range(counts[i]):
+            pos = measure_sub(buf, pos, ends[i], lowest, sub_recipes, out, n)
+            owner[n] = i
+            n += 1
+    return n
+
+
+# Columns
+
+_NAMES = contents(
+    pa.string(),
+    [TYPE_NAMES.get(kind, f"unknown {kind}").encode() for kind in range(LOWEST, HIGHEST + 1)],
+)
+
+
+@kernel("const i8[], const i8[], const i1[], i8, i1[]")
+def number_fields(
+    types: Int64s, fields: Int64s, known: npt.NDArray[np.int8], lowest: int, out: npt.NDArray[np.int8]
+) -> None:
+    """For each body what its 32-bit number is, by its type; -1 where it has none."""
+    for i in range(len(types)):
+        place = types[i] - lowest
+        out[i] = known[place] if fields[i] & NUMBER and 0 <= place < len(known) else -1
+
+
+_BIT_OF = {
+    "path": PATH, "path_raw": PATH, "data": DATA, "acl": ACLS, "acl_raw": ACLS, "ephemeral": EPHEMERAL, "ttl": TTL,
+    "paths_to_delete": PATHS, **dict.fromkeys(NUMBERS, NUMBER),
+}  # fmt: skip
+"""By column the field that it is of."""
+TXN_TYPE = pa.struct(
+    [
+        pa.field("type", pa.string()),
+        pa.field("path", pa.string()),
+        pa.field("data", pa.binary()),
+        pa.field("acl", ACL_TYPE),
+        pa.field("ephemeral", pa.bool_()),
+        pa.field("parent_cversion", pa.int32()),
+        pa.field("version", pa.int32()),
+        pa.field("ttl", pa.int64()),
+        pa.field("err", pa.int32()),
+    ]
+)
+"""A transaction of a multi."""
+TXNS_TYPE = pa.list_(TXN_TYPE)
+
+
+@dataclass
+class Bodies:
+    """Measured bodies of one buffer, one a column of `found`: `found[PATH_AT]` are the places of all paths."""
+
+    buf: Bytes
+    found: Int64s
+
+    def __len__(self) -> int:
+        return int(self.found.shape[1])
+
+    @classmethod
+    def of(cls, buf: Bytes, starts: Int64s, ends: Int64s) -> tuple[Bodies, int]:
+        """Those of payloads, and how many transactions are in the multis among them."""
+        out, scratch = np.empty((MEASURES, len(starts)), np.int64), np.empty((MEASURES, 1), np.int64)
+        total = measure_all(buf, starts, ends, RECIPE_ARRAY, SUB_RECIPE_ARRAY, LOWEST, out, scratch)
+        return cls(buf, out), int(total)
+
+    def pick(self, which: npt.NDArray[np.bool_] | Int64s) -> Bodies:
+        return Bodies(self.buf, np.ascontiguousarray(self.found[:, which]))
+
+    def subs(self, ends: Int64s, total: int) -> tuple[Bodies, Int64s]:
+        """The transactions of multis that are well, and which body each is of. `ends` is where payloads end."""
+        out, owner = np.empty((MEASURES, total), np.int64), np.empty(total, np.int64)
+        if not total:
+            return Bodies(self.buf, out), owner
+        counts = np.where(self.in_multis, np.maximum(self.found[LIST_COUNT], 0), 0)
+        at = self.found[LIST_AT]
+        measure_subs(self.buf, at, counts, ends, SUB_RECIPE_ARRAY, LOWEST, out, owner)
+        return Bodies(self.buf, out), owner
+
+    def digest(self, name: str) -> tuple[Int64s, Int64s]:
+        """digest_version or tree_digest of each, and the versions, `NO_DIGEST` where there is none."""
+        return self.found[DIGEST if name == "digest_version" else DIGEST_VALUE], self.found[DIGEST]
+
+    @property
+    def in_multis(self) -> npt.NDArray[np.bool_]:
+        which: npt.NDArray[np.bool_] = (self.found[FIELDS] & TXNS != 0) & (self.found[STATUS] == SOUND)
+        return which
+
+    def joined(self, other: Bodies, order: Int64s) -> Bodies:
+        """Of these and others of the same buffer, in an order."""
+        return Bodies(
+            self.buf, np.ascontiguousarray(np.concatenate((self.found, other.found), axis=1)[:, order])
+        )
+
+    # One column each
+
+    def column(self, name: str, kind: pa.DataType) -> pa.Array:
+        """A column of fields of bodies."""
+        found = self.found
+        if name == "type":
+            return type_names(found[TYPE])
+        bit = _BIT_OF.get(name)
+        if bit is not None and not self._present & bit:
+            return pa.nulls(len(self), kind)
+        if name in ("path", "path_raw"):
+            stored = self._bytes(PATH_AT, PATH_LENGTH)
+            text, wrong = _text(stored, plain=self._plain)
+            if name == "path":
+                return text
+            return pa.nulls(len(self), kind) if wrong is None else _where(stored, wrong)
+        if name == "data":
+            return self._bytes(DATA_AT, DATA_LENGTH)
+        if name == "acl":
+            return self.acl()[0]
+        if name == "acl_raw":
+            return self.acl()[1]
+        if name == "ephemeral":
+            return numbers(kind, found[FLAG] != 0, found[FIELDS] & EPHEMERAL == 0)
+        if name == "ttl":
+            return numbers(kind, found[TIME_TO_LIVE].copy(), found[FIELDS] & TTL == 0)
+        if name == "paths_to_delete":
+            return self.paths()
+        null = self._numbers != NUMBERS.index(name)
+        if null.all():
+            return pa.nulls(len(self), kind)
+        return numbers(kind, np.where(null, 0, found[VALUE]), null)
+
+    @cached_property
+    def _present(self) -> int:
+        """The fields that one body has at least."""
+        return int(np.bitwise_or.reduce(self.found[FIELDS]))
+
+    @cached_property
+    def _numbers(self) -> npt.NDArray[np.int8]:
+        """Which of `NUMBERS` the 32-bit number of each body is; -1: it has none."""
+        which = np.empty(len(self), np.int8)
+        number_fields(self.found[TYPE], self.found[FIELDS], NUMBER_FIELD, LOWEST, which)
+        return which
+
+    def _bytes(self, at: int, length: int) -> pa.Array:
+        return binary(
+            self.buf,
+            self.found[at],
+            self.found[length],
+        )
+
+    @cached_property
+    def _plain(self) -> bool:
+        return bool(self.found[PLAIN].all())
+
+    def acl(self) -> tuple[pa.Array, pa.Array]:
+        """As `acls_of`."""
+        return acls_of(self.buf, self.found[ACL_AT], self.found[ACL_COUNT], plain=self._plain)
+
+    def paths(self) -> pa.Array:
+        """The paths that a closeSession deletes."""
+        has = self.found[FIELDS] & PATHS != 0
+        counts = np.where(has, self.found[LIST_COUNT], NULL)
+        return paths_of(self.buf, self.found[LIST_AT], counts, plain=self._plain)
+
+    def txns(self, subs: Bodies) -> pa.Array:
+        """The transactions of multis, nested; `subs` are all of them."""
+        if not (self.found[FIELDS] & TXNS).any():
+            return pa.nulls(len(self), TXNS_TYPE)
+        has = self.in_multis
+        counts = np.where(has, self.found[LIST_COUNT], NULL)
+        children = [subs.column(one.name, one.type) for one in TXN_TYPE]
+        return _list(TXNS_TYPE, counts, children)
+
+
+def _text(stored: pa.Array, *, plain: bool) -> tuple[pa.Array, npt.NDArray[np.bool_] | None]:
+    """As `java_strings`; `plain` text is known to be UTF-8."""
+    return (stored.view(pa.string()), None) if plain else java_strings(stored)
+
+
+def acls_of(buf: Bytes, at: Int64s, counts: Int64s, *, plain: bool) -> tuple[pa.Array, pa.Array]:
+    """The lists that start at `at`, of so many entries (-1 for null): as Java reads their strings, and as they are where these are
+    not UTF-8."""
+    some = np.maximum(counts, 0)
+    total = int(some.sum())
+    perms = np.empty(total, np.int64)
+    starts, lengths = np.empty(2 * total, np.int64), np.empty(2 * total, np.int64)
+    acl_entries(buf, at, some, perms, starts, lengths)
+    stored = [
+        binary(buf, np.ascontiguousarray(starts[k::2]), np.ascontiguousarray(lengths[k::2])) for k in range(2)
+    ]
+    texts = [_text(one, plain=plain) for one in stored]
+    number = numbers(pa.int32(), perms)
+    made = _list(ACL_TYPE, counts, [number, *(text for text, _ in texts)])
+    wrong = np.zeros(total, np.bool_)
+    for _, one in texts:
+        if one is not None:
+            wrong |= one
+    if not wrong.any():
+        return made, constant(ACL_RAW_TYPE, None, len(at))
+    raw = _list(ACL_RAW_TYPE, counts, [number, *stored])
+    before = np.concatenate(([0], np.cumsum(wrong)))
+    ends = np.concatenate(([0], np.cumsum(some)))
+    return made, _where(raw, before[ends[1:]] > before[ends[:-1]])
+
+
+def paths_of(buf: Bytes, at: Int64s, counts: Int64s, *, plain: bool) -> pa.Array:
+    """The lists of paths that start at `at`, of so many (-1 for null), as Java reads them."""
+    some = np.maximum(counts, 0)
+    starts, lengths = np.empty(int(some.sum()), np.int64), np.empty(int(some.sum()), np.int64)
+    string_entries(buf, at, some, starts, lengths)
+    return list_of(_text(binary(buf, starts, lengths), plain=plain)[0], counts)
+
+
+def type_names(types: Int64s) -> pa.Array:
+    """ZooKeeper's names of types; "unknown 99" for others."""
+    if len(types) and (types == types[0]).all():
+        one = int(types[0])
+        return constant(pa.string(), TYPE_NAMES.get(one, f"unknown {one}"), len(types))
+    known = (types >= LOWEST) & (types <= HIGHEST)
+    if known.all():
+        return _NAMES.take(numbers(pa.int64(), types - LOWEST))
+    names = [TYPE_NAMES.get(one, f"unknown {one}").encode() for one in types.tolist()]
+    return contents(pa.string(), names)
+
+
+def _where(values: pa.Array, keep: npt.NDArray[np.bool_]) -> pa.Array:
+    """The values, null elsewhere."""
+    return values.take(numbers(pa.int64(), np.arange(len(values)), ~keep))
+
+
+def _list(kind: pa.DataType, counts: Int64s, children: list[pa.Array]) -> pa.Array:
+    return list_of(pa.StructArray.from_arrays(children, fields=list(kind.value_type)), counts)
+
+
+def list_of(values: pa.Array, counts: Int64s) -> pa.Array:
+    """Lists of so many values each, one after the other; -1 for null."""
+    ends = np.zeros(len(counts) + 1, np.int32)
+    np.cumsum(np.maximum(counts, 0), out=ends[1:])
+    null = counts < 0
+    bits = pa.py_buffer(np.packbits(~null, bitorder="little")) if null.any() else None
+    kind = pa.list_(values.type)
+    return pa.Array.from_buffers(kind, len(counts), [bits, pa.py_buffer(ends)], children=[values])

@@ -1,0 +1,559 @@
+"""The codec `zookeeper.txnlog`: transaction logs (`log.<zxid>`).
+
+A frame is the file's header or a transaction's record, a row a transaction. How records are found is in `records`, what is in them in
+`txns` and `bodies`, how they are written in `pack`. Source: `FileTxnLog` of ZooKeeper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from logwright.codec import address
+from logwright.codec.base import Codec, Match
+from logwright.codec.columns import contents, numbers, slices
+from logwright.codec.explain import Focus, Node
+from logwright.codec.fault import Fault, Kind, Severity, UsageError
+from logwright.codec.kernels.adler32 import adler32
+from logwright.codec.kernels.intrinsics import load_i32be, load_i64be
+from logwright.codec.option import Options
+from logwright.codec.table import Table
+from logwright.codec.window import Bytes, Chunk, Decoded, Frames, Window
+from logwright.codec.zookeeper import names
+from logwright.codec.zookeeper.formats.explain import log_of
+from logwright.codec.zookeeper.formats.txnlog import reencode as records_again
+from logwright.codec.zookeeper.formats.txnlog import scan as records
+from logwright.codec.zookeeper.formats.txnlog.bodies import PLAIN, SOUND, STATUS, Bodies, type_names
+from logwright.codec.zookeeper.formats.txnlog.layout import (
+    EOR,
+    FILE_HEADER,
+    HEADER_SIZE,
+    LENGTH,
+    MAGIC,
+    OVERHEAD,
+    RECORD,
+    TXN_LOG,
+)
+from logwright.codec.zookeeper.formats.txnlog.portion import rows_at_once
+from logwright.codec.zookeeper.formats.txnlog.rows import NAME, ROWS, START_FAILS, STOPS, Rows, digest_column
+from logwright.codec.zookeeper.formats.txnlog.scan import (
+    BODY,
+    FILE_HEADER_FRAME,
+    HEAD,
+    HEAD_FIELDS,
+    LEAST,
+    TXN_FRAME,
+    Search,
+)
+from logwright.codec.zookeeper.formats.txnlog.tables import (
+    EXPLODED,
+    FILE,
+    FRAMES,
+    OPTIONS,
+    RECORDS,
+    TxnLogContext,
+)
+from logwright.codec.zookeeper.formats.version1 import is_old_log, refused
+from logwright.codec.zookeeper.jute import Int64s
+from logwright.codec.zookeeper.names import PRINTED
+from logwright.codec.zookeeper.store.selection import NAMES_NODES, prefix_of, select_txns
+
+PORTION = 8 << 20
+"""So many bytes of records are decoded at a time, or one if that is larger."""
+_CROWD = 1 << 16
+_MOST_FAULTS = 64
+_EMPTY = "from 3.9.3 on the server deletes it where it is the newest log; else, and before, it does not start: EOFException"
+_KINDS = contents(pa.string(), [b"header", b"transaction"])
+
+
+class TxnLog(Codec):
+    """The codec."""
+
+    name = NAME
+    title = "ZooKeeper transaction log"
+    printed = PRINTED
+    structures = (RECORD, FILE_HEADER)
+    described = (TXN_LOG, FILE_HEADER, RECORD)
+    tables: Mapping[str, Table] = {"rows": ROWS, "frames": FRAMES, "file": FILE, "records": RECORDS}
+    options = OPTIONS
+    ordered = "zxid"
+    scans_empty = True
+
+    def recognise(self, name: str, head: bytes) -> Match:
+        parsed = names.parse(name)
+        named = parsed is not None and parsed.kind == names.LOG
+        known = head[: len(MAGIC)] == MAGIC
+        if named:
+            return Match.SURE if known else Match.NAME
+        return Match.MAYBE if known else Match.NO
+
+    def context(self, name: str, options: Options, **hints: Any) -> TxnLogContext:
+        may_be_old = hints.pop("directory", "") != names.VERSION_DIR
+        parsed = names.parse(name)
+        if parsed is not None and parsed.kind == names.LOG:
+            hints.setdefault("file", parsed.zxid)
+        unknown = set(hints) - {"file", "live"}
+        if unknown:
+            raise UsageError(f"{self.name}: no hint {sorted(unknown)[0]!r}")
+        return TxnLogContext(options, **hints, may_be_old=may_be_old)
+
+    def edit(self, frame: bytes, path: address.Path, change: address.Change, *, reseal: bool) -> bytes:
+        struct = FILE_HEADER if frame[: len(MAGIC)] == MAGIC and len(frame) == HEADER_SIZE else RECORD
+        return address.edit(struct, frame, path, change, reseal=reseal)
+
+    def explain(self, window: Window, context: TxnLogContext, focus: Focus, *, frame: bool) -> Sequence[Node]:
+        exploded = context.options["multi"] == EXPLODED
+        return log_of(window, focus, frame=frame, exploded=exploded)
+
+    # Finding records
+
+    def scan(self, window: Window, at: int, context: TxnLogContext, *, check: bool = True) -> Frames:
+        data, place = window.data, window.offset + at
+        header = place == 0
+        faults: list[Fault] = []
+        if not window.size:
+            text = "the file is empty, there is not even its header"
+            return replace(
+                _nothing(at), damage=Fault(NAME, 0, 0, Kind.TRUNCATED, text, Severity.WARNING, _EMPTY)
+            )
+        if header:
+            missing = min(HEADER_SIZE, window.size) - len(data) + at
+            if missing > 0:
+                return _nothing(at, need=min(HEADER_SIZE, window.size))
+            damage = _header_fault(data[at:], window.size)
+            if damage is not None and context.may_be_old and is_old_log(data[:4096].tobytes(), context.file):
+                raise refused("this log")
+            if damage is not None:
+                context.damaged = 0
+                return replace(_nothing(at), damage=damage)
+            faults += _odd_header(data[at:])
+            at += HEADER_SIZE
+        found = _Found(window, at, context.limit, check=check)
+        frames = found.frames(header)
+        frames.faults = faults
+        if check:
+            frames.faults += self._order(window, found, context)
+        count = len(found.start)
+        if count:
+            context.last_zxid = int(found.heads[-1, records.ZXID])
+            context.last_end = window.offset + int(found.end[-1])
+        context.damaged = -1
+        if found.why == records.NEED:
+            frames.need = found.need
+        elif found.why != records.END:
+            frames.damage = _damage(window, found, context)
+            context.damaged = frames.damage.offset
+        return frames
+
+    def _order(self, window: Window, found: _Found, context: TxnLogContext) -> list[Fault]:
+        """What is odd about lengths and zxids of good records."""
+        faults: list[Fault] = []
+        heads = found.heads
+        if not len(heads):
+            return faults
+        first = int(found.start[0]) + window.offset
+        known = context.last_zxid if context.last_end == first and context.last_zxid is not None else None
+        named = first != HEADER_SIZE or context.file is None or heads[0, records.ZXID] == context.file
+        if named and found.in_order and known in (None, int(heads[0, records.ZXID]) - 1):
+            return faults
+        start, size = found.start + window.offset, found.end - found.start
+        for i in np.flatnonzero(heads[:, records.SIZE] > context.limit)[:_MOST_FAULTS].tolist():
+            text = f"Unreasonable length = {heads[i, records.SIZE]}: a server takes {context.limit} at most"
+            system = f"{START_FAILS} (IOException), unless jute.maxbuffer is larger"
+            faults.append(
+                Fault(NAME, int(start[i]), int(size[i]), Kind.LENGTH, text, Severity.WARNING, system, 0)
+            )
+        zxids = heads[:, records.ZXID]
+        if start[0] == HEADER_SIZE and context.file is not None and zxids[0] != context.file:
+            text = (
+                f"the file is named after zxid {names.zxid_text(context.file)}, its first transaction is "
+                f"{names.zxid_text(int(zxids[0]))}"
+            )
+            system = "the server trusts the name where it chooses files"
+            faults.append(
+                Fault(NAME, int(start[0]), int(size[0]), Kind.LINK, text, Severity.WARNING, system, 0)
+            )
+        before = np.concatenate(([zxids[0] if known is None else known], zxids[:-1]))
+        # A difference of zxids far apart may not fit 64 bits: epochs are compared first.
+        same = zxids >> 32 == before >> 32
+        odd = (same & (zxids != before + 1)) | (zxids >> 32 < before >> 32)
+        if known is None:
+            odd[0] = False
+        places = np.flatnonzero(odd)
+        for i in places[:_MOST_FAULTS].tolist():
+            faults.append(_order_fault(int(before[i]), int(zxids[i]), int(start[i]), int(size[i])))
+        if len(places) > _MOST_FAULTS:
+            first, last = int(places[_MOST_FAULTS]), int(places[-1])
+            text = f"zxids are out of order in {len(places) - _MOST_FAULTS} more places"
+            length = int(start[last] + size[last] - start[first])
+            faults.append(Fault(NAME, int(start[first]), length, Kind.ORDER, text, Severity.WARNING))
+        return faults
+
+    def resync(self, window: Window, at: int, context: TxnLogContext) -> tuple[int, int]:
+        search = Search(window)
+        damaged = context.damaged - window.offset if context.damaged >= 0 else -1
+        if 0 <= damaged < at and not records.at_header(window, damaged):
+            at = max(at, _end_of_damaged(window, damaged, context))
+        while True:
+            place, found, need = search.next(at)
+            if found == records.NONE:
+                return -1, min(len(window.data) - at, LEAST - 1)
+            if found == records.UNSURE:
+                return place, need
+            if self._sensible(window, place, context):
+                return place, 0
+            end, ends_well = search.chain(place)
+            if ends_well:
+                return place, 0
+            at = end
+
+    def _sensible(self, window: Window, place: int, context: TxnLogContext) -> bool:
+        zxid = load_i64be(window.data, place + BODY + records.ZXID_AT)
+        here = window.offset + place
+        if context.last_zxid is not None:
+            return records.fits_in(zxid, context.last_zxid, here - context.last_end)
+        if context.file is None:
+            return False
+        return records.fits_in(zxid, context.file - 1, here - HEADER_SIZE)
+
+    def lost_between(
+        self, before: Frames | None, after: Frames | None, context: TxnLogContext
+    ) -> tuple[int | None, Mapping[str, Any]]:
+        """The zxids between two good transactions: within an epoch each is one."""
+        lost: dict[str, Any] = {}
+        first = behind = None
+        if before is not None and before.header["kind"][-1] == TXN_FRAME:
+            first = int(before.header["zxid"][-1]) + 1
+        elif context.file is not None:
+            first = context.file
+        if after is not None and after.header["kind"][0] == TXN_FRAME:
+            behind = int(after.header["zxid"][0])
+        if first is not None:
+            lost["first_zxid"] = first
+        if behind is None:
+            return None, lost
+        if first is None or names.epoch_of(first) != names.epoch_of(behind):
+            # Of an epoch that is over, nothing says how far it went.
+            if names.counter_of(behind) > 1 or first is None:
+                lost["last_zxid"] = behind - 1
+            return None, lost
+        if behind <= first:
+            return (0, {}) if behind == first else (None, {})
+        lost["last_zxid"] = behind - 1
+        return behind - first, lost
+
+    def frame_bounds(self, frames: Frames, column: str) -> tuple[Any, Any]:
+        if column not in ("zxid", "time"):
+            return None, None
+        values = np.ascontiguousarray(frames.header[column])
+        return values, values
+
+    # Tables
+
+    def decode(
+        self, window: Window, frames: Frames, table: str, columns: Sequence[str], context: TxnLogContext
+    ) -> Iterator[Decoded]:
+        if table != "frames" and len(frames) and frames.header["kind"][0] == FILE_HEADER_FRAME:
+            frames = frames.pick(slice(1, None))
+        for part in _portions(frames):
+            if table == "rows":
+                yield _rows(window, part, columns, context)
+            elif table == "records":
+                yield Decoded(_records_batch(window, part, columns))
+            else:
+                yield Decoded(_frames_batch(window, part, columns))
+
+    def describe_file(
+        self, head: Window, size: int, frames: int, tail: bytes, zeros: int, context: TxnLogContext
+    ) -> pa.RecordBatch:
+        version = dbid = None
+        if len(head.data) >= HEADER_SIZE and head.data[: len(MAGIC)].tobytes() == MAGIC:
+            version = load_i32be(head.data, FILE_HEADER.offset("version"))
+            dbid = load_i64be(head.data, FILE_HEADER.offset("dbid"))
+        row = {
+            "file": context.file,
+            "version": version,
+            "dbid": dbid,
+            "size": size,
+            "frames": frames,
+            "trailing": tail,
+            "trailing_zeros": zeros,
+        }
+        return pa.RecordBatch.from_pylist([row], schema=FILE.schema())
+
+    def encode(
+        self, rows: pa.Table, frames: pa.Table | None, file: pa.Table | None, context: TxnLogContext
+    ) -> Iterator[Chunk]:
+        return records_again.encode(rows, frames, file, context)
+
+
+def _rows(window: Window, frames: Frames, columns: Sequence[str], context: TxnLogContext) -> Decoded:
+    """The rows of transactions, only those that the options of the context select."""
+    options = context.options
+    upto, prefix = options["at_zxid"], prefix_of(options["path_prefix"])
+    if upto is not None:
+        frames = frames.pick(frames.header["zxid"] <= upto)
+    needed = tuple(dict.fromkeys((*columns, *NAMES_NODES))) if prefix else columns
+    batch = rows_at_once(window, frames, needed, context)
+    made = Rows(window, frames, context).decoded(needed) if batch is None else Decoded(batch)
+    return select_txns(made, columns, options) if prefix else made
+
+
+def _portions(frames: Frames) -> Iterator[Frames]:
+    """These frames, as many at a time as make `PORTION`."""
+    if len(frames) and frames.end[-1] - frames.start[0] <= PORTION:
+        yield frames
+        return
+    sizes = np.cumsum(frames.end - frames.start)
+    at = 0
+    while at < len(frames):
+        below = int(sizes[at - 1]) if at else 0
+        stop = max(at + 1, int(np.searchsorted(sizes, below + PORTION, "right")))
+        yield frames.pick(slice(at, stop))
+        at = stop
+
+
+class _Found:
+    """The records that a scan of a window found."""
+
+    def __init__(self, window: Window, at: int, limit: int, *, check: bool) -> None:
+        data = window.data
+        left = window.size - window.offset - at
+        parts: list[tuple[Int64s, Int64s, Int64s]] = []
+        while True:
+            room = min(_CROWD, max((len(data) - at) // (OVERHEAD + 1), 1))
+            start, end = np.empty(room, np.int64), np.empty(room, np.int64)
+            heads = np.empty((room, HEAD_FIELDS), np.int64)
+            n, stop, self.why, self.need, odd = records.scan_records(
+                data, at, left, int(check), limit, start, end, heads
+            )
+            parts.append((start[:n], end[:n], heads[:n]))
+            left -= int(stop) - at
+            at = int(stop)
+            if self.why != records.CROWDED:
+                break
+        self.stop = at
+        self.in_order = not odd and len(parts) == 1
+        """Lengths and zxids are known to be as they should, but for what was before the first."""
+        joined = parts[0]
+        if len(parts) > 1:
+            each = zip(*parts, strict=True)
+            joined = tuple(np.concatenate(one) for one in each)  # type: ignore[assignment]
+        self.start, self.end, self.heads = joined
+
+    def frames(self, header: bool) -> Frames:
+        """As frames; with `header` the file's own is the first of them."""
+        start, end, heads = self.start, self.end, self.heads
+        if header:
+            first = np.zeros((1, HEAD_FIELDS), np.int64)
+            first[0, records.KIND] = FILE_HEADER_FRAME
+            first[0, records.ZXID] = first[0, records.TIME] = np.iinfo(np.int64).min
+            start = np.concatenate((np.zeros(1, np.int64), start))
+            end = np.concatenate((np.full(1, HEADER_SIZE, np.int64), end))
+            heads = np.concatenate((first, heads))
+        return Frames(start, end, np.ascontiguousarray(heads).view(HEAD).reshape(-1), self.stop)
+
+
+def _nothing(at: int, need: int = 0) -> Frames:
+    empty = np.empty(0, np.int64)
+    return Frames(empty, empty, np.empty(0, HEAD), at, need)
+
+
+# Faults
+
+
+def _header_fault(data: Bytes, size: int) -> Fault | None:
+    if size < HEADER_SIZE:
+        text = f"{size} bytes, the header of the file takes {HEADER_SIZE}"
+        return Fault(NAME, 0, size, Kind.TRUNCATED, text, system=f"{START_FAILS}: EOFException")
+    magic = data[: len(MAGIC)].tobytes()
+    if magic != MAGIC:
+        found, expected = int.from_bytes(magic, "big", signed=True), int.from_bytes(MAGIC, "big")
+        text = f"invalid magic number {found} != {expected}"
+        return Fault(NAME, 0, HEADER_SIZE, Kind.MAGIC, text, system=f"{START_FAILS}: IOException: {text}")
+    return None
+
+
+def _odd_header(data: Bytes) -> Iterator[Fault]:
+    for name, usual in (("version", 2), ("dbid", 0)):
+        at = FILE_HEADER.offset(name)
+        value = load_i32be(data, at) if name == "version" else load_i64be(data, at)
+        if value != usual:
+            text = f"{name} is {value} in the header of the file, {usual} was expected"
+            yield Fault(
+                NAME, 0, HEADER_SIZE, Kind.MAGIC, text, Severity.WARNING, "the server does not look at it", 0
+            )
+
+
+def _order_fault(before: int, zxid: int, start: int, size: int) -> Fault:
+    there = f"{names.zxid_text(zxid)} follows {names.zxid_text(before)}"
+    if zxid > before:
+        text = f"zxids are missing: {there}"
+        system = (
+            "from 3.9.4 on the server does not start (Committed proposal cached out of order), if it replays the one before; "
+            "older ones say nothing"
+        )
+        lost = {"first_zxid": before + 1, "last_zxid": zxid - 1}
+        return Fault(NAME, start, size, Kind.ORDER, text, Severity.WARNING, system, zxid - before - 1, lost)
+    text = f"a zxid {'comes again' if zxid == before else 'is lower than the one before'}: {there}"
+    return Fault(
+        NAME, start, size, Kind.ORDER, text, Severity.WARNING, "the server applies the transaction again", 0
+    )
+
+
+def _damage(window: Window, found: _Found, context: TxnLogContext) -> Fault:
+    """What is wrong where a scan stopped."""
+    data, stop, why = window.data, found.stop, found.why
+    offset = window.offset + stop
+    left = window.size - offset
+    length = load_i32be(data, stop + LENGTH) if len(data) - stop >= BODY else 0
+    if why == records.ZERO:
+        return _zeros(window, stop, left)
+    if why == records.BAD_LENGTH:
+        text = f"Unreasonable length = {length}"
+        system = f"{START_FAILS}: IOException: {text}"
+        if length == -1:
+            system = f"{START_FAILS}: NullPointerException"
+        return Fault(NAME, offset, BODY, Kind.LENGTH, text, system=system)
+    if why == records.TORN:
+        if left < BODY:
+            # Zeros too: a checksum begins with them.
+            text = f"{left} bytes at the end are too few for a record"
+        else:
+            text = f"the record takes {OVERHEAD + length} bytes, {left} are left of the file"
+            end = records.true_end(data, stop, min(len(data), stop + records.REACH))
+            if end >= 0:
+                text = (
+                    f"the record's length is {length}, its checksum is that of {end - stop - OVERHEAD} bytes"
+                )
+                return Fault(NAME, offset, int(end) - stop, Kind.LENGTH, text, system=STOPS)
+        return _torn(offset, left, text, context)
+    size = OVERHEAD + length
+    stored, computed = load_i64be(data, stop), adler32(data, stop + BODY, stop + size - 1)
+    mark = int(data[stop + size - 1])
+    if why == records.NO_EOR:
+        if stored == computed:
+            text = f"the mark behind the record is {mark:#04x}, {EOR:#04x} ('B') was expected; its checksum is right"
+            return Fault(NAME, offset, size, Kind.MAGIC, text, system=STOPS)
+        if mark == 0 and not data[stop + size - 1 : stop + size - 1 + BODY].any():
+            return _torn(offset, size, "the record ends in zeros", context)
+        text = f"the mark behind the record is {mark:#04x}, {EOR:#04x} ('B') was expected, and its checksum is wrong"
+        end = records.true_end(data, stop, min(len(data), stop + records.REACH))
+        if end >= 0:
+            text = f"the record's length is {length}, its checksum is that of {end - stop - OVERHEAD} bytes"
+            return Fault(NAME, offset, int(end) - stop, Kind.LENGTH, text, system=STOPS)
+        return Fault(NAME, offset, size, Kind.LENGTH, text, system=STOPS)
+    text = f"Adler-32 is {computed:#010x}, {stored:#010x} is stored"
+    return Fault(
+        NAME, offset, size, Kind.CHECKSUM, text, system=f"{START_FAILS}: IOException: CRC check failed"
+    )
+
+
+def _torn(offset: int, length: int, text: str, context: TxnLogContext) -> Fault:
+    severity = Severity.INFO if context.live else Severity.WARNING
+    return Fault(
+        NAME, offset, length, Kind.TRUNCATED, f"the last transaction was partial: {text}", severity, STOPS
+    )
+
+
+def _zeros(window: Window, stop: int, left: int) -> Fault:
+    """A length of 0, which is the end for a server, whatever else is there."""
+    rest = window.data[stop:]
+    offset = window.offset + stop
+    if rest[:BODY].any():
+        text = "length = 0: the end of the file for a server, but there is a checksum before it"
+        return Fault(NAME, offset, min(left, BODY), Kind.LENGTH, text, system=STOPS)
+    if rest.any():
+        zeros = int(np.argmax(rest != 0))
+        text = f"{zeros} zero bytes at the end, and others behind them"
+        return Fault(NAME, offset, left, Kind.PADDING, text, Severity.WARNING, STOPS)
+    return Fault(NAME, offset, left, Kind.PADDING, "zeros allocated ahead", Severity.INFO, STOPS)
+
+
+def _end_of_damaged(window: Window, at: int, context: TxnLogContext) -> int:
+    """Where the search for the next record begins: behind the damaged one where it says how long it is, or its checksum does; else
+    right behind its start."""
+    data = window.data
+    if len(data) - at < LEAST:
+        return at + 1
+    end = at + OVERHEAD + load_i32be(data, at + LENGTH)
+    if at + LEAST <= end <= len(data):
+        if adler32(data, at + BODY, end - 1) == load_i64be(data, at):
+            return int(end)
+        zxid = load_i64be(data, at + BODY + records.ZXID_AT)
+        follows = records.scan_one(data, end, window.size - window.offset - end)
+        next_one = context.last_zxid is not None and zxid == context.last_zxid + 1
+        if data[end - 1] == EOR and (follows or next_one or not data[end : end + BODY].any()):
+            return int(end)
+    found = int(records.true_end(data, at, min(len(data), at + records.REACH)))
+    return found if found >= 0 else at + 1
+
+
+# Records and frames
+
+
+def _records_batch(window: Window, frames: Frames, columns: Sequence[str]) -> pa.RecordBatch:
+    zxids = numbers(pa.int64(), np.ascontiguousarray(frames.header["zxid"]))
+    arrays = {"zxid": zxids, "record": slices(window.data, frames.start, frames.end)}
+    return pa.RecordBatch.from_arrays([arrays[name] for name in columns], schema=RECORDS.schema(columns))
+
+
+def _frames_batch(window: Window, frames: Frames, columns: Sequence[str]) -> pa.RecordBatch:
+    schema = FRAMES.schema(columns)
+    if not columns:
+        return pa.RecordBatch.from_struct_array(pa.nulls(len(frames), pa.struct([])))
+    head = frames.header
+    header = head["kind"] == FILE_HEADER_FRAME
+    looks = {"payload", "digest_version", "tree_digest"}.intersection(columns)
+    bodies: Bodies | None = None
+    if looks:
+        # The header of the file is no transaction: it is measured as an empty one.
+        start = np.where(header, frames.start, frames.start + BODY)
+        bodies, _ = Bodies.of(window.data, start, np.where(header, start, frames.end - 1))
+    arrays = []
+    for name in columns:
+        kind = schema.field(name).type
+        if name == "position":
+            arrays.append(numbers(kind, frames.start + window.offset))
+        elif name == "size":
+            arrays.append(numbers(kind, frames.end - frames.start))
+        elif name == "kind":
+            arrays.append(_KINDS.take(numbers(pa.int64(), head["kind"])))
+        elif name == "type":
+            arrays.append(_masked(type_names(np.ascontiguousarray(head["type"])), header))
+        elif name == "raw":
+            arrays.append(pa.nulls(len(frames), kind))
+        elif name == "payload":
+            assert bodies is not None
+            arrays.append(_payloads(window, frames, header, bodies))
+        elif name in looks:
+            assert bodies is not None
+            arrays.append(digest_column(kind, *bodies.digest(name)))
+        else:
+            arrays.append(numbers(kind, np.where(header, 0, head[name]), header))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _masked(values: pa.Array, null: Any) -> pa.Array:
+    return values.take(numbers(pa.int64(), np.arange(len(values)), null)) if null.any() else values
+
+
+def _payloads(window: Window, frames: Frames, header: Any, bodies: Bodies) -> pa.Array:
+    """Those that would not come again from rows; of the header all of it, where it is not the usual one."""
+    usual = FILE_HEADER.pack({})
+    kept: list[bytes | None] = [None] * len(frames)
+    again = (bodies.found[STATUS] == SOUND) & (bodies.found[PLAIN] == 1)
+    for i in np.flatnonzero(~again | header).tolist():
+        start, stop = int(frames.start[i]), int(frames.end[i])
+        if not header[i]:
+            kept[i] = window.data[start + BODY : stop - 1].tobytes()
+        elif window.data[start:stop].tobytes() != usual:
+            kept[i] = window.data[start:stop].tobytes()
+    return contents(pa.binary(), kept)
+
+
+CODEC = TxnLog()

@@ -1,0 +1,246 @@
+"""The columns of rows that are transactions, each as it is stored; of those nested in a multi too."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from logwright.codec.fault import UsageError
+from logwright.codec.java import java_string
+from logwright.codec.kernels.intrinsics import load_u8
+from logwright.codec.kernels.kernel import kernel
+from logwright.codec.window import Bytes
+from logwright.codec.zookeeper.formats.txnlog.layout import (
+    LOWEST,
+    RECIPE_ARRAY,
+    RECIPES,
+    SUB_RECIPE_ARRAY,
+    SUB_RECIPES,
+    TYPE_NAMES,
+)
+from logwright.codec.zookeeper.formats.txnlog.rows import NAME, ROWS
+from logwright.codec.zookeeper.jute import ACL_RAW_TYPE, ACL_TYPE, Int64s, stored_strings
+
+Int32s = npt.NDArray[np.int32]
+
+_KINDS = {name: kind for kind, name in TYPE_NAMES.items()}
+_UNKNOWN = LOWEST - 1
+_NAMES = (
+    np.frombuffer("".join(_KINDS).encode(), np.uint8),
+    np.cumsum([0, *map(len, _KINDS)], dtype=np.int32),
+    np.array(list(_KINDS.values()), np.int64),
+)
+"""The names of types one after the other, where they end, and the types."""
+_TYPES = {one.name: one.type for one in ROWS.columns}
+
+
+@kernel("const u1[], const i4[], const u1[], const u1[], const i4[], const i8[], i8, i8[]")
+def find_kinds(
+    data: Bytes,
+    ends: Int32s,
+    valid: Bytes,
+    names: Bytes,
+    name_ends: Int32s,
+    known: Int64s,
+    unknown: int,
+    out: Int64s,
+) -> int:
+    """The types that have the names `data[ends[i] : ends[i + 1]]`; `unknown` for others. Returns which of `known` there are, as bits,
+    and in the bit behind these whether there are others."""
+    last = 0
+    seen = 0
+    for i in range(len(out)):
+        out[i] = unknown
+        if not valid[i]:
+            seen |= 1 << len(known)
+            continue
+        start = ends[i]
+        length = ends[i + 1] - start
+        # Mostly it is that of the row before.
+        for k in range(len(known)):
+            one = (last + k) % len(known)
+            if name_ends[one + 1] - name_ends[one] == length:
+                same = 0
+                while same < length and load_u8(data, start + same) == load_u8(names, name_ends[one] + same):
+                    same += 1
+                if same == length:
+                    out[i] = known[one]
+                    last = one
+                    break
+        seen |= 1 << (last if out[i] != unknown else len(known))
+    return seen
+
+
+@dataclass(slots=True)
+class Strings:
+    """Value `i` is `data[ends[i] : ends[i + 1]]`, or null."""
+
+    data: Bytes
+    ends: Int32s
+    valid: Bytes
+
+    @classmethod
+    def of(cls, array: pa.Array) -> Strings:
+        """Of a binary or string array."""
+        count = len(array)
+        _, offsets, data = array.buffers()
+        if not count or offsets is None:
+            return cls(np.empty(0, np.uint8), np.zeros(count + 1, np.int32), np.zeros(count, np.uint8))
+        ends = np.frombuffer(offsets, np.int32, array.offset + count + 1)[array.offset :]
+        given = np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
+        return cls(given, ends, validity(array))
+
+    @property
+    def sizes(self) -> Int64s:
+        """Bytes that each takes with its length."""
+        sizes = np.diff(self.ends).astype(np.int64)
+        # What is null may take bytes of the column.
+        if not self.valid.all():
+            sizes *= self.valid
+        sizes += 4
+        return sizes
+
+
+class TxnColumns:
+    """The columns of some rows, with the types of the rows table (or of a transaction in a multi); absent ones are null."""
+
+    def __init__(self, rows: pa.RecordBatch, first: int) -> None:
+        self.rows, self.count, self.first = rows, rows.num_rows, first
+        self.seen: tuple[int, ...] = ()
+        """The types that there are, after `kinds`."""
+
+    def has(self, name: str) -> bool:
+        return name in self.rows.schema.names
+
+    def get(self, name: str, kind: pa.DataType) -> pa.Array:
+        if not self.has(name):
+            return pa.nulls(self.count, kind)
+        array = self.rows.column(self.rows.schema.get_field_index(name))
+        if array.type == kind:
+            return array
+        try:
+            return array.cast(kind)
+        except (pa.ArrowException, ValueError) as error:
+            raise UsageError(f"{NAME}: column {name!r} is not {kind}: {error}") from None
+
+    def text(self, name: str) -> pa.Array:
+        """Strings as they are stored: of columns of bytes as given, else as Java writes them."""
+        kind = self.rows.schema.field(name).type if self.has(name) else pa.null()
+        if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
+            return self.get(name, pa.binary())
+        return stored_strings(self.get(name, pa.string()))
+
+    def number(self, name: str, default: int) -> Int64s:
+        return integers(self.get(name, _TYPES.get(name, pa.int64())), default)
+
+    def kinds(self, in_multi: npt.NDArray[np.bool_]) -> Int64s:
+        """The types of rows as numbers. Raises `UsageError` for one that is not written so, or not there."""
+        if not self.has("type"):
+            raise UsageError(f"{NAME} needs a column 'type'", advice=f"It is one of: {', '.join(_KINDS)}")
+        given = Strings.of(self.get("type", pa.string()))
+        kinds = np.empty(self.count, np.int64)
+        seen = find_kinds(given.data, given.ends, given.valid, *_NAMES, _UNKNOWN, kinds)
+        self.seen = tuple(kind for i, kind in enumerate(_KINDS.values()) if seen >> i & 1)
+        if (
+            not seen >> len(_KINDS)
+            and not in_multi.any()
+            and all(RECIPES[kind - LOWEST] for kind in self.seen)
+        ):
+            return kinds
+        place = np.maximum(kinds, LOWEST) - LOWEST
+        bad = (kinds == _UNKNOWN) | (np.where(in_multi, SUB_RECIPE_ARRAY[place], RECIPE_ARRAY[place]) == 0)
+        if bad.any():
+            row = int(np.argmax(bad))
+            name = self.get("type", pa.string())[row].as_py()
+            recipes, where = (SUB_RECIPES, "in a multi") if in_multi[row] else (RECIPES, "on its own")
+            choices = ", ".join(one for one, kind in _KINDS.items() if recipes[kind - LOWEST])
+            raise UsageError(
+                f"{NAME}: row {self.first + row} is of type {name!r}, which is not written {where}",
+                advice=f"It is one of: {choices}",
+            )
+        return kinds
+
+    def path(self) -> pa.Array:
+        """Paths as they are stored: `path_raw` where that says the same."""
+        made = self.text("path")
+        raw = self.get("path_raw", pa.binary())
+        if raw.null_count == len(raw):
+            return made
+        chosen = [
+            one if one is not None and plain is not None and java_string(one).encode() == plain else plain
+            for one, plain in zip(raw.to_pylist(), made.to_pylist(), strict=True)
+        ]
+        return pa.array(chosen, pa.binary())
+
+    def acl(self) -> pa.Array:
+        """Lists as they are stored: `acl_raw` where that says the same."""
+        if not self.has("acl"):
+            return pa.nulls(self.count, ACL_RAW_TYPE)
+        given = self.rows.column(self.rows.schema.get_field_index("acl"))
+        if given.type == ACL_TYPE and given.null_count == len(given):
+            return pa.nulls(self.count, ACL_RAW_TYPE)
+        try:
+            lists = given.cast(ACL_TYPE)
+        except (pa.ArrowException, ValueError) as error:
+            raise UsageError(f"{NAME}: column 'acl' is not {ACL_TYPE}: {error}") from None
+        ends, entries = list_ends(lists)
+        fields = [entries.field(0), *(stored_strings(entries.field(k)) for k in (1, 2))]
+        struct = pa.StructArray.from_arrays(fields, fields=list(ACL_RAW_TYPE.value_type))
+        bits = None if not lists.null_count else pa.py_buffer(np.packbits(validity(lists), bitorder="little"))
+        made = pa.Array.from_buffers(
+            ACL_RAW_TYPE, len(lists), [bits, pa.py_buffer(np.ascontiguousarray(ends))], children=[struct]
+        )
+        raw = self.get("acl_raw", ACL_RAW_TYPE)
+        if raw.null_count == len(raw):
+            return made
+        texts = lists.to_pylist()
+        chosen = [
+            one if one is not None and _as_java(one) == text else plain
+            for one, text, plain in zip(raw.to_pylist(), texts, made.to_pylist(), strict=True)
+        ]
+        return pa.array(chosen, ACL_RAW_TYPE)
+
+
+def _as_java(acl: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [
+        {"perms": one["perms"]}
+        | {name: None if one[name] is None else java_string(one[name]) for name in ("scheme", "id")}
+        for one in acl
+    ]
+
+
+def validity(array: pa.Array) -> Bytes:
+    """1 where there is a value."""
+    if not array.null_count:
+        return np.ones(len(array), np.uint8)
+    if array.null_count == len(array):
+        return np.zeros(len(array), np.uint8)
+    return np.asarray(array.is_valid()).astype(np.uint8)
+
+
+def integers(array: pa.Array, default: int) -> Int64s:
+    """Integers, or times, with another for null."""
+    if array.null_count == len(array):
+        return np.full(len(array), default, np.int64)
+    if not pa.types.is_integer(array.type):
+        array = array.cast(pa.int64())
+    if array.null_count:
+        array = array.fill_null(default)
+    return np.asarray(array).astype(np.int64, copy=False)
+
+
+def list_ends(array: pa.Array) -> tuple[Int32s, pa.Array]:
+    """Where lists end in their values, which are those of lists that are not null, one after the other."""
+    if array.null_count == len(array):
+        return np.zeros(len(array) + 1, np.int32), pa.nulls(0, array.type.value_type)
+    lengths = np.asarray(array.value_lengths().fill_null(0), np.int64)
+    return ends_of(lengths).astype(np.int32), array.flatten()
+
+
+def ends_of(sizes: Int64s) -> Int64s:
+    """Where things of these sizes end that lie one after the other, from 0 on."""
+    return np.concatenate((np.zeros(1, np.int64), np.cumsum(sizes)))

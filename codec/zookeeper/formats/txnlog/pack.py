@@ -1,0 +1,252 @@
+"""The kernels that write transactions, and rows as they take them: bodies are measured, then each is written in its place.
+
+Source: `SerializeUtils.serializeTxn`, `FileTxnLog.append` of ZooKeeper, and its `zookeeper.jute`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from logwright.codec.kernels.adler32 import adler32
+from logwright.codec.kernels.intrinsics import copy, store_32be, store_64be
+from logwright.codec.kernels.kernel import kernel
+from logwright.codec.window import Bytes
+from logwright.codec.zookeeper.formats.txnlog.columns import Strings, TxnColumns, ends_of, list_ends, validity
+from logwright.codec.zookeeper.formats.txnlog.layout import (
+    ACLS,
+    DATA,
+    EOR,
+    EPHEMERAL,
+    LENGTH,
+    LOWEST,
+    NUMBER,
+    NUMBER_FIELD,
+    NUMBER_OF,
+    NUMBERS,
+    PATH,
+    PATHS,
+    PAYLOAD,
+    TTL,
+    TXN,
+    TXN_DIGEST,
+)
+from logwright.codec.zookeeper.formats.txnlog.scan import BODY, ZXID_AT
+from logwright.codec.zookeeper.jute import NULL, Int64s, put_bytes, stored_strings
+
+Int32s = npt.NDArray[np.int32]
+
+DATA_OF_TXN = TXN.offset("data")
+_CXID, _TIME, _TYPE = PAYLOAD.offset("cxid"), PAYLOAD.offset("time"), PAYLOAD.offset("type")
+_TREE_DIGEST = TXN_DIGEST.offset("tree_digest")
+NO_DIGEST = 0
+DIGEST_SIZE = TXN_DIGEST.head_size
+
+
+# Kernels
+
+
+@kernel(
+    "const i8[], const u1[], const i4[], const u1[], const u1[], const i4[], const u1[], const i4[], const u1[], const i8[], const u1[],"
+    " const i4[], const u1[], const u1[], const i4[], const u1[], const i8[], const i8[], const i8[], const i4[], const u1[],"
+    " const i4[], const u1[], const i8[], u1[]"
+)
+def put_bodies(
+    fields: Int64s,
+    path: Bytes,
+    path_ends: Int32s,
+    path_valid: Bytes,
+    data: Bytes,
+    data_ends: Int32s,
+    data_valid: Bytes,
+    acl_ends: Int32s,
+    acl_valid: Bytes,
+    perms: Int64s,
+    scheme: Bytes,
+    scheme_ends: Int32s,
+    scheme_valid: Bytes,
+    id_: Bytes,
+    id_ends: Int32s,
+    id_valid: Bytes,
+    flags: Int64s,
+    values: Int64s,
+    ttls: Int64s,
+    list_ends: Int32s,
+    paths: Bytes,
+    paths_ends: Int32s,
+    paths_valid: Bytes,
+    at: Int64s,
+    out: Bytes,
+) -> None:
+    """Write bodies of these fields, each at its place in `out`."""
+    for i in range(len(fields)):
+        has = fields[i]
+        pos = at[i]
+        if has & PATH:
+            pos = put_bytes(out, pos, path, path_ends, path_valid, i)
+        if has & DATA:
+            pos = put_bytes(out, pos, data, data_ends, data_valid, i)
+        if has & ACLS:
+            if acl_valid[i]:
+                pos = store_32be(out, pos, acl_ends[i + 1] - acl_ends[i])
+                for k in range(acl_ends[i], acl_ends[i + 1]):
+                    pos = store_32be(out, pos, perms[k])
+                    pos = put_bytes(out, pos, scheme, scheme_ends, scheme_valid, k)
+                    pos = put_bytes(out, pos, id_, id_ends, id_valid, k)
+            else:
+                pos = store_32be(out, pos, NULL)
+        if has & EPHEMERAL:
+            out[pos] = flags[i]
+            pos += 1
+        if has & NUMBER:
+            pos = store_32be(out, pos, values[i])
+        if has & TTL:
+            pos = store_64be(out, pos, ttls[i])
+        if has & PATHS:
+            # Where the list is null, the field is left out.
+            pos = store_32be(out, pos, list_ends[i + 1] - list_ends[i])
+            for k in range(list_ends[i], list_ends[i + 1]):
+                pos = put_bytes(out, pos, paths, paths_ends, paths_valid, k)
+
+
+@kernel("const i8[], const i8[], const i8[], const u1[], const i8[], const i8[], u1[]")
+def put_multis(
+    lows: Int64s, highs: Int64s, kinds: Int64s, subs: Bytes, sub_ends: Int64s, at: Int64s, out: Bytes
+) -> None:
+    """Write the bodies of multis: transactions `lows[i]` to `highs[i]`, of which `subs` has the bodies."""
+    for i in range(len(at)):
+        pos = store_32be(out, at[i], highs[i] - lows[i])
+        for k in range(lows[i], highs[i]):
+            length = sub_ends[k + 1] - sub_ends[k]
+            store_32be(out, pos, kinds[k])
+            store_32be(out, pos + DATA_OF_TXN, length)
+            copy(out, pos + DATA_OF_TXN + 4, subs, sub_ends[k], length)
+            pos += DATA_OF_TXN + 4 + length
+
+
+@kernel(
+    "const i8[], const i8[], const i8[], const i8[], const i8[], const i8[], const i8[], const i8[], u1[]"
+)
+def put_records(
+    starts: Int64s,
+    sessions: Int64s,
+    cxids: Int64s,
+    zxids: Int64s,
+    times: Int64s,
+    kinds: Int64s,
+    versions: Int64s,
+    digests: Int64s,
+    out: Bytes,
+) -> None:
+    """Write what is around bodies that are in their places: record `i` is `out[starts[i] : starts[i + 1]]`; it has a digest where its
+    version is not 0."""
+    for i in range(len(sessions)):
+        at = starts[i] + BODY
+        end = starts[i + 1] - 1
+        store_32be(out, starts[i] + LENGTH, end - at)
+        store_64be(out, at, sessions[i])
+        store_32be(out, at + _CXID, cxids[i])
+        store_64be(out, at + ZXID_AT, zxids[i])
+        store_64be(out, at + _TIME, times[i])
+        store_32be(out, at + _TYPE, kinds[i])
+        if versions[i] != NO_DIGEST:
+            store_32be(out, end - DIGEST_SIZE, versions[i])
+            store_64be(out, end - DIGEST_SIZE + _TREE_DIGEST, digests[i])
+        out[end] = EOR
+        store_64be(out, starts[i], adler32(out, at, end))
+
+
+# What they take
+
+
+class Bodies:
+    """Bodies of rows, measured: `put` writes them. `fields` says which there are; multis have none here."""
+
+    def __init__(self, columns: TxnColumns, kinds: Int64s, fields: Int64s) -> None:
+        self.kinds, self.fields = kinds, fields
+        self.path = Strings.of(columns.path())
+        self.data = Strings.of(columns.get("data", pa.binary()))
+        lists = columns.acl()
+        self.acl_ends, entries = list_ends(lists)
+        self.acl_valid = validity(lists)
+        self.perms = np.asarray(entries.field(0).cast(pa.int64()).fill_null(0), np.int64)
+        self.scheme, self.id = (Strings.of(entries.field(k)) for k in (1, 2))
+        flags = columns.get("ephemeral", pa.bool_())
+        self.flags = self.values = np.zeros(columns.count, np.int64)
+        if flags.null_count < len(flags):
+            self.flags = np.asarray(flags.fill_null(False)).astype(np.int64)
+        named = {NUMBER_OF[kind] for kind in columns.seen if kind in NUMBER_OF}
+        for name in named:
+            # Of a create without it: as it was up to 3.3.
+            values = columns.number(name, -1 if name == "parent_cversion" else 0)
+            mine = len(named) == 1 or NUMBER_FIELD[kinds - LOWEST] == NUMBERS.index(name)
+            self.values = values if mine is True else np.where(mine, values, self.values)
+        self.ttls = columns.number("ttl", 0)
+        paths = columns.get("paths_to_delete", pa.list_(pa.string()))
+        self.list_ends, strings = list_ends(paths)
+        self.list_valid = validity(paths)
+        self.paths = Strings.of(stored_strings(strings))
+
+    @property
+    def sizes(self) -> Int64s:
+        fields = self.fields
+        out: Int64s = np.zeros(len(fields), np.int64)
+        if not len(fields):
+            return out
+        some, common = int(np.bitwise_or.reduce(fields)), int(np.bitwise_and.reduce(fields))
+        for bit, size in self._parts:
+            if some & bit:
+                each = size()
+                out += each if common & bit else (fields & bit != 0) * each
+        return out
+
+    @property
+    def _parts(self) -> tuple[tuple[int, Callable[[], Int64s | int]], ...]:
+        """By field the bytes that it takes in each body."""
+        return (
+            (PATH, lambda: self.path.sizes),
+            (DATA, lambda: self.data.sizes),
+            (ACLS, lambda: _sums(4 + self.scheme.sizes + self.id.sizes, self.acl_ends) * self.acl_valid + 4),
+            (EPHEMERAL, lambda: 1),
+            (NUMBER, lambda: 4),
+            (TTL, lambda: 8),
+            (PATHS, lambda: _sums(self.paths.sizes, self.list_ends) * self.list_valid + 4),
+        )
+
+    def put(self, fields: Int64s, at: Int64s, out: Bytes) -> None:
+        """Write these fields of each body at its place."""
+        put_bodies(
+            fields,
+            self.path.data,
+            self.path.ends,
+            self.path.valid,
+            self.data.data,
+            self.data.ends,
+            self.data.valid,
+            self.acl_ends,
+            self.acl_valid,
+            self.perms,
+            self.scheme.data,
+            self.scheme.ends,
+            self.scheme.valid,
+            self.id.data,
+            self.id.ends,
+            self.id.valid,
+            self.flags,
+            self.values,
+            self.ttls,
+            self.list_ends,
+            self.paths.data,
+            self.paths.ends,
+            self.paths.valid,
+            np.ascontiguousarray(at),
+            out,
+        )
+
+
+def _sums(sizes: Int64s, ends: Int32s) -> Int64s:
+    before = ends_of(sizes)
+    return before[ends[1:]] - before[ends[:-1]]

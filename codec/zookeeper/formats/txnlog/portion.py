@@ -1,0 +1,347 @@
+"""The rows of a portion of a log in one pass over its bytes: each is looked at once, and what is in it goes to the columns at once.
+
+That is for transactions that are sound, whose text is plain, and among which there is no multi: nearly all portions of nearly all
+logs. `rows.Rows`, which measures first, makes the same of any others, and says what is wrong with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from logwright.codec.columns import constant, numbers
+from logwright.codec.kernels.intrinsics import append, is_ascii, load_i32be, load_i64be
+from logwright.codec.kernels.kernel import kernel
+from logwright.codec.window import Bytes, Frames, Window
+from logwright.codec.zookeeper.formats.txnlog.bodies import (
+    ACL_AT,
+    ACL_COUNT,
+    DATA_AT,
+    DATA_LENGTH,
+    DIGEST_SIZE,
+    FIELDS,
+    FLAG,
+    LIST_AT,
+    LIST_COUNT,
+    MEASURES,
+    PATH_AT,
+    PATH_LENGTH,
+    PLAIN,
+    SHORT,
+    SOUND,
+    TIME_TO_LIVE,
+    VALUE,
+    acls_of,
+    measure_body,
+    paths_of,
+    type_names,
+)
+from logwright.codec.zookeeper.formats.txnlog.layout import (
+    ACLS,
+    CLOSE_SESSION,
+    CREATE,
+    DATA,
+    DIGEST_VERSION,
+    EPHEMERAL,
+    HIGHEST,
+    LOWEST,
+    NUMBER,
+    NUMBER_OF,
+    NUMBERS,
+    PATH,
+    PATHS,
+    PAYLOAD,
+    RECIPE_ARRAY,
+    TTL,
+    TXN_HEADER,
+    TXNS,
+    TYPE_NAMES,
+)
+from logwright.codec.zookeeper.formats.txnlog.rows import ROWS
+from logwright.codec.zookeeper.formats.txnlog.scan import BODY, HEAD_FIELDS, TYPE, ZXID_AT
+from logwright.codec.zookeeper.formats.txnlog.tables import TxnLogContext
+from logwright.codec.zookeeper.jute import NULL, PLAIN_TEXT, Int64s, skip_bytes, text_kind
+
+Int32s = npt.NDArray[np.int32]
+Int16s = npt.NDArray[np.int16]
+
+_CLIENT, _CXID = PAYLOAD.offset("client_id"), PAYLOAD.offset("cxid")
+_TIME, _TYPE = PAYLOAD.offset("time"), PAYLOAD.offset("type")
+_NUMBER_BITS = {name: TXNS << (1 + i) for i, name in enumerate(NUMBERS)}
+"""By column what is set of transactions that have it as their number."""
+_ALL_NUMBERS = sum(_NUMBER_BITS.values())
+_FIELDS = np.array(
+    [
+        int(RECIPE_ARRAY[kind - LOWEST]) | _NUMBER_BITS.get(NUMBER_OF.get(kind, ""), 0)
+        if RECIPE_ARRAY[kind - LOWEST]
+        else 0
+        for kind in range(LOWEST, HIGHEST + 1)
+    ],
+    np.int64,
+)
+"""By type the fields of its bodies, and what their number is."""
+_DATED = 2 * max(_NUMBER_BITS.values())
+"""Set of transactions that say when they were made."""
+_SIMPLE = PATH | DATA | NUMBER | _ALL_NUMBERS
+"""Bodies with these alone are read without being measured."""
+_LISTS, _LIST_BITS = 6, ACLS | PATHS | EPHEMERAL | TTL
+(_ACL_AT, _ACL_COUNT, _LIST_AT, _LIST_COUNT, _FLAG, _TTL) = range(_LISTS)
+"""What is kept of bodies that have more, where there are any in a portion."""
+_MANY = -(1 << 40)
+"""Stands for a type where there are several."""
+
+
+@kernel("const i8[,], const i8[], i8")
+def fields_in(heads: Int64s, fields: Int64s, lowest: int) -> tuple[int, int]:
+    """The fields that transactions have at least once, -1 where one is of no known type; and the type of all, or `_MANY`."""
+    found = 0
+    first = heads[0, TYPE]
+    for i in range(len(heads)):
+        kind = heads[i, TYPE]
+        if kind != first:
+            first = _MANY
+        place = kind - lowest
+        if place < 0 or place >= len(fields) or fields[place] == 0:
+            return -1, first
+        found |= fields[place]
+    return found, first
+
+
+@kernel(
+    "const u1[], const i8[], const i8[], const i8[], i8, i8, i8[], i8[], i8[], i4[], i2[], i4[], i4[], u1[], i4[], u1[], i8[,], i8[,]"
+)
+def read_portion(
+    buf: Bytes,
+    starts: Int64s,
+    ends: Int64s,
+    all_fields: Int64s,
+    lowest: int,
+    wanted: int,
+    zxids: Int64s,
+    times: Int64s,
+    sessions: Int64s,
+    cxids: Int32s,
+    has: Int16s,
+    values: Int32s,
+    path_ends: Int32s,
+    paths: Bytes,
+    data_ends: Int32s,
+    data: Bytes,
+    more: Int64s,
+    measured: Int64s,
+) -> tuple[int, int, int, int, int]:
+    """Read the records `buf[starts[i] : ends[i]]`, none of which is a multi, into columns; of path and data those that are `wanted`.
+
+    `has` are the fields that have a value. Returns how many were read before one that is not sound, or whose text is not plain; the
+    bytes of paths and of data; the fields that all have a value of, and those that some have.
+    """
+    path_at = 0
+    data_at = 0
+    common = -1
+    some = 0
+    keep = more.shape[1]
+    path_ends[0] = 0
+    data_ends[0] = 0
+    for i in range(len(starts)):
+        at = starts[i] + BODY
+        end = ends[i] - 1
+        if end - at < TXN_HEADER:
+            return i, path_at, data_at, common, some
+        sessions[i] = load_i64be(buf, at + _CLIENT)
+        cxids[i] = load_i32be(buf, at + _CXID)
+        zxids[i] = load_i64be(buf, at + ZXID_AT)
+        times[i] = load_i64be(buf, at + _TIME)
+        place = load_i32be(buf, at + _TYPE) - lowest
+        if place < 0 or place >= len(all_fields):
+            return i, path_at, data_at, common, some
+        fields = all_fields[place]
+        value = 0
+        path_start = 0
+        path_length = NULL
+        data_start = 0
+        data_length = NULL
+        if fields & ~_SIMPLE:
+            # As `measure_all` does it.
+            kind = place + lowest
+            recipe = fields & (TXNS - 1)
+            at += TXN_HEADER
+            if kind == CLOSE_SESSION and end - at == DIGEST_SIZE and load_i32be(buf, at) == DIGEST_VERSION:
+                recipe = 0
+            status = measure_body(buf, kind, recipe, at, end, measured, 0)
+            if status != SOUND and kind == CLOSE_SESSION:
+                status = measure_body(buf, kind, 0, at, end, measured, 0)
+            elif status == SHORT and kind == CREATE:
+                status = measure_body(buf, kind, recipe & ~NUMBER, at, end, measured, 0)
+            if status != SOUND or measured[PLAIN, 0] == 0 or not keep:
+                return i, path_at, data_at, common, some
+            if not measured[FIELDS, 0] & NUMBER:
+                fields &= ~_ALL_NUMBERS
+            fields &= measured[FIELDS, 0] | _ALL_NUMBERS
+            path_start = measured[PATH_AT, 0]
+            path_length = measured[PATH_LENGTH, 0]
+            data_start = measured[DATA_AT, 0]
+            data_length = measured[DATA_LENGTH, 0]
+            value = measured[VALUE, 0]
+            more[_ACL_AT, i] = measured[ACL_AT, 0]
+            more[_ACL_COUNT, i] = measured[ACL_COUNT, 0]
+            more[_LIST_AT, i] = measured[LIST_AT, 0]
+            more[_LIST_COUNT, i] = measured[LIST_COUNT, 0]
+            more[_FLAG, i] = measured[FLAG, 0]
+            more[_TTL, i] = measured[TIME_TO_LIVE, 0]
+        elif fields:
+            at += TXN_HEADER
+            if fields & PATH:
+                path_length, stop = skip_bytes(buf, at, end)
+                if stop < 0:
+                    return i, path_at, data_at, common, some
+                # Nearly all is ASCII, and to call a kernel takes as long as to see that.
+                if (
+                    path_length > 0
+                    and not is_ascii(buf, at + 4, path_length)
+                    and text_kind(buf, at + 4, stop) != PLAIN_TEXT
+                ):
+                    return i, path_at, data_at, common, some
+                path_start = at + 4
+                at = stop
+            if fields & DATA:
+                data_length, stop = skip_bytes(buf, at, end)
+                if stop < 0:
+                    return i, path_at, data_at, common, some
+                data_start = at + 4
+                at = stop
+            if fields & NUMBER:
+                if end - at < 4:
+                    return i, path_at, data_at, common, some
+                value = load_i32be(buf, at)
+            if keep:
+                more[_ACL_AT, i] = at
+                more[_ACL_COUNT, i] = NULL
+                more[_LIST_AT, i] = at
+                more[_LIST_COUNT, i] = NULL
+                more[_FLAG, i] = 0
+                more[_TTL, i] = 0
+        else:
+            return i, path_at, data_at, common, some
+        values[i] = value
+        if path_length < 0:
+            fields &= ~PATH
+        elif wanted & PATH:
+            append(paths, path_at, buf, path_start, path_length)
+            path_at += path_length
+        path_ends[i + 1] = path_at
+        if data_length < 0:
+            fields &= ~DATA
+        elif wanted & DATA:
+            append(data, data_at, buf, data_start, data_length)
+            data_at += data_length
+        data_ends[i + 1] = data_at
+        if times[i] != -1:
+            fields |= _DATED
+        has[i] = fields
+        common &= fields
+        some |= fields
+    return len(starts), path_at, data_at, common, some
+
+
+_ELSEWHERE = frozenset(("digest_version", "tree_digest"))
+"""Columns that only `Rows` makes."""
+
+
+def rows_at_once(
+    window: Window, frames: Frames, columns: Sequence[str], context: TxnLogContext
+) -> pa.RecordBatch | None:
+    """The rows of transactions; None where `Rows` has to make them."""
+    if not len(frames) or not columns or not _ELSEWHERE.isdisjoint(columns):
+        return None
+    heads = np.ascontiguousarray(frames.header).view(np.int64).reshape(-1, HEAD_FIELDS)
+    fields, kind = fields_in(heads, _FIELDS, LOWEST)
+    if fields < 0 or fields & TXNS:
+        return None
+    made = _Portion(window, frames, fields, columns)
+    if not made.whole:
+        return None
+    schema = ROWS.schema(columns)
+    return pa.RecordBatch.from_arrays([made.column(name, kind, context) for name in columns], schema=schema)
+
+
+class _Portion:
+    def __init__(self, window: Window, frames: Frames, fields: int, columns: Sequence[str]) -> None:
+        count = len(frames)
+        self.window, self.frames, self.count = window, frames, count
+        self.zxid, self.time, self.session_id = (np.empty(count, np.int64) for _ in range(3))
+        self.cxid, self.values = np.empty(count, np.int32), np.empty(count, np.int32)
+        self.has = np.empty(count, np.int16)
+        self.more = np.empty((_LISTS, count if fields & _LIST_BITS else 0), np.int64)
+        ends = [np.empty(count + 1, np.int32) for _ in range(2)]
+        # As much as there can be; what is too much is given back, and no page of it was touched.
+        room = int(frames.end[-1] - frames.start[0])
+        kept = [np.empty(room if fields & bit and name in columns else 0, np.uint8) for name, bit in _STORED]
+        wanted = sum(bit for name, bit in _STORED if name in columns)
+        measured = np.empty((MEASURES, 1), np.int64)
+        n, *sizes, self.common, self.some = read_portion(
+            window.data, frames.start, frames.end, _FIELDS, LOWEST, wanted,
+            self.zxid, self.time, self.session_id, self.cxid, self.has, self.values, ends[0], kept[0], ends[1], kept[1],
+            self.more, measured,
+        )  # fmt: skip
+        self.whole = n == count
+        for out, size in zip(kept, sizes, strict=True):
+            out.resize(size, refcheck=False)
+        self.stored = dict(zip(("path", "data"), zip(ends, kept, strict=True), strict=True))
+
+    def column(self, name: str, kind: int, context: TxnLogContext) -> pa.Array:
+        of = _TYPES[name]
+        if name in ("zxid", "session_id", "cxid"):
+            return self._made(of, getattr(self, name))
+        if name == "time_ms":
+            return self._made(of, self.time)
+        if name == "position":
+            return self._made(of, self.frames.start + self.window.offset)
+        if name == "file":
+            return constant(of, context.file, self.count)
+        if name == "type":
+            if kind == _MANY:
+                return type_names(np.ascontiguousarray(self.frames.header["type"]))
+            return constant(of, TYPE_NAMES[kind], self.count)
+        bit = _BIT_OF.get(name, 0)
+        if not self.some & bit:
+            return _nulls(name, self.count)
+        if name == "acl":
+            return acls_of(self.window.data, self.more[_ACL_AT], self.more[_ACL_COUNT], plain=True)[0]
+        if name == "paths_to_delete":
+            counts = np.where(self.has & PATHS != 0, self.more[_LIST_COUNT], NULL)
+            return paths_of(self.window.data, self.more[_LIST_AT], counts, plain=True)
+        null = None if self.common & bit else self.has & bit == 0
+        if name in self.stored:
+            return self._made(of, *self.stored[name], null=null)
+        if name == "ephemeral":
+            return numbers(of, self.more[_FLAG] != 0, null)
+        values = {"ttl": self.more[_TTL], "time": self.time}.get(name, self.values)
+        return self._made(of, values if null is None else np.where(null, 0, values), null=null)
+
+    def _made(
+        self, of: pa.DataType, *values: npt.NDArray[Any], null: npt.NDArray[np.bool_] | None = None
+    ) -> pa.Array:
+        bits = None if null is None else pa.py_buffer(np.packbits(~null, bitorder="little"))
+        return pa.Array.from_buffers(of, self.count, [bits, *map(pa.py_buffer, values)])
+
+
+_TYPES = {one.name: one.type for one in ROWS.columns}
+_none: dict[str, pa.Array] = {}
+
+
+def _nulls(name: str, rows: int) -> pa.Array:
+    """A column without values: a slice of one kept for the purpose. By name: to hash a nested type takes longer."""
+    kept = _none.get(name)
+    if kept is None or len(kept) < rows:
+        kept = _none[name] = pa.nulls(1 << max(10, (rows - 1).bit_length()), _TYPES[name])
+    return kept.slice(0, rows)
+
+
+_STORED = (("path", PATH), ("data", DATA))
+_BIT_OF: dict[str, int] = {
+    **dict(_STORED), "acl": ACLS, "ephemeral": EPHEMERAL, "ttl": TTL, "paths_to_delete": PATHS, "time": _DATED, **_NUMBER_BITS,
+}  # fmt: skip

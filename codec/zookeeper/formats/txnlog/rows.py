@@ -1,0 +1,186 @@
+"""The rows of transactions: their headers and bodies as columns, multis nested or exploded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from logwright.codec.columns import constant, numbers
+from logwright.codec.fault import Fault, Kind, Severity
+from logwright.codec.table import TIMESTAMP, Column, Table
+from logwright.codec.window import Decoded, Frames, Window
+from logwright.codec.zookeeper.formats.txnlog.bodies import (
+    BAD_LENGTH,
+    LIST_COUNT,
+    NO_DIGEST,
+    NO_HEADER,
+    SHORT,
+    SOUND,
+    STATUS,
+    TXNS_TYPE,
+    UNSUPPORTED,
+    Bodies,
+)
+from logwright.codec.zookeeper.formats.txnlog.layout import CHECK
+from logwright.codec.zookeeper.formats.txnlog.scan import BODY, HEAD_FIELDS, split_heads
+from logwright.codec.zookeeper.formats.txnlog.tables import EXPLODED, TxnLogContext
+from logwright.codec.zookeeper.jute import ACL_RAW_TYPE, ACL_TYPE, Int64s
+
+NAME = "zookeeper.txnlog"
+START_FAILS = "the server does not start"
+STOPS = "the server stops reading the file here, without an error, and goes on with the next log"
+
+ROWS = Table(
+    "rows",
+    (
+        Column("zxid", pa.int64(), "number of the transaction: epoch << 32 | counter", nullable=False, prunes=True, hexadecimal=True),
+        Column("time", TIMESTAMP, "when it was made; null where it is -1", prunes=True),
+        Column("session_id", pa.int64(), "of the client (clientId); 0 where the server did it on its own", hexadecimal=True),
+        Column("cxid", pa.int32(), "number of the request within the session"),
+        Column("type", pa.string(), "create, delete, setData, multi, error, ...", nullable=False),
+        Column("path", pa.string(), "of the node, as Java reads it"),
+        Column("data", pa.binary(), "of the node; null and empty differ"),
+        Column("acl", ACL_TYPE, "of the node"),
+        Column("ephemeral", pa.bool_(), "whether the node goes with the session"),
+        Column("parent_cversion", pa.int32(), "cversion of the parent afterwards; null as up to 3.3, where it counts up"),
+        Column("version", pa.int32(), "version of the data, or of the ACL, afterwards; of a check one more than it was"),
+        Column("ttl", pa.int64(), "milliseconds without change after which the node goes"),
+        Column("time_out", pa.int32(), "milliseconds after which a new session expires"),
+        Column("err", pa.int32(), "why the request failed: KeeperException's code"),
+        Column(
+            "paths_to_delete",
+            pa.list_(pa.string()),
+            "the ephemeral nodes of a closed session; null where the log does not say",
+        ),
+        Column("txns", TXNS_TYPE, "the transactions of a multi, in order; null where they are rows of their own"),
+        Column("sub", pa.int32(), "the place of this one in its multi, from 0; null for others"),
+        Column("digest_version", pa.int32(), "of the tree's digest; null without one", detail=True),
+        Column("tree_digest", pa.int64(), "digest of the whole tree after the transaction", detail=True),
+        Column("time_ms", pa.int64(), "the time as a raw number of milliseconds", detail=True),
+        Column("path_raw", pa.binary(), "the path where it is not UTF-8, else null", detail=True),
+        Column("acl_raw", ACL_RAW_TYPE, "the ACL where a name in it is not UTF-8, else null", detail=True),
+        Column("file", pa.int64(), "zxid in the name of the file", detail=True),
+        Column("position", pa.int64(), "byte of the file where the transaction starts: position in frames", detail=True),
+    ),
+    "One row a transaction, in the order of the file.",
+)  # fmt: skip
+
+
+class Rows:
+    """The rows of some transactions."""
+
+    def __init__(self, window: Window, frames: Frames, context: TxnLogContext) -> None:
+        self.window, self.frames, self.context = window, frames, context
+        self.exploded = context.options["multi"] == EXPLODED
+        ends = frames.end - 1
+        self.all, total = Bodies.of(window.data, frames.start + BODY, ends)
+        self.sound = self.all.found[STATUS] == SOUND
+        subs, owner = self.all.subs(ends, total)
+        self.subs = subs
+        which = np.flatnonzero(self.sound)
+        self.bodies = self.all.pick(which) if len(which) < len(self.all) else self.all
+        self.place: Int64s | None = None
+        if self.exploded and total:
+            # A multi without transactions stays a row.
+            counts = np.where(self.all.in_multis, np.maximum(self.all.found[LIST_COUNT], 0), 0)[which]
+            alone = np.flatnonzero(counts == 0)
+            frame = np.concatenate((which[alone], owner))
+            order = np.argsort(frame, kind="stable")
+            first = np.concatenate(([0], np.cumsum(counts)))[np.searchsorted(which, owner)]
+            place = np.concatenate((np.full(len(alone), -1), np.arange(total) - first))
+            self.bodies = self.bodies.pick(alone).joined(subs, order)
+            self.place, which = place[order], frame[order]
+        self.which = which
+
+    def decoded(self, columns: Sequence[str]) -> Decoded:
+        arrays = [self._column(name) for name in columns]
+        schema = ROWS.schema(columns)
+        if arrays:
+            batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
+        else:
+            batch = pa.RecordBatch.from_struct_array(pa.nulls(len(self.which), pa.struct([])))
+        return Decoded(batch, self._faults())
+
+    def _column(self, name: str) -> pa.Array:
+        kind = ROWS[name].type
+        rows = len(self.which)
+        if name in ("zxid", "session_id", "cxid"):
+            return numbers(kind, self._head(name))
+        if name in ("time", "time_ms"):
+            times = self._head("time")
+            return numbers(kind, times, times == -1 if name == "time" else None)
+        if name == "file":
+            return constant(kind, self.context.file, rows)
+        if name == "position":
+            return numbers(kind, self._of_frames(self.frames.start + self.window.offset))
+        if name in ("digest_version", "tree_digest"):
+            return digest_column(kind, *(self._of_frames(one) for one in self.all.digest(name)))
+        if name == "sub":
+            return pa.nulls(rows, kind) if self.place is None else numbers(kind, self.place, self.place < 0)
+        if name == "txns":
+            if self.exploded:
+                return self._empty_multis()
+            return self.bodies.txns(self.subs)
+        return self.bodies.column(name, kind)
+
+    def _empty_multis(self) -> pa.Array:
+        """A multi that is a row where its transactions are has none."""
+        return self.bodies.txns(self.subs.pick(np.empty(0, np.int64)))
+
+    @cached_property
+    def _heads(self) -> dict[str, npt.NDArray[Any]]:
+        """What rows have of the headers, one column each."""
+        count = len(self.frames)
+        made: tuple[Any, ...] = (*(np.empty(count, np.int64) for _ in range(3)), np.empty(count, np.int32))
+        split_heads(np.ascontiguousarray(self.frames.header).view(np.int64).reshape(-1, HEAD_FIELDS), *made)
+        return dict(zip(("zxid", "time", "session_id", "cxid"), made, strict=True))
+
+    def _head(self, name: str) -> npt.NDArray[Any]:
+        return self._of_frames(self._heads[name])
+
+    def _of_frames(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """What there is one of for each frame, for each row."""
+        return values if self.place is None and len(self.which) == len(values) else values[self.which]
+
+    def _faults(self) -> list[tuple[int, Fault]]:
+        """Transactions whose checksum is right, and that can't be understood; or not by a server."""
+        faults = []
+        for i in np.flatnonzero(~self.sound).tolist():
+            before = int(np.searchsorted(self.which, i))
+            start = self.window.offset + int(self.frames.start[i])
+            size = int(self.frames.end[i] - self.frames.start[i])
+            status = int(self.all.found[STATUS, i])
+            text, system = WORDS[status]
+            if status == UNSUPPORTED:
+                text = f"Unsupported Txn with type={int(self.frames.header['type'][i])}"
+                system = f"{START_FAILS}: IOException: {text}"
+            kind, severity = Kind.PAYLOAD, Severity.ERROR
+            if status == UNSUPPORTED and int(self.frames.header["type"][i]) != CHECK:
+                kind, severity = Kind.UNSUPPORTED, Severity.WARNING
+                text += ": the checksum is right, so another version wrote it, and only that can read it"
+            zxid = int(self.frames.header["zxid"][i])
+            lost = {} if status == NO_HEADER else {"first_zxid": zxid, "last_zxid": zxid}
+            faults.append((before, Fault(NAME, start, size, kind, text, severity, system, 1, lost)))
+        return faults
+
+
+WORDS = {
+    SHORT: ("the transaction ends early: EOFException", STOPS),
+    BAD_LENGTH: (
+        "Unreasonable length in the transaction",
+        f"{START_FAILS}: IOException: Unreasonable length",
+    ),
+    UNSUPPORTED: ("", ""),
+    NO_HEADER: ("the payload is too short for the header of a transaction", STOPS),
+}
+
+
+def digest_column(kind: pa.DataType, values: Int64s, versions: Int64s) -> pa.Array:
+    """digest_version or tree_digest of measured transactions, which have digests of these versions."""
+    null = versions == NO_DIGEST
+    return numbers(kind, np.where(null, 0, values), null)

@@ -1,0 +1,133 @@
+"""The tables and options of `zookeeper.txnlog`, and what decoding a log needs to know besides its bytes.
+
+The rest of the codec imports this module: it must import none of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from logwright.codec.option import DECODES, Option, Options, Verb, parse_choice, used_by
+from logwright.codec.table import Column, Table
+from logwright.codec.zookeeper.jute import MAX_BUFFER
+from logwright.codec.zookeeper.store.selection import ROW_OPTIONS
+
+NESTED, EXPLODED = "nested", "exploded"
+"""Values of the option `multi`."""
+
+FRAMES = Table(
+    "frames",
+    (
+        Column("position", pa.int64(), "byte of the file where the record starts", nullable=False),
+        Column("size", pa.int32(), "bytes of the record, with checksum, length and mark"),
+        Column("kind", pa.string(), "header (of the file) or transaction"),
+        Column("checksum", pa.int64(), "Adler-32 of the payload, as it is stored"),
+        Column("zxid", pa.int64(), "of the transaction", prunes=True, hexadecimal=True),
+        Column("time", pa.int64(), "milliseconds"),
+        Column("session_id", pa.int64(), "of the client", hexadecimal=True),
+        Column("cxid", pa.int32(), "number of the request"),
+        Column("type", pa.string(), "create, delete, ..."),
+        Column("digest_version", pa.int32(), "of the tree's digest; null without one", detail=True),
+        Column("tree_digest", pa.int64(), "digest of the whole tree after the transaction", detail=True),
+        Column(
+            "payload",
+            pa.binary(),
+            "the transaction as it is stored, where it is not what would be written from its rows; or the file's header",
+            detail=True,
+        ),
+        Column("raw", pa.binary(), "the bytes of a damaged stretch: the other columns are null then", detail=True),
+    ),
+    "One row a record, the first one for the file's header.",
+)  # fmt: skip
+RECORDS = Table(
+    "records",
+    (
+        Column("zxid", pa.int64(), "of the transaction", nullable=False, prunes=True, hexadecimal=True),
+        Column("record", pa.binary(), "the bytes: checksum, length, payload, mark", nullable=False),
+    ),
+    "One row a transaction, as it is stored.",
+)
+FILE = Table(
+    "file",
+    (
+        Column("file", pa.int64(), "zxid in the file's name"),
+        Column("version", pa.int32(), "in the file's header: 2; null without one"),
+        Column("dbid", pa.int64(), "in the file's header: 0; null without one"),
+        Column("size", pa.int64(), "bytes of the file", nullable=False),
+        Column("frames", pa.int64(), "good records, and the header", nullable=False),
+        Column(
+            "trailing",
+            pa.binary(),
+            "what no record covers at the end, without the zeros after it",
+            nullable=False,
+        ),
+        Column("trailing_zeros", pa.int64(), "zero bytes at the end: allocated ahead", nullable=False),
+    ),
+    "One row.",
+)
+
+LIMITS = (
+    Option(
+        "jute.maxbuffer",
+        MAX_BUFFER,
+        "The server's own limit: one that was run with more has written larger transactions",
+        low=1,
+        high=(1 << 31) - 1,
+    ),
+    Option(
+        "jute.maxbuffer.extrasize",
+        None,
+        "What a transaction may have above it; as much again when not given, as the server has it",
+        low=1024,
+        high=(1 << 31) - 1,
+    ),
+)
+"""What a server reads."""
+PREALLOC = Option(
+    "preAllocSize",
+    0,
+    "KiB that are allocated ahead and left as zeros, as a running server does (its default is 65536); nothing is gained by it in a "
+    "log that is finished",
+    low=0,
+    high=1 << 22,
+)
+MULTI_AS = Option(
+    "multi",
+    NESTED,
+    "Whether a multi is one row, with its transactions in the column txns, or each of these is a row",
+    parse_choice,
+    (NESTED, EXPLODED),
+)
+OPTIONS = (
+    *used_by({Verb.READ, Verb.EXPLAIN, Verb.ROUNDTRIP}, MULTI_AS, views=("rows",)),
+    *used_by({*DECODES, Verb.INSPECT}, *LIMITS),
+    *used_by({Verb.WRITE}, PREALLOC),
+    *ROW_OPTIONS,
+)
+
+
+@dataclass
+class TxnLogContext:
+    """What decoding needs to know besides the bytes, and what goes from window to window."""
+
+    options: Options
+    file: int | None = None
+    """The zxid in the file's name."""
+    may_be_old: bool = False
+    """Whether the file may be of a server of 3.0 or older: it does not lie in version-2."""
+    live: bool = False
+    """The server that writes it may be running."""
+    last_zxid: int | None = None
+    """Of the transaction that ends at `last_end`, a byte of the file."""
+    last_end: int = -1
+    damaged: int = -1
+    """Where the last scan stopped at damage."""
+
+    @property
+    def limit(self) -> int:
+        """A length that a reader takes at most (`BinaryInputArchive.checkLength`)."""
+        extra = self.options["jute.maxbuffer.extrasize"]
+        most: int = self.options["jute.maxbuffer"]
+        return min(most + (max(most, 1024) if extra is None else int(extra)), (1 << 31) - 1)

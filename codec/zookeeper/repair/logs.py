@@ -1,0 +1,275 @@
+"""Logs mended: good records stay as they lie, those that can be put right are, what is left between them goes."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from logwright.codec.fault import Fault, Severity
+from logwright.codec.mending import Cut, Kept
+from logwright.codec.option import Options
+from logwright.codec.store.listing import Listing
+from logwright.codec.walk import Hole, Reader, Stretch, walk
+from logwright.codec.window import Frames, Window
+from logwright.codec.zookeeper import names
+from logwright.codec.zookeeper.formats.txnlog import codec as txnlog
+from logwright.codec.zookeeper.formats.txnlog.bodies import SOUND, STATUS, UNSUPPORTED, Bodies
+from logwright.codec.zookeeper.formats.txnlog.layout import CHECK, FILE_HEADER, HEADER_SIZE, PAYLOAD
+from logwright.codec.zookeeper.formats.txnlog.rows import WORDS
+from logwright.codec.zookeeper.formats.txnlog.scan import BODY, TXN_FRAME
+from logwright.codec.zookeeper.formats.txnlog.tables import LIMITS as TXNLOG_LIMITS
+from logwright.codec.zookeeper.jute import Int64s
+from logwright.codec.zookeeper.repair.heal import FIRST, UNIMPLEMENTED, error_record, heal
+
+LIMITS = TXNLOG_LIMITS
+_MOST = 16 << 20
+"""So much of a damaged stretch is looked at for records that can be put right."""
+_TIME = PAYLOAD.offset("time")
+
+
+@dataclass
+class Log:
+    """A log as it was found: its records, good ones and such as were put right, in the order of the file."""
+
+    file: str
+    size: int
+    named: int
+    """The zxid in its name."""
+    start: Int64s
+    end: Int64s
+    zxid: Int64s
+    made: dict[int, bytes] = field(default_factory=dict)
+    """Records that are other bytes than those of the file, by where they start."""
+    cut: list[Cut] = field(default_factory=list)
+    header: bytes | None = None
+    """The header, where it has to be made anew; empty: there is none, nor are there records."""
+    largest: int = 0
+    """Bytes of the largest payload, where a server with the usual limits does not take it."""
+    doubtful: frozenset[int] = frozenset()
+    """Where those start that are not put right for certain as long as no digest bears it out."""
+    wrong: Cut | None = None
+    """The first damage that is more than the torn end of what was being written."""
+
+    @property
+    def sound(self) -> bool:
+        """Whether it stays as it is."""
+        return not self.cut
+
+    @property
+    def first(self) -> int:
+        """The zxid of its first record; that of its name without any."""
+        return int(self.zxid[0]) if len(self.zxid) else self.named
+
+    @property
+    def damage(self) -> int:
+        """The first byte that is damaged; the size of the file where none is."""
+        return min((one.offset for one in self.cut), default=self.size)
+
+    @property
+    def in_doubt(self) -> npt.NDArray[np.bool_]:
+        """Which of the records."""
+        return np.isin(self.start, np.array(sorted(self.doubtful), np.int64))
+
+    def certain(self, borne_out: Container[int] = ()) -> Log:
+        """The same without what is put right by one bit, unless a digest bears it out: those zxids are given."""
+        gone = self.in_doubt
+        gone[gone] = [zxid not in borne_out for zxid in self.zxid[gone].tolist()]
+        if not gone.any():
+            return self
+        lost = dict(zip(self.start[gone].tolist(), self.zxid[gone].tolist(), strict=True))
+        out = self.drop(gone)
+        out.cut = [_lost(one, lost.get(one.offset)) for one in self.cut]
+        return out
+
+    def drop(self, which: npt.NDArray[np.bool_]) -> Log:
+        """The same without some of the records."""
+        keep = ~which
+        gone = set(self.start[which].tolist())
+        made = {at: data for at, data in self.made.items() if at not in gone}
+        start, end, zxid = self.start[keep], self.end[keep], self.zxid[keep]
+        return replace(self, start=start, end=end, zxid=zxid, made=made)
+
+
+def _lost(cut: Cut, zxid: int | None) -> Cut:
+    if zxid is None:
+        return cut
+    why = f"{cut.why.partition(';')[0]}: more than one bit may be wrong"
+    return replace(cut, why=why, rows_lost=1, lost={"first_zxid": zxid, "last_zxid": zxid})
+
+
+def examine(listing: Listing, file: str, size: int, options: Options) -> Log:
+    """Read a log from end to end."""
+    return _Examined(listing, file, size, options).log()
+
+
+class _Examined:
+    def __init__(self, listing: Listing, file: str, size: int, options: Options) -> None:
+        self.file, self.size = file, size
+        self.read = Reader(listing, file, size)
+        own = {one.name: options[one.name] for one in LIMITS if options.given(one.name)}
+        name = file.rpartition("/")[2]
+        self.context = txnlog.CODEC.context(name, Options(txnlog.CODEC.options, own))
+        named = names.parse(name)
+        self.named = None if named is None else named.zxid
+        self.cut: list[Cut] = []
+        self.made: dict[int, bytes] = {}
+        self.header: bytes | None = None
+        self.largest = 0
+        self.wrong: Cut | None = None
+        self.doubtful: set[int] = set()
+        self.parts: list[tuple[Int64s, Int64s, Int64s]] = []
+        self.last: int | None = None
+
+    def log(self) -> Log:
+        for one in walk(self.read, txnlog.CODEC, self.context):
+            if isinstance(one, Stretch):
+                self._records(one.window, one.frames)
+            elif one.fault.severity is not Severity.INFO:
+                before = len(self.cut)
+                self._hole(one)
+                if one.fault.severity is Severity.ERROR:
+                    self.wrong = self.wrong or self.cut[before]
+        empty = np.empty(0, np.int64)
+        start, end, zxid = (np.concatenate([empty, *(part[k] for part in self.parts)]) for k in range(3))
+        named = 0 if self.named is None else self.named
+        self.cut.sort(key=lambda one: one.offset)
+        if not len(start) and self.cut and self.cut[0].offset == 0:
+            self.header = b""
+        return Log(
+            self.file,
+            self.size,
+            named,
+            start,
+            end,
+            zxid,
+            self.made,
+            self.cut,
+            self.header,
+            self.largest,
+            frozenset(self.doubtful),
+            self.wrong,
+        )
+
+    def _records(self, window: Window, frames: Frames) -> None:
+        frames = frames.pick(frames.header["kind"] == TXN_FRAME)
+        if not len(frames):
+            return
+        bodies, _ = Bodies.of(window.data, frames.start + BODY, frames.end - 1)
+        bad = (bodies.found[STATUS] != SOUND) | (frames.header["zxid"] < FIRST)
+        for i in np.flatnonzero(bad).tolist():
+            bad[i] = not self._replaced(window, frames, i, int(bodies.found[STATUS, i]))
+        frames = frames.pick(~bad)
+        if not len(frames):
+            return
+        zxid = np.ascontiguousarray(frames.header["zxid"])
+        self.parts.append((frames.start + window.offset, frames.end + window.offset, zxid))
+        self.last = int(zxid[-1])
+        size = int(frames.header["length"].max())
+        if size > self.context.limit:
+            self.largest = max(self.largest, size)
+
+    def _replaced(self, window: Window, frames: Frames, i: int, status: int) -> bool:
+        """Whether a record whose checksum is right, and that no server reads or has written, stays as one that says that nothing was
+        done."""
+        start, end = int(frames.start[i]), int(frames.end[i])
+        head = frames.header[i]
+        zxid, kind = int(head["zxid"]), int(head["type"])
+        at, length = window.offset + start, end - start
+        if zxid < FIRST:
+            # The snapshot that it follows on would have a name that no server takes (`Long.parseLong` of 16 digits).
+            why = f"its checksum is right, but no server gives the zxid {names.zxid_text(zxid)}: they count up from 1"
+            self._cut(Cut(self.file, at, length, why, 0, 1))
+            return False
+        if status == UNSUPPORTED and kind == CHECK:
+            self.made[at] = error_record(
+                int(head["session_id"]), int(head["cxid"]), zxid, int(head["time"]), UNIMPLEMENTED
+            )
+            why = "a check on its own, which no server reads (Unsupported Txn with type=13), and which changes nothing: an error instead"
+            self._cut(Cut(self.file, at, length, why, 0, 0))
+            return True
+        what = f"Unsupported Txn with type={kind}" if status == UNSUPPORTED else WORDS[status][0]
+        lost = {"first_zxid": zxid, "last_zxid": zxid}
+        self._cut(Cut(self.file, at, length, f"its checksum is right, but {what}", 0, 1, lost))
+        return False
+
+    def _cut(self, cut: Cut) -> None:
+        self.cut.append(cut)
+        self.wrong = self.wrong or cut
+
+    def _hole(self, hole: Hole) -> None:
+        fault = hole.fault
+        at, stop = fault.offset, fault.offset + fault.length
+        if at == 0 and stop >= HEADER_SIZE:
+            self.header = FILE_HEADER.pack({})
+            self.cut.append(Cut(self.file, 0, HEADER_SIZE, f"{fault.kind}: {fault.detail}: made anew", 0, 0))
+            at = HEADER_SIZE
+        data = self.read(at, min(stop - at, _MOST))
+        place = 0
+        while place < len(data):
+            found = heal(data, place, len(data), self.last, self.named)
+            if found is None:
+                break
+            offset = at + found.start
+            self.made[offset] = found.record
+            if found.doubt:
+                self.doubtful.add(offset)
+            one = (np.array([value], np.int64) for value in (offset, at + found.stop, found.zxid))
+            self.parts.append(tuple(one))  # type: ignore[arg-type]
+            self.last = found.zxid
+            why = f"{fault.kind}: {fault.detail}; {found.why}" if not place else found.why
+            self.cut.append(Cut(self.file, offset, found.stop - found.start, why, 0, 0))
+            place = found.stop
+        if at + place < stop or not fault.length:
+            self._lost(fault, at + place, stop, healed=bool(place))
+
+    def _lost(self, fault: Fault, at: int, stop: int, *, healed: bool) -> None:
+        """What is left of a damaged stretch."""
+        why = f"{fault.kind}: {fault.detail}"
+        rows, lost = fault.rows_lost, dict(fault.lost)
+        if healed and self.last is not None:
+            why = f"behind it is more that can't be read ({why})"
+            last = lost.get("last_zxid", 0)
+            rows = last - self.last if last > self.last else None
+            lost = {"first_zxid": self.last + 1} | ({"last_zxid": last} if rows is not None else {})
+        if not (fault.offset == 0 and stop == HEADER_SIZE):
+            self.cut.append(Cut(self.file, at, stop - at, why, 0, rows, lost))
+
+
+# Writing
+
+
+def pieces(found: Log, fills: dict[int, Iterator[bytes]] | None = None) -> Iterator[Kept | bytes]:
+    """What a log is made of when it is mended: its records, and what is put in before the record of that number."""
+    yield Kept(found.file, 0, HEADER_SIZE) if found.header is None else found.header
+    edges = _runs(found, fills or {})
+    for low, high in pairwise(edges):
+        if fills and low in fills:
+            yield from fills[low]
+        made = found.made.get(int(found.start[low]))
+        yield Kept(found.file, int(found.start[low]), int(found.end[high - 1])) if made is None else made
+
+
+def _runs(found: Log, fills: dict[int, Iterator[bytes]]) -> list[int]:
+    """Where runs of records begin that lie side by side; the number of records at the end."""
+    count = len(found.start)
+    if not count:
+        return []
+    apart = np.ones(count, np.bool_)
+    apart[1:] = found.start[1:] != found.end[:-1]
+    made = np.isin(found.start, np.array(sorted(found.made), np.int64))
+    apart |= made
+    apart[1:] |= made[:-1]
+    apart[[one for one in fills if one < count]] = True
+    return [*np.flatnonzero(apart).tolist(), count]
+
+
+def time_of(listing: Listing, found: Log, record: int) -> int:
+    """The time of a record."""
+    data = found.made.get(int(found.start[record]))
+    if data is None:
+        data = listing.read(found.file, int(found.start[record]), BODY + _TIME + 8)
+    return int.from_bytes(data[BODY + _TIME : BODY + _TIME + 8], "big", signed=True)

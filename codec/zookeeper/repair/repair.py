@@ -1,0 +1,519 @@
+"""Mending a data directory: which snapshots and logs are kept, and how much of them.
+
+What can be put right for certain is, by both strategies (`heal`, `snapshots`). PREFIX goes back to the longest history without a gap: a
+sound snapshot, and the transactions behind it up to the first one that is missing; logs end there. SALVAGE keeps every good
+transaction, and puts one that changes nothing in the place of each that is missing, so that a server starts. SYSTEM is what a server
+leaves when it is started (`system`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NoReturn
+
+import numpy as np
+
+from logwright.codec.fault import DamageError, UsageError
+from logwright.codec.mending import Cut, Kept, Mended, Mending, Strategy
+from logwright.codec.option import Option, Options, Verb, parse_choice, parse_hexadecimal, parse_text, used_by
+from logwright.codec.store.build import Summary
+from logwright.codec.store.listing import Listing, Plan
+from logwright.codec.window import Chunk
+from logwright.codec.zookeeper.formats.snapshot import codec as snapshot
+from logwright.codec.zookeeper.formats.snapshot.tables import ROWS
+from logwright.codec.zookeeper.formats.txnlog.layout import FILE_HEADER
+from logwright.codec.zookeeper.names import epoch_of, log_name, snapshot_name, zxid_text
+from logwright.codec.zookeeper.repair import epochs, logs, reach, snapshots
+from logwright.codec.zookeeper.repair.assembled import Assembled
+from logwright.codec.zookeeper.repair.epochs import EPOCHS
+from logwright.codec.zookeeper.repair.examine import LIMITS, Found, examine, zxids
+from logwright.codec.zookeeper.repair.heal import DATA_INCONSISTENCY, error_record
+from logwright.codec.zookeeper.repair.judge import judge
+from logwright.codec.zookeeper.repair.logs import Log
+from logwright.codec.zookeeper.repair.reach import Base, Gap, up_to
+from logwright.codec.zookeeper.repair.snapshots import Snapshot
+from logwright.codec.zookeeper.repair.system import SystemMending
+from logwright.codec.zookeeper.startup import start
+from logwright.codec.zookeeper.startup.settings import AUTOCREATE
+from logwright.codec.zookeeper.store import files
+from logwright.codec.zookeeper.store.files import base as base_name
+from logwright.codec.zookeeper.store.trace import Trace, trace
+
+CHOP = Option(
+    "chop.zxid",
+    None,
+    "Go back to this transaction: later ones are cut off, as by TxnLogToolkit --chop --zxid, and later snapshots go",
+    parse_hexadecimal,
+    low=0,
+    high=(1 << 63) - 1,
+)
+TELL, CUT = "tell", "cut"
+MISMATCH = Option(
+    "digest.mismatch",
+    TELL,
+    "Strategy prefix: what becomes of a transaction whose digest is not that of the tree after it, though its checksum is right: it is told, "
+    "as a server does in its log, or the history is cut before it",
+    parse_choice,
+    (TELL, CUT),
+)
+VERSION = Option(
+    "version",
+    None,
+    "Strategy system: the version of ZooKeeper that is thought of; by default the newest",
+    parse_text,
+)
+_OWN = (
+    *used_by({Verb.REPAIR}, CHOP, strategies=(str(Strategy.SALVAGE), str(Strategy.PREFIX))),
+    *used_by({Verb.REPAIR}, MISMATCH, strategies=(str(Strategy.PREFIX),)),
+    *used_by({Verb.REPAIR}, VERSION, strategies=(str(Strategy.SYSTEM),)),
+    *LIMITS,
+    # An empty directory is only ever looked at by the simulated start.
+    *used_by({Verb.REPAIR}, AUTOCREATE, strategies=(str(Strategy.SYSTEM),)),
+)
+_NAMES = {option.name for option in _OWN}
+REPAIR_OPTIONS = (*_OWN, *(option for option in start.OPTIONS if option.name not in _NAMES))
+MOST_FILLED = 1 << 20
+"""So many transactions that are missing are made up for, at most."""
+_FILLED_AT_ONCE = 1 << 12
+BEFORE_QUORUM = (
+    "no other server of the ensemble may have later transactions, or they win and this tree is overwritten: start the others on empty "
+    "directories"
+)
+
+
+def repair(copies: Sequence[Listing], plans: Sequence[Plan], strategy: Strategy, options: Options) -> Mending:
+    """See `codec.capability.DirectoryRepair`."""
+    if len(copies) > 1:
+        raise UsageError(
+            f"the data directories of several servers are no copies of one another, {len(copies)} paths are named",
+            advice="Mend one, and let the others of the ensemble fetch its tree: start them on empty directories",
+        )
+    if strategy is Strategy.SYSTEM:
+        return SystemMending(copies[0], options, options[VERSION.name])
+    mending = DataDirMending(examine(copies[0], options), options)
+    if strategy is Strategy.PREFIX:
+        mending.go_back()
+    else:
+        mending.salvage()
+    return mending
+
+
+@dataclass
+class DataDirMending:
+    """See `logwright.codec.mending.Mending`."""
+
+    found: Found
+    options: Options
+    gone: list[Cut] = field(default_factory=list)
+    drops: list[str] = field(default_factory=list)
+    cut: Sequence[Cut] = field(init=False)
+    """`gone`, as `removes` is `drops`."""
+    removes: Sequence[str] = field(init=False)
+    notes: list[str] = field(default_factory=list)
+    before: list[str] = field(default_factory=list)
+    made: dict[str, Sequence[Chunk]] = field(default_factory=dict)
+    """Snapshots that are made, by name."""
+    fills: list[Gap] = field(default_factory=list)
+    """Transactions that are made up for, behind the records of that number."""
+    rows: int = 0
+
+    def __post_init__(self) -> None:
+        self.cut, self.removes = self.gone, self.drops
+        self.chop: int | None = self.options[CHOP.name]
+
+    # What stays
+
+    def go_back(self) -> None:
+        """To the longest history without a gap, or less where that is asked for."""
+        found = self.found
+        judge(found)
+        base = self._base()
+        until = reach.furthest(found.logs, base.zxid)
+        missing = reach.gaps(found.logs, base.zxid)
+        why = "behind transactions that are missing"
+        if missing:
+            gap = missing[0]
+            why = f"{reach.span(gap)} before it {reach.are(gap)} missing"
+            if self.chop is None or gap.first <= self.chop:
+                self._missing(gap)
+        if self.chop is not None and self.chop < until:
+            until, why = self.chop, f"behind {zxid_text(self.chop)}, where it is chopped off"
+        for gap in self._lost_ends(base)[:1]:
+            if gap.first <= until:
+                until, why = gap.first - 1, _lost_end(gap)
+        if self.options[MISMATCH.name] == CUT:
+            wrong = self._traced(base).wrong
+            if wrong and wrong[0].zxid <= until:
+                until, why = (
+                    wrong[0].zxid - 1,
+                    f"the digest of {zxid_text(wrong[0].zxid)} is not that of the tree after it",
+                )
+        self._cut_logs(until, why)
+        self._snapshots(until, base)
+        self._finish(base, until)
+
+    def _base(self) -> Base:
+        """The newest snapshot from which a replay has all that may be in it already."""
+        found, chop = self.found, self.chop
+        some = reach.bases(found)
+        for one in some:
+            if (chop is None or one.zxid <= chop) and reach.settled(one, found.logs, chop):
+                return one
+        if chop is not None and some:
+            oldest = min(one.zxid for one in some)
+            raise UsageError(
+                f"there is no way back to {zxid_text(chop)}: the oldest sound snapshot is {snapshot_name(oldest)}",
+                advice="Snapshots that were written while transactions were made, and what is missing in the logs, may stand in the way",
+            )
+        if some and some[0].snapshot is not None:
+            newest = some[0].snapshot
+            until = reach.furthest(found.logs, newest.zxid)
+            self._refuse(
+                f"{newest.file} was written while transactions up to {zxid_text(newest.until)} were made, and the logs tell of them up to "
+                f"{zxid_text(until)} only"
+            )
+        what = "no snapshot is sound" if found.snapshots else "there is no snapshot"
+        first = next((log.first for log in found.logs if len(log.zxid)), None)
+        begin = "there are no transactions" if first is None else f"the logs begin with {zxid_text(first)}"
+        self._refuse(f"{what}, and {begin}")
+
+    def _lost_ends(self, base: Base) -> list[Gap]:
+        """Epochs of which the last transactions are lost, as digests say: there is no other sign of it."""
+        found = self.found
+        ends = reach.ends(found.logs, base.zxid)
+        wrong = self._traced(base).wrong if ends else []
+        first = min((one.zxid for one in wrong), default=None)
+        all_ = zxids(found.logs)
+        return [
+            gap for gap in ends if first is not None and epoch_of(int(all_[gap.record])) == epoch_of(first)
+        ]
+
+    def _traced(self, base: Base) -> Trace:
+        """A replay of what is there, put right, from a snapshot on."""
+        found = self.found
+        pieces = [Mended(one.name, one.pieces or []) for one in found.snapshots if one is base.snapshot]
+        pieces += [Mended(base_name(log.file), list(logs.pieces(log))) for log in found.logs]
+        seen = Assembled(found.listing, pieces)
+        return trace(seen, next(iter(files.snapshots(seen)), None))
+
+    def _refuse(self, why: str) -> NoReturn:
+        raise DamageError(
+            f"there is no whole history to go back to: {why}",
+            path=self.found.listing.name,
+            advice="Strategy salvage keeps what can be read",
+        )
+
+    def salvage(self) -> None:
+        """All good transactions, and the newest tree that they can be applied to."""
+        found = self.found
+        judge(found)
+        base = next(iter(reach.bases(found)), None) or self._left()
+        if self.chop is not None:
+            self._cut_logs(self.chop, f"behind {zxid_text(self.chop)}, where it is chopped off")
+            if base.zxid > self.chop:
+                self._base()
+        until = reach.furthest(found.logs, base.zxid)
+        if base.snapshot is not None and base.snapshot.sound and not reach.settled(base, found.logs):
+            self.notes.append(
+                f"{base.snapshot.file} was written while transactions up to {zxid_text(base.snapshot.until)} were made, and the logs tell of "
+                f"them up to {zxid_text(until)} only: of the others the tree may have some and not have others."
+            )
+        self._fill(base)
+        self._snapshots(None if self.chop is None else self.chop, base)
+        last = int(max([base.zxid, *zxids(found.logs)[-1:].tolist()]))
+        self._finish(base, last)
+
+    def _left(self) -> Base:
+        """Where no snapshot is sound, and the logs don't begin with the first transaction: a tree of what can be read."""
+        found = self.found
+        last = int(zxids(found.logs).max(initial=0))
+        for one in reversed(found.snapshots):
+            left = snapshots.left_of(found.listing, one, self.options, last)
+            if left is None:
+                continue
+            name = snapshot_name(one.zxid)
+            self.made[name] = snapshots.written(left, one.zxid)
+            self.rows += left.rows.num_rows
+            self.notes.append(
+                f"{name} has the {left.rows.num_rows} nodes of {one.file} that can be read, nothing vouches for them; parents that are missing "
+                "are made, without data."
+            )
+            if left.shut:
+                self.notes.append(
+                    f"The ACLs of {left.shut} nodes are lost: nobody may read them, or change them, before their ACLs are set anew "
+                    "(as super, or with skipACL=yes)."
+                )
+            return Base(one.zxid, one)
+        first = next((log.first for log in found.logs if len(log.zxid)), None)
+        if first is None:
+            raise DamageError(
+                "nothing is left: no snapshot can be read, and there are no transactions",
+                path=found.listing.name,
+            )
+        self.notes.append(
+            f"No snapshot can be read, and the logs begin with {zxid_text(first)}: only what was made from then on is in the tree."
+        )
+        return Base(first - 1, None)
+
+    # Logs
+
+    def _cut_logs(self, until: int, why: str) -> None:
+        """Logs end before the first transaction behind `until`."""
+        kept: list[Log] = []
+        done = False
+        for log in self.found.logs:
+            later = np.flatnonzero(log.zxid > until)
+            if done:
+                self._drop(log, why)
+            elif len(later):
+                done = True
+                at = int(later[0])
+                if at:
+                    kept.append(up_to(log, at, why))
+                else:
+                    self._drop(log, why)
+            else:
+                kept.append(log)
+        self.found.logs = kept
+
+    def _drop(self, log: Log, why: str) -> None:
+        """A whole log goes."""
+        self.drops.append(log.file)
+        lost = {}
+        if len(log.zxid):
+            lost = {"first_zxid": int(log.zxid[0]), "last_zxid": int(log.zxid[-1])}
+        known = [cut.rows_lost for cut in log.cut]
+        rows = None if None in known else len(log.zxid) + sum(one or 0 for one in known)
+        self.gone.append(Cut(log.file, 0, log.size, why, 0, rows, lost))
+
+    def _fill(self, base: Base) -> None:
+        left = MOST_FILLED
+        lost = self._lost_ends(base)
+        for gap in lost:
+            self.fills.append(gap)
+            self.notes.append(
+                f"{_lost_end(gap)}, nobody knows how many: {zxid_text(gap.first)} is there now, a transaction that changes nothing."
+            )
+        for gap in reach.gaps(self.found.logs, base.zxid):
+            count = gap.last - gap.first + 1
+            said = f"{reach.span(gap)} {reach.are(gap)} missing"
+            self._missing(gap)
+            if count > left:
+                self.notes.append(f"{said}, too many to be made up for: servers from 3.9.4 on don't start.")
+                continue
+            left -= count
+            self.fills.append(gap)
+            self.notes.append(
+                f"{said}: {'transactions that change nothing are' if count > 1 else 'a transaction that changes nothing is'} in "
+                f"{'their' if count > 1 else 'its'} place, so that servers from 3.9.4 on start. What came later is applied to a tree "
+                f"that never was: nodes may be missing, or have older data."
+            )
+
+    # Snapshots
+
+    def _snapshots(self, until: int | None, base: Base) -> None:
+        """Sound ones up to a transaction stay."""
+        found = self.found
+        kept: list[Snapshot] = []
+        if base.snapshot is None:
+            plain = (
+                {}
+                if not base.zxid
+                else {"digest.enabled": False, "serializeLastProcessedZxid.enabled": False}
+            )
+            self.made[snapshot_name(base.zxid)] = _empty_tree(base.zxid, plain)
+            if not base.zxid:
+                self.notes.append(
+                    "snapshot.0 is the tree of a server that has done nothing yet: the logs begin with the first transaction."
+                )
+        for one in found.snapshots:
+            if one.sound and (until is None or (one.zxid <= until and one.until <= until)):
+                kept.append(one)
+                continue
+            self.drops.append(one.file)
+            if one.sound:
+                why = f"it has transactions up to {zxid_text(one.until)}"
+                self.gone.append(Cut(one.file, 0, one.size, why, 0, 0))
+            else:
+                self.gone += [self._dropped(one, cut, base) for cut in one.cut]
+        found.snapshots = kept
+
+    def _dropped(self, one: Snapshot, cut: Cut, base: Base) -> Cut:
+        """A damaged snapshot goes: what is in it may follow from what stays."""
+        got = reach.furthest(self.found.logs, base.zxid)
+        if base.snapshot is one:
+            return cut
+        if got >= one.zxid:
+            why = f"{cut.why}; its tree follows from {'the logs' if base.snapshot is None else f'{base.snapshot.name} and the logs'}"
+            return replace(cut, why=why, rows_lost=0)
+        rows = one.zxid - got if epoch_of(got) == epoch_of(one.zxid) else None
+        return replace(cut, rows_lost=rows, lost={"first_zxid": got + 1, "last_zxid": one.zxid})
+
+    def _missing(self, gap: Gap) -> None:
+        """What is in no file: as far as damage does not say so already."""
+        left = gap.last - gap.first + 1
+        lost = {"first_zxid": gap.first, "last_zxid": gap.last}
+        for log in self.found.logs:
+            for i, cut in enumerate(log.cut):
+                if not gap.first <= cut.lost.get("first_zxid", 0) <= gap.last:
+                    continue
+                if cut.rows_lost is None:
+                    log.cut[i] = replace(cut, rows_lost=left, lost=lost)
+                    return
+                left -= cut.rows_lost
+        if left > 0:
+            log, at = reach.place(self.found.logs, gap.record)
+            why = f"{reach.span(gap)} {reach.are(gap)} in no file"
+            self.gone.append(Cut(log.file, int(log.start[at]), 0, why, 0, left, lost))
+
+    def _finish(self, base: Base, until: int) -> None:
+        found = self.found
+        for log in [*found.logs]:
+            if not log.sound and not len(log.zxid):
+                found.logs.remove(log)
+                self.drops.append(log.file)
+            self.gone += log.cut
+        for file, other in found.twice:
+            self.drops.append(file)
+            why = f"{other} is of the same zxid, and a server reads both"
+            self.gone.append(Cut(file, 0, found.sizes[file], why, 0, 0))
+        for one in found.snapshots:
+            self.gone += one.cut
+        self._judge_losses(base)
+        kept = (
+            {base_name(log.file) for log in found.logs}
+            | {one.name for one in found.snapshots}
+            | set(self.made)
+        )
+        kept |= self._filled_logs()
+        self.drops[:] = [name for name in dict.fromkeys(self.drops) if name not in kept]
+        self.drops += [one.file for one in found.snapshots if one.name != one.file]
+        self.drops += [log.file for log in found.logs if base_name(log.file) != log.file]
+        self.rows += sum(one.rows for one in found.snapshots) + sum(len(log.zxid) for log in found.logs)
+        self._epochs(until)
+        self._tell(until)
+        large = max((log.largest for log in found.logs), default=0)
+        if large:
+            self.before.append(f"set jute.maxbuffer to {large} at least: a transaction is that large")
+
+    def _tell(self, until: int) -> None:
+        """What is in the result, seen as a server would."""
+        seen = Assembled(self.found.listing, self.files())
+        found = trace(seen, next(iter(files.candidates(seen)), None))
+        nodes = len(found.tree)
+        self.notes.append(
+            f"The tree is that of transaction {zxid_text(until)}, it has {nodes:,} node{'s' if nodes != 1 else ''}."
+        )
+        for one in found.wrong[:1]:
+            self.notes.append(
+                f"The digest that is stored with {zxid_text(one.zxid)} is not that of the tree: something is not what was written, though all "
+                f"checksums are right. {MISMATCH.name}={CUT} goes back to before it."
+            )
+
+    def _judge_losses(self, base: Base) -> None:
+        """What is cut where no transaction is missing has cost none."""
+        found = self.found
+        missing = reach.gaps(found.logs, min([base.zxid, *(one.zxid for one in found.snapshots)]))
+        firsts = [log.first for log in found.logs if len(log.zxid)]
+        for i, cut in enumerate(self.gone):
+            first = cut.lost.get("first_zxid")
+            if cut.rows_lost is not None or first is None:
+                continue
+            behind = any(one >= first for one in firsts)
+            if behind and not any(one.first <= first <= one.last for one in missing):
+                self.gone[i] = Cut(cut.file, cut.offset, cut.length, cut.why, cut.copy, 0)
+        older = [one for one in found.snapshots if one.zxid < base.zxid]
+        holes = [gap for gap in missing if gap.last <= base.zxid]
+        for one in older:
+            gap = next((gap for gap in holes if gap.first > one.zxid), None)
+            if gap is not None:
+                self.notes.append(
+                    f"{reach.span(gap)} {reach.are(gap)} missing behind {one.name}, an older snapshot: it is of no use but for its own "
+                    "state."
+                )
+                break
+
+    def _epochs(self, until: int) -> None:
+        """The files with the epochs, where they keep a server of an ensemble from starting."""
+        known = self.found.epochs
+        for name, value in epochs.right(known, until).items() if known else ():
+            was = known.get(name)
+            if was != value:
+                self.made[name] = [str(value).encode()]
+                told = (
+                    "can't be read"
+                    if name in known and was is None
+                    else f"is {was}"
+                    if name in known
+                    else "is not there"
+                )
+                self.notes.append(f"{name} {told}, it is {value} now, the least that a server starts with.")
+                if name in known:
+                    self.gone.append(Cut(name, 0, self.found.sizes[name], f"it {told}", 0, 0))
+        if known:
+            self.before.append(BEFORE_QUORUM)
+
+    # The files
+
+    def _filled_logs(self) -> set[str]:
+        """The names of logs that have nothing but transactions made up for: those before the first record of a log have one of their
+        own, so that both have their names from their first ones."""
+        starts = set(np.cumsum([0, *(len(log.zxid) for log in self.found.logs)]).tolist()[:-1])
+        taken = {base_name(log.file) for log in self.found.logs}
+        return {log_name(gap.first) for gap in self.fills if gap.record in starts} - taken
+
+    def files(self) -> Iterator[Mended]:
+        found = self.found
+        for name in found.others:
+            yield Mended(base_name(name), [Kept(name, 0, found.sizes[name])], name)
+        for name in EPOCHS:
+            if name in found.epochs and name not in self.made:
+                yield Mended(name, [Kept(name, 0, found.sizes[name])], name)
+        for one in found.snapshots:
+            assert one.pieces is not None
+            yield Mended(one.name, one.pieces, one.file)
+        for name, data in self.made.items():
+            yield Mended(name, [bytes(one) for one in data], name if name in found.sizes else None)
+        yield from self._logs()
+
+    def _logs(self) -> Iterator[Mended]:
+        first, own = 0, self._filled_logs()
+        for log in self.found.logs:
+            count = len(log.zxid)
+            here = {gap.record - first: gap for gap in self.fills if first <= gap.record < first + count}
+            first += count
+            gap = here.get(0)
+            if gap is not None and log_name(gap.first) in own:
+                pieces = [FILE_HEADER.pack({}), *self._filled(log, 0, here.pop(0))]
+                yield Mended(log_name(gap.first), pieces, log.file)
+            name = base_name(log.file)
+            if log.sound and not here:
+                yield Mended(name, [Kept(log.file, 0, log.size)], log.file)
+            else:
+                fills = {at: self._filled(log, at, gap) for at, gap in here.items()}
+                yield Mended(name, list(logs.pieces(log, fills)), log.file)
+
+    def _filled(self, log: Log, at: int, gap: Gap) -> Iterator[bytes]:
+        """Transactions that change nothing, of the time of the one behind them."""
+        time = logs.time_of(self.found.listing, log, at)
+        for low in range(gap.first, gap.last + 1, _FILLED_AT_ONCE):
+            high = min(low + _FILLED_AT_ONCE, gap.last + 1)
+            yield b"".join(error_record(0, 0, zxid, time, DATA_INCONSISTENCY) for zxid in range(low, high))
+
+    def summary(self) -> Summary:
+        all_ = zxids(self.found.logs)
+        ids = {}
+        if len(all_):
+            ids = {"first_zxid": zxid_text(int(all_.min())), "last_zxid": zxid_text(int(all_.max()))}
+        return Summary(self.rows, ids, tuple(self.notes), tuple(self.before))
+
+
+def _lost_end(gap: Gap) -> str:
+    return f"transactions at the end of epoch {epoch_of(gap.first)} are lost: the digests of the next one are those of another tree"
+
+
+def _empty_tree(zxid: int, given: dict[str, bool]) -> Sequence[Chunk]:
+    """The snapshot of a server that has done nothing yet."""
+    context = snapshot.CODEC.context(snapshot_name(zxid), Options(snapshot.CODEC.options, given))
+    return list(snapshot.CODEC.encode(ROWS.schema().empty_table(), None, None, context))

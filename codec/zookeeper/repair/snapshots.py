@@ -1,0 +1,339 @@
+"""Snapshots mended: a server takes one whole or not at all, so it is sound, or is made sound for certain, or goes.
+
+For certain: where the first seal is right, so are the nodes, whatever is wrong behind them; where a seal alone is wrong, the next one
+says so; of one bit that was turned over the seal tells which. What can be read of other ones is for want of anything better (`left_of`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from logwright.codec.describe import I64BE
+from logwright.codec.fault import Fault, Severity
+from logwright.codec.mending import Cut, Kept
+from logwright.codec.option import Options
+from logwright.codec.store.listing import Entry, Listing
+from logwright.codec.walk import Hole, Reader, Stretch, walk
+from logwright.codec.window import Bytes, Chunk
+from logwright.codec.zookeeper import names
+from logwright.codec.zookeeper.formats.snapshot import codec as snapshot
+from logwright.codec.zookeeper.formats.snapshot import reencode as again
+from logwright.codec.zookeeper.formats.snapshot.frames import SnapshotContext, describe
+from logwright.codec.zookeeper.formats.snapshot.sections import (
+    END_MARK,
+    LARGEST_ENDING,
+    SEAL_SIZE,
+    Ending,
+    Shape,
+)
+from logwright.codec.zookeeper.formats.snapshot.tables import ROWS
+from logwright.codec.zookeeper.names import epoch_of, zxid_text
+from logwright.codec.zookeeper.repair.flip import turned
+
+LIMITS = (snapshot.MAX_DECOMPRESSED,)
+_MOST = 1 << 20
+"""In larger snapshots several bits may fit a seal."""
+_ZXIDS = ("czxid", "mzxid", "pzxid")
+_NOBODY = [{"perms": 0, "scheme": "world", "id": "anyone"}]
+Patches = list[tuple[int, bytes]]
+Way = tuple[Patches, int, str, bool]
+"""Bytes to be written over a file, where it ends then, why, and whether that is in doubt."""
+
+
+@dataclass
+class Snapshot:
+    """A snapshot as it was found."""
+
+    file: str
+    size: int
+    zxid: int
+    """In its name: all transactions up to it are in the tree."""
+    pieces: list[Kept | bytes] | None
+    """What it is made of, where it is sound or is made so; None: it is not."""
+    cut: list[Cut] = field(default_factory=list)
+    until: int = 0
+    """Transactions up to this one may be in it too: it was written while they were made."""
+    rows: int = 0
+    name: str = ""
+    """The name in the result."""
+    doubt: bool = False
+    """One bit was turned back, as the seals say: that would fit some cases of two bits too."""
+    why: str = ""
+    """What is wrong with it."""
+    held: int | None = None
+    """The last transaction in its tree, as it says itself."""
+
+    @property
+    def sound(self) -> bool:
+        return self.pieces is not None
+
+    @property
+    def early(self) -> str:
+        """What is wrong where its tree is of a time before its name; "" else. A server goes by the name, and leaves out what lies between."""
+        if self.held is None or self.held >= self.zxid:
+            return ""
+        return f"it holds the tree of {zxid_text(self.held)}, which is before the transaction in its name: it is another snapshot"
+
+
+class _Patched(Reader):
+    """A file some bytes of which are others, and that ends at `size`."""
+
+    def __init__(self, read: Reader, patches: Patches, size: int) -> None:
+        super().__init__(read.listing, read.name, size, read.bad)
+        self._read, self._patches = read, patches
+
+    def __call__(self, offset: int, length: int) -> Bytes:
+        data = self._read(offset, max(0, min(length, self.size - offset)))
+        if any(at < offset + len(data) and at + len(new) > offset for at, new in self._patches):
+            data = data.copy()
+            for at, new in self._patches:
+                low, high = max(at, offset), min(at + len(new), offset + len(data))
+                if low < high:
+                    data[low - offset : high - offset] = np.frombuffer(new[low - at : high - at], np.uint8)
+        return data
+
+
+@dataclass
+class _Read:
+    """What a walk over a snapshot finds."""
+
+    context: SnapshotContext
+    faults: list[Fault]
+    rows: int
+    until: int
+    held: int | None = None
+
+    @classmethod
+    def of(cls, read: Reader, options: Options) -> _Read:
+        context = _context(read.name, options)
+        found = cls(context, [], 0, 0)
+        for one in walk(read, snapshot.CODEC, context):
+            if isinstance(one, Hole):
+                if one.fault.severity is not Severity.INFO:
+                    found.faults.append(one.fault)
+                continue
+            found.faults += [fault for fault in one.frames.faults if fault.severity is Severity.ERROR]
+            found._nodes(one)
+        shape = context.plain
+        ending = None if shape is None else shape.ending
+        if shape is not None and ending is not None:
+            facts = describe(0, 0, b"", 0, context).select(["digest_zxid", "last_processed_zxid"])
+            found.until = max([found.until, *(one or 0 for one in facts.to_pylist()[0].values())])
+            found.held = facts["last_processed_zxid"][0].as_py()
+        return found
+
+    def _nodes(self, one: Stretch) -> None:
+        if not len(one.frames):
+            return
+        for decoded in snapshot.CODEC.decode(one.window, one.frames, "rows", _ZXIDS, self.context):
+            self.rows += decoded.batch.num_rows
+            self.faults += [fault for _, fault in decoded.faults]
+            if decoded.batch.num_rows:
+                self.until = max(
+                    self.until, *(int(pc.max(column).as_py() or 0) for column in decoded.batch.columns)
+                )
+
+
+def _context(name: str, options: Options) -> SnapshotContext:
+    own = {one.name: options[one.name] for one in LIMITS if options.given(one.name)}
+    return snapshot.CODEC.context(name.rpartition("/")[2], Options(snapshot.CODEC.options, own))
+
+
+def examine(listing: Listing, file: str, size: int, options: Options) -> Snapshot:
+    """Look at a snapshot from end to end."""
+    read = Reader(listing, file, size)
+    base = file.rpartition("/")[2]
+    named = names.parse(base)
+    found = _Read.of(read, options)
+    zxid = 0 if named is None else named.zxid
+    out = Snapshot(file, size, zxid, None, [], max(found.until, zxid), found.rows, base)
+    if not found.faults:
+        out.pieces, out.held = [Kept(file, 0, size)], found.held
+        return out
+    context = found.context
+    out.why = "; ".join(f"{one.kind}: {one.detail}" for one in found.faults[:2])
+    if context.compression != "none":
+        return _unpacked(out, found)
+    assert context.shape is not None
+    for patches, stop, why, doubt in _ways(read, context.shape):
+        fixed = _Patched(read, patches, stop)
+        mended = _Read.of(fixed, options)
+        if not mended.faults:
+            out.rows, out.until = mended.rows, max(mended.until, zxid)
+            out.pieces, out.doubt = list(_patched(file, patches, stop)), doubt
+            out.cut = [*(Cut(file, at, len(new), why, 0, 0) for at, new in patches if at < size)]
+            if stop < size:
+                out.cut.append(Cut(file, stop, size - stop, why, 0, 0))
+            return out
+    out.cut = [Cut(file, 0, size, out.why, 0, None)]
+    return out
+
+
+def _unpacked(out: Snapshot, found: _Read) -> Snapshot:
+    """A compressed snapshot that is damaged: where all of what is in it came out, it is written plain."""
+    inner = found.context.inner
+    expanded = found.context.expanded
+    if inner is not None and expanded is not None and inner.shape is not None and not expanded.lost:
+        shape = inner.shape
+        if shape.ending is not None and not list(shape.wrong()) and found.rows:
+            plain = expanded.data[: shape.ending.stop].tobytes()
+            alone = _Alone(names.snapshot_name(out.zxid), plain)
+            whole = _Read.of(Reader(alone, alone.name, len(plain)), Options(LIMITS))
+            if not whole.faults:
+                out.pieces, out.name = [plain], alone.name
+                out.cut = [Cut(out.file, 0, out.size, f"{out.why}: written without compression", 0, 0)]
+                return out
+    out.cut = [Cut(out.file, 0, out.size, out.why, 0, None)]
+    return out
+
+
+class _Alone:
+    """Some bytes as a directory of one file. See `logwright.codec.layout.Listing`."""
+
+    def __init__(self, name: str, data: bytes) -> None:
+        self.name, self._data = name, data
+
+    def entries(self) -> Sequence[Entry]:
+        return (Entry(self.name, len(self._data)),)
+
+    def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
+        return self._data[offset : None if length is None else offset + length]
+
+    def parent(self) -> Listing | None:
+        return None
+
+
+def _ways(read: Reader, shape: Shape) -> Iterator[Way]:
+    """How a snapshot may be put right, the surest first."""
+    ending = shape.ending or shape.behind
+    if ending is not None:
+        yield from _by_seals(read, shape, ending)
+    if shape.ending is None:
+        yield from _last_seal(read, shape.size)
+
+
+def _by_seals(read: Reader, shape: Shape, ending: Ending) -> Iterator[Way]:
+    sums = shape.sums_of(ending)
+    right = [seal for seal, computed in zip(ending.seals, sums, strict=True) if seal.stored == computed]
+    if shape.ending is not None:
+        yield from _seals(shape, ending)
+    if right:
+        # What is behind the last seal that is right is not needed: older versions end there.
+        last = right[-1]
+        mark = [(last.stop - len(END_MARK), END_MARK)] if last.mark != END_MARK[4:] else []
+        yield mark, last.stop, f"the seal at byte {last.at} is right, what is behind it is damaged", False
+    if shape.ending is not None:
+        yield from _bit(read, shape)
+
+
+def _bit(read: Reader, shape: Shape) -> Iterator[Way]:
+    """One bit of what the first wrong seal is of, from the seal before on."""
+    wrong = next(iter(shape.wrong()), None)
+    if wrong is None or wrong.itself or wrong.seal.at - wrong.start > _MOST:
+        return
+    data = read(wrong.start, wrong.seal.at - wrong.start)
+    yield from _turned(data, wrong.start, shape.size, turned(data, wrong.seal.stored, wrong.computed))
+
+
+def _last_seal(read: Reader, size: int) -> Iterator[Way]:
+    """One bit of what the last seal is of, where an end mark or a seal before it is hit, so that the ending is not known."""
+    if LARGEST_ENDING < size <= _MOST:
+        data = read(0, size)
+        stored = int.from_bytes(data[-SEAL_SIZE : 8 - SEAL_SIZE].tobytes(), "big", signed=True)
+        covered = data[:-SEAL_SIZE]
+        yield from _turned(covered, 0, size, turned(covered, stored))
+
+
+def _turned(data: Bytes, start: int, size: int, found: tuple[int, int] | None) -> Iterator[Way]:
+    if found is not None and found[0] >= 0:
+        place, value = found
+        at = start + place
+        why = f"one bit of byte {at} was turned over ({int(data[place]):#04x}, it was {value:#04x}): the seals say so"
+        yield [(at, bytes([value]))], size, why, True
+
+
+def _seals(shape: Shape, ending: Ending) -> Iterator[Way]:
+    """Seals that alone are wrong."""
+    patches: Patches = [(one.seal.at, I64BE.pack(one.computed, {})) for one in shape.wrong() if one.itself]
+    last = ending.seals[-1]
+    if last.mark != END_MARK[4:]:
+        patches.append((last.at + SEAL_SIZE - len(END_MARK), END_MARK))
+    if patches:
+        yield patches, shape.size, "only the seal is damaged", False
+
+
+def _patched(file: str, patches: Patches, stop: int) -> Iterator[Kept | bytes]:
+    at = 0
+    for place, new in sorted(patches):
+        if place > at:
+            yield Kept(file, at, place)
+        yield new
+        at = place + len(new)
+    if at < stop:
+        yield Kept(file, at, stop)
+
+
+# For want of anything better
+
+
+@dataclass
+class Left:
+    """What can be read of a snapshot that is damaged: nothing vouches for it."""
+
+    rows: pa.Table
+    file: pa.RecordBatch
+    shut: int = 0
+    """Nodes whose ACL is lost: nobody may do anything with them."""
+
+
+def left_of(listing: Listing, found: Snapshot, options: Options, last: int | None = None) -> Left | None:
+    """The nodes that can be read, each once; None where there are none. Those that say that they are of transactions behind `last`,
+    or of an epoch long behind that of the snapshot, are damaged."""
+    read = Reader(listing, found.file, found.size)
+    context = _context(found.file, options)
+    columns = ROWS.names(detail=True)
+    batches = []
+    for one in walk(read, snapshot.CODEC, context):
+        if isinstance(one, Stretch) and len(one.frames):
+            batches += [
+                part.batch for part in snapshot.CODEC.decode(one.window, one.frames, "rows", columns, context)
+            ]
+    rows = pa.Table.from_batches(batches, ROWS.schema(columns))
+    highest = (epoch_of(found.zxid) + 2 << 32) - 1 if last is None else max(last, found.zxid)
+    zxids = (np.asarray(rows[name]).astype(np.int64) for name in _ZXIDS)
+    rows = rows.filter(pa.array(np.logical_and.reduce([(one >= 0) & (one <= highest) for one in zxids])))
+    if not rows.num_rows:
+        return None
+    keys = pc.coalesce(rows["path_raw"], rows["path"].cast(pa.binary()))
+    each = (
+        pa.table({"key": keys, "row": np.arange(rows.num_rows)}).group_by("key").aggregate([("row", "max")])
+    )
+    rows = rows.take(pa.array(np.sort(np.asarray(each["row_max"]))))
+    lost = np.asarray(pc.and_(pc.is_null(rows["acl"]), pc.not_equal(rows["acl_id"], -1)).combine_chunks())
+    if lost.any():
+        lists = rows["acl"].combine_chunks()
+        nobody = pa.array([_NOBODY], lists.type)
+        places = np.where(lost, len(lists), np.arange(len(lists)))
+        rows = rows.set_column(
+            rows.schema.get_field_index("acl"),
+            "acl",
+            pa.concat_arrays([lists, nobody]).take(pa.array(places)),
+        )
+    return Left(rows, describe(found.size, 0, b"", 0, context), int(lost.sum()))
+
+
+def written(left: Left, zxid: int) -> Sequence[Chunk]:
+    """A snapshot of that, which ends with its first seal: no digest says what the tree was."""
+    plain = {
+        "digest.enabled": False,
+        "serializeLastProcessedZxid.enabled": False,
+        "snapshot.compression.method": "none",
+    }
+    options = Options(snapshot.CODEC.options, plain)
+    file = pa.Table.from_batches([left.file])
+    return list(again.encode(left.rows, None, file, options, zxid, "none"))

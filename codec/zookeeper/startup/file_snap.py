@@ -1,0 +1,322 @@
+"""Which snapshot a server loads: the newest that it can read, where damage is of a kind that it survives.
+
+Source: `persistence/FileSnap.java`, `SerializeUtils.deserializeSnapshot`, `DataTree.deserialize` of ZooKeeper.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from logwright.codec.fault import UnreadableError
+from logwright.codec.java import java_string
+from logwright.codec.kernels.adler32 import adler32_of
+from logwright.codec.kernels.intrinsics import load_i32be, load_i64be
+from logwright.codec.store.overlay import Disk
+from logwright.codec.window import Frames, Window
+from logwright.codec.zookeeper.formats.snapshot.acl import AclTable
+from logwright.codec.zookeeper.formats.snapshot.layout import HEAD, LENGTH, NODE_MIN, STAT
+from logwright.codec.zookeeper.formats.snapshot.sections import Shape
+from logwright.codec.zookeeper.formats.snapshot.tables import NODE_FRAME
+from logwright.codec.zookeeper.jute import STAT_PERSISTED
+from logwright.codec.zookeeper.names import parse_hex, zxid_text
+from logwright.codec.zookeeper.startup.archive import (
+    END_OF_FILE,
+    FULL,
+    NULL_ACLS,
+    NULL_PATH,
+    SOUND,
+    UNREASONABLE,
+    read_acl_table,
+    read_bytes,
+    read_nodes,
+)
+from logwright.codec.zookeeper.startup.exceptions import (
+    EndOfFile,
+    IllegalArgument,
+    IOFailure,
+    NullPointer,
+    NumberFormat,
+    Thrown,
+    died_of,
+)
+from logwright.codec.zookeeper.startup.nulls import in_acls
+from logwright.codec.zookeeper.startup.settings import Settings
+from logwright.codec.zookeeper.startup.stream import Stream
+from logwright.codec.zookeeper.state.columns import CONTAINERS, TTLS, kinds_of
+from logwright.codec.zookeeper.state.loading import Mismatch
+from logwright.codec.zookeeper.state.replay import Tree
+from logwright.codec.zookeeper.store.files import CANDIDATES, DataFile, looks_whole, snapshots
+
+MAGIC = 0x5A4B534E
+"""`FileSnap.SNAP_MAGIC`, "ZKSN"."""
+_HEADER, _SESSION = 16, 12
+_OLD_DIGEST = 2
+"""Digests of versions below are strings of hexadecimal digits."""
+_MOST_SESSIONS = 1 << 20
+"""A snapshot with more is a damaged one, which leaves those behind."""
+_PORTION = 1 << 16
+_OWNER = STAT_PERSISTED.offset("ephemeral_owner")
+
+
+@dataclass(frozen=True, slots=True)
+class ZxidDigest:
+    """`DataTree.ZxidDigest`."""
+
+    zxid: int
+    version: int
+    digest: int
+
+
+@dataclass
+class Loaded:
+    """What is known after the snapshots were tried; what rejected ones told of sessions and digests stays."""
+
+    sessions: dict[int, int] = field(default_factory=dict)
+    digest: ZxidDigest | None = None
+    """`digestFromLoadedSnapshot`."""
+    file: DataFile | None = None
+    tree: Tree | None = None
+    mismatches: list[Mismatch] = field(default_factory=list)
+    acl_index: int = 0
+    """The highest number of an ACL in any of them."""
+    rejected: list[tuple[str, IOFailure]] = field(default_factory=list)
+    ephemerals: dict[int, set[bytes]] = field(default_factory=dict)
+    """The paths of nodes of sessions in rejected snapshots, by session."""
+
+
+class FileSnap:
+    """The snapshots of a directory."""
+
+    def __init__(self, disk: Disk, settings: Settings) -> None:
+        self.disk, self.settings = disk, settings
+
+    def find_n_valid_snapshots(self) -> list[DataFile]:
+        """The ones that are tried, the newest first."""
+        found = [one for one in snapshots(self.disk) if self.settings.takes(one)]
+        return [one for one in reversed(found) if looks_whole(self.disk, one)][:CANDIDATES]
+
+    def deserialize(self) -> Loaded:
+        """Load the newest that can be loaded. Raises `Thrown`."""
+        # The tree that was there before has used a number for /zookeeper/config.
+        loaded = Loaded(acl_index=int(self.settings.config_node))
+        tried = self.find_n_valid_snapshots()
+        for one in tried:
+            reading = None
+            try:
+                reading = Reading(self._stream(one), self.settings, loaded)
+                reading.deserialize(one.zxid)
+            except IOFailure as failure:
+                loaded.rejected.append((one.name, failure))
+                if reading is not None:
+                    reading.leave_ephemerals()
+                continue
+            loaded.file, loaded.tree = one, reading.tree
+            for number, timeout in loaded.sessions.items():
+                loaded.tree.add_session(number, timeout)
+            loaded.tree.reserve_acls(loaded.acl_index)
+            return loaded
+        if tried:
+            raise IOFailure(f"Not able to find valid snapshots in {self.disk.name}")
+        return loaded
+
+    def _stream(self, one: DataFile) -> Stream:
+        try:
+            data = np.frombuffer(self.disk.read(one.name), np.uint8)
+        except UnreadableError:
+            raise IOFailure("Input/output error") from None
+        return Stream.of(data, one.named.compression, int(self.settings.options["max.decompressed.bytes"]))
+
+
+class Reading:
+    """One snapshot being read, in the order of its bytes."""
+
+    def __init__(self, stream: Stream, settings: Settings, loaded: Loaded) -> None:
+        self.data, self.broken = stream.data, stream.end
+        self.settings, self.loaded = settings, loaded
+        self.at = 0
+        self.window = Window(self.data, 0, len(self.data))
+        self.tree: Tree
+        self.nodes: Frames | None = None
+        """Those that were added to the tree."""
+
+    def deserialize(self, zxid: int) -> None:
+        """`FileSnap.deserialize` with all of its seals. Raises `Thrown`."""
+        magic = self._int()
+        self._need(_HEADER - 4)
+        self.at = _HEADER
+        if magic != MAGIC:
+            raise IOFailure(f"mismatching magic headers {magic} !=  {MAGIC}")
+        self._sessions()
+        self._acls()
+        self._tree(zxid)
+        self._seal()
+        if self.settings.digests and self._digest(zxid):
+            self._seal()
+        if self.settings.last_processed and self._last_processed():
+            self._seal()
+
+    def _need(self, size: int) -> None:
+        if len(self.data) - self.at < size:
+            self.at = len(self.data)
+            raise self.broken
+
+    def _int(self) -> int:
+        self._need(4)
+        self.at += 4
+        return load_i32be(self.data, self.at - 4)
+
+    def _long(self) -> int:
+        self._need(8)
+        self.at += 8
+        return load_i64be(self.data, self.at - 8)
+
+    def _done(self, status: int, at: int, length: int) -> None:
+        self.at = at
+        failure = self._failure(status, length)
+        if failure is not None:
+            raise failure
+
+    def _failure(self, status: int, length: int) -> Thrown | None:
+        if status == SOUND:
+            return None
+        if status == END_OF_FILE:
+            return self.broken
+        if status == NULL_ACLS:
+            return Thrown("Incorrent format of InputArchive when deserialize DataTree - missing acls")
+        if status == NULL_PATH:
+            return NullPointer()
+        assert status == UNREASONABLE
+        return IOFailure(f"Unreasonable length = {length}")
+
+    def _sessions(self) -> None:
+        count = max(self._int(), 0)
+        whole = min(count, (len(self.data) - self.at) // _SESSION)
+        table = self.data[self.at : self.at + whole * _SESSION].view(
+            np.dtype([("id", ">i8"), ("timeout", ">i4")])
+        )
+        kept = table[:_MOST_SESSIONS]
+        self.loaded.sessions |= zip(kept["id"].tolist(), kept["timeout"].tolist(), strict=True)
+        self.at += whole * _SESSION
+        if whole < count:
+            self._need(_SESSION)
+
+    def _acls(self) -> None:
+        """`ReferenceCountedACLCache.deserialize`."""
+        start = self.at
+        self._done(*read_acl_table(self.data, start, len(self.data), self.settings.limit))
+        table, _, _ = AclTable.parse(self.data, start, self.at)
+        self.loaded.acl_index = max(self.loaded.acl_index, *table.ids.tolist(), 0)
+        names = table.lists.values
+        if names.field("scheme").null_count or names.field("id").null_count:
+            failure = in_acls(table.lists.to_pylist())
+            assert failure is not None
+            raise failure
+
+    def _tree(self, zxid: int) -> None:
+        """`DataTree.deserialize`."""
+        limit, strict = self.settings.limit, int(not self.settings.null_paths)
+        room = (len(self.data) - self.at) // NODE_MIN + 1
+        starts, acls = np.empty(room, np.int64), np.empty(room, np.int64)
+        paths, data = np.empty(room, np.int32), np.empty(room, np.int32)
+        count, stop, status, length = read_nodes(
+            self.data, self.at, len(self.data), limit, strict, starts, paths, data, acls
+        )
+        assert status != FULL
+        head = np.zeros(count, HEAD)
+        head["kind"] = NODE_FRAME
+        head["path"], head["data"], head["acl"] = paths[:count], data[:count], acls[:count]
+        starts = starts[:count].copy()
+        ends = starts + NODE_MIN + paths[:count] + np.maximum(data[:count], 0)
+        self.at = int(stop)
+        frames = Frames(starts, ends, head, self.at)
+        tree = self._load(frames, zxid)
+        failure = self._failure(status, length)
+        if failure is not None:
+            raise failure
+        self.loaded.mismatches, died = tree.loaded()
+        if died is not None:
+            raise died_of(died)
+        self.tree = tree
+
+    def _load(self, frames: Frames, zxid: int) -> Tree:
+        """The nodes as a tree. Raises `Thrown` for the first one that can't be added."""
+        data = self.data
+        shape = Shape.of(lambda offset, length: data[offset : offset + length], len(data))
+        tree = Tree.bare(**self.settings.tree)
+        tree.load_shape(shape, zxid)
+        found = tree.load_frames(self.window, frames, shape)
+        orphan, stranger = (len(frames) if one is None else one for one in (found.orphan, found.stranger))
+        self.nodes = frames.pick(slice(0, min(orphan, stranger)))
+        if orphan < len(frames) and orphan <= stranger:
+            start = int(frames.start[orphan]) + LENGTH
+            path = data[start : start + int(frames.header["path"][orphan])].tobytes()
+            above, child = (java_string(one) for one in (path.rpartition(b"/")[0], path))
+            raise IOFailure(f"Invalid Datatree, unable to find parent {above} of path {child}")
+        if stranger < len(frames):
+            owner = load_i64be(data, int(frames.end[stranger]) - STAT + _OWNER)
+            raise IllegalArgument(f"Invalid ephemeralOwner. [{zxid_text(owner)[2:]}]")
+        return tree
+
+    def leave_ephemerals(self) -> None:
+        """What `DataTree.deserialize` leaves behind of a snapshot that is rejected then: the nodes of sessions, which go with them
+        whatever is at their paths later."""
+        if self.nodes is None:
+            return
+        stats = self.nodes.end - STAT + _OWNER
+        for first in range(0, len(stats), _PORTION):
+            owners = (
+                self.data[stats[first : first + _PORTION, None] + np.arange(8)]
+                .view(">i8")[:, 0]
+                .astype(np.int64)
+            )
+            kinds = kinds_of(owners)
+            normal = (owners != 0) & (self.nodes.header["path"][first : first + _PORTION] > 0)
+            if self.settings.containers:
+                normal &= kinds != CONTAINERS
+            if self.settings.extended_types:
+                normal &= kinds != TTLS
+            for i in np.flatnonzero(normal).tolist():
+                start = int(self.nodes.start[first + i]) + LENGTH
+                path = self.data[start : start + int(self.nodes.header["path"][first + i])].tobytes()
+                if b"/" not in path:
+                    continue
+                self.loaded.ephemerals.setdefault(int(owners[i]), set()).add(path)
+
+    def _seal(self) -> None:
+        """`SnapStream.checkSealIntegrity`."""
+        computed = adler32_of(self.data[: self.at])
+        stored = self._long()
+        if self.settings.reads_marks:
+            self._done(*read_bytes(self.data, self.at, len(self.data), self.settings.limit))
+        if stored != computed:
+            raise IOFailure("CRC corruption")
+
+    def _digest(self, zxid: int) -> bool:
+        """`DataTree.deserializeZxidDigest`: whether it is there."""
+        try:
+            found, version = self._long(), self._int()
+            value = self._hex() if version < _OLD_DIGEST else self._long()
+        except EndOfFile:
+            return False
+        self.loaded.digest = ZxidDigest(found, version, value) if found > 0 and found >= zxid else None
+        return True
+
+    def _hex(self) -> int:
+        """A digest as it never was in a release. Raises `Thrown`."""
+        start = self.at + 4
+        self._done(*read_bytes(self.data, self.at, len(self.data), self.settings.limit))
+        text = java_string(self.data[start : self.at].tobytes())
+        value = parse_hex(text)
+        if value is None:
+            raise NumberFormat(f'For input string: "{text}" under radix 16')
+        return value
+
+    def _last_processed(self) -> bool:
+        """`DataTree.deserializeLastProcessedZxid`; the zxid in the name of the file counts."""
+        try:
+            self._long()
+        except EndOfFile:
+            return False
+        return True

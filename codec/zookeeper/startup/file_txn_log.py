@@ -1,0 +1,204 @@
+"""Reading the logs of a directory from a zxid on: what a server takes for the end of one, and what ends its start.
+
+Source: `persistence/FileTxnLog.java` (`FileTxnIterator`), `persistence/Util.readTxnBytes`, `SerializeUtils.deserializeTxn` of ZooKeeper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from logwright.codec.fault import UnreadableError
+from logwright.codec.kernels.intrinsics import load_i32be
+from logwright.codec.store.overlay import Disk
+from logwright.codec.window import Frames, Window
+from logwright.codec.zookeeper.formats.txnlog.layout import HEADER_SIZE, LENGTH, LOWEST, MAGIC
+from logwright.codec.zookeeper.formats.txnlog.scan import (
+    BAD_LENGTH,
+    BODY,
+    CHECKSUM,
+    CROWDED,
+    HEAD,
+    HEAD_FIELDS,
+    NEED,
+    NO_EOR,
+    SIZE,
+    TORN,
+    ZERO,
+    scan_records,
+)
+from logwright.codec.zookeeper.jute import NULL
+from logwright.codec.zookeeper.startup.archive import END_OF_FILE, SOUND, UNREASONABLE, UNSUPPORTED, read_txns
+from logwright.codec.zookeeper.startup.exceptions import EndOfFile, IOFailure, NullPointer, Thrown
+from logwright.codec.zookeeper.startup.nulls import BYTES
+from logwright.codec.zookeeper.startup.settings import Settings
+from logwright.codec.zookeeper.store.files import DataFile, base, logs, logs_from
+
+WINDOW = 16 << 20
+_MOST = 1 << 16
+"""So many transactions at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """Transactions of one log that follow each other."""
+
+    file: DataFile
+    window: Window
+    frames: Frames
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """A log ends here for a server, although something follows: where, and why. It goes on with the next log."""
+
+    file: DataFile
+    position: int
+    why: str
+
+
+class FileTxnLog:
+    """The logs of a directory."""
+
+    def __init__(self, disk: Disk, settings: Settings) -> None:
+        self.disk, self.settings = disk, settings
+        self.deleted: list[str] = []
+        """Empty logs that the reading has removed."""
+
+    def files(self) -> list[DataFile]:
+        """The logs that the version takes for such."""
+        return [one for one in logs(self.disk) if self.settings.takes(one)]
+
+    def last_logged_zxid(self) -> int:
+        """`getLastLoggedZxid`, as far as it matters: -1 where there is no log. Raises `Thrown` that are no `IOFailure`."""
+        found = [one for one in self.files() if one.zxid >= 0]
+        if not found:
+            return -1
+        try:
+            for _ in self.read(found[-1].zxid):
+                pass
+        except IOFailure:
+            pass
+        return found[-1].zxid
+
+    def read(self, zxid: int) -> Iterator[Records | Stop]:
+        """All transactions from the first one on that has this zxid or a larger one. Raises `Thrown` where a server's iterator does, after
+        what comes before it."""
+        files = logs_from(self.files(), zxid)
+        forwarding = True
+        for i, file in enumerate(files):
+            for found in self._file(file, last=i == len(files) - 1):
+                if forwarding and isinstance(found, Records):
+                    later = np.flatnonzero(found.frames.header["zxid"] >= zxid)
+                    if not len(later):
+                        continue
+                    forwarding = False
+                    found = Records(file, found.window, found.frames.pick(slice(int(later[0]), None)))
+                yield found
+
+    def _file(self, file: DataFile, *, last: bool) -> Iterator[Records | Stop]:
+        if not file.size and last and self.settings.deletes_empty_tail:
+            self.disk.delete(file.name)
+            self.deleted.append(file.name)
+            return
+        header = self._read(file, 0, HEADER_SIZE)
+        if len(header) < HEADER_SIZE:
+            raise EndOfFile()
+        if header[:4] != MAGIC:
+            found, wanted = (int.from_bytes(one, "big", signed=True) for one in (header[:4], MAGIC))
+            raise IOFailure(
+                f"Transaction log: {base(file.name)} has invalid magic number {found} != {wanted}"
+            )
+        at = HEADER_SIZE
+        size = WINDOW
+        while True:
+            data = np.frombuffer(self._read(file, at, size), np.uint8)
+            # It may have become shorter since it was listed.
+            total = file.size if len(data) >= min(size, file.size - at) else at + len(data)
+            window = Window(data, at, total)
+            frames, stop, why, need = self._scan(window)
+            good, failure = self._deserialize(window, frames)
+            if len(good):
+                yield Records(file, window, good)
+            if failure is not None:
+                place = at + int(frames.start[len(good)])
+                if isinstance(failure, EndOfFile):
+                    yield Stop(file, place, "the transaction ends early")
+                    return
+                raise failure
+            at += stop
+            size = max(WINDOW, need)
+            if why in (NEED, CROWDED):
+                continue
+            if why == BAD_LENGTH:
+                length = load_i32be(window.data, stop + LENGTH)
+                if length == NULL:
+                    raise NullPointer(BYTES)
+                raise IOFailure(f"Unreasonable length = {length}")
+            if why == CHECKSUM:
+                raise IOFailure("CRC check failed")
+            if at < total and (why != ZERO or self._more(file, at)):
+                yield Stop(file, at, _WORDS[why])
+            return
+
+    def _more(self, file: DataFile, at: int) -> bool:
+        """Whether anything but zeros follows."""
+        while at < file.size:
+            data = self._read(file, at, WINDOW)
+            if not data or data.strip(b"\0"):
+                return bool(data)
+            at += len(data)
+        return False
+
+    def _read(self, file: DataFile, offset: int, length: int) -> bytes:
+        try:
+            return self.disk.read(file.name, offset, length)
+        except UnreadableError:
+            raise IOFailure("Input/output error") from None
+
+    def _scan(self, window: Window) -> tuple[Frames, int, int, int]:
+        """The records in a window that are whole, by their lengths and checksums: (frames, where it stopped, why, bytes needed)."""
+        room = min(_MOST, len(window.data) // (BODY + 1) + 1)
+        starts, ends = np.empty(room, np.int64), np.empty(room, np.int64)
+        heads = np.empty((room, HEAD_FIELDS), np.int64)
+        limit = self.settings.limit
+        n, stop, why, need, _ = scan_records(
+            window.data, 0, window.size - window.offset, 1, limit, starts, ends, heads
+        )
+        large = np.flatnonzero(heads[:n, SIZE] > limit)
+        if len(large):
+            n = int(large[0])
+            stop, why, need = int(starts[n]), BAD_LENGTH, 0
+        header = heads[:n].view(HEAD)[:, 0] if n else np.zeros(0, HEAD)
+        return Frames(starts[:n], ends[:n], header, int(stop)), int(stop), int(why), int(need)
+
+    def _deserialize(self, window: Window, frames: Frames) -> tuple[Frames, Thrown | None]:
+        """Those that can be read, and what the next one ends in."""
+        good, status, value = read_txns(
+            window.data,
+            frames.start + BODY,
+            frames.end - 1,
+            self.settings.recipes,
+            LOWEST,
+            self.settings.limit,
+            int(self.settings.close_session_txn),
+        )
+        failure: Thrown | None = None
+        if status == END_OF_FILE:
+            failure = EndOfFile()
+        elif status == UNREASONABLE:
+            failure = IOFailure(f"Unreasonable length = {value}")
+        elif status == UNSUPPORTED:
+            failure = IOFailure(f"{self.settings.unsupported}{value}")
+        else:
+            assert status == SOUND
+        return frames if good == len(frames) else frames.pick(slice(0, good)), failure
+
+
+_WORDS = {
+    TORN: "the file ends in a transaction",
+    ZERO: "a length of 0, as where nothing follows",
+    NO_EOR: "Last transaction was partial.",
+}

@@ -1,0 +1,49 @@
+"""What a member of an ensemble asks of its data besides: that epochs and transactions agree.
+
+Source: `QuorumPeer.loadDataBase` of ZooKeeper. The snapshot at the start is then left to whoever is elected.
+"""
+
+from __future__ import annotations
+
+from logwright.codec.fault import UnreadableError
+from logwright.codec.store.overlay import Disk
+from logwright.codec.whole import ParseError
+from logwright.codec.zookeeper.formats.epochs import parse_number
+from logwright.codec.zookeeper.names import ACCEPTED_EPOCH, CURRENT_EPOCH, TEMP, epoch_of, zxid_text
+from logwright.codec.zookeeper.startup.exceptions import IOFailure
+
+_LONGEST = 4096
+"""Bytes of a line that are looked at."""
+
+
+def load_epochs(disk: Disk, zxid: int) -> None:
+    """Read the epochs, or write those that are missing. Raises `IOFailure`."""
+    epoch = epoch_of(zxid)
+    current = _read(disk, CURRENT_EPOCH, epoch)
+    if epoch > current:
+        if CURRENT_EPOCH + TEMP not in disk:
+            raise IOFailure(
+                f"The current epoch, {zxid_text(current)[2:]}, is older than the last zxid, {zxid}"
+            )
+        current = _read(disk, CURRENT_EPOCH + TEMP, epoch)
+        disk.put(CURRENT_EPOCH, str(current).encode())
+        disk.delete(CURRENT_EPOCH + TEMP)
+    accepted = _read(disk, ACCEPTED_EPOCH, epoch)
+    if accepted < current:
+        said = (zxid_text(one)[2:] for one in (accepted, current))
+        raise IOFailure("The accepted epoch, {} is less than the current epoch, {}".format(*said))
+
+
+def _read(disk: Disk, name: str, default: int) -> int:
+    if name not in disk:
+        disk.put(name, str(default).encode())
+        return default
+    try:
+        data = disk.read(name, 0, _LONGEST)
+    except UnreadableError:
+        raise IOFailure("Input/output error") from None
+    try:
+        return parse_number(data)
+    except ParseError:
+        line = data.split(b"\n")[0].rstrip(b"\r").decode(errors="replace") if data else "null"
+        raise IOFailure(f"Found {line} in {name}") from None

@@ -1,0 +1,278 @@
+"""The version that is started, and its properties: which of them change what a start makes of the files.
+
+Names are those of the system properties without `zookeeper.`; defaults are ZooKeeper's.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from logwright.codec.fault import UsageError
+from logwright.codec.option import Option, Options, parse_bool
+from logwright.codec.zookeeper.formats.snapshot import codec as snapshot
+from logwright.codec.zookeeper.formats.snapshot import write as encode
+from logwright.codec.zookeeper.formats.txnlog.layout import (
+    CREATE2,
+    CREATE_CONTAINER,
+    CREATE_TTL,
+    DELETE_CONTAINER,
+    LOWEST,
+    RECIPE_ARRAY,
+    RECONFIG,
+)
+from logwright.codec.zookeeper.formats.txnlog.tables import LIMITS as TXNLOG_LIMITS
+from logwright.codec.zookeeper.store.files import DataFile
+
+NEWEST = {(3, 9): 5, (3, 8): 6, (3, 7): 2, (3, 6): 4, (3, 5): 10, (3, 4): 14}
+"""The last release of each line that was looked at."""
+VERSIONS = tuple(
+    f"{major}.{minor}.{patch}" for (major, minor), newest in NEWEST.items() for patch in range(newest, -1, -1)
+)
+
+Version = tuple[int, int, int]
+_SINCE = {
+    CREATE2: (3, 5, 0),
+    RECONFIG: (3, 5, 0),
+    CREATE_CONTAINER: (3, 5, 1),
+    DELETE_CONTAINER: (3, 5, 1),
+    CREATE_TTL: (3, 5, 3),
+}
+"""Types of transactions that are not as old as the others."""
+_WRITING = {option.name: option for option in (*encode.OPTIONS, *TXNLOG_LIMITS)}
+
+TRUST_EMPTY = Option(
+    "snapshot.trust.empty",
+    False,
+    "Logs without any snapshot are replayed over an empty tree",
+    parse_bool,
+)
+AUTOCREATE = Option(
+    "db.autocreate",
+    True,
+    "An empty directory counts as an empty tree, and not as data that is gone",
+    parse_bool,
+)
+CLOSE_SESSION_TXN = Option(
+    "closeSessionTxn.enabled",
+    True,
+    "The transaction that closes a session is read with the paths that it deletes (3.6 on)",
+    parse_bool,
+)
+EXTENDED_TYPES = Option(
+    "extendedTypesEnabled",
+    False,
+    "TTL nodes are known as such; without it they are deleted at the start, as nodes of a session that is gone",
+    parse_bool,
+)
+DISTRIBUTED = Option(
+    "distributed",
+    False,
+    "The server is a member of an ensemble (QuorumPeerConfig.isDistributed): its epochs must agree with its transactions",
+    parse_bool,
+)
+OPTIONS = (
+    DISTRIBUTED,
+    TRUST_EMPTY,
+    AUTOCREATE,
+    CLOSE_SESSION_TXN,
+    EXTENDED_TYPES,
+    *(
+        _WRITING[name]
+        for name in (
+            "digest.enabled",
+            "serializeLastProcessedZxid.enabled",
+            "snapshot.compression.method",
+            "jute.maxbuffer",
+            "jute.maxbuffer.extrasize",
+        )
+    ),
+    snapshot.MAX_DECOMPRESSED,
+)
+
+
+def version_of(asked: str | None) -> Version:
+    """The version asked about: "3.9" is the newest of that line. Raises `UsageError`."""
+    word = (asked or "").lower().removeprefix("zookeeper").strip(" -=v")
+    if word in ("", "true"):
+        word = VERSIONS[0]
+    found = re.fullmatch(r"3\.(\d+)(?:\.(\d+))?", word)
+    if found is not None and (3, int(found[1])) in NEWEST:
+        newest = NEWEST[3, int(found[1])]
+        patch = newest if found[2] is None else int(found[2])
+        if patch <= newest:
+            return 3, int(found[1]), patch
+    raise UsageError(
+        f"what ZooKeeper {asked!r} would do is not known",
+        advice="Versions that can be asked about are those of the lines "
+        + ", ".join(
+            f"{major}.{minor} (to {major}.{minor}.{patch})" for (major, minor), patch in NEWEST.items()
+        ),
+    )
+
+
+@dataclass(frozen=True)
+class Settings:
+    """A version with its properties."""
+
+    version: Version
+    options: Options
+
+    @property
+    def name(self) -> str:
+        return ".".join(map(str, self.version))
+
+    @property
+    def distributed(self) -> bool:
+        return bool(self.options["distributed"])
+
+    @property
+    def digests(self) -> bool:
+        """`ZooKeeperServer.isDigestEnabled`, ZOOKEEPER-3114."""
+        return self.version >= (3, 6, 0) and bool(self.options["digest.enabled"])
+
+    @property
+    def last_processed(self) -> bool:
+        """`ZooKeeperServer.isSerializeLastProcessedZxidEnabled`, ZOOKEEPER-4570."""
+        return self.version >= (3, 9, 0) and bool(self.options["serializeLastProcessedZxid.enabled"])
+
+    @property
+    def close_session_txn(self) -> bool:
+        """`ZooKeeperServer.isCloseSessionTxnEnabled`, ZOOKEEPER-3145."""
+        return self.version >= (3, 6, 0) and bool(self.options["closeSessionTxn.enabled"])
+
+    @property
+    def extended_types(self) -> bool:
+        """`EphemeralType.extendedEphemeralTypesEnabled`, ZOOKEEPER-2901."""
+        return self.version >= (3, 5, 4) and bool(self.options["extendedTypesEnabled"])
+
+    @property
+    def compression(self) -> bool:
+        """`SnapStream`: before it all snapshots were plain, ZOOKEEPER-3179."""
+        return self.version >= (3, 6, 0)
+
+    def takes(self, file: DataFile) -> bool:
+        """Whether a name is one of a log or snapshot: before snapshots could be compressed it had two parts and no more
+        (`Util.getZxidFromName`)."""
+        return self.compression or not file.named.rest
+
+    @property
+    def reads_marks(self) -> bool:
+        """Whether the string behind the checksum of a seal is read: `SnapStream`, as above."""
+        return self.compression
+
+    @property
+    def containers(self) -> bool:
+        """Whether containers are known, which before were nodes of a session like others: ZOOKEEPER-2163."""
+        return self.version >= (3, 5, 1)
+
+    @property
+    def create2_in_multi(self) -> bool:
+        """Whether a create2 is applied as a part of a multi, which else ends there: ZOOKEEPER-4026."""
+        return self.version >= (3, 8, 2) or (3, 7, 2) <= self.version < (3, 8, 0)
+
+    @property
+    def config_node(self) -> bool:
+        """Whether a fresh tree has /zookeeper/config, with an ACL of its own: ZOOKEEPER-107."""
+        return self.version >= (3, 5, 0)
+
+    @property
+    def null_paths(self) -> bool:
+        """Whether a node is read although its path is null, which ends the start only then: up to 3.4 it ended it at once."""
+        return self.version >= (3, 5, 0)
+
+    @property
+    def looks_up_acls(self) -> bool:
+        """Whether the ACL of what a transaction touches is looked up, which fails where the table has none: ZOOKEEPER-4799."""
+        return self.version >= (3, 9, 2) or (3, 8, 4) <= self.version < (3, 9, 0)
+
+    @property
+    def finds_by_path(self) -> bool:
+        """Whether a node exists where its path is known, and not its name among its parent's children: ZOOKEEPER-4846."""
+        return self.version >= (3, 9, 4) or (3, 8, 5) <= self.version < (3, 9, 0)
+
+    @property
+    def monotonic(self) -> bool:
+        """Whether what a parent counts only grows when transactions come again: ZOOKEEPER-3125, ZOOKEEPER-3249."""
+        return self.version >= (3, 6, 0)
+
+    @property
+    def tree(self) -> dict[str, bool]:
+        """How trees are made (`replay.Tree`)."""
+        return {
+            "digests": self.digests,
+            "extended_types": self.extended_types,
+            "close_session_txn": self.close_session_txn,
+            "acl_lookups": self.looks_up_acls,
+            "existing_by_path": self.finds_by_path,
+            "monotonic": self.monotonic,
+            "containers": self.containers,
+            "create2_in_multi": self.create2_in_multi,
+        }
+
+    @property
+    def method(self) -> str:
+        """How the snapshot that is written at the start is compressed."""
+        method = self.options["snapshot.compression.method"]
+        return method if self.compression and method not in (None, "none") else ""
+
+    @property
+    def refuses_logs_alone(self) -> bool:
+        """Logs without a snapshot are refused since ZOOKEEPER-2325; `snapshot.trust.empty` came with ZOOKEEPER-3056."""
+        if self.version < (3, 5, 3):
+            return False
+        return self.version < (3, 5, 6) or not self.options["snapshot.trust.empty"]
+
+    @property
+    def trusts_empty(self) -> bool:
+        return self.version < (3, 6, 0) or bool(self.options["db.autocreate"])
+
+    @property
+    def saves_at_start(self) -> bool:
+        return self.version >= (3, 5, 0)
+
+    @property
+    def deletes_empty_tail(self) -> bool:
+        """ZOOKEEPER-2332."""
+        return self.version >= (3, 9, 3)
+
+    @property
+    def refuses_gaps(self) -> bool:
+        """ZOOKEEPER-4925."""
+        return self.version >= (3, 9, 4)
+
+    @property
+    def checks_directories(self) -> bool:
+        """ZOOKEEPER-2967."""
+        return self.version >= (3, 5, 4) or (3, 4, 12) <= self.version < (3, 5, 0)
+
+    @property
+    def limit(self) -> int:
+        """A length that is read at most (`BinaryInputArchive.checkLength`)."""
+        most = int(self.options["jute.maxbuffer"])
+        extra = self.options["jute.maxbuffer.extrasize"]
+        if self.version < (3, 5, 7):
+            total = most + 1024
+        else:
+            total = most + max(most if extra is None else int(extra), 1024)
+        if (3, 9, 0) <= self.version < (3, 9, 3) or self.version < (3, 8, 5):
+            return (total + (1 << 31)) % (1 << 32) - (1 << 31)  # as Java adds
+        return min(total, (1 << 31) - 1)
+
+    @cached_property
+    def recipes(self) -> npt.NDArray[np.int64]:
+        """What is in transactions by type, from `LOWEST` on (`txns.RECIPES`); 0 for those that the version does not know."""
+        known = RECIPE_ARRAY.copy()
+        for kind, since in _SINCE.items():
+            if self.version < since:
+                known[kind - LOWEST] = 0
+        return known
+
+    @property
+    def unsupported(self) -> str:
+        """What is said of a type that is not known (`SerializeUtils.deserializeTxn`, ZOOKEEPER-4494)."""
+        return "Unsupported Txn with type=" + ("" if self.version >= (3, 9, 0) else "%d")

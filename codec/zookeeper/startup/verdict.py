@@ -1,0 +1,130 @@
+"""What is said of a start: what is lost by it, and what its owner should know, in the server's words where it has any."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from logwright.codec.option import Options
+from logwright.codec.store.listing import Listing
+from logwright.codec.zookeeper.names import epoch_of, zxid_text
+from logwright.codec.zookeeper.startup.file_txn_snap_log import EMPTY, Restored
+from logwright.codec.zookeeper.startup.lost import Lost, lost
+from logwright.codec.zookeeper.store.files import DataFile, logs, logs_from, snapshots
+
+_SHOWN = 5
+"""So many of a kind are named in a warning."""
+
+
+@dataclass(frozen=True)
+class Deleted:
+    """The nodes that are deleted at the start, by what they are deleted for."""
+
+    dead: Sequence[bytes] = ()
+    """Their sessions are gone."""
+    expired: Sequence[bytes] = ()
+    """They have a TTL, which is not known for such."""
+    taken: Sequence[bytes] = ()
+    """A rejected snapshot has them as nodes of a session that is gone."""
+
+
+NOTHING = Deleted()
+
+
+def serves(restored: Restored) -> Mapping[str, Any]:
+    """What the tree is made of. See `codec.predict.Verdict`."""
+    file = restored.loaded.file
+    return {
+        "snapshot": None if file is None else file.name,
+        "zxid": zxid_text(restored.last_processed),
+        "transactions": restored.transactions,
+        "sessions": len(restored.tree.session_timeouts),
+        "stops_at": None,
+    }
+
+
+def gone(listing: Listing, restored: Restored, deleted: Deleted, options: Options) -> Lost:
+    """The undamaged transactions that nobody sees the effects of, and nodes that are deleted for no good reason."""
+    out = Lost()
+    if restored.stops:
+        zxid = restored.begun
+        files = logs_from(logs(listing), zxid + 1)
+        out = lost(listing, files, restored.applied, zxid, options)
+    newest = _newest(listing)
+    if restored.last_processed < newest:
+        # What only a snapshot has, which is not loaded: how much of it is undamaged is not known.
+        out.rows = None
+        out.ranges.append({"first_zxid": restored.last_processed + 1, "last_zxid": newest})
+    if paths := [*deleted.expired, *deleted.taken]:
+        out.rows = None
+        out.ranges.append({"nodes": [one.decode(errors="replace") for one in paths]})
+    return out
+
+
+def _newest(listing: Listing) -> int:
+    return max((one.zxid for one in snapshots(listing)), default=0)
+
+
+def warnings(listing: Listing, restored: Restored, deleted: Deleted) -> Iterator[str]:
+    loaded = restored.loaded
+    for name, failure in loaded.rejected:
+        yield f"problem reading snap file {name}: {failure}"
+    there = snapshots(listing)
+    if loaded.file is None and there:
+        yield f"none of {len(there)} snapshots is taken for whole: it starts with an empty tree"
+    if loaded.file is None and restored.transactions:
+        yield f"{EMPTY}This should only be allowed during upgrading."
+    yield from _twice(logs(listing))
+    for stop in restored.stops:
+        yield f"{stop.file.name}: read up to byte {stop.position}: {stop.why}"
+    if there and restored.last_processed < _newest(listing):
+        yield f"the tree ends at {zxid_text(restored.last_processed)}, a snapshot of {zxid_text(_newest(listing))} is there"
+    yield from _jump(restored)
+    if restored.mismatches:
+        first = zxid_text(restored.mismatches[0])
+        times = (
+            f"{len(restored.mismatches)} transactions" if len(restored.mismatches) > 1 else "one transaction"
+        )
+        yield f"Digests are not matching: the tree is another than it was, from zxid {first} on ({times})"
+    if restored.uncovered is not None:
+        yield (
+            f"Highest txn zxid {zxid_text(restored.zxid)} is not covering the snapshot digest zxid "
+            f"{zxid_text(restored.uncovered.zxid)}, which might lead to inconsistent state"
+        )
+    for paths, why in (
+        (deleted.expired, "nodes with a TTL are deleted, since extendedTypesEnabled is off"),
+        (deleted.taken, "nodes are deleted that a rejected snapshot has as those of a session that is gone"),
+        (deleted.dead, "nodes of sessions that are gone are deleted"),
+    ):
+        if paths:
+            yield f"{why}: {_named(paths)}"
+    other = restored.tree.other_root()
+    if other is not None:
+        yield (
+            f"the node {other.decode(errors='replace')!r}, whose path has no slash, is the root: clients who ask for / get it, and none of the "
+            "nodes here are among its children"
+        )
+    if restored.tree.dangling:
+        said = ", ".join(map(str, sorted(restored.tree.dangling)[:_SHOWN]))
+        yield f"each read of a node whose ACL the table does not have ends with MarshallingError: {said}"
+
+
+def _named(paths: Sequence[bytes]) -> str:
+    more = f", and {len(paths) - _SHOWN} more" if len(paths) > _SHOWN else ""
+    return ", ".join(one.decode(errors="replace") for one in paths[:_SHOWN]) + more
+
+
+def _twice(files: Sequence[DataFile]) -> Iterator[str]:
+    for one, other in itertools.pairwise(files):
+        if one.zxid == other.zxid:
+            yield f"{one.name} and {other.name} are both read, in the order in which the directory lists them"
+
+
+def _jump(restored: Restored) -> Iterator[str]:
+    """Transactions that are missing where nobody looks: between the snapshot and the first one that is applied."""
+    begun = restored.begun
+    first = next((int(one[0]) for one in restored.applied if len(one)), None)
+    if first is not None and first > begun + 1 and epoch_of(first) == epoch_of(begun):
+        yield f"transactions {zxid_text(begun + 1)} to {zxid_text(first - 1)} are not applied, and nothing is said of it"

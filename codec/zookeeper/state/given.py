@@ -1,0 +1,217 @@
+"""The columns of rows that are nodes, each as it is stored. What rows leave out has a default, or is left to the tree (`tree`, `run`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from logwright.codec.columns import numbers
+from logwright.codec.fault import UsageError
+from logwright.codec.table import Column
+from logwright.codec.zookeeper.formats.snapshot.acl import flat, packed, texts
+from logwright.codec.zookeeper.formats.snapshot.acl_lists import (
+    AclLists,
+    Coded,
+    coded,
+    coded_lists,
+    raw_lists,
+)
+from logwright.codec.zookeeper.formats.snapshot.layout import OPEN_ACL, SLASH
+from logwright.codec.zookeeper.formats.snapshot.pack import Values
+from logwright.codec.zookeeper.jute import Int64s, stored_strings
+from logwright.codec.zookeeper.state.columns import (
+    EPHEMERAL,
+    KINDS,
+    NODE_COLUMNS,
+    PERSISTENT,
+    TTL_MAX,
+    TTLS,
+    stored_owners,
+)
+
+UNKNOWN = np.iinfo(np.int64).min
+"""A counter that nobody gave."""
+_COLUMNS: Mapping[str, Column] = {
+    one.name: one for one in (*NODE_COLUMNS, Column("cversion", pa.int32(), "as a client sees it"))
+}
+_EITHER_BINARY = (pa.binary(), pa.large_binary())
+
+
+@dataclass(frozen=True)
+class Given:
+    """The columns of rows, each in its type or None where it is not there. `first` is the number of the first row, for words."""
+
+    rows: pa.Table
+    first: int = 0
+
+    def __len__(self) -> int:
+        return int(self.rows.num_rows)
+
+    def has(self, name: str) -> bool:
+        return name in self.rows.column_names
+
+    def pieces(self, name: str, kind: pa.DataType | None = None) -> pa.ChunkedArray | None:
+        """A column as it comes, without a copy where it has its type."""
+        if not self.has(name):
+            return None
+        found = self.rows.column(name)
+        wanted = kind or _COLUMNS[name].type
+        if found.type != wanted:
+            try:
+                found = found.cast(wanted)
+            except pa.ArrowException as error:
+                raise UsageError(f"zookeeper.snapshot: column {name!r} is not {wanted}: {error}") from None
+        return None if found.null_count == len(found) and len(found) else found
+
+    def column(self, name: str) -> pa.Array | None:
+        """The same in one piece."""
+        found = self.pieces(name)
+        return None if found is None else found.combine_chunks()
+
+    def values(self, name: str, default: Any) -> Values:
+        """Of 64 bits or fewer; `default` is a number, or one a row, for what is null or not there."""
+        found = self.pieces(name)
+        if found is None or found.null_count:
+            return self.numbers(name, default)
+        return found.cast(pa.int64()) if pa.types.is_timestamp(found.type) else found
+
+    def numbers(self, name: str, default: Any) -> Int64s:
+        """The same as numbers of 64 bits."""
+        found = self.pieces(name)
+        if found is None:
+            return np.broadcast_to(np.asarray(default, np.int64), len(self)).copy()
+        if not found.null_count:
+            return np.asarray(found.cast(pa.int64()))
+        values = np.asarray(found.cast(pa.int64()).fill_null(0))
+        return np.where(np.asarray(found.is_null()), default, values).astype(np.int64)
+
+    def times(self, name: str, default: Any) -> Values:
+        """Milliseconds: as they are stored where the row says so."""
+        raw = self.pieces(f"{name}_ms")
+        if raw is None:
+            return self.values(name, default)
+        return raw if not raw.null_count else self.numbers(f"{name}_ms", self.numbers(name, default))
+
+    def data(self) -> pa.Array | pa.ChunkedArray:
+        """As it comes, of either binary type; without the column it is of no bytes, which is not null."""
+        if not self.has("data"):
+            return no_bytes(len(self))
+        kind = self.rows.schema.field("data").type
+        found = self.pieces("data", kind if kind in _EITHER_BINARY else pa.large_binary())
+        return pa.nulls(len(self), pa.large_binary()) if found is None else found
+
+    def paths(self) -> pa.Array:
+        """As they are stored: the root is the empty one."""
+        if not self.has("path"):
+            raise UsageError("zookeeper.snapshot needs a column 'path'")
+        found = self.column("path")
+        if found is None or found.null_count:
+            row = 0 if found is None else int(np.flatnonzero(np.asarray(found.is_null()))[0])
+            raise UsageError(f"zookeeper.snapshot: the path of row {self.first + row} is null")
+        stored = _without_roots(stored_strings(found))
+        raw = self.column("path_raw")
+        if raw is None:
+            return stored
+        # A raw path counts as long as the text is that of it.
+        same = np.asarray(pc.fill_null(pc.equal(texts(raw)[0], found), False))
+        both = pa.concat_arrays([stored, raw])
+        return both.take(
+            numbers(pa.int64(), np.where(same, np.arange(len(raw)) + len(raw), np.arange(len(raw))))
+        )
+
+    def acls(self) -> Coded:
+        """The lists of rows, null where there is none."""
+        found = self.pieces("acl")
+        if found is None:
+            return Coded(np.full(len(self), -1, np.int64), [])
+        raw = self.column("acl_raw")
+        if raw is None:
+            return coded_lists(found)
+        entries = raw.flatten().flatten()
+        text = pa.StructArray.from_arrays(
+            [entries[0], texts(entries[1])[0], texts(entries[2])[0]],
+            fields=list(_COLUMNS["acl"].type.value_type),
+        )
+        shown = packed(raw_lists(pa.ListArray.from_arrays(_ends(raw), text), None))
+        same = np.asarray(pc.equal(shown, packed(raw_lists(found, None))).fill_null(False))
+        same &= np.asarray(raw.is_valid())
+        return coded(packed(raw_lists(found, raw.take(numbers(pa.int64(), np.arange(len(raw)), ~same)))))
+
+    def acl_numbers(self, acls: AclLists, order: Int64s | None = None) -> Int64s:
+        """The numbers of the rows' lists in that table, of the rows in that order: new ones are handed out in it."""
+        found, said = self.pieces("acl_id"), self.acls()
+        given, has = self.numbers("acl_id", OPEN_ACL), np.zeros(len(self), np.bool_)
+        if found is not None:
+            has = np.asarray(found.is_valid())
+        if order is not None:
+            said, given, has = said.take(order), given[order], has[order]
+        return acls.numbers(said, given, has)
+
+    def owners(self) -> Int64s:
+        kinds = self.pieces("kind")
+        ttl = None if self.pieces("ttl") is None else self.numbers("ttl", 0)
+        if kinds is not None and ttl is None and _all(kinds, KINDS[PERSISTENT]):
+            return np.zeros(len(self), np.int64)
+        owners = self.numbers("ephemeral_owner", 0)
+        codes = None
+        if kinds is not None:
+            found = pc.index_in(kinds, pa.array(KINDS))
+            codes = np.asarray(found.fill_null(-1)).astype(np.int64)
+            if (codes < 0).any():
+                row = int(np.flatnonzero(codes < 0)[0])
+                if kinds[row].is_valid:
+                    raise UsageError(
+                        f"zookeeper.snapshot: the kind of row {self.first + row}, {kinds[row].as_py()!r}, is none of {', '.join(KINDS)}"
+                    )
+                guessed = np.where(owners != 0, EPHEMERAL, PERSISTENT)
+                codes = np.where(
+                    codes < 0, guessed if ttl is None else np.where(ttl > 0, TTLS, guessed), codes
+                )
+            if ttl is None and (codes == TTLS).any():
+                raise UsageError("zookeeper.snapshot: a ttl node needs a column 'ttl'")
+        if ttl is not None and ((ttl < 0) | (ttl > TTL_MAX)).any():
+            row = int(np.flatnonzero((ttl < 0) | (ttl > TTL_MAX))[0])
+            raise UsageError(
+                f"zookeeper.snapshot: the ttl of row {self.first + row}, {ttl[row]}, is not from 0 to {TTL_MAX} ms"
+            )
+        return stored_owners(owners, codes, ttl)
+
+
+def no_bytes(count: int) -> pa.Array:
+    """Data of no bytes, which is not null."""
+    ends = np.zeros(count + 1, np.int64)
+    return pa.Array.from_buffers(pa.large_binary(), count, [None, pa.py_buffer(ends), pa.py_buffer(b"")])
+
+
+def _without_roots(paths: pa.Array) -> pa.Array:
+    """Paths with "" for "/"."""
+    data, ends, _ = flat(paths)
+    short: npt.NDArray[np.int64] = np.flatnonzero(np.diff(ends) == 1)
+    roots = short[data[ends[short]] == SLASH]
+    if not len(roots):
+        return paths
+    if len(roots) == 1 and not roots[0]:
+        # Mostly it is the first: it begins where the next one does.
+        moved = np.concatenate((ends[1:2], ends[1:]))
+        return pa.Array.from_buffers(pa.binary(), len(paths), [None, pa.py_buffer(moved), paths.buffers()[2]])
+    chosen = np.arange(len(paths))
+    chosen[roots] = len(paths)
+    both = pa.concat_arrays([paths, pa.array([b""], pa.binary())])
+    return both.take(numbers(pa.int64(), chosen))
+
+
+def _all(column: pa.ChunkedArray, value: str) -> bool:
+    """Whether all of a column is this text."""
+    return not column.null_count and pc.all(pc.equal(column, value)).as_py() is True
+
+
+def _ends(lists: pa.Array) -> pa.Array:
+    ends = np.zeros(len(lists) + 1, np.int32)
+    np.cumsum(np.asarray(lists.value_lengths().fill_null(0)), out=ends[1:])
+    return numbers(pa.int32(), ends)

@@ -1,0 +1,269 @@
+"""A tree begun: the one of a server without files, or that of a snapshot, from its file or from rows.
+
+Source: `DataTree.deserialize`, `FileSnap.deserialize`, `ZKDatabase.loadDataBase` of ZooKeeper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import pyarrow as pa
+
+from logwright.codec.fault import Fault, Kind
+from logwright.codec.option import Options
+from logwright.codec.walk import Hole, Reader, Stretch, walk
+from logwright.codec.window import Bytes, Frames, Window
+from logwright.codec.zookeeper.formats.snapshot.acl import AclTable
+from logwright.codec.zookeeper.formats.snapshot.acl_lists import AclLists, raw_lists
+from logwright.codec.zookeeper.formats.snapshot.codec import CODEC as SNAPSHOT
+from logwright.codec.zookeeper.formats.snapshot.expand import expand
+from logwright.codec.zookeeper.formats.snapshot.layout import NODE, OPEN_ACL
+from logwright.codec.zookeeper.formats.snapshot.scan import seal_faults
+from logwright.codec.zookeeper.formats.snapshot.sections import DIGEST as DIGEST_SECTION
+from logwright.codec.zookeeper.formats.snapshot.sections import DIGEST_SIZE, Shape
+from logwright.codec.zookeeper.formats.snapshot.tables import NODE_FRAME
+from logwright.codec.zookeeper.jute import STAT_PERSISTED
+from logwright.codec.zookeeper.state import tree as at
+from logwright.codec.zookeeper.state.acl_cache import LIST
+from logwright.codec.zookeeper.state.arrays import Store
+from logwright.codec.zookeeper.state.digest import VERSION
+from logwright.codec.zookeeper.state.from_rows import stored
+from logwright.codec.zookeeper.state.given import Given
+
+CONFIG_SINCE = (3, 5)
+"""The first version whose fresh tree has /zookeeper/config."""
+_READ_ONLY = [{"perms": 1, "id": {"scheme": b"world", "id": b"anyone"}}]
+_USUAL = 128
+"""Bytes of a node in a snapshot, on the small side."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """The digest of the tree after a transaction is not the one that is stored with it, or in a snapshot."""
+
+    zxid: int
+    stored: int
+    computed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """Which of the records given, if any, is the first one whose parent is not there, and the first one whose owner can't be: a server
+    takes no snapshot with the one, and dies of the other."""
+
+    orphan: int | None = None
+    stranger: int | None = None
+
+
+class Loading(Store):
+    """A tree that is loaded."""
+
+    SNAPSHOT_COLUMNS = (
+        "path", "path_raw", "data", "czxid", "mzxid", "ctime_ms", "mtime_ms", "version", "stored_cversion", "aversion", "ephemeral_owner",
+        "pzxid", "kind", "ttl", "acl_id",
+    )  # fmt: skip
+    """What `of_rows` needs of a snapshot's rows."""
+
+    @classmethod
+    def bare(cls, **settings: bool) -> Self:
+        """No nodes at all, not even the root: to load a snapshot into. `settings` are those of the class."""
+        return cls(**settings)
+
+    @classmethod
+    def empty(cls, *, version: tuple[int, ...] = (3, 9), **settings: bool) -> Self:
+        """The tree of a server of that version that has begun with no files."""
+        made = cls(**settings)
+        paths = [b"", b"/zookeeper", b"/zookeeper/quota"]
+        if version[:2] >= CONFIG_SINCE:
+            paths.insert(2, b"/zookeeper/config")
+        stat = {one.name: 0 for one in STAT_PERSISTED.fields}
+        records = []
+        for path in paths:
+            config = path.endswith(b"/config")
+            acl = made._acls.number(made._acls.add(1, LIST.pack(_READ_ONLY, {}))) if config else OPEN_ACL
+            value = {
+                "path": path,
+                "data": b"",
+                "acl": int(acl),
+                "stat": stat | {"aversion": -1 if config else 0},
+            }
+            records.append(NODE.pack(value))
+        ends = np.cumsum([0, *(len(one) for one in records)])
+        acls = np.where(np.array(["config" in path.decode() for path in paths]), 1, OPEN_ACL)
+        made._load(
+            np.frombuffer(b"".join(records), np.uint8),
+            ends[:-1].astype(np.int64),
+            np.array([len(path) for path in paths], np.int32),
+            np.zeros(len(paths), np.int32),
+            acls.astype(np.int64),
+        )
+        return made
+
+    @classmethod
+    def of_snapshot(
+        cls, read: Reader, *, zxid: int, compression: str = "none", check: bool = True, **settings: bool
+    ) -> tuple[Self, list[Fault]]:
+        """The tree of a snapshot file, and what is wrong with the file: what can be read of a damaged one is loaded."""
+        faults: list[Fault] = []
+        if compression != "none":
+            limit = int(Options(SNAPSHOT.options)["max.decompressed.bytes"])
+            size = read.size
+            made = expand(compression, read(0, size), limit)
+            if made.error:
+                faults.append(Fault(SNAPSHOT.name, 0, size, made.kind, made.error))
+            read = _Expanded(made.data)
+        context = SNAPSHOT.context("", Options(SNAPSHOT.options))
+        # A tree that is not to be trusted is made before that is known, as the server does it: nothing is read twice.
+        context.seals, before = False, len(faults)
+        out = cls(**settings)
+        begun = orphaned = False
+        for one in walk(read, SNAPSHOT, context, check=check):
+            assert context.shape is not None
+            if not begun:
+                # Growing takes longer than loading; room that is not used is no memory.
+                out._room_for_rows(read.size // _USUAL)
+                out._room_for_bytes(read.size)
+                if isinstance(one, Stretch) and len(one.frames):
+                    out._room_for_entries(len(one.frames) * read.size // one.frames.stop)
+                out.load_shape(context.shape, zxid)
+                begun = True
+            if isinstance(one, Hole):
+                faults.append(one.fault)
+            else:
+                if check:
+                    context.shape.add(one.window.data, one.window.offset)
+                faults += one.frames.faults
+                orphan = out.load_frames(one.window, one.frames, context.shape).orphan
+                if orphan is not None and not orphaned:
+                    orphaned = True
+                    start, stop = int(one.frames.start[orphan]), int(one.frames.end[orphan])
+                    text = "the parent of the node does not come before it: unable to find parent"
+                    place = one.window.offset + start
+                    faults.append(
+                        Fault(
+                            SNAPSHOT.name,
+                            place,
+                            stop - start,
+                            Kind.LINK,
+                            text,
+                            system="the server takes the next older snapshot",
+                        )
+                    )
+        if check and context.shape is not None:
+            faults[before:before] = seal_faults(context.shape)
+        return out, faults
+
+    @classmethod
+    def of_rows(
+        cls,
+        batches: Iterable[pa.RecordBatch],
+        sessions: pa.RecordBatch | None,
+        acls: pa.RecordBatch | None,
+        *,
+        zxid: int,
+        **settings: bool,
+    ) -> Self:
+        """The tree of a snapshot's rows (`SNAPSHOT_COLUMNS`; a column `acl` counts where there is no `acl_id`), parents first, and of its
+        session and ACL tables."""
+        made = cls(**settings)
+        table = AclTable.empty()
+        if acls is not None:
+            raw = acls.column("acl_raw") if "acl_raw" in acls.schema.names else None
+            table = AclTable(
+                np.asarray(acls.column("acl_id")).astype(np.int64), raw_lists(acls.column("acl"), raw)
+            )
+        made._acls.load(table)
+        if sessions is not None:
+            for one in sessions.to_pylist():
+                made.add_session(one["session_id"], one["timeout"])
+        made._s[at.LAST] = zxid
+        lists = AclLists(table)
+        known = len(lists.ids)
+        for batch in batches:
+            if not batch.num_rows:
+                continue
+            nodes = stored(Given(pa.Table.from_batches([batch])), lists)
+            for number, content in zip(lists.ids[known:], lists.lists[known:], strict=True):
+                made._acls.add(number, content)
+            known = len(lists.ids)
+            numbered, first = nodes.number("acl"), 0
+            for one in nodes.chunks(0, len(nodes)):
+                acl = numbered[first : first + len(one.starts)]
+                made._load(one.data, one.starts, one.paths, one.lengths, acl)
+                first += len(one.starts)
+        return made
+
+    # Parts of a snapshot
+
+    def load_shape(self, shape: Shape, zxid: int) -> None:
+        """What a snapshot has besides its nodes: sessions, ACL table, digest. `zxid` is that of the file's name."""
+        self._acls.load(shape.acls)
+        if shape.sessions is not None:
+            for number, timeout in zip(
+                shape.sessions["id"].tolist(), shape.sessions["timeout"].tolist(), strict=True
+            ):
+                self.add_session(number, timeout)
+        self._s[at.LAST] = zxid
+        self._target = None
+        ending = shape.ending
+        if ending is not None and ending.digest is not None:
+            found, _ = DIGEST_SECTION.unpack(shape.read(ending.digest, DIGEST_SIZE).tobytes())
+            if found["zxid"] > 0 and found["zxid"] >= zxid:
+                self._target = found["zxid"], found["digest_version"], found["digest"]
+
+    def load_frames(self, window: Window, frames: Frames, shape: Shape) -> Loaded:
+        """Nodes of a plain snapshot, as its codec's scan finds them (sections among them are left out); of two with one path the last
+        counts."""
+        kinds = frames.header["kind"]
+        which = np.flatnonzero(kinds == NODE_FRAME)
+        nodes = frames if len(which) == len(frames) else frames.pick(kinds == NODE_FRAME)
+        header = nodes.header
+        first = int(self._s[at.ROWS])
+        self._load(
+            window.data,
+            np.ascontiguousarray(nodes.start),
+            np.ascontiguousarray(header["path"]),
+            np.ascontiguousarray(header["data"]),
+            np.ascontiguousarray(header["acl"]),
+        )
+        found = [int(which[row - first]) if row >= first else None for row in self._s[[at.ORPHAN, at.STRANGER]].tolist()]  # fmt: skip
+        return Loaded(*found)
+
+    def loaded(self) -> tuple[list[Mismatch], str | None]:
+        """What a server does when it has read a snapshot: it counts what is below quotas, forgets ACLs that no node has, and compares
+        the digest unless that is of a later zxid. Returns the mismatch, and what the server dies of."""
+        died = self._quotas.found(self)
+        self._acls.forget_unused()
+        out = []
+        if self._target is not None and self._target[0] == self.zxid:
+            out = self._compare_target()
+        return out, died
+
+    # The digest of a snapshot
+
+    @property
+    def target(self) -> tuple[int, int, int] | None:
+        """The digest of the snapshot (its zxid, version, value), as long as it was not compared: that zxid is not reached."""
+        return self._target
+
+    def _compare_target(self) -> list[Mismatch]:
+        """The digest of the snapshot, whose zxid is reached."""
+        assert self._target is not None
+        (zxid, version, stored), self._target = self._target, None
+        if version != VERSION or stored == self.digest or not self._s[at.DIGESTS]:
+            return []
+        return [Mismatch(zxid, stored, self.digest)]
+
+
+class _Expanded(Reader):
+    """What a compressed file holds."""
+
+    def __init__(self, data: Bytes) -> None:
+        self._inside = data
+        self.size, self.bad = len(data), {}
+
+    def __call__(self, offset: int, length: int) -> Bytes:
+        return self._inside[offset : offset + length]

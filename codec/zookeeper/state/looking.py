@@ -1,0 +1,260 @@
+"""What is in a tree: one node, or columns of all of them; its sessions and ACLs, its digest. Nothing changes by it.
+
+Source: `DataTree`, `DataNode.copyStat` of ZooKeeper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from logwright.codec.columns import binary, numbers
+from logwright.codec.table import Column
+from logwright.codec.window import Bytes, Frames, Window
+from logwright.codec.zookeeper.formats.snapshot.acl import OPEN, flat
+from logwright.codec.zookeeper.formats.snapshot.layout import FIXED, HEAD, LENGTH
+from logwright.codec.zookeeper.formats.snapshot.rows import PORTION, Nodes, acl_arrays
+from logwright.codec.zookeeper.formats.snapshot.sections import Shape
+from logwright.codec.zookeeper.formats.snapshot.tables import ACL_ROWS, NODE_FRAME, SESSION_ROWS
+from logwright.codec.zookeeper.jute import Int64s
+from logwright.codec.zookeeper.state import tree as at
+from logwright.codec.zookeeper.state.acl_cache import entries
+from logwright.codec.zookeeper.state.arrays import Store
+from logwright.codec.zookeeper.state.columns import NODE_COLUMNS, TTLS, kinds_of
+from logwright.codec.zookeeper.state.paths import ascending
+
+COLUMNS = (
+    *NODE_COLUMNS,
+    Column("cversion", pa.int32(), "changes of its children, as a client sees it"),
+    Column("num_children", pa.int32(), "children"),
+)
+"""What `Tree.nodes` gives."""
+STATS = {
+    "czxid": at.N_CZXID, "mzxid": at.N_MZXID, "ctime": at.N_CTIME, "mtime": at.N_MTIME, "version": at.N_VERSION,
+    "cversion": at.N_CVERSION, "aversion": at.N_AVERSION, "owner": at.N_OWNER, "pzxid": at.N_PZXID,
+}  # fmt: skip
+_PIECE = 1 << 20
+"""So many bytes of records are made at a time where they are written: their checksums read them again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One node. `stat` has the names of `STATS`, as they are stored; `acl` is as ACLs are in rows, None where the table has none."""
+
+    path: bytes
+    data: bytes | None
+    acl: list[dict[str, Any]] | None
+    acl_id: int
+    stat: dict[str, int]
+    num_children: int
+
+
+class Looking(Store):
+    """A tree that is looked at."""
+
+    COLUMNS = COLUMNS
+
+    def __len__(self) -> int:
+        """The nodes that a walk from the root meets: those that a snapshot would have."""
+        return len(self._rows(False))
+
+    @property
+    def quota_paths(self) -> list[bytes]:
+        return sorted(self._quotas.by_path)
+
+    @property
+    def dangling(self) -> set[int]:
+        """Numbers of ACLs that nodes have and the table does not."""
+        return self._acls.missing(self._nodes[self._live(), at.N_ACL])
+
+    def digest_of(self, nodes: int) -> int | None:
+        """The digest of so many nodes, those that a walk from the root meets, where it is known without looking at them."""
+        return self.digest if self._s[at.DIGESTS] and self._s[at.LIVE] == nodes else None
+
+    @property
+    def session_timeouts(self) -> dict[int, int]:
+        """The sessions that are open, and their timeouts in milliseconds, by id."""
+        rows = self._sessions[: self._s[at.SESSIONS]]
+        rows = rows[rows[:, at.Z_OPEN] == 1]
+        return dict(sorted(zip(rows[:, at.Z_ID].tolist(), rows[:, at.Z_TIMEOUT].tolist(), strict=True)))
+
+    # Nodes
+
+    def find(self, paths: pa.Array) -> Int64s:
+        """The row of each path (a binary column), for as long as nothing is changed; -1 where there is no such node."""
+        data, ends, _ = flat(paths)
+        out = np.empty(len(paths), np.int64)
+        at.find_all(self._arena, self._nodes, self._table, data, np.ascontiguousarray(ends, np.int32), out)
+        return out
+
+    def stats(self, rows: Int64s) -> dict[str, Int64s]:
+        """The stats of nodes by `STATS`, as they are stored, and "num_children"."""
+        columns = {**STATS, "num_children": at.N_CHILDREN}
+        return {name: self._nodes[rows, column] for name, column in columns.items()}
+
+    def contents(self, rows: Int64s) -> tuple[pa.Array, Int64s, list[list[dict[str, Any]] | None]]:
+        """The data of nodes, which of the ACLs that follow each has, and these (None: the table has it not)."""
+        self._quotas.write(self)
+        starts, sizes, slots = (
+            np.ascontiguousarray(self._nodes[rows, one]) for one in (at.N_DATA, at.N_DATA_SIZE, at.N_ACL)
+        )
+        own, which = np.unique(slots, return_inverse=True)
+        found = [self._acls.content(slot) if slot >= 0 else None for slot in own.tolist()]
+        lists: list[list[dict[str, Any]] | None] = [
+            [dict(each) for each in OPEN] if slot < 0 else None if one is None else entries(one)
+            for slot, one in zip(own.tolist(), found, strict=True)
+        ]
+        return binary(self._arena, starts, sizes), which.astype(np.int64), lists
+
+    def get(self, path: bytes) -> Node | None:
+        row = self._row(path)
+        if row < 0:
+            return None
+        stat = {name: int(self._nodes[row, column]) for name, column in STATS.items()}
+        slot = int(self._nodes[row, at.N_ACL])
+        acl: list[dict[str, Any]] | None = [dict(one) for one in OPEN]
+        if slot >= 0:
+            found = self._acls.content(slot)
+            acl = None if found is None else entries(found)
+        return Node(
+            self._path(row),
+            self._data(row),
+            acl,
+            self._acls.number(slot),
+            stat,
+            int(self._nodes[row, at.N_CHILDREN]),
+        )
+
+    def children(self, path: bytes) -> list[bytes]:
+        """The paths of a node's children, in order."""
+        row = self._row(path)
+        if row < 0:
+            return []
+        used = self._nodes[: self._s[at.ROWS]]
+        below = np.flatnonzero((used[:, at.N_PARENT] == row) & (used[:, at.N_ALIVE] == 1))
+        return sorted(self._path(one) for one in below.tolist())
+
+    def ttl_paths(self) -> list[bytes]:
+        """The paths of nodes with a TTL, also where they are taken for ephemeral ones."""
+        rows = self._live()
+        rows = rows[kinds_of(self._nodes[rows, at.N_OWNER]) == TTLS]
+        return sorted(self._path(row) for row in rows.tolist())
+
+    def orphans(self) -> list[bytes]:
+        """The paths of nodes that are there and that no walk from the root meets, in order."""
+        reached = np.zeros(int(self._s[at.ROWS]), np.uint8)
+        at.reach(self._nodes, len(reached), reached)
+        lost = (reached == 0) & (self._nodes[: len(reached), at.N_ALIVE] == 1)
+        return sorted(self._path(row) for row in np.flatnonzero(lost).tolist())
+
+    def other_root(self) -> bytes | None:
+        """The path without a slash of a node in the snapshot that became the root, where that is not the one with the empty path."""
+        row = int(self._s[at.ROOT])
+        return None if row < 0 else self._path(row) or None
+
+    # Rows
+
+    def nodes(self, columns: Sequence[str], *, order: bool = True) -> Iterator[pa.RecordBatch]:
+        """The nodes that a walk from the root meets, in pieces of bounded size: columns of `COLUMNS`. `order`: by the bytes of the path;
+        else in the order in which they came to be. Parents come first in both."""
+        wanted = {one.name: one for one in COLUMNS}
+        schema = pa.schema([pa.field(name, wanted[name].type, wanted[name].nullable) for name in columns])
+        shape = Shape(0, lambda offset, length: np.empty(0, np.uint8), acls=self._acls.table())
+        for rows, data, frames in self._records(self._rows(order), with_data="data" in columns):
+            nodes = Nodes(Window(data, 0, len(data)), frames, shape)
+            arrays = [self._column(name, rows, nodes) for name in columns]
+            if arrays:
+                yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+            else:
+                yield pa.RecordBatch.from_struct_array(pa.nulls(len(rows), pa.struct([])))
+
+    def records(self, *, order: bool = True) -> Iterator[tuple[Bytes, Frames]]:
+        """The same as a snapshot has them: bytes, and the records in these."""
+        for _, data, frames in self._records(self._rows(order), with_data=True, portion=_PIECE):
+            yield data, frames
+
+    def sessions(self) -> pa.RecordBatch:
+        """The columns of `SESSION_ROWS`, by id."""
+        found = self.session_timeouts
+        arrays = [
+            numbers(pa.int64(), np.array(list(found), np.int64)),
+            numbers(pa.int32(), np.array(list(found.values()), np.int32)),
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=SESSION_ROWS.schema())
+
+    def acls(self) -> pa.RecordBatch:
+        """The ACL table, by number: the columns of `ACL_ROWS`."""
+        shape = Shape(0, lambda offset, length: np.empty(0, np.uint8), acls=self._acls.table())
+        arrays = acl_arrays(shape)
+        return pa.RecordBatch.from_arrays(
+            [arrays[name] for name in ACL_ROWS.names(detail=True)],
+            schema=ACL_ROWS.schema(ACL_ROWS.names(detail=True)),
+        )
+
+    def acl_uses(self) -> dict[int, int]:
+        """How often each number of the ACL table counts as used, as the server counts it."""
+        return self._acls.uses()
+
+    def _column(self, name: str, rows: Int64s, nodes: Nodes) -> pa.Array:
+        if name == "num_children":
+            return numbers(pa.int32(), self._nodes[rows, at.N_CHILDREN].astype(np.int32))
+        if name == "cversion":
+            made = 2 * self._nodes[rows, at.N_CVERSION] - self._nodes[rows, at.N_CHILDREN]
+            return numbers(pa.int32(), made.astype(np.int32))
+        if name == "data_length":
+            return numbers(pa.int32(), np.maximum(self._nodes[rows, at.N_DATA_SIZE], 0))
+        return nodes.column(name)
+
+    def _records(
+        self, rows: Int64s, *, with_data: bool, portion: int = PORTION
+    ) -> Iterator[tuple[Int64s, Bytes, Frames]]:
+        """Nodes in pieces, as records; without data they are as if that were null."""
+        self._quotas.write(self)
+        sizes = self._nodes[rows, at.N_PATH_SIZE] + (2 * LENGTH + FIXED)
+        if with_data:
+            sizes += np.maximum(self._nodes[rows, at.N_DATA_SIZE], 0)
+        ends = np.cumsum(sizes)
+        first = 0
+        while first < len(rows):
+            below = int(ends[first - 1]) if first else 0
+            stop = max(first + 1, int(np.searchsorted(ends, below + portion, "right")))
+            some = rows[first:stop]
+            data = np.empty(int(ends[stop - 1]) - below, np.uint8)
+            starts, acls = np.empty(len(some), np.int64), np.empty(len(some), np.int64)
+            paths, lengths = np.empty(len(some), np.int32), np.empty(len(some), np.int32)
+            at.records(
+                self._nodes,
+                self._acls.slots,
+                self._arena,
+                some,
+                int(with_data),
+                data,
+                starts,
+                paths,
+                lengths,
+                acls,
+            )
+            head = np.zeros(len(some), HEAD)
+            head["kind"], head["path"], head["data"], head["acl"] = NODE_FRAME, paths, lengths, acls
+            yield some, data, Frames(starts, np.append(starts[1:], len(data)), head, len(data))
+            first = stop
+
+    def _rows(self, order: bool) -> Int64s:
+        reached = np.zeros(int(self._s[at.ROWS]), np.uint8)
+        at.reach(self._nodes, len(reached), reached)
+        rows = np.flatnonzero(reached)
+        if order:
+            paths = binary(
+                self._arena,
+                np.ascontiguousarray(self._nodes[rows, at.N_PATH]),
+                np.ascontiguousarray(self._nodes[rows, at.N_PATH_SIZE]),
+            )
+            data, ends, _ = flat(paths)
+            if not ascending(data, ends, -1):
+                rows = rows[np.asarray(pc.sort_indices(paths)).astype(np.int64)]
+        return rows

@@ -1,0 +1,203 @@
+"""Quotas: a server counts nodes and bytes below the paths that have one, and keeps the sums in nodes of its own, without transactions.
+
+Here they are counted beside the tree, and written into these nodes when somebody looks.
+Source: `DataTree.updateQuotaStat`, `updateQuotaForPath`, `setupQuota`, `StatsTrack`, `PathTrie` of ZooKeeper.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Protocol
+
+import numpy as np
+
+from logwright.codec.kernels.crc32 import crc32_raw
+from logwright.codec.window import Bytes
+from logwright.codec.zookeeper.jute import Int64s
+from logwright.codec.zookeeper.state import tree as at
+
+QUOTA, LIMITS, STATS = b"/zookeeper/quota", b"zookeeper_limits", b"zookeeper_stats"
+"""`Quotas`."""
+_INVALID = "IllegalArgumentException: Invalid path: "
+_NUMBER = re.compile(rb"[+-]?[0-9]+")
+
+
+class StatsError(Exception):
+    """A server dies of the text in a stats node."""
+
+
+class QuotaTree(Protocol):
+    """The part of a tree that quotas read and change. `_s` and `_nodes` are the arrays of `state`."""
+
+    _s: Int64s
+    _nodes: Int64s
+    _arena: Bytes
+
+    def _row(self, path: bytes) -> int: ...
+
+    def _path(self, row: int) -> bytes: ...
+
+    def _data(self, row: int) -> bytes | None: ...
+
+    def _put_data(self, row: int, data: bytes) -> None: ...
+
+
+class Quotas:
+    """The paths that have a quota, and by how much what is below them has changed since that was written."""
+
+    def __init__(self) -> None:
+        self.by_path: dict[bytes, int] = {}
+        self.counts = np.zeros((0, at.QUOTA_FIELDS), np.int64)
+        self.hashed = np.zeros(1, np.int64)
+        self.paths = np.zeros(0, np.uint8)
+
+    def found(self, tree: QuotaTree) -> str | None:
+        """Set up the quotas of a tree that was loaded. Returns what a server dies of."""
+        s = tree._s
+        root = tree._row(QUOTA)
+        if root < 0 or not tree._nodes[root, at.N_CHILDREN]:
+            return None
+        rows = np.empty(int(s[at.LIVE]), np.int64)
+        prefix = np.frombuffer(QUOTA + b"/", np.uint8)
+        rows = rows[: at.below(tree._nodes, int(s[at.ROWS]), tree._arena, prefix, rows)]
+        leaves = rows[tree._nodes[rows, at.N_CHILDREN] == 0]
+        ending = b"/" + LIMITS
+        for path in [tree._path(row) for row in leaves.tolist()]:
+            if path.endswith(ending):
+                one = path[len(QUOTA) : path.index(ending)]
+                self._count(tree, one)
+                if not self._add(tree, one):
+                    return _INVALID
+        return None
+
+    def happened(self, tree: QuotaTree) -> str | None:
+        """A quota node was made, deleted or changed. Returns what a server dies of."""
+        s = tree._s
+        what, row = int(s[at.EVENT]), int(s[at.EVENT_ROW])
+        s[at.EVENT] = 0
+        parent, _, name = tree._path(row).rpartition(b"/")
+        path = parent[len(QUOTA) :]
+        if name == STATS:
+            # What was counted up to now is in the new text, or lost with the node.
+            if _normal(path) in self.by_path:
+                self._forget(tree, _normal(path))
+            if what == at.CREATED:
+                self._count(tree, path)
+            return None
+        if what == at.CHANGED:
+            return None
+        died = self.write(tree)
+        if died is not None:
+            return died
+        if what == at.CREATED:
+            return None if self._add(tree, path) else _INVALID
+        if not path:
+            return _INVALID
+        if _normal(path) in self.by_path:
+            del self.by_path[_normal(path)]
+            self._arrange(tree)
+        return None
+
+    def write(self, tree: QuotaTree) -> str | None:
+        """Write the sums into their nodes. Returns what a server dies of where the text there is none; that is left as it is."""
+        died = None
+        if not tree._s[at.PENDING]:
+            return None
+        tree._s[at.PENDING] = 0
+        for path, place in self.by_path.items():
+            counts = self.counts[place]
+            if not counts[at.Q_TOUCHED]:
+                continue
+            row = tree._row(QUOTA + path + b"/" + STATS)
+            try:
+                stats = {} if row < 0 else parse(tree._data(row))
+            except StatsError as error:
+                died, row = str(error), -1
+            if row >= 0:
+                stats[b"count"] = stats.get(b"count", -1) + int(counts[at.Q_COUNT])
+                stats[b"bytes"] = stats.get(b"bytes", -1) + int(counts[at.Q_BYTES])
+                tree._put_data(row, text(stats))
+            counts[[at.Q_COUNT, at.Q_BYTES, at.Q_TOUCHED]] = 0
+        return died
+
+    def _forget(self, tree: QuotaTree, path: bytes) -> None:
+        self.counts[self.by_path[path], [at.Q_COUNT, at.Q_BYTES, at.Q_TOUCHED]] = 0
+
+    def _count(self, tree: QuotaTree, path: bytes) -> None:
+        """`updateQuotaForPath`: count what is there."""
+        row = tree._row(QUOTA + path + b"/" + STATS)
+        if row < 0:
+            return
+        sums = np.zeros((1, at.QUOTA_FIELDS), np.int64)
+        node = tree._row(path)
+        if node >= 0:
+            which = np.full(int(tree._s[at.ROWS]), -1, np.int64)
+            which[node] = 0
+            at.sum_quotas(tree._nodes, len(which), which, sums)
+        tree._put_data(row, text({b"count": int(sums[0, at.Q_COUNT]), b"bytes": int(sums[0, at.Q_BYTES])}))
+
+    def _add(self, tree: QuotaTree, path: bytes) -> bool:
+        if not path:
+            return False
+        one = _normal(path)
+        if one and one not in self.by_path:
+            self.by_path[one] = -1
+            self._arrange(tree)
+        return True
+
+    def _arrange(self, tree: QuotaTree) -> None:
+        """Make the arrays of the quotas that there are; nothing waits to be written."""
+        count = len(self.by_path)
+        self.counts = np.zeros((count, at.QUOTA_FIELDS), np.int64)
+        self.paths = np.frombuffer(bytearray().join(self.by_path), np.uint8)
+        self.hashed = np.zeros(1 << (4 * count).bit_length(), np.int64)
+        start = 0
+        for i, path in enumerate(self.by_path):
+            self.by_path[path] = i
+            crc = int(crc32_raw(at.ONES, self.paths, start, start + len(path)))
+            self.counts[i, [at.Q_AT, at.Q_SIZE, at.Q_HASH]] = start, len(path), crc
+            place = crc & len(self.hashed) - 1
+            while self.hashed[place]:
+                place = place + 1 & len(self.hashed) - 1
+            self.hashed[place] = i + 1
+            start += len(path)
+        tree._s[at.QUOTAS] = count
+        tree._s[at.PENDING] = 0
+
+
+def _normal(path: bytes) -> bytes:
+    """A path by its names, as a `PathTrie` has it."""
+    names = [one for one in path.split(b"/") if one.strip()]
+    return b"".join(b"/" + one for one in names)
+
+
+def parse(data: bytes | None) -> dict[bytes, int]:
+    """The numbers in the text of a stats node. Raises `StatsError`."""
+    if data is None:
+        raise StatsError("NullPointerException")
+    out: dict[bytes, int] = {}
+    if not data:
+        return out
+    parts = re.split(rb"[,;]+", data)
+    while parts and not parts[-1]:
+        parts.pop()  # as Java's split does
+    for part in parts:
+        both = part.split(b"=")
+        while both and not both[-1]:
+            both.pop()
+        if len(both) < 2:
+            raise StatsError(
+                f"ArrayIndexOutOfBoundsException: Index {len(both)} out of bounds for length {len(both)}"
+            )
+        value = both[1] or b"-1"
+        if not _NUMBER.fullmatch(value) or not -(1 << 63) <= int(value) < 1 << 63:
+            raise StatsError(f'NumberFormatException: For input string: "{value.decode("utf-8", "replace")}"')
+        out[both[0]] = int(value)
+    return out
+
+
+def text(stats: dict[bytes, int]) -> bytes:
+    """`StatsTrack.toString`."""
+    out = b"count=%d,bytes=%d" % (stats.get(b"count", -1), stats.get(b"bytes", -1))
+    more = sorted(set(stats) - {b"count", b"bytes"})
+    return out + (b"=" if more else b"") + b"".join(b";%s=%d" % (key, stats[key]) for key in more)

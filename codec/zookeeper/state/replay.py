@@ -1,0 +1,278 @@
+"""The tree of a server in memory: loaded from a snapshot, changed by transactions as a server does when it starts.
+
+What is stored is in `state`, how it changes in `apply`, the room for it in `store`; `loading` begins it, `looking` says what is in it.
+Source: `DataTree`, `FileTxnSnapLog.processTransaction`, `ZooKeeperServer.loadData` of ZooKeeper.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from logwright.codec.option import Options
+from logwright.codec.window import Bytes, Frames, Window
+from logwright.codec.zookeeper.formats.txnlog import codec as txnlog
+from logwright.codec.zookeeper.formats.txnlog import reencode as records_again
+from logwright.codec.zookeeper.formats.txnlog import write as txnlog_encode
+from logwright.codec.zookeeper.formats.txnlog.bodies import DIGEST, DIGEST_VALUE, MEASURES, Bodies
+from logwright.codec.zookeeper.formats.txnlog.scan import BODY, HEAD_FIELDS, TXN_FRAME, ZXID
+from logwright.codec.zookeeper.formats.txnlog.tables import OPTIONS as TXNLOG_OPTIONS
+from logwright.codec.zookeeper.jute import Int64s, skip_acl
+from logwright.codec.zookeeper.names import zxid_text
+from logwright.codec.zookeeper.state import apply
+from logwright.codec.zookeeper.state import tree as at
+from logwright.codec.zookeeper.state.acl_cache import nameless
+from logwright.codec.zookeeper.state.arrays import NOTE_ROOM
+from logwright.codec.zookeeper.state.columns import TTL_MAX
+from logwright.codec.zookeeper.state.digest import VERSION
+from logwright.codec.zookeeper.state.loading import Loading, Mismatch
+from logwright.codec.zookeeper.state.looking import Looking
+from logwright.codec.zookeeper.state.texts import txns_as_read
+
+_NEVER = (1 << 63) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """What a transaction met that a server ignores: `state.NONODE`, `NODEEXISTS`, `MARSHALLING` (a part of a multi that can't be read,
+    where it ends), `UNREAD` (it can't be read, and was not applied). `sub` is its place in a multi, else -1."""
+
+    zxid: int
+    sub: int
+    code: int
+    path: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Death:
+    """What a server dies of when it applies a transaction: which of the records given, and the exception."""
+
+    index: int
+    code: int
+    detail: int
+    error: str
+
+
+@dataclass(slots=True)
+class Applied:
+    """What became of some transactions."""
+
+    count: int = 0
+    """So many were applied."""
+    digests: Int64s = field(default_factory=lambda: np.empty(0, np.int64))
+    """Of the tree after each of the records given that was looked at."""
+    mismatches: list[Mismatch] = field(default_factory=list)
+    noted: list[Noted] = field(default_factory=list)
+    """The first of these; `notes` says how many there are."""
+    notes: int = 0
+    reached: bool = False
+    """Whether it ended since what follows is beyond `upto`."""
+    died: Death | None = None
+
+
+class Tree(Loading, Looking):
+    """A tree that transactions change."""
+
+    TXN_COLUMNS = (
+        "zxid", "session_id", "cxid", "type", "path", "data", "acl", "ephemeral", "parent_cversion", "version", "ttl", "time_out", "err",
+        "paths_to_delete", "txns", "sub", "digest_version", "tree_digest", "time_ms", "path_raw", "acl_raw",
+    )  # fmt: skip
+    """What `apply` needs of a log's rows."""
+
+    def apply_frames(
+        self,
+        window: Window,
+        frames: Frames,
+        *,
+        since: int | None = None,
+        upto: int | None = None,
+        check: bool = False,
+    ) -> Applied:
+        """Apply the transactions of a log, as its codec's scan finds them, in order. Those at the start with a zxid up to `since`
+        are left out, nothing is applied from the first one behind `upto` on. `check`: digests are compared."""
+        header = np.ascontiguousarray(frames.header).view(np.int64).reshape(-1, HEAD_FIELDS)
+        which = np.flatnonzero(frames.header["kind"] == TXN_FRAME)
+        if since is not None and len(which):
+            later = header[which, ZXID] > since
+            which = which[int(np.argmax(later)) :] if later.any() else which[:0]
+        out = Applied()
+        if not len(which):
+            return out
+        first = int(which[0])
+        whole = int(which[-1]) - first + 1 == len(which)
+        ends = np.cumsum(frames.end[which] - frames.start[which])
+        parts, done = [], 0
+        while done < len(which):
+            below = int(ends[done - 1]) if done else 0
+            stop = max(done + 1, int(np.searchsorted(ends, below + txnlog_encode.PORTION, "right")))
+            some = slice(first + done, first + stop) if whole else which[done:stop]
+            digests = self._apply(
+                window.data,
+                np.ascontiguousarray(frames.start[some]),
+                np.ascontiguousarray(frames.end[some]),
+                np.ascontiguousarray(header[some]),
+                _NEVER if upto is None else upto,
+                check,
+                out,
+            )
+            parts.append(digests)
+            if out.died is not None:
+                at_fault = out.died
+                place = int(which[done + at_fault.index])
+                out.died = Death(place, at_fault.code, at_fault.detail, at_fault.error)
+            if out.died is not None or out.reached:
+                break
+            done = stop
+        out.digests = np.concatenate(parts)
+        return out
+
+    def apply(
+        self,
+        batch: pa.RecordBatch,
+        *,
+        since: int | None = None,
+        upto: int | None = None,
+        check: bool = False,
+    ) -> Applied:
+        """The same from rows (`TXN_COLUMNS`). A multi in rows of its own must be whole in the batch."""
+        if since is not None and batch.num_rows:
+            later = np.asarray(batch.column("zxid")) > since
+            batch = batch.slice(int(np.argmax(later))) if later.any() else batch.slice(batch.num_rows)
+        if not batch.num_rows:
+            return Applied()
+        context = txnlog.CODEC.context("", Options(TXNLOG_OPTIONS))
+        data = np.frombuffer(
+            b"".join(
+                bytes(one)
+                for one in records_again.encode(pa.Table.from_batches([batch]), None, None, context)
+            ),
+            np.uint8,
+        )
+        window = Window(data, 0, len(data))
+        frames = txnlog.CODEC.scan(window, 0, context, check=False)
+        return self.apply_frames(window, frames, upto=upto, check=check)
+
+    def _apply(
+        self, buf: Bytes, starts: Int64s, ends: Int64s, heads: Int64s, upto: int, check: bool, out: Applied
+    ) -> Int64s:
+        bodies, _ = Bodies.of(buf, starts + BODY, ends - 1)
+        buf, payload_ends, found = txns_as_read(buf, ends - 1, heads, bodies.found)
+        digests = np.empty(len(starts), np.int64)
+        part = np.empty((MEASURES, 1), np.int64)
+        s = self._s
+        s[[at.RECORD, at.SUB, at.POSITION, at.UPTO, at.NOTES, at.COUNTED, at.UNAPPLIED]] = (
+            0,
+            -1,
+            0,
+            upto,
+            0,
+            0,
+            0,
+        )
+        crcs = np.empty(len(starts), np.int64)
+        apply.hash_paths(buf, found, crcs)
+        died: Death | None = None
+        while died is None:
+            why = apply.apply(buf, payload_ends, heads, found, crcs, part, digests, self._arrays)
+            if why in (at.DONE, at.REACHED):
+                break
+            if why == at.DIED:
+                code, detail = int(s[at.CODE]), int(s[at.DETAIL])
+                died = Death(int(s[at.RECORD]), code, detail, _death(code, detail))
+            elif why == at.HAPPENED:
+                # A multi, or the end of a session, may not be at its end.
+                died = _died_of_quota(self._quotas.happened(self), int(s[at.RECORD]) - (not s[at.POSITION]))
+            elif why == at.NEED_ACL:
+                _, stop, _ = skip_acl(buf, int(s[at.DETAIL]), len(buf))
+                content = buf[int(s[at.DETAIL]) : int(stop)].tobytes()
+                if nameless(content):
+                    died = Death(int(s[at.RECORD]), at.IS_NULL, 0, _death(at.IS_NULL, 0))
+                else:
+                    self._acls.learn(content)
+            else:
+                # A byte of a path may be read as three.
+                self._make_room(int(why), 3 * int((ends - starts).max()))
+        if died is None:
+            died = _died_of_quota(self._quotas.write(self), int(s[at.RECORD]) - 1)
+        n = int(s[at.RECORD]) if died is None else died.index
+        out.died = died
+        out.reached = why == at.REACHED
+        out.count += n - int(s[at.UNAPPLIED])
+        out.notes += int(s[at.COUNTED])
+        for note in self._notes[: min(int(s[at.NOTES]), NOTE_ROOM - len(out.noted))].tolist():
+            out.noted.append(self._noted(note, buf, heads))
+        self._compare(heads[:n], found[:, :n], digests[:n], check, out)
+        return digests[:n]
+
+    def _noted(self, note: list[int], buf: Bytes, heads: Int64s) -> Noted:
+        place, size = note[at.NOTE_AT], note[at.NOTE_SIZE]
+        where = buf if place >= 0 else self._arena
+        place = place if place >= 0 else -1 - place
+        path = where[place : place + size].tobytes()
+        return Noted(int(heads[note[at.NOTE_RECORD], ZXID]), note[at.NOTE_SUB], note[at.NOTE_CODE], path)
+
+    def _compare(self, heads: Int64s, found: Int64s, digests: Int64s, check: bool, out: Applied) -> None:
+        """As `compareDigest` and `compareSnapshotDigests`: up to the zxid of the snapshot's digest nothing is compared."""
+        first = 0
+        if self._target is not None:
+            zxid, version, stored = self._target
+            there = np.flatnonzero(heads[:, ZXID] == zxid)
+            if not len(there):
+                return
+            first = int(there[0])
+            self._target = None
+            if check and version == VERSION and stored != digests[first]:
+                out.mismatches.append(Mismatch(zxid, stored, int(digests[first])))
+        if check and self._s[at.DIGESTS]:
+            wrong = (found[DIGEST, first:] == VERSION) & (found[DIGEST_VALUE, first:] != digests[first:])
+            for i in (np.flatnonzero(wrong) + first).tolist():
+                out.mismatches.append(
+                    Mismatch(int(heads[i, ZXID]), int(found[DIGEST_VALUE, i]), int(digests[i]))
+                )
+
+    def after_load(self, zxid: int | None = None, *, extended_types: bool | None = None) -> list[bytes]:
+        """What a server does when all is replayed: nodes of sessions that are not open are deleted. Returns their paths.
+
+        `extended_types`: as for the class, by which it goes too where nothing is said.
+        """
+        zxid = self.zxid if zxid is None else zxid
+        extended = int(self._s[at.EXTENDED])
+        if extended_types is not None:
+            extended = extended & at.NO_CONTAINERS | extended_types * at.TTL_TYPES
+        gone: list[bytes] = []
+        rows = self._sessions[: self._s[at.SESSIONS]]
+        for session in np.flatnonzero((rows[:, at.Z_OPEN] == 0) & (rows[:, at.Z_HEAD] >= 0)).tolist():
+            if at.owner_kind(int(rows[session, at.Z_ID]), extended) != at.NORMAL:
+                continue
+            row = int(self._sessions[session, at.Z_HEAD])
+            while row >= 0:
+                if self._nodes[row, at.N_ALIVE] or (
+                    self._nodes[row, at.N_GHOST] and self._row(self._path(row)) >= 0
+                ):
+                    gone.append(self._path(row))
+                row = int(self._nodes[row, at.N_NEXT])
+            while True:
+                why = apply.delete_owned(session, zxid, self._arrays)
+                if why != at.HAPPENED:
+                    break
+                self._quotas.happened(self)
+        self._s[at.NOTES] = self._s[at.COUNTED] = 0
+        return gone
+
+
+def _died_of_quota(error: str | None, index: int) -> Death | None:
+    return None if error is None else Death(index, at.BAD_QUOTA, 0, error)
+
+
+def _death(code: int, detail: int) -> str:
+    if code == at.NO_SLASH:
+        return f"StringIndexOutOfBoundsException: begin 0, end -1, length {detail}"
+    if code == at.IS_NULL:
+        return "NullPointerException"
+    if code == at.BAD_TTL:
+        return f"IllegalArgumentException: ttl must be positive and cannot be larger than: {TTL_MAX}"
+    if code == at.BAD_OWNER:
+        return f"IllegalArgumentException: Invalid ephemeralOwner. [{zxid_text(detail)[2:]}]"
+    return f"RuntimeException: Failed to fetch acls for {detail}"

@@ -1,0 +1,197 @@
+"""Paths as a server reads them: what is no UTF-8 becomes U+FFFD, so that two byte forms may be one node.
+
+Bytes are read by the class of Java that the server reads them by; what is read otherwise is appended to them in its place.
+Source: `BinaryInputArchive.readString` of ZooKeeper; `String(byte[], Charset)` of Java 11 to 21.
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from logwright.codec.kernels.intrinsics import is_ascii, load_i32be
+from logwright.codec.kernels.kernel import kernel
+from logwright.codec.window import Bytes
+from logwright.codec.zookeeper.formats.snapshot.layout import FIXED, LENGTH, Int32s
+from logwright.codec.zookeeper.formats.txnlog.bodies import (
+    FIELDS,
+    LIST_AT,
+    LIST_COUNT,
+    MEASURES,
+    PATH_AT,
+    PATH_LENGTH,
+    PLAIN,
+    SOUND,
+    STATUS,
+    measure_body,
+)
+from logwright.codec.zookeeper.formats.txnlog.layout import (
+    CLOSE_SESSION,
+    ERROR,
+    LOWEST,
+    MULTI,
+    PATHS,
+    SUB_RECIPE_ARRAY,
+    TXN,
+)
+from logwright.codec.zookeeper.formats.txnlog.scan import TYPE
+from logwright.codec.zookeeper.jute import BAD_TEXT, Int64s, text_kind
+
+_SUB_DATA = TXN.offset("data")
+_HIGHEST_SUB = LOWEST + len(SUB_RECIPE_ARRAY)
+_SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
+_UNKNOWN = "\ufffd".encode()
+
+
+def as_java(text: bytes) -> bytes:
+    """The UTF-8 of what Java reads. It takes a surrogate for one bad character, everything else as Python does."""
+    return _SURROGATE.sub(_UNKNOWN, text).decode("utf-8", "replace").encode()
+
+
+@kernel("const u1[], i8, i8")
+def is_utf8(buf: Bytes, at: int, size: int) -> bool:
+    """Whether Java reads these bytes and writes them as they were."""
+    # Nearly all of it is ASCII.
+    return size <= 0 or is_ascii(buf, at, size) or text_kind(buf, at, at + size) != BAD_TEXT
+
+
+# Snapshots
+
+
+@kernel("const u1[], const i8[], const i4[], u1[]")
+def strange_nodes(buf: Bytes, starts: Int64s, paths: Int32s, out: Bytes) -> int:
+    """Which node records have a path that is read otherwise; how many."""
+    n = 0
+    for i in range(len(starts)):
+        out[i] = not is_utf8(buf, starts[i] + LENGTH, paths[i])
+        n += out[i]
+    return n
+
+
+def nodes_as_read(buf: Bytes, starts: Int64s, paths: Int32s, data: Int32s) -> tuple[Bytes, Int64s, Int32s]:
+    """Node records with paths as they are read: bytes, where the records start in them, and how long the paths are."""
+    strange = np.empty(len(starts), np.uint8)
+    if not strange_nodes(buf, starts, paths, strange):
+        return buf, starts, paths
+    more, starts, paths = bytearray(), starts.copy(), paths.copy()
+    for i in np.flatnonzero(strange).tolist():
+        start = int(starts[i]) + LENGTH
+        rest = start + int(paths[i])
+        end = rest + LENGTH + max(int(data[i]), 0) + FIXED
+        starts[i] = len(buf) + len(more)
+        path = as_java(buf[start:rest].tobytes())
+        paths[i] = len(path)
+        more += len(path).to_bytes(LENGTH, "big") + path + buf[rest:end].tobytes()
+    return _appended(buf, more), starts, paths
+
+
+# Logs
+
+
+@kernel("const u1[], i8, const i8[,], i8, i8[,]")
+def strange_multi(buf: Bytes, end: int, bodies: Int64s, i: int, part: Int64s) -> int:
+    at = bodies[LIST_AT, i] + 4
+    for _ in range(bodies[LIST_COUNT, i]):
+        if end - at < _SUB_DATA + 4:
+            return 0
+        kind = load_i32be(buf, at)
+        start = at + _SUB_DATA + 4
+        at = start + load_i32be(buf, start - 4)
+        fields = SUB_RECIPE_ARRAY[kind - LOWEST] if LOWEST <= kind < _HIGHEST_SUB else 0
+        if at < start or at > end or fields == 0:
+            return 0
+        if measure_body(buf, kind, fields, start, at, part, 0) != SOUND:
+            return 0
+        if not is_utf8(buf, part[PATH_AT, 0], max(part[PATH_LENGTH, 0], 0)):
+            return 1
+    return 0
+
+
+@kernel("const u1[], const i8[], const i8[,], const i8[,], i8[,], u1[]")
+def strange_txns(buf: Bytes, ends: Int64s, heads: Int64s, bodies: Int64s, part: Int64s, out: Bytes) -> int:
+    """Which transactions name a path that is read otherwise; how many."""
+    n = 0
+    for i in range(len(ends)):
+        kind = heads[i, TYPE]
+        out[i] = 0
+        if kind == MULTI:
+            if ends[i] - bodies[LIST_AT, i] >= 4:
+                out[i] = strange_multi(buf, ends[i], bodies, i, part)
+        elif bodies[STATUS, i] != SOUND:
+            continue
+        elif kind == CLOSE_SESSION:
+            at = bodies[LIST_AT, i] + 4
+            for _ in range(bodies[LIST_COUNT, i] if bodies[FIELDS, i] & PATHS else 0):
+                size = max(load_i32be(buf, at), 0)
+                if not is_utf8(buf, at + 4, size):
+                    out[i] = 1
+                at += 4 + size
+        elif not is_utf8(buf, bodies[PATH_AT, i], max(bodies[PATH_LENGTH, i], 0)):
+            out[i] = 1
+        n += out[i]
+    return n
+
+
+def txns_as_read(buf: Bytes, ends: Int64s, heads: Int64s, bodies: Int64s) -> tuple[Bytes, Int64s, Int64s]:
+    """Transactions with paths as they are read: bytes, where the payloads end in them, and the bodies measured."""
+    # What is plain was looked at, all of it where it is sound: of a multi, parts are applied that come before one that is not.
+    if bodies[PLAIN].all() and (bodies[STATUS] == SOUND).all():
+        return buf, ends, bodies
+    strange = np.empty(len(ends), np.uint8)
+    part = np.empty((MEASURES, 1), np.int64)
+    if not strange_txns(buf, ends, heads, bodies, part, strange):
+        return buf, ends, bodies
+    more, ends, bodies = bytearray(), ends.copy(), bodies.copy()
+    for i in np.flatnonzero(strange).tolist():
+        place = len(buf) + len(more)
+        kind = int(heads[i, TYPE])
+        if kind in (MULTI, CLOSE_SESSION):
+            start, count = int(bodies[LIST_AT, i]), int(bodies[LIST_COUNT, i])
+            bodies[LIST_AT, i] = place
+            made = _parts if kind == MULTI else _strings
+            more += made(buf[start : int(ends[i])].tobytes(), count)
+            ends[i] = len(buf) + len(more)
+        else:
+            start, size = int(bodies[PATH_AT, i]), int(bodies[PATH_LENGTH, i])
+            path = as_java(buf[start : start + size].tobytes())
+            bodies[PATH_AT, i], bodies[PATH_LENGTH, i] = place, len(path)
+            more += path
+    return _appended(buf, more), ends, bodies
+
+
+def _parts(data: bytes, count: int) -> bytes:
+    """The parts of a multi, each of which begins with its path; from one on that is none they are as they were."""
+    out, at = bytearray(data[:4]), 4
+    for _ in range(count):
+        start = at + _SUB_DATA + 4
+        stop = start + _number(data, start - 4)
+        if start > len(data) or stop < start or stop > len(data) or stop - start < 4:
+            break
+        after = start + 4 + max(_number(data, start), 0)
+        if _number(data, at) == ERROR or after > stop or _number(data, start) < 0:
+            content = data[start:stop]
+        else:
+            path = as_java(data[start + 4 : after])
+            content = len(path).to_bytes(4, "big") + path + data[after:stop]
+        out += data[at : start - 4] + len(content).to_bytes(4, "big") + content
+        at = stop
+    return bytes(out) + data[at:]
+
+
+def _strings(data: bytes, count: int) -> bytes:
+    out, at = bytearray(data[:4]), 4
+    for _ in range(count):
+        size = _number(data, at)
+        text = as_java(data[at + 4 : at + 4 + max(size, 0)])
+        out += (data[at : at + 4] if size < 0 else len(text).to_bytes(4, "big")) + text
+        at += 4 + max(size, 0)
+    return bytes(out) + data[at:]
+
+
+def _number(data: bytes, at: int) -> int:
+    return int.from_bytes(data[at : at + 4], "big", signed=True)
+
+
+def _appended(buf: Bytes, more: bytearray) -> Bytes:
+    return np.concatenate((buf, np.frombuffer(more, np.uint8)))

@@ -1,0 +1,342 @@
+"""Making a data directory: nodes in any order into a snapshot, or as transactions, in the order in which they come, into logs.
+
+What is added to a directory that is there is always written as transactions: a server has no other way to change its tree.
+Source: `FileTxnSnapLog.save`, `FileTxnLog.append` and `PrepRequestProcessor.pRequest2Txn` of ZooKeeper.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from logwright.codec.fault import UsageError
+from logwright.codec.option import Option, Options, parse_choice
+from logwright.codec.sorting import SortedRun, Sorter, chunked, framed, merge, unique
+from logwright.codec.store.build import Piece, Stage, Summary
+from logwright.codec.zookeeper.formats.epochs import MOST_MYID
+from logwright.codec.zookeeper.formats.snapshot import write as encode
+from logwright.codec.zookeeper.formats.snapshot.tables import ROWS as NODES
+from logwright.codec.zookeeper.formats.txnlog.rows import ROWS as TXNS
+from logwright.codec.zookeeper.formats.txnlog.tables import LIMITS, TxnLogContext
+from logwright.codec.zookeeper.formats.txnlog.tables import OPTIONS as TXNLOG_OPTIONS
+from logwright.codec.zookeeper.names import (
+    ACCEPTED_EPOCH,
+    CHECKED,
+    CURRENT_EPOCH,
+    MYID,
+    counter_of,
+    epoch_of,
+    snapshot_name,
+    zxid_text,
+)
+from logwright.codec.zookeeper.state.columns import TTLS, kinds_of
+from logwright.codec.zookeeper.state.from_sorted_rows import Portion, WholeTree, portions
+from logwright.codec.zookeeper.state.replay import Tree
+from logwright.codec.zookeeper.state.run import ROWS, columns, twice
+from logwright.codec.zookeeper.store import rolling
+from logwright.codec.zookeeper.store.edit_batches import SCHEMA
+from logwright.codec.zookeeper.store.edits import Editor
+from logwright.codec.zookeeper.store.resume import Resumed
+from logwright.codec.zookeeper.store.rolling import LogWriter
+from logwright.codec.zookeeper.store.write import of_rows, of_tree
+
+EPOCH = Option(
+    CURRENT_EPOCH,
+    None,
+    "The epoch of a server that is a member of an ensemble: acceptedEpoch and currentEpoch are written with it",
+    low=0,
+    high=(1 << 31) - 1,
+)
+SERVER = Option(
+    MYID,
+    None,
+    "The number of the server in its ensemble: the file myid beside version-2 is written with it",
+    low=1,
+    high=MOST_MYID,
+)
+LAST = Option(
+    "on_duplicate",
+    "error",
+    "What is done where a path comes twice in a snapshot: error, or the last is taken",
+    parse_choice,
+    choices=("error", "last"),
+)
+SORT_BUFFER = Option(
+    "sort_buffer_size",
+    64 << 20,
+    "Bytes of rows that are sorted at a time, in four times that; more wait in files",
+    low=1 << 10,
+)
+WRITE_AS = Option(
+    "write_as",
+    None,
+    "How nodes are written: as a snapshot, or as logs of the transactions that make them, which is the only way to add to a directory",
+    parse_choice,
+    choices=("snapshot", "logs"),
+)
+OPTIONS = (*encode.OPTIONS, *rolling.OPTIONS, EPOCH, SERVER, WRITE_AS, LAST, SORT_BUFFER)
+"""What writing a data directory takes."""
+
+TAKES = (*NODES.columns, *(one for one in TXNS.columns if one.name in {*SCHEMA.names, "time"}))
+"""Transactions are taken too, and what only a snapshot tells of a node."""
+
+RUN = "run"
+"""The file that a task stages: its rows in order."""
+_CHUNK = 1 << 20
+
+
+def longest(options: Options) -> int:
+    """The most bytes of data that a server reads."""
+    named = {one.name: options[one.name] for one in LIMITS if options.given(one.name)}
+    return TxnLogContext(Options(TXNLOG_OPTIONS, named)).limit
+
+
+class NodeRows:
+    """Nodes that come in any order, as sorted runs."""
+
+    def __init__(self, options: Options, extra: Stage | None) -> None:
+        self.rows = 0
+        self._zxid = options["zxid"] if options.given("zxid") else None
+        self._limit = longest(options)
+        self._sorter = Sorter(
+            extra, options["sort_buffer_size"], ROWS, twice, last=options["on_duplicate"] == "last"
+        )
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        self._sorter.add(self.checked(rows))
+
+    def checked(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Rows as those of a run. Raises `UsageError` for what no server reads."""
+        made = columns(rows, self.rows, self._zxid)
+        long = np.flatnonzero(
+            np.asarray(pc.fill_null(pc.binary_length(made.column("value")), 0)) > self._limit
+        )
+        if len(long):
+            raise UsageError(
+                f"row {self.rows + int(long[0])}: {len(made.column('value')[long[0]].as_py())} bytes of data, a server reads {self._limit}",
+                advice="Pass jute.maxbuffer as the server is run with",
+            )
+        self.rows += rows.num_rows
+        return made
+
+    def streams(self) -> list[SortedRun]:
+        return self._sorter.streams()
+
+
+class SnapshotWriter:
+    """A snapshot of sorted runs, and the epochs beside it where they are asked for."""
+
+    def __init__(self, options: Options, streams: Sequence[SortedRun]) -> None:
+        self.options = options
+        asked = options["zxid"] if options.given("zxid") else None
+        last = options["on_duplicate"] == "last"
+        self._kinds = np.zeros(4, np.bool_)
+        self._tree = WholeTree(partial(self._portions, streams, asked, last))
+        self.zxid: int = self._tree.highest if asked is None else asked
+        self.rows = self._tree.rows
+
+    def _portions(self, streams: Sequence[SortedRun], zxid: int | None, last: bool) -> Iterator[Portion]:
+        for portion in portions(streams, zxid, last=last, twice=twice):
+            self._kinds[np.unique(kinds_of(portion.stat("owner")))] = True
+            yield portion
+
+    def pieces(self) -> Iterator[Piece]:
+        yield from epochs(self.options, self.zxid)
+        name = snapshot_name(self.zxid, encode.method(self.options) or CHECKED)
+        for data in of_rows(self._tree, self.options, self.zxid):
+            yield Piece(name, data)
+        yield Piece(name, b"", done=True)
+
+    def summary(self) -> Summary:
+        warnings, before = [], []
+        if self._tree.owners:
+            warnings.append(
+                f"Nobody keeps up the sessions of ephemeral nodes ({len(self._tree.owners)}): the nodes go when these expire."
+            )
+        if self._kinds[TTLS]:
+            before.append(
+                "Run the server with zookeeper.extendedTypesEnabled=true: without it, it deletes TTL nodes when it starts."
+            )
+        return Summary(self.rows, {"zxid": self.zxid}, tuple(warnings), tuple(before))
+
+
+def epochs(options: Options, zxid: int) -> Iterator[Piece]:
+    """acceptedEpoch and currentEpoch. Raises `UsageError` where a server would not start with them."""
+    epoch = options[CURRENT_EPOCH]
+    if epoch is None:
+        return
+    if epoch < epoch_of(zxid):
+        raise UsageError(
+            f"currentEpoch {epoch} is older than the last zxid, {zxid_text(zxid)}: no server starts with that",
+            advice=f"Pass {epoch_of(zxid)} or more",
+        )
+    for name in (ACCEPTED_EPOCH, CURRENT_EPOCH):
+        yield Piece(name, str(epoch).encode(), done=True)
+
+
+class Transactions:
+    """Rows as transactions in logs, onto a tree: that of the directory that is added to, or a fresh one."""
+
+    def __init__(self, options: Options, resumed: Resumed | None) -> None:
+        self.rows = 0
+        self._options, self._resumed = options, resumed
+        self._tree = Tree.empty() if resumed is None else resumed.tree
+        self._fresh = resumed is None
+        epoch = options[CURRENT_EPOCH] or 0
+        self._next = max(epoch << 32, 0) + 1 if resumed is None else resumed.next_zxid
+        self._editor = Editor(
+            self._tree,
+            None if resumed is None else self._next,
+            time=time.time_ns() // 1_000_000,
+            timeout=options["session.timeout"],
+        )
+        self._writer = LogWriter(self._tree, options)
+
+    def nodes(self, rows: pa.RecordBatch, *, data: bool) -> Iterator[Piece]:
+        """Nodes (`run.ROWS`) that are to be as these rows say."""
+        if self._editor.zxid is None:
+            self._editor.zxid = self._next
+        yield from self._write(self._editor.nodes(rows, self.rows, data=data), rows.num_rows)
+
+    def txns(self, rows: pa.RecordBatch) -> Iterator[Piece]:
+        if self._editor.zxid is None and "zxid" not in rows.schema.names:
+            self._editor.zxid = self._next
+        yield from self._write(self._editor.txns(rows, self.rows), rows.num_rows)
+
+    def _write(self, txns: pa.RecordBatch, rows: int) -> Iterator[Piece]:
+        if self._fresh and txns.num_rows:
+            yield from self._snapshot(txns.column("zxid")[0].as_py())
+        yield from self._writer.add(txns, self.rows)
+        self.rows += rows
+
+    def _snapshot(self, first: int) -> Iterator[Piece]:
+        """The snapshot that the logs follow on: of a tree to which nothing was done yet."""
+        self._fresh = False
+        before = 0 if counter_of(first) <= 1 else first - 1
+        options = Options(encode.OPTIONS, {"zxid": before})
+        for data in of_tree(self._tree, options):
+            yield Piece(snapshot_name(before), data)
+        yield Piece(snapshot_name(before), b"", done=True)
+
+    def finish(self) -> Iterator[Piece]:
+        if self._fresh:
+            yield from self._snapshot(1)
+        yield from self._writer.finish()
+        if self._resumed is None:
+            yield from epochs(self._options, self._writer.last)
+
+    def summary(self) -> Summary:
+        if self._writer.first is None:
+            return Summary(self.rows)
+        before = ["No server may run on the directory while it is written to: none locks it."]
+        if self._resumed is not None and self._resumed.member:
+            before.append(
+                "It is of a member of an ensemble: where others have more transactions, or a later epoch, they win, and what was written is "
+                "lost; start this one with others that have the same files, or none."
+            )
+        ids = {"first_zxid": self._writer.first, "last_zxid": self._writer.last}
+        return Summary(self.rows, ids, before_you_start=tuple(before))
+
+
+class DirectoryBuilder:
+    """See `logwright.codec.layout.Builder`. With `resumed` the files are those of an append.
+
+    `staged`: nodes in order, in a file of their own, and what concerns the tree as a whole is left to `place`.
+    """
+
+    def __init__(
+        self,
+        options: Options,
+        resumed: Resumed | None = None,
+        extra: Stage | None = None,
+        *,
+        staged: bool = False,
+    ) -> None:
+        self.options, self.staged = options, staged
+        self._resumed, self._extra = resumed, extra
+        self._as_logs = as_logs(options, resumed)
+        self._nodes = NodeRows(options, extra)
+        self._logs: Transactions | None = None
+        self._what = ""
+        self._data: bool | None = None
+        self._summary = Summary(0)
+
+    def add(self, rows: pa.RecordBatch) -> Iterator[Piece]:
+        if not rows.num_rows:
+            return
+        what = "transactions" if "type" in rows.schema.names else "nodes"
+        data = "data" in rows.schema.names
+        if self._what not in ("", what) or (what == "nodes" and self._data not in (None, data)):
+            raise UsageError(
+                "some rows are transactions (they have a column 'type'), others are nodes"
+                if self._what != what
+                else "some rows have data, others have no such column"
+            )
+        self._what, self._data = what, data
+        if what == "transactions":
+            if self.staged:
+                raise UsageError(
+                    "transactions are written by one writer, in the order of the rows",
+                    advice="Use logwright.write, or give nodes",
+                )
+            yield from self._transactions().txns(rows)
+        elif self._as_logs and not self.staged:
+            logs = self._transactions()
+            yield from logs.nodes(self._nodes.checked(rows), data=data)
+        else:
+            self._nodes.add(rows)
+
+    def _transactions(self) -> Transactions:
+        if self._logs is None:
+            if self.options.given("zxid"):
+                raise UsageError("zxid is that of a snapshot of nodes: transactions have their own")
+            self._logs = Transactions(self.options, self._resumed)
+        return self._logs
+
+    def finish(self) -> Iterator[Piece]:
+        if self.staged:
+            yield from self._run(self._nodes.streams())
+            return
+        if self._logs is None and self._resumed is not None:
+            return  # nothing to be added
+        if self._logs is not None or self._as_logs:
+            logs = self._transactions()
+            yield from logs.finish()
+            self._summary = logs.summary()
+            return
+        writer = SnapshotWriter(self.options, self._nodes.streams())
+        yield from writer.pieces()
+        self._summary = writer.summary()
+
+    def _run(self, streams: Sequence[SortedRun]) -> Iterator[Piece]:
+        facts: dict[str, Any] = {}
+        rows = 0
+        for batch in unique(merge(streams), last=self.options["on_duplicate"] == "last", twice=twice):
+            for one in chunked(batch, _CHUNK):
+                facts.setdefault("first", one.column("key")[0].as_py())
+                facts["last"] = one.column("key")[-1].as_py()
+                rows += one.num_rows
+                yield Piece(RUN, framed(one))
+        if facts:
+            yield Piece(RUN, b"", done=True)
+        self._summary = Summary(rows, facts={**facts, "data": self._data})
+
+    def summary(self) -> Summary:
+        return self._summary
+
+
+def as_logs(options: Options, resumed: Resumed | None) -> bool:
+    """Whether nodes are written as transactions."""
+    asked: str | None = options["write_as"]
+    if resumed is not None and asked == "snapshot":
+        raise UsageError(
+            "a directory that is there is added to by transactions: a snapshot would hide what it has",
+            advice="Leave write_as away, or write to a new directory",
+        )
+    return resumed is not None or asked == "logs"

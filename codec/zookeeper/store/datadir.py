@@ -1,0 +1,312 @@
+"""The layout `zookeeper.datadir`: the folder `version-2` of a server's data directory, and the tree that its clients see.
+
+The logs may be in a directory of their own (option `dataLogDir`). Source: `FileTxnSnapLog`, `FileSnap`, `FileTxnLog`, `Util` of
+ZooKeeper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from logwright.codec.base import Match
+from logwright.codec.fault import Fault, Kind, LogwrightError, Severity, UsageError
+from logwright.codec.layout import Layout
+from logwright.codec.option import STARTS, Options, used_by
+from logwright.codec.store.build import Builder, Placement, Stage, Summary
+from logwright.codec.store.listing import Entry, Listing, Plan, PlannedFile, Role
+from logwright.codec.whole import ParseError
+from logwright.codec.zookeeper import names
+from logwright.codec.zookeeper.check.datadir import ADVICE
+from logwright.codec.zookeeper.formats.epochs import parse_number
+from logwright.codec.zookeeper.formats.snapshot.sections import MAGIC as SNAPSHOT_MAGIC
+from logwright.codec.zookeeper.formats.txnlog.layout import MAGIC as LOG_MAGIC
+from logwright.codec.zookeeper.formats.version1 import VERSION_1, is_old_file, refused
+from logwright.codec.zookeeper.names import LOG, MYID, SNAPSHOT, TEMP, VERSION_DIR, FileName, zxid_text
+from logwright.codec.zookeeper.startup import start
+from logwright.codec.zookeeper.store import views
+from logwright.codec.zookeeper.store.builder import OPTIONS, TAKES, DirectoryBuilder
+from logwright.codec.zookeeper.store.facts import facts
+from logwright.codec.zookeeper.store.files import (
+    APART,
+    DATA_LOG_DIR,
+    base,
+    candidates,
+    folder,
+    logs,
+    snapshots,
+)
+from logwright.codec.zookeeper.store.place import place
+from logwright.codec.zookeeper.store.resume import resume
+from logwright.codec.zookeeper.store.views import ALONE, VIEWS, parts
+
+NAME = "zookeeper.datadir"
+_CODECS = {LOG: "zookeeper.txnlog", SNAPSHOT: "zookeeper.snapshot"}
+_EPOCHS = {names.ACCEPTED_EPOCH: "zookeeper.accepted_epoch", names.CURRENT_EPOCH: "zookeeper.current_epoch"}
+_UPDATING_EPOCH = "updatingEpoch"
+"""Left by a server of 3.4 that was stopped while it wrote currentEpoch (`QuorumPeer.UPDATING_EPOCH_FILENAME`)."""
+_LARGEST = 4096
+"""A file of one number is not larger."""
+_LOOKED_AT = 8
+"""So many logs are opened to see whether they are ones, where no name says it."""
+
+READ_OPTIONS = (
+    APART,
+    *views.OPTIONS,
+    *used_by(STARTS, *start.OPTIONS),
+)
+
+
+class DataDir(Layout):
+    """A data directory. A server takes only names that begin with `log.` and `snapshot.`, and knows no other folder beside."""
+
+    name = NAME
+    title = "ZooKeeper data directory: snapshots of a tree, and logs of its transactions"
+    views = VIEWS
+    default_view = "tree"
+    printed = names.PRINTED
+    options = OPTIONS
+    read_options = READ_OPTIONS
+    within = VERSION_DIR
+    alone = ALONE
+    nouns = ("record", "file")
+    advice = ADVICE
+
+    def recognise(self, listing: Listing) -> Match:
+        found = [(entry, names.parse(entry.name)) for entry in listing.entries()]
+        ours = [(entry, named) for entry, named in found if named is not None]
+        if listing.name == VERSION_1:
+            return Match.NAME if ours else Match.NO
+        if listing.name == VERSION_DIR:
+            return Match.NAME if ours else Match.MAYBE
+        # Rotated logs of anything are called log.1, log.2 too: what is in them tells.
+        looked = [one for one in ours if one[1].kind == SNAPSHOT][:_LOOKED_AT]
+        looked += [one for one in ours if one[1].kind == LOG][:_LOOKED_AT]
+        return Match.NAME if any(_is_ours(listing, *one) for one in looked) else Match.NO
+
+    def above(self, options: Options) -> Mapping[str, bytes]:
+        number = options[names.MYID]
+        return {} if number is None else {names.MYID: str(number).encode()}
+
+    # Reading
+
+    def plan(self, listing: Listing, options: Options) -> Plan:
+        """Snapshots and logs are primary, each in the order of their zxids, also those that a server has no use for now."""
+        if _is_old(listing):
+            raise refused("this directory")
+        return _Planner(listing, options).plan()
+
+    parts = staticmethod(parts)
+    facts = staticmethod(facts)
+
+    # Writing
+
+    takes = TAKES
+
+    def order(self, names: Iterable[str]) -> Sequence[str]:
+        """Epochs first, of which the accepted one is never the smaller; a log only after the snapshot that it follows on."""
+        return sorted(names, key=_written)
+
+    def builder(
+        self,
+        listing: Listing | None,
+        name: str,
+        options: Options,
+        *,
+        staged: bool = False,
+        extra: Stage | None = None,
+    ) -> Builder:
+        if listing is not None and options[DATA_LOG_DIR] is not None:
+            _refuse_misplaced(listing)
+        resumed = None if listing is None or staged else resume(listing)
+        return DirectoryBuilder(options, resumed, extra, staged=staged)
+
+    def place(
+        self,
+        listing: Listing | None,
+        name: str,
+        parts: Sequence[tuple[Stage, Summary]],
+        extra: Stage,
+        options: Options,
+    ) -> Placement:
+        return place(None if listing is None else resume(listing), parts, extra, options, self.order)
+
+
+def _refuse_misplaced(listing: Listing) -> None:
+    """A log that a server would not read, as it is not where the logs are, is not added to."""
+    for entry in listing.entries():
+        named = names.parse(base(entry.name))
+        if named is not None and (named.kind == LOG) is not bool(folder(entry.name)):
+            where = "logs" if folder(entry.name) else "snapshots"
+            raise UsageError(
+                f"{base(entry.name)} lies in the directory of the {where}: a server does not start with that",
+                advice=f"Move it away first, or leave {DATA_LOG_DIR} out",
+            )
+
+
+_KINDS = (names.ACCEPTED_EPOCH, names.CURRENT_EPOCH, SNAPSHOT, LOG)
+
+
+def _written(name: str) -> tuple[int, int, str]:
+    named = names.parse(base(name))
+    kind = base(name) if named is None else named.kind
+    place = _KINDS.index(kind) if kind in _KINDS else -1
+    return (place, 0 if named is None else named.zxid, name)
+
+
+def _is_ours(listing: Listing, entry: Entry, named: FileName) -> bool:
+    if named.kind == SNAPSHOT and (named.compression or named.rest):
+        return True  # nobody else has such names
+    magic = LOG_MAGIC if named.kind == LOG else SNAPSHOT_MAGIC
+    try:
+        head = listing.read(entry.name, 0, _LARGEST)
+        return head[: len(magic)] == magic or (not folder(entry.name) and is_old_file(head, named))
+    except LogwrightError:
+        return named.kind == SNAPSHOT
+
+
+def _is_old(listing: Listing) -> bool:
+    """Whether servers of 3.0 or older wrote it: all its logs and snapshots are in their format."""
+    if listing.name == VERSION_DIR:
+        return False
+    found = [(one.name, names.parse(one.name)) for one in listing.entries()]
+    ours = [(name, named) for name, named in found if named is not None and named.zxid >= 0]
+    try:
+        return bool(ours) and all(
+            is_old_file(listing.read(name, 0, _LARGEST), named) for name, named in ours[:_LOOKED_AT]
+        )
+    except LogwrightError:
+        return False
+
+
+class _Planner:
+    """Makes the plan of one directory."""
+
+    def __init__(self, listing: Listing, options: Options) -> None:
+        self.listing = listing
+        self.entries = listing.entries()
+        self.apart = options[DATA_LOG_DIR] is not None
+        self.snapshots, self.logs = snapshots(listing), logs(listing)
+        self.candidates = candidates(listing)
+        self.faults: list[tuple[str, Fault]] = []
+
+    def _fault(
+        self,
+        name: str,
+        text: str,
+        kind: Kind = Kind.LINK,
+        severity: Severity = Severity.ERROR,
+        system: str = "",
+    ) -> None:
+        self.faults.append((name, Fault(NAME, 0, 0, kind, text, severity, system)))
+
+    def plan(self) -> Plan:
+        planned = sorted((self._planned(entry) for entry in self.entries), key=self._rank)
+        facts = self._facts()
+        self._whole(facts)
+        return Plan(tuple(planned), tuple(self.faults), facts)
+
+    def _rank(self, file: PlannedFile) -> tuple[int, int, str]:
+        named = names.parse(base(file.name))
+        if named is None or file.role in (Role.LEFTOVER, Role.FOREIGN):
+            return (2 if file.role is Role.METADATA else 3, 0, file.name)
+        return (0 if named.kind == SNAPSHOT else 1, named.zxid, file.name)
+
+    def _planned(self, entry: Entry) -> PlannedFile:
+        name = base(entry.name)
+        named = names.parse(name)
+        if named is not None:
+            return self._data(entry, named)
+        if folder(entry.name):
+            return PlannedFile(entry.name, entry.size, Role.FOREIGN, note="not ZooKeeper's, ignored by it")
+        if name in _EPOCHS:
+            return PlannedFile(entry.name, entry.size, Role.METADATA, _EPOCHS[name])
+        if name == _UPDATING_EPOCH:
+            note = "a server of 3.4 was stopped while it wrote currentEpoch"
+            return PlannedFile(entry.name, entry.size, Role.METADATA, note=note)
+        if name.removesuffix(TEMP) in _EPOCHS:
+            note = "of an epoch that was being written"
+            self._fault(entry.name, note, severity=Severity.INFO)
+            return PlannedFile(
+                entry.name, entry.size, Role.LEFTOVER, _EPOCHS[name.removesuffix(TEMP)], note=note
+            )
+        kind = name.partition(".")[0]
+        if kind in _CODECS and "." in name:
+            note = "no zxid in its name: a server never reads it"
+            self._fault(entry.name, note, severity=Severity.INFO)
+            return PlannedFile(entry.name, entry.size, Role.LEFTOVER, _CODECS[kind], note=note)
+        return PlannedFile(entry.name, entry.size, Role.FOREIGN, note="not ZooKeeper's, ignored by it")
+
+    def _data(self, entry: Entry, named: FileName) -> PlannedFile:
+        codec = _CODECS[named.kind]
+        if named.kind == (SNAPSHOT if folder(entry.name) else LOG) and (folder(entry.name) or self.apart):
+            return self._misplaced(entry, named)
+        note = ""
+        if named.zxid < 0:
+            note = f"a server never reads it: its zxid is {named.zxid}"
+            self._fault(entry.name, note, Kind.ORDER, Severity.WARNING)
+            return PlannedFile(entry.name, entry.size, Role.LEFTOVER, codec, note=note)
+        odd = named.rest if named.compression == "" else named.rest.rpartition(".")[0]
+        if odd:
+            note = f"a server takes it for a {named.kind} of zxid {zxid_text(named.zxid)}, whatever {odd!r} means"
+            self._fault(entry.name, note, severity=Severity.WARNING)
+        return PlannedFile(entry.name, entry.size, Role.PRIMARY, codec, note=note)
+
+    def _misplaced(self, entry: Entry, named: FileName) -> PlannedFile:
+        """A snapshot among the logs, or a log among the snapshots, where these have directories of their own."""
+        error = "LogDirContentCheckException" if named.kind == SNAPSHOT else "SnapDirContentCheckException"
+        note = f"a {named.kind} in the directory of the {'logs' if named.kind == SNAPSHOT else 'snapshots'}"
+        self._fault(entry.name, note, system=f"the server does not start: {error}")
+        return PlannedFile(entry.name, entry.size, Role.LEFTOVER, _CODECS[named.kind], note=note)
+
+    def _whole(self, facts: Mapping[str, Any]) -> None:
+        """What is wrong with the directory as a whole, seen from its names."""
+        if self.candidates:
+            return
+        if self.logs:
+            text = "there are logs, and no snapshot that a server would try"
+            if not self.apart and not self.snapshots:
+                text += f"; where the snapshots lie elsewhere, name that directory, and this one as {DATA_LOG_DIR}"
+            system = (
+                "the server does not start: IOException: No snapshot found, but there are log entries. Something is broken! "
+                "(before 3.5.3 it starts from an empty tree)"
+            )
+            self._fault("", text, severity=Severity.WARNING, system=system)
+        elif self.snapshots:
+            text = "there is no log, and no snapshot that a server would try"
+            self._fault("", text, severity=Severity.WARNING, system="the server starts with an empty tree")
+
+    # Facts
+
+    def _facts(self) -> dict[str, Any]:
+        newest = self.candidates[0] if self.candidates else None
+        return {
+            "snapshots": len(self.snapshots),
+            "snapshot_bytes": sum(one.size for one in self.snapshots),
+            "newest_snapshot": None if newest is None else newest.name,
+            "snapshot_zxid": None if newest is None else zxid_text(newest.zxid),
+            "logs": len(self.logs),
+            "log_bytes": sum(one.size for one in self.logs),
+            "accepted_epoch": self._number(self.listing, names.ACCEPTED_EPOCH),
+            "current_epoch": self._number(self.listing, names.CURRENT_EPOCH),
+            "myid": self._myid(),
+        }
+
+    def _number(self, listing: Listing, name: str) -> int | None:
+        entry = next((one for one in listing.entries() if one.name == name), None)
+        if entry is None:
+            return None
+        try:
+            return parse_number(listing.read(name, 0, _LARGEST))
+        except (ParseError, LogwrightError):
+            return None
+
+    def _myid(self) -> int | None:
+        try:
+            above = self.listing.parent() if self.listing.name == VERSION_DIR else None
+            return None if above is None else self._number(above, MYID)
+        except LogwrightError:
+            return None
+
+
+LAYOUT = DataDir()

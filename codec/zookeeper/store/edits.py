@@ -1,0 +1,451 @@
+"""What is to become of a tree, as the transactions that a server would make of it.
+
+Nodes: what is not there is created, with the parents it lacks, what differs is set, what is as it is to be makes no transaction.
+Transactions: what they leave out follows from the tree. Source: `PrepRequestProcessor.pRequest2Txn` of ZooKeeper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from logwright.codec.fault import UsageError
+from logwright.codec.java import java_string
+from logwright.codec.zookeeper.formats.snapshot.acl import flat
+from logwright.codec.zookeeper.formats.txnlog.rows import NAME, ROWS
+from logwright.codec.zookeeper.jute import jute_string
+from logwright.codec.zookeeper.state.columns import (
+    CONTAINER,
+    CONTAINERS,
+    EPHEMERAL,
+    KINDS,
+    PERSISTENT,
+    TTL,
+    TTL_MAX,
+    TTL_RESERVED,
+    TTLS,
+)
+from logwright.codec.zookeeper.state.run import paths_of
+from logwright.codec.zookeeper.store import edit_batches
+from logwright.codec.zookeeper.store.edit_batches import OPEN_LIST, SCHEMA, TYPES, packed_of, unpacked
+
+if TYPE_CHECKING:
+    from logwright.codec.zookeeper.state.looking import Node
+    from logwright.codec.zookeeper.state.replay import Tree
+
+_CREATES = {"create": PERSISTENT, "create2": PERSISTENT, "createContainer": CONTAINERS, "createTTL": TTLS}
+_DELETES = ("delete", "deleteContainer")
+_SETS = ("setData", "reconfig")
+_DERIVED = {
+    "parent_cversion": tuple(_CREATES),
+    "version": (*_SETS, "setACL", "check"),
+    "paths_to_delete": ("closeSession",),
+    "time_out": ("createSession",),
+}
+"""What follows from the tree, where a transaction of these types does not say it."""
+
+
+@dataclass(slots=True)
+class _State:
+    """What is known of a node that transactions were made for, until they are applied.
+
+    `node` gives what is not known of one that was there, when it is asked for the first time; the list is packed.
+    """
+
+    version: int
+    cversion: int
+    aversion: int
+    owner: int
+    children: int
+    node: Callable[[], Node] | None = None
+    _data: bytes | None = None
+    acl: bytes | None = None
+    """Of what a batch of nodes made; it is not asked for elsewhere."""
+
+    @property
+    def data(self) -> bytes | None:
+        if self.node is not None:
+            self._data, self.node = self.node().data, None
+        return self._data
+
+    @data.setter
+    def data(self, data: bytes | None) -> None:
+        self._data, self.node = data, None
+
+
+_FEW = 16
+"""So few changes are gone through one by one: that is faster."""
+
+
+def _wrapped(number: int) -> int:
+    """As Java adds."""
+    return (number + (1 << 31)) % (1 << 32) - (1 << 31)
+
+
+class Editor:
+    """Makes transactions, from `zxid` on, for what is to become of a tree. Each batch has to be applied before the next one.
+
+    `time` are the milliseconds of transactions that have none; `timeout` is that of sessions that are made.
+    """
+
+    def __init__(self, tree: Tree, zxid: int | None, *, time: int, timeout: int) -> None:
+        self.zxid = zxid
+        """Of the next transaction; None: that of the first one given."""
+        self._tree, self._time, self._timeout = tree, time, timeout
+        self._sessions: set[int] = set()
+        """Those that are made in this batch."""
+        self._states: dict[bytes, _State | None] = {}
+        self._acls: dict[int, bytes | None] = {}
+        self._out: list[dict[str, Any]] = []
+        self._row = 0
+        """The number of the row that is looked at, for words."""
+
+    # Nodes
+
+    def nodes(self, rows: pa.RecordBatch, first_row: int, *, data: bool) -> pa.RecordBatch:
+        """Transactions that make nodes what rows say (`run.ROWS`); `data`: whether these tell the data, so that it is set."""
+        if rows.num_rows > _FEW and self.zxid is not None:
+            made = edit_batches.of_nodes(
+                self._tree, rows, self.zxid, data=data, time=self._time, timeout=self._timeout
+            )
+            if made is not None:
+                self.zxid += made.num_rows
+                return made
+        self._begin()
+        self._learn(paths_of(rows.column("key")))
+        owners = np.asarray(rows.column("owner"))
+        lists, values = rows.column("acl").to_pylist(), rows.column("value").to_pylist()
+        ctimes, mtimes = (np.asarray(rows.column(name)).tolist() for name in ("ctime", "mtime"))
+        for i, path in enumerate(paths_of(rows.column("key")).to_pylist()):
+            self._row = first_row + i
+            owner = int(owners[i])
+            kind = _kind(owner)
+            found = self._find(path)
+            if found is None:
+                self._create(path, kind, owner, values[i], lists[i], ctimes[i] or self._time)
+                continue
+            if owner not in (0, found.owner):
+                was, wanted = KINDS[_kind(found.owner)], KINDS[kind]
+                raise self._refused(path, f"is there, as {was}: it can't be made {wanted}", "Delete it first")
+            if data and values[i] != found.data:
+                self._put(
+                    {"type": "setData", "path": path, "data": values[i], "time_ms": mtimes[i] or self._time}
+                )
+            if lists[i] is not None and lists[i] != self._acl_of(found, path):
+                text, raw = unpacked(lists[i])
+                self._put({"type": "setACL", "path": path, "acl": text, "acl_raw": raw, "packed": lists[i]})
+        return self._batch()
+
+    def _create(
+        self, path: bytes, kind: int, owner: int, data: bytes | None, acl: bytes | None, time: int
+    ) -> None:
+        above = path[: path.rfind(b"/")]
+        if path and self._find(above) is None:
+            self._create(above, PERSISTENT, 0, b"", None, time)
+        text, raw = unpacked(acl or OPEN_LIST)
+        row: dict[str, Any] = {
+            "type": TYPES[kind],
+            "path": path,
+            "data": data,
+            "acl": text,
+            "acl_raw": raw,
+            "time_ms": time,
+            "packed": acl or OPEN_LIST,
+        }
+        if kind == EPHEMERAL:
+            if owner not in self._sessions and owner not in self._tree.session_timeouts:
+                self._put({"type": "createSession", "session_id": owner, "time_ms": time})
+            row |= {"ephemeral": True, "session_id": owner}
+        if kind == TTLS:
+            row["ttl"] = owner & TTL_MAX
+        self._put(row)
+
+    # Transactions
+
+    def txns(self, rows: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
+        """Transactions as they are written, from rows of a log that may leave out what follows from the tree."""
+        self._begin()
+        if "sub" in rows.schema.names and rows.column("sub").null_count < rows.num_rows:
+            raise UsageError(
+                f"{NAME}: rows of what is in a multi are not written one by one",
+                advice="Give each multi as a row with the column 'txns', as multi=nested reads them",
+            )
+        given = _typed(rows)
+        kept = given.column("zxid").null_count == 0
+        if not kept and given.column("zxid").null_count < given.num_rows:
+            raise UsageError(
+                f"{NAME}: null in column 'zxid'", advice="Leave the column out to have zxids assigned"
+            )
+        if kept and _full(given):
+            self._row = first_row
+            self._ordered(np.asarray(given.column("zxid")), first_row)
+            return given
+        made = self._at_once(given, kept=kept, first_row=first_row)
+        if made is not None:
+            return made
+        stored = given.column("path")
+        roots = pc.equal(stored, b"/")
+        self._learn(pc.if_else(roots, pa.scalar(b"", pa.binary()), stored))
+        for i, row in enumerate(given.to_pylist()):
+            self._row = first_row + i
+            self._put(
+                {name: value for name, value in row.items() if value is not None or name == "data"},
+                strict=not kept,
+            )
+        return self._batch()
+
+    def _at_once(self, given: pa.RecordBatch, *, kept: bool, first_row: int) -> pa.RecordBatch | None:
+        """Transactions that nothing is wrong with, and none of which is rare."""
+        if given.num_rows <= _FEW or (not kept and self.zxid is None):
+            return None
+        before = self.zxid
+        try:
+            if kept:
+                self._ordered(np.asarray(given.column("zxid")), first_row)
+        except UsageError:
+            self.zxid = before
+            return None
+        made = edit_batches.of_txns(
+            self._tree, given, before or 0, kept=kept, time=self._time, timeout=self._timeout
+        )
+        if made is None:
+            self.zxid = before
+        elif not kept:
+            assert before is not None
+            self.zxid = before + made.num_rows
+        return made
+
+    def _ordered(self, zxids: Any, first_row: int) -> None:
+        """Each zxid has to follow the one before. Raises `UsageError`."""
+        before = np.concatenate(([zxids[0] - 1 if self.zxid is None else self.zxid - 1], zxids[:-1]))
+        next_epoch = (zxids >> 32 > before >> 32) & (zxids & 0xFFFFFFFF == 1)
+        bad = np.flatnonzero((zxids != before + 1) & ~next_epoch)
+        if len(bad):
+            i = int(bad[0])
+            raise UsageError(
+                f"{NAME}: row {first_row + i}: zxid {int(zxids[i]):#x} does not follow {int(before[i]):#x}: a server would not start",
+                advice="Leave the column 'zxid' out to have zxids assigned",
+            )
+        self.zxid = int(zxids[-1]) + 1
+
+    # Both
+
+    def _begin(self) -> None:
+        self._states.clear()
+        self._acls.clear()
+        self._sessions.clear()
+        self._out = []
+
+    def _batch(self) -> pa.RecordBatch:
+        arrays = [pa.array([row.get(field.name) for row in self._out], field.type) for field in SCHEMA]
+        return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+
+    def _put(self, row: dict[str, Any], *, strict: bool = True) -> None:
+        """Take a transaction: what it leaves out is filled in, and what it does is remembered. `strict`: it has to do something."""
+        if row.get("zxid") is None:
+            assert self.zxid is not None
+            row["zxid"] = self.zxid
+            self.zxid += 1
+        else:
+            self._ordered(np.array([row["zxid"]], np.int64), self._row)
+        row.setdefault("session_id", 0)
+        row.setdefault("cxid", 0)
+        row.setdefault("time_ms", self._time)
+        kind = row["type"]
+        if kind == "createSession":
+            row.setdefault("time_out", self._timeout)
+            self._sessions.add(row["session_id"])
+        elif kind == "closeSession":
+            row.setdefault("paths_to_delete", [])
+        elif kind == "multi":
+            for one in row.setdefault("txns", []):
+                for name in [name for name, value in one.items() if value is None and name != "data"]:
+                    del one[name]
+            failed = any(one["type"] == "error" for one in row["txns"])
+            for one in row["txns"]:
+                if not failed:
+                    one["path"] = java_string(self._fill(one, row["session_id"], strict=strict))
+        elif kind != "error":
+            self._fill(row, row["session_id"], strict=strict)
+        self._out.append(row)
+
+    def _fill(self, row: dict[str, Any], session: int, *, strict: bool) -> bytes:
+        kind, path = row["type"], _path(row.get("path"))
+        row["path"] = path or b"/"
+        found = self._find(path)
+        if kind in _CREATES:
+            self._fill_create(row, path, session, strict=strict)
+        elif found is None:
+            if strict or (row.get("version") is None and kind not in _DELETES):
+                raise self._refused(path, f"is not there: {kind} fails (NoNode)")
+        elif kind in _SETS:
+            row.setdefault("version", _wrapped(found.version + 1))
+            found.version, found.data = row["version"], row.get("data")
+        elif kind == "setACL":
+            row.setdefault("version", _wrapped(found.aversion + 1))
+            found.aversion = row["version"]
+            found.acl = row.get("packed")
+        elif kind == "check":
+            row.setdefault("version", _wrapped(found.version + 1))
+        elif kind in _DELETES:
+            if strict and found.children:
+                advice = "Delete what is below it first: rows of paths in descending order"
+                raise self._refused(path, f"has {found.children} children: {kind} fails (NotEmpty)", advice)
+            self._states[path] = None
+            parent = self._find(path[: path.rfind(b"/")])
+            if parent is not None:
+                parent.children -= 1
+        return path or b"/"
+
+    def _fill_create(self, row: dict[str, Any], path: bytes, session: int, *, strict: bool) -> None:
+        kind = row["type"]
+        parent = self._find(path[: path.rfind(b"/")]) if path else None
+        if strict and self._find(path) is not None:
+            raise self._refused(path, f"is there: {kind} fails (NodeExists)")
+        if parent is None:
+            if strict or row.get("parent_cversion") is None:
+                raise self._refused(path, f"has no parent: {kind} fails (NoNode)")
+            return
+        if strict and _kind(parent.owner) == EPHEMERAL:
+            raise self._refused(path, f"is below an ephemeral node: {kind} fails (NoChildrenForEphemerals)")
+        ephemeral = bool(row.setdefault("ephemeral", False))
+        if strict and ephemeral and not session:
+            raise self._refused(path, "is ephemeral, and the row has no session_id")
+        if kind == "createTTL" and not 1 <= (row.get("ttl") or 0) <= TTL_MAX:
+            raise self._refused(path, f"needs a ttl from 1 to {TTL_MAX} ms")
+        if row.get("acl") is None:
+            row["acl"], row["acl_raw"] = unpacked(OPEN_LIST)
+        row.setdefault("parent_cversion", _wrapped(parent.cversion + 1))
+        parent.cversion = max(parent.cversion, row["parent_cversion"])
+        parent.children += 1
+        owner = 0
+        if kind == "createContainer":
+            owner = CONTAINER
+        elif kind == "createTTL":
+            owner = TTL | row["ttl"]
+        elif ephemeral:
+            owner = session
+        self._states[path] = _State(0, 0, 0, owner, 0, None, row.get("data"), row.get("packed"))
+
+    def _learn(self, paths: pa.Array) -> None:
+        """Look up these, and the nodes above them, all at once."""
+        given = paths.drop_null().unique()
+        both = dict.fromkeys(given.to_pylist())
+        both |= dict.fromkeys([path[: path.rfind(b"/")] for path in both if path])
+        both = {path: None for path in both if path not in self._states}
+        wanted = pa.array(list(both), pa.binary())
+        rows = self._tree.find(wanted)
+        there = rows >= 0
+        stats = self._tree.stats(rows[there])
+        counters = zip(
+            *(stats[name].tolist() for name in ("version", "cversion", "aversion", "owner", "num_children")),
+            strict=True,
+        )
+        states = (_State(*each) for each in counters)
+        for path, known in zip(both, there.tolist(), strict=True):
+            self._states[path] = None
+            if known:
+                state = self._states[path] = next(states)
+                state.node = partial(self._node, path)
+
+    def _node(self, path: bytes) -> Node:
+        found = self._tree.get(path)
+        assert found is not None
+        return found
+
+    def _find(self, path: bytes) -> _State | None:
+        if path not in self._states:
+            self._learn(pa.array([path], pa.binary()))
+        return self._states[path]
+
+    def _acl_of(self, state: _State, path: bytes) -> bytes | None:
+        if state.acl is None:
+            node = self._node(path)
+            if node.acl_id not in self._acls:
+                self._acls[node.acl_id] = None if node.acl is None else packed_of(node.acl)
+            state.acl = self._acls[node.acl_id]
+        return state.acl
+
+    def _refused(self, path: bytes, text: str, advice: str = "") -> UsageError:
+        return UsageError(f"row {self._row}: {java_string(path) or '/'} {text}", advice=advice)
+
+
+def _kind(owner: int) -> int:
+    """`columns.kinds_of` of one."""
+    if owner == 0:
+        return PERSISTENT
+    if owner == CONTAINER:
+        return CONTAINERS
+    return TTLS if owner & TTL == TTL and not owner & TTL_RESERVED else EPHEMERAL
+
+
+def _path(given: Any) -> bytes:
+    if given is None:
+        raise UsageError(f"{NAME}: a transaction without a path")
+    stored = given if isinstance(given, bytes) else jute_string(given)
+    return b"" if stored == b"/" else stored
+
+
+def _typed(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """The columns of `SCHEMA`, null where rows don't have them."""
+    arrays = []
+    names = rows.schema.names
+    for field in SCHEMA:
+        try:
+            if field.name == "path":
+                arrays.append(_paths(rows))
+            elif field.name == "time_ms" and "time_ms" not in names and "time" in names:
+                time = rows.column("time")
+                kind = ROWS["time"].type
+                arrays.append((time if pa.types.is_integer(time.type) else time.cast(kind)).cast(pa.int64()))
+            elif field.name in names:
+                arrays.append(rows.column(field.name).cast(field.type))
+            else:
+                arrays.append(pa.nulls(rows.num_rows, field.type))
+        except (pa.ArrowException, ValueError) as error:
+            raise UsageError(f"{NAME}: column {field.name!r} is not {field.type}: {error}") from None
+    return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+
+
+def _paths(rows: pa.RecordBatch) -> pa.Array:
+    if "path" not in rows.schema.names:
+        return pa.nulls(rows.num_rows, pa.binary())
+    given = rows.column("path")
+    if pa.types.is_binary(given.type) or pa.types.is_large_binary(given.type):
+        return given.cast(pa.binary())
+    text = given.cast(pa.string())
+    data, ends, _ = flat(text)
+    if int(data[ends[0] : ends[-1]].max(initial=0)) < 0x80:
+        return text.cast(pa.binary())  # as jute has it
+    return pa.array(
+        [None if one is None else jute_string(one) for one in text.to_pylist()],
+        pa.binary(),
+    )
+
+
+def _full(rows: pa.RecordBatch) -> bool:
+    """Whether nothing is left out: then all is written as it is."""
+    for name in ("session_id", "cxid", "time_ms"):
+        if rows.column(name).null_count:
+            return False
+    types = rows.column("type")
+    for name, of in _DERIVED.items():
+        lacks = pc.and_(pc.is_in(types, pa.array(of)), rows.column(name).is_null())
+        if pc.any(lacks).as_py():
+            return False
+    subs = rows.column("txns").flatten()
+    if not len(subs):
+        return True
+    inner = dict(zip((field.name for field in subs.type), subs.flatten(), strict=True))
+    lacks = [
+        pc.any(pc.and_(pc.is_in(inner["type"], pa.array(of)), inner[name].is_null())).as_py()
+        for name, of in _DERIVED.items()
+        if name in inner
+    ]
+    return not any(lacks)

@@ -1,0 +1,114 @@
+"""What the headers in the files of a data directory tell, for `inspect`: records and nodes, nothing in them is decoded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import numpy as np
+
+from logwright.codec.option import Options
+from logwright.codec.store.listing import Listing, Plan, Role
+from logwright.codec.walk import Reader, Stretch, walk
+from logwright.codec.zookeeper.formats.snapshot import codec as snapshot
+from logwright.codec.zookeeper.formats.snapshot.tables import NODE_FRAME
+from logwright.codec.zookeeper.formats.txnlog import codec as txnlog
+from logwright.codec.zookeeper.formats.txnlog.bodies import type_names
+from logwright.codec.zookeeper.formats.txnlog.scan import TXN_FRAME
+from logwright.codec.zookeeper.jute import Int64s
+from logwright.codec.zookeeper.names import zxid_text
+from logwright.codec.zookeeper.store.files import DataFile, base, candidates, logs
+
+_MANY = 100
+"""So many ranges of zxids are told."""
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def facts(listing: Listing, plan: Plan) -> Mapping[str, Any]:
+    """See `codec.layout.Layout.facts`."""
+    primary = {file.name for file in plan.files if file.role is Role.PRIMARY}
+    seen = _Transactions()
+    for log in logs(listing):
+        if log.name in primary:
+            seen.read(listing, log)
+    newest = next(iter(candidates(listing)), None)
+    return {**seen.facts(), **({} if newest is None else _snapshot(listing, newest))}
+
+
+def _snapshot(listing: Listing, one: DataFile) -> dict[str, Any]:
+    """Of the newest snapshot that a server would try."""
+    if one.named.compression:
+        return {}
+    context = snapshot.CODEC.context(base(one.name), Options(snapshot.CODEC.options))
+    nodes = 0
+    for found in walk(Reader(listing, one.name, one.size), snapshot.CODEC, context, check=False):
+        if isinstance(found, Stretch):
+            nodes += int((found.frames.header["kind"] == NODE_FRAME).sum())
+    shape = context.shape
+    assert shape is not None
+    return {
+        "snapshot_nodes": nodes,
+        "snapshot_sessions": None if shape.sessions is None else len(shape.sessions),
+        "snapshot_acls": len(shape.acls.ids),
+    }
+
+
+class _Transactions:
+    """What the headers of transactions say, log after log."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.types: dict[str, int] = {}
+        self.ranges: list[list[int]] = []
+        self.times: tuple[int, int] | None = None
+
+    def read(self, listing: Listing, log: DataFile) -> None:
+        context = txnlog.CODEC.context(base(log.name), Options(txnlog.CODEC.options))
+        for found in walk(Reader(listing, log.name, log.size), txnlog.CODEC, context, check=False):
+            if not isinstance(found, Stretch):
+                continue
+            head = found.frames.header[found.frames.header["kind"] == TXN_FRAME]
+            if len(head):
+                self._add(
+                    np.ascontiguousarray(head["zxid"]), head["time"], np.ascontiguousarray(head["type"])
+                )
+
+    def _add(self, zxids: Int64s, times: Int64s, types: Int64s) -> None:
+        self.count += len(zxids)
+        kinds, counts = np.unique(types, return_counts=True)
+        for name, count in zip(type_names(kinds).to_pylist(), counts.tolist(), strict=True):
+            self.types[name] = self.types.get(name, 0) + count
+        low, high = int(times.min()), int(times.max())
+        self.times = (
+            (low, high) if self.times is None else (min(low, self.times[0]), max(high, self.times[1]))
+        )
+        self._extend(zxids)
+
+    def _extend(self, zxids: Int64s) -> None:
+        """Ranges of zxids without a gap: one an epoch at least."""
+        jumps = np.diff(zxids, prepend=self.ranges[-1][1] if self.ranges else zxids[0])
+        starts = np.flatnonzero((jumps > 1) | (jumps < 0)).tolist()
+        if not self.ranges:
+            starts = [0, *starts]
+        elif not starts or starts[0]:
+            self.ranges[-1][1] = int(zxids[starts[0] - 1 if starts else -1])
+        stops = [*starts[1:], len(zxids)] if starts else []
+        for start, stop in zip(starts, stops, strict=True):
+            if len(self.ranges) < _MANY:
+                self.ranges.append([int(zxids[start]), int(zxids[stop - 1])])
+
+    def facts(self) -> dict[str, Any]:
+        return {
+            "transactions": self.count,
+            "types": dict(sorted(self.types.items(), key=lambda one: -one[1])),
+            "zxids": [[zxid_text(low), zxid_text(high)] for low, high in self.ranges],
+            "times": None if self.times is None else [_time(one) for one in self.times],
+        }
+
+
+def _time(milliseconds: int) -> Any:
+    try:
+        return _EPOCH + timedelta(milliseconds=milliseconds)
+    except OverflowError:
+        return milliseconds

@@ -1,0 +1,189 @@
+"""The history of nodes: every change that is in the logs, one row a node, multis and closed sessions taken apart.
+
+What a server would not apply changes nothing: a multi in which one transaction failed, checks, errors. Whether the node was there is
+not asked. Source: `DataTree.processTxn` of ZooKeeper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from logwright.codec.columns import contents, numbers
+from logwright.codec.store.view import Stream
+from logwright.codec.table import Table
+from logwright.codec.zookeeper.formats.txnlog.bodies import TXN_TYPE
+from logwright.codec.zookeeper.formats.txnlog.layout import (
+    CHECK,
+    CLOSE_SESSION,
+    CREATE_SESSION,
+    ERROR,
+    MULTI,
+    TYPE_NAMES,
+)
+from logwright.codec.zookeeper.formats.txnlog.rows import ROWS
+from logwright.codec.zookeeper.jute import Int64s
+from logwright.codec.zookeeper.store.selection import below
+
+_OF_HEADER = ("zxid", "time", "session_id", "cxid")
+_OF_BODY = ("type", "path", "data", "acl", "ephemeral", "parent_cversion", "version", "ttl")
+HISTORY = Table(
+    "history",
+    tuple(ROWS[name] for name in (*_OF_HEADER, *_OF_BODY, "sub", "file", "position")),
+    "One row a change of a node, in the order of the logs.",
+)
+_NEEDED = ("session_id", "type", "path", "ephemeral", "paths_to_delete", "txns", "sub")
+"""What tells who did what to which node."""
+_NO_CHANGE = contents(
+    pa.string(), [TYPE_NAMES[kind].encode() for kind in (CHECK, CLOSE_SESSION, CREATE_SESSION, ERROR, MULTI)]
+)
+_CREATES = contents(pa.string(), [b"create", b"create2"])
+_DELETES = contents(pa.string(), [b"delete", b"deleteContainer"])
+
+
+def rows(
+    runs: Sequence[Stream], columns: Sequence[str], prefix: str, upto: int | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The changes of the node `prefix` ("" for all) and those below it, from the transactions of logs up to zxid `upto`."""
+    owners = _Owners()
+    needed = tuple(dict.fromkeys((*_NEEDED, *columns, *(() if upto is None else ("zxid",)))))
+    for run in runs:
+        for batch in run(needed):
+            if upto is not None:
+                batch = batch.filter(pc.less_equal(batch.column("zxid"), upto))
+            made = _taken_apart(batch, owners)
+            if prefix:
+                made = made.filter(below(made.column("path"), prefix))
+            if made.num_rows:
+                yield made.select(list(columns))
+
+
+class _Owners:
+    """The ephemeral nodes of sessions, as far as the logs tell: up to 3.5 they don't say which ones go with a session."""
+
+    def __init__(self) -> None:
+        self._nodes: dict[int, dict[str, None]] = {}
+        self._owner: dict[str, int] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._owner)
+
+    def create(self, path: str, session: int) -> None:
+        self.delete(path)
+        self._owner[path] = session
+        self._nodes.setdefault(session, {})[path] = None
+
+    def delete(self, path: str) -> None:
+        owner = self._owner.pop(path, None)
+        if owner is not None:
+            self._nodes[owner].pop(path, None)
+
+    def close(self, session: int) -> list[str]:
+        gone = list(self._nodes.pop(session, ()))
+        for path in gone:
+            del self._owner[path]
+        return gone
+
+
+def _taken_apart(batch: pa.RecordBatch, owners: _Owners) -> pa.RecordBatch:
+    """One row a change."""
+    batch = _exploded(batch)
+    types = batch.column("type")
+    closed = np.flatnonzero(_mask(pc.equal(types, TYPE_NAMES[CLOSE_SESSION])))
+    gone = _gone(batch, closed, owners)
+    changes = np.flatnonzero(~_mask(pc.is_in(types, _NO_CHANGE)))
+    if not any(gone):
+        return _row(batch, changes)
+    counts = np.array([len(paths) for paths in gone])
+    of = np.concatenate((changes, np.repeat(closed, counts)))
+    paths = contents(pa.string(), [path.encode() for some in gone for path in some])
+    made = _row(batch, of)
+    place = made.schema.get_field_index("path")
+    own = made.column("path").slice(0, len(changes))
+    made = made.set_column(place, HISTORY["path"].field(), pa.concat_arrays([own, paths]))
+    return _row(made, np.argsort(of, kind="stable"))
+
+
+def _gone(batch: pa.RecordBatch, closed: Int64s, owners: _Owners) -> list[list[str]]:
+    """The nodes that go with each session that is closed."""
+    types, paths, sessions = (batch.column(name) for name in ("type", "path", "session_id"))
+    ephemeral = pc.and_(pc.fill_null(batch.column("ephemeral"), False), paths.is_valid())
+    creates = _mask(pc.and_(pc.is_in(types, _CREATES), ephemeral))
+    looked = creates | _at(closed, len(batch))
+    deletes = np.zeros(len(batch), np.bool_)
+    if owners or creates.any():
+        deletes = _mask(pc.is_in(types, _DELETES))
+        looked |= deletes
+    said = batch.column("paths_to_delete")
+    out: list[list[str]] = []
+    for i in np.flatnonzero(looked).tolist():
+        if creates[i]:
+            owners.create(paths[i].as_py(), sessions[i].as_py())
+        elif deletes[i]:
+            owners.delete(paths[i].as_py())
+        else:
+            own = owners.close(sessions[i].as_py())
+            named = said[i].as_py() if said[i].is_valid else []
+            out.append([path for path in dict.fromkeys((*named, *own)) if path is not None])
+    return out
+
+
+def _at(places: Int64s, rows: int) -> npt.NDArray[np.bool_]:
+    out = np.zeros(rows, np.bool_)
+    out[places] = True
+    return out
+
+
+def _exploded(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """With the transactions of multis as rows, but for those of multis that failed."""
+    if batch.column("sub").null_count < len(batch):
+        batch = batch.filter(pa.array(~_failed(batch)))
+    lists = batch.column("txns")
+    if lists.null_count == len(lists):
+        return batch
+    parents = np.asarray(pc.list_parent_indices(lists))
+    subs = lists.flatten()
+    failed = np.unique(parents[_mask(pc.equal(subs.field("type"), TYPE_NAMES[ERROR]))])
+    starts = np.searchsorted(parents, parents)
+    keep = ~np.isin(parents, failed)
+    parents, place = parents[keep], (np.arange(len(parents)) - starts)[keep]
+    subs = subs.filter(pa.array(keep))
+    alone = np.flatnonzero(np.asarray(lists.is_null()))
+    of = np.concatenate((alone, parents))
+    order = np.argsort(of, kind="stable")
+    out = []
+    for name in batch.schema.names:
+        kind = ROWS[name].type
+        column = batch.column(name)
+        if name in _OF_BODY:
+            column = pa.concat_arrays(
+                [column.take(pa.array(alone)), subs.field(TXN_TYPE.get_field_index(name))]
+            )
+        elif name == "sub":
+            column = pa.concat_arrays([column.take(pa.array(alone)), numbers(kind, place)])
+        elif name in ("txns", "paths_to_delete"):
+            column = pa.concat_arrays([column.take(pa.array(alone)), pa.nulls(len(parents), kind)])
+        else:
+            column = column.take(pa.array(of))
+        out.append(column.take(pa.array(order)))
+    return pa.RecordBatch.from_arrays(out, schema=batch.schema)
+
+
+def _failed(batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+    """Of rows that are transactions of multis already: those in whose multi one is an error."""
+    subs = np.asarray(pc.fill_null(batch.column("sub"), -1))
+    multi = np.cumsum(subs <= 0)
+    errors = (subs >= 0) & _mask(pc.equal(batch.column("type"), TYPE_NAMES[ERROR]))
+    return (subs >= 0) & np.isin(multi, multi[errors])
+
+
+def _row(batch: pa.RecordBatch, which: Int64s) -> pa.RecordBatch:
+    return batch.take(pa.array(which))
+
+
+def _mask(found: pa.Array) -> npt.NDArray[np.bool_]:
+    return np.asarray(found)

@@ -1,0 +1,103 @@
+"""What an append to a data directory goes on from: the tree that a server would have, where it loses nothing.
+
+Nothing is added to a file that is there: a server begins a new log too. Source: `FileTxnSnapLog.restore` of ZooKeeper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from logwright.codec.fault import Fault, Kind, Severity, UsageError
+from logwright.codec.option import Options
+from logwright.codec.store.listing import Listing
+from logwright.codec.walk import Hole, Reader, Stretch, walk
+from logwright.codec.zookeeper.formats.snapshot.tables import COMPRESSION
+from logwright.codec.zookeeper.formats.txnlog import codec as txnlog
+from logwright.codec.zookeeper.formats.txnlog.scan import TXN_FRAME
+from logwright.codec.zookeeper.formats.txnlog.tables import TxnLogContext
+from logwright.codec.zookeeper.names import CURRENT_EPOCH, counter_of, zxid_text
+from logwright.codec.zookeeper.state.replay import Tree
+from logwright.codec.zookeeper.store.files import DataFile, base, candidates, logs, logs_from, snapshots
+from logwright.codec.zookeeper.store.succession import gaps
+
+_REPAIR = "Repair it first, or write to a new directory. `logwright verify` shows what is wrong"
+_HARMLESS = (Kind.TRUNCATED, Kind.PADDING)
+"""What a server that was stopped leaves at the end of a log."""
+
+
+@dataclass(frozen=True)
+class Resumed:
+    """A sound directory. `member`: of a server in an ensemble."""
+
+    tree: Tree
+    member: bool
+
+    @property
+    def next_zxid(self) -> int:
+        """Raises `UsageError` where the epoch is used up."""
+        if counter_of(self.tree.zxid) == 0xFFFFFFFF:
+            raise UsageError(
+                f"no zxid is left in the epoch of {zxid_text(self.tree.zxid)}: only a new leader begins the next one"
+            )
+        return self.tree.zxid + 1
+
+
+def resume(listing: Listing) -> Resumed:
+    """The state of a directory that is added to. Raises `UsageError` where a server would not start, or would lose something."""
+    found = candidates(listing)
+    if not found:
+        what = "logs and no snapshot" if logs(listing) else "no snapshot"
+        if snapshots(listing):
+            what += " that is whole"
+        raise UsageError(f"the directory has {what}", advice=_REPAIR)
+    newest = found[0]
+    tree, faults = Tree.of_snapshot(
+        Reader(listing, newest.name, newest.size),
+        zxid=newest.zxid,
+        compression=COMPRESSION[newest.named.compression],
+    )
+    bad = [fault for fault in faults if fault.severity is Severity.ERROR]
+    if bad:
+        raise UsageError(f"{newest.name} is damaged: {bad[0].detail}", advice=_REPAIR)
+    tree.loaded()
+    for log in logs_from(logs(listing), newest.zxid + 1):
+        _replay(listing, log, tree)
+    names = {base(entry.name) for entry in listing.entries()}
+    return Resumed(tree, CURRENT_EPOCH in names)
+
+
+def _replay(listing: Listing, log: DataFile, tree: Tree) -> None:
+    context = txnlog.CODEC.context(base(log.name), Options(txnlog.CODEC.options))
+    ended: Fault | None = None
+    for found in _walked(listing, log, context):
+        if isinstance(found, Hole):
+            ended = ended or found.fault
+            if found.fault.kind not in _HARMLESS:
+                raise _damaged(log, found.fault)
+            continue
+        later = found.frames.pick(found.frames.header["kind"] == TXN_FRAME)
+        if not len(later):
+            continue
+        if ended is not None:
+            raise _damaged(log, ended)
+        zxids = np.ascontiguousarray(later.header["zxid"])
+        zxids = zxids[zxids > tree.zxid]
+        missing = gaps(tree.zxid, zxids) if len(zxids) else []
+        if missing:
+            low, high = (zxid_text(one) for one in missing[0])
+            raise UsageError(f"{log.name}: the transactions {low} to {high} are missing", advice=_REPAIR)
+        applied = tree.apply_frames(found.window, found.frames, since=tree.zxid)
+        if applied.died is not None:
+            raise UsageError(f"{log.name}: no server starts with it: {applied.died.error}", advice=_REPAIR)
+
+
+def _walked(listing: Listing, log: DataFile, context: TxnLogContext) -> Iterator[Stretch | Hole]:
+    if log.size:  # an empty one that is the newest is deleted when a server starts
+        yield from walk(Reader(listing, log.name, log.size), txnlog.CODEC, context)
+
+
+def _damaged(log: DataFile, fault: Fault) -> UsageError:
+    return UsageError(f"{log.name} is damaged at byte {fault.offset}: {fault.detail}", advice=_REPAIR)

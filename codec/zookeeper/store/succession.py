@@ -1,0 +1,64 @@
+"""Which transactions of a log a later log has put in the place of others.
+
+A server that meets damage stops reading the log there without an error, goes on with what it has, and gives the zxids that follow
+once more, in a new log. What lies behind the damage in the old one is dead then. Source: `FileTxnLog.FileTxnIterator.next`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from logwright.codec.option import Options
+from logwright.codec.store.listing import Listing
+from logwright.codec.walk import Reader, Stretch, walk
+from logwright.codec.zookeeper.formats.txnlog import codec as txnlog
+from logwright.codec.zookeeper.formats.txnlog.scan import TXN_FRAME
+from logwright.codec.zookeeper.jute import Int64s
+from logwright.codec.zookeeper.store.files import DataFile, base
+
+
+class Succession:
+    """Of the transactions of a log, one after the other, the first that is dead: behind a gap, and not before the next log."""
+
+    def __init__(self, first: int, following: int) -> None:
+        self.following = following
+        """The zxid in the name of the next log; `first` is that in its own."""
+        self._last, self._broken = first - 1, False
+
+    def first_dead(self, zxids: Int64s) -> int:
+        """Its place among these, which come next; -1 where none is."""
+        if not len(zxids):
+            return -1
+        broken = np.logical_or.accumulate(_jumps(self._last, zxids)) | self._broken
+        dead = np.flatnonzero(broken & (zxids >= self.following))
+        self._last, self._broken = int(zxids[-1]), bool(broken[-1])
+        return int(dead[0]) if len(dead) else -1
+
+
+def stop_of(listing: Listing, log: DataFile, following: int | None) -> int | None:
+    """The byte of a log from which on its transactions are dead; None where none are. `following` as in `Succession`."""
+    if following is None or following <= log.zxid or not log.size:
+        return None
+    context = txnlog.CODEC.context(base(log.name), Options(txnlog.CODEC.options))
+    watch = Succession(log.zxid, following)
+    for found in walk(Reader(listing, log.name, log.size), txnlog.CODEC, context, check=False):
+        if not isinstance(found, Stretch):
+            continue
+        frames = found.frames.pick(found.frames.header["kind"] == TXN_FRAME)
+        dead = watch.first_dead(np.ascontiguousarray(frames.header["zxid"]))
+        if dead >= 0:
+            return found.window.offset + int(frames.start[dead])
+    return None
+
+
+def gaps(last: int, zxids: Int64s) -> list[tuple[int, int]]:
+    """The zxids, first and last, that are missing within an epoch between transactions that follow on `last`."""
+    before = np.concatenate(([last], zxids[:-1]))
+    return [(int(before[i]) + 1, int(zxids[i]) - 1) for i in np.flatnonzero(_jumps(last, zxids)).tolist()]
+
+
+def _jumps(last: int, zxids: Int64s) -> npt.NDArray[np.bool_]:
+    before = np.concatenate(([last], zxids[:-1]))
+    found: npt.NDArray[np.bool_] = (zxids > before + 1) & (zxids >> 32 == before >> 32)
+    return found

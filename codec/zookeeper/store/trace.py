@@ -1,0 +1,164 @@
+"""The digests of a directory checked: from its newest snapshot on, transaction by transaction, as a server replays them.
+
+A digest of a tree is a sum over its nodes: one that is wrong stays wrong, so only the first is told, and only where those before it
+were right; where transactions are missing, nothing is known until one is right again.
+Source: `ZKDatabase.compareDigest`, `DataTree.compareSnapshotDigests` of ZooKeeper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from logwright.codec.fault import Severity
+from logwright.codec.option import Options
+from logwright.codec.store.listing import Listing
+from logwright.codec.walk import Hole, Reader, Stretch, walk
+from logwright.codec.window import Frames, Window
+from logwright.codec.zookeeper.formats.snapshot.tables import COMPRESSION
+from logwright.codec.zookeeper.formats.txnlog import codec as txnlog
+from logwright.codec.zookeeper.formats.txnlog.bodies import DIGEST, NO_DIGEST, Bodies
+from logwright.codec.zookeeper.formats.txnlog.layout import ERROR
+from logwright.codec.zookeeper.formats.txnlog.scan import BODY, TXN_FRAME
+from logwright.codec.zookeeper.names import counter_of, epoch_of
+from logwright.codec.zookeeper.state.replay import Tree
+from logwright.codec.zookeeper.store.files import DataFile, base, logs, logs_from
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """A transaction after which the tree has another digest than the one that it says."""
+
+    file: str
+    offset: int
+    zxid: int
+    stored: int
+    computed: int
+
+
+@dataclass
+class Trace:
+    """A replay, and what its digests said."""
+
+    tree: Tree
+    zxid: int
+    """The last transaction that was applied, or that the snapshot is named after."""
+    compared: int = 0
+    """Digests that were compared."""
+    wrong: list[Mismatch] = field(default_factory=list)
+    """The first one of each run of digests that are wrong, where they were right before."""
+    right: set[int] = field(default_factory=set)
+    """Of the zxids that were asked about, those with a digest that is right."""
+    never: Mismatch | None = None
+    """The first digest, where it is wrong and none was right before."""
+
+
+class _Tracer:
+    def __init__(self, listing: Listing, tree: Tree, until: int, zxid: int, watch: frozenset[int]) -> None:
+        self.listing, self.until, self.watch = listing, until, watch
+        self.trace = Trace(tree, zxid)
+        self.agreed: bool | None = None
+        """Whether the last digest was right; None: nothing is known."""
+        self.last = zxid
+
+    def log(self, log: DataFile, upto: int | None) -> bool:
+        """Apply the records of a log; whether to go on."""
+        context = txnlog.CODEC.context(base(log.name), Options(txnlog.CODEC.options))
+        read = Reader(self.listing, log.name, log.size)
+        for one in walk(read, txnlog.CODEC, context):
+            if isinstance(one, Hole):
+                if one.fault.severity is not Severity.INFO:
+                    self.agreed = None
+                continue
+            if not self._stretch(log, one, upto):
+                return False
+        return True
+
+    def _stretch(self, log: DataFile, one: Stretch, upto: int | None) -> bool:
+        frames = one.frames.pick(one.frames.header["kind"] == TXN_FRAME)
+        frames = frames.pick(
+            frames.header["zxid"] > self.trace.zxid if self.last == self.trace.zxid else slice(None)
+        )
+        more = True
+        if upto is not None and len(frames):
+            late = frames.header["zxid"] > upto
+            if late.any():
+                frames, more = frames.pick(slice(0, int(np.argmax(late)))), False
+        for part in self._runs(frames):
+            self._apply(log, one.window, part)
+        return more
+
+    def _runs(self, frames: Frames) -> Sequence[Frames]:
+        """Frames cut where transactions are missing, or are made up for."""
+        if not len(frames):
+            return ()
+        zxid = np.ascontiguousarray(frames.header["zxid"])
+        before = np.concatenate(([self.last], zxid[:-1]))
+        odd = (zxid > before + 1) & ~((zxid >> 32 > before >> 32) & ((zxid & 0xFFFFFFFF) == 1))
+        odd |= (frames.header["type"] == ERROR) & (frames.header["session_id"] == 0)
+        edges = [*np.flatnonzero(odd).tolist(), len(zxid)]
+        parts, at = [], 0
+        for edge in edges:
+            if edge > at:
+                parts.append(frames.pick(slice(at, edge)))
+            at = edge
+        self.last = int(zxid.max())
+        return parts
+
+    def _apply(self, log: DataFile, window: Window, frames: Frames) -> None:
+        head = frames.header[0]
+        first = int(head["zxid"])
+        whole = first <= self.trace.zxid + 1 or (
+            epoch_of(first) > epoch_of(self.trace.zxid) and counter_of(first) == 1
+        )
+        if not whole or (int(head["type"]) == ERROR and not int(head["session_id"])):
+            self.agreed = None
+        applied = self.trace.tree.apply_frames(window, frames, check=True)
+        self.trace.zxid = max(self.trace.zxid, int(frames.header["zxid"].max()))
+        bodies, _ = Bodies.of(window.data, frames.start + BODY, frames.end - 1)
+        has = (bodies.found[DIGEST] != NO_DIGEST) & (frames.header["zxid"] >= self.until)
+        stored = {one.zxid: (one.stored, one.computed) for one in applied.mismatches}
+        for i in np.flatnonzero(has).tolist() if stored else ():
+            zxid = int(frames.header["zxid"][i])
+            if zxid not in stored:
+                self.agreed = True
+                continue
+            told = Mismatch(log.name, window.offset + int(frames.start[i]), zxid, *stored[zxid])
+            if self.agreed:
+                self.trace.wrong.append(told)
+            elif self.agreed is None and self.trace.never is None and not self.trace.compared:
+                self.trace.never = told
+            self.agreed = False
+        if not stored and has.any():
+            self.agreed = True
+        self.trace.compared += int(has.sum())
+        if self.watch:
+            digests = set(frames.header["zxid"][has].tolist())
+            self.trace.right |= (digests & self.watch) - stored.keys()
+
+
+def load(listing: Listing, one: DataFile) -> tuple[Tree, bool | None, int]:
+    """The tree of a snapshot; whether its own digest is right, None where there is none for just this tree; and up to which
+    transaction it was written while others were made: digests before are not compared."""
+    read = Reader(listing, one.name, one.size)
+    tree, _ = Tree.of_snapshot(read, zxid=one.zxid, compression=COMPRESSION[one.named.compression])
+    target = tree.target
+    wrong, _ = tree.loaded()
+    until = one.zxid if target is None else max(one.zxid, target[0])
+    right = None if target is None or until > one.zxid else not wrong
+    return tree, right, until
+
+
+def trace(
+    listing: Listing, one: DataFile | None, *, upto: int | None = None, watch: frozenset[int] = frozenset()
+) -> Trace:
+    """Replay all logs on a snapshot, or on the tree of a server that has done nothing yet. `watch`: see `Trace.right`."""
+    tree, right, until = (Tree.empty(), None, 0) if one is None else load(listing, one)
+    tracer = _Tracer(listing, tree, until, 0 if one is None else one.zxid, watch)
+    tracer.agreed = right
+    for log in logs_from(logs(listing), tracer.trace.zxid + 1):
+        if not tracer.log(log, upto):
+            break
+    return tracer.trace

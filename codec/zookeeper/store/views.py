@@ -1,0 +1,126 @@
+"""The views of a data directory: which files are read for them, and how their rows become one.
+
+Source: `FileTxnSnapLog.restore` of ZooKeeper: the newest snapshot that can be loaded, and all transactions after it applied to its
+tree. Unlike a server, which ends its start or says nothing, these tell of whatever is missing on the way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from logwright.codec.fault import Fault
+from logwright.codec.option import Options, Verb, used_by
+from logwright.codec.store.listing import Listing, Plan, Role
+from logwright.codec.store.view import Group, Part, Run, Stream, View
+from logwright.codec.table import Column, Table
+from logwright.codec.zookeeper.formats.snapshot import codec as snapshot
+from logwright.codec.zookeeper.formats.snapshot.tables import ACL_ROWS, SESSION_ROWS
+from logwright.codec.zookeeper.formats.txnlog import codec as txnlog
+from logwright.codec.zookeeper.state.columns import NODE_COLUMNS
+from logwright.codec.zookeeper.store import history, materialize
+from logwright.codec.zookeeper.store.files import DataFile, logs
+from logwright.codec.zookeeper.store.selection import AT_ZXID, PATH_PREFIX, prefix_of
+
+LOG, SNAPSHOT = txnlog.CODEC.name, snapshot.CODEC.name
+_STORED = {column.name: column for column in NODE_COLUMNS}
+TREE = Table(
+    "tree",
+    (
+        *(_STORED[name] for name in ("path", "data", "acl", "czxid", "mzxid", "ctime", "mtime", "version")),
+        Column("cversion", pa.int32(), "changes of its children, as a client sees it"),
+        *(_STORED[name] for name in ("aversion", "ephemeral_owner", "pzxid", "kind", "ttl", "data_length")),
+        Column("num_children", pa.int32(), "how many children it has"),
+        _STORED["stored_cversion"],
+        *(column for column in NODE_COLUMNS if column.detail),
+    ),
+    "One row a node, in the order of their paths.",
+    key=("path",),
+)
+SESSIONS = Table(
+    "sessions",
+    (
+        *SESSION_ROWS.columns,
+        Column("ephemerals", pa.int64(), "how many ephemeral nodes it has", nullable=False),
+    ),
+    "One row an open session, in the order of their ids.",
+    key=("session_id",),
+)
+ACLS = Table(
+    "acls",
+    (*ACL_ROWS.columns, Column("nodes", pa.int64(), "how many nodes have it", nullable=False)),
+    "One row a list of the ACL table, in the order of their numbers.",
+    key=("acl_id",),
+)
+VIEWS = {
+    view.name: view
+    for view in (
+        View(
+            "tree",
+            SNAPSHOT,
+            "rows",
+            "the nodes as a server has them when it has started: a snapshot, and the transactions after it; or at any zxid (at_zxid)",
+            TREE,
+            leaves="what was changed or deleted since",
+        ),
+        View(
+            "txns", LOG, "rows", "every transaction of the logs, in the order in which a server applies them"
+        ),
+        View(
+            "history",
+            LOG,
+            "rows",
+            "every change of a node that is in the logs, multis and closed sessions taken apart: of one path with path_prefix",
+            history.HISTORY,
+        ),
+        View("sessions", SNAPSHOT, "sessions", "the sessions that are open, as `tree`", SESSIONS),
+        View("acls", SNAPSHOT, "acls", "the ACL table, as `tree`", ACLS),
+    )
+}
+
+
+ALONE = {SNAPSHOT: ("tree",), LOG: ("history",)}
+"""The views that a single file has."""
+
+
+_OF_TREE = ("tree", "sessions", "acls")
+_OF_LOGS = ("txns", "history")
+OPTIONS = (
+    *used_by({Verb.READ}, AT_ZXID, views=(*_OF_TREE, *_OF_LOGS)),
+    *used_by({Verb.READ, Verb.AS_SYSTEM}, PATH_PREFIX, views=("tree", *_OF_LOGS)),
+)
+
+
+def parts(listing: Listing, plan: Plan, view: str, options: Options) -> Sequence[Part | Group]:
+    """See `codec.layout.Layout.parts`."""
+    if options["at_zxid"] is not None and getattr(listing, "lone", False) and view in _OF_TREE:
+        materialize.check_alone(listing, options["at_zxid"])
+    if view == "txns":
+        return materialize.log_parts(listing, _used(listing, plan))
+    how: dict[str, Any] = {"prefix": prefix_of(options["path_prefix"]), "upto": options["at_zxid"]}
+    if view == "history":
+        runs = [Run((part,)) for part in materialize.log_parts(listing, _used(listing, plan))]
+        return [Group(tuple(runs), how)] if runs else []
+    return [materialize.group(listing, _used(listing, plan), how)]
+
+
+def _used(listing: Listing, plan: Plan) -> list[DataFile]:
+    """The logs that a server has a use for."""
+    primary = {file.name for file in plan.files if file.role is Role.PRIMARY}
+    return [one for one in logs(listing) if one.name in primary]
+
+
+def combine(
+    view: str,
+    how: Mapping[str, Any],
+    runs: Sequence[Stream],
+    columns: Sequence[str],
+    tell: Callable[[Fault], None],
+) -> Iterator[pa.RecordBatch]:
+    """See `codec.capability.Combine`."""
+    if view == "history":
+        yield from history.rows(runs, columns, how["prefix"], how["upto"])
+    else:
+        yield from materialize.rows(VIEWS[view], how, runs, columns, tell)

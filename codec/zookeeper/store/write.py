@@ -1,0 +1,84 @@
+"""Snapshots of trees that are not held: of sorted rows, and of a tree that a server would have in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from logwright.codec.option import Options
+from logwright.codec.window import Chunk
+from logwright.codec.zookeeper.formats.snapshot import write as encode
+from logwright.codec.zookeeper.formats.snapshot.acl import AclTable
+from logwright.codec.zookeeper.formats.snapshot.acl_lists import AclLists, raw_lists
+from logwright.codec.zookeeper.formats.snapshot.pack import Piece
+from logwright.codec.zookeeper.formats.snapshot.tables import COMPRESSION
+from logwright.codec.zookeeper.jute import ACL_RAW_TYPE
+from logwright.codec.zookeeper.names import CHECKED
+from logwright.codec.zookeeper.state.digest import node_digests
+from logwright.codec.zookeeper.state.from_sorted_rows import WholeTree
+
+if TYPE_CHECKING:
+    from logwright.codec.zookeeper.state.replay import Tree
+
+
+def of_rows(tree: WholeTree, options: Options, zxid: int) -> Iterator[Chunk]:
+    """The snapshot of a whole tree. Each ephemeral node's session is one of it."""
+    timeout = options["session.timeout"]
+    sessions = [{"session_id": one, "timeout": timeout} for one in sorted(tree.owners)]
+    return _packed(tree, tree.acls, sessions, options, zxid)
+
+
+def of_tree(tree: Tree, options: Options | None = None) -> Iterator[Chunk]:
+    """The snapshot that a server would write of its tree: sessions as they are, ACLs with the numbers that they have.
+
+    `options` are those of the codec `zookeeper.snapshot` (`zxid`: the last one in it, by default the tree's). Which name the result has
+    to have, `names.snapshot_name` says.
+    """
+    if options is None:
+        options = Options(encode.OPTIONS)
+    acls = tree.acls()
+    lists = raw_lists(acls.column("acl"), acls.column("acl_raw"))
+    table = AclLists(AclTable(acls.column("acl_id").to_numpy(), lists.cast(ACL_RAW_TYPE)))
+    sessions = tree.sessions().to_pylist()
+    zxid = options["zxid"] if options.given("zxid") else tree.zxid
+    return _packed(_Replayed(tree), table, sessions, options, zxid)
+
+
+class _Replayed:
+    """The nodes of a tree, as they are. See `encode.NodeSource`."""
+
+    def __init__(self, tree: Tree) -> None:
+        self._tree = tree
+
+    def __len__(self) -> int:
+        return self._count
+
+    @cached_property
+    def _count(self) -> int:
+        return len(self._tree)
+
+    def chunks(self, first: int, stop: int, *, digest: bool = False) -> Iterator[Piece]:
+        """All of them, in pieces."""
+        assert (first, stop) == (0, len(self))
+        for data, frames in self._tree.records():
+            paths, lengths = (np.ascontiguousarray(frames.header[name]) for name in ("path", "data"))
+            total = 0
+            if digest:
+                total = int(node_digests(data, frames.start, paths, lengths, np.empty(len(frames), np.int64)))
+            yield Piece(data, frames.start, paths, lengths, total)
+
+    def known_digest(self) -> int | None:
+        return self._tree.digest_of(len(self))
+
+    def digest(self) -> int:
+        return self._tree.digest
+
+
+def _packed(
+    nodes: encode.NodeSource, acls: AclLists, sessions: list[dict[str, Any]], options: Options, zxid: int
+) -> Iterator[Chunk]:
+    made = encode.Snapshot(nodes, acls, sessions, {}, encode.ending({}, options, zxid, False))
+    return made.packed(COMPRESSION[encode.method(options) or CHECKED])
