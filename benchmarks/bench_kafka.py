@@ -18,6 +18,7 @@ from crc32c import crc32c
 
 import logwright as lw
 from logwright.codec import registry
+from logwright.codec.frames.walk import Stretch, Walk
 from logwright.codec.kafka.formats.log.layout import CRC_START, HEAD_SIZE
 from logwright.codec.kafka.formats.log.write import BatchEncoder, BatchSettings
 from logwright.codec.kernels import compress
@@ -26,7 +27,6 @@ from logwright.codec.window import Window
 from logwright.formats.sink import Sink
 from logwright.readers.process import keep_freed_memory
 from logwright.readers.source import open_source
-from logwright.readers.walk import Stretch, Walk
 
 ROWS = 500_000
 ENCODED = 200_000

@@ -22,6 +22,7 @@ from threads import alone
 
 import logwright as lw
 from logwright.codec import registry
+from logwright.codec.frames.walk import Hole, Stretch, Walk
 from logwright.codec.kernels import kernel
 from logwright.codec.leveldb.formats.records.layout import BLOCK
 from logwright.codec.leveldb.formats.table.index import DATA
@@ -31,7 +32,6 @@ from logwright.readers.crew import usable
 from logwright.readers.report_data import FileReport
 from logwright.readers.source import Source, open_source
 from logwright.readers.stream import Mode, stream
-from logwright.readers.walk import Hole, Stretch, Walk
 
 ROWS = 1_740_000
 """Rows of 115 bytes: 200 MB, of which half compresses."""

@@ -15,6 +15,7 @@ from rounds import Size, in_turn, print_section, python
 
 import logwright as lw
 from logwright.codec import registry
+from logwright.codec.frames.walk import Hole, Stretch, Walk
 from logwright.codec.kafka.formats.log.layout import HEAD, HEAD_SIZE, LENGTH_END, MAGIC, RECORD_BATCH
 from logwright.codec.kernels import kernel
 from logwright.codec.option import Options
@@ -24,7 +25,6 @@ from logwright.corpora.recipe import Order
 from logwright.readers.report_data import FileReport
 from logwright.readers.source import MemorySource, Source, open_source
 from logwright.readers.stream import Mode, stream
-from logwright.readers.walk import Hole, Stretch, Walk
 
 NAME = f"{0:020d}.log"
 ROWS = 4_400_000

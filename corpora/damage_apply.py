@@ -17,12 +17,12 @@ from logwright.codec import address
 from logwright.codec.base import Codec
 from logwright.codec.describe import Bytes, DescriptionError, Repeated, Struct, Type, structures
 from logwright.codec.fault import Severity, UsageError
+from logwright.codec.frames.walk import Stretch, Walk
 from logwright.codec.option import Options
 from logwright.codec.store.listing import Role
 from logwright.corpora.damage_image import Image, Known, Piece, Tree
 from logwright.corpora.damage_ops import Operation, content
 from logwright.corpora.rng import Rng
-from logwright.readers.walk import Stretch, Walk
 
 IN_MEMORY = 256 << 20
 """A frame that is changed by its fields, or resealed, is held in memory, with what is put into it."""

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from logwright.codec import registry
+from logwright.codec.frames.walk import Stretch, Walk
 from logwright.codec.window import Frames
 from logwright.corpora.damage_image import Image
 from logwright.corpora.expected import lines
@@ -21,7 +22,6 @@ from logwright.readers import stream
 from logwright.readers.plan import reading
 from logwright.readers.resolve import Target
 from logwright.readers.task import Task, Work
-from logwright.readers.walk import Stretch, Walk
 
 
 @dataclass

@@ -11,13 +11,13 @@ import pyarrow as pa
 
 from logwright.codec import registry
 from logwright.codec.fault import DamageError, Fault
+from logwright.codec.frames.walk import WINDOW
 from logwright.codec.table import Table
 from logwright.readers.crew import ALONE, Crew
 from logwright.readers.filter import Filter
 from logwright.readers.report import Report
 from logwright.readers.stream import CORRUPT, Mode, output_schema
 from logwright.readers.task import Errand, Task, Work, carry_out
-from logwright.readers.walk import WINDOW
 
 _SMALLEST = 256 << 10
 """The smallest window, where many runs are open at a time."""

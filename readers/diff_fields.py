@@ -15,14 +15,14 @@ import numpy as np
 from logwright.codec import registry
 from logwright.codec.base import Codec
 from logwright.codec.explain import SKIPPED, Focus, Node
+from logwright.codec.frames.walk import Stretch, Walk, zero_filled
 from logwright.codec.option import Options
 from logwright.codec.window import Window
 from logwright.readers.difference import row_of
 from logwright.readers.explain import LONGEST, address, spell
-from logwright.readers.source import Source, patched
+from logwright.readers.source import Source
 from logwright.readers.stream import named
 from logwright.readers.task import Task, codec_options
-from logwright.readers.walk import Stretch, Walk
 
 _ITEMS = 2000
 """Of a list in a frame so many items are looked at one by one; of the others the one with the first byte that differs."""
@@ -141,7 +141,7 @@ class Opened:
 
     def explain(self, start: int, stop: int, focus: Focus, *, frame: bool) -> Explained:
         """What lies there."""
-        data = patched(self.source, start, min(stop - start, LONGEST))[0]
+        data = zero_filled(self.source, start, min(stop - start, LONGEST))[0]
         window = Window(data, start, self.source.size)
         nodes = self.codec.explain(window, self.context, focus, frame=frame)
         return Explained(nodes, _Space(data.tobytes(), start))

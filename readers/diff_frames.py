@@ -16,12 +16,12 @@ import numpy as np
 import pyarrow as pa
 
 from logwright.codec.columns import numbers
+from logwright.codec.frames.walk import Hole
 from logwright.codec.window import Bytes, Frames
 from logwright.readers.compare import Disordered, Numbers, Pairs, match
 from logwright.readers.diff_fields import Opened
 from logwright.readers.source import Source
 from logwright.readers.stream import named
-from logwright.readers.walk import Hole
 
 WINDOW = 4 << 20
 _FEW = 4096

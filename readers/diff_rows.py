@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from logwright.codec import registry
 from logwright.codec.fault import Severity, UnreadableError, UsageError
+from logwright.codec.frames.walk import Hole
 from logwright.codec.table import Table
 from logwright.readers import plan
 from logwright.readers.combined import Combined
@@ -27,7 +28,6 @@ from logwright.readers.report import Report
 from logwright.readers.resolve import Target, kind
 from logwright.readers.stream import Mode
 from logwright.readers.task import Task, Work, codec_options, note
-from logwright.readers.walk import Hole
 
 _POSITION = "position"
 _IN_MEMORY = 512 << 20

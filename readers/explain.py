@@ -18,6 +18,7 @@ from logwright.codec import registry
 from logwright.codec.base import Codec
 from logwright.codec.explain import UNEXPLAINED, Explainer, Focus, Node
 from logwright.codec.fault import Fault, NotFoundError, UnreadableError, UnsupportedError, UsageError
+from logwright.codec.frames.walk import Hole, Stretch, Walk, zero_filled
 from logwright.codec.option import parse_int
 from logwright.codec.store.listing import Role
 from logwright.codec.store.view import Part
@@ -25,12 +26,11 @@ from logwright.codec.window import Frames, Window
 from logwright.readers.filter import Filter, understand
 from logwright.readers.report import Report
 from logwright.readers.resolve import DirectoryTarget, FileTarget, Target
-from logwright.readers.source import Source, patched
+from logwright.readers.source import Source
 from logwright.readers.stream import named
 from logwright.readers.task import codec_options
 from logwright.readers.verify import Wish as VerifyWish
 from logwright.readers.verify import verify
-from logwright.readers.walk import Hole, Stretch, Walk
 
 LONGEST = 64 << 20
 """Of a longer piece only so many bytes are explained."""
@@ -356,7 +356,7 @@ class _Opened:
 
     def _explain(self, piece: Piece, wish: Wish, at: tuple[int, ...]) -> list[UnreadableError]:
         """Puts what is in it into a piece; returns what the disk can't read of it."""
-        data, unreadable = patched(self.source, piece.start, min(piece.stop - piece.start, LONGEST))
+        data, unreadable = zero_filled(self.source, piece.start, min(piece.stop - piece.start, LONGEST))
         piece.data = data.tobytes()
         window = Window(data, piece.start, self.source.size)
         focus = Focus(at, piece.row, wish.items, self._limit)

@@ -25,6 +25,7 @@ import pyarrow as pa
 from logwright.codec import registry
 from logwright.codec.capability import Follow, Watcher
 from logwright.codec.fault import LogwrightError, UsageError
+from logwright.codec.frames.walk import WINDOW, Stretch, Walk
 from logwright.codec.layout import Layout
 from logwright.codec.option import Option, Options
 from logwright.codec.store.view import Group, Part
@@ -38,7 +39,6 @@ from logwright.readers.resolve import DirectoryTarget
 from logwright.readers.source import is_remote, local_path
 from logwright.readers.stream import Mode
 from logwright.readers.task import Task
-from logwright.readers.walk import WINDOW, Stretch, Walk
 
 _log = logging.getLogger("logwright")
 _STEP = 512 << 10

@@ -14,13 +14,13 @@ import pyarrow.compute as pc
 from logwright.codec import registry
 from logwright.codec.base import Codec
 from logwright.codec.fault import Fault, UnreadableError
+from logwright.codec.frames.walk import Hole, Stretch, Walk
 from logwright.codec.store.listing import Entry, Listing
 from logwright.readers.listing import Directory
 from logwright.readers.resolve import DirectoryTarget, FileTarget, Target
 from logwright.readers.source import Source
 from logwright.readers.stream import named
 from logwright.readers.task import codec_options
-from logwright.readers.walk import Hole, Stretch, Walk
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _UNITS = {"s": "seconds", "ms": "milliseconds", "us": "microseconds"}

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from logwright.codec.fault import Fault, LogwrightError
+from logwright.codec.frames.walk import zero_filled
 from logwright.readers.report import Report
 from logwright.readers.report_data import FileReport
-from logwright.readers.source import Source, patched
+from logwright.readers.source import Source
 from logwright.readers.stream import RECORD_LIMIT
 
 Write = Callable[[Mapping[str, Any]], None]
@@ -63,7 +64,7 @@ def described(path: str, fault: Fault, open: Callable[[], Source] | None) -> dic
     if open is not None and fault.length:
         try:
             with open() as source:
-                data, unreadable = patched(source, fault.offset, min(fault.length, RECORD_LIMIT))
+                data, unreadable = zero_filled(source, fault.offset, min(fault.length, RECORD_LIMIT))
         except LogwrightError:
             return out  # it is gone, say: that is told elsewhere
         if unreadable:

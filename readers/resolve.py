@@ -15,6 +15,7 @@ from typing import Any
 from logwright.codec import registry
 from logwright.codec.base import Codec, Match
 from logwright.codec.fault import AccessError, LogwrightError, NotFoundError, UnsupportedError, UsageError
+from logwright.codec.frames.walk import zero_filled
 from logwright.codec.layout import Configuration, Gathering, Layout
 from logwright.codec.option import Option, Options, Verb, fold, parse_choice, word
 from logwright.codec.store.listing import Plan
@@ -33,7 +34,6 @@ from logwright.readers.source import (
     is_remote,
     local_path,
     open_source,
-    patched,
 )
 from logwright.readers.task import known_options
 
@@ -176,7 +176,7 @@ def detect(path: Path) -> str | None:
         kinds = [kind(one) for one in resolve(text, passed=[])]
         return next((one.name for one in registry.gatherings() if one.of in kinds), kinds[0])
     with open_source(text) as source:
-        codec = registry.detect(_name(text), patched(source, 0, HEAD)[0].tobytes())
+        codec = registry.detect(_name(text), zero_filled(source, 0, HEAD)[0].tobytes())
     return None if codec is None else codec.name
 
 
@@ -415,8 +415,8 @@ def _file(
     opened = open_source(path, how=how) if source is None else source
     try:
         # Where the disk can't read it, the name has to say what it is.
-        head, size = patched(opened, 0, HEAD)[0].tobytes(), opened.size
-        tail = patched(opened, max(size - registry.TAIL, 0), registry.TAIL)[0].tobytes()
+        head, size = zero_filled(opened, 0, HEAD)[0].tobytes(), opened.size
+        tail = zero_filled(opened, max(size - registry.TAIL, 0), registry.TAIL)[0].tobytes()
         if not is_remote(path) and not os.path.isfile(local_path(path)):
             source = opened  # standard input or a pipe: what was read can't be read again
     finally:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from logwright.codec.frames.walk import WINDOW
 from logwright.codec.predict import Opened
 from logwright.readers.crew import ALONE, Crew
 from logwright.readers.filter import Filter
@@ -15,7 +16,6 @@ from logwright.readers.report import Report
 from logwright.readers.resolve import DirectoryTarget, resolve
 from logwright.readers.stream import Mode
 from logwright.readers.task import Task, Work
-from logwright.readers.walk import WINDOW
 
 
 @dataclass(frozen=True)

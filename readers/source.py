@@ -27,9 +27,9 @@ from logwright.codec.fault import (
     LogwrightError,
     NotFoundError,
     StorageError,
-    UnreadableError,
     UsageError,
 )
+from logwright.codec.frames.walk import RandomAccess
 from logwright.codec.window import Bytes
 from logwright.readers import rescue
 from logwright.readers.rescue import Memory, Rescue, Rescuer
@@ -42,20 +42,11 @@ _PATIENCE = 10.0
 _URI = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]+://")
 
 
-class Source(Protocol):
-    """The bytes of one file, by position. `path` is what people see, `size` what it was when it was opened."""
+class Source(RandomAccess, Protocol):
+    """An open file. `path` is what people see, `size` what it was when the file was opened. Raises `StorageError` for failures that
+    have no place in the file."""
 
     path: str
-    size: int
-
-    def pread(self, offset: int, length: int) -> Bytes:
-        """So many bytes from there on; fewer only where the file ends. Raises `UnreadableError`, with the first region among
-        them that the disk can't read (what lies before it can be asked for), and `StorageError` for other failures."""
-        ...
-
-    def ahead(self, offset: int, length: int) -> None:
-        """These bytes will be asked for soon."""
-        ...
 
     def close(self) -> None: ...
 
@@ -274,35 +265,6 @@ def _spool(stream: BinaryIO, shown: str, begun: bytes = b"") -> Source:
             return LocalSource(shown, os.dup(file.fileno()), file.tell())
     except OSError as error:
         raise explain(error, shown) from error
-
-
-def patched(source: Source, offset: int, length: int) -> tuple[Bytes, list[UnreadableError]]:
-    """As `pread`, with zeros where the disk can't read, and these regions. The zeros are no bytes of the file."""
-    length = max(0, min(length, source.size - offset))
-    try:
-        return source.pread(offset, length), []
-    except UnreadableError:
-        pass  # piece by piece, then
-    out, at, unreadable = np.zeros(length, np.uint8), 0, []
-    while at < length:
-        try:
-            data = source.pread(offset + at, length - at)
-        except UnreadableError as error:
-            before = error.start - (offset + at)
-            if before <= 0:
-                unreadable.append(error)
-                at = min(error.stop - offset, length)
-                continue
-            # Here too the file may end meanwhile.
-            data = source.pread(offset + at, before)
-            out[at : at + len(data)] = data
-            at += len(data)
-            if len(data) == before:
-                continue
-            return out[:at], unreadable
-        out[at : at + len(data)] = data
-        return out[: at + len(data)], unreadable
-    return out, unreadable
 
 
 def explain(error: OSError, path: str, offset: int | None = None) -> LogwrightError:

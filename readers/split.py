@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from logwright.codec.base import Codec
+from logwright.codec.frames.walk import Walk
 from logwright.codec.window import Frames, Positions
 from logwright.readers.source import Source
-from logwright.readers.walk import Walk
 
 _STEP = 512 << 10
 

@@ -20,13 +20,14 @@ import pyarrow as pa
 
 from logwright.codec.base import Codec
 from logwright.codec.fault import DamageError, Fault, LogwrightError, Severity, UsageError
+from logwright.codec.frames.walk import WINDOW, Hole, Stretch, Walk, zero_filled
 from logwright.codec.table import Table
 from logwright.codec.window import Decoded, Window
+from logwright.readers.ahead import threaded
 from logwright.readers.crew import ALONE, Crew
 from logwright.readers.filter import Filter
 from logwright.readers.report_data import FileReport
-from logwright.readers.source import Source, patched
-from logwright.readers.walk import WINDOW, Hole, Stretch, Walk
+from logwright.readers.source import Source
 
 RECORD_LIMIT = 64 << 10
 """So many bytes of a damaged region go into `_corrupt_record`."""
@@ -211,7 +212,7 @@ class _Stream:
             yield _joined(held)
 
     def _walked(self) -> Iterator[Stretch | Hole]:
-        return self.walk.by(self._crew if self.left is None else ALONE)
+        return threaded(self.walk, self._crew if self.left is None else ALONE)
 
     def _cheapest(self) -> tuple[str, ...]:
         columns = self.codec.tables[self.table].columns
@@ -325,7 +326,7 @@ class _Stream:
     def _readable(self, offset: int, length: int, window: Window | None) -> bytes:
         """Its bytes up to the first one that the disk can't read."""
         if window is None:
-            data, bad = patched(self.source, offset, length)
+            data, bad = zero_filled(self.source, offset, length)
             return data[: bad[0].start - offset if bad else None].tobytes()
         return self._bytes(offset, length, window)
 
@@ -338,12 +339,12 @@ class _Stream:
             at = offset - window.offset
             return window.data[at : at + length].tobytes()
         # A disk that can't read it all: what is needed to write the file again keeps its place, with zeros.
-        return patched(self.source, offset, length)[0].tobytes()
+        return zero_filled(self.source, offset, length)[0].tobytes()
 
     # The file itself
 
     def _file(self) -> pa.RecordBatch:
-        head = Window(patched(self.source, 0, 4096)[0], 0, self.walk.size)
+        head = Window(zero_filled(self.source, 0, 4096)[0], 0, self.walk.size)
         tail, zeros = self._tail()
         batch = self.codec.describe_file(head, self.walk.size, self.frames, tail, zeros, self.context)
         return self._data(batch)
@@ -354,9 +355,9 @@ class _Stream:
         at = self.walk.size
         while at > start:
             low = max(start, at - WINDOW)
-            filled = np.flatnonzero(patched(self.source, low, at - low)[0])
+            filled = np.flatnonzero(zero_filled(self.source, low, at - low)[0])
             if len(filled):
                 at = low + int(filled[-1]) + 1
                 break
             at = low
-        return patched(self.source, start, at - start)[0].tobytes(), self.walk.size - at
+        return zero_filled(self.source, start, at - start)[0].tobytes(), self.walk.size - at

@@ -14,6 +14,7 @@ import pyarrow as pa
 from logwright.codec import registry
 from logwright.codec.base import Codec
 from logwright.codec.fault import DamageError, Fault
+from logwright.codec.frames.walk import WINDOW
 from logwright.codec.option import Option, Options, fold
 from logwright.readers import jobs as _jobs
 from logwright.readers.crew import ALONE, FEW, Crew, usable
@@ -23,7 +24,6 @@ from logwright.readers.rescue import Rescue
 from logwright.readers.source import Source, open_source
 from logwright.readers.split import split
 from logwright.readers.stream import Mode, stream
-from logwright.readers.walk import WINDOW
 
 PIECE = 16 << 20
 """Bytes of a file that another process reads at a time; smaller files are read several at a time by threads."""

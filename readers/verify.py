@@ -30,6 +30,7 @@ from logwright.codec.fault import (
     UnsupportedError,
     UsageError,
 )
+from logwright.codec.frames.walk import Hole, Stretch, Walk
 from logwright.codec.mending import Cut, Kept, Mended, Strategy
 from logwright.codec.option import Options
 from logwright.codec.store.listing import PlannedFile, Role
@@ -37,6 +38,7 @@ from logwright.codec.store.pointer import LARGEST as POINTER_SIZE
 from logwright.codec.store.pointer import pointer_of
 from logwright.readers import jobs as _jobs
 from logwright.readers import usage
+from logwright.readers.ahead import threaded, weight
 from logwright.readers.crew import ALONE, FEW, Crew, usable
 from logwright.readers.report import Report
 from logwright.readers.report_data import FileReport
@@ -44,7 +46,6 @@ from logwright.readers.resolve import DirectoryTarget, FileTarget, Target, kind,
 from logwright.readers.source import STDIN, Source
 from logwright.readers.stream import named
 from logwright.readers.task import PIECE, codec_options
-from logwright.readers.walk import Hole, Stretch, Walk, weight
 
 _SMALL = 64 << 20
 """A directory with fewer bytes is one piece of work for several processes, in a larger one each file is."""
@@ -409,7 +410,7 @@ def _walked(
     entry.bytes += source.size
     walk = Walk(source, codec, context, check=depth is not Depth.STRUCTURE)
     with named(source):
-        for found in walk.by(crew):
+        for found in threaded(walk, crew):
             if isinstance(found, Hole):
                 entry.add(found.fault, damaged=True)
             else:

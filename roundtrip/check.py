@@ -17,6 +17,7 @@ from typing import Any
 
 from logwright.codec import registry
 from logwright.codec.fault import LogwrightError, Severity, UsageError
+from logwright.codec.frames.walk import WHOLE_LIMIT
 from logwright.codec.option import Verb, number
 from logwright.readers import jobs as _jobs
 from logwright.readers.report_data import FileReport
@@ -25,7 +26,6 @@ from logwright.readers.source import STDIN, Source, open_source
 from logwright.readers.split import split
 from logwright.readers.stream import Mode, stream
 from logwright.readers.task import codec_options, known_options
-from logwright.readers.walk import WHOLE_LIMIT
 from logwright.roundtrip import laws
 from logwright.roundtrip.specimen import Specimen
 

@@ -23,8 +23,8 @@ import pyarrow.compute as pc
 from logwright.codec import registry
 from logwright.codec.describe import Field, Int, Struct
 from logwright.codec.fault import DamageError, LogwrightError, UnsupportedError, UsageError
+from logwright.codec.frames.walk import Walk
 from logwright.readers.stream import CORRUPT, Mode
-from logwright.readers.walk import Walk
 from logwright.roundtrip import laws
 from logwright.roundtrip.compare import tables_differ
 from logwright.roundtrip.specimen import Read, Specimen, attempt

@@ -26,9 +26,9 @@ import pyarrow as pa
 from logwright.codec.base import Codec
 from logwright.codec.describe import Struct
 from logwright.codec.fault import DamageError, LogwrightError, UsageError
+from logwright.codec.frames.walk import Stretch, Walk
 from logwright.codec.window import Frames, Window
 from logwright.readers.stream import Mode
-from logwright.readers.walk import Stretch, Walk
 from logwright.roundtrip import reference
 from logwright.roundtrip.compare import bytes_differ, plain_times, tables_differ
 from logwright.roundtrip.specimen import Given, Read, Specimen, attempt

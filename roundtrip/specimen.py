@@ -12,12 +12,12 @@ import pyarrow as pa
 from logwright.codec import registry
 from logwright.codec.base import Codec
 from logwright.codec.fault import LogwrightError, UsageError
+from logwright.codec.frames.walk import WINDOW
 from logwright.codec.option import Options
 from logwright.readers.report_data import FileReport
 from logwright.readers.source import MemorySource, Source, local_path, open_source
 from logwright.readers.split import split
 from logwright.readers.stream import Mode, output_schema, stream
-from logwright.readers.walk import WINDOW
 
 HEAD = 4096
 """So many first bytes are looked at to recognise a file."""

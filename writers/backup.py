@@ -19,7 +19,8 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from logwright.codec.fault import BusyError, ExistsError, StorageError, UsageError
-from logwright.readers.source import Source, patched
+from logwright.codec.frames.walk import zero_filled
+from logwright.readers.source import Source
 from logwright.writers.filesystem import (
     FileSystem,
     Lock,
@@ -148,7 +149,7 @@ class Backup:
         try:
             at = 0
             while at < source.size:
-                data, gaps = patched(source, at, WINDOW)
+                data, gaps = zero_filled(source, at, WINDOW)
                 if not len(data):
                     raise BusyError("it became shorter while it was saved", path=source.path)
                 for gap in gaps:

@@ -24,6 +24,7 @@ from logwright.codec.fault import (
     Severity,
     UnreadableError,
 )
+from logwright.codec.frames.walk import Hole, Walk
 from logwright.codec.layout import Layout
 from logwright.codec.mending import Cut, Kept, Mending
 from logwright.codec.option import Options
@@ -31,7 +32,6 @@ from logwright.codec.store.build import Summary
 from logwright.codec.store.listing import Entry, Listing, Plan, Role
 from logwright.codec.window import Chunk
 from logwright.readers.source import Source, is_remote, local_path
-from logwright.readers.walk import Hole, Walk
 from logwright.writers.backup import WINDOW, Backup
 from logwright.writers.commit import How, Transaction
 from logwright.writers.filesystem import FileSystem, as_view, plain_errors

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import nullcontext, suppress
 
 from logwright.codec.fault import BusyError, DamageError, Fault, Severity, UsageError
+from logwright.codec.frames.walk import Hole, Walk
 from logwright.codec.mending import Cut, Kept, Strategy
 from logwright.codec.store.listing import Entry, Listing
 from logwright.codec.window import Chunk
@@ -20,7 +21,6 @@ from logwright.readers.resolve import FileTarget
 from logwright.readers.source import STDIN, Source, is_remote, local_path
 from logwright.readers.stream import named
 from logwright.readers.task import codec_options
-from logwright.readers.walk import Hole, Walk
 from logwright.readers.words import plural
 from logwright.writers.backup import WINDOW, Backup, refuse_backup_inside
 from logwright.writers.file import Draft

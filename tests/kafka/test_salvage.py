@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from kafka_log import batch, compressed, context, record, section, window
 
+from logwright.codec.frames.walk import Hole, Stretch, Walk
 from logwright.codec.kafka.formats.log import resync, scan
 from logwright.codec.kafka.formats.log.codec import CODEC
 from logwright.codec.kafka.formats.log.layout import HEAD, HEAD_SIZE, LENGTH_END, MAGIC, RECORD_BATCH
 from logwright.codec.kernels.compress import compress
 from logwright.codec.window import Window
 from logwright.readers.source import MemorySource
-from logwright.readers.walk import Hole, Stretch, Walk
 
 LENGTH, DELTA = RECORD_BATCH.offset("batch_length"), RECORD_BATCH.offset("last_offset_delta")
 

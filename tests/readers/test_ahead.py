@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 
 from logwright.codec import registry
 from logwright.codec.fault import UnreadableError
+from logwright.codec.frames.walk import Stretch, Walk
 from logwright.codec.option import Options
 from logwright.readers import ahead
+from logwright.readers.ahead import threaded
 from logwright.readers.crew import ALONE, Crew
 from logwright.readers.source import MemorySource
-from logwright.readers.walk import Stretch, Walk
 
 CODEC: Any = registry.get("zookeeper.txnlog")
 STEP = 4096
@@ -56,7 +57,7 @@ def found(source: Any, crew: Crew, **rest: Any) -> list[Any]:
     frames: list[tuple[int, int, bytes]] = []
     rest_: list[Any] = []
     walk = Walk(source, CODEC, CODEC.context("log.1", Options(CODEC.options)), step=STEP, **rest)
-    for one in walk.by(crew):
+    for one in threaded(walk, crew):
         if isinstance(one, Stretch):
             place, data = one.window.offset, one.window.data
             frames += [
@@ -128,7 +129,7 @@ def test_nothing_is_left_behind_where_it_ends_early() -> None:
     source = MemorySource(log([200] * 1000))
     with Crew(2) as crew:
         walk = Walk(source, CODEC, CODEC.context("log.1", Options(CODEC.options)), step=STEP)
-        each = walk.by(crew)
+        each = threaded(walk, crew)
         next(each)
         each.close()
         assert not crew._lines

@@ -15,13 +15,13 @@ import pytest
 
 import logwright as lw
 from logwright.codec.fault import UnreadableError
+from logwright.codec.frames.walk import Stretch
 from logwright.codec.window import Frames, Window
 from logwright.readers import diff as diffing
 from logwright.readers import diff_fields, diff_frames, diff_rows
 from logwright.readers.difference import Difference, plain, show
 from logwright.readers.resolve import resolve
 from logwright.readers.source import MemorySource
-from logwright.readers.walk import Stretch
 
 
 def log(path: Path, rows: dict[str, list[Any]]) -> Path:

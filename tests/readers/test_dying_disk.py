@@ -19,13 +19,13 @@ from shelf import shuffled
 
 import logwright as lw
 from logwright.codec.fault import DamageError, Kind, Severity, StorageError, UnreadableError, UsageError
+from logwright.codec.frames.walk import Hole, Walk, zero_filled
 from logwright.codec.option import Options
 from logwright.readers.report_data import FileReport
 from logwright.readers.rescue import MEDIUM, SECTOR, Memory, Regions, Rescue, Rescuer, parse_map
-from logwright.readers.source import MemorySource, open_source, patched
+from logwright.readers.source import MemorySource, open_source
 from logwright.readers.split import split
 from logwright.readers.stream import Mode, stream
-from logwright.readers.walk import Hole, Walk
 
 __all__ = ["disk"]
 
@@ -167,7 +167,7 @@ def test_patches_end_with_the_file() -> None:
         def pread(self, offset: int, length: int) -> Any:
             return super().pread(offset, length)[: max(0, 700 - offset)]
 
-    data, bad = patched(Ending(bytes(4096), [(1024, 1536)]), 0, 4096)
+    data, bad = zero_filled(Ending(bytes(4096), [(1024, 1536)]), 0, 4096)
     assert len(data) == 700
     assert not bad
     context = CODEC.context("000.toy", Options(CODEC.options), directory="box")
@@ -230,7 +230,7 @@ def test_every_error_of_the_medium(disk: Disk, tmp_path: Path, code: int) -> Non
     file = put(tmp_path / "some", bytes(2048))
     disk.bad["some"], disk.code = [(512, 1024)], code
     with open_source(str(file)) as source:
-        data, bad = patched(source, 0, 2048)
+        data, bad = zero_filled(source, 0, 2048)
     assert [(one.start, one.length) for one in bad] == [(512, 512)]
     assert len(data) == 2048
 
@@ -250,7 +250,7 @@ def test_a_file_that_ends_within_a_retried_read(disk: Disk, tmp_path: Path) -> N
     with open_source(str(file)) as source:
         with open(file, "r+b") as cut:
             cut.truncate(2000)
-        data, bad = patched(source, 0, 8192)
+        data, bad = zero_filled(source, 0, 8192)
     assert len(data) == 4096 or not bad
 
 

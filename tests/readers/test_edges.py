@@ -18,13 +18,13 @@ import shelf as shelves
 from shelf import FRAMES_CODEC, ToyFrames, frame, shuffled
 
 import logwright as lw
+from logwright.codec.frames.walk import Walk
 from logwright.codec.option import Options
 from logwright.codec.table import TIMESTAMP, Column, Table
 from logwright.readers import inspect, listing, live, report, report_data, resolve, source, task
 from logwright.readers.filter import Filter
 from logwright.readers.listing import open_listing
 from logwright.readers.source import ArrowSource, MemorySource, explain, open_source
-from logwright.readers.walk import Walk
 
 pytestmark = pytest.mark.usefixtures("shelf")
 shelf = shelves.shelf
@@ -271,7 +271,7 @@ def test_inspect_takes_times_from_headers(box: Path, monkeypatch: pytest.MonkeyP
 def test_inspect_counts_few_kinds_only(box: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inspect, "_KINDS", 0)
     (box / "000.toy").write_bytes(b"".join(shuffled(300)))
-    monkeypatch.setattr("logwright.readers.walk.WINDOW", 4096)
+    monkeypatch.setattr("logwright.codec.frames.walk.WINDOW", 4096)
     assert lw.inspect(box / "000.toy")["counts"] == {}
 
 

@@ -13,6 +13,7 @@ import logwright as lw
 from logwright.codec import registry
 from logwright.codec.explain import Node, Space
 from logwright.codec.fault import Fault, Kind
+from logwright.codec.frames.walk import Hole, Stretch, Walk
 from logwright.codec.kafka.formats.log.layout import RECORD, RECORD_BATCH
 from logwright.codec.leveldb.formats.log.layout import WRITE_BATCH
 from logwright.codec.leveldb.formats.records.layout import BLOCK
@@ -20,7 +21,6 @@ from logwright.codec.leveldb.formats.records.layout import RECORD as PHYSICAL
 from logwright.corpora.cases import cases
 from logwright.readers.explain import Wish, _Opened, _place, address, spell
 from logwright.readers.resolve import FileTarget, resolve
-from logwright.readers.walk import Hole, Stretch, Walk
 
 KAFKA, LEVELDB = cases("kafka"), cases("leveldb")
 PARTITION = KAFKA["v2_gzip_aiokafka"].partition

@@ -17,15 +17,14 @@ from hypothesis import strategies as st
 from shelf import HEAD, ToyNote, frame, shuffled
 
 from logwright.codec.fault import DamageError, Fault, Kind, Severity, UsageError
+from logwright.codec.frames.walk import WINDOW, Hole, Stretch, Walk
 from logwright.codec.option import Options
 from logwright.codec.window import Bytes, Frames, Window
-from logwright.readers import walk
 from logwright.readers.filter import understand
 from logwright.readers.report_data import FileReport
 from logwright.readers.source import MemorySource
 from logwright.readers.split import cut, split
 from logwright.readers.stream import RECORD_LIMIT, Mode, output_schema, stream
-from logwright.readers.walk import Hole, Stretch, Walk
 
 CODEC = toys.FRAMES_CODEC
 SMALL = 4096
@@ -156,7 +155,7 @@ def test_fake_heads_cost_no_more_than_a_few_readings(claim: int) -> None:
     data = frame(1, b"a") + fake * 20_000 + frame(9, b"b")
     source, found = walked(data)
     assert source.total < 8 * len(data) + 20 * claim
-    assert source.largest <= max(16 * walk.WINDOW, 8 * claim)
+    assert source.largest <= max(16 * WINDOW, 8 * claim)
     holes = [one for one in found if isinstance(one, Hole)]
     assert [(hole.fault.offset, hole.fault.length) for hole in holes] == [(20, len(fake) * 20_000)]
 
@@ -486,7 +485,7 @@ def test_whole_files_come_in_one_window(monkeypatch: pytest.MonkeyPatch) -> None
     with pytest.raises(DamageError, match="no note"):
         whole(b"")
     assert [row["_corrupt_length"] for row in whole(b"nothing", Mode.PERMISSIVE)] == [7]
-    monkeypatch.setattr(walk, "WHOLE_LIMIT", 1000)
+    monkeypatch.setattr("logwright.codec.frames.walk.WHOLE_LIMIT", 1000)
     with pytest.raises(DamageError, match="files of this kind are small"):
         whole(b"note:" + text.encode())
     assert [row["_corrupt_length"] for row in whole(b"note:" + text.encode(), Mode.PERMISSIVE)] == [100_005]

@@ -530,7 +530,7 @@ def test_an_original_that_becomes_shorter_while_it_is_saved(
 ) -> None:
     from logwright.writers import backup
 
-    monkeypatch.setattr(backup, "patched", lambda source, at, length: (np.empty(0, np.uint8), []))
+    monkeypatch.setattr(backup, "zero_filled", lambda source, at, length: (np.empty(0, np.uint8), []))
     with pytest.raises(lw.BusyError, match="became shorter"):
         lw.repair(shelf, in_place=True, backup=tmp_path / "backup")
     assert found(tmp_path) == {f"data/shelf/{name}": data for name, data in DAMAGED.items()}
