@@ -519,7 +519,7 @@ def test_from_a_zip(tiny: Tiny) -> None:
             for name, text in tiny.texts.items():
                 out.writestr(f"tiny/{name}.py", text)
             out.writestr("logwright/__init__.py", "")
-            for name in ("__init__", "kernel", "intrinsics"):
+            for name in ("__init__", "kernels/__init__", "kernels/kernel", "kernels/intrinsics"):
                 out.write(Path(ROOT, "codec", f"{name}.py"), f"logwright/codec/{name}.py")
         return archive
 
